@@ -10,7 +10,7 @@ from commands import ROOT
 from hostile import HOSTILE, STEERING
 from hypothesis import strategies as st
 
-from mini_tf.data.tokenization.components import CHILDREN, KNOWN
+from mini_tf.data.tokenization.components import CHILDREN, SUPPORTED
 from mini_tf.recipe.keys import keys
 
 
@@ -214,7 +214,7 @@ ODD: list[Any] = [
 
 
 class Doubled(dict[str, Any]):
-    """Written with each key twice, which JSON's grammar allows."""
+    """Scalar with each key twice, which JSON's grammar allows."""
 
     def items(self) -> Any:
         return [*super().items(), *super().items()]
@@ -303,7 +303,7 @@ PATTERNS = [
     "a{3}{4}{5}",
     ".",
 ]
-TYPES = [kind for name in CHILDREN for kind in KNOWN[name].split()] + ["Python", "BPE"]
+TYPES = [kind for name in CHILDREN for kind in SUPPORTED[name].split()] + ["Python", "BPE"]
 FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "pattern": st.sampled_from(["String", "Regex"]).flatmap(lambda kind: st.sampled_from(PATTERNS).map(lambda pattern: {kind: pattern})),
     "content": st.sampled_from(["", "a", "\x1b", "aaaaaaaaaa", "é"]),
@@ -330,7 +330,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
 @st.composite
 def parts(draw: st.DrawFn, name: str | None = None, depth: int = 0) -> dict[str, Any]:
     """A normalizer, pre-tokenizer, decoder or post-processor, with all the fields that one may ask for; mostly such as `name` is."""
-    fitting = KNOWN[name].split() if name is not None and not one_in(draw, 12) else TYPES
+    fitting = SUPPORTED[name].split() if name is not None and not one_in(draw, 12) else TYPES
     kind = draw(st.sampled_from(fitting))
     fields = {name: draw(values) for name, values in FIELDS.items()}
     inner = [draw(parts(name, depth + 1)) for _ in range(draw(st.integers(0, 3)))] if kind == "Sequence" and depth < 2 else []

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
-from mini_tf.recipe.deciding import WATCHING, as_json, first_defaults
 from mini_tf.recipe.kinds import Kind, Section, listing, settings_of
-from mini_tf.recipe.parsing.layers import package_of
+from mini_tf.recipe.parsing.merging import package_of
 from mini_tf.recipe.reading import read
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.recipe.result_keys import NO_EFFECT_ON_RESULT, as_json, hash_defaults
 from mini_tf.run.identity import Identity
 
 FILE = Path(__file__).parent / "data" / "formats" / "pinned.json"
@@ -37,21 +37,21 @@ def run_id(recipe: str) -> str:
 def defaults() -> dict[str, Any]:
     """Every key that decides a result, with the default that an id leaves out."""
     found: dict[str, Any] = {}
-    positions: list[tuple[str, type[Section]]] = [("", Recipe)]
-    for name, section in positions:  # grows while it is read
-        given = first_defaults(section)
+    places: list[tuple[str, type[Section]]] = [("", Recipe)]
+    for name, section in places:  # grows while it is read
+        given = hash_defaults(section)
         if issubclass(section, Kind):
             found[name.removesuffix(".")] = KIND
         for key, field in section.model_fields.items():
             path = f"{name}{key}"
-            if path in WATCHING or (name.startswith("models/") and f"model.{key}" in WATCHING):
+            if path in NO_EFFECT_ON_RESULT or (name.startswith("models/") and f"model.{key}" in NO_EFFECT_ON_RESULT):
                 continue
             package, part = package_of(field), part_of(field.annotation)
             if package is not None:
                 kinds = [(f"{package}/{word}.", settings_of(package, word)) for word in listing(package)]
-                positions += [one for one in kinds if one not in positions]
+                places += [one for one in kinds if one not in positions]
             elif part is not None and path not in ("data.train", "data.val", "data.split"):
-                positions.append((f"{path}.", part))
+                places.append((f"{path}.", part))
                 if field.is_required() or isinstance(given[key], Section):
                     continue
             found[path] = REQUIRED if field.is_required() else _written(section, key, given[key])

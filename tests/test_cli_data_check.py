@@ -9,7 +9,7 @@ from commands import Done, minitf, refused
 
 ROWS = "".join(f"{n % 2}\ta sentence number {n}\n" for n in range(40))
 
-NOT_UTF8 = "save the file as UTF-8, or data.errors=replace reads such bytes as U+FFFD"
+NOT_UTF8 = "save the file as UTF-8, or use data.errors=replace to read such bytes as U+FFFD"
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_every_fault_of_both_files_is_reported_with_its_line(folder: Path) -> No
         f"{folder}/train.tsv:41: 'text' is empty; remove the row",
         f"{folder}/train.tsv:43: 1 columns, but the first line has 2",
         f"{folder}/val.tsv:2: 'label' is empty; remove the row",
-        f"{folder}/val.tsv:3: the label '2' is not one of the classes (2 times); the classes are: 0, 1; objective.labels lists all classes",
+        f"{folder}/val.tsv:3: the label '2' is not one of the classes (2 times); there are: 0, 1; objective.labels names all classes",
     ]
 
 
@@ -57,11 +57,11 @@ def test_the_first_faults_are_printed_and_the_rest_counted(folder: Path) -> None
 def test_a_missing_column_is_named_with_the_nearest_one(folder: Path) -> None:
     (folder / "train.csv").write_text("sentence,lable\nfine,1\n")
     done = check("data.train=train.csv", "data.fields={text: sentence, label: label}")
-    refused(done, "train.csv:1: no column 'label'; there are: sentence, lable; the rest was not read")
+    refused(done, "train.csv:1: no column 'label'; the columns are: sentence, lable; what follows it was not read")
     (folder / "train.jsonl").write_text('{"text": "fine", "lable": 1}\n{"text": 3, "label": 1}\nnot JSON\n')
     lines = check("data.train=train.jsonl", "data.fields={text: text, label: label}").stderr.splitlines()
     assert [line.split(": ")[0].rsplit(":")[-1] for line in lines] == ["1", "2", "3"]
-    assert lines[0].endswith("'data.fields={text: text, label: lable}' says which they are")
+    assert lines[0].endswith("name the columns with 'data.fields={text: text, label: lable}'")
 
 
 def test_words_and_tags_go_on_behind_a_line_of_other_columns(folder: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_missing_file_does_not_keep_the_other_from_being_read(folder: Path) ->
     lines = check("data.train=nowhere.tsv", "data.val=val.tsv").stderr.splitlines()
     assert [line.split(": ")[:2] for line in lines] == [
         ["data.train", f"{folder}/nowhere.tsv"],
-        [f"{folder}/val.tsv:1", "no column '1'; there are"],
+        [f"{folder}/val.tsv:1", "no column '1'; the columns are"],
     ]
 
 

@@ -123,7 +123,7 @@ def test_a_file_of_another_layout_is_read_by_fields(classifier: Path, tmp_path: 
         assert evaluated(classifier, "--data", tmp_path / name, "--fields", fields)["metrics"] == pytest.approx(own)
     refused(minitf("evaluate", classifier, "--fields", "{text: 2, label: 0}"), "used without --data", exit_code=2)
     done = minitf("evaluate", classifier, "--data", tmp_path / "bare.csv", "--fields", "{words: 2}")
-    refused(done, "no such role 'words'", exit_code=3)
+    refused(done, "unknown column role 'words'", exit_code=3)
     (tmp_path / "bare.csv").write_text("good,x,a nice room\nnice,x,a nice room\n")
     refused(
         minitf("evaluate", classifier, "--data", tmp_path / "bare.csv", "--fields", "{text: 2, label: 0}"), "bare.csv:2: the label 'nice'"
@@ -146,13 +146,13 @@ def test_a_run_of_two_files_is_judged_by_a_table_of_other_columns(tmp_path: Path
     refused(minitf("evaluate", run, "--data", tmp_path / "t.csv"), "no column 'source'")
     two = ("--data", f"{{source: {tmp_path}/en2, target: {tmp_path}/xx2}}")
     fields = ("--fields", "{source: english, target: other}")
-    refused(minitf("evaluate", run, *two, *fields), "--fields: two files of lines have no columns; leave it out", exit_code=3)
+    refused(minitf("evaluate", run, *two, *fields), "--fields: parallel files have no columns; remove it", exit_code=3)
 
 
 def test_what_cannot_be_other_data_is_told_by_its_option(classifier: Path) -> None:
     for data, said in {
         "": "--data : must be text or a list",
-        "{source: a, target: b}": "--data: classify reads the rows of a table, not pairs; ",
+        "{source: a, target: b}": "--data: classify needs a table, not pairs; ",
         "{source: }": "--data {source: }: source: must be text",
         "[a": "--data: not YAML",
     }.items():

@@ -146,7 +146,7 @@ def test_align_is_held_to_its_error_rate(run: Path, gold: Path) -> None:
         (("a", "--target", "b\udcff"), "is not UTF-8"),
         (("x " * 99, "--target", "b"), "no pair fits into the model's context of 64 tokens"),
         (("-o", "links.txt"), "its suffix must be"),
-        (("--assert", "nothing"), "is no comparison"),
+        (("--assert", "nothing"), "is not a comparison"),
     ],
 )
 def test_what_cannot_be_aligned_is_refused_in_one_line(run: Path, arguments: tuple[str, ...], message: str) -> None:

@@ -142,7 +142,7 @@ def test_in_the_c_locale_text_comes_whole_and_with_json_ctrl_c_gives_an_envelope
     terminal = at_terminal(decoder, *endless, locale="C")
     terminal.wait_for("> ")
     terminal.type("é漢🙂" * 3 + "\n")
-    terminal.wait_for("the prompt has 27 tokens; the first 7 are cut off")
+    terminal.wait_for("the prompt has 27 tokens; the first 7 are truncated")
     terminal.type("\x03")
     terminal.wait_for("\n> ", terminal.wait_for('{"ok"').index('{"ok"'))
     terminal.type("\x04")

@@ -117,7 +117,7 @@ def test_greedy_is_one_beam(run: Path) -> None:
 def test_a_source_longer_than_the_context_is_cut_with_a_note(run: Path) -> None:
     long = "abcdefgh" * 8  # 64 bytes, of 48 with the separator
     done = minitf("generate", run, long)
-    assert done.stderr == "the source has 64 tokens; the last 17 are cut off, the model reads the others\n"
+    assert done.stderr == "the source has 64 tokens; the last 17 are truncated\n"
     assert done.stdout == minitf("generate", run, long[:47]).stdout
     assert minitf("generate", run, stdin=f"a\n{long}\n").stderr.startswith("stdin:2: the source has 64 tokens")
     assert minitf("generate", run, long, "--context", "65").stderr == ""
@@ -127,13 +127,13 @@ def test_a_source_longer_than_the_context_is_cut_with_a_note(run: Path) -> None:
 def test_positions_that_end_are_written_no_farther(run_that_ends: Path) -> None:
     done = minitf("generate", run_that_ends, "abcdefgh" * 5, "--min-new-tokens", "80", "--json")
     assert done.exit_code == 0
-    assert done.stderr == "the source has 40 tokens; the last 9 are cut off, the model reads the others\n"
+    assert done.stderr == "the source has 40 tokens; the last 9 are truncated\n"
     told = minitf("generate", run_that_ends, "a", "--context", "33")
     refused(told, "--context 33: the model's learned positions end at 32; rotary, alibi and sinusoidal ", exit_code=2)
 
 
 def told_of_beams(name: str) -> str:
-    return f"beam search needs an encoder-decoder, and {name} is of the kind {name}; leave it out"
+    return f"it is for encoder-decoders, and {name} is of the kind {name}; leave it out"
 
 
 @pytest.mark.parametrize("kind", ["decoder", "encoder"])

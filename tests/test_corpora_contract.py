@@ -8,7 +8,7 @@ import pytest
 
 from mini_tf.data.corpora import _documentation as documentation
 from mini_tf.data.corpora import docs_summaries, grammar, python_docs, translate_toy
-from mini_tf.recipe.corpora import CorpusSettings, built_in, corpus_of, has_pairs
+from mini_tf.recipe.corpora import CorpusSettings, built_in_corpora, find_corpus, has_pairs
 from mini_tf.testing import corpora as contract
 
 LIBRARY = '''"""Boats and all that belongs to them.
@@ -36,20 +36,20 @@ def _short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_short")
 @pytest.mark.parametrize("holds", contract.CONTRACT, ids=lambda holds: holds.__name__)
-@pytest.mark.parametrize("word", built_in())
+@pytest.mark.parametrize("word", built_in_corpora())
 def test_every_corpus(word: str, holds: Callable[[CorpusSettings], None]) -> None:
-    corpus = corpus_of(word)
+    corpus = find_corpus(word)
     assert corpus is not None
     assert corpus.word == word
     holds(corpus)
 
 
 def test_a_corpus_is_named_alone_or_in_a_list_of_one_and_says_whether_it_is_pairs() -> None:
-    assert built_in() == ("docs-summaries", "grammar", "python-docs", "translate-toy")
-    assert [word for word in built_in() if has_pairs(word)] == ["docs-summaries", "translate-toy"]
+    assert built_in_corpora() == ("docs-summaries", "grammar", "python-docs", "translate-toy")
+    assert [word for word in built_in_corpora() if has_pairs(word)] == ["docs-summaries", "translate-toy"]
     assert has_pairs(("translate-toy",))
     for other in ("./grammar", "translate_toy", ("grammar", "translate-toy"), None, ()):
-        assert corpus_of(other) is None
+        assert find_corpus(other) is None
 
 
 class Short(CorpusSettings):

@@ -11,8 +11,8 @@ import pytest
 from mini_tf.data.corpora import _documentation as documentation
 from mini_tf.data.corpora import grammar, python_docs
 from mini_tf.data.formats.columns import Columns
+from mini_tf.data.formats.data_files import DataFile, find_files
 from mini_tf.data.formats.documents import read
-from mini_tf.data.formats.sources import Source, find
 from mini_tf.system.cache import cache_folder
 
 
@@ -74,7 +74,7 @@ def test_the_grammar_says_the_same_for_the_same_seed(sentences: list[str]) -> No
 def test_the_grammars_corpus_is_a_sentence_a_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path))
     monkeypatch.setattr(grammar, "N_SENTENCES", 100)
-    assert [d.text for d in read(find("grammar"), Columns())] == list(grammar.documents(0, 100))
+    assert [d.text for d in read(find_files("grammar"), Columns())] == list(grammar.documents(0, 100))
 
 
 def test_prose_is_kept_and_code_tables_and_signatures_are_not() -> None:
@@ -102,7 +102,7 @@ def test_prose_is_kept_and_code_tables_and_signatures_are_not() -> None:
 def test_pythons_documentation_is_a_megabyte_of_english_without_repeats() -> None:
     """As it lies in the cache, which all tests share."""
     path = python_docs.Settings().corpus(cache_folder())
-    documents = read([Source(path, "jsonl", "python-docs")], Columns())
+    documents = read([DataFile(path, "jsonl", "python-docs")], Columns())
     paragraphs = [paragraph for document in documents for paragraph in document.text.split("\n")]
     assert 0.9e6 < sum(map(len, paragraphs)) < 1.5e6
     assert len(set(paragraphs)) == len(paragraphs)

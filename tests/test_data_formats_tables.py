@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from mini_tf.data.formats import cells
 from mini_tf.data.formats.columns import Columns
+from mini_tf.data.formats.data_files import find_files
 from mini_tf.data.formats.documents import read
-from mini_tf.data.formats.sources import find
 from mini_tf.data.formats.tables import Row, read_columns, rows_of
 from mini_tf.system.errors import DataFault
 
@@ -27,7 +27,7 @@ LABELLED = Columns(("text", "label"))
 
 
 def rows(path: Path, columns: Columns = LABELLED) -> list[Row]:
-    return [row for source in find(str(path)) for row in rows_of(source, columns)]
+    return [row for source in find_files(str(path)) for row in rows_of(source, columns)]
 
 
 def cells_of(path: Path, columns: Columns = LABELLED) -> list[list[Any]]:
@@ -97,7 +97,7 @@ def test_sentences_have_the_same_cells_in_every_format_of_lists(
     for one in made:
         begins.append(begins[-1] + len(one) + 1)
     assert [row.where for row in found[2]] == [f"{folder}/a.conll:{line}" for line in begins[:-1]]
-    texts = [[d.text for d in read(find(str(folder / f"a.{kind}")), Columns())] for kind in ("jsonl", "parquet", "conll")]
+    texts = [[d.text for d in read(find_files(str(folder / f"a.{kind}")), Columns())] for kind in ("jsonl", "parquet", "conll")]
     assert texts == [[" ".join(row["text"]) for row in named]] * 3
 
 
@@ -148,46 +148,61 @@ def test_a_number_is_that_column_where_no_line_has_names(
         return
     said = refusal(lambda: cells_of(file, Columns((str(number),), header)))
     there = ", ".join(f"cell {n}" if header is True else str(n) for n in range(width))
-    assert said.startswith(f"{file}:1: no column '{number}'; there are: {there}")
+    assert said.startswith(f"{file}:1: no column '{number}'; the columns are: {there}")
     assert ("data.header=false" in said) == (header is True)
 
 
 @pytest.mark.parametrize(
     ("name", "content", "columns", "said"),
     [
-        ("a.tsv", "0\ta long film\n", LABELLED, ":1: no column 'text'; there are: 0, 1 (no header) ('data.fields={text: 1, label: 0}')"),
-        ("a.csv", "a long film,0\n", LABELLED, ":1: no column 'text'; there are: 0, 1 (no header) ('data.fields={text: 0, label: 1}')"),
+        (
+            "a.tsv",
+            "0\ta long film\n",
+            LABELLED,
+            ":1: no column 'text'; the columns are: 0, 1 (no header) ('data.fields={text: 1, label: 0}'",
+        ),
+        (
+            "a.csv",
+            "a long film,0\n",
+            LABELLED,
+            ":1: no column 'text'; the columns are: 0, 1 (no header) ('data.fields={text: 0, label: 1}'",
+        ),
         ("a.csv", "a b,c d\n", Columns(("source", "target")), "(no header) ('data.fields={source: 0, target: 1}')"),
-        ("a.csv", "a b,0\n", Columns(), "no column 'text'; there are: 0, 1 (no header) ('data.fields={text: 0}')"),
-        ("a.csv", "a b,0\n", Columns(("review", "stars")), "no column 'review'; there are: 0, 1 (no header) (without a header columns are"),
+        ("a.csv", "a b,0\n", Columns(), "no column 'text'; the columns are: 0, 1 (no header) ('data.fields={text: 0}')"),
+        (
+            "a.csv",
+            "a b,0\n",
+            Columns(("review", "stars")),
+            "no column 'review'; the columns are: 0, 1 (no header) (in a file without a header, select",
+        ),
         (
             "a.csv",
             "a b\n",
             LABELLED,
-            "no column 'text'; there are: 0 (no header) (without a header columns are asked for by number, from 0)",
+            "no column 'text'; the columns are: 0 (no header) (in a file without a header, select columns by number from 0)",
         ),
         (
             "a.csv",
             "review,stars\na,b\n",
             LABELLED,
-            "no column 'text'; there are: review, stars ('data.fields={text: COLUMN, label: COLUMN}'",
+            "no column 'text'; the columns are: review, stars (name the columns with 'data.fields={text: COLUMN, label: COLUMN}'",
         ),
-        ("a.csv", "text,text,label\na,b,c\n", LABELLED, ":1: 2 columns are called 'text'"),
-        ("a.csv", "text,label,x,x\na,b,c,d\n", Columns(("text",), optional=("x",)), ":1: 2 columns are called 'x'"),
+        ("a.csv", "text,text,label\na,b,c\n", LABELLED, ":1: 2 columns are named 'text'"),
+        ("a.csv", "text,label,x,x\na,b,c,d\n", Columns(("text",), optional=("x",)), ":1: 2 columns are named 'x'"),
         ("a.csv", "text,label\na,b\n\nc\n", LABELLED, ":4: 1 columns, but the first line has 2"),
-        ("a.csv", "a b,c\n", Columns(("-1",)), "no column '-1'; there are: 0, 1 (no header)"),
-        ("a.jsonl", '{"a": 1, "b": 2}\n', Columns(("0",)), ":1: no column '0'; there are: a, b (here columns have names"),
-        ("a.jsonl", '{"text": 1, "label": 2}\n\n{"text": 1}\n', LABELLED, ":3: no column 'label'; there are: text"),
-        ("a.conll", "a\tO\n", Columns(("2",)), ":1: no column '2'; there are: 0, 1 (no header)"),
-        ("a.conll", "a\tO\n", Columns(("word",)), ":1: no column 'word'; there are: 0, 1 (no header)"),
-        ("a.conll", "a\n", LABELLED, ":1: no column 'label'; there are: 0 (no header)"),
+        ("a.csv", "a b,c\n", Columns(("-1",)), "no column '-1'; the columns are: 0, 1 (no header)"),
+        ("a.jsonl", '{"a": 1, "b": 2}\n', Columns(("0",)), ":1: no column '0'; the columns are: a, b (this file has column names"),
+        ("a.jsonl", '{"text": 1, "label": 2}\n\n{"text": 1}\n', LABELLED, ":3: no column 'label'; the columns are: text"),
+        ("a.conll", "a\tO\n", Columns(("2",)), ":1: no column '2'; the columns are: 0, 1 (no header)"),
+        ("a.conll", "a\tO\n", Columns(("word",)), ":1: no column 'word'; the columns are: 0, 1 (no header)"),
+        ("a.conll", "a\n", LABELLED, ":1: no column 'label'; the columns are: 0 (no header)"),
         ("a.conll", "a\tO\nb\n", LABELLED, ":2: 1 columns, but line 1 has 2"),
         ("a.conll", "# id 1\n\na O\n\nb x O\n", LABELLED, ":5: 3 columns, but line 3 has 2"),
-        ("a.conll", "a\tO\n\tO\n", LABELLED, ":2: column 0 is empty (they count from 0)"),
-        ("a.conll", "a\tO\t\n", LABELLED, ":1: column 2 is empty (they count from 0)"),
-        ("a.conll", "a O\n\n# newdoc\n", LABELLED, ":3: may be a comment, or the word # with its columns (put a tab between"),
+        ("a.conll", "a\tO\n\tO\n", LABELLED, ":2: column 0 (from 0) is empty"),
+        ("a.conll", "a\tO\t\n", LABELLED, ":1: column 2 (from 0) is empty"),
+        ("a.conll", "a O\n\n# newdoc\n", LABELLED, ":3: may be a comment or the word # with its columns (put a tab between"),
         ("a.conll", b"a\tO\n\nb\xff\tO\n", LABELLED, ":3: byte 6 is not UTF-8"),
-        ("a.conllu", "word\tO\n", LABELLED, ":1: a line of CoNLL-U begins with the word's number"),
+        ("a.conllu", "word\tO\n", LABELLED, ":1: a line of CoNLL-U must start with the word's number"),
     ],
 )
 def test_columns_that_are_not_there_are_refused_with_their_line(
@@ -203,7 +218,7 @@ def test_a_column_that_stands_twice_in_parquet_is_refused(tmp_path: Path) -> Non
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     file = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.Table.from_arrays([pyarrow.array(["a"])] * 2, names=["text", "text"]), file)
-    assert "2 columns are called 'text'" in refusal(lambda: rows(file, Columns()))
+    assert "2 columns are named 'text'" in refusal(lambda: rows(file, Columns()))
 
 
 def test_long_cells_of_lists_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +288,7 @@ def test_a_sentence_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.M
     assert [len(row.cells[0]) for row in rows(fits)] == [146, 146]  # of 7 bytes each; 147 are 1,029 bytes
     file = write(tmp_path / "b.conll", "a\tO\n\n" + "word\tO\n" * 1000)
     said = refusal(lambda: rows(file))
-    assert said.startswith(f"{file}:149: the sentence from {file}:3 on is longer than 1 KiB (a blank line ends a sentence")
+    assert said.startswith(f"{file}:149: the sentence that starts at {file}:3 is longer than 1 KiB (put a blank line after each sentence")
 
 
 @pytest.mark.parametrize(("side", "n_sentences"), [("train", 3394), ("dev", 1009)])
@@ -327,7 +342,7 @@ USER, SAID = {"role": "user", "content": "hi"}, {"role": "assistant", "content":
         (cells.number_of, " -2.5e1 ", -25.0),
         (cells.number_of, ".5", 0.5),
         (cells.number_of, "+3.", 3.0),
-        (cells.turns_of, [{"role": "system", "content": "s"}, USER, SAID], [("system", "s"), ("user", "hi"), ("assistant", "ho")]),
+        (cells.messages_of, [{"role": "system", "content": "s"}, USER, SAID], [("system", "s"), ("user", "hi"), ("assistant", "ho")]),
     ],
 )
 def test_a_cell_gives_what_its_role_needs(role: Callable[..., Any], cell: Any, expected: Any) -> None:
@@ -338,8 +353,8 @@ def test_a_cell_gives_what_its_role_needs(role: Callable[..., Any], cell: Any, e
     ("role", "cell", "said"),
     [
         *[(role, None, "'x' must be text") for role in (cells.text_of, cells.texts_of, cells.words_of, cells.label_of, cells.labels_of)],
-        *[(role, "\ud800", "'x' holds invalid Unicode") for role in (cells.text_of, cells.texts_of, cells.words_of, cells.label_of)],
-        *[(role, ["\ud800"], "'x' holds invalid Unicode") for role in (cells.text_of, cells.texts_of, cells.words_of, cells.labels_of)],
+        *[(role, "\ud800", "'x' contains invalid Unicode") for role in (cells.text_of, cells.texts_of, cells.words_of, cells.label_of)],
+        *[(role, ["\ud800"], "'x' contains invalid Unicode") for role in (cells.text_of, cells.texts_of, cells.words_of, cells.labels_of)],
         *[(role, cell, "'x' is empty") for role in (cells.texts_of, cells.words_of, cells.labels_of) for cell in ("", " \t", [])],
         (cells.text_of, 3, "'x' must be text, not int"),
         (cells.text_of, ["a", None], "'x' must be text, not null"),
@@ -347,7 +362,7 @@ def test_a_cell_gives_what_its_role_needs(role: Callable[..., Any], cell: Any, e
         (cells.texts_of, ["", " "], "'x' is empty"),
         (cells.texts_of, ["a", 3], "'x' must be text, not int"),
         (cells.words_of, ["a", ""], "'x': word 2 is empty"),
-        (cells.words_of, ["a\u00a0b"], "'x': word 1 'a\\xa0b' holds white space"),
+        (cells.words_of, ["a\u00a0b"], "'x': word 1 'a\\xa0b' contains whitespace"),
         (cells.words_of, ["a", 3], "'x' must be text, not int"),
         (cells.label_of, " ", "'x' is empty"),
         (cells.label_of, ["a"], "'x' must be text or a number, not list"),
@@ -362,16 +377,16 @@ def test_a_cell_gives_what_its_role_needs(role: Callable[..., Any], cell: Any, e
         (cells.number_of, [1], "'x' must be a number, not list"),
         (cells.number_of, None, "'x' must be a number, not null"),
         *[(cells.number_of, number, "'x' is not a finite number") for number in ("1e999", 10**400, float("inf"), float("nan"))],
-        (cells.turns_of, "hi", '\'x\' must be a list of {"role": ..., "content": ...}, not str'),
-        (cells.turns_of, [SAID, "hi"], "'x': turn 2 must be a list of"),
-        (cells.turns_of, [{"role": "user"}], "'x': turn 1 has no 'content'"),
-        (cells.turns_of, [SAID, {"content": "a"}], "'x': turn 2 has no 'role'"),
-        (cells.turns_of, [{"role": "gpt", "content": "a"}], "'x': the role of turn 1 must be system, user or assistant, not 'gpt'"),
-        (cells.turns_of, [{"role": ["user"], "content": "a"}], "'x': the role of turn 1 must be system, user or assistant"),
-        (cells.turns_of, [SAID, {"role": "user", "content": " "}], "'x': the content of turn 2 is empty"),
-        (cells.turns_of, [{"role": "user", "content": ["a"]}], "'x: content of turn 1' must be text, not list"),
-        (cells.turns_of, [USER], "'x' has no turn of the assistant"),
-        (cells.turns_of, [], "'x' has no turn of the assistant"),
+        (cells.messages_of, "hi", '\'x\' must be a list of {"role": ..., "content": ...}, not str'),
+        (cells.messages_of, [SAID, "hi"], "'x': message 2 must be a list of"),
+        (cells.messages_of, [{"role": "user"}], "'x': message 1 has no 'content'"),
+        (cells.messages_of, [SAID, {"content": "a"}], "'x': message 2 has no 'role'"),
+        (cells.messages_of, [{"role": "gpt", "content": "a"}], "'x': the role of message 1 must be system, user or assistant, not 'gpt'"),
+        (cells.messages_of, [{"role": ["user"], "content": "a"}], "'x': the role of message 1 must be system, user or assistant"),
+        (cells.messages_of, [SAID, {"role": "user", "content": " "}], "'x': the content of message 2 is empty"),
+        (cells.messages_of, [{"role": "user", "content": ["a"]}], "'x: content of message 1' must be text, not list"),
+        (cells.messages_of, [USER], "'x' has no assistant message"),
+        (cells.messages_of, [], "'x' has no assistant message"),
     ],
 )
 def test_a_cell_that_is_doubtful_is_refused_with_its_place(role: Callable[..., Any], cell: Any, said: str) -> None:
@@ -392,13 +407,13 @@ LIKE = {"text": ("text", "review", "content"), "label": ("label", "stars")}
 
 
 def columns_of(names: tuple[str, str], likely: dict[str, tuple[str, ...]], **more: Any) -> Columns:
-    return Columns(names, likely=likely, **more)
+    return Columns(names, aliases=likely, **more)
 
 
 def test_columns_that_nobody_named_are_taken_by_what_such_columns_are_often_called(tmp_path: Path) -> None:
     file = tmp_path / "reviews.csv"
     file.write_text(TITLES)
-    [source] = find(str(file))
+    [source] = find_files(str(file))
     columns = columns_of(("text", "label"), LIKE)
     assert [row.cells for row in rows_of(source, columns)] == [["a nice film", "5"], ["dull", "1"]]
     assert read_columns(source, columns) == ["review", "stars"]
@@ -412,7 +427,7 @@ def test_columns_that_nobody_named_are_taken_by_what_such_columns_are_often_call
 def test_of_a_file_without_a_header_the_numbers_of_others_are_taken_whatever_its_first_row_holds(first: str, tmp_path: Path) -> None:
     file = tmp_path / "intent.tsv"
     file.write_text(f"{first}\tthen on to something else\nstatement\tit is so\n")
-    [source] = find(str(file))
+    [source] = find_files(str(file))
     columns = columns_of(("text", "label"), LIKE | {"text": ("question",)}, numbers={"text": "1", "label": "0"})
     assert [row.cells for row in rows_of(source, columns)] == [["then on to something else", first], ["it is so", "statement"]]
 
@@ -420,16 +435,16 @@ def test_of_a_file_without_a_header_the_numbers_of_others_are_taken_whatever_its
 def test_a_row_of_json_without_the_column_of_the_first_is_refused_though_it_has_another_that_might_be_meant(tmp_path: Path) -> None:
     file = tmp_path / "mix.jsonl"
     file.write_text('{"text": "a", "review": "meta"}\n{"review": "b", "lang": "en"}\n')
-    [source] = find(str(file))
-    with pytest.raises(DataFault, match=r"mix\.jsonl:2: no column 'text'; there are: review, lang"):
-        [*rows_of(source, Columns((None,), likely={"text": ("review",)}))]
+    [source] = find_files(str(file))
+    with pytest.raises(DataFault, match=r"mix\.jsonl:2: no column 'text'; the columns are: review, lang"):
+        [*rows_of(source, Columns((None,), aliases={"text": ("review",)}))]
 
 
 def test_of_two_that_may_be_meant_none_is_taken(tmp_path: Path) -> None:
     file = tmp_path / "two.csv"
     file.write_text("review,content,stars\na,b,5\n")
-    [source] = find(str(file))
-    with pytest.raises(DataFault, match="no column 'text'; there are: review, content, stars"):
+    [source] = find_files(str(file))
+    with pytest.raises(DataFault, match="no column 'text'; the columns are: review, content, stars"):
         next(rows_of(source, columns_of(("text", "label"), LIKE)))
 
 
@@ -437,20 +452,20 @@ def test_a_header_is_not_read_as_data_where_another_file_had_none(tmp_path: Path
     """A sentence would be taken for a label."""
     file = tmp_path / "strange.csv"
     file.write_text("a,b,c\n1,fine,x\n")
-    [source] = find(str(file))
+    [source] = find_files(str(file))
     with pytest.raises(DataFault) as fault:
         next(rows_of(source, columns_of(("text", "label"), LIKE, numbers={"text": "1", "label": "0"})))
-    assert fault.value.message.endswith(":1: no column 'text'; there are: a, b, c")
-    assert fault.value.hint == "'data.fields={text: COLUMN, label: COLUMN}' says which they are"
+    assert fault.value.message.endswith(":1: no column 'text'; the columns are: a, b, c")
+    assert fault.value.hint == "name the columns with 'data.fields={text: COLUMN, label: COLUMN}'"
 
 
 def test_a_header_with_blanks_is_answered_with_its_names(tmp_path: Path) -> None:
     file = tmp_path / "titles.csv"
     file.write_text("Review Text,My Label\na nice film,5\n")
-    [source] = find(str(file))
+    [source] = find_files(str(file))
     with pytest.raises(DataFault) as fault:
         next(rows_of(source, columns_of(("text", "label"), LIKE)))
-    assert str(fault.value.hint).endswith("; or, if the row names the columns, 'data.fields={text: Review Text, label: My Label}'")
+    assert str(fault.value.hint).endswith("; or, if the first row is a header, 'data.fields={text: Review Text, label: My Label}'")
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
@@ -460,7 +475,7 @@ def test_so_are_they_where_rows_name_their_columns(name: str, tmp_path: Path) ->
         file.write_text('{"id": 1, "review": "a nice film", "stars": "5"}\n')
     else:
         pq.write_table(pa.table({"id": [1], "review": ["a nice film"], "stars": ["5"]}), file)
-    [source] = find(str(file))
+    [source] = find_files(str(file))
     columns = columns_of(("text", "label"), LIKE)
     assert [row.cells for row in rows_of(source, columns)] == [["a nice film", "5"]]
     assert read_columns(source, columns) == ["review", "stars"]

@@ -338,11 +338,11 @@ def test_a_fault_names_the_column_as_the_file_calls_it(form: str, column: str, c
         ("chats", {"prompt": "q", "response": "r"}, {"q": " ", "r": "x"}, "'q' is empty"),
         ("chats", {"prompt": "q", "response": "r"}, {"q": "x", "r": ["", " "]}, "'r' is empty"),
         ("chats", {"messages": "chat"}, {"chat": "x"}, "'chat' must be a list of"),
-        ("chats", {"messages": "chat"}, {"chat": [{"role": "user", "content": "x"}]}, "'chat' has no turn of the assistant"),
+        ("chats", {"messages": "chat"}, {"chat": [{"role": "user", "content": "x"}]}, "'chat' has no assistant message"),
         ("chats", {"messages": "chat"}, {"chat": None}, "'chat' must be a list of"),
         ("chats", {}, {"prompt": "x"}, "needs prompt and response, or messages"),
-        ("tags", {"text": "w", "label": "t"}, {"w": ["a", "b c"], "t": ["O", "O"]}, "'w': word 2 'b c' holds white space"),
-        ("tags", {"text": "w", "label": "t"}, {"w": ["a", "b"], "t": ["O"]}, "2 words, but 1 tags; the numbers must be equal"),
+        ("tags", {"text": "w", "label": "t"}, {"w": ["a", "b c"], "t": ["O", "O"]}, "'w': word 2 'b c' contains whitespace"),
+        ("tags", {"text": "w", "label": "t"}, {"w": ["a", "b"], "t": ["O"]}, "2 words, but 1 tags; each word has one"),
     ],
 )
 def test_a_row_that_is_no_example_is_refused_by_its_columns_names(

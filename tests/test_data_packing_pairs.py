@@ -26,7 +26,7 @@ def text(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     rows = [{"source": "abcdefghijklm"[-n:], "target": "nopqrstuvwx"[-m:]} for n, m in LENGTHS]
     (folder / "a.jsonl").write_text("".join(json.dumps(row | {"n": number}) + "\n" for number, row in enumerate(rows)))
     data = Data(train=str(folder / "a.jsonl"), fields={"source": "source", "target": "target"})
-    side = sections.SideTokenizer(kind="byte") if request.param == "two" else None
+    side = sections.SingleTokenizer(kind="byte") if request.param == "two" else None
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MINITF_CACHE", str(folder / "cache"))
         return opened(data, sections.Tokenizer(kind="char", source=side), "pairs")

@@ -18,7 +18,7 @@ from mini_tf.data.split import DataSplit
 from mini_tf.data.store import Store
 from mini_tf.recipe import sections
 from mini_tf.recipe.data import Data, Split
-from mini_tf.recipe.data import TwoFiles as Files
+from mini_tf.recipe.data import FilePair as Files
 from mini_tf.system.errors import DataFault, Unavailable
 
 PAIRED = dataset_of("pairs")
@@ -140,8 +140,8 @@ def test_a_table_has_its_sides_in_columns_of_these_names_or_of_others(kind: str,
     assert read(table(tmp_path, kind, ("en", "de")), fields=FIELDS) == PAIRS
     message = refusal(table(tmp_path, kind, ("en", "de")))
     place = "pairs.parquet" if kind == "parquet" else f"pairs.{kind}:1"
-    assert f"{place}: no column 'source'; there are: id, en, de" in message
-    assert "'data.fields={source: COLUMN, target: COLUMN}' says which they are" in message
+    assert f"{place}: no column 'source'; the columns are: id, en, de" in message
+    assert "name the columns with 'data.fields={source: COLUMN, target: COLUMN}'" in message
 
 
 def test_columns_of_a_table_without_names_have_numbers(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_links_between_words_come_with_their_pair(tmp_path: Path) -> None:
         ("a\n\nc\n", "a\nb\nc\n", "{a}:2: the line is empty (remove the line from both files)"),
         ("a\nb\n", "a\n \t\n", "{b}:2: the line is empty"),
         ("a\nb\n\n", "a\nb\n\n", "{a}:3: the line is empty"),
-        (b"a\nb\xff\n", "a\nb\n", "{a}:2: byte 3 is not UTF-8 (save the file as UTF-8, or data.errors=replace"),
+        (b"a\nb\xff\n", "a\nb\n", "{a}:2: byte 3 is not UTF-8 (save the file as UTF-8, or use data.errors=replace"),
         ("a\nb\n", "a\0\nb\n", "{b}:1: byte 1 is NUL"),
     ],
 )
@@ -321,7 +321,7 @@ def test_the_raw_pairs_of_a_side_are_those_that_are_stored(tmp_path: Path) -> No
 
 def test_each_side_may_have_a_tokenizer_of_its_own(tmp_path: Path) -> None:
     pairs = [(f"ab {'b' * (n % 5)}", f"XY {'Z' * (n % 7)}") for n in range(60)]
-    own = sections.Tokenizer(kind="char", source=sections.SideTokenizer(kind="char"))
+    own = sections.Tokenizer(kind="char", source=sections.SingleTokenizer(kind="char"))
     text = open_pairs(Data(train=aligned(tmp_path, pairs)), own)
     shared = open_pairs(Data(train=aligned(tmp_path, pairs)), CHAR)
     letters = [set(tokenizer.decode(list(range(tokenizer.vocabulary.size)))) for tokenizer in (text.source_tokenizer, text.tokenizer)]
@@ -418,7 +418,7 @@ def test_contents_decide_the_identity_and_paths_do_not(tmp_path: Path) -> None:
     assert "data" in changed(open_pairs(Data(train=other), CHAR), open_pairs(Data(train=swapped), CHAR))
     assert changed(here, open_pairs(Data(train=aligned(tmp_path)), BYTE)) == {"data", "tokenizer"}
     assert "data" in changed(here, open_pairs(Data(train=aligned(tmp_path), split=Split(share=0.3)), CHAR))
-    own = [sections.Tokenizer(kind="char", source=sections.SideTokenizer(kind=kind)) for kind in ("char", "byte")]
+    own = [sections.Tokenizer(kind="char", source=sections.SingleTokenizer(kind=kind)) for kind in ("char", "byte")]
     assert changed(*(open_pairs(Data(train=aligned(tmp_path)), one) for one in own)) == {"data", "source_tokenizer"}
 
 
@@ -439,7 +439,7 @@ def test_pairs_are_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_other_pairs_are_encoded_whole_by_given_tokenizers(tmp_path: Path) -> None:
     data = Data(train=aligned(tmp_path))
-    text = open_pairs(data, sections.Tokenizer(kind="byte", source=sections.SideTokenizer(kind="char")))
+    text = open_pairs(data, sections.Tokenizer(kind="byte", source=sections.SingleTokenizer(kind="char")))
     store = encoded(Data(train=aligned(tmp_path, PAIRS[5:15], "more")), text.tokenizers, "pairs")
     assert texts_of(store, text) == PAIRS[5:15]
     again = open_pairs(data, CHAR, used=text.tokenizers)

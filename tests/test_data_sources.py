@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from mini_tf.data.formats import documents as formats
 from mini_tf.data.formats.columns import Columns
+from mini_tf.data.formats.data_files import find_files
 from mini_tf.data.formats.documents import read, read_raw
-from mini_tf.data.formats.sources import find
 from mini_tf.system.errors import DataFault, Unavailable
 
 
@@ -23,7 +23,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def texts(path: Path | str | list[str], columns: Columns = Columns()) -> list[str]:
-    return [d.text for d in read(find(path if isinstance(path, list) else str(path)), columns)]
+    return [d.text for d in read(find_files(path if isinstance(path, list) else str(path)), columns)]
 
 
 def write(path: Path, content: str | bytes) -> Path:
@@ -39,7 +39,7 @@ def refusal(path: Path, columns: Columns = Columns()) -> str:
 
 def test_a_block_between_blank_lines_is_a_document_and_keeps_its_characters(tmp_path: Path) -> None:
     file = write(tmp_path / "a.txt", "\n\n  one\n\ttwo \n \t\nthree\n\n\n")
-    found = list(read(find(str(file)), Columns()))
+    found = list(read(find_files(str(file)), Columns()))
     assert [d.text for d in found] == ["  one\n\ttwo ", "three"]
     assert [d.where for d in found] == [f"{file}:3", f"{file}:6"]
 
@@ -57,13 +57,13 @@ def test_txt_gives_what_splitting_at_blank_lines_gives(blocks: list[str], tmp_pa
 
 
 def test_a_huge_document_comes_in_parts_that_join_to_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "PART", 50)
+    monkeypatch.setattr(formats, "PART_SIZE", 50)
     text = "\n".join(f"line {n} of a poem" for n in range(100))
-    found = list(read(find(str(write(tmp_path / "a.txt", text + "\n\nend"))), Columns()))
+    found = list(read(find_files(str(write(tmp_path / "a.txt", text + "\n\nend"))), Columns()))
     assert [d.opens for d in found] == [True] + [False] * (len(found) - 2) + [True]
     assert "".join(d.text for d in found[:-1]) == text
     assert max(len(d.text) for d in found) < 150
-    assert "".join(d.text for d in read_raw(find(str(tmp_path / "a.txt")), Columns())) == text + "\n\nend"
+    assert "".join(d.text for d in read_raw(find_files(str(tmp_path / "a.txt")), Columns())) == text + "\n\nend"
 
 
 def test_tables_give_a_row_a_document(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_parquet_gives_a_row_a_document(tmp_path: Path) -> None:
     file = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.table({"id": [1, 2], "review": ["one", "two"]}), file)
     assert texts(file, Columns(("review",))) == ["one", "two"]
-    assert "no column 'text'; there are: id, review" in refusal(file)
+    assert "no column 'text'; the columns are: id, review" in refusal(file)
     file.write_bytes(file.read_bytes()[:-30])
     assert "not a readable parquet file" in refusal(file, Columns(("review",)))
 
@@ -106,12 +106,12 @@ def test_a_table_without_a_text_column_names_the_columns_there_are(tmp_path: Pat
     file = write(tmp_path / "a.csv", "id,review\n1,good\n")
     with pytest.raises(DataFault) as caught:
         texts(file)
-    assert caught.value.message == f"{file}:1: no column 'text'; there are: id, review"
-    assert caught.value.hint == "say which one is the text: 'data.fields={text: COLUMN}'"
+    assert caught.value.message == f"{file}:1: no column 'text'; the columns are: id, review"
+    assert caught.value.hint == "name the text column with 'data.fields={text: COLUMN}'"
     with pytest.raises(DataFault) as caught:
-        list(read(find(str(file), "--data"), Columns()))
-    assert caught.value.hint == "say which one is the text: --fields '{text: COLUMN}'"
-    assert "there are: 0, 1 (no header)" in refusal(write(tmp_path / "b.csv", "1,good film\n"))
+        list(read(find_files(str(file), "--data"), Columns()))
+    assert caught.value.hint == "name the text column with --fields '{text: COLUMN}'"
+    assert "the columns are: 0, 1 (no header)" in refusal(write(tmp_path / "b.csv", "1,good film\n"))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_table_without_a_text_column_names_the_columns_there_are(tmp_path: Pat
     [
         ("{'a': 1}", "not valid JSON: Expecting property name"),
         ("[1]", 'must be an object such as {"text": ...}, not list'),
-        ('{"a": "x", "b": "y"}', "no column 'text'; there are: a, b"),
+        ('{"a": "x", "b": "y"}', "no column 'text'; the columns are: a, b"),
         ('{"text": 3}', "'text' must be text, not int"),
         ('{"text": null}', "'text' must be text, not null"),
         ('{"text": "x", "n": NaN}', "NaN is not a finite number"),
@@ -138,7 +138,7 @@ def test_a_bad_line_of_jsonl_is_named(tmp_path: Path, line: str, message: str) -
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"a,b\n1,2,3\n", ":2: 3 columns, but the first line has 2"), (b'a,b\n1,"open\n', "a quote is opened and never closed")],
+    [(b"a,b\n1,2,3\n", ":2: 3 columns, but the first line has 2"), (b'a,b\n1,"open\n', "a quote is never closed")],
 )
 def test_a_bad_line_of_csv_is_named(tmp_path: Path, content: bytes, message: str) -> None:
     assert message in refusal(write(tmp_path / "a.csv", content), Columns(("b",)))
@@ -179,7 +179,7 @@ def test_what_is_no_file_is_refused_without_waiting_for_it(tmp_path: Path) -> No
     assert "is a pipe" in refusal(tmp_path / "pipe")
     assert "is a device" in refusal(Path("/dev/zero"))
     assert "is a folder" in refusal(tmp_path)
-    assert "no such file behind this link" in refusal(tmp_path / "broken")
+    assert "no such file (a broken link" in refusal(tmp_path / "broken")
     assert "symbolic links" in refusal(tmp_path / "loop")
     assert "is not a file name" in refusal(Path("a\0b"))
 
@@ -188,7 +188,7 @@ def test_a_missing_file_suggests_a_near_one(tmp_path: Path) -> None:
     write(tmp_path / "corpus.txt", "x")
     assert refusal(tmp_path / "corpsu.txt").endswith(f"did you mean {tmp_path / 'corpus.txt'}?")
     with pytest.raises(DataFault, match="did you mean python-docs"):
-        find("python-doc")
+        find_files("python-doc")
 
 
 def test_globs_and_lists_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
@@ -202,13 +202,13 @@ def test_globs_and_lists_are_read_in_the_order_of_their_names(tmp_path: Path) ->
 
 def test_stdin_is_read_once_and_kept_under_its_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"one\n\ntwo\n")))
-    sources = find("-")
+    sources = find_files("-")
     for _ in range(2):
         assert [d.text for d in read(sources, Columns())] == ["one", "two"]
 
 
 def test_names_of_other_positions_are_refused() -> None:
     with pytest.raises(Unavailable, match="cannot be read yet"):
-        find("hf:roneneldan/TinyStories")
+        find_files("hf:roneneldan/TinyStories")
     with pytest.raises(DataFault, match="must be a built-in corpus"):
-        find({"source": "a", "target": "b"})
+        find_files({"source": "a", "target": "b"})

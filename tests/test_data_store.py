@@ -189,7 +189,7 @@ def test_what_stands_in_train_is_left_out_of_val(write: Callable[..., str]) -> N
 def test_the_tokenizer_learns_from_the_training_side_only_and_names_what_it_does_not_know(write: Callable[..., str]) -> None:
     text = opened(Data(train=write("abc abc abc"), val=write("abc ☃☃ é", name="v.txt")), CHAR)
     assert text.tokenizer.vocabulary.size == 4 + 4
-    assert text.notes == ["3 characters are not in the tokenizer and become its unknown token: '☃' 2 times, 'é' 1 times"]
+    assert text.notes == ["3 characters are not in the vocabulary and become the unknown token: '☃' 2 times, 'é' 1 times"]
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_parts_and_batches_leave_no_trace(write: Callable[..., str], monkeypatch
     documents = ["\n".join(f"  line {i} of {n}" if i % 3 else f"Line {i}" for i in range(40 + n)) for n in range(30)]
     data = Data(train=write(*documents))
     whole = opened(data, sections.Tokenizer(vocab_size=300))
-    monkeypatch.setattr(formats, "PART", 64)
+    monkeypatch.setattr(formats, "PART_SIZE", 64)
     monkeypatch.setattr(encoding, "BATCH", 200)
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "other"))
     whole.tokenizer.save(tmp_path / "tokenizer.json")
@@ -332,7 +332,7 @@ def test_another_text_is_encoded_whole_and_as_the_run_was(write: Callable[..., s
 
 def test_a_tokenizer_that_loses_the_text_is_refused(write: Callable[..., str], tmp_path: Path) -> None:
     Tokenizer.train(CHAR, ["abc"]).save(tmp_path / "tokenizer.json")
-    with pytest.raises(DataFault, match="the tokenizer loses 100% of the text's characters"):
+    with pytest.raises(DataFault, match="the tokenizer loses 100% of the characters"):
         opened(Data(train=write("日本語の文章です")), sections.Tokenizer(path=str(tmp_path)))
 
 

@@ -48,15 +48,15 @@ def test_a_text_comes_back_or_the_kind_said_what_it_loses(kind: str, text: str) 
 
 
 def test_what_each_kind_loses_is_said_in_plain_words() -> None:
-    unknown = "that is not in the vocabulary becomes unknown, and comes back as nothing"
-    assert {kind: _TRAINED[kind].losses for kind in KINDS} == {
+    unknown = "that is not in the vocabulary becomes the unknown token, which decodes to nothing"
+    assert {kind: _TRAINED[kind].round_trip_losses for kind in KINDS} == {
         "char": [f"a character {unknown}"],
         "byte": [],
         "bpe": [],
         "wordpiece": [
             f"a word with a character {unknown}",
-            r"white space is not kept: 'A\tA' comes back as 'A A', 'A  A' comes back as 'A A', 'A.A' comes back as 'A . A'",
-            "a very long word comes back with blanks in it",
+            r"whitespace is not preserved: 'A\tA' decodes to 'A A', 'A  A' decodes to 'A A', 'A.A' decodes to 'A . A'",
+            "a very long word decodes with spaces in it",
         ],
         "unigram": [],
     }
@@ -65,12 +65,12 @@ def test_what_each_kind_loses_is_said_in_plain_words() -> None:
 @pytest.mark.parametrize(
     ("normalizer", "told"),
     [
-        (normalizers.Lowercase(), "upper case becomes lower case: 'A' comes back as 'a'"),
-        (normalizers.NFC(), "some characters are replaced: 'e\u0301' comes back as 'é'"),
-        (normalizers.NFKC(), "some characters are replaced: 'e\u0301' comes back as 'é'"),
-        (normalizers.Replace("``", '"'), "some characters are replaced: '``' comes back as '\"'"),
-        (normalizers.Nmt(), r"some characters are dropped: '\x01' comes back as ''"),
-        (normalizers.Strip(), "white space is not kept: ' A' comes back as 'A', 'A ' comes back as 'A', ' ' comes back as ''"),
+        (normalizers.Lowercase(), "upper case becomes lower case: 'A' decodes to 'a'"),
+        (normalizers.NFC(), "some characters are replaced: 'e\u0301' decodes to 'é'"),
+        (normalizers.NFKC(), "some characters are replaced: 'e\u0301' decodes to 'é'"),
+        (normalizers.Replace("``", '"'), "some characters are replaced: '``' decodes to '\"'"),
+        (normalizers.Nmt(), r"some characters are dropped: '\x01' decodes to ''"),
+        (normalizers.Strip(), "whitespace is not preserved: ' A' decodes to 'A', 'A ' decodes to 'A', ' ' decodes to ''"),
         (normalizers.Replace("qz", "x"), None),
         (normalizers.Replace("İ", "i"), None),
     ],
@@ -79,7 +79,7 @@ def test_what_each_kind_loses_is_said_in_plain_words() -> None:
 def test_what_a_normalizer_changes_is_found(normalizer: normalizers.Normalizer, told: str | None) -> None:
     inner = tokenizers.Tokenizer.from_str(_TRAINED["byte"].to_json())
     inner.normalizer = normalizer
-    losses = Tokenizer(inner).losses
+    losses = Tokenizer(inner).round_trip_losses
     assert told in losses if told else losses
 
 
@@ -106,7 +106,7 @@ def test_the_span_of_an_id_is_the_text_it_stands_for(kind: str) -> None:
 
 def test_a_token_may_begin_with_a_blank_in_the_kinds_that_join_words_so() -> None:
     text = "the cat and the cat and the cat " * 5
-    assert {kind: trained(kind, text=text).joins_blanks for kind in KINDS} == {
+    assert {kind: trained(kind, text=text).has_space_prefixed_tokens for kind in KINDS} == {
         "char": False,
         "byte": False,
         "bpe": True,
@@ -114,7 +114,7 @@ def test_a_token_may_begin_with_a_blank_in_the_kinds_that_join_words_so() -> Non
         "unigram": True,
     }
     if STORIES.exists():
-        assert Tokenizer.load(STORIES).joins_blanks
+        assert Tokenizer.load(STORIES).has_space_prefixed_tokens
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -145,9 +145,9 @@ def test_characters_count_as_nanogpt_counts_them() -> None:
 def test_unknown_characters_are_counted_by_name() -> None:
     tokenizer = trained("char", text="abc ")
     assert tokenizer.pieces(tokenizer.encode("a☃b☃é")) == ["a", "<unk>", "b", "<unk>", "<unk>"]
-    assert tokenizer.unknown_counts("a☃b☃é") == {"☃": 2, "é": 1}
+    assert tokenizer.count_unknown_text("a☃b☃é") == {"☃": 2, "é": 1}
     assert trained("byte").vocabulary.size == 260
-    assert not trained("byte").unknown_counts("☃")
+    assert not trained("byte").count_unknown_text("☃")
 
 
 @pytest.mark.parametrize("kind", KEEP_SPACES)
@@ -212,7 +212,7 @@ def test_special_tokens_that_a_foreign_model_reads_out_of_text_are_split(tmp_pat
     inner.save(str(tmp_path / "tokenizer.json"))
     tokenizer = Tokenizer.load(tmp_path)
     assert tokenizer.pieces(tokenizer.encode("a </s>")) == [" ", "a", " ", "<", "/", "s", ">"]
-    assert tokenizer.notes == ["the tokenizer would read </s>, <pad> out of text; split there"]
+    assert tokenizer.notes == ["the tokenizer would encode </s>, <pad> in text as special tokens; such text is split instead"]
     tokenizer.save(tmp_path / "tokenizer.json")
     assert Tokenizer.load(tmp_path).hash == tokenizer.hash
 
@@ -230,7 +230,7 @@ def test_a_real_tokenizer_is_read_and_completed() -> None:
     assert masked.vocabulary.size == 513
     assert np.array_equal(masked.encode(text + "[MASK]")[:-3], tokenizer.encode(text + "[MASK]")[:-3])
     assert 512 not in masked.encode(text + "[MASK]")
-    assert masked.notes == ["the tokenizer has no mask token; [MASK] was added to it"]
+    assert masked.notes == ["the tokenizer has no mask token; [MASK] was added"]
     assert masked.with_special("mask") is masked
 
 
@@ -243,7 +243,7 @@ def content(**changes: object) -> dict[str, Any]:
     [
         ("not json", "not JSON"),
         ("[]", "it has no model"),
-        ('{"model": {"type": "Strange"}}', "its model 'Strange' is not known here"),
+        ('{"model": {"type": "Strange"}}', "its model 'Strange' is not supported"),
         (json.dumps(content(normalizer={"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000})), "writes 1000 characters"),
         (
             json.dumps(content(model={"type": "WordLevel", "vocab": {"<unk>": 0, "b": 4_000_000_000}, "unk_token": "<unk>"})),
@@ -282,5 +282,5 @@ def test_a_tokenizer_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_a_tokenizer_that_multiplies_text_is_refused() -> None:
     inner = tokenizers.Tokenizer(models.BPE({"a": 0}, []))
     inner.normalizer = normalizers.Sequence([normalizers.Replace("a", "a" * 10)] * 2)
-    with pytest.raises(DataFault, match="makes 10000 tokens of 100 characters"):
+    with pytest.raises(DataFault, match="makes 10000 tokens from 100 characters"):
         Tokenizer(inner).encode("a" * 100)

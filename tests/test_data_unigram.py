@@ -11,7 +11,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.data.tokenizers import _unigram_pieces as unigram
+from mini_tf.data.tokenizers import _unigram_training as unigram
 from mini_tf.recipe import sections
 
 SHAKESPEARE = Path(__file__).parents[1] / "../shared/data/tinyshakespeare/input.txt"
@@ -49,16 +49,16 @@ def test_expected_uses_and_alternatives_equal_the_sums_over_all_ways_to_cut() ->
 def test_a_vocabulary_has_all_bytes_and_at_most_the_size_that_was_asked_for() -> None:
     counts = Counter(("the cat sat on the mat with the hat " * 20).encode().split(b" "))
     for size in (256, 257, 262, 1000):
-        learnt = unigram.learn(counts, size)
+        learnt = unigram.train_pieces(counts, size)
         assert [piece for piece, _ in learnt[:256]] == BYTES
         assert len(learnt) <= size
         assert np.all(np.isfinite([score for _, score in learnt]))
     assert {b"the", b"cat", b"mat"} <= {piece for piece, _ in learnt}
-    assert len(unigram.learn({}, 300)) == 256
+    assert len(unigram.train_pieces({}, 300)) == 256
 
 
 def test_a_piece_is_a_byte_or_whole_characters() -> None:
-    learnt = unigram.learn({"漢字漢字".encode(): 50, "éé漢".encode(): 30}, 300)
+    learnt = unigram.train_pieces({"漢字漢字".encode(): 50, "éé漢".encode(): 30}, 300)
     longer = [piece.decode() for piece, _ in learnt[256:]]
     assert {"漢", "é"} & set("".join(longer))
 

@@ -69,8 +69,8 @@ def test_the_special_tokens_of_a_vocab_txt_are_found_and_stay_text(tmp_path: Pat
     assert (v.size, v.pad, v.unk, v.separator, v.mask, v.others) == (len(LINES), 0, 2, 4, 5, frozenset({3}))
     assert not set(tokenizer.encode("[MASK] [SEP] [CLS]").tolist()) & (v.special_ids - {2})
     assert tokenizer.notes == [f"{tmp_path / 'vocab.txt'} has no upper-case letter, so text is lower-cased"]
-    assert not tokenizer.joins_blanks
-    assert any(loss.startswith("upper case becomes lower case") for loss in tokenizer.losses)
+    assert not tokenizer.has_space_prefixed_tokens
+    assert any(loss.startswith("upper case becomes lower case") for loss in tokenizer.round_trip_losses)
 
 
 def test_what_is_saved_of_a_vocab_file_is_a_tokenizer_json(tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_a_vocab_json_with_merges_gives_the_ids_of_gpt2(tmp_path: Path, version:
     for text in [*TEXTS, "hello hell  he's a\r\n 🙂"]:
         assert ours.encode(text).tolist() == theirs.encode(text, add_special_tokens=False)
         assert ours.decode(ours.encode(text)) == text
-    assert ours.losses == []
-    assert (ours.vocabulary.separator, ours.vocabulary.mask, ours.joins_blanks) == (262, None, True)
+    assert ours.round_trip_losses == []
+    assert (ours.vocabulary.separator, ours.vocabulary.mask, ours.has_space_prefixed_tokens) == (262, None, True)
     assert 262 not in ours.encode("<|endoftext|>")
     assert Tokenizer.load(folder / "vocab.json").hash == ours.hash
 
@@ -107,7 +107,7 @@ def test_robertas_special_tokens_are_found(tmp_path: Path) -> None:
 def test_bytes_that_a_vocab_json_lacks_are_told_as_lost(tmp_path: Path) -> None:
     (tmp_path / "vocab.json").write_text(json.dumps({"a": 0, "b": 1, "Ġ": 2}))
     (tmp_path / "merges.txt").write_text("")
-    assert "some characters are dropped: 'A' comes back as ''" in Tokenizer.load(tmp_path).losses
+    assert "some characters are dropped: 'A' decodes to ''" in Tokenizer.load(tmp_path).round_trip_losses
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_bytes_that_a_vocab_json_lacks_are_told_as_lost(tmp_path: Path) -> None:
         ("vocab.json", '{"a": 0, "b": 0}', "the tokens 'a' and 'b' both have the id 0"),
         ("vocab.json", '{"a": 0, "b": 9999999}', "the highest id is 9999999"),
         ("vocab.json", "{}", "no tokens"),
-        ("merges.txt", "#version\nh e\nh\n", "merges.txt:3: a merge is two tokens with a blank between, got 'h'"),
+        ("merges.txt", "#version\nh e\nh\n", "merges.txt:3: a merge must be two tokens separated by a space, got 'h'"),
         ("merges.txt", "#version\nh e\nq q\n", "merges.txt:3: the token 'qq' is not in vocab.json"),
         ("merges.txt", None, "merges.txt: no such file"),
     ],

@@ -16,7 +16,7 @@ from mini_tf.nn.stack import SourceMemory
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import listing, settings_of
-from mini_tf.recipe.parsing.faults import faults_of
+from mini_tf.recipe.parsing.schema_faults import faults_of
 
 V, SOURCE_V, CONTEXT, D = 40, 30, 24, 24
 B, L, M = 3, 9, 7

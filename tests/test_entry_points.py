@@ -21,7 +21,7 @@ from test_building_page import FILES, PAGE
 from test_pretrain import stop_after
 
 from mini_tf.recipe.entry_points import added_kinds
-from mini_tf.recipe.kinds import forget_kinds, listing, settings_of
+from mini_tf.recipe.kinds import clear_kind_caches, listing, settings_of
 from mini_tf.run.checkpoint import MANIFEST
 from mini_tf.testing import Case
 
@@ -44,12 +44,12 @@ def on_the_path(*folders: Path) -> Iterator[None]:
     before = [*sys.path]
     sys.path += map(str, folders)
     invalidate_caches()
-    forget_kinds()
+    clear_kind_caches()
     try:
         yield
     finally:
         sys.path[:] = before
-        forget_kinds()
+        clear_kind_caches()
         for name in [name for name in sys.modules if name.startswith("my_kinds")]:
             del sys.modules[name]
 
@@ -172,7 +172,7 @@ def test_keys_schema_and_messages_know_the_kinds_of_a_package(package: Path) -> 
     for override, said in {
         "model.attention=maen": "no such kind 'maen'; did you mean 'mean'?",
         "model.positions.start=1": "no such key of this kind; it belongs to kerple",
-        "optimizer.kind=[]": f"must name a kind, one of {', '.join(listing('optimizers'))}",
+        "optimizer.kind=[]": f"must be a kind, one of {', '.join(listing('optimizers'))}",
     }.items():
         refused(minitf("pretrain", TINY, override, "--dry-run"), said, exit_code=3)
 
@@ -185,12 +185,12 @@ def test_doctor_lists_the_packages_that_add_kinds(package: Path, tmp_path: Path)
     assert facts["added kinds"] == f"my-kinds 1.2 ({listed}); other-kinds 0.1 (attention.broken, nonsense.mean)"
     told = "entry point broken = no_such_module.broken (mini_tf.attention) of the package other-kinds 0.1 cannot be used"
     assert f"the {told}: ModuleNotFoundError: No module named 'no_such_module'" in facts["problems"]
-    assert any("its Settings must be a kind of nonsense, and is one of attention" in line for line in facts["problems"])
+    assert any("its Settings must be a kind of nonsense, not of attention" in line for line in facts["problems"])
 
 
 TWICE = {
-    "window": ("window", "the kind 'window' of attention is in minitf itself and the package other-kinds 0.1"),
-    "mean": ("mean", "the kind 'mean' of attention is in the package my-kinds 1.2 and the package other-kinds 0.1"),
+    "window": ("window", "the kind 'window' of attention is defined by minitf itself and the package other-kinds 0.1"),
+    "mean": ("mean", "the kind 'mean' of attention is defined by the package my-kinds 1.2 and the package other-kinds 0.1"),
 }
 
 
@@ -207,10 +207,10 @@ def test_a_word_that_stands_twice_is_refused_where_it_is_used_and_told_by_doctor
 
 
 UNFIT = {
-    "has another name": ("mean", "my_kinds.kerple", "the last name of the module must be the word, 'mean'"),
-    "is none of its group": ("kerple", "my_kinds.kerple", "its Settings must be a kind of attention, and is one of positions"),
-    "has no settings": ("my_kinds", "my_kinds", "the module must define a class Settings, as the kinds of minitf do"),
-    "has those of another": ("borrowed", "borrowed", "the module must define a class Settings, as the kinds of minitf do"),
+    "has another name": ("mean", "my_kinds.kerple", "the module's last name must be the kind, 'mean'"),
+    "is none of its group": ("kerple", "my_kinds.kerple", "its Settings must be a kind of attention, not of positions"),
+    "has no settings": ("my_kinds", "my_kinds", "the module must define a class Settings like minitf's kinds"),
+    "has those of another": ("borrowed", "borrowed", "the module must define a class Settings like minitf's kinds"),
     "names a function": ("run", "my_kinds:run", "ModuleNotFoundError: No module named 'my_kinds:run'"),
     "fails": ("failing", "failing", "ZeroDivisionError: division by zero"),
     "ends the program": ("leaving", "leaving", "SystemExit: 9"),
@@ -249,7 +249,7 @@ def test_a_run_whose_package_is_gone_is_refused_by_name(command: tuple[str, ...]
 
 def test_nobody_takes_the_word_of_a_default(tmp_path: Path) -> None:
     with on_the_path(installed(tmp_path, "other-kinds", "0.1", {"attention": {"softmax": "others.softmax"}})):
-        said = "the kind 'softmax' of attention is in minitf itself and the package other-kinds 0.1"
+        said = "the kind 'softmax' of attention is defined by minitf itself and the package other-kinds 0.1"
         for command in (("pretrain", TINY, "--dry-run"), ("recipe", "keys")):
             refused(minitf(*command), said, exit_code=3)
         assert said in json.loads(minitf("doctor", "--json").stdout)["result"]["problems"]
@@ -277,7 +277,7 @@ def test_another_version_of_the_package_is_told_where_a_run_must_continue_bit_ex
     later = installed(tmp_path / "later", "my-kinds", "1.3", points)
     sys.path.insert(0, str(later))  # before the other one, as it would be replaced; `package` takes it away again
     invalidate_caches()
-    forget_kinds()
+    clear_kind_caches()
     run = shutil.copytree(made, tmp_path / "run")
     done = minitf("pretrain", run, "-d", run, "--extend", "1", "checkpoint.resume=exact")
     refused(done, 'cannot be continued bit-exact: package my-kinds: "1.2" -> "1.3"', exit_code=5)

@@ -24,7 +24,7 @@ from hostile import STEERING
 
 from mini_tf.data.formats import documents as formats
 from mini_tf.data.formats.columns import Columns
-from mini_tf.data.formats.sources import find
+from mini_tf.data.formats.data_files import find_files
 from mini_tf.jobs.cost import overhead
 from mini_tf.recipe import sections
 from mini_tf.recipe.sections import Data
@@ -105,7 +105,7 @@ REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
     "D1-one-character": (lambda: write("a.txt", "a"), ("data.train: no text", "tokens; at least 2 are needed")),
     "D1-two-letters": (
         lambda: write("a.txt", "ab") and "a.txt tokenizer.kind=char",
-        ("loses 50% of the text's characters; provide more text: of 2 characters the held-out ones are unknown",),
+        ("loses 50% of the characters; use more text: the 2 characters do not suffice",),
     ),
     "D1-no-rows": (lambda: write("a.jsonl", "\n"), ("no text",)),
     "D2-not-utf8": (lambda: write("a.txt", b"ab\ncd\xff\n"), ("a.txt:2: byte 5 is not UTF-8", "data.errors=replace")),
@@ -116,9 +116,9 @@ REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
     "D2-utf-16": (lambda: write("a.txt", "text".encode("utf-16")), ("is UTF-16; save it as UTF-8",)),
     "D4-not-json": (jsonl("{'text': 1}"), ("a.jsonl:2: not valid JSON",)),
     "D4-not-an-object": (jsonl("[1]"), ("a.jsonl:2: must be an object",)),
-    "D4-empty-object": (jsonl("{}"), ("a.jsonl:2: no column 'text'; there are: none",)),
-    "D4-no-such-field": (jsonl('{"a": "x", "b": "y"}'), ("no column 'text'; there are: a, b", "data.fields={text: COLUMN}")),
-    "D4-a-name-of-a-million": (jsonl(json.dumps({"a" * 1_000_000: "x", "b" * 1_000_000: 2})), ("no column 'text'; there are: aaaa",)),
+    "D4-empty-object": (jsonl("{}"), ("a.jsonl:2: no column 'text'; the columns are: none",)),
+    "D4-no-such-field": (jsonl('{"a": "x", "b": "y"}'), ("no column 'text'; the columns are: a, b", "data.fields={text: COLUMN}")),
+    "D4-a-name-of-a-million": (jsonl(json.dumps({"a" * 1_000_000: "x", "b" * 1_000_000: 2})), ("no column 'text'; the columns are: aaaa",)),
     "D4-not-a-string": (jsonl('{"text": {"a": 1}}'), ("'text' must be text, not dict",)),
     "D4-nan": (jsonl('{"text": "x", "n": NaN}'), ("NaN is not a finite number",)),
     "D4-minus-infinity": (jsonl('{"text": "x", "n": -Infinity}'), ("-Infinity is not a finite number",)),
@@ -132,8 +132,8 @@ REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
     "D4-5000-digits": (jsonl('{"text": "x", "n": ' + "1" * 5000 + "}"), ("a number of 5,000 digits",)),
     "D4-a-million-decimals": (jsonl('{"text": "x", "n": 0.' + "1" * 1_000_000 + "}"), ("a number of 1,000,002 digits",)),
     "D4-csv-row-too-wide": (lambda: write("a.csv", "id,text\n1,a,b\n"), ("a.csv:2: 3 columns, but the first line has 2",)),
-    "D4-csv-open-quote": (lambda: write("a.csv", 'id,text\n1,"open\n'), ("a.csv:2: a quote is opened and never closed",)),
-    "D5-lone-surrogate": (jsonl(r'{"text": "\ud800"}'), ("a.jsonl:2: 'text' holds invalid Unicode",)),
+    "D4-csv-open-quote": (lambda: write("a.csv", 'id,text\n1,"open\n'), ("a.csv:2: a quote is never closed",)),
+    "D5-lone-surrogate": (jsonl(r'{"text": "\ud800"}'), ("a.jsonl:2: 'text' contains invalid Unicode",)),
     "D5-lone-surrogate-as-utf8": (lambda: write("a.txt", b"\xed\xa0\x80"), ("a.txt:1: byte 0 is not UTF-8",)),
     "D6-a-line-of-a-gibibyte": (
         lambda: sparse("a.txt"),
@@ -155,7 +155,7 @@ REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
     },
     "D9-numpy-with-objects": (numpy_array, ("corpus.txt is a numpy array",)),
     "D14-folder": (lambda: ".", ("it is a folder", "name its files")),
-    "D14-broken-link": (lambda: link("a", "nowhere"), ("a: no such file behind this link to nowhere",)),
+    "D14-broken-link": (lambda: link("a", "nowhere"), ("a: no such file (a broken link to nowhere",)),
     "D14-link-to-itself": (lambda: link("a", "a"), ("symbolic links",)),
     "D14-pipe": (lambda: pipe("a"), ("a: it is a pipe", "- reads from stdin")),
     "D14-glob-that-finds-a-pipe": (lambda: pipe("a.txt") and "*.txt", ("a.txt: it is a pipe",)),
@@ -287,7 +287,7 @@ def test_lines_of_jsonl_end_only_at_newlines(here: Path) -> None:
     """D4: U+2028 and U+0085 end a line for str.splitlines, not for JSON."""
     texts = [f"{n} one\u2028two\u0085three\x0bfour" for n in range(20)]
     write("a.jsonl", "\ufeff" + "\r\n".join(json.dumps({"text": text}, ensure_ascii=False) for text in texts))
-    assert [document.text for document in formats.read(find("a.jsonl"), Columns())] == texts
+    assert [document.text for document in formats.read(find_files("a.jsonl"), Columns())] == texts
 
 
 @pytest.mark.parametrize("pattern", ["D14-**/*.txt", "D14-{here}/**/*.txt", "D14-down/**/a.*"])
@@ -300,7 +300,7 @@ def test_many_links_in_circles_do_not_hold_a_glob_up(pattern: str, here: Path) -
     refused(learn(f"data.train={pattern[4:].format(here=here)}"), "no file matches")
     write("down/a.txt", WORDS)
     write("down/.hidden/a.txt", WORDS)
-    assert [Path(source.name).absolute() for source in find(pattern[4:].format(here=here))] == [here / "down/a.txt"]
+    assert [Path(source.name).absolute() for source in find_files(pattern[4:].format(here=here))] == [here / "down/a.txt"]
 
 
 @pytest.mark.parametrize("pattern", ["D14-texts/**", "D14-**", "D14-{here}/texts/**"])
@@ -309,14 +309,14 @@ def test_a_glob_may_end_in_two_stars(pattern: str, here: Path) -> None:
     Path("texts/deep/.hidden").mkdir(parents=True)
     for name in ("texts/a.txt", "texts/deep/b.txt", "texts/deep/.hidden/c.txt"):
         write(name, WORDS)
-    found = [str(Path(source.name).absolute().relative_to(here)) for source in find(pattern[4:].format(here=here))]
+    found = [str(Path(source.name).absolute().relative_to(here)) for source in find_files(pattern[4:].format(here=here))]
     assert found == ["texts/a.txt", "texts/deep/b.txt"]
 
 
 def test_a_list_of_100000_names_is_told_its_first_fault(here: Path) -> None:
     """D17"""
     with pytest.raises(DataFault, match="f0: no such file"):
-        find([f"f{n}" for n in range(100_000)])
+        find_files([f"f{n}" for n in range(100_000)])
 
 
 def documents_of(folder: Path) -> list[bytes]:
@@ -581,9 +581,9 @@ def test_files_of_a_glob_come_in_the_order_of_their_names(here: Path, monkeypatc
     """D17: whatever order the file system lists them in; and their content is what the text is known by."""
     for name in ("b.txt", "a.txt", "c.txt"):
         write(name, f"{name}\n\n{WORDS}")
-    found = [find("*.txt") for _ in range(2)]
+    found = [find_files("*.txt") for _ in range(2)]
     monkeypatch.setattr("glob.glob", lambda *_: ["c.txt", "a.txt", "b.txt"])
-    assert [source.name for source in find("*.txt")] == [source.name for source in found[0]] == ["a.txt", "b.txt", "c.txt"]
+    assert [source.name for source in find_files("*.txt")] == [source.name for source in found[0]] == ["a.txt", "b.txt", "c.txt"]
     first = opened(Data(train="*.txt"), BYTE).hashes["data"]
     write("c.txt", "other")
     assert opened(Data(train="*.txt"), BYTE).hashes["data"] != first

@@ -324,7 +324,7 @@ def test_sampling_that_makes_no_sense_is_refused(decoder: Path, options: tuple[s
         pytest.param(("Once", "--temperature", "0"), ("Once", "--greedy"), "", id="N7-zero-is-greedy"),
         pytest.param(("Once", "--temperature", "1e-300"), ("Once", "--greedy"), "", id="N7-nearly-zero"),
         pytest.param(("Once", "--top-k", "100000"), ("Once", "--top-k", "260"), "", id="N7-top-k-beyond-the-vocabulary"),
-        pytest.param(("x" * 80,), ("x" * 48,), "the prompt has 80 tokens; the first 32 are cut off", id="N7-long-prompt"),
+        pytest.param(("x" * 80,), ("x" * 48,), "the prompt has 80 tokens; the first 32 are truncated", id="N7-long-prompt"),
     ],
 )
 def test_the_edges_of_sampling_mean_what_they_say(decoder: Path, options: tuple[str, ...], like: tuple[str, ...], note: str) -> None:

@@ -87,8 +87,8 @@ BOMB = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]
 CHAIN = {f"c{i}": f"extends: c{i + 1}\n" for i in range(40)}
 
 NOT_READABLE = [
-    ("missing", lambda path: None, "there is no such file"),
-    ("folder", lambda path: path.mkdir(), "a directory without a resolved.yaml"),
+    ("missing", lambda path: None, "no such file"),
+    ("folder", lambda path: path.mkdir(), "a folder without a resolved.yaml"),
     ("pipe", os.mkfifo, "it is a pipe, not a plain file"),
     ("endless", lambda path: path.symlink_to("/dev/zero"), "it is a device, not a plain file"),
     ("terminal", lambda path: path.symlink_to("/dev/tty"), "cannot read recipe r.yaml"),
@@ -117,9 +117,9 @@ TABLE = [
     case("R2-tab", "not YAML", recipe=SMALL + "a: 1\n\tb: 2\n"),
     case("R2-empty", "r.yaml: is empty", recipe=""),
     case("R2-only-a-comment", "r.yaml: is empty", recipe="# nothing\n"),
-    case("R2-list", "r.yaml:1: a recipe is a mapping of sections, got a list", recipe="- a\n"),
-    case("R2-text", "r.yaml:1: a recipe is a mapping of sections, got 'abc'", recipe="abc\n"),
-    case("R2-two-documents", "r.yaml:3: a second document begins here", recipe=SMALL + "---\na: 1\n"),
+    case("R2-list", "r.yaml:1: a recipe must be a mapping of sections, got a list", recipe="- a\n"),
+    case("R2-text", "r.yaml:1: a recipe must be a mapping of sections, got 'abc'", recipe="abc\n"),
+    case("R2-two-documents", "r.yaml:3: a second document starts here", recipe=SMALL + "---\na: 1\n"),
     case("R3-anchor", "r.yaml:3: anchors and aliases are not allowed ('x')", recipe=SMALL + "a: &x 1\n"),
     case("R3-alias", "r.yaml:3: anchors and aliases are not allowed ('x')", recipe=SMALL + "a: *x\n"),
     case("R3-merge-key", "r.yaml:3: merge keys (<<) are not allowed; use extends", recipe=SMALL + "<<: {a: 1}\n"),
@@ -134,12 +134,12 @@ TABLE = [
     case("R5-within", "r.yaml:4: key 'lr' given twice (lines 3 and 4)", recipe=SMALL + "optimizer: {lr: 1,\n  lr: 2}\n"),
     case("R6-nested", "r.yaml:3: nested deeper than 16", recipe=SMALL + "a: " + "[" * 3000 + "]" * 3000),
     case("R6-nested-override", "command line: model: nested deeper than 16", "model=" + "{a: " * 5000 + "1" + "}" * 5000),
-    case("R6-dots", "a key is words joined by single dots", ".".join("a" * 3000) + "=1"),
+    case("R6-dots", "a key must be words joined by single dots", ".".join("a" * 3000) + "=1"),
     case("R6-long-number", "the number is too long", recipe=SMALL + f"optimizer: {{lr: {'9' * 5000}}}\n"),
     case("R6-long-override", "the number is too long", f"train.seed={'9' * 5000}"),
     case("R6-exponent", "optimizer.lr: must be a finite number, got '1e999999999'", recipe=SMALL + "optimizer: {lr: 1e999999999}\n"),
     case("R6-long-key", "r.yaml:3: a key must be a word, got 'kkk", recipe=SMALL + f"optimizer: {{{'k' * 900}: 1}}\n"),
-    case("R6-long-override-key", "a key is words", f"{'k' * 100_000}=1"),
+    case("R6-long-override-key", "a key must be words", f"{'k' * 100_000}=1"),
     case("R6-many-keys", "and 2,950 more faults", recipe=SMALL + "".join(f"k{i}: 1\n" for i in range(3000))),
     case("R6-many-kinds", "and 1,950 more faults", f"model={{kind: decoder, attention: [{', '.join('x' * 2000)}]}}"),
     case("R6-long-list", ": must have at most 64 entries, got 20,000", f"generate.stop=[{', '.join('a' * 20_000)}]"),
@@ -187,7 +187,7 @@ TABLE = [
         (
             "r.yaml:1: model.n_heads: 3 does not divide d_model 128",
             "r.yaml:2: train.context: must be at least 1, got 0",
-            "r.yaml:3: schedule.warmup: 100 steps are the whole run of 100",
+            "r.yaml:3: schedule.warmup: 100 steps are not fewer than the 100 of the run",
             "command line: optimizer.lr=-1: must be greater than 0, got -1",
         ),
         "optimizer.lr=-1",
@@ -215,7 +215,7 @@ TABLE = [
     case("R15-value", "command line: optimizer.lr=abc: must be a finite number, got 'abc'", "optimizer.lr=abc"),
     case("R15-key", "command line: optimizer.lrr=1: no such key; did you mean lr?", "optimizer.lrr=1"),
     case("R15-syntax", "command line: model: not YAML", "model={a: [1"),
-    case("R15-extends", "extends belongs into a recipe file", "extends=quickstart"),
+    case("R15-extends", "extends is only allowed in a recipe file", "extends=quickstart"),
     case("R15-no-override", "'abc' is not KEY=VALUE", "abc", exit_code=2),
 ]
 
@@ -251,9 +251,9 @@ def test_the_envelope_of_a_refusal_tells_its_code_its_positions_and_its_message(
     [
         pytest.param(["recipe", "check", "z" * 100_000], 2, "(100000 characters)", id="R6-long-name"),
         pytest.param(["recipe", "check", "z" * 100_000 + ".yaml"], 3, "(100005 characters)", id="R6-long-file-name"),
-        pytest.param(["recipe", "check", "a\nb.yaml"], 3, "cannot read recipe a\\nb.yaml: file not found", id="R6-newline-in-a-name"),
-        pytest.param(["recipe", "check", "\udcff\x1b[2J\u202e.yaml"], 3, "there is no such file", id="R6-not-utf8-in-a-name"),
-        pytest.param(["recipe", "check", ""], 3, "a directory without a resolved.yaml", id="R1-no-name"),
+        pytest.param(["recipe", "check", "a\nb.yaml"], 3, "cannot read recipe a\\nb.yaml: no such file", id="R6-newline-in-a-name"),
+        pytest.param(["recipe", "check", "\udcff\x1b[2J\u202e.yaml"], 3, "no such file", id="R6-not-utf8-in-a-name"),
+        pytest.param(["recipe", "check", ""], 3, "a folder without a resolved.yaml", id="R1-no-name"),
         pytest.param(["recipe", "show", "--why", "z" * 100_000], 2, "no such key 'zzz", id="R6-long-why"),
         pytest.param(["recipe", "keys", "\x1b[2J\n"], 2, "no such section", id="R6-control-in-a-section"),
         pytest.param(["recipe", "init", "r.yaml"], 2, "r.yaml already exists; give another name", id="R14-init-over-a-recipe"),
@@ -278,10 +278,10 @@ def test_arguments_that_are_no_recipe_are_refused_in_plain_words(command: list[s
         *(pytest.param({"low": make}, words, id=f"R1-{name}") for name, make, words in EXTENDED),
         pytest.param({"low": SMALL + "a: &x 1\n"}, "low:3: anchors and aliases are not allowed", id="R3-anchor"),
         pytest.param({"low": SMALL + "optimizer: {lr: x}\n"}, "low:3: optimizer.lr: must be a finite number, got 'x'", id="R15-value"),
-        pytest.param({"low": "- a\n"}, "low:1: a recipe is a mapping of sections", id="R2-list"),
+        pytest.param({"low": "- a\n"}, "low:1: a recipe must be a mapping of sections", id="R2-list"),
         pytest.param({"low": "extends: r.yaml\n"}, "low:1: extends: r.yaml extends itself", id="R1-circle"),
         pytest.param({"low": lambda path: path.symlink_to("r.yaml")}, "r.yaml:1: extends: low extends itself", id="R1-circle-by-a-link"),
-        pytest.param({"low": "extends: c0\n", **CHAIN}, "c14:1: extends: more than 16 recipes on top of each other", id="R6-chain"),
+        pytest.param({"low": "extends: c0\n", **CHAIN}, "c14:1: extends: more than 16 recipes extend each other", id="R6-chain"),
     ],
 )
 def test_what_a_recipe_extends_is_judged_as_it_is_itself(files: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -389,7 +389,7 @@ def test_a_secret_is_refused_and_never_repeated(
         assert SECRET not in done.stdout + done.stderr
     assert listing(tmp_path) == before
     if exit_code == 3 and "{a: @" not in "".join(overrides):
-        assert "holds what looks like a secret; keep it in an environment variable" in done.stderr
+        assert "contains what looks like a secret; keep it in an environment variable" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -443,7 +443,7 @@ def test_a_folder_may_be_called_like_a_secret(key: str) -> None:
     assert KEYS["hf"] in Path("resolved.yaml").read_text()
     assert read("resolved.yaml").recipe == recipe
     Path("r.yaml").write_text(f"data: {{train: {SECRET}}}\ntokenizer:\n  path: https://me:{SECRET}@example.org/{KEYS['hf']}/a\n")
-    with pytest.raises(RecipeFault, match=r"r\.yaml:3: holds what looks like a secret"):
+    with pytest.raises(RecipeFault, match=r"r\.yaml:3: contains what looks like a secret"):
         read("r.yaml")
 
 

@@ -291,7 +291,7 @@ def test_what_is_frozen_is_published_as_it_was_to_the_bit(optimizer: str, begun:
     [
         (
             ("adapter.rank=2", "model.init_from=null"),
-            "an adapter learns beside matrices that were trained before; give model.init_from=RUN",
+            "an adapter needs a trained model that were trained before; give model.init_from=RUN",
         ),
         ((LORA.format("true"), "checkpoint.keep_best=0"), "which must be kept; use checkpoint.keep_best 1"),
         (("adapter.targets=[stack.*.qvk]",), "adapter.targets: no linear layer matches 'stack.*.qvk'; there are"),

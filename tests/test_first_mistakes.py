@@ -9,8 +9,8 @@ from commands import DATA, QUIET, TINY, minitf, refused
 
 from mini_tf.recipe import reading
 from mini_tf.recipe.arguments import split_arguments
-from mini_tf.recipe.keys import key_meant, keys
-from mini_tf.recipe.parsing.hints import FOREIGN
+from mini_tf.recipe.keys import keys, suggest_key
+from mini_tf.recipe.parsing.unknown_keys import OTHER_NAMES
 
 TEXT = (DATA / "tiny.txt").read_text()
 OPINIONS = [("a nice room", "good"), ("a dull room", "bad"), ("a nice song", "good"), ("a dull song", "bad")]
@@ -39,19 +39,19 @@ def test_files_of_data_are_what_is_trained_on() -> None:
     Path("[odd] it's.txt").write_text("x")
     assert given("[odd] it's.txt") == (None, str(Path("[odd] it's.txt").absolute()))
     assert split_arguments(["there.is.none.txt"])[0] == "there.is.none.txt"
-    refused(minitf("pretrain", TINY, "my.txt", "data.train=more.txt"), "'my.txt' and data.train both name", exit_code=2)
+    refused(minitf("pretrain", TINY, "my.txt", "data.train=more.txt"), "'my.txt' and data.train both give", exit_code=2)
     done = minitf("pretrain", TINY, "my.txt", *QUIET, "train.steps=1", "-d", "run")
     assert done.exit_code == 0, done.stderr
     assert Path("run/resolved.yaml").read_text().startswith(f"data:\n  train: {Path('my.txt').absolute()}\n")
 
 
 def test_the_nearest_file_is_named() -> None:
-    refused(minitf("pretrain", "myy.txt"), "there is no file myy.txt; did you mean 'my.txt'?", exit_code=2)
+    refused(minitf("pretrain", "myy.txt"), "no such file myy.txt; did you mean 'my.txt'?", exit_code=2)
 
 
 @pytest.mark.parametrize("name", ["none.txt", "none.csv", "there/none.jsonl"])
 def test_a_file_of_data_that_is_not_there_is_called_that(name: str) -> None:
-    refused(minitf("pretrain", name), f"there is no file {name}", exit_code=2)
+    refused(minitf("pretrain", name), f"no such file {name}", exit_code=2)
 
 
 def test_data_without_a_task_are_answered_with_commands_that_name_one() -> None:
@@ -103,14 +103,14 @@ def test_a_setting_given_as_an_option_is_answered_as_a_key(command: str, written
 
 def test_every_name_of_other_tools_means_a_key_and_nonsense_none() -> None:
     known = {key.name for key in keys()}
-    for name in FOREIGN:
-        assert key_meant(f"--{name}") in known, name
-    assert key_meant("--zzzzzz") is None
+    for name in OTHER_NAMES:
+        assert suggest_key(f"--{name}") in known, name
+    assert suggest_key("--zzzzzz") is None
     refused(minitf("evaluate", "run", "--steps", "3"), "see `minitf evaluate --help`", exit_code=2)  # which takes no keys
 
 
 def test_blanks_around_an_equals_sign_are_answered_without_them() -> None:
-    refused(minitf("pretrain", "train.steps", "=", "50"), "'=' is not KEY=VALUE; without blanks: train.steps=50", exit_code=2)
+    refused(minitf("pretrain", "train.steps", "=", "50"), "'=' is not KEY=VALUE; write it without spaces: train.steps=50", exit_code=2)
 
 
 @pytest.mark.parametrize(("given", "exit_code"), [("data.train=https://example.com/a.txt", 4), ("https://example.com/a.txt", 3)])

@@ -170,9 +170,9 @@ def test_what_is_no_conversation_of_json_is_text(text: str, run: Path, model: Tr
     ("broken", "told"),
     [
         ('{"messages": "hello"}', "'messages' must be a list of"),
-        ('{"messages": [{"role": "user"}]}', "turn 1 has no 'content'"),
-        (messages(("robot", "hello")), "the role of turn 1 must be system, user or assistant, not 'robot'"),
-        (messages(("user", " ")), "the content of turn 1 is empty"),
+        ('{"messages": [{"role": "user"}]}', "message 1 has no 'content'"),
+        (messages(("robot", "hello")), "the role of message 1 must be system, user or assistant, not 'robot'"),
+        (messages(("user", " ")), "the content of message 1 is empty"),
     ],
 )
 def test_messages_that_are_no_conversation_are_refused_and_the_lines_before_them_answered(broken: str, told: str, run: Path) -> None:

@@ -155,8 +155,8 @@ def test_a_stream_carries_its_state_from_step_to_step(tmp_path: Path) -> None:
     assert all(name.startswith(("0.", "1.")) for name in state)
     assert max(tensor.shape[2] for name, tensor in state.items() if name.endswith(".k")) == 16
     for wrong, message in (
-        ("model.attention.kind=softmax", "attention softmax cannot carry its state from step to step"),
-        ("data.pack=docs", "a stream reads on over the borders of documents; use data.pack concat, not docs"),
+        ("model.attention.kind=softmax", "attention softmax cannot carry its state over to the next step"),
+        ("data.pack=docs", "a stream continues across documents; use data.pack concat, not docs"),
     ):
         refused = minitf("pretrain", TINY, *ask, wrong, "-d", tmp_path / "refused")
         assert refused.exit_code == 3
@@ -194,7 +194,7 @@ def test_a_tokenizer_may_be_another_runs_or_a_file_even_one_that_lacks_special_t
     run = trained(tmp_path / "run", "train.steps=2", tiny_model("encoder"), f"tokenizer.path={tmp_path / 'bare.json'}")
     assert Tokenizer.load(run).vocabulary.size == len(letters) + 2
     assert (
-        "the tokenizer has no mask token; [MASK] was added to it"
+        "the tokenizer has no mask token; [MASK] was added"
         in minitf(
             "pretrain",
             TINY,

@@ -10,12 +10,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from mini_tf.cli.recipe import app
-from mini_tf.recipe.beginning import ABOUT
 from mini_tf.recipe.keys import json_schema, keys
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.recipe.presets import presets
-from mini_tf.recipe.reading import read, values
+from mini_tf.recipe.reading import flat_values, read
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.recipe.section_comments import ABOUT
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,7 @@ def test_every_key_of_a_complete_recipe_is_in_the_table_with_its_meaning() -> No
     for model in listing("models"):
         train = "translate-toy" if settings_of("models", model).SOURCE else "python-docs"
         recipe = Recipe.model_validate({"model": model, "data": {"train": train}, "train": {"steps": 5}})
-        assert set(values(recipe)) <= set(table)
+        assert set(flat_values(recipe)) <= set(table)
     undocumented = [name for name, key in table.items() if not key.meaning and name.split(".")[0] not in ("model", "objective")]
     assert undocumented == []
 

@@ -31,7 +31,7 @@ def test_a_gate_is_the_comparison_that_its_sign_says_at_the_bound_and_on_either_
 @pytest.mark.parametrize("value", [None, math.nan])
 def test_what_was_not_measured_or_is_not_a_number_meets_no_gate(sign: str, value: float | None) -> None:
     assert Gate("x", sign, 1.0).failure({"x": value}) is not None
-    assert Gate("x", sign, 1.0).failure({"y": 1.0}) == "x: not measured; there is y"
+    assert Gate("x", sign, 1.0).failure({"y": 1.0}) == "x: not measured; measured: y"
 
 
 def test_each_gate_that_is_not_met_says_what_was_and_what_must_be() -> None:
@@ -45,5 +45,5 @@ def test_names_may_hold_blanks_and_stops_and_blanks_around_the_sign_do_not_count
 
 @pytest.mark.parametrize("text", ["", "a", "a<", "<1", "a<b", "a=1", "a!=1", "a<1<2", "a<1.2.3", "1<2"])
 def test_what_is_no_comparison_is_wrong_usage(text: str) -> None:
-    with pytest.raises(UsageFault, match="is no comparison"):
+    with pytest.raises(UsageFault, match="is not a comparison"):
         Gate.parse(text)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from commands import DATA, EXACT, minitf, refused, trained
 
-from mini_tf.recipe.reading import read, values
+from mini_tf.recipe.reading import flat_values, read
 
 SHORT = (*EXACT, "train.steps=1", "log.samples=0", "eval.tokens=100")
 SIZES = "model={{kind: {}, d_model: 16, n_layers: 1, n_heads: 4, activation: relu, positions: learned, dropout_rate: 0.25}}"
@@ -47,7 +47,9 @@ def write(name: str, **recipe: Any) -> str:
 
 
 def model(recipe: str | Path, *overrides: str) -> dict[str, Any]:
-    return {key.removeprefix("model."): value for key, value in values(read(recipe, overrides).recipe).items() if key.startswith("model.")}
+    return {
+        key.removeprefix("model."): value for key, value in flat_values(read(recipe, overrides).recipe).items() if key.startswith("model.")
+    }
 
 
 THEIRS = {"d_model": 16, "n_layers": 1, "n_heads": 4, "activation": "relu", "positions.kind": "learned", "positions.length": 64}
@@ -108,9 +110,9 @@ def test_without_a_kind_of_its_own_the_recipe_has_the_runs(here: Path) -> None:
 def test_tables_of_positions_stay_as_long_as_the_run_made_them(here: Path) -> None:
     assert model("tiny.yaml", "model.init_from=decoder", "train.context=10")["positions.length"] == 64
     long = minitf("recipe", "check", "tiny.yaml", "model.init_from=decoder", "train.context=65")
-    refused(long, "64 positions cannot hold a row of train.context 65 tokens", exit_code=3)
+    refused(long, "64 positions are fewer than the 65 tokens of train.context", exit_code=3)
     pairs = read("outputs/encoder_decoder", ["model.init_from=outputs/encoder_decoder", "train.context=10"]).recipe
-    assert values(pairs)["model.encoder.positions.length"] == values(pairs)["model.positions.length"] == 64
+    assert flat_values(pairs)["model.encoder.positions.length"] == flat_values(pairs)["model.positions.length"] == 64
 
 
 @pytest.mark.parametrize(
@@ -213,15 +215,15 @@ def dangling(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (shutil.rmtree, "there is no run {run}; `minitf runs list` shows what there is"),
-        (lambda folder: (folder / "resolved.yaml").unlink(), "{run} is no run folder"),
+        (shutil.rmtree, "no such run {run}; `minitf runs list` lists runs"),
+        (lambda folder: (folder / "resolved.yaml").unlink(), "{run} is not a run folder"),
         (no_yaml, "{run}/resolved.yaml:2:1: not YAML"),
         (no_text, "{run}/resolved.yaml:1: byte 7 is not UTF-8"),
-        (no_model, "{run}/resolved.yaml names no model"),
-        (no_mapping, "{run}/resolved.yaml names no model"),
+        (no_model, "{run}/resolved.yaml has no model"),
+        (no_mapping, "{run}/resolved.yaml has no model"),
         (strange_value, "model.d_model: must be a whole number, got 'many'"),
-        (pipe, "{run} is no run folder"),
-        (dangling, "{run} is no run folder"),
+        (pipe, "{run} is not a run folder"),
+        (dangling, "{run} is not a run folder"),
     ],
 )
 def test_what_is_no_run_is_refused_in_one_line(damage: Callable[[Path], object], words: str, here: Path) -> None:
@@ -248,11 +250,11 @@ def test_a_config_that_is_damaged_is_refused_when_the_run_is_opened(here: Path) 
 def test_the_last_run_and_other_words_for_none_are_refused(level: str, here: Path) -> None:
     write("own.yaml", extends="tiny.yaml", model={"init_from": "last"})
     given = ("own.yaml",) if level == "recipe" else ("tiny.yaml", "model.init_from=last")
-    refused(minitf("recipe", "check", *given), "another run is the last one after every training; name it", exit_code=3)
+    refused(minitf("recipe", "check", *given), "last changes with every run; give a run folder or its name in outputs", exit_code=3)
     for value in ("[a]", "{a: b}"):
         assert minitf("recipe", "check", "tiny.yaml", f"model.init_from={value}").exit_code == 3
     assert minitf("recipe", "check", "tiny.yaml", "model.init_from=null").exit_code == 0  # none
-    refused(minitf("recipe", "check", "tiny.yaml", "model.init_from="), "names no run; write null where none is meant", exit_code=3)
+    refused(minitf("recipe", "check", "tiny.yaml", "model.init_from="), "is empty; use null for no run", exit_code=3)
     odd = minitf("recipe", "check", "tiny.yaml", "model.init_from=a\x1b[2Jb")
     refused(odd, exit_code=3)
 

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from mini_tf.recipe.data import Data, TwoFiles
+from mini_tf.recipe.data import Data, FilePair
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.reading import Resolved, dump, read, read_data
-from mini_tf.recipe.sections import SideTokenizer
+from mini_tf.recipe.sections import SingleTokenizer
 from mini_tf.run.identity import Identity
 from mini_tf.system.errors import RecipeFault
 
 OVERRIDE = "command line: "
-PAIRS = "needed: {source: COLUMN, target: COLUMN}"
-SEQ2SEQ = "seq2seq reads pairs; give {source: FILE, target: FILE}, or a table and data.fields {source: COLUMN, target: COLUMN}"
+PAIRS = "pairs read two columns: {source: COLUMN, target: COLUMN}"
+SEQ2SEQ = "seq2seq needs pairs; use {source: FILE, target: FILE}, or a table with data.fields {source: COLUMN, target: COLUMN}"
 
 
 @pytest.fixture(autouse=True)
@@ -35,8 +35,8 @@ def faults(*overrides: str, recipe: str = "transformer-nano") -> list[str]:
 
 def test_two_files_are_given_with_blanks_and_all_in_their_names(tmp_path: Path) -> None:
     recipe = nano("data.train={source: a b.txt, target: 'c: d'}", "data.val={source: [x, y], target: '*.z'}").recipe
-    assert recipe.data.train == TwoFiles(source=f"{tmp_path}/a b.txt", target=f"{tmp_path}/c: d")
-    assert recipe.data.val == TwoFiles(source=(f"{tmp_path}/x", f"{tmp_path}/y"), target=f"{tmp_path}/*.z")
+    assert recipe.data.train == FilePair(source=f"{tmp_path}/a b.txt", target=f"{tmp_path}/c: d")
+    assert recipe.data.val == FilePair(source=(f"{tmp_path}/x", f"{tmp_path}/y"), target=f"{tmp_path}/*.z")
     assert recipe.data.pairs
 
 
@@ -46,9 +46,9 @@ def test_paths_of_a_recipe_file_begin_where_it_lies(tmp_path: Path) -> None:
         "extends: transformer-nano\ndata: {train: {source: a, target: ../b}}\ntokenizer: {source: {path: t.json}}\n"
     )
     recipe = read("deep/r.yaml").recipe
-    assert recipe.data.train == TwoFiles(source=f"{tmp_path}/deep/a", target=f"{tmp_path}/b")
-    assert recipe.tokenizer.source == SideTokenizer(path=f"{tmp_path}/deep/t.json")
-    assert read("deep/r.yaml", ["data.train.target=c"]).recipe.data.train == TwoFiles(source=f"{tmp_path}/deep/a", target=f"{tmp_path}/c")
+    assert recipe.data.train == FilePair(source=f"{tmp_path}/deep/a", target=f"{tmp_path}/b")
+    assert recipe.tokenizer.source == SingleTokenizer(path=f"{tmp_path}/deep/t.json")
+    assert read("deep/r.yaml", ["data.train.target=c"]).recipe.data.train == FilePair(source=f"{tmp_path}/deep/a", target=f"{tmp_path}/c")
 
 
 @pytest.mark.parametrize(
@@ -89,12 +89,12 @@ def test_a_later_level_changes_one_key_of_a_side() -> None:
         "model: {kind: encoder_decoder, cross_attention: {kind: softmax, qk_norm: true}, encoder: {d_model: 64, n_heads: 2}}\n"
     )
     recipe: Any = read("r.yaml", ["tokenizer.source.vocab_size=400", "model.cross_attention.scale=2", "model.encoder.n_layers=3"]).recipe
-    assert recipe.tokenizer.source == SideTokenizer(kind="wordpiece", vocab_size=400)
+    assert recipe.tokenizer.source == SingleTokenizer(kind="wordpiece", vocab_size=400)
     assert (recipe.model.cross_attention.qk_norm, recipe.model.cross_attention.scale) == (True, 2.0)
     assert (recipe.model.encoder.d_model, recipe.model.encoder.n_heads, recipe.model.encoder.n_layers) == (64, 2, 3)
     none: Any = read("r.yaml", ["tokenizer.source=null", "model.cross_attention=null", "model.encoder=null"]).recipe
     assert (none.tokenizer.source, none.model.cross_attention, none.model.encoder.d_model) == (None, None, 64)
-    assert read("r.yaml", ["tokenizer.source.kind=char"]).recipe.tokenizer.source == SideTokenizer(kind="char")
+    assert read("r.yaml", ["tokenizer.source.kind=char"]).recipe.tokenizer.source == SingleTokenizer(kind="char")
 
 
 @pytest.mark.parametrize(
@@ -112,18 +112,18 @@ def test_a_later_level_changes_one_key_of_a_side() -> None:
         ("data.train={source: a, target: b, x: c}", "data.train.x: no such key; use one of source, target"),
         ("data.train={source: [], target: b}", "data.train.source: must have at least one item"),
         ("data.train={source: {a: b}, target: b}", "data.train.source: must be text or a list, each text, got a mapping as entry 1"),
-        ("data.train={source: -, target: b}", "data.train.source: - (stdin) cannot be one side of pairs; give a file"),
-        ("data.train={source: a, target: [b, -]}", "data.train.target: - (stdin) cannot be one side of pairs; give a file"),
+        ("data.train={source: -, target: b}", "data.train.source: - (stdin) cannot be one of two parallel files; give a file"),
+        ("data.train={source: a, target: [b, -]}", "data.train.target: - (stdin) cannot be one of two parallel files; give a file"),
         ("data.val=v.jsonl", None),
         (
             "data.val={source: a, target: b}",
-            "must be given as data.train is: two files {source: F, target: G}, or a table with data.fields",
+            "must have the form of data.train: two files {source: F, target: G}, or a table with data.fields",
         ),
-        ("data.fields={source: a}", f"only source is named; {PAIRS}"),
-        ("data.fields={text: a}", f"no such role 'text'; {PAIRS}"),
-        ("data.fields={source: a, target: b, x: c}", f"no such role 'x'; {PAIRS}"),
-        ("data.split=tail 10%", "tail 10% cuts a stream of characters; of pairs give a share such as 5%"),
-        ("train.batch_tokens=10", "10 do not hold a row of context 64"),
+        ("data.fields={source: a}", f"only source is given; {PAIRS}"),
+        ("data.fields={text: a}", f"unknown column role 'text'; {PAIRS}"),
+        ("data.fields={source: a, target: b, x: c}", f"unknown column role 'x'; {PAIRS}"),
+        ("data.split=tail 10%", "tail 10% splits a stream of characters; for pairs use a share such as 5%"),
+        ("train.batch_tokens=10", "10 tokens cannot hold a row of context 64; use at least 64"),
         ("model.encoder.positions=foo", "no such kind 'foo'; use one of alibi, fourier, learned, none, rotary, sinusoidal, t5"),
         ("model.encoder.positions=rotery", "no such kind 'rotery'; did you mean 'rotary'?"),
         ("model.encoder.attention=[softmax, foo]", "no such kind 'foo'; use one of simple, softmax, window"),
@@ -159,12 +159,12 @@ def test_both_sides_that_are_missing_are_both_told() -> None:
 
 def test_two_files_have_no_columns() -> None:
     told = faults("data.train={source: a, target: b}", "data.fields={source: x, target: y}")
-    assert told == [f"{OVERRIDE}data.fields={{source: x, target: y}}: two files of lines have no columns; leave it out"]
+    assert told == [f"{OVERRIDE}data.fields={{source: x, target: y}}: parallel files have no columns; remove it"]
 
 
 def test_a_question_about_texts_is_not_asked_of_pairs_nor_the_other_way_round() -> None:
     Path("lm.yaml").write_text("model: {kind: decoder}\ntrain: {steps: 1}\n")
-    told = "data.train: next_token reads texts, not pairs of a source and a target; use objective seq2seq"
+    told = "data.train: next_token needs text, not pairs of source and target; use objective seq2seq"
     assert faults("data.train=translate-toy", recipe="lm.yaml") == [
         f"{OVERRIDE}data.train=translate-toy: {told.removeprefix('data.train: ')}"
     ]
@@ -175,9 +175,9 @@ def test_a_question_about_texts_is_not_asked_of_pairs_nor_the_other_way_round() 
     assert faults("data.train=t.jsonl") == [f"{OVERRIDE}data.train=t.jsonl: {SEQ2SEQ}"]
     nano("data.train=t.jsonl", "data.fields={source: en, target: de}")
     own = "tokenizer.source={kind: char}"
-    assert faults(own, recipe="lm.yaml") == [f"{OVERRIDE}{own}: only pairs have a source side; leave it out"]
+    assert faults(own, recipe="lm.yaml") == [f"{OVERRIDE}{own}: the objective has no source; remove it"]
     assert faults("data.fields={review: a}", recipe="lm.yaml") == [
-        f"{OVERRIDE}data.fields={{review: a}}: no such role 'review'; needed: {{text: COLUMN}}"
+        f"{OVERRIDE}data.fields={{review: a}}: unknown column role 'review'; a language model reads one column: {{text: COLUMN}}"
     ]
 
 
@@ -197,7 +197,7 @@ def test_faults_stand_at_their_line_of_a_recipe() -> None:
 def test_a_stream_has_no_steps_of_tokens() -> None:
     Path("lm.yaml").write_text("model: {kind: decoder, attention: window}\ntrain: {steps: 1, stream: true, context: 8}\n")
     assert faults("train.batch_tokens=64", recipe="lm.yaml") == [
-        f"{OVERRIDE}train.batch_tokens=64: a stream's rows all have the same length; use batch_size"
+        f"{OVERRIDE}train.batch_tokens=64: rows of a stream all have the same length; use batch_size"
     ]
 
 
@@ -218,7 +218,7 @@ def test_a_later_size_of_batches_repositions_an_earlier_one(tmp_path: Path) -> N
     [
         (("data.pack=docs",), "data.pack"),
         (("generate.min_new_tokens=300",), "300 is more than max_new_tokens 200"),
-        (("data.train=[translate-toy, a.jsonl]", "data.fields={source: a, target: b}"), "translate-toy has pairs of its own"),
+        (("data.train=[translate-toy, a.jsonl]", "data.fields={source: a, target: b}"), "translate-toy is a corpus of pairs"),
     ],
 )
 def test_what_pairs_cannot_be_is_refused(overrides: tuple[str, ...], fault: str) -> None:
@@ -235,9 +235,9 @@ def test_pairs_beside_text_are_refused() -> None:
 @pytest.mark.parametrize(
     ("objective", "fields", "told"),
     [
-        ("seq2seq", "{source: a}", "--fields: only source is named; needed: {source: COLUMN, target: COLUMN}"),
-        ("classify", "{txt: a}", "--fields: no such role 'txt'; needed: {text: COLUMN, label: COLUMN}"),
-        ("next_token", "{txt: a}", "--fields: no such role 'txt'; needed: {text: COLUMN}"),
+        ("seq2seq", "{source: a}", "--fields: only source is given; pairs read two columns: {source: COLUMN, target: COLUMN}"),
+        ("classify", "{txt: a}", "--fields: unknown column role 'txt'; a text and its class are read"),
+        ("next_token", "{txt: a}", "--fields: unknown column role 'txt'; a language model reads one column: {text: COLUMN}"),
     ],
 )
 def test_columns_of_other_data_that_are_not_read_are_refused_in_one_line(objective: str, fields: str, told: str) -> None:

@@ -78,7 +78,7 @@ objective: masked
         "bad.yaml:12: optimizer.learning_rate: no such key; did you mean lr?",
         "bad.yaml:12: optimizer.clip: must be a finite number, got 'yes'",
         "bad.yaml:13: optimiser: no such key; did you mean optimizer?",
-        "bad.yaml:14: objective: masked needs a model that reads earlier and later tokens, decoder reads only earlier tokens; "
+        "bad.yaml:14: objective: masked needs bidirectional attention, but decoder has causal attention; "
         "use objective next_token or model encoder",
         "command line: schedule.warmp=5: no such key; did you mean warmup?",
         "command line: train.seed=abc: must be a whole number, got 'abc'",
@@ -96,8 +96,8 @@ def test_a_wrong_value_brings_no_fault_about_its_default() -> None:
 def test_a_recipe_without_model_or_horizon_is_told_both() -> None:
     found = faults(write("r.yaml", "log: {samples: 0}\n"))
     assert found == (
-        "r.yaml:1: model: must name a kind, one of decoder, encoder, encoder_decoder",
-        "r.yaml:1: train: must say how long: one of steps, tokens, epochs, time, such as steps: 2000",
+        "r.yaml:1: model: must be a kind, one of decoder, encoder, encoder_decoder",
+        "r.yaml:1: train: must set the length of the run: one of steps, tokens, epochs, time, such as steps: 2000",
     )
 
 
@@ -191,15 +191,15 @@ def test_text_on_the_command_line_needs_no_yaml(override: str, value: str) -> No
 @pytest.mark.parametrize(
     ("override", "reason"),
     [
-        ("train..seed=1", "a key is words joined by single dots"),
+        ("train..seed=1", "a key must be words joined by single dots"),
         ("model._target_=os.system", "a recipe cannot name Python code"),
         ("model={_target_: x}", "a recipe cannot name Python code"),
         ("data.train=[a, *b]", "anchors and aliases are not allowed"),
         ("data.train={a: 1", "not YAML"),
-        ("extends=gpt-char", "extends belongs into a recipe file"),
+        ("extends=gpt-char", "extends is only allowed in a recipe file"),
         ("generate.prompt=\udcff", "not UTF-8"),
         ("train.steps=" + "9" * 5000, "the number is too long"),
-        (".".join("a" * 2000) + "=1", "a key is words"),
+        (".".join("a" * 2000) + "=1", "a key must be words"),
     ],
 )
 def test_an_override_is_held_to_the_rules_of_a_recipe(override: str, reason: str) -> None:
@@ -219,12 +219,12 @@ def test_arguments_are_one_recipe_and_overrides() -> None:
 def test_what_is_no_recipe_is_refused_with_the_nearest_preset() -> None:
     with pytest.raises(UsageFault, match="no such recipe 'nothing-like-it'"):
         read("nothing-like-it")
-    with pytest.raises(RecipeFault, match="there is no such file"):
+    with pytest.raises(RecipeFault, match="no such file"):
         read("missing.yaml")
     Path("folder").mkdir()
-    with pytest.raises(RecipeFault, match="a directory without"):
+    with pytest.raises(RecipeFault, match="a folder without"):
         read("folder")
-    assert faults(write("list.yaml", "- a\n"))[0] == "list.yaml:1: a recipe is a mapping of sections, got a list"
+    assert faults(write("list.yaml", "- a\n"))[0] == "list.yaml:1: a recipe must be a mapping of sections, got a list"
 
 
 def test_extends_may_not_lead_back_to_itself() -> None:
@@ -259,7 +259,7 @@ def test_a_tokenizer_may_be_a_run_by_its_name_and_never_the_last_one(tmp_path: P
     write("tk/tokenizer.json", "{}")
     assert read("small.yaml", ["tokenizer.path=tk"]).recipe.tokenizer.path == str(tmp_path / "tk")
     [fault] = faults("small.yaml", "tokenizer.path=last")
-    assert "another run is the last one after every training; name it" in fault
+    assert "last changes with every run; give a run folder or its name in outputs" in fault
 
 
 def test_a_run_folder_is_a_recipe_named_like_the_run() -> None:

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from mini_tf.recipe.kinds import Rule, Rules, Section
-from mini_tf.recipe.parsing.faults import faults_of
+from mini_tf.recipe.parsing.schema_faults import faults_of
 from mini_tf.recipe.reading import read
 from mini_tf.schedules import wsd
 from mini_tf.system.errors import RecipeFault

@@ -11,10 +11,10 @@ from mini_tf.optimizers import adamw
 from mini_tf.recipe.data import Data, Split
 from mini_tf.recipe.kind_settings import ModelSettings, ObjectiveSettings
 from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, Section, default_kind, listing, settings_of
-from mini_tf.recipe.parsing.faults import faults_of
+from mini_tf.recipe.parsing.schema_faults import faults_of
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Tokenizer, Train
-from mini_tf.recipe.values import Written
+from mini_tf.recipe.values import Scalar
 from mini_tf.schedules import cosine, wsd
 
 
@@ -50,38 +50,38 @@ def test_defaults_make_a_whole_recipe_of_a_model_and_a_horizon() -> None:
 @pytest.mark.parametrize(
     ("section", "given", "key", "message"),
     [
-        (adamw.Settings, {"lr": Written("abc")}, "lr", "must be a finite number, got 'abc'"),
-        (adamw.Settings, {"lr": Written("1e-3", quoted=True)}, "lr", "must be a finite number, got the text '1e-3'; remove the quotes"),
-        (adamw.Settings, {"lr": Written("-1")}, "lr", "must be greater than 0, got -1.0"),
+        (adamw.Settings, {"lr": Scalar("abc")}, "lr", "must be a finite number, got 'abc'"),
+        (adamw.Settings, {"lr": Scalar("1e-3", quoted=True)}, "lr", "must be a finite number, got the text '1e-3'; remove the quotes"),
+        (adamw.Settings, {"lr": Scalar("-1")}, "lr", "must be greater than 0, got -1.0"),
         (adamw.Settings, {"lr": True}, "lr", "must be a finite number, got true"),
         (adamw.Settings, {"lr": float("nan")}, "lr", "must be a finite number, got nan"),
-        (adamw.Settings, {"betas": [Written("0.9")]}, "betas", "must be a list of 2, each a share such as 0.05 or 5%, got a list"),
-        (adamw.Settings, {"betas": [Written("0.9"), Written("2")]}, "betas", "must be less than 1, got 2.0"),
-        (adamw.Settings, {"learningrate": Written("1")}, "learningrate", "no such key"),
-        (Train, {"steps": Written("1.5")}, "steps", "must be a whole number, got '1.5'"),
+        (adamw.Settings, {"betas": [Scalar("0.9")]}, "betas", "must be a list of 2, each a share such as 0.05 or 5%, got a list"),
+        (adamw.Settings, {"betas": [Scalar("0.9"), Scalar("2")]}, "betas", "must be less than 1, got 2.0"),
+        (adamw.Settings, {"learningrate": Scalar("1")}, "learningrate", "no such key"),
+        (Train, {"steps": Scalar("1.5")}, "steps", "must be a whole number, got '1.5'"),
         (Train, {"steps": 1.5}, "steps", "must be a whole number, got 1.5"),
         (Train, {"steps": True}, "steps", "must be a whole number, got true"),
-        (Train, {"steps": Written("9" * 60)}, "steps", "the number is too long"),
-        (Train, {"steps": Written("0")}, "steps", "must be at least 1, got 0"),
-        (Train, {"steps": Written("1e18")}, "steps", "must be at most 1000000000000, got 1000000000000000000"),
-        (Train, {"steps": 5, "micro_batch_size": Written("all")}, "micro_batch_size", "must be a whole number or auto, got 'all'"),
+        (Train, {"steps": Scalar("9" * 60)}, "steps", "the number is too long"),
+        (Train, {"steps": Scalar("0")}, "steps", "must be at least 1, got 0"),
+        (Train, {"steps": Scalar("1e18")}, "steps", "must be at most 1000000000000, got 1000000000000000000"),
+        (Train, {"steps": 5, "micro_batch_size": Scalar("all")}, "micro_batch_size", "must be a whole number or auto, got 'all'"),
         (Train, {"steps": 5, "batch_size": 6, "micro_batch_size": 4}, "micro_batch_size", "4 does not divide batch_size 6; use 3"),
-        (Train, {}, "", "must say how long: one of steps, tokens, epochs, time, such as steps: 2000"),
+        (Train, {}, "", "must set the length of the run: one of steps, tokens, epochs, time, such as steps: 2000"),
         (Train, {"steps": 5, "time": 3.0}, "time", "steps and time are given; keep exactly one of steps, tokens, epochs, time"),
-        (Recipe, {"schedule": {"kind": Written("cosin")}}, "schedule", "no such kind 'cosin'; did you mean 'cosine'?"),
+        (Recipe, {"schedule": {"kind": Scalar("cosin")}}, "schedule", "no such kind 'cosin'; did you mean 'cosine'?"),
         (Recipe, {"optimizer": {"kind": "adamw", "momentum": 0.5}}, "optimizer.momentum", "no such key"),
-        (cosine.Settings, {"warmup": Written("100%")}, "warmup", "must be less than 1, got 1.0"),
-        (wsd.Settings, {"warmup": 0.5, "decay": 0.6}, "decay", "exceed the run"),
-        (Data, {"split": Written("tail 10")}, "split", "must be a share such as 5%, or tail 10%, got 'tail 10'"),
-        (Data, {"split": Written("100%")}, "split", "must be a share such as 5%"),
+        (cosine.Settings, {"warmup": Scalar("100%")}, "warmup", "must be less than 1, got 1.0"),
+        (wsd.Settings, {"warmup": 0.5, "decay": 0.6}, "decay", "more than the whole run"),
+        (Data, {"split": Scalar("tail 10")}, "split", "must be a share such as 5%, or tail 10%, got 'tail 10'"),
+        (Data, {"split": Scalar("100%")}, "split", "must be a share such as 5%"),
         (Data, {"train": []}, "train", "must have at least one item"),
         (Data, {"train": 3}, "train", "must be text or a list, each text or a mapping, got 3"),
         (Data, {"train": ["a", {"b": "c"}]}, "train", "got a mapping as entry 2"),
         (Data, {"train": {"source": "a"}}, "train.target", "is missing; must be text or a list, each text"),
         (Data, {"train": {"source": ["a", []], "target": "b"}}, "train.source", "got a list as entry 2"),
         (Data, {"train": {"source": "a", "target": "b", "x": "c"}}, "train.x", "no such key"),
-        (Data, {"header": Written("yes")}, "header", "must be auto or true or false, got 'yes'"),
-        (Data, {"train": "-", "val": "-"}, "val", "train reads stdin already"),
+        (Data, {"header": Scalar("yes")}, "header", "must be auto or true or false, got 'yes'"),
+        (Data, {"train": "-", "val": "-"}, "val", "data.train already reads stdin"),
         (Tokenizer, {"vocab_size": 100}, "vocab_size", "cannot hold 256 bytes"),
     ],
 )
@@ -98,10 +98,7 @@ def test_a_warmup_ends_before_the_run() -> None:
 
 def test_an_objective_needs_a_model_that_reads_as_it_does() -> None:
     message = told(Recipe, model=settings_of("models", "decoder")(), objective="masked", train=Train(steps=5))["objective"]
-    assert (
-        message == "masked needs a model that reads earlier and later tokens, decoder reads only earlier tokens; "
-        "use objective next_token or model encoder"
-    )
+    assert message == "masked needs bidirectional attention, but decoder has causal attention; use objective next_token or model encoder"
 
 
 @pytest.mark.parametrize(("model", "objective"), [("decoder", "next_token"), ("encoder", "masked")])
@@ -120,13 +117,13 @@ def test_a_stream_needs_mixers_whose_memory_stays_bounded() -> None:
 def test_a_stream_needs_a_model_that_reads_what_came_before() -> None:
     encoder = {"kind": "encoder", "attention": "window"}
     message = told(Recipe, model=encoder, train=Train(steps=5, stream=True))["train.stream"]
-    assert message == "a stream carries what came before, but the encoder reads both sides; use model decoder"
+    assert message == "a stream needs causal attention, but encoder is bidirectional; use model decoder"
 
 
 def test_a_stream_needs_one_text_without_borders_and_positions_that_run_on() -> None:
     model = {"kind": "decoder", "attention": "window", "positions": "learned"}
     message = told(Recipe, model=model, train=Train(steps=5, stream=True))["train.stream"]
-    assert message == "a stream runs past the end of learned positions; use rotary, alibi or sinusoidal ones"
+    assert message == "a stream exceeds the length of learned positions; use rotary, alibi or sinusoidal"
     message = told(Recipe, model=model | {"positions": "rotary"}, train=Train(steps=5, stream=True), data=Data(pack="docs"))["train.stream"]
     assert "use data.pack concat, not docs" in message
 
@@ -136,11 +133,11 @@ def test_learned_positions_reach_as_far_as_a_row() -> None:
         return {"kind": "decoder", "positions": {"kind": "learned", "length": length}}
 
     found = told(Recipe, model=model(15), train=Train(steps=5, context=16))
-    assert found == {"model.positions.length": "15 positions cannot hold a row of train.context 16 tokens; use at least 16"}
+    assert found == {"model.positions.length": "15 positions are fewer than the 16 tokens of train.context; use at least 16"}
     for length in (16, "auto"):
         Recipe(model=model(length), train=Train(steps=5, context=16))
     for kind in ("learned", "fourier"):
-        wrong = {"kind": "decoder", "positions": {"kind": kind, "length": Written("0")}}
+        wrong = {"kind": "decoder", "positions": {"kind": kind, "length": Scalar("0")}}
         assert told(Recipe, model=wrong, train=Train(steps=5)) == {"model.positions.length": "must be at least 1, got 0"}
 
 
@@ -148,15 +145,15 @@ def test_a_split_is_written_as_it_is_read() -> None:
     for text in ("5%", "tail 10%", "0.1%", "12.5%"):
         assert Data(split=text).model_dump(mode="json")["split"] == text
     assert Data(split="tail 10%").split == Split(share=0.1, tail=True)
-    assert Data(split=Written("0.2")).split == Split(share=0.2)
+    assert Data(split=Scalar("0.2")).split == Split(share=0.2)
 
 
 def test_a_kind_is_a_word_a_mapping_or_settings() -> None:
     window = settings_of("attention", "window")
     for given in ("window", {"kind": "window"}, window()):
         assert Pair(mixers=given).mixers == (window(),)
-    assert Pair(mixers=["window", {"kind": "window", "window": Written("7")}]).mixers == (window(), window(window=7))
-    assert Pair(place={"base": Written("10k")}).place.kind == "rotary"
+    assert Pair(mixers=["window", {"kind": "window", "window": Scalar("7")}]).mixers == (window(), window(window=7))
+    assert Pair(place={"base": Scalar("10k")}).place.kind == "rotary"
 
 
 def test_one_kind_is_written_back_as_one_and_several_as_a_list() -> None:
@@ -165,7 +162,7 @@ def test_one_kind_is_written_back_as_one_and_several_as_a_list() -> None:
 
 
 def test_faults_inside_a_kind_keep_their_place() -> None:
-    found = told(Pair, mixers=[{"kind": "window", "window": Written("0")}, {"kind": "windw"}], place={"kind": "rotary", "bse": 1})
+    found = told(Pair, mixers=[{"kind": "window", "window": Scalar("0")}, {"kind": "windw"}], place={"kind": "rotary", "bse": 1})
     assert found["mixers.0.window"] == "must be at least 1, got 0"
     assert found["mixers.1"] == "no such kind 'windw'; did you mean 'window'?"
     assert found["place.bse"] == "no such key"

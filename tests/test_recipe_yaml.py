@@ -34,7 +34,7 @@ def test_scalars_stay_as_they_were_written_and_know_their_line() -> None:
         ("a: !x {b: 1}", "r.yaml:1: tags are not allowed"),
         ("a: 1\nb: 2\na: 3\n", "r.yaml:3: key 'a' given twice (lines 1 and 3)"),
         ("<<: {a: 1}", "r.yaml:1: merge keys (<<) are not allowed; use extends"),
-        ("a: 1\n---\nb: 2\n", "r.yaml:2: a second document begins here"),
+        ("a: 1\n---\nb: 2\n", "r.yaml:2: a second document starts here"),
         ("model:\n  _target_: torch.nn.Linear\n", "r.yaml:2: _target_: a recipe cannot name Python code"),
         ("class_path: x", "r.yaml:1: class_path: a recipe cannot name Python code"),
         ("? [a, b]\n: 1\n", "r.yaml:1: a key must be a word"),

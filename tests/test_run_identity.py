@@ -15,11 +15,11 @@ from pydantic import Field
 from mini_tf.attention import window
 from mini_tf.nn.mixer import MixerSettings
 from mini_tf.recipe.data import NonEmptyText
-from mini_tf.recipe.deciding import deciding_keys
 from mini_tf.recipe.kinds import KindOf, OneOrMore, Section, default_kind, settings_of
 from mini_tf.recipe.parsing.yaml_tree import Node
 from mini_tf.recipe.reading import Resolved, read
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.recipe.result_keys import result_keys
 from mini_tf.run import manifest
 from mini_tf.run.identity import Identity
 from mini_tf.run.opening import RunLocation, open_run
@@ -66,9 +66,7 @@ def test_every_default_that_an_id_leaves_out_is_pinned() -> None:
     gone = [key for key in then if key not in now]
     assert not gone, f"{gone} are gone, so runs that give them cannot be read any more: keep them, or take their lines out knowingly"
     other = [f"{key}: {then[key]!r} -> {now[key]!r}" for key in then if now[key] != then[key]]
-    assert not other, (
-        f"{other}: runs are known by the former default; keep it, or name it in FORMER of the section: FORMER = {{key: value}}"
-    )
+    assert not other, f"{other}: runs are known by the former default; keep it, or set FORMER_DEFAULTS of the section: {{key: value}}"
     new = [key for key in now if key not in then]
     assert not new, f"{new} are new: `PYTHONPATH=. python tests/pinned.py` pins them"
 
@@ -77,7 +75,7 @@ def test_a_changed_default_is_seen_by_the_table_unless_the_former_one_is_named(m
     own = settings_of("attention", "window")
     monkeypatch.setattr(window, "Settings", changed(own, window=(int, 64)))
     assert pinned.defaults()["attention/window.window"] == 64
-    monkeypatch.setattr(window.Settings, "FORMER", {"window": 128})
+    monkeypatch.setattr(window.Settings, "FORMER_DEFAULTS", {"window": 128})
     assert pinned.defaults() == PINNED["defaults"]
 
 
@@ -260,7 +258,7 @@ def test_a_folder_of_another_default_continues_with_the_value_that_it_had() -> N
 
 def test_with_its_former_default_named_a_section_keeps_the_ids_of_its_runs_and_new_ones_get_their_own() -> None:
     quiet = recipe_of(later=(Noise, Noise()))
-    named = type("Louder", (LOUDER,), {"FORMER": {"rate": 0.0}})
+    named = type("Louder", (LOUDER,), {"FORMER_DEFAULTS": {"rate": 0.0}})
     louder = recipe_of(later=(named, named()))
     before = run_id(quiet.model_validate(SMALL))
     assert run_id(louder.model_validate(SMALL | {"later": {"rate": 0.0}})) == before
@@ -274,20 +272,18 @@ def test_with_its_former_default_named_a_section_keeps_the_ids_of_its_runs_and_n
 def test_a_former_kind_is_named_as_a_recipe_writes_it() -> None:
     kind = Annotated[MixerSettings, KindOf("attention")]
     then, now = (recipe_of(later=(kind, settings_of("attention", word)())) for word in ("softmax", "simple"))
-    named: Any = type("Recipe", (now,), {"FORMER": {"later": "softmax"}})
+    named: Any = type("Recipe", (now,), {"FORMER_DEFAULTS": {"later": "softmax"}})
     ids = [run_id(one.model_validate(SMALL | given)) for one, given in ((then, {}), (named, {"later": "softmax"}), (named, {}))]
     assert ids[0] == ids[1] != ids[2]
 
 
 def test_the_keys_of_a_recipe_are_complete_and_say_of_a_list_how_many_it_has() -> None:
     recipe = Recipe.model_validate(SMALL | {"model": {"kind": "decoder", "attention": ["softmax", "window"]}})
-    keys = {key.name: key.value for key in deciding_keys(recipe)}
+    keys = {key.name: key.value for key in result_keys(recipe)}
     assert (keys["model.attention"], keys["model.attention[0].kind"], keys["model.attention[1].window"]) == (2, "softmax", 128)
     assert (keys["data.train"], keys["adapter"], keys["optimizer.lr"]) == ("python-docs", None, 0.001)
     assert json.loads(json.dumps(keys)) == keys
-    assert len(keys) == len(
-        deciding_keys(Recipe.model_validate(SMALL | {"model": {"kind": "decoder", "attention": ["softmax", "window"]}}))
-    )
+    assert len(keys) == len(result_keys(Recipe.model_validate(SMALL | {"model": {"kind": "decoder", "attention": ["softmax", "window"]}})))
 
 
 def test_a_run_of_this_format_that_was_interrupted_continues_to_its_end(tmp_path: Path) -> None:

@@ -135,17 +135,17 @@ def test_both_sides_of_an_encoder_decoder_begin_as_the_encoder(shared: bool, run
         source = name.replace("source_embedding.", "embedding.") if name.startswith("source_") else name.replace("encoder.", "stack.", 1)
         assert torch.equal(ours[name], before[source])
     assert ("source_embedding.tokens.weight" in ours) is not shared
-    assert loaded.warning == (
-        "the layers of encoder were trained with bidirectional attention, "
-        "but attention in the decoder is causal: they need further training"
+    assert taken.reads == (
+        "the layers of encoder were trained reading earlier and later tokens, "
+        "but the decoder reads earlier tokens: they have to learn that anew"
     )
 
 
 @pytest.mark.parametrize(
     ("name", "overrides", "words"),
     [
-        ("encoder", ("objective=next_token", TEXT), "bidirectional attention, but attention in this model is causal"),
-        ("decoder", ("model.kind=encoder", *OPINIONS), "causal attention, but attention in this model is bidirectional"),
+        ("encoder", ("objective=next_token", TEXT), "earlier and later tokens, but this model reads earlier tokens"),
+        ("decoder", ("model.kind=encoder", *OPINIONS), "earlier tokens, but this model reads earlier and later tokens"),
     ],
 )
 def test_layers_that_see_another_side_than_they_did_are_warned_of(
@@ -213,7 +213,7 @@ def test_the_source_side_reads_as_the_encoder_did_to_the_bit(runs: Path) -> None
         ("untied", "model.positions.base=500", "model.positions.base: is 500.0, but 10000.0 in untied"),
         ("untied", "model.attention.kind=window", "model.attention: is window, but softmax in untied"),
         ("untied", "model.attention.scale=none", "model.attention.scale: is none, but rsqrt_dk in untied"),
-        ("untied", "tokenizer.kind=char", "model.init_from takes the run's own tokenizer; remove that section"),
+        ("untied", "tokenizer.kind=char", "model.init_from uses the run's tokenizer; remove this section"),
     ],
 )
 def test_what_would_mean_another_thing_than_in_the_run_is_refused(name: str, override: str, words: str, runs: Path, tmp_path: Path) -> None:

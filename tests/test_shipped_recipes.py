@@ -12,8 +12,8 @@ from baseline import BothNeighbours
 from commands import minitf, refused
 
 from mini_tf.recipe import reading
-from mini_tf.recipe.corpora import built_in
-from mini_tf.recipe.data import Data, TwoFiles
+from mini_tf.recipe.corpora import built_in_corpora
+from mini_tf.recipe.data import Data, FilePair
 from mini_tf.recipe.presets import presets, summary
 from mini_tf.trained.evaluating import evaluation_data
 from mini_tf.trained.opening import open_trained
@@ -27,7 +27,7 @@ needs_shakespeare = pytest.mark.skipif(not SHAKESPEARE.exists(), reason="needs .
 def files_of(data: Data) -> Iterator[str]:
     """Everything that data.train and data.val name."""
     for corpus in (data.train, data.val):
-        for part in (corpus.source, corpus.target) if isinstance(corpus, TwoFiles) else (corpus,):
+        for part in (corpus.source, corpus.target) if isinstance(corpus, FilePair) else (corpus,):
             yield from (part,) if isinstance(part, str) else part or ()
 
 
@@ -61,11 +61,11 @@ def test_a_shipped_recipe_says_what_it_makes_and_promises_something(name: str) -
         assert {f"val.{name}" for name in (*pipeline.METRICS, *pipeline.GENERATION_METRICS)} & recipe.expect.keys()
 
 
-FOREIGN = [name for name in presets() if not set(files_of(reading.read(name).recipe.data)) <= set(built_in())]
+OTHER_NAMES = [name for name in presets() if not set(files_of(reading.read(name).recipe.data)) <= set(built_in_corpora())]
 """Recipes that train on files which do not come along."""
 
 
-@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.parametrize("name", OTHER_NAMES)
 def test_a_recipe_of_files_that_are_not_shipped_says_where_they_are_had(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one line, which also an installed recipe prints; of files that are named instead nothing is said."""
     monkeypatch.chdir(tmp_path)
@@ -75,7 +75,7 @@ def test_a_recipe_of_files_that_are_not_shipped_says_where_they_are_had(name: st
     done = minitf("pretrain", name)
     refused(done, "data.train", f"{tmp_path}/data/", ": no such file; ", home, "; or data.train=... names another file")
     assert len([line for line in done.stderr.splitlines() if not line.startswith("warning: ")]) == 1
-    other = "data.train={source: a.en, target: a.de}" if isinstance(reading.read(name).recipe.data.train, TwoFiles) else "data.train=a.tsv"
+    other = "data.train={source: a.en, target: a.de}" if isinstance(reading.read(name).recipe.data.train, FilePair) else "data.train=a.tsv"
     assert home not in minitf("pretrain", name, other).stderr
     assert reading.read(name, [other]).recipe.data.home is None
     assert reading.read(name, ["data.val=null"]).recipe.data.home == home, "null names no other files"
@@ -87,8 +87,8 @@ def test_a_shipped_recipe_keeps_its_promise(name: str, tmp_path: Path, monkeypat
     """A recipe that names files of its own finds them below the working folder."""
     monkeypatch.chdir(DATA.parent if DATA.exists() else tmp_path)
     train = reading.read(name).recipe.data.train
-    file = str(train.source if isinstance(train, TwoFiles) else train)
-    if file not in built_in() and not Path(file).exists():
+    file = str(train.source if isinstance(train, FilePair) else train)
+    if file not in built_in_corpora() and not Path(file).exists():
         pytest.skip(f"needs {file}")
     done = minitf("pretrain", name, "-d", tmp_path / name, "--expect")
     assert done.exit_code == 0, done.stderr

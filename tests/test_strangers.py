@@ -58,7 +58,7 @@ def prefix(length: int) -> TokenPositions:
 
 def test_an_objective_names_a_mixer_that_cannot_have_its_direction() -> None:
     done = minitf("pretrain", TINY, "objective=prefix", "model.attention=trailing", "--dry-run")
-    refused(done, "prefix needs prefix attention, which trailing cannot be; use another attention", exit_code=3)
+    refused(done, "prefix needs prefix attention, which trailing does not support; use another attention", exit_code=3)
 
 
 def test_a_model_of_latents_says_what_its_rows_stand_for_and_reads_one_document_a_row(tmp_path: Path) -> None:
@@ -89,18 +89,18 @@ def test_a_model_of_latents_says_what_its_rows_stand_for_and_reads_one_document_
     n = len(sample["words"])
     assert shapes == {"reader.cross": (4, n), "latent.self": (4, 4), "decoder.cross": (n, 4)}
     done = minitf("pretrain", TINY, "model=latents", "data.pack=docs", "--dry-run")
-    refused(done, "latents cannot keep documents of one row apart; use pack: none or concat", exit_code=3)
+    refused(done, "latents cannot separate documents within a row; use pack: none or concat", exit_code=3)
 
 
 def test_what_is_not_learnt_from_a_stream_is_refused_by_name() -> None:
     for kind in ("prefix", "margin"):
         done = minitf("pretrain", TINY, f"objective={kind}", "model.attention=window", "train.stream=true", "--dry-run")
-        refused(done, f"{kind} is not learnt from a stream; use stream: false", exit_code=3)
+        refused(done, f"{kind} cannot be trained on a stream; use stream: false", exit_code=3)
 
 
 def test_what_a_prefix_language_model_sees_is_said_and_shown(tmp_path: Path) -> None:
     done = minitf("data", "show", TINY, "objective=prefix")
-    assert "each token attends to a whole prefix and earlier tokens and itself" in done.stdout
+    assert "each token sees all tokens of a prefix, earlier tokens and itself" in done.stdout
     run = trained(tmp_path / "run", tiny_model("decoder"), "objective=prefix", *FEW)
     trained_run = open_trained(run, device="cpu")
     [head, *_] = analyze_attention(trained_run, "The fox was").heads

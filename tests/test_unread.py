@@ -10,12 +10,12 @@ import tokenizers
 from commands import minitf, trained
 from tokenizers import models, normalizers, pre_tokenizers
 
+from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.data.tokenization.unread import Unread
 from mini_tf.recipe.kinds import listing
 from mini_tf.recipe.sections import Tokenizer as Settings
 
-THERE = "the model reads its unknown token there"
+THERE = "the unknown token replaces them"
 
 
 @pytest.fixture(scope="module")
@@ -66,29 +66,29 @@ def test_what_any_kind_of_tokenizer_loses_is_what_does_not_come_back(kind: str) 
     tokenizer = Tokenizer.train(Settings(kind=kind, **({} if kind in ("char", "byte") else {"vocab_size": 300})), texts)
     for text in ("the ☃ ship", "a dog", "é", "the\x01"):
         kept = "".join(tokenizer.decode(tokenizer.encode(text)).split())
-        lost = tokenizer.lost_counts(text)
+        lost = tokenizer.count_lost_text(text)
         assert len("".join(text.split())) - len(kept) == sum(len(one) * n for one, n in lost.items()), (text, lost)
 
 
 def test_what_a_tokenizer_drops_in_silence_is_lost_too() -> None:
     inner = tokenizers.Tokenizer(models.BPE({"a": 0, "b": 1}, []))
-    assert Tokenizer(inner).lost_counts("ab éb漢 é") == Counter({"é": 2, "漢": 1})
-    assert Unread(Tokenizer(inner), 8).add(["é"]) == ["the tokenizer has no token for 'é'; they are left out"]
+    assert Tokenizer(inner).count_lost_text("ab éb漢 é") == Counter({"é": 2, "漢": 1})
+    assert InputWarnings(Tokenizer(inner), 8).add(["é"]) == ["the tokenizer has no token for 'é'; they are dropped"]
     cleaning = tokenizers.Tokenizer(models.WordLevel({"[UNK]": 0, "ab": 1}, "[UNK]"))
     cleaning.normalizer, cleaning.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
-    assert Tokenizer(cleaning).lost_counts("ÀB\x01 ab xy") == Counter({"\x01": 1, "xy": 1})
+    assert Tokenizer(cleaning).count_lost_text("ÀB\x01 ab xy") == Counter({"\x01": 1, "xy": 1})
 
 
 def test_one_note_for_all_prompts_that_are_cut(by_char: Path) -> None:
     long = "once upon a time " * 4
-    cut = "are longer than the context of 48 tokens; the first tokens of each are cut off, the model reads the others\n"
+    cut = "are longer than the context of 48 tokens; their first tokens are truncated\n"
     done = minitf("generate", by_char, long, "a", long, "--max-new-tokens", "2")
     assert done.stderr == f"2 of 3 prompts {cut}"
     lines = f"{long}\na\n" * 10
     done = minitf("generate", by_char, "--max-new-tokens", "1", "--json", stdin=lines)
     assert done.stderr == f"10 of 20 prompts {cut}"
     noted = [json.loads(line)["result"].get("notes") for line in done.stdout.splitlines()]
-    assert noted == [["the prompt has 68 tokens; the first 20 are cut off, the model reads the others"], None] * 10
+    assert noted == [["the prompt has 68 tokens; the first 20 are truncated"], None] * 10
 
 
 def test_a_prompt_that_cannot_be_answered_does_not_hide_the_note_on_those_before(by_wordpiece: Path) -> None:
@@ -102,7 +102,7 @@ def test_predict_says_once_how_many_texts_are_cut_and_which_characters_are_unkno
     long = " ".join(["good"] * 200)
     [one] = minitf("predict", classifier, long).stderr.splitlines()
     assert one.startswith("argument 1: the text has ")
-    assert one.endswith(" are cut off, the model reads the others")
+    assert one.endswith(" are truncated")
     done = minitf("predict", classifier, "--batch-size", "2", stdin=f"{long}\ngood\n{long}\nfine\n")
     assert (done.exit_code, len(done.stdout.splitlines())) == (0, 4)
     assert done.stderr.startswith("2 of 4 texts are longer than the context of ")
@@ -122,7 +122,7 @@ def test_evaluate_says_what_another_text_has_that_the_model_does_not_read(by_cha
     done = minitf("evaluate", by_char, "--data", tmp_path / "other.txt", "--json")
     [note] = json.loads(done.stdout)["result"]["notes"]
     assert done.stderr == f"{note}\n"
-    assert note.startswith("60 characters are not in the tokenizer and become its unknown token: 'é' 20 times, ")
+    assert note.startswith("60 characters are not in the vocabulary and become the unknown token: 'é' 20 times, ")
     rows = [row | {"text": row["text"] + " good" * 200 * (n < 3)} for n, row in enumerate(tiny_tasks.OPINIONS[:20])]
     done = minitf("evaluate", classifier, "--data", tiny_tasks.opinions(tmp_path / "long.jsonl", rows))
     assert done.stderr.startswith("3 of 20 examples are longer than the model's context of ")

@@ -164,13 +164,13 @@ def _as_key(error: Exception, arguments: list[str]) -> str | None:
     takes = context is not None and any("KEY=VALUE" in str(getattr(one, "metavar", "")) for one in context.command.params)
     if option is None or not takes:
         return None
-    from mini_tf.recipe.keys import key_meant
+    from mini_tf.recipe.keys import suggest_key
 
     given = _written(option, arguments)
     _, said, value = given.partition("=")
     after = arguments[arguments.index(given) + 1 :] if given in arguments and not said else []
     value = value or next((one for one in after[:1] if not one.startswith("-")), "VALUE")
-    key = key_meant(option)
+    key = suggest_key(option)
     return key and f"settings are written without dashes: {key}={value}"
 
 

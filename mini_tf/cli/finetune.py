@@ -19,11 +19,11 @@ def _refuse_without_recipe(overrides: list[str]) -> NoReturn:
     import shlex
     from pathlib import Path
 
-    from mini_tf.recipe.arguments import data_given
+    from mini_tf.recipe.arguments import data_overrides
     from mini_tf.recipe.data import FORMATS
     from mini_tf.system.errors import UsageFault
 
-    if data := data_given(overrides):
+    if data := data_overrides(overrides):
         formats = {FORMATS.get(Path(name).suffix.lower(), "txt") for name in data}
         if "txt" in formats:
             raise UsageFault(

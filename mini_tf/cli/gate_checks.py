@@ -20,14 +20,14 @@ def check_gates(
 
     classes: names of the run's classes or tags, where known; default: those listed in the recipe.
     """
-    from mini_tf.recipe.gates import spellings
+    from mini_tf.recipe.gates import metric_names
     from mini_tf.scores import packages_of, require
 
     if classes is None:
         classes = recipe.objective.classes
     names = _names(command, recipe, classes)
     for gate in gates:
-        names_of_metric: Sequence[str] = spellings(gate.metric)
+        names_of_metric: Sequence[str] = metric_names(gate.metric)
         if command == "training":
             names_of_metric = [_without_statistic(name, recipe.train.seeds, names) for name in names_of_metric]
         metric = next((name for name in names_of_metric if _is_among(name, names)), None)

@@ -115,14 +115,14 @@ def init(
     ] = "quickstart",
 ) -> None:
     """Write a recipe to edit: a shipped recipe with a comment on every section."""
-    from mini_tf.recipe.beginning import commented
     from mini_tf.recipe.presets import presets
+    from mini_tf.recipe.section_comments import add_section_comments
     from mini_tf.recipe.values import one_line
     from mini_tf.system.errors import StorageFault, UsageFault
 
     if preset not in presets():
         raise _no_such("preset", preset, list(presets()))
-    text = commented(presets()[preset].read_text(encoding="utf-8"))
+    text = add_section_comments(presets()[preset].read_text(encoding="utf-8"))
     try:
         with file.open("x", encoding="utf-8") as new:
             new.write(text)

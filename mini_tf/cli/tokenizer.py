@@ -45,12 +45,12 @@ def train(
         raise DataFault("the training split is empty", hint=f"data.split={recipe.data.split} takes the rest as validation data")
     write(output, tokenizer.to_json().encode())
     size = tokenizer.vocabulary.size
-    fewer = recipe.tokenizer.chooses_size and size < recipe.tokenizer.vocab_size
+    fewer = recipe.tokenizer.uses_vocab_size and size < recipe.tokenizer.vocab_size
     requested = f"; the data yields fewer than the {recipe.tokenizer.vocab_size:,} requested" if fewer else ""
     console.say(f"{tokenizer.kind}: {size:,} tokens{requested}")
     for line in _losses(tokenizer):
         console.say(line)
-    result = {"path": str(output), "kind": tokenizer.kind, "vocabulary": size, "losses": tokenizer.losses}
+    result = {"path": str(output), "kind": tokenizer.kind, "vocabulary": size, "losses": tokenizer.round_trip_losses}
     console.output(str(output), result=result)
 
 
@@ -103,7 +103,7 @@ def stats(
     ] = None,
 ) -> None:
     """Describe a tokenizer and what it loses; with a text, measure tokens per word and the round trip."""
-    from mini_tf.data.tokenization.usage import measure, pieces_by_length
+    from mini_tf.data.tokenization.statistics import count_pieces_by_length, text_statistics
 
     given = [] if text is None else [text]
     one_source(given, input)
@@ -113,8 +113,8 @@ def stats(
         "kind": tokenizer.kind,
         "vocabulary": tokenizer.vocabulary.size,
         "special_tokens": tokenizer.special_tokens,
-        "losses": tokenizer.losses,
-        "pieces_by_length": pieces_by_length(tokenizer),
+        "losses": tokenizer.round_trip_losses,
+        "pieces_by_length": count_pieces_by_length(tokenizer),
     }
     lines = [f"{tokenizer.kind}: {tokenizer.vocabulary.size:,} tokens"]
     lines += ["special tokens: " + (", ".join(f"{name} {id}" for name, id in tokenizer.special_tokens.items()) or "none")]
@@ -123,13 +123,13 @@ def stats(
     if input is not None:
         text = _content(input)
     if text is not None:
-        result["text"] = measure(tokenizer, text)
+        result["text"] = text_statistics(tokenizer, text)
         lines += ["", *_measured_lines(result["text"])]
     console.output("\n".join(lines), result=result)
 
 
 def _losses(tokenizer: "Tokenizer") -> list[str]:
-    return [f"not reversible: {loss}" for loss in tokenizer.losses] or ["reversible: decode(encode(text)) is text"]
+    return [f"not reversible: {loss}" for loss in tokenizer.round_trip_losses] or ["reversible: decode(encode(text)) is text"]
 
 
 def _rows(ids: list[str] | None, size: int) -> Iterator[tuple[list[int], bool]]:

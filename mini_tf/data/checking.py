@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mini_tf.data.datasets import Dataset
-from mini_tf.data.formats.lines import unreadable
+from mini_tf.data.formats.text_lines import undecodable_lines
 from mini_tf.data.labels import unknown_label
 from mini_tf.data.raw import Files, RawData
 from mini_tf.data.split import DataSplit
@@ -90,7 +90,7 @@ def _valid_examples(files: Files, faults: Faults) -> Iterator[Any]:
     """The examples that can be read; the others are added to `faults`."""
     strict = files.data.errors == "strict"
     for source in files.sources if strict else ():
-        for fault in unreadable(source.path, source.name) if source.format != "parquet" else ():
+        for fault in undecodable_lines(source.path, source.name) if source.format != "parquet" else ():
             faults.add(fault)
     data = files.data.model_copy(update={"errors": "replace"})
     for part in files.dataset.parts(files.sources, data, files.corpus, files.labels):

@@ -9,15 +9,15 @@ from typing import Any
 import tokenizers
 
 from mini_tf.data.datasets import Dataset
-from mini_tf.data.formats.lines import bad_bytes
-from mini_tf.data.formats.sources import MissingFile, Source
+from mini_tf.data.formats.data_files import DataFile, MissingFile
 from mini_tf.data.formats.tables import read_columns
+from mini_tf.data.formats.text_lines import count_bad_bytes
 from mini_tf.data.labels import Labels
 from mini_tf.data.split import DataSplit
 from mini_tf.data.store import Tokenizers
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
-from mini_tf.recipe.kinds import as_cached
+from mini_tf.recipe.kinds import cache_identity
 from mini_tf.system.cache import cached, hash_of
 from mini_tf.system.interruptible import interruptible_call
 from mini_tf.system.strict_json import short
@@ -40,7 +40,7 @@ class Files:
     labels: Labels | None = None
 
     @cached_property
-    def sources(self) -> Sequence[Source]:
+    def sources(self) -> Sequence[DataFile]:
         try:
             return self.dataset.find(self.corpus, self.key)
         except MissingFile as fault:
@@ -54,7 +54,7 @@ class Files:
         reading = self.data.model_dump(mode="json", include={"fields", "field_numbers", "header", "errors"}) | {
             "tail": self.data.split.tail
         }
-        return hash_of([[source.digest() for source in self.sources], as_cached(self.dataset), reading])
+        return hash_of([[source.digest() for source in self.sources], cache_identity(self.dataset), reading])
 
     def read(self) -> Iterator[Any]:
         """All examples in order; DataFault at the first invalid one."""
@@ -77,7 +77,7 @@ class Files:
     def notes(self) -> Iterator[str]:
         """The number of bytes read as U+FFFD."""
         texts = [source for source in self.sources if source.format != "parquet"]  # strings of parquet are always UTF-8
-        if self.data.errors == "replace" and (n := sum(bad_bytes(source.path, source.name) for source in texts)):
+        if self.data.errors == "replace" and (n := sum(count_bad_bytes(source.path, source.name) for source in texts)):
             yield f"{n:,} bytes are not UTF-8; they are replaced by U+FFFD"
 
 
@@ -121,21 +121,21 @@ class RawData:
         shared = one(settings, (True, False) if self.dataset.SOURCE else (False,))
         return Tokenizers(shared, shared)
 
-    def _tokenizer(self, settings: sections.SideTokenizer, sources: Sequence[bool], needs: Sequence[str]) -> Tokenizer:
+    def _tokenizer(self, settings: sections.SingleTokenizer, sources: Sequence[bool], needs: Sequence[str]) -> Tokenizer:
         """sources: which texts it is trained on: True = sources, False = targets or labelled texts."""
         if settings.path is not None:
             tokenizer = Tokenizer.load(settings.path)
             for name in needs:
                 tokenizer = tokenizer.with_special(name)
             return tokenizer
-        size = settings.vocab_size if settings.chooses_size else 0
-        key = hash_of([TRAINER_VERSION, self.hash, sources, tokenizers.__version__, as_cached(settings.trainer), size])
+        size = settings.vocab_size if settings.uses_vocab_size else 0
+        key = hash_of([TRAINER_VERSION, self.hash, sources, tokenizers.__version__, cache_identity(settings.trainer), size])
 
         def build(folder: Path) -> dict[str, Any]:
             # All sources, then all targets: in alternating order a stride of 2 would take the sources only.
             examples = ((source, example) for source in sources for split, example in self.data_split.read() if split == "train")
             texts = (text for source, example in examples for text in self.dataset.texts(example, source))
-            stride = 1 + self.data_split.characters // MAX_TRAINING_CHARACTERS if settings.chooses_size else 1
+            stride = 1 + self.data_split.characters // MAX_TRAINING_CHARACTERS if settings.uses_vocab_size else 1
             sample = (text for n, text in enumerate(texts) if n % stride == 0)
             with waiting(f"training the tokenizer on {self.data_split.characters / stride / 1e6:,.1f} million characters"):
                 interruptible_call(lambda: Tokenizer.train(settings, sample)).save(folder / "tokenizer.json")

@@ -49,7 +49,7 @@ class MaskFiller:
             raise RunFault(f"the model's tokenizer has no {MASK} token, so the model cannot fill masks")
         self._mask, self._special = vocabulary.mask, sorted(vocabulary.special_ids)
         self._start_ids, self._text_id = start_ids(tokenizer, separated), first_text_id(tokenizer)
-        self._takes_space = tokenizer.joins_blanks or len(tokenizer.encode(" ")) == 0
+        self._takes_space = tokenizer.has_space_prefixed_tokens or len(tokenizer.encode(" ")) == 0
 
     def encode_prompt(self, prompt: str) -> MaskedPrompt:
         """UsageFault if the prompt has no mask or is longer than the context."""

@@ -90,7 +90,7 @@ MIN_TOKENS_PER_ENTRY = 20
 def _vocabulary_warning(parts: Parts) -> str | None:
     """A warning if the vocabulary of a newly trained tokenizer is large for the training data."""
     settings, size, tokens = parts.recipe.tokenizer, parts.data.tokenizer.vocabulary.size, len(parts.data.train)
-    if settings.path is not None or not settings.chooses_size or tokens >= MIN_TOKENS_PER_ENTRY * size:
+    if settings.path is not None or not settings.uses_vocab_size or tokens >= MIN_TOKENS_PER_ENTRY * size:
         return None
     fitting = max(300, round(tokens // MIN_TOKENS_PER_ENTRY, -2))
     if fitting >= size:

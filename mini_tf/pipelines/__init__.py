@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol
 
 from mini_tf.data.labels import Labels
 from mini_tf.data.store import Store
+from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.data.tokenization.unread import Unread
 from mini_tf.nn.model import Model
 from mini_tf.recipe import kind_settings
 from mini_tf.recipe.recipe import Recipe
@@ -64,7 +64,7 @@ class GenerateOptions:
     by_line: bool = False
     terminal: bool = False
     json: bool = False
-    on_unread: Callable[[Unread], None] = lambda unread: None
+    on_unread: Callable[[InputWarnings], None] = lambda unread: None
     streamer: Callable[[str], None] = lambda piece: None
 
 
@@ -91,7 +91,7 @@ class Prediction(NamedTuple):
 class Predictor(Protocol):
     """Predicts labels of examples (`minitf predict`). unread: truncated tokens and unknown characters so far."""
 
-    unread: Unread
+    unread: InputWarnings
 
     def reader(self, data: Data) -> Any:
         """A reader of rows whose columns `data` names; it reads labels only if the predictor is `labelled`."""

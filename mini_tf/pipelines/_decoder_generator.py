@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from mini_tf.data.tokenization.unread import Unread
+from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.generation.text_generator import GeneratedText, Prompt, ScoredToken, TextGenerator
 from mini_tf.pipelines import GenerateOptions, ModelBundle, Output
 from mini_tf.pipelines._options import BATCH_SIZE, notes_entry, one_line, option, with_options
@@ -28,7 +28,7 @@ class DecoderGenerator:
         self.text_generator = TextGenerator(
             bundle.model, bundle.tokenizer, recipe, context=options.context, top_logprobs=self.top_logprobs, chat=chat
         )
-        self.unread = Unread(bundle.tokenizer, self.text_generator.context)
+        self.unread = InputWarnings(bundle.tokenizer, self.text_generator.context)
         self._check_options()
         self.streams = given.get("stream", options.terminal and self.samples == 1)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mini_tf.recipe.parsing.faults import faults_of
+from mini_tf.recipe.parsing.schema_faults import faults_of
 from mini_tf.recipe.sections import Generate
 from mini_tf.system.errors import UsageFault
 

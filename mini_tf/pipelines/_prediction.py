@@ -12,7 +12,7 @@ from mini_tf.data.datasets import Dataset, Reader
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing
 from mini_tf.data.store import Store, Tokenizers, in_memory
-from mini_tf.data.tokenization.unread import Unread
+from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.pipelines import Pipeline, PipelineSettings, Prediction
 from mini_tf.recipe.sections import Data
 from mini_tf.system.seeds import seed_of
@@ -54,7 +54,7 @@ class HeadPredictor:
         self._dataset: Dataset = trained.recipe.objective.dataset()
         self._accumulator = pipeline.metric_accumulator() if labelled else None
         self._n_predicted = 0
-        self.unread = Unread(trained.tokenizer, trained.recipe.train.context, "text", "last")
+        self.unread = InputWarnings(trained.tokenizer, trained.recipe.train.context, "text", "last")
 
     def reader(self, data: Data) -> Reader:
         return self._dataset.reader(data, labelled=self._accumulator is not None, labels=self._pipeline.labels)

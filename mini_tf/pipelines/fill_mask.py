@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 
-from mini_tf.data.tokenization.unread import Unread
+from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.generation.mask_filling import Candidate, MaskedPrompt, MaskFiller
 from mini_tf.pipelines import GenerateOptions, ModelBundle, Output, Pipeline, PipelineSettings
 from mini_tf.pipelines._options import BATCH_SIZE, notes_entry, one_line
@@ -41,7 +41,7 @@ class MaskFillGenerator:
         if self.top_k < 1:
             raise UsageFault(f"--top-k: must be at least 1, got {self.top_k}")
         context = options.context or bundle.model.context
-        self.options, self.unread = options, Unread(bundle.tokenizer, context)
+        self.options, self.unread = options, InputWarnings(bundle.tokenizer, context)
         self.mask_filler = MaskFiller(bundle.model, bundle.tokenizer, not bundle.recipe.data.split.tail, context)
 
     def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from mini_tf.data.examples import Pair
-from mini_tf.data.tokenization.unread import Unread
+from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.generation.translation import BATCH_SIZE, SORTED_BATCHES, Translation, Translator
 from mini_tf.pipelines import GenerateOptions, ModelBundle, Output
 from mini_tf.pipelines._options import notes_entry, one_line, with_options
@@ -54,7 +54,7 @@ class EncoderDecoderGenerator:
         generate = with_options(bundle.recipe.generate, {**given, **({"num_beams": 1} if given.get("greedy") else {})})
         self._check_options(generate)
         self.translator = _translator(bundle, generate, options.context)
-        self.unread = Unread(bundle.source_tokenizer, self.translator.context, "source", "last")
+        self.unread = InputWarnings(bundle.source_tokenizer, self.translator.context, "source", "last")
 
     def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
         notes = [

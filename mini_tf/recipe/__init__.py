@@ -1,1 +1,1 @@
-"""What a run shall be: settings, strict YAML, overrides, presets; no torch."""
+"""Recipes: settings, strict YAML, overrides and presets. Does not import torch."""

@@ -1,4 +1,4 @@
-"""The corpora that come along, as a recipe names them: a word in place of a file."""
+"""Built-in corpora, named in a recipe in place of a file."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -10,27 +10,27 @@ from mini_tf.system.drafts import write_whole
 
 
 class CorpusSettings(Kind):
-    """What every corpus declares, and how it becomes a file."""
+    """Base class of corpora, which are written to files in the cache."""
 
     PACKAGE = "data.corpora"
 
     VERSION: ClassVar[str]
-    """Part of the file's name, so to be changed whenever the rows are."""
+    """Part of the file name; must change whenever the rows change."""
     COLUMNS: ClassVar[tuple[str, ...]] = ("text",)
-    """Of each row."""
+    """Columns of each row."""
     FORMAT: ClassVar[str] = "jsonl"
-    """Of the file: jsonl, an object a line; or txt, a blank line between texts."""
+    """File format: jsonl (an object per line) or txt (texts separated by blank lines)."""
 
     @property
     def word(self) -> str:
         return self.kind.replace("_", "-")
 
     def rows(self) -> Iterable[Mapping[str, str]]:
-        """The same each time. Unavailable where it cannot be made here."""
+        """The rows, always the same. Raises Unavailable if they cannot be made on this machine."""
         raise NotImplementedError
 
     def corpus(self, folder: Path) -> Path:
-        """The file in `folder`; made in a few seconds if it is not there."""
+        """The file in `folder`; written if missing, which takes a few seconds."""
         path = folder / f"{self.word}-{self.VERSION}.{self.FORMAT}"
         if not path.exists():
             rows, plain = self.rows(), self.FORMAT == "txt"
@@ -38,15 +38,15 @@ class CorpusSettings(Kind):
         return path
 
 
-def built_in() -> tuple[str, ...]:
-    """The words that stand for a corpus; a file of such a name is written ./grammar."""
+def built_in_corpora() -> tuple[str, ...]:
+    """The names of built-in corpora; a file with such a name is given as ./grammar."""
     return tuple(word.replace("_", "-") for word in listing("data.corpora"))
 
 
-def corpus_of(named: object) -> CorpusSettings | None:
-    """The corpus that data.train or data.val names, alone or in a list of one; None for files."""
+def find_corpus(named: object) -> CorpusSettings | None:
+    """The corpus of data.train or data.val, given as a name or a list of one name; None for files."""
     word = named[0] if isinstance(named, tuple | list) and len(named) == 1 else named
-    if not isinstance(word, str) or word not in built_in():
+    if not isinstance(word, str) or word not in built_in_corpora():
         return None
     corpus = settings_of("data.corpora", word.replace("-", "_"))()
     assert isinstance(corpus, CorpusSettings)
@@ -54,6 +54,6 @@ def corpus_of(named: object) -> CorpusSettings | None:
 
 
 def has_pairs(named: object) -> bool:
-    """Whether that is a corpus whose rows are pairs of a source and a target."""
-    corpus = corpus_of(named)
+    """Whether `named` is a corpus with source and target columns."""
+    corpus = find_corpus(named)
     return corpus is not None and "source" in corpus.COLUMNS

@@ -1,4 +1,4 @@
-"""The section `data` of a recipe: where text or pairs come from, and how they are divided."""
+"""The recipe section `data`: files, columns, validation split and packing."""
 
 import re
 from collections.abc import Iterator, Mapping, Set
@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, WithJsonSchema, WrapValidator
 from pydantic_core import PydanticCustomError
 
-from mini_tf.recipe.corpora import corpus_of, has_pairs
+from mini_tf.recipe.corpora import find_corpus, has_pairs
 from mini_tf.recipe.kinds import Kind, OneOrMore, Rule, Rules, Section
 from mini_tf.recipe.values import real_number, show
 
@@ -24,15 +24,15 @@ FORMATS = {
     **dict.fromkeys((".conll", ".bio", ".iob"), "conll"),
     ".conllu": "conllu",
 }
-"""How a file is read, by the end of its name; all others are text."""
+"""File format by suffix; all others are txt."""
 
 
 class Split(Section):
-    """The held-out part of a text; a recipe writes `5%` (of the documents) or `tail 10%` (of the raw characters)."""
+    """The validation split: `5%` (of the documents) or `tail 10%` (the last part of the characters)."""
 
     share: float = Field(gt=0, lt=1)
     tail: bool = False
-    """The last characters of all files as one stream, without separators."""
+    """Split off the last characters of all files as one stream, without separators."""
 
     def __str__(self) -> str:
         percent = f"{(Decimal(repr(self.share)) * 100).normalize():f}%"
@@ -55,77 +55,77 @@ SplitText = Annotated[
 ]
 
 
-class TwoFiles(Section):
-    """Two sides of a text in files of their own, whose lines belong together one by one."""
+class FilePair(Section):
+    """Parallel files: line n of source and line n of target are an example."""
 
     source: Corpus
-    """What is read: a path, a glob, or a list of them."""
+    """Source lines: a path, a glob, or a list of them."""
     target: Corpus
-    """What is written, in as many lines."""
+    """Target lines, as many as source lines."""
 
 
 _CORPUS: TypeAdapter[Any] = TypeAdapter(Corpus)
 
 
-def _corpus_or_pair(value: Any, either: Any) -> Any:
-    """A mapping is a pair and nothing else a pair, so that a fault is told of the one that was meant."""
-    if isinstance(value, TwoFiles):
+def _corpus_or_file_pair(value: Any, either: Any) -> Any:
+    """Validate a mapping as FilePair and anything else as Corpus, so that errors are about the form that was used."""
+    if isinstance(value, FilePair):
         return value
-    return either(TwoFiles.model_validate(value) if isinstance(value, dict) else _CORPUS.validate_python(value, strict=True))
+    return either(FilePair.model_validate(value) if isinstance(value, dict) else _CORPUS.validate_python(value, strict=True))
 
 
-CorpusOrPair = Annotated[Corpus | TwoFiles, WrapValidator(_corpus_or_pair)]
+CorpusOrFilePair = Annotated[Corpus | FilePair, WrapValidator(_corpus_or_file_pair)]
 
 
 class Data(Section):
-    train: CorpusOrPair = "python-docs"
-    """A built-in corpus, a path, a glob, or a list of them; - is stdin. {source: F, target: G}: pairs, line by line."""
-    val: CorpusOrPair | None = None
-    """Held-out text in the same forms; by default a part of `train` is kept (`split`)."""
+    train: CorpusOrFilePair = "python-docs"
+    """Training data: a built-in corpus, a path, a glob, a list, - (stdin), or parallel files {source: F, target: G}."""
+    val: CorpusOrFilePair | None = None
+    """Validation data, in the same forms; default: a part of `train` (see split)."""
     split: SplitText = Split(share=0.05)
-    """The held-out share of documents, or `tail 10%`: the last part of the raw characters, without separators."""
+    """Validation share of the documents, or `tail 10%`: the last part of the characters, without separators."""
     home: Annotated[str, Field(min_length=1, max_length=300)] | None = None
-    """Where the files can be downloaded and in which format; printed if one is missing. A later level that names other files drops it."""
+    """Where to download the files, printed if one is missing; dropped if a later level names other files."""
     fields: dict[str, str] = {}
-    """Columns or keys to read: {text: review, label: stars}; of pairs {source: en, target: de}; without a header by number, from 0."""
+    """Columns to read: {text: review, label: stars}, {source: en, target: de}; without a header by number from 0."""
     field_numbers: dict[str, Annotated[int, Field(ge=0, le=10**6)]] = {}
-    """Columns of files without a header, by number from 0; data.fields by number become these where other files are given later."""
+    """Column numbers of files without a header; numeric data.fields move here if a later level names other files."""
     header: Literal["auto"] | bool = "auto"
-    """Whether csv and tsv files name their columns in the first line; where numbers are asked for they do not."""
+    """Whether the first line of csv and tsv files is a header; auto: detected, false if fields are numbers."""
     errors: Literal["strict", "replace"] = "strict"
-    """Bytes that are not UTF-8: strict refuses the file, replace reads each as U+FFFD and says how many."""
+    """Bytes that are not UTF-8: strict raises an error, replace reads each as U+FFFD and prints their number."""
     pack: Literal["docs", "concat", "none"] = "concat"
-    """docs: several documents a row that do not see each other; concat: they do; none: one document a row."""
+    """concat packs documents into rows; docs does too, without attention between documents; none: one per row."""
 
     @classmethod
     def inherited(cls, below: Mapping[str, Any], given: Set[str]) -> dict[str, Any]:
         if not given & {"train", "val"}:
             return dict(below)
-        kept = {key: node for key, node in below.items() if key != "home"}
-        columns = kept["fields"].value if "fields" in kept and "fields" not in given else None
+        inherited = {key: node for key, node in below.items() if key != "home"}
+        columns = inherited["fields"].value if "fields" in inherited and "fields" not in given else None
         if isinstance(columns, dict) and columns and all(str(column.value).isdigit() for column in columns.values()):
-            kept["field_numbers"] = kept.pop("fields")
-        return kept
+            inherited["field_numbers"] = inherited.pop("fields")
+        return inherited
 
     def uses(self) -> Iterator[Kind]:
-        for among in (self.train, self.val):
-            yield from filter(None, map(corpus_of, among if isinstance(among, tuple) else [among]))
+        for corpus in (self.train, self.val):
+            yield from filter(None, map(find_corpus, corpus if isinstance(corpus, tuple) else [corpus]))
 
     def rules(self) -> Rules:
         if self.train == self.val == "-":
-            yield Rule("val", "train reads stdin already; give a file", ("train",))
-        if isinstance(self.val, TwoFiles) and not self.pairs:
-            yield Rule("val", "is a pair of files, but data.train is text; give text, or pairs on both sides", ("train", "fields"))
+            yield Rule("val", "data.train already reads stdin; give a file", ("train",))
+        if isinstance(self.val, FilePair) and not self.pairs:
+            yield Rule("val", "is a pair of files, but data.train is text; give text, or pairs for both", ("train", "fields"))
         for key in ("train", "val"):
-            among = getattr(self, key)
-            for name in filter(has_pairs, dict.fromkeys(among) if isinstance(among, tuple) and len(among) > 1 else ()):
-                yield key, f"{name} has pairs of its own and cannot stand in a list"
-            for role in ("source", "target") if isinstance(among, TwoFiles) else ():
-                side = getattr(among, role)
-                if "-" in ((side,) if isinstance(side, str) else side):
-                    yield f"{key}.{role}", "- (stdin) cannot be one side of pairs; give a file"
+            corpus = getattr(self, key)
+            for name in filter(has_pairs, dict.fromkeys(corpus) if isinstance(corpus, tuple) and len(corpus) > 1 else ()):
+                yield key, f"{name} is a corpus of pairs and cannot be part of a list; give it alone"
+            for role in ("source", "target") if isinstance(corpus, FilePair) else ():
+                files = getattr(corpus, role)
+                if "-" in ((files,) if isinstance(files, str) else files):
+                    yield f"{key}.{role}", "- (stdin) cannot be one of two parallel files; give a file"
 
     @property
     def pairs(self) -> bool:
-        """Whether documents are pairs of a source and a target."""
-        return isinstance(self.train, TwoFiles) or has_pairs(self.train) or bool({"source", "target"} & set(self.fields))
+        """Whether examples are pairs of a source and a target."""
+        return isinstance(self.train, FilePair) or has_pairs(self.train) or bool({"source", "target"} & set(self.fields))

@@ -1,7 +1,7 @@
-"""The kinds that installed packages add: what their entry points say, before anything of theirs is imported.
+"""Kinds that installed packages add by entry points; read without importing the packages.
 
-The group of an entry point is the package of kinds (`mini_tf.attention`), its name the word that a recipe writes, its value the module.
-Reading them all takes about 4 ms with a hundred packages installed, once a process.
+The group of an entry point is the package of kinds (`mini_tf.attention`), its name the kind's name in a recipe, its
+value the module. Reading takes about 4 ms with a hundred packages installed, once per process.
 """
 
 from functools import cache
@@ -15,11 +15,11 @@ _GROUPS = "mini_tf."
 
 
 class KindFault(RecipeFault):
-    """A recipe names a kind that there is not, or one that cannot be used."""
+    """A recipe names a kind that does not exist or cannot be used."""
 
 
 class AddedKind(NamedTuple):
-    """`package` is the package of kinds, `module` what is to be imported; `distribution` and `version` are those of pip."""
+    """A kind of an installed package. package: of kinds; module: to import; distribution, version: of pip."""
 
     package: str
     word: str
@@ -27,33 +27,35 @@ class AddedKind(NamedTuple):
     distribution: str
     version: str
 
-    def unusable(self, what: str) -> KindFault:
-        """What to say where the package does not have what its entry point promises."""
+    def unusable(self, reason: str) -> KindFault:
+        """The error for an entry point that cannot be used."""
         point = f"entry point {self.word} = {self.module} ({_GROUPS}{self.package})"
-        told = f"the {point} of the package {self.distribution} {self.version} cannot be used: {what}"
-        return KindFault(told, hint="`minitf doctor` lists the packages that add kinds")
+        message = f"the {point} of the package {self.distribution} {self.version} cannot be used: {reason}"
+        return KindFault(message, hint="`minitf doctor` lists the packages that add kinds")
 
 
 @cache
 def added_kinds() -> tuple[AddedKind, ...]:
-    """Of all packages that are installed, sorted."""
+    """The kinds of all installed packages, sorted."""
     points = metadata.entry_points()
     found = [point for group in points.groups if group.startswith(_GROUPS) for point in points.select(group=group)]
     of = [(point, point.dist) for point in found]
     return tuple(sorted(AddedKind(p.group.removeprefix(_GROUPS), p.name, p.value, d.name, d.version) for p, d in of if d is not None))
 
 
-def adding(package: str, word: str, ours: bool) -> AddedKind | None:
-    """The installed package that adds a word; None where none does. KindFault where two do, or one and it is `ours` too."""
+def find_added_kind(package: str, word: str, built_in: bool) -> AddedKind | None:
+    """The added kind of this name; None if there is none. KindFault if there are two, or one that is also built in."""
     found = [kind for kind in added_kinds() if (kind.package, kind.word) == (package, word)]
-    having = ["minitf itself"] * ours + [f"the package {kind.distribution} {kind.version}" for kind in found]
-    if len(having) > 1:
-        raise KindFault(f"the kind {show(word)} of {package} is in {' and '.join(having)}", hint="uninstall or rename one of them")
+    providers = ["minitf itself"] * built_in + [f"the package {kind.distribution} {kind.version}" for kind in found]
+    if len(providers) > 1:
+        raise KindFault(
+            f"the kind {show(word)} of {package} is defined by {' and '.join(providers)}", hint="uninstall or rename one of them"
+        )
     return found[0] if found else None
 
 
-def installed(distribution: str) -> str | None:
-    """The version of an installed package; None where it is not installed."""
+def installed_version(distribution: str) -> str | None:
+    """The version of a package; None if it is not installed."""
     try:
         return metadata.version(distribution)
     except (metadata.PackageNotFoundError, ValueError):  # ValueError: an empty name

@@ -1,4 +1,4 @@
-"""The schema as people and editors read it: every key with its type, range, default and meaning, and a JSON Schema."""
+"""All recipe keys with type, range, default and meaning, and the JSON Schema of a recipe."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticUndefined, core_schema
 
 from mini_tf.recipe.kinds import Kind, Section, kinds_of, listing
-from mini_tf.recipe.parsing.hints import FOREIGN
-from mini_tf.recipe.parsing.layers import is_whole_section, may_be_null, package_of, section_of
+from mini_tf.recipe.parsing.merging import is_whole_section, may_be_null, package_of, section_of
+from mini_tf.recipe.parsing.unknown_keys import OTHER_NAMES
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.values import describe, members, near, number
 
 
 @dataclass(frozen=True)
 class Key:
-    """`kinds`: the kinds that have the key, where it is not all of its package."""
+    """A recipe key; kinds: the kinds that have it, if not all of the package."""
 
     name: str
     type: str
@@ -27,29 +27,29 @@ class Key:
 
 
 def keys() -> list[Key]:
-    """Every key of a recipe; those of kinds are imported for it."""
+    """Every key of a recipe; imports all kinds."""
     return list(_keys_of([(None, Recipe)], ""))
 
 
-def key_meant(option: str) -> str | None:
-    """The key that somebody means by an option such as --batch-size, --learning_rate or --model.n_layers, if there is one."""
+def suggest_key(option: str) -> str | None:
+    """The recipe key for an option such as --batch-size, --learning_rate or --model.n_layers; None if there is none."""
     word = option.lstrip("-").replace("-", "_")
     known = [key.name for key in keys()]
     ending = [name for name in known if f".{name}".endswith(f".{word}")]
     if ending:
         return min(ending, key=lambda name: name.count(".")) if word != "kind" else None
     by_last = {name.rpartition(".")[2]: name for name in reversed(known)}
-    meant = FOREIGN.get(word) or near(word, known, cutoff=0.8) or by_last.get(near(word, list(by_last), cutoff=0.8) or "")
-    return meant and meant.partition(" ")[0]
+    suggestion = OTHER_NAMES.get(word) or near(word, known, cutoff=0.8) or by_last.get(near(word, list(by_last), cutoff=0.8) or "")
+    return suggestion and suggestion.partition(" ")[0]
 
 
 def _keys_of(variants: Sequence[tuple[str | None, type[Section]]], prefix: str) -> Iterator[Key]:
-    """The keys of sections that may stand at one place, each with the word that chooses it."""
-    having: dict[tuple[str, ...], list[tuple[str | None, FieldInfo]]] = {}
+    """The keys of alternative sections, each given with its kind."""
+    fields: dict[tuple[str, ...], list[tuple[str | None, FieldInfo]]] = {}
     for word, section in variants:
         for name, field in section.model_fields.items():
-            having.setdefault((name, type_of(field), default_of(field), _meaning(field)), []).append((word, field))
-    for (name, *_), found in having.items():
+            fields.setdefault((name, type_of(field), default_of(field), _meaning(field)), []).append((word, field))
+    for (name, *_), found in fields.items():
         field = found[0][1]
         words = tuple(str(word) for word, _ in found) if len(found) < len(variants) else ()
         package, part = package_of(field), section_of(field)
@@ -60,14 +60,14 @@ def _keys_of(variants: Sequence[tuple[str | None, type[Section]]], prefix: str) 
         if package is not None:
             yield Key(f"{prefix}{name}.kind", "one of " + ", ".join(listing(package)), default_of(field), _meaning(field), words)
             yield from _keys_of(list(kinds_of(package).items()), f"{prefix}{name}.")
-        elif part is not None and not _is_text(field):
+        elif part is not None and not _is_written_as_text(field):
             yield from _keys_of([(None, part)], f"{prefix}{name}.")
         else:
             yield Key(f"{prefix}{name}", type_of(field), default_of(field), _meaning(field), words)
 
 
-def _is_text(field: FieldInfo) -> bool:
-    """True for a value with parts of its own that a recipe writes as one text (data.split)."""
+def _is_written_as_text(field: FieldInfo) -> bool:
+    """True for a section that a recipe writes as one text (data.split)."""
     section = section_of(field)
     return section is not None and section.__str__ is not Section.__str__
 
@@ -77,8 +77,8 @@ def _meaning(field: FieldInfo) -> str:
 
 
 def type_of(field: FieldInfo) -> str:
-    """The type with its range in words."""
-    if _is_text(field):
+    """The type and range as text."""
+    if _is_written_as_text(field):
         return "text"
     bounds = [c for _, constraints in members(field.annotation, field.metadata) for c in constraints]
     texts = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
@@ -87,7 +87,7 @@ def type_of(field: FieldInfo) -> str:
 
 
 def default_of(field: FieldInfo) -> str:
-    """The default as a recipe would write it; nothing where there is none."""
+    """The default as in a recipe; empty if there is none."""
     value = field.get_default(call_default_factory=True)
     if isinstance(value, tuple) and len(value) == 1:
         value = value[0]
@@ -103,7 +103,7 @@ def default_of(field: FieldInfo) -> str:
 
 
 class _WithWrittenNumbers(GenerateJsonSchema):
-    """Numbers may also be written 10k, 5% or 30m, which YAML's own rules read as text."""
+    """Allows numbers written as 10k, 5% or 30m, which YAML reads as text."""
 
     def int_schema(self, schema: core_schema.IntSchema) -> dict[str, Any]:
         return {"anyOf": [super().int_schema(schema), {"type": "string", "pattern": r"^[-+0-9_.eE]+[kM]?$"}]}
@@ -115,7 +115,7 @@ class _WithWrittenNumbers(GenerateJsonSchema):
 def json_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of a recipe file, for editors."""
     schema = Recipe.model_json_schema(schema_generator=_WithWrittenNumbers)
-    schema.pop("required", None)  # `extends` may bring every section
-    extends = {"type": "string", "description": "A preset or a file that this recipe stands on."}
+    schema.pop("required", None)  # `extends` may provide every section
+    extends = {"type": "string", "description": "The preset or file that this recipe extends."}
     schema["properties"] = {"extends": extends} | schema["properties"]
     return {"$schema": GenerateJsonSchema.schema_dialect} | schema | {"title": "minitf recipe"}

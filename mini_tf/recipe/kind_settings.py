@@ -1,6 +1,6 @@
-"""What a recipe needs to know of the kinds that it names, each in a section or by a word of its objective.
+"""Base settings of the kinds that a recipe names, in a section or by its objective.
 
-The contracts themselves stand in their packages, whose settings begin with these; here nothing imports torch.
+The full contracts are in the packages of the kinds, whose settings derive from these. Does not import torch.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -57,30 +57,30 @@ class ScheduleSettings(Kind):
 
 
 class TokenizerSettings(Kind):
-    """What every tokenizer that is trained here declares; its settings are keys of the section."""
+    """Base class of trained tokenizers; their settings are keys of the section `tokenizer`."""
 
     PACKAGE = "data.tokenizers"
 
     MODEL: ClassVar[str]
-    """The type of the model in its tokenizer.json."""
+    """Type of the model in tokenizer.json."""
     UNIT: ClassVar[str] = "token"
-    """What a token is called where losses per token are compared."""
-    CHOOSES_SIZE: ClassVar[bool] = True
-    """`vocab_size` decides what is learnt; then a sample of a huge text is enough for it."""
-    LEAST: ClassVar[tuple[int, str]] = (0, "")
-    """The least vocab_size, and what is said of a smaller one."""
+    """Name of a token where losses per token are compared."""
+    USES_VOCAB_SIZE: ClassVar[bool] = True
+    """Whether `vocab_size` is used; then a sample of very large data suffices for training."""
+    MIN_VOCAB_SIZE: ClassVar[tuple[int, str]] = (0, "")
+    """Smallest vocab_size, and the error message for a smaller one."""
 
-    def made(self, content: dict[str, Any]) -> bool:
-        """Whether a tokenizer.json is one of this kind."""
+    def matches(self, content: dict[str, Any]) -> bool:
+        """Whether a tokenizer.json is of this kind."""
         return bool(content["model"].get("type") == self.MODEL)
 
     def train(self, vocab_size: int, texts: Iterable[str]) -> Any:
-        """A `tokenizers.Tokenizer`, to which its special tokens are added still. DataFault where the library crashes on the texts."""
+        """A `tokenizers.Tokenizer`; the caller adds special tokens. DataFault if the library crashes on the texts."""
         raise NotImplementedError
 
 
 Direction = Literal["causal", "bidirectional", "prefix"]
-"""Direction of self-attention: causal; bidirectional; or prefix (bidirectional within a prefix, causal after it)."""
+"""Direction of self-attention: to earlier tokens, to all tokens, or to all tokens of a prefix and earlier tokens."""
 _ATTENDED: dict[Direction, str] = {
     "bidirectional": "earlier and later tokens",
     "causal": "only earlier tokens",
@@ -96,10 +96,7 @@ def attended_tokens(directions: Collection[Direction], source: bool) -> str:
 
 
 class PositionLimit(NamedTuple):
-    """A positional encoding with a maximum length.
-
-    key: its key in the model's section; kind: its word there; length: number of positions; source: of the encoder.
-    """
+    """A positional encoding of limited length: key in the section `model`, kind, length, whether it is the source's."""
 
     key: str
     kind: str
@@ -125,7 +122,7 @@ class ModelSettings(Kind):
 
     def rules(self) -> Rules:
         if self.init_from == "last":
-            yield "init_from", "another run is the last one after every training; name it: a folder, or its name in outputs"
+            yield "init_from", "last changes with every run; give a run folder or its name in outputs"
 
     @property
     def causal(self) -> bool:
@@ -167,28 +164,28 @@ class ModelSettings(Kind):
 
 
 class DatasetSettings(Kind):
-    """What the recipe needs to know of a dataset."""
+    """Base class of datasets: what the recipe needs."""
 
     PACKAGE = "data.datasets"
 
     REQUIRED: ClassVar[tuple[str, ...]]
-    """Columns that there must be, by their roles; `data.fields` says what they are called in the file."""
+    """Required columns, by role; `data.fields` maps roles to columns of the file."""
     OPTIONAL: ClassVar[tuple[str, ...]] = ()
-    """Columns that there may be."""
+    """Optional columns, by role."""
     TOGETHER: ClassVar[tuple[str, ...]] = ()
-    """Columns of which none is named without the others."""
-    OF_PAIRS: ClassVar[Mapping[str, str]] = {}
-    """What a corpus of pairs that comes along calls the columns, where its rows can be read."""
-    ADVICE: ClassVar[str]
-    """Which columns are read, in a sentence."""
+    """Columns that must be given together."""
+    PAIR_COLUMNS: ClassVar[Mapping[str, str]] = {}
+    """Columns of a built-in corpus of pairs by role, if the dataset can read it."""
+    COLUMNS_HINT: ClassVar[str]
+    """A sentence on which columns are read, for error messages."""
     UNIT: ClassVar[str] = "examples"
-    """What several of them are called."""
+    """Name of several examples."""
     STREAM: ClassVar[bool] = False
-    """They are texts on end, which `data.pack`, `data.split: tail` and `train.stream` are about; others stand one a row."""
+    """Examples are running text, for `data.pack`, `data.split: tail` and `train.stream`; else one example per row."""
     SOURCE: ClassVar[bool] = False
-    """They have a source side, which may have files and a tokenizer of its own."""
-    SHORTEST: ClassVar[int] = 1
-    """Tokens of context that one needs at least, its separators among them."""
+    """Examples have a source, which may have its own files and tokenizer."""
+    MIN_TOKENS: ClassVar[int] = 1
+    """Smallest context in tokens that holds an example and its separators."""
 
 
 BEAM_OPTIONS = ("num_beams", "length_penalty", "min_new_tokens", "no_repeat_ngram", "n_best")
@@ -276,7 +273,7 @@ class ObjectiveSettings(Kind):
         return settings_of("data.datasets", self.DATASET)()
 
     @classmethod
-    def lacking(cls) -> str | None:
+    def missing_dependency(cls) -> str | None:
         named = {"data.datasets": ("dataset", cls.DATASET), "pipelines": ("pipeline", cls.PIPELINE)}
         for package, (what, word) in named.items():
             if word is not None and word not in (words := listing(package)):

@@ -1,7 +1,7 @@
-"""Packages of kinds: every file of such a package is one choice, and the file's name is the word a recipe writes.
+"""Packages of kinds: each file of such a package is one kind, named as in a recipe.
 
-`mini_tf/attention/window.py` is `attention: {kind: window}`. Listing the folder, and the entry points of installed packages, is
-listing the choices; only the chosen file is imported, here and nowhere else, and only after its word was found in the listing.
+`mini_tf/attention/window.py` is `attention: {kind: window}`. The folder and the entry points of installed packages list
+the kinds; only the chosen module is imported, only here, and only if its name is listed.
 """
 
 import importlib.util
@@ -17,19 +17,19 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaH
 from pydantic import ValidationError as Faults
 from pydantic_core import PydanticCustomError, core_schema
 
-from mini_tf.recipe.entry_points import AddedKind, KindFault, added_kinds, adding
-from mini_tf.recipe.parsing.faults import Fault, gather, refusal
-from mini_tf.recipe.values import Written, fit, near, one_line, show
+from mini_tf.recipe.entry_points import AddedKind, KindFault, added_kinds, find_added_kind
+from mini_tf.recipe.parsing.schema_faults import Fault, merge_faults, validation_error
+from mini_tf.recipe.values import Scalar, fit, near, one_line, show
 from mini_tf.system.cache import sha256_of
 
 Self = TypeVar("Self", bound="Section")
 
 
 class Rule(NamedTuple):
-    """A rule that is broken: the key at fault, the fault, and the other keys that the rule looks at.
+    """A broken rule: the invalid key, the message, and the other keys that the rule depends on.
 
-    Where one of those is faulty itself, the rule has seen its default, and stays silent. Keys may be dotted into a part
-    ("train.stream"); "" is the section itself; that of a kind ("attention") stands for which kind it is.
+    The message is dropped if one of those is itself invalid, since the rule then saw its default. Keys may be dotted
+    ("train.stream"); "" is the section itself; the key of a kind ("attention") stands for which kind it is.
     """
 
     key: str
@@ -38,31 +38,31 @@ class Rule(NamedTuple):
 
 
 Rules = Iterable[Rule | tuple[str, str]]
-"""A rule that looks at its own key alone may be a plain pair of key and fault."""
+"""A rule without dependencies may be a pair of key and message."""
 
 
 class Section(BaseModel):
-    """A part of a recipe: strict, frozen, every field with its meaning as the docstring below it.
+    """Base class of recipe sections: strict and frozen; the docstring below a field is its help text.
 
-    NonEmptyText from a recipe (`Written`) is read by the type of its field; values from Python must have that type already.
+    Scalars of a recipe (`Scalar`) are converted to the type of their field; values from Python must already have it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
-    FORMER: ClassVar[Mapping[str, Any]] = {}
-    """Keys whose default is another one than at first, with the first one: runs keep the ids that they had then (`deciding.py`)."""
+    FORMER_DEFAULTS: ClassVar[Mapping[str, Any]] = {}
+    """The original defaults of keys whose default was changed, which keeps the ids of runs (`result_keys.py`)."""
 
     @classmethod
     def inherited(cls, below: Mapping[str, Any], given: Set[str]) -> dict[str, Any]:
-        """Of the keys of an earlier level (with their YAML nodes), those that still hold where a later level gives values for `given`."""
+        """The keys of an earlier level (with YAML nodes) that stay in effect if a later level sets `given`."""
         return dict(below)
 
     def rules(self) -> Rules:
-        """What fields must be to each other: every rule that is broken. Called once all fields are valid."""
+        """All broken rules between fields. Called once all fields are valid."""
         return ()
 
     def uses(self) -> Iterable["Kind"]:
-        """Kinds that it names by a word, rather than by a field of their own."""
+        """Kinds that the section refers to by name, not in a field."""
         return ()
 
     @model_validator(mode="wrap")
@@ -72,16 +72,16 @@ class Section(BaseModel):
         try:
             made = handler(data)
         except Faults as error:
-            raise gather(cls, error) from None
+            raise merge_faults(cls, error) from None
         rules = (Rule(*rule) for rule in made.rules())
         broken = [Fault("rule", _path(rule.key), rule.message, None, tuple(map(_path, rule.depends))) for rule in rules]
         if broken:
-            raise refusal(cls.__name__, broken)
+            raise validation_error(cls.__name__, broken)
         return made
 
     @classmethod
     def _read(cls, given: Any) -> Any:
-        """`given` with every scalar read by its field's type; a section left out or left empty is one of defaults."""
+        """`given` with each scalar converted to its field's type; a missing or empty section has its defaults."""
         if _is_blank(given):
             given = {}
         if not isinstance(given, dict):
@@ -93,24 +93,24 @@ class Section(BaseModel):
             elif field.is_required() and isinstance(field.annotation, type) and issubclass(field.annotation, Section):
                 data[name] = {}
             elif field.is_required() and any(isinstance(mark, KindOf) for mark in field.metadata):
-                data[name] = None  # KindOf then says which kinds there are
+                data[name] = None  # KindOf then lists the kinds in its error
         return data | {name: value for name, value in given.items() if name not in data}
 
 
 class Kind(Section):
-    """The settings of one kind; a subclass named `Settings` in each file of a package of kinds."""
+    """Base class of the settings of a kind; each file of a package of kinds defines a subclass named `Settings`."""
 
     PACKAGE: ClassVar[str] = ""
-    """The package of kinds that it is one of, as its contract declares it ("attention")."""
+    """The package of kinds, set by the base settings of the package ("attention")."""
 
     @property
     def kind(self) -> str:
-        """The word a recipe writes: the name of the file the settings were defined in."""
+        """The kind's name in a recipe: the name of the file that defines the settings."""
         return type(self).__module__.rpartition(".")[2]
 
     @classmethod
-    def lacking(cls) -> str | None:
-        """What it names that there is not, as a sentence that goes on from `it`; None where all is there."""
+    def missing_dependency(cls) -> str | None:
+        """A message that continues "it ...", about a kind that it refers to and that does not exist; else None."""
         return None
 
 
@@ -119,12 +119,12 @@ def _path(key: str) -> tuple[str, ...]:
 
 
 def _is_blank(value: Any) -> bool:
-    """True for `key:` with nothing behind it, and for null."""
-    return isinstance(value, Written) and not value.quoted and value in ("", "~", "null")
+    """True for `key:` without a value, and for null."""
+    return isinstance(value, Scalar) and not value.quoted and value in ("", "~", "null")
 
 
 def _with_default_kind(value: Any, field: Any) -> Any:
-    """A mapping that names no kind is about the field's default kind, and a kind left empty is that one."""
+    """Add the field's default kind to a mapping without `kind`, or to an empty value."""
     given = {} if _is_blank(value) else value
     if not isinstance(given, dict) or "kind" in given or field.is_required():
         return value
@@ -136,12 +136,12 @@ def _with_default_kind(value: Any, field: Any) -> Any:
 
 @cache
 def listing(package: str) -> tuple[str, ...]:
-    """The words of a package of kinds, sorted: its own and those that installed packages add."""
-    return tuple(sorted({*_own(package), *(kind.word for kind in added_kinds() if kind.package == package)}))
+    """The names of all kinds of a package, sorted: built in, and added by installed packages."""
+    return tuple(sorted({*_built_in(package), *(kind.word for kind in added_kinds() if kind.package == package)}))
 
 
 @cache
-def _own(package: str) -> frozenset[str]:
+def _built_in(package: str) -> frozenset[str]:
     found = None
     with suppress(ModuleNotFoundError):  # an entry point may name any group
         found = importlib.util.find_spec(f"mini_tf.{package}")  # the package itself is not imported
@@ -149,44 +149,45 @@ def _own(package: str) -> frozenset[str]:
     return frozenset(file.stem for folder in folders for file in Path(folder).glob("*.py") if not file.stem.startswith("_"))
 
 
-def forget_kinds() -> None:
-    """Look again where kinds are, after a folder or a package of them was added."""
-    for found in (listing, _own, added_kinds):
+def clear_kind_caches() -> None:
+    """Clear the caches, after a folder or package of kinds was added."""
+    for found in (listing, _built_in, added_kinds):
         found.cache_clear()
 
 
 def settings_of(package: str, word: str) -> type[Kind]:
-    """The `Settings` class behind a word.
+    """The `Settings` class of a kind.
 
-    ValueError where the package has no such word; KindFault where two have it, or an installed package has none that can be used.
+    Raises ValueError if there is no such kind, KindFault if there are two or if that of an installed package cannot be
+    used.
     """
     if word not in listing(package):
         raise ValueError(f"no such kind {word!r}")
-    added = adding(package, word, word in _own(package))
+    added = find_added_kind(package, word, word in _built_in(package))
     if added is None:
         return importlib.import_module(f"mini_tf.{package}.{word}").Settings  # type: ignore[no-any-return]
     try:
         found = getattr(importlib.import_module(added.module), "Settings", None)
-    except (Exception, SystemExit) as error:  # whatever the code of others does
+    except (Exception, SystemExit) as error:  # third-party code may raise anything
         raise added.unusable(f"{type(error).__name__}: {one_line(str(error))}") from error
     return _checked(found, added)
 
 
 def _checked(found: Any, added: AddedKind) -> type[Kind]:
-    """The `Settings` that an installed package's module has."""
+    """Check the `Settings` of an installed package's module."""
     if added.module.rpartition(".")[2] != added.word:
-        raise added.unusable(f"the last name of the module must be the word, {show(added.word)}")
+        raise added.unusable(f"the module's last name must be the kind, {show(added.word)}")
     if not isinstance(found, type) or not issubclass(found, Kind) or found.__module__ != added.module:
-        raise added.unusable("the module must define a class Settings, as the kinds of minitf do")
+        raise added.unusable("the module must define a class Settings like minitf's kinds")
     if added.package != found.PACKAGE:
-        raise added.unusable(f"its Settings must be a kind of {added.package}, and is one of {found.PACKAGE or 'no package'}")
-    if (lacking := found.lacking()) is not None:
-        raise added.unusable(f"it {lacking}")
+        raise added.unusable(f"its Settings must be a kind of {added.package}, not of {found.PACKAGE or 'no package'}")
+    if (missing := found.missing_dependency()) is not None:
+        raise added.unusable(f"it {missing}")
     return found
 
 
-def usable(package: str, word: str) -> type[Kind] | None:
-    """`settings_of`, but None where there is no such kind or it cannot be used, which is told where a recipe is checked."""
+def usable_settings(package: str, word: str) -> type[Kind] | None:
+    """`settings_of`, or None if the kind does not exist or cannot be used, which recipe validation reports."""
     try:
         return settings_of(package, word) if word in listing(package) else None
     except KindFault:
@@ -194,32 +195,32 @@ def usable(package: str, word: str) -> type[Kind] | None:
 
 
 def kinds_of(package: str) -> dict[str, type[Kind]]:
-    """Every kind of a package by its word, imported; without those of installed packages that cannot be used."""
-    return {word: settings for word in listing(package) if (settings := usable(package, word)) is not None}
+    """The settings of all kinds of a package by name; without unusable kinds of installed packages."""
+    return {word: settings for word in listing(package) if (settings := usable_settings(package, word)) is not None}
 
 
-def added_to(section: Section) -> frozenset[AddedKind]:
-    """The kinds of installed packages that a recipe, or a section of one, is made of."""
+def added_kinds_in(section: Section) -> frozenset[AddedKind]:
+    """The kinds of installed packages that a recipe, or a section, uses."""
     found = {kind for kind in added_kinds() if isinstance(section, Kind) and type(section).__module__ == kind.module}
-    found.update(*map(added_to, section.uses()))
+    found.update(*map(added_kinds_in, section.uses()))
     for name in type(section).model_fields:
         value = getattr(section, name)
         parts = value if isinstance(value, tuple) else (value,)
-        found.update(*(added_to(part) for part in parts if isinstance(part, Section)))
+        found.update(*(added_kinds_in(part) for part in parts if isinstance(part, Section)))
     return frozenset(found)
 
 
-def as_cached(kind: Kind) -> list[Any]:
-    """What a cache knows the results of a kind by: its word and settings, and the files beside it where an installed package adds it."""
+def cache_identity(kind: Kind) -> list[Any]:
+    """The cache key of a kind: name and settings, and for kinds of installed packages the files of the folder."""
     known = [kind.kind, kind.model_dump(mode="json")]
     if not any(added.module == type(kind).__module__ for added in added_kinds()):
-        return known  # whoever changes ours counts up the number of a format
+        return known  # changes of built-in kinds increase a format number instead
     files = Path(sys.modules[type(kind).__module__].__file__ or "").parent.glob("*.py")
     return [*known, {file.name: sha256_of(file) for file in files}]
 
 
 def default_kind(package: str, word: str) -> Callable[[], Any]:
-    """A `default_factory` for a field of a kind: the word's settings, imported only when they are needed."""
+    """A `default_factory` for a field of a kind, which imports the kind when called."""
     return lambda: settings_of(package, word)()
 
 
@@ -227,13 +228,13 @@ def default_kind(package: str, word: str) -> Callable[[], Any]:
 class KindOf:
     """Marks a field that holds one kind of a package: `Annotated[MixerSettings, KindOf("attention")]`.
 
-    Takes a word, a mapping with `kind`, or a Kind. Faults keep the place where they stand inside the kind.
+    Accepts a name, a mapping with `kind`, or a Kind. Errors keep their path inside the kind.
     """
 
     package: str
 
     def read(self, value: Any) -> Kind:
-        """The Kind that `value` says."""
+        """Convert `value` to a Kind."""
         if isinstance(value, Kind):
             return value
         given = dict(value) if isinstance(value, dict) else {}
@@ -241,10 +242,10 @@ class KindOf:
         words = listing(self.package)
         if not isinstance(word, str) or not word:
             got = "" if word is None else f", got {show(word)}"
-            raise PydanticCustomError("no_such_kind", "{message}", {"message": f"must name a kind, one of {', '.join(words)}{got}"})
+            raise PydanticCustomError("no_such_kind", "{message}", {"message": f"must be a kind, one of {', '.join(words)}{got}"})
         if word not in words:
-            meant = near(word, words)
-            way = f"did you mean {meant!r}?" if meant else f"use one of {', '.join(words)}"
+            suggestion = near(word, words)
+            way = f"did you mean {suggestion!r}?" if suggestion else f"use one of {', '.join(words)}"
             raise PydanticCustomError("no_such_kind", "{message}", {"message": f"no such kind {show(str(word))}; {way}"})
         try:
             settings = settings_of(self.package, word)
@@ -273,20 +274,20 @@ class KindOf:
 
 
 class OneOrMore:
-    """Marks a tuple that a recipe may also write as one item, and that is written back as one item if it has one."""
+    """Marks a tuple that may be given as a single item, and is dumped as one if it has one item."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        def spread(value: Any) -> Any:
+        def to_tuple(value: Any) -> Any:
             if value in ([], ()):
                 raise PydanticCustomError("value", "must have at least one item")
             return tuple(value) if isinstance(value, list | tuple) else (value,)
 
-        def fold(value: Any, write: Callable[[Any], Sequence[Any]]) -> Any:
+        def unwrap_single(value: Any, write: Callable[[Any], Sequence[Any]]) -> Any:
             items = write(value)
             return items[0] if len(items) == 1 else items
 
-        writer = core_schema.wrap_serializer_function_ser_schema(fold)
-        return core_schema.no_info_before_validator_function(spread, handler(source), serialization=writer)
+        writer = core_schema.wrap_serializer_function_ser_schema(unwrap_single)
+        return core_schema.no_info_before_validator_function(to_tuple, handler(source), serialization=writer)
 
     def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         several = handler(schema)

@@ -1,4 +1,4 @@
-"""The recipes that minitf ships: `recipes/*.yaml` of a checkout, or the same files inside an installed wheel."""
+"""The shipped recipes: `recipes/*.yaml` of a checkout, or the same files in an installed wheel."""
 
 from functools import cache
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 
 @cache
 def folder() -> Path:
-    """Where the shipped recipes lie: inside the package if installed from a wheel, else beside it."""
+    """The folder of the shipped recipes: inside the package if installed from a wheel, else beside it."""
     package = Path(__file__).parents[1]
     inside = package / "recipes"
     return inside if inside.is_dir() else package.parent / "recipes"
@@ -18,6 +18,6 @@ def presets() -> dict[str, Path]:
 
 
 def summary(file: Path) -> str:
-    """What a recipe says about itself: its first comment line."""
+    """The first comment line of a recipe."""
     lines = file.read_text(encoding="utf-8").splitlines()
     return next((line.lstrip("# ").rstrip() for line in lines if line.startswith("#")), "")

@@ -1,17 +1,14 @@
-"""A whole recipe: all its sections, and what they must be to each other, which no section can check alone.
+"""The complete recipe: all sections, and the rules between them. Keys of these rules are dotted."""
 
-The keys of these rules are dotted; each fault says the nearest way out.
-"""
-
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Annotated, Any
 
 from pydantic import Field, SerializeAsAny
 
 from mini_tf.recipe.dataset_rules import dataset_rules
 from mini_tf.recipe.gates import Gate
-from mini_tf.recipe.kind_settings import ModelSettings, ObjectiveSettings, OptimizerSettings, ScheduleSettings, attended_tokens
-from mini_tf.recipe.kinds import Kind, KindOf, Rule, Rules, Section, default_kind, kinds_of, usable
+from mini_tf.recipe.kind_settings import Direction, ModelSettings, ObjectiveSettings, OptimizerSettings, ScheduleSettings
+from mini_tf.recipe.kinds import Kind, KindOf, Rule, Rules, Section, default_kind, kinds_of, usable_settings
 from mini_tf.recipe.sections import Adapter, Checkpoint, Data, Eval, Generate, Log, Runtime, Tokenizer, Train
 from mini_tf.recipe.values import show
 from mini_tf.system.errors import UsageFault
@@ -21,17 +18,17 @@ class Recipe(Section):
     data: Data = Data()
     tokenizer: Tokenizer = Tokenizer.model_construct()  # its rules would import the kind
     model: Annotated[SerializeAsAny[ModelSettings], KindOf("models")]
-    """What is trained, such as decoder (each token attends to earlier ones), encoder (to both sides) or encoder_decoder."""
+    """Model architecture: decoder (causal attention), encoder (bidirectional attention) or encoder_decoder."""
     objective: Annotated[SerializeAsAny[ObjectiveSettings], KindOf("objectives")]
-    """What is learnt; by default what the model's kind names, such as next_token for a decoder."""
+    """Training objective; default: that of the model, such as next_token for a decoder."""
     adapter: Adapter | None = None
-    """A small part that learns in place of the model's own matrices; null: none."""
+    """Adapter that is trained instead of the model's own matrices; null: none."""
     optimizer: Annotated[SerializeAsAny[OptimizerSettings], KindOf("optimizers")] = Field(
         default_factory=default_kind("optimizers", "adamw")
     )
-    """How the weights move, given their gradients."""
+    """Optimizer."""
     schedule: Annotated[SerializeAsAny[ScheduleSettings], KindOf("schedules")] = Field(default_factory=default_kind("schedules", "cosine"))
-    """The shape of the learning rate after the warmup."""
+    """Learning rate schedule after the warmup."""
     train: Train
     eval: Eval = Eval()
     checkpoint: Checkpoint = Checkpoint()
@@ -39,21 +36,21 @@ class Recipe(Section):
     runtime: Runtime = Runtime()
     generate: Generate = Generate()
     expect: dict[str, str] = {}
-    """Gates that the shipped recipe is held to with --expect: {val.loss: "<1.9"}."""
+    """Bounds on metrics that --expect checks: {val.loss: "<1.9"}."""
 
     @classmethod
     def _read(cls, given: Any) -> Any:
-        """As every section; and an objective that is not named is the one that fits the model."""
+        """Also fills in the model's default objective."""
         data = super()._read(given)
         if not isinstance(data, dict):
             return data
-        asked, model = data.get("objective") or {}, data.get("model")
-        if isinstance(asked, dict) and "kind" not in asked:
+        objective, model = data.get("objective") or {}, data.get("model")
+        if isinstance(objective, dict) and "kind" not in objective:
             word = default_objective(model)
             if word is not None:
-                data["objective"] = {"kind": word} | asked
+                data["objective"] = {"kind": word} | objective
             elif not isinstance(model, Kind):
-                data["objective"] = Kind()  # the model is at fault, and is told so; nothing can be said of this one
+                data["objective"] = Kind()  # the model is invalid and reported; the objective cannot be checked
         return data
 
     def rules(self) -> Rules:
@@ -61,35 +58,37 @@ class Recipe(Section):
 
 
 def default_objective(model: Any) -> str | None:
-    """The objective of a model that is given as a word, a mapping or a Kind; None where that cannot be said."""
+    """The default objective of a model given as a name, a mapping or a Kind; None if it is unknown."""
     word = model.get("kind") if isinstance(model, dict) else model
     if isinstance(model, ModelSettings):
         return model.OBJECTIVE
-    found: Any = usable("models", word) if isinstance(word, str) else None
+    found: Any = usable_settings("models", word) if isinstance(word, str) else None
     return None if found is None else found.OBJECTIVE
 
 
 def _rules(recipe: Recipe) -> Rules:
-    yield from _reading(recipe)
+    yield from _attention(recipe)
     yield from recipe.objective.rules_with(recipe.model)
     dataset = recipe.objective.dataset()
     yield from dataset_rules(recipe.data, dataset, recipe.objective.kind, recipe.tokenizer.source is not None)
     yield from _streaming(recipe)
     yield from _positions(recipe)
     if recipe.adapter is not None and recipe.model.init_from is None:
-        what = "an adapter learns beside matrices that were trained before; give model.init_from=RUN, or leave it out"
+        what = "an adapter needs a trained model; give model.init_from=RUN, or remove it"
         yield Rule("adapter", what, ("model.init_from",))
     if recipe.adapter is not None and recipe.adapter.merge and not recipe.checkpoint.keep_best:
-        what = "the merged model is made of the best checkpoint, which must be kept; use checkpoint.keep_best 1"
+        what = "the adapter is merged into the best checkpoint, which must be kept; use checkpoint.keep_best 1"
         yield Rule("adapter.merge", what, ("checkpoint.keep_best",))
-    if recipe.train.context < dataset.SHORTEST:
-        yield Rule("train.context", f"{recipe.train.context} tokens hold no example; use at least {dataset.SHORTEST}", ("objective",))
+    if recipe.train.context < dataset.MIN_TOKENS:
+        yield Rule(
+            "train.context", f"{recipe.train.context} tokens cannot hold an example; use at least {dataset.MIN_TOKENS}", ("objective",)
+        )
     for word in _words(part for part in (recipe.model, *recipe.model.mixers()) if recipe.data.pack == "docs" and not part.PACKS):
-        yield Rule("data.pack", f"{word} cannot keep documents of one row apart; use pack: none or concat", ("model.attention",))
+        yield Rule("data.pack", f"{word} cannot separate documents within a row; use pack: none or concat", ("model.attention",))
     schedule, train = recipe.schedule, recipe.train
     steps = train.steps or (train.tokens and train.tokens // train.step_tokens)
     if isinstance(schedule.warmup, int) and steps and schedule.warmup >= steps:
-        what = f"{schedule.warmup} steps are the whole run of {steps}; use fewer, or a share such as 5%"
+        what = f"{schedule.warmup} steps are not fewer than the {steps} of the run; use fewer, or a share such as 5%"
         sizes = ("tokens", "batch_size", "batch_tokens", "context")
         yield Rule("schedule.warmup", what, () if train.steps else tuple(f"train.{size}" for size in sizes))
     for name, gate in recipe.expect.items():
@@ -100,16 +99,16 @@ def _rules(recipe: Recipe) -> Rules:
 
 
 def _words(kinds: Iterable[Kind]) -> Iterable[str]:
-    """The words of some kinds, each once."""
+    """The names of some kinds, each once."""
     return dict.fromkeys(kind.kind for kind in kinds)
 
 
-def _reading(recipe: Recipe) -> Rules:
+def _attention(recipe: Recipe) -> Rules:
     model, objective = recipe.model, recipe.objective
     direction = objective.direction(model)
     if direction is not None:
         for word in _words(mixer for mixer in model.mixers() if direction not in mixer.DIRECTIONS):
-            what = f"{objective.kind} needs {direction} attention, which {word} cannot be; use another attention"
+            what = f"{objective.kind} needs {direction} attention, which {word} does not support; use another attention"
             yield Rule("objective", what, ("model.attention",))
         return
     objectives: Any = kinds_of("objectives")
@@ -119,35 +118,41 @@ def _reading(recipe: Recipe) -> Rules:
     others = [word for word, other in models.items() if objective.direction(other)]
     ways = [f"{key} {word}" for key, words in (("objective", fitting), ("model", others)) for word in words]
     way = f"; use {' or '.join(ways)}" if ways else ""
-    needed = attended_tokens(objective.DIRECTIONS, objective.SOURCE)
-    yield "objective", f"{objective.kind} needs a model that reads {needed}, {model.kind} reads {model.attended_tokens}{way}"
+    needed = _attention_of(objective.DIRECTIONS, objective.SOURCE)
+    given = _attention_of(model.DIRECTIONS - {"prefix"}, model.SOURCE)
+    yield "objective", f"{objective.kind} needs {needed}, but {model.kind} has {given}{way}"
+
+
+def _attention_of(directions: Collection[Direction], source: bool) -> str:
+    """The kind of attention, as text: "causal or prefix attention"."""
+    return f"{' or '.join(sorted(directions))} attention{' and a source' if source else ''}"
 
 
 def _streaming(recipe: Recipe) -> Rules:
     if not recipe.train.stream:
         return
     for word in _words(mixer for mixer in recipe.model.mixers() if not mixer.STREAMS):
-        what = f"attention {word} cannot carry its state from step to step; use stream: false or another attention"
+        what = f"attention {word} cannot carry its state over to the next step; use stream: false or another attention"
         yield Rule("train.stream", what, ("model.attention",))
     dataset = recipe.objective.dataset()
     if not dataset.STREAM:
-        yield Rule("train.stream", f"{dataset.UNIT} are no stream of text; use stream: false", ("objective",))
+        yield Rule("train.stream", f"{dataset.UNIT} are not a stream of text; use stream: false", ("objective",))
     elif not recipe.objective.STREAMS and recipe.model.causal:
-        yield Rule("train.stream", f"{recipe.objective.kind} is not learnt from a stream; use stream: false", ("objective",))
+        yield Rule("train.stream", f"{recipe.objective.kind} cannot be trained on a stream; use stream: false", ("objective",))
     elif not recipe.model.causal:
-        yield "train.stream", f"a stream carries what came before, but the {recipe.model.kind} reads both sides; use model decoder"
+        yield "train.stream", f"a stream needs causal attention, but {recipe.model.kind} is bidirectional; use model decoder"
     if recipe.data.pack != "concat":
-        what = f"a stream reads on over the borders of documents; use data.pack concat, not {recipe.data.pack}"
+        what = f"a stream continues across documents; use data.pack concat, not {recipe.data.pack}"
         yield Rule("train.stream", what, ("data.pack",))
 
 
 def _positions(recipe: Recipe) -> Rules:
     context = recipe.train.context
-    limits = {limit.key: limit for limit in recipe.model.position_limits(context)}  # both sides of a model may have the same one
+    limits = {limit.key: limit for limit in recipe.model.position_limits(context)}  # source and target may have the same key
     for key, kind, length, _ in limits.values():
         if recipe.train.stream:
-            what = f"a stream runs past the end of {kind} positions; use rotary, alibi or sinusoidal ones"
+            what = f"a stream exceeds the length of {kind} positions; use rotary, alibi or sinusoidal"
             yield Rule("train.stream", what, (f"model.{key}",))
         elif length < context:
-            what = f"{length} places cannot hold a row of train.context {context} tokens; use at least {context}"
+            what = f"{length} positions are fewer than the {context} tokens of train.context; use at least {context}"
             yield Rule(f"model.{key}.length", what, ("train.context",))

@@ -1,4 +1,4 @@
-"""The schema of a recipe, once: reading, overrides, help, JSON Schema and the resolved recipe of a run all come from it."""
+"""The recipe sections. Parsing, overrides, help, JSON Schema and resolved.yaml all come from these classes."""
 
 import re
 from collections.abc import Iterator, Mapping, Set
@@ -16,26 +16,26 @@ from mini_tf.recipe.values import Seconds, Share, show
 Count = Annotated[int, Field(ge=1, le=10**12)]
 
 
-class SideTokenizer(Section):
-    """A tokenizer that is trained here, or taken from a file."""
+class SingleTokenizer(Section):
+    """A tokenizer, trained on the data or loaded from a file."""
 
     kind: Literal[listing("data.tokenizers")] = "bpe"  # type: ignore[valid-type]
-    """What a token is, where the tokenizer is trained here."""
+    """Kind of tokenizer to train."""
     vocab_size: int = Field(4096, ge=8, le=1_000_000)
-    """Number of tokens, special ones included (at most, for unigram and wordpiece); char and byte find their own."""
+    """Vocabulary size with special tokens (an upper limit for unigram and wordpiece); not used by char and byte."""
     path: NonEmptyText | None = None
-    """A tokenizer.json, vocab.txt, vocab.json or a run to take the tokenizer from, instead of training one."""
+    """Tokenizer to load instead of training one: a tokenizer.json, vocab.txt, vocab.json or a run."""
 
     @property
     def trainer(self) -> TokenizerSettings:
-        """What the kind declares, and trains."""
+        """The settings of the kind, which train it."""
         trainer = settings_of("data.tokenizers", self.kind)()
         assert isinstance(trainer, TokenizerSettings)
         return trainer
 
     @property
-    def chooses_size(self) -> bool:
-        return self.trainer.CHOOSES_SIZE
+    def uses_vocab_size(self) -> bool:
+        return self.trainer.USES_VOCAB_SIZE
 
     def uses(self) -> Iterator[Kind]:
         if self.path is None:
@@ -43,53 +43,53 @@ class SideTokenizer(Section):
 
     def rules(self) -> Rules:
         if self.path == "last":
-            yield "path", "another run is the last one after every training; name it: a folder, or its name in outputs"
-        if self.path is None and self.vocab_size < (least := self.trainer.LEAST)[0]:
+            yield "path", "last changes with every run; give a run folder or its name in outputs"
+        if self.path is None and self.vocab_size < (least := self.trainer.MIN_VOCAB_SIZE)[0]:
             yield Rule("vocab_size", f"{self.vocab_size} {least[1]}", ("kind", "path"))
 
 
-class Tokenizer(SideTokenizer):
-    source: SideTokenizer | None = None
-    """Of pairs: a tokenizer of its own for the source side; null: one for both."""
+class Tokenizer(SingleTokenizer):
+    source: SingleTokenizer | None = None
+    """Separate tokenizer for the source of an encoder-decoder; null: the same for source and target."""
 
 
 HORIZONS = ("steps", "tokens", "epochs", "time")
-"""The keys of `train` that say how long; exactly one of them is given."""
+"""The keys of `train` for the length of the run; exactly one must be given."""
 BATCHES = ("batch_size", "batch_tokens")
-"""The keys of `train` that say how much a step learns from; a later one replaces an earlier one."""
+"""The keys of `train` for the batch size; in a later level either one replaces both."""
 
 
 class Train(Section):
     steps: Count | None = None
-    """How long: optimizer steps."""
+    """Length of the run in optimizer steps."""
     tokens: Count | None = None
-    """How long: tokens read."""
+    """Length of the run in training tokens."""
     epochs: Annotated[float, Field(gt=0, le=1e6)] | None = None
-    """How long: passes over the text."""
+    """Length of the run in epochs."""
     time: Seconds | None = None
-    """How long: seconds of training; written 30m."""
+    """Length of the run in training time, such as 30m."""
     batch_size: int = Field(32, ge=1, le=2**20)
-    """Sequences an optimizer step, over all micro-batches and processes."""
+    """Sequences per optimizer step, over all micro-batches and processes."""
     batch_tokens: Annotated[int, Field(ge=1, le=2**30)] | None = None
-    """In place of batch_size: as many rows of about the same length as have so many tokens, padding included (pairs: on either side)."""
+    """Instead of batch_size: tokens per step with padding, in rows of similar length (pairs: per source and target)."""
     micro_batch_size: Annotated[int, Field(ge=1, le=2**20)] | Literal["auto"] = "auto"
-    """Sequences a forward pass; changes memory and speed, not what is learnt. A run may be continued with another."""
+    """Sequences per forward pass. Changes memory and speed, not the result; may differ when a run is continued."""
     context: int = Field(128, ge=1, le=2**20)
-    """Length of a row in tokens."""
+    """Context length in tokens."""
     stream: bool = False
-    """Rows continue from step to step and the model's state is carried along."""
+    """Each row continues that of the previous step, and the model's state is carried over."""
     freeze: tuple[NonEmptyText, ...] = Field((), max_length=1024)
-    """Parameters that do not learn, by patterns of their names: [embedding.*, stack.layers.0.*]; `minitf inspect model` has the names."""
+    """Parameters to freeze, by name patterns: [embedding.*, stack.layers.0.*]; see `minitf inspect model`."""
     seed: int = Field(0, ge=0, lt=2**63)
-    """Decides every random draw of the run."""
+    """Random seed of the run."""
     seeds: int = Field(1, ge=1, le=1000)
-    """Runs of the recipe, with seed, seed + 1, ..., in folders seed-1, seed-2, ... of the run's; its own model is the median run's."""
+    """Number of runs with seed, seed + 1, ..., in subfolders seed-1, seed-2, ...; the model is the median run's."""
     on_nonfinite: Literal["stop", "skip"] = "stop"
-    """A loss or gradient that is not finite ends the run before the step (exit 7), or the step is left out and counted."""
+    """At a non-finite loss or gradient: end the run before the step (exit code 7), or skip and count the step."""
     most_skips: int = Field(10, ge=1, le=10**6)
-    """Steps in a row that may be left out so, before the run ends all the same."""
+    """Maximum number of consecutive steps skipped by on_nonfinite: skip before the run ends."""
     stop_above: Annotated[float, Field(gt=0, le=1e6)] | None = None
-    """A training loss above this ends the run as diverged (exit 7)."""
+    """Training loss above which the run ends as diverged (exit code 7)."""
 
     @classmethod
     def inherited(cls, below: Mapping[str, Any], given: Set[str]) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class Train(Section):
     def rules(self) -> Rules:
         given = [name for name in HORIZONS if getattr(self, name) is not None]
         if not given:
-            yield Rule("", f"must say how long: one of {', '.join(HORIZONS)}, such as steps: 2000", HORIZONS)
+            yield Rule("", f"must set the length of the run: one of {', '.join(HORIZONS)}, such as steps: 2000", HORIZONS)
         elif len(given) > 1:
             yield given[1], f"{' and '.join(given)} are given; keep exactly one of {', '.join(HORIZONS)}"
         if self.micro_batch_size != "auto" and self.batch_tokens is None and self.batch_size % self.micro_batch_size:
@@ -108,30 +108,34 @@ class Train(Section):
             what = f"{self.micro_batch_size} does not divide batch_size {self.batch_size}; use {nearest}"
             yield Rule("micro_batch_size", what, BATCHES)
         if self.batch_tokens is not None and self.batch_tokens < self.context:
-            yield Rule("batch_tokens", f"{self.batch_tokens} do not hold a row of context {self.context}", ("context",))
+            yield Rule(
+                "batch_tokens",
+                f"{self.batch_tokens} tokens cannot hold a row of context {self.context}; use at least {self.context}",
+                ("context",),
+            )
         if self.seed + self.seeds > 2**63:
-            what = f"seed {self.seed} and {self.seeds} seeds from there on are more than there are; use a smaller seed"
+            what = f"the last of {self.seeds} seeds from {self.seed} is too large; use a smaller seed"
             yield Rule("seeds", what, ("seed",))
         if self.batch_tokens is not None and self.stream:
-            yield Rule("batch_tokens", "a stream's rows all have the same length; use batch_size", ("stream",))
+            yield Rule("batch_tokens", "rows of a stream all have the same length; use batch_size", ("stream",))
 
     @property
     def step_tokens(self) -> int:
-        """Tokens that a step reads, at most; of pairs, on either side."""
+        """Maximum tokens per step (of pairs: of source and of target each)."""
         return self.batch_tokens or self.batch_size * self.context
 
 
 class Adapter(Section):
     kind: Literal["lora"] = "lora"
-    """lora: the matrices stay as they are, and beside each two narrow ones are learnt (Hu et al. 2021, arXiv:2106.09685)."""
+    """lora: a trainable low-rank matrix is added to each frozen matrix (Hu et al. 2021, arXiv:2106.09685)."""
     rank: int = Field(8, ge=1, le=4096)
-    """Width of the narrow matrices."""
+    """Rank of the added matrices."""
     alpha: float = Field(16.0, gt=0, le=1e6)
-    """What they add is multiplied by alpha / rank."""
+    """The added matrices are multiplied by alpha / rank."""
     targets: Annotated[tuple[NonEmptyText, ...], Field(min_length=1, max_length=1024)] | None = None
-    """Which matrices of the model get some, by patterns of their names; null: those of all layers."""
+    """Matrices to adapt, by name patterns; null: those of all layers."""
     merge: bool = False
-    """model.safetensors is a plain model, what was learnt added to its matrices; checkpoints keep both apart."""
+    """Merge the adapter into the matrices of model.safetensors; checkpoints keep it separate."""
 
     @classmethod
     def _read(cls, given: Any) -> Any:
@@ -141,45 +145,45 @@ class Adapter(Section):
 
 
 class Eval(Section):
-    FORMER: ClassVar[Mapping[str, Any]] = {"tokens": None}
+    FORMER_DEFAULTS: ClassVar[Mapping[str, Any]] = {"tokens": None}
 
     every_steps: Count | Literal["auto"] = "auto"
-    """auto: ten times a run, or less often where a run takes seconds."""
+    """Steps between evaluations; auto: ten evaluations per run, fewer in a run of seconds."""
     tokens: Count | Literal["auto"] | None = "auto"
-    """Validation tokens of each evaluation during training, spread evenly; auto: few enough to cost little; null: all. At the end all."""
+    """Validation tokens per evaluation; auto: few enough to cost little; null: all. The last evaluation uses all."""
     translations: int = Field(64, ge=0, le=10**6)
-    """Held-out sources or prompts that are answered at each evaluation point, for BLEU, chrF and ROUGE; the last takes all. 0 = none."""
+    """Validation texts generated per evaluation for BLEU, chrF and ROUGE; 0 = none. The last evaluation uses all."""
     patience: Count | None = None
-    """Stop after so many evaluations without a better loss."""
+    """Early stopping: end after this many evaluations without a lower loss."""
 
 
 class Checkpoint(Section):
     every_steps: Count | Literal["auto"] = "auto"
-    """auto: as often as evaluation."""
+    """Steps between checkpoints; auto: at each evaluation."""
     keep_last: int = Field(2, ge=1, le=10_000)
-    """Newest checkpoints kept."""
+    """Number of latest checkpoints to keep."""
     keep_best: int = Field(1, ge=0, le=10_000)
-    """Checkpoints with the best validation loss kept besides."""
+    """Number of checkpoints with the lowest validation loss to keep as well."""
     resume: Literal["auto", "exact"] = "auto"
-    """Where software or machine changed, so that the result could differ in a bit: auto warns and continues, exact refuses."""
+    """If a changed machine or software may change results bitwise: auto warns and resumes, exact refuses to."""
 
 
 class Log(Section):
     every_steps: Count = 10
-    """Steps between two reports."""
+    """Steps between progress lines."""
     samples: int = Field(1, ge=0, le=100)
-    """Texts sampled at each evaluation point; 0 = none."""
+    """Samples generated at each evaluation; 0 = none."""
 
 
 class Runtime(Section):
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Numbers in the forward pass; weights and optimizer are always fp32. auto measures whether bf16 is faster."""
+    """Precision of the forward pass; parameters and optimizer states are fp32. auto: bf16 if measured to be faster."""
     compile: Literal["auto"] | bool = "auto"
-    """Whether torch.compile is used. auto tries it where a run is long enough to pay for that."""
+    """Use torch.compile; auto: tried if the run is long enough to make up for compilation."""
     threads: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = "auto"
-    """CPU threads; auto: the cores this process may use, or fewer where that is measured to be faster."""
+    """CPU threads; auto: the available cores, or fewer if measured to be faster."""
 
     def rules(self) -> Rules:
         if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,3})?|mps", self.device):
@@ -188,33 +192,33 @@ class Runtime(Section):
 
 class Generate(Section):
     prompt: str = ""
-    """What the samples of a run begin with."""
+    """Prompt of the samples."""
     max_new_tokens: int = Field(200, ge=1, le=10**6)
-    """Length of a sample."""
+    """Maximum number of generated tokens."""
     temperature: float = Field(0.8, ge=0, le=100)
-    """Below 1: safer; above 1: wilder; 0: always the likeliest token."""
+    """Sampling temperature; 0: greedy decoding."""
     top_k: Count | None = 50
-    """Draw from so many of the likeliest tokens; null: from all."""
+    """Sample from the top_k most probable tokens; null: from all."""
     top_p: float = Field(1.0, gt=0, le=1)
-    """Draw from the fewest likeliest tokens whose probabilities reach this sum; 1: from all."""
+    """Nucleus sampling: from the most probable tokens whose probabilities sum to top_p; 1: from all."""
     min_p: Share = 0.0
-    """Draw from tokens that are at least this share as likely as the likeliest; 0: from all."""
+    """Sample from tokens with at least min_p times the highest probability; 0: from all."""
     repetition_penalty: float = Field(1.0, ge=0.01, le=100)
-    """Above 1: tokens of the text so far become less likely; 1: no penalty."""
+    """Above 1: tokens that already occur become less probable; 1: no penalty."""
     num_beams: int = Field(4, ge=1, le=1024)
-    """encoder_decoder: texts that are followed side by side; 1: always the likeliest token."""
+    """encoder_decoder: beam size; 1: greedy decoding."""
     length_penalty: float = Field(0.6, ge=-10, le=10)
-    """encoder_decoder: a text's log-probability is divided by ((5 + length) / 6) to this power; 0: by nothing, above: longer texts."""
+    """encoder_decoder: beams are scored by log-probability / ((5 + length) / 6)^length_penalty; 0: not normalized."""
     min_new_tokens: int = Field(0, ge=0, le=10**6)
-    """encoder_decoder: no text is shorter."""
+    """encoder_decoder: minimum number of generated tokens."""
     no_repeat_ngram: int = Field(0, ge=0, le=1000)
-    """encoder_decoder: so many tokens in a row occur once at most; 0: no matter."""
+    """encoder_decoder: n-grams of this size occur at most once; 0: no limit."""
     stop: tuple[NonEmptyText, ...] = Field((), max_length=64)
-    """Where one of these is written the text ends, before it."""
+    """Stop strings: the text ends before the first of them."""
 
     @property
     def greedy(self) -> bool:
-        """Nothing is left to chance."""
+        """Whether decoding is deterministic."""
         return self.temperature == 0 or self.top_k == 1
 
     def rules(self) -> Rules:

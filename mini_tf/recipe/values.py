@@ -1,6 +1,6 @@
-"""What a person wrote, read by the type of its field: `1e-3`, `10k`, `5%` and `30m` where they make sense, and no guesses.
+"""Convert the scalars of a recipe to the types of their fields, with `1e-3`, `10k`, `5%` and `30m`.
 
-YAML's own guesses (yes = true, 010 = 8, 1e-3 = text) play no part: the reader hands over every scalar as it was written.
+YAML's own conversions (yes = true, 010 = 8, 1e-3 = text) are not used: scalars arrive as text.
 """
 
 import re
@@ -16,11 +16,11 @@ from pydantic.fields import FieldInfo
 from mini_tf.system.safe_text import safe_text
 
 Share = Annotated[float, Field(ge=0, le=1)]
-"""A share of a whole. Every number whose upper bound is 1 may also be written in percent."""
+"""A fraction. Every number with the upper bound 1 may also be written in percent."""
 _SECONDS = "seconds"
-"""Marks a number that may be written with a unit of time."""
+"""Marks a number that may have a unit of time."""
 Seconds = Annotated[float, Field(gt=0, le=1e9), _SECONDS]
-"""A time; written 90s, 30m, 2h or 1d."""
+"""A time in seconds; may be written as 90s, 30m, 2h or 1d."""
 
 _COUNTS = {"": 1, "k": 1_000, "M": 1_000_000}
 _TIMES = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -29,19 +29,19 @@ _NUMBER = re.compile(rf"([-+]?(?:{_DIGITS}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-
 _LONGEST = 40
 
 
-class Written(str):
-    """A scalar as it stands in a recipe; `quoted` text is never a number, nor true, nor null."""
+class Scalar(str):
+    """A scalar as written in a recipe; `quoted` text is never a number, true or null."""
 
     quoted: bool
 
-    def __new__(cls, text: str, quoted: bool = False) -> "Written":
+    def __new__(cls, text: str, quoted: bool = False) -> "Scalar":
         made = super().__new__(cls, text)
         made.quoted = quoted
         return made
 
 
 def members(annotation: Any, metadata: Sequence[Any] = ()) -> list[tuple[Any, tuple[Any, ...]]]:
-    """The alternatives of a type, each with the constraints that stand at it."""
+    """The members of a union type, each with its constraints."""
     origin = get_origin(annotation)
     if origin is Annotated:
         inner, *extra = get_args(annotation)
@@ -53,9 +53,9 @@ def members(annotation: Any, metadata: Sequence[Any] = ()) -> list[tuple[Any, tu
 
 
 def fit(value: Any, annotation: Any, metadata: Sequence[Any] = ()) -> Any:
-    """`value` read by the type; as it is where it does not fit, so that the schema can refuse it."""
+    """`value` converted to the type; unchanged if it does not fit, so that the schema rejects it."""
     choices = members(annotation, metadata)
-    if isinstance(value, Written):
+    if isinstance(value, Scalar):
         return _fit_scalar(value, choices)
     if isinstance(value, list):
         for kind, constraints in choices:
@@ -72,7 +72,7 @@ def fit(value: Any, annotation: Any, metadata: Sequence[Any] = ()) -> Any:
     return value
 
 
-def _fit_scalar(value: Written, choices: Sequence[tuple[Any, tuple[Any, ...]]]) -> Any:
+def _fit_scalar(value: Scalar, choices: Sequence[tuple[Any, tuple[Any, ...]]]) -> Any:
     kinds = [kind for kind, _ in choices]
     if not value.quoted:
         if type(None) in kinds and value in ("", "~", "null"):
@@ -95,7 +95,7 @@ def _split(text: str) -> tuple[str, str] | None:
 
 
 def whole_number(text: str) -> int | None:
-    """1_000, 10k, 1.5M or 3e4; None for anything else, 1.0 and 010 too."""
+    """An int from 1_000, 10k, 1.5M or 3e4; None for anything else, including 1.0 and 010."""
     parts = _split(text)
     if parts is None or parts[1] not in _COUNTS or ("." in parts[0] and not parts[1]):
         return None
@@ -104,7 +104,7 @@ def whole_number(text: str) -> int | None:
 
 
 def real_number(text: str, constraints: Sequence[Any] = ()) -> float | None:
-    """A finite number; with k or M, with a percent sign if it is a share, with a unit if it is a time."""
+    """A finite float; also with k or M, with % for a share, with a unit for a time; else None."""
     parts = _split(text)
     if parts is None:
         return None
@@ -122,13 +122,13 @@ def real_number(text: str, constraints: Sequence[Any] = ()) -> float | None:
 
 
 def is_share(constraints: Sequence[Any]) -> bool:
-    """True for a number whose upper bound is 1."""
+    """True for a number with the upper bound 1."""
     bounds = [getattr(c, name) for c in constraints for name in ("le", "lt") if getattr(c, name, None) is not None]
     return any(bound == 1 for bound in bounds)
 
 
 def describe(annotation: Any, metadata: Sequence[Any] = ()) -> str:
-    """A type in words a reader knows: "a whole number or auto"."""
+    """A type as text: "a whole number or auto"."""
     words = [_describe(kind, constraints) for kind, constraints in members(annotation, metadata) if kind is not type(None)]
     return " or ".join(dict.fromkeys(words))
 
@@ -145,13 +145,13 @@ def _describe(kind: Any, constraints: Sequence[Any]) -> str:
             return "a time such as 90s or 30m"
         return "a share such as 0.05 or 5%" if is_share(constraints) else "a finite number"
     if origin is dict:
-        return "a mapping of words to text"
+        return "a mapping of names to text"
     known = {int: "a whole number", bool: "true or false", str: "text", Any: "anything"}
     return known.get(kind, "a mapping")
 
 
 def show(value: Any) -> str:
-    """A value as a fault quotes it: short, on one line."""
+    """A value as quoted in messages: short, on one line."""
     if isinstance(value, dict | list | tuple):
         return "a mapping" if isinstance(value, dict) else "a list"
     if value is None or value == "":
@@ -164,17 +164,17 @@ def show(value: Any) -> str:
 
 
 def one_line(text: str, most: int = 200) -> str:
-    """A name, a path or an argument as a message repeats it: it cannot steer a terminal, begin a line or fill the screen."""
+    """A name, path or argument as quoted in messages: on one line, without control characters, truncated."""
     text = text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
     return safe_text(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def number(value: float) -> str:
-    """A number in a message: 1000000, not 1e+06."""
+    """A number as text: 1000000, not 1e+06."""
     return str(int(value)) if value == int(value) and abs(value) < 1e15 else f"{value:g}"
 
 
 def near(word: str, words: Sequence[str], cutoff: float = 0.6) -> str | None:
-    """The word that was probably meant."""
+    """The most similar of `words`; None if none is similar."""
     found = get_close_matches(word, words, n=1, cutoff=cutoff) if len(word) <= 200 else []
     return found[0] if found else None

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mini_tf.recipe.deciding import GIVEN, Required, deciding_keys
 from mini_tf.recipe.reading import Resolved, dump
+from mini_tf.recipe.result_keys import GIVEN, Required, result_keys
 from mini_tf.run.kind_sources import sources_of
 from mini_tf.run.manifest import KindSource
 
@@ -33,7 +33,7 @@ class Identity:
     @classmethod
     def of(cls, resolved: Resolved, hashes: Mapping[str, str]) -> "Identity":
         """The identity of a recipe as it was read, on the contents that were found (`Text.hashes`)."""
-        recipe, keys = resolved.recipe, deciding_keys(resolved.recipe)
+        recipe, keys = resolved.recipe, result_keys(resolved.recipe)
         decides = {key.name: key.value for key in keys}
         defaults = {key.name: key.default for key in keys if key.default is not Required}
         return cls(resolved.name, resolved.text, dump(recipe), decides, hashes, recipe.train.seed, defaults, sources_of(recipe))

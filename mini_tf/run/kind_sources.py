@@ -6,8 +6,8 @@ from itertools import islice
 from pathlib import Path
 
 from mini_tf.recipe import reading
-from mini_tf.recipe.entry_points import KindFault, added_kinds, installed
-from mini_tf.recipe.kinds import added_to
+from mini_tf.recipe.entry_points import KindFault, added_kinds, installed_version
+from mini_tf.recipe.kinds import added_kinds_in
 from mini_tf.recipe.parsing.secrets import without_secrets
 from mini_tf.recipe.presets import presets
 from mini_tf.recipe.reading import Resolved
@@ -22,13 +22,13 @@ _MOST_TOLD = 10
 
 def sources_of(recipe: Recipe) -> dict[str, KindSource]:
     """Where each kind of a recipe comes from that is not minitf's own, as run.json says it."""
-    added = sorted(added_to(recipe))
+    added = sorted(added_kinds_in(recipe))
     return {f"{kind.package}.{kind.word}": KindSource(package=kind.distribution, version=kind.version) for kind in added}
 
 
 def versions(record: Manifest) -> dict[str, str]:
     """The packages that a run's kinds come from, with the versions that are installed now."""
-    return {_key(source): installed(source.package) or "none" for source in record.kinds.values()}
+    return {_key(source): installed_version(source.package) or "none" for source in record.kinds.values()}
 
 
 def versions_before(record: Manifest) -> dict[str, str]:
@@ -52,7 +52,7 @@ def _gone(record: Manifest) -> Iterator[str]:
         if (name, source.package) in here:
             continue
         package, _, word = name.rpartition(".")
-        now = installed(source.package)
+        now = installed_version(source.package)
         what = "which is not installed" if now is None else f"which is {now} here and has no such kind"
         of = f"of {one_line(package)} comes from the package {one_line(f'{source.package} {source.version}')}"
         yield f"the kind {show(word)} {of}, {what}"

@@ -6,8 +6,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from mini_tf.data.formats.columns import Columns
+from mini_tf.data.formats.data_files import DataFile
 from mini_tf.data.formats.documents import read
-from mini_tf.data.formats.sources import Source
 from mini_tf.data.formats.tables import rows_of
 from mini_tf.recipe.corpora import CorpusSettings
 from mini_tf.testing import Case, cases_of
@@ -31,7 +31,7 @@ def has_the_declared_columns(settings: CorpusSettings) -> None:
         assert tuple(row) == settings.COLUMNS, f"a row has {[*row]}, COLUMNS are {settings.COLUMNS}"
         assert all(isinstance(cell, str) and cell.strip() for cell in row.values()), f"cells must be text: {row}"
     with TemporaryDirectory() as folder:
-        source = Source(settings.corpus(Path(folder)), settings.FORMAT, settings.word)
+        source = DataFile(settings.corpus(Path(folder)), settings.FORMAT, settings.word)
         if settings.FORMAT == "txt":
             read_rows = [{"text": document.text} for document in read([source], Columns())]
         else:

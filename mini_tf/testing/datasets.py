@@ -25,7 +25,7 @@ from mini_tf.data.store import Store, Tokenizers, in_memory, open_store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe.data import Data, Split
 from mini_tf.recipe.dataset_rules import reading_rules
-from mini_tf.recipe.sections import SideTokenizer
+from mini_tf.recipe.sections import SingleTokenizer
 from mini_tf.system.errors import DataFault
 from mini_tf.testing import Case
 
@@ -72,7 +72,7 @@ class DatasetFixture:
     def used(self) -> Tokenizers:
         sides = (True, False) if self.dataset.SOURCE else (False,)
         texts = [text for side in sides for one in self.examples for text in self.dataset.texts(one, side)]
-        one = Tokenizer.train(SideTokenizer(kind="byte"), texts)
+        one = Tokenizer.train(SingleTokenizer(kind="byte"), texts)
         return Tokenizers(one, one)
 
     @cached_property

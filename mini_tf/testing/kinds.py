@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mini_tf.recipe.kinds import forget_kinds, listing, settings_of
+from mini_tf.recipe.kinds import clear_kind_caches, listing, settings_of
 
 
 @contextmanager
@@ -19,12 +19,12 @@ def kinds_in(package: str, folder: Path) -> Iterator[None]:
     settings_of(package, listing(package)[0])  # imports the package, whose path is then the one that is searched
     module = sys.modules[f"mini_tf.{package}"]
     module.__path__.append(str(folder))
-    forget_kinds()
+    clear_kind_caches()
     try:
         yield
     finally:
         module.__path__.remove(str(folder))
-        forget_kinds()
+        clear_kind_caches()
         for file in folder.glob("*.py"):
             if sys.modules.pop(f"{module.__name__}.{file.stem}", None) is not None:
                 delattr(module, file.stem)

@@ -18,7 +18,7 @@ import numpy as np
 
 from mini_tf.data.batch import Rows
 from mini_tf.data.datasets import TokenizedData
-from mini_tf.data.tokenization.unread import Unread
+from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.pipelines import GenerateOptions, Output, Pipeline, pipeline_of
 from mini_tf.recipe.kind_settings import GENERATE_OPTIONS, ObjectiveSettings
 from mini_tf.recipe.kinds import kinds_of
@@ -89,7 +89,7 @@ def generates_the_same_in_any_batch(fixture: PipelineFixture) -> None:
         [alone] = fixture.outputs([prompt])
         batched, single = json.dumps(_rounded(output.result)), json.dumps(_rounded(alone.result))
         assert batched == single, f"an output must not depend on the batch: {batched} {single}"
-    reports = list[Unread]()
+    reports = list[InputWarnings]()
     fixture.outputs(fixture.prompts, on_unread=reports.append)
     assert len(reports) == 1, "options.on_unread must be called once, however many prompts there are"
     places = [f"stdin:{number}" for number, _ in enumerate(fixture.prompts, 1)]
@@ -108,7 +108,7 @@ def predicts_the_same_in_any_batch(fixture: PipelineFixture) -> None:
     batched, single = (json.dumps([_rounded(list(one)) for one in found]) for found in (together, alone))
     assert batched == single, f"a prediction must not depend on the batch: {batched} {single}"
     assert len(together) == len(examples), "there must be a prediction for each example"
-    assert isinstance(predictor.unread, Unread), "a predictor must count input that the model does not read"
+    assert isinstance(predictor.unread, InputWarnings), "a predictor must count input that the model does not read"
 
 
 def measures_the_declared_metrics(fixture: PipelineFixture) -> None:

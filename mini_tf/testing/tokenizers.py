@@ -52,13 +52,13 @@ def assert_round_trip(tokenizer: Tokenizer, text: str) -> None:
     back = tokenizer.decode(ids)
     again = tokenizer.decode(tokenizer.encode(back))
     assert again == back, f"decoding must be idempotent: {again[:40]!r} of {back[:40]!r}"
-    losses, expected = " ".join(tokenizer.losses), text
+    losses, expected = " ".join(tokenizer.round_trip_losses), text
     if "becomes unknown" in losses:
         unknown = {i for id, (first, last) in zip(ids, spans, strict=True) if id == tokenizer.vocabulary.unk for i in range(first, last)}
         expected = "".join(character for i, character in enumerate(text) if i not in unknown)
     if "white space is not kept" in losses:
         expected, back = "".join(expected.split()), "".join(back.split())
-    assert back == expected, f"{text[:40]!r} is decoded as {back[:40]!r}; the declared losses are only: {tokenizer.losses}"
+    assert back == expected, f"{text[:40]!r} is decoded as {back[:40]!r}; the declared losses are only: {tokenizer.round_trip_losses}"
 
 
 def has_the_special_tokens_first(settings: TokenizerSettings) -> None:
@@ -70,15 +70,15 @@ def has_the_special_tokens_first(settings: TokenizerSettings) -> None:
 
 
 def respects_vocab_size(settings: TokenizerSettings) -> None:
-    """CHOOSES_SIZE: at most vocab_size tokens, also for a text with a thousand characters; else it has no effect."""
+    """USES_VOCAB_SIZE: at most vocab_size tokens, also for a text with a thousand characters; else it has no effect."""
     text = SAMPLE + "".join(map(chr, range(0x4E00, 0x5200)))
-    least = max(settings.LEAST[0], 8)
+    least = max(settings.MIN_VOCAB_SIZE[0], 8)
     sizes = [trained(settings, size, text).vocabulary.size for size in (least, least + 60)]
-    if settings.CHOOSES_SIZE:
-        assert sizes[0] <= least, f"a vocabulary of at most {least} has {sizes[0]} tokens; LEAST must be what it can hold"
+    if settings.USES_VOCAB_SIZE:
+        assert sizes[0] <= least, f"a vocabulary of at most {least} has {sizes[0]} tokens; MIN_VOCAB_SIZE must be what it can hold"
         assert sizes[1] <= least + 60, f"a vocabulary of at most {least + 60} has {sizes[1]} tokens"
     else:
-        assert sizes[0] == sizes[1], f"vocab_size changes the vocabulary: {sizes}; declare CHOOSES_SIZE = True"
+        assert sizes[0] == sizes[1], f"vocab_size changes the vocabulary: {sizes}; declare USES_VOCAB_SIZE = True"
 
 
 def training_is_deterministic(settings: TokenizerSettings) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from mini_tf.data.datasets import TokenizedData
 from mini_tf.nn.model import Model
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.sections import SideTokenizer, Tokenizer
+from mini_tf.recipe.sections import SingleTokenizer, Tokenizer
 from mini_tf.run import finding, manifest
 from mini_tf.system.errors import RecipeFault, RunFault
 from mini_tf.trained.opening import SOURCE_TOKENIZER, LoadedModel, load_trained
@@ -88,7 +88,7 @@ def with_own_tokenizer(recipe: Recipe, run_folder: Path | None) -> Recipe:
     """The recipe, with the tokenizers saved in `run_folder` if the run of model.init_from no longer exists."""
     if run_folder is None or recipe.model.init_from is None or not _is_missing(recipe):
         return recipe
-    source = None if recipe.tokenizer.source is None else SideTokenizer(path=str(run_folder / SOURCE_TOKENIZER))
+    source = None if recipe.tokenizer.source is None else SingleTokenizer(path=str(run_folder / SOURCE_TOKENIZER))
     return recipe.model_copy(update={"tokenizer": Tokenizer(path=str(run_folder / _TOKENIZER), source=source)})
 
 

@@ -9,7 +9,7 @@ from mini_tf.cli.terminal.console import Console
 from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
-    from mini_tf.data.tokenization.unread import Unread
+    from mini_tf.data.tokenization.input_warnings import InputWarnings
     from mini_tf.pipelines import Generator
     from mini_tf.trained.opening import Trained
 
@@ -19,7 +19,7 @@ class PromptSession:
 
     def __init__(self, console: Console, trained: "Trained", by_line: bool) -> None:
         self.console, self.trained, self.by_line = console, trained, by_line
-        self._unread: Unread | None = None
+        self._unread: InputWarnings | None = None
         objective, name = trained.recipe.objective, trained.folder.name
         self.settings = objective.pipeline()
         if self.settings is None or self.settings.COMMAND != "generate":
@@ -72,7 +72,7 @@ class PromptSession:
             why = self.settings.UNSUPPORTED_OPTIONS[name].format(run=self.trained.folder.name, model=self.trained.recipe.model.kind)
             raise UsageFault(f"--{name.replace('_', '-')}: {why}", hint="leave it out")
 
-    def _note(self, unread: "Unread") -> None:
+    def _note(self, unread: "InputWarnings") -> None:
         self._unread = unread
         if not self.by_line:
             self._print_notes()

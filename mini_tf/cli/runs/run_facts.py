@@ -52,7 +52,7 @@ def row_of(facts: dict[str, Any]) -> list[str]:
     ]
 
 
-def lines_of(values: dict[str, Any]) -> list[str]:
+def read_lines(values: dict[str, Any]) -> list[str]:
     """One line per value that is set."""
     return [f"{key:<12} {shown(value)}" for key, value in values.items() if value not in (None, [], {}, "")]
 

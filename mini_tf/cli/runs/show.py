@@ -1,6 +1,6 @@
 """`minitf runs show`: state, settings and metrics of one run."""
 
-from mini_tf.cli.runs.run_facts import lines_of, summary
+from mini_tf.cli.runs.run_facts import read_lines, summary
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.options import RUN
 
@@ -28,20 +28,20 @@ def show(console: Console, run: RUN) -> None:
     }
     last = {key: value for report in reports if not seeds for key, value in report.items() if key != "not_finite"}
     measured = {key: last.pop(key) for key in list(last) if key.startswith(("val.", "train."))}
-    lines = lines_of(facts | {"seeds": len(seeds)} if seeds else facts)
+    lines = read_lines(facts | {"seeds": len(seeds)} if seeds else facts)
     for report in seeds:
-        lines += ["", "one seed:", *lines_of(report)]
+        lines += ["", "one seed:", *read_lines(report)]
     if last:
-        lines += ["", f"training, last report (step {last.pop('step', '?')}):", *lines_of(last)]
+        lines += ["", f"training, last report (step {last.pop('step', '?')}):", *read_lines(last)]
     if record.metrics and seeds:
         of = next((number for number, report in enumerate(seeds, start=1) if report.get("median")), "?")
         lines += [
             "",
             f"median of each metric over {len(seeds)} seeds (model.safetensors is from seed-{of}):",
-            *lines_of(record.metrics),
+            *read_lines(record.metrics),
         ]
     elif record.metrics and record.model:
-        lines += ["", f"model.safetensors (step {record.model['step']}), on all validation data:", *lines_of(record.metrics)]
+        lines += ["", f"model.safetensors (step {record.model['step']}), on all validation data:", *read_lines(record.metrics)]
     elif measured or record.metrics:
-        lines += ["", "last evaluation:", *lines_of(measured | record.metrics)]
+        lines += ["", "last evaluation:", *read_lines(measured | record.metrics)]
     console.output("\n".join(lines), run=folder, metrics=last | measured | record.metrics, result=facts)

@@ -23,13 +23,13 @@ SOURCE = Annotated[
 
 def open_tokenizer(console: Console, source: str) -> "Tokenizer":
     """The tokenizer of a file, a folder with one, or a run of this name; prints assumptions about a foreign one."""
-    from mini_tf.data.tokenization import foreign
+    from mini_tf.data.tokenization import loading
     from mini_tf.data.tokenization.tokenizer import Tokenizer
     from mini_tf.run import finding
 
     refuse_non_utf8([source], "the name of the tokenizer")
     path = Path(source)
-    by_path = os.path.isfile(path) or path.suffix in (".json", ".txt") or foreign.find(path) is not None
+    by_path = os.path.isfile(path) or path.suffix in (".json", ".txt") or loading.find_tokenizer_file(path) is not None
     location = path if by_path and source != "last" else finding.find(source)
     tokenizer = Tokenizer.load(location)
     if os.path.isfile(other := location / "source_tokenizer.json"):

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.formats.cells import Cell
 from mini_tf.data.formats.columns import Columns
-from mini_tf.data.formats.sources import Source, find
+from mini_tf.data.formats.data_files import DataFile, find_files
 from mini_tf.data.formats.tables import Row, try_rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing, Shape
@@ -77,11 +77,11 @@ class Reader:
     labelled: bool = True
     """Whether labels are required."""
 
-    def read(self, files: Iterable[Source]) -> Iterator[Any]:
+    def read(self, files: Iterable[DataFile]) -> Iterator[Any]:
         """All examples of tables in order; DataFault at the first invalid row."""
         return raising(example for file in files for example in self.try_read(file))
 
-    def try_read(self, file: Source) -> Iterator[Any]:
+    def try_read(self, file: DataFile) -> Iterator[Any]:
         """All examples of a table in order; yields a DataFault for an invalid row."""
         for row in try_rows(file, self.columns):
             try:
@@ -153,9 +153,9 @@ class Dataset(kind_settings.DatasetSettings):
 
     # Reading
 
-    def find(self, corpus: object, key: str) -> list[Source]:
+    def find(self, corpus: object, key: str) -> list[DataFile]:
         """The files of data.train or data.val; DataFault if one is missing or not a table."""
-        tables = find(corpus, key)
+        tables = find_files(corpus, key)
         for table in tables:
             if table.format == "txt":
                 hint = "a pipe has no suffix: save it as a file" if table.name == "stdin" else "its name must have one of these suffixes"
@@ -189,11 +189,11 @@ class Dataset(kind_settings.DatasetSettings):
         """The column of each role that the recipe names; built-in corpora may have other column names."""
         return dict(data.fields)
 
-    def read(self, files: Sequence[Source], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Any]:
+    def read(self, files: Sequence[DataFile], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Any]:
         """All examples of the files that `find` returned for `corpus`; DataFault at the first invalid row."""
         return raising(example for part in self.parts(files, data, corpus, labels) for example in part)
 
-    def parts(self, files: Sequence[Source], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Iterator[Any]]:
+    def parts(self, files: Sequence[DataFile], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Iterator[Any]]:
         """The parts that can be read independently (default: each file): examples, with a DataFault for an invalid row.
 
         A part raises DataFault if the rest of it cannot be read.

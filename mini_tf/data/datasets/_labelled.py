@@ -41,7 +41,7 @@ class LabelledDataset(Dataset):
         "label": ("labels", "class", "category", "stars", "rating", "sentiment", "target", "intent", "topic", "score"),
         "text_pair": ("sentence2", "hypothesis"),
     }
-    SHORTEST = 8
+    MIN_TOKENS = 8
     MIN_CLASSES: ClassVar[int] = 0
     """Minimum number of classes of a run."""
     CAPTIONS: ClassVar[Mapping[str, str]] = {}
@@ -153,7 +153,7 @@ class LabelledTexts(LabelledDataset):
     """Base class of datasets with one text or two and one label per example."""
 
     OPTIONAL: ClassVar[tuple[str, ...]] = ("text_pair",)
-    ADVICE = "needed: {text: COLUMN, label: COLUMN}, and text_pair for pairs of texts"
+    COLUMNS_HINT = "needed: {text: COLUMN, label: COLUMN}, and text_pair for pairs of texts"
 
     def example(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], labelled: bool) -> Example:
         texts = [text_of(row[role], where, names[role]) for role in ("text", "text_pair") if role in row]

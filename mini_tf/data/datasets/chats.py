@@ -36,8 +36,8 @@ class Settings(LabelledDataset):
     REQUIRED = ()
     OPTIONAL = ("prompt", "response", "messages")
     TOGETHER = ("prompt", "response")
-    OF_PAIRS = {"prompt": "source", "response": "target"}
-    ADVICE = "needed: {prompt: COLUMN, response: COLUMN} or {messages: COLUMN}"
+    PAIR_COLUMNS = {"prompt": "source", "response": "target"}
+    COLUMNS_HINT = "needed: {prompt: COLUMN, response: COLUMN} or {messages: COLUMN}"
     LABELS = frozenset()
     SPLIT_UNIT = "prompts"
     TRUNCATES = "beginning"
@@ -46,7 +46,7 @@ class Settings(LabelledDataset):
     def named(self, data: Data, corpus: object) -> dict[str, str]:
         if not has_pairs(corpus):
             return dict(data.fields)
-        return {**self.OF_PAIRS} | {role: name for role, name in data.fields.items() if role in self.OF_PAIRS.values()}
+        return {**self.PAIR_COLUMNS} | {role: name for role, name in data.fields.items() if role in self.PAIR_COLUMNS.values()}
 
     def example(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], labelled: bool) -> Example:
         alternatives = list[str]()
@@ -54,7 +54,7 @@ class Settings(LabelledDataset):
             both = f"{where}: has both messages and prompt or response"
             raise DataFault(both, hint="data.fields={messages: COLUMN}, or {prompt: COLUMN, response: COLUMN}", where=(where,))
         if "messages" in row:
-            messages = cells.turns_of(row["messages"], where, names["messages"])
+            messages = cells.messages_of(row["messages"], where, names["messages"])
         elif "prompt" in row and "response" in row:
             response, *alternatives = cells.texts_of(row["response"], where, names["response"])
             messages = [("user", text_of(row["prompt"], where, names["prompt"])), (ASSISTANT, response)]

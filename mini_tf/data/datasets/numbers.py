@@ -15,7 +15,7 @@ from mini_tf.system.errors import DataFault
 
 
 class Settings(LabelledTexts):
-    ADVICE = "needed: {text: COLUMN, label: COLUMN}, and text_pair for pairs of texts"
+    COLUMNS_HINT = "needed: {text: COLUMN, label: COLUMN}, and text_pair for pairs of texts"
 
     def parse_label(self, cell: Cell, where: str, name: str) -> str:
         return repr(cells.number_of(cell, where, name))

@@ -16,12 +16,12 @@ from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.datasets import Dataset, Reader, TokenizedData
 from mini_tf.data.examples import Pair
 from mini_tf.data.formats.cells import Cell, text_of, texts_of
-from mini_tf.data.formats.lines import lines_of
-from mini_tf.data.formats.sources import Source, find
+from mini_tf.data.formats.data_files import DataFile, find_files
+from mini_tf.data.formats.text_lines import read_lines
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import ExampleRows, Packing, Shape, Spans
 from mini_tf.data.store import Encoded, Store, Tokenizers
-from mini_tf.recipe.data import Data, TwoFiles
+from mini_tf.recipe.data import Data, FilePair
 from mini_tf.system.errors import DataFault
 
 ALIGNMENT = "alignment"
@@ -31,20 +31,20 @@ ALIGNMENT = "alignment"
 class Settings(Dataset):
     REQUIRED = TOGETHER = ("source", "target")
     COMMON_NAMES = {"source": ("src", "input", "document", "article"), "target": ("tgt", "output", "summary", "translation", "reference")}
-    ADVICE = "needed: {source: COLUMN, target: COLUMN}"
+    COLUMNS_HINT = "needed: {source: COLUMN, target: COLUMN}"
     UNIT = ROW = "pairs"
     SOURCE = True
     SPLIT_UNIT = "sources"
 
-    def find(self, corpus: object, key: str) -> list[Source]:
-        if not isinstance(corpus, TwoFiles):
-            tables = find(corpus, key)
+    def find(self, corpus: object, key: str) -> list[DataFile]:
+        if not isinstance(corpus, FilePair):
+            tables = find_files(corpus, key)
             for table in tables:
                 if table.format in ("txt", "conll", "conllu"):
                     hint = "give two text files as {source: FILE, target: FILE}"
                     raise DataFault(f"{key}: {table.name} is not a table (jsonl, csv, tsv, parquet)", hint=hint, where=(table.name,))
             return tables
-        sources, targets = (find(getattr(corpus, role), f"{key}.{role}") for role in self.REQUIRED)
+        sources, targets = (find_files(getattr(corpus, role), f"{key}.{role}") for role in self.REQUIRED)
         for role, files in (("source", sources), ("target", targets)):
             for file in files:
                 if file.format != "txt":
@@ -58,8 +58,8 @@ class Settings(Dataset):
         columns = self.columns(data, self.named(data, corpus), self.REQUIRED, (ALIGNMENT,))
         return Reader(self, (*self.REQUIRED, ALIGNMENT), columns)
 
-    def parts(self, files: Sequence[Source], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Iterator[Any]]:
-        if not isinstance(corpus, TwoFiles):
+    def parts(self, files: Sequence[DataFile], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Iterator[Any]]:
+        if not isinstance(corpus, FilePair):
             return super().parts(files, data, corpus, labels)
         return (_parallel_lines(source, target, data) for source, target in zip(files[::2], files[1::2], strict=True))
 
@@ -145,9 +145,9 @@ class Settings(Dataset):
         return [title, *describing.format_table([(f"{'position':>8}", ("source", "target input", "target")), *cells])]
 
 
-def _parallel_lines(source: Source, target: Source, data: Data) -> Iterator[Pair | DataFault]:
+def _parallel_lines(source: DataFile, target: DataFile, data: Data) -> Iterator[Pair | DataFault]:
     """The pairs of lines, with a DataFault for an empty line; raises DataFault if one file has more lines."""
-    both = [lines_of(file.path, file.name, data.errors) for file in (source, target)]
+    both = [read_lines(file.path, file.name, data.errors) for file in (source, target)]
     for pair in itertools.zip_longest(*both):
         if None in pair:
             short, long, number = (source, target, pair[1][0]) if pair[0] is None else (target, source, pair[0][0])

@@ -19,7 +19,7 @@ from mini_tf.system.errors import DataFault
 
 
 class Settings(LabelledDataset):
-    ADVICE = "needed: {text: COLUMN, label: COLUMN}"
+    COLUMNS_HINT = "needed: {text: COLUMN, label: COLUMN}"
     ALIASES = {"text": "words"}
     TRUNCATES = None
     MIN_CLASSES = 2

@@ -9,8 +9,8 @@ import numpy as np
 from mini_tf.data import describing
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.datasets import TEXT_COLUMNS, Dataset, Reader, TokenizedData
+from mini_tf.data.formats.data_files import DataFile, find_files
 from mini_tf.data.formats.documents import Document, read_raw, try_documents
-from mini_tf.data.formats.sources import Source, find
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing, Shape
 from mini_tf.data.split import MIN_EXAMPLES, DataSplit, ReadExamples, SplitName, hash_text, hold_out_by_hash
@@ -23,22 +23,22 @@ from mini_tf.system.errors import DataFault
 class Settings(Dataset):
     REQUIRED = ("text",)
     COMMON_NAMES = {"text": TEXT_COLUMNS}
-    ADVICE = "needed: {text: COLUMN}"
+    COLUMNS_HINT = "needed: {text: COLUMN}"
     UNIT = "documents"
     STREAM = True
     ROW = "pack {pack}"
     TRUNCATES = None
     KEEPS_EXAMPLES = False
 
-    def find(self, corpus: object, key: str) -> list[Source]:
-        return find(corpus, key)
+    def find(self, corpus: object, key: str) -> list[DataFile]:
+        return find_files(corpus, key)
 
     def reader(self, data: Data, corpus: object = None, labelled: bool = True, labels: Labels | None = None) -> Reader:
         # If a file has one column, that is the text, whatever its name.
         columns = replace(self.columns(data, data.fields, self.REQUIRED), names=(data.fields.get("text"),))
         return Reader(self, self.REQUIRED, columns)
 
-    def parts(self, files: Sequence[Source], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Iterator[Any]]:
+    def parts(self, files: Sequence[DataFile], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Iterator[Any]]:
         columns = self.reader(data).columns
         # A raw stream is one text, whatever the files.
         return iter([read_raw(files, columns)]) if data.split.tail else (try_documents(file, columns) for file in files)

@@ -1,1 +1,1 @@
-"""From files to documents and rows of tables."""
+"""Read data files into documents and table rows."""

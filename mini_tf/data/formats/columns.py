@@ -1,4 +1,4 @@
-"""Which columns of a table are read: by their names, or by number from 0 where the first line names none."""
+"""Selection of the columns of a table: by name, or by number from 0 where the first row is not a header."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,90 +7,91 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
-from mini_tf.data.formats.lines import Errors
+from mini_tf.data.formats.text_lines import Errors
 from mini_tf.recipe.kinds import kinds_of
 from mini_tf.system.errors import DataFault
 from mini_tf.system.strict_json import short
 
 
 @cache
-def _roles() -> frozenset[str]:
-    """What columns may hold, of all datasets."""
+def _known_roles() -> frozenset[str]:
+    """The column roles of all datasets."""
     datasets: Any = kinds_of("data.datasets").values()
     return frozenset(role for dataset in datasets for role in (*dataset.REQUIRED, *dataset.OPTIONAL))
 
 
-Likely = Mapping[str, Sequence[str]]
-"""By a name that is asked for, what the same column is often called, in small letters."""
+Aliases = Mapping[str, Sequence[str]]
+"""Alternative column names by name, in lower case."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table are read, and what becomes of bytes that are not UTF-8.
+    """The columns to read from a table, and how bytes that are not UTF-8 are handled.
 
-    `names`: each is a column's name, or its number from 0 in a table without names; None takes the one called `text`, else the
-    only one. `optional`: columns that there may be. In CoNLL, whose columns have no names, `text` is the first one and `label` the
-    last (in CoNLL-U: form and upos). `header` auto: the first line names the columns if one of its cells is `text` or a name asked
-    for, or if there are two or more of them and all are different single words that begin with a letter; where numbers are asked
-    for, it does not. `errors` replace: each bad byte is read as U+FFFD. For names that are not given but assumed: `likely` are those
-    that such columns often have, of which one is read where the name itself is not there; `numbers` the columns of a file without names.
+    names: column names, or numbers from 0 in a table without a header. None is the column `text`, else the only column.
+    In CoNLL, which has no column names, `text` is the first column and `label` the last (in CoNLL-U form and upos).
+    header: with "auto" the first row is a header if one of its cells is `text` or a requested name, or if it has at
+    least two cells, all different single words that begin with a letter; not if columns are requested by number.
+    errors: "replace" reads each invalid byte as U+FFFD. optional: columns that may be absent.
+    aliases, numbers: fallbacks for default names: the alternative names (one of them is read if the name itself is
+    absent), and the columns of a file without a header.
     """
 
     names: tuple[str | None, ...] = (None,)
     header: Literal["auto"] | bool = "auto"
     errors: Errors = "strict"
     optional: tuple[str, ...] = ()
-    likely: Likely = field(default_factory=dict)
+    aliases: Aliases = field(default_factory=dict)
     numbers: Mapping[str, str] = field(default_factory=dict)
 
 
-class Chosen(NamedTuple):
-    """wanted: the indices of the columns asked for; optional: of those that there may be, None where there is none such.
+class SelectedColumns(NamedTuple):
+    """Indices of the requested and the optional columns (None: absent); has_header: the first row is a header."""
 
-    named: whether the first row names the columns, and is no data.
-    """
-
-    wanted: list[int]
+    indices: list[int]
     optional: list[int | None]
-    named: bool
+    has_header: bool
 
 
-def meant(name: str, there: Sequence[str], likely: Likely) -> str:
-    """The column that a name stands for: itself, else the only one that is called as such columns often are, else itself all the same."""
-    others = [column for column in there if column.strip().lower() in likely.get(name, ())]
-    return others[0] if name not in there and len(others) == 1 else name
+def resolve_alias(name: str, available: Sequence[str], aliases: Aliases) -> str:
+    """`name` if it is available or no alias matches; otherwise the only available column that is an alias of it."""
+    matches = [column for column in available if column.strip().lower() in aliases.get(name, ())]
+    return matches[0] if name not in available and len(matches) == 1 else name
 
 
-def choose(first: Sequence[str], columns: Columns, where: str, key: str) -> Chosen:
-    """Find the columns in the first row of a table; key: of its Source. DataFault where one is missing."""
-    likely, numbers = columns.likely, columns.numbers
-    wanted = [name or "text" for name in columns.names]
+def select_columns(first: Sequence[str], columns: Columns, where: str, key: str) -> SelectedColumns:
+    """Select columns given the first row of a table; key: of its DataFile. Raises DataFault where one is missing."""
+    aliases, numbers = columns.aliases, columns.numbers
+    names = [name or "text" for name in columns.names]
     if columns.header != "auto":
-        named = columns.header
-    elif numbers:  # so a single cell that is called as a column is proves nothing
-        named = _are_words(first) or all(meant(name, first, likely) in first for name in wanted or numbers)
+        has_header = columns.header
+    elif numbers:  # default names: a single cell that equals one does not suffice
+        has_header = _are_words(first) or all(resolve_alias(name, first, aliases) in first for name in names or numbers)
     else:
-        named = _names_columns(first, wanted)
-    wanted = [meant(name, first, likely) if named else numbers.get(name, name) for name in wanted]
-    there = first if named else [str(n) for n in range(len(first))]
-    there_may_be = [name if named else numbers.get(name, name) for name in columns.optional]
-    more = [place_of(name, there, where) if name in there else None for name in there_may_be]
+        has_header = _is_header(first, names)
+    names = [resolve_alias(name, first, aliases) if has_header else numbers.get(name, name) for name in names]
+    available = first if has_header else [str(n) for n in range(len(first))]
+    optional_names = [name if has_header else numbers.get(name, name) for name in columns.optional]
+    optional = [index_of(name, available, where) if name in available else None for name in optional_names]
     if columns.names == (None,) and len(first) == 1:
-        return Chosen([0], more, named)
-    for name in wanted:
-        if name not in there:
-            raise no_column(where, name, there, wanted, key) if named else _no_number(where, name, first, wanted, key)
-    return Chosen([place_of(name, there, where) for name in wanted], more, named)
+        return SelectedColumns([0], optional, has_header)
+    for name in names:
+        if name not in available:
+            raise missing_column(where, name, available, names, key) if has_header else _missing_number(where, name, first, names, key)
+    return SelectedColumns([index_of(name, available, where) for name in names], optional, has_header)
 
 
-def _names_columns(first: Sequence[str], wanted: Sequence[str]) -> bool:
-    """Whether the first row seems to name the columns. Cells are often numbers, and labels: a number is a name only where it can be
-    nothing else, being larger than any column's, or where the row counts the columns itself."""
-    if any(map(_is_number, wanted)):
-        named = [name for name in wanted if not _is_number(name) or int(name) >= len(first)]
+def _is_header(first: Sequence[str], names: Sequence[str]) -> bool:
+    """Whether the first row looks like a header.
+
+    Cells are often numbers, and labels. So a requested number counts as a name only if it is larger than every column
+    number, or if the row is 0, 1, 2, ...
+    """
+    if any(map(_is_number, names)):
+        certain = [name for name in names if not _is_number(name) or int(name) >= len(first)]
         counts = len(first) > 1 and list(first) == [str(n) for n in range(len(first))]
-        return counts or any(name in first for name in named)
-    return _are_words(first) or any(name in first for name in wanted)
+        return counts or any(name in first for name in certain)
+    return _are_words(first) or any(name in first for name in names)
 
 
 def _are_words(first: Sequence[str]) -> bool:
@@ -98,60 +99,59 @@ def _are_words(first: Sequence[str]) -> bool:
 
 
 def _are_titles(first: Sequence[str]) -> bool:
-    """Whether the cells might be names of columns, with blanks in them."""
+    """Whether the cells could be column names that contain spaces."""
     return len(first) > 1 and len(set(first)) == len(first) and all(re.fullmatch(r"[^\W\d][\w ]{0,30}", cell) for cell in first)
 
 
-def place_of(name: str, there: Sequence[str], where: str) -> int:
-    """The index of a name that is there; DataFault where it stands twice."""
-    if there.count(name) > 1:
-        raise DataFault.located(where, f"{there.count(name)} columns are called {short(name)!r}")
-    return there.index(name)
+def index_of(name: str, available: Sequence[str], where: str) -> int:
+    """The index of an available column; DataFault if the name is not unique."""
+    if available.count(name) > 1:
+        raise DataFault.located(where, f"{available.count(name)} columns are named {short(name)!r}")
+    return available.index(name)
 
 
-def no_column(where: str, name: str, there: Sequence[str], wanted: Sequence[str], key: str) -> DataFault:
-    """What is said where columns have names and this is none of them."""
+def missing_column(where: str, name: str, available: Sequence[str], names: Sequence[str], key: str) -> DataFault:
+    """The error for a column name that a table with a header does not have."""
     if _is_number(name):
-        hint = "here columns have names; in csv and tsv data.header=false asks for them by number"
-    elif len(wanted) > 1:
-        others = [column for column in there if column not in wanted]
-        found = {one: [one] if one in there else get_close_matches(one.lower(), others, n=1) for one in wanted}
-        if set(wanted) <= _roles():
-            says = _fields(key, {role: short(near[0]) if near else "COLUMN" for role, near in found.items()})
-            hint = f"{says} says which they are"
+        hint = "this file has column names; for csv and tsv, data.header=false selects columns by number"
+    elif len(names) > 1:
+        others = [column for column in available if column not in names]
+        found = {one: [one] if one in available else get_close_matches(one.lower(), others, n=1) for one in names}
+        if set(names) <= _known_roles():
+            fields = _fields(key, {role: short(near[0]) if near else "COLUMN" for role, near in found.items()})
+            hint = f"name the columns with {fields}"
         else:
-            says = "--fields" if key[:1] == "-" else "data.fields"
-            hint = f"did you mean {short(found[name][0])!r}?" if found.get(name) else f"{says} says which they are"
+            option = "--fields" if key[:1] == "-" else "data.fields"
+            hint = f"did you mean {short(found[name][0])!r}?" if found.get(name) else f"name the columns with {option}"
     else:
-        hint = f"say which one is the text: {_fields(key, {'text': 'COLUMN'})}" if there else ""
-    return DataFault.located(where, f"no column {short(name)!r}; there are: {_listed(there)}", hint=hint or None)
+        hint = f"name the text column with {_fields(key, {'text': 'COLUMN'})}" if available else ""
+    return DataFault.located(where, f"no column {short(name)!r}; the columns are: {_listed(available)}", hint=hint or None)
 
 
-def _no_number(where: str, name: str, first: Sequence[str], wanted: Sequence[str], key: str) -> DataFault:
-    """Where columns have numbers only: which of them it might be, as the first row has it. A text is longer than its label."""
+def _missing_number(where: str, name: str, first: Sequence[str], names: Sequence[str], key: str) -> DataFault:
+    """The error for a table without a header. The hint guesses columns by length: a text is longer than its label."""
     by_length = sorted(range(len(first)), key=lambda n: len(first[n]), reverse=True)
-    order = [by_length[0], by_length[-1]] if "text" in wanted else range(len(first))
-    hint = "without a header columns are asked for by number, from 0"
-    if set(wanted) <= _roles() and len(wanted) <= len(first):
-        hint = _fields(key, {role: str(n) for role, n in zip(wanted, order, strict=False)})
-    there = _listed([str(n) for n in range(len(first))])
-    if _are_titles(first) and set(wanted) <= _roles():
-        near = {role: next((cell for cell in first if role in cell.lower()), "COLUMN") for role in wanted}
-        names = f"; or, if the row names the columns, {_fields(key, near)}" if {*near.values()} != {"COLUMN"} else ""
-        hint += names
+    order = [by_length[0], by_length[-1]] if "text" in names else range(len(first))
+    hint = "in a file without a header, select columns by number from 0"
+    if set(names) <= _known_roles() and len(names) <= len(first):
+        hint = _fields(key, {role: str(n) for role, n in zip(names, order, strict=False)})
+    available = _listed([str(n) for n in range(len(first))])
+    if _are_titles(first) and set(names) <= _known_roles():
+        near = {role: next((cell for cell in first if role in cell.lower()), "COLUMN") for role in names}
+        hint += f"; or, if the first row is a header, {_fields(key, near)}" if {*near.values()} != {"COLUMN"} else ""
     if len(first) == 1 and ";" in first[0]:
-        hint = "cells are parted by commas (csv) or tabs (tsv), not by semicolons"
-    return DataFault.located(where, f"no column {short(name)!r}; there are: {there} (no header)", hint=hint)
+        hint = "cells must be separated by commas (csv) or tabs (tsv), not semicolons"
+    return DataFault.located(where, f"no column {short(name)!r}; the columns are: {available} (no header)", hint=hint)
 
 
 def _fields(key: str, columns: Mapping[str, str]) -> str:
-    """How the columns of a file are named, in a recipe or, where an option named the file, by an option."""
-    named = "{" + ", ".join(f"{role}: {column}" for role, column in columns.items()) + "}"
-    return f"--fields '{named}'" if key.startswith("-") else f"'data.fields={named}'"
+    """The setting that names the columns: data.fields, or --fields where an option named the file."""
+    fields = "{" + ", ".join(f"{role}: {column}" for role, column in columns.items()) + "}"
+    return f"--fields '{fields}'" if key.startswith("-") else f"'data.fields={fields}'"
 
 
-def _listed(there: Sequence[str]) -> str:
-    return ", ".join(map(short, there[:20])) + (", ..." if len(there) > 20 else "") or "none"
+def _listed(columns: Sequence[str]) -> str:
+    return ", ".join(map(short, columns[:20])) + (", ..." if len(columns) > 20 else "") or "none"
 
 
 def _is_number(column: str) -> bool:

@@ -1,7 +1,7 @@
-"""From files to documents: blocks of txt and rows of tables, read as a stream in bounded memory.
+"""Read documents from files as a stream in bounded memory.
 
-A document is a block between blank lines in txt and a row elsewhere; its characters stay as they are, except that a
-byte order mark is dropped and CRLF becomes LF. Nothing doubtful is repaired: it is refused with `file:line`.
+A document is a block between blank lines in txt, else a table row. Its characters are unchanged, except that a byte
+order mark is dropped and CRLF becomes LF. Invalid input raises DataFault with `file:line`; nothing is repaired.
 """
 
 import itertools
@@ -11,37 +11,37 @@ from dataclasses import dataclass
 
 from mini_tf.data.formats.cells import text_of
 from mini_tf.data.formats.columns import Columns
-from mini_tf.data.formats.lines import lines_of
-from mini_tf.data.formats.sources import Source
+from mini_tf.data.formats.data_files import DataFile
 from mini_tf.data.formats.tables import try_rows
+from mini_tf.data.formats.text_lines import read_lines
 from mini_tf.system.errors import DataFault, raising
 
-PART = 1 << 20
-"""Characters after which a document goes on in a further part."""
+PART_SIZE = 1 << 20
+"""Approximate characters per part of a large document."""
 CLEAN_CUT = re.compile(r"(?<=\S) (?=\S)|\n(?=\S)")
-"""Before a single blank or a line end that a word follows: byte-level bpe cuts here anyway, so cutting here changes no token."""
+"""Before a single space or newline and a word: byte-level BPE splits here anyway, so a cut changes no token."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """A text, or, where it is huge, a part of one: `opens` is False for the parts after the first."""
+    """A text, or a part of a large one; `opens` is False for the parts after the first."""
 
     text: str
     where: str
     opens: bool = True
 
 
-def read(sources: Iterable[Source], columns: Columns) -> Iterator[Document]:
-    """The documents of all sources, one after another; empty ones are passed over. DataFault at the first that is none."""
-    return raising(document for source in sources for document in try_documents(source, columns))
+def read(data_files: Iterable[DataFile], columns: Columns) -> Iterator[Document]:
+    """The documents of all files; empty ones are skipped. Raises the first DataFault."""
+    return raising(document for data_file in data_files for document in try_documents(data_file, columns))
 
 
-def try_documents(source: Source, columns: Columns) -> Iterator[Document | DataFault]:
-    """The documents of a source, and in the place of each row that is none what is wrong with it."""
-    if source.format == "txt":
-        yield from _blocks(source, columns)
+def try_documents(data_file: DataFile, columns: Columns) -> Iterator[Document | DataFault]:
+    """The documents of a file; an invalid row yields its DataFault instead."""
+    if data_file.format == "txt":
+        yield from _blocks(data_file, columns)
         return
-    for row in try_rows(source, columns):
+    for row in try_rows(data_file, columns):
         try:
             [row] = raising([row])
             text = text_of(row.cells[0], row.where, columns.names[0] or "text")
@@ -52,48 +52,48 @@ def try_documents(source: Source, columns: Columns) -> Iterator[Document | DataF
             yield from _parts([text], row.where)
 
 
-def read_raw(sources: Iterable[Source], columns: Columns) -> Iterator[Document]:
-    """All characters of all sources as one document, nothing put between them; rows of tables end in a newline."""
+def read_raw(data_files: Iterable[DataFile], columns: Columns) -> Iterator[Document]:
+    """All characters of all files as one document without separators; table rows end with a newline."""
     opens = True
-    for source in sources:
-        if source.format == "txt":
-            pieces: Iterator[str] = (line for _, line in lines_of(source.path, source.name, columns.errors))
+    for data_file in data_files:
+        if data_file.format == "txt":
+            pieces: Iterator[str] = (line for _, line in read_lines(data_file.path, data_file.name, columns.errors))
         else:
-            pieces = (d.text + "\n" for d in read([source], columns))
-        for text in _gathered(pieces):
-            yield Document(text, source.name, opens)
+            pieces = (d.text + "\n" for d in read([data_file], columns))
+        for text in _regrouped(pieces):
+            yield Document(text, data_file.name, opens)
             opens = False
 
 
-def _gathered(pieces: Iterable[str]) -> Iterator[str]:
-    """The same characters in parts of about `PART`, cut where no token is cut if there is such a place."""
-    held: list[str] = []
+def _regrouped(pieces: Iterable[str]) -> Iterator[str]:
+    """The same characters in parts of about PART_SIZE, cut at CLEAN_CUT if possible."""
+    buffer: list[str] = []
     size = 0
     for piece in pieces:
-        held.append(piece)
+        buffer.append(piece)
         size += len(piece)
-        if size < 2 * PART:
+        if size < 2 * PART_SIZE:
             continue
-        text = "".join(held)
-        while len(text) >= 2 * PART:
-            found = CLEAN_CUT.search(text, PART, 2 * PART)
-            end = found.start() if found else PART
+        text = "".join(buffer)
+        while len(text) >= 2 * PART_SIZE:
+            found = CLEAN_CUT.search(text, PART_SIZE, 2 * PART_SIZE)
+            end = found.start() if found else PART_SIZE
             yield text[:end]
             text = text[end:]
-        held, size = [text], len(text)
+        buffer, size = [text], len(text)
     if size:
-        yield "".join(held)
+        yield "".join(buffer)
 
 
 def _parts(pieces: Iterable[str], where: str) -> Iterator[Document]:
-    for n, text in enumerate(_gathered(pieces)):
+    for n, text in enumerate(_regrouped(pieces)):
         yield Document(text, where, opens=n == 0)
 
 
-def _blocks(source: Source, columns: Columns) -> Iterator[Document]:
-    """Runs of lines that are not blank, without their last line end."""
-    for blank, lines in itertools.groupby(lines_of(source.path, source.name, columns.errors), key=lambda line: not line[1].strip()):
+def _blocks(data_file: DataFile, columns: Columns) -> Iterator[Document]:
+    """Runs of non-blank lines, without the final newline."""
+    for blank, lines in itertools.groupby(read_lines(data_file.path, data_file.name, columns.errors), key=lambda line: not line[1].strip()):
         if not blank:
             number, first = next(lines)
             rest = ("\n" + line.removesuffix("\n") for _, line in lines)
-            yield from _parts(itertools.chain([first.removesuffix("\n")], rest), f"{source.name}:{number}")
+            yield from _parts(itertools.chain([first.removesuffix("\n")], rest), f"{data_file.name}:{number}")

@@ -1,1 +1,1 @@
-"""Text to ids and back."""
+"""Encode text to token ids and decode them."""

@@ -1,6 +1,4 @@
-"""The tokenizers library at arm's length: a crash of it (a Rust panic is no Exception), a flood of tokens or a call without end
-becomes a DataFault.
-"""
+"""Turn crashes of the tokenizers library (Rust panics are no Exceptions), timeouts and token floods into DataFault."""
 
 import contextlib
 import threading
@@ -14,19 +12,19 @@ from mini_tf.system.errors import DataFault, Refusal
 from mini_tf.system.limits import limits
 
 Result = TypeVar("Result")
-PORTION = 4 << 20
-"""Bytes that limits().tokenizer_seconds are for."""
+BYTES_PER_TIMEOUT = 4 << 20
+"""Bytes that may take limits().tokenizer_seconds."""
 
 
-def called(doing: str, work: Callable[[], Result], n_bytes: int | None = None) -> Result:
-    """What `work`, a call of the library, gives back; DataFault where it crashes, or takes too long for so many bytes.
+def call_guarded(doing: str, work: Callable[[], Result], n_bytes: int | None = None) -> Result:
+    """The result of `work`, a call of the library. Raises DataFault if it crashes or takes too long for `n_bytes`.
 
-    Without `n_bytes` it is called directly: for a few bytes a thread would cost a hundred times what the call does. Else it
-    runs in a thread of its own, which is left behind where it comes to no end: the library lets go of the interpreter while
-    it works, and cannot be stopped.
+    Without `n_bytes` there is no timeout: for a few bytes a thread would cost a hundred times as much as the call. With
+    it the call runs in a thread, which is abandoned at a timeout: the library releases the GIL and cannot be
+    interrupted.
     """
     with without_backtraces(), guarded(doing):
-        return work() if n_bytes is None else _in_time(doing, work, limits().tokenizer_seconds * max(1.0, n_bytes / PORTION))
+        return work() if n_bytes is None else _in_time(doing, work, limits().tokenizer_seconds * max(1.0, n_bytes / BYTES_PER_TIMEOUT))
 
 
 def _in_time(doing: str, work: Callable[[], Result], seconds: float) -> Result:
@@ -41,14 +39,14 @@ def _in_time(doing: str, work: Callable[[], Result], seconds: float) -> Result:
     threading.Thread(target=run, name="tokenizer", daemon=True).start()
     try:
         return future.result(seconds)
-    except OutOfTime:  # before Python 3.11 not the TimeoutError that is built in
-        hint = "take another tokenizer, or allow it more: MINITF_LIMITS=tokenizer_seconds=600"
-        raise DataFault(f"the tokenizer has not come to an end after {seconds:,.0f} seconds of {doing}", hint=hint) from None
+    except OutOfTime:  # not the built-in TimeoutError before Python 3.11
+        hint = "use another tokenizer, or raise the limit with MINITF_LIMITS=tokenizer_seconds=600"
+        raise DataFault(f"the tokenizer timed out after {seconds:,.0f} seconds of {doing}", hint=hint) from None
 
 
 @contextlib.contextmanager
 def guarded(doing: str) -> Iterator[None]:
-    """Turns whatever the tokenizers library throws, its panics included, into a DataFault; our own refusals pass."""
+    """Turn every exception of the tokenizers library, panics included, into a DataFault; minitf's own errors pass."""
     try:
         yield
     except Refusal:
@@ -60,7 +58,7 @@ def guarded(doing: str) -> Iterator[None]:
         raise
 
 
-def refuse_many(text: str, n_tokens: int) -> None:
-    """DataFault where a text became far more tokens than it has bytes."""
+def check_token_count(text: str, n_tokens: int) -> None:
+    """Raise DataFault if a text has far more tokens than bytes."""
     if n_tokens > 64 + limits().tokenizer_tokens * len(text.encode()):
-        raise DataFault(f"the tokenizer makes {n_tokens} tokens of {len(text)} characters; it cannot be used")
+        raise DataFault(f"the tokenizer makes {n_tokens} tokens from {len(text)} characters, too many; use another tokenizer")

@@ -1,4 +1,4 @@
-"""What a tokenizer loses of a text: found by trying what usually is lost, and by reading its normalizer."""
+"""Find out which text a tokenizer changes in decode(encode(text)), by trying samples and by reading its normalizer."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -12,30 +12,30 @@ CHARACTERS = [
     *map(chr, [*range(0x21, 0x7F), *range(0xA1, 0x180), 0x10FFFD]),
 ]
 SPACES = ("{0}\t{0}", "{0}  {0}", "{0}.{0}", " {0}", "{0} ", "{0}\n{0}", "{0}\r\n{0}", "{0} .", " ")
-LONG = 1000
-Back = Callable[[str], str | None]
-"""A text after encode and decode; None where a part of it is unknown."""
+LONG_WORD = 1000
+RoundTrip = Callable[[str], str | None]
+"""decode(encode(text)); None if the ids contain the unknown token."""
 
 
-def losses(back: Back, content: dict[str, Any], pieces: Sequence[str]) -> list[str]:
-    """A sentence for each kind of loss; `content` is the tokenizer.json, `pieces` are its tokens as text."""
-    found = [*_unknown(back, content), *_changed(back), *_spaces(back, pieces)]
-    names = sorted(set(_changing(content["normalizer"])))
+def round_trip_losses(round_trip: RoundTrip, content: dict[str, Any], pieces: Sequence[str]) -> list[str]:
+    """A sentence for each kind of loss; content: the tokenizer.json; pieces: its tokens as text."""
+    found = [*_unknown(round_trip, content), *_changed(round_trip), *_spaces(round_trip, pieces)]
+    names = sorted(set(_text_normalizers(content["normalizer"])))
     if names and not found:
         found.append(f"its normalizer may change text: {', '.join(names)}")
     return found
 
 
-def _unknown(back: Back, content: dict[str, Any]) -> Iterator[str]:
-    if any(back(text) is None for text in CHARACTERS):
+def _unknown(round_trip: RoundTrip, content: dict[str, Any]) -> Iterator[str]:
+    if any(round_trip(text) is None for text in CHARACTERS):
         what = "a word with a character" if content["model"].get("type") == "WordPiece" else "a character"
-        yield f"{what} that is not in the vocabulary becomes unknown, and comes back as nothing"
+        yield f"{what} that is not in the vocabulary becomes the unknown token, which decodes to nothing"
 
 
-def _changed(back: Back) -> Iterator[str]:
+def _changed(round_trip: RoundTrip) -> Iterator[str]:
     examples: dict[str, str] = {}
     for text in CHARACTERS:
-        after = back(text)
+        after = round_trip(text)
         if after is None or after.strip() == text:
             continue
         if not after:
@@ -44,33 +44,33 @@ def _changed(back: Back) -> Iterator[str]:
             kind = "upper case becomes lower case"
         else:
             kind = "some characters are replaced"
-        examples.setdefault(kind, f"{kind}: {text!r} comes back as {after!r}")
+        examples.setdefault(kind, f"{kind}: {text!r} decodes to {after!r}")
     yield from examples.values()
 
 
-def _spaces(back: Back, pieces: Sequence[str]) -> Iterator[str]:
+def _spaces(round_trip: RoundTrip, pieces: Sequence[str]) -> Iterator[str]:
     words = sorted(filter(str.isalnum, map(str.strip, pieces)), key=lambda word: not word.isalpha())
-    word = next((word for word in words if (back(word) or "").strip() == word), None)
+    word = next((word for word in words if (round_trip(word) or "").strip() == word), None)
     if word is None:
-        yield "no word of its vocabulary comes back"
+        yield "no word of its vocabulary is preserved"
         return
-    forms = [form.format(word) for form in SPACES]
-    pairs = [(form, after) for form in forms if (after := back(form)) not in (form, None)]
+    texts = [text.format(word) for text in SPACES]
+    pairs = [(text, after) for text in texts if (after := round_trip(text)) not in (text, None)]
     if pairs:
-        yield "white space is not kept: " + ", ".join(f"{form!r} comes back as {after!r}" for form, after in pairs[:3])
-    long = word * LONG
-    after = back(long)
+        yield "whitespace is not preserved: " + ", ".join(f"{text!r} decodes to {after!r}" for text, after in pairs[:3])
+    long = word * LONG_WORD
+    after = round_trip(long)
     if after is None:
-        yield "a very long word becomes unknown"
+        yield "a very long word becomes the unknown token"
     elif after.strip() != long:
-        yield "a very long word comes back with blanks in it"
+        yield "a very long word decodes with spaces in it"
 
 
-def _changing(part: Any) -> Iterator[str]:
-    """The normalizers that do more than to write blanks in another way; if these lose something, trying shows it."""
+def _text_normalizers(part: Any) -> Iterator[str]:
+    """Types of the normalizers, except those that only rewrite spaces, whose losses the samples show."""
     kind = part["type"] if isinstance(part, dict) else "Sequence"
     if kind == "Sequence":
         for inner in (part or {}).get("normalizers", ()):
-            yield from _changing(inner)
+            yield from _text_normalizers(inner)
     elif kind != "Prepend" and not (kind == "Replace" and part["pattern"] == {"String": " "}):
         yield kind

@@ -1,6 +1,6 @@
-"""Text from ids that come one by one: no character is split, and what was given out never changes.
+"""Decode ids incrementally: no character is split, and text that was returned never changes.
 
-All pieces together are what `Tokenizer.decode` makes of all ids. A token costs the same wherever it stands.
+The pieces joined equal `Tokenizer.decode` of all ids. The cost per token is constant.
 """
 
 import codecs
@@ -10,33 +10,33 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 
 
 class TextStream:
-    """The text of ids that stand `after` others, since some tokenizers write the first token of a text in another way."""
+    """Incremental decoder. after: the preceding ids; some tokenizers decode the first token of a text differently."""
 
     def __init__(self, tokenizer: Tokenizer, after: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
-        self._special, self._bytes, self._hexadecimal, _ = tokenizer.spelling
+        self._special, self._bytes, self._hexadecimal, _ = tokenizer.piece_table
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         plain = [id for id in after if id not in self._special]
         first = next((i for i in reversed(range(len(plain))) if plain[i] not in self._hexadecimal), 0)
-        self._last, self._waiting = plain[first:], list[int]()
+        self._last, self._pending = plain[first:], list[int]()
 
     def push(self, id: int) -> str:
-        """The text that is certain now."""
+        """Add an id; the text that is final now."""
         if id in self._special:
             return ""
         if self._bytes:
             return self._utf8.decode(self._bytes.get(id, b""))
-        self._waiting.append(id)
-        # Of bytes in a row none is certain before the last: one that fits nowhere makes all of them unreadable.
+        self._pending.append(id)
+        # A run of byte tokens is final only at its end: one invalid byte makes all of them undecodable.
         return "" if id in self._hexadecimal else self._release()
 
     def end(self) -> str:
-        """The rest; bytes that did not become a character are U+FFFD."""
+        """The remaining text; incomplete characters become U+FFFD."""
         return self._utf8.decode(b"", final=True) if self._bytes else self._release()
 
     def _release(self) -> str:
-        """The text of the waiting tokens: what they add to the token before them."""
+        """The text that the pending tokens add to the token before them."""
         before = self._tokenizer.decode(self._last)
-        text = self._tokenizer.decode(self._last + self._waiting)[len(before) :]
-        self._last, self._waiting = self._waiting[-1:] or self._last, []
+        text = self._tokenizer.decode(self._last + self._pending)[len(before) :]
+        self._last, self._pending = self._pending[-1:] or self._last, []
         return text

@@ -1,7 +1,7 @@
-"""Text to ids and back: tokenizers trained here (data/tokenizers), or made elsewhere (foreign.py).
+"""Encode and decode text with a tokenizer trained by minitf (data/tokenizers) or loaded from a file (loading.py).
 
-All are standard tokenizer.json files. Special tokens are added by minitf itself and never read out of text: "</s>" in
-data is four characters. char and byte go through a numpy table, about 100 times faster than the library.
+All are standard tokenizer.json files. Special tokens are added by minitf and never encoded from text: "</s>" in data is
+four characters. char and byte use a numpy table, about 100 times as fast as the library.
 """
 
 import hashlib
@@ -18,23 +18,24 @@ import numpy as np
 import tokenizers
 from tokenizers import Regex, models, pre_tokenizers
 
-from mini_tf.data.tokenization import foreign, round_trip
+from mini_tf.data.tokenization import loading
 from mini_tf.data.tokenization.components import may_backtrack
-from mini_tf.data.tokenization.guard import called, refuse_many
-from mini_tf.data.tokenization.pieces import BYTE_OF, Spelling, edges, kind_of, spelling_of
+from mini_tf.data.tokenization.guard import call_guarded, check_token_count
+from mini_tf.data.tokenization.pieces import BYTE_OF, PieceTable, kind_of, piece_table_of, word_edges
+from mini_tf.data.tokenization.round_trip import round_trip_losses
 from mini_tf.data.tokenizers import SPECIALS
 from mini_tf.recipe import sections
 from mini_tf.recipe.kind_settings import TokenizerSettings
 from mini_tf.recipe.kinds import listing, settings_of
 
 N_CODE_POINTS = 0x110000
-SHORT = 512
-"""Bytes, or ids, for which nothing takes long but a pattern that tries all ways."""
+SHORT_INPUT = 512
+"""Bytes, or ids, that are fast unless a regex backtracks."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Number of ids, and which of them are special; None where the tokenizer has no such token."""
+    """Number of ids, and the ids of special tokens; None where the tokenizer has no such token."""
 
     size: int
     pad: int | None = None
@@ -42,16 +43,16 @@ class Vocabulary:
     separator: int | None = None
     mask: int | None = None
     others: frozenset[int] = frozenset()
-    """Special tokens of a foreign tokenizer that minitf has no use for."""
+    """Special tokens of a loaded tokenizer that minitf does not use."""
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """All ids that stand for no text."""
+        """All ids of special tokens, which have no text."""
         return self.others.union(id for id in (self.pad, self.unk, self.separator, self.mask) if id is not None)
 
 
 class Tokenizer:
-    """A trained tokenizer. `notes` tells what was changed while it was loaded."""
+    """A trained tokenizer; notes: what was changed or assumed when it was loaded."""
 
     def __init__(self, inner: tokenizers.Tokenizer, notes: Sequence[str] = ()) -> None:
         inner.encode_special_tokens = True
@@ -62,12 +63,12 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":
-        """From a tokenizer.json, vocab.txt or vocab.json, or a folder that holds one (a run, a model); DataFault where it is unfit."""
-        return cls(*foreign.load(Path(path)))
+        """Load a tokenizer.json, vocab.txt or vocab.json, or that of a folder (a run, a model); or DataFault."""
+        return cls(*loading.load(Path(path)))
 
     @classmethod
-    def train(cls, settings: sections.SideTokenizer, texts: Iterable[str]) -> "Tokenizer":
-        """Learn the kind of tokenizer that `settings` ask for; their `path` is not looked at."""
+    def train(cls, settings: sections.SingleTokenizer, texts: Iterable[str]) -> "Tokenizer":
+        """Train a tokenizer of the kind in `settings`, whose `path` is ignored."""
         inner = settings.trainer.train(settings.vocab_size, texts)
         inner.add_special_tokens(list(SPECIALS.values()))
         return cls(inner)
@@ -76,7 +77,7 @@ class Tokenizer:
         Path(path).write_text(self.to_json(), encoding="utf-8")
 
     def to_json(self) -> str:
-        """What a tokenizer.json holds."""
+        """The content of tokenizer.json."""
         return str(self._inner.to_str(pretty=True))
 
     @cached_property
@@ -86,36 +87,36 @@ class Tokenizer:
     @cached_property
     def vocabulary(self) -> Vocabulary:
         size = 1 + max(self._inner.get_vocab(with_added_tokens=True).values())
-        known = {name: foreign.special(self._inner, name) for name in SPECIALS}
-        return Vocabulary(size, **known, others=self.spelling.special - set(known.values()))
+        known = {name: loading.special_token_id(self._inner, name) for name in SPECIALS}
+        return Vocabulary(size, **known, others=self.piece_table.special - set(known.values()))
 
     @property
     def kind(self) -> str:
-        """The word of a recipe for a tokenizer of this kind."""
+        """The recipe's `tokenizer.kind` for this tokenizer."""
         return kind_of(self._json)
 
     @property
     def unit(self) -> str:
-        """What a token is: a character, a byte, or a token."""
+        """What a token is called: character, byte or token."""
         known: Any = settings_of("data.tokenizers", self.kind) if self.kind in listing("data.tokenizers") else TokenizerSettings
         return str(known.UNIT)
 
     @property
     def special_tokens(self) -> dict[str, int]:
-        """Every special token by name, in the order of their ids."""
-        return {self.spelling.pieces[id]: id for id in sorted(self.spelling.special)}
+        """The ids of all special tokens by name, ordered by id."""
+        return {self.piece_table.pieces[id]: id for id in sorted(self.piece_table.special)}
 
     def with_special(self, name: str) -> "Tokenizer":
-        """This tokenizer if it has the special token `pad`, `unk`, `separator` or `mask`; else one that has it as its last id."""
+        """This tokenizer if it has the special token `name` (pad, unk, separator, mask), else a copy with it added."""
         if getattr(self.vocabulary, name) is not None:
             return self
         inner = tokenizers.Tokenizer.from_str(self._inner.to_str())
         inner.add_special_tokens([SPECIALS[name]])
-        return Tokenizer(inner, [*self.notes, f"the tokenizer has no {name} token; {SPECIALS[name]} was added to it"])
+        return Tokenizer(inner, [*self.notes, f"the tokenizer has no {name} token; {SPECIALS[name]} was added"])
 
     @cached_property
     def _table(self) -> Callable[[str], np.ndarray] | None:
-        """The whole of `encode` as one look-up, where every character or byte is a token of its own; else None."""
+        """`encode` as a table look-up if every token is one character or byte; else None."""
         if self._json["normalizer"] or len(self._json["added_tokens"]) != sum(t["special"] for t in self._json["added_tokens"]):
             return None
         vocabulary = self._json["model"].get("vocab")
@@ -137,91 +138,92 @@ class Tokenizer:
         return None
 
     def encode(self, text: str) -> np.ndarray:
-        """Ids (n,) int32, without any special token."""
+        """Ids (n,) int32, without special tokens."""
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """As `encode`, of many texts, on all cores. DataFault where the tokenizer crashes or multiplies the text."""
+        """`encode` for many texts, on all cores. DataFault at a crash, a timeout or far too many tokens."""
         if self._table is not None:
             table = self._table
             return [table(text) for text in texts]
         return [np.array(one.ids, np.int32) for one in self._encoded(texts, self._inner.encode_batch_fast)]
 
     def _encoded(self, texts: Sequence[str], encode: Callable[..., list[tokenizers.Encoding]]) -> list[tokenizers.Encoding]:
-        """By a function of the library that lets go of the interpreter: one for batches."""
-        n_bytes = self._watched(sum(len(text.encode()) for text in texts), "normalizer", "pre_tokenizer")
-        encoded = called("encoding text", lambda: encode(list(texts), add_special_tokens=False), n_bytes)
+        """Call `encode`, a batch function of the library; batch functions release the GIL."""
+        n_bytes = self._timed_bytes(sum(len(text.encode()) for text in texts), "normalizer", "pre_tokenizer")
+        encoded = call_guarded("encoding text", lambda: encode(list(texts), add_special_tokens=False), n_bytes)
         for text, one in zip(texts, encoded, strict=True):
-            refuse_many(text, len(one.ids))
+            check_token_count(text, len(one.ids))
         return encoded
 
     def spans(self, text: str) -> tuple[np.ndarray, list[tuple[int, int]]]:
-        """The ids of `encode`, and the characters that each stands for: text[first:last].
+        """The ids of `encode`, and the characters text[first:last] of each.
 
-        Tokens that are bytes of one character all have that character's place.
+        Tokens that are bytes of one character all have the span of that character.
         """
         [encoded] = self._encoded([text], self._inner.encode_batch)
         return np.array(encoded.ids, np.int32), list(encoded.offsets)
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """TokenizedData, special tokens left out; bytes that are no character become U+FFFD."""
+        """The text of ids without special tokens; invalid UTF-8 bytes become U+FFFD."""
         numbers = [int(i) for i in ids]
-        n_bytes = self._watched(len(numbers), "decoder")
-        # decode_batch lets go of the interpreter, decode does not.
-        return called("decoding ids", lambda: str(self._inner.decode_batch([numbers], skip_special_tokens=True)[0]), n_bytes)
+        n_bytes = self._timed_bytes(len(numbers), "decoder")
+        # decode_batch releases the GIL, decode does not.
+        return call_guarded("decoding ids", lambda: str(self._inner.decode_batch([numbers], skip_special_tokens=True)[0]), n_bytes)
 
-    def _watched(self, n_bytes: int, *parts: str) -> int | None:
-        """`n_bytes` where a call may take long: by its size, or by the patterns of these parts; else None."""
+    def _timed_bytes(self, n_bytes: int, *parts: str) -> int | None:
+        """`n_bytes` if a call needs a timeout, because of its size or a regex in these components; else None."""
         if parts not in self._slow:
             self._slow[parts] = may_backtrack(self._json, *parts)
-        return n_bytes if n_bytes > SHORT or self._slow[parts] else None
+        return n_bytes if n_bytes > SHORT_INPUT or self._slow[parts] else None
 
     def pieces(self, ids: Sequence[int] | np.ndarray) -> list[str]:
-        """Each id as the text it stands for, as people read it."""
-        return [self.spelling.pieces[int(i)] for i in ids]
+        """The readable text of each id."""
+        return [self.piece_table.pieces[int(i)] for i in ids]
 
     @cached_property
-    def spelling(self) -> Spelling:
-        """How ids become text, one by one."""
-        return spelling_of(self._json)
+    def piece_table(self) -> PieceTable:
+        """The text of every id."""
+        return piece_table_of(self._json)
 
     @property
-    def glued(self) -> bool:
-        """Whether a token inside a word begins with ##, and no token holds white space (WordPiece)."""
+    def is_wordpiece(self) -> bool:
+        """Whether tokens inside a word start with ## and no token contains whitespace."""
         return (self._json["decoder"] or {}).get("type") == "WordPiece"
 
     @cached_property
-    def joins_blanks(self) -> bool:
-        """Whether a token may begin with the blank before its word, so that "a" and " a" are other tokens."""
-        return not self.glued and any(piece[:1] == " " and piece.strip() for piece in self.spelling.pieces)
+    def has_space_prefixed_tokens(self) -> bool:
+        """Whether a token may start with the space before its word, so that "a" and " a" are different tokens."""
+        return not self.is_wordpiece and any(piece[:1] == " " and piece.strip() for piece in self.piece_table.pieces)
 
     @cached_property
-    def losses(self) -> list[str]:
-        """What `decode(encode(text))` does not bring back of a text, a sentence each; empty where every text comes back."""
+    def round_trip_losses(self) -> list[str]:
+        """What decode(encode(text)) changes, one sentence each; empty if it preserves every text."""
 
-        def back(text: str) -> str | None:
+        def round_trip(text: str) -> str | None:
             ids = self.encode(text)
             return None if self.vocabulary.unk in ids.tolist() else self.decode(ids)
 
-        return round_trip.losses(back, self._json, self.spelling.pieces)
+        return round_trip_losses(round_trip, self._json, self.piece_table.pieces)
 
     @cached_property
     def _edges(self) -> tuple[np.ndarray, np.ndarray]:
-        return edges(self.spelling, self.glued)
+        return word_edges(self.piece_table, self.is_wordpiece)
 
     def word_starts(self, ids: np.ndarray) -> np.ndarray:
-        """True where a token begins a word, a run without white space; along the last axis, whose first place always is True.
+        """True where a token starts a word (a run without whitespace), along the last axis; the first token always
+        does.
 
-        White space alone belongs to the word before it; a special token is a word.
+        Whitespace alone belongs to the word before it; a special token is a word.
         """
-        begins, ends = self._edges
-        starts: np.ndarray = begins[ids]
-        starts[..., 1:] |= ends[ids[..., :-1]] & ~(ends[ids[..., 1:]] & ~begins[ids[..., 1:]])
-        starts[..., :1] = True
-        return starts
+        starts, ends = self._edges
+        found: np.ndarray = starts[ids]
+        found[..., 1:] |= ends[ids[..., :-1]] & ~(ends[ids[..., 1:]] & ~starts[ids[..., 1:]])
+        found[..., :1] = True
+        return found
 
-    def unknown_counts(self, text: str) -> Counter[str]:
-        """Which stretches of `text` became the unknown token, and how often."""
+    def count_unknown_text(self, text: str) -> Counter[str]:
+        """The parts of `text` that become the unknown token, with their counts."""
         unk = self.vocabulary.unk
         if unk is None:
             return Counter()
@@ -230,9 +232,9 @@ class Tokenizer:
             return Counter() if len(ids) != len(text) else Counter(text[i] for i in np.flatnonzero(ids == unk))
         return Counter(text[first:last] for id, (first, last) in zip(*self.spans(text), strict=True) if id == unk)
 
-    def lost_counts(self, text: str) -> Counter[str]:
-        """`unknown_counts`, and the characters that become no token at all, white space apart."""
-        lost = self.unknown_counts(text)
+    def count_lost_text(self, text: str) -> Counter[str]:
+        """`count_unknown_text`, and the non-whitespace characters that become no token at all."""
+        lost = self.count_unknown_text(text)
         if self._table is None and (self._json["normalizer"] or self.vocabulary.unk is None):
             counts = Counter(character for character in text if not character.isspace())
             encoded = zip(counts, self.encode_batch([*counts]), strict=True)
@@ -241,6 +243,6 @@ class Tokenizer:
 
 
 _BARE = json.loads(models.BPE().__getstate__())
-"""A BPE that merges nothing and knows nothing of words."""
+"""A BPE model without merges and vocabulary."""
 _SPLIT_CHARACTERS = json.loads(pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated").__getstate__())
 _SPLIT_BYTES = json.loads(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).__getstate__())

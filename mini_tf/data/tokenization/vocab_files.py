@@ -1,6 +1,6 @@
-"""Tokenizers from before tokenizer.json: vocab.txt (BERT's WordPiece), and vocab.json with merges.txt (GPT-2's byte-level BPE).
+"""Load older tokenizer files: vocab.txt (BERT's WordPiece), and vocab.json with merges.txt (GPT-2's byte-level BPE).
 
-A tokenizer_config.json beside them says what they leave open.
+Options come from a tokenizer_config.json in the same folder.
 """
 
 import json
@@ -16,24 +16,25 @@ from mini_tf.system.errors import DataFault
 from mini_tf.system.strict_json import short
 
 Read = Callable[[Path], str]
-"""The text of a file; DataFault where it cannot be had."""
+"""Reads the text of a file; DataFault if it cannot be read."""
 
 
 def word_piece(file: Path, text: str, read: Read, names: Sequence[str]) -> tuple[tokenizers.Tokenizer, list[str]]:
-    """The tokenizer of a vocab.txt, whose line n is token n - 1, and what was assumed. `names`: how special tokens may be called.
+    """The tokenizer of a vocab.txt, whose line n is token n - 1, and notes on what was assumed. names: names of special
+    tokens.
 
-    Text is lower-cased where do_lower_case says so, or where it is not given and no token has an upper-case letter.
+    Text is lower-cased if do_lower_case is true, or if it is absent and no token has an upper-case letter.
     """
     tokens = text.replace("\r\n", "\n").rstrip("\n").split("\n")
     vocabulary: dict[str, int] = {}
     for number, token in enumerate(tokens, 1):
         if not token or token in vocabulary:
-            what = f"repeats the token {short(token)!r} of line {vocabulary[token] + 1}" if token else "is empty; a line is a token"
-            raise DataFault.located(f"{file}:{number}", f"the line {what}")
+            problem = f"repeats the token {short(token)!r} of line {vocabulary[token] + 1}" if token else "is empty; a line must be a token"
+            raise DataFault.located(f"{file}:{number}", f"the line {problem}")
         vocabulary[token] = number - 1
     unknown = next((name for name in ("[UNK]", "<unk>", "<UNK>") if name in vocabulary), None)
     if unknown is None:
-        raise DataFault.located(str(file), "no line is [UNK], which words get that are not in the vocabulary")
+        raise DataFault.located(str(file), "no line is [UNK], the token of words outside the vocabulary")
     config = _config(file.parent, read)
     special = [name for name in names if name in vocabulary]
     lower = config.get("do_lower_case")
@@ -55,7 +56,7 @@ def word_piece(file: Path, text: str, read: Read, names: Sequence[str]) -> tuple
 
 
 def byte_level(file: Path, text: str, read: Read, names: Sequence[str]) -> tuple[tokenizers.Tokenizer, list[str]]:
-    """The tokenizer of a vocab.json and the merges.txt beside it."""
+    """The tokenizer of a vocab.json and the merges.txt in the same folder."""
     vocabulary = _numbers(file, text)
     merges = _merges(file.with_name(file.name[: -len("vocab.json")] + "merges.txt"), read, vocabulary)
     inner = tokenizers.Tokenizer(models.BPE(vocabulary, merges))
@@ -72,7 +73,7 @@ def _numbers(file: Path, text: str) -> dict[str, int]:
     for token, id in vocabulary.items():
         if not isinstance(id, int) or isinstance(id, bool) or not 0 <= id < 1 << 32:
             number = json.dumps(id)[:40]
-            raise DataFault.located(str(file), f"the id of the token {short(token)!r} is {number}, not a whole number from 0 on")
+            raise DataFault.located(str(file), f"the id of the token {short(token)!r} is {number}, not a whole number of at least 0")
         if id in tokens:
             raise DataFault.located(str(file), f"the tokens {short(tokens[id])!r} and {short(token)!r} both have the id {id}")
         tokens[id] = token
@@ -87,7 +88,7 @@ def _merges(file: Path, read: Read, vocabulary: dict[str, int]) -> list[tuple[st
         where = f"{file}:{number}"
         parts = line.split(" ")
         if len(parts) != 2 or not all(parts):
-            raise DataFault.located(where, f"a merge is two tokens with a blank between, got {line[:80]!r}")
+            raise DataFault.located(where, f"a merge must be two tokens separated by a space, got {line[:80]!r}")
         for token in (*parts, "".join(parts)):
             if token not in vocabulary:
                 raise DataFault.located(where, f"the token {short(token)!r} is not in vocab.json")
@@ -96,7 +97,7 @@ def _merges(file: Path, read: Read, vocabulary: dict[str, int]) -> list[tuple[st
 
 
 def _config(folder: Path, read: Read) -> dict[str, Any]:
-    """What tokenizer_config.json says; {} without one."""
+    """The content of tokenizer_config.json; {} if there is none."""
     file = folder / "tokenizer_config.json"
     config = _json(file, read(file)) if file.is_file() else {}
     for key in ("do_lower_case", "tokenize_chinese_chars", "strip_accents", "add_prefix_space"):

@@ -1,7 +1,7 @@
-"""The tokenizers that are trained here; the first ids of each are those of SPECIALS.
+"""The kinds of trained tokenizers; the first ids of each are SPECIALS.
 
-Every other file is one of them, and its name is the word that a recipe writes. It declares what `TokenizerSettings` asks for, and
-trains: the same texts give the same tokenizer to the byte. `mini_tf.testing.tokenizers` holds every kind to that.
+Each other file is a kind, named as in `tokenizer.kind`. It implements `TokenizerSettings`; the same texts must give the
+same tokenizer, byte for byte. `mini_tf.testing.tokenizers` is the contract test.
 """
 
 from collections.abc import Iterable
@@ -9,6 +9,6 @@ from collections.abc import Iterable
 SPECIALS = {"pad": "<pad>", "unk": "<unk>", "separator": "</s>", "mask": "[MASK]"}
 
 
-def numbered(tokens: Iterable[str]) -> dict[str, int]:
-    """A vocabulary: SPECIALS, then these."""
+def build_vocabulary(tokens: Iterable[str]) -> dict[str, int]:
+    """Ids by token: SPECIALS, then `tokens`."""
     return {token: id for id, token in enumerate([*SPECIALS.values(), *tokens])}

@@ -1,4 +1,4 @@
-"""bpe: byte pairs merged by frequency within words (Sennrich et al. 2016, arXiv:1508.07909)."""
+"""bpe: byte-level byte-pair encoding (Sennrich et al. 2016, arXiv:1508.07909)."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,17 +8,17 @@ from tokenizers import Tokenizer, models, trainers
 from mini_tf.data.tokenization.guard import guarded
 from mini_tf.data.tokenization.pieces import BYTE_OF
 from mini_tf.data.tokenizers import SPECIALS
-from mini_tf.data.tokenizers._words_of_bytes import OfBytes, with_words
+from mini_tf.data.tokenizers._byte_level import ByteLevelSettings, byte_level_tokenizer
 
 
-class Settings(OfBytes):
+class Settings(ByteLevelSettings):
     MODEL = "BPE"
 
-    def made(self, content: dict[str, Any]) -> bool:
-        return super().made(content) and bool(content["model"]["merges"])
+    def matches(self, content: dict[str, Any]) -> bool:
+        return super().matches(content) and bool(content["model"]["merges"])
 
     def train(self, vocab_size: int, texts: Iterable[str]) -> Tokenizer:
-        inner = with_words(models.BPE())
+        inner = byte_level_tokenizer(models.BPE())
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size,
             special_tokens=list(SPECIALS.values()),

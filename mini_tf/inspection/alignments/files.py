@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mini_tf.data.examples import Pair
-from mini_tf.data.formats.lines import lines_of
+from mini_tf.data.formats.text_lines import read_lines
 from mini_tf.system.errors import DataFault
 
 AlignmentPoint = tuple[int, int]
@@ -50,7 +50,7 @@ def read_alignments(file: Path, pairs: Sequence[Pair]) -> list[GoldAlignment]:
     gold: list[GoldAlignment] = []
     number = 0
     try:
-        for number, line in lines_of(file, str(file), "strict"):
+        for number, line in read_lines(file, str(file), "strict"):
             if number <= len(pairs):
                 gold.append(parse_alignment(line, f"{file}:{number}", pairs[number - 1]))
     except (OSError, ValueError) as error:

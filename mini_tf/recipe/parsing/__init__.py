@@ -1,1 +1,1 @@
-"""From the text of a recipe to its values: YAML, levels on top of each other, faults with their places."""
+"""Parse and validate recipes: YAML, merging of levels, errors with their locations."""

@@ -1,6 +1,6 @@
-"""What looks like a secret in a recipe: it is refused and never repeated, since recipes are copied into run folders and shared.
+"""Detect secrets in recipes. They are refused and never printed, since recipes are copied into run folders and shared.
 
-Keys are judged by their name, values by the shapes that well-known services give their tokens; prose and paths are left alone.
+Keys are matched by name, values by the token formats of well-known services; prose and paths are not matched.
 """
 
 import re
@@ -9,13 +9,13 @@ _NAMES = {
     *("password", "passwd", "passphrase", "pwd", "secret", "credential", "authorization", "bearer"),
     *("apikey", "hftoken", "apitoken", "authtoken", "accesstoken"),
 }
-"""Alone, or behind another word: db_password."""
-_KEEPERS = {
+"""Alone, or after another word: db_password."""
+_SECRET_OWNERS = {
     *("access", "api", "auth", "oauth", "bearer", "refresh", "session", "secret", "private", "security", "login", "hub", "ssh"),
     *("hf", "huggingface", "openai", "anthropic", "wandb", "github", "gh", "gitlab", "slack", "aws"),
 }
-"""What stands before a token or a key where these open a door; most tokens are pieces of text."""
-_SHAPES = (
+"""Words before "token" or "key" that make it a secret; most tokens in recipes are pieces of text."""
+_FORMATS = (
     r"hf_[A-Za-z0-9]{30,}",
     r"sk-(?:proj|svcacct|admin|ant|or-v1)-[A-Za-z0-9_-]{16,}",
     r"sk-[0-9a-f]{32,}",
@@ -28,12 +28,12 @@ _SHAPES = (
     r"AIza[A-Za-z0-9_-]{30,}",
     r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----",
 )
-"""Tokens of Hugging Face, OpenAI and its like, GitHub, GitLab, Slack, AWS, Google; keys of ssh and TLS."""
-_TOKEN = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(_SHAPES)})")
+"""Tokens of Hugging Face, OpenAI and similar services, GitHub, GitLab, Slack, AWS, Google; keys of ssh and TLS."""
+_TOKEN = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(_FORMATS)})")
 _PATH = re.compile(r"\s*(?:-|[a-z.]*\b(?:train|val|path)\s*[:=])\s*['\"]?[^\s:'\"#/]*/(?:[^#]|(?<!\s)#)*")
-"""A line of a recipe, or an override, that names files: folders may be called anything."""
+"""A line of a recipe, or an override, with file names, which may look like tokens."""
 _URL = re.compile(r"://[^/\s:@'\"]{0,200}:[^/\s@'\"]{1,200}@")
-REASON = "holds what looks like a secret; keep it in an environment variable, since recipes are copied and shared"
+REASON = "contains what looks like a secret; keep it in an environment variable, since recipes are copied and shared"
 
 
 def names_secret(key: str) -> bool:
@@ -41,16 +41,16 @@ def names_secret(key: str) -> bool:
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key[:200]).lower().replace("-", "_").strip("_")
     *before, last = (name if name.endswith("tokens") else name.removesuffix("s")).split("_")
     owner = before[-1] if before else ""
-    return last in _NAMES or (last in ("token", "key") and owner in _KEEPERS) or (last == "token" and not owner)
+    return last in _NAMES or (last in ("token", "key") and owner in _SECRET_OWNERS) or (last == "token" and not owner)
 
 
 def holds_secret(text: str) -> bool:
-    """True where a line has a token of a well-known service in it and names no file, or has a URL with a password."""
+    """True for a line with a token of a well-known service and no file name, or with a password in a URL."""
     return _URL.search(text) is not None or (_TOKEN.search(text) is not None and _PATH.fullmatch(text) is None)
 
 
 def without_secrets(argument: str) -> str:
-    """A word of the command line as a message may repeat it."""
+    """A command-line argument with secrets replaced by ***, for messages."""
     name, equals, _ = argument.partition("=")
     if equals and names_secret(name.rpartition(".")[2].lstrip("-")):
         return f"{without_secrets(name)}=***"

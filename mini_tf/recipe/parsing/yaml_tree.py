@@ -1,7 +1,7 @@
-"""Strict YAML with line numbers: mappings, lists and scalars as they were written, and nothing else of the language.
+"""Parse strict YAML with line numbers: only mappings, lists and scalars, as written.
 
-Works on the parser's events, before anything is built: no anchors, aliases, merge keys, tags, duplicate keys or second
-documents, and no names of Python code. Every fault is collected; a syntax error ends the reading.
+Works on parser events: anchors, aliases, merge keys, tags, duplicate keys, second documents and names of Python code
+are errors. All errors are collected; a syntax error stops parsing.
 """
 
 import re
@@ -13,25 +13,25 @@ from typing import Any
 import yaml
 
 from mini_tf.recipe.parsing.secrets import REASON, holds_secret, names_secret
-from mini_tf.recipe.values import Written, show
+from mini_tf.recipe.values import Scalar, show
 from mini_tf.system.errors import RecipeFault
 from mini_tf.system.limits import limits
 from mini_tf.system.plain_file import read_plain
 
-MOST_TOLD = 50
-"""Faults told of one recipe."""
+MAX_REPORTED = 50
+"""Largest number of errors reported for a recipe."""
 CODE_KEYS = ("class_path", "_target_", "_component_", "import", "trust_remote_code")
 UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _LONGEST_KEY = 200
-_STACK = 100  # levels that Python's own stack surely holds, here and in the schema, whatever $MINITF_LIMITS says
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C where it was built: a hundred times faster
+_STACK = 100  # recursion depth that Python supports here and in the schema, whatever $MINITF_LIMITS allows
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader, if built, is a hundred times as fast
 
 
 @dataclass
 class Node:
-    """A part of a recipe and where it stands: "gpt.yaml:12", or the override it came from.
+    """A value of a recipe and its location: "gpt.yaml:12" or an override.
 
-    `value` is Written, a list of nodes or a dict of nodes; `before` is what it replaced, of a level below.
+    value: a Scalar, a list of nodes or a dict of nodes; before: the node of a lower level that it replaced.
     """
 
     value: Any
@@ -39,14 +39,14 @@ class Node:
     before: "Node | None" = field(default=None, repr=False)
 
     def plain(self) -> Any:
-        """The same as lists and dicts of Written, as the schema takes it."""
+        """The value as nested lists and dicts of Scalar, for the schema."""
         if isinstance(self.value, dict):
             return {key: node.plain() for key, node in self.value.items()}
         return [node.plain() for node in self.value] if isinstance(self.value, list) else self.value
 
     def leaves(self) -> Iterator["Node"]:
-        """Every scalar below this node."""
-        if isinstance(self.value, Written):
+        """All scalar nodes below this node."""
+        if isinstance(self.value, Scalar):
             yield self
             return
         for child in self.value.values() if isinstance(self.value, dict) else self.value:
@@ -54,21 +54,21 @@ class Node:
 
 
 def deepest() -> int:
-    """How many levels may stand in each other, in a file and of files that extend each other."""
+    """The largest nesting depth of a file, and of files that extend each other."""
     return min(limits().recipe_depth, _STACK)
 
 
 def recipe_fault(faults: Sequence[tuple[str, str]], more: int = 0, fault: type[RecipeFault] = RecipeFault) -> RecipeFault:
-    """All faults, each a (place, message), in one refusal; of very many only the first are told, and that there are `more`."""
-    told = faults[:MOST_TOLD]
-    lines = [f"{place}: {message}" for place, message in told]
-    more += len(faults) - len(told)
+    """One RecipeFault for all faults (location, message); lists MAX_REPORTED and counts the rest plus `more`."""
+    reported = faults[:MAX_REPORTED]
+    lines = [f"{location}: {message}" for location, message in reported]
+    more += len(faults) - len(reported)
     rest = [f"and {more:,} more faults"] if more else []
-    return fault(lines[0], where=list(dict.fromkeys(place for place, _ in told)), faults=[*lines, *rest])
+    return fault(lines[0], where=list(dict.fromkeys(location for location, _ in reported)), faults=[*lines, *rest])
 
 
 def load(path: Path, name: str) -> str:
-    """The text of a recipe file; `name` is what messages call it. Never waits on a pipe nor reads a device."""
+    """The text of a recipe file; name: in messages. Pipes and devices are refused."""
     try:
         data = read_plain(path, limits().recipe_bytes)
     except OSError as error:
@@ -80,26 +80,26 @@ def load(path: Path, name: str) -> str:
         raise recipe_fault([(f"{name}:{line}", f"byte {error.start} is not UTF-8")]) from None
 
 
-def parse(text: str, name: str, place: str | None = None) -> Node:
-    """The tree of one YAML document; RecipeFault with a line each for all that is not allowed in it.
+def parse(text: str, name: str, location: str | None = None) -> Node:
+    """Parse one YAML document into a tree; RecipeFault with one line per error.
 
-    Faults and nodes stand at "name:line". Where a `place` is given, faults stand at `name` and all nodes at `place`: an
-    override, which messages may repeat only once it is known to hold no secret.
+    Errors and nodes are located at "name:line". With `location`, errors are located at `name` and all nodes at
+    `location`: an override, which may only be printed once it is known to contain no secret.
     """
-    return _Reader(text, name, place).read()
+    return _Parser(text, name, location).parse()
 
 
-class _Reader:
-    """Takes events one after another; collects faults, and raises at those that leave nothing to go on with."""
+class _Parser:
+    """Processes events in order; collects errors, and raises at those after which parsing cannot continue."""
 
-    def __init__(self, text: str, name: str, place: str | None) -> None:
-        self.text, self.name, self.place = text, name, place
+    def __init__(self, text: str, name: str, location: str | None) -> None:
+        self.text, self.name, self.location = text, name, location
         self.faults: list[tuple[str, str]] = []
         self.secrets: dict[str, str] = {}
         self.deepest = deepest()
 
     def where(self, line: int) -> str:
-        return f"{self.name}:{line}" if self.place is None else self.name
+        return f"{self.name}:{line}" if self.location is None else self.name
 
     def fault(self, line: int, message: str) -> None:
         self.faults.append((self.where(line), message))
@@ -108,13 +108,13 @@ class _Reader:
         self.secrets[self.where(line)] = REASON
 
     def refusal(self) -> RecipeFault:
-        """Of what stands beside a secret nothing is told, for a message could repeat it."""
+        """The collected errors; only those about secrets if there are any, since others could print them."""
         return recipe_fault(sorted(self.secrets.items(), key=_line_number) or self.faults)
 
-    def made(self, value: Any, line: int) -> Node:
-        return Node(value, self.place or self.where(line))
+    def located(self, value: Any, line: int) -> Node:
+        return Node(value, self.location or self.where(line))
 
-    def read(self) -> Node:
+    def parse(self) -> Node:
         for number, line in enumerate(self.text.split("\n"), 1):
             if holds_secret(line):
                 self.secret(number)
@@ -126,15 +126,15 @@ class _Reader:
         try:
             for event in events:
                 if isinstance(event, yaml.DocumentStartEvent) and root is not None:
-                    self.fault(_line_of(event), "a second document begins here; a recipe is one")
+                    self.fault(_line_of(event), "a second document starts here; a recipe must be one document")
                     raise self.refusal()
                 if isinstance(event, yaml.NodeEvent):
                     root = self.node(event, events, 0)
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-            place = f"{mark.line + 1}:{mark.column + 1}" if mark else "1"
+            location = f"{mark.line + 1}:{mark.column + 1}" if mark else "1"
             self.faults.append(
-                (f"{self.name}:{place}" if self.place is None else self.name, f"not YAML: {self._tab(mark) or _problem(error)}")
+                (f"{self.name}:{location}" if self.location is None else self.name, f"not YAML: {self._tab(mark) or _problem(error)}")
             )
         if root is None and not self.faults:
             self.faults.append((self.name, "is empty"))
@@ -143,7 +143,7 @@ class _Reader:
         return root
 
     def _tab(self, mark: Any) -> str:
-        """What is said where a line is indented by a tab, which YAML's own words do not name."""
+        """The message for a line indented by a tab, which YAML's own message does not mention."""
         lines = self.text.split("\n")
         line = lines[mark.line] if mark and mark.line < len(lines) else ""
         return (
@@ -163,13 +163,13 @@ class _Reader:
             items = []
             while not isinstance(event := next(events), yaml.SequenceEndEvent):
                 items.append(self.node(event, events, depth + 1))
-            return self.made(items, line)
+            return self.located(items, line)
         if isinstance(event, yaml.MappingStartEvent):
-            return self.made(self.mapping(events, depth), line)
+            return self.located(self.mapping(events, depth), line)
         text = "" if isinstance(event, yaml.AliasEvent) else event.value
         if bad := UNPRINTABLE.search(text):
             self.fault(line, f"the character {bad[0]!r} is not allowed in a recipe")
-        return self.made(Written(text, quoted=not isinstance(event, yaml.AliasEvent) and bool(event.style)), line)
+        return self.located(Scalar(text, quoted=not isinstance(event, yaml.AliasEvent) and bool(event.style)), line)
 
     def mapping(self, events: Iterator[Any], depth: int) -> dict[str, Node]:
         found: dict[str, Node] = {}
@@ -177,7 +177,7 @@ class _Reader:
         while not isinstance(event := next(events), yaml.MappingEndEvent):
             line = _line_of(event)
             written = self.node(event, events, depth + 1).value
-            key = str(written) if isinstance(written, Written) else ""
+            key = str(written) if isinstance(written, Scalar) else ""
             if names_secret(key):
                 self.secret(line)
             elif not is_word(key):
@@ -190,12 +190,12 @@ class _Reader:
                 self.fault(line, f"key {show(key)} given twice (lines {lines[key]} and {line})")
             found[key] = self.node(next(events), events, depth + 1)
             lines[key] = line
-            found[key].where = self.place or self.where(line)
+            found[key].where = self.location or self.where(line)
         return found
 
 
 def is_word(key: str) -> bool:
-    """True for what may be a key: not empty, on one line, nothing in it that is not seen."""
+    """True for a valid key: printable, on one line, not empty."""
     return 0 < len(key) <= _LONGEST_KEY and key.isprintable()
 
 

@@ -1,8 +1,8 @@
-"""Which keys of a recipe decide the result of a run, their values, and the values by which a run's id is not changed.
+"""The recipe keys that affect the result of a run, with their values and defaults, from which the run's id is hashed.
 
-A run's id is a hash of the keys whose value is not the default (`run/identity.py`), so a key that is added later with a default
-changes no id. Where a default is changed, the section says in `FORMER` what it was: the former value stays the one that is left
-out, and the new one is hashed.
+A run's id hashes the keys whose value is not the default (`run/identity.py`), so a new key with a default changes no
+id. If a default is changed, `FORMER_DEFAULTS` of the section keeps the old one: then the old value is omitted from the
+hash, and the new one is hashed.
 """
 
 from collections.abc import Iterator
@@ -10,55 +10,56 @@ from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
-from mini_tf.recipe.corpora import built_in
+from mini_tf.recipe.corpora import built_in_corpora
 from mini_tf.recipe.kinds import Kind, Section
 from mini_tf.recipe.recipe import Recipe
 
-WATCHING = {
+NO_EFFECT_ON_RESULT = {
     *("log", "checkpoint", "generate", "expect", "runtime.device"),
     *("train.micro_batch_size", "train.on_nonfinite", "train.most_skips", "train.stop_above"),
     *("data.home", "data.errors", "tokenizer.path", "tokenizer.source.path", "model.init_from"),
 }
-"""Sections and keys that decide no result: reports and samples; what changes only the order of sums and the draws of dropout; what
-ends a run early or lets it go on, but changes no step that is made; and names of files and runs, whose contents are hashed instead
-(data.errors shows in them; data.home only says where they come from)."""
+"""Sections and keys that do not affect the result: reports and samples; the order of sums and dropout draws; ending a
+run early; names of files and runs, whose contents are hashed instead (data.errors affects the contents; data.home is
+only a hint).
+"""
 _CORPORA = {"data.train", "data.val"}
-"""Of these only the name of a built-in corpus decides; files do by their contents."""
+"""Only names of built-in corpora are hashed; files are hashed by their contents."""
 
 
 GIVEN = "given"
-"""The value of a section that may be null and is not."""
+"""The hashed value of an optional section that is not null."""
 
 
 class Required:
-    """The default of a key that has none."""
+    """Marks a key without a default."""
 
 
 class Key(NamedTuple):
-    """A key by its dotted name, its value and its default, both as JSON; the default is `Required` where there is none."""
+    """A dotted key name, its value and its default as JSON; the default is `Required` if there is none."""
 
     name: str
     value: Any
     default: Any
 
 
-def deciding_keys(recipe: Recipe) -> list[Key]:
-    """Every key that decides the result; `attention[1].window` is a key of the second kind of a list.
+def result_keys(recipe: Recipe) -> list[Key]:
+    """Every key that affects the result; `attention[1].window` is a key of the second kind of a list.
 
-    A kind's default is that of its place where the place has this kind by default, else that of the kind's own settings. Of a
-    section that may be null the key itself says whether it is given, since its keys may all have their defaults; of a list of kinds
-    it says how many there are.
+    Defaults of a kind's keys are those of the field's default if that has the same kind, else those of the kind's
+    settings. An optional section adds a key for whether it is given, since its keys may all have their defaults; a list
+    of kinds adds its length.
     """
-    return list(_of_keys(recipe, first_defaults(type(recipe)), ""))
+    return list(_of_keys(recipe, hash_defaults(type(recipe)), ""))
 
 
-def first_defaults(section: type[Section]) -> dict[str, Any]:
-    """The defaults by which ids are unchanged: what a default was first (`Section.FORMER`), otherwise what it is."""
+def hash_defaults(section: type[Section]) -> dict[str, Any]:
+    """The defaults that are omitted from the hash: `Section.FORMER_DEFAULTS`, else the current defaults."""
     return _defaults(section) | _former(section)
 
 
 def as_json(section: type[Section], name: str, value: Any) -> Any:
-    """The value of a section's key as a recipe writes it."""
+    """The value of a section's key as in a recipe, as JSON."""
     return section.model_construct(**{name: value}).model_dump(mode="json", include={name}, warnings=False)[name]
 
 
@@ -68,7 +69,7 @@ def _defaults(section: type[Section]) -> dict[str, Any]:
 
 
 def _former(section: type[Section]) -> dict[str, Any]:
-    given = {name: value for base in reversed(section.__mro__) for name, value in vars(base).get("FORMER", {}).items()}
+    given = {name: value for base in reversed(section.__mro__) for name, value in vars(base).get("FORMER_DEFAULTS", {}).items()}
     return {name: TypeAdapter(section.model_fields[name].rebuild_annotation()).validate_python(value) for name, value in given.items()}
 
 
@@ -76,7 +77,7 @@ def _of_keys(section: Section, defaults: dict[str, Any], prefix: str) -> Iterato
     own = type(section)
     for name in own.model_fields:
         path, value, default = f"{prefix}{name}", getattr(section, name), defaults.get(name, Required)
-        if path in WATCHING:
+        if path in NO_EFFECT_ON_RESULT:
             continue
         plain = as_json(own, name, value)
         parts = value if isinstance(value, tuple) else (value,)
@@ -100,9 +101,9 @@ def _of_section(path: str, section: Section, default: Any) -> Iterator[Key]:
     elif default is None:
         yield Key(path, GIVEN, None)
     own = type(section)
-    at_place = {name: getattr(default, name) for name in own.model_fields} | _former(own) if type(default) is own else first_defaults(own)
+    at_place = {name: getattr(default, name) for name in own.model_fields} | _former(own) if type(default) is own else hash_defaults(own)
     yield from _of_keys(section, at_place, f"{path}.")
 
 
 def _corpus(given: Any) -> Any:
-    return given if given is None or (isinstance(given, str) and given in built_in()) else "files"
+    return given if given is None or (isinstance(given, str) and given in built_in_corpora()) else "files"

@@ -1,8 +1,8 @@
-"""Where text comes from: names, files, globs and stdin, found and checked before a byte of them is trusted.
+"""Find and check data files: built-in corpora, paths, globs and stdin.
 
-`find` turns what a recipe calls `data.train` into files; `read` (documents.py) turns those into documents. Files
-are judged by their first bytes and not by their names, are never unpacked and never executed, and come sorted, so that
-every machine reads them in the same order.
+`find_files` resolves `data.train` to files; `read` (documents.py) turns those into documents. Binary files are detected
+by their first bytes. Files are never unpacked or executed, and are sorted, so that every machine reads them in the same
+order.
 """
 
 import contextlib
@@ -17,16 +17,16 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 
-from mini_tf.data.formats import lines
-from mini_tf.recipe.corpora import built_in, corpus_of
+from mini_tf.data.formats import text_lines
+from mini_tf.recipe.corpora import built_in_corpora, find_corpus
 from mini_tf.recipe.data import FORMATS
 from mini_tf.system.cache import CHUNK, cache_folder, sha256_of
 from mini_tf.system.drafts import draft_of
 from mini_tf.system.errors import DataFault, Unavailable
 from mini_tf.system.plain_file import open_plain
 
-MOST_NAMES = 1000
-"""Files of a folder that a did-you-mean looks at."""
+MAX_SUGGESTIONS = 1000
+"""Files of a folder that are searched for a similar name."""
 
 MAGIC = {
     b"\x1f\x8b": "gzip-compressed",
@@ -35,15 +35,15 @@ MAGIC = {
     b"\x28\xb5\x2f\xfd": "zstd-compressed",
     b"\x04\x22\x4d\x18": "lz4-compressed",
     b"\x1f\x9d": "compressed",
-    b"PK\x03\x04": "a zip archive (or a model of torch)",
+    b"PK\x03\x04": "a zip archive (or a PyTorch model)",
     b"PK\x05\x06": "an empty zip archive",
     b"7z\xbc\xaf\x27\x1c": "a 7z archive",
     b"Rar!": "a rar archive",
     b"%PDF": "a PDF",
     b"\x93NUMPY": "a numpy array",
     b"\x89HDF": "an HDF5 file",
-    **dict.fromkeys((b"\x89PNG", b"\xff\xd8\xff"), "a picture"),
-    b"\x7fELF": "a program",
+    **dict.fromkeys((b"\x89PNG", b"\xff\xd8\xff"), "an image"),
+    b"\x7fELF": "an executable",
     b"SQLite format 3": "a database",
     b"PAR1": "a parquet file (its name must end in .parquet)",
     **dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), "UTF-16; save it as UTF-8"),
@@ -52,11 +52,8 @@ MAGIC = {
 
 
 @dataclass(frozen=True)
-class Source:
-    """One file that holds text; `name` is what messages call it, `format` one of txt jsonl csv tsv parquet conll conllu.
-
-    key: of the recipe, or the option, that named it.
-    """
+class DataFile:
+    """A data file. name: in messages; format: a value of FORMATS or txt; key: recipe key or option that named it."""
 
     path: Path
     format: str
@@ -64,33 +61,33 @@ class Source:
     key: str = "data.train"
 
     def digest(self) -> str:
-        """Hash of the content and of how it is read; the path plays no part."""
+        """Hash of the content and the format, independent of the path."""
         return sha256_of(self.path, self.format)
 
 
 class MissingFile(DataFault):
-    """There is no such data file."""
+    """The data file does not exist."""
 
 
-def find(spec: object, key: str = "data.train") -> list[Source]:
-    """The files behind one `data.train` or `data.val`: a name, a path, a glob, `-` or a list of these.
+def find_files(spec: object, key: str = "data.train") -> list[DataFile]:
+    """The files of `data.train` or `data.val`: a built-in corpus, a path, a glob, `-` or a list of these.
 
-    Raises DataFault that begins with `key` where there is no such file, or one that cannot hold text.
+    Raises DataFault, starting with `key`, if a file does not exist or is not text.
     """
     if isinstance(spec, str | os.PathLike):
         return [replace(source, key=key) for source in _find_one(os.fspath(spec), key)]
     if isinstance(spec, Sequence) and spec:
-        return [source for one in spec for source in find(one, key)]
+        return [source for one in spec for source in find_files(one, key)]
     raise DataFault(f"{key}: must be a built-in corpus, a path, a glob, - or a list of these, not {spec!r}")
 
 
-def _find_one(spec: str, key: str) -> list[Source]:
-    if corpus := corpus_of(spec):
-        return [Source(corpus.corpus(cache_folder()), corpus.FORMAT, spec)]
+def _find_one(spec: str, key: str) -> list[DataFile]:
+    if corpus := find_corpus(spec):
+        return [DataFile(corpus.corpus(cache_folder()), corpus.FORMAT, spec)]
     if spec == "-":
         return [_stdin(key)]
     if spec.startswith("hf:"):
-        raise Unavailable(f"{key}: {spec}: data sets of Hugging Face cannot be read yet", hint="save it as a jsonl or parquet file")
+        raise Unavailable(f"{key}: {spec}: Hugging Face datasets cannot be read yet", hint="save it as a jsonl or parquet file")
     if url := re.search(r"https?:/.*", spec):
         address = re.sub(":/+", "://", url[0], count=1)
         raise DataFault(f"{key}: {address}: minitf does not download files", hint=f"download it first: curl -LO {address}")
@@ -106,16 +103,16 @@ def _find_one(spec: str, key: str) -> list[Source]:
 
 
 def _matches(pattern: Path) -> list[str]:
-    """What a glob finds; ** follows no links: two that lead to their own folder would give it more paths than ever end."""
+    """Paths that match a glob. ** does not follow links: a link to its own folder would give endless paths."""
     if "**" not in pattern.parts:
         return glob.glob(str(pattern))
-    if pattern.name == "**":  # which alone finds files from Python 3.13 on, and folders before
+    if pattern.name == "**":  # before Python 3.13, a final ** matches only folders
         pattern /= "*"
     found = Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))
     return [str(path) for path in found if not any(part.startswith(".") and part not in pattern.parts for part in path.parts)]
 
 
-def _file(path: Path, key: str) -> Source:
+def _file(path: Path, key: str) -> DataFile:
     try:
         with open_plain(path) as file:
             head = file.read(512)
@@ -129,28 +126,29 @@ def _file(path: Path, key: str) -> Source:
     what = next((what for magic, what in MAGIC.items() if head.startswith(magic)), None)
     if head[257:262] == b"ustar":
         what = "a tar archive"
+    hint = "use a plain text file; archives and binary files are not opened"
     if what and not (format == "parquet" and head.startswith(b"PAR1")):
-        raise DataFault(f"{key}: {path} is {what}", hint="give plain text; archives and binary files are not opened", where=(str(path),))
+        raise DataFault(f"{key}: {path} is {what}", hint=hint, where=(str(path),))
     if format != "parquet":
-        lines.check_first(path, str(path))
-    return Source(path, format, str(path))
+        text_lines.check_first(path, str(path))
+    return DataFile(path, format, str(path))
 
 
 def _near(path: Path) -> str:
-    """A did-you-mean over the built-in corpora and the files beside it."""
-    beside: list[str] = []
+    """A suggestion from the built-in corpora and the files in the same folder."""
+    names: list[str] = []
     if os.path.islink(path):
-        return f" behind this link to {os.readlink(path)}"
+        return f" (a broken link to {os.readlink(path)})"
     with contextlib.suppress(OSError):
-        beside = [f.name for f in itertools.islice(path.parent.iterdir(), MOST_NAMES)]
-    words = get_close_matches(path.name, [*built_in(), *beside], n=1)
-    return f"; did you mean {words[0] if words[0] in built_in() else path.parent / words[0]}?" if words else ""
+        names = [f.name for f in itertools.islice(path.parent.iterdir(), MAX_SUGGESTIONS)]
+    words = get_close_matches(path.name, [*built_in_corpora(), *names], n=1)
+    return f"; did you mean {words[0] if words[0] in built_in_corpora() else path.parent / words[0]}?" if words else ""
 
 
-def _stdin(key: str) -> Source:
-    """Everything on stdin, spooled into the cache under its hash, since text is read more than once."""
+def _stdin(key: str) -> DataFile:
+    """stdin, saved in the cache under its hash, since data is read more than once."""
     if sys.stdin is None or sys.stdin.isatty():
-        raise DataFault(f"{key}: - reads text from stdin, but stdin is a terminal", hint="pipe a text into the command, or name a file")
+        raise DataFault(f"{key}: - reads text from stdin, but stdin is a terminal", hint="pipe text into the command, or give a file")
     folder = cache_folder() / "stdin"
     folder.mkdir(exist_ok=True)
     spool = draft_of(folder / "spool")
@@ -161,4 +159,4 @@ def _stdin(key: str) -> Source:
             file.write(block)
     path = folder / f"{sha.hexdigest()}.txt"
     os.replace(spool, path)
-    return Source(_file(path, key).path, "txt", "stdin")
+    return DataFile(_file(path, key).path, "txt", "stdin")

@@ -1,14 +1,14 @@
-"""The nearest way out for a key that does not exist: other tools' names, the right section, a near word, another kind."""
+"""Suggestions for unknown keys: names of other tools, another section, similar names, another kind."""
 
 from collections.abc import Iterator, Sequence
 
 from mini_tf.recipe.kinds import Section, kinds_of
-from mini_tf.recipe.parsing.layers import package_of, part_of
+from mini_tf.recipe.parsing.merging import package_of, part_of
 from mini_tf.recipe.parsing.yaml_tree import Node
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.values import near
 
-_FOREIGN_NAMES = {
+_OTHER_NAMES = {
     "model.d_model": "n_embd hidden_size embed_dim dim",
     "model.n_layers": "n_layer num_layers num_hidden_layers depth",
     "model.n_heads": "n_head num_heads num_attention_heads",
@@ -49,12 +49,12 @@ _FOREIGN_NAMES = {
     "runtime.compile": "torch_compile",
     "runtime.threads": "num_threads",
 }
-"""What nanoGPT and Hugging Face call a key; known here and nowhere else."""
-FOREIGN = {name: key for key, names in _FOREIGN_NAMES.items() for name in names.split()}
+"""Names of keys in nanoGPT and Hugging Face, for suggestions only."""
+OTHER_NAMES = {name: key for key, names in _OTHER_NAMES.items() for name in names.split()}
 
 
 def all_keys(section: type[Section], node: Node | None, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """Dotted names of every key there is, with the kinds that `node` chooses."""
+    """Dotted names of all keys, with the kinds chosen in `node`."""
     for name, field in section.model_fields.items():
         child = node.value.get(name) if node is not None and isinstance(node.value, dict) else None
         yield ".".join((*path, name))
@@ -65,7 +65,7 @@ def all_keys(section: type[Section], node: Node | None, path: tuple[str, ...] = 
 
 
 def section_at(path: Sequence[str | int], tree: Node) -> type[Section] | None:
-    """The section that stands at a path of the tree; an index into a list of kinds is part of a path."""
+    """The section class at a path of the tree, which may contain indices into lists of kinds."""
     section: type[Section] | None = Recipe
     node: Node | None = tree
     field = None
@@ -81,17 +81,17 @@ def section_at(path: Sequence[str | int], tree: Node) -> type[Section] | None:
 
 
 def no_such_key(path: Sequence[str | int], tree: Node) -> str:
-    """What to say of an unknown key."""
+    """The message for an unknown key."""
     *parents, key = (str(step) for step in path if isinstance(step, str))
     section = section_at(path[:-1], tree)
     own = [name for name in (section.model_fields if section else ()) if name != "kind"]
     known = list(all_keys(Recipe, tree))
-    meant = FOREIGN.get(key)
-    meant = next((name for name in own if meant and meant.rpartition(".")[2] == name), meant)
-    meant = meant or next((name for name in known if name.rpartition(".")[2] == key), None)
-    meant = meant or near(key, own) or _near_elsewhere(key, known) or FOREIGN.get(near(key, list(FOREIGN), cutoff=0.8) or "")
-    if meant:
-        return f"no such key; did you mean {meant.removeprefix('.'.join(parents) + '.')}?"
+    found = OTHER_NAMES.get(key)
+    found = next((name for name in own if found and found.rpartition(".")[2] == name), found)
+    found = found or next((name for name in known if name.rpartition(".")[2] == key), None)
+    found = found or near(key, own) or _near_elsewhere(key, known) or OTHER_NAMES.get(near(key, list(OTHER_NAMES), cutoff=0.8) or "")
+    if found:
+        return f"no such key; did you mean {found.removeprefix('.'.join(parents) + '.')}?"
     if others := _other_kinds(path, key, tree):
         return f"no such key of this kind; it belongs to {' and '.join(others)}"
     if not own:
@@ -101,12 +101,12 @@ def no_such_key(path: Sequence[str | int], tree: Node) -> str:
 
 def _near_elsewhere(key: str, known: Sequence[str]) -> str | None:
     names = {name.rpartition(".")[2]: name for name in reversed(known)}
-    meant = near(key, list(names), cutoff=0.8)
-    return names[meant] if meant else None
+    found = near(key, list(names), cutoff=0.8)
+    return names[found] if found else None
 
 
 def _other_kinds(path: Sequence[str | int], key: str, tree: Node) -> list[str]:
-    """The kinds of the same package that do have the key."""
+    """The other kinds of the package that have the key."""
     parents = [step for step in path[:-1] if isinstance(step, str)]
     above = section_at(parents[:-1], tree)
     package = package_of(above.model_fields.get(parents[-1])) if above and parents else None

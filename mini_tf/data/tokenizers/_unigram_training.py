@@ -1,8 +1,9 @@
-"""Learning a unigram vocabulary: begin with all frequent substrings, and drop those that are missed least, round by round.
+"""Train a unigram vocabulary: start with all frequent substrings, and in each round drop those whose removal costs
+least likelihood.
 
-Every piece has a probability, fitted by EM over all ways to cut each word (Kudo 2018, arXiv:1804.10959, section 3.2). Here
-words are bytes; a piece is one byte, of which all 256 stay, or whole characters. The library's trainer adds up in the order
-of a random hash, so that the same text gives another file every time; this one always gives the same.
+Piece probabilities are fitted by EM over all segmentations of each word (Kudo 2018, arXiv:1804.10959, section 3.2).
+Words are bytes; a piece is a single byte (all 256 are kept) or whole characters. Unlike the library's trainer, which
+sums in the order of a random hash, this one is deterministic.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,36 +11,36 @@ from itertools import pairwise
 
 import numpy as np
 
-LONGEST_PIECE = 16
+MAX_PIECE_LENGTH = 16
 """Bytes."""
-LONGEST_WORD = 1024
-"""Bytes; longer words are cut."""
-MOST_BYTES = 1 << 19
-"""What the different words may have together; the rarest are left out. Time and memory are in proportion to it."""
-SEEDS = 10
-"""Pieces at the beginning, for each one at the end."""
+MAX_WORD_LENGTH = 1024
+"""Bytes; longer words are split."""
+MAX_BYTES = 1 << 19
+"""Total bytes of distinct words; the rarest words are dropped. Time and memory are proportional to it."""
+SEED_FACTOR = 10
+"""Initial pieces per final piece."""
 SHRINK = 0.75
-"""Share of the pieces that outlives a round."""
-LEAST_USED = 0.5
-"""Expected uses below which a piece is none; single bytes count as used so often at least."""
+"""Share of the pieces kept per round."""
+MIN_COUNT = 0.5
+"""Smallest expected count of a piece; single bytes have at least this count."""
 DECIMALS = 6
-"""What is compared and kept of a score; beyond that processors differ in their exp."""
+"""Decimals of a score; beyond these, processors differ in exp."""
 
 
-def learn(counts: Mapping[bytes, int], size: int) -> list[tuple[bytes, float]]:
-    """At most `size` pieces with the logarithms of their probabilities: the 256 bytes in order, then the others, likeliest first.
+def train_pieces(counts: Mapping[bytes, int], size: int) -> list[tuple[bytes, float]]:
+    """At most `size` pieces with log-probabilities: the 256 bytes in order, then the others, most probable first.
 
-    `counts` says how often each word occurs.
+    counts: occurrences of each word.
     """
     words, frequency = _most_frequent(counts)
-    pieces = [bytes([b]) for b in range(256)] + _seeds(words, frequency, SEEDS * size)
+    pieces = [bytes([b]) for b in range(256)] + _seeds(words, frequency, SEED_FACTOR * size)
     lattice = _Lattice(words, pieces)
     alive = np.ones(len(pieces), bool)
     scores = np.full(len(pieces), -np.log(len(pieces)))
     while True:
         for _ in range(2):
             used, alternative = lattice.expected(scores, frequency)
-            used[:256] = np.maximum(used[:256], LEAST_USED)
+            used[:256] = np.maximum(used[:256], MIN_COUNT)
             scores = np.log(np.maximum(used, 1e-12) / used.sum())
         n = int(alive.sum())
         if n <= size:
@@ -51,7 +52,7 @@ def learn(counts: Mapping[bytes, int], size: int) -> list[tuple[bytes, float]]:
         scores = np.log(np.maximum(used, 1e-12) / used.sum())
         lattice.drop(alive)
     scores = np.round(scores, DECIMALS)
-    others = [p for p in range(256, len(pieces)) if alive[p] and used[p] >= LEAST_USED]
+    others = [p for p in range(256, len(pieces)) if alive[p] and used[p] >= MIN_COUNT]
     chosen = [*range(256), *sorted(others, key=lambda p: (-scores[p], pieces[p]))]
     return [(pieces[p], float(scores[p])) for p in chosen]
 
@@ -60,57 +61,58 @@ def _most_frequent(counts: Mapping[bytes, int]) -> tuple[list[bytes], np.ndarray
     words, n = [], 0
     frequency = []
     for word, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        for first in range(0, len(word), LONGEST_WORD):
-            if n >= MOST_BYTES:
+        for first in range(0, len(word), MAX_WORD_LENGTH):
+            if n >= MAX_BYTES:
                 break
-            words.append(word[first : first + LONGEST_WORD])
+            words.append(word[first : first + MAX_WORD_LENGTH])
             frequency.append(count)
             n += len(words[-1])
     return words, np.array(frequency, float)
 
 
 def _seeds(words: Sequence[bytes], frequency: np.ndarray, n: int) -> list[bytes]:
-    """The `n` substrings that cover most of the text, of those that occur twice."""
+    """The `n` substrings with the largest length times count, of those that occur at least twice."""
     found: list[tuple[float, bytes]] = []
     data, weight = b"".join(words), np.repeat(frequency, [len(word) for word in words])
-    for length, begins, number in _substrings(words, frequency):
-        if length > 1 and len(begins):
+    for length, starts, number in _substrings(words, frequency):
+        if length > 1 and len(starts):
             _, first = np.unique(number, return_index=True)
-            count = np.bincount(number, weight[begins])
+            count = np.bincount(number, weight[starts])
             best = np.argsort(-count, kind="stable")[:n]
-            found += [(-length * count[i], data[begins[first[i]] : begins[first[i]] + length]) for i in best if count[i] >= 2]
+            found += [(-length * count[i], data[starts[first[i]] : starts[first[i]] + length]) for i in best if count[i] >= 2]
     return [piece for _, piece in sorted(found)[:n]]
 
 
 def _substrings(strings: Sequence[bytes], frequency: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """For each length: where in the joined strings one byte or whole characters of that length begin, and which (equal ones by number).
-
-    Those that occur once may be left out.
+    """For each length: the offsets in the joined strings of substrings of that length (one byte, or whole characters),
+    and a number for each, equal for equal substrings. Substrings that occur once may be missing.
     """
     data = np.frombuffer(b"".join(strings), np.uint8)
     lengths = np.array([len(string) for string in strings], int)
     weight = np.repeat(frequency, lengths)
     left = np.repeat(lengths.cumsum(), lengths) - np.arange(len(data))
-    opens = np.append((data & 0xC0) != 0x80, True)  # a character begins here, or the text ends
-    begins, number = np.arange(len(data)), np.zeros(len(data), int)
-    for length in range(1, LONGEST_PIECE + 1):
-        fits = left[begins] >= length
-        begins = begins[fits]
-        _, number = np.unique(number[fits] * 256 + data[begins + length - 1], return_inverse=True)
-        whole = opens[begins] & opens[begins + length] if length > 1 else slice(None)
-        yield length, begins[whole], np.unique(number[whole], return_inverse=True)[1]
-        again = np.bincount(number, weight[begins])[number] >= 2
-        begins, number = begins[again], number[again]
+    opens = np.append((data & 0xC0) != 0x80, True)  # a character starts here, or the text ends
+    starts, number = np.arange(len(data)), np.zeros(len(data), int)
+    for length in range(1, MAX_PIECE_LENGTH + 1):
+        fits = left[starts] >= length
+        starts = starts[fits]
+        _, number = np.unique(number[fits] * 256 + data[starts + length - 1], return_inverse=True)
+        whole = opens[starts] & opens[starts + length] if length > 1 else slice(None)
+        yield length, starts[whole], np.unique(number[whole], return_inverse=True)[1]
+        again = np.bincount(number, weight[starts])[number] >= 2
+        starts, number = starts[again], number[again]
 
 
 class _Lattice:
-    """All ways to cut all words, and each piece into other pieces: arcs from node to node, a node a place between two bytes.
+    """All segmentations of all words, and of each piece into other pieces. Nodes are positions between bytes, arcs are
+    pieces.
 
-    Arcs are ordered by how far their target is from the beginning of its word, so that each step goes through all words at once.
+    Arcs are sorted by the distance of their target from the start of its word, so that each step processes all words at
+    once.
     """
 
     def __init__(self, words: Sequence[bytes], pieces: Sequence[bytes]) -> None:
-        """The first 256 `pieces` are the single bytes; only the others are cut."""
+        """The first 256 `pieces` are the single bytes; only the others are segmented."""
         self.n_words, self.n_pieces = len(words), len(pieces)
         strings = [*words, *pieces[256:]]
         lengths = np.array([len(string) for string in strings], int)
@@ -118,35 +120,35 @@ class _Lattice:
         owner = np.repeat(np.arange(len(strings)), lengths)
         opening = np.append(ends - lengths, 0)
         arcs = []
-        for length, begins, number in _substrings(strings, np.ones(len(strings))):
-            here = np.flatnonzero(lengths[self.n_words :] == length) + self.n_words  # the strings that are pieces of this length
+        for length, starts, number in _substrings(strings, np.ones(len(strings))):
+            same_length = np.flatnonzero(lengths[self.n_words :] == length) + self.n_words  # indices of the pieces of this length
             piece_of = np.full(number.max(initial=0) + 1, -1)
             if length == 1:
-                piece_of[number] = np.frombuffer(b"".join(strings), np.uint8)[begins]
+                piece_of[number] = np.frombuffer(b"".join(strings), np.uint8)[starts]
             else:
-                piece_of[number[np.searchsorted(begins, opening[here])]] = here - self.n_words + 256
-            piece, string = piece_of[number], owner[begins]
+                piece_of[number[np.searchsorted(starts, opening[same_length])]] = same_length - self.n_words + 256
+            piece, string = piece_of[number], owner[starts]
             itself = (string >= self.n_words) & (lengths[string] == length)
             taken = (piece >= 0) & ~itself
-            source = (begins + string)[taken]  # each string before has one node more than bytes
-            arcs.append(np.stack([begins[taken] - opening[string[taken]] + length, source + length, source, piece[taken]]))
+            source = (starts + string)[taken]  # each preceding string has one more node than bytes
+            arcs.append(np.stack([starts[taken] - opening[string[taken]] + length, source + length, source, piece[taken]]))
         found = np.concatenate(arcs, axis=1)
-        self._keep(found[:, np.lexsort((found[1], found[0]))])
+        self._set_arcs(found[:, np.lexsort((found[1], found[0]))])
         self._ends = ends + np.arange(len(strings))
 
-    def _keep(self, arcs: np.ndarray) -> None:
-        """`arcs` (4, n): how far the target is from the beginning of its word, target, source, piece; ordered by the first two."""
+    def _set_arcs(self, arcs: np.ndarray) -> None:
+        """arcs (4, n): distance of target from word start, target, source, piece; sorted by the first two."""
         self._arcs = arcs
         level, self._target, self._source, self._piece = arcs
         borders = [*np.flatnonzero(np.diff(level, prepend=-1)), len(level)]
         self._steps = [slice(first, last) for first, last in pairwise(borders)]
 
     def drop(self, alive: np.ndarray) -> None:
-        """Take away the arcs of all pieces that are not `alive`."""
-        self._keep(self._arcs[:, alive[self._piece]])
+        """Remove the arcs of all pieces that are not `alive`."""
+        self._set_arcs(self._arcs[:, alive[self._piece]])
 
     def expected(self, scores: np.ndarray, frequency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """How often each piece is used, over all ways to cut; and its log-probability where other pieces must stand for it."""
+        """The expected count of each piece over all segmentations, and its log-probability as other pieces."""
         reached, share = np.zeros(self._ends[-1] + 1 if len(self._ends) else 1), np.empty(len(self._piece))
         for step in self._steps:
             x = reached[self._source[step]] + scores[self._piece[step]]

@@ -1,26 +1,26 @@
-"""What the schema found wrong, in words a reader knows: one fault a key, with the place where it stands."""
+"""Convert pydantic's validation errors to plain messages: one per key, with its path."""
 
 from typing import Any, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from mini_tf.recipe.values import Written, describe, fit, members, near, number, show
+from mini_tf.recipe.values import Scalar, describe, fit, members, near, number, show
 
 
 class Fault(NamedTuple):
-    """`type`: missing, no_such_key, no_such_kind, value (one field is wrong) or rule (fields do not go together)."""
+    """A validation error. type: missing, no_such_key, no_such_kind, value (of a field) or rule (between fields)."""
 
     type: str
     path: tuple[str | int, ...]
     message: str
     input: Any
     depends: tuple[tuple[str | int, ...], ...] = ()
-    """Of a rule: the other keys that it looks at."""
+    """The other keys that a rule depends on."""
 
 
-def refusal(title: str, faults: list[Fault]) -> ValidationError:
-    """An error that keeps each fault's place when it is raised inside a larger section."""
+def validation_error(title: str, faults: list[Fault]) -> ValidationError:
+    """A pydantic error that keeps the path of each fault when raised inside a larger section."""
     lines: list[InitErrorDetails] = []
     for fault in faults:
         context = {"message": fault.message, "depends": fault.depends, "depth": len(fault.path)}
@@ -30,7 +30,7 @@ def refusal(title: str, faults: list[Fault]) -> ValidationError:
 
 
 def faults_of(error: ValidationError) -> list[Fault]:
-    """The faults in an error; a validator says which key it is about by the type `at:key`."""
+    """The faults in a pydantic error; an error type `at:key` names the key."""
     found = []
     for line in error.errors(include_url=False):
         kind, path, message = line["type"], line["loc"], line["msg"].removeprefix("Value error, ")
@@ -44,10 +44,10 @@ def faults_of(error: ValidationError) -> list[Fault]:
     return found
 
 
-def gather(section: type[BaseModel], error: ValidationError) -> ValidationError:
-    """The same error with one fault a key, told by the key's own type instead of by every alternative of it."""
+def merge_faults(section: type[BaseModel], error: ValidationError) -> ValidationError:
+    """The same error with one fault per key, instead of one for each member of a union type."""
     faults: list[Fault] = []
-    wrong: dict[str, list[dict[str, Any]]] = {}
+    invalid: dict[str, list[dict[str, Any]]] = {}
     for line, fault in zip(error.errors(include_url=False), faults_of(error), strict=True):
         name = str(fault.path[0]) if fault.path else ""
         field = section.model_fields.get(name)
@@ -56,18 +56,18 @@ def gather(section: type[BaseModel], error: ValidationError) -> ValidationError:
             faults.append(fault._replace(type="value", message=f"must be a mapping of keys, got {show(fault.input)}") if own else fault)
         elif fault.type == "extra_forbidden" and len(fault.path) == 1:
             faults.append(Fault("no_such_key", fault.path, "no such key", None))
-        elif field is None or _told_within(field.annotation, fault):
+        elif field is None or _is_from_section(field.annotation, fault):
             too_long = line["type"] == "too_long"
             faults.append(fault._replace(type="value", message=_too_long(line["ctx"])) if too_long else fault)
         else:
-            wrong.setdefault(name, []).append(dict(line))
-    for name, lines in wrong.items():
-        faults.append(_wrong_value(section, name, lines))
-    return refusal(section.__name__, faults)
+            invalid.setdefault(name, []).append(dict(line))
+    for name, lines in invalid.items():
+        faults.append(_invalid_value(section, name, lines))
+    return validation_error(section.__name__, faults)
 
 
-def _told_within(annotation: Any, fault: Fault) -> bool:
-    """Whether a section that stands at a key told this fault, and not the key's own type."""
+def _is_from_section(annotation: Any, fault: Fault) -> bool:
+    """Whether a fault comes from validating the section at a key, not from the key's own type."""
     inside = len(fault.path) > 1
     if not _holds_sections(annotation) or (fault.type == "missing" and not inside):
         return False
@@ -90,12 +90,12 @@ _RANGES = {"greater_than": "gt", "greater_than_equal": "ge", "less_than": "lt", 
 _WORDS = {"gt": "greater than", "ge": "at least", "lt": "less than", "le": "at most"}
 
 
-def _wrong_value(section: type[BaseModel], name: str, lines: list[dict[str, Any]]) -> Fault:
+def _invalid_value(section: type[BaseModel], name: str, lines: list[dict[str, Any]]) -> Fault:
     field = section.model_fields[name]
-    needed = describe(field.annotation, field.metadata)
+    expected = describe(field.annotation, field.metadata)
     for line in lines:
         if line["type"] == "missing":
-            return Fault("missing", (name,), f"is missing; must be {needed}", None)
+            return Fault("missing", (name,), f"is missing; must be {expected}", None)
         if line["type"] in _RANGES:
             bound = _RANGES[line["type"]]
             return Fault(
@@ -110,7 +110,7 @@ def _wrong_value(section: type[BaseModel], name: str, lines: list[dict[str, Any]
     got = _got(given, lines)
     if len(first["loc"]) > 1 and get_origin(field.annotation) is dict:
         got = f"{got} for {show(first['loc'][1])}"
-    return Fault("value", (name,), f"must be {needed}, got {got}{_way_out(given, field)}", given)
+    return Fault("value", (name,), f"must be {expected}, got {got}{_suggestion(given, field)}", given)
 
 
 def _too_long(context: dict[str, Any]) -> str:
@@ -118,7 +118,7 @@ def _too_long(context: dict[str, Any]) -> str:
 
 
 def _got(given: Any, lines: list[dict[str, Any]]) -> str:
-    """The value that does not fit; of a list or a mapping that could have fitted, the entry that does not."""
+    """The invalid value; for a list or mapping of the right type, the invalid entry."""
     inner = [(step, line["input"]) for line in lines for step in line["loc"][1:] if isinstance(step, int)]
     if inner and (isinstance(given, list | tuple) or given is inner[0][1]):
         return f"{show(inner[0][1])} as entry {inner[0][0] + 1}"
@@ -127,14 +127,14 @@ def _got(given: Any, lines: list[dict[str, Any]]) -> str:
     return show(given)
 
 
-def _way_out(given: Any, field: Any) -> str:
-    """What to do about a wrong scalar, where that is plain to see."""
+def _suggestion(given: Any, field: Any) -> str:
+    """What to do about an invalid scalar, if known."""
     if not isinstance(given, str):
         return ""
-    if isinstance(given, Written) and given.quoted and not isinstance(fit(Written(given), field.annotation, field.metadata), str):
+    if isinstance(given, Scalar) and given.quoted and not isinstance(fit(Scalar(given), field.annotation, field.metadata), str):
         return "; remove the quotes"
     if len(given) > 40 and given.strip("+-").isdigit():
         return "; the number is too long"
     words = [str(word) for kind, _ in members(field.annotation) for word in get_args(kind) if isinstance(word, str)]
-    meant = near(given, words)
-    return f"; did you mean {meant}?" if meant else ""
+    suggestion = near(given, words)
+    return f"; did you mean {suggestion}?" if suggestion else ""

@@ -1,26 +1,26 @@
-"""Recipes on top of each other: default < extends < recipe < command line.
+"""Merge the levels of a recipe: default < extends < recipe < command line.
 
-A kind given later drops the settings of the old kind. What else a later level drops, its section says (`Section.inherited`).
+A different kind in a later level drops the settings of the old kind. `Section.inherited` drops other keys.
 """
 
 from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
-from mini_tf.recipe.kinds import Kind, KindOf, Section, usable
+from mini_tf.recipe.kinds import Kind, KindOf, Section, usable_settings
 from mini_tf.recipe.parsing.yaml_tree import Node
-from mini_tf.recipe.values import Written, members
+from mini_tf.recipe.values import Scalar, members
 
 _BLANK = ("", "~", "null")
 
 
 def is_blank(node: Node) -> bool:
-    """True for `key:` with nothing behind it, and for null."""
-    return isinstance(node.value, Written) and not node.value.quoted and node.value in _BLANK
+    """True for `key:` without a value, and for null."""
+    return isinstance(node.value, Scalar) and not node.value.quoted and node.value in _BLANK
 
 
 def package_of(field: FieldInfo | None) -> str | None:
-    """The package of kinds that a field takes its kinds from."""
+    """The package of kinds of a field; None for other fields."""
     marks = [] if field is None else [*field.metadata, *_marks(field.annotation)]
     return next((mark.package for mark in marks if isinstance(mark, KindOf)), None)
 
@@ -33,7 +33,7 @@ def _marks(annotation: Any) -> list[Any]:
 
 
 def section_of(field: FieldInfo | None) -> type[Section] | None:
-    """The section that a field holds, where it is always the same one; beside it null, or a text, may be allowed."""
+    """The section class of a field that has only one; null or text may also be allowed."""
     if field is None or package_of(field) is not None:
         return None
     found = [kind for kind, _ in members(field.annotation) if isinstance(kind, type) and issubclass(kind, Section)]
@@ -41,22 +41,22 @@ def section_of(field: FieldInfo | None) -> type[Section] | None:
 
 
 def is_whole_section(field: FieldInfo | None) -> bool:
-    """Whether a field is a section and can be nothing else, so that to leave it empty is to leave it out."""
+    """Whether a field can only be a section, so that an empty value means the default."""
     return field is not None and field.annotation is section_of(field)
 
 
 def may_be_blank(field: FieldInfo | None) -> bool:
-    """Whether to leave a field empty is to leave it out: of a section, and of a kind that has a default and cannot be null."""
+    """Whether an empty value means the default: for sections, and for kinds with a default that cannot be null."""
     return is_whole_section(field) or (package_of(field) is not None and default_word(field) is not None and not may_be_null(field))
 
 
 def may_be_null(field: FieldInfo | None) -> bool:
-    """Whether null is one of a field's values."""
+    """Whether a field can be null."""
     return field is not None and any(kind is type(None) for kind, _ in members(field.annotation))
 
 
 def default_word(field: FieldInfo | None) -> str | None:
-    """The kind that is meant where none is given."""
+    """The default kind of a field; None if it has none."""
     section = section_of(field)
     if section is not None:
         kind = section.model_fields.get("kind")
@@ -69,19 +69,19 @@ def default_word(field: FieldInfo | None) -> str | None:
 
 
 def part_of(field: FieldInfo | None, node: Node | None) -> type[Section] | None:
-    """The section that stands at a field, which for a kind depends on the word that `node` gives."""
+    """The section class at a field; for a kind, that of the kind given by `node`."""
     package = package_of(field)
     if package is None:
         return section_of(field)
     given = None if node is None or is_blank(node) else node.value
     given = given[0].value if isinstance(given, list) and len(given) == 1 else given
     word = given["kind"].value if isinstance(given, dict) and "kind" in given else given
-    word = str(word) if isinstance(word, Written) else default_word(field)
-    return None if word is None else usable(package, word)
+    word = str(word) if isinstance(word, Scalar) else default_word(field)
+    return None if word is None else usable_settings(package, word)
 
 
 def merge(below: Node, above: Node, section: type[Section] | None) -> Node:
-    """The mapping `above` on top of the mapping `below`, both of `section` (None = not known, or parts of one level)."""
+    """Merge the mapping `above` over the mapping `below`, both of `section` (None: unknown, or parts of one level)."""
     given = {key for key, node in above.value.items() if not is_blank(node)}
     merged: dict[str, Node] = (section or Section).inherited(below.value, given)
     for key, node in above.value.items():
@@ -113,5 +113,5 @@ def _join(below: Node, above: Node, field: FieldInfo | None) -> Node:
 
 
 def _as_mapping(node: Node) -> Node:
-    """A kind given by its word alone, as a mapping."""
-    return Node({"kind": node}, node.where) if isinstance(node.value, Written) else node
+    """A kind given by name alone, as a mapping."""
+    return Node({"kind": node}, node.where) if isinstance(node.value, Scalar) else node

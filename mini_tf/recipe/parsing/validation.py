@@ -1,4 +1,4 @@
-"""From a tree of what was written to a Recipe, or to all of its faults at once, each with the line it stands on."""
+"""Validate a YAML tree as a Recipe, and report all errors at once with their lines."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -7,14 +7,14 @@ from pydantic import ValidationError
 
 from mini_tf.recipe.entry_points import KindFault
 from mini_tf.recipe.kinds import Section
-from mini_tf.recipe.parsing.faults import Fault, faults_of
-from mini_tf.recipe.parsing.hints import no_such_key
-from mini_tf.recipe.parsing.yaml_tree import MOST_TOLD, Node, recipe_fault
-from mini_tf.recipe.values import Written, near
+from mini_tf.recipe.parsing.schema_faults import Fault, faults_of
+from mini_tf.recipe.parsing.unknown_keys import no_such_key
+from mini_tf.recipe.parsing.yaml_tree import MAX_REPORTED, Node, recipe_fault
+from mini_tf.recipe.values import Scalar, near
 from mini_tf.system.errors import RecipeFault
 
 COMMAND_LINE = "command line"
-_PASSES = 16
+_MAX_PASSES = 16
 Path = tuple[str | int, ...]
 
 
@@ -22,22 +22,22 @@ Made = TypeVar("Made", bound=Section)
 
 
 def check(tree: Node, section: type[Made]) -> Made:
-    """The recipe, or what else has sections of one, that a tree describes; RecipeFault with one line a fault.
+    """Validate a tree as a `section`, such as a Recipe; RecipeFault with one line per error.
 
-    A rule that joins several keys can only be judged once they are valid. So what is wrong is taken out and the rest is
-    judged again; a rule that depends on a key taken out stays silent, since it would speak of the key's default.
+    Rules between keys can only be checked once the keys are valid. So invalid keys are removed and the rest is
+    validated again; a rule that depends on a removed key is not reported, since it would see the key's default.
     """
     given = tree.plain()
     found: list[Fault] = []
-    for _ in range(_PASSES):
+    for _ in range(_MAX_PASSES):
         try:
             made = section.model_validate(given)
             break
         except ValidationError as error:
-            told = faults_of(error)
-            fresh = [fault for fault in told if not _follows(fault, found) and not _misspelt(fault, [*found, *told])]
-            found += fresh
-            if not [fault for fault in fresh if _remove(given, fault.path)]:
+            faults = faults_of(error)
+            new = [fault for fault in faults if not _follows(fault, found) and not _misspelt(fault, [*found, *faults])]
+            found += new
+            if not [fault for fault in new if _remove(given, fault.path)]:
                 break
     if found:
         raise _refusal(found, tree)
@@ -45,29 +45,29 @@ def check(tree: Node, section: type[Made]) -> Made:
 
 
 def _follows(fault: Fault, earlier: Sequence[Fault]) -> bool:
-    """True for a fault that only stands there because an earlier one was taken out."""
+    """True for an error that only exists because the key of an earlier one was removed."""
     for old in earlier:
         if old.path == fault.path or not old.path:
             return True
-        taken = _key(old.path)
-        if old.type != "no_such_key" and any(key[: len(taken)] == taken for key in fault.depends):
+        removed = _key(old.path)
+        if old.type != "no_such_key" and any(key[: len(removed)] == removed for key in fault.depends):
             return True
     return False
 
 
 def _key(path: Path) -> Path:
-    """The innermost key on the way of `path`: of an entry of a list, the list."""
+    """The innermost key on `path`; for an entry of a list, the list."""
     return path if isinstance(path[-1], str) else _key(path[:-1])
 
 
 def _misspelt(fault: Fault, others: Sequence[Fault]) -> bool:
-    """True for a key that is missing because it stands there under a name that is nearly its own."""
+    """True for a missing key if an unknown key beside it has a similar name."""
     unknown = [str(other.path[-1]) for other in others if other.type == "no_such_key" and other.path[:-1] == fault.path[:-1]]
     return fault.type == "missing" and bool(unknown) and near(str(fault.path[-1]), unknown) is not None
 
 
 def _remove(given: Any, path: Path) -> bool:
-    """Take the innermost key of `path` out of nested dicts; False where there is none."""
+    """Remove the innermost key of `path` from nested dicts; False if there is none."""
     holder, key = None, ""
     for step in path:
         if isinstance(step, str) and isinstance(given, dict) and step in given:
@@ -82,8 +82,8 @@ def _remove(given: Any, path: Path) -> bool:
     return True
 
 
-def place(path: Path, tree: Node) -> Node:
-    """The innermost node that stands on the way of `path`."""
+def innermost_node(path: Path, tree: Node) -> Node:
+    """The innermost existing node on `path`."""
     node = tree
     for step in path:
         if isinstance(step, str) and isinstance(node.value, dict) and step in node.value:
@@ -95,8 +95,8 @@ def place(path: Path, tree: Node) -> Node:
     return node
 
 
-def written(path: Path, tree: Node) -> Node | None:
-    """The node that gives the value at `path`, if any; a kind given by its word alone gives its `kind`."""
+def value_node(path: Path, tree: Node) -> Node | None:
+    """The node of the value at `path`, if given; for a kind given by name alone, its `kind`."""
     above = tree
     for step in path[:-1]:
         below = above.value.get(step) if isinstance(above.value, dict) else None
@@ -105,21 +105,21 @@ def written(path: Path, tree: Node) -> Node | None:
         above = below
     if isinstance(above.value, dict):
         return above.value.get(path[-1])
-    return above if path[-1] == "kind" and isinstance(above.value, Written) else None
+    return above if path[-1] == "kind" and isinstance(above.value, Scalar) else None
 
 
 def _refusal(faults: Sequence[Fault], tree: Node) -> RecipeFault:
     placed = sorted(((_where(fault, tree), fault) for fault in faults), key=lambda pair: _order(pair[0]))
-    told = placed[:MOST_TOLD]  # before the hints, each of which is looked for among all keys
-    lines = [(where, _message(where, fault, tree)) for where, fault in told]
+    reported = placed[:MAX_REPORTED]  # before the hints, each of which searches all keys
+    lines = [(where, _message(where, fault, tree)) for where, fault in reported]
     kinds = any(fault.type == "no_such_kind" for fault in faults)
-    return recipe_fault(lines, len(placed) - len(told), KindFault if kinds else RecipeFault)
+    return recipe_fault(lines, len(placed) - len(reported), KindFault if kinds else RecipeFault)
 
 
 def _where(fault: Fault, tree: Node) -> str:
-    """Of a rule that joins several keys, the one on the command line, since a recipe file was valid before it."""
-    node = place(fault.path, tree)
-    others = [] if node.where.startswith(COMMAND_LINE) else [written(key, tree) for key in fault.depends]
+    """The location of an error; for a rule between keys, the key on the command line, which broke a valid file."""
+    node = innermost_node(fault.path, tree)
+    others = [] if node.where.startswith(COMMAND_LINE) else [value_node(key, tree) for key in fault.depends]
     node = next((other for other in others if other is not None and other.where.startswith(COMMAND_LINE)), node)
     if fault.type == "no_such_kind" and isinstance(node.value, dict):
         node = node.value.get("kind", node)
@@ -127,7 +127,7 @@ def _where(fault: Fault, tree: Node) -> str:
 
 
 def _order(where: str) -> tuple[bool, str, int]:
-    """Files first, by line; then the command line as it stands."""
+    """Sort key: files first, by line; then the command line."""
     if where.startswith(COMMAND_LINE):
         return True, "", 0
     file, _, line = where.rpartition(":")
@@ -135,12 +135,12 @@ def _order(where: str) -> tuple[bool, str, int]:
 
 
 def _message(where: str, fault: Fault, tree: Node) -> str:
-    """What a fault says behind its place, with its key unless that stands there already."""
+    """The message after the location, with the key unless the location contains it."""
     message = no_such_key(fault.path, tree) if fault.type == "no_such_key" else fault.message
     key = ".".join(str(step) for step in fault.path if isinstance(step, str))
-    told = where.removeprefix(f"{COMMAND_LINE}: ")
-    if told.startswith("--"):  # an option stands for a key of a section
+    argument = where.removeprefix(f"{COMMAND_LINE}: ")
+    if argument.startswith("--"):  # an option sets a key of a section
         key = ".".join(key.split(".")[2:])
-    if not key or (told != where and told.startswith((f"{key}=", f"{key}.kind="))):
+    if not key or (argument != where and argument.startswith((f"{key}=", f"{key}.kind="))):
         return message
     return f"{key}: {message}"

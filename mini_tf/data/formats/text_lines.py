@@ -1,4 +1,4 @@
-"""The lines of a data file, as text: no line is longer than memory bears, and no byte is guessed at in silence."""
+"""Read the lines of a data file as UTF-8 text, with a limit on line length."""
 
 import codecs
 import itertools
@@ -12,16 +12,16 @@ from mini_tf.system.limits import limits, spoken
 from mini_tf.system.plain_file import open_plain
 
 Errors = Literal["strict", "replace"]
-"""What becomes of bytes that are not UTF-8: the file is refused, or each is read as U+FFFD."""
+"""Handling of bytes that are not UTF-8: raise DataFault, or read each as U+FFFD."""
 
 
-def bad_bytes(path: Path, name: str) -> int:
-    """How many bytes of a file are not UTF-8."""
-    return sum(_replaced(line) for line in _bytes_of(path, name))
+def count_bad_bytes(path: Path, name: str) -> int:
+    """Number of bytes of a file that are not UTF-8."""
+    return sum(_count_replaced(line) for line in _bytes_of(path, name))
 
 
-def unreadable(path: Path, name: str) -> Iterator[DataFault]:
-    """Every line that `lines_of` refuses as it stands, though `errors: replace` reads on behind it."""
+def undecodable_lines(path: Path, name: str) -> Iterator[DataFault]:
+    """A DataFault for each line that is not UTF-8."""
     byte = 0
     for number, line in enumerate(_bytes_of(path, name), 1):
         try:
@@ -32,12 +32,12 @@ def unreadable(path: Path, name: str) -> Iterator[DataFault]:
 
 
 def check_first(path: Path, name: str) -> None:
-    """DataFault where the first line has no end in sight; else whole gigabytes would be read before that is found out."""
+    """Raise DataFault if the first line exceeds the limit, before gigabytes are read."""
     next(_bytes_of(path, name), None)
 
 
-def _replaced(line: bytes) -> int:
-    """A U+FFFD that stands in the text itself is not counted; its first byte always begins a character."""
+def _count_replaced(line: bytes) -> int:
+    """Invalid bytes of a line. A U+FFFD in the text itself is not counted; its first byte always starts a character."""
     return 0 if line.isascii() else line.decode(errors=_EACH).count("\ufffd") - line.count("\ufffd".encode())
 
 
@@ -46,7 +46,7 @@ codecs.register_error(_EACH, lambda error: ("\ufffd" * (error.end - error.start)
 
 
 def _bytes_of(path: Path, name: str) -> Iterator[bytes]:
-    """Lines as they stand in the file; DataFault where one is no text, or would have to be held in memory although it is huge."""
+    """The raw lines of a file; DataFault for a line that exceeds the limit."""
     longest = limits().line_bytes
     with open_plain(path) as file:
         for number in itertools.count(1):
@@ -54,14 +54,14 @@ def _bytes_of(path: Path, name: str) -> Iterator[bytes]:
             if not line:
                 return
             if len(line) > longest:
-                where, enough = f"{name}:{number}", -(-os.fstat(file.fileno()).st_size >> 20)
-                hint = f"is this a text file? MINITF_LIMITS=line_bytes={enough}M would allow it"
+                where, megabytes = f"{name}:{number}", -(-os.fstat(file.fileno()).st_size >> 20)
+                hint = f"check that this is a text file; MINITF_LIMITS=line_bytes={megabytes}M would allow it"
                 raise DataFault.located(where, f"line {number} is longer than {spoken(longest)}", hint=hint)
             yield line
 
 
-def lines_of(path: Path, name: str, errors: Errors) -> Iterator[tuple[int, str]]:
-    """Numbered lines with their line ends; the last one may have none. `name` is what messages call the file."""
+def read_lines(path: Path, name: str, errors: Errors) -> Iterator[tuple[int, str]]:
+    """Numbered lines with their newlines; the last may have none. `name`: the file in messages."""
     byte = 0
     for number, line in enumerate(_bytes_of(path, name), 1):
         where = f"{name}:{number}"
@@ -79,5 +79,5 @@ def lines_of(path: Path, name: str, errors: Errors) -> Iterator[tuple[int, str]]
 
 
 def _not_utf8(where: str, byte: int) -> DataFault:
-    hint = "save the file as UTF-8, or data.errors=replace reads such bytes as U+FFFD"
+    hint = "save the file as UTF-8, or use data.errors=replace to read such bytes as U+FFFD"
     return DataFault.located(where, f"byte {byte} is not UTF-8", hint=hint)

@@ -1,0 +1,53 @@
+"""Warnings about input texts: truncation to the context, and characters without a token.
+
+Counted over all texts, so that each warning is printed once.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.system.strict_json import short
+
+MAX_LISTED = 5
+"""Unknown characters that are listed; the others are counted."""
+
+
+class InputWarnings:
+    """unit: the name of one text. cut: the side that is truncated, "first" or "last"."""
+
+    def __init__(self, tokenizer: Tokenizer, context: int, unit: str = "prompt", cut: str = "first") -> None:
+        self._tokenizer, self._context, self._unit, self._cut = tokenizer, context, unit, cut
+        self._n = self._n_cut = 0
+        self._one = ""
+        self._unknown: Counter[str] = Counter()
+
+    def add(self, parts: Iterable[str], length: int = 0, n_cut: int = 0, where: str = "") -> list[str]:
+        """Count a text of `length` tokens, of which `n_cut` are truncated; the warnings about this text.
+
+        parts: the texts as encoded. where: "stdin:3".
+        """
+        unknown = sum(map(self._tokenizer.count_lost_text, parts), Counter[str]())
+        self._n, self._unknown = self._n + 1, self._unknown + unknown
+        one = f"the {self._unit} has {length} tokens; the {self._cut} {n_cut} are truncated" if n_cut else ""
+        if one:
+            self._n_cut, self._one = self._n_cut + 1, f"{where}: {one}" if where else one
+        return [*filter(None, [one]), *self._unknown_warning(unknown)]
+
+    def notes(self) -> list[str]:
+        """The warnings about all texts."""
+        cut = [self._one] if self._n_cut == 1 else []
+        if self._n_cut > 1:
+            longer = f"{self._n_cut:,} of {self._n:,} {self._unit}s are longer than the context of {self._context} tokens"
+            cut = [f"{longer}; their {self._cut} tokens are truncated"]
+        return [*cut, *self._unknown_warning(self._unknown)]
+
+    def _unknown_warning(self, unknown: Counter[str]) -> list[str]:
+        if not unknown:
+            return []
+        listed = ", ".join(repr(short(text)) for text in list(unknown)[:MAX_LISTED])
+        more = len(unknown) - MAX_LISTED
+        rest = f" and {more:,} other{'s' * (more > 1)}" if more > 0 else ""
+        total = f" ({unknown.total():,} in all)" if unknown.total() > min(len(unknown), MAX_LISTED) else ""
+        instead = "they are dropped" if self._tokenizer.vocabulary.unk is None else "the unknown token replaces them"
+        return [f"the tokenizer has no token for {listed}{rest}{total}; {instead}"]

@@ -1,0 +1,106 @@
+"""Fill in model and tokenizer settings from the run in model.init_from.
+
+They replace those of lower levels, as a kind given later replaces the settings of the old kind. Settings of the same
+level or a later one override them, and are compared with the run when its weights are loaded. Of the recipe's own
+model, the kind, keys that the run's kind does not have, and dropout_rate, which affects no tensor, are kept.
+"""
+
+import json
+import os
+from pathlib import Path
+
+from mini_tf.recipe.kinds import usable_settings
+from mini_tf.recipe.parsing.yaml_tree import Node, load, parse
+from mini_tf.recipe.values import Scalar, one_line
+from mini_tf.system.errors import RecipeFault
+from mini_tf.system.plain_file import read_record
+
+RESOLVED, CONFIG, SOURCE_TOKENIZER = "resolved.yaml", "config.json", "source_tokenizer.json"
+_OWN = ("init_from", "dropout_rate")
+"""Keys that are not copied from the run's model."""
+
+
+def with_run_settings(level: Node, lower: Node) -> Node:
+    """The lower levels, with the model and tokenizer of the run if `level` sets init_from."""
+    given = _mapping(level.value.get("model")).get("init_from")
+    init_from = given or _mapping(lower.value.get("model")).get("init_from")
+    if init_from is not None and _is_run_name(init_from):
+        _refuse_other_tokenizer(level)
+    if given is not None and given.where.startswith("command line") and given.value == "":  # from an unset shell variable
+        raise _refusal(given, "is empty; use null for no run")
+    if given is None or not _is_run_name(given):
+        return lower
+    folder = Path(str(given.value))
+    run = _read(folder, given)
+    theirs, ours = _mapping(run.value.get("model")), _mapping(lower.value.get("model"))
+    kind = _mapping(level.value.get("model")).get("kind") or ours.get("kind") or theirs["kind"]
+    model = {key: node for key, node in ours.items() if key in _OWN or (key not in theirs and key != "encoder")}
+    model |= {key: node for key, node in theirs.items() if key not in _OWN and _has(kind, key)}
+    model |= {"kind": kind}
+    if "positions" in model:
+        model["positions"] = _with_length(model["positions"], folder)
+    if "positions" in (side := _mapping(model.get("encoder"))):
+        model["encoder"] = Node(side | {"positions": _with_length(side["positions"], folder)}, given.where)
+    tokenizer = {"path": Node(Scalar(str(folder), quoted=True), given.where)}
+    if _has(kind, "encoder") and (folder / SOURCE_TOKENIZER).exists():
+        path = Node(Scalar(str(folder / SOURCE_TOKENIZER), quoted=True), given.where)
+        tokenizer["source"] = Node({"path": path}, given.where)
+    above = {"model": Node(model, given.where), "tokenizer": Node(tokenizer, given.where)}
+    return Node(lower.value | above, lower.where)
+
+
+def _is_run_name(node: Node) -> bool:
+    return isinstance(node.value, Scalar) and str(node.value) not in ("", "~", "null", "last")
+
+
+def _refuse_other_tokenizer(level: Node) -> None:
+    """Raise RecipeFault if the level trains a tokenizer, whose ids the run's model would not know."""
+    keys = _mapping(level.value.get("tokenizer"))
+    for key in ("kind", "vocab_size"):
+        if key in keys and "path" not in keys:
+            where = keys[key].where
+            what = f"{where}: tokenizer.{key}: model.init_from uses the run's tokenizer; remove this section"
+            raise RecipeFault(what, where=[where])
+
+
+def _read(folder: Path, given: Node) -> Node:
+    path = folder / RESOLVED
+    if not os.path.isfile(path):
+        what = f"no such run {one_line(str(folder))}"
+        if os.path.lexists(folder):
+            what = f"{one_line(str(folder))} is {'not a run folder' if os.path.isdir(folder) else 'a file; give the folder of a run'}"
+        way = "`minitf runs list` lists runs; to continue a run whose init_from is gone: `minitf pretrain RUN -d RUN`"
+        raise _refusal(given, what, way)
+    run = parse(load(path, str(path)), str(path))
+    if not isinstance(run.value, dict) or "kind" not in _mapping(run.value.get("model")):
+        raise _refusal(given, f"{path} has no model")
+    return run
+
+
+def _refusal(given: Node, what: str, hint: str = "") -> RecipeFault:
+    key = "" if "model.init_from=" in given.where else "model.init_from: "  # an override contains the key
+    return RecipeFault(f"{given.where}: {key}{what}", hint=hint, where=[given.where])
+
+
+def _mapping(node: Node | None) -> dict[str, Node]:
+    """The keys of a section; a kind given by name alone has `kind`."""
+    if node is None:
+        return {}
+    return node.value if isinstance(node.value, dict) else {"kind": node}
+
+
+def _has(kind: Node, key: str) -> bool:
+    settings = usable_settings("models", str(kind.value))
+    return settings is None or key in settings.model_fields
+
+
+def _with_length(positions: Node, folder: Path) -> Node:
+    """Positions of length auto have the run's length, not that of the new context."""
+    keys = _mapping(positions)
+    if str(getattr(keys.get("length"), "value", "")) != "auto":
+        return positions
+    try:
+        context = int(json.loads(read_record(folder / CONFIG))["context"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return positions  # loading the run will report the error
+    return Node(keys | {"length": Node(Scalar(str(context)), positions.where)}, positions.where)
