@@ -131,7 +131,7 @@ def test_the_same_content_is_found_again_wherever_it_lies_and_another_is_not(tmp
     (tmp_path / "there").mkdir()
     moved = str((tmp_path / "a.csv").rename(tmp_path / "there" / "b.csv"))
     again = opened(moved, said=said)
-    assert "taken from the cache" in said[-2]
+    assert "loaded from the cache" in said[-2]
     assert (again.hashes, again.labels, again.notes) == (first.hashes, first.labels, first.notes)
     same(first.train, again.train)
     same(first.val, again.val)

@@ -482,7 +482,7 @@ def in_a_folder(home: Path, run: Path, name: str) -> Path:
         pytest.param("home", 5, "cannot be a run folder", id="R14-home"),
         pytest.param("file", 5, "cannot be a run folder", id="R14-file"),
         pytest.param("link", 5, "cannot be a run folder", id="R14-link"),
-        pytest.param("data", 5, "is not empty and no run folder of minitf; choose another with -d", id="R14-data-folder"),
+        pytest.param("data", 5, "is not empty and not a minitf run folder; choose another folder with -d", id="R14-data-folder"),
         pytest.param("below-a-file", 6, "cannot create", id="R14-below-a-file"),
     ],
 )

@@ -207,8 +207,8 @@ def test_pictures_that_the_readme_shows_are_there() -> None:
 
 
 def test_the_limits_are_those_in_force() -> None:
-    for name, default, meaning in limits.listed():
-        shown = limits.spoken(default) if name.endswith("bytes") else str(default)
+    for name, default, meaning in limits.list_limits():
+        shown = limits.format_bytes(default) if name.endswith("bytes") else str(default)
         assert f"| `{name}` | {shown} | {meaning} |" in README
 
 

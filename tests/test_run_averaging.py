@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from mini_tf.run import tensors
 from mini_tf.run.checkpoint import MANIFEST, MODEL
-from mini_tf.run.hashes import Hashes
+from mini_tf.run.hashes import FileHashes
 from mini_tf.system.errors import RunFault, UsageFault
 from mini_tf.testing.kinds import kinds_in
 from mini_tf.trained.averaging import average
@@ -58,9 +58,9 @@ def say(folder: Path, step: int, **changes: Any) -> None:
 def rewrite(run: Path, step: int, weights: dict[str, torch.Tensor]) -> None:
     """Other weights in a checkpoint, which its manifest vouches for."""
     path = checkpoint(run, step) / MODEL
-    path.write_bytes(tensors.pack(weights))
+    path.write_bytes(tensors.serialize(weights))
     files = json.loads((path.parent / MANIFEST).read_text())["files"]
-    say(run, step, files=files | {MODEL: {"sha256": Hashes().of(path), "bytes": path.stat().st_size}})
+    say(run, step, files=files | {MODEL: {"sha256": FileHashes().sha256(path), "bytes": path.stat().st_size}})
 
 
 def mean(run: Path, *steps: int) -> dict[str, np.ndarray]:
@@ -171,7 +171,7 @@ def test_a_checkpoint_that_is_not_finite_is_refused(copy: Path) -> None:
     name = next(iter(weights))
     rewrite(copy, 4, weights | {name: weights[name] * torch.nan})
     refused(
-        minitf("generate", copy, "A [MASK]", "--average", "2"), "step-00000004", f"{name} holds values that are not finite", exit_code=5
+        minitf("generate", copy, "A [MASK]", "--average", "2"), "step-00000004", f"{name} contains values that are not finite", exit_code=5
     )
 
 

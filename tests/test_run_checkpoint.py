@@ -252,7 +252,7 @@ def test_a_checkpoint_of_another_run_or_a_later_format_is_refused(tmp_path: Path
         Checkpoints(checkpoints.folder, "run-2", Disk()).choose("last")
     manifest = checkpoints.path(10) / MANIFEST
     manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 3'))
-    with pytest.raises(RunFault, match="was written by format 3; this minitf reads format 1"):
+    with pytest.raises(RunFault, match="has format 3; this version of minitf reads format 1"):
         checkpoints.newest(lambda line: None)
 
 
@@ -269,7 +269,7 @@ def test_rotation_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path)
     for step, score in [(10, 3.0), (20, 1.0), (30, 2.0), (40, None), (50, 1.0)]:
         checkpoints.save(step, parts(step), score)
-    assert checkpoints.choose("best").step == 20
+    assert checkpoints.find_verified("best").step == 20
     checkpoints.rotate(keep_last=2, keep_best=1)
     assert checkpoints.steps() == [50, 40, 20]
     checkpoints.rotate(keep_last=0, keep_best=0)

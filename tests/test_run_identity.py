@@ -247,7 +247,7 @@ def test_a_folder_of_another_default_is_refused_in_a_line_although_its_id_is_the
     assert run_id(before) == run_id(after)
     with pytest.raises(RunFault) as caught:
         status_of(after)
-    assert caught.value.message.startswith(f"{folder} was started when the recipe's defaults were others: ")
+    assert caught.value.message.startswith(f"{folder} was started with other defaults: ")
     assert message in caught.value.message
     assert "\n" not in caught.value.message
     assert caught.value.hint == f"`minitf pretrain {folder} -d {folder}` continues it as it was; --fresh starts over"

@@ -16,7 +16,7 @@ from mini_tf.cli.terminal.options import CommandLineError
 from mini_tf.cli.terminal.repeated import refuse_repeated
 from mini_tf.cli.terminal.streams import silence
 from mini_tf.system.errors import UsageFault
-from mini_tf.system.library_caches import keep_library_caches
+from mini_tf.system.library_caches import redirect_library_caches
 
 app = typer.Typer(
     name="minitf",
@@ -128,7 +128,7 @@ def _share_the_machine() -> None:
     166 ms with this, 55 and 123 ms with a third of it.
     """
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    keep_library_caches()
+    redirect_library_caches()
 
 
 def _open_standard_streams() -> None:

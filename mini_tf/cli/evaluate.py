@@ -12,7 +12,7 @@ from mini_tf.cli.terminal.files import FORCE
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, GATES, RUN, STEP
 from mini_tf.recipe.gates import Gate, failures
 from mini_tf.system.errors import GateMissed, UsageFault
-from mini_tf.system.waiting import waiting
+from mini_tf.system.progress import show_progress
 
 if TYPE_CHECKING:
     from mini_tf.data.store import Store
@@ -98,7 +98,7 @@ def _written(trained: "Trained", pipeline: "Pipeline", store: "Store") -> tuple[
     settings = trained.recipe.objective.pipeline()
     if settings is None or not can_measure(settings.WRITTEN):
         return {}, {}
-    with waiting(f"generating {store.n_documents:,} texts to score"):
+    with show_progress(f"generating {store.n_documents:,} texts to score"):
         return pipeline.scores(pipeline.written(store)), pipeline.signatures()
 
 

@@ -12,8 +12,8 @@ from mini_tf.cli.terminal.files import FORCE, check, write
 from mini_tf.cli.terminal.lines import lines_of, one_source, refuse_broken
 from mini_tf.cli.terminal.options import RECIPE
 from mini_tf.cli.terminal.sources import SOURCE, open_tokenizer
-from mini_tf.system.errors import DataFault, RecipeFault, Refusal, UsageFault
-from mini_tf.system.plain_file import kind_of
+from mini_tf.system.errors import DataFault, MinitfError, RecipeFault, UsageFault
+from mini_tf.system.plain_file import file_type
 
 if TYPE_CHECKING:
     from mini_tf.data.tokenization.tokenizer import Tokenizer
@@ -136,7 +136,7 @@ def _rows(ids: list[str] | None, size: int) -> Iterator[tuple[list[int], bool]]:
         yield _numbers(line.split(), size, DataFault, f"stdin:{number}"), True
 
 
-def _numbers(words: Sequence[str], size: int, fault: type[Refusal], *where: str) -> list[int]:
+def _numbers(words: Sequence[str], size: int, fault: type[MinitfError], *where: str) -> list[int]:
     for word in words:
         if not (word.isascii() and word.isdigit() and len(word) < 12 and int(word) < size):
             raise fault(f"{word[:40]!r} is no id of this tokenizer: ids are 0 to {size - 1}", where=where)
@@ -146,7 +146,7 @@ def _numbers(words: Sequence[str], size: int, fault: type[Refusal], *where: str)
 def _content(file: Path) -> str:
     try:
         with file.open("rb") as given:  # a pipe too: -i <(command)
-            if (what := kind_of(os.fstat(given.fileno()).st_mode)) == "a device":  # some never end
+            if (what := file_type(os.fstat(given.fileno()).st_mode)) == "a device":  # some never end
                 raise DataFault(f"--input {file}: it is {what}", where=[str(file)])
             data = given.read()
         return data.decode("utf-8").removeprefix("\ufeff")

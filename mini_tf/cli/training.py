@@ -10,7 +10,7 @@ import typer
 from mini_tf.cli.figures import check_gates
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.options import CHECKS, GATES, RECIPE, RUN_FOLDER
-from mini_tf.system.waiting import waiting
+from mini_tf.system.progress import show_progress
 
 if TYPE_CHECKING:
     from mini_tf.data.datasets import TokenizedData
@@ -46,7 +46,7 @@ def training_command(
             bool, typer.Option("--expect", help="Check the recipe's own `expect`; only as shipped.", rich_help_panel=CHECKS)
         ] = False,
     ) -> int:
-        with waiting("loading PyTorch and the recipe"):
+        with show_progress("loading PyTorch and the recipe"):
             resolved = _resolve(arguments or [], device, without_recipe, out_dir if name is None else (out_dir or Path("outputs")) / name)
         held_to = _gates(resolved, gates or [], expect)
         if print_config:

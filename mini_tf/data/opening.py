@@ -15,9 +15,9 @@ from mini_tf.data.raw import Files, RawData
 from mini_tf.data.store import Store, Tokenizers, open_store
 from mini_tf.recipe import sections
 from mini_tf.recipe.kind_settings import ObjectiveSettings
-from mini_tf.system.cache import Cached, cached, found_by, hash_of
+from mini_tf.system.cache import CacheEntry, build_or_load, find_entry, hash_of
 from mini_tf.system.errors import DataFault
-from mini_tf.system.waiting import Reached, waiting
+from mini_tf.system.progress import ProgressCallback, show_progress
 
 FORMAT = 6
 Say = Callable[[str], None]
@@ -41,14 +41,14 @@ def open_text(
 
     def build(folder: Path) -> dict[str, Any]:
         division = raw.division
-        with waiting("collecting the labels"):
+        with show_progress("collecting the labels"):
             labels = dataset.labels_of(example for side, example in division.read() if side == "train")
-        with waiting(f"encoding {division.characters:,} characters") as reached:
+        with show_progress(f"encoding {division.characters:,} characters") as reached:
             facts = write(folder, dataset, division.read(), used, labels, dataset.separated(data), _summed(reached, division.characters))
         notes = [*raw.division.notes, *facts["notes"]]
         return facts | {"labels": None if labels is None else labels.to_json(), "notes": notes}
 
-    return _opened(cached("tokens", _key(raw.hash, used), build, say), dataset, used, say)
+    return _opened(build_or_load("tokens", _key(raw.hash, used), build, say), dataset, used, say)
 
 
 def reopen(
@@ -61,7 +61,7 @@ def reopen(
     names = [name for corpus in (data.train, data.val) for name in ([corpus] if isinstance(corpus, str) else corpus or ())]
     if "-" not in names:
         return open_text(data, sections.Tokenizer(), objective, say, used)
-    found = found_by("tokens", lambda one: _hash(one) == hashes["data"])
+    found = find_entry("tokens", lambda one: _hash(one) == hashes["data"])
     if found is None:
         raise DataFault("this run read its text from stdin, and the text is not in the cache any more", hint="--data FILE names another")
     return _opened(found, objective.dataset(), used, say)
@@ -81,17 +81,17 @@ def encode(
     known = hash_of({"all": files.hash, "labels": None if labels is None else labels.to_json()})
 
     def build(folder: Path) -> dict[str, Any]:
-        with waiting("reading and encoding"):
+        with show_progress("reading and encoding"):
             facts = write(folder, dataset, (("val", example) for example in files.read()), used, labels, dataset.separated(data))
         return facts | {"notes": [*files.notes, *facts["notes"]]}
 
-    found = cached("tokens", _key(known, used), build, say)
+    found = build_or_load("tokens", _key(known, used), build, say)
     for line in found.facts["notes"]:
         note(line)
     return _open(found, "val", used, "--data")
 
 
-def _summed(reached: Reached, whole: int) -> Callable[[int], None]:
+def _summed(reached: ProgressCallback, whole: int) -> Callable[[int], None]:
     """Takes how much more was done, and tells the share of `whole` that is done."""
     done = 0
 
@@ -107,13 +107,13 @@ def _key(known: str, used: Tokenizers) -> str:
     return hash_of({"format": FORMAT, "data": known, "tokenizers": [one.hash for one in used]})
 
 
-def _hash(found: Cached) -> str:
+def _hash(found: CacheEntry) -> str:
     """Of the ids and labels of both sides, and of what the labels mean."""
     ids = {name: sha for name, (_, sha) in found.files.items() if name.endswith(_IDS)}
     return hash_of([ids, found.facts["labels"]] if found.facts["labels"] else ids)
 
 
-def _opened(found: Cached, dataset: Dataset, used: Tokenizers, say: Say) -> TokenizedData:
+def _opened(found: CacheEntry, dataset: Dataset, used: Tokenizers, say: Say) -> TokenizedData:
     train, val = (_open(found, side, used, f"data.{side}") for side in ("train", "val"))
     hashes = {"data": _hash(found), "tokenizer": used.target.hash}
     hashes |= {} if used.source is used.target else {"source_tokenizer": used.source.hash}
@@ -124,7 +124,7 @@ def _opened(found: Cached, dataset: Dataset, used: Tokenizers, say: Say) -> Toke
     return text
 
 
-def _open(found: Cached, side: str, used: Tokenizers, key: str) -> Store:
+def _open(found: CacheEntry, side: str, used: Tokenizers, key: str) -> Store:
     """One side; DataFault where there is nothing in it."""
     stores = found.facts["stores"]
     numbers = [stores[name] for name in (side, f"{side}.source") if name in stores] or [{"tokens": 0, "raw_bytes": 0}]

@@ -27,7 +27,7 @@ from mini_tf.inspection.framing import Framed, framed_whole
 from mini_tf.inspection.sentences import Sentence, find_word, word_spans
 from mini_tf.nn.model import Model, Represents
 from mini_tf.nn.tokens import Tokens
-from mini_tf.system.errors import Refusal, UsageFault
+from mini_tf.system.errors import MinitfError, UsageFault
 from mini_tf.trained.opening import Trained
 
 MOST_PANELS = 4
@@ -69,7 +69,7 @@ class Occurrence(NamedTuple):
     of: int = 1
 
 
-def locate(frame: Callable[[str], Framed], context: int, word: str, sentence: Sentence, fault: type[Refusal]) -> Occurrence:
+def locate(frame: Callable[[str], Framed], context: int, word: str, sentence: Sentence, fault: type[MinitfError]) -> Occurrence:
     """The word's first occurrence, within the context; `fault` is raised where there is none. frame: a text as the model reads it."""
     spans = find_word(sentence.text, word)
     if not spans:
@@ -150,7 +150,7 @@ def _separation(cosines: Tensor, senses: Sequence[str | None]) -> float | None:
 
 
 def view(
-    trained: Trained, word: str, sentences: Sequence[Sentence], asked: int | None, fault: type[Refusal], step: str | None = None
+    trained: Trained, word: str, sentences: Sequence[Sentence], asked: int | None, fault: type[MinitfError], step: str | None = None
 ) -> View:
     """The word in two or more sentences, by layer; `asked`: the layer whose pairs are drawn. `fault` as `locate` has it.
 

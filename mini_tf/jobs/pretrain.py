@@ -10,9 +10,9 @@ from mini_tf.jobs.cost.estimating import estimate
 from mini_tf.jobs.session import Reporter, RunResult, Session
 from mini_tf.jobs.start_messages import report_extension, report_start
 from mini_tf.recipe.reading import Resolved
-from mini_tf.run.events import Events
 from mini_tf.run.identity import Identity
-from mini_tf.run.opening import RunLocation, begin, check_exact, folder_of, open_run
+from mini_tf.run.opening import RunLocation, check_exact, explicit_folder, open_run, start_run
+from mini_tf.run.tensorboard import TensorBoardWriter
 from mini_tf.trained import initial
 from mini_tf.training.machine.device import settle
 from mini_tf.training.signals import StopRequest
@@ -42,16 +42,16 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
     identity, text = identified(resolved, options.location, reporter)
     options.check(text)
     with open_run(options.location, identity, options.command) as run:
-        run.published_as = published_as(recipe)
+        run.export_weights = published_as(recipe)
         if run.status == "finished" and options.extend is None:
             if options.tensorboard:
-                run.events = Events(run.folder)
-                run.events.write_all()
+                run.tensorboard = TensorBoardWriter(run.folder)
+                run.tensorboard.write_all()
             run.publish(warn=reporter.warn)  # puts a model.safetensors right that was lost or damaged since
             reporter.say(f"already complete: {run.folder} (step {run.manifest.step}); --extend N trains on, --fresh starts over")
             return RunResult(run.folder, run.manifest.metrics)
         reporter.log, reporter.crash = run.log, run.crash
-        run.events = Events(run.folder) if options.tensorboard else None
+        run.tensorboard = TensorBoardWriter(run.folder) if options.tensorboard else None
         if options.extend is not None:
             run.extend(options.extend)
             report_extension(recipe, reporter)
@@ -62,8 +62,8 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
         if begun is None:
             initial.refuse_changed(recipe, identity.hashes)
         check_exact(run, parts.setup.found, recipe.checkpoint.resume == "exact", reporter.warn)
-        begin(run, identity)
-        run.note_auto(parts.setup.record)
+        start_run(run, identity)
+        run.record_auto(parts.setup.record)
         keep(parts, run)
         report_start(parts, reporter)
         session = Session(run, parts, reporter, began)
@@ -76,7 +76,7 @@ def identified(resolved: Resolved, location: RunLocation, reporter: Reporter) ->
 
     Where the run that it begins with is gone, the one that stands at `location` says what that was, and with which tokenizer.
     """
-    begun = folder_of(location)
+    begun = explicit_folder(location)
     begins = initial.contents(resolved.recipe, begun)  # before the text, which may take long
     text = opened(initial.with_own_tokenizer(resolved.recipe, begun), reporter)
     return Identity.of(resolved, text.hashes | begins), text

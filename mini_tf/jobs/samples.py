@@ -8,7 +8,7 @@ from mini_tf.jobs.parts import Parts
 from mini_tf.pipelines import pipeline_of
 from mini_tf.scores import can_measure, left_out, packages_of
 from mini_tf.system.errors import RunFault
-from mini_tf.system.waiting import waiting
+from mini_tf.system.progress import show_progress
 
 
 class Samples:
@@ -28,7 +28,7 @@ class Samples:
             return {}
         few = self.parts.data.val.n_documents if whole else min(wanted, self.parts.data.val.n_documents)
         try:
-            with waiting(f"generating {few:,} texts to score"):
+            with show_progress(f"generating {few:,} texts to score"):
                 return self.pipeline.scores(self.pipeline.written(self.parts.data.val, None if whole else wanted, each_chunk))
         except RunFault as fault:
             self.say(f"nothing written to be scored: {fault.message}")
@@ -45,7 +45,7 @@ class Samples:
         """How much of a sample stands in the training text, for people; None where samples are no continued texts."""
         if not sample or self.settings is None or not self.settings.COPIES:
             return None
-        with waiting("comparing the last sample with the training text"):
+        with show_progress("comparing the last sample with the training text"):
             return copying(sample, self.parts.data.train, self.parts.data.tokenizer)
 
     @cached_property

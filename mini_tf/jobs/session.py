@@ -13,12 +13,12 @@ from mini_tf.jobs.samples import Samples
 from mini_tf.jobs.step_lines import LOSSES, StepLines, curves
 from mini_tf.nn import state as states
 from mini_tf.recipe.sections import Checkpoint
-from mini_tf.run import dump
-from mini_tf.run.folder import Run, Tensors
+from mini_tf.run import divergence
+from mini_tf.run.folder import CheckpointTensors, Run
 from mini_tf.run.loading import load_model, load_objective
 from mini_tf.run.tensors import specs
 from mini_tf.system.errors import RunFault
-from mini_tf.system.waiting import waiting
+from mini_tf.system.progress import show_progress
 from mini_tf.training.counters import Counters
 from mini_tf.training.due import Due
 from mini_tf.training.loop import DivergedStep, Progress, Report, train
@@ -121,9 +121,9 @@ class Session:
         except DivergedStep as fault:
             try:
                 self.run.record({**self._line(fault.report), "diverged": True})
-                facts = dump.Facts.of(fault, self.parts.setup)
+                facts = divergence.DivergenceInfo.from_step(fault, self.parts.setup)
                 kept = self._tensors(fault.at)
-                dump.write(self.run.disk, self.run.folder, facts, kept.model, kept.state, kept.objective)
+                divergence.write(self.run.disk, self.run.folder, facts, kept.model, kept.state, kept.objective)
                 self.reporter.say(f"`minitf inspect crash {_quoted(self.run.folder)}` replays the step")
             except Exception as error:  # whatever it is, that the run diverged is what is told
                 self.reporter.warn(f"step {fault.report.step} could not be kept for `minitf inspect crash`: {error}")
@@ -136,7 +136,7 @@ class Session:
             return
         self.parts.load(saved.model, saved.objective)
         self.optimizer.load(saved.optimizer)
-        with saved.taken_over():
+        with saved.restoring():
             self.start = Progress.of(saved.counters, states.load(saved.state))
             self.lines = StepLines(self.start, self.training.schedule.horizon)
             self.counters.load(saved.counters)
@@ -199,10 +199,10 @@ class Session:
         keep = self.parts.recipe.checkpoint
         save(self.run, report.step, self._tensors(report), report.counters() | self.counters.save(), score, keep, self.reporter.warn)
 
-    def _tensors(self, at: Progress) -> Tensors:
+    def _tensors(self, at: Progress) -> CheckpointTensors:
         """All tensors of the run as they stand; not copies."""
         parts = self.parts
-        return Tensors(parts.model.weights(), self.optimizer.state_tensors(), states.save(at.state), parts.own_tensors())
+        return CheckpointTensors(parts.model.weights(), self.optimizer.state_tensors(), states.save(at.state), parts.own_tensors())
 
     def _sample(self, step: int) -> None:
         """Let the model write after this step, if it can."""
@@ -212,7 +212,7 @@ class Session:
             self.reporter.warn(f"step {step}: no sample: {fault.message}")
             return
         if text is not None:
-            self.run.sample(step, text)
+            self.run.write_sample(step, text)
 
     def finish(self, step: int, stop: StopRequest) -> RunResult:
         """Close the run: measured over the whole held-out text, drawn, and told in a few plain words."""
@@ -224,8 +224,8 @@ class Session:
         except Stopped:
             return self._stopped(f"stopped at step {step}, saved, before the last evaluation", stop)
         metrics = measured | {"train.loss": self.counters.train_loss, "minutes": self.counters.wall() / 60}
-        with waiting("drawing the losses"):
-            run.draw()
+        with show_progress("drawing the losses"):
+            run.plot_losses()
         for line in self._closing_words(step, metrics):
             self.reporter.say(line)
         run.finish("done", metrics=metrics)  # nothing slow behind it: killed there, the run is done, and --extend extends it once more
@@ -241,7 +241,7 @@ class Session:
         model = self.run.manifest.model
         measured = self.full[1] if self.full is not None and model is not None and model["step"] == self.full[0] else None
         if measured is None:
-            merged = self.run.published_as is not None  # then model.safetensors is another model's than the one that learnt
+            merged = self.run.export_weights is not None  # then model.safetensors is another model's than the one that learnt
             own = load_objective(self.run.folder, model["step"] if model else "best", specs(self.parts.own_tensors()))
             self.parts.load(load_model(self.run.folder, model["step"] if model and merged else None), own)
             measured = self._measure(None, stop.check)
@@ -266,7 +266,7 @@ class Session:
 
 def _said(reports: Iterator[Report], compiles: bool) -> Iterator[Report]:
     """The reports, while a person is told that the first step may take long."""
-    with waiting("compiling the model, then the first step" if compiles else "the first step"):
+    with show_progress("compiling the model, then the first step" if compiles else "the first step"):
         first = next(reports, None)
     if first is not None:
         yield first
@@ -276,7 +276,7 @@ def _said(reports: Iterator[Report], compiles: bool) -> Iterator[Report]:
 def save(
     run: Run,
     step: int,
-    tensors: Tensors,
+    tensors: CheckpointTensors,
     counters: dict[str, Any],
     score: float | None,
     keep: Checkpoint,

@@ -28,8 +28,8 @@ def text_of(
         return encode(other_data(trained, data, fields), used, objective, trained.labels, say, note)
     record = manifest.read(trained.folder)
     recorded = record.hashes
-    if not manifest.hashes_ids(record):
-        raise RunFault(f"{trained.folder} {manifest.OTHER_HASHES}", hint="--data FILE judges it by a text that is named")
+    if not manifest.hashes_token_ids(record):
+        raise RunFault(f"{trained.folder} {manifest.OLD_HASHES}", hint="--data FILE judges it by a text that is named")
     text = reopen(trained.recipe.data, used, objective, recorded, say)
     if not text.hashes.items() <= recorded.items():
         raise RunFault(f"the text of {trained.folder} has changed since it was trained", hint="--data FILE judges it by another text")

@@ -16,8 +16,8 @@ from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.objectives import Objective
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.system.progress import show_progress
 from mini_tf.system.seeds import seed_of
-from mini_tf.system.waiting import waiting
 from mini_tf.training.machine.device import Setup
 
 
@@ -105,7 +105,7 @@ def evaluate(
 def _said(packing: Packing, batch_size: int, tokens: int | None) -> Iterator[Rows]:
     """The rows of an evaluation, while a person is told how many are read."""
     numbers = packing.eval_numbers(tokens)
-    with waiting(f"evaluating {int(packing.held_out_tokens[numbers].sum()):,} tokens") as reached:
+    with show_progress(f"evaluating {int(packing.held_out_tokens[numbers].sum()):,} tokens") as reached:
         for batch, rows in enumerate(packing.eval_rows(batch_size, tokens)):
             reached(batch * batch_size / len(numbers))
             yield rows

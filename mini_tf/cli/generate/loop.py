@@ -12,7 +12,7 @@ from mini_tf.cli.generate.answering import Answering
 from mini_tf.cli.generate.set_options import BACK, SetOptions
 from mini_tf.cli.terminal.console import Console
 from mini_tf.cli.terminal.lines import refuse_broken
-from mini_tf.system.errors import Refusal, UsageFault
+from mini_tf.system.errors import MinitfError, UsageFault
 
 PROMPT, MORE = "> ", "... "
 BLOCK = '"""'
@@ -50,7 +50,7 @@ def prompt_loop(answering: Answering, given: Mapping[str, Any]) -> int:
         except KeyboardInterrupt:
             console.say("")
             raise
-        except Refusal as refusal:
+        except MinitfError as refusal:
             console.close(refusal.exit_code, refusal)
 
 
@@ -123,7 +123,7 @@ class _Loop:
             self.answering.answer(self.answering.open(given), [prompt])
         except KeyboardInterrupt:
             if console.json:
-                console.close(130, Refusal("interrupted"))
+                console.close(130, MinitfError("interrupted"))
             else:
                 console.print_product("")
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mini_tf.inspection.crash import Findings, ReplayResult
     from mini_tf.jobs.parts import Parts
     from mini_tf.recipe.recipe import Recipe
-    from mini_tf.run.dump import Facts
+    from mini_tf.run.divergence import DivergenceInfo
     from mini_tf.training.loop import Progress, Training
 
 ROWS = 3
@@ -40,12 +40,12 @@ def crash(
     from mini_tf.drawing.terminal import sentence
     from mini_tf.inspection.crash import investigate
     from mini_tf.run import manifest
-    from mini_tf.run.dump import read_facts
+    from mini_tf.run.divergence import read_info
     from mini_tf.run.finding import find, state_of
     from mini_tf.trained.opening import read_made_with
 
     folder = find(run)
-    facts, record = read_facts(folder), manifest.read(folder)
+    facts, record = read_info(folder), manifest.read(folder)
     recipe, tokenizer, source_tokenizer = read_made_with(folder)
     used = Tokenizers(source_tokenizer, tokenizer)
     parts = _build(folder, recipe, _text(folder, recipe, used, record.hashes, console), facts, device)
@@ -75,7 +75,7 @@ def _text(folder: Path, recipe: "Recipe", used: "Tokenizers", recorded: dict[str
     return text
 
 
-def _build(folder: Path, recipe: "Recipe", text: "TokenizedData", facts: "Facts", device: str | None) -> "Parts":
+def _build(folder: Path, recipe: "Recipe", text: "TokenizedData", facts: "DivergenceInfo", device: str | None) -> "Parts":
     """The run's parts, in the setup of the process that diverged, on another device if one is asked for."""
     from mini_tf.jobs.assembling import build
     from mini_tf.training.machine.device import settle
@@ -88,18 +88,18 @@ def _before(folder: Path, parts: "Parts", extensions: list[tuple[int, int]]) -> 
     """Training as it stood before the step, weights and all."""
     from mini_tf.jobs.parts import training_of
     from mini_tf.nn import state
-    from mini_tf.run import dump
+    from mini_tf.run import divergence
     from mini_tf.run.tensors import specs
     from mini_tf.training.loop import Progress
     from mini_tf.training.optimizer import build as build_optimizer
 
-    kept = dump.read(folder, specs(parts.model.weights()), specs(parts.own_tensors()))
+    kept = divergence.read(folder, specs(parts.model.weights()), specs(parts.own_tensors()))
     parts.load(kept.model, kept.objective)
     training = training_of(parts, extensions, build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.products))
     try:
-        return training, Progress.of(kept.facts.counters, state.load(kept.state))
+        return training, Progress.of(kept.info.counters, state.load(kept.state))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        path, what = folder / dump.FOLDER, f"there is no {error}" if isinstance(error, KeyError) else str(error)
+        path, what = folder / divergence.FOLDER, f"there is no {error}" if isinstance(error, KeyError) else str(error)
         raise RunFault(f"{path} is damaged: {what}", where=[str(path)]) from error
 
 
@@ -118,7 +118,13 @@ def _read(training: "Training", step: int, micro: int | None, used: "Tokenizers"
 
 
 def _draw(
-    console: Console, facts: "Facts", parts: "Parts", findings: "Findings", same: bool, read: list[tuple[int, str]], advice: list[str]
+    console: Console,
+    facts: "DivergenceInfo",
+    parts: "Parts",
+    findings: "Findings",
+    same: bool,
+    read: list[tuple[int, str]],
+    advice: list[str],
 ) -> None:
     from mini_tf.drawing.labels import caption
     from mini_tf.drawing.terminal import sentence, table

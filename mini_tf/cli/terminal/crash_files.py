@@ -6,13 +6,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from mini_tf.system.errors import Refusal
+from mini_tf.system.errors import MinitfError
 
 
 def keep_traceback(trace: str, in_run: Callable[[str], Path] | None) -> Path | None:
     """The file that now holds a traceback: in the run's folder, else in the cache; None where neither can be written."""
     for keep in (in_run, _keep_in_cache):
-        with suppress(OSError, Refusal):
+        with suppress(OSError, MinitfError):
             if keep is not None:
                 return keep(trace)
     return None

@@ -11,7 +11,7 @@ import typer
 
 from mini_tf.cli.terminal.console import Console, to_json
 from mini_tf.system.errors import StorageFault, UsageFault
-from mini_tf.system.plain_file import kind_of
+from mini_tf.system.plain_file import file_type
 
 OUTPUT = Annotated[
     list[Path] | None, typer.Option("-o", "--output", metavar="FILE", help="Write the result to a file; its suffix says how. Repeatable.")
@@ -53,7 +53,7 @@ def _check_old(file: Path, mode: int, force: bool, option: str) -> None:
     A link is no plain file: a new one in its place would not be where it leads to, and where that is nobody sees here.
     """
     if not stat.S_ISREG(mode):
-        what = "a link" if stat.S_ISLNK(mode) else kind_of(mode)
+        what = "a link" if stat.S_ISLNK(mode) else file_type(mode)
         raise UsageFault(f"{option} {file}: is {what}, not a plain file", hint="give another name")
     if not force:
         raise UsageFault(f"{option} {file}: exists", hint="--force overwrites it")

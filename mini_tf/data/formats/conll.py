@@ -11,7 +11,7 @@ from typing import NamedTuple
 from mini_tf.data.formats.lines import Errors, lines_of
 from mini_tf.data.formats.sources import Source
 from mini_tf.system.errors import DataFault
-from mini_tf.system.limits import limits, spoken
+from mini_tf.system.limits import format_bytes, limits
 
 DOCUMENT = "-DOCSTART-"
 TAG = re.compile(r"O|[BIESLU]-\S+")
@@ -53,7 +53,7 @@ def sentences(source: Source, errors: Errors) -> Iterator[tuple[list[list[str]],
         begin, size = begin if words else where, size + len(line) + 1
         if size > limits().line_bytes:
             hint = "a blank line ends a sentence; is there none?"
-            raise DataFault.located(where, f"the sentence from {begin} on is longer than {spoken(limits().line_bytes)}", hint=hint)
+            raise DataFault.located(where, f"the sentence from {begin} on is longer than {format_bytes(limits().line_bytes)}", hint=hint)
         words.append(cells)
     if words:
         yield words, begin

@@ -14,7 +14,7 @@ from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.lines import lines_of
 from mini_tf.data.formats.sources import Source
 from mini_tf.data.formats.tables import try_rows
-from mini_tf.system.errors import DataFault, raising
+from mini_tf.system.errors import DataFault, raise_first_fault
 
 PART = 1 << 20
 """Characters after which a document goes on in a further part."""
@@ -33,7 +33,7 @@ class Document:
 
 def read(sources: Iterable[Source], columns: Columns) -> Iterator[Document]:
     """The documents of all sources, one after another; empty ones are passed over. DataFault at the first that is none."""
-    return raising(document for source in sources for document in try_documents(source, columns))
+    return raise_first_fault(document for source in sources for document in try_documents(source, columns))
 
 
 def try_documents(source: Source, columns: Columns) -> Iterator[Document | DataFault]:
@@ -43,7 +43,7 @@ def try_documents(source: Source, columns: Columns) -> Iterator[Document | DataF
         return
     for row in try_rows(source, columns):
         try:
-            [row] = raising([row])
+            [row] = raise_first_fault([row])
             text = text_of(row.cells[0], row.where, columns.names[0] or "text")
         except DataFault as fault:
             yield fault

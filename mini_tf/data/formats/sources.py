@@ -21,9 +21,9 @@ from mini_tf.data.formats import lines
 from mini_tf.recipe.corpora import built_in, corpus_of
 from mini_tf.recipe.data import FORMATS
 from mini_tf.system.cache import CHUNK, cache_folder, sha256_of
-from mini_tf.system.drafts import draft_of
 from mini_tf.system.errors import DataFault, Unavailable
 from mini_tf.system.plain_file import open_plain
+from mini_tf.system.temporary_files import temporary_path
 
 MOST_NAMES = 1000
 """Files of a folder that a did-you-mean looks at."""
@@ -153,7 +153,7 @@ def _stdin(key: str) -> Source:
         raise DataFault(f"{key}: - reads text from stdin, but stdin is a terminal", hint="pipe a text into the command, or name a file")
     folder = cache_folder() / "stdin"
     folder.mkdir(exist_ok=True)
-    spool = draft_of(folder / "spool")
+    spool = temporary_path(folder / "spool")
     sha = hashlib.sha256()
     with spool.open("wb") as file:
         while block := sys.stdin.buffer.read(CHUNK):

@@ -14,8 +14,8 @@ from mini_tf.data.formats.conll import sentences
 from mini_tf.data.formats.lines import lines_of
 from mini_tf.data.formats.sources import Source
 from mini_tf.system import strict_json
-from mini_tf.system.errors import DataFault, Unavailable, raising
-from mini_tf.system.limits import limits, spoken
+from mini_tf.system.errors import DataFault, Unavailable, raise_first_fault
+from mini_tf.system.limits import format_bytes, limits
 
 
 class Row(NamedTuple):
@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
 def rows_of(source: Source, columns: Columns) -> Iterator[Row]:
     """The rows of a table, empty cells and all; what may be read of a txt file are its lines or blocks, not rows."""
-    return raising(try_rows(source, columns))
+    return raise_first_fault(try_rows(source, columns))
 
 
 def try_rows(source: Source, columns: Columns) -> Iterator[Row | DataFault]:
@@ -173,7 +173,7 @@ def _parquet(source: Source, columns: Columns) -> Iterator[Row | DataFault]:
                     number += 1
                     where = f"{source.name}: row {number}"
                     if any(_size(value) > limits().line_bytes for value in values):
-                        yield DataFault.located(where, f"a cell is longer than {spoken(limits().line_bytes)}")
+                        yield DataFault.located(where, f"a cell is longer than {format_bytes(limits().line_bytes)}")
                         continue
                     row = dict(zip(read, values, strict=True))
                     yield Row([row[name] for name in names], where, [row.get(name) for name in columns.optional])

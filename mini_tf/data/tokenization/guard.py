@@ -9,9 +9,9 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as OutOfTime
 from typing import TypeVar
 
-from mini_tf.system.backtraces import without_backtraces
-from mini_tf.system.errors import DataFault, Refusal
+from mini_tf.system.errors import DataFault, MinitfError
 from mini_tf.system.limits import limits
+from mini_tf.system.stderr import suppressed_stderr
 
 Result = TypeVar("Result")
 PORTION = 4 << 20
@@ -25,7 +25,7 @@ def called(doing: str, work: Callable[[], Result], n_bytes: int | None = None) -
     runs in a thread of its own, which is left behind where it comes to no end: the library lets go of the interpreter while
     it works, and cannot be stopped.
     """
-    with without_backtraces(), guarded(doing):
+    with suppressed_stderr(), guarded(doing):
         return work() if n_bytes is None else _in_time(doing, work, limits().tokenizer_seconds * max(1.0, n_bytes / PORTION))
 
 
@@ -51,7 +51,7 @@ def guarded(doing: str) -> Iterator[None]:
     """Turns whatever the tokenizers library throws, its panics included, into a DataFault; our own refusals pass."""
     try:
         yield
-    except Refusal:
+    except MinitfError:
         raise
     except BaseException as error:
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":

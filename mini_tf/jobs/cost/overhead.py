@@ -15,10 +15,10 @@ from mini_tf.jobs.session import save
 from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.sections import Checkpoint
 from mini_tf.run.disk import Disk
-from mini_tf.run.folder import Run, Tensors
+from mini_tf.run.folder import CheckpointTensors, Run
 from mini_tf.run.manifest import Manifest
 from mini_tf.system.cache import cache_folder
-from mini_tf.system.drafts import draft_of, remove
+from mini_tf.system.temporary_files import remove_path, temporary_path
 from mini_tf.training.due import Evaluations
 
 EVALUATED_SECONDS = 1.0
@@ -117,7 +117,7 @@ def _save(weights: int, state: int, keep: Checkpoint) -> float:
     share = min(1.0, SAVED_BYTES / (weights + state))
     model, moments = ({"all": torch.zeros(int(size * share), dtype=torch.uint8)} for size in (weights, state))
     with _run() as run:
-        return _seconds(lambda: save(run, 0, Tensors(model, moments, {}), {}, 0.0, keep)) / share
+        return _seconds(lambda: save(run, 0, CheckpointTensors(model, moments, {}), {}, 0.0, keep)) / share
 
 
 @cache
@@ -126,17 +126,17 @@ def _draw() -> float:
     with _run() as run:
         for step in range(DRAWN_STEPS):
             run.record({"step": step, "loss": 1.0, "val.loss": 1.0})
-        return _seconds(run.draw)
+        return _seconds(run.plot_losses)
 
 
 @contextlib.contextmanager
 def _run() -> Iterator[Run]:
     """A run in a folder that nobody will find, removed again, by the next one where this process is killed."""
-    folder = draft_of(cache_folder() / "cost")
+    folder = temporary_path(cache_folder() / "cost")
     folder.mkdir()
     try:
         run = Run(folder, Manifest(), -1, "new", Disk())
-        run.begin(stood_before=True)
+        run.start(existed=True)
         yield run
     finally:
-        remove(folder)
+        remove_path(folder)

@@ -17,7 +17,7 @@ from mini_tf.jobs.resume_proof.comparison import COMPARED, differences
 from mini_tf.jobs.resume_proof.killed_run import Failed, KilledRun
 from mini_tf.jobs.session import Reporter
 from mini_tf.run import manifest
-from mini_tf.run.finding import try_to_hold
+from mini_tf.run.finding import try_lock
 from mini_tf.system.cache import cache_folder
 from mini_tf.system.errors import Unavailable
 
@@ -144,7 +144,7 @@ def _stage() -> Iterator[Path]:
     """The one folder for all runs, in the cache; what a rehearsal left there that was killed itself goes first."""
     stage = cache_folder() / "rehearsal"
     stage.mkdir(exist_ok=True)
-    lock = try_to_hold(stage)
+    lock = try_lock(stage)
     if lock is None:
         raise Unavailable(f"{stage} is in use by another `doctor --resume`", hint="wait until it is done")
     try:

@@ -13,7 +13,7 @@ from mini_tf.recipe.kinds import usable
 from mini_tf.recipe.parsing.yaml_tree import Node, load, parse
 from mini_tf.recipe.values import Written, one_line
 from mini_tf.system.errors import RecipeFault
-from mini_tf.system.plain_file import read_record
+from mini_tf.system.plain_file import read_small_file
 
 RESOLVED, CONFIG, SOURCE_TOKENIZER = "resolved.yaml", "config.json", "source_tokenizer.json"
 _OWN = ("init_from", "dropout_rate")
@@ -102,7 +102,7 @@ def _as_long(positions: Node, folder: Path) -> Node:
     if str(getattr(keys.get("length"), "value", "")) != "auto":
         return positions
     try:
-        context = int(json.loads(read_record(folder / CONFIG))["context"])
+        context = int(json.loads(read_small_file(folder / CONFIG))["context"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return positions  # opening the run will tell what is wrong with it
     return Node(keys | {"length": Node(Written(str(context)), positions.where)}, positions.where)

@@ -1,36 +1,36 @@
-"""What an exception means to a user: its refusal and exit code, also where Python or torch raised it and not minitf."""
+"""Conversion of any exception, also of Python and PyTorch, to a MinitfError with its message and exit code."""
 
 import errno
 
-from mini_tf.system.errors import Refusal, StorageFault, Unavailable
+from mini_tf.system.errors import MinitfError, StorageFault, Unavailable
 
 _NO_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
 
-def refusal_of(error: Exception) -> Refusal:
-    """Disk and memory are storage faults (6), a lost device is 9, what nobody foresaw is a bug (1); a refusal is itself."""
-    if isinstance(error, Refusal):
+def to_minitf_error(error: Exception) -> MinitfError:
+    """Exit code 6 for disk and memory errors, 9 for device errors, 1 for others (bugs); a MinitfError is unchanged."""
+    if isinstance(error, MinitfError):
         return error
     text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
-    if is_memory(error):
-        hint = "training goes on with half the train.micro_batch_size; its result stays valid, though not equal to the bit"
+    if is_out_of_memory(error):
+        hint = "continue with half the train.micro_batch_size; the result stays valid but is not bit-identical"
         return StorageFault(f"out of memory: {text}", hint=hint)
     if _is_device(error):
-        return Unavailable(f"the device failed: {text}", hint="`minitf doctor` shows which work; then the same command continues")
+        return Unavailable(f"the device failed: {text}", hint="`minitf doctor` lists working devices; then the same command continues")
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StorageFault(f"the disk is full: {text}", hint="free some space, then the same command continues")
     if isinstance(error, OSError):
         return StorageFault(f"input/output error: {text}")
-    return Refusal(f"a bug in minitf: {type(error).__name__}: {text}")
+    return MinitfError(f"a bug in minitf: {type(error).__name__}: {text}")
 
 
 def is_bug(error: Exception) -> bool:
-    """Whether nobody foresaw it, so that its traceback is worth keeping."""
-    return not isinstance(error, Refusal) and refusal_of(error).exit_code == Refusal.exit_code
+    """Whether an exception is unexpected, so that its traceback is saved."""
+    return not isinstance(error, MinitfError) and to_minitf_error(error).exit_code == MinitfError.exit_code
 
 
-def is_memory(error: Exception) -> bool:
-    # torch raises OutOfMemoryError for a GPU and a bare RuntimeError for main memory; torch itself is not imported here.
+def is_out_of_memory(error: Exception) -> bool:
+    # PyTorch raises OutOfMemoryError for a GPU, RuntimeError for main memory; names avoid its import.
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
