@@ -260,7 +260,11 @@ def test_a_run_that_the_clock_or_patience_ended_can_be_extended_too(horizon: tup
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "message"),
     [
-        ((*SHORT, "optimizer.lr=1e-3", "-d", "{run}"), 5, "belongs to another recipe: optimizer.lr: 0.01 -> 0.001; choose another name"),
+        (
+            (*SHORT, "optimizer.lr=1e-3", "-d", "{run}"),
+            5,
+            "was started with another recipe: optimizer.lr: 0.01 -> 0.001; choose another name",
+        ),
         ((*SHORT, "data.train={other}", "-d", "{run}"), 5, "was started with other contents of data"),
         ((*SHORT, "-d", "{data}"), 5, "is not empty and not a minitf run folder"),
         ((*SHORT, "-d", "{new}", "--extend", "5"), 5, "is not finished; without --extend"),

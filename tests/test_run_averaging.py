@@ -137,9 +137,9 @@ def test_of_a_model_with_buffers_only_parameters_are_averaged(which: int | str, 
 
 def test_checkpoints_of_other_shapes_have_no_mean(copy: Path) -> None:
     rewrite(copy, 4, {name: tensor[..., :1] for name, tensor in load_file(checkpoint(copy, 4) / MODEL).items()})
-    with pytest.raises(RunFault, match="does not fit the model of its recipe"):
+    with pytest.raises(RunFault, match="does not match the model of its recipe"):
         average(copy, 2)
-    refused(minitf("evaluate", copy, "--average", "2"), "step-00000004", "does not fit the model", exit_code=5)
+    refused(minitf("evaluate", copy, "--average", "2"), "step-00000004", "does not match the model", exit_code=5)
     rewrite(copy, 5, load_file(checkpoint(copy, 5) / MODEL) | {"other": torch.zeros(3)})
     refused(minitf("evaluate", copy, "--average", "1"), "step-00000005", "other is not expected", exit_code=5)
 
@@ -153,7 +153,7 @@ def flip(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (flip, "is damaged: model.safetensors: checksum"),
+        (flip, "is damaged: model.safetensors: wrong checksum"),
         (lambda path: (path / MODEL).unlink(), "is damaged: model.safetensors: No such file"),
         (lambda path: (path / MANIFEST).write_text("{"), "is damaged: MANIFEST.json: not a manifest"),
         (lambda path: say(path.parents[1], 2, run="another"), "belongs to another run"),

@@ -134,7 +134,7 @@ def test_other_data_or_another_recipe_under_the_same_name_is_refused_with_ways_o
         open_run(RunLocation(name="x"), replace(TINY, hashes={"train": "bb", "tokenizer": "cc"}))
     assert caught.value.hint is not None
     assert "--fresh" in caught.value.hint
-    with pytest.raises(RunFault, match=r"belongs to another recipe: train.steps: 100 -> 200"):
+    with pytest.raises(RunFault, match=r"was started with another recipe: train.steps: 100 -> 200"):
         open_run(RunLocation(name="x"), replace(TINY, decides={"data.train": "files", "data.split": "5%", "train.steps": 200}))
     with pytest.raises(RunFault, match=r"k0: absent -> 1; .*k4: absent -> 1 \(and 2 more\)$"):
         open_run(RunLocation(name="x"), replace(TINY, decides={**TINY.decides, **{f"k{n}": 1 for n in range(7)}}))
@@ -220,7 +220,7 @@ def test_model_safetensors_is_the_best_by_validation_loss_and_load_finds_each_st
         assert load_model(run.folder, which)["w"][0, 0] == step
     with pytest.raises(RunFault, match="has no checkpoint of step 10; it has 20, 40"):
         load_model(run.folder, 10)
-    with pytest.raises(UsageFault, match="no such checkpoint: 'worst'; a step is a number, `last` or `best`"):
+    with pytest.raises(UsageFault, match="no such checkpoint: 'worst'; use a step number, `last` or `best`"):
         load_model(run.folder, "worst")
 
 
@@ -330,7 +330,7 @@ def test_of_equal_losses_the_first_stays_the_best() -> None:
 def test_weights_of_another_shape_or_name_are_refused_before_use() -> None:
     with open_run(RunLocation(), TINY) as run:
         train(run, 1, 10)
-    with pytest.raises(RunFault, match=r"does not fit the model of its recipe: w is \[2, 3\] float32, not \[2, 4\] float32"):
+    with pytest.raises(RunFault, match=r"does not match the model of its recipe: w is \[2, 3\] float32, not \[2, 4\] float32"):
         load_model(run.folder, expected=specs({"w": torch.zeros(2, 4)}))
     with pytest.raises(RunFault, match=r"n0 is missing, n1 is missing, n2 is missing, n3 is missing, n4 is missing \(and 3 more\)"):
         load_model(run.folder, expected=specs({f"n{i}": torch.zeros(1) for i in range(7)}))
@@ -351,17 +351,17 @@ def with_header(header: str, length: int | None = None) -> bytes:
     ("content", "message"),
     [
         (b"", "not a safetensors file"),
-        (bytes(7), "it has 7 bytes, not even the 8"),
+        (bytes(7), "it has 7 bytes, fewer than the 8"),
         (bytes(8), "not a safetensors file: Expecting value"),  # a header of no bytes, which is no JSON
-        (b"\x80\x04\x95a pickle with a long enough text", "not a safetensors file: its header claims"),
-        (with_header("{}", length=1 << 62), "its header claims 4611686018427387904 bytes of a file of 14"),
-        (with_header("{}" + " " * 6, length=13), "its header claims 13 bytes of a file of 20"),  # where 12 are left
-        (with_header("[]"), "its header is not a mapping"),
+        (b"\x80\x04\x95a pickle with a long enough text", "not a safetensors file: its header length of"),
+        (with_header("{}", length=1 << 62), "its header length of 4611686018427387904 bytes exceeds the maximum of 6"),
+        (with_header("{}" + " " * 6, length=13), "its header length of 13 bytes exceeds the maximum of 12"),  # where 12 are left
+        (with_header("[]"), "its header is not a JSON object"),
         (with_header('{"w": {"dtype": "F32"}}'), "not a safetensors file"),
-        (with_header('{"w": {"dtype": "F8_E8M0", "shape": [4], "data_offsets": [0, 4]}}'), "it holds numbers of type 'F8_E8M0'"),
+        (with_header('{"w": {"dtype": "F8_E8M0", "shape": [4], "data_offsets": [0, 4]}}'), "unknown dtype 'F8_E8M0'"),
         (with_header('{"w": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}, "w": {}}'), "its header has a duplicate name"),
-        (with_header('{"w": {"dtype": "F32", "shape": [0, 4611686018427387904], "data_offsets": [0, 4]}}'), "cannot stand at bytes 0 to 4"),
-        (with_header('{"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}'), "its tensors end at byte 8 of 4"),
+        (with_header('{"w": {"dtype": "F32", "shape": [0, 4611686018427387904], "data_offsets": [0, 4]}}'), "cannot occupy bytes 0 to 4"),
+        (with_header('{"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}'), "its tensors end at byte 8, its content at byte 4"),
     ],
 )
 def test_a_file_that_is_not_sound_safetensors_is_refused(content: bytes, message: str) -> None:

@@ -89,8 +89,8 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
         if size < 8:
             raise ValueError(f"it has {size} bytes, fewer than the 8 of its header length")
         (length,) = struct.unpack("<Q", file.read(8))
-        if length > min(size - 8, limits().header_bytes):
-            raise ValueError(f"its header length is {length}, but the file has {size} bytes")
+        if length > (maximum := min(size - 8, limits().header_bytes)):
+            raise ValueError(f"its header length of {length} bytes exceeds the maximum of {maximum}")
         header = json.loads(file.read(length), object_pairs_hook=_refuse_duplicates)
     if not isinstance(header, dict):
         raise ValueError("its header is not a JSON object")
