@@ -129,8 +129,8 @@ REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
         ("duplicate key 'k99999'",),
     ),
     "D4-100000-brackets": (jsonl('{"text": ' + "[" * 100_000), ("a.jsonl:2: not valid JSON: nested too deeply",)),
-    "D4-5000-digits": (jsonl('{"text": "x", "n": ' + "1" * 5000 + "}"), ("a number of 5,000 digits",)),
-    "D4-a-million-decimals": (jsonl('{"text": "x", "n": 0.' + "1" * 1_000_000 + "}"), ("a number of 1,000,002 digits",)),
+    "D4-5000-digits": (jsonl('{"text": "x", "n": ' + "1" * 5000 + "}"), ("a number has 5,000 digits",)),
+    "D4-a-million-decimals": (jsonl('{"text": "x", "n": 0.' + "1" * 1_000_000 + "}"), ("a number has 1,000,002 digits",)),
     "D4-csv-row-too-wide": (lambda: write("a.csv", "id,text\n1,a,b\n"), ("a.csv:2: 3 columns, but the first line has 2",)),
     "D4-csv-open-quote": (lambda: write("a.csv", 'id,text\n1,"open\n'), ("a.csv:2: a quote is opened and never closed",)),
     "D5-lone-surrogate": (jsonl(r'{"text": "\ud800"}'), ("a.jsonl:2: 'text' holds invalid Unicode",)),
@@ -361,7 +361,7 @@ def test_a_damaged_cache_is_made_anew(damage: str, here: Path) -> None:
     assert documents_of(folder) == before
     assert "the cache is damaged" in said[0]
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
-    assert isinstance(cache._verify(folder), cache.Cached)
+    assert isinstance(cache._verify(folder), cache.CacheEntry)
 
 
 def forked(act: Callable[[], object]) -> int:

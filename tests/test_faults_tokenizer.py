@@ -459,7 +459,7 @@ def test_a_tokenizer_that_is_not_the_runs_own_is_refused(here: Path) -> None:
     Path("t.json").write_bytes(Path("two.json").read_bytes())
     before = content(run)
     done = minitf("pretrain", TINY, *QUIET, "train.steps=4", "data.train=a.txt", "tokenizer.path=t.json", "-d", run)
-    refused(done, "tokenizer)", "restore them", exit_code=5)
+    refused(done, "tokenizer;", "restore them", exit_code=5)
     assert content(run) == before
     (run / "tokenizer.json").write_bytes(Path("two.json").read_bytes())
     refused(minitf("generate", run, "once"), "is not the tokenizer's 280", exit_code=5)

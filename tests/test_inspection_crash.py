@@ -208,7 +208,7 @@ def test_of_a_run_that_was_started_again_since_that_is_said(copied: Path) -> Non
         (corrupt("facts.json", counting(skips=0.5)), "facts.json is damaged: invalid counter skips"),
         (corrupt("facts.json", altered("step", 10**17)), "facts.json is damaged"),
         (corrupt("state.safetensors", lambda data: serialize({"a": torch.ones(1), "a.b": torch.ones(1)})), "diverged is damaged"),
-        (corrupt("facts.json", altered("format", 99)), "this minitf reads format 1"),
+        (corrupt("facts.json", altered("format", 99)), "this version of minitf reads format 1"),
         (corrupt("facts.json", altered("setup", {})), "facts.json is damaged"),
         (corrupt("model.safetensors", lambda data: data[: len(data) // 2]), "model.safetensors"),
         (lambda run: (run / "diverged" / "facts.json").unlink(), "facts.json: No such file"),

@@ -65,16 +65,16 @@ def build_or_load(group: str, key: str, build: Callable[[Path], dict[str, Any]],
     else:
         say(f"data: the cache is damaged ({key[:12]}: {found}); rebuilding it")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = temporary_path(folder)
-    draft.mkdir()
+    temporary = temporary_path(folder)
+    temporary.mkdir()
     try:
-        facts = build(draft)
-        files = {f.name: (f.stat().st_size, sha256_of(f)) for f in sorted(draft.iterdir())}
+        facts = build(temporary)
+        files = {f.name: (f.stat().st_size, sha256_of(f)) for f in sorted(temporary.iterdir())}
         manifest = {"facts": facts, "files": files}
-        (draft / MANIFEST).write_text(json.dumps(manifest | {"sha256": hash_of(manifest)}, indent=1))
-        _publish(draft, folder)
+        (temporary / MANIFEST).write_text(json.dumps(manifest | {"sha256": hash_of(manifest)}, indent=1))
+        _publish(temporary, folder)
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
     return CacheEntry(folder, facts, files)
 
 
@@ -85,15 +85,15 @@ def find_entry(group: str, matches: Callable[[CacheEntry], bool]) -> CacheEntry 
     return next((entry for entry in entries if matches(entry) and isinstance(_verify(entry.folder), CacheEntry)), None)
 
 
-def _publish(draft: Path, folder: Path) -> None:
-    """Rename `draft` to `folder`; an intact folder of another process is kept, since equal keys mean equal content."""
+def _publish(temporary: Path, folder: Path) -> None:
+    """Rename `temporary` to `folder`; an intact folder of another process is kept, since equal keys mean equal content."""
     with _locked(folder.parent):  # otherwise another process may replace and use the damaged folder before it is removed here
         if os.path.lexists(folder) and not isinstance(_verify(folder), CacheEntry):
             damaged = temporary_path(folder.with_name(f"{folder.name}.bad"))
             os.replace(folder, damaged)
             remove_path(damaged)
         try:
-            os.replace(draft, folder)
+            os.replace(temporary, folder)
         except OSError:
             if not isinstance(_verify(folder), CacheEntry):
                 raise

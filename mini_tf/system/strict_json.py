@@ -34,13 +34,13 @@ def _to_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _parse_int(number: str) -> int:
     if len(number) > MAX_DIGITS:
-        raise ValueError(f"a number of {len(number):,} digits")
+        raise ValueError(f"a number has {len(number):,} digits, more than {MAX_DIGITS:,}")
     return int(number)
 
 
 def _parse_float(number: str) -> float:
     if len(number) > MAX_DIGITS:
-        raise ValueError(f"a number of {len(number):,} digits")
+        raise ValueError(f"a number has {len(number):,} digits, more than {MAX_DIGITS:,}")
     if not abs(value := float(number)) < float("inf"):
         raise ValueError(f"{short(number)} is not a finite number")
     return value
