@@ -86,7 +86,7 @@ def find_entry(group: str, matches: Callable[[CacheEntry], bool]) -> CacheEntry 
 
 
 def _publish(temporary: Path, folder: Path) -> None:
-    """Rename `temporary` to `folder`; an intact folder of another process is kept, since equal keys mean equal content."""
+    """Rename `temporary` to `folder`; an intact existing one is kept, since equal keys mean equal content."""
     with _locked(folder.parent):  # otherwise another process may replace and use the damaged folder before it is removed here
         if os.path.lexists(folder) and not isinstance(_verify(folder), CacheEntry):
             damaged = temporary_path(folder.with_name(f"{folder.name}.bad"))

@@ -30,7 +30,7 @@ def is_bug(error: Exception) -> bool:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    # PyTorch raises OutOfMemoryError for a GPU, RuntimeError for main memory. Its import is slow, so names are compared.
+    # PyTorch raises OutOfMemoryError for a GPU, RuntimeError for main memory. It is slow to import: compare names.
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
