@@ -53,14 +53,14 @@ def minitf(*arguments: str | Path, stdin: str = "") -> Done:
     return Done(exit_code, stdout, stderr)
 
 
-DRAW = Run.draw
+DRAW = Run.plot_losses
 
 
 @contextmanager
 def drawn() -> Iterator[None]:
     """Runs draw their losses within, which takes longer than a tiny run and is left out elsewhere (conftest.py)."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Run, "draw", DRAW)
+        patch.setattr(Run, "plot_losses", DRAW)
         yield
 
 

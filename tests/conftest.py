@@ -71,7 +71,7 @@ def quick() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
-        patch.setattr(Run, "draw", lambda run: None)
+        patch.setattr(Run, "plot_losses", lambda run: None)
         patch.setattr(waits, "DELAY", 1e6)
         yield
 

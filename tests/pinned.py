@@ -49,7 +49,7 @@ def defaults() -> dict[str, Any]:
             package, part = package_of(field), part_of(field.annotation)
             if package is not None:
                 kinds = [(f"{package}/{word}.", settings_of(package, word)) for word in listing(package)]
-                places += [one for one in kinds if one not in positions]
+                places += [one for one in kinds if one not in places]
             elif part is not None and path not in ("data.train", "data.val", "data.split"):
                 places.append((f"{path}.", part))
                 if field.is_required() or isinstance(given[key], Section):

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.streams import wants_color
-from mini_tf.system.errors import DataFault, Diverged, GateMissed, RecipeFault, Refusal, RunFault, StorageFault, Unavailable, UsageFault
+from mini_tf.system.errors import DataFault, Diverged, GateMissed, MinitfError, RecipeFault, RunFault, StorageFault, Unavailable, UsageFault
 from mini_tf.system.safe_text import safe_text
 
 ROOT = Path(__file__).parents[1]
@@ -415,5 +415,5 @@ def test_a_reader_that_leaves_a_picture_ends_the_command_with_141(tmp_path: Path
 
 
 def test_refusals_all_have_an_exit_code_of_their_own() -> None:
-    codes = [fault.exit_code for fault in Refusal.__subclasses__()]
+    codes = [fault.exit_code for fault in MinitfError.__subclasses__()]
     assert sorted(codes) == [2, 3, 4, 5, 6, 7, 8, 9]

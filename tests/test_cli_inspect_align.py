@@ -269,7 +269,7 @@ def test_the_other_views_look_at_both_stacks(run: Path) -> None:
     assert [layer["layer"] for layer in word["layers"]] == [0, 1], "the encoder has one layer"
     assert [text["pieces"] for text in word["texts"]] == [["c", "a", "t"]] * 2
     assert view("tokens", run, "the cat").exit_code == 0
-    refused(view("crash", run), "did not diverge", exit_code=5)
+    refused(view("crash", run), "has no dump of a diverged step", exit_code=5)
 
 
 def test_a_step_of_pairs_that_diverged_is_shown_with_both_sides(tmp_path: Path) -> None:

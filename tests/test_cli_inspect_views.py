@@ -285,7 +285,7 @@ def test_a_damaged_optimizer_file_is_refused_and_not_passed_over(runs: dict[str,
     sound = file.read_bytes()
     file.write_bytes(sound[:-1] + bytes([sound[-1] ^ 1]))
     try:
-        assert "is damaged: optimizer.safetensors: checksum" in refused(5, "positions", run)
+        assert "is damaged: optimizer.safetensors: wrong checksum" in refused(5, "positions", run)
     finally:
         file.write_bytes(sound)
 

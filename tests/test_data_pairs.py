@@ -433,7 +433,7 @@ def test_pairs_are_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     said: list[str] = []
     open_pairs(Data(train=aligned(tmp_path)), CHAR, say=said.append)
     open_pairs(Data(train=aligned(tmp_path)), CHAR, say=said.append)
-    assert [line.partition(" (")[0] for line in said if "cache" in line] == ["text: not in the cache yet", "text: taken from the cache"]
+    assert [line.partition(" (")[0] for line in said if "cache" in line] == ["data: not in the cache", "data: loaded from the cache"]
     assert sum(" training pairs, " in line for line in said) == 2
 
 

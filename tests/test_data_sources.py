@@ -124,7 +124,7 @@ def test_a_table_without_a_text_column_names_the_columns_there_are(tmp_path: Pat
         ('{"text": null}', "'text' must be text, not null"),
         ('{"text": "x", "n": NaN}', "NaN is not a finite number"),
         ('{"text": "x", "n": 1e999}', "1e999 is not a finite number"),
-        ('{"text": "x", "text": "y"}', "key 'text' stands twice"),
+        ('{"text": "x", "text": "y"}', "duplicate key 'text'"),
         ('{"text": ' + "[" * 100_000, "nested too deeply"),
         ('{"text": ' + "1" * 5000 + "}", "not valid JSON"),
         (r'{"text": "\ud800"}', "invalid Unicode"),

@@ -234,8 +234,8 @@ def test_the_cache_is_found_again_by_content_alone(write: Callable[..., str], tm
     again = opened(Data(train=moved), BYTE, say=said.append)
     assert again.train.path == first.train.path
     assert again.hashes == first.hashes
-    assert "not in the cache yet" in said[0]
-    assert "same text, same settings" in said[2]
+    assert "not in the cache" in said[0]
+    assert "same data and settings" in said[2]
     for other in (Data(train=write(*many(), "more")), Data(train=moved, split=Split(share=0.2))):
         assert opened(other, BYTE).train.path != first.train.path
     assert opened(Data(train=moved), CHAR).train.path != first.train.path

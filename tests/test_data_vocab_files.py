@@ -120,7 +120,7 @@ def test_bytes_that_a_vocab_json_lacks_are_told_as_lost(tmp_path: Path) -> None:
         ("tokenizer_config.json", '{"do_lower_case": "yes"}', "tokenizer_config.json: do_lower_case must be true, false or null"),
         ("tokenizer_config.json", "[]", "tokenizer_config.json: must be a JSON object"),
         ("vocab.json", '{"a": 0,\n"b" 1}', r"vocab.json: not JSON: .*\(line 2, column 5\)"),
-        ("vocab.json", '{"a": 0, "b": 1, "a": 2}', "vocab.json: not JSON: key 'a' stands twice"),
+        ("vocab.json", '{"a": 0, "b": 1, "a": 2}', "vocab.json: not JSON: duplicate key 'a'"),
         ("vocab.json", '["a"]', "vocab.json: must be a JSON object"),
         ("vocab.json", '{"a": -1}', "vocab.json: the id of the token 'a' is -1"),
         ("vocab.json", '{"a": true}', "the id of the token 'a' is true"),

@@ -257,7 +257,7 @@ def test_nobody_takes_the_word_of_a_default(tmp_path: Path) -> None:
 
 def test_a_run_whose_package_has_lost_the_kind_or_gave_the_word_to_another_is_refused_by_name(made: Path, tmp_path: Path) -> None:
     with on_the_path(installed(tmp_path / "later", "my-kinds", "2.0", {})):
-        lost = "the kind 'mean' of attention comes from the package my-kinds 1.2, which is 2.0 here and has no such kind"
+        lost = "the kind 'mean' of attention comes from the package my-kinds 1.2, whose installed version 2.0 has no such kind"
         refused(minitf("generate", made, "The"), lost, exit_code=5)
     with on_the_path(installed(tmp_path / "other", "other-kinds", "0.1", {"attention": {"mean": "others.mean"}})):
         refused(minitf("generate", made, "The"), GONE, exit_code=5)
@@ -331,8 +331,8 @@ def test_what_a_package_encodes_is_made_anew_once_its_files_are_others(
     with on_the_path(mine):
         after = minitf(*command, "-v")
     assert before.stdout == again.stdout
-    assert "taken from the cache" in again.stderr
-    assert "taken from the cache" not in after.stderr
+    assert "loaded from the cache" in again.stderr
+    assert "loaded from the cache" not in after.stderr
     assert read(after) == [token.upper() for token in read(before)]
 
 

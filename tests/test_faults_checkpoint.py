@@ -26,12 +26,12 @@ from mini_tf.run import hashes as hashes_module
 from mini_tf.run import manifest, opening
 from mini_tf.run.checkpoint import COUNTERS, FILES, MANIFEST, MODEL, OPTIMIZER, STATE, Checkpoints
 from mini_tf.run.disk import Disk
-from mini_tf.run.folder import Run, Tensors
-from mini_tf.run.hashes import Hashes
+from mini_tf.run.folder import CheckpointTensors, Run
+from mini_tf.run.hashes import FileHashes
 from mini_tf.run.identity import Identity
 from mini_tf.run.loading import is_published
-from mini_tf.run.opening import RunLocation, begin, open_run
-from mini_tf.run.tensors import pack, specs
+from mini_tf.run.opening import RunLocation, open_run, start_run
+from mini_tf.run.tensors import serialize, specs
 from mini_tf.system.errors import RunFault, StorageFault
 
 RECIPE = (
@@ -163,7 +163,7 @@ def test_c18_a_checkpoint_that_cannot_be_read_is_passed_over_even_where_it_canno
     assert found.step == 1
     [line] = warned
     assert "step-00000002 is damaged (model.safetensors: Input/output error)" in line
-    assert "it cannot be set aside (Read-only file system) and is passed over" in line
+    assert "it cannot be set aside (Read-only file system) and is skipped" in line
     shutil.rmtree(checkpoints.path(1))
     with pytest.raises(RunFault, match="no usable checkpoint"):
         checkpoints.newest(warned.append)
@@ -189,7 +189,7 @@ def test_c18_a_model_that_is_lost_with_its_checkpoint_gives_way_to_the_next_best
     done = again(run, *worse)
     assert done.exit_code == 0
     assert (
-        "warning: model.safetensors, made of step 2, is lost or damaged, and so is its checkpoint; the next best takes its place: step 6\n"
+        "warning: model.safetensors (step 2) and its checkpoint are missing or damaged; the next best checkpoint replaces it: step 6\n"
         in (done.stderr)
     )
     record = json.loads((run / "run.json").read_text())
@@ -210,13 +210,13 @@ def test_c1_a_model_that_was_published_just_before_a_kill_can_be_read_at_once(co
     done = minitf("generate", copy, "x", "--max-new-tokens", "1")
     assert done.exit_code == 0, done.stderr
     publishes(copy, 2, recorded=6)  # one that nobody publishes over a better one
-    refused(minitf("generate", copy, "x"), "is damaged: it is not the file that run.json speaks of")
+    refused(minitf("generate", copy, "x"), "is damaged: its sha256 differs from that in run.json")
     publishes(copy, 6, recorded=2)
     assert {name: data for name, (_, data) in content(copy).items()} == {name: data for name, (_, data) in before.items()}
 
 
 def test_c18_a_file_is_read_once_a_process_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, hashes, read = tmp_path / "file", Hashes(), list[str]()
+    path, hashes, read = tmp_path / "file", FileHashes(), list[str]()
 
     class Watched(io.FileIO):
         def read(self, size: int | None = -1) -> bytes:
@@ -225,21 +225,21 @@ def test_c18_a_file_is_read_once_a_process_until_it_changes(tmp_path: Path, monk
 
     monkeypatch.setattr(hashes_module, "open_plain", lambda path: Watched(path, "rb"))
     path.write_bytes(b"one")
-    assert hashes.of(path) == hashes.of(path) == hashlib.sha256(b"one").hexdigest()
+    assert hashes.sha256(path) == hashes.sha256(path) == hashlib.sha256(b"one").hexdigest()
     assert len(read) == 2  # the content, and its end
     path.write_bytes(b"other")
-    assert hashes.of(path) == hashlib.sha256(b"other").hexdigest()
-    hashes.forget(tmp_path)
-    assert hashes.of(path) == hashlib.sha256(b"other").hexdigest()
+    assert hashes.sha256(path) == hashlib.sha256(b"other").hexdigest()
+    hashes.drop(tmp_path)
+    assert hashes.sha256(path) == hashlib.sha256(b"other").hexdigest()
     assert len(read) == 6
     with pytest.raises(ValueError, match="5 bytes, not 3"):
-        hashes.of(path, 3)
+        hashes.sha256(path, 3)
     checkpoints = Checkpoints(tmp_path / "checkpoints", "one", Disk())
     parts = {name: b"x" * 50 for name in FILES}
     checkpoints.save(1, parts, None)
     checkpoints.save(2, parts, None)
     read.clear()
-    assert checkpoints.choose("last") == checkpoints.newest()
+    assert checkpoints.find_verified("last") == checkpoints.newest()
     assert read == []  # what it wrote itself
     checkpoints.rotate(1, 0)
     assert sorted(read) == sorted([*FILES, *FILES])  # but read back before another goes
@@ -303,22 +303,25 @@ def halved(tensors: dict[str, torch.Tensor]) -> None:
 
 F32 = {"dtype": "F32"}
 MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "C6-header-of-2^62": (written(struct.pack("<Q", 1 << 62) + b"{}"), "its header claims 4611686018427387904 bytes of a file of 10"),
+    "C6-header-of-2^62": (
+        written(struct.pack("<Q", 1 << 62) + b"{}"),
+        "its header length of 4611686018427387904 bytes exceeds the maximum of 2",
+    ),
     "C6-header-over-the-limit": (
         lambda folder: ((folder / MODEL).write_bytes(struct.pack("<Q", 9 << 20)), os.truncate(folder / MODEL, 1 << 30)),
-        "its header claims 9437184 bytes",
+        "its header length of 9437184 bytes exceeds the maximum of 8388608",
     ),
-    "C6-shape-overflows": (written(header(w={**F32, "shape": [1 << 62, 1 << 62], "data_offsets": [0, 0]})), "cannot stand at"),
-    "C6-many-axes": (written(header(w={**F32, "shape": [1 << 62] * 100_000, "data_offsets": [0, 0]})), "a tensor of shape"),
+    "C6-shape-overflows": (written(header(w={**F32, "shape": [1 << 62, 1 << 62], "data_offsets": [0, 0]})), "cannot occupy bytes"),
+    "C6-many-axes": (written(header(w={**F32, "shape": [1 << 62] * 100_000, "data_offsets": [0, 0]})), "invalid shape"),
     "C6-offset-of-2^62": (written(header(w={**F32, "shape": [1 << 60], "data_offsets": [0, 1 << 62]})), "its tensors end at byte"),
     "C6-offsets-overlap": (
         written(header(**{name: {**F32, "shape": [1], "data_offsets": [0, 4]} for name in "ab"}) + bytes(4)),
-        "cannot stand at bytes 0 to 4",
+        "cannot occupy bytes 0 to 4",
     ),
-    "C6-offsets-negative": (written(header(w={**F32, "shape": [1], "data_offsets": [-4, 0]}) + bytes(4)), "cannot stand at"),
-    "C6-offsets-of-text": (written(header(w={**F32, "shape": [1], "data_offsets": "04"}) + bytes(4)), "cannot stand at"),
-    "C6-shape-of-text": (written(header(w={**F32, "shape": "1", "data_offsets": [0, 4]}) + bytes(4)), "a tensor of shape 1"),
-    "C6-names-twice": (written(struct.pack("<Q", 14) + b'{"w":1,"w":1} '), "a name stands twice"),
+    "C6-offsets-negative": (written(header(w={**F32, "shape": [1], "data_offsets": [-4, 0]}) + bytes(4)), "cannot occupy bytes"),
+    "C6-offsets-of-text": (written(header(w={**F32, "shape": [1], "data_offsets": "04"}) + bytes(4)), "cannot occupy bytes"),
+    "C6-shape-of-text": (written(header(w={**F32, "shape": "1", "data_offsets": [0, 4]}) + bytes(4)), "invalid shape 1"),
+    "C6-names-twice": (written(struct.pack("<Q", 14) + b'{"w":1,"w":1} '), "its header has a duplicate name"),
     "C6-nested": (written(struct.pack("<Q", 100_000) + b"[" * 100_000), "not a safetensors file"),
     "C6-name-with-escape": (rewritten(lambda tensors: tensors.update({"\x1b]0;owned\x07": torch.zeros(1)})), "is not expected"),
     "C6-name-without-end": (rewritten(lambda tensors: tensors.update({"x" * 100_000: torch.zeros(1)})), "xxx is not expected"),
@@ -327,15 +330,15 @@ MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
     "C8-missing-tensors": (rewritten(dict.clear), "more)"),
     "C8-another-shape": (rewritten(wider), "is [3, 5] float32, not ["),
     "C8-another-type": (rewritten(halved), "float16, not ["),
-    "C9-not-finite": (rewritten(no_finite_weight), "holds values that are not finite"),
-    "C10-newer-run": (lambda folder: change(folder / "run.json", format=4), "was written by format 4; this minitf reads format 3"),
+    "C9-not-finite": (rewritten(no_finite_weight), "contains values that are not finite"),
+    "C10-newer-run": (lambda folder: change(folder / "run.json", format=4), "has format 4; this version of minitf reads format 3"),
     "C11-foreign-config": (
         lambda folder: (folder / "config.json").write_text('{"auto_map": {"AutoModel": "evil.Model"}, "model_type": "evil"}'),
         "not a config.json of minitf",
     ),
     "C11-foreign-folder": (lambda folder: (folder / "run.json").unlink(), "is not a run folder"),
     "C5-run.json-of-other-types": (lambda folder: change(folder / "run.json", best={"step": "x"}), "run.json is damaged: best"),
-    "C5-run.json-not-finite": (lambda folder: change(folder / "run.json", started=float("inf")), "it holds the number Infinity"),
+    "C5-run.json-not-finite": (lambda folder: change(folder / "run.json", started=float("inf")), "it contains the number Infinity"),
     "C5-run.json-threads": (lambda folder: change(folder / "run.json", auto={"threads": -1}), "threads cannot be '-1'"),
     "C5-run.json-no-rows": (
         lambda folder: change(folder / "run.json", auto={"micro_batch_size": False}),
@@ -346,8 +349,8 @@ MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
         "auto: Value error, precision cannot be",
     ),
     "C5-run.json-no-object": (lambda folder: (folder / "run.json").write_text("[1]"), "it is not a JSON object"),
-    "C10-newer-run-of-many-digits": (lambda folder: change(folder / "run.json", format=10**4000), "was written by format 1000"),
-    "C11-config-of-a-long-text": (lambda folder: change(folder / "config.json", context="x" * 5000), "must be an integer from 1 to"),
+    "C10-newer-run-of-many-digits": (lambda folder: change(folder / "run.json", format=10**4000), "has format 1000"),
+    "C11-config-of-a-long-text": (lambda folder: change(folder / "config.json", context="x" * 5000), "must be a whole number up to"),
     "C11-config-of-many-digits": (lambda folder: change(folder / "config.json", vocabulary_size=10**4000), "is not the tokenizer's 260"),
     "C5-run.json-too-large": (lambda folder: os.truncate(folder / "run.json", 17 << 20), "it is larger than 16 MiB"),
 }
@@ -375,8 +378,8 @@ def named(checkpoint: Path, *names: str) -> None:
 
 
 MANIFESTS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "C5-path-out": (lambda folder: named(folder, "../../etc/passwd"), "names other files"),
-    "C5-absolute-path": (lambda folder: named(folder, "/etc/passwd"), "names other files"),
+    "C5-path-out": (lambda folder: named(folder, "../../etc/passwd"), "lists other files"),
+    "C5-absolute-path": (lambda folder: named(folder, "/etc/passwd"), "lists other files"),
     "C5-million-entries": (
         lambda folder: (folder / MANIFEST).write_text(
             '{"format": 1, "run": 1, "step": 6, "score": null, "files": {' + ",".join(f'"{i}":0' for i in range(1_000_000)) + "}}"
@@ -390,13 +393,13 @@ MANIFESTS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "C5-size-of-many-digits": (
         lambda folder: entry(folder, files={name: {"sha256": "", "bytes": 10**4000} for name in FILES}),
-        "names other files",
+        "lists other files",
     ),
     "C5-files-no-mapping": (lambda folder: entry(folder, files=[]), "not a manifest"),
-    "C5-score-no-number": (lambda folder: entry(folder, score="1"), "names other files or another step"),
+    "C5-score-no-number": (lambda folder: entry(folder, score="1"), "lists other files or another step"),
     "C5-another-step": (lambda folder: entry(folder, step=7), "another step"),
     "C5-another-run": (lambda folder: entry(folder, run="\x1b[2J"), "belongs to another run"),
-    "C10-newer-checkpoint": (lambda folder: entry(folder, format=3), "was written by format 3; this minitf reads format 1"),
+    "C10-newer-checkpoint": (lambda folder: entry(folder, format=3), "has format 3; this version of minitf reads format 1"),
     "C16-file-is-a-pipe": (lambda folder: ((folder / MODEL).unlink(), os.mkfifo(folder / MODEL)), "it is a pipe"),
     "C16-manifest-is-a-pipe": (lambda folder: ((folder / MANIFEST).unlink(), os.mkfifo(folder / MANIFEST)), "it is a pipe"),
     "C16-step-is-a-link": (lambda folder: (folder.rename(folder.parents[2] / "away"), folder.symlink_to("../../away")), "is a link"),
@@ -415,7 +418,7 @@ def test_a_checkpoint_with_a_hostile_manifest_is_refused_and_nothing_is_changed(
 
 def test_c12_a_run_of_another_recipe_is_refused(copy: Path) -> None:
     before = content(copy)
-    refused(again(copy, "optimizer.lr=0.5"), "belongs to another recipe: optimizer.lr: ", "choose another name with -n")
+    refused(again(copy, "optimizer.lr=0.5"), "was started with another recipe: optimizer.lr: ", "choose another name with -n")
     assert content(copy) == before
 
 
@@ -451,7 +454,7 @@ def test_a_link_in_a_run_folder_is_refused_before_anything_is_written(cut: Path,
         path.unlink(missing_ok=True)
     path.symlink_to(outside)
     before, theirs = content(cut), content(outside) if outside.is_dir() else outside.read_bytes()
-    refused(again(cut), f"{path} is a link; a run folder holds plain files and folders")
+    refused(again(cut), f"{path} is a link; a run folder may contain only plain files and folders")
     assert content(cut) == before
     assert (content(outside) if outside.is_dir() else outside.read_bytes()) == theirs
 
@@ -478,7 +481,7 @@ def a_socket(path: Path) -> None:
 def test_a_pipe_or_a_socket_in_a_run_folder_is_refused_at_once(cut: Path, name: str, make: Callable[[Path], None], what: str) -> None:
     (cut / name).unlink(missing_ok=True)
     make(cut / name)
-    refused(again(cut), f"is {what}; a run folder holds plain files and folders")
+    refused(again(cut), f"is {what}; a run folder may contain only plain files and folders")
 
 
 @pytest.mark.parametrize("name", ["run.json", MODEL, "metrics.jsonl"], ids=lambda name: f"C16-{name}")
@@ -559,14 +562,16 @@ for _name in OPERATIONS:
     setattr(FaultyDisk, _name, _faulty(_name))
 
 
-def kept_at(step: int) -> Tensors:
-    return Tensors({"w": torch.full((500, 3), float(step))}, {"step": torch.tensor(step), "w.exp_avg": torch.ones(500, 3) / step}, {})
+def kept_at(step: int) -> CheckpointTensors:
+    return CheckpointTensors(
+        {"w": torch.full((500, 3), float(step))}, {"step": torch.tensor(step), "w.exp_avg": torch.ones(500, 3) / step}, {}
+    )
 
 
 def live(folder: Path, disk: Disk | None = None, until: int = 2) -> Run:
     """A run's whole life, or the rest of it, with a tiny model that is its own step."""
     with open_run(RunLocation(folder), ONE, disk=disk) as run:
-        begin(run, ONE)
+        start_run(run, ONE)
         saved = run.resume(fail_on_warning)
         left = [path for path in run.folder.rglob(".t*-*") if path.name.startswith((".tmp-", ".trash-"))]
         assert not left, "what interrupted work left is swept when a run continues"
@@ -575,7 +580,7 @@ def live(folder: Path, disk: Disk | None = None, until: int = 2) -> Run:
             run.save(step + 1, kept_at(step + 1), {"tokens": step}, score=9.0 - step)
             run.publish()
             run.rotate(keep_last=1, keep_best=1)
-            run.sample(step + 1, f"after step {step + 1}")
+            run.write_sample(step + 1, f"after step {step + 1}")
         run.log("a line")
         if until == 2:
             run.finish("done", metrics={"val.loss": 7.0})
@@ -606,7 +611,7 @@ def judge(folder: Path, steps: set[int | None], end: Path) -> int | None:
     newest = Checkpoints(folder / "checkpoints", ONE.run_id, Disk()).newest(fail_on_warning)
     assert (newest and newest.step) in steps
     run = live(folder)
-    assert is_published(folder, run.manifest, Hashes())
+    assert is_published(folder, run.manifest, FileHashes())
     for name in ("metrics.jsonl", "timing.jsonl", MODEL, *(f"checkpoints/step-00000002/{name}" for name in (MODEL, OPTIMIZER, COUNTERS))):
         assert (folder / name).read_bytes() == (end / name).read_bytes()
     assert set(os.listdir(folder / "checkpoints")) <= {"step-00000001", "step-00000002"}
@@ -674,7 +679,9 @@ def test_c13_a_largest_file_size_is_told_and_the_last_checkpoint_stays(starts: d
             live(folder)
         except StorageFault as fault:
             told = f"{fault.message}; {fault.hint}"
-            os._exit(0 if re.search(r"saving step 2 failed: File too large .*last checkpoint is step 1; raise the largest", told) else 8)
+            os._exit(
+                0 if re.search(r"saving step 2 failed: File too large .*last checkpoint is step 1; raise the file size limit", told) else 8
+            )
         os._exit(7)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert not list(folder.rglob(".tmp-*"))
@@ -764,16 +771,16 @@ def test_c15_rotation_removes_nothing_unless_the_newest_can_be_read_back(tmp_pat
 # What a checkpoint with a right manifest may hold all the same: C6, C17
 
 BAD_COUNTERS: dict[str, tuple[bytes, str]] = {
-    "text": (b'{"step": 2, "tokens": "many"}', "tokens is no count"),
-    "negative": (b'{"step": 2, "tokens": -1}', "tokens is no count"),
-    "huge": (b'{"step": 2, "tokens": 1' + b"0" * 400 + b"}", "tokens is no count"),
-    "endless": (b'{"step": 2, "tokens": 1' + b"0" * 5000 + b"}", "not the counters of a run"),
-    "not-finite": (b'{"step": 2, "seconds": NaN}', "seconds is no count"),
-    "hex-too-large": (b'{"step": 2, "best": "0x1p99999"}', "best is no count"),
-    "offset-in-parts": (b'{"step": 2, "metrics.jsonl": 1.5}', "metrics.jsonl is no count"),
-    "another-step": (b'{"step": 7}', "counts step 7, not 2"),
-    "list": (b"[]", "not the counters of a run"),
-    "nested": (b"[" * 100_000, "not the counters of a run"),
+    "text": (b'{"step": 2, "tokens": "many"}', "invalid counter tokens"),
+    "negative": (b'{"step": 2, "tokens": -1}', "invalid counter tokens"),
+    "huge": (b'{"step": 2, "tokens": 1' + b"0" * 400 + b"}", "invalid counter tokens"),
+    "endless": (b'{"step": 2, "tokens": 1' + b"0" * 5000 + b"}", "not valid counters"),
+    "not-finite": (b'{"step": 2, "seconds": NaN}', "invalid counter seconds"),
+    "hex-too-large": (b'{"step": 2, "best": "0x1p99999"}', "invalid counter best"),
+    "offset-in-parts": (b'{"step": 2, "metrics.jsonl": 1.5}', "invalid counter metrics.jsonl"),
+    "another-step": (b'{"step": 7}', "step is 7, not 2"),
+    "list": (b"[]", "not valid counters"),
+    "nested": (b"[" * 100_000, "not valid counters"),
 }
 BAD_MOMENTS: dict[str, tuple[dict[str, torch.Tensor], str]] = {
     "another-type": ({"step": torch.tensor(1), "w.exp_avg": torch.zeros(500, 3, dtype=torch.bfloat16)}, "is [500, 3] bfloat16, not"),
@@ -781,11 +788,11 @@ BAD_MOMENTS: dict[str, tuple[dict[str, torch.Tensor], str]] = {
     "other-names": ({"step": torch.tensor(1), "v.exp_avg": torch.zeros(500, 3)}, "w.exp_avg is missing, v.exp_avg is not expected"),
     "not-finite": (
         {"step": torch.tensor(1), "w.exp_avg": torch.full((500, 3), float("nan"))},
-        "w.exp_avg holds values that are not finite",
+        "w.exp_avg contains values that are not finite",
     ),
 }
 HARMED = {f"C6-counters-{name}": ({COUNTERS: data}, words) for name, (data, words) in BAD_COUNTERS.items()}
-HARMED |= {f"C17-moments-{name}": ({OPTIMIZER: pack(moments)}, words) for name, (moments, words) in BAD_MOMENTS.items()}
+HARMED |= {f"C17-moments-{name}": ({OPTIMIZER: serialize(moments)}, words) for name, (moments, words) in BAD_MOMENTS.items()}
 HARMED["C17-moments-pickled"] = ({OPTIMIZER: b"\x80\x04\x95 a pickle of some length"}, "not a safetensors file")
 HARMED["C6-state-no-tensors"] = ({STATE: struct.pack("<Q", 1 << 62)}, "not a safetensors file")
 
@@ -814,7 +821,7 @@ def test_c6_what_fails_while_a_checkpoint_is_taken_over_is_its_fault(tmp_path: P
     with open_run(RunLocation(tmp_path / "run"), ONE) as run:
         saved = run.resume(fail_on_warning)
         assert saved is not None
-        with pytest.raises(RunFault, match=r"step-00000001: does not fit this run: there is no 'good_steps'"), saved.taken_over():
+        with pytest.raises(RunFault, match=r"step-00000001: does not match this run: 'good_steps' is missing"), saved.restoring():
             saved.counters["good_steps"]
 
 
@@ -833,7 +840,8 @@ def sealed(step: Path, name: str) -> None:
 
 
 CONTINUED: dict[str, tuple[Callable[[Path], object], str]] = {
-    **{f"C6-{name}-is-text": (partial(counted, **{name: "a"}), f"{name} is no ") for name in ("steps", "tokens", "skips", "worse")},
+    **{f"C6-{name}-is-text": (partial(counted, **{name: "a"}), f"{name} is no ") for name in ("steps", "worse")},
+    **{f"C6-{name}-is-text": (partial(counted, **{name: "a"}), f"invalid counter {name}") for name in ("tokens", "skips")},
     "C5-rows-a-pass": (
         lambda folder: change(folder / "run.json", auto={"micro_batch_size": 1 << 32}),
         "auto.micro_batch_size 4294967296 does not divide train.batch_size",
@@ -888,8 +896,8 @@ def poisoned(state: dict[str, torch.Tensor]) -> None:
 STATES: dict[str, tuple[Callable[[dict[str, torch.Tensor]], object], str]] = {
     "C6-state-empty": (dict.clear, "the stream state after step 4 is missing"),
     "C6-state-flat": (lambda state: (state.clear(), state.update({"0": torch.ones(3), "1": torch.ones(3)})), "does not fit the model"),
-    "C6-state-both": (lambda state: state.update({"0.layers": torch.ones(3)}), "does not fit this run"),
-    "C6-state-missing": (lambda state: state.pop("1.layers.0.own.k"), "the stream state of micro-batch 2 does not fit the model"),
+    "C6-state-both": (lambda state: state.update({"0.layers": torch.ones(3)}), "does not match this run"),
+    "C6-state-missing": (lambda state: state.pop("1.layers.0.own.k"), "micro-batch 2 of the stream remembered does not fit the model"),
     "C6-state-no-layers": (lambda state: [state.pop(name) for name in [*state] if "layers" in name], "does not fit the model"),
     "C6-state-narrow": (narrowed, "the stream state of micro-batch 1 does not fit the model"),
     "C6-state-few-rows": (of_fewer_rows, "does not fit the model"),
@@ -897,7 +905,7 @@ STATES: dict[str, tuple[Callable[[dict[str, torch.Tensor]], object], str]] = {
         lambda state: [state.pop(name) for name in [*state] if name.startswith("1.")],
         "saved in micro-batches of 8 rows",
     ),
-    "C6-state-not-finite": (poisoned, "1.layers.1.own.v holds values that are not finite"),
+    "C6-state-not-finite": (poisoned, "1.layers.1.own.v contains values that are not finite"),
 }
 
 
@@ -911,7 +919,7 @@ def test_a_stream_that_remembers_what_cannot_be_is_refused(
     step = run / "checkpoints" / "step-00000004"
     state = load_file(step / STATE)
     harm(state)
-    (step / STATE).write_bytes(pack(state))
+    (step / STATE).write_bytes(serialize(state))
     sealed(step, STATE)
     refused(again(run, *STREAM), words)
 
@@ -936,7 +944,9 @@ def test_a_folder_of_somebody_else_is_left_as_it_is(tmp_path: Path, name: str) -
     (folder / name).write_text("{}")
     refused(
         again(folder),
-        "is damaged: it has no format" if name == "run.json" else "is not empty and no run folder of minitf; choose another with -d",
+        "is damaged: key 'format' is missing"
+        if name == "run.json"
+        else "is not empty and not a minitf run folder; choose another folder with -d",
     )
     assert os.listdir(folder) == [name]
     assert (folder / name).read_text() == "{}"
@@ -959,17 +969,17 @@ def test_p8_a_folder_in_use_is_not_looked_into(tmp_path: Path) -> None:
 
 
 def test_p8_of_two_new_starts_at_once_the_second_continues_what_the_first_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hold = opening.try_to_hold
+    hold = opening.try_lock
 
     def later(folder: Path) -> int | None:
-        monkeypatch.setattr(opening, "try_to_hold", hold)
+        monkeypatch.setattr(opening, "try_lock", hold)
         live(folder, until=1)
         return hold(folder)
 
-    monkeypatch.setattr(opening, "try_to_hold", later)
+    monkeypatch.setattr(opening, "try_lock", later)
     with open_run(RunLocation(tmp_path / "run"), ONE) as run:
         assert run.status == "continued"
-        begin(run, ONE)
+        start_run(run, ONE)
         saved = run.resume(fail_on_warning)
         assert saved is not None
         assert saved.step == 1
@@ -979,15 +989,15 @@ def test_p8_of_two_new_starts_at_once_the_second_continues_what_the_first_began(
 def test_a_start_survives_another_that_is_refused_and_takes_the_folder_away(
     held_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hold = opening.try_to_hold
+    hold = opening.try_lock
 
     def too_late(folder: Path) -> int | None:
-        monkeypatch.setattr(opening, "try_to_hold", hold)
+        monkeypatch.setattr(opening, "try_lock", hold)
         lock = hold(folder) if held_first else None
         folder.rmdir()
         return lock if held_first else hold(folder)
 
-    monkeypatch.setattr(opening, "try_to_hold", too_late)
+    monkeypatch.setattr(opening, "try_lock", too_late)
     with open_run(RunLocation(tmp_path / "run"), ONE) as run:
         assert run.status == "new"
         with pytest.raises(RunFault, match="is in use"):
@@ -1024,8 +1034,8 @@ def test_what_metrics_have_after_the_checkpoint_is_written_again(cut: Path, whol
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("-n", "x" * 300), "cannot be the name of a run"),
-        (("-n", "\N{GRINNING FACE}" * 100), "cannot be the name of a run"),
+        (("-n", "x" * 300), "is not a valid run name"),
+        (("-n", "\N{GRINNING FACE}" * 100), "is not a valid run name"),
         (("-d", "{tmp}/" + "y" * 300), "is too long"),
         (("-d", "{tmp}/" + "y" * 300 + "/z"), "is too long"),
         (("-d", "{tmp}/" + "yy/" * 2000), "is too long"),
@@ -1039,7 +1049,7 @@ def test_a_name_longer_than_any_is_wrong_usage(tmp_path: Path, arguments: tuple[
 
 
 def test_a_checkpoint_that_no_word_means_is_wrong_usage(whole: Path) -> None:
-    refused(minitf("evaluate", whole, "--step", "foo"), "no such checkpoint: 'foo'; a step is a number, `last` or `best`", exit_code=2)
+    refused(minitf("evaluate", whole, "--step", "foo"), "no such checkpoint: 'foo'; use a step number, `last` or `best`", exit_code=2)
 
 
 def test_nobody_needs_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1058,4 +1068,4 @@ def test_where_the_file_system_has_no_locks_that_is_said(tmp_path: Path, monkeyp
     warned: list[str] = []
     with open_run(RunLocation(tmp_path / "run"), ONE) as run:
         run.resume(warned.append)
-    assert warned == [f"{run.folder}: its file system has no locks; take care that no other process trains there"]
+    assert warned == [f"{run.folder}: the file system does not support locks; make sure that no other process trains in this folder"]

@@ -28,7 +28,7 @@ from mini_tf.data.formats.data_files import find_files
 from mini_tf.jobs.cost import overhead
 from mini_tf.recipe import sections
 from mini_tf.recipe.sections import Data
-from mini_tf.system import cache, drafts
+from mini_tf.system import cache, temporary_files
 from mini_tf.system.errors import DataFault
 
 BYTE = sections.Tokenizer(kind="byte")
@@ -123,14 +123,14 @@ REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
     "D4-nan": (jsonl('{"text": "x", "n": NaN}'), ("NaN is not a finite number",)),
     "D4-minus-infinity": (jsonl('{"text": "x", "n": -Infinity}'), ("-Infinity is not a finite number",)),
     "D4-1e999": (jsonl('{"text": "x", "n": 1e999}'), ("1e999 is not a finite number",)),
-    "D4-same-key-twice": (jsonl('{"text": "x", "text": "y"}'), ("key 'text' stands twice",)),
+    "D4-same-key-twice": (jsonl('{"text": "x", "text": "y"}'), ("duplicate key 'text'",)),
     "D4-a-key-twice-among-many": (
         jsonl("{" + ", ".join(f'"k{n}": 0' for n in range(100_000)) + ', "k99999": 0}'),
-        ("key 'k99999' stands twice",),
+        ("duplicate key 'k99999'",),
     ),
     "D4-100000-brackets": (jsonl('{"text": ' + "[" * 100_000), ("a.jsonl:2: not valid JSON: nested too deeply",)),
-    "D4-5000-digits": (jsonl('{"text": "x", "n": ' + "1" * 5000 + "}"), ("a number of 5,000 digits",)),
-    "D4-a-million-decimals": (jsonl('{"text": "x", "n": 0.' + "1" * 1_000_000 + "}"), ("a number of 1,000,002 digits",)),
+    "D4-5000-digits": (jsonl('{"text": "x", "n": ' + "1" * 5000 + "}"), ("a number has 5,000 digits",)),
+    "D4-a-million-decimals": (jsonl('{"text": "x", "n": 0.' + "1" * 1_000_000 + "}"), ("a number has 1,000,002 digits",)),
     "D4-csv-row-too-wide": (lambda: write("a.csv", "id,text\n1,a,b\n"), ("a.csv:2: 3 columns, but the first line has 2",)),
     "D4-csv-open-quote": (lambda: write("a.csv", 'id,text\n1,"open\n'), ("a.csv:2: a quote is never closed",)),
     "D5-lone-surrogate": (jsonl(r'{"text": "\ud800"}'), ("a.jsonl:2: 'text' contains invalid Unicode",)),
@@ -361,7 +361,7 @@ def test_a_damaged_cache_is_made_anew(damage: str, here: Path) -> None:
     assert documents_of(folder) == before
     assert "the cache is damaged" in said[0]
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
-    assert isinstance(cache._verify(folder), cache.Cached)
+    assert isinstance(cache._verify(folder), cache.CacheEntry)
 
 
 def forked(act: Callable[[], object]) -> int:
@@ -407,7 +407,7 @@ def test_a_cache_whose_making_was_killed_anywhere_is_made_by_the_next_call(
 
         for name in OPERATIONS:
             monkeypatch.setattr(os, name, counted(getattr(os, name)))
-        cache.cached("tokens", "key", build, lambda line: None)
+        cache.build_or_load("tokens", "key", build, lambda line: None)
         os._exit(0)
 
     deaths = 0
@@ -418,7 +418,7 @@ def test_a_cache_whose_making_was_killed_anywhere_is_made_by_the_next_call(
         if forked(lambda number=number: die_at(number)) == 0:
             break
         deaths += 1
-        found = cache.cached("tokens", "key", build, lambda line: None)
+        found = cache.build_or_load("tokens", "key", build, lambda line: None)
         folder = found.folder
         assert found.facts == {"n": 2}
         assert (folder / "b").read_bytes() == b"b" * 1000
@@ -433,12 +433,12 @@ def test_two_that_make_the_same_cache_at_once_both_get_it(here: Path) -> None:
     def build(folder: Path) -> dict[str, Any]:
         (folder / "a").write_text("x")
         if not (folder.parent / "k").exists():  # somebody else is faster
-            assert forked(lambda: cache.cached("tokens", "k", lambda other: (other / "a").write_text("x") and {"n": 1}, print)) == 0
+            assert forked(lambda: cache.build_or_load("tokens", "k", lambda other: (other / "a").write_text("x") and {"n": 1}, print)) == 0
         return {"n": 1}
 
-    found = cache.cached("tokens", "k", build, lambda line: None)
+    found = cache.build_or_load("tokens", "k", build, lambda line: None)
     assert found.facts == {"n": 1}
-    assert cache.found_by("tokens", lambda one: one == found) == found
+    assert cache.find_entry("tokens", lambda one: one == found) == found
     assert [path.name for path in found.folder.parent.iterdir()] == ["k"]
     assert opened(data, BYTE).train.n_documents > 30
 
@@ -451,7 +451,7 @@ def test_two_that_find_the_same_cache_damaged_both_get_it_and_neither_takes_it_f
     (folder / "damaged").mkdir(parents=True)
 
     def get() -> Path:
-        return cache.cached("tokens", "k", lambda draft: (draft / "a").write_text("x") and {"n": 1}, lambda line: None)[0]
+        return cache.build_or_load("tokens", "k", lambda draft: (draft / "a").write_text("x") and {"n": 1}, lambda line: None)[0]
 
     hears, told = os.pipe()
     lock, replace, used, heard = fcntl.flock, os.replace, list[Path](), list[bytes]()
@@ -485,8 +485,8 @@ def test_what_a_dead_process_left_half_written_is_swept(place: str, here: Path) 
     root = Path(os.environ["MINITF_CACHE"])
     (root / "stdin").mkdir(parents=True)
     folder = root / "stdin" if "stdin" in place else root
-    assert forked(lambda: drafts.draft_of(folder / "x").write_text("half")) == 0
-    mine = drafts.draft_of(folder / "y")
+    assert forked(lambda: temporary_files.temporary_path(folder / "x").write_text("half")) == 0
+    mine = temporary_files.temporary_path(folder / "y")
     *_, machine, pid, token, _ = mine.name.split(".")
     earlier, elsewhere = f".x.{machine}.{pid}.{'0' * 8}.tmp", f".x.other-{machine}.{pid}.{'0' * 8}.tmp"
     running = f".x.{machine}.{os.getppid()}.{token}.tmp"
@@ -495,7 +495,7 @@ def test_what_a_dead_process_left_half_written_is_swept(place: str, here: Path) 
     if "stdin" in place:
         assert shown("data.train=-", stdin=WORDS)["train"]["documents"] > 30
     else:
-        drafts.write_whole(root / "corpus", "text")
+        temporary_files.write_atomically(root / "corpus", "text")
     assert {path.name for path in folder.iterdir() if path.suffix == ".tmp"} == {mine.name, elsewhere, running}
 
 
@@ -546,7 +546,7 @@ def test_a_text_that_changed_between_stop_and_resume_is_another_run(run: Path) -
     done = minitf("pretrain", TINY, *QUIET, "train.steps=6", f"data.train={text}", "-d", run)
     text.write_text(original)
     refused(
-        done, "was started with other contents (data); restore them, choose another name with -n, or start over with --fresh", exit_code=5
+        done, "was started with other contents of data; restore them, choose another name with -n, or start over with --fresh", exit_code=5
     )
     assert content(run) == before
 

@@ -144,8 +144,8 @@ def test_a_signal_within_a_step_finishes_it_saves_and_tells_how_to_go_on(
 
 
 MOMENTS = [
-    pytest.param(mini_tf.jobs.assembling, "open_data", 1, -signal.SIGTERM, id="P3-before-tokenizing"),
-    pytest.param(Run, "begin", 1, -signal.SIGTERM, id="P3-before-run.json"),
+    pytest.param(mini_tf.jobs.assembling, "open_text", 1, -signal.SIGTERM, id="P3-before-tokenizing"),
+    pytest.param(Run, "start", 1, -signal.SIGTERM, id="P3-before-run.json"),
     pytest.param(mini_tf.jobs.pretrain, "build", 1, -signal.SIGTERM, id="P3-before-the-model"),
     pytest.param(mini_tf.jobs.parts, "evaluate", 1, 143, id="P3-evaluation"),
     pytest.param(Session, "_sample", 1, 143, id="P3-sample"),
@@ -153,8 +153,8 @@ MOMENTS = [
     pytest.param(Disk, "write", 9, 143, id="P3-within-save"),
     pytest.param(Run, "publish", 1, 143, id="P3-publish"),
     pytest.param(Run, "rotate", 1, 143, id="P3-rotate"),
-    pytest.param(Run, "draw", 1, 0, id="P3-drawing"),
-    pytest.param(Console, "output", 1, -signal.SIGTERM, id="P3-end"),
+    pytest.param(Run, "plot_losses", 1, 0, id="P3-drawing"),
+    pytest.param(Console, "answer", 1, -signal.SIGTERM, id="P3-end"),
 ]
 
 

@@ -480,7 +480,7 @@ def in_a_folder(home: Path, run: Path, name: str) -> Path:
         pytest.param("home", 5, "cannot be a run folder", id="R14-home"),
         pytest.param("file", 5, "cannot be a run folder", id="R14-file"),
         pytest.param("link", 5, "cannot be a run folder", id="R14-link"),
-        pytest.param("data", 5, "is not empty and no run folder of minitf; choose another with -d", id="R14-data-folder"),
+        pytest.param("data", 5, "is not empty and not a minitf run folder; choose another folder with -d", id="R14-data-folder"),
         pytest.param("below-a-file", 6, "cannot create", id="R14-below-a-file"),
     ],
 )
@@ -509,10 +509,10 @@ def test_a_recipe_is_read_where_there_is_no_home(run: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        pytest.param("train.steps=3", "belongs to another recipe: train.steps: 2 -> 3", id="R17-steps"),
-        pytest.param("optimizer.lr=1", "belongs to another recipe: optimizer.lr: 0.01 -> 1.0", id="R17-rate"),
-        pytest.param("train.seed=1", "belongs to another recipe: train.seed: 0 -> 1", id="R17-seed"),
-        pytest.param("model.d_ff=32", "belongs to another recipe: model.d_ff:", id="R17-model"),
+        pytest.param("train.steps=3", "was started with another recipe: train.steps: 2 -> 3", id="R17-steps"),
+        pytest.param("optimizer.lr=1", "was started with another recipe: optimizer.lr: 0.01 -> 1.0", id="R17-rate"),
+        pytest.param("train.seed=1", "was started with another recipe: train.seed: 0 -> 1", id="R17-seed"),
+        pytest.param("model.d_ff=32", "was started with another recipe: model.d_ff:", id="R17-model"),
         pytest.param("log.every_steps=3", None, id="R17-log"),
         pytest.param("checkpoint.keep_last=5", None, id="R17-keep"),
         pytest.param("generate.temperature=0.5", None, id="R17-samples"),

@@ -135,7 +135,7 @@ def test_another_run_to_begin_with_under_the_same_path_is_another_run(begun: Pat
     finetune(*arguments, "-d", tmp_path / "run")
     shutil.rmtree(tmp_path / "encoder")
     trained(tmp_path / "encoder", *SHORT, tiny_model("encoder"), "train.steps=2", "eval.tokens=300", "train.seed=7")
-    refused(minitf("finetune", TINY, *arguments, "-d", tmp_path / "run"), "was started with other contents (init)", exit_code=5)
+    refused(minitf("finetune", TINY, *arguments, "-d", tmp_path / "run"), "was started with other contents of init", exit_code=5)
     named = [minitf("finetune", TINY, *arguments, f"model.init_from={place / 'encoder'}", "-n", "x", "-d", tmp_path) for place in (begun,)]
     assert named[0].exit_code == 0
     assert (tmp_path / "x" / "model.safetensors").read_bytes() == (tmp_path / "run" / "model.safetensors").read_bytes()
@@ -437,7 +437,7 @@ def test_a_run_goes_on_without_the_one_it_began_with(overrides: tuple[str, ...],
     record = json.loads((base / "encoder" / "run.json").read_text())
     record["model"]["sha256"] = "0" * 64
     (base / "encoder" / "run.json").write_text(json.dumps(record))
-    refused(minitf("finetune", whole, "-d", whole), "was started with other contents (init)", exit_code=5)
+    refused(minitf("finetune", whole, "-d", whole), "was started with other contents of init", exit_code=5)
 
 
 def test_a_step_that_diverged_is_done_again_without_the_run_it_began_with(begun: Path, tmp_path: Path) -> None:

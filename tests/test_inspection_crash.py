@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from mini_tf.inspection.crash import replay_step
 from mini_tf.jobs.parts import training_of
 from mini_tf.recipe.kinds import listing
-from mini_tf.run.tensors import pack, read
+from mini_tf.run.tensors import read, serialize
 from mini_tf.training.loop import Progress, Training
 from mini_tf.training.optimizer import build as build_optimizer
 
@@ -78,7 +78,7 @@ def test_a_stream_is_replayed_from_what_it_remembered_before_the_step(tmp_path: 
     assert minitf("pretrain", TINY, *QUIET, *LATE, *streaming, "-d", run).exit_code == 7
     assert read(run / "diverged" / "state.safetensors")
     assert result_of(minitf("inspect", "crash", run, "--json").stdout)["reproduced"] is True
-    (run / "diverged" / "state.safetensors").write_bytes(pack({}))
+    (run / "diverged" / "state.safetensors").write_bytes(serialize({}))
     lost = minitf("inspect", "crash", run)
     assert (lost.exit_code, lost.stdout) == (5, "")
     assert "the stream state after step " in told(lost.stderr)
@@ -161,7 +161,7 @@ def test_a_run_that_did_not_diverge_has_no_crash(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", "train.steps=1")
     done = minitf("inspect", "crash", run)
     assert (done.exit_code, done.stdout) == (5, "")
-    assert done.stderr == f"{run} did not diverge: no step of it was kept; `minitf runs show` tells how it ended\n"
+    assert done.stderr == f"{run} has no dump of a diverged step; `minitf runs show` shows how the run ended\n"
 
 
 def corrupt(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
@@ -202,13 +202,13 @@ def test_of_a_run_that_was_started_again_since_that_is_said(copied: Path) -> Non
         (corrupt("facts.json", lambda data: b"[" * 10**5), "facts.json is damaged"),
         (corrupt("facts.json", altered("step", "38")), "facts.json is damaged"),
         (corrupt("facts.json", counting(tokens=None)), "diverged is damaged: there is no 'tokens'"),
-        (corrupt("facts.json", counting(step=-5)), "facts.json is damaged: counters: step is no such count"),
-        (corrupt("facts.json", counting(step=1.5)), "facts.json is damaged: counters: step is no such count"),
-        (corrupt("facts.json", counting(step=10**17)), "facts.json is damaged: counters: step is no such count"),
-        (corrupt("facts.json", counting(skips=0.5)), "facts.json is damaged: counters: skips is no such count"),
+        (corrupt("facts.json", counting(step=-5)), "facts.json is damaged: invalid counter step"),
+        (corrupt("facts.json", counting(step=1.5)), "facts.json is damaged: invalid counter step"),
+        (corrupt("facts.json", counting(step=10**17)), "facts.json is damaged: invalid counter step"),
+        (corrupt("facts.json", counting(skips=0.5)), "facts.json is damaged: invalid counter skips"),
         (corrupt("facts.json", altered("step", 10**17)), "facts.json is damaged"),
-        (corrupt("state.safetensors", lambda data: pack({"a": torch.ones(1), "a.b": torch.ones(1)})), "diverged is damaged"),
-        (corrupt("facts.json", altered("format", 99)), "this minitf reads format 1"),
+        (corrupt("state.safetensors", lambda data: serialize({"a": torch.ones(1), "a.b": torch.ones(1)})), "diverged is damaged"),
+        (corrupt("facts.json", altered("format", 99)), "this version of minitf reads format 1"),
         (corrupt("facts.json", altered("setup", {})), "facts.json is damaged"),
         (corrupt("model.safetensors", lambda data: data[: len(data) // 2]), "model.safetensors"),
         (lambda run: (run / "diverged" / "facts.json").unlink(), "facts.json: No such file"),

@@ -24,7 +24,7 @@ from commands import DATA, EXACT, ROOT, TINY, minitf, tiny_model
 from hang import ending, outcome
 
 import mini_tf.jobs.pretrain  # noqa: F401  before the forks, each of which would import it anew
-from mini_tf.run.finding import try_to_hold
+from mini_tf.run.finding import try_lock
 from mini_tf.run.folder import Run
 from mini_tf.training.machine.device import available_cores
 
@@ -306,7 +306,9 @@ def test_translations_on_the_way_leave_no_trace_in_what_is_learnt(tmp_path: Path
     assert learnt[0] == learnt[1]
 
 
-DEEDS = ("begin", "resume", "record", "save", "rotate", "publish", "note_auto", "extend", "write", "sample", "draw", "finish")
+DEEDS = tuple(
+    ["start", "resume", "record", "save", "rotate", "publish", "record_auto", "extend", "write", "write_sample", "plot_losses", "finish"]
+)
 """What a run does to its folder."""
 
 
@@ -432,8 +434,8 @@ def test_doctor_cleans_up_when_it_is_interrupted(tmp_path: Path) -> None:
 
 def test_doctor_without_fork_or_beside_another_one_is_9(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path))
-    (tmp_path / "resume-proof").mkdir()
-    held = try_to_hold(tmp_path / "resume-proof")
+    (tmp_path / "rehearsal").mkdir()
+    held = try_lock(tmp_path / "rehearsal")
     assert held is not None
     refused = minitf("doctor", "--resume")
     assert (refused.exit_code, refused.stdout) == (9, "")

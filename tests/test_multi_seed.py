@@ -185,15 +185,15 @@ def train_and_die(prepare: Callable[[], object], arguments: Sequence[str | Path]
 @pytest.mark.parametrize(
     ("deed", "number", "after"),
     [
-        ("begin", 1, True),
+        ("start", 1, True),
         ("record", 3, True),  # inside the first seed, after a checkpoint
         ("finish", 1, False),
         ("finish", 1, True),  # between the first seed and the second
-        ("record_seeds", 1, True),
+        ("write_seed_metrics", 1, True),
         ("record", 7, True),
         ("save", 4, False),
-        ("adopt", 1, False),
-        ("adopt", 1, True),
+        ("copy_model", 1, False),
+        ("copy_model", 1, True),
         ("finish", 4, False),
     ],
 )
@@ -228,7 +228,7 @@ def test_a_signal_stops_inside_a_seed_and_the_same_command_goes_on(whole: Path, 
     assert_same(folder, whole)
 
 
-@pytest.mark.parametrize(("deed", "after"), [("draw", False), ("finish", False), ("finish", True), ("record_seeds", True)])
+@pytest.mark.parametrize(("deed", "after"), [("plot_losses", False), ("finish", False), ("finish", True), ("write_seed_metrics", True)])
 def test_a_signal_behind_the_last_step_of_a_seed_begins_no_other(
     deed: str, after: bool, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,7 +265,7 @@ def test_a_finished_run_says_so_and_mends_a_model_that_was_damaged(whole: Path, 
 def test_where_its_checkpoints_are_is_told(which: tuple[str, str], whole: Path) -> None:
     refused(
         minitf("evaluate", whole, *which),
-        f"has no checkpoint; each of its seeds has checkpoints of its own: {whole / 'seed-1'}, ...",
+        f"has no checkpoint; use the run of one of its seeds: {whole / 'seed-1'}, ...",
         exit_code=5,
     )
 
@@ -317,8 +317,8 @@ def test_a_refused_start_leaves_nothing_and_takes_no_seed_away(tmp_path: Path, m
     refused(minitf("pretrain", TINY, *SEEDS, "runtime.device=cuda:99", "-d", folder), "cuda:99", exit_code=9)
     assert not folder.exists()
     with monkeypatch.context() as patch:
-        patch.setattr(seed_runs, "record_seeds", seed_runs.record_seeds)
-        at_call("record_seeds", 1, False, partial(_raise, UsageFault("refused after a seed")))
+        patch.setattr(seed_runs, "write_seed_metrics", seed_runs.write_seed_metrics)
+        at_call("write_seed_metrics", 1, False, partial(_raise, UsageFault("refused after a seed")))
         assert minitf("pretrain", TINY, *SEEDS, "-d", folder).exit_code == 2
     assert manifest.read(folder / "seed-1").state == "done"
     assert manifest.read(folder).state == "failed"

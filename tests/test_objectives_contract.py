@@ -56,7 +56,7 @@ ONE = (torch.tensor(1.0), 1)
 @pytest.mark.parametrize(
     ("check", "change", "told"),
     [
-        (contract.cuts_change_nothing, counts(margin=8), "counts: margin depends"),
+        (contract.micro_batches_change_nothing, counts(margin=8), "counts: margin depends"),
         (contract.padding_changes_nothing, counts(tokens=72), "counts: tokens are all"),
         (
             contract.padding_changes_nothing,

@@ -75,7 +75,7 @@ def test_a_run_with_a_second_network_that_is_cut_off_continues_to_the_same_bytes
     assert bytes_of(copy) == bytes_of(detector)
     damaged = copy / "checkpoints" / "step-00000006" / OWN
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
-    refused(minitf("evaluate", copy, "--step", "6"), "step-00000006 is damaged: objective.safetensors: checksum", exit_code=5)
+    refused(minitf("evaluate", copy, "--step", "6"), "step-00000006 is damaged: objective.safetensors: wrong checksum", exit_code=5)
 
 
 def test_what_evaluation_recorded_of_two_networks_is_measured_again(detector: Path) -> None:

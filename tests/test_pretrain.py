@@ -260,9 +260,13 @@ def test_a_run_that_the_clock_or_patience_ended_can_be_extended_too(horizon: tup
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "message"),
     [
-        ((*SHORT, "optimizer.lr=1e-3", "-d", "{run}"), 5, "belongs to another recipe: optimizer.lr: 0.01 -> 0.001; choose another name"),
-        ((*SHORT, "data.train={other}", "-d", "{run}"), 5, "was started with other contents (data)"),
-        ((*SHORT, "-d", "{data}"), 5, "is not empty and no run folder of minitf"),
+        (
+            (*SHORT, "optimizer.lr=1e-3", "-d", "{run}"),
+            5,
+            "was started with another recipe: optimizer.lr: 0.01 -> 0.001; choose another name",
+        ),
+        ((*SHORT, "data.train={other}", "-d", "{run}"), 5, "was started with other contents of data"),
+        ((*SHORT, "-d", "{data}"), 5, "is not empty and not a minitf run folder"),
         ((*SHORT, "-d", "{new}", "--extend", "5"), 5, "is not finished; without --extend"),
         (("model.n_heads=3", "-d", "{new}"), 3, "model.n_heads=3: 3 does not divide d_model 32; use 1, 2, 4"),
         (("data.train=/no/such", "-d", "{new}"), 4, "/no/such"),

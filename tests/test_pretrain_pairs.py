@@ -356,8 +356,8 @@ def test_data_that_changed_since_training_are_5_and_another_run(side: int, tmp_p
     text = sides[side].read_text()
     sides[side].write_text(text.replace("red", "der", 1))
     told = content(run)
-    refused(minitf("evaluate", run), f"the data of {run} have changed since training; --data FILE", exit_code=5)
-    refused(minitf("pretrain", TINY, *EXACT, *command, "-d", run), "was started with other contents (data)", exit_code=5)
+    refused(minitf("evaluate", run), f"the text of {run} has changed since it was trained; --data FILE", exit_code=5)
+    refused(minitf("pretrain", TINY, *EXACT, *command, "-d", run), "was started with other contents of data", exit_code=5)
     assert content(run) == told
     assert minitf("evaluate", run, "--data", DATA / "reversed.tsv").exit_code == 0
     assert minitf("generate", run, "red dog").exit_code == 0

@@ -43,7 +43,7 @@ def weights(**hashes: str) -> dict[str, Any]:
 def record() -> dict[str, Any]:
     """A small one, written by hand."""
     files = {"metrics.jsonl": metrics(*METRICS), "model.safetensors": weights(head="a", stack="b", norm="c"), "loss.png": {}}
-    progress = "text: not in the cache yet (03ba69b1865d)\nstep 5/9 | loss 2.5 | 3.1k tok/s | ETA 0:03\n"
+    progress = "data: not in the cache (03ba69b1865d)\nstep 5/9 | loss 2.5 | 3.1k tok/s | ETA 0:03\n"
     return {
         "commit": "c0ffee", "machine": {"torch": "2.13.0", "processor": "one"},
         "runs": {"text": {"said": [said("pretrain text.yaml", "<dir>/outputs/text-0dab39\n", progress)], "files": files}},
@@ -66,10 +66,10 @@ def test_ids_times_and_store_hashes_are_no_differences_and_what_stands_beside_th
     after = record()
     ours = after["runs"]["text"]["said"][0]
     ours["stdout"] = "<dir>/outputs/text-ffffff\n"
-    ours["stderr"] = "text: not in the cache yet (aaaaaaaaaaaa)\nstep 5/9 | loss 2.5 | 2k tok/s\n"
+    ours["stderr"] = "data: not in the cache (aaaaaaaaaaaa)\nstep 5/9 | loss 2.5 | 2k tok/s\n"
     after["commands"]["missed"]["said"][0]["stdout"] = '{"ok": false, "loss": 2.25, "minutes": 7.5e-2}\n'
     assert found(after) == []
-    ours["stderr"] = "text: not in the cache yet (aaaaaaaaaaaa)\nstep 5/9 | loss 2.6 | 3k tok/s\n"
+    ours["stderr"] = "data: not in the cache (aaaaaaaaaaaa)\nstep 5/9 | loss 2.6 | 3k tok/s\n"
     after["commands"]["missed"]["said"][0]["stdout"] = '{"ok": false, "loss": 2.5, "minutes": 7.5e-2}\n'
     assert found(after) == [
         "run text: `pretrain text.yaml`: stderr line 2: 'step 5/9 | loss 2.5 | N tok/s' -> 'step 5/9 | loss 2.6 | N tok/s'",

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from mini_tf.run import tensors
 from mini_tf.run.checkpoint import MANIFEST, MODEL
-from mini_tf.run.hashes import Hashes
+from mini_tf.run.hashes import FileHashes
 from mini_tf.system.errors import RunFault, UsageFault
 from mini_tf.testing.kinds import kinds_in
 from mini_tf.trained.averaging import average
@@ -58,9 +58,9 @@ def say(folder: Path, step: int, **changes: Any) -> None:
 def rewrite(run: Path, step: int, weights: dict[str, torch.Tensor]) -> None:
     """Other weights in a checkpoint, which its manifest vouches for."""
     path = checkpoint(run, step) / MODEL
-    path.write_bytes(tensors.pack(weights))
+    path.write_bytes(tensors.serialize(weights))
     files = json.loads((path.parent / MANIFEST).read_text())["files"]
-    say(run, step, files=files | {MODEL: {"sha256": Hashes().of(path), "bytes": path.stat().st_size}})
+    say(run, step, files=files | {MODEL: {"sha256": FileHashes().sha256(path), "bytes": path.stat().st_size}})
 
 
 def mean(run: Path, *steps: int) -> dict[str, np.ndarray]:
@@ -137,9 +137,9 @@ def test_of_a_model_with_buffers_only_parameters_are_averaged(which: int | str, 
 
 def test_checkpoints_of_other_shapes_have_no_mean(copy: Path) -> None:
     rewrite(copy, 4, {name: tensor[..., :1] for name, tensor in load_file(checkpoint(copy, 4) / MODEL).items()})
-    with pytest.raises(RunFault, match="does not fit the model of its recipe"):
+    with pytest.raises(RunFault, match="does not match the model of its recipe"):
         average(copy, 2)
-    refused(minitf("evaluate", copy, "--average", "2"), "step-00000004", "does not fit the model", exit_code=5)
+    refused(minitf("evaluate", copy, "--average", "2"), "step-00000004", "does not match the model", exit_code=5)
     rewrite(copy, 5, load_file(checkpoint(copy, 5) / MODEL) | {"other": torch.zeros(3)})
     refused(minitf("evaluate", copy, "--average", "1"), "step-00000005", "other is not expected", exit_code=5)
 
@@ -153,7 +153,7 @@ def flip(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (flip, "is damaged: model.safetensors: checksum"),
+        (flip, "is damaged: model.safetensors: wrong checksum"),
         (lambda path: (path / MODEL).unlink(), "is damaged: model.safetensors: No such file"),
         (lambda path: (path / MANIFEST).write_text("{"), "is damaged: MANIFEST.json: not a manifest"),
         (lambda path: say(path.parents[1], 2, run="another"), "belongs to another run"),
@@ -171,7 +171,7 @@ def test_a_checkpoint_that_is_not_finite_is_refused(copy: Path) -> None:
     name = next(iter(weights))
     rewrite(copy, 4, weights | {name: weights[name] * torch.nan})
     refused(
-        minitf("generate", copy, "A [MASK]", "--average", "2"), "step-00000004", f"{name} holds values that are not finite", exit_code=5
+        minitf("generate", copy, "A [MASK]", "--average", "2"), "step-00000004", f"{name} contains values that are not finite", exit_code=5
     )
 
 

@@ -249,10 +249,10 @@ def test_where_never_a_checkpoint_was_saved_there_is_none(tmp_path: Path) -> Non
 def test_a_checkpoint_of_another_run_or_a_later_format_is_refused(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 10)
     with pytest.raises(RunFault, match=r"belongs to another run \(run-1, not run-2\)"):
-        Checkpoints(checkpoints.folder, "run-2", Disk()).choose("last")
+        Checkpoints(checkpoints.folder, "run-2", Disk()).find_verified("last")
     manifest = checkpoints.path(10) / MANIFEST
     manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 3'))
-    with pytest.raises(RunFault, match="was written by format 3; this minitf reads format 1"):
+    with pytest.raises(RunFault, match="has format 3; this version of minitf reads format 1"):
         checkpoints.newest(lambda line: None)
 
 
@@ -269,7 +269,7 @@ def test_rotation_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path)
     for step, score in [(10, 3.0), (20, 1.0), (30, 2.0), (40, None), (50, 1.0)]:
         checkpoints.save(step, parts(step), score)
-    assert checkpoints.choose("best").step == 20
+    assert checkpoints.find_verified("best").step == 20
     checkpoints.rotate(keep_last=2, keep_best=1)
     assert checkpoints.steps() == [50, 40, 20]
     checkpoints.rotate(keep_last=0, keep_best=0)
@@ -305,9 +305,9 @@ def test_saving_a_step_whose_checkpoint_is_damaged_sets_that_aside(tmp_path: Pat
 
 def test_a_checkpoint_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
     with pytest.raises(RunFault, match="has no checkpoint of step 15; it has 10, 20"):
-        saved(tmp_path, 10, 20).choose(15)
+        saved(tmp_path, 10, 20).find_verified(15)
     with pytest.raises(RunFault, match="has no checkpoint"):
-        saved(tmp_path / "none").choose("last")
+        saved(tmp_path / "none").find_verified("last")
 
 
 def test_a_pipe_in_the_place_of_a_file_does_not_keep_a_sync_waiting(tmp_path: Path) -> None:

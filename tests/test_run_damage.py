@@ -30,7 +30,7 @@ def flip(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "damage", "message"),
     [
-        ("model.safetensors", flip, "is damaged: it is not the file that run.json speaks of"),
+        ("model.safetensors", flip, "is damaged: its sha256 differs from that in run.json"),
         ("config.json", Path.unlink, "there is no such file"),
         ("config.json", lambda path: path.write_text("[" * 100_000), "not a config.json of minitf"),
         ("config.json", lambda path: path.write_text('{"minitf_format": 1, "vocabulary_size": 1.5, "context": 16}'), "vocabulary_size 1.5"),

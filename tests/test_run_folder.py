@@ -15,12 +15,12 @@ from commands import drawn
 
 from mini_tf.recipe.reading import read
 from mini_tf.run import finding, manifest, opening
-from mini_tf.run.folder import Run, Tensors
+from mini_tf.run.folder import CheckpointTensors, Run
 from mini_tf.run.identity import Identity
-from mini_tf.run.loading import load_model, strange_counts
+from mini_tf.run.loading import invalid_counters, load_model
 from mini_tf.run.metrics import curve, read_lines
-from mini_tf.run.opening import RunLocation, begin, check_exact, not_exact, open_run
-from mini_tf.run.seed_runs import adopt
+from mini_tf.run.opening import RunLocation, check_exact, environment_changes, open_run, start_run
+from mini_tf.run.seed_runs import copy_model
 from mini_tf.run.tensors import specs
 from mini_tf.system.errors import DataFault, Diverged, RunFault, UsageFault
 
@@ -42,8 +42,8 @@ def fail_on_warning(line: str) -> None:
     raise AssertionError(line)
 
 
-def tensors(step: int) -> Tensors:
-    return Tensors({"w": torch.full((2, 3), float(step))}, {"w.exp_avg": torch.full((2, 3), step / 2)}, {})
+def tensors(step: int) -> CheckpointTensors:
+    return CheckpointTensors({"w": torch.full((2, 3), float(step))}, {"w.exp_avg": torch.full((2, 3), step / 2)}, {})
 
 
 def train(run: Run, first: int, last: int, every: int = 10) -> None:
@@ -86,7 +86,7 @@ def test_a_place_is_a_name_a_folder_or_both(place: RunLocation, folder: str) -> 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "last", "a\nb", "x" * 300])
 def test_a_name_that_is_no_folder_name_is_refused(name: str) -> None:
-    with pytest.raises(UsageFault, match="cannot be the name of a run"):
+    with pytest.raises(UsageFault, match="is not a valid run name"):
         open_run(RunLocation(name=name), TINY)
     assert os.listdir() == []
 
@@ -130,11 +130,11 @@ def test_other_data_or_another_recipe_under_the_same_name_is_refused_with_ways_o
     with open_run(RunLocation(name="x"), TINY):
         pass
     before = Path("outputs/x/run.json").read_bytes()
-    with pytest.raises(RunFault, match=r"was started with other contents \(train\)") as caught:
+    with pytest.raises(RunFault, match=r"was started with other contents of train") as caught:
         open_run(RunLocation(name="x"), replace(TINY, hashes={"train": "bb", "tokenizer": "cc"}))
     assert caught.value.hint is not None
     assert "--fresh" in caught.value.hint
-    with pytest.raises(RunFault, match=r"belongs to another recipe: train.steps: 100 -> 200"):
+    with pytest.raises(RunFault, match=r"was started with another recipe: train.steps: 100 -> 200"):
         open_run(RunLocation(name="x"), replace(TINY, decides={"data.train": "files", "data.split": "5%", "train.steps": 200}))
     with pytest.raises(RunFault, match=r"k0: absent -> 1; .*k4: absent -> 1 \(and 2 more\)$"):
         open_run(RunLocation(name="x"), replace(TINY, decides={**TINY.decides, **{f"k{n}": 1 for n in range(7)}}))
@@ -167,7 +167,7 @@ def test_a_fresh_start_of_another_recipe_is_found_by_that_recipe_alone() -> None
 def test_a_foreign_folder_is_never_overwritten() -> None:
     Path("mine").mkdir()
     Path("mine/thesis.tex").write_text("...")
-    with pytest.raises(RunFault, match="is not empty and no run folder of minitf"):
+    with pytest.raises(RunFault, match="is not empty and not a minitf run folder"):
         open_run(RunLocation(directory=Path("mine")), TINY)
     Path("link").symlink_to("elsewhere")
     for refused in ("mine/thesis.tex", "link", "/", "~"):
@@ -220,7 +220,7 @@ def test_model_safetensors_is_the_best_by_validation_loss_and_load_finds_each_st
         assert load_model(run.folder, which)["w"][0, 0] == step
     with pytest.raises(RunFault, match="has no checkpoint of step 10; it has 20, 40"):
         load_model(run.folder, 10)
-    with pytest.raises(UsageFault, match="no such checkpoint: 'worst'; a step is a number, `last` or `best`"):
+    with pytest.raises(UsageFault, match="no such checkpoint: 'worst'; use a step number, `last` or `best`"):
         load_model(run.folder, "worst")
 
 
@@ -330,7 +330,7 @@ def test_of_equal_losses_the_first_stays_the_best() -> None:
 def test_weights_of_another_shape_or_name_are_refused_before_use() -> None:
     with open_run(RunLocation(), TINY) as run:
         train(run, 1, 10)
-    with pytest.raises(RunFault, match=r"does not fit the model of its recipe: w is \[2, 3\] float32, not \[2, 4\] float32"):
+    with pytest.raises(RunFault, match=r"does not match the model of its recipe: w is \[2, 3\] float32, not \[2, 4\] float32"):
         load_model(run.folder, expected=specs({"w": torch.zeros(2, 4)}))
     with pytest.raises(RunFault, match=r"n0 is missing, n1 is missing, n2 is missing, n3 is missing, n4 is missing \(and 3 more\)"):
         load_model(run.folder, expected=specs({f"n{i}": torch.zeros(1) for i in range(7)}))
@@ -338,8 +338,8 @@ def test_weights_of_another_shape_or_name_are_refused_before_use() -> None:
 
 def test_weights_that_are_not_finite_are_refused() -> None:
     with open_run(RunLocation(), TINY) as run:
-        run.save(1, Tensors({"w": torch.tensor([1.0, float("nan")])}, {}, {}), {})
-    with pytest.raises(RunFault, match="w holds values that are not finite"):
+        run.save(1, CheckpointTensors({"w": torch.tensor([1.0, float("nan")])}, {}, {}), {})
+    with pytest.raises(RunFault, match="w contains values that are not finite"):
         load_model(run.folder)
 
 
@@ -351,17 +351,17 @@ def with_header(header: str, length: int | None = None) -> bytes:
     ("content", "message"),
     [
         (b"", "not a safetensors file"),
-        (bytes(7), "it has 7 bytes, not even the 8"),
+        (bytes(7), "it has 7 bytes, fewer than the 8"),
         (bytes(8), "not a safetensors file: Expecting value"),  # a header of no bytes, which is no JSON
-        (b"\x80\x04\x95a pickle with a long enough text", "not a safetensors file: its header claims"),
-        (with_header("{}", length=1 << 62), "its header claims 4611686018427387904 bytes of a file of 14"),
-        (with_header("{}" + " " * 6, length=13), "its header claims 13 bytes of a file of 20"),  # where 12 are left
-        (with_header("[]"), "its header is not a mapping"),
+        (b"\x80\x04\x95a pickle with a long enough text", "not a safetensors file: its header length of"),
+        (with_header("{}", length=1 << 62), "its header length of 4611686018427387904 bytes exceeds the maximum of 6"),
+        (with_header("{}" + " " * 6, length=13), "its header length of 13 bytes exceeds the maximum of 12"),  # where 12 are left
+        (with_header("[]"), "its header is not a JSON object"),
         (with_header('{"w": {"dtype": "F32"}}'), "not a safetensors file"),
-        (with_header('{"w": {"dtype": "F8_E8M0", "shape": [4], "data_offsets": [0, 4]}}'), "it holds numbers of type 'F8_E8M0'"),
-        (with_header('{"w": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}, "w": {}}'), "a name stands twice in its header"),
-        (with_header('{"w": {"dtype": "F32", "shape": [0, 4611686018427387904], "data_offsets": [0, 4]}}'), "cannot stand at bytes 0 to 4"),
-        (with_header('{"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}'), "its tensors end at byte 8 of 4"),
+        (with_header('{"w": {"dtype": "F8_E8M0", "shape": [4], "data_offsets": [0, 4]}}'), "unknown dtype 'F8_E8M0'"),
+        (with_header('{"w": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}, "w": {}}'), "its header has a duplicate name"),
+        (with_header('{"w": {"dtype": "F32", "shape": [0, 4611686018427387904], "data_offsets": [0, 4]}}'), "cannot occupy bytes 0 to 4"),
+        (with_header('{"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}'), "its tensors end at byte 8, its content at byte 4"),
     ],
 )
 def test_a_file_that_is_not_sound_safetensors_is_refused(content: bytes, message: str) -> None:
@@ -373,20 +373,20 @@ def test_a_file_that_is_not_sound_safetensors_is_refused(content: bytes, message
 
 def test_what_auto_found_is_kept_from_the_first_start() -> None:
     with open_run(RunLocation(), TINY) as run:
-        assert run.note_auto({"threads": 2}) == {"threads": 2}
+        assert run.record_auto({"threads": 2}) == {"threads": 2}
     with open_run(RunLocation(), TINY) as run:
-        assert run.note_auto({"threads": 64}) == {"threads": 2}
+        assert run.record_auto({"threads": 64}) == {"threads": 2}
 
 
 def test_a_continuation_elsewhere_warns_or_is_refused_where_it_must_be_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     found, warned = {"device": "cpu", "threads": 2}, []
     with open_run(RunLocation(), TINY) as run:
-        run.note_auto(found)
+        run.record_auto(found)
         check_exact(run, found, True, fail_on_warning)  # a new run has nothing to keep to
         train(run, 1, 10)
     with open_run(RunLocation(), TINY) as run:
         check_exact(run, found, True, fail_on_warning)
-        assert not_exact(run, {"device": "cuda:0", "threads": 2}) == ['device: "cpu" -> "cuda:0"']
+        assert environment_changes(run, {"device": "cuda:0", "threads": 2}) == ['device: "cpu" -> "cuda:0"']
         monkeypatch.setattr(opening, "versions", lambda: {**run.manifest.versions, "torch": "9.9"})
         check_exact(run, found, False, warned.append)
         [line] = warned
@@ -399,21 +399,21 @@ def test_a_continuation_elsewhere_warns_or_is_refused_where_it_must_be_exact(mon
 def test_every_checkpoint_says_what_decided_its_last_bits_and_one_that_does_not_is_held_to_run_json() -> None:
     identity = replace(TINY, decides={"optimizer.kind": "adamw"})
     with open_run(RunLocation(), identity) as run:
-        run.note_auto({"threads": 2})
+        run.record_auto({"threads": 2})
         check_exact(run, {"threads": 2}, True, fail_on_warning)
         train(run, 1, 10)
     kept = json.loads((run.checkpoints.path(10) / "MANIFEST.json").read_text())["fingerprint"]
     assert (kept["threads"], kept["torch"], kept["optimizer"]) == (2, torch.__version__, "adamw 1")
     assert re.fullmatch(r".+ [0-9a-f]{8}", kept["processor"])
     with open_run(RunLocation(), identity) as run:
-        assert not_exact(run, {"threads": 3}) == ["threads: 2 -> 3"]
+        assert environment_changes(run, {"threads": 3}) == ["threads: 2 -> 3"]
         check_exact(run, {"threads": 3}, False, lambda line: None)
         train(run, 11, 20)
-        assert not_exact(run, {"threads": 3}) == []  # it continues from a checkpoint of three threads now
+        assert environment_changes(run, {"threads": 3}) == []  # it continues from a checkpoint of three threads now
     path = run.checkpoints.path(20) / "MANIFEST.json"
     path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "fingerprint"}))
     with open_run(RunLocation(), identity) as run:
-        assert not_exact(run, {"threads": 3}) == ["threads: 2 -> 3"]
+        assert environment_changes(run, {"threads": 3}) == ["threads: 2 -> 3"]
 
 
 def test_a_finished_run_is_extended_once_a_command_and_an_interrupted_extension_goes_on() -> None:
@@ -423,17 +423,17 @@ def test_a_finished_run_is_extended_once_a_command_and_an_interrupted_extension_
         run.finish("done")
     with open_run(RunLocation(), TINY) as run:
         run.extend(50)
-        begin(run, TINY)
+        start_run(run, TINY)
     with open_run(RunLocation(), TINY) as run:
         assert run.status == "continued"
         run.extend(50)
         assert run.manifest.extensions == [(0, 50)]
-        with pytest.raises(RunFault, match="is being extended by 50, not 60 steps"):
+        with pytest.raises(RunFault, match="is already being extended by 50 steps, not 60"):
             run.extend(60)
         run.finish("done")
     with open_run(RunLocation(), TINY) as run:
         run.extend(30)
-        begin(run, TINY)
+        start_run(run, TINY)
         assert run.manifest.extensions == [(0, 50), (0, 30)]
 
 
@@ -470,14 +470,14 @@ def test_a_model_that_its_run_did_not_publish_is_not_taken_over() -> None:
         train(other, 1, 10)
         other.publish()
     (other.folder / "model.safetensors").write_bytes(b"")
-    with open_run(RunLocation(name="x"), TINY) as run, pytest.raises(RunFault, match=r"other/model\.safetensors is lost or damaged"):
-        adopt(run, other.folder)
+    with open_run(RunLocation(name="x"), TINY) as run, pytest.raises(RunFault, match=r"other/model\.safetensors is missing or damaged"):
+        copy_model(run, other.folder)
 
 
 def test_two_counts_together_always_fit_into_64_bits() -> None:
     largest = (2**63 - 1) // 2
-    assert strange_counts({"tokens": largest}) == []
-    assert strange_counts({"tokens": largest + 1}) == ["tokens"]
+    assert invalid_counters({"tokens": largest}) == []
+    assert invalid_counters({"tokens": largest + 1}) == ["tokens"]
 
 
 def test_a_run_is_found_by_path_by_name_and_as_the_last() -> None:
@@ -498,7 +498,7 @@ def test_a_run_is_found_by_path_by_name_and_as_the_last() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("{", "is damaged"), ('{"format": 9}', "written by format 9"), ('{"format": 1, "step": "x"}', "is damaged")]
+    ("text", "message"), [("{", "is damaged"), ('{"format": 9}', "has format 9"), ('{"format": 1, "step": "x"}', "is damaged")]
 )
 def test_a_run_json_that_cannot_be_read_is_refused(text: str, message: str) -> None:
     Path("run").mkdir()
@@ -516,7 +516,7 @@ def test_files_have_no_special_rights() -> None:
     with open_run(RunLocation(), TINY) as run:
         train(run, 1, 10)
         run.publish()
-        run.sample(10, "text\ud800")
+        run.write_sample(10, "text\ud800")
         run.log("a line")
         run.write("config.json", "{}")
     masked = os.umask(0)
@@ -529,9 +529,9 @@ def test_the_loss_is_drawn_with_the_same_bytes_each_time() -> None:
     with drawn(), open_run(RunLocation(name="5 $ and $ {x"), TINY) as run:
         for step in range(1, 30):
             run.record({"step": step, "loss": 3 / step} | ({"val.loss": 4 / step} if step % 10 == 0 else {}))
-        run.draw()
+        run.plot_losses()
         first = (run.folder / "loss.png").read_bytes()
-        run.draw()
+        run.plot_losses()
     assert first.startswith(b"\x89PNG")
     assert (run.folder / "loss.png").read_bytes() == first
     assert b"matplotlib" not in first.lower()

@@ -211,9 +211,9 @@ def test_a_folder_from_before_a_key_continues_with_it_at_its_default_and_from_th
         assert run.status == "continued"
         run.update(state="stopped")
     assert manifest.read(folder).decides["later.rate"] == 0.0
-    with pytest.raises(RunFault, match=r"x belongs to another recipe: later\.rate: 0\.0 -> 0\.5$"):
+    with pytest.raises(RunFault, match=r"x was started with another recipe: later\.rate: 0\.0 -> 0\.5$"):
         status_of(later.model_validate(SMALL | {"later": {"rate": 0.5}}))
-    with pytest.raises(RunFault, match=r'x belongs to another recipe: other: absent -> "given"; '):
+    with pytest.raises(RunFault, match=r'x was started with another recipe: other: absent -> "given"; '):
         status_of(later.model_validate(SMALL | {"other": {}}))
     assert status_of(Recipe.model_validate(SMALL)) == "continued"  # a version that does not know the keys any more
 
@@ -245,10 +245,10 @@ def test_a_folder_of_another_default_is_refused_in_a_line_although_its_id_is_the
     assert run_id(before) == run_id(after)
     with pytest.raises(RunFault) as caught:
         status_of(after)
-    assert caught.value.message.startswith(f"{folder} was started when the recipe's defaults were others: ")
+    assert caught.value.message.startswith(f"{folder} was started with other defaults: ")
     assert message in caught.value.message
     assert "\n" not in caught.value.message
-    assert caught.value.hint == f"`minitf pretrain {folder} -d {folder}` continues it as it was; --fresh starts a new run"
+    assert caught.value.hint == f"`minitf pretrain {folder} -d {folder}` continues it with its own values; --fresh starts over"
 
 
 def test_a_folder_of_another_default_continues_with_the_value_that_it_had() -> None:
@@ -264,7 +264,7 @@ def test_with_its_former_default_named_a_section_keeps_the_ids_of_its_runs_and_n
     assert run_id(louder.model_validate(SMALL | {"later": {"rate": 0.0}})) == before
     assert run_id(louder.model_validate(SMALL)) != before
     folder_of(Recipe.model_validate(SMALL))  # which knows nothing of it, and did as the former default says
-    with pytest.raises(RunFault, match=r"belongs to another recipe: later\.rate: 0\.0 -> 0\.5$"):
+    with pytest.raises(RunFault, match=r"was started with another recipe: later\.rate: 0\.0 -> 0\.5$"):
         status_of(louder.model_validate(SMALL))
     assert status_of(louder.model_validate(SMALL | {"later": {"rate": 0.0}})) == "continued"
 
@@ -303,7 +303,7 @@ def test_a_run_of_this_format_that_was_interrupted_continues_to_its_end(tmp_path
 def test_a_run_of_a_former_format_is_not_called_changed_where_that_cannot_be_told(tmp_path: Path) -> None:
     """Its hash is of files, and ours of ids."""
     copy = shutil.copytree(FROZEN.with_name("2"), tmp_path / "run")
-    told = f"{copy} was made by an earlier minitf, which knew data by their files; "
+    told = f"{copy} was created by an earlier version of minitf, which hashed data files, not token ids; "
     refused(minitf("pretrain", copy, f"data.train={DATA / 'tiny.txt'}", "-d", copy), told, "--fresh", exit_code=5)
     refused(minitf("evaluate", copy), told, "--data FILE", exit_code=5)
     assert minitf("evaluate", copy, "--data", DATA / "tiny.txt").exit_code == 0
@@ -314,4 +314,4 @@ def test_the_id_of_a_run_of_this_format_is_the_one_that_its_recipe_has(tmp_path:
     assert Identity.of(read(FROZEN), record.hashes).run_id == record.run_id
     copy = shutil.copytree(FROZEN, tmp_path / "run")
     done = minitf("pretrain", copy, f"data.train={DATA / 'tiny.txt'}", "optimizer.lr=0.02", "-d", copy)
-    refused(done, f"{copy} belongs to another recipe: optimizer.lr: 0.01 -> 0.02", exit_code=5)
+    refused(done, f"{copy} was started with another recipe: optimizer.lr: 0.01 -> 0.02", exit_code=5)

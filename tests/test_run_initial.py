@@ -331,13 +331,13 @@ def test_a_run_is_known_by_the_content_of_the_one_it_begins_with(copy: Path, run
     assert named == [f"{tmp_path / 'out' / 'x'}\n"] * 2
     refused(
         minitf(*command, f"model.init_from={other}", "-n", "x", "-d", tmp_path / "out"),
-        "was started with other contents (init)",
+        "was started with other contents of init",
         exit_code=5,
     )
     assert len({json.dumps(initial.init_hash(read(TINY, [f"model.init_from={run}"]).recipe)) for run in (copy, moved, other)}) == 2
     assert initial.init_hash(read(TINY).recipe) == {}
     none = minitf(*command, "-n", "x", "-d", tmp_path / "out")
-    refused(none, "belongs to another recipe: model.", exit_code=5)
+    refused(none, "was started with another recipe: model.", exit_code=5)
 
 
 def test_only_what_learns_needs_memory_for_gradients_and_moments(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from hostile import HOSTILE
 from test_architecture import FILES, IMPORTS, PACKAGE, calls_of
 
 from mini_tf.system.cache import cache_folder
-from mini_tf.system.library_caches import cache_place, keep_library_caches
+from mini_tf.system.library_caches import cache_path, redirect_library_caches
 
 OURS_AND_DEPENDENCIES = {
     "mini_tf",
@@ -280,18 +280,18 @@ def test_the_cache_of_libraries_lies_in_ours(monkeypatch: pytest.MonkeyPatch, tm
     names = ("MPLCONFIGDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TMPDIR")
     for name in names:
         monkeypatch.setenv(name, "/elsewhere")
-    keep_library_caches()
+    redirect_library_caches()
     assert [name for name in names if os.environ[name] == "/elsewhere"] == ["TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"]
     for name in names[1:3]:
         monkeypatch.delenv(name)
-    keep_library_caches()
-    positions = [Path(os.environ[name]) for name in names]
-    assert all(place.is_relative_to(cache_place()) for place in positions)
+    redirect_library_caches()
+    places = [Path(os.environ[name]) for name in names]
+    assert all(place.is_relative_to(cache_path()) for place in places)
     assert not (tmp_path / "here").exists()
-    assert cache_folder() == cache_place() == tmp_path / "here"
+    assert cache_folder() == cache_path() == tmp_path / "here"
     monkeypatch.delenv("MINITF_CACHE")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache_folder() == cache_place() == tmp_path / ".cache" / "minitf"
+    assert cache_folder() == cache_path() == tmp_path / ".cache" / "minitf"
 
 
 FORBIDDEN = {

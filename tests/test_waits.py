@@ -15,7 +15,7 @@ from commands import QUIET, TINY, minitf
 from mini_tf.cli.terminal import console, waits
 from mini_tf.cli.terminal.waits import AGAIN, waits_of
 from mini_tf.system.interruptible import interruptible_call
-from mini_tf.system.waiting import Reached, shown_by, waiting
+from mini_tf.system.progress import ProgressCallback, progress_display, show_progress
 
 
 class Paper:
@@ -44,7 +44,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("at_once")
 def test_elsewhere_a_wait_is_a_line_and_then_one_now_and_then() -> None:
     paper, now = Paper(live=False), [100.0]
-    with shown_by(waits_of(paper, lambda: now[0])), waiting("encoding 7 characters") as reached:
+    with progress_display(waits_of(paper, lambda: now[0])), show_progress("encoding 7 characters") as reached:
         assert paper.told.wait(60)
         for passed, share in ((1.0, 0.2), (AGAIN, 0.34), (0.5, 0.4), (AGAIN, 1.0)):
             now[0] += passed
@@ -55,7 +55,7 @@ def test_elsewhere_a_wait_is_a_line_and_then_one_now_and_then() -> None:
 @pytest.mark.usefixtures("at_once")
 def test_a_live_terminal_shows_it_in_place_and_nothing_stays() -> None:
     paper, now = Paper(live=True), [100.0]
-    with shown_by(waits_of(paper, lambda: now[0])), waiting("reading") as reached:
+    with progress_display(waits_of(paper, lambda: now[0])), show_progress("reading") as reached:
         assert paper.told.wait(60)
         now[0] += 0.5
         reached(0.5)
@@ -64,7 +64,7 @@ def test_a_live_terminal_shows_it_in_place_and_nothing_stays() -> None:
 
 def test_what_does_not_take_a_second_is_not_said() -> None:
     paper = Paper(live=False)
-    with shown_by(waits_of(paper)), waiting("reading") as reached:
+    with progress_display(waits_of(paper)), show_progress("reading") as reached:
         reached(0.5)
     assert paper.lines == []
 
@@ -74,7 +74,7 @@ def test_a_wait_that_fails_is_over_too() -> None:
     paper = Paper(live=True)
 
     def work() -> None:
-        with shown_by(waits_of(paper)), waiting("reading"):
+        with progress_display(waits_of(paper)), show_progress("reading"):
             assert paper.told.wait(60)
             raise ValueError("no")
 
@@ -87,7 +87,7 @@ def test_reading_training_encoding_and_evaluating_are_waits(tmp_path: Path, monk
     said = list[str]()
 
     @contextmanager
-    def show(what: str) -> Iterator[Reached]:
+    def show(what: str) -> Iterator[ProgressCallback]:
         said.append(what)
         yield lambda share: said.append(f"{share:.0%}")
 
@@ -164,8 +164,8 @@ def test_ctrl_c_is_answered_before_the_step_is_over(tmp_path: Path) -> None:
 def test_a_line_arrives_though_backtraces_of_another_thread_are_sent_nowhere() -> None:
     code = """
 import os, sys
-from mini_tf.system.backtraces import without_backtraces, write_stderr
-with without_backtraces():
+from mini_tf.system.stderr import suppressed_stderr, write_stderr
+with suppressed_stderr():
     os.write(2, b"panicked\\n")
     write_stderr("a line\\n")
 write_stderr("another\\n")

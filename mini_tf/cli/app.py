@@ -18,7 +18,7 @@ from mini_tf.cli.terminal.options import CommandLineError
 from mini_tf.cli.terminal.repeated_options import refuse_repeated
 from mini_tf.cli.terminal.streams import silence
 from mini_tf.system.errors import UsageFault
-from mini_tf.system.library_caches import keep_library_caches
+from mini_tf.system.library_caches import redirect_library_caches
 
 START = """\
 Train, fine-tune, prompt and inspect small transformer language models.
@@ -119,7 +119,7 @@ def _share_the_machine() -> None:
     spinning long, 48 and 166 ms with this, 55 and 123 ms with a third of it.
     """
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    keep_library_caches()
+    redirect_library_caches()
 
 
 def _open_standard_streams() -> None:

@@ -13,7 +13,7 @@ from mini_tf.cli.terminal.files import FORCE
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, GATES, INPUT_OUTPUT, RUN, STEP
 from mini_tf.recipe.gates import Gate, failures
 from mini_tf.system.errors import GateMissed, UsageFault
-from mini_tf.system.waiting import waiting
+from mini_tf.system.progress import show_progress
 
 if TYPE_CHECKING:
     from mini_tf.data.store import Store
@@ -104,7 +104,7 @@ def _written(trained: "Trained", pipeline: "Pipeline", store: "Store") -> tuple[
     settings = trained.recipe.objective.pipeline()
     if settings is None or not can_measure(settings.GENERATION_METRICS):
         return {}, {}
-    with waiting(f"generating {store.n_documents:,} texts to score"):
+    with show_progress(f"generating {store.n_documents:,} texts to score"):
         return pipeline.scores(pipeline.generate_with_references(store)), pipeline.signatures()
 
 

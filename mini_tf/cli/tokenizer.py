@@ -13,8 +13,7 @@ from mini_tf.cli.terminal.help import add, group
 from mini_tf.cli.terminal.options import INPUT_OUTPUT, RECIPE
 from mini_tf.cli.terminal.text_input import one_source, read_lines, refuse_non_utf8
 from mini_tf.cli.terminal.tokenizer_source import SOURCE, open_tokenizer
-from mini_tf.system.errors import DataFault, RecipeFault, Refusal, UsageFault
-from mini_tf.system.plain_file import kind_of
+from mini_tf.system.errors import DataFault, MinitfError, RecipeFault, UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.data.tokenization.tokenizer import Tokenizer
@@ -141,7 +140,7 @@ def _rows(ids: list[str] | None, size: int) -> Iterator[tuple[list[int], bool]]:
         yield _numbers(line.split(), size, DataFault, f"stdin:{number}"), True
 
 
-def _numbers(words: Sequence[str], size: int, fault: type[Refusal], *where: str) -> list[int]:
+def _numbers(words: Sequence[str], size: int, fault: type[MinitfError], *where: str) -> list[int]:
     for word in words:
         if not (word.isascii() and word.isdigit() and len(word) < 12 and int(word) < size):
             raise fault(f"{word[:40]!r} is not an id of this tokenizer: ids are 0 to {size - 1}", where=where)
@@ -149,9 +148,11 @@ def _numbers(words: Sequence[str], size: int, fault: type[Refusal], *where: str)
 
 
 def _content(file: Path) -> str:
+    from mini_tf.system.plain_file import file_type
+
     try:
         with file.open("rb") as given:  # a pipe too: -i <(command)
-            if (what := kind_of(os.fstat(given.fileno()).st_mode)) == "a device":  # some never end
+            if (what := file_type(os.fstat(given.fileno()).st_mode)) == "a device":  # some never end
                 raise DataFault(f"--input {file}: it is {what}", where=[str(file)])
             data = given.read()
         return data.decode("utf-8").removeprefix("\ufeff")

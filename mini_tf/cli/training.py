@@ -11,7 +11,7 @@ import typer
 from mini_tf.cli.gate_checks import check_gates
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.options import CHECKS, GATES, RECIPE, RUN_FOLDER, RUNTIME_DEVICE
-from mini_tf.system.waiting import waiting
+from mini_tf.system.progress import show_progress
 
 if TYPE_CHECKING:
     from mini_tf.data.datasets import TokenizedData
@@ -51,7 +51,7 @@ def training_command(
         gates: GATES = None,
         expect: Annotated[bool, EXPECT] = False,
     ) -> int:
-        with waiting("loading PyTorch and the recipe"):
+        with show_progress("loading PyTorch and the recipe"):
             resolved = _resolve(arguments or [], device, without_recipe, out_dir if name is None else (out_dir or Path("outputs")) / name)
         bounds = _gates(resolved, gates or [], expect)
         if print_config:

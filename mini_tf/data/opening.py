@@ -16,9 +16,9 @@ from mini_tf.data.raw import Files, RawData
 from mini_tf.data.store import Store, Tokenizers, open_store
 from mini_tf.recipe import sections
 from mini_tf.recipe.kind_settings import ObjectiveSettings
-from mini_tf.system.cache import Cached, cached, found_by, hash_of
+from mini_tf.system.cache import CacheEntry, build_or_load, find_entry, hash_of
 from mini_tf.system.errors import DataFault
-from mini_tf.system.waiting import Reached, waiting
+from mini_tf.system.progress import ProgressCallback, show_progress
 
 FORMAT = 6
 Report = Callable[[str], None]
@@ -44,14 +44,14 @@ def open_data(
 
     def build(folder: Path) -> dict[str, Any]:
         data_split = raw.data_split
-        with waiting("collecting the labels"):
+        with show_progress("collecting the labels"):
             labels = dataset.fit_labels(example for split, example in data_split.read() if split == "train")
-        with waiting(f"encoding {data_split.characters:,} characters") as reached:
+        with show_progress(f"encoding {data_split.characters:,} characters") as reached:
             advance = _progress(reached, data_split.characters)
             facts = write_stores(folder, dataset, data_split.read(), used, labels, dataset.separated(data), advance)
         return facts | {"labels": None if labels is None else labels.to_json(), "notes": [*data_split.notes, *facts["notes"]]}
 
-    found = cached("tokens", _key(raw.hash, used), build, report)
+    found = build_or_load("tokens", _key(raw.hash, used), build, report)
     return _opened(found, dataset, used, report, [note for files in raw.files.values() for note in files.column_notes])
 
 
@@ -66,7 +66,7 @@ def reopen(
     names = [name for corpus in (data.train, data.val) for name in ([corpus] if isinstance(corpus, str) else corpus or ())]
     if "-" not in names:
         return open_data(data, sections.Tokenizer(), objective, report, tokenizers)
-    found = found_by("tokens", lambda one: _hash(one) == hashes["data"])
+    found = find_entry("tokens", lambda one: _hash(one) == hashes["data"])
     if found is None:
         raise DataFault("the run read its data from stdin, and it is no longer in the cache", hint="--data FILE evaluates on a file")
     return _opened(found, objective.dataset(), tokenizers, report)
@@ -86,19 +86,19 @@ def encode_data(
     content = hash_of({"all": files.hash, "labels": None if labels is None else labels.to_json()})
 
     def build(folder: Path) -> dict[str, Any]:
-        with waiting("reading and encoding"):
+        with show_progress("reading and encoding"):
             facts = write_stores(
                 folder, dataset, (("val", example) for example in files.read()), tokenizers, labels, dataset.separated(data)
             )
         return facts | {"notes": [*files.notes, *facts["notes"]]}
 
-    found = cached("tokens", _key(content, tokenizers), build, report)
+    found = build_or_load("tokens", _key(content, tokenizers), build, report)
     for line in dict.fromkeys([*files.column_notes, *found.facts["notes"]]):
         note(line)
     return _open(found, "val", tokenizers, "--data")
 
 
-def _progress(reached: Reached, total: int) -> Callable[[int], None]:
+def _progress(reached: ProgressCallback, total: int) -> Callable[[int], None]:
     """A function that adds an amount and reports the share of `total` done so far."""
     done = 0
 
@@ -114,13 +114,13 @@ def _key(content: str, tokenizers: Tokenizers) -> str:
     return hash_of({"format": FORMAT, "data": content, "tokenizers": [one.hash for one in tokenizers]})
 
 
-def _hash(found: Cached) -> str:
+def _hash(found: CacheEntry) -> str:
     """Hash of the ids and labels of both splits, and of the meaning of the labels."""
     ids = {name: sha for name, (_, sha) in found.files.items() if name.endswith(_IDS)}
     return hash_of([ids, found.facts["labels"]] if found.facts["labels"] else ids)
 
 
-def _opened(found: Cached, dataset: Dataset, tokenizers: Tokenizers, report: Report, column_notes: Sequence[str] = ()) -> TokenizedData:
+def _opened(found: CacheEntry, dataset: Dataset, tokenizers: Tokenizers, report: Report, column_notes: Sequence[str] = ()) -> TokenizedData:
     train, val = (_open(found, split, tokenizers, f"data.{split}") for split in ("train", "val"))
     hashes = {"data": _hash(found), "tokenizer": tokenizers.target.hash}
     hashes |= {} if tokenizers.source is tokenizers.target else {"source_tokenizer": tokenizers.source.hash}
@@ -131,7 +131,7 @@ def _opened(found: Cached, dataset: Dataset, tokenizers: Tokenizers, report: Rep
     return data
 
 
-def _open(found: Cached, split: str, tokenizers: Tokenizers, key: str) -> Store:
+def _open(found: CacheEntry, split: str, tokenizers: Tokenizers, key: str) -> Store:
     """The store of one split; DataFault if it is empty."""
     stores = found.facts["stores"]
     sizes = [stores[name] for name in (split, f"{split}.source") if name in stores] or [{"tokens": 0, "raw_bytes": 0}]

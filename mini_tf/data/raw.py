@@ -18,10 +18,10 @@ from mini_tf.data.store import Tokenizers
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import cache_identity
-from mini_tf.system.cache import cached, hash_of
+from mini_tf.system.cache import build_or_load, hash_of
 from mini_tf.system.interruptible import interruptible_call
+from mini_tf.system.progress import show_progress
 from mini_tf.system.strict_json import short
-from mini_tf.system.waiting import waiting
 
 TRAINER_VERSION = 2
 """Increase it if a kind of tokenizer yields another tokenizer from the same text."""
@@ -107,7 +107,7 @@ class RawData:
     @cached_property
     def data_split(self) -> DataSplit:
         val = self.files["val"].read if "val" in self.files else None
-        with waiting(f"reading {self._size / 1e6:,.1f} MB"):
+        with show_progress(f"reading {self._size / 1e6:,.1f} MB"):
             data_split = self.dataset.split(self.files["train"].read, val, self.data.split)
             notes = dict.fromkeys(note for files in self.files.values() for note in files.notes)
         return replace(data_split, notes=(*data_split.notes, *notes))
@@ -137,8 +137,8 @@ class RawData:
             texts = (text for source, example in examples for text in self.dataset.texts(example, source))
             stride = 1 + self.data_split.characters // MAX_TRAINING_CHARACTERS if settings.uses_vocab_size else 1
             sample = (text for n, text in enumerate(texts) if n % stride == 0)
-            with waiting(f"training the tokenizer on {self.data_split.characters / stride / 1e6:,.1f} million characters"):
+            with show_progress(f"training the tokenizer on {self.data_split.characters / stride / 1e6:,.1f} million characters"):
                 interruptible_call(lambda: Tokenizer.train(settings, sample)).save(folder / "tokenizer.json")
             return {}
 
-        return Tokenizer.load(cached("tokenizers", key, build, lambda line: None).folder)
+        return Tokenizer.load(build_or_load("tokenizers", key, build, lambda line: None).folder)

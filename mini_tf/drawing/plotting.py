@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from mini_tf.system.library_caches import keep_library_caches
+from mini_tf.system.library_caches import redirect_library_caches
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def _no_process() -> Iterator[None]:
         subprocess.check_output = check_output
 
 
-keep_library_caches()
+redirect_library_caches()
 with _no_process():
     import matplotlib as matplotlib  # `as`: for other files to import from here
     from matplotlib.axes import Axes as Axes

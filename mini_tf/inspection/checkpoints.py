@@ -19,7 +19,7 @@ def weights_id(folder: Path, step: int | str | None) -> WeightsId:
     published = manifest.read(folder).model
     if step is None and published is not None and (folder / MODEL).exists():
         return WeightsId(int(published["step"]), str(published["sha256"]))
-    checkpoint = loading.choose(folder, "best" if step is None else step)
+    checkpoint = loading.find_checkpoint(folder, "best" if step is None else step)
     return WeightsId(checkpoint.step, checkpoint.sha256[MODEL])
 
 

@@ -127,7 +127,7 @@ def _untrained(folder: Path, step: str | None, analysis: PositionAnalysis) -> di
     if analysis.vectors is None or analysis.vectors.table is None:
         return {}
     if kept_steps(folder):
-        checkpoint = loading.choose(folder, "last" if step is None else step)
+        checkpoint = loading.find_checkpoint(folder, "last" if step is None else step)
         rows = never_trained(tensors.read(checkpoint.folder / OPTIMIZER), analysis.vectors.table)
         if rows is not None:
             return {"never_trained": rows, "never_trained_by": f"the optimizer's state after step {checkpoint.step}"}

@@ -26,7 +26,7 @@ from mini_tf.inspection.model_input import ModelInput, untruncated_input
 from mini_tf.inspection.sentences import Sentence, find_word, word_spans
 from mini_tf.nn.model import Model, SequenceKind
 from mini_tf.nn.tokens import Tokens
-from mini_tf.system.errors import Refusal, UsageFault
+from mini_tf.system.errors import MinitfError, UsageFault
 from mini_tf.trained.opening import Trained
 
 MAX_PANELS = 4
@@ -71,7 +71,9 @@ class Occurrence(NamedTuple):
     n_occurrences: int = 1
 
 
-def find_occurrence(to_input: Callable[[str], ModelInput], context: int, word: str, sentence: Sentence, fault: type[Refusal]) -> Occurrence:
+def find_occurrence(
+    to_input: Callable[[str], ModelInput], context: int, word: str, sentence: Sentence, fault: type[MinitfError]
+) -> Occurrence:
     """The first occurrence of the word. Raises `fault` if there is none within the context."""
     spans = find_word(sentence.text, word)
     if not spans:
@@ -154,7 +156,7 @@ def _separation(cosines: Tensor, senses: Sequence[str | None]) -> float | None:
 
 
 def view(
-    trained: Trained, word: str, sentences: Sequence[Sentence], layer: int | None, fault: type[Refusal], step: str | None = None
+    trained: Trained, word: str, sentences: Sequence[Sentence], layer: int | None, fault: type[MinitfError], step: str | None = None
 ) -> View:
     """The word in two or more sentences, by layer. layer: whose pairs are plotted; fault: as in `find_occurrence`.
 

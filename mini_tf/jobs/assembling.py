@@ -19,8 +19,8 @@ from mini_tf.nn.weights.objective_network import trained_module
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run.folder import Run
 from mini_tf.system.errors import DataFault, RunFault
+from mini_tf.system.progress import show_progress
 from mini_tf.system.seeds import seed_of
-from mini_tf.system.waiting import waiting
 from mini_tf.trained import initial
 from mini_tf.trained.architecture import Architecture, vocabulary_sizes
 from mini_tf.trained.opening import SOURCE_TOKENIZER, read_fully_trainable, write_config
@@ -133,7 +133,7 @@ def decide_setup(parts: Parts, say: Report) -> Setup:
 
     def find() -> Setup:
         skips = " ".join(f"{'train' if key == 'micro_batch_size' else 'runtime'}.{key}" for key in sorted(setup.undecided))
-        with waiting(f"measuring the fastest settings, at most {LONGEST:g} s plus compilation (skipped for those given: {skips})"):
+        with show_progress(f"measuring the fastest settings, at most {LONGEST:g} s plus compilation (skipped for those given: {skips})"):
             return tune(setup, work, StepTimer(parts.task, single_rows), partial(contended, cores))
 
     decided = cached_tuning(shape, work, setup, find, say)

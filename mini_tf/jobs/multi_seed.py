@@ -18,7 +18,7 @@ from mini_tf.recipe.kind_settings import ObjectiveSettings
 from mini_tf.recipe.reading import Resolved
 from mini_tf.run import finding, loading, manifest, seed_runs
 from mini_tf.run.folder import Run
-from mini_tf.run.opening import RunLocation, begin, open_run
+from mini_tf.run.opening import RunLocation, open_run, start_run
 from mini_tf.system.errors import Diverged, RunFault, UsageFault
 from mini_tf.training.signals import StopRequest
 
@@ -57,7 +57,7 @@ def train(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult
         if run.status == "finished" and loading.is_published(run.folder, run.manifest, run.checkpoints.hashes):
             reporter.say(f"already complete: {run.folder} ({seeds} seeds); --fresh starts over")
             return RunResult(run.folder, run.manifest.metrics)
-        begin(run, identity)
+        start_run(run, identity)
         done: list[SeedRun] = []
         with StopRequest(reporter.say) as stop:
             for number, single in enumerate(single_seed_recipes(resolved), start=1):
@@ -67,7 +67,7 @@ def train(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult
                 if result.folder is None or result.exit_code:
                     return _stopped(run, result.exit_code, f"in seed-{number}")
                 done.append(_finished(result.folder, single.recipe.train.seed))
-                seed_runs.record_seeds(run, (one.record for one in done))
+                seed_runs.write_seed_metrics(run, (one.record for one in done))
             return _finish(run, done, reporter, resolved.recipe.objective)
 
 
@@ -139,8 +139,8 @@ def _finish(run: Run, done: Sequence[SeedRun], reporter: Reporter, objective: Ob
     each = [one.metrics for one in done]
     name = main_metric(each[0], objective)
     median, metrics = done[median_run(each, name)], spread(each)
-    seed_runs.record_seeds(run, (one.record | ({"median": True} if one is median else {}) for one in done))
-    seed_runs.adopt(run, median.folder)
+    seed_runs.write_seed_metrics(run, (one.record | ({"median": True} if one is median else {}) for one in done))
+    seed_runs.copy_model(run, median.folder)
     for one in done:
         line = f"{one.folder.name}  train.seed {one.seed}  {_format(one.metrics, name, objective)}"
         reporter.say(f"{line}  <- median" if one is median else line)

@@ -10,9 +10,9 @@ from mini_tf.jobs.cost.estimating import estimate
 from mini_tf.jobs.session import Reporter, RunResult, Session
 from mini_tf.jobs.start_messages import report_extension, report_start
 from mini_tf.recipe.reading import Resolved
-from mini_tf.run.events import Events
 from mini_tf.run.identity import Identity
-from mini_tf.run.opening import RunLocation, begin, check_exact, folder_of, open_run
+from mini_tf.run.opening import RunLocation, check_exact, explicit_folder, open_run, start_run
+from mini_tf.run.tensorboard import TensorBoardWriter
 from mini_tf.trained import initial
 from mini_tf.training.machine.device import resolve_setup
 from mini_tf.training.signals import StopRequest
@@ -44,16 +44,16 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
     identity, data = identify(resolved, options.location, reporter)
     options.check(data)
     with open_run(options.location, identity, options.command) as run:
-        run.published_as = merge_function(recipe)
+        run.export_weights = merge_function(recipe)
         if run.status == "finished" and options.extend is None:
             if options.tensorboard:
-                run.events = Events(run.folder)
-                run.events.write_all()
+                run.tensorboard = TensorBoardWriter(run.folder)
+                run.tensorboard.write_all()
             run.publish(warn=reporter.warn)  # restores a model.safetensors that was lost or damaged since
             reporter.say(f"already complete: {run.folder} (step {run.manifest.step}); --extend N trains N more steps, --fresh starts over")
             return RunResult(run.folder, run.manifest.metrics)
         reporter.log, reporter.crash = run.log, run.crash
-        run.events = Events(run.folder) if options.tensorboard else None
+        run.tensorboard = TensorBoardWriter(run.folder) if options.tensorboard else None
         if options.extend is not None:
             run.extend(options.extend)
             report_extension(recipe, reporter)
@@ -64,8 +64,8 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
         if resumed is None:
             initial.refuse_changed(recipe, identity.hashes)
         check_exact(run, parts.setup.settings, recipe.checkpoint.resume == "exact", reporter.warn)
-        begin(run, identity)
-        run.note_auto(parts.setup.record)
+        start_run(run, identity)
+        run.record_auto(parts.setup.record)
         write_model_files(parts, run)
         report_start(parts, reporter)
         session = Session(run, parts, reporter, started)
@@ -78,7 +78,7 @@ def identify(resolved: Resolved, location: RunLocation, reporter: Reporter) -> t
 
     If the run of model.init_from no longer exists, its hash and tokenizers are read from the run at `location`.
     """
-    folder = folder_of(location)
+    folder = explicit_folder(location)
     init = initial.init_hash(resolved.recipe, folder)  # before the data, which may take long to read
     data = load_data(initial.with_own_tokenizer(resolved.recipe, folder), reporter)
     return Identity.of(resolved, data.hashes | init), data

@@ -8,7 +8,7 @@ from mini_tf.jobs.parts import Parts
 from mini_tf.pipelines import pipeline_of
 from mini_tf.scores import can_measure, left_out, packages_of
 from mini_tf.system.errors import RunFault
-from mini_tf.system.waiting import waiting
+from mini_tf.system.progress import show_progress
 
 
 class Samples:
@@ -28,7 +28,7 @@ class Samples:
             return {}
         n_examples = self.parts.data.val.n_documents if full else min(limit, self.parts.data.val.n_documents)
         try:
-            with waiting(f"generating {n_examples:,} texts to score"):
+            with show_progress(f"generating {n_examples:,} texts to score"):
                 return self.pipeline.scores(
                     self.pipeline.generate_with_references(self.parts.data.val, None if full else limit, each_chunk)
                 )
@@ -44,7 +44,7 @@ class Samples:
         """A sentence on how much of a sample is copied from the training data; None unless it continues a prompt."""
         if not sample or self.settings is None or not self.settings.COPIES:
             return None
-        with waiting("comparing the last sample with the training data"):
+        with show_progress("comparing the last sample with the training data"):
             return copying(sample, self.parts.data.train, self.parts.data.tokenizer)
 
     @cached_property

@@ -13,12 +13,12 @@ from mini_tf.jobs.samples import Samples
 from mini_tf.jobs.step_lines import LOSSES, StepLines, curves
 from mini_tf.nn import state as states
 from mini_tf.recipe.sections import Checkpoint
-from mini_tf.run import dump
-from mini_tf.run.folder import Run, Tensors
+from mini_tf.run import divergence
+from mini_tf.run.folder import CheckpointTensors, Run
 from mini_tf.run.loading import load_model, load_objective
 from mini_tf.run.tensors import specs
 from mini_tf.system.errors import RunFault
-from mini_tf.system.waiting import waiting
+from mini_tf.system.progress import show_progress
 from mini_tf.training.counters import Counters
 from mini_tf.training.due import Due
 from mini_tf.training.loop import DivergedStep, Progress, Report, train
@@ -121,9 +121,9 @@ class Session:
         except DivergedStep as fault:
             try:
                 self.run.record({**self._line(fault.report), "diverged": True})
-                facts = dump.Facts.of(fault, self.parts.setup)
+                facts = divergence.DivergenceInfo.from_step(fault, self.parts.setup)
                 tensors = self._tensors(fault.at)
-                dump.write(self.run.disk, self.run.folder, facts, tensors.model, tensors.state, tensors.objective)
+                divergence.write(self.run.disk, self.run.folder, facts, tensors.model, tensors.state, tensors.objective)
                 self.reporter.say(f"`minitf inspect crash {_quoted(self.run.folder)}` replays the step")
             except Exception as error:  # the divergence is the error to report
                 self.reporter.warn(f"step {fault.report.step} could not be saved for `minitf inspect crash`: {error}")
@@ -136,7 +136,7 @@ class Session:
             return
         self.parts.load(saved.model, saved.objective)
         self.optimizer.load(saved.optimizer)
-        with saved.taken_over():
+        with saved.restoring():
             self.start = Progress.of(saved.counters, states.unflatten(saved.state))
             self.lines = StepLines(self.start, self.training.schedule.horizon)
             self.counters.load(saved.counters)
@@ -199,10 +199,10 @@ class Session:
         counters, settings = report.counters() | self.counters.save(), self.parts.recipe.checkpoint
         save_checkpoint(self.run, report.step, self._tensors(report), counters, score, settings, self.reporter.warn)
 
-    def _tensors(self, at: Progress) -> Tensors:
+    def _tensors(self, at: Progress) -> CheckpointTensors:
         """The current tensors of the run; not copies."""
         parts = self.parts
-        return Tensors(parts.model.weights(), self.optimizer.state_tensors(), states.flatten(at.state), parts.objective_tensors())
+        return CheckpointTensors(parts.model.weights(), self.optimizer.state_tensors(), states.flatten(at.state), parts.objective_tensors())
 
     def _sample(self, step: int) -> None:
         """Write a sample after this step, if the model generates text."""
@@ -212,7 +212,7 @@ class Session:
             self.reporter.warn(f"step {step}: no sample: {fault.message}")
             return
         if text is not None:
-            self.run.sample(step, text)
+            self.run.write_sample(step, text)
 
     def finish(self, step: int, stop: StopRequest) -> RunResult:
         """Finish the run: final evaluation, plots, closing messages."""
@@ -224,8 +224,8 @@ class Session:
         except Stopped:
             return self._stopped(f"stopped at step {step}, saved, before the last evaluation", stop)
         metrics = final | {"train.loss": self.counters.train_loss, "minutes": self.counters.wall() / 60}
-        with waiting("plotting the losses"):
-            run.draw()
+        with show_progress("plotting the losses"):
+            run.plot_losses()
         for line in self._closing_lines(step, metrics):
             self.reporter.say(line)
         run.finish("done", metrics=metrics)  # last and fast: if killed after it, the run is done and another --extend would add to it
@@ -241,7 +241,7 @@ class Session:
         model = self.run.manifest.model
         metrics = self.full[1] if self.full is not None and model is not None and model["step"] == self.full[0] else None
         if metrics is None:
-            merged = self.run.published_as is not None  # model.safetensors then has other tensors than the trained model
+            merged = self.run.export_weights is not None  # model.safetensors then has other tensors than the trained model
             own = load_objective(self.run.folder, model["step"] if model else "best", specs(self.parts.objective_tensors()))
             self.parts.load(load_model(self.run.folder, model["step"] if model and merged else None), own)
             metrics = self._measure(None, stop.check)
@@ -267,7 +267,7 @@ class Session:
 
 def _with_wait_message(reports: Iterator[Report], compiles: bool) -> Iterator[Report]:
     """The reports; shows a wait message until the first step is done."""
-    with waiting("compiling the model, then the first step" if compiles else "the first step"):
+    with show_progress("compiling the model, then the first step" if compiles else "the first step"):
         first = next(reports, None)
     if first is not None:
         yield first
@@ -277,7 +277,7 @@ def _with_wait_message(reports: Iterator[Report], compiles: bool) -> Iterator[Re
 def save_checkpoint(
     run: Run,
     step: int,
-    tensors: Tensors,
+    tensors: CheckpointTensors,
     counters: dict[str, Any],
     score: float | None,
     settings: Checkpoint,

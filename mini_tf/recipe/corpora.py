@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from mini_tf.recipe.kinds import Kind, listing, settings_of
-from mini_tf.system.drafts import write_whole
+from mini_tf.system.temporary_files import write_atomically
 
 
 class CorpusSettings(Kind):
@@ -34,7 +34,8 @@ class CorpusSettings(Kind):
         path = folder / f"{self.word}-{self.VERSION}.{self.FORMAT}"
         if not path.exists():
             rows, plain = self.rows(), self.FORMAT == "txt"
-            write_whole(path, "\n\n".join(row["text"] for row in rows) + "\n" if plain else "".join(json.dumps(row) + "\n" for row in rows))
+            text = "\n\n".join(row["text"] for row in rows) + "\n" if plain else "".join(json.dumps(row) + "\n" for row in rows)
+            write_atomically(path, text)
         return path
 
 

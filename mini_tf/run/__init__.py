@@ -1,1 +1,1 @@
-"""Everything under outputs/: run folders, their checkpoints, their metrics."""
+"""Run folders under outputs/, their checkpoints and metrics."""

@@ -1,8 +1,9 @@
-"""Checkpoints that a crash at any moment cannot damage: after it, the newest sound folder is the old one or the new one.
+"""Crash-safe checkpoints: after a crash at any moment the newest intact checkpoint is the previous or the new one.
 
-Saving: check free space, write every file into a temporary folder beside the others (fsync each), MANIFEST.json with
-their sha256 last, rename, fsync the parent; only then remove what rotation drops, renamed first. There is no pointer to
-the latest that could go stale: the newest folder whose manifest holds is the latest. Safetensors and JSON only.
+Saving: check free space, write all files into a temporary folder (fsync each), MANIFEST.json with their sha256 last,
+rename the folder, fsync the parent; only then rename and remove the checkpoints that rotation drops. The newest folder
+that matches its manifest is the latest checkpoint; there is no pointer that could become stale. Formats: safetensors
+and JSON.
 """
 
 import errno
@@ -18,17 +19,17 @@ from pathlib import Path
 from typing import Any
 
 from mini_tf.run import manifest
-from mini_tf.run.disk import TEMPORARY, Disk, make_folder, placing, storing, sweep
+from mini_tf.run.disk import TEMPORARY, Disk, atomic_replace, make_folder, remove_temporary, storage_errors
 from mini_tf.run.finding import seed_folder
-from mini_tf.run.hashes import Hashes
+from mini_tf.run.hashes import FileHashes
 from mini_tf.system.errors import RunFault, StorageFault
-from mini_tf.system.plain_file import read_record
+from mini_tf.system.plain_file import read_small_file
 
 FORMAT = 1
 MODEL, OPTIMIZER, STATE, COUNTERS = "model.safetensors", "optimizer.safetensors", "state.safetensors", "counters.json"
 FILES = (MODEL, OPTIMIZER, STATE, COUNTERS)
 OBJECTIVE = "objective.safetensors"
-"""One more file, where the objective has a network of its own: model.safetensors does without it, so only checkpoints hold it."""
+"""Tensors of a network that belongs to the objective, if it has one; not part of the published model.safetensors."""
 MANIFEST = "MANIFEST.json"
 _TRASH = ".trash-"
 _BAD = ".bad-"
@@ -36,15 +37,16 @@ _LARGEST_FILE = 1 << 62
 _FOLDER = re.compile("step-([0-9]{8}|[1-9][0-9]{8,11})")
 
 
-class Damaged(Exception):
-    """A checkpoint that cannot be used; says why."""
+class DamagedCheckpoint(Exception):
+    """A checkpoint cannot be used; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint by its manifest: its folder, the step it was saved after, its validation loss if it had one.
+    """The manifest of a checkpoint. step: number of finished steps. score: validation loss, if it was measured.
 
-    sha256, sizes: of its files, in bytes. fingerprint: what decides the last bits, as it was then; empty in older ones.
+    sha256, sizes (bytes): by file name. fingerprint: software and hardware that determine the exact bits; empty in
+    older checkpoints.
     """
 
     folder: Path
@@ -60,30 +62,30 @@ class Checkpoint:
 
 
 def rank(score: float | None, step: int) -> tuple[float, int]:
-    """Sorts the better first: the lower score, of equals the earlier; without scores the later step."""
+    """Sort key, best first: lower score, then earlier step; checkpoints without a score last, latest first."""
     return (math.inf, -step) if score is None else (score, step)
 
 
 class Checkpoints:
-    """The `checkpoints` folder of one run. `run_id` marks whose they are: another run's are refused.
+    """The `checkpoints` folder of one run. Checkpoints with another `run_id` are refused.
 
-    hashes: of the run's files, those that this process has read or written already.
+    hashes: cached SHA-256 of the run's files that this process has read or written.
     """
 
     def __init__(self, folder: Path, run_id: str, disk: Disk) -> None:
-        self.folder, self.run_id, self.disk, self.hashes = folder, run_id, disk, Hashes()
+        self.folder, self.run_id, self.disk, self.hashes = folder, run_id, disk, FileHashes()
 
     @classmethod
     def of(cls, run: Path) -> "Checkpoints":
-        """Those of the run in a folder; RunFault where it is none."""
+        """The checkpoints of the run in a folder; RunFault if it is not a run folder."""
         return cls(run / "checkpoints", manifest.read(run).run_id, Disk())
 
     def steps(self) -> list[int]:
-        """The steps that have a folder, newest first; RunFault where one, or the whole, is a link out of the run."""
+        """The steps that have a folder, newest first; RunFault if one of these folders, or their parent, is a link."""
         found = [one for one in map(_FOLDER.fullmatch, self._names()) if one]
         for path in [self.folder, *(self.folder / one[0] for one in found)]:
             if path.is_symlink():
-                raise RunFault(f"{path} is a link; checkpoints are kept inside the run folder", where=[str(path)])
+                raise RunFault(f"{path} is a link; checkpoints must be inside the run folder", where=[str(path)])
         return sorted((int(one[1]) for one in found), reverse=True)
 
     def _names(self) -> list[str]:
@@ -93,31 +95,31 @@ class Checkpoints:
         return self.folder / f"step-{step:08d}"
 
     def save(self, step: int, parts: Mapping[str, bytes], score: float | None, fingerprint: Mapping[str, Any] | None = None) -> Checkpoint:
-        """Write a checkpoint of all FILES, and of OBJECTIVE where `parts` has it; a sound one of the same step is left as it is.
+        """Write a checkpoint from the bytes of FILES and, if present, OBJECTIVE; StorageFault if the disk is full.
 
-        StorageFault when the disk is full.
+        An intact checkpoint of the same step is not written again.
         """
-        with storing(f"saving step {step}", self.last_spoken()):
-            self.sweep()
-            with suppress(FileNotFoundError, Damaged):
+        with storage_errors(f"saving step {step}", self.describe_newest()):
+            self.remove_temporary()
+            with suppress(FileNotFoundError, DamagedCheckpoint):
                 return self.verify(step)
             if self.path(step).exists():
                 self._set_aside(step)
             make_folder(self.disk, self.folder)
-            self._need_space(2 * sum(map(len, parts.values())))
-            with placing(self.disk, self.path(step)) as temporary:
+            self._check_free_space(2 * sum(map(len, parts.values())))
+            with atomic_replace(self.disk, self.path(step)) as temporary:
                 self._write(temporary, step, parts, score, fingerprint or {})
             saved = self._read_manifest(step)
             for name, sha256 in saved.sha256.items():
-                self.hashes.note(saved.folder / name, sha256)
+                self.hashes.store(saved.folder / name, sha256)
         return saved
 
-    def last_spoken(self) -> str:
-        """The newest, in words."""
+    def describe_newest(self) -> str:
+        """A phrase for error messages: the step of the newest checkpoint."""
         steps = self.steps()
         return f"the last checkpoint is step {steps[0]}" if steps else "there is no earlier checkpoint"
 
-    def _need_space(self, needed: int) -> None:
+    def _check_free_space(self, needed: int) -> None:
         free = self.disk.free(self.folder)
         if free < needed:
             raise OSError(errno.ENOSPC, f"{needed >> 20} MiB are needed and {free >> 20} MiB are free")
@@ -133,75 +135,77 @@ class Checkpoints:
         self.disk.sync(temporary)
 
     def rotate(self, keep_last: int, keep_best: int) -> None:
-        """Keep the newest and the best by score, at least the newest, which is read back before another goes.
+        """Keep the `keep_last` newest (at least 1) and `keep_best` best checkpoints by score, and remove the others.
 
-        What goes is renamed first, so no half stays behind. What has no manifest of this run is left alone. Where the objective has
-        a network of its own, the best one stays in any case: it has the network that belongs to model.safetensors.
+        The newest is read back and verified first. Folders are renamed before removal, so no partial checkpoint
+        remains. Folders without a valid manifest of this run are kept. If the objective has its own network the best
+        checkpoint is always kept, since only it holds the network that belongs to model.safetensors.
         """
-        found = self.own()
-        own = [one.step for one in found]
+        found = self.list_valid()
+        steps = [one.step for one in found]
         if found and OBJECTIVE in found[0].sha256:
             keep_best = max(1, keep_best)
-        kept = {*own[: max(1, keep_last)], *self.by_score()[:keep_best]}
-        going = [step for step in own if step not in kept]
-        if not going:
+        kept = {*steps[: max(1, keep_last)], *self.by_score()[:keep_best]}
+        removed = [step for step in steps if step not in kept]
+        if not removed:
             return
-        with storing("removing older checkpoints", "none was lost"):
-            self.hashes.forget(self.path(own[0]))  # that it was written does not say that it can be read
+        with storage_errors("removing older checkpoints", "no checkpoint was lost"):
+            self.hashes.drop(self.path(steps[0]))  # verify the file on disk, not the hash stored when it was written
             try:
-                self.verify(own[0])
-            except Damaged as damage:
-                raise StorageFault(f"{self.path(own[0])} cannot be read back: {damage}", hint="older ones were kept") from damage
-            trash = {step: self.folder / f"{_TRASH}step-{step:08d}" for step in going}
-            for step in going:
+                self.verify(steps[0])
+            except DamagedCheckpoint as damage:
+                raise StorageFault(f"{self.path(steps[0])} cannot be read back: {damage}", hint="older checkpoints were kept") from damage
+            trash = {step: self.folder / f"{_TRASH}step-{step:08d}" for step in removed}
+            for step in removed:
                 self.disk.rename(self.path(step), trash[step])
             self.disk.sync(self.folder)
-            for step in going:
+            for step in removed:
                 self.disk.remove(trash[step])
             self.disk.sync(self.folder)
 
-    def sweep(self) -> None:
+    def remove_temporary(self) -> None:
         """Remove what an interrupted save or rotation left."""
-        sweep(self.disk, self.folder, (TEMPORARY, _TRASH))
+        remove_temporary(self.disk, self.folder, (TEMPORARY, _TRASH))
 
     def newest(self, warn: Callable[[str], None] | None = None) -> Checkpoint | None:
-        """The newest sound checkpoint; with `warn`, damaged ones are set aside with a warning. None if never one was saved.
+        """The newest intact checkpoint, None if none was ever saved. With `warn`, damaged ones are renamed.
 
-        RunFault when all are damaged: a run never starts over in silence.
+        RunFault if all are damaged: a run never silently starts over.
         """
         steps = self.steps()
-        found = self.first_sound(steps, warn)
+        found = self.first_intact(steps, warn)
         if found is None and (steps or any(name.startswith(_BAD) for name in self._names())):
             why = "".join(f"; {self.path(step).name} is damaged ({self._damage(step)})" for step in steps[:1] if warn is None)
-            raise RunFault(f"no usable checkpoint in {self.folder}{why}", hint="--fresh starts over beside it", where=[str(self.folder)])
+            hint = "--fresh starts over in a new folder beside it"
+            raise RunFault(f"no usable checkpoint in {self.folder}{why}", hint=hint, where=[str(self.folder)])
         return found
 
-    def first_sound(self, steps: Iterable[int], warn: Callable[[str], None] | None = None) -> Checkpoint | None:
-        """The first of these that is sound; with `warn`, those before it are set aside with a warning, where the disk lets them."""
+    def first_intact(self, steps: Iterable[int], warn: Callable[[str], None] | None = None) -> Checkpoint | None:
+        """The first intact checkpoint of these steps. With `warn`, damaged ones before it are renamed."""
         for step in steps:
             try:
                 return self.verify(step)
-            except Damaged as damage:
+            except DamagedCheckpoint as damage:
                 if warn is None:
                     continue
-                done = "it is set aside"
+                action = "it is set aside"
                 try:
                     self._set_aside(step)
                 except OSError as error:
-                    done = f"it cannot be set aside ({error.strerror}) and is passed over"
-                warn(f"{self.path(step).name} is damaged ({damage}); {done}")
+                    action = f"it cannot be set aside ({error.strerror}) and is skipped"
+                warn(f"{self.path(step).name} is damaged ({damage}); {action}")
         return None
 
     def by_score(self) -> list[int]:
-        """The steps that have a validation loss, the best first; of equals the earlier."""
-        return [one.step for one in sorted(self.own(), key=lambda one: one.rank) if one.score is not None]
+        """The steps that have a validation loss, best first, then by step."""
+        return [one.step for one in sorted(self.list_valid(), key=lambda one: one.rank) if one.score is not None]
 
     def find(self, which: int | str) -> Checkpoint:
-        """The checkpoint of a step, `last` or `best` (lowest score), by its manifest alone; RunFault where there is none."""
+        """The checkpoint of a step, `last` or `best` (lowest score); reads only its manifest. RunFault if missing."""
         steps = self.steps()
         if not steps:
             one = seed_folder(self.folder.parent)
-            hint = f"each of its seeds has checkpoints of its own: {one}, ..." if one.is_dir() else ""
+            hint = f"use the run of one of its seeds: {one}, ..." if one.is_dir() else ""
             raise RunFault(f"{self.folder.parent} has no checkpoint", hint=hint, where=[str(self.folder.parent)])
         if which == "best":
             which = next(iter(self.by_score()), "last")
@@ -209,67 +213,67 @@ class Checkpoints:
         if step not in steps:
             kept = ", ".join(map(str, reversed(steps)))
             raise RunFault(f"{self.folder.parent} has no checkpoint of step {step}; it has {kept}", where=[str(self.folder)])
-        return self._or_refused(self._read_manifest, step)
+        return self._read_or_raise(self._read_manifest, step)
 
-    def choose(self, which: int | str) -> Checkpoint:
-        """As `find`, for reading: RunFault unless every byte is as it was written."""
-        return self._or_refused(self.verify, self.find(which).step)
+    def find_verified(self, which: int | str) -> Checkpoint:
+        """`find`, with all files verified; RunFault if one is damaged."""
+        return self._read_or_raise(self.verify, self.find(which).step)
 
-    def _or_refused(self, read: Callable[[int], Checkpoint], step: int) -> Checkpoint:
+    def _read_or_raise(self, read: Callable[[int], Checkpoint], step: int) -> Checkpoint:
         try:
             return read(step)
-        except Damaged as damage:
+        except DamagedCheckpoint as damage:
             raise RunFault(f"{self.path(step)} is damaged: {damage}", where=[str(self.path(step))]) from damage
 
     def verify(self, step: int) -> Checkpoint:
-        """The checkpoint, after every byte was compared with its manifest; Damaged says what is wrong."""
+        """The checkpoint, after all files were compared with its manifest; DamagedCheckpoint if one differs."""
         if not self.path(step).exists():
             raise FileNotFoundError(self.path(step))
         checkpoint = self._read_manifest(step)
         for name, sha256 in checkpoint.sha256.items():
             try:
-                found = self.hashes.of(checkpoint.folder / name, checkpoint.sizes[name])
+                found = self.hashes.sha256(checkpoint.folder / name, checkpoint.sizes[name])
             except OSError as error:
-                raise Damaged(f"{name}: {error.strerror}") from error
+                raise DamagedCheckpoint(f"{name}: {error.strerror}") from error
             except ValueError as error:
-                raise Damaged(f"{name}: {error}") from error
+                raise DamagedCheckpoint(f"{name}: {error}") from error
             if found != sha256:
-                raise Damaged(f"{name}: checksum")
+                raise DamagedCheckpoint(f"{name}: wrong checksum")
         return checkpoint
 
     def _damage(self, step: int) -> str:
         try:
             self.verify(step)
-        except Damaged as damage:
+        except DamagedCheckpoint as damage:
             return str(damage)
         return ""
 
-    def own(self) -> list[Checkpoint]:
-        """Those whose manifest can be read and is this run's, newest first; their other files were not looked at."""
-        own = []
+    def list_valid(self) -> list[Checkpoint]:
+        """The checkpoints with a valid manifest of this run, newest first; their other files are not verified."""
+        valid = []
         for step in self.steps():
-            with suppress(Damaged, RunFault):
-                own.append(self._read_manifest(step))
-        return own
+            with suppress(DamagedCheckpoint, RunFault):
+                valid.append(self._read_manifest(step))
+        return valid
 
     def _read_manifest(self, step: int) -> Checkpoint:
         path = self.path(step) / MANIFEST
         try:
-            content: dict[str, Any] = json.loads(read_record(path))
+            content: dict[str, Any] = json.loads(read_small_file(path))
             written, run_id, named, score = content["format"], content["run"], content["step"], content["score"]
             sha256 = {str(name): str(entry["sha256"]) for name, entry in content["files"].items()}
             sizes = {str(name): int(entry["bytes"]) for name, entry in content["files"].items()}
             fingerprint = dict(content.get("fingerprint", {}))
         except OSError as error:
-            raise Damaged(f"{MANIFEST}: {error.strerror}") from error
+            raise DamagedCheckpoint(f"{MANIFEST}: {error.strerror}") from error
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            raise Damaged(f"{MANIFEST}: not a manifest") from error
+            raise DamagedCheckpoint(f"{MANIFEST}: not a manifest") from error
         if isinstance(written, int) and written > FORMAT:
-            raise RunFault(f"{path} was written by format {str(written)[:20]}; this minitf reads format {FORMAT}", where=[str(path)])
+            raise RunFault(f"{path} has format {str(written)[:20]}; this version of minitf reads format {FORMAT}", where=[str(path)])
         if run_id != self.run_id:
             raise RunFault(f"{path} belongs to another run ({str(run_id)[:40]}, not {self.run_id})", where=[str(path)])
         if set(sha256) - {OBJECTIVE} != set(FILES) or named != step or not _is_score(score) or max(sizes.values()) > _LARGEST_FILE:
-            raise Damaged(f"{MANIFEST}: names other files or another step")
+            raise DamagedCheckpoint(f"{MANIFEST}: lists other files or another step")
         return Checkpoint(self.path(step), step, score, sha256, sizes, fingerprint)
 
     def _set_aside(self, step: int) -> None:

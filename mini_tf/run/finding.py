@@ -1,4 +1,4 @@
-"""Run folders by name: `last`, `outputs/NAME` by its NAME, or a path. Reads without torch."""
+"""Find a run folder by `last`, by NAME for outputs/NAME, or by its path. Does not import PyTorch."""
 
 import difflib
 import errno
@@ -13,56 +13,56 @@ from mini_tf.system.errors import RunFault
 OUTPUTS = Path("outputs")
 
 _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
-"""How file systems say that they have no locks: some network ones."""
+"""The errors of file systems that do not support locks, such as some network file systems."""
 
 
 def find(run: str | Path) -> Path:
-    """The folder that RUN means, as an absolute path; RunFault with the nearest name if there is none."""
+    """The absolute path of a run folder; RunFault, which suggests the closest name, if there is none."""
     if str(run) == "last":
         folders = list_runs(OUTPUTS)
         if not folders:
-            raise RunFault("there is no last run: no run folders in outputs", hint="`minitf pretrain` makes one")
+            raise RunFault("there is no last run: outputs has no run folder", hint="`minitf pretrain` creates one")
         return max(folders, key=lambda folder: (folder / manifest.NAME).stat().st_mtime_ns).absolute()
-    # A folder that happens to have a run's name does not hide the run; alone it is told what it lacks.
+    # A run folder precedes another folder of that name; `manifest.read` reports why the latter is not a run folder.
     folders = sorted(filter(os.path.isdir, (Path(run), OUTPUTS / run)), key=lambda folder: not (folder / manifest.NAME).exists())
     if folders:
         manifest.read(folders[0])
         return folders[0].absolute()
     near = difflib.get_close_matches(str(run), [folder.name for folder in list_runs(OUTPUTS)], n=1)
-    hint = f"did you mean {near[0]}?" if near else "`minitf runs list` shows what there is"
+    hint = f"did you mean {near[0]}?" if near else "`minitf runs list` lists all runs"
     raise RunFault(f"no such run: {str(run)[:200]}", hint=hint, where=[str(run)[:200]])
 
 
 def seed_folder(folder: Path, number: int = 1) -> Path:
-    """Of a run of several seeds: where the run of one of them lives, counted from 1."""
+    """The run folder of one seed (from 1) inside a run of several seeds."""
     return folder / f"seed-{number}"
 
 
 def list_runs(folder: Path) -> list[Path]:
-    """The run folders directly in a folder, by name; what is no run is passed over."""
+    """The run folders directly in a folder, sorted by name."""
     if not folder.is_dir():
         return []
     return sorted(path for path in folder.iterdir() if os.path.isfile(path / manifest.NAME))
 
 
 def state_of(folder: Path, record: Manifest) -> str:
-    """The run's state; `killed` where it says running but no process holds the folder."""
-    return "killed" if record.state == "running" and not is_held(folder) else record.state
+    """The run's state; `killed` if run.json has `running` but no process has locked the folder."""
+    return "killed" if record.state == "running" and not is_locked(folder) else record.state
 
 
-def is_held(folder: Path) -> bool:
-    """Whether a process is writing this run."""
-    descriptor = try_to_hold(folder)
+def is_locked(folder: Path) -> bool:
+    """Whether a process has locked this run folder."""
+    descriptor = try_lock(folder)
     if descriptor is not None:
         os.close(descriptor)
     return descriptor is None
 
 
-def try_to_hold(folder: Path) -> int | None:
-    """Become the folder's one writer until the descriptor is closed; None if another process is.
+def try_lock(folder: Path) -> int | None:
+    """Lock a run folder for writing until the returned descriptor is closed; None if another process has locked it.
 
-    The lock is on the folder itself: nothing is left to clean up, and it dies with its process, kill -9 included. Where the
-    file system has no locks everybody holds it (`has_locks`).
+    The lock is on the folder itself and ends with the process, also after kill -9, so no lock file can be left. On a
+    file system without locks every process succeeds (`supports_locks`).
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -77,8 +77,8 @@ def try_to_hold(folder: Path) -> int | None:
     return descriptor
 
 
-def has_locks(descriptor: int) -> bool:
-    """Whether a folder that is held is really held: taking one's own lock again always succeeds where there are locks."""
+def supports_locks(descriptor: int) -> bool:
+    """Whether the file system of a locked folder supports locks: locking its descriptor again then succeeds."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

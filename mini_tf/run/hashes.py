@@ -1,7 +1,4 @@
-"""SHA-256 of files, each read once a process for as long as it stays the same file of the same size and time.
-
-A checkpoint is looked at by several that follow each other: is it sound, what made it, is it the best, is it published.
-"""
+"""SHA-256 of files, cached in this process until a file's size, inode or times change."""
 
 import hashlib
 import os
@@ -12,14 +9,14 @@ from mini_tf.system.plain_file import open_plain
 _CHUNK = 1 << 20
 
 
-class Hashes:
-    """In hex digits, by path."""
+class FileHashes:
+    """SHA-256 in hex digits by path."""
 
     def __init__(self) -> None:
         self._known: dict[Path, tuple[tuple[int, ...], str]] = {}
 
-    def of(self, path: Path, size: int | None = None) -> str:
-        """OSError where it is no plain file, or cannot be read; ValueError, before that, where it is not of so many bytes."""
+    def sha256(self, path: Path, size: int | None = None) -> str:
+        """OSError if it is not a readable plain file; ValueError, before reading, if it does not have `size` bytes."""
         with open_plain(path) as file:
             stamp, digest = _stamp(os.fstat(file.fileno())), hashlib.sha256()
             if size not in (None, stamp[0]):
@@ -31,12 +28,12 @@ class Hashes:
                 known = self._known[path] = (stamp, digest.hexdigest())
         return known[1]
 
-    def note(self, path: Path, sha256: str) -> None:
-        """What this process itself has just written there."""
+    def store(self, path: Path, sha256: str) -> None:
+        """Set the hash of a file that this process has just written."""
         self._known[path] = (_stamp(path.stat()), sha256)
 
-    def forget(self, folder: Path) -> None:
-        """From now on the files directly in it are read again."""
+    def drop(self, folder: Path) -> None:
+        """Drop the hashes of the files directly in a folder, so that they are read again."""
         self._known = {path: known for path, known in self._known.items() if path.parent != folder}
 
 

@@ -1,4 +1,4 @@
-"""What makes two commands mean the same run: the recipe as far as it decides the result, and the contents of its files."""
+"""The identity of a run: the recipe keys that determine the result, and the contents of data and tokenizer."""
 
 import hashlib
 import json
@@ -14,11 +14,11 @@ from mini_tf.run.manifest import KindSource
 
 @dataclass(frozen=True)
 class Identity:
-    """A recipe that is ready to run.
+    """A recipe and the contents of its files.
 
-    recipe: its name. text: the file as given; resolved: the complete one (both YAML). decides: every dotted key that decides the
-    result, without paths. defaults: the default of each of them that has one. hashes: of the contents of data and tokenizer.
-    kinds: where those come from that installed packages add; they decide nothing of which run it is.
+    recipe: its name. text: the file as given; resolved: the complete recipe (both YAML). decides: value of every dotted
+    key that determines the result, without paths. defaults: the default of each of these keys that has one. hashes: of
+    the contents of data and tokenizer. kinds: sources of kinds from installed packages; not part of the identity.
     """
 
     recipe: str
@@ -32,7 +32,7 @@ class Identity:
 
     @classmethod
     def of(cls, resolved: Resolved, hashes: Mapping[str, str]) -> "Identity":
-        """The identity of a recipe as it was read, on the contents that were found (`Text.hashes`)."""
+        """The identity of a resolved recipe with the hashes of its data and tokenizer."""
         recipe, keys = resolved.recipe, result_keys(resolved.recipe)
         decides = {key.name: key.value for key in keys}
         defaults = {key.name: key.default for key in keys if key.default is not Required}
@@ -40,10 +40,10 @@ class Identity:
 
     @property
     def run_id(self) -> str:
-        """Twelve hex digits of what is not left at its default, and of the contents.
+        """Twelve hex digits of the SHA-256 of all values that differ from their defaults, and of the hashes.
 
-        Two recipes of one version of minitf share it exactly where the result must be equal. A key that a later version adds, and
-        that is left at its default, changes no id.
+        Within one version of minitf, equal ids mean equal results. A key that a later version adds does not change the
+        id while it has its default.
         """
         given = {key: value for key, value in self.decides.items() if key not in self.defaults or _show(value) != _show(self.defaults[key])}
         text = json.dumps([given, dict(self.hashes)], sort_keys=True, allow_nan=False)
@@ -54,30 +54,30 @@ class Identity:
         return f"{self.recipe}-{self.run_id[:6]}"
 
     def changes_since(self, run_id: str, decides: Mapping[str, Any]) -> list[str]:
-        """`differences` from a run of that id, whose complete keys were `decides`; empty where this identity continues it.
+        """`differences` from a run with this id and these complete keys; empty if this identity continues the run.
 
-        A key that the run did not know had its default there. Where the ids are equal, a key that this version does not know any
-        more had its default in that run, and is passed over. Equal ids do not suffice: a default may have been changed.
+        A key that the run does not have counts as its default. With equal ids, a key that this version no longer has is
+        skipped, since it had its default. Equal ids are not sufficient: a default may have changed between versions.
         """
-        before = {key: value for key, value in self.defaults.items() if not _knows(decides, key)} | dict(decides)
+        before = {key: value for key, value in self.defaults.items() if not _has_value(decides, key)} | dict(decides)
         both = {key: before[key] for key in before if key in self.decides}
-        gone = {key: before[key] for key in before if key not in both and (run_id != self.run_id or _knows(self.decides, key))}
-        return differences(both, self.decides) + differences(gone, {})
+        removed = {key: before[key] for key in before if key not in both and (run_id != self.run_id or _has_value(self.decides, key))}
+        return differences(both, self.decides) + differences(removed, {})
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """One `key: old -> new` for each key that changed; values are compared as JSON, as one side was read from it."""
+    """One "key: old -> new" per changed key; values are compared as JSON, since those of a run were read from JSON."""
     keys = sorted({*before, *now})
     shown = {key: (_show(before.get(key)), _show(now.get(key))) for key in keys}
     return [f"{key[:80]}: {old[:200]} -> {new[:200]}" for key, (old, new) in shown.items() if old != new]
 
 
-def _knows(decides: Mapping[str, Any], key: str) -> bool:
-    """Whether there is a value for the key, or for what it stands in: a section that is null has no keys at their defaults."""
-    known = key in decides
-    while not known and (key := key.rpartition(".")[0]):
-        known = decides.get(key, GIVEN) != GIVEN
-    return known
+def _has_value(decides: Mapping[str, Any], key: str) -> bool:
+    """Whether the key or a section that contains it has a value: the keys of a null section have no defaults."""
+    found = key in decides
+    while not found and (key := key.rpartition(".")[0]):
+        found = decides.get(key, GIVEN) != GIVEN
+    return found
 
 
 def _show(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The installed packages that the kinds of a run come from: noted at its first start, and needed whenever it is opened."""
+"""The installed packages that define kinds of a run: recorded at its first start, required whenever it is opened."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -17,22 +17,22 @@ from mini_tf.run import finding, manifest
 from mini_tf.run.manifest import KindSource, Manifest
 from mini_tf.system.errors import RecipeFault, RunFault, UsageFault
 
-_MOST_TOLD = 10
+_MAX_REPORTED = 10
 
 
 def sources_of(recipe: Recipe) -> dict[str, KindSource]:
-    """Where each kind of a recipe comes from that is not minitf's own, as run.json says it."""
+    """The source of each kind of a recipe that is not built in, for run.json."""
     added = sorted(added_kinds_in(recipe))
     return {f"{kind.package}.{kind.word}": KindSource(package=kind.distribution, version=kind.version) for kind in added}
 
 
 def versions(record: Manifest) -> dict[str, str]:
-    """The packages that a run's kinds come from, with the versions that are installed now."""
+    """Installed versions of the packages that define a run's kinds."""
     return {_key(source): installed_version(source.package) or "none" for source in record.kinds.values()}
 
 
-def versions_before(record: Manifest) -> dict[str, str]:
-    """`versions` at the first start of the run."""
+def first_versions(record: Manifest) -> dict[str, str]:
+    """`versions` at the first start of the run, from run.json."""
     return {_key(source): source.version for source in record.kinds.values()}
 
 
@@ -40,63 +40,60 @@ def _key(source: KindSource) -> str:
     return f"package {source.package}"
 
 
-def require(folder: Path) -> None:
-    """RunFault where a package is not installed, or has lost the kind, that the run in `folder` was made with."""
-    if gone := list(islice(_gone(manifest.read(folder)), _MOST_TOLD)):
-        raise RunFault(gone[0], hint="the run can be used once it is installed", where=[str(folder)], faults=gone)
+def check_installed(folder: Path) -> None:
+    """RunFault if a package that defines a kind of the run is not installed, or no longer has the kind."""
+    if missing := list(islice(_missing_kinds(manifest.read(folder)), _MAX_REPORTED)):
+        raise RunFault(missing[0], hint="install that version of the package to use the run", where=[str(folder)], faults=missing)
 
 
-def _gone(record: Manifest) -> Iterator[str]:
-    here = {(f"{kind.package}.{kind.word}", kind.distribution) for kind in added_kinds()}
+def _missing_kinds(record: Manifest) -> Iterator[str]:
+    available = {(f"{kind.package}.{kind.word}", kind.distribution) for kind in added_kinds()}
     for name, source in record.kinds.items():
-        if (name, source.package) in here:
+        if (name, source.package) in available:
             continue
         package, _, word = name.rpartition(".")
-        now = installed_version(source.package)
-        what = "which is not installed" if now is None else f"which is {now} here and has no such kind"
-        of = f"of {one_line(package)} comes from the package {one_line(f'{source.package} {source.version}')}"
-        yield f"the kind {show(word)} {of}, {what}"
+        version = installed_version(source.package)
+        state = "which is not installed" if version is None else f"whose installed version {version} has no such kind"
+        origin = f"of {one_line(package)} comes from the package {one_line(f'{source.package} {source.version}')}"
+        yield f"the kind {show(word)} {origin}, {state}"
 
 
-def resolve(recipe: str | None, overrides: Sequence[str] = (), place: Path | None = None) -> Resolved:
-    """`reading.read`, of a run by its name or as `last` too; what a run's kinds lack is said by the run.
+def resolve(recipe: str | None, overrides: Sequence[str] = (), run_folder: Path | None = None) -> Resolved:
+    """`reading.read`, which also accepts the name of a run or `last`.
 
-    place: the folder of a run that may be continued. Raises what `reading.read` raises, and RunFault where the run, or the one at
-    `location`, was made with a package that is not here.
+    run_folder: that of a run that may be continued. Raises what `reading.read` raises, and RunFault if the named run,
+    or the one in `run_folder`, needs a package that is not installed.
     """
     given = _run_of(recipe)
     try:
         return reading.read(given, overrides)
     except KindFault:
-        for folder in (given, place):
+        for folder in (given, run_folder):
             if folder is not None and os.path.isfile(os.path.join(folder, manifest.NAME)):
-                require(Path(folder))
+                check_installed(Path(folder))
         raise
 
 
 def _run_of(recipe: str | None) -> str | Path | None:
-    """The folder of a run that is named; presets and files go before."""
+    """The folder of a run given by name; presets and files have precedence."""
     if recipe is None or recipe in presets() or os.path.isfile(recipe):
         return recipe
     if recipe == "last" or os.path.isfile(finding.OUTPUTS / recipe / manifest.NAME):
         return finding.find(recipe)
     names = [folder.name for folder in finding.list_runs(finding.OUTPUTS)]
     if not os.path.lexists(recipe) and (meant := near(recipe, [*presets(), *names])) in names:
-        told = f"no such recipe {show(without_secrets(recipe))}: neither a preset, a file, a run nor KEY=VALUE"
-        raise UsageFault(told, hint=f"did you mean {meant}?")
+        message = f"no such recipe {show(without_secrets(recipe))}: not a preset, file, run or KEY=VALUE"
+        raise UsageFault(message, hint=f"did you mean {meant}?")
     return recipe
 
 
 def read_recipe(folder: Path) -> Recipe:
-    """The recipe that the run in `folder` was made with.
-
-    RunFault where it is damaged, or names a kind that is not here: it is a file of the run, not what somebody wrote.
-    """
-    require(folder)
+    """The recipe of a run folder; RunFault if it is damaged or has a kind that is not installed."""
+    check_installed(folder)
     try:
         return reading.read(folder).recipe
     except KindFault as error:
-        hint = error.hint or "it may be a kind of a package that is not installed, or of another version of minitf"
+        hint = error.hint or "the kind may come from a package that is not installed, or from another version of minitf"
         raise RunFault(f"{folder} cannot be opened: {error.message}", hint=hint, where=error.where) from error
     except RecipeFault as error:
         raise RunFault(f"{folder} is damaged: {error.message}", where=error.where) from error

@@ -1,4 +1,4 @@
-"""run.json: what a run is, how it stands, and what it was made with. Replaced as a whole, so a reader never meets a part."""
+"""run.json: identity, state, results and environment of a run. Replaced atomically."""
 
 import json
 import math
@@ -10,25 +10,25 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, NonNegativeInt, Posi
 
 from mini_tf.run.disk import Disk, replace
 from mini_tf.system.errors import RunFault
-from mini_tf.system.plain_file import read_record
+from mini_tf.system.plain_file import read_small_file
 
 FORMAT = 3
-OTHER_HASHES = "was made by an earlier minitf, which knew data by their files; whether they are the same cannot be told"
-"""What is said of a run whose record is not one that `hashes_ids`."""
+OLD_HASHES = "was created by an earlier version of minitf, which hashed data files, not token ids; its data cannot be compared"
+"""Message about a run for which `hashes_token_ids` is false."""
 NAME = "run.json"
 
 RunState = Literal["running", "done", "stopped", "failed", "diverged"]
 Precision = Literal["fp32", "bf16", "fp16"]
 
 
-def _with(least: int, required: bool, **kinds: Any) -> AfterValidator:
-    """A mapping that has these keys with values of such types, whole numbers from `least`."""
+def _with_keys(minimum: int, required: bool, **types: Any) -> AfterValidator:
+    """A mapping whose values at these keys have these types; integers are at least `minimum`."""
 
     def check(fields: dict[str, Any]) -> dict[str, Any]:
-        for name, kind in kinds.items():
+        for name, type_ in types.items():
             value = fields.get(name)
             if (required or name in fields) and (
-                not isinstance(value, kind) or (kind is not bool and isinstance(value, int) and value < least)
+                not isinstance(value, type_) or (type_ is not bool and isinstance(value, int) and value < minimum)
             ):
                 raise ValueError(f"{name} cannot be {str(value)[:40]!r}")
         return fields
@@ -36,7 +36,7 @@ def _with(least: int, required: bool, **kinds: Any) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _known_precision(auto: dict[str, Any]) -> dict[str, Any]:
+def _check_precision(auto: dict[str, Any]) -> dict[str, Any]:
     if (precision := auto.get("precision", "fp32")) not in get_args(Precision):
         raise ValueError(f"precision cannot be {precision[:40]!r}")
     return auto
@@ -46,7 +46,7 @@ _number = (int, float)
 
 
 class KindSource(BaseModel):
-    """The installed package that a kind of a run comes from, with its version at the run's first start."""
+    """The installed package that defines a kind of a run, and its version at the run's first start."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -54,98 +54,98 @@ class KindSource(BaseModel):
     version: str
 
 
-_Best = Annotated[dict[str, int | float], _with(0, True, step=int, loss=_number)]
-_Model = Annotated[dict[str, Any], _with(0, True, step=int, score=(*_number, NoneType), sha256=str)]
-_Kinds = {"device": str, "precision": str, "compile": bool, "threads": int, "micro_batch_size": int}
-_Auto = Annotated[dict[str, Any], _with(1, False, **_Kinds), AfterValidator(_known_precision)]
+_Best = Annotated[dict[str, int | float], _with_keys(0, True, step=int, loss=_number)]
+_Model = Annotated[dict[str, Any], _with_keys(0, True, step=int, score=(*_number, NoneType), sha256=str)]
+_AUTO_TYPES = {"device": str, "precision": str, "compile": bool, "threads": int, "micro_batch_size": int}
+_Auto = Annotated[dict[str, Any], _with_keys(1, False, **_AUTO_TYPES), AfterValidator(_check_precision)]
 
 
 class Manifest(BaseModel):
-    """The fields of run.json; keys of a later minor version are kept out of the way, those of a later format refused."""
+    """The fields of run.json. Unknown keys are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     format: int = FORMAT
     state: RunState = "running"
-    """`running` without a living process means that it was killed; see `finding.state_of`."""
+    """`running` without a process that holds the lock means killed; see `finding.state_of`."""
     exit_code: int | None = None
     error: str | None = None
     step: NonNegativeInt = 0
-    """Finished steps, as of the last checkpoint or the end."""
+    """Number of finished steps at the last checkpoint or the end."""
     best: _Best | None = None
     """{step, loss}: the lowest validation loss so far."""
     model: _Model | None = None
-    """Where model.safetensors came from: {step, score, sha256}."""
+    """The checkpoint published as model.safetensors: {step, score, sha256}."""
     publishing: str | None = None
-    """Hash of the model.safetensors that is just being put there, where no checkpoint has it: a merged one."""
+    """Hash of a model.safetensors with merged adapters while it is being written; no checkpoint has this hash."""
     metrics: dict[str, float | None] = {}
-    """The last evaluation's, by the names that --assert uses (val.loss, ...)."""
+    """Metrics of the last evaluation, by their --assert names (val.loss, ...)."""
     extensions: list[tuple[NonNegativeInt, PositiveInt]] = []
-    """Each --extend: the step at which the run had ended, and how many further ones were asked for."""
+    """(step at which the run had ended, number of additional steps) of each --extend."""
     recipe: str = ""
     run_id: str = ""
-    """Hash of what decides the result: recipe, contents of the data, tokenizer."""
+    """Hash of everything that determines the result: recipe, data and tokenizer contents."""
     decides: dict[str, Any] = {}
-    """What decides the result, by dotted key, to say what changed."""
+    """Values of the recipe keys that determine the result, to report changes."""
     hashes: dict[str, str] = {}
-    """Contents of the data and the tokenizer."""
+    """Hashes of the contents of data and tokenizer."""
     seed: int = 0
     auto: _Auto = {}
-    """What `auto` resolved to at the first start, reused by every continuation."""
+    """Resolved values of `auto` at the first start, reused by every continuation."""
     command: list[str] = []
     versions: dict[str, str] = {}
     kinds: dict[str, KindSource] = {}
-    """Where each kind comes from that is not minitf's own, by package of kinds and word: "attention.mean"."""
+    """Source of each kind that is not built in, by name: "attention.mean"."""
     parameters: NonNegativeInt = 0
-    """Of the model; 0 where an earlier minitf did not record it."""
+    """Number of model parameters; 0 in runs of earlier versions."""
     loss_unit: str = ""
-    """What val.loss is: nats per token, per character, per label, ..."""
+    """Unit of val.loss: nats per token, per character, per label, ..."""
     figures: list[str] = []
-    """Metrics by which such runs are compared before the loss, the first that was measured: val.accuracy, ..."""
+    """Metrics preferred to the loss for comparing runs, the first measured one is used: val.accuracy, ..."""
     started: float = 0.0
-    """Unix seconds of the first start."""
+    """Unix time of the first start, seconds."""
     pid: int = 0
     host: str = ""
 
 
-def hashes_ids(record: Manifest) -> bool:
-    """Whether `hashes["data"]` is of ids, as of ours, so that both can be compared."""
+def hashes_token_ids(record: Manifest) -> bool:
+    """Whether `hashes["data"]` is a hash of token ids, so that it can be compared with that of new data."""
     return record.format >= 3
 
 
 def read(folder: Path) -> Manifest:
-    """The manifest of a run folder; RunFault where there is none, it is damaged, or a later format."""
+    """Read run.json of a folder; RunFault if it is missing, damaged or of a later format."""
     path = folder / NAME
     try:
-        fields = json.loads(read_record(path), parse_float=_finite, parse_constant=_finite)
+        fields = json.loads(read_small_file(path), parse_float=_finite, parse_constant=_finite)
         if not isinstance(fields, dict):
-            raise ValueError("it is not an object of JSON")
+            raise ValueError("it is not a JSON object")
         written = fields["format"]
         if isinstance(written, int) and written > FORMAT:
-            raise RunFault(f"{path} was written by format {str(written)[:20]}; this minitf reads format {FORMAT}", where=[str(path)])
+            raise RunFault(f"{path} has format {str(written)[:20]}; this version of minitf reads format {FORMAT}", where=[str(path)])
         return Manifest.model_validate(fields)
     except OSError as error:
         raise RunFault(f"{folder} is not a run folder: {NAME}: {error.strerror}", where=[str(folder)]) from error
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError, ValidationError) as error:
-        raise RunFault(f"{path} is damaged: {_words(error)}", where=[str(path)]) from error
+        raise RunFault(f"{path} is damaged: {_reason(error)}", where=[str(path)]) from error
 
 
 def _finite(text: str) -> float:
     if not math.isfinite(number := float(text)):
-        raise ValueError(f"it holds the number {text}")
+        raise ValueError(f"it contains the number {text}")
     return number
 
 
-def _words(error: Exception) -> str:
-    """What is wrong, in a line; of a field the fault names it."""
+def _reason(error: Exception) -> str:
+    """The reason of an error, one line."""
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
         return f"{'.'.join(map(str, first['loc'][:3]))}: {first['msg']}"[:200]
     if isinstance(error, KeyError):
-        return f"it has no {error.args[0]}"
+        return f"key {error.args[0]!r} is missing"
     return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
 
 
 def write(folder: Path, manifest: Manifest, disk: Disk) -> None:
     text = json.dumps(manifest.model_dump(mode="json"), indent=1, ensure_ascii=False, allow_nan=False)
-    replace(disk, folder / NAME, text.encode(errors="backslashreplace") + b"\n")  # half a surrogate pair becomes its JSON escape
+    replace(disk, folder / NAME, text.encode(errors="backslashreplace") + b"\n")  # a lone surrogate becomes its JSON escape

@@ -1,6 +1,7 @@
-"""Tensors in safetensors files: written with the same bytes each time, and compared by name, shape and type before they are read.
+"""Safetensors files: written deterministically; names, shapes and dtypes are checked before the content is read.
 
-Pickle files can run code and are never opened. The header is parsed here first, since the library takes duplicate names.
+Pickle files can run code and are never opened. The header is also parsed here, since the library accepts duplicate
+names.
 """
 
 import json
@@ -34,8 +35,8 @@ _DTYPES = {
 }
 
 
-class Spec(NamedTuple):
-    """What is known of a tensor without its content."""
+class TensorSpec(NamedTuple):
+    """Shape and dtype of a tensor."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -44,29 +45,29 @@ class Spec(NamedTuple):
         return f"{list(self.shape)} {str(self.dtype).removeprefix('torch.')}"
 
 
-def specs(tensors: Mapping[str, Tensor]) -> dict[str, Spec]:
-    return {name: Spec(tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
+def specs(tensors: Mapping[str, Tensor]) -> dict[str, TensorSpec]:
+    return {name: TensorSpec(tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
 
 
-def pack(tensors: Mapping[str, Tensor]) -> bytes:
-    """A safetensors file; equal tensors give equal bytes (so one metadata key at most: their order is not fixed)."""
+def serialize(tensors: Mapping[str, Tensor]) -> bytes:
+    """The bytes of a safetensors file, equal for equal tensors (the order of several metadata keys would vary)."""
     return save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, metadata={"format": "pt"})
 
 
-def read(path: Path, expected: Mapping[str, Spec] | None = None) -> dict[str, Tensor]:
-    """All tensors of a file, which must be the `expected` ones, if given, before any content is read; RunFault if not."""
+def read(path: Path, expected: Mapping[str, TensorSpec] | None = None) -> dict[str, Tensor]:
+    """All tensors of a file. RunFault, before content is read, if they do not match the `expected` specs."""
     found = read_specs(path)
     if expected is not None:
-        match(expected, found, path)
+        check_specs(expected, found, path)
     try:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in found}
     except (SafetensorError, OSError, UnicodeError) as error:
-        raise RunFault(f"{path}: not a sound safetensors file: {error}", where=[str(path)]) from error
+        raise RunFault(f"{path}: damaged safetensors file: {error}", where=[str(path)]) from error
 
 
-def read_specs(path: Path) -> dict[str, Spec]:
-    """Names, shapes and types, from the header alone; RunFault if the file is not safetensors."""
+def read_specs(path: Path) -> dict[str, TensorSpec]:
+    """The specs in the header of a file; RunFault if it is not a safetensors file."""
     try:
         header, content = _read_header(path)
         entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
@@ -77,65 +78,65 @@ def read_specs(path: Path) -> dict[str, Spec]:
         raise RunFault(f"{path}: cannot be read: {error.strerror}", where=[str(path)]) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error) as error:
         hint = "pickle files (.pt, .bin, .ckpt) can run code and are never opened"
-        what = f"a tensor has no {error}" if isinstance(error, KeyError) else str(error)
-        raise RunFault(f"{path}: not a safetensors file: {what}", hint=hint, where=[str(path)]) from error
+        reason = f"a tensor has no {error}" if isinstance(error, KeyError) else str(error)
+        raise RunFault(f"{path}: not a safetensors file: {reason}", hint=hint, where=[str(path)]) from error
 
 
 def _read_header(path: Path) -> tuple[dict[str, Any], int]:
-    """The header, and how many bytes of content follow it."""
+    """The header, and the number of bytes that follow it."""
     with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size < 8:
-            raise ValueError(f"it has {size} bytes, not even the 8 that say how long its header is")
+            raise ValueError(f"it has {size} bytes, fewer than the 8 of its header length")
         (length,) = struct.unpack("<Q", file.read(8))
-        if length > min(size - 8, limits().header_bytes):
-            raise ValueError(f"its header claims {length} bytes of a file of {size}")
-        header = json.loads(file.read(length), object_pairs_hook=_without_duplicates)
+        if length > (maximum := min(size - 8, limits().header_bytes)):
+            raise ValueError(f"its header length of {length} bytes exceeds the maximum of {maximum}")
+        header = json.loads(file.read(length), object_pairs_hook=_refuse_duplicates)
     if not isinstance(header, dict):
-        raise ValueError("its header is not a mapping")
+        raise ValueError("its header is not a JSON object")
     return header, size - 8 - length
 
 
-def _check_offsets(found: Mapping[str, Spec], offsets: list[Any], content: int) -> None:
-    """ValueError unless the tensors fill the content from its first byte to its last, one behind the other."""
+def _check_offsets(found: Mapping[str, TensorSpec], offsets: list[Any], content: int) -> None:
+    """ValueError unless the tensors cover the content without gaps or overlaps."""
     at = 0
     for (begin, end), spec in sorted(zip(map(tuple, offsets), found.values(), strict=True), key=lambda pair: pair[0]):
         if begin != at or end - begin != math.prod(spec.shape) * spec.dtype.itemsize:
-            raise ValueError(f"a tensor of {spec} cannot stand at bytes {begin} to {end}"[:200])
+            raise ValueError(f"a tensor of {spec} cannot occupy bytes {begin} to {end}"[:200])
         at = end
     if at != content:
-        raise ValueError(f"its tensors end at byte {at} of {content}"[:200])
+        raise ValueError(f"its tensors end at byte {at}, its content at byte {content}"[:200])
 
 
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(dict(pairs)) < len(pairs):
-        raise ValueError("a name stands twice in its header")
+        raise ValueError("its header has a duplicate name")
     return dict(pairs)
 
 
-def _spec(entry: Any) -> Spec:
+def _spec(entry: Any) -> TensorSpec:
     if not isinstance(entry, dict):
-        raise ValueError("its header says of a tensor what is no object of JSON")
+        raise ValueError("a tensor's entry in its header is not a JSON object")
     if str(entry["dtype"]) not in _DTYPES:
-        raise ValueError(f"it holds numbers of type {str(entry['dtype'])[:40]!r}")
+        raise ValueError(f"unknown dtype {str(entry['dtype'])[:40]!r}")
     shape = entry["shape"]
     if not isinstance(shape, list) or len(shape) > 64 or not all(type(n) is int and 0 <= n < 1 << 63 for n in shape):
-        raise ValueError(f"it holds a tensor of shape {str(shape)[:80]}")
-    return Spec(tuple(shape), _DTYPES[entry["dtype"]])
+        raise ValueError(f"invalid shape {str(shape)[:80]}")
+    return TensorSpec(tuple(shape), _DTYPES[entry["dtype"]])
 
 
-def match(expected: Mapping[str, Spec], found: Mapping[str, Spec], path: Path) -> None:
-    """RunFault, with the first five and a count, unless the found tensors are exactly the expected ones."""
+def check_specs(expected: Mapping[str, TensorSpec], found: Mapping[str, TensorSpec], path: Path) -> None:
+    """RunFault, listing the first five differences, unless the found tensors match the expected ones exactly."""
     faults = [f"{name} is missing" for name in expected if name not in found]
     faults += [f"{name[:80]} is not expected" for name in found if name not in expected]
     faults += [f"{name} is {str(found[name])[:80]}, not {spec}" for name, spec in expected.items() if name in found and found[name] != spec]
     if faults:
         more = f" (and {len(faults) - 5} more)" if len(faults) > 5 else ""
-        raise RunFault(f"{path}: does not fit the model of its recipe: {', '.join(faults[:5])}{more}", where=[str(path)])
+        raise RunFault(f"{path}: does not match the model of its recipe: {', '.join(faults[:5])}{more}", where=[str(path)])
 
 
-def refuse_not_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """RunFault naming the first tensor that holds NaN or an infinity."""
+def check_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """RunFault with the name of the first tensor that contains NaN or an infinity."""
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise RunFault(f"{path}: {name} holds values that are not finite", where=[str(path)])
+            raise RunFault(f"{path}: {name} contains values that are not finite", where=[str(path)])

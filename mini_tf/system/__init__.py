@@ -1,1 +1,1 @@
-"""What everything stands on: errors, limits, files, caches, safe text, seeds."""
+"""Basics of all other packages: errors, limits, files, caches, safe text, seeds."""

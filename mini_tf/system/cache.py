@@ -1,7 +1,7 @@
-"""Folders that can always be made again: built under a temporary name, checked whenever they are used.
+"""The cache: folders that can be rebuilt, verified on every use.
 
-A folder appears under its name only when it is complete (rename), with a manifest of the size and sha256 of each of its
-files; where one does not verify, it is made anew.
+A folder is built under a temporary name and renamed when complete. Its manifest has the size and sha256 of each file; a
+folder that does not verify is rebuilt.
 """
 
 import contextlib
@@ -14,18 +14,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mini_tf.system.drafts import draft_of, remove
 from mini_tf.system.errors import StorageFault
-from mini_tf.system.library_caches import cache_place
-from mini_tf.system.plain_file import open_plain, read_record
+from mini_tf.system.library_caches import cache_path
+from mini_tf.system.plain_file import open_plain, read_small_file
+from mini_tf.system.temporary_files import remove_path, temporary_path
 
 MANIFEST = "manifest.json"
 CHUNK = 1 << 20
-"""Bytes that are read at once."""
+"""Bytes per read."""
 
 
 def sha256_of(path: Path, prefix: str = "") -> str:
-    """Hash of `prefix` and a file's content, read in bounded memory."""
+    """SHA-256 of `prefix` followed by a file's content, read in chunks."""
     sha = hashlib.sha256(prefix.encode())
     with open_plain(path) as file:
         while block := file.read(CHUNK):
@@ -34,74 +34,74 @@ def sha256_of(path: Path, prefix: str = "") -> str:
 
 
 def cache_folder() -> Path:
-    """Where everything lives that can be made again: `$MINITF_CACHE`, else ~/.cache/minitf. Made if need be."""
+    """The cache folder, created if missing: `$MINITF_CACHE`, else ~/.cache/minitf. StorageFault on failure."""
     try:
-        folder = cache_place()
+        folder = cache_path()
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError) as error:
-        raise StorageFault(f"cannot make the cache folder: {error}", hint="set MINITF_CACHE to a folder that can be written") from None
+        raise StorageFault(f"cannot create the cache folder: {error}", hint="set MINITF_CACHE to a writable folder") from None
     return folder
 
 
-class Cached(NamedTuple):
-    """A folder of the cache, the facts it was built with, and size and sha256 of each of its files."""
+class CacheEntry(NamedTuple):
+    """A folder of the cache, the facts that `build` returned for it, and (size, sha256) of each of its files."""
 
     folder: Path
     facts: dict[str, Any]
     files: dict[str, tuple[int, str]]
 
 
-def cached(group: str, key: str, build: Callable[[Path], dict[str, Any]], say: Callable[[str], None]) -> Cached:
-    """The folder group/key; `build(folder)` fills it where it is not there, and returns the facts.
+def build_or_load(group: str, key: str, build: Callable[[Path], dict[str, Any]], say: Callable[[str], None]) -> CacheEntry:
+    """The folder group/key of the cache; if missing or damaged, `build(folder)` fills it and returns its facts.
 
-    `say` is told whether it was there, and why not.
+    `say` prints which of these it was.
     """
     folder = cache_folder() / group / key
     if not os.path.lexists(folder):
-        say(f"text: not in the cache yet ({key[:12]}); reading and encoding it")
-    elif isinstance(found := _verify(folder), Cached):
-        say(f"text: taken from the cache ({key[:12]}): same text, same settings")
+        say(f"data: not in the cache ({key[:12]}); reading and encoding it")
+    elif isinstance(found := _verify(folder), CacheEntry):
+        say(f"data: loaded from the cache ({key[:12]}): same data and settings")
         return found
     else:
-        say(f"text: the cache is damaged ({key[:12]}: {found}); making it anew")
+        say(f"data: the cache is damaged ({key[:12]}: {found}); rebuilding it")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = draft_of(folder)
-    draft.mkdir()
+    temporary = temporary_path(folder)
+    temporary.mkdir()
     try:
-        facts = build(draft)
-        files = {f.name: (f.stat().st_size, sha256_of(f)) for f in sorted(draft.iterdir())}
+        facts = build(temporary)
+        files = {f.name: (f.stat().st_size, sha256_of(f)) for f in sorted(temporary.iterdir())}
         manifest = {"facts": facts, "files": files}
-        (draft / MANIFEST).write_text(json.dumps(manifest | {"sha256": hash_of(manifest)}, indent=1))
-        _publish(draft, folder)
+        (temporary / MANIFEST).write_text(json.dumps(manifest | {"sha256": hash_of(manifest)}, indent=1))
+        _publish(temporary, folder)
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    return Cached(folder, facts, files)
+        shutil.rmtree(temporary, ignore_errors=True)
+    return CacheEntry(folder, facts, files)
 
 
-def found_by(group: str, wanted: Callable[[Cached], bool]) -> Cached | None:
-    """The first sound folder of a group that is `wanted`."""
+def find_entry(group: str, matches: Callable[[CacheEntry], bool]) -> CacheEntry | None:
+    """The first intact folder of a group for which `matches` is true."""
     folders = sorted(path.parent for path in (cache_folder() / group).glob(f"[!.]*/{MANIFEST}"))
-    all_stated = (found for folder in folders if isinstance(found := _stated(folder), Cached))
-    return next((found for found in all_stated if wanted(found) and isinstance(_verify(found.folder), Cached)), None)
+    entries = (entry for folder in folders if isinstance(entry := _read_manifest(folder), CacheEntry))
+    return next((entry for entry in entries if matches(entry) and isinstance(_verify(entry.folder), CacheEntry)), None)
 
 
-def _publish(draft: Path, folder: Path) -> None:
-    """Rename; where another process was faster its folder is as good, since both hold what the key says."""
-    with _alone_in(folder.parent):  # else what is found damaged here may be mended, and in use, when it is moved aside
-        if os.path.lexists(folder) and not isinstance(_verify(folder), Cached):
-            damaged = draft_of(folder.with_name(f"{folder.name}.bad"))
+def _publish(temporary: Path, folder: Path) -> None:
+    """Rename `temporary` to `folder`; an intact existing one is kept, since equal keys mean equal content."""
+    with _locked(folder.parent):  # otherwise another process may replace and use the damaged folder before it is removed here
+        if os.path.lexists(folder) and not isinstance(_verify(folder), CacheEntry):
+            damaged = temporary_path(folder.with_name(f"{folder.name}.bad"))
             os.replace(folder, damaged)
-            remove(damaged)
+            remove_path(damaged)
         try:
-            os.replace(draft, folder)
+            os.replace(temporary, folder)
         except OSError:
-            if not isinstance(_verify(folder), Cached):
+            if not isinstance(_verify(folder), CacheEntry):
                 raise
 
 
 @contextlib.contextmanager
-def _alone_in(group: Path) -> Iterator[None]:
-    """No other process publishes there meanwhile, if its file system can lock."""
+def _locked(group: Path) -> Iterator[None]:
+    """Hold an exclusive lock on a group, if its file system supports locks."""
     lock = os.open(group, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with contextlib.suppress(OSError):
@@ -109,13 +109,13 @@ def _alone_in(group: Path) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):
-            fcntl.flock(lock, fcntl.LOCK_UN)  # a process forked meanwhile has the descriptor too, and would keep the lock
+            fcntl.flock(lock, fcntl.LOCK_UN)  # closing is not enough: a forked process shares the descriptor
         os.close(lock)
 
 
-def _verify(folder: Path) -> Cached | str:
-    """What is there, or what is wrong."""
-    if isinstance(found := _stated(folder), str):
+def _verify(folder: Path) -> CacheEntry | str:
+    """The entry after a check of all its files, or a description of the damage."""
+    if isinstance(found := _read_manifest(folder), str):
         return found
     try:
         for name, (size, sha) in found.files.items():
@@ -126,17 +126,17 @@ def _verify(folder: Path) -> Cached | str:
     except OSError as error:
         return f"{Path(str(error.filename)).name}: {error.strerror}"
     except ValueError:
-        return f"{MANIFEST} names a file as none can be called"
+        return f"{MANIFEST} lists an invalid file name"
 
 
-def _stated(folder: Path) -> Cached | str:
-    """What the manifest says is there, or what is wrong with it."""
+def _read_manifest(folder: Path) -> CacheEntry | str:
+    """The entry as its manifest describes it, or a description of the damage; the files are not checked."""
     try:
-        manifest = json.loads(read_record(folder / MANIFEST))
-        sealed = manifest.pop("sha256")
-        if sealed != hash_of(manifest):
+        manifest = json.loads(read_small_file(folder / MANIFEST))
+        sha256 = manifest.pop("sha256")
+        if sha256 != hash_of(manifest):
             return f"{MANIFEST} has changed"
-        return Cached(folder, dict(manifest["facts"]), {name: (size, sha) for name, (size, sha) in manifest["files"].items()})
+        return CacheEntry(folder, dict(manifest["facts"]), {name: (size, sha) for name, (size, sha) in manifest["files"].items()})
     except OSError as error:
         return f"{Path(str(error.filename)).name}: {error.strerror}"
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -144,5 +144,5 @@ def _stated(folder: Path) -> Cached | str:
 
 
 def hash_of(content: object) -> str:
-    """SHA-256, as hexadecimal, of what JSON can say; the order of keys does not matter."""
+    """SHA-256 (hex) of a JSON value; the order of keys does not matter."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,6 +1,6 @@
-"""Everything minitf refuses, each with the exit code that scripts rely on.
+"""The exceptions for errors that a user can correct, each with its exit code.
 
-    Refusal              1   base class; raised only through one of the classes below
+    MinitfError              1   base class
     ├── UsageFault       2   the command line was wrong
     ├── RecipeFault      3   the recipe was refused
     ├── DataFault        4   the data or the tokenizer was refused
@@ -10,21 +10,20 @@
     ├── GateMissed       8   an --assert or --expect was not met; the work itself succeeded
     └── Unavailable      9   a device, an optional package or another process is missing
 
-A ValueError inside minitf means a programmer's mistake at an internal boundary; a Refusal is what a user gets to read.
+A ValueError inside minitf means a wrong call in the code, not a user's error.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
-Fault = TypeVar("Fault", bound="Refusal")
+Fault = TypeVar("Fault", bound="MinitfError")
 Item = TypeVar("Item")
 
 
-class Refusal(Exception):
-    """One thing that is wrong: what is, what must be, and where; `hint` is the nearest way out.
+class MinitfError(Exception):
+    """message: where, what is, what must be. hint: how to correct it. where: locations such as "recipe.yaml:14".
 
-    `where` lists places a person can open ("recipe.yaml:14", "data.jsonl:42"). Several faults found at once go into
-    `faults`, a line each; `message` then is their first line or a summary.
+    faults: several errors found at once, one line each; `message` is then the first line or a summary.
     """
 
     exit_code = 1
@@ -38,45 +37,45 @@ class Refusal(Exception):
 
     @classmethod
     def located(cls: type[Fault], where: str, message: str, hint: str | None = None) -> Fault:
-        """What is wrong at a place that a person can open, with which the message begins."""
+        """An error at one location, which is prefixed to the message."""
         return cls(f"{where}: {message}", hint=hint, where=(where,))
 
 
-def raising(found: Iterable[Item | Refusal]) -> Iterator[Item]:
-    """What comes before the first fault, which is raised."""
-    for one in found:
-        if isinstance(one, Refusal):
-            raise one
-        yield one
+def raise_first_fault(items: Iterable[Item | MinitfError]) -> Iterator[Item]:
+    """Yield the items before the first error, then raise it."""
+    for item in items:
+        if isinstance(item, MinitfError):
+            raise item
+        yield item
 
 
-class UsageFault(Refusal):
+class UsageFault(MinitfError):
     exit_code = 2
 
 
-class RecipeFault(Refusal):
+class RecipeFault(MinitfError):
     exit_code = 3
 
 
-class DataFault(Refusal):
+class DataFault(MinitfError):
     exit_code = 4
 
 
-class RunFault(Refusal):
+class RunFault(MinitfError):
     exit_code = 5
 
 
-class StorageFault(Refusal):
+class StorageFault(MinitfError):
     exit_code = 6
 
 
-class Diverged(Refusal):
+class Diverged(MinitfError):
     exit_code = 7
 
 
-class GateMissed(Refusal):
+class GateMissed(MinitfError):
     exit_code = 8
 
 
-class Unavailable(Refusal):
+class Unavailable(MinitfError):
     exit_code = 9

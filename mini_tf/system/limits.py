@@ -1,6 +1,6 @@
-"""What a file may ask of the machine that reads it: the largest sizes, the deepest nesting, the longest times.
+"""Limits for untrusted input files: sizes, nesting depth, time.
 
-They belong to whoever gives the command and never to a file, so no recipe can raise them; $MINITF_LIMITS does:
+No recipe can change them, only the environment variable MINITF_LIMITS:
 
     MINITF_LIMITS="line_bytes=64M tokenizer_seconds=600" minitf pretrain data.train=long-lines.jsonl
 """
@@ -18,39 +18,39 @@ VARIABLE = "MINITF_LIMITS"
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
-def _limit(default: int, what: str) -> Any:
-    return field(default=default, metadata={"what": what})
+def _limit(default: int, meaning: str) -> Any:
+    return field(default=default, metadata={"meaning": meaning})
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Every limit with its default; `what` in its metadata is its meaning, for README and `minitf doctor`."""
+    """Every limit with its default; `meaning` in its metadata is shown in README and `minitf doctor`."""
 
     recipe_bytes: int = _limit(1 << 20, "largest recipe file")
     recipe_depth: int = _limit(16, "deepest nesting of a recipe")
     line_bytes: int = _limit(16 << 20, "longest line, or cell of a table, of a data file")
-    prompt_bytes: int = _limit(1 << 20, "longest line of prompts or texts on stdin or in --input")
+    prompt_bytes: int = _limit(1 << 20, "longest line of stdin or --input")
     tokenizer_bytes: int = _limit(64 << 20, "largest tokenizer file")
-    tokenizer_tokens: int = _limit(16, "most tokens that a tokenizer may make of a byte of text")
-    tokenizer_seconds: int = _limit(120, "longest time a tokenizer may take for 4 MiB of text")
+    tokenizer_tokens: int = _limit(16, "maximum number of tokens per byte of text")
+    tokenizer_seconds: int = _limit(120, "maximum seconds to tokenize 4 MiB of text")
     record_bytes: int = _limit(16 << 20, "largest run.json, config.json, manifest or other small JSON file")
     header_bytes: int = _limit(8 << 20, "largest header of a safetensors file")
-    memory_percent: int = _limit(95, "share of the free memory that a model and its optimizer may need")
+    memory_percent: int = _limit(95, "maximum percentage of free memory for a model and its optimizer")
 
 
-def listed() -> list[tuple[str, int, str]]:
-    """(name, default, meaning) of each."""
-    return [(one.name, int(one.default), str(one.metadata["what"])) for one in fields(Limits)]  # type: ignore[arg-type]
+def list_limits() -> list[tuple[str, int, str]]:
+    """(name, default, meaning) of each limit."""
+    return [(one.name, int(one.default), str(one.metadata["meaning"])) for one in fields(Limits)]  # type: ignore[arg-type]
 
 
 def limits() -> Limits:
-    """Those in force here; UsageFault where $MINITF_LIMITS cannot be read."""
+    """The limits in force; UsageFault if $MINITF_LIMITS is invalid."""
     return _read(os.environ.get(VARIABLE, ""))
 
 
 @cache
 def _read(text: str) -> Limits:
-    names = [name for name, *_ in listed()]
+    names = [name for name, *_ in list_limits()]
     given: dict[str, int] = {}
     for word in text.replace(",", " ").split():
         name, _, value = word.partition("=")
@@ -58,7 +58,7 @@ def _read(text: str) -> Limits:
         if name not in names:
             near = get_close_matches(name, names, n=1)
             raise UsageFault(
-                f"{VARIABLE}: no such limit {name[:40]!r}", hint=f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+                f"{VARIABLE}: no such limit {name[:40]!r}", hint=f"did you mean {near[0]}?" if near else f"use one of {', '.join(names)}"
             )
         if found is None or int(found[1]) == 0:
             raise UsageFault(f"{VARIABLE}: {name} must be a whole number from 1 such as 64M, got {value[:40]!r}")
@@ -66,8 +66,8 @@ def _read(text: str) -> Limits:
     return Limits(**given)
 
 
-def spoken(bytes_: int) -> str:
-    """A limit of bytes for a message: 16 MiB."""
+def format_bytes(bytes_: int) -> str:
+    """16777216 as "16 MiB"."""
     unit, factor = next(
         (u, f) for u, f in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("bytes", 1)) if bytes_ % f == 0 and bytes_ >= f
     )

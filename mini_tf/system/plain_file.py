@@ -1,4 +1,4 @@
-"""Opening files that others may have put there: never waits on a pipe, never reads a device, never more than so many bytes."""
+"""Safe reading of untrusted files: never blocks on a pipe, never reads a device, never exceeds a size limit."""
 
 import errno
 import os
@@ -6,10 +6,10 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from mini_tf.system.limits import limits, spoken
+from mini_tf.system.limits import format_bytes, limits
 
 _BLOCK = 1 << 20
-_KINDS = {
+_TYPES = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
     stat.S_IFCHR: "a device",
@@ -18,37 +18,37 @@ _KINDS = {
 }
 
 
-def kind_of(mode: int) -> str | None:
-    """What a file is by its mode, where it is no plain file."""
-    return None if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "not a plain file")
+def file_type(mode: int) -> str | None:
+    """The type of a file by its mode, such as "a pipe"; None for a plain file."""
+    return None if stat.S_ISREG(mode) else _TYPES.get(stat.S_IFMT(mode), "not a plain file")
 
 
 def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
-    """A plain file, or a link to one, for reading; OSError, whose strerror is for people, where it is anything else."""
-    return os.fdopen(only_plain(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), path), "rb")
+    """Open a plain file, or a link to one, for reading. OSError, with a readable strerror, for anything else."""
+    return os.fdopen(check_plain(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), path), "rb")
 
 
-def only_plain(descriptor: int, path: str | os.PathLike[str]) -> int:
-    """The descriptor of a plain file; OSError, whose strerror is for people, and the descriptor closed, where it is of anything else."""
-    what = kind_of(os.fstat(descriptor).st_mode)
-    if what is None:
+def check_plain(descriptor: int, path: str | os.PathLike[str]) -> int:
+    """Return the descriptor of a plain file. Close that of anything else and raise OSError with a readable strerror."""
+    found = file_type(os.fstat(descriptor).st_mode)
+    if found is None:
         return descriptor
     os.close(descriptor)
-    raise OSError(errno.EINVAL, f"it is {what}, not a plain file", os.fspath(path))
+    raise OSError(errno.EINVAL, f"it is {found}, not a plain file", os.fspath(path))
 
 
-def read_plain(path: Path, most: int) -> bytes:
-    """All of a plain file; OSError where it holds more than `most` bytes, or is no plain file."""
+def read_plain(path: Path, max_bytes: int) -> bytes:
+    """The content of a plain file; OSError if it is not one or is larger than `max_bytes`."""
     blocks, size = [], 0
     with open_plain(path) as file:
-        while size <= most and (block := file.read(_BLOCK)):  # not `most` at once: memory for it would be taken first
+        while size <= max_bytes and (block := file.read(_BLOCK)):  # one read of max_bytes would allocate all of them first
             blocks.append(block)
             size += len(block)
-    if size > most:
-        raise OSError(errno.EFBIG, f"it is larger than {spoken(most)}", os.fspath(path))
+    if size > max_bytes:
+        raise OSError(errno.EFBIG, f"it is larger than {format_bytes(max_bytes)}", os.fspath(path))
     return b"".join(blocks)
 
 
-def read_record(path: Path) -> bytes:
-    """All of a small file of a run or of the cache; OSError as `read_plain`."""
+def read_small_file(path: Path) -> bytes:
+    """`read_plain` of a small file of a run or of the cache, up to the limit record_bytes."""
     return read_plain(path, limits().record_bytes)

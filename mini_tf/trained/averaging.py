@@ -13,14 +13,14 @@ from torch import Tensor
 from mini_tf.recipe import reading
 from mini_tf.run import tensors
 from mini_tf.run.checkpoint import MODEL, Checkpoints
-from mini_tf.run.tensors import Spec, specs
+from mini_tf.run.tensors import TensorSpec, specs
 from mini_tf.system.errors import UsageFault
 
 
 def average(
     folder: Path,
     which: int | str,
-    expected: Mapping[str, Spec] | None = None,
+    expected: Mapping[str, TensorSpec] | None = None,
     transform: Callable[[dict[str, Tensor]], dict[str, Tensor]] = lambda weights: weights,
     buffers: Collection[str] = (),
 ) -> dict[str, Tensor]:
@@ -34,11 +34,11 @@ def average(
     checkpoints = Checkpoints.of(folder)
     steps = sorted(steps_of(folder, which), reverse=True)
     sums: dict[str, Tensor] = {}
-    found: dict[str, Spec] = {}
+    found: dict[str, TensorSpec] = {}
     for step in steps:
-        path = checkpoints.choose(step).folder / MODEL
+        path = checkpoints.find_verified(step).folder / MODEL
         model = tensors.read(path, expected)
-        tensors.refuse_not_finite(model, path)
+        tensors.check_finite(model, path)
         expected = specs(model)
         model = transform(model)
         found = specs(model)

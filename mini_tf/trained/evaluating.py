@@ -28,8 +28,8 @@ def evaluation_data(
         return encode_data(other_data(trained, data, fields), used, objective, trained.labels, say, note)
     record = manifest.read(trained.folder)
     recorded = record.hashes
-    if not manifest.hashes_ids(record):
-        raise RunFault(f"{trained.folder} {manifest.OTHER_HASHES}", hint="--data FILE evaluates on data given by name")
+    if not manifest.hashes_token_ids(record):
+        raise RunFault(f"{trained.folder} {manifest.OLD_HASHES}", hint="--data FILE evaluates on data given by name")
     tokenized = reopen(trained.recipe.data, used, objective, recorded, say)
     if not tokenized.hashes.items() <= recorded.items():
         raise RunFault(f"the data of {trained.folder} have changed since training", hint="--data FILE evaluates on other data")

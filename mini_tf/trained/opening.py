@@ -22,7 +22,7 @@ from mini_tf.run.checkpoint import MODEL
 from mini_tf.run.kind_sources import read_recipe
 from mini_tf.run.tensors import specs
 from mini_tf.system.errors import DataFault, RecipeFault, RunFault, UsageFault
-from mini_tf.system.plain_file import read_record
+from mini_tf.system.plain_file import read_small_file
 from mini_tf.trained import averaging
 from mini_tf.trained.architecture import Architecture, vocabulary_sizes
 from mini_tf.training.machine.device import Setup, resolve_setup
@@ -187,7 +187,7 @@ def _setup(device: str, auto: dict[str, Any]) -> Setup:
 def _read_config(path: Path, sizes: tuple[int | None, int | None] = (None, None)) -> dict[str, Any]:
     """config.json as a dict; sizes: of vocabulary and source vocabulary, which the file must match unless None."""
     try:
-        config = json.loads(read_record(path))
+        config = json.loads(read_small_file(path))
         if not isinstance(config, dict):
             raise ValueError("it is not a JSON object")
         version, context = config["minitf_format"], config["context"]

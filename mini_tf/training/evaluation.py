@@ -16,8 +16,8 @@ from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.objectives import Objective
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.system.progress import show_progress
 from mini_tf.system.seeds import seed_of
-from mini_tf.system.waiting import waiting
 from mini_tf.training.machine.device import Setup
 
 
@@ -107,7 +107,7 @@ def evaluate(
 def _with_progress(packing: Packing, batch_size: int, tokens: int | None) -> Iterator[Rows]:
     """The rows of an evaluation, with a progress line."""
     numbers = packing.eval_row_indices(tokens)
-    with waiting(f"evaluating {int(packing.eval_row_tokens[numbers].sum()):,} tokens") as report_progress:
+    with show_progress(f"evaluating {int(packing.eval_row_tokens[numbers].sum()):,} tokens") as report_progress:
         for batch, rows in enumerate(packing.eval_rows(batch_size, tokens)):
             report_progress(batch * batch_size / len(numbers))
             yield rows

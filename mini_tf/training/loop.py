@@ -20,8 +20,8 @@ from mini_tf.nn.mixer import Mixer
 from mini_tf.nn.state import State, detach
 from mini_tf.objectives import LossSums
 from mini_tf.optimizers import Optimizer
+from mini_tf.system.error_conversion import is_out_of_memory
 from mini_tf.system.errors import Diverged, StorageFault
-from mini_tf.system.failures import is_memory
 from mini_tf.system.seeds import seed_of
 from mini_tf.training.counters import number
 from mini_tf.training.divergence import Problem, StepData, Tolerance, gradient_problem
@@ -155,7 +155,7 @@ def _memory_faults(training: Training, at: Progress) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if not is_memory(error):
+        if not is_out_of_memory(error):
             raise
         rows, plan = training.feed.micro_batch_size, training.feed.plan
         hint = "a smaller model or train.context"

@@ -12,7 +12,7 @@ from mini_tf.cli.generate.loop_options import RESET, LoopOptions
 from mini_tf.cli.generate.prompting import PromptSession
 from mini_tf.cli.terminal.console import Console
 from mini_tf.cli.terminal.text_input import refuse_non_utf8
-from mini_tf.system.errors import Refusal, UsageFault
+from mini_tf.system.errors import MinitfError, UsageFault
 
 PROMPT, MORE = "> ", "... "
 BLOCK = '"""'
@@ -49,7 +49,7 @@ def prompt_loop(session: PromptSession, given: Mapping[str, Any]) -> int:
         except KeyboardInterrupt:
             console.say("")
             raise
-        except Refusal as refusal:
+        except MinitfError as refusal:
             console.close(refusal.exit_code, refusal)
 
 
@@ -122,7 +122,7 @@ class _Loop:
             self.session.print_outputs(self.session.open(given), [prompt])
         except KeyboardInterrupt:
             if console.json:
-                console.close(130, Refusal("interrupted"))
+                console.close(130, MinitfError("interrupted"))
             else:
                 console.print_output("")
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mini_tf.inspection.crash import CrashReport, ReplayResult
     from mini_tf.jobs.parts import Parts
     from mini_tf.recipe.recipe import Recipe
-    from mini_tf.run.dump import Facts
+    from mini_tf.run.divergence import DivergenceInfo
     from mini_tf.training.loop import Progress, Training
 
 ROWS = 3
@@ -45,30 +45,30 @@ def crash(
     from mini_tf.drawing.terminal import sentence
     from mini_tf.inspection.crash import replay_step
     from mini_tf.run import manifest
-    from mini_tf.run.dump import read_facts
+    from mini_tf.run.divergence import read_info
     from mini_tf.run.finding import find, state_of
     from mini_tf.trained.opening import read_recipe_and_tokenizers
 
     folder = find(run)
-    facts, record = read_facts(folder), manifest.read(folder)
+    info, record = read_info(folder), manifest.read(folder)
     recipe, tokenizer, source_tokenizer = read_recipe_and_tokenizers(folder)
     used = Tokenizers(source_tokenizer, tokenizer)
-    parts = _build(folder, recipe, _text(folder, recipe, used, record.hashes, console), facts, device)
+    parts = _build(folder, recipe, _text(folder, recipe, used, record.hashes, console), info, device)
     training, start = _before(folder, parts, record.extensions)
     findings = replay_step(training, start)
-    same = (findings.outcome.what, findings.outcome.micro) == (facts.what, None if facts.micro_batch is None else facts.micro_batch - 1)
+    same = (findings.outcome.what, findings.outcome.micro) == (info.what, None if info.micro_batch is None else info.micro_batch - 1)
     read = _read(training, start.step, findings.outcome.micro, used)
     advice = list(_advice(findings, recipe))
     if record.state != "diverged":
         console.show(sentence, f"the run was continued after that step; its state is {state_of(folder, record)}")
-    _draw(console, facts, parts, findings, same, read, advice)
+    _draw(console, info, parts, findings, same, read, advice)
     replay = {
         "state": state_of(folder, record),
         "reproduced": same,
         "device": str(parts.setup.device),
         "rows": [{"row": row, "text": text} for row, text in read],
     }
-    console.output(run=folder, result={"diverged": facts.model_dump(), **replay, **asdict(findings), "advice": advice})
+    console.output(run=folder, result={"diverged": info.model_dump(), **replay, **asdict(findings), "advice": advice})
 
 
 def _text(folder: Path, recipe: "Recipe", used: "Tokenizers", recorded: dict[str, str], console: Console) -> "TokenizedData":
@@ -80,31 +80,31 @@ def _text(folder: Path, recipe: "Recipe", used: "Tokenizers", recorded: dict[str
     return text
 
 
-def _build(folder: Path, recipe: "Recipe", text: "TokenizedData", facts: "Facts", device: str | None) -> "Parts":
+def _build(folder: Path, recipe: "Recipe", text: "TokenizedData", info: "DivergenceInfo", device: str | None) -> "Parts":
     """The run's components in the setup of the process that diverged, or on another device."""
     from mini_tf.jobs.assembling import build
     from mini_tf.training.machine.device import resolve_setup
 
     runtime = recipe.runtime if device is None else recipe.runtime.model_copy(update={"device": device})
-    return build(recipe, text, resolve_setup(runtime, facts.setup.model_dump(), "--device" if device else "runtime.device"), resumed=folder)
+    return build(recipe, text, resolve_setup(runtime, info.setup.model_dump(), "--device" if device else "runtime.device"), resumed=folder)
 
 
 def _before(folder: Path, parts: "Parts", extensions: list[tuple[int, int]]) -> "tuple[Training, Progress]":
     """The state of training before the step."""
     from mini_tf.jobs.parts import training_of
     from mini_tf.nn import state
-    from mini_tf.run import dump
+    from mini_tf.run import divergence
     from mini_tf.run.tensors import specs
     from mini_tf.training.loop import Progress
     from mini_tf.training.optimizer import build as build_optimizer
 
-    kept = dump.read(folder, specs(parts.model.weights()), specs(parts.objective_tensors()))
+    kept = divergence.read(folder, specs(parts.model.weights()), specs(parts.objective_tensors()))
     parts.load(kept.model, kept.objective)
     training = training_of(parts, extensions, build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.compute_dtype))
     try:
-        return training, Progress.of(kept.facts.counters, state.unflatten(kept.state))
+        return training, Progress.of(kept.info.counters, state.unflatten(kept.state))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        path, what = folder / dump.FOLDER, f"there is no {error}" if isinstance(error, KeyError) else str(error)
+        path, what = folder / divergence.FOLDER, f"there is no {error}" if isinstance(error, KeyError) else str(error)
         raise RunFault(f"{path} is damaged: {what}", where=[str(path)]) from error
 
 
@@ -123,13 +123,19 @@ def _read(training: "Training", step: int, micro: int | None, used: "Tokenizers"
 
 
 def _draw(
-    console: Console, facts: "Facts", parts: "Parts", findings: "CrashReport", same: bool, read: list[tuple[int, str]], advice: list[str]
+    console: Console,
+    info: "DivergenceInfo",
+    parts: "Parts",
+    findings: "CrashReport",
+    same: bool,
+    read: list[tuple[int, str]],
+    advice: list[str],
 ) -> None:
     from mini_tf.drawing.labels import caption
     from mini_tf.drawing.terminal import sentence, table
 
     outcome = findings.outcome
-    lines = [facts.message, f"replayed on {parts.setup.device} in {parts.setup.precision}: {_ended(outcome, same)}"]
+    lines = [info.message, f"replayed on {parts.setup.device} in {parts.setup.precision}: {_ended(outcome, same)}"]
     lines += _origin(findings, parts)
     for line in lines:
         console.show(sentence, line)

@@ -53,11 +53,11 @@ def _values(key: str, start: str) -> list[str]:
 
 def _keys() -> dict[str, list[str]]:
     """Every key with the words that its value may be, where it is a choice."""
-    from mini_tf.system.cache import cached
+    from mini_tf.system.cache import build_or_load
     from mini_tf.system.errors import StorageFault
 
     with suppress(StorageFault, OSError, ValueError):
-        folder = cached("completion", _version(), _collect, lambda line: None).folder
+        folder = build_or_load("completion", _version(), _collect, lambda line: None).folder
         found: dict[str, list[str]] = json.loads((folder / "keys.json").read_text())
         return found
     return {}

@@ -29,10 +29,10 @@ from mini_tf.cli.terminal.options import COLOR, DEBUG, JSON, QUIET, VERBOSE
 from mini_tf.cli.terminal.streams import ReaderLeft, is_terminal, wants_color, write_stderr, write_stdout
 from mini_tf.cli.terminal.tracebacks import save_traceback
 from mini_tf.cli.terminal.waits import waits_of
-from mini_tf.system.errors import Refusal, StorageFault
-from mini_tf.system.failures import is_bug, refusal_of
+from mini_tf.system.error_conversion import is_bug, to_minitf_error
+from mini_tf.system.errors import MinitfError, StorageFault
+from mini_tf.system.progress import progress_display
 from mini_tf.system.safe_text import safe_text
-from mini_tf.system.waiting import shown_by
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -153,7 +153,7 @@ class Console:
         """Print one JSON object at once, for commands with one object per input (JSONL)."""
         write_stdout(to_json({"ok": True, "command": self.command, **_envelope_fields(run, metrics, result)}) + "\n")
 
-    def close(self, exit_code: int, error: Refusal | None = None) -> None:
+    def close(self, exit_code: int, error: MinitfError | None = None) -> None:
         """Print the error on stderr, and with --json the object that is still due."""
         for line in _lines(error) if error else ():
             self._write(line.replace("\n", "\\n"), tone="error")  # a name with a newline in it must not look like two lines
@@ -185,7 +185,7 @@ def _envelope_fields(run: Path | str | None, metrics: Mapping[str, Any] | None, 
     return {"run": None if run is None else str(run), "metrics": dict(metrics or {}), "result": result}
 
 
-def _lines(error: Refusal) -> Sequence[str]:
+def _lines(error: MinitfError) -> Sequence[str]:
     """The lines of an error: location first; a single fault has the hint on the same line."""
     if len(error.faults) > 1:
         return [*error.faults, *([error.hint] if error.hint else [])]
@@ -195,7 +195,7 @@ def _lines(error: Refusal) -> Sequence[str]:
     return [f"{line}; {error.hint}" if error.hint else line]
 
 
-def _error_fields(error: Refusal | None, exit_code: int) -> dict[str, Any]:
+def _error_fields(error: MinitfError | None, exit_code: int) -> dict[str, Any]:
     if error is None:
         return {"message": f"stopped with exit code {exit_code}", "hint": None, "where": []}
     fields = {"message": error.message, "hint": error.hint, "where": list(error.where)}
@@ -231,16 +231,16 @@ def command(body: Callable[..., int | None]) -> Callable[..., None]:
 
 def _run(body: Callable[..., int | None], console: Console, arguments: Mapping[str, Any]) -> int:
     try:
-        with interruptible(), shown_by(waits_of(console)):
+        with interruptible(), progress_display(waits_of(console)):
             exit_code = body(console, **arguments) or 0
         console.close(exit_code)
         return exit_code
     except typer.Exit as leaving:
         return _leave(console, int(leaving.exit_code))
     except KeyboardInterrupt:
-        return _leave(console, 130, Refusal("interrupted"))
+        return _leave(console, 130, MinitfError("interrupted"))
     except SystemExit as leaving:
-        return _leave(console, int(leaving.code or 0), Refusal("stopped", hint="the same command continues"))
+        return _leave(console, int(leaving.code or 0), MinitfError("stopped", hint="the same command continues"))
     except (ReaderLeft, BrokenPipeError):
         return 141
     except Exception as error:
@@ -249,8 +249,8 @@ def _run(body: Callable[..., int | None], console: Console, arguments: Mapping[s
 
 def refuse(console: Console, error: Exception) -> int:
     """Print an error; returns its exit code. Tracebacks go to log.txt, that of a bug also into its own file."""
-    refusal, trace = refusal_of(error), traceback.format_exc()
-    if console.log is not None and not isinstance(error, Refusal):
+    refusal, trace = to_minitf_error(error), traceback.format_exc()
+    if console.log is not None and not isinstance(error, MinitfError):
         with suppress(OSError):
             console.log(trace)
     if console.debug:
@@ -261,7 +261,7 @@ def refuse(console: Console, error: Exception) -> int:
     return _leave(console, refusal.exit_code, refusal)
 
 
-def _leave(console: Console, exit_code: int, refusal: Refusal | None = None) -> int:
+def _leave(console: Console, exit_code: int, refusal: MinitfError | None = None) -> int:
     try:
         console.close(exit_code, refusal)
     except ReaderLeft:

@@ -12,7 +12,7 @@ import typer
 from mini_tf.cli.terminal.console import Console, to_json
 from mini_tf.cli.terminal.options import INPUT_OUTPUT
 from mini_tf.system.errors import StorageFault, UsageFault
-from mini_tf.system.plain_file import kind_of
+from mini_tf.system.plain_file import file_type
 
 OUTPUT = Annotated[
     list[Path] | None,
@@ -56,7 +56,7 @@ def _mode(file: Path, option: str) -> int | None:
 def _check_old(file: Path, mode: int, force: bool, option: str) -> None:
     """UsageFault unless the existing file is a regular, writable file and --force is given. Links are refused."""
     if not stat.S_ISREG(mode):
-        what = "a link" if stat.S_ISLNK(mode) else kind_of(mode)
+        what = "a link" if stat.S_ISLNK(mode) else file_type(mode)
         raise UsageFault(f"{option} {file}: is {what}, not a regular file", hint="give another name")
     if not force:
         raise UsageFault(f"{option} {file}: exists", hint="--force overwrites it")

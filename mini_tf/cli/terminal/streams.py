@@ -5,7 +5,7 @@ import sys
 from contextlib import suppress
 from typing import TextIO
 
-from mini_tf.system import backtraces
+from mini_tf.system import stderr
 
 
 class ReaderLeft(Exception):
@@ -42,7 +42,7 @@ def write_stderr(text: str) -> None:
     if sys.stderr is None:
         return
     try:
-        backtraces.write_stderr(text)
+        stderr.write_stderr(text)
     except (OSError, ValueError):
         silence(sys.stderr)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from mini_tf.system.errors import DataFault, UsageFault
-from mini_tf.system.limits import limits, spoken
+from mini_tf.system.limits import format_bytes, limits
 
 _BYTE_ORDER_MARK = "\ufeff"
 T = TypeVar("T")
@@ -55,7 +55,7 @@ def _decoded(lines: BinaryIO, name: str) -> Iterator[str]:
             return
         if len(line) > longest:
             hint = "MINITF_LIMITS=prompt_bytes=16M allows longer lines"
-            raise DataFault(f"line {number} is longer than {spoken(longest)}", hint=hint, where=[f"{name}:{number}"])
+            raise DataFault(f"line {number} is longer than {format_bytes(longest)}", hint=hint, where=[f"{name}:{number}"])
         try:
             text = line.decode("utf-8").removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError as error:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from mini_tf.system.errors import Refusal
+from mini_tf.system.errors import MinitfError
 
 
 def save_traceback(trace: str, in_run: Callable[[str], Path] | None) -> Path | None:
     """Write the traceback into the run folder, else into the cache; None if neither is writable."""
     for keep in (in_run, _save_in_cache):
-        with suppress(OSError, Refusal):
+        with suppress(OSError, MinitfError):
             if keep is not None:
                 return keep(trace)
     return None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from mini_tf.system.waiting import Reached, Show
+from mini_tf.system.progress import ProgressCallback, ProgressDisplay
 
 DELAY = 1.0
 """Seconds before a wait is shown."""
@@ -23,11 +23,11 @@ class Display(Protocol):
     def status(self, line: str) -> None: ...
 
 
-def waits_of(display: Display, clock: Callable[[], float] = time.monotonic) -> Show:
+def waits_of(display: Display, clock: Callable[[], float] = time.monotonic) -> ProgressDisplay:
     """The function that shows waits on this display."""
 
     @contextmanager
-    def show(what: str) -> Iterator[Reached]:
+    def show(what: str) -> Iterator[ProgressCallback]:
         wait = _Wait(display, what, clock)
         timer = threading.Timer(DELAY, wait.begin)
         timer.daemon = True

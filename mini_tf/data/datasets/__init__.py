@@ -21,7 +21,7 @@ from mini_tf.data.store import Encoded, Store, Tokenizers
 from mini_tf.recipe import kind_settings
 from mini_tf.recipe.data import Data, Split
 from mini_tf.system import strict_json
-from mini_tf.system.errors import DataFault, raising
+from mini_tf.system.errors import DataFault, raise_first_fault
 
 
 @dataclass(frozen=True)
@@ -79,13 +79,13 @@ class Reader:
 
     def read(self, files: Iterable[DataFile]) -> Iterator[Any]:
         """All examples of tables in order; DataFault at the first invalid row."""
-        return raising(example for file in files for example in self.try_read(file))
+        return raise_first_fault(example for file in files for example in self.try_read(file))
 
     def try_read(self, file: DataFile) -> Iterator[Any]:
         """All examples of a table in order; yields a DataFault for an invalid row."""
         for row in try_rows(file, self.columns):
             try:
-                [row] = raising([row])
+                [row] = raise_first_fault([row])
                 yield self.example(row)
             except DataFault as fault:
                 yield fault
@@ -191,7 +191,7 @@ class Dataset(kind_settings.DatasetSettings):
 
     def read(self, files: Sequence[DataFile], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Any]:
         """All examples of the files that `find` returned for `corpus`; DataFault at the first invalid row."""
-        return raising(example for part in self.parts(files, data, corpus, labels) for example in part)
+        return raise_first_fault(example for part in self.parts(files, data, corpus, labels) for example in part)
 
     def parts(self, files: Sequence[DataFile], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Iterator[Any]]:
         """The parts that can be read independently (default: each file): examples, with a DataFault for an invalid row.

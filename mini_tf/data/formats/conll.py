@@ -11,7 +11,7 @@ from typing import NamedTuple
 from mini_tf.data.formats.data_files import DataFile
 from mini_tf.data.formats.text_lines import Errors, read_lines
 from mini_tf.system.errors import DataFault
-from mini_tf.system.limits import limits, spoken
+from mini_tf.system.limits import format_bytes, limits
 
 DOCUMENT = "-DOCSTART-"
 TAG = re.compile(r"O|[BIESLU]-\S+")
@@ -54,7 +54,9 @@ def sentences(data_file: DataFile, errors: Errors) -> Iterator[tuple[list[list[s
         start, size = start if words else where, size + len(line) + 1
         if size > limits().line_bytes:
             hint = "put a blank line after each sentence"
-            raise DataFault.located(where, f"the sentence that starts at {start} is longer than {spoken(limits().line_bytes)}", hint=hint)
+            raise DataFault.located(
+                where, f"the sentence that starts at {start} is longer than {format_bytes(limits().line_bytes)}", hint=hint
+            )
         words.append(cells)
     if words:
         yield words, start

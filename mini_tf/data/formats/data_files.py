@@ -21,9 +21,9 @@ from mini_tf.data.formats import text_lines
 from mini_tf.recipe.corpora import built_in_corpora, find_corpus
 from mini_tf.recipe.data import FORMATS
 from mini_tf.system.cache import CHUNK, cache_folder, sha256_of
-from mini_tf.system.drafts import draft_of
 from mini_tf.system.errors import DataFault, Unavailable
 from mini_tf.system.plain_file import open_plain
+from mini_tf.system.temporary_files import temporary_path
 
 MAX_SUGGESTIONS = 1000
 """Files of a folder that are searched for a similar name."""
@@ -151,7 +151,7 @@ def _stdin(key: str) -> DataFile:
         raise DataFault(f"{key}: - reads text from stdin, but stdin is a terminal", hint="pipe text into the command, or give a file")
     folder = cache_folder() / "stdin"
     folder.mkdir(exist_ok=True)
-    spool = draft_of(folder / "spool")
+    spool = temporary_path(folder / "spool")
     sha = hashlib.sha256()
     with spool.open("wb") as file:
         while block := sys.stdin.buffer.read(CHUNK):

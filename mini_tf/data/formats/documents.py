@@ -14,7 +14,7 @@ from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.data_files import DataFile
 from mini_tf.data.formats.tables import try_rows
 from mini_tf.data.formats.text_lines import read_lines
-from mini_tf.system.errors import DataFault, raising
+from mini_tf.system.errors import DataFault, raise_first_fault
 
 PART_SIZE = 1 << 20
 """Approximate characters per part of a large document."""
@@ -33,7 +33,7 @@ class Document:
 
 def read(data_files: Iterable[DataFile], columns: Columns) -> Iterator[Document]:
     """The documents of all files; empty ones are skipped. Raises the first DataFault."""
-    return raising(document for data_file in data_files for document in try_documents(data_file, columns))
+    return raise_first_fault(document for data_file in data_files for document in try_documents(data_file, columns))
 
 
 def try_documents(data_file: DataFile, columns: Columns) -> Iterator[Document | DataFault]:
@@ -43,7 +43,7 @@ def try_documents(data_file: DataFile, columns: Columns) -> Iterator[Document | 
         return
     for row in try_rows(data_file, columns):
         try:
-            [row] = raising([row])
+            [row] = raise_first_fault([row])
             text = text_of(row.cells[0], row.where, columns.names[0] or "text")
         except DataFault as fault:
             yield fault

@@ -14,8 +14,8 @@ from mini_tf.data.formats.conll import sentences
 from mini_tf.data.formats.data_files import DataFile
 from mini_tf.data.formats.text_lines import read_lines
 from mini_tf.system import strict_json
-from mini_tf.system.errors import DataFault, Unavailable, raising
-from mini_tf.system.limits import limits, spoken
+from mini_tf.system.errors import DataFault, Unavailable, raise_first_fault
+from mini_tf.system.limits import format_bytes, limits
 
 
 class Row(NamedTuple):
@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
 def rows_of(data_file: DataFile, columns: Columns) -> Iterator[Row]:
     """The rows of a table, including empty cells. Raises the first DataFault. Not for txt files."""
-    return raising(try_rows(data_file, columns))
+    return raise_first_fault(try_rows(data_file, columns))
 
 
 def try_rows(data_file: DataFile, columns: Columns) -> Iterator[Row | DataFault]:
@@ -173,7 +173,7 @@ def _parquet(data_file: DataFile, columns: Columns) -> Iterator[Row | DataFault]
                     number += 1
                     where = f"{data_file.name}: row {number}"
                     if any(_size(value) > limits().line_bytes for value in values):
-                        yield DataFault.located(where, f"a cell is longer than {spoken(limits().line_bytes)}")
+                        yield DataFault.located(where, f"a cell is longer than {format_bytes(limits().line_bytes)}")
                         continue
                     row = dict(zip(read, values, strict=True))
                     yield Row([row[name] for name in names], where, [row.get(name) for name in columns.optional])

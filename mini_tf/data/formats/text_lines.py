@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from mini_tf.system.errors import DataFault
-from mini_tf.system.limits import limits, spoken
+from mini_tf.system.limits import format_bytes, limits
 from mini_tf.system.plain_file import open_plain
 
 Errors = Literal["strict", "replace"]
@@ -56,7 +56,7 @@ def _bytes_of(path: Path, name: str) -> Iterator[bytes]:
             if len(line) > longest:
                 where, megabytes = f"{name}:{number}", -(-os.fstat(file.fileno()).st_size >> 20)
                 hint = f"check that this is a text file; MINITF_LIMITS=line_bytes={megabytes}M would allow it"
-                raise DataFault.located(where, f"line {number} is longer than {spoken(longest)}", hint=hint)
+                raise DataFault.located(where, f"line {number} is longer than {format_bytes(longest)}", hint=hint)
             yield line
 
 

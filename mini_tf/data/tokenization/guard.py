@@ -7,9 +7,9 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as OutOfTime
 from typing import TypeVar
 
-from mini_tf.system.backtraces import without_backtraces
-from mini_tf.system.errors import DataFault, Refusal
+from mini_tf.system.errors import DataFault, MinitfError
 from mini_tf.system.limits import limits
+from mini_tf.system.stderr import suppressed_stderr
 
 Result = TypeVar("Result")
 BYTES_PER_TIMEOUT = 4 << 20
@@ -23,7 +23,7 @@ def call_guarded(doing: str, work: Callable[[], Result], n_bytes: int | None = N
     it the call runs in a thread, which is abandoned at a timeout: the library releases the GIL and cannot be
     interrupted.
     """
-    with without_backtraces(), guarded(doing):
+    with suppressed_stderr(), guarded(doing):
         return work() if n_bytes is None else _in_time(doing, work, limits().tokenizer_seconds * max(1.0, n_bytes / BYTES_PER_TIMEOUT))
 
 
@@ -49,7 +49,7 @@ def guarded(doing: str) -> Iterator[None]:
     """Turn every exception of the tokenizers library, panics included, into a DataFault; minitf's own errors pass."""
     try:
         yield
-    except Refusal:
+    except MinitfError:
         raise
     except BaseException as error:
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":

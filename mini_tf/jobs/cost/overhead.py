@@ -15,10 +15,10 @@ from mini_tf.jobs.session import save_checkpoint
 from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.sections import Checkpoint
 from mini_tf.run.disk import Disk
-from mini_tf.run.folder import Run, Tensors
+from mini_tf.run.folder import CheckpointTensors, Run
 from mini_tf.run.manifest import Manifest
 from mini_tf.system.cache import cache_folder
-from mini_tf.system.drafts import draft_of, remove
+from mini_tf.system.temporary_files import remove_path, temporary_path
 from mini_tf.training.due import EvaluationSchedule
 
 EVALUATION_SECONDS = 1.0
@@ -120,7 +120,7 @@ def _time_save(weights: int, state: int, settings: Checkpoint) -> float:
     share = min(1.0, MAX_SAVED_BYTES / (weights + state))
     model, moments = ({"all": torch.zeros(int(size * share), dtype=torch.uint8)} for size in (weights, state))
     with _temporary_run() as run:
-        return _seconds(lambda: save_checkpoint(run, 0, Tensors(model, moments, {}), {}, 0.0, settings)) / share
+        return _seconds(lambda: save_checkpoint(run, 0, CheckpointTensors(model, moments, {}), {}, 0.0, settings)) / share
 
 
 @cache
@@ -129,17 +129,17 @@ def _time_plots() -> float:
     with _temporary_run() as run:
         for step in range(PLOTTED_STEPS):
             run.record({"step": step, "loss": 1.0, "val.loss": 1.0})
-        return _seconds(run.draw)
+        return _seconds(run.plot_losses)
 
 
 @contextlib.contextmanager
 def _temporary_run() -> Iterator[Run]:
     """A run in a temporary folder, which is removed at the end; after a kill, by the next call."""
-    folder = draft_of(cache_folder() / "cost")
+    folder = temporary_path(cache_folder() / "cost")
     folder.mkdir()
     try:
         run = Run(folder, Manifest(), -1, "new", Disk())
-        run.begin(stood_before=True)
+        run.start(existed=True)
         yield run
     finally:
-        remove(folder)
+        remove_path(folder)

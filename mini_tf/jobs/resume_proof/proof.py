@@ -16,7 +16,7 @@ from mini_tf.jobs.resume_proof.comparison import COMPARED, differences
 from mini_tf.jobs.resume_proof.forked_run import Failed, ForkedRun
 from mini_tf.jobs.session import Reporter
 from mini_tf.run import manifest
-from mini_tf.run.finding import try_to_hold
+from mini_tf.run.finding import try_lock
 from mini_tf.system.cache import cache_folder
 from mini_tf.system.errors import Unavailable
 
@@ -144,7 +144,7 @@ def _temporary_folder() -> Iterator[Path]:
     """The folder of all runs, in the cache folder; first emptied of what a killed check left."""
     folder = cache_folder() / "resume-proof"
     folder.mkdir(exist_ok=True)
-    lock = try_to_hold(folder)
+    lock = try_lock(folder)
     if lock is None:
         raise Unavailable(f"{folder} is in use by another `doctor --resume`", hint="wait until it is done")
     try:

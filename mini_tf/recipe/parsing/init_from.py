@@ -13,7 +13,7 @@ from mini_tf.recipe.kinds import usable_settings
 from mini_tf.recipe.parsing.yaml_tree import Node, load, parse
 from mini_tf.recipe.values import Scalar, one_line
 from mini_tf.system.errors import RecipeFault
-from mini_tf.system.plain_file import read_record
+from mini_tf.system.plain_file import read_small_file
 
 RESOLVED, CONFIG, SOURCE_TOKENIZER = "resolved.yaml", "config.json", "source_tokenizer.json"
 _OWN = ("init_from", "dropout_rate")
@@ -100,7 +100,7 @@ def _with_length(positions: Node, folder: Path) -> Node:
     if str(getattr(keys.get("length"), "value", "")) != "auto":
         return positions
     try:
-        context = int(json.loads(read_record(folder / CONFIG))["context"])
+        context = int(json.loads(read_small_file(folder / CONFIG))["context"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return positions  # loading the run will report the error
     return Node(keys | {"length": Node(Scalar(str(context)), positions.where)}, positions.where)

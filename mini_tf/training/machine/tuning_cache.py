@@ -15,9 +15,9 @@ import torch
 
 import mini_tf
 from mini_tf.system.cache import cache_folder
-from mini_tf.system.drafts import write_whole
 from mini_tf.system.errors import StorageFault
 from mini_tf.system.safe_text import safe_text
+from mini_tf.system.temporary_files import write_atomically
 from mini_tf.training.machine.device import Setup, available_cores, available_precisions
 from mini_tf.training.machine.processor import processor
 from mini_tf.training.machine.tuning import RunLength
@@ -51,7 +51,7 @@ def cached_tuning(shape: dict[str, Any], length: RunLength, setup: Setup, tune: 
     decided = {name: [getattr(tuned, name), tuned.reasons[name]] for name in sorted(setup.undecided)}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps({"facts": facts, "decided": decided, "measured": tuned.measured}, indent=1))
+        write_atomically(path, json.dumps({"facts": facts, "decided": decided, "measured": tuned.measured}, indent=1))
     except OSError as error:
         log(f"tuning: the result cannot be cached: {error.strerror}")
     return tuned

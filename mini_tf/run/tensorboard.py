@@ -1,7 +1,7 @@
-"""TensorBoard event files of a run: the same figures as metrics.jsonl, of which they are made anew whenever the run goes on.
+"""TensorBoard event files with the metrics of metrics.jsonl, from which they are rebuilt when a run continues.
 
-Only on request (`--tensorboard`), never from a recipe, since they decide nothing. tensorboardX writes them: it needs protobuf alone,
-where tensorboard's own writer brings a web server along.
+Enabled by `--tensorboard`; not a recipe key, since they do not affect the result. Written by tensorboardX, which needs
+only protobuf.
 """
 
 import math
@@ -16,8 +16,8 @@ from mini_tf.system.errors import Unavailable
 FOLDER = "tensorboard"
 
 
-class Events:
-    """folder: of the run. Unavailable where tensorboardX is not installed."""
+class TensorBoardWriter:
+    """Writes the event files of a run folder; Unavailable if tensorboardX is not installed."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -27,15 +27,15 @@ class Events:
         self._folder, self._writer_of, self._writer = folder, SummaryWriter, None
 
     def add(self, report: Mapping[str, Any]) -> None:
-        """A line of metrics.jsonl that has just been written there; before the first one all that are there already."""
+        """Add the newest line of metrics.jsonl; the first call adds all lines."""
         if self._writer is not None:
             self._write(report)
             return
         self.write_all()
 
     def write_all(self) -> None:
-        """All points of metrics.jsonl, and nothing else."""
-        # What stands behind a checkpoint that a run goes on from was cut from metrics.jsonl, but not from event files.
+        """Rebuild the event files from metrics.jsonl."""
+        # Lines after the last checkpoint were removed from metrics.jsonl, but not from the event files.
         shutil.rmtree(self._folder / FOLDER, ignore_errors=True)
         self._writer = self._writer_of(str(self._folder / FOLDER), flush_secs=10)
         for line in read_lines(self._folder / "metrics.jsonl"):

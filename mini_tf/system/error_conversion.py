@@ -1,0 +1,41 @@
+"""Conversion of any exception, also of Python and PyTorch, to a MinitfError with its message and exit code."""
+
+import errno
+
+from mini_tf.system.errors import MinitfError, StorageFault, Unavailable
+
+_NO_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+
+
+def to_minitf_error(error: Exception) -> MinitfError:
+    """Exit code 6 for disk and memory errors, 9 for device errors, 1 for others (bugs); a MinitfError is unchanged."""
+    if isinstance(error, MinitfError):
+        return error
+    text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
+    if is_out_of_memory(error):
+        hint = "continue with half the train.micro_batch_size; the result stays valid but is not bit-identical"
+        return StorageFault(f"out of memory: {text}", hint=hint)
+    if _is_device(error):
+        return Unavailable(f"the device failed: {text}", hint="`minitf doctor` lists working devices; then the same command continues")
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageFault(f"the disk is full: {text}", hint="free some space, then the same command continues")
+    if isinstance(error, OSError):
+        return StorageFault(f"input/output error: {text}")
+    return MinitfError(f"a bug in minitf: {type(error).__name__}: {text}")
+
+
+def is_bug(error: Exception) -> bool:
+    """Whether an exception is unexpected, so that its traceback is saved."""
+    return not isinstance(error, MinitfError) and to_minitf_error(error).exit_code == MinitfError.exit_code
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    # PyTorch raises OutOfMemoryError for a GPU, RuntimeError for main memory. It is slow to import: compare names.
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return named or (isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY))
+
+
+def _is_device(error: Exception) -> bool:
+    return isinstance(error, RuntimeError) and (type(error).__name__ == "AcceleratorError" or str(error).startswith("CUDA error"))
