@@ -9,7 +9,7 @@ FLOORS: list[dict[str, str]] = [
     {
         "nn": "tensors: layers, blocks, the contracts of mixers, positions and models",
         "drawing": "numbers to pictures; no torch",
-        "scores": "figures of predictions",
+        "scores": "metrics of predictions",
     },
     {
         "attention": "KINDS",

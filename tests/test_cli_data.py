@@ -32,8 +32,8 @@ def result(*arguments: str) -> Any:
 
 def test_the_next_token_is_asked_for_at_every_place(recipe: str) -> None:
     shown = result("show", recipe, "--split", "val")
-    assert shown["sees"] == "each token sees earlier tokens and itself, in its document within the row"
-    places = shown["rows"][0]["places"]
+    assert shown["sees"] == "each token attends to earlier tokens and itself, in its document within the row"
+    places = shown["rows"][0]["positions"]
     assert [place["target"] for place in places[:-1]] == [place["reads"] for place in places[1:]]
     assert places[0]["reads"] == "</s>"
     assert "".join(place["reads"] for place in places if place["document"] == 1).removeprefix("</s>") in SENTENCES
@@ -69,7 +69,9 @@ def test_the_rows_of_the_held_out_text_are_all_counted(recipe: str, pack: str) -
 def test_what_a_mixer_leaves_out_is_said_of_each_mixer(recipe: str) -> None:
     model = "model={kind: encoder, attention: [{kind: window, window: 2}, softmax]}"
     shown = result("show", recipe, model, "data.pack=concat")
-    words = "each token sees earlier and later tokens and itself, in its row (window: at most 2 tokens away, then softmax: all of these)"
+    words = (
+        "each token attends to earlier and later tokens and itself, in its row (window: at most 2 tokens away, then softmax: unrestricted)"
+    )
     assert shown["sees"] == words
     stream = ["model={kind: decoder, attention: window}", "data.pack=concat", "train.stream=true"]
     assert "in its row, and earlier rows of the stream (window: at most 128 tokens away)" in result("show", recipe, *stream)["sees"]

@@ -39,7 +39,7 @@ def test_every_fault_of_both_files_is_reported_with_its_line(folder: Path) -> No
         f"{folder}/train.tsv:41: 'text' is empty; remove the row",
         f"{folder}/train.tsv:43: 1 columns, but the first line has 2",
         f"{folder}/val.tsv:2: 'label' is empty; remove the row",
-        f"{folder}/val.tsv:3: the label '2' is not one of the classes (2 times); there are: 0, 1; objective.labels names all classes",
+        f"{folder}/val.tsv:3: the label '2' is not one of the classes (2 times); the classes are: 0, 1; objective.labels lists all classes",
     ]
 
 
@@ -57,7 +57,7 @@ def test_the_first_faults_are_printed_and_the_rest_counted(folder: Path) -> None
 def test_a_missing_column_is_named_with_the_nearest_one(folder: Path) -> None:
     (folder / "train.csv").write_text("sentence,lable\nfine,1\n")
     done = check("data.train=train.csv", "data.fields={text: sentence, label: label}")
-    refused(done, "train.csv:1: no column 'label'; the columns are: sentence, lable; what follows it was not read")
+    refused(done, "train.csv:1: no column 'label'; the columns are: sentence, lable; the rest was not read")
     (folder / "train.jsonl").write_text('{"text": "fine", "lable": 1}\n{"text": 3, "label": 1}\nnot JSON\n')
     lines = check("data.train=train.jsonl", "data.fields={text: text, label: label}").stderr.splitlines()
     assert [line.split(": ")[0].rsplit(":")[-1] for line in lines] == ["1", "2", "3"]

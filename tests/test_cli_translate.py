@@ -133,7 +133,7 @@ def test_positions_that_end_are_written_no_farther(run_that_ends: Path) -> None:
 
 
 def told_of_beams(name: str) -> str:
-    return f"it is for encoder-decoders, and {name} is of the kind {name}; leave it out"
+    return f"beam search needs an encoder-decoder, and {name} is of the kind {name}; leave it out"
 
 
 @pytest.mark.parametrize("kind", ["decoder", "encoder"])

@@ -12,6 +12,7 @@ import torch
 from commands import DATA, EXACT, TINY, minitf, tiny_model
 from torch.utils.flop_counter import FlopCounterMode
 
+from mini_tf.data.opening import open_data
 from mini_tf.generation.translation import Translator
 from mini_tf.jobs.assembling import build
 from mini_tf.jobs.cost.overhead import Overhead, count_evaluations_and_saves, measure_overhead
@@ -51,7 +52,7 @@ def recipe_of(*changes: str) -> Recipe:
 
 def training_of(*changes: str) -> tuple[Parts, Training]:
     recipe = recipe_of(*changes)
-    text = open_text(recipe.data, recipe.tokenizer, recipe.objective)
+    text = open_data(recipe.data, recipe.tokenizer, recipe.objective)
     parts = build(recipe, text, resolve_setup(recipe.runtime))
     feed = Feed(parts.plan, parts.train, parts.objective.prepare, parts.setup.micro_batch_size)
     return parts, Training(parts.task, feed, build_optimizer(recipe.optimizer, parts.model), parts.schedule, parts.setup)
@@ -332,7 +333,7 @@ def test_seeds_take_their_time_one_after_the_other() -> None:
     assert found["seconds.training"] == pytest.approx(5 * 3 * found["seconds_per_step"])
     assert found["seconds"] == pytest.approx(sum(value for name, value in found.items() if name.startswith("seconds.")))
     told = minitf("cost", TINY, "train.steps=3", "train.seeds=5", *QUICK).stdout
-    assert " in total for 5 seeds\n" in told
+    assert " for all 5 seeds\n" in told
     assert "3 steps, 5 times\n" in told
 
 
@@ -340,7 +341,7 @@ def test_one_recipe_is_told_in_lines_and_several_in_rows(tmp_path: Path, monkeyp
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.chdir(tmp_path)
     one = minitf("cost", TINY, *QUICK)
-    assert [line.split(" ")[0] for line in one.stdout.splitlines()[:4]] == ["recipe", "parameters", "work", "memory"]
+    assert [line.split(" ")[0] for line in one.stdout.splitlines()[:4]] == ["recipe", "parameters", "compute", "memory"]
     assert "33,056" in one.stdout
     Path("wide.yaml").write_text(f"extends: {TINY}\nmodel: {{d_model: 64}}\n")
     two = minitf("cost", TINY, "wide.yaml", "train.steps=4", *QUICK)

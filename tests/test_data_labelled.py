@@ -342,7 +342,7 @@ def test_a_fault_names_the_column_as_the_file_calls_it(form: str, column: str, c
         ("chats", {"messages": "chat"}, {"chat": None}, "'chat' must be a list of"),
         ("chats", {}, {"prompt": "x"}, "needs prompt and response, or messages"),
         ("tags", {"text": "w", "label": "t"}, {"w": ["a", "b c"], "t": ["O", "O"]}, "'w': word 2 'b c' contains whitespace"),
-        ("tags", {"text": "w", "label": "t"}, {"w": ["a", "b"], "t": ["O"]}, "2 words, but 1 tags; each word has one"),
+        ("tags", {"text": "w", "label": "t"}, {"w": ["a", "b"], "t": ["O"]}, "2 words, but 1 tags"),
     ],
 )
 def test_a_row_that_is_no_example_is_refused_by_its_columns_names(

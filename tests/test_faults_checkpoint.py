@@ -350,8 +350,11 @@ MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "C5-run.json-no-object": (lambda folder: (folder / "run.json").write_text("[1]"), "it is not a JSON object"),
     "C10-newer-run-of-many-digits": (lambda folder: change(folder / "run.json", format=10**4000), "has format 1000"),
-    "C11-config-of-a-long-text": (lambda folder: change(folder / "config.json", context="x" * 5000), "must be a whole number up to"),
-    "C11-config-of-many-digits": (lambda folder: change(folder / "config.json", vocabulary_size=10**4000), "is not the tokenizer's 260"),
+    "C11-config-of-a-long-text": (lambda folder: change(folder / "config.json", context="x" * 5000), "must be an integer from 1 to"),
+    "C11-config-of-many-digits": (
+        lambda folder: change(folder / "config.json", vocabulary_size=10**4000),
+        "differs from the tokenizer's 260",
+    ),
     "C5-run.json-too-large": (lambda folder: os.truncate(folder / "run.json", 17 << 20), "it is larger than 16 MiB"),
 }
 
@@ -840,7 +843,7 @@ def sealed(step: Path, name: str) -> None:
 
 
 CONTINUED: dict[str, tuple[Callable[[Path], object], str]] = {
-    **{f"C6-{name}-is-text": (partial(counted, **{name: "a"}), f"{name} is no ") for name in ("steps", "worse")},
+    **{f"C6-{name}-is-text": (partial(counted, **{name: "a"}), f"{name} is not a number") for name in ("steps", "worse")},
     **{f"C6-{name}-is-text": (partial(counted, **{name: "a"}), f"invalid counter {name}") for name in ("tokens", "skips")},
     "C5-rows-a-pass": (
         lambda folder: change(folder / "run.json", auto={"micro_batch_size": 1 << 32}),
@@ -897,7 +900,7 @@ STATES: dict[str, tuple[Callable[[dict[str, torch.Tensor]], object], str]] = {
     "C6-state-empty": (dict.clear, "the stream state after step 4 is missing"),
     "C6-state-flat": (lambda state: (state.clear(), state.update({"0": torch.ones(3), "1": torch.ones(3)})), "does not fit the model"),
     "C6-state-both": (lambda state: state.update({"0.layers": torch.ones(3)}), "does not match this run"),
-    "C6-state-missing": (lambda state: state.pop("1.layers.0.own.k"), "micro-batch 2 of the stream remembered does not fit the model"),
+    "C6-state-missing": (lambda state: state.pop("1.layers.0.own.k"), "the stream state of micro-batch 2 does not fit the model"),
     "C6-state-no-layers": (lambda state: [state.pop(name) for name in [*state] if "layers" in name], "does not fit the model"),
     "C6-state-narrow": (narrowed, "the stream state of micro-batch 1 does not fit the model"),
     "C6-state-few-rows": (of_fewer_rows, "does not fit the model"),

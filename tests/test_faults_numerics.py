@@ -259,7 +259,7 @@ def test_a_loss_that_jumps_is_told_and_ends_the_run_only_if_asked(bears: bool, p
         assert done.exit_code == 0
         assert said.count("the loss jumps to") == 1  # not once more before the next evaluation
         first = next(i for i, loss in enumerate(losses) if i >= 10 and loss > max(1.5 * np.mean(losses[:i]), np.mean(losses[:i]) + 0.5))
-        assert f"warning: step {first + 1}: the loss jumps to {losses[first]:.3g}; its mean since the last evaluation is" in said
+        assert f"warning: step {first + 1}: the loss jumps to {losses[first]:.3g}; mean since the last evaluation: " in said
     else:
         assert done.exit_code == 7
         assert len(losses) == high + 1  # the raw value is written

@@ -144,7 +144,7 @@ def test_a_signal_within_a_step_finishes_it_saves_and_tells_how_to_go_on(
 
 
 MOMENTS = [
-    pytest.param(mini_tf.jobs.assembling, "open_text", 1, -signal.SIGTERM, id="P3-before-tokenizing"),
+    pytest.param(mini_tf.jobs.assembling, "open_data", 1, -signal.SIGTERM, id="P3-before-tokenizing"),
     pytest.param(Run, "start", 1, -signal.SIGTERM, id="P3-before-run.json"),
     pytest.param(mini_tf.jobs.pretrain, "build", 1, -signal.SIGTERM, id="P3-before-the-model"),
     pytest.param(mini_tf.jobs.parts, "evaluate", 1, 143, id="P3-evaluation"),
@@ -154,7 +154,7 @@ MOMENTS = [
     pytest.param(Run, "publish", 1, 143, id="P3-publish"),
     pytest.param(Run, "rotate", 1, 143, id="P3-rotate"),
     pytest.param(Run, "plot_losses", 1, 0, id="P3-drawing"),
-    pytest.param(Console, "answer", 1, -signal.SIGTERM, id="P3-end"),
+    pytest.param(Console, "output", 1, -signal.SIGTERM, id="P3-end"),
 ]
 
 

@@ -116,7 +116,7 @@ def test_fine_tuning_twice_works_by_recipes_alone(tmp_path: Path, monkeypatch: p
     assert open_trained("c").recipe.model.init_from == str(tmp_path / "outputs" / "b")
     gone = minitf("finetune", "outputs/c/resolved.yaml", "-n", "d")
     refused(gone, "no longer exists; -d FOLDER continues", exit_code=5)
-    refused(minitf("finetune", "c.yaml", "-n", "d"), "there is no run", exit_code=3)
+    refused(minitf("finetune", "c.yaml", "-n", "d"), "no such run", exit_code=3)
 
 
 @pytest.mark.parametrize("kind", TASKS)
@@ -291,7 +291,7 @@ def test_what_is_frozen_is_published_as_it_was_to_the_bit(optimizer: str, begun:
     [
         (
             ("adapter.rank=2", "model.init_from=null"),
-            "an adapter needs a trained model that were trained before; give model.init_from=RUN",
+            "an adapter needs a trained model; give model.init_from=RUN",
         ),
         ((LORA.format("true"), "checkpoint.keep_best=0"), "which must be kept; use checkpoint.keep_best 1"),
         (("adapter.targets=[stack.*.qvk]",), "adapter.targets: no linear layer matches 'stack.*.qvk'; there are"),

@@ -434,8 +434,8 @@ def test_doctor_cleans_up_when_it_is_interrupted(tmp_path: Path) -> None:
 
 def test_doctor_without_fork_or_beside_another_one_is_9(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path))
-    (tmp_path / "rehearsal").mkdir()
-    held = try_lock(tmp_path / "rehearsal")
+    (tmp_path / "resume-proof").mkdir()
+    held = try_lock(tmp_path / "resume-proof")
     assert held is not None
     refused = minitf("doctor", "--resume")
     assert (refused.exit_code, refused.stdout) == (9, "")

@@ -16,6 +16,7 @@ import yaml
 from commands import EXACT, TINY, minitf, refused, trained
 
 from mini_tf.cli.finetune import finetune, task_recipes
+from mini_tf.cli.gate_checks import check_gates
 from mini_tf.jobs.cost import run_cost
 from mini_tf.jobs.multi_seed import main_metric, median_run, spread
 from mini_tf.recipe import reading
@@ -254,7 +255,7 @@ def test_a_finished_run_says_so_and_mends_a_model_that_was_damaged(whole: Path, 
     shutil.copytree(whole, folder)
     again = minitf("pretrain", TINY, *SEEDS, "-d", folder, "--assert", "val.loss.max>0")
     assert (again.exit_code, again.stdout, again.stderr.count("already complete")) == (0, f"{folder}\n", 1)
-    assert again.stderr.endswith("(3 seeds); --fresh starts a new run\n")
+    assert again.stderr.endswith("(3 seeds); --fresh starts over\n")
     (folder / "model.safetensors").write_bytes(b"lost")
     assert minitf("evaluate", folder).exit_code == 5
     assert minitf("pretrain", TINY, *SEEDS, "-d", folder).exit_code == 0

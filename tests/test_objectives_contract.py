@@ -57,11 +57,11 @@ ONE = (torch.tensor(1.0), 1)
     ("check", "change", "told"),
     [
         (contract.micro_batches_change_nothing, counts(margin=8), "counts: margin depends"),
-        (contract.padding_changes_nothing, counts(tokens=72), "counts: tokens are all"),
+        (contract.padding_changes_nothing, counts(tokens=72), "counts: tokens must be all"),
         (
             contract.padding_changes_nothing,
             lambda batch: replace(batch, target_positions=torch.arange(len(batch.labels))),
-            "padding is a target",
+            "padding must not be a target",
         ),
         (
             contract.padding_changes_nothing,

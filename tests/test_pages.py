@@ -203,8 +203,8 @@ def test_links_between_pages_lead_somewhere() -> None:
 
 
 def test_the_limits_are_those_in_force() -> None:
-    for name, default, meaning in limits.listed():
-        shown = limits.spoken(default) if name.endswith("bytes") else str(default)
+    for name, default, meaning in limits.list_limits():
+        shown = limits.format_bytes(default) if name.endswith("bytes") else str(default)
         assert f"| `{name}` | {shown} | {meaning} |" in RUNS
 
 

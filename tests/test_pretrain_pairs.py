@@ -186,7 +186,7 @@ def wrong_config(**changes: Any) -> Callable[[Path], object]:
         (lambda run: (run / SOURCE_TOKENIZER).write_text("{"), (SOURCE_TOKENIZER,)),
         (lambda run: (run / SOURCE_TOKENIZER).write_bytes(b"\xff" * 40), (SOURCE_TOKENIZER,)),
         (lambda run: shutil.copy(run / "tokenizer.json", run / SOURCE_TOKENIZER), ("config.json", "source_vocabulary_size")),
-        (wrong_config(source_vocabulary_size=None), ("config.json", "there is no 'source_vocabulary_size'")),
+        (wrong_config(source_vocabulary_size=None), ("config.json", "no 'source_vocabulary_size'")),
         (wrong_config(source_vocabulary_size=7), ("config.json", "source_vocabulary_size 7 differs from the tokenizer's")),
         (wrong_config(source_vocabulary_size="\x1b[31m"), ("config.json", "source_vocabulary_size")),
         (wrong_config(vocabulary_size=7), ("config.json", "vocabulary_size 7 differs from the tokenizer's")),
@@ -356,7 +356,7 @@ def test_data_that_changed_since_training_are_5_and_another_run(side: int, tmp_p
     text = sides[side].read_text()
     sides[side].write_text(text.replace("red", "der", 1))
     told = content(run)
-    refused(minitf("evaluate", run), f"the text of {run} has changed since it was trained; --data FILE", exit_code=5)
+    refused(minitf("evaluate", run), f"the data of {run} have changed since training; --data FILE", exit_code=5)
     refused(minitf("pretrain", TINY, *EXACT, *command, "-d", run), "was started with other contents of data", exit_code=5)
     assert content(run) == told
     assert minitf("evaluate", run, "--data", DATA / "reversed.tsv").exit_code == 0

@@ -13,7 +13,7 @@ from mini_tf.run.identity import Identity
 from mini_tf.system.errors import RecipeFault
 
 OVERRIDE = "command line: "
-PAIRS = "pairs read two columns: {source: COLUMN, target: COLUMN}"
+PAIRS = "needed: {source: COLUMN, target: COLUMN}"
 SEQ2SEQ = "seq2seq needs pairs; use {source: FILE, target: FILE}, or a table with data.fields {source: COLUMN, target: COLUMN}"
 
 
@@ -177,7 +177,7 @@ def test_a_question_about_texts_is_not_asked_of_pairs_nor_the_other_way_round() 
     own = "tokenizer.source={kind: char}"
     assert faults(own, recipe="lm.yaml") == [f"{OVERRIDE}{own}: the objective has no source; remove it"]
     assert faults("data.fields={review: a}", recipe="lm.yaml") == [
-        f"{OVERRIDE}data.fields={{review: a}}: unknown column role 'review'; a language model reads one column: {{text: COLUMN}}"
+        f"{OVERRIDE}data.fields={{review: a}}: unknown column role 'review'; needed: {{text: COLUMN}}"
     ]
 
 
@@ -235,9 +235,9 @@ def test_pairs_beside_text_are_refused() -> None:
 @pytest.mark.parametrize(
     ("objective", "fields", "told"),
     [
-        ("seq2seq", "{source: a}", "--fields: only source is given; pairs read two columns: {source: COLUMN, target: COLUMN}"),
-        ("classify", "{txt: a}", "--fields: unknown column role 'txt'; a text and its class are read"),
-        ("next_token", "{txt: a}", "--fields: unknown column role 'txt'; a language model reads one column: {text: COLUMN}"),
+        ("seq2seq", "{source: a}", "--fields: only source is given; needed: {source: COLUMN, target: COLUMN}"),
+        ("classify", "{txt: a}", "--fields: unknown column role 'txt'; needed: {text: COLUMN, label: COLUMN}"),
+        ("next_token", "{txt: a}", "--fields: unknown column role 'txt'; needed: {text: COLUMN}"),
     ],
 )
 def test_columns_of_other_data_that_are_not_read_are_refused_in_one_line(objective: str, fields: str, told: str) -> None:

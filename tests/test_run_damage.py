@@ -31,7 +31,7 @@ def flip(path: Path) -> None:
     ("name", "damage", "message"),
     [
         ("model.safetensors", flip, "is damaged: its sha256 differs from that in run.json"),
-        ("config.json", Path.unlink, "there is no such file"),
+        ("config.json", Path.unlink, "file not found"),
         ("config.json", lambda path: path.write_text("[" * 100_000), "not a config.json of minitf"),
         ("config.json", lambda path: path.write_text('{"minitf_format": 1, "vocabulary_size": 1.5, "context": 16}'), "vocabulary_size 1.5"),
         ("tokenizer.json", lambda path: path.write_text("[]"), "is damaged"),
@@ -89,7 +89,7 @@ def test_odd_arguments_are_refused_in_a_line(run: Path, arguments: tuple[str, ..
     [
         ({}, "no labels"),
         ({"labels": None}, "not a config.json of this run"),
-        ({"labels": Labels(("a",), (1,)).to_json()}, "labels.names must be 2 classes at least"),
+        ({"labels": Labels(("a",), (1,)).to_json()}, "labels.names must have at least 2 classes"),
     ],
 )
 def test_a_classifier_without_sound_labels_is_refused(labels: dict[str, object], message: str) -> None:

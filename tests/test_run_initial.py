@@ -11,6 +11,7 @@ import torch
 from commands import DATA, EXACT, ROOT, TINY, minitf, refused, trained
 from torch import Tensor
 
+from mini_tf.data.opening import open_data
 from mini_tf.jobs import assembling
 from mini_tf.jobs.assembling import build
 from mini_tf.jobs.parts import Parts
@@ -61,14 +62,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def parts_of(run: Path, *overrides: str) -> Parts:
     recipe = read(TINY, [*SHORT, f"model.init_from={run}", *overrides]).recipe
-    return build(recipe, open_text(recipe.data, recipe.tokenizer, recipe.objective), resolve_setup(recipe.runtime))
+    return build(recipe, open_data(recipe.data, recipe.tokenizer, recipe.objective), resolve_setup(recipe.runtime))
 
 
 def without_run(run: Path, *overrides: str) -> Parts:
     """The same model, drawn anew as a whole."""
     recipe = read(TINY, [*SHORT, f"model.init_from={run}", *overrides]).recipe
     recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"init_from": None}), "adapter": None})
-    return build(recipe, open_text(recipe.data, recipe.tokenizer, recipe.objective), resolve_setup(recipe.runtime))
+    return build(recipe, open_data(recipe.data, recipe.tokenizer, recipe.objective), resolve_setup(recipe.runtime))
 
 
 def theirs(run: Path) -> dict[str, Tensor]:
@@ -135,17 +136,17 @@ def test_both_sides_of_an_encoder_decoder_begin_as_the_encoder(shared: bool, run
         source = name.replace("source_embedding.", "embedding.") if name.startswith("source_") else name.replace("encoder.", "stack.", 1)
         assert torch.equal(ours[name], before[source])
     assert ("source_embedding.tokens.weight" in ours) is not shared
-    assert taken.reads == (
-        "the layers of encoder were trained reading earlier and later tokens, "
-        "but the decoder reads earlier tokens: they have to learn that anew"
+    assert loaded.warning == (
+        "the layers of encoder were trained with bidirectional attention, but attention in the decoder is causal: "
+        "they need further training"
     )
 
 
 @pytest.mark.parametrize(
     ("name", "overrides", "words"),
     [
-        ("encoder", ("objective=next_token", TEXT), "earlier and later tokens, but this model reads earlier tokens"),
-        ("decoder", ("model.kind=encoder", *OPINIONS), "earlier tokens, but this model reads earlier and later tokens"),
+        ("encoder", ("objective=next_token", TEXT), "bidirectional attention, but attention in this model is causal"),
+        ("decoder", ("model.kind=encoder", *OPINIONS), "causal attention, but attention in this model is bidirectional"),
     ],
 )
 def test_layers_that_see_another_side_than_they_did_are_warned_of(
@@ -254,7 +255,7 @@ def test_kinds_that_have_too_little_in_common_are_refused(name: str, kind: str, 
 
 def test_the_source_side_has_the_vocabulary_that_it_had(runs: Path) -> None:
     overrides = ("model.kind=encoder_decoder", f"model.init_from={runs / 'encoder_decoder'}", PAIRS, "tokenizer.source.kind=char")
-    with pytest.raises(RecipeFault, match="tokenizer: differs from the source tokenizer of encoder_decoder"):
+    with pytest.raises(RecipeFault, match="tokenizer: is not the source tokenizer of encoder_decoder"):
         parts_of(runs / "encoder_decoder", *overrides)
 
 
@@ -269,7 +270,7 @@ def test_dropout_segments_and_what_fresh_weights_are_drawn_by_may_be_others(runs
 def test_a_tensor_of_another_shape_is_refused_whether_the_runs_is_larger_or_smaller(here: int, there: int, tmp_path: Path) -> None:
     """The number of segments may be another where their table is new, so only its shape tells that it does not fit."""
     run = trained(tmp_path / "run", *SHORT, SIZES.format("encoder", f"n_types: {there}"), TEXT)
-    with pytest.raises(RecipeFault, match=rf"embedding\.types\.weight is \[{there}, 16\] in run, but \[{here}, 16\] in this model"):
+    with pytest.raises(RecipeFault, match=rf"embedding\.types\.weight is \[{there}, 16\] in run, but \[{here}, 16\] here"):
         parts_of(run, "model.kind=encoder", *OPINIONS, f"model.n_types={here}")
 
 
@@ -381,9 +382,9 @@ def test_torch_is_set_up_as_the_recipe_says_and_opening_the_run_that_it_begins_w
 def test_torch_is_set_up_anew_with_what_was_decided_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     applied: list[Setup] = []
     monkeypatch.setattr(Setup, "apply", lambda setup: applied.append(setup))
-    monkeypatch.setattr(assembling, "remembered", lambda shape, work, setup, *given: replace(setup, threads=1))
+    monkeypatch.setattr(assembling, "cached_tuning", lambda shape, work, setup, *given: replace(setup, threads=1))
     recipe = read(TINY, [*SHORT, "runtime.threads=2", "train.batch_size=1"]).recipe
     setup = replace(resolve_setup(recipe.runtime), undecided=frozenset({"threads"}))
-    parts = build(recipe, open_text(recipe.data, recipe.tokenizer, recipe.objective), setup)
+    parts = build(recipe, open_data(recipe.data, recipe.tokenizer, recipe.objective), setup)
     assert [setup.threads for setup in applied] == [2, 1]
     assert parts.setup.threads == 1

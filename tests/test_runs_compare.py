@@ -82,7 +82,7 @@ def test_units_are_those_of_characters_and_of_labels_too(tmp_path: Path, classif
 
 
 def test_one_run_and_an_unknown_one_are_refused(runs: Path) -> None:
-    refused(minitf("runs", "compare", runs / "bytes"), "one run cannot be compared", "minitf runs compare", exit_code=2)
+    refused(minitf("runs", "compare", runs / "bytes"), "one run given, at least two needed", "minitf runs compare", exit_code=2)
     refused(minitf("runs", "compare", runs / "bytes", "nowhere"), "no such run: nowhere", exit_code=5)
 
 

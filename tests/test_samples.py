@@ -83,7 +83,7 @@ def test_answers_on_the_way_are_of_a_few_and_the_last_of_all_that_are_held_out(r
     for step in (20, 40):
         earlier = open_trained(run, step, "cpu")
         assert evaluated[step] == pytest.approx(scored([answered(earlier, one) for one in examples[:EVALUATED]]))
-    assert [found for found, _ in pipeline_of(model).written(evaluation_data(model, None, "val"))] == texts
+    assert [found for found, _ in pipeline_of(model).generate_with_references(evaluation_data(model, None, "val"))] == texts
 
 
 def test_a_sample_shows_what_was_said_what_is_expected_and_what_came(run: Path) -> None:
@@ -102,7 +102,9 @@ def test_the_last_thing_that_the_assistant_says_is_asked_for() -> None:
 def test_stopping_is_looked_for_before_every_chunk(model: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mini_tf.pipelines._references.CHUNK", 5)
     looked: list[None] = []
-    assert len(list(pipeline_of(model).written(evaluation_data(model, None, "val"), 12, lambda: looked.append(None)))) == 12
+    assert (
+        len(list(pipeline_of(model).generate_with_references(evaluation_data(model, None, "val"), 12, lambda: looked.append(None)))) == 12
+    )
     assert len(looked) == 3
 
 
@@ -123,7 +125,7 @@ def test_answering_moves_no_draw_of_training(tmp_path: Path) -> None:
     ("missing", "told", "left"),
     [
         (("rouge_score",), "rouge-score is not installed, so there is no ROUGE", {"bleu", "chrf", "exact_match"}),
-        (("sacrebleu",), "sacrebleu is not installed, so BLEU and chrF", {"rouge1", "rouge2", "rougeL"}),
+        (("sacrebleu",), "sacrebleu is not installed, so there is no BLEU and chrF", {"rouge1", "rouge2", "rougeL"}),
         (("rouge_score", "sacrebleu"), "rouge-score and sacrebleu are not installed", set()),
     ],
 )
@@ -176,7 +178,7 @@ def test_pairs_are_held_to_all_their_targets(tmp_path: Path) -> None:
 
     def judged(*targets: str) -> dict[str, float]:
         store = evaluation_data(run, str(rows("judged.jsonl", list(targets))), "val")
-        return text_scores(pipeline_of(run).written(store))
+        return text_scores(pipeline_of(run).generate_with_references(store))
 
     told = {name: judged("many cats", "red dog")[name] for name in FIGURES - {"bleu"}}
     assert told == pytest.approx({**dict.fromkeys(told, 1.0), "chrf": 100.0})

@@ -201,7 +201,7 @@ def test_a_missing_package_is_named_with_its_figures(package: str, module: str, 
     monkeypatch.setitem(sys.modules, module, None)
     assert missing(*PACKAGES) == [package]
     assert version(package) is None
-    assert left_out(*PACKAGES) == (f"{package} is not installed, so {PACKAGES[package]}: pip install 'minitf[scores]'")
+    assert left_out(*PACKAGES) == (f"{package} is not installed, so there is no {PACKAGES[package]}: pip install 'minitf[scores]'")
     with pytest.raises(Unavailable, match=f"{PACKAGES[package]} needs? {package}$") as refusal:
         require(*PACKAGES)
     assert (refusal.value.exit_code, refusal.value.hint) == (9, "pip install 'minitf[scores]'")

@@ -100,7 +100,7 @@ def test_what_is_not_learnt_from_a_stream_is_refused_by_name() -> None:
 
 def test_what_a_prefix_language_model_sees_is_said_and_shown(tmp_path: Path) -> None:
     done = minitf("data", "show", TINY, "objective=prefix")
-    assert "each token sees all tokens of a prefix, earlier tokens and itself" in done.stdout
+    assert "each token attends to a whole prefix and earlier tokens and itself" in done.stdout
     run = trained(tmp_path / "run", tiny_model("decoder"), "objective=prefix", *FEW)
     trained_run = open_trained(run, device="cpu")
     [head, *_] = analyze_attention(trained_run, "The fox was").heads

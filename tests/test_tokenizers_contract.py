@@ -90,12 +90,12 @@ class TakenForAnother(Bytes):
 BROKEN: dict[str, tuple[type[Any], str]] = {
     "round_trips_text_except_declared_losses": (Repairs, "do not"),
     "has_the_special_tokens_first": (NamesThemLast, "wrong ids: Vocabulary"),
-    "keeps_to_the_size_that_it_is_given": (
+    "respects_vocab_size": (
         Overflows,
         r"a vocabulary of at most 108 has \d+ tokens; MIN_VOCAB_SIZE must be what it can hold",
     ),
-    "gives_the_same_file_for_the_same_texts": (Counts, "the same text must give the same tokenizer.json"),
-    "is_known_by_its_file": (TakenForAnother, "its tokenizer.json is taken for one of byte"),
+    "training_is_deterministic": (Counts, "the same text must give the same tokenizer.json"),
+    "is_recognized_by_its_file": (TakenForAnother, "its tokenizer.json is recognized as byte"),
 }
 
 

@@ -478,7 +478,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(cache: Path, monkeypatch: py
 
     monkeypatch.setattr(tuning_cache, "cache_folder", no_folder)
     assert ask(find, said) == find()
-    assert said[-1] == "tuning: cannot create the cache folder: read-only; nothing is remembered"
+    assert said[-1] == "tuning: cannot create the cache folder: read-only; the result is not cached"
 
 
 def test_a_run_says_what_it_decided_in_one_line_without_saying_a_reason_twice() -> None:

@@ -1,6 +1,5 @@
 """`minitf`: the commands under one name. Nothing heavy is imported before a command runs."""
 
-import contextlib
 import os
 import sys
 from functools import cache
@@ -138,16 +137,10 @@ def _open_standard_streams() -> None:
 
 
 def _explain_usage(error: Exception, arguments: list[str]) -> int:
-    """One line that ends with the command to get help; an envelope with --json. A group without a command shows its
-    help.
-    """
+    """One line that ends with the command to get help; an envelope with --json."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "minitf"
     message = str(getattr(error, "format_message", lambda: str(error))()).rstrip(".")
-    if context and type(error).__name__ == "NoArgsIsHelpError":
-        with contextlib.redirect_stdout(sys.stderr):
-            context.get_help()
-        return 2
     if type(error).__name__ == "NoSuchOption":
         option = str(getattr(error, "option_name", ""))
         message = message.replace(option, _written(option, arguments).partition("=")[0])

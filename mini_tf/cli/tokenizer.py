@@ -80,8 +80,9 @@ def decode(
         list[str] | None, typer.Argument(metavar="[ID ...]", help="Ids of one text; without any, lines of stdin, one text each.")
     ] = None,
 ) -> None:
-    """Print the text of ids, without special tokens; texts from stdin have newlines as \\n; --json prints one object
-    per text.
+    """Print the text of ids, without special tokens.
+
+    The text of a line of stdin is one line, with newlines as \\n; --json prints one object per text.
     """
     tokenizer = open_tokenizer(console, source)
     for row, by_line in _rows(ids, tokenizer.vocabulary.size):

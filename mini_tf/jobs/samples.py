@@ -42,14 +42,14 @@ class Samples:
 
     def copied(self, sample: str) -> str | None:
         """A sentence on how much of a sample is copied from the training data; None unless it continues a prompt."""
-        if not sample or self.settings is None or not self.settings.COPIES:
+        if not sample or self.settings is None or not self.settings.CHECK_COPYING:
             return None
         with show_progress("comparing the last sample with the training data"):
             return copying(sample, self.parts.data.train, self.parts.data.tokenizer)
 
     @cached_property
     def _can_score(self) -> bool:
-        metrics = {} if self.settings is None else self.settings.WRITTEN
+        metrics = {} if self.settings is None else self.settings.GENERATION_METRICS
         if missing := left_out(*packages_of(self.settings, metrics)):
             self.say(missing)
         return can_measure(metrics)

@@ -83,7 +83,7 @@ Direction = Literal["causal", "bidirectional", "prefix"]
 """Direction of self-attention: to earlier tokens, to all tokens, or to all tokens of a prefix and earlier tokens."""
 _ATTENDED: dict[Direction, str] = {
     "bidirectional": "earlier and later tokens",
-    "causal": "only earlier tokens",
+    "causal": "earlier tokens",
     "prefix": "a whole prefix and earlier tokens",
 }
 

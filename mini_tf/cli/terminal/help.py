@@ -1,8 +1,9 @@
 """How `--help` looks: panels by topic, arguments before options, examples at the end. Typer and rich draw it."""
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 import typer
@@ -34,13 +35,18 @@ class HelpCommand(TyperCommand):
 
 
 class HelpGroup(TyperGroup):
-    """A group of commands with this help. Its panels and their commands stand in the order in which the app declares
-    them.
-    """
+    """A group of commands with this help, in the order of the app; without a command it shows it, on stderr."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.help = _paragraphs(self.help)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args and not self.invoke_without_command and not ctx.resilient_parsing:
+            with redirect_stdout(sys.stderr):
+                ctx.get_help()
+            raise typer.Exit(2)
+        return super().parse_args(ctx, args)
 
     def get_help_option(self, ctx: Any) -> Any:
         return _in_messages(super().get_help_option(ctx))
@@ -58,7 +64,7 @@ def add(app: typer.Typer, path: str, body: Callable[..., None], panel: str | Non
 
 def group(help: str) -> typer.Typer:
     """A group of commands."""
-    return typer.Typer(cls=HelpGroup, no_args_is_help=True, rich_markup_mode="rich", help=help)
+    return typer.Typer(cls=HelpGroup, rich_markup_mode="rich", help=help)
 
 
 def add_group(app: typer.Typer, group: typer.Typer, name: str, panel: str) -> None:

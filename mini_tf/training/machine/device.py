@@ -151,7 +151,7 @@ def missing_compiler(device: torch.device) -> str | None:
     else:
         named, default = os.environ.get("CXX"), ["clang++" if sys.platform == "darwin" else "g++"]
     programs = shlex.split(named)[:1] if named else default
-    return None if any(map(shutil.which, programs)) else f"there is no compiler {' or '.join(programs)}"
+    return None if any(map(shutil.which, programs)) else f"no compiler {' or '.join(programs)}"
 
 
 def available_devices() -> list[str]:
