@@ -8,7 +8,8 @@ Counts = defaultdict[object, Counter[int]]
 
 
 class BothNeighbours:
-    """P(token | left, right) by counts of the training text, each level mixed with the one below as Witten and Bell (1991) do.
+    """P(token | left, right) by counts of the training text, each level mixed with the one below as Witten and Bell
+    (1991) do.
 
     pair of neighbours -> either neighbour alone (their mean) -> the token's own frequency -> uniform.
     """

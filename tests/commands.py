@@ -1,4 +1,6 @@
-"""Runs `minitf` as a shell would: in this process where it can be, since importing torch takes longer than what is tested."""
+"""Runs `minitf` as a shell would: in this process where it can be, since importing torch takes longer than what is
+tested.
+"""
 
 import io
 import os
@@ -23,11 +25,15 @@ EXACT = ("runtime.device=cpu", "runtime.threads=1")
 QUIET = (*EXACT, "log.samples=0")
 """Nothing is sampled, which would take most of a tiny run's time."""
 ARITHMETIC = {name: value for name, value in os.environ.items() if name.startswith(("ATEN_", "ONEDNN_", "DNNL_", "MKL_"))}
-"""Which instructions this process computes with: with a bare environment another one gets the same bytes only if it has them."""
+"""Which instructions this process computes with: with a bare environment another one gets the same bytes only if it has
+them.
+"""
 
 
 def tiny_model(kind: str) -> str:
-    """The override that makes the tiny recipe's model another kind of the same size, since a new kind drops all settings."""
+    """The override that makes the tiny recipe's model another kind of the same size, since a new kind drops all
+    settings.
+    """
     return f"model={{kind: {kind}, d_model: 32, n_layers: 2, n_heads: 2}}"
 
 
@@ -89,7 +95,9 @@ def content(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def in_a_fork(action: Callable[[], object]) -> None:
-    """Do something in a forked process, which takes with it what it leaves behind; AssertionError with its traceback where it fails."""
+    """Do something in a forked process, which takes with it what it leaves behind; AssertionError with its traceback
+    where it fails.
+    """
     reads, writes = os.pipe()
     pid = os.fork()
     if pid == 0:

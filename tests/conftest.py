@@ -1,4 +1,6 @@
-"""Checks the shapes in signatures at every call (jaxtyping, beartype), and gives tests a cache, an environment and signals of their own."""
+"""Checks the shapes in signatures at every call (jaxtyping, beartype), and gives tests a cache, an environment and
+signals of their own.
+"""
 
 import os
 import signal
@@ -12,7 +14,8 @@ from jaxtyping import install_import_hook
 from own_cache import claim, fingerprint
 from shared import once
 
-# Before anything of mini_tf is imported: what a test reads or writes is its own, and one thread leaves the other core to others.
+# Before anything of mini_tf is imported: what a test reads or writes is its own, and one thread leaves the other core
+# to others.
 cache, held = claim(Path(tempfile.gettempdir()), fingerprint())
 os.environ["MINITF_CACHE"] = str(cache)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -28,7 +31,9 @@ hypothesis.settings.load_profile("repeatable")
 
 ASKING = ("COLUMNS", "LINES", "TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "PY_COLORS", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
 ASKING += ("TERMINAL_WIDTH", "GITHUB_ACTIONS", "MINITF_LIMITS", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-"""Variables by which a user asks us, or a library, for another output. What a machine is like (TZ, LC_ALL, HOME) stays as it is."""
+"""Variables by which a user asks us, or a library, for another output. What a machine is like (TZ, LC_ALL, HOME) stays
+as it is.
+"""
 
 
 @pytest.hookimpl(trylast=True)
@@ -47,7 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def usual_signals() -> Iterator[None]:
     """Every signal does what it does in a terminal's foreground, here and in children.
 
-    `nohup`, `&` in a script and some batch systems start a process with signals ignored or blocked, and children inherit that.
+    `nohup`, `&` in a script and some batch systems start a process with signals ignored or blocked, and children
+    inherit that.
     """
     ignored = [number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN]
     ignored = [number for number in ignored if number not in (signal.SIGPIPE, signal.SIGXFSZ)]  # which Python itself ignores
@@ -62,7 +68,8 @@ def usual_signals() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def quick() -> Iterator[None]:
-    """Without what takes most of a tiny run's time: waiting for the disk, which nobody unplugs here, and the picture of the losses.
+    """Without what takes most of a tiny run's time: waiting for the disk, which nobody unplugs here, and the picture of
+    the losses.
 
     And without lines about waits, which depend on the clock; test_waits.py has those.
     """

@@ -43,6 +43,8 @@ def recipe_in(folder: Path) -> Path:
 
 
 def learnt_in(folder: Path) -> Path:
-    """A run that has seen nothing but BY_HEART, each sixty times, and answers these as it should: their loss is below 0.001."""
+    """A run that has seen nothing but BY_HEART, each sixty times, and answers these as it should: their loss is below
+    0.001.
+    """
     data = f"data={{train: {rows_in(folder / 'known.jsonl', BY_HEART)}, val: {rows_in(folder / 'other.jsonl', ['cat', 'sun dog'])}}}"
     return trained(folder / "run", data, "eval.translations=0", recipe=recipe_in(folder))

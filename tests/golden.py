@@ -1,7 +1,8 @@
-"""Models whose heads are set by hand, so that what each does is known exactly: attention alone, no norms, no feed-forward layer.
+"""Models whose heads are set by hand, so that what each does is known exactly: attention alone, no norms, no
+feed-forward layer.
 
-A token's vector has three parts: which token it is, where it stands, and, once the first layer has written it, which token stands before.
-Scores are `SHARP` where a head's rule holds and 0 elsewhere, so all weight but e^-60 lies there.
+A token's vector has three parts: which token it is, where it stands, and, once the first layer has written it, which
+token stands before. Scores are `SHARP` where a head's rule holds and 0 elsewhere, so all weight but e^-60 lies there.
 """
 
 from collections.abc import Callable

@@ -30,7 +30,9 @@ def ending(seconds: int = SECONDS) -> Iterator[None]:
 
 
 def outcome(process: "subprocess.Popen[str]") -> tuple[str, str]:
-    """What a process that leads a session printed on stdout and stderr; where it does not end, its session is killed."""
+    """What a process that leads a session printed on stdout and stderr; where it does not end, its session is
+    killed.
+    """
     try:
         return process.communicate(timeout=SECONDS)
     except BaseException:

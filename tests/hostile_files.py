@@ -1,4 +1,6 @@
-"""Hypothesis strategies for files as somebody would write them who wants a program to fall: well-formed first, then broken somewhere."""
+"""Hypothesis strategies for files as somebody would write them who wants a program to fall: well-formed first, then
+broken somewhere.
+"""
 
 import json
 import struct
@@ -37,7 +39,8 @@ ARGUMENTS = st.one_of(TEXTS, st.text(st.sampled_from("ab" + BYTES_OF_ARGV), max_
 """Any text that a command line can hand over."""
 
 
-# Recipes --------------------------------------------------------------------------------------------------------------------------
+# Recipes
+# ------------------------------------------------------------------------------------------
 
 _NUMBERS = (
     "0 1 -1 3 8 16 1.5 -0.0 +1 1e3 1E-3 1e 1e999 -1e400 1_000 1__0 0x10 0o17 017 0b11 .5 5. . .inf -.inf .nan NaN Infinity 1:30 10k 2M "
@@ -149,7 +152,8 @@ OVERRIDES = st.builds(
 """KEY=VALUE as a command line can hand it over."""
 
 
-# Texts and tables -----------------------------------------------------------------------------------------------------------------
+# Texts and tables
+# ------------------------------------------------------------------------------------------
 
 GOOD_LINES = [json.dumps({"text": f"tale number {n}: once there was a cat"}) for n in range(30)]
 # fmt: off
@@ -201,7 +205,8 @@ def data_files(draw: st.DrawFn) -> tuple[str, bytes]:
     return f"data.{suffix}", content
 
 
-# JSON ------------------------------------------------------------------------------------------------------------------------------
+# JSON
+# ------------------------------------------------------------------------------------------
 
 # fmt: off
 ODD: list[Any] = [
@@ -279,7 +284,8 @@ def json_files(sound: Any, more: st.SearchStrategy[Any] | None = None) -> st.Sea
     return mostly(trees, texts, 8)
 
 
-# Tokenizers ------------------------------------------------------------------------------------------------------------------------
+# Tokenizers
+# ------------------------------------------------------------------------------------------
 
 PATTERNS = [
     "a",
@@ -329,7 +335,9 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
 
 @st.composite
 def parts(draw: st.DrawFn, name: str | None = None, depth: int = 0) -> dict[str, Any]:
-    """A normalizer, pre-tokenizer, decoder or post-processor, with all the fields that one may ask for; mostly such as `name` is."""
+    """A normalizer, pre-tokenizer, decoder or post-processor, with all the fields that one may ask for; mostly such as
+    `name` is.
+    """
     fitting = SUPPORTED[name].split() if name is not None and not one_in(draw, 12) else TYPES
     kind = draw(st.sampled_from(fitting))
     fields = {name: draw(values) for name, values in FIELDS.items()}
@@ -392,7 +400,8 @@ def vocabularies(draw: st.DrawFn) -> dict[str, bytes]:
     }
 
 
-# Run folders -----------------------------------------------------------------------------------------------------------------------
+# Run folders
+# ------------------------------------------------------------------------------------------
 
 
 def tensor_files(sound: bytes) -> st.SearchStrategy[bytes]:
@@ -418,7 +427,9 @@ def tensor_files(sound: bytes) -> st.SearchStrategy[bytes]:
 
 
 def sealed(folder: Path, digest: Callable[[bytes], str]) -> None:
-    """Write the hashes that a run folder keeps of its own files anew, as somebody does who knows of them; what is broken stays."""
+    """Write the hashes that a run folder keeps of its own files anew, as somebody does who knows of them; what is
+    broken stays.
+    """
     model, record = folder / "model.safetensors", folder / "run.json"
     try:
         tree = json.loads(record.read_bytes())

@@ -1,10 +1,11 @@
 """Finds, by reading the source, where code outside a package of kinds asks which kind it has.
 
-A package of kinds is a folder whose files have a class `Settings`; the files' names are its words. Many of them are ordinary words
-("linear", "none", "window"), so a string alone is no finding: counted are comparisons, match cases and tables whose other side is a
-declaration (`.kind`, `.DATASET`, `.PIPELINE`, `getattr` of these, or a name that was bound to one, or is `kind`), collections of
-words of one package, `isinstance` and `type(x) is` on a class of a kind, and `getattr` by a name that only kinds declare. Not counted is
-`.applies_to`, whose "rotary" is a place to attach, and what reaches its test as an argument.
+A package of kinds is a folder whose files have a class `Settings`; the files' names are its words. Many of them are
+ordinary words ("linear", "none", "window"), so a string alone is no finding: counted are comparisons, match cases and
+tables whose other side is a declaration (`.kind`, `.DATASET`, `.PIPELINE`, `getattr` of these, or a name that was bound
+to one, or is `kind`), collections of words of one package, `isinstance` and `type(x) is` on a class of a kind, and
+`getattr` by a name that only kinds declare. Not counted is `.applies_to`, whose "rotary" is a place to attach, and what
+reaches its test as an argument.
 """
 
 import ast
@@ -15,9 +16,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 DECLARED = {"DATASET": "datasets", "PIPELINE": "pipelines"}
-"""What kinds declare of themselves, and whose declaration it is; to compare it with a literal is to ask which kind it is."""
+"""What kinds declare of themselves, and whose declaration it is; to compare it with a literal is to ask which kind it
+is.
+"""
 CONTRACTS = {"Mixer": "attention", "PositionalEncoding": "positions", "Model": "models", "Objective": "objectives", "Pipeline": "pipelines"}
-"""The classes that every kind of a package is; classes between them and a kind (`MultiHeadAttention`, `OneStack`) belong to some kinds."""
+"""The classes that every kind of a package is; classes between them and a kind (`MultiHeadAttention`, `OneStack`)
+belong to some kinds.
+"""
 _GATHERED = (ast.Tuple, ast.List, ast.Set)
 
 
@@ -208,7 +213,9 @@ def _literals(node: ast.expr, constants: Mapping[str, set[str]]) -> set[str]:
 
 
 def _groups(node: ast.expr) -> list[set[str]]:
-    """The strings that stand together in a collection; of a mapping its keys, and its values. Not where other things stand too."""
+    """The strings that stand together in a collection; of a mapping its keys, and its values. Not where other things
+    stand too.
+    """
     parts: list[list[ast.expr | None]] = []
     if isinstance(node, ast.Dict):
         parts = [node.keys, [*node.values]]

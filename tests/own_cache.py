@@ -44,7 +44,9 @@ def claim(place: Path, key: str) -> tuple[Path, int]:
 
 
 def _locked(folder: Path, how: int) -> int | None:
-    """A descriptor of this user's folder, locked; None where there is none, or where another process has it locked otherwise."""
+    """A descriptor of this user's folder, locked; None where there is none, or where another process has it locked
+    otherwise.
+    """
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:

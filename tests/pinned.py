@@ -1,7 +1,9 @@
-"""What is pinned of run ids (tests/data/formats/pinned.json): the ids of some recipes, and every default that an id leaves out.
+"""What is pinned of run ids (tests/data/formats/pinned.json): the ids of some recipes, and every default that an id
+leaves out.
 
-`PYTHONPATH=. python tests/pinned.py` adds the defaults of new keys and the ids of new recipes ("NAME": "") to the file. It changes
-nothing that is there, since runs that people have are known by it; until the first release, `--anew` makes all of it again.
+`PYTHONPATH=. python tests/pinned.py` adds the defaults of new keys and the ids of new recipes ("NAME": "") to the file.
+It changes nothing that is there, since runs that people have are known by it; until the first release, `--anew` makes
+all of it again.
 """
 
 import json

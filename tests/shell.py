@@ -1,7 +1,8 @@
 """Runs shell scripts whose `minitf` is a fork of this process: a real shell with its pipes, and torch imported once.
 
-Importing torch takes two seconds a command; a fork takes a few milliseconds. The shell starts a small client that hands its
-arguments, working directory, environment and standard streams over a socket; the fork runs the command on those streams.
+Importing torch takes two seconds a command; a fork takes a few milliseconds. The shell starts a small client that hands
+its arguments, working directory, environment and standard streams over a socket; the fork runs the command on those
+streams.
 """
 
 import importlib

@@ -1,4 +1,6 @@
-"""The acceptance script of the interface, run by bash as it stands, and one case of every exit code that scripts meet."""
+"""The acceptance script of the interface, run by bash as it stands, and one case of every exit code that scripts
+meet.
+"""
 
 import json
 import os

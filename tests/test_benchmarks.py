@@ -168,7 +168,9 @@ def test_where_less_is_better_ratios_and_goals_turn_round() -> None:
 
 
 def test_a_time_does_not_count_before_the_loss_is_reached() -> None:
-    """Neither a limit in nats nor the peer's own loss; the first own side that reaches it is the one that is compared."""
+    """Neither a limit in nats nor the peer's own loss; the first own side that reaches it is the one that is
+    compared.
+    """
     later = Side("later", ["later"], own=True)
     for reach in (1.9, "theirs"):
         contest = Contest("c", "s", [OURS, later, THEIRS], {"theirs": Goal(2.0)}, more=False, reach=reach)

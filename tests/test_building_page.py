@@ -1,4 +1,6 @@
-"""The page on how to add a kind: each of its files is written where it says, found by its word, and keeps its contract."""
+"""The page on how to add a kind: each of its files is written where it says, found by its word, and keeps its
+contract.
+"""
 
 import importlib
 import json

@@ -1,4 +1,6 @@
-"""`minitf inspect align`, and the other views into an encoder-decoder: what is printed, written and refused, on a tiny run of pairs."""
+"""`minitf inspect align`, and the other views into an encoder-decoder: what is printed, written and refused, on a tiny
+run of pairs.
+"""
 
 import json
 import re
@@ -77,7 +79,8 @@ def test_align_judges_every_head_by_gold_links(run: Path, gold: Path, tmp_path: 
     links, true = ([frozenset(line.split()) for line in text] for text in (found["alignments"], gold.read_text().splitlines()))
     hits, total = (sum(map(count, (1, 3))) for count in (lambda n: 2 * len(links[n] & true[n]), lambda n: len(links[n]) + len(true[n])))
     assert best["aer"] == pytest.approx(1 - hits / total), "on the second and the fourth pair"
-    # The diagonal of words turned round meets the middle word of five, and of six none: both pairs that judge have an odd or even count.
+    # The diagonal of words turned round meets the middle word of five, and of six none: both pairs that judge have an
+    # odd or even count.
     counts = [len(HELD[n].split()) for n in (1, 3)]
     assert found["baseline"]["diagonal"] == pytest.approx(1 - sum(n % 2 for n in counts) / sum(counts))
     assert files[1].read_text() == "".join(f"{line}\n" for line in found["alignments"])

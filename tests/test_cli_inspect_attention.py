@@ -1,4 +1,6 @@
-"""`minitf inspect attention`: what it prints, writes and refuses, on tiny runs; texts come back exactly and reach no picture raw."""
+"""`minitf inspect attention`: what it prints, writes and refuses, on tiny runs; texts come back exactly and reach no
+picture raw.
+"""
 
 import hashlib
 import json
@@ -68,7 +70,9 @@ def result(run: Path, *arguments: str | Path, stdin: str = "") -> dict[str, Any]
 
 
 def read(sample: dict[str, Any]) -> bytes:
-    """The bytes that a sample's ids stand for, by the order of a byte tokenizer: four special tokens, then every byte."""
+    """The bytes that a sample's ids stand for, by the order of a byte tokenizer: four special tokens, then every
+    byte.
+    """
     return bytes(id - 4 for id in sample["ids"][1:])
 
 

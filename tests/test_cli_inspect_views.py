@@ -1,4 +1,6 @@
-"""`minitf inspect word, model, tokens, positions, softmax, simple`: what is printed and drawn, what is refused, what reaches JSON."""
+"""`minitf inspect word, model, tokens, positions, softmax, simple`: what is printed and drawn, what is refused, what
+reaches JSON.
+"""
 
 import json
 import re

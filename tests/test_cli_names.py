@@ -1,4 +1,6 @@
-"""One name for one thing in all commands: runs by name, figures with and without `val.`, options with dashes or underscores."""
+"""One name for one thing in all commands: runs by name, figures with and without `val.`, options with dashes or
+underscores.
+"""
 
 import json
 from collections.abc import Sequence

@@ -114,7 +114,8 @@ def test_ctrl_c_ends_an_answer_and_at_the_prompt_the_loop(decoder: Path, at_term
     terminal.type("\x03")
     terminal.wait_for("\n> ", asked)
     assert terminal.process.poll() is None
-    # Python's input() may miss a signal that comes while it is just beginning to wait, so it is sent until it is noticed.
+    # Python's input() may miss a signal that comes while it is just beginning to wait, so it is sent until it is
+    # noticed.
     for _ in range(100):
         terminal.type("\x03")
         if select.select([terminal.here], [], [], 0.2)[0]:
@@ -269,7 +270,8 @@ def test_ctrl_c_within_a_prompt_of_several_lines_ends_that_prompt_only(decoder: 
     terminal.wait_for("> ")
     terminal.type('"""\n')
     terminal.wait_for("... ")
-    # Python's input() may miss a signal that comes while it is just beginning to wait, so it is sent until it is noticed.
+    # Python's input() may miss a signal that comes while it is just beginning to wait, so it is sent until it is
+    # noticed.
     begun = len(terminal.seen)
     while "\n> " not in terminal.seen[begun:]:
         terminal.type("\x03")

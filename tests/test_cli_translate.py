@@ -1,4 +1,6 @@
-"""`minitf generate` with an encoder-decoder: a line in is a line out, in their order, whatever is translated together."""
+"""`minitf generate` with an encoder-decoder: a line in is a line out, in their order, whatever is translated
+together.
+"""
 
 import io
 import json

@@ -1,4 +1,6 @@
-"""The plain words at the end of a run: a gap between losses is told where both are of the same kind, and not otherwise."""
+"""The plain words at the end of a run: a gap between losses is told where both are of the same kind, and not
+otherwise.
+"""
 
 from typing import Any
 

@@ -1,4 +1,6 @@
-"""What a run would take: work by the textbook's formula and by torch's own count, memory by the tensors, and nothing unused."""
+"""What a run would take: work by the textbook's formula and by torch's own count, memory by the tensors, and nothing
+unused.
+"""
 
 import json
 import math
@@ -59,7 +61,9 @@ def training_of(*changes: str) -> tuple[Parts, Training]:
 
 
 def counted_by_torch(parts: Parts, training: Training) -> int:
-    """A real step's forward and backward passes; attention by its explicit products, which torch counts in both directions."""
+    """A real step's forward and backward passes; attention by its explicit products, which torch counts in both
+    directions.
+    """
 
     def addmm_(total: Any, a: Any, b: Any, *rest: object, out_shape: object = None, **options: object) -> int:
         return 2 * a[0] * a[1] * b[1]
@@ -74,7 +78,9 @@ def counted_by_torch(parts: Parts, training: Training) -> int:
 
 
 def test_work_in_nanogpts_shape_is_the_papers_formula() -> None:
-    """6 N + 12 n_layers L d a token (PaLM, appendix B; nanoGPT's estimate_mfu), N without the tables that are only looked up."""
+    """6 N + 12 n_layers L d a token (PaLM, appendix B; nanoGPT's estimate_mfu), N without the tables that are only
+    looked up.
+    """
     shape = "model={kind: decoder, d_model: 128, n_layers: 4, n_heads: 4, d_ff: 512, activation: gelu}"
     parts, training = training_of(shape, "tokenizer.kind=char", "train.context=64", "train.batch_size=12")
     vocabulary = parts.data.tokenizer.vocabulary.size

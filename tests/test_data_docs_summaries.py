@@ -1,4 +1,6 @@
-"""The built-in pairs of a docstring's explanation and its summary, out of a small package and of Python's own library."""
+"""The built-in pairs of a docstring's explanation and its summary, out of a small package and of Python's own
+library.
+"""
 
 import json
 import re

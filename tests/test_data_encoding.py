@@ -1,4 +1,6 @@
-"""Labelled examples as ids: what becomes ids, and where labels stand, by every kind of tokenizer; what is refused, and where."""
+"""Labelled examples as ids: what becomes ids, and where labels stand, by every kind of tokenizer; what is refused, and
+where.
+"""
 
 import math
 import statistics
@@ -177,7 +179,9 @@ def test_what_is_asked_for_need_not_be_known() -> None:
 
 
 def check_positions(words: list[str], kind: str) -> None:
-    """Each word's label against what the word alone is made of, and against the characters that each token stands for."""
+    """Each word's label against what the word alone is made of, and against the characters that each token stands
+    for.
+    """
     used, tags = tokenizer(kind), ["good" if n % 3 else "bad" for n in range(len(words))]
     one = encoded("tags", Example(words, tags, "f:1"), kind=kind)
     ids, spans = used.spans(" ".join(words))

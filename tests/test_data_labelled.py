@@ -1,4 +1,6 @@
-"""Labelled examples in their stores: what is kept and found again, who is held out, which column a fault is in, and the summary."""
+"""Labelled examples in their stores: what is kept and found again, who is held out, which column a fault is in, and the
+summary.
+"""
 
 import csv
 import json

@@ -1,4 +1,6 @@
-"""Rows of labelled examples: every dataset at contexts short and long, what is cut and what is asked, in batches and one by one."""
+"""Rows of labelled examples: every dataset at contexts short and long, what is cut and what is asked, in batches and
+one by one.
+"""
 
 from dataclasses import replace
 from functools import cache
@@ -72,7 +74,9 @@ Row = tuple[list[int], list[float | None]]
 
 
 def whole(example: Example, form: str) -> Row:
-    """An example between its separators, with what is asked at each, put together by hand; every character is a token."""
+    """An example between its separators, with what is asked at each, put together by hand; every character is a
+    token.
+    """
     ids: list[int] = [SEP]  # type: ignore[list-item]
     labels: list[float | None] = [None]
     if form in ("classes", "two texts"):
@@ -170,7 +174,9 @@ def test_a_conversation_that_is_too_long_loses_its_beginning_and_keeps_its_separ
 
 @pytest.mark.parametrize("context", [3, *CONTEXTS])
 def test_every_word_is_asked_for_once_whatever_the_context(context: int) -> None:
-    """And each row is some of its example's ids in their order, between two separators, begun at a word unless a word is too long."""
+    """And each row is some of its example's ids in their order, between two separators, begun at a word unless a word
+    is too long.
+    """
     packing, rows = labelling("tags", context), every_row("tags", context)
     for number, example in enumerate(some_examples("tags")):
         ids, labels = whole(example, "tags")

@@ -1,4 +1,6 @@
-"""From pairs to rows: each row against one that is put together by hand, whatever the lengths, the context and the order."""
+"""From pairs to rows: each row against one that is put together by hand, whatever the lengths, the context and the
+order.
+"""
 
 import json
 from typing import Any

@@ -1,4 +1,6 @@
-"""Pairs of a source and a target: what is read, what is refused and where, who is held out, and what the stores hold."""
+"""Pairs of a source and a target: what is read, what is refused and where, who is held out, and what the stores
+hold.
+"""
 
 import csv
 import json

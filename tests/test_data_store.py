@@ -114,7 +114,9 @@ def joined(division: DataSplit, side: SplitName) -> list[str]:
 
 
 def cut_at(documents: list[str], cut: int) -> tuple[list[str], list[str]]:
-    """The documents of the first `cut` characters, and those of the rest; the one at the border is on both sides, each with its part."""
+    """The documents of the first `cut` characters, and those of the rest; the one at the border is on both sides, each
+    with its part.
+    """
     begins = [sum(map(len, documents[:n])) for n in range(len(documents))]
     train = [text[: cut - begin] for begin, text in zip(begins, documents, strict=True) if begin < cut]
     return train, [text[max(0, cut - begin) :] for begin, text in zip(begins, documents, strict=True) if begin + len(text) > cut]
@@ -125,7 +127,9 @@ def cut_at(documents: list[str], cut: int) -> tuple[list[str], list[str]]:
 def test_of_few_documents_each_different_one_counts_once_and_their_last_characters_are_held_out(
     parts: list[list[str]], share: float
 ) -> None:
-    """A repeated one could otherwise stand on both sides. A document in parts is known by the first, and left out with all of them."""
+    """A repeated one could otherwise stand on both sides. A document in parts is known by the first, and left out with
+    all of them.
+    """
     different: dict[str, str] = {}
     for document in parts:
         different.setdefault(document[0], "".join(document))

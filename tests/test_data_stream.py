@@ -1,4 +1,6 @@
-"""Text from ids that come one by one: for every kind of tokenizer what decoding all of them gives, and never half a character."""
+"""Text from ids that come one by one: for every kind of tokenizer what decoding all of them gives, and never half a
+character.
+"""
 
 from typing import get_args
 

@@ -1,4 +1,6 @@
-"""The built-in translation task: a function from source to target, with the alignment, order and agreement that it claims."""
+"""The built-in translation task: a function from source to target, with the alignment, order and agreement that it
+claims.
+"""
 
 import hashlib
 import json

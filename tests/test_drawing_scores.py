@@ -1,4 +1,6 @@
-"""Confusion matrices and reliability diagrams: what they show, of any size; that their files are safe stands in test_drawing_figures."""
+"""Confusion matrices and reliability diagrams: what they show, of any size; that their files are safe stands in
+test_drawing_figures.
+"""
 
 import re
 import struct

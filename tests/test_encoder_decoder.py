@@ -1,4 +1,6 @@
-"""The encoder-decoder: who may see whom, state and memory against the whole, what is shared, and the shape of its parameter tree."""
+"""The encoder-decoder: who may see whom, state and memory against the whole, what is shared, and the shape of its
+parameter tree.
+"""
 
 from typing import Any
 
@@ -89,7 +91,9 @@ def in_blocks(model: EncoderDecoder, inputs: Tokens, memory: SourceMemory, sizes
 
 
 def heard(model: EncoderDecoder, loud: Tensor | None = None) -> tuple[list[Tensor], Any]:
-    """The vectors of source tokens as they enter the encoder, which become leaves; where `loud`, they are a million instead."""
+    """The vectors of source tokens as they enter the encoder, which become leaves; where `loud`, they are a million
+    instead.
+    """
     caught: list[Tensor] = []
 
     def hook(_module: Any, _given: Any, x: Tensor) -> Tensor:

@@ -1,4 +1,6 @@
-"""Kinds of an installed package: the one that the page on adding kinds describes, built as a wheel and put on the path."""
+"""Kinds of an installed package: the one that the page on adding kinds describes, built as a wheel and put on the
+path.
+"""
 
 import json
 import os

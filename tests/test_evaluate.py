@@ -1,4 +1,6 @@
-"""Evaluation: figures by their formulas, of every target once, which neither depend on what ran before nor disturb what runs after."""
+"""Evaluation: figures by their formulas, of every target once, which neither depend on what ran before nor disturb what
+runs after.
+"""
 
 import math
 

@@ -1,4 +1,6 @@
-"""Runs of conversations and the files that judge them: built-in pairs are prompts and responses, files have columns of their own."""
+"""Runs of conversations and the files that judge them: built-in pairs are prompts and responses, files have columns of
+their own.
+"""
 
 import json
 from pathlib import Path

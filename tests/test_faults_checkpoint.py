@@ -1,4 +1,6 @@
-"""Section "checkpoint and model files" of the faults that minitf survives or refuses; every case begins with its row's number."""
+"""Section "checkpoint and model files" of the faults that minitf survives or refuses; every case begins with its row's
+number.
+"""
 
 import errno
 import hashlib
@@ -608,7 +610,9 @@ def starts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def judge(folder: Path, steps: set[int | None], end: Path) -> int | None:
-    """After a fault: the newest checkpoint is sound and one of `steps`, and the same command comes to the same end. Its step."""
+    """After a fault: the newest checkpoint is sound and one of `steps`, and the same command comes to the same end. Its
+    step.
+    """
     if (folder / "run.json").exists():
         manifest.read(folder)
     newest = Checkpoints(folder / "checkpoints", ONE.run_id, Disk()).newest(fail_on_warning)

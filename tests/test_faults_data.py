@@ -1,4 +1,6 @@
-"""Every fault of data that a stranger's file, a full disk or a killed process can bring: refused or survived, by row (D1 to D18)."""
+"""Every fault of data that a stranger's file, a full disk or a killed process can bring: refused or survived, by row
+(D1 to D18).
+"""
 
 import fcntl
 import gzip
@@ -446,7 +448,9 @@ def test_two_that_make_the_same_cache_at_once_both_get_it(here: Path) -> None:
 def test_two_that_find_the_same_cache_damaged_both_get_it_and_neither_takes_it_from_the_other(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D11: while the first is about to move the damaged one aside the second may not; it would move the mended one, or find none."""
+    """D11: while the first is about to move the damaged one aside the second may not; it would move the mended one, or
+    find none.
+    """
     folder = Path(os.environ["MINITF_CACHE"]) / "tokens" / "k"
     (folder / "damaged").mkdir(parents=True)
 
@@ -552,7 +556,9 @@ def test_a_text_that_changed_between_stop_and_resume_is_another_run(run: Path) -
 
 
 def test_rows_without_anything_to_name_cost_nothing_and_change_nothing(here: Path) -> None:
-    """D15: whole micro-batches of unknown characters, none of which may be masked; sums are divided by what all of them asked."""
+    """D15: whole micro-batches of unknown characters, none of which may be masked; sums are divided by what all of them
+    asked.
+    """
     Path("t").mkdir()
     write("known.txt", "abcdefgh " * 400)
     assert minitf("tokenizer", "train", "tokenizer.kind=char", "data.train=known.txt", "-o", "t/tokenizer.json").exit_code == 0

@@ -1,4 +1,6 @@
-"""Machines that lack, change or lose something: each row of the table of faults is a case whose id begins with the row's number."""
+"""Machines that lack, change or lose something: each row of the table of faults is a case whose id begins with the
+row's number.
+"""
 
 import json
 from pathlib import Path

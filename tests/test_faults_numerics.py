@@ -1,7 +1,7 @@
 """Numbers that go wrong: each row of the table of faults is a case whose id begins with the row's number.
 
-A poisoned text stands for a step that goes wrong by itself: whoever reads a certain byte gets a loss that is not a number, so
-the fault depends on the text alone, as a real one does, and comes back after an interruption.
+A poisoned text stands for a step that goes wrong by itself: whoever reads a certain byte gets a loss that is not a
+number, so the fault depends on the text alone, as a real one does, and comes back after an interruption.
 """
 
 import hashlib

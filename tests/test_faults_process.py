@@ -1,7 +1,9 @@
-"""Signals, closed streams, odd environments, bugs: a process that is disturbed loses nothing, and says at most one line.
+"""Signals, closed streams, odd environments, bugs: a process that is disturbed loses nothing, and says at most one
+line.
 
-A case's id begins with the number of its fault. Most cases fork this process, which has torch already, and let the child send
-itself a signal at an exact moment; only what is about the start or the end of Python takes a process of its own.
+A case's id begins with the number of its fault. Most cases fork this process, which has torch already, and let the
+child send itself a signal at an exact moment; only what is about the start or the end of Python takes a process of its
+own.
 """
 
 import json
@@ -54,7 +56,9 @@ class Ended(NamedTuple):
 
 
 def child(folder: Path, *arguments: str | Path, change: Patch | None = None) -> int:
-    """The pid of a fork that runs one command as `python -m mini_tf` would, its streams in files of `folder`, in a world changed so."""
+    """The pid of a fork that runs one command as `python -m mini_tf` would, its streams in files of `folder`, in a
+    world changed so.
+    """
     pid = os.fork()
     if pid:
         return pid
@@ -85,7 +89,9 @@ def forked(folder: Path, *arguments: str | Path, change: Patch | None = None) ->
 
 
 def signalled(place: Any, name: str, *numbers: signal.Signals, call: int = 1, about: str = "") -> Patch:
-    """A change: the process sends itself the signals at the `call`-th call of `place.name` whose arguments have `about` in them."""
+    """A change: the process sends itself the signals at the `call`-th call of `place.name` whose arguments have `about`
+    in them.
+    """
 
     def change(patch: pytest.MonkeyPatch) -> None:
         real, calls = getattr(place, name), []
@@ -373,7 +379,9 @@ def test_a_process_put_to_sleep_wakes_to_the_same_bytes(tmp_path: Path, whole: d
 
 
 def test_out_of_memory_is_6_and_half_a_micro_batch_goes_on(tmp_path: Path) -> None:
-    """P9: within the second step no MiB in one piece is left, neither of the address space nor of what was freed before."""
+    """P9: within the second step no MiB in one piece is left, neither of the address space nor of what was freed
+    before.
+    """
     run, held = tmp_path / "run", []
     command = (*RUN, "train.batch_size=128", "train.steps=2", "-d", run)
 
@@ -454,7 +462,9 @@ def test_neither_clock_nor_time_zone_nor_locale_decides_a_byte(
 
 
 def test_a_bare_environment_gives_the_same_bytes(tmp_path: Path, whole: dict[str, bytes]) -> None:
-    """P13, P14: few files, no place for temporary ones, no home, the C locale, another hash seed; nohup, a session of its own."""
+    """P13, P14: few files, no place for temporary ones, no home, the C locale, another hash seed; nohup, a session of
+    its own.
+    """
     bare = {"PATH": os.environ["PATH"], "MINITF_CACHE": os.environ["MINITF_CACHE"], "PYTHONPATH": str(ROOT), "TMPDIR": "/nonexistent"}
     bare |= ARITHMETIC
     bare |= {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONHASHSEED": "random", "TZ": "Asia/Kathmandu"}

@@ -1,4 +1,6 @@
-"""What reaches a terminal and the files that commands make: rows H1 to H11 of the faults that are survived, a case or more each."""
+"""What reaches a terminal and the files that commands make: rows H1 to H11 of the faults that are survived, a case or
+more each.
+"""
 
 import json
 import os
@@ -149,7 +151,8 @@ def test_h3_words_that_look_like_markup_stay_words(run: Path) -> None:
     assert all(word in shown.stdout for word in ("[link=http://x]", "[/nope]", ":smile:", "[bold]"))
 
 
-# H2: names, keys and messages ---------------------------------------------------------------------------------------------------
+# H2: names, keys and messages
+# ------------------------------------------------------------------------------------------
 
 
 def _jsonl(folder: Path) -> list[str]:
@@ -232,7 +235,8 @@ def test_h2_a_run_whose_folder_and_record_hold_escape_codes_is_listed_safely(run
         assert done.exit_code in (0, 5)
 
 
-# H4, H5: positions that are no terminal ---------------------------------------------------------------------------------------------
+# H4, H5: positions that are no terminal
+# ------------------------------------------------------------------------------------------
 
 
 def test_h4_any_locale_gets_utf_8_and_no_escape_codes() -> None:
@@ -267,7 +271,8 @@ def test_h5_training_without_a_terminal_is_a_line_an_interval_and_no_bar(run: Pa
     assert [line.split(" | ")[0] for line in done.stderr.splitlines() if line.startswith("step ")] == ["step 1/2", "step 2/2"]
 
 
-# H6, H7: no command writes HTML or CSV --------------------------------------------------------------------------------------------
+# H6, H7: no command writes HTML or CSV
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -374,7 +379,7 @@ def test_no_file_can_be_run_or_is_open_to_all(umask: int, run: Path, tmp_path: P
         assert path.is_dir() or mode & 0o111 == 0, f"{path}: {mode:03o}"
 
 
-# -o ------------------------------------------------------------------------------------------------------------------------------
+# -o ------------------------------------------------------------------------------------------
 
 
 def _stands(folder: Path, what: str) -> Path:

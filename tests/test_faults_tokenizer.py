@@ -1,4 +1,6 @@
-"""Every fault of a tokenizer's file: refused with a line, whether it lies, floods, crashes the library or never ends (T1 to T8)."""
+"""Every fault of a tokenizer's file: refused with a line, whether it lies, floods, crashes the library or never ends
+(T1 to T8).
+"""
 
 import base64
 import json
@@ -93,7 +95,9 @@ def pipe() -> str:
 
 
 def precompiled(character: str, text: str) -> dict[str, object]:
-    """A table of SentencePiece's kind that writes `text` for a character of one byte: its key ends in the trie's second unit."""
+    """A table of SentencePiece's kind that writes `text` for a character of one byte: its key ends in the trie's second
+    unit.
+    """
     trie = [0] * 512
     if character:
         trie[ord(character)] = ord(character) | 1 << 8 | 256 << 10
@@ -234,7 +238,9 @@ def test_a_tokenizer_that_cannot_be_trusted_is_refused_and_nothing_is_made(
 
 
 def test_no_word_of_a_template_is_ever_written(here: Path) -> None:
-    """T2: a template with a token that is missing crashes the library where it is used; special tokens are added by minitf itself."""
+    """T2: a template with a token that is missing crashes the library where it is used; special tokens are added by
+    minitf itself.
+    """
     file(post_processor=TEMPLATE, pre_tokenizer={"type": "Whitespace"})()
     assert Tokenizer.load("tokenizer.json").encode("a a b").tolist() == [1, 1, 0]
 
@@ -386,7 +392,9 @@ REAL: dict[str, list[dict[str, object]]] = {
 
 @pytest.mark.parametrize("name", REAL)
 def test_the_normalizers_of_real_tokenizers_are_taken(name: str, here: Path) -> None:
-    """T4: what one part writes and no other reads does not multiply. Every piece that the library makes of a text has an id."""
+    """T4: what one part writes and no other reads does not multiply. Every piece that the library makes of a text has
+    an id.
+    """
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     parts = {"normalizer": sequence(*REAL[name]), "pre_tokenizer": level}
     library, text = tokenizers.Tokenizer.from_file(file(**parts)()), "Ça va?  ``Yes'' … ½ — a\r\nb\n\n\n\nc"

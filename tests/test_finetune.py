@@ -1,4 +1,6 @@
-"""`minitf finetune` from end to end: a run that begins with another one, adapted or in part frozen, stopped, killed and continued."""
+"""`minitf finetune` from end to end: a run that begins with another one, adapted or in part frozen, stopped, killed and
+continued.
+"""
 
 import hashlib
 import json
@@ -222,7 +224,9 @@ def test_every_command_takes_an_adapted_run_and_one_that_began_with_another(begu
 
 
 def test_what_learns_as_a_whole_is_known_when_the_run_is_opened(begun: Path, tmp_path: Path) -> None:
-    """Targets that name everything: an adapter for none of the heads of a task, loaded or new, nor for new cross-attention."""
+    """Targets that name everything: an adapter for none of the heads of a task, loaded or new, nor for new
+    cross-attention.
+    """
     everything = "adapter={rank: 2, targets: ['*']}"
     first, second = tmp_path / "first", tmp_path / "second"
     finetune(*task(begun, "encoder", everything), "-d", first)

@@ -1,4 +1,6 @@
-"""`minitf finetune` that begins with another run, as real processes and kill -9: the same command again ends with the same bytes."""
+"""`minitf finetune` that begins with another run, as real processes and kill -9: the same command again ends with the
+same bytes.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,6 @@
-"""Beam search against all texts that there are: on small vocabularies, with scores that are any function of what stands before."""
+"""Beam search against all texts that there are: on small vocabularies, with scores that are any function of what stands
+before.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +21,9 @@ Language = Callable[[int, Text], Tensor]
 
 
 def language(seed: int, n_words: int) -> Language:
-    """Scores (V,) of what follows a text of a source: drawn for each one, so that nothing but following them finds the best."""
+    """Scores (V,) of what follows a text of a source: drawn for each one, so that nothing but following them finds the
+    best.
+    """
 
     @cache
     def scores(source: int, text: Text) -> Tensor:

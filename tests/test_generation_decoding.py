@@ -1,4 +1,6 @@
-"""What is read through the cache is what reading everything anew gives: log-probabilities for every mixer and position."""
+"""What is read through the cache is what reading everything anew gives: log-probabilities for every mixer and
+position.
+"""
 
 from collections.abc import Sequence
 
@@ -31,7 +33,9 @@ def cached(model: Model, texts: Sequence[Sequence[int]], following: Tensor, cont
 
 @torch.no_grad()
 def uncached(model: Model, text: Sequence[int], following: Sequence[int], context: int) -> Tensor:
-    """The same of one text without a state, in one pass for each beginning: where the text outgrows the context, its last half."""
+    """The same of one text without a state, in one pass for each beginning: where the text outgrows the context, its
+    last half.
+    """
     whole, end, begin, found = [*text, *following], len(text), max(0, len(text) - context), []
     while end <= len(whole):
         until = min(len(whole), begin + context)
@@ -111,7 +115,9 @@ def test_texts_of_one_length_need_no_positions() -> None:
 
 @pytest.mark.parametrize("kind", ["softmax", "simple"])
 def test_a_prompt_that_is_a_prefix_is_attended_to_in_both_directions(kind: str) -> None:
-    """The scores after each step are those of the whole text, whose mask is written out here, prompts of two lengths side by side."""
+    """The scores after each step are those of the whole text, whose mask is written out here, prompts of two lengths
+    side by side.
+    """
     model = model_of("decoder", (kind,), "rotary" if kind == "softmax" else "sinusoidal")
     assert FastDecoder.fits(model) == (kind == "softmax")
     prompts, follow = [[3, 1, 4, 1, 5, 2, 6, 5, 3, 5], [2, 7]], [[6, 2], [8, 8]]

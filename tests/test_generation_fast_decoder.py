@@ -1,4 +1,6 @@
-"""The lean step is the model: for every setting of the parts it knows, against one pass over the whole text without any state."""
+"""The lean step is the model: for every setting of the parts it knows, against one pass over the whole text without any
+state.
+"""
 
 from typing import Any
 

@@ -1,4 +1,6 @@
-"""A model of conversations answers: how turns are framed, where an answer ends, and what `minitf generate` prints of it."""
+"""A model of conversations answers: how turns are framed, where an answer ends, and what `minitf generate` prints of
+it.
+"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""From sources to translations: against full forwards without state, in any company, of any length, up to every limit."""
+"""From sources to translations: against full forwards without state, in any company, of any length, up to every
+limit.
+"""
 
 import itertools
 from typing import Any
@@ -47,14 +49,18 @@ def endless(model: Model) -> Model:
 
 
 def logprobs_of(model: Model, source: str, target: Tensor) -> Tensor:
-    """Of every token after each place of targets (R, n) that a separator begins: (R, n, V), by one pass without state."""
+    """Of every token after each place of targets (R, n) that a separator begins: (R, n, V), by one pass without
+    state.
+    """
     read = torch.tensor([[*OF_SOURCES.encode(source).tolist(), OF_SOURCES.vocabulary.separator]]).expand(len(target), -1)
     with torch.no_grad():
         return model.logits(model(Tokens(target), Tokens(read)).y).log_softmax(dim=-1)
 
 
 def all_texts(model: Model, source: str, limit: int, penalty: float) -> list[tuple[float, str, float]]:
-    """Every text of the letters that ends within the limit, or comes to it: (score, text, log-probability), the best first."""
+    """Every text of the letters that ends within the limit, or comes to it: (score, text, log-probability), the best
+    first.
+    """
     ids = TOKENIZER.encode(LETTERS).tolist()
     found = {}
     full = list(itertools.product(ids, repeat=limit))
@@ -122,7 +128,9 @@ def test_one_beam_writes_what_is_likeliest_at_every_step() -> None:
 def test_translations_do_not_depend_on_their_company_and_have_the_log_probability_of_one_pass(
     positions: str, settings: dict[str, Any]
 ) -> None:
-    """Padded as alone, batched as one by one, with state as without it; sources of many lengths come back in their order."""
+    """Padded as alone, batched as one by one, with state as without it; sources of many lengths come back in their
+    order.
+    """
     model = model_of(3, positions, **settings)
     translator = translator_of(model, max_new_tokens=8, no_repeat_ngram=3)
     alone = [found for source in SOURCES for found in translator.translate([source], n_best=3)]

@@ -1,7 +1,8 @@
-"""Whatever a file or an argument holds: a documented exit code, no traceback, no hang, nothing that steers a terminal, nothing unused.
+"""Whatever a file or an argument holds: a documented exit code, no traceback, no hang, nothing that steers a terminal,
+nothing unused.
 
-hypothesis writes the files (hostile_files.py) and shrinks one that breaks the promise. Each sort of file has two dozen here, and hundreds
-in the slow form.
+hypothesis writes the files (hostile_files.py) and shrinks one that breaks the promise. Each sort of file has two dozen
+here, and hundreds in the slow form.
 """
 
 import hashlib
@@ -80,7 +81,9 @@ def told(arguments: tuple[str | Path, ...], stdin: str = "") -> tuple[Done, str]
 
 
 def holds(codes: set[int], *arguments: str | Path, stdin: str = "", writes: str | None = None, lines: bool = False) -> Done:
-    """The promise, of one command. writes: the file or folder that it may make or change; lines: --json prints an envelope an input."""
+    """The promise, of one command. writes: the file or folder that it may make or change; lines: --json prints an
+    envelope an input.
+    """
     before = listed(writes)
     done, behind = told(arguments, stdin)
     shown = f"{arguments}\nexit {done.exit_code}\n{done.stdout[-1500:]}\n{done.stderr[-3000:]}"

@@ -1,4 +1,6 @@
-"""Alignments by cross-attention: heads set by hand are found where they are, the error rate is the formula's, halves do not mix."""
+"""Alignments by cross-attention: heads set by hand are found where they are, the error rate is the formula's, halves do
+not mix.
+"""
 
 import itertools
 import random
@@ -53,7 +55,8 @@ def tokenizer() -> Tokenizer:
 
 
 def with_cross_heads(*layers: tuple[str, ...]) -> Model:
-    """An encoder-decoder of cross heads that are `even`, look at the `same` token, or from row i at place N - 1 - i (`reversed`).
+    """An encoder-decoder of cross heads that are `even`, look at the `same` token, or from row i at place N - 1 - i
+    (`reversed`).
 
     A vector is which token it is, and where it stands; no other mixer does anything.
     """
@@ -137,7 +140,9 @@ def test_the_error_rate_counts_cells_over_all_pairs() -> None:
     ],
 )
 def test_a_head_set_by_hand_is_found_at_its_layer_and_shift(layers: tuple[tuple[str, ...], ...], permute: bool, best: HeadShift) -> None:
-    """`reversed` looks when it predicts a word, `same` when it reads it; the diagonal is far off, the other shift is wrong."""
+    """`reversed` looks when it predicts a word, `same` when it reads it; the diagonal is far off, the other shift is
+    wrong.
+    """
     result = swept(with_cross_heads(*layers), *shuffled(40, permute))
     assert (result.best.head, result.best.aer, result.aer) == (best, 0.0, 0.0)
     assert (result.chosen_on, result.reported_on) == (20, 20)
@@ -149,7 +154,9 @@ def test_a_head_set_by_hand_is_found_at_its_layer_and_shift(layers: tuple[tuple[
 
 
 def test_the_half_that_judges_has_no_part_in_the_choice() -> None:
-    """Other gold links in it change what is reported, and nothing of the choice; in the other half they do change it."""
+    """Other gold links in it change what is reported, and nothing of the choice; in the other half they do change
+    it.
+    """
     model = with_cross_heads(("same", "reversed"))
     pairs, by_word = shuffled(12, permute=True)
     backwards = frozenset((N - 1 - j, j) for j in range(N))

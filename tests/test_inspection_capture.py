@@ -1,4 +1,6 @@
-"""What passes by in a pass: heard from every mixer of every model, equal to what the model works with, and gone afterwards."""
+"""What passes by in a pass: heard from every mixer of every model, equal to what the model works with, and gone
+afterwards.
+"""
 
 import pytest
 import torch

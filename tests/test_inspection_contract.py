@@ -1,4 +1,6 @@
-"""The contract of inspection views, run on every kind of model with every mixer and position, and on those of other people."""
+"""The contract of inspection views, run on every kind of model with every mixer and position, and on those of other
+people.
+"""
 
 from collections.abc import Iterator
 

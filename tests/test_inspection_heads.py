@@ -1,4 +1,6 @@
-"""What is said of heads: exact on models set by hand, equal to plain loops on chance maps, and found in a model that learnt to copy."""
+"""What is said of heads: exact on models set by hand, equal to plain loops on chance maps, and found in a model that
+learnt to copy.
+"""
 
 import math
 from dataclasses import replace
@@ -296,7 +298,9 @@ def test_attention_to_a_split_word_is_summed_and_from_it_averaged() -> None:
 
 
 def copier() -> Model:
-    """A decoder that learnt to go on with texts that repeat. Its first layer sees one token back only, so it must find the rest itself."""
+    """A decoder that learnt to go on with texts that repeat. Its first layer sees one token back only, so it must find
+    the rest itself.
+    """
     torch.manual_seed(0)
     mixers = (settings_of("attention", "window")(window=1), settings_of("attention", "softmax")())  # type: ignore[attr-defined]
     none = settings_of("positions", "none")()

@@ -60,7 +60,9 @@ def test_equal_parts_of_layers_fold_into_one_and_others_stay_apart() -> None:
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
 @pytest.mark.parametrize("positions", listing("positions"))
 def test_work_is_two_a_parameter_of_a_matrix_and_four_a_layer_token_and_dimension(kind: str, positions: str) -> None:
-    """2 N + 4 n_layers L d (Kaplan et al. 2020, table 1: 2 N + 2 n_layers L d, which halves the square of a causal mask)."""
+    """2 N + 4 n_layers L d (Kaplan et al. 2020, table 1: 2 N + 2 n_layers L d, which halves the square of a causal
+    mask).
+    """
     model = model_of(kind, ("softmax",), positions, **ALIKE).float()
     matrices = sum(part.weight.numel() for part in model.stack.modules() if isinstance(part, nn.Linear))  # type: ignore[union-attr]
     work = forward_flops(model)

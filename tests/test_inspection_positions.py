@@ -50,7 +50,9 @@ def test_similarity_and_kernel_of_learned_positions_by_brute_force() -> None:
 
 
 def test_sinusoids_are_as_alike_as_is_known_of_them() -> None:
-    """At d 512 the cosine of neighbours is .973, of positions 20 apart .616; the kernel's mass within 2 positions grows with d."""
+    """At d 512 the cosine of neighbours is .973, of positions 20 apart .616; the kernel's mass within 2 positions grows
+    with d.
+    """
     near = {}
     for d in (32, 512):
         found = analyze_positions(model_with("sinusoidal", context=512, d_model=d)).vectors

@@ -1,4 +1,6 @@
-"""One word in several sentences: found as a word, its vectors compared as the formulas say, layer 0 equal where no position is."""
+"""One word in several sentences: found as a word, its vectors compared as the formulas say, layer 0 equal where no
+position is.
+"""
 
 import itertools
 import math
@@ -61,7 +63,9 @@ def hidden_of(model: Model, ids: list[int]) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
 def test_every_number_is_what_its_formula_says(tokenizer: Tokenizer, kind: str) -> None:
-    """Cosines, the baseline over all pairs of different words of different sentences, the separation of senses: pair by pair."""
+    """Cosines, the baseline over all pairs of different words of different sentences, the separation of senses: pair by
+    pair.
+    """
     model = built(tokenizer, kind, "learned")
     separator = tokenizer.vocabulary.separator
     assert separator is not None

@@ -15,7 +15,9 @@ TEXT = "  I don't\tsee  the Zebra's café, (the 漢字 🙂)\n"
 
 
 def tokenizer_of(kind: str) -> Tokenizer:
-    """`uncased` and `metaspace` as BERT's and sentencepiece's, with a few words; the others learn from words that lack the text's."""
+    """`uncased` and `metaspace` as BERT's and sentencepiece's, with a few words; the others learn from words that lack
+    the text's.
+    """
     if kind == "uncased":
         vocabulary = ["[UNK]", "[SEP]", "i", "don", "'", "t", "see", "the", "cafe", ",", "(", ")", "s"]
         inner = tokenizers.Tokenizer(models.WordPiece({token: id for id, token in enumerate(vocabulary)}, unk_token="[UNK]"))

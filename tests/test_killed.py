@@ -1,8 +1,9 @@
-"""Killed at any moment and started again with the same command, a run ends with the same bytes as one that was never interrupted.
+"""Killed at any moment and started again with the same command, a run ends with the same bytes as one that was never
+interrupted.
 
-Real processes and kill -9 first; the long form (`pytest -m slow -s tests/test_killed.py`) trains shipped recipes, prints where
-each kill met them, and can be gone on with by --last-failed. Then, forked from this process and so much faster, runs that die
-before and after everything they do to their folder.
+Real processes and kill -9 first; the long form (`pytest -m slow -s tests/test_killed.py`) trains shipped recipes,
+prints where each kill met them, and can be gone on with by --last-failed. Then, forked from this process and so much
+faster, runs that die before and after everything they do to their folder.
 """
 
 import json
@@ -32,7 +33,9 @@ PINNED = ("runtime.device=cpu", "runtime.precision=fp32", "runtime.compile=false
 """What `auto` would ask the clock, which may answer two runs differently."""
 
 ENCODING, LEARNING, SAVING = "no folder, inside the encoding of the text", " saved", "inside the save"
-"""Moments, by what is found after a kill there: before the text is encoded, inside step 19, inside a save that is not the first."""
+"""Moments, by what is found after a kill there: before the text is encoded, inside step 19, inside a save that is not
+the first.
+"""
 STANDING_STILL = """
 import os, runpy, signal, sys
 import mini_tf.system.cache, mini_tf.training.loop

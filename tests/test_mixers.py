@@ -59,7 +59,9 @@ def test_a_state_measures_as_many_bytes_as_its_tensors_hold() -> None:
 def test_attention_weights_are_dropped_in_training_alone(
     kind: str, given: dict[str, int], causal: bool, position: str, packed: bool, blocks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Values that are rows of the identity give the weights themselves; `blocks`: where a mask is too large to be made whole."""
+    """Values that are rows of the identity give the weights themselves; `blocks`: where a mask is too large to be made
+    whole.
+    """
     if blocks:
         monkeypatch.setattr(attend, "MASK_ELEMENTS", 70)
     settings, width = settings_of("attention", kind)(**given, dropout_rate=0.5), replace(DIMS, d_v=L)

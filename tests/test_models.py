@@ -337,7 +337,9 @@ LONG = [
 def test_long_texts_take_memory_that_is_linear_in_their_length(
     kind: str, positions: str, causal: bool, packed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At length 2,048 less than 16 MiB are saved for the backward pass, and nothing has L x M elements, forward or backward."""
+    """At length 2,048 less than 16 MiB are saved for the backward pass, and nothing has L x M elements, forward or
+    backward.
+    """
     length = 2048
     monkeypatch.setattr(attend, "MASK_ELEMENTS", length * length // 32)  # what is read in blocks at 8,192 is so here too
     width = {"d_model": 32, "n_layers": 1, "n_heads": 2}

@@ -1,4 +1,6 @@
-"""What mutation testing reckons, matches and leaves out; mutants are made and run by `python -m tests.mutants` alone."""
+"""What mutation testing reckons, matches and leaves out; mutants are made and run by `python -m tests.mutants`
+alone.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,6 @@
-"""Operations written by hand with their own backward pass, against torch's plain ones and against finite differences."""
+"""Operations written by hand with their own backward pass, against torch's plain ones and against finite
+differences.
+"""
 
 import math
 from collections.abc import Callable
@@ -177,7 +179,9 @@ def test_rotary_turns_as_real_numbers_do(dtype: torch.dtype) -> None:
 
 @pytest.mark.usefixtures("path")
 def test_rotary_multiplies_each_pair_by_a_matrix_of_rotation() -> None:
-    """Pair i is made of the dimensions i and i + K/2, and turns by base^(-2i/K) a token; positions are any, row by row."""
+    """Pair i is made of the dimensions i and i + K/2, and turns by base^(-2i/K) a token; positions are any, row by
+    row.
+    """
     rotary = settings_of("positions", "rotary")(base=50.0).build(12, 2, 6, 16)  # type: ignore[attr-defined]
     positions = torch.tensor([[0, 1, 2, 100], [7, 0, 1, 3]])
     x, token_positions = drawn(2, 4, 3, 6), TokenPositions(4, positions=positions)
@@ -324,7 +328,9 @@ def test_scores_in_half_precision_are_judged_in_full(autocast: bool, smoothing: 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("rows", [50, CHUNK // 300 + 50])
 def test_cross_entropy_in_half_precision_is_that_of_full_within_its_digits(rows: int, smoothing: float) -> None:
-    """Under bf16 autocast, values and gradients of both factors, in a chunk and in two; a bf16 product has about 3 digits."""
+    """Under bf16 autocast, values and gradients of both factors, in a chunk and in two; a bf16 product has about 3
+    digits.
+    """
     hidden, weight = drawn(rows, 32, dtype=torch.float32), drawn(300, 32, seed=1, dtype=torch.float32)
     labels = torch.randint(300, (rows,), generator=torch.Generator().manual_seed(2))
     expected = F.cross_entropy(hidden @ weight.t(), labels, reduction="sum", label_smoothing=smoothing)

@@ -1,4 +1,6 @@
-"""LoRA: the model begins as it was, only the narrow matrices learn, and merged it is a plain model that computes the same bits."""
+"""LoRA: the model begins as it was, only the narrow matrices learn, and merged it is a plain model that computes the
+same bits.
+"""
 
 import copy
 import subprocess
@@ -30,7 +32,9 @@ IDS, SOURCE = some_ids(2, 9), some_ids(2, 7, seed=2)
 
 
 def small(kind: str = "decoder", dtype: torch.dtype = torch.float64, **settings: Any) -> Model:
-    """swiglu, so that queries, keys, values, gates and values of the feed-forward layer are all parts of joined matrices."""
+    """swiglu, so that queries, keys, values, gates and values of the feed-forward layer are all parts of joined
+    matrices.
+    """
     return model_of(kind, **{"n_layers": 2, "activation": "swiglu", "positions": "sinusoidal"} | settings).to(dtype)
 
 

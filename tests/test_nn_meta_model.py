@@ -1,4 +1,6 @@
-"""A sketch of a model has the real one's names, shapes and types and takes no memory; by it a model that cannot fit is refused."""
+"""A sketch of a model has the real one's names, shapes and types and takes no memory; by it a model that cannot fit is
+refused.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,6 @@
-"""Objectives: which tokens are hidden, what is asked, and that neither cutting the batch nor padding changes the answer."""
+"""Objectives: which tokens are hidden, what is asked, and that neither cutting the batch nor padding changes the
+answer.
+"""
 
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -54,7 +56,9 @@ def model_of(kind: str, vocabulary_size: int = 60, context: int = 16, **settings
 
 
 def rows_of(n: int, length: int, words: bool = False, seed: int = 0) -> Rows:
-    """Random text with separators in it, whose second half of rows is padded behind, by a token that is otherwise plain."""
+    """Random text with separators in it, whose second half of rows is padded behind, by a token that is otherwise
+    plain.
+    """
     draw = np.random.default_rng(seed)
     ids = np.where(draw.random((n, length)) < 0.05, SEPARATOR, draw.choice(PLAIN, (n, length)))
     segments = np.ones_like(ids)
@@ -169,7 +173,9 @@ def test_lengths_of_spans_are_geometric_among_those_up_to_10() -> None:
 
 
 def test_a_span_does_not_reach_over_a_separator() -> None:
-    """Two positions are wanted; 4 and 100 are chosen together only where two spans of one place each come to stand there."""
+    """Two positions are wanted; 4 and 100 are chosen together only where two spans of one place each come to stand
+    there.
+    """
     objective, positions = objective_of("masked", scheme="span"), np.array([*range(5), *range(100, 105)])
     found = [spans_of(objective, positions, 2, seed).tolist() for seed in range(2000)]
     one = 0.2 / (1 - 0.8**10)  # of one place
@@ -353,7 +359,9 @@ def test_how_a_batch_is_cut_changes_nothing(model: str, objective: str, settings
 
 
 def test_a_stream_is_judged_as_the_one_long_text_that_it_is() -> None:
-    """Four readers, eight steps, and a rate so small that the model stays as it is: each reads 8 x 6 tokens with all their past."""
+    """Four readers, eight steps, and a rate so small that the model stays as it is: each reads 8 x 6 tokens with all
+    their past.
+    """
     ids, window = np.random.default_rng(0).choice(PLAIN, 4 * 48 + 1), settings_of("attention", "window")(window=10)  # type: ignore[call-arg]
     model = model_of("decoder", context=6, attention=(window,)).double()
 

@@ -1,4 +1,6 @@
-"""Objectives of an outside package, one file each: one with a network of its own, and one whose loss is no cross-entropy."""
+"""Objectives of an outside package, one file each: one with a network of its own, and one whose loss is no
+cross-entropy.
+"""
 
 import json
 import shutil

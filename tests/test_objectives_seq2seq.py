@@ -1,4 +1,6 @@
-"""Sequence to sequence: what is read, asked and judged of a pair, label smoothing against torch and formulas, the paper's schedule."""
+"""Sequence to sequence: what is read, asked and judged of a pair, label smoothing against torch and formulas, the
+paper's schedule.
+"""
 
 import math
 from typing import Any
@@ -40,7 +42,9 @@ def model_of(**settings: Any) -> Model:
 
 
 def rows_of(pairs: list[tuple[list[int], list[int]]], pad: int = PAD) -> Rows:
-    """Pairs as the plan gives them: sources end in the separator, targets begin and end with it; pads stand on the right."""
+    """Pairs as the plan gives them: sources end in the separator, targets begin and end with it; pads stand on the
+    right.
+    """
     sources, targets = ([*source, SEP] for source, _ in pairs), ([SEP, *target, SEP] for _, target in pairs)
     (source_ids, source_segments), (ids, segments) = padded(list(sources), pad), padded(list(targets), pad)
     keys = np.arange(len(pairs), dtype=np.uint64)
@@ -128,7 +132,9 @@ def sum_of(model: Model, rows: Rows, **settings: Any) -> Tensor:
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("norm_place", ["pre", "post"])
 def test_padding_and_company_change_no_pairs_loss(norm_place: str, smoothing: float) -> None:
-    """The sum over a batch is the sum over its pairs alone, whatever stands in the pads and however the batch is cut."""
+    """The sum over a batch is the sum over its pairs alone, whatever stands in the pads and however the batch is
+    cut.
+    """
     model, pairs = model_of(norm_place=norm_place), some_pairs(6)
     model.train()
     together = sum_of(model, rows_of(pairs), label_smoothing=smoothing)

@@ -1,4 +1,6 @@
-"""Tasks on labelled rows: what is asked and how it is judged, against formulas and Hugging Face; what is learnt is in the labels."""
+"""Tasks on labelled rows: what is asked and how it is judged, against formulas and Hugging Face; what is learnt is in
+the labels.
+"""
 
 import math
 import re
@@ -270,7 +272,9 @@ def test_numbers_far_from_0_lose_nothing_in_their_figures() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_a_sentence_of_several_rows_is_judged_as_a_whole(size: int) -> None:
-    """One entity of four words, cut in the middle; of it the end alone is named right, as far as its own row can tell."""
+    """One entity of four words, cut in the middle; of it the end alone is named right, as far as its own row can
+    tell.
+    """
     names, true, named = ("O", "B-x", "I-x"), [1, 2, 2, 2], [0, 0, 2, 2]
     tags = Labels(names, (1, 1, 1))
     objective = objective_of("tag", tags)

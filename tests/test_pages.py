@@ -187,7 +187,9 @@ def test_the_list_of_what_it_can_do_names_every_kind(package: str) -> None:
 
 
 def test_pages_keep_to_their_size() -> None:
-    """250 lines for the README, and prose of at most 120 characters a line; commands, outputs and tables may be wider."""
+    """250 lines for the README, and prose of at most 120 characters a line; commands, outputs and tables may be
+    wider.
+    """
     assert len(README.splitlines()) <= 250
     wide = []
     for page in (*pages.PAGES, "mini_tf/README.md", "tests/README.md", "data/README.md"):

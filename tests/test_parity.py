@@ -1,4 +1,6 @@
-"""The same numbers as independent implementations: torch's own attention, a brute-force formula, and Hugging Face's GPT-2 and BERT."""
+"""The same numbers as independent implementations: torch's own attention, a brute-force formula, and Hugging Face's
+GPT-2 and BERT.
+"""
 
 import math
 from typing import Any
@@ -178,7 +180,9 @@ def test_rotary_turns_pairs_by_the_formula() -> None:
 
 @pytest.mark.parametrize("n_heads", [1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20])
 def test_alibi_slopes_are_those_of_the_paper(n_heads: int) -> None:
-    """2^(-8i/n) for a power of two; where there are more heads, those that stand between these, of twice as many, come after them."""
+    """2^(-8i/n) for a power of two; where there are more heads, those that stand between these, of twice as many, come
+    after them.
+    """
     whole = max(power for power in (1, 2, 4, 8, 16) if power <= n_heads)
     own = [2.0 ** (-8 * i / whole) for i in range(1, whole + 1)]
     between = [2.0 ** (-8 * (i - 0.5) / whole) for i in range(1, whole + 1)]
@@ -251,7 +255,9 @@ def test_concatenated_positions_are_added_ones_with_a_matrix_in_blocks() -> None
 
 
 def copied(ours: Model, theirs: dict[str, Tensor], names: dict[str, str], n_layers: int, transposed: bool) -> Model:
-    """`ours` with the weights of `theirs`; `names` maps our names to theirs, {i} is the layer, a comma joins q, k and v."""
+    """`ours` with the weights of `theirs`; `names` maps our names to theirs, {i} is the layer, a comma joins q, k and
+    v.
+    """
     state = ours.state_dict()
     given = [(a, b) for a, b in names.items() if "{i}" not in a]
     given += [(a.format(i=i), b.format(i=i)) for i in range(n_layers) for a, b in names.items() if "{i}" in a]

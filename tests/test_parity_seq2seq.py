@@ -1,14 +1,20 @@
-"""The same numbers as Hugging Face's encoder-decoders on copied weights: BART, mBART, T5, and Marian, the Transformer of 2017.
+"""The same numbers as Hugging Face's encoder-decoders on copied weights: BART, mBART, T5, and Marian, the Transformer
+of 2017.
 
-Each model is one recipe of the block; logits and every attention map agree to 1e-5, also with padded sources and targets.
-What copying has to bring with it, and what the block cannot express:
+Each model is one recipe of the block; logits and every attention map agree to 1e-5, also with padded sources and
+targets. What copying has to bring with it, and what the block cannot express:
 
-    BART, mBART   the first two rows of their position tables are never read and are left out; final_logits_bias, which is zero in
-                  all released models, has no counterpart (only the bert head has a bias); of their layerdrop nothing is left
-    T5            a tied decoder scales its output by d_model^-0.5: the last norm's weight is multiplied by it; the gate of
+    BART, mBART   the first two rows of their position tables are never read and are left out; final_logits_bias, which
+    is zero in
+                  all released models, has no counterpart (only the bert head has a bias); of their layerdrop nothing is
+                  left
+    T5            a tied decoder scales its output by d_model^-0.5: the last norm's weight is multiplied by it; the gate
+    of
                   v1.1 is gelu, ours (swiglu) silu, so the block is T5 v1.1 but for this function
-    Marian        its sinusoids stand as all sines, then all cosines, ours alternate: one order of the residual stream's axes for
-                  the other; released models have swish without a gate, which the block has not; here relu, as in the paper
+    Marian        its sinusoids stand as all sines, then all cosines, ours alternate: one order of the residual stream's
+    axes for
+                  the other; released models have swish without a gate, which the block has not; here relu, as in the
+                  paper
     all           the encoder's d_k and n_kv_heads are the decoder's; both have one activation and one norm
 """
 
@@ -48,8 +54,9 @@ def built(**settings: Any) -> EncoderDecoder:
 
 
 def copied(ours: EncoderDecoder, theirs: dict[str, Tensor], names: dict[str, str], layers: dict[str, str], depths: tuple[int, int]) -> None:
-    """Fill `ours`. names: ours to theirs, commas join rows. layers: the same within a layer; {side} and {i} are filled in, and an
-    encoder has no cross mixers."""
+    """Fill `ours`. names: ours to theirs, commas join rows. layers: the same within a layer; {side} and {i} are filled
+    in, and an encoder has no cross mixers.
+    """
     given = dict(names)
     for ours_side, side, n_layers in (("encoder", "encoder", depths[0]), ("stack", "decoder", depths[1])):
         for a, b in layers.items():
@@ -277,7 +284,9 @@ def test_t5_is_the_block_with_relative_positions_rms_norm_and_unscaled_scores(ga
 
 
 def test_the_table_of_relative_positions_learns_as_theirs_does() -> None:
-    """All layers of a stack share it, so its gradient is the sum over them; as are those of the shared token vectors."""
+    """All layers of a stack share it, so its gradient is the sum over them; as are those of the shared token
+    vectors.
+    """
     ours, theirs = t5_pair(gated=False)
     source, target, read, _ = asked()
     weights = torch.randn(3, 9, V)

@@ -1,4 +1,6 @@
-"""The contract of pipelines over every kind, with every objective that names one, and against pipelines that break it."""
+"""The contract of pipelines over every kind, with every objective that names one, and against pipelines that break
+it.
+"""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,6 @@
-"""The contract of positions, run on every kind and on a stranger; a new file in mini_tf/positions is tested here without a line."""
+"""The contract of positions, run on every kind and on a stranger; a new file in mini_tf/positions is tested here
+without a line.
+"""
 
 import pytest
 from strangers import made

@@ -1,4 +1,6 @@
-"""`minitf pretrain` from end to end: the folder that it leaves, how it is found again, stopped, continued and judged."""
+"""`minitf pretrain` from end to end: the folder that it leaves, how it is found again, stopped, continued and
+judged.
+"""
 
 import hashlib
 import json
@@ -183,7 +185,9 @@ def test_a_run_that_broke_between_two_checkpoints_continues_to_the_same_bytes(tm
 
 
 def test_a_real_sigterm_is_143_and_the_same_command_continues_to_the_same_bytes(tmp_path: Path) -> None:
-    """The process waits for the end of its stdin once it has saved, so that the signal comes in the middle of training."""
+    """The process waits for the end of its stdin once it has saved, so that the signal comes in the middle of
+    training.
+    """
     recipe = ("train.steps=40", "eval.every_steps=15", "eval.tokens=300")
     cut, whole = tmp_path / "cut", trained(tmp_path / "whole", *recipe)
     code = """if True:

@@ -1,4 +1,6 @@
-"""An encoder-decoder from pairs to a judged run: what it learns and needs for that, what its folder holds, and what is refused."""
+"""An encoder-decoder from pairs to a judged run: what it learns and needs for that, what its folder holds, and what is
+refused.
+"""
 
 import json
 import random
@@ -105,7 +107,9 @@ def scored(model: Trained, pairs: list[tuple[str, str]]) -> dict[str, float]:
 
 @pytest.fixture(scope="module")
 def eight(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The recipe on eight sentences alone, the same four words in two orders each; beside two others that are held out."""
+    """The recipe on eight sentences alone, the same four words in two orders each; beside two others that are held
+    out.
+    """
     folder, sentences = tmp_path_factory.mktemp("eight"), []
     for first, second, third, fourth in zip(WORDS[:4], WORDS[4:8], WORDS[1:5], WORDS[6:], strict=True):
         sentences += [[first, second, third, fourth], [first, third, second, fourth]]
@@ -130,7 +134,9 @@ def test_an_encoder_decoder_learns_eight_sentences_by_heart(seed: int, eight: Pa
 def test_it_cannot_without_the_source_or_without_knowing_where_its_words_stand(
     without: str, most: float, eight: Path, tmp_path: Path
 ) -> None:
-    """Without the source all eight get one answer; without positions two orders of the same words get one, rounding apart."""
+    """Without the source all eight get one answer; without positions two orders of the same words get one, rounding
+    apart.
+    """
     run = trained(tmp_path / "run", without, recipe=eight)
     assert evaluated(run, "--split", "train")["exact_match"] <= most
     missed = minitf("evaluate", run, "--split", "train", "--assert", "exact_match>0.9")

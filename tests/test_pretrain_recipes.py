@@ -1,4 +1,6 @@
-"""What a recipe may ask of `minitf pretrain`: every mixer and position, ways to pack, horizons, streams, texts of every size."""
+"""What a recipe may ask of `minitf pretrain`: every mixer and position, ways to pack, horizons, streams, texts of every
+size.
+"""
 
 import json
 import shutil

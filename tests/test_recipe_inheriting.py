@@ -1,4 +1,6 @@
-"""A recipe that begins with a run has the run's model and tokenizer: on which level it says so decides what comes on top."""
+"""A recipe that begins with a run has the run's model and tokenizer: on which level it says so decides what comes on
+top.
+"""
 
 import json
 import os

@@ -1,4 +1,6 @@
-"""From files, presets, run folders and overrides to one recipe: precedence, positions of faults, paths, and the way back."""
+"""From files, presets, run folders and overrides to one recipe: precedence, positions of faults, paths, and the way
+back.
+"""
 
 from itertools import permutations
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""The mean of checkpoints is that of their files, in every bit what double precision gives; what is unfit is refused, never left out."""
+"""The mean of checkpoints is that of their files, in every bit what double precision gives; what is unfit is refused,
+never left out.
+"""
 
 import json
 import shutil

@@ -1,4 +1,6 @@
-"""A run folder that was damaged is refused by name, and put right by the command that made it; older formats keep loading."""
+"""A run folder that was damaged is refused by name, and put right by the command that made it; older formats keep
+loading.
+"""
 
 import json
 import shutil

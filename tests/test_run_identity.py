@@ -1,4 +1,6 @@
-"""By what runs are known: ids that stay when keys are added, and folders that are never continued with another default."""
+"""By what runs are known: ids that stay when keys are added, and folders that are never continued with another
+default.
+"""
 
 import json
 import shutil
@@ -130,7 +132,9 @@ def test_whatever_a_recipe_is_given_later_changes_no_id_at_its_default_and_every
 
 
 def variants() -> Iterator[list[str]]:
-    """Overrides of one small recipe: every key of the schema on its own would be as long as the schema; these are its forms."""
+    """Overrides of one small recipe: every key of the schema on its own would be as long as the schema; these are its
+    forms.
+    """
     yield from ([], ["train.seed=1"], ["train.steps=11"], ["train={tokens: 10}"], ["train={epochs: 10}"], ["train={time: 10}"])
     yield from (
         ["model.attention=simple", "model.positions=none"],

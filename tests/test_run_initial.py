@@ -1,4 +1,6 @@
-"""What a model takes over of the run that it begins with: named tensor by tensor, the same to the bit; nothing that means another thing."""
+"""What a model takes over of the run that it begins with: named tensor by tensor, the same to the bit; nothing that
+means another thing.
+"""
 
 import json
 import shutil

@@ -1,4 +1,6 @@
-"""What a run writes at its evaluation points: whose answers are asked for, what they are held to, and that no draw moves by it."""
+"""What a run writes at its evaluation points: whose answers are asked for, what they are held to, and that no draw
+moves by it.
+"""
 
 import json
 import sys
@@ -151,7 +153,9 @@ def test_each_text_is_held_to_all_its_references() -> None:
 
 
 def say_always(run: Trained, text: str) -> None:
-    """Weights set by hand: whatever the source, each token of `text` follows the one before it, and the separator the last."""
+    """Weights set by hand: whatever the source, each token of `text` follows the one before it, and the separator the
+    last.
+    """
     model, separator = run.model, int(run.tokenizer.vocabulary.separator or 0)
     chain = [separator, *map(int, run.tokenizer.encode(text)), separator]
     assert len({*chain}) == len(chain) - 1, "no token comes twice"

@@ -1,4 +1,6 @@
-"""BLEU and chrF are sacrebleu's own, to the digit, and what the formulas of the papers give by hand; nothing else happens."""
+"""BLEU and chrF are sacrebleu's own, to the digit, and what the formulas of the papers give by hand; nothing else
+happens.
+"""
 
 import json
 import logging
@@ -44,7 +46,9 @@ def shared(ours: Sequence[tuple[str, ...]], theirs: Sequence[tuple[str, ...]]) -
 
 
 def bleu(ours: Sequence[str], theirs: Sequence[str]) -> float:
-    """Papineni et al. 2002 on text whose words and stops stand between blanks; the k-th precision of 0 is 1 / (2^k total)."""
+    """Papineni et al. 2002 on text whose words and stops stand between blanks; the k-th precision of 0 is 1 / (2^k
+    total).
+    """
     log_precision, nothing = 0.0, 0
     for n in (1, 2, 3, 4):
         total = sum(len(grams(one.split(), n)) for one in ours)
@@ -58,7 +62,9 @@ def bleu(ours: Sequence[str], theirs: Sequence[str]) -> float:
 
 
 def chrf(ours: Sequence[str], theirs: Sequence[str]) -> float:
-    """Popović 2015: precision and recall of character n-grams up to 6 without blanks, each averaged over n, recall twice as heavy."""
+    """Popović 2015: precision and recall of character n-grams up to 6 without blanks, each averaged over n, recall
+    twice as heavy.
+    """
     precisions, recalls = [], []
     for n in range(1, 7):
         pairs = [(grams(a.replace(" ", ""), n), grams(b.replace(" ", ""), n)) for a, b in zip(ours, theirs, strict=True)]
@@ -141,7 +147,9 @@ def test_text_that_looks_tokenised_is_scored_in_silence(caplog: pytest.LogCaptur
 
 
 def test_scoring_starts_no_process_opens_no_connection_and_leaves_nothing(tmp_path: Path) -> None:
-    """A library under sacrebleu asks Python for the folder of temporary files, which Python tries out by a file that it removes."""
+    """A library under sacrebleu asks Python for the folder of temporary files, which Python tries out by a file that it
+    removes.
+    """
     code = "import sys, json; sys.path[:0] = ['tests', '.']; from audited import Record; seen = Record(); sys.addaudithook(seen)\n"
     code += "seen.running = True\nfrom mini_tf.scores.translation import corpus_scores, signatures\n"
     code += "corpus_scores(['a b .'] * 200, ['a c .'] * 200); signatures(); seen.running = False\n"

@@ -1,4 +1,6 @@
-"""Entities are counted as a small parser of our own counts them, in every way of writing them; other tags are judged word by word."""
+"""Entities are counted as a small parser of our own counts them, in every way of writing them; other tags are judged
+word by word.
+"""
 
 import logging
 import sys

@@ -1,4 +1,6 @@
-"""ROUGE is what counting words, pairs and common subsequences by hand gives, and the best of several references counts."""
+"""ROUGE is what counting words, pairs and common subsequences by hand gives, and the best of several references
+counts.
+"""
 
 import subprocess
 import sys

@@ -1,7 +1,8 @@
-"""What may not happen whatever is read: no code runs, no process starts, no connection opens, nothing is written elsewhere.
+"""What may not happen whatever is read: no code runs, no process starts, no connection opens, nothing is written
+elsewhere.
 
-One process trains, generates, evaluates and looks inside on hostile files under an audit hook (tests/audited.py); the lint below it
-holds the source to the same, where an audit could miss what these inputs do not reach.
+One process trains, generates, evaluates and looks inside on hostile files under an audit hook (tests/audited.py); the
+lint below it holds the source to the same, where an audit could miss what these inputs do not reach.
 """
 
 import ast
@@ -264,7 +265,9 @@ def test_no_library_is_loaded_but_torchs_own_and_the_program_itself(audited: Aud
 
 @pytest.mark.slow
 def test_with_compile_on_the_only_process_is_the_compiler_and_its_cache_is_ours(tmp_path: Path) -> None:
-    """torch starts it, this Python to see whether what it compiled can be loaded, and openssl for a hash of its headers."""
+    """torch starts it, this Python to see whether what it compiled can be loaded, and openssl for a hash of its
+    headers.
+    """
     hostile_files(tmp_path)
     line = ["pretrain", "data.train=corpus.txt", "tokenizer.kind=byte", *QUICK, "runtime.compile=true", "-d", "runs/text"]
     seen = audit(tmp_path, line)

@@ -20,7 +20,8 @@ from mini_tf.training.loop import Progress, Report, train
 from mini_tf.training.schedule import Horizon
 
 WORSE = {3: 20.0, 6: 0.0, 9: 10.0, 10: 30.0}
-"""What is added to the loss of each evaluation on the way, so that it does not depend on the model which is the best."""
+"""What is added to the loss of each evaluation on the way, so that it does not depend on the model which is the best.
+"""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,6 @@
-"""Kinds of other people in whole runs: recipes name them, commands train, prompt and inspect them, and refuse what they cannot do."""
+"""Kinds of other people in whole runs: recipes name them, commands train, prompt and inspect them, and refuse what they
+cannot do.
+"""
 
 import json
 from pathlib import Path

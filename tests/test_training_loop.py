@@ -1,4 +1,6 @@
-"""The loop: the same result however a batch is cut, wherever a run is interrupted, whatever its reader does meanwhile."""
+"""The loop: the same result however a batch is cut, wherever a run is interrupted, whatever its reader does
+meanwhile.
+"""
 
 import itertools
 import json
@@ -212,7 +214,9 @@ def test_every_micro_batch_of_every_step_of_every_seed_drops_something_else() ->
 
 
 class Poison(Guess):
-    """Gives a loss or a gradient that is not finite in some of its calls, from 1; four are one step of micro-batches of two."""
+    """Gives a loss or a gradient that is not finite in some of its calls, from 1; four are one step of micro-batches of
+    two.
+    """
 
     def __init__(self, where: str, calls: Collection[int] = (10,)) -> None:
         super().__init__()

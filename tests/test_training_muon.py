@@ -1,4 +1,6 @@
-"""Muon by its properties: what it makes of a matrix, against the exact answer in float64; how it treats the rest of a model."""
+"""Muon by its properties: what it makes of a matrix, against the exact answer in float64; how it treats the rest of a
+model.
+"""
 
 import pytest
 import torch

@@ -192,7 +192,9 @@ def test_golden_batches_hold_on_every_machine_and_release() -> None:
 
 
 def test_rows_of_rare_lengths_go_with_the_next_shorter_ones() -> None:
-    """Three rows alone would make a step that counts as much as a full one; much shorter rows would be all padding beside them."""
+    """Three rows alone would make a step that counts as much as a full one; much shorter rows would be all padding
+    beside them.
+    """
     lengths = np.array([50] * 97 + [62, 62, 63])
     full = [len(batch) * lengths[batch].max() for batch in an_epoch(TokenPlan(lengths, 640, seed=0))]
     assert min(full) > 0.7 * 640

@@ -1,4 +1,6 @@
-"""What `auto` comes to by trying: decided by figures alone, within a small share of the run, without a trace, and once."""
+"""What `auto` comes to by trying: decided by figures alone, within a small share of the run, without a trace, and
+once.
+"""
 
 import itertools
 import json
@@ -36,7 +38,9 @@ ALL = frozenset({"precision", "threads", "micro_batch_size", "compile"})
 
 @dataclass
 class Machine:
-    """A made-up one: seconds of a row as it starts, and by what each setting multiplies them. `tried`: all that was asked."""
+    """A made-up one: seconds of a row as it starts, and by what each setting multiplies them. `tried`: all that was
+    asked.
+    """
 
     row: float
     bf16: float = 5.0

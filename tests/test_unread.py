@@ -1,4 +1,6 @@
-"""What a model does not read of texts is said once for all of them: what its context cuts, what its tokenizer has no token for."""
+"""What a model does not read of texts is said once for all of them: what its context cuts, what its tokenizer has no
+token for.
+"""
 
 import json
 from collections import Counter

@@ -1,4 +1,6 @@
-"""What a person waits for is said: after a second, with a share where it is known, in place on a live terminal, and Ctrl-C is answered."""
+"""What a person waits for is said: after a second, with a share where it is known, in place on a live terminal, and
+Ctrl-C is answered.
+"""
 
 import re
 import signal

@@ -1,4 +1,6 @@
-"""What tests build on: tiny mixers of every kind, and a toy recurrence, so that state is tried on more than key-value caches."""
+"""What tests build on: tiny mixers of every kind, and a toy recurrence, so that state is tried on more than key-value
+caches.
+"""
 
 from typing import ClassVar, Literal
 

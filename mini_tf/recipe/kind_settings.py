@@ -118,7 +118,9 @@ class ModelSettings(Kind):
     """Objective of a recipe that names none."""
 
     init_from: NonEmptyText | None = None
-    """Run to initialize from: its weights, tokenizer and model settings except dropout_rate; new parameters are random."""
+    """Run to initialize from: its weights, tokenizer and model settings except dropout_rate; new parameters are
+    random.
+    """
 
     def rules(self) -> Rules:
         if self.init_from == "last":
@@ -213,7 +215,8 @@ class PipelineSettings(Kind):
     DESCRIPTION: ClassVar[str] = "generates text"
     """What the model does with a prompt; the prompt loop prints it."""
     METRICS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Metrics of the outputs of an evaluation, each with the packages (`scores.PACKAGES`) that it needs; a name that ends
+    """Metrics of the outputs of an evaluation, each with the packages (`scores.PACKAGES`) that it needs; a name that
+    ends
     in a dot is completed by a class or entity type."""
     GENERATION_METRICS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Metrics of generated texts against their references; as METRICS."""

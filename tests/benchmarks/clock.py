@@ -1,4 +1,6 @@
-"""When there are enough steps, and what one takes: some to warm up, then as many as fit into a few seconds; the median counts."""
+"""When there are enough steps, and what one takes: some to warm up, then as many as fit into a few seconds; the median
+counts.
+"""
 
 import statistics
 import time

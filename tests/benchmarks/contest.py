@@ -29,7 +29,9 @@ class Side:
 
 @dataclass(frozen=True)
 class Goal:
-    """What the issue asks for: of a peer's ratio (at least), of an own side's value (at most, or at least where more is better)."""
+    """What the issue asks for: of a peer's ratio (at least), of an own side's value (at most, or at least where more is
+    better).
+    """
 
     target: float
     stretch: float | None = None
@@ -39,8 +41,8 @@ class Goal:
 class Contest:
     """Ratios tell of the first own side that counts. goals: by the name of a side. more: more is better.
 
-    figure: the one that is compared; tell: others worth telling. reach: the loss that a side must come to, or it does not
-    count; the name of a side stands for that side's loss.
+    figure: the one that is compared; tell: others worth telling. reach: the loss that a side must come to, or it does
+    not count; the name of a side stands for that side's loss.
     """
 
     name: str

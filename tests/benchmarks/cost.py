@@ -1,4 +1,6 @@
-"""cost: how far the time that `minitf cost` foretells is from the time that the same run then takes, as a share of it."""
+"""cost: how far the time that `minitf cost` foretells is from the time that the same run then takes, as a share of
+it.
+"""
 
 import json
 import sys

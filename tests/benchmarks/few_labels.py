@@ -1,11 +1,13 @@
-"""What pretraining is worth on few labels: one recipe from scratch and from a pretrained run, on the same labels, seed by seed.
+"""What pretraining is worth on few labels: one recipe from scratch and from a pretrained run, on the same labels, seed
+by seed.
 
-    python -m tests.benchmarks.few_labels --train train.tsv --dev dev.tsv --begin mlm=outputs/mlm docs=outputs/docs --out few.json
+python -m tests.benchmarks.few_labels --train train.tsv --dev dev.tsv --begin mlm=outputs/mlm docs=outputs/docs --out
+few.json
 
-Every run is the recipe's last step (nothing is chosen on the way), judged once on --dev. From scratch the recipe takes the tokenizer of
-the first pretrained run, which must be of the recipe's own shape, so that there only the weights differ; others bring a tokenizer of
-their own. Each seed draws its own labels, the same for all sides; differences are told
-with the 95 % interval of Student's t over the seeds. What is measured is kept in --out, and not repeated.
+Every run is the recipe's last step (nothing is chosen on the way), judged once on --dev. From scratch the recipe takes
+the tokenizer of the first pretrained run, which must be of the recipe's own shape, so that there only the weights
+differ; others bring a tokenizer of their own. Each seed draws its own labels, the same for all sides; differences are
+told with the 95 % interval of Student's t over the seeds. What is measured is kept in --out, and not repeated.
 """
 
 import argparse

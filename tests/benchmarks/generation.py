@@ -1,7 +1,8 @@
 """generation: tokens a second of 500 tokens, always the likeliest one, alone and 16 texts at a time, random weights.
 
-GPT-2 in the shapes of `step` with 512 positions; all but litgpt write from the same weights, and must write the same tokens. litgpt's
-class computes something else. nanoGPT has no cache: it reads everything again for each token, as the plain loop does uncached.
+GPT-2 in the shapes of `step` with 512 positions; all but litgpt write from the same weights, and must write the same
+tokens. litgpt's class computes something else. nanoGPT has no cache: it reads everything again for each token, as the
+plain loop does uncached.
 """
 
 import statistics

@@ -16,7 +16,9 @@ from .shapes import Shape
 
 
 def model_of(shape: Shape, dropout: float = 0.0) -> Any:
-    """GPT-2 or BERT with weights of its own; dropout where minitf has it: the embeddings and what is added to the residual stream."""
+    """GPT-2 or BERT with weights of its own; dropout where minitf has it: the embeddings and what is added to the
+    residual stream.
+    """
     from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
 
     if shape.masked:
@@ -36,7 +38,9 @@ def model_of(shape: Shape, dropout: float = 0.0) -> Any:
 
 
 def trainer(shape: Shape, reference: nn.Module, batch: Batch, seconds: float, compiled: bool) -> dict[str, Any]:
-    """Figures of the Trainer on the plain model's weights and batch. GPT-2's biases are 0 at the start; it has to learn them."""
+    """Figures of the Trainer on the plain model's weights and batch. GPT-2's biases are 0 at the start; it has to learn
+    them.
+    """
     ids, labels, at = batch
     model = model_of(shape)
     weights.copy(reference, model, weights.HF_BERT if shape.masked else weights.NANOGPT, transposed=not shape.masked)

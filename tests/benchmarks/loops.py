@@ -1,6 +1,7 @@
 """How each side trains: a generator that makes one optimizer step for each loss it gives, on the plain model's weights.
 
-Every side clips at a norm of 1, decays nothing and takes AdamW with the same numbers, so that their losses may be compared.
+Every side clips at a norm of 1, decays nothing and takes AdamW with the same numbers, so that their losses may be
+compared.
 """
 
 import copy
@@ -37,7 +38,9 @@ def minitf(shape: Shape, reference: nn.Module) -> Iterator[float]:
 
 
 def plain_loop(model: nn.Module, loss_of: LossOf, batch: Batch, fused: bool) -> Iterator[float]:
-    """The loop a person writes: forward, backward, clip, AdamW. fused: torch's fused AdamW, which nanoGPT does not use on a CPU."""
+    """The loop a person writes: forward, backward, clip, AdamW. fused: torch's fused AdamW, which nanoGPT does not use
+    on a CPU.
+    """
     model.to(device()).train()
     ids, labels, at = (tensor.to(device()) for tensor in batch)
     optimizer = torch.optim.AdamW(decays(model), lr=LR, betas=BETAS, fused=fused or None)

@@ -1,4 +1,6 @@
-"""What the machine is, and the peak that MFU is told against: the fastest large fp32 product, measured in the same run."""
+"""What the machine is, and the peak that MFU is told against: the fastest large fp32 product, measured in the same
+run.
+"""
 
 import platform
 import statistics

@@ -1,7 +1,9 @@
-"""masked: tokens a second of masked language modelling, with what each side does by itself: masks drawn anew, dropout 0.1.
+"""masked: tokens a second of masked language modelling, with what each side does by itself: masks drawn anew, dropout
+0.1.
 
-4 layers x 256, length 128, batch 32, 8,192 tokens; 15 % of them judged. Residual dropout on both sides, none of attention weights.
-Not the same draws, so the losses cannot agree to 1e-4; `step encoder` has that proof for the same model without dropout.
+4 layers x 256, length 128, batch 32, 8,192 tokens; 15 % of them judged. Residual dropout on both sides, none of
+attention weights. Not the same draws, so the losses cannot agree to 1e-4; `step encoder` has that proof for the same
+model without dropout.
 """
 
 import os

@@ -1,6 +1,7 @@
 """Runs the sides of a contest in turn, and keeps every measurement in a file as soon as it is there.
 
-A measurement is known by its command and the number of its run, so the same command is never measured twice, in whatever contest.
+A measurement is known by its command and the number of its run, so the same command is never measured twice, in
+whatever contest.
 """
 
 import json
@@ -20,7 +21,9 @@ LONGEST = 3600.0
 
 
 class Record:
-    """The measurements of a file; path None keeps them in memory only. `faults`: of commands that failed, tried again next time."""
+    """The measurements of a file; path None keeps them in memory only. `faults`: of commands that failed, tried again
+    next time.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
@@ -59,7 +62,9 @@ def key_of(side: Side, run: int) -> str:
 
 
 def measure(contest: Contest, runs: int, record: Record, threads: int, tell: Callable[[str], None]) -> None:
-    """Every side once, then all of them again, the other way round: what drifts on the machine meets all sides alike."""
+    """Every side once, then all of them again, the other way round: what drifts on the machine meets all sides
+    alike.
+    """
     for run in range(runs):
         for side in contest.sides if run % 2 == 0 else reversed(contest.sides):
             key = key_of(side, run)

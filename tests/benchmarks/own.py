@@ -24,7 +24,9 @@ from .shapes import Shape
 
 
 class RandomRows:
-    """Stands for a text: exactly one batch of rows, so that every step learns from the same tokens, in another order."""
+    """Stands for a text: exactly one batch of rows, so that every step learns from the same tokens, in another
+    order.
+    """
 
     def __init__(self, shape: Shape, lookahead: int) -> None:
         numbers = np.random.default_rng(0).integers(4, shape.vocabulary, (shape.batch, shape.context + lookahead))

@@ -1,6 +1,7 @@
 """GPT-2 and BERT in plain torch, as a person would write them by hand: the reference of the regression guard.
 
-Sources: Radford et al. 2019; Devlin et al. 2018, arXiv:1810.04805. No dropout. The scores of BERT are made at the judged positions only.
+Sources: Radford et al. 2019; Devlin et al. 2018, arXiv:1810.04805. No dropout. The scores of BERT are made at the
+judged positions only.
 """
 
 from collections.abc import Iterator
@@ -117,7 +118,9 @@ class BERT(nn.Module):
 
 
 def plain(shape: Shape, seed: int = 0) -> Any:
-    """The model with weights that depend on `seed` alone: so large, biases and norms too, that each has its part in the loss."""
+    """The model with weights that depend on `seed` alone: so large, biases and norms too, that each has its part in the
+    loss.
+    """
     torch.manual_seed(seed)
     model = BERT(shape) if shape.masked else GPT(shape)
     for name, parameter in model.named_parameters():
@@ -130,6 +133,8 @@ def plain(shape: Shape, seed: int = 0) -> Any:
 
 
 def decays(model: nn.Module) -> Iterator[dict[str, Any]]:
-    """The groups of torch.optim.AdamW: as nanoGPT's, but nothing decays, so that rules about what decays change no result."""
+    """The groups of torch.optim.AdamW: as nanoGPT's, but nothing decays, so that rules about what decays change no
+    result.
+    """
     yield {"params": [p for p in model.parameters() if p.dim() >= 2], "weight_decay": 0.0}
     yield {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}

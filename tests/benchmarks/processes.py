@@ -62,7 +62,9 @@ def temporary_folder() -> Iterator[Path]:
 
 @contextmanager
 def nanogpt_with(text: Path, checkout: Path) -> Iterator[Path]:
-    """A copy of the checkout without its history, whose data/shakespeare_char holds `text`: ids of characters, the last tenth held out."""
+    """A copy of the checkout without its history, whose data/shakespeare_char holds `text`: ids of characters, the last
+    tenth held out.
+    """
     import pickle
 
     import numpy as np

@@ -1,7 +1,8 @@
 """quality: time to a loss. Whole processes, from their start until the checkpoint is there that is scored.
 
-Both are scored by one protocol: mean nats over all targets of the last tenth of the text, each asked for once, in windows of 64
-(256 for the larger shape) from its first character. nanoGPT's checkpoint is the best by its own estimate, as its config says.
+Both are scored by one protocol: mean nats over all targets of the last tenth of the text, each asked for once, in
+windows of 64 (256 for the larger shape) from its first character. nanoGPT's checkpoint is the best by its own estimate,
+as its config says.
 """
 
 import json
@@ -95,7 +96,9 @@ def measure_minitf(recipe: str, text: str, seed: str, *overrides: str) -> dict[s
 
 
 def measure_nanogpt(text: str, checkout: str, seconds: str = "") -> dict[str, Any]:
-    """Seconds of nanoGPT's whole run, and the loss of its checkpoint; with `seconds`, of a 6x384 that trains for about so long."""
+    """Seconds of nanoGPT's whole run, and the loss of its checkpoint; with `seconds`, of a 6x384 that trains for about
+    so long.
+    """
     with nanogpt_with(Path(text), Path(checkout)) as copy:
         words = [*LARGER, *_horizon(copy, float(seconds))] if seconds else []
         command = nanogpt_command(*words)
@@ -105,7 +108,9 @@ def measure_nanogpt(text: str, checkout: str, seconds: str = "") -> dict[str, An
 
 
 def _horizon(copy: Path, seconds: float) -> list[str]:
-    """As many steps as fit into `seconds`, told by a few that are tried; warmup as large a share as in the shipped config."""
+    """As many steps as fit into `seconds`, told by a few that are tried; warmup as large a share as in the shipped
+    config.
+    """
     tried = run(nanogpt_command(*LARGER, "--max_iters=6", "--log_interval=1", "--eval_iters=1"), copy.parent, copy)
     taken = sorted(float(line.split("time ")[1].split("ms")[0]) for line in tried.stdout.splitlines() if " time " in line)
     steps = max(1, int(1000 * seconds / taken[len(taken) // 2]))

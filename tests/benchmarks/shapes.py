@@ -7,7 +7,9 @@ MASK_RATE = 0.15
 
 @dataclass(frozen=True)
 class Shape:
-    """masked: an encoder that names hidden tokens (BERT, with its head); else a decoder that names the next one (GPT-2)."""
+    """masked: an encoder that names hidden tokens (BERT, with its head); else a decoder that names the next one
+    (GPT-2).
+    """
 
     n_layers: int
     d_model: int
@@ -24,9 +26,11 @@ class Shape:
 
     @property
     def flops(self) -> float:
-        """Multiplications and additions of a step, forward and backward: 6 a weight of a matrix and token, and attention's.
+        """Multiplications and additions of a step, forward and backward: 6 a weight of a matrix and token, and
+        attention's.
 
-        Attention counts whole, causal or not, as PaLM's and nanoGPT's MFU do. The head works at the judged positions only.
+        Attention counts whole, causal or not, as PaLM's and nanoGPT's MFU do. The head works at the judged positions
+        only.
         """
         layers = self.n_layers * (6 * 12 * self.d_model**2 + 12 * self.d_model * self.context)
         head = 6 * self.d_model * (self.vocabulary + (self.d_model if self.masked else 0))
@@ -42,5 +46,6 @@ SHAPES = {
     "tiny": Shape(2, 32, 2, 16, 4, 65),
     "tiny-encoder": Shape(2, 32, 2, 16, 4, 200, masked=True),
 }
-"""The decoders are nanoGPT's (README, on a CPU; config/train_shakespeare_char.py); 12x768 is GPT-2's smallest, for a GPU;
-the tiny ones are for tests."""
+"""The decoders are nanoGPT's (README, on a CPU; config/train_shakespeare_char.py); 12x768 is GPT-2's smallest, for a
+GPU; the tiny ones are for tests.
+"""

@@ -1,7 +1,8 @@
-"""startup: seconds of `minitf --help`, and from the start of a process to its first training step, the token cache warm.
+"""startup: seconds of `minitf --help`, and from the start of a process to its first training step, the token cache
+warm.
 
-The first step: until its record is in the run's metrics.jsonl; of nanoGPT, until it prints iteration 0, with its first evaluation
-cut down to a batch.
+The first step: until its record is in the run's metrics.jsonl; of nanoGPT, until it prints iteration 0, with its first
+evaluation cut down to a batch.
 """
 
 import sys

@@ -1,9 +1,9 @@
 """step: tokens a second in training at equal work, by a fixed batch on the same weights.
 
-Equal work: the same architecture (GPT-2; BERT), and the losses of the first steps, from the same weights and on the same batch,
-agree with the plain loop's to 1e-4, or the side fails (of Hugging Face's and of encoders only the first loss). litgpt's class
-computes something else, which its rows say. All in fp32, on a GPU in bf16; `minitf auto` is a whole `minitf pretrain` on the text with what
-`runtime: auto` takes, timed by its own records.
+Equal work: the same architecture (GPT-2; BERT), and the losses of the first steps, from the same weights and on the
+same batch, agree with the plain loop's to 1e-4, or the side fails (of Hugging Face's and of encoders only the first
+loss). litgpt's class computes something else, which its rows say. All in fp32, on a GPU in bf16; `minitf auto` is a
+whole `minitf pretrain` on the text with what `runtime: auto` takes, timed by its own records.
 """
 
 import json
@@ -96,7 +96,9 @@ def in_process(side: str, name: str, checkout: Path, seconds: float = SECONDS) -
 
 
 def recorded(name: str, text: str) -> dict[str, Any]:
-    """The mean step of a whole run (its records are rounded to milliseconds) with everything on auto, and what auto came to."""
+    """The mean step of a whole run (its records are rounded to milliseconds) with everything on auto, and what auto
+    came to.
+    """
     from .own import equal_recipe, shape_overrides
 
     shape = SHAPES[name]

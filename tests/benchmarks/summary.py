@@ -11,7 +11,8 @@ from .measuring import Record, key_of
 
 @dataclass(frozen=True)
 class Row:
-    """One side. spread: (largest - smallest) / median, of several runs. ratio: how many times better minitf is; None for minitf itself.
+    """One side. spread: (largest - smallest) / median, of several runs. ratio: how many times better minitf is; None
+    for minitf itself.
 
     absent: why there is nothing to show. counts: False where the loss that had to be reached was not.
     """

@@ -1,7 +1,9 @@
-"""tokenization: MB a second of encoding a text by characters and by bpe, and of learning bpe, against `tokenizers` used directly.
+"""tokenization: MB a second of encoding a text by characters and by bpe, and of learning bpe, against `tokenizers` used
+directly.
 
-Direct use means what its documentation shows: `encode` of the text, `encode_batch_fast` of its paragraphs, `train_from_iterator`
-over them. minitf is given the paragraphs as the documents of a corpus. Both sides count the bytes of the text.
+Direct use means what its documentation shows: `encode` of the text, `encode_batch_fast` of its paragraphs,
+`train_from_iterator` over them. minitf is given the paragraphs as the documents of a corpus. Both sides count the bytes
+of the text.
 """
 
 import statistics

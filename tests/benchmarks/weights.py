@@ -1,6 +1,8 @@
-"""The same weights for every side: from the plain model's names to minitf's, nanoGPT's and Hugging Face's; and equal work, checked.
+"""The same weights for every side: from the plain model's names to minitf's, nanoGPT's and Hugging Face's; and equal
+work, checked.
 
-`{i}` is a layer's number. A name may stand for several tensors (q, k, v) that are parts of the plain one, in their order.
+`{i}` is a layer's number. A name may stand for several tensors (q, k, v) that are parts of the plain one, in their
+order.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,1 +1,3 @@
-"""Mutation testing: small faults are put into the code, one at a time, and the tests that reach the line must see each."""
+"""Mutation testing: small faults are put into the code, one at a time, and the tests that reach the line must see
+each.
+"""

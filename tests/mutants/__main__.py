@@ -1,10 +1,10 @@
 """Mutation testing, which can be stopped at any time and goes on: `python -m tests.mutants`.
 
-First every test file that is new or has changed is run once to see which lines it reaches (all: about 20 minutes of a processor),
-then each mutant that is left is put to its tests (about a second of a processor for one that is found, up to the limit for one that
-survives), then what survived and a table are printed. A survivor gets a test, or an entry with the reason why it changes nothing in
-`tests/mutants/equivalent.yaml`.
-Needs the extras `test` and `mutants`. To begin anew, as after a change of what all tests share, remove the folder it keeps.
+First every test file that is new or has changed is run once to see which lines it reaches (all: about 20 minutes of a
+processor), then each mutant that is left is put to its tests (about a second of a processor for one that is found, up
+to the limit for one that survives), then what survived and a table are printed. A survivor gets a test, or an entry
+with the reason why it changes nothing in `tests/mutants/equivalent.yaml`. Needs the extras `test` and `mutants`. To
+begin anew, as after a change of what all tests share, remove the folder it keeps.
 """
 
 import argparse

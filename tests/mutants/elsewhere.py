@@ -1,7 +1,7 @@
 """Notes which lines the processes reach that a test forks or starts.
 
-A copy of this file is the `sitecustomize` of the copy of the checkout, which Python imports when it starts; it does nothing unless tests
-are being recorded. A process that is killed leaves no note.
+A copy of this file is the `sitecustomize` of the copy of the checkout, which Python imports when it starts; it does
+nothing unless tests are being recorded. A process that is killed leaves no note.
 """
 
 import atexit

@@ -1,7 +1,8 @@
 """Runs pytest in forks of one process that has imported torch and the like, each in a copy of the checkout.
 
-A fork costs 0.1 s where a new process costs 4 s. Nothing of mini_tf is imported before the fork, and a fault is written into a
-copy of the checkout, never into the checkout itself, so that processes that a test starts meet the fault as well.
+A fork costs 0.1 s where a new process costs 4 s. Nothing of mini_tf is imported before the fork, and a fault is written
+into a copy of the checkout, never into the checkout itself, so that processes that a test starts meet the fault as
+well.
 """
 
 import gc
@@ -72,7 +73,9 @@ class Tree:
         (self.path / "sitecustomize.py").write_bytes(Path(__file__).with_name("elsewhere.py").read_bytes())
 
     def write(self, name: str, content: bytes) -> None:
-        """Give a file another content. What Python compiled of it goes, since it is told from the new by time and size alone."""
+        """Give a file another content. What Python compiled of it goes, since it is told from the new by time and size
+        alone.
+        """
         file = self.path / name
         if file.is_file() and file.read_bytes() == content:
             return

@@ -14,7 +14,9 @@ from .elsewhere import before_leaving, note
 from .forked import PYTEST
 
 SPARE = 10.0
-"""Seconds of the processor that a test has, besides five times what it took without a fault, before it counts as hanging."""
+"""Seconds of the processor that a test has, besides five times what it took without a fault, before it counts as
+hanging.
+"""
 
 
 def seconds() -> float:
@@ -142,7 +144,9 @@ def _why(report: Any) -> str:
 
 
 def run(batches: list[dict[str, float]], diary: Path) -> dict[str, Any]:
-    """Run batches of tests, each with the seconds it took; says which test failed, if one did, and notes in a file which it is at."""
+    """Run batches of tests, each with the seconds it took; says which test failed, if one did, and notes in a file
+    which it is at.
+    """
     began, ran = seconds(), 0
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     for batch in batches:

@@ -1,7 +1,8 @@
 """Which tests reach a line, and in which order to try them.
 
-Every test file is run once, in a process of its own, under coverage. What was seen is kept until the test file changes; where the code
-has changed since, its lines are found again by their text. Lines that a fixture reaches count for each test that uses it.
+Every test file is run once, in a process of its own, under coverage. What was seen is kept until the test file changes;
+where the code has changed since, its lines are found again by their text. Lines that a fixture reaches count for each
+test that uses it.
 """
 
 import ast
@@ -94,7 +95,9 @@ class Tests:
 
     @cache  # noqa: B019
     def _by_line(self, name: str) -> tuple[dict[int, set[str]], dict[int, set[str]]]:
-        """For each line of a file of the code as it is now: tests that run it, and tests whose file runs it when imported."""
+        """For each line of a file of the code as it is now: tests that run it, and tests whose file runs it when
+        imported.
+        """
         running: dict[int, set[str]] = {}
         importing: dict[int, set[str]] = {}
         now = (self.reach.root / name).read_text()
@@ -179,7 +182,9 @@ def _kinship(name: str, test: str) -> int:
 
 
 def _statement(source: str, line: int) -> tuple[range, bool]:
-    """The lines of the statement (or of its head) a line is in, and whether it runs later than the import of its file."""
+    """The lines of the statement (or of its head) a line is in, and whether it runs later than the import of its
+    file.
+    """
     best, inside = range(line, line + 1), False
     smallest = 10**9
     for node in ast.walk(_parsed(source)):
@@ -198,7 +203,9 @@ def _statement(source: str, line: int) -> tuple[range, bool]:
 
 
 def _around(source: str, line: int) -> range:
-    """The lines of the class a line is in, or of its function where it is in the head of one, else of the whole file."""
+    """The lines of the class a line is in, or of its function where it is in the head of one, else of the whole
+    file.
+    """
     best = range(1, len(source.splitlines()) + 1)
     for node in ast.walk(_parsed(source)):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):

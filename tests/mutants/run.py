@@ -1,7 +1,7 @@
 """Puts each mutant to the tests that reach it, and keeps what came of it.
 
-A result counts as long as the file with the fault is as it was, and the test that found it; a mutant that survived is put to tests
-that are new, have changed, or fit into a higher limit.
+A result counts as long as the file with the fault is as it was, and the test that found it; a mutant that survived is
+put to tests that are new, have changed, or fit into a higher limit.
 """
 
 import json
@@ -41,7 +41,9 @@ class Results:
         return known if known and known["source"] == digest(mutant.source.encode()) else None
 
     def plan(self, mutant: Mutant) -> dict[str, float]:
-        """The tests to try, as many as fit into the limit (at least one), without those that have not seen this fault as they are now."""
+        """The tests to try, as many as fit into the limit (at least one), without those that have not seen this fault
+        as they are now.
+        """
         known = self._known(mutant) or {"tried": [], "by": ""}
         reaching = self.tests.for_line(mutant.file, mutant.line)
         chosen: dict[str, float] = {}
@@ -79,7 +81,9 @@ class Results:
             yield mutant, known
 
     def control(self, trees: list[Tree], mutants: list[Mutant]) -> Iterator[str]:
-        """Run the tests that found a mutant as they ran then, but without a fault; yields those that fail now too, which are unfit."""
+        """Run the tests that found a mutant as they ran then, but without a fault; yields those that fail now too,
+        which are unfit.
+        """
         from .inside import run
 
         finders = {known["by"] for mutant in mutants if (known := self.of(mutant))}
@@ -120,7 +124,9 @@ def _file(test: str) -> str:
 
 
 def _by_file(tests: list[tuple[str, float]]) -> dict[str, float]:
-    """Tests of one file behind each other, so that they share its fixtures; the file with the most promising test first."""
+    """Tests of one file behind each other, so that they share its fixtures; the file with the most promising test
+    first.
+    """
     files = list(dict.fromkeys(_file(name) for name, _ in tests))
     return dict(sorted(tests, key=lambda test: files.index(_file(test[0]))))
 

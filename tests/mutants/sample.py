@@ -2,11 +2,11 @@
 
 Every place that an operator can change (a number, a comparison, a condition) is as likely as any other, and one of its
 faults is drawn, so that the eleven replacements of each `+` do not crowd out everything else; further faults of a place
-come only where a package has fewer positions than its sample. What is drawn hangs on a hash of the file and of the line's
-text, so that the sample stays as it is where lines move, and changes only with the lines that change.
+come only where a package has fewer positions than its sample. What is drawn hangs on a hash of the file and of the
+line's text, so that the sample stays as it is where lines move, and changes only with the lines that change.
 
-Left out are faults that no test could or should see: see `LEFT_OUT`, annotations (which the type checker reads), and what compiles to
-the same bytecode or not at all.
+Left out are faults that no test could or should see: see `LEFT_OUT`, annotations (which the type checker reads), and
+what compiles to the same bytecode or not at all.
 """
 
 import ast
@@ -96,7 +96,9 @@ def _digest(*words: str) -> str:
 
 
 def _ordered(name: str, source: str) -> Iterator[tuple[int, str, object, int]]:
-    """Every fault an operator can make: its rank among those of its place, its hash, the operator, and which of the operator's it is."""
+    """Every fault an operator can make: its rank among those of its place, its hash, the operator, and which of the
+    operator's it is.
+    """
     from cosmic_ray.ast import ast_nodes, get_ast
     from cosmic_ray.operators.provider import OperatorProvider
 

@@ -18,7 +18,9 @@ def other_machine(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[s
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any], partial: bool = False) -> Iterator[tuple[str, str]]:
-    """The name of a run or command, and what of it differs. partial: what only one of the records has does not count."""
+    """The name of a run or command, and what of it differs. partial: what only one of the records has does not
+    count.
+    """
     for section, word in (("runs", "run"), ("commands", "command")):
         ours, theirs = before[section], after[section]
         for name in dict.fromkeys([*ours, *theirs]):

@@ -1,4 +1,5 @@
-"""Makes a record: trains the runs and gives the commands in a temporary folder with a cache of its own, in this process.
+"""Makes a record: trains the runs and gives the commands in a temporary folder with a cache of its own, in this
+process.
 
 Only the run that is killed has a process to be killed, since importing torch takes longer than most of the rest. Of
 mini_tf it knows the command line and the names of files alone, so that it outlasts what it compares.
@@ -115,7 +116,9 @@ def _train(folder: Path, name: str, run: Run) -> dict[str, Any]:
 
 
 def _kill(line: str, place: Path, reached: Path) -> None:
-    """Train in a process, and kill -9 it once `reached` is there; once more where it was done before the kill arrived."""
+    """Train in a process, and kill -9 it once `reached` is there; once more where it was done before the kill
+    arrived.
+    """
     for _ in range(TRIES):
         shutil.rmtree(place, ignore_errors=True)
         quiet = subprocess.DEVNULL

@@ -1,4 +1,6 @@
-"""What may differ between two records of one behaviour on one machine: a table of patterns, what is compared in their place, and why."""
+"""What may differ between two records of one behaviour on one machine: a table of patterns, what is compared in their
+place, and why.
+"""
 
 import re
 from typing import NamedTuple

@@ -1,7 +1,8 @@
 """The twelve runs of a record, as data: the recipe of each, and the command lines that train it; a second or two each.
 
-Together they have every objective and dataset type, both optimizers, every position, mixer, schedule, packing and tokenizer. Later
-ones begin with earlier ones. What decides the last bits is pinned in `base.yaml`, so that nothing is measured.
+Together they have every objective and dataset type, both optimizers, every position, mixer, schedule, packing and
+tokenizer. Later ones begin with earlier ones. What decides the last bits is pinned in `base.yaml`, so that nothing is
+measured.
 """
 
 import json
@@ -39,15 +40,11 @@ class Run(NamedTuple):
 RUNS = {
     "text": Run(
         """
-        data: {train: tiny.txt, split: tail 10%}
-        tokenizer: {kind: byte}
-        model: {kind: decoder, d_model: 32, n_layers: 2, n_heads: 2, dropout_rate: 0.1, positions: learned, bias: true, tied: false}
-        objective: {kind: next_token}
-        optimizer: {kind: adamw, lr: 1e-2, embedding_lr: 2e-2, betas: [0.9, 0.98], weight_decay: 0.05}
-        schedule: {kind: cosine, warmup: 3, floor: 10%}
-        train: {steps: 40}
-        checkpoint: {keep_last: 3}
-        generate: {prompt: The, temperature: 0.9, top_k: 20}
+        data: {train: tiny.txt, split: tail 10%} tokenizer: {kind: byte} model: {kind: decoder, d_model: 32, n_layers:
+        2, n_heads: 2, dropout_rate: 0.1, positions: learned, bias: true, tied: false} objective: {kind: next_token}
+        optimizer: {kind: adamw, lr: 1e-2, embedding_lr: 2e-2, betas: [0.9, 0.98], weight_decay: 0.05} schedule: {kind:
+        cosine, warmup: 3, floor: 10%} train: {steps: 40} checkpoint: {keep_last: 3} generate: {prompt: The,
+        temperature: 0.9, top_k: 20}
         """,
         ("pretrain text.yaml", "pretrain text.yaml --extend 10"),
     ),
@@ -93,14 +90,10 @@ RUNS = {
     ),
     "spans": Run(
         """
-        data: {train: [opinions.jsonl, sentences.txt], split: 10%}
-        tokenizer: {kind: wordpiece, vocab_size: 130}
-        model: {kind: encoder, d_model: 24, n_layers: 2, n_heads: 2, positions: t5, embed_norm: true, attention: {kind: window, window: 6}}
-        objective: {kind: masked, scheme: span, replace: [0.6, 0.2, 0.2]}
-        optimizer: {lr: 0.03}
-        schedule: {kind: constant}
-        train: {steps: 60}
-        eval: {every_steps: 5, patience: 2}
+        data: {train: [opinions.jsonl, sentences.txt], split: 10%} tokenizer: {kind: wordpiece, vocab_size: 130} model:
+        {kind: encoder, d_model: 24, n_layers: 2, n_heads: 2, positions: t5, embed_norm: true, attention: {kind: window,
+        window: 6}} objective: {kind: masked, scheme: span, replace: [0.6, 0.2, 0.2]} optimizer: {lr: 0.03} schedule:
+        {kind: constant} train: {steps: 60} eval: {every_steps: 5, patience: 2}
         """,
         ("pretrain spans.yaml",),
     ),

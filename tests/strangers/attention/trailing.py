@@ -1,4 +1,6 @@
-"""A recurrence behind the attention, c_t = f c_(t-1) + (1 - f) a_t, which starts anew where a document begins, as SRU++ does."""
+"""A recurrence behind the attention, c_t = f c_(t-1) + (1 - f) a_t, which starts anew where a document begins, as SRU++
+does.
+"""
 
 from typing import ClassVar
 

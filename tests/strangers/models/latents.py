@@ -1,4 +1,6 @@
-"""A few latent vectors read the text, go twice through the same layers, and are asked for every token by its position."""
+"""A few latent vectors read the text, go twice through the same layers, and are asked for every token by its
+position.
+"""
 
 from typing import Any, ClassVar
 

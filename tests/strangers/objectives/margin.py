@@ -1,6 +1,7 @@
 """Next token by a margin: the score of the token that follows is to exceed that of every other one by 1.
 
-The sum over the text of max(0, 1 + the best other score - the right one). Source: Crammer and Singer 2001, JMLR 2, section 3.
+The sum over the text of max(0, 1 + the best other score - the right one). Source: Crammer and Singer 2001, JMLR 2,
+section 3.
 """
 
 from typing import Any

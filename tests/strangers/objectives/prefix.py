@@ -1,4 +1,5 @@
-"""Prefix language model: the first tokens of each document are a prefix that sees itself as a whole; what follows it is predicted.
+"""Prefix language model: the first tokens of each document are a prefix that sees itself as a whole; what follows it is
+predicted.
 
 Source: Raffel et al. 2020, arXiv:1910.10683, section 3.2.1.
 """

@@ -1,6 +1,8 @@
-"""Replaced-token detection: a generator fills in masked tokens, and the model tells which tokens are not the text's own.
+"""Replaced-token detection: a generator fills in masked tokens, and the model tells which tokens are not the text's
+own.
 
-Source: Clark et al. 2020 (ELECTRA), arXiv:2003.10555, section 2. A token that was sampled right counts as the text's own.
+Source: Clark et al. 2020 (ELECTRA), arXiv:2003.10555, section 2. A token that was sampled right counts as the text's
+own.
 """
 
 from dataclasses import replace

@@ -1,4 +1,6 @@
-"""Lion: every number moves equally far, by the sign of a mean of gradients. Source: Chen et al. 2023, arXiv:2302.06675, algorithm 2."""
+"""Lion: every number moves equally far, by the sign of a mean of gradients. Source: Chen et al. 2023, arXiv:2302.06675,
+algorithm 2.
+"""
 
 from collections.abc import Mapping
 
