@@ -1,8 +1,7 @@
 """The program itself, as `minitf` or `python -m mini_tf`. To import this module is to start it.
 
 Python's own answer to Ctrl-C is a traceback. From here to the end the signal's default holds instead, a silent death,
-except
-while a command runs (cli/interrupts.py) or trains (training/signals.py). What is ignored, as behind nohup, stays
+except while a command runs (cli/interrupts.py) or trains (training/signals.py). What is ignored, as behind nohup, stays
 ignored.
 """
 

@@ -95,8 +95,7 @@ class SoftmaxAttention(NamedTuple):
     """Multi-head self-attention softmax(q k^T * scale + bias) v, as the fast decoder needs it.
 
     qkv: the fused projection, whose output is split into `sizes` of queries, keys and values; out: the output
-    projection.
-    qk_norm: queries and keys are normalized to RMS 1. window: largest distance of a key, None = unlimited.
+    projection. qk_norm: queries and keys are normalized to RMS 1. window: largest distance of a key, None = unlimited.
     """
 
     dims: AttentionDims

@@ -24,9 +24,8 @@ class LossSums(NamedTuple):
     """Sums of losses and metrics over one micro-batch.
 
     parts: each part of the loss as a scalar sum; training divides it by counts[part] of the whole optimizer step.
-    metrics: (sum, count) of each metric.
-    state: the recurrent state of a stream after these rows, else None.
-    outputs: in eval mode, for a task with labels: logits (T, C) or predicted numbers (T, 1) of the targets.
+    metrics: (sum, count) of each metric. state: the recurrent state of a stream after these rows, else None. outputs:
+    in eval mode, for a task with labels: logits (T, C) or predicted numbers (T, 1) of the targets.
     """
 
     parts: dict[str, Tensor]

@@ -26,8 +26,8 @@ IMPLEMENTATION = 1
 class Parameter(NamedTuple):
     """A trainable tensor, like an entry of a torch parameter group.
 
-    lr_scale: its learning rate as a multiple of the `lr` of `Optimizer.step`.
-    split_sizes: rows of each matrix of a fused one, e.g. of q, k and v; empty if it is not fused.
+    lr_scale: its learning rate as a multiple of the `lr` of `Optimizer.step`. split_sizes: rows of each matrix of a
+    fused one, e.g. of q, k and v; empty if it is not fused.
     """
 
     tensor: Tensor

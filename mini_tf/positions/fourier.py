@@ -1,8 +1,8 @@
 """Fourier features of the position, scaled to [-1, 1], added to the token embeddings or concatenated with them.
 
 [p, sin(pi f_k p), cos(pi f_k p)] with frequencies f_k spaced evenly from 1 to half of `length` (the Nyquist frequency);
-a linear layer maps the features, or the concatenation, to d_model.
-Source: Jaegle et al. 2021, Perceiver IO, arXiv:2107.14795, appendix.
+a linear layer maps the features, or the concatenation, to d_model. Source: Jaegle et al. 2021, Perceiver IO,
+arXiv:2107.14795, appendix.
 """
 
 from typing import Annotated, Literal

@@ -1,8 +1,7 @@
 """T5's relative position bias: a learned bias per head and bucket of distances, shared by all layers of the stack.
 
 Near distances have one bucket each, greater ones share logarithmic buckets, and all from max_distance on share the last
-one, so positions are not limited.
-Source: Raffel et al. 2020, arXiv:1910.10683, section 2.1, and the released code.
+one, so positions are not limited. Source: Raffel et al. 2020, arXiv:1910.10683, section 2.1, and the released code.
 """
 
 import math

@@ -23,8 +23,7 @@ class Counters:
 
     best: lowest validation loss. patience_counter: evaluations since it. loss, steps: sum of the training losses since
     the last evaluation and their number, skipped steps excluded. train_loss: their mean at the last evaluation, NaN
-    without a step.
-    wall_seconds: total over all processes of this run.
+    without a step. wall_seconds: total over all processes of this run.
     """
 
     best: float = math.inf

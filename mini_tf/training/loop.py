@@ -99,9 +99,8 @@ class Training:
     """What is constant over all steps.
 
     task: the module of `Objective.task`. For a stream, `task.start(rows)` returns the initial state and
-    `task.trim(state)` drops what later rows never attend to.
-    clip: largest gradient norm, 0 = no clipping. tolerance: non-finite steps to skip, largest loss allowed.
-    weights: weight of each part of the loss; 1 if absent.
+    `task.trim(state)` drops what later rows never attend to. clip: largest gradient norm, 0 = no clipping. tolerance:
+    non-finite steps to skip, largest loss allowed. weights: weight of each part of the loss; 1 if absent.
     """
 
     task: nn.Module

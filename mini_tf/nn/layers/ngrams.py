@@ -1,8 +1,7 @@
 """N-gram embeddings: tables of bigrams, trigrams, ..., which are added to the token embedding.
 
 If all n-grams fit into a table, each has its own row; else they are hashed. N-grams do not extend over the beginning of
-a
-document. Source: Huang et al. 2025, "Over-Tokenized Transformer", arXiv:2501.16975.
+a document. Source: Huang et al. 2025, "Over-Tokenized Transformer", arXiv:2501.16975.
 """
 
 from collections.abc import Sequence
