@@ -1,8 +1,8 @@
-"""The program itself, as `minitf` or `python -m mini_tf`. To import this module is to start it.
+"""Entry point of `minitf` and `python -m mini_tf`.
 
-Python's own answer to Ctrl-C is a traceback. From here to the end the signal's default holds instead, a silent death,
-except while a command runs (cli/interrupts.py) or trains (training/signals.py). What is ignored, as behind nohup, stays
-ignored.
+Importing this module restores the default action of SIGINT, so that Ctrl-C ends the process without a traceback.
+Commands (cli/interrupts.py) and training (training/signals.py) install their own handlers. An ignored SIGINT, as under
+nohup, stays ignored.
 """
 
 import signal

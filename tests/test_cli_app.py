@@ -140,7 +140,8 @@ def test_runs_show_has_state_and_metrics(two_runs: Path) -> None:
     shown = minitf("runs", "show", "outputs/alpha", folder=two_runs).stdout
     assert "best         1.2500 at step 150\n" in shown
     assert "training, last report (step 200):\nloss         1.5000\n" in shown
-    assert shown.endswith("last evaluation:\nval.loss     1.3000\nval.accuracy 0.7500\nminutes      1.5000\nval.perplexity 2.5e+280\n")
+    aligned = "val.loss       1.3000\nval.accuracy   0.7500\nminutes        1.5000\nval.perplexity 2.5e+280\n"
+    assert shown.endswith(f"last evaluation:\n{aligned}")
 
 
 def test_runs_show_lists_the_checkpoints_without_torch(two_runs: Path) -> None:

@@ -177,7 +177,7 @@ def test_few_documents_are_split_at_the_tail(write: Callable[..., str]) -> None:
     text = opened(Data(train=write("a" * 60, "b" * 40), split=Split(share=0.05)), BYTE)
     assert documents_of(text.train, text) == ["a" * 60, "b" * 35]
     assert documents_of(text.val, text) == ["b" * 5]
-    assert text.notes == ["fewer than 10 different documents: the last 5 % of the characters are the validation data"]
+    assert text.notes == ["fewer than 10 different documents: the last 5% of the characters are the validation data"]
 
 
 def test_what_stands_in_train_is_left_out_of_val(write: Callable[..., str]) -> None:

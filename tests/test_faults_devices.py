@@ -66,7 +66,7 @@ def test_a_missing_device_is_refused_by_what_named_it_and_never_replaced(
         done = minitf(*command)
         assert (done.exit_code, done.stdout) == (9, ""), command
         last = told(done.stderr).splitlines()[-1]
-        assert last == f"{key}: '{asked}' is not available on this machine; there is {there}; {key}=auto"
+        assert last == f"{key}: '{asked}' is not available on this machine; available: {there}; use {key}=auto"
     assert list(tmp_path.iterdir()) == []
     assert content(run) == before
 

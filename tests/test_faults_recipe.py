@@ -146,10 +146,10 @@ TABLE = [
     case("R6-many-layers", "attention: must have at most 1,024", f"model={{kind: decoder, attention: [{', '.join(['window'] * 2000)}]}}"),
     case(
         "R6-short-list",
-        "optimizer.betas=[0, 0, 0]: must be a list of 2, each a share such as 0.05 or 5%, got a list of 3",
+        "optimizer.betas=[0, 0, 0]: must be a list of 2 shares such as 0.05 or 5%, got a list of 3",
         "optimizer.betas=[0, 0, 0]",
     ),
-    case("R6-entry", "must be a list, each text, got a mapping as entry 2", "generate.stop=[a, {b: c}]"),
+    case("R6-entry", "must be a list of texts, got a mapping as entry 2", "generate.stop=[a, {b: c}]"),
     case("R6-long-word", "(100002 characters)", recipe=SMALL.replace("decoder", "d" * 100_000)),
     case("R6-control-in-a-key", "r.yaml:3: the character '\\x1b' is not allowed", recipe=SMALL + '"a\x1b[31m": 1\n'),
     case("R6-escaped-control-in-a-key", "r.yaml:3: the character '\\x1b' is not allowed", recipe=SMALL + '"\\e[31m": 1\n'),

@@ -55,9 +55,9 @@ def test_a_file_of_data_that_is_not_there_is_called_that(name: str) -> None:
 
 
 def test_data_without_a_task_are_answered_with_commands_that_name_one() -> None:
-    refused(minitf("finetune", "my.txt"), "a task needs labeled data; a table with a text and a label in each row", exit_code=2)
+    refused(minitf("finetune", "my.txt"), "a task needs labeled data; use a table with a text and a label in each row", exit_code=2)
     done = minitf("finetune", "reviews.csv", "train.steps=1")
-    refused(done, "which task?", "`minitf finetune sst2-nano data.train=reviews.csv train.steps=1`", exit_code=2)
+    refused(done, "no recipe given", "`minitf finetune sst2-nano data.train=reviews.csv train.steps=1`", exit_code=2)
     Path("more.csv").write_text(Path("reviews.csv").read_text())
     several = minitf("finetune", "reviews.csv", "more.csv")
     refused(several, """`minitf finetune sst2-nano 'data.train=["reviews.csv", "more.csv"]'`""", exit_code=2)

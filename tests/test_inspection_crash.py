@@ -201,7 +201,7 @@ def test_of_a_run_that_was_started_again_since_that_is_said(copied: Path) -> Non
         (corrupt("facts.json", lambda data: data[:50]), "facts.json is damaged"),
         (corrupt("facts.json", lambda data: b"[" * 10**5), "facts.json is damaged"),
         (corrupt("facts.json", altered("step", "38")), "facts.json is damaged"),
-        (corrupt("facts.json", counting(tokens=None)), "diverged is damaged: there is no 'tokens'"),
+        (corrupt("facts.json", counting(tokens=None)), "diverged is damaged: the key 'tokens' is missing"),
         (corrupt("facts.json", counting(step=-5)), "facts.json is damaged: invalid counter step"),
         (corrupt("facts.json", counting(step=1.5)), "facts.json is damaged: invalid counter step"),
         (corrupt("facts.json", counting(step=10**17)), "facts.json is damaged: invalid counter step"),
@@ -256,4 +256,4 @@ def test_a_text_that_changed_since_is_refused(tmp_path: Path) -> None:
 def test_a_device_that_is_missing_is_refused_by_the_option_that_named_it(early: tuple[Path, str]) -> None:  # noqa: F811
     done = minitf("inspect", "crash", early[0], "--device", "cuda:77")
     assert (done.exit_code, done.stdout) == (9, "")
-    assert done.stderr.startswith("--device: 'cuda:77' is not available on this machine; there is cpu")
+    assert done.stderr.startswith("--device: 'cuda:77' is not available on this machine; available: cpu")

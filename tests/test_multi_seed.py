@@ -403,7 +403,7 @@ def test_finetune_without_a_recipe_names_those_for_tasks(
     for arguments in ((), ("model.d_model=32",)):
         assert run_task(tasks, *arguments) == 2
         said = capsys.readouterr()
-        assert (said.out, said.err) == ("", "which task? Give a recipe; shipped for tasks: stars, short; or a file of yours\n")
+        assert (said.out, said.err) == ("", "no recipe given; use a recipe file, or a shipped recipe for a task: stars, short\n")
 
 
 def test_finetune_is_pretrain_where_there_is_a_recipe(tasks: typer.Typer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

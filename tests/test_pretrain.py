@@ -275,7 +275,7 @@ def test_a_run_that_the_clock_or_patience_ended_can_be_extended_too(horizon: tup
         (("model.n_heads=3", "-d", "{new}"), 3, "model.n_heads=3: 3 does not divide d_model 32; use 1, 2, 4"),
         (("data.train=/no/such", "-d", "{new}"), 4, "/no/such"),
         (("data.val={empty}", "-d", "{new}"), 4, "data.val"),
-        (("--device", "cuda:99", "-d", "{new}"), 9, "runtime.device: 'cuda:99' is not available on this machine; there is cpu"),
+        (("--device", "cuda:99", "-d", "{new}"), 9, "runtime.device: 'cuda:99' is not available on this machine; available: cpu"),
     ],
 )
 def test_a_refused_start_changes_nothing(arguments: tuple[str, ...], exit_code: int, message: str, run: Path, tmp_path: Path) -> None:

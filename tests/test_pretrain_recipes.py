@@ -128,7 +128,7 @@ def test_a_kilobyte_of_text_trains_with_a_warning(kind: str, pack: str, tmp_path
     ask = (f"data.train={text}", tiny_model(kind), f"data.pack={pack}")
     done = minitf("pretrain", TINY, *QUIET, "train.steps=3", *ask, "-d", tmp_path / "r")
     assert done.exit_code == 0, done.stderr
-    assert "fewer than 10 different documents: the last 10 % of the characters are the validation data" in done.stderr
+    assert "fewer than 10 different documents: the last 10% of the characters are the validation data" in done.stderr
     assert record(tmp_path / "r")["metrics"]["val.loss"] > 0
 
 
@@ -136,7 +136,7 @@ def test_three_lines_are_a_text(tmp_path: Path) -> None:
     text = tmp_path / "a=b c.txt"
     text.write_text("A dog sat.\nA cat sat.\nA dog ran.\n")
     run = trained(tmp_path / "run", "train.steps=2", f"data.train={text}")
-    assert "warning: the training data fill 1 rows, fewer than the 8 of a batch" in (run / "log.txt").read_text()
+    assert "warning: the training data fill 1 row, fewer than the 8 of a batch" in (run / "log.txt").read_text()
 
 
 def test_a_held_out_text_may_be_given_and_the_tail_of_the_raw_text_be_held_out(tmp_path: Path) -> None:

@@ -104,14 +104,14 @@ def test_a_later_level_changes_one_key_of_a_side() -> None:
         ("data.train=corpus.txt", SEQ2SEQ),
         ("data.train=-", SEQ2SEQ),
         ("data.train=[]", "must have at least one item"),
-        ("data.train=[a, {b: c}]", "must be text or a list, each text or a mapping, got a mapping as entry 2"),
-        ("data.train={source: a}", "data.train.target: is missing; must be text or a list, each text"),
-        ("data.train.source=a", "data.train.target: is missing; must be text or a list, each text"),
+        ("data.train=[a, {b: c}]", "must be text, a list of texts or a mapping, got a mapping as entry 2"),
+        ("data.train={source: a}", "data.train.target: is missing; must be text or a list of texts"),
+        ("data.train.source=a", "data.train.target: is missing; must be text or a list of texts"),
         ("data.train={sorce: a, target: b}", "data.train.sorce: no such key; did you mean source?"),
         ("data.val={source: a, traget: b}", "data.val.traget: no such key; did you mean target?"),
         ("data.train={source: a, target: b, x: c}", "data.train.x: no such key; use one of source, target"),
         ("data.train={source: [], target: b}", "data.train.source: must have at least one item"),
-        ("data.train={source: {a: b}, target: b}", "data.train.source: must be text or a list, each text, got a mapping as entry 1"),
+        ("data.train={source: {a: b}, target: b}", "data.train.source: must be text or a list of texts, got a mapping as entry 1"),
         ("data.train={source: -, target: b}", "data.train.source: - (stdin) cannot be one of two parallel files; give a file"),
         ("data.train={source: a, target: [b, -]}", "data.train.target: - (stdin) cannot be one of two parallel files; give a file"),
         ("data.val=v.jsonl", None),
@@ -153,7 +153,7 @@ def test_a_fault_of_pairs_is_one_line_in_words(override: str, told: str | None) 
 
 def test_both_sides_that_are_missing_are_both_told() -> None:
     assert faults("data.train={}") == [
-        f"{OVERRIDE}data.train={{}}: data.train.{side}: is missing; must be text or a list, each text" for side in ("source", "target")
+        f"{OVERRIDE}data.train={{}}: data.train.{side}: is missing; must be text or a list of texts" for side in ("source", "target")
     ]
 
 

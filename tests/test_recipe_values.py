@@ -81,7 +81,7 @@ def test_lists_and_mappings_are_read_item_by_item() -> None:
 
 def test_a_type_is_described_in_words() -> None:
     assert describe(int | Literal["auto"]) == "a whole number or auto"
-    assert describe(tuple[float, float]) == "a list of 2, each a finite number"
+    assert describe(tuple[float, float]) == "a list of 2 finite numbers"
     assert describe(str | None) == "text"
 
 

@@ -190,7 +190,7 @@ def test_figures_of_pace_stand_in_every_line_of_a_step(tmp_path: Path) -> None:
     done = minitf("pretrain", TINY, *QUIET, "train.steps=6", "-d", tmp_path / "run")
     steps = [line for line in done.stderr.splitlines() if line.startswith("step ")]
     assert len(steps) == 6
-    assert all(re.match(r"step \d+/6 \| loss \d+\.\d{4} (\| val[^|]+)*\| lr [\d.e-]+ \| [\d.e+]+k tok/s", line) for line in steps)
+    assert all(re.match(r"step \d+/6 \| loss \d+\.\d{4} (\| val[^|]+)*\| lr [\d.e-]+ \| [\d.e+]+k? tok/s", line) for line in steps)
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "constant"])

@@ -78,14 +78,14 @@ def test_a_gpu_with_bf16_uses_it_untried_and_compiling_needs_triton_and_a_compil
 
 @pytest.mark.usefixtures("only_cpu")
 def test_a_missing_device_is_refused_with_what_there_is() -> None:
-    with pytest.raises(Unavailable, match=r"runtime\.device: 'cuda' is not available on this machine; there is cpu$") as fault:
+    with pytest.raises(Unavailable, match=r"runtime\.device: 'cuda' is not available on this machine; available: cpu$") as fault:
         resolve_setup(Runtime(device="cuda"))
     assert fault.value.exit_code == 9
 
 
 @pytest.mark.usefixtures("two_old_gpus")
 def test_a_device_number_that_is_too_high_and_a_precision_without_hardware_are_refused() -> None:
-    with pytest.raises(Unavailable, match="'cuda:2' is not available on this machine; there is cpu, cuda:0, cuda:1"):
+    with pytest.raises(Unavailable, match="'cuda:2' is not available on this machine; available: cpu, cuda:0, cuda:1"):
         resolve_setup(Runtime(device="cuda:2"))
     with pytest.raises(Unavailable, match="cuda:1 does not support bf16; it supports fp32, fp16"):
         resolve_setup(Runtime(device="cuda:1", precision="bf16"))

@@ -20,7 +20,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "doctor": ("minitf doctor", "minitf doctor --resume"),
     "inspect attention": (
         'minitf inspect-attention last "The file is closed." -o heads.png',
-        'minitf inspect-attention last "The file is closed." --layer 0 --head 0-2 --describe',
+        'minitf inspect-attention last "The file is closed." --layer 0 --describe',
     ),
     "inspect word": ("minitf inspect word last file -i sentences.txt",),
     "inspect align": ("minitf inspect align toy", "minitf inspect align toy -o alignments.png"),

@@ -27,12 +27,12 @@ def _refuse_without_recipe(overrides: list[str]) -> NoReturn:
         formats = {FORMATS.get(Path(name).suffix.lower(), "txt") for name in data}
         if "txt" in formats:
             raise UsageFault(
-                "which task? Give a recipe; a task needs labeled data", hint="a table with a text and a label in each row (csv, tsv, jsonl)"
+                "no recipe given; a task needs labeled data", hint="use a table with a text and a label in each row (csv, tsv, jsonl)"
             )
         recipe = "wnut17-nano" if formats <= {"conll", "conllu"} else "sst2-nano"
-        ways = f"`minitf finetune {shlex.join([recipe, *overrides])}`; for other tasks: {', '.join(task_recipes())}"
-        raise UsageFault("which task? Give a recipe", hint=ways)
-    raise UsageFault("which task? Give a recipe", hint=f"shipped for tasks: {', '.join(task_recipes())}; or a file of yours")
+        ways = f"use `minitf finetune {shlex.join([recipe, *overrides])}`; for other tasks: {', '.join(task_recipes())}"
+        raise UsageFault("no recipe given", hint=ways)
+    raise UsageFault("no recipe given", hint=f"use a recipe file, or a shipped recipe for a task: {', '.join(task_recipes())}")
 
 
 def task_recipes() -> list[str]:

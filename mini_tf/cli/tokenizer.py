@@ -129,7 +129,7 @@ def stats(
 
 
 def _losses(tokenizer: "Tokenizer") -> list[str]:
-    return [f"not reversible: {loss}" for loss in tokenizer.round_trip_losses] or ["reversible: decode(encode(text)) is text"]
+    return [f"not reversible: {loss}" for loss in tokenizer.round_trip_losses] or ["reversible: decode(encode(text)) == text"]
 
 
 def _rows(ids: list[str] | None, size: int) -> Iterator[tuple[list[int], bool]]:

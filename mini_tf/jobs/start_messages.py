@@ -50,7 +50,8 @@ def report_start(parts: Parts, reporter: Reporter) -> None:
         )
     if parts.train.n_rows < batch_size:
         reporter.warn(
-            f"the training data fill {parts.train.n_rows} rows, fewer than the {batch_size} of a batch; rows repeat within a batch"
+            f"the training data fill {parts.train.n_rows} row{'s' * (parts.train.n_rows != 1)}, fewer than the {batch_size} of a batch; "
+            "rows repeat within a batch"
         )
     if warning := _vocabulary_warning(parts):
         reporter.warn(warning)

@@ -35,7 +35,8 @@ class StepLines:
 
     def _speed(self, report: Report) -> list[str]:
         tokens_per_second = (report.tokens - self.start.tokens) / max(report.seconds - self.start.seconds, 1e-9)
-        return [f"lr {report.lr:.2g}", f"{tokens_per_second / 1000:.3g}k tok/s"]
+        speed = f"{tokens_per_second / 1000:.3g}k" if tokens_per_second >= 1000 else f"{tokens_per_second:.0f}"
+        return [f"lr {report.lr:.2g}", f"{speed} tok/s"]
 
     def _eta(self, report: Report) -> str:
         """The remaining time, from the tenth step on."""

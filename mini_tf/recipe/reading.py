@@ -141,7 +141,7 @@ def _find(recipe: str | Path) -> tuple[Path, str, str]:
         hint = f"did you mean {similar!r}?" if similar else "see `minitf recipe list`"
         if path.suffix in (".yaml", ".yml") or os.sep in given:
             raise RecipeFault(f"cannot read recipe {shown}: no such file", hint=hint, where=[shown])
-        raise UsageFault(f"no such recipe '{shown}': neither a preset, a file, a run folder nor KEY=VALUE", hint=hint)
+        raise UsageFault(f"no such recipe '{shown}': it is not a shipped recipe, a file, a run folder or KEY=VALUE", hint=hint)
     name = path.stem
     if path.name == "resolved.yaml":
         name = _RUN_SUFFIX.sub("", path.absolute().parent.name)

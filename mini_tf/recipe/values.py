@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal
 from difflib import get_close_matches
+from math import frexp
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -129,25 +130,40 @@ def is_share(constraints: Sequence[Any]) -> bool:
 
 def describe(annotation: Any, metadata: Sequence[Any] = ()) -> str:
     """A type as text: "a whole number or auto"."""
-    words = [_describe(kind, constraints) for kind, constraints in members(annotation, metadata) if kind is not type(None)]
-    return " or ".join(dict.fromkeys(words))
+    return _describe(annotation, metadata, plural=False)
 
 
-def _describe(kind: Any, constraints: Sequence[Any]) -> str:
+def _describe(annotation: Any, metadata: Sequence[Any], plural: bool) -> str:
+    kinds = [(kind, constraints) for kind, constraints in members(annotation, metadata) if kind is not type(None)]
+    words = list(dict.fromkeys(word for kind, constraints in kinds for word in _choices(kind, constraints, plural)))
+    if len(words) > 1 and all(get_origin(kind) is Literal for kind, _ in kinds):
+        return "one of " + ", ".join(words)
+    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _choices(kind: Any, constraints: Sequence[Any], plural: bool) -> list[str]:
+    """The alternatives of one member of a union type."""
     origin, args = get_origin(kind), get_args(kind)
     if origin is Literal:
-        return str(args[0]) if len(args) == 1 else "one of " + ", ".join(map(str, args))
+        return [str(arg) for arg in args]
+    if kind is bool:
+        return ["true", "false"]
     if origin is tuple:
-        item = describe(args[0], constraints)
-        return f"a list, each {item}" if args[-1] is Ellipsis else f"a list of {len(args)}, each {item}"
-    if kind is float:
-        if _SECONDS in constraints:
-            return "a time such as 90s or 30m"
-        return "a share such as 0.05 or 5%" if is_share(constraints) else "a finite number"
+        items = _describe(args[0], constraints, plural=True)
+        return [f"a list of {items}" if args[-1] is Ellipsis else f"a list of {len(args)} {items}"]
     if origin is dict:
-        return "a mapping of names to text"
-    known = {int: "a whole number", bool: "true or false", str: "text", Any: "anything"}
-    return known.get(kind, "a mapping")
+        return ["a mapping of names to text"]
+    if kind is float and _SECONDS in constraints:
+        return ["times such as 90s or 30m" if plural else "a time such as 90s or 30m"]
+    if kind is float and is_share(constraints):
+        return ["shares such as 0.05 or 5%" if plural else "a share such as 0.05 or 5%"]
+    known = {
+        int: ("a whole number", "whole numbers"),
+        float: ("a finite number", "finite numbers"),
+        str: ("text", "texts"),
+        Any: ("anything", "anything"),
+    }
+    return [known.get(kind, ("a mapping", "mappings"))[plural]]
 
 
 def show(value: Any) -> str:
@@ -170,7 +186,9 @@ def one_line(text: str, most: int = 200) -> str:
 
 
 def number(value: float) -> str:
-    """A number as text: 1000000, not 1e+06."""
+    """A number as text: 1000000, not 1e+06; 2^63, not 9.22337e+18."""
+    if abs(value) >= 1e15 and frexp(value)[0] == 0.5:
+        return f"2^{frexp(value)[1] - 1}"
     return str(int(value)) if value == int(value) and abs(value) < 1e15 else f"{value:g}"
 
 

@@ -176,7 +176,7 @@ def hidden_states_of_every_call_are_captured(settings: ModelSettings) -> None:
         )
         n = {"own": L, "source": M}.get(one.rows, inputs.shape[1])
         assert {layer.shape[:2] for layer in hidden.layers} == {(1, n)}, f"hidden states of {one.name} must be (1, {n}, D)"
-        assert_same(hidden.layers[0], inputs, f"the first hidden vectors of {one.name} are not what it is inputs")
+        assert_same(hidden.layers[0], inputs, f"the first hidden states of {one.name} must be its input")
         assert_same(one.stack.norm(hidden.layers[-1]), y, f"the normed last hidden states of {one.name} must be its output")
 
 
@@ -198,7 +198,7 @@ def word_vectors_are_hidden_states_of_its_tokens(settings: ModelSettings) -> Non
     assert len(layers) == n_calls + 1, f"{name} must have {n_calls + 1} layers, not {len(layers)}"
     one, other = (call.inputs[0, where.tokens].mean(dim=0) for call, where in zip((first, second), found, strict=True))
     expected = torch.dot(one, other) / (one.norm() * other.norm())
-    assert_same(layers[0].cosines[0, 1], expected, f"the vectors before the first layer are not those that {name} is inputs")
+    assert_same(layers[0].cosines[0, 1], expected, f"the vectors before the first layer must be the input of {name}")
     for layer in layers:
         assert layer.cosines.shape == (2, 2), f"layer {layer.number}: {list(layer.cosines.shape)} cosines of two sentences"
         assert (layer.cosines.abs() <= 1 + _CLOSE).all(), f"layer {layer.number}: cosines must be in [-1, 1]"

@@ -192,7 +192,7 @@ def _read_config(path: Path, sizes: tuple[int | None, int | None] = (None, None)
             raise ValueError("it is not a JSON object")
         version, context = config["minitf_format"], config["context"]
         if version > FORMAT:
-            raise RunFault(f"{path}: written by a newer minitf (format {str(version)[:20]}; this one reads {FORMAT})")
+            raise RunFault(f"{path} has format {str(version)[:20]}; this version of minitf reads format {FORMAT}")
         for name, size in zip(("vocabulary_size", "source_vocabulary_size"), sizes, strict=True):
             if size is not None and config[name] != size:
                 raise ValueError(f"{name} {str(config[name])[:40]} differs from the tokenizer's {size}")
@@ -201,6 +201,6 @@ def _read_config(path: Path, sizes: tuple[int | None, int | None] = (None, None)
     except FileNotFoundError as error:
         raise RunFault(f"{path}: file not found", hint="the run has not started training", where=[str(path)]) from error
     except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
-        what = f"no {error}" if isinstance(error, KeyError) else str(error)
+        what = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
         raise RunFault(f"{path}: not a config.json of minitf: {what}", where=[str(path)]) from error
     return dict(config)

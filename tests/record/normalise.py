@@ -23,7 +23,7 @@ RULES = [
     Rule(r"\b20\d\d-\d\d-\d\d\b", "<date>", "the clock"),
     Rule(r"(?m)([kM]) +\d+\.\d( |$)", r"\1 <min>\2", "the clock (runs list)"),
     Rule(r" \| ETA [\d:]+", "", "the clock; given only where it is a second or more"),
-    Rule(r"[\d.e+]+k tok/s", "N tok/s", "the clock"),
+    Rule(r"[\d.e+]+k? tok/s", "N tok/s", "the clock"),
     Rule(r"\d+ ms per step, [\d.]+ minutes", "<measured>", "the clock (--dry-run)"),
     Rule(r"[\d.]+ GiB", "<measured>", "free memory and disk (doctor)"),
     Rule(r"(?<=\"system\": \")[^\"]+", "<system>", "an update of the kernel changes it (doctor)"),

@@ -104,7 +104,7 @@ def _before(folder: Path, parts: "Parts", extensions: list[tuple[int, int]]) -> 
     try:
         return training, Progress.of(kept.info.counters, state.unflatten(kept.state))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        path, what = folder / divergence.FOLDER, f"there is no {error}" if isinstance(error, KeyError) else str(error)
+        path, what = folder / divergence.FOLDER, f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
         raise RunFault(f"{path} is damaged: {what}", where=[str(path)]) from error
 
 

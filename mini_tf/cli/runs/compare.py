@@ -38,7 +38,7 @@ def compare(console: Console, runs: RUNS, output: OUTPUT = None, force: FORCE = 
     from mini_tf.system.errors import UsageFault
 
     if len(runs) < 2:
-        raise UsageFault("one run given, at least two needed", hint=f"minitf runs compare {runs[0]} RUN")
+        raise UsageFault("one run given, at least two needed", hint=f"use `minitf runs compare {runs[0]} RUN`")
     named = files.check(output, SUFFIXES, force)
     folders = [finding.find(run) for run in runs]
     records = [manifest.read(folder) for folder in folders]

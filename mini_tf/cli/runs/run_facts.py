@@ -53,8 +53,10 @@ def row_of(facts: dict[str, Any]) -> list[str]:
 
 
 def read_lines(values: dict[str, Any]) -> list[str]:
-    """One line per value that is set."""
-    return [f"{key:<12} {shown(value)}" for key, value in values.items() if value not in (None, [], {}, "")]
+    """One line per value that is set, with aligned values."""
+    texts = {key: shown(value) for key, value in values.items() if value not in (None, [], {}, "")}
+    width = max([12, *map(len, texts)])
+    return [f"{key:<{width}} {text}" for key, text in texts.items()]
 
 
 def shown(value: Any) -> str:

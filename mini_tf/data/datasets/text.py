@@ -119,7 +119,7 @@ def _hold_out_tail_of_few(documents: ReadExamples, split: Split, n_repeats: int)
             if fresh:
                 yield document
 
-    few = f"fewer than {MIN_EXAMPLES} different documents: the last {100 * split.share:.4g} % of the characters are the validation data"
+    few = f"fewer than {MIN_EXAMPLES} different documents: the last {100 * split.share:.4g}% of the characters are the validation data"
     repeats = [f"{n_repeats} repeated documents were removed"] if n_repeats else []
     return _hold_out_tail(once, sum(len(document.text) for document in once()), split, few, *repeats)
 

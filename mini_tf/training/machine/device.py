@@ -188,7 +188,7 @@ def _container_cores(cgroup: Path) -> int:
 def _open(name: str, key: str) -> torch.device:
     devices = available_devices()
     if (name if name != "cuda" else "cuda:0") not in devices:
-        raise Unavailable(f"{key}: {name!r} is not available on this machine; there is {', '.join(devices)}", hint=f"{key}=auto")
+        raise Unavailable(f"{key}: {name!r} is not available on this machine; available: {', '.join(devices)}", hint=f"use {key}=auto")
     return torch.device(name)
 
 
