@@ -111,7 +111,7 @@ def test_align_of_one_text_draws_its_words_and_says_how_the_head_was_chosen(run:
     assert re.search(r"^ *CAT ", shown.stdout, re.M)
     assert ("x: alignment by the head" in shown.stdout) == ((tmp_path / "one.pharaoh").read_text() != "\n")
     assert max(map(cell_len, shown.stdout.splitlines())) <= 80
-    assert "note: no gold alignments, so of 8 heads and shifts" in shown.stderr
+    assert "note: no gold alignments; of 8 combinations of head and shift" in shown.stderr
     found = result("align", run, "the old cat", "--target", "CAT OLD THE")
     assert found["best"]["sharpness"] == max(head["sharpness"] for head in found["heads"])
     assert (found["best"]["aer"], found["baseline"], found["sample"]["gold"]) == (None, {"diagonal": None}, None)

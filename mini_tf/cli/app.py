@@ -150,9 +150,7 @@ def _explain_usage(error: Exception, arguments: list[str]) -> int:
 
 
 def _as_key(error: Exception, arguments: list[str]) -> str | None:
-    """How a setting of the recipe is written that somebody gave as an option; None where the command takes none, or
-    none is meant.
-    """
+    """A hint with the recipe key for an unknown option; None if the command takes no KEY=VALUE or no key is similar."""
     option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
     takes = context is not None and any("KEY=VALUE" in str(getattr(one, "metavar", "")) for one in context.command.params)
     if option is None or not takes:
@@ -160,8 +158,8 @@ def _as_key(error: Exception, arguments: list[str]) -> str | None:
     from mini_tf.recipe.keys import suggest_key
 
     given = _written(option, arguments)
-    _, said, value = given.partition("=")
-    after = arguments[arguments.index(given) + 1 :] if given in arguments and not said else []
+    _, equals, value = given.partition("=")
+    after = arguments[arguments.index(given) + 1 :] if given in arguments and not equals else []
     value = value or next((one for one in after[:1] if not one.startswith("-")), "VALUE")
     key = suggest_key(option)
     return key and f"settings are written without dashes: {key}={value}"

@@ -56,7 +56,7 @@ class Resolved:
         while node is not None:
             found.append((_source(node.where), _shown(node)))
             node = node.before
-        return found or [("default", str(flat_values(self.recipe)[key]))]
+        return found or [("default", _as_yaml(flat_values(self.recipe)[key]))]
 
 
 def read(recipe: str | Path | None = None, overrides: Sequence[str] = ()) -> Resolved:
@@ -268,6 +268,10 @@ def _leaves(plain: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
 
 def _source(where: str) -> str:
     return COMMAND_LINE if where.startswith(COMMAND_LINE) else where
+
+
+def _as_yaml(value: Any) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _shown(node: Node) -> str:

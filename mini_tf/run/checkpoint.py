@@ -212,7 +212,7 @@ class Checkpoints:
         step = steps[0] if which == "last" else int(which)
         if step not in steps:
             kept = ", ".join(map(str, reversed(steps)))
-            raise RunFault(f"{self.folder.parent} has no checkpoint of step {step}; it has {kept}", where=[str(self.folder)])
+            raise RunFault(f"{self.folder.parent} has no checkpoint of step {step}; it has {kept}", where=[str(self.folder.parent)])
         return self._read_or_raise(self._read_manifest, step)
 
     def find_verified(self, which: int | str) -> Checkpoint:

@@ -102,7 +102,7 @@ def _hide_types(command: Any) -> None:
 
 @contextmanager
 def _colors_only_on_a_terminal() -> Iterator[None]:
-    """Typer prints ANSI codes into any file where GITHUB_ACTIONS is set; NO_COLOR and TERM are rich's own business."""
+    """Typer prints ANSI codes even into files if GITHUB_ACTIONS is set; rich handles NO_COLOR and TERM."""
     from typer import rich_utils
 
     before, rich_utils.FORCE_TERMINAL = rich_utils.FORCE_TERMINAL, None

@@ -87,7 +87,7 @@ def _notes(found: Sequence[PairAlignment | None], comparison: HeadComparison) ->
     notes = [f"{skipped} of {len(found)} pairs are longer than the model's context and were skipped"] if skipped else []
     if not comparison.chosen_on:
         why = "only one pair has a gold alignment" if comparison.reported_on else "no gold alignments"
-        notes.append(f"{why}, so of {len(comparison.heads)} heads and shifts the one with the largest sharpness is shown")
+        notes.append(f"{why}; of {len(comparison.heads)} combinations of head and shift, the sharpest is shown")
     return notes
 
 

@@ -87,7 +87,7 @@ def letter(head: Head) -> str:
 
 def head_map(head: Head, sample: Sample) -> Panel:
     """The map of one head, with a summary."""
-    title = f"{head.index}, {head.role}" if head.role else str(head.index)
+    title = f"{head.index}, {MEANINGS[letter(head)]}" if head.role else str(head.index)
     return Panel(title, sample.rows(head), sample.columns(head), masked_weights(head), head_legend(head, sample))
 
 
