@@ -119,7 +119,7 @@ class _Live:
         return rows[remaining].flatten(), remaining
 
     def _mask_banned(self, logits: Tensor) -> None:
-        """Set the logits of tokens that may not follow to -inf."""
+        """Set the logits of forbidden next tokens to -inf."""
         settings = self.settings
         logits.index_fill_(1, self._banned, -torch.inf)
         end, ids = logits[:, settings.end].clone(), self.ids.flatten(0, 1)
@@ -138,7 +138,7 @@ class _Live:
             self.sources[number].finish(ids, logprob, ended=True)
 
     def _drop_done(self) -> Tensor:
-        """Keep only the sources that are not done; returns their numbers."""
+        """Keep only the sources that are not done; returns their indices."""
         numbers, best, length = [], self._logprobs[:, 0].tolist(), self.ids.shape[2]
         for number, source in enumerate(self.sources):
             if source.is_done(best[number], length):

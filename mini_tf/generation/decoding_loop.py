@@ -1,6 +1,6 @@
-"""The decoding loop: logits of the model, the choice of the next token of each row, which is appended; and so on.
+"""The decoding loop: each step computes the logits, chooses the next token of each row and appends it.
 
-Unused options cost nothing: a greedy step is a forward pass and an argmax. Nothing in a step waits for the device.
+Unused options cost nothing: a greedy step is a forward pass and an argmax. A step never synchronizes with the device.
 """
 
 from collections.abc import Sequence

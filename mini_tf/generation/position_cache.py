@@ -39,7 +39,7 @@ class PositionCache:
         self.reset()
 
     def reset(self) -> None:
-        """Drop what was computed for the current rows."""
+        """Drop the tensors computed for the current rows."""
         self._rotations: list[Tensor] = []
         self._distance_bias: Tensor | None = None
 

@@ -41,18 +41,18 @@ class ScoredToken(NamedTuple):
 
 
 class GeneratedText(NamedTuple):
-    """A continuation or answer. tokens: all generated tokens if requested, also of the end and a stop string."""
+    """A continuation or answer. tokens: all generated tokens if requested, including the end and a stop string."""
 
     text: str
     tokens: list[ScoredToken]
 
 
 class TextGenerator:
-    """Generates text with a decoder, as the recipe's section `generate` says.
+    """Generates text with a decoder and the settings of the recipe's section `generate`.
 
-    context: maximum length in tokens; default that of training. top_logprobs: number of most probable tokens to report
-    with each token, None = none. across_documents: the end of a document is replaced by a blank line, and generation
-    continues. chat: prompts are chat messages. `sync_steps` does not change the result.
+    context: maximum length in tokens; default: the context in training. top_logprobs: number of most probable tokens
+    to report with each token, None = none. across_documents: the end of a document is replaced by a blank line, and
+    generation continues. chat: prompts are chat messages. `sync_steps` does not change the result.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ def _tokens(steps: Sequence[DecodingStep]) -> list[list[tuple[int, ScoredToken |
 
 
 class _Text:
-    """A text in progress; `done` after its end or a stop string."""
+    """A text that is being generated; `done` after its end or a stop string."""
 
     def __init__(self, generator: TextGenerator, prompt: Prompt, streamer: Callable[[str], None] | None) -> None:
         self._generator, self._streamer = generator, streamer

@@ -39,8 +39,7 @@ class PositionalEncoding(nn.Module):
         return x
 
     def bias(self, distance: Tensor, q: Tensor | None = None, k: Tensor | None = None) -> Tensor | None:
-        """Bias of the attention scores at `distance` (B or 1, ...), query position minus key position: (B or 1, H,
-        ...).
+        """Bias (B or 1, H, ...) of the attention scores at `distance` (B or 1, ...), query minus key position.
 
         If not `distance_only`, q (B, H, L, K) and k (B, H, M, K) are given and distance is (B or 1, L, M).
         """

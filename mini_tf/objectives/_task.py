@@ -76,7 +76,7 @@ class PooledSettings(TaskSettings):
 
     def rules_with(self, model: ModelSettings) -> Rules:
         if self.pool == "first" and model.causal:
-            yield "objective.pool", f"the first token of a {model.kind} attends to nothing but itself; use mean or last"
+            yield "objective.pool", f"the first token of a {model.kind} attends only to itself; use mean or last"
 
 
 class ClassSettings(TaskSettings):

@@ -25,9 +25,7 @@ class Calibration(NamedTuple):
 
 
 def class_scores(truth: np.ndarray, predicted: np.ndarray, names: Sequence[str]) -> dict[str, float]:
-    """accuracy, f1_macro, f1_micro and f1.<class> (0-1), and matthews (-1 to 1), from class ids (N,).
-
-    names: of all classes.
+    """accuracy, f1_macro, f1_micro and f1.<class> (0-1), and matthews (-1 to 1), from class ids (N,). names: all classes.
 
     A class with neither labels nor predictions has no F1 and is not part of the macro mean; one without a correct
     prediction has 0. matthews is 0 if all labels or all predictions are one class. f1_micro equals accuracy. Without
@@ -78,6 +76,6 @@ def calibration(probabilities: np.ndarray, truth: np.ndarray, bins: int = 10) ->
 
 def _must_match(truth: np.ndarray, predicted: np.ndarray) -> None:
     if len(truth) != len(predicted):
-        raise ValueError(f"labels and predictions must be equally many: {len(truth)} != {len(predicted)}")
+        raise ValueError(f"labels and predictions must have the same length: {len(truth)} != {len(predicted)}")
     if len(truth) == 0:
         raise ValueError("there must be at least one prediction")
