@@ -14,7 +14,7 @@ from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.token_positions import TokenPositions
 
 BUFFER_SIZE = 2**16
-"""Numbers in the rotation matrices that are computed at once."""
+"""Maximum elements of the rotation matrices that are computed at once."""
 
 
 class StepPosition(NamedTuple):

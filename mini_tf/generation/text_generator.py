@@ -23,7 +23,7 @@ GPU_SYNC_STEPS = 8
 class Prompt(NamedTuple):
     """The ids of a prompt; `cut`: how many of its `length` tokens were truncated on the left.
 
-    continues: the generated text continues this one; an answer in a chat is a text of its own.
+    continues: the generated text continues that of the prompt; False in a chat, where an answer is a separate text.
     """
 
     ids: list[int]
@@ -93,7 +93,7 @@ class TextGenerator:
     ) -> Iterator[list[GeneratedText]]:
         """The `samples` texts of each prompt, in order.
 
-        A text depends on its prompt, the seed and the number of the sample only, not on the batch. `streamer` is called
+        A text depends only on its prompt, the seed and the number of the sample, not on the batch. `streamer` is called
         with each piece of final text; it needs batch_size 1.
         """
         pending = [(prompt, sample) for prompt in prompts for sample in range(samples)]
@@ -118,7 +118,7 @@ class TextGenerator:
                 for token in tokens:
                     text.push(*token)
             unfinished = [row for row, text in enumerate(live) if not text.done]
-            # Finished rows cost as much as others, but dropping them copies the state: only if half are finished.
+            # Finished rows cost as much as others, but dropping them copies the state: only once half are finished.
             if 2 * len(unfinished) <= len(live):
                 live = [live[row] for row in unfinished]
                 if live and n_left:

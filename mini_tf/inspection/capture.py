@@ -47,7 +47,7 @@ class CapturedAttention(NamedTuple):
 class HiddenStates(NamedTuple):
     """One call of a stack: its input and the output of each layer, n_calls + 1 tensors (B, L, D).
 
-    rows: meaning of the L positions.
+    rows: their sequence.
     """
 
     rows: SequenceKind

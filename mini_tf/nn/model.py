@@ -91,15 +91,15 @@ def describe_restrictions(mixers: Sequence[MixerSettings]) -> str:
 
 
 SequenceKind = Literal["own", "source", "latent"]
-"""Meaning of the positions of hidden states: tokens of `inputs` ("own"), tokens of the source, or latent vectors."""
+"""The sequence that hidden states belong to: tokens of `inputs` ("own"), tokens of the source, or latent vectors."""
 
 
 class ModelStack(NamedTuple):
     """One stack of a model, as inspection, adapters and layer-wise decay need it.
 
     name: path in the model. embedding: path of the `Embedding` or parameter of its input; None: another stack. rows:
-    meaning of the positions of its hidden states; memory: of the keys of its cross-attention. attention, cross: names
-    of its self-attention and cross-attention. n_above: layers between its last one and the output.
+    sequence of its hidden states; memory: sequence of the keys of its cross-attention. attention, cross: names of its
+    self-attention and cross-attention. n_above: layers between its last one and the output.
     """
 
     name: str

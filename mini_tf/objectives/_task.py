@@ -27,7 +27,7 @@ from mini_tf.recipe.values import near, show
 from mini_tf.system.errors import RecipeFault
 
 Loss = Callable[[Tensor, Tensor, bool], Tensor]
-"""(outputs, labels, training) -> the loss, summed over the targets."""
+"""(outputs (T, C), labels (T,), training) -> the loss, summed over the T targets."""
 LARGEST_WEIGHT = 1e9
 TOKEN_DROPOUT = {"token_dropout_rate": "token dropout"}
 

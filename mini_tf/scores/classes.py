@@ -25,7 +25,7 @@ class Calibration(NamedTuple):
 
 
 def class_scores(truth: np.ndarray, predicted: np.ndarray, names: Sequence[str]) -> dict[str, float]:
-    """accuracy, f1_macro, f1_micro and f1.<class> (0-1), and matthews (-1 to 1), from class ids (N,). names: all classes.
+    """accuracy, f1_macro, f1_micro, f1.<class> (0-1) and matthews (-1 to 1), from class ids (N,). names: all classes.
 
     A class with neither labels nor predictions has no F1 and is not part of the macro mean; one without a correct
     prediction has 0. matthews is 0 if all labels or all predictions are one class. f1_micro equals accuracy. Without
