@@ -15,9 +15,9 @@ from mini_tf.recipe.sections import Generate
 
 
 class TopLogProbs(NamedTuple):
-    """Log-probabilities `own` (B,) of the chosen tokens, `top` (B, N) of the most probable ones with `ids` (B, N)."""
+    """Log-probabilities: `chosen` (B,) of the chosen tokens, `top` (B, N) of the most probable tokens `ids` (B, N)."""
 
-    own: Tensor
+    chosen: Tensor
     top: Tensor
     ids: Tensor
 

@@ -142,10 +142,10 @@ def _tokens(steps: Sequence[DecodingStep]) -> list[list[tuple[int, ScoredToken |
     logprobs = [step.logprobs for step in steps if step.logprobs is not None]
     if not logprobs:
         return [[(id, None) for id in row] for row in ids]
-    own, top, top_ids = (torch.stack(part, dim=1).tolist() for part in zip(*logprobs, strict=True))
+    chosen, top, top_ids = (torch.stack(part, dim=1).tolist() for part in zip(*logprobs, strict=True))
     return [
         [(id, ScoredToken(id, logprob, list(zip(others, values, strict=True)))) for id, logprob, values, others in zip(*row, strict=True)]
-        for row in zip(ids, own, top, top_ids, strict=True)
+        for row in zip(ids, chosen, top, top_ids, strict=True)
     ]
 
 

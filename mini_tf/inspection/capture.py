@@ -1,9 +1,9 @@
 """Attention weights and hidden states of a forward pass, captured by hooks.
 
-Two forward passes are compared in eval mode: the model as it trains (fused attention), and one in which every mixer
-computes its output from `explicit`. The largest difference of their logits shows whether the captured weights are those
-of the model. Hooks are registered on every mixer of the declared stacks. Layers are numbered by call, so a layer with
-shared weights is captured once per call.
+Two forward passes are compared in eval mode: the usual one (fused attention), and one in which every mixer computes its
+output from `explicit`. The largest difference of their logits shows whether the captured weights are those of the
+model. Hooks are registered on every mixer of the declared stacks. Layers are numbered by call, so a layer with shared
+weights is captured once per call.
 """
 
 from collections.abc import Iterator

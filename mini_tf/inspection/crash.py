@@ -53,7 +53,7 @@ class NonFiniteGradient:
 
 @dataclass
 class LayerRange:
-    """Of a layer: largest finite |output|, number of non-finite outputs, and largest |weight|."""
+    """A layer: its largest finite |output|, number of non-finite outputs, and largest |weight|."""
 
     module: str
     kind: str

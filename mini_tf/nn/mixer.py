@@ -84,7 +84,7 @@ class MixerSettings(Kind):
 
     @property
     def restriction(self) -> str:
-        """How it restricts the attention mask, for messages; empty if it does not."""
+        """Restriction of the attention mask, for messages; empty if there is none."""
         return "" if self.ATTENDS_SELF else "without itself"
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Mixer":

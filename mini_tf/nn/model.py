@@ -85,7 +85,7 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
 
 
 def describe_restrictions(mixers: Sequence[MixerSettings]) -> str:
-    """How the mixers of a stack restrict the attention mask, for messages; empty if they do not."""
+    """Restrictions of the attention mask by the mixers of a stack, for messages; empty if there are none."""
     layers = [f"{mixer.kind}: {mixer.restriction or 'unrestricted'}" for mixer in mixers]
     return f" ({', then '.join(dict.fromkeys(layers))})" if any(mixer.restriction for mixer in mixers) else ""
 

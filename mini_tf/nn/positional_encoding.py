@@ -14,7 +14,10 @@ from mini_tf.recipe.kinds import Kind
 
 
 class PositionalEncoding(nn.Module):
-    """Base class, which changes nothing; subclasses list in `applies_to` what they override."""
+    """Base class without any effect; a subclass overrides `embed`, `rotate` or `bias`.
+
+    applies_to: "embed", "rotary" and "bias" accordingly.
+    """
 
     applies_to: frozenset[str] = frozenset()
     max_positions: int | None = None
