@@ -35,7 +35,7 @@ class GoldPair(NamedTuple):
 
 @dataclass(frozen=True)
 class HeadScore:
-    """A head with its sharpness over all pairs, and its AER on the pairs that choose the best head (or None)."""
+    """A head with its sharpness over all pairs, and its AER on the pairs that choose the best head, if any."""
 
     head: HeadShift
     sharpness: float
