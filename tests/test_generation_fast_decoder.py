@@ -11,7 +11,7 @@ from test_models import CONTEXT, model_of, usable
 
 from mini_tf.generation.decoding import CachedModel, DecodingState, pad
 from mini_tf.generation.fast_decoder import FastDecoder
-from mini_tf.generation.kv_cache import ROOM, KVCache
+from mini_tf.generation.kv_cache import EXTRA_CAPACITY, KVCache
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import listing
@@ -82,7 +82,7 @@ def test_any_setting_of_the_parts_goes_on_as_the_whole(name: str, positions: str
 @pytest.mark.parametrize("lengths", [(3,), (3, 70)])
 def test_the_room_grows_with_the_text(positions: str, lengths: tuple[int, ...]) -> None:
     model = model_of("decoder", ("softmax", "window"), positions, n_layers=2)
-    assert_goes_on_as_the_whole(model, lengths, n=3 * ROOM, context=1000)
+    assert_goes_on_as_the_whole(model, lengths, n=3 * EXTRA_CAPACITY, context=1000)
 
 
 def test_there_may_be_as_many_rows_as_numbers_in_a_query() -> None:
@@ -99,11 +99,11 @@ def test_a_bias_has_room_for_every_distance_whatever_the_number_of_heads(positio
 def test_what_is_kept_is_copied_only_when_its_room_is_full() -> None:
     state = {"k": torch.ones(1, 2, 3, 4), "v": torch.ones(1, 2, 3, 5)}
     kept, positions = KVCache([state], 3), []
-    for n in range(3, 3 + ROOM + 1):
+    for n in range(3, 3 + EXTRA_CAPACITY + 1):
         [(_, _, keys, _)] = kept.at(n)
         positions.append(keys.data_ptr())
-    assert positions[:ROOM] == positions[:1] * ROOM
-    assert positions[ROOM] != positions[0]
+    assert positions[:EXTRA_CAPACITY] == positions[:1] * EXTRA_CAPACITY
+    assert positions[EXTRA_CAPACITY] != positions[0]
 
 
 def test_rows_change_positions_in_models_with_a_bias_turns_and_a_window() -> None:

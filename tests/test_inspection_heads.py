@@ -226,7 +226,7 @@ def test_every_role_has_a_letter_and_a_sentence_of_its_own() -> None:
     assert len({sentence.partition(": ")[2].partition(",")[0] for sentence in sentences}) == len(sentences)
     assert len(set(ROLES.values())) == len(ROLES)
     alone = heads(golden.with_heads("decoder", (golden.previous,)), [3])[0][0]
-    assert describe_head(alone, "word") == "decoder self-attention L0 H0: no measures, since no word of this text attends to two"
+    assert describe_head(alone, "word") == "decoder self-attention L0 H0: no measures, because no word of this text attends to two or more"
 
 
 def test_what_a_head_without_a_pattern_does_is_said_to_be_a_mean() -> None:

@@ -15,7 +15,7 @@ import pytest
 import sacrebleu
 from commands import ROOT
 
-from mini_tf.scores import PACKAGES, available, left_out, missing, require, version
+from mini_tf.scores import PACKAGES, available, missing, missing_warning, require, version
 from mini_tf.scores.summary import summary_scores
 from mini_tf.scores.translation import corpus_scores, signatures
 from mini_tf.system.errors import Unavailable
@@ -130,7 +130,7 @@ def test_case_counts_and_so_does_which_sentence_stands_where() -> None:
 
 
 def test_nothing_and_unequal_numbers_of_sentences_are_a_mistake() -> None:
-    with pytest.raises(ValueError, match="equally many: 1 != 2"):
+    with pytest.raises(ValueError, match="the same length: 1 != 2"):
         corpus_scores(["a"], ["a", "b"])
     with pytest.raises(ValueError, match="must be at least one text"):
         corpus_scores([], [])
@@ -204,12 +204,12 @@ def test_a_text_needs_a_reference() -> None:
 
 @pytest.mark.parametrize(("package", "module"), list(zip(PACKAGES, ("rouge_score", "sacrebleu", "sklearn", "seqeval"), strict=True)))
 def test_a_missing_package_is_named_with_its_figures(package: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (missing(*PACKAGES), left_out(*PACKAGES)) == ([], "")
+    assert (missing(*PACKAGES), missing_warning(*PACKAGES)) == ([], "")
     require(*PACKAGES)
     monkeypatch.setitem(sys.modules, module, None)
     assert missing(*PACKAGES) == [package]
     assert version(package) is None
-    assert left_out(*PACKAGES) == (f"{package} is not installed, so there is no {PACKAGES[package]}: pip install 'minitf[scores]'")
+    assert missing_warning(*PACKAGES) == (f"{package} is not installed, so there is no {PACKAGES[package]}: pip install 'minitf[scores]'")
     with pytest.raises(Unavailable, match=f"{PACKAGES[package]} needs? {package}$") as refusal:
         require(*PACKAGES)
     assert (refusal.value.exit_code, refusal.value.hint) == (9, "pip install 'minitf[scores]'")

@@ -147,10 +147,10 @@ def test_without_scikit_learn_accuracy_and_rmse_are_still_given(monkeypatch: pyt
 def test_nothing_and_unequal_numbers_are_a_mistake() -> None:
     none, two = np.array([], dtype=np.int64), np.array([0, 1])
     for scored in (lambda a, b: class_scores(a, b, NAMES), lambda a, b: confusion(a, b, 4), lambda a, b: calibration(b[:, None], a)):
-        with pytest.raises(ValueError, match="equally many: 2 != 0"):
+        with pytest.raises(ValueError, match="the same length: 2 != 0"):
             scored(two, none)
         with pytest.raises(ValueError, match="there must be at least one prediction"):
             scored(none, none)
     for pair in ((two, none), (none, none), (two[None], two[None])):
-        with pytest.raises(ValueError, match="equally many, at least one"):
+        with pytest.raises(ValueError, match="the same length, at least 1"):
             number_scores(*pair)

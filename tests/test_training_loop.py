@@ -616,5 +616,5 @@ def test_the_first_three_parameters_whose_gradient_is_not_finite_are_named(n: in
     for i, p in enumerate(task):
         p.grad = torch.full((2,), math.inf if i < n else 0.0)
     problem = gradient_problem(task, math.inf)
-    assert problem.what == f"the gradient norm is inf (in {named}), but must be finite"
+    assert problem.message == f"the gradient norm is inf (in {named}), but must be finite"
     assert problem.parameters == tuple(map(str, range(n)))

@@ -57,13 +57,13 @@ def evaluate(
 
     from mini_tf.inspection.checkpoints import run_and_step
     from mini_tf.pipelines import pipeline_of
-    from mini_tf.scores import left_out, metrics_of, packages_of
+    from mini_tf.scores import metrics_of, missing_warning, packages_of
     from mini_tf.trained.evaluating import evaluate_trained, evaluation_data
     from mini_tf.trained.opening import open_trained
 
     trained = open_trained(run, step, device, average)
     check_gates(bounds, "evaluate", trained.recipe, None if trained.labels is None else trained.labels.names)
-    if note := left_out(*packages_of(trained.recipe.objective.pipeline(), metrics_of(trained.recipe.objective))):
+    if note := missing_warning(*packages_of(trained.recipe.objective.pipeline(), metrics_of(trained.recipe.objective))):
         console.say(note)
     pipeline = pipeline_of(trained)
     accumulator = pictures.accumulator(trained, pipeline.metric_accumulator())

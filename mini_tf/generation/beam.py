@@ -21,10 +21,10 @@ from mini_tf.generation.decoding import CachedModel, check_finite
 
 @dataclass(frozen=True)
 class BeamSettings:
-    """Settings of a search for the `n_best` hypotheses with a beam of `num_beams`; `end` is the id that ends a target.
+    """Settings of a search for the `n_best` hypotheses with a beam of `num_beams`; `end` is the id of the end token.
 
-    min_new_tokens: no end before so many tokens. no_repeat_ngram: no n-gram of this length occurs twice, 0 = off; a
-    hypothesis without any other continuation may end. banned: ids that are never generated.
+    min_new_tokens: minimum number of tokens before the end token. no_repeat_ngram: no n-gram of this length occurs
+    twice, 0 = off; a hypothesis without any other continuation may end. banned: ids that are never generated.
     """
 
     end: int
@@ -36,21 +36,21 @@ class BeamSettings:
     banned: tuple[int, ...] = ()
 
     def score(self, logprob: float, length: int) -> float:
-        """The score that ranks finished hypotheses; `length` in tokens includes the end."""
+        """The score that ranks finished hypotheses; `length` in tokens includes the end token."""
         penalty: float = ((5 + length) / 6) ** self.length_penalty
         return logprob / penalty
 
     def best_possible(self, logprob: float, length: int, limit: int) -> float:
         """The highest score that a live hypothesis of `length` tokens can reach.
 
-        Its log-probability can only fall, and the penalty is monotonic in the length: so the bound is reached if no
-        log-probability is lost, and the hypothesis ends with the next token or at the limit.
+        The log-probability can only fall and the penalty is monotonic in the length, so the maximum has the present
+        log-probability and ends with the next token or at the limit.
         """
         return max(self.score(logprob, length + 1), self.score(logprob, limit))
 
 
 class Hypothesis(NamedTuple):
-    """The ids of a target without the end. ended: it had an end, which counts in `logprob` and `score`."""
+    """The ids of a target without the end token. ended: it had one, which counts in `logprob` and `score`."""
 
     ids: list[int]
     logprob: float
@@ -82,7 +82,7 @@ class _Source:
         return len(best) == settings.n_best and best[-1].score >= settings.best_possible(logprob, length, self.limit)
 
 
-class _Live:
+class _LiveHypotheses:
     """The live hypotheses of the sources that are not done: ids (S, K, n), log-probabilities (S, K).
 
     If a source has fewer than K, its last log-probabilities are -inf.
@@ -101,7 +101,7 @@ class _Live:
         total = logits.logsumexp(dim=1)
         check_finite(total)
         self._mask_banned(logits)
-        # The best K that do not end are, of one hypothesis, among its best K + 1, and together among the best 2 K.
+        # The best K candidates that do not end are among the best K + 1 of each hypothesis and the best 2 K of all.
         num_beams = self.settings.num_beams
         values, next_ids = topk_by_id(logits, num_beams + 1)
         sums = (values - total[:, None]).view(n_sources, n_live, -1) + self._logprobs[..., None]
@@ -119,7 +119,7 @@ class _Live:
         return rows[remaining].flatten(), remaining
 
     def _mask_banned(self, logits: Tensor) -> None:
-        """Set the logits of tokens that may not follow to -inf."""
+        """Set the logits of forbidden next tokens to -inf."""
         settings = self.settings
         logits.index_fill_(1, self._banned, -torch.inf)
         end, ids = logits[:, settings.end].clone(), self.ids.flatten(0, 1)
@@ -138,7 +138,7 @@ class _Live:
             self.sources[number].finish(ids, logprob, ended=True)
 
     def _drop_done(self) -> Tensor:
-        """Keep only the sources that are not done; returns their numbers."""
+        """Keep only the sources that are not done; returns their indices."""
         numbers, best, length = [], self._logprobs[:, 0].tolist(), self.ids.shape[2]
         for number, source in enumerate(self.sources):
             if source.is_done(best[number], length):
@@ -158,15 +158,14 @@ class _Live:
 
 @torch.inference_mode()
 def beam_search(model: CachedModel, begin: Tensor, limits: Sequence[int], settings: BeamSettings) -> list[list[Hypothesis]]:
-    """The n best hypotheses of each source, after `begin` (S,), of at most limits[s] tokens with the end.
+    """The n best hypotheses of each source, from the start ids `begin` (S,); at most limits[s] tokens each.
 
-    The rows of one source are adjacent, equally many for each source. The logits are modified in place.
+    The rows of one source are adjacent, and each source has the same number. The logits are modified in place.
 
-    Deterministic: of equal sums the lower row comes first, of equal logits in a row the lower id. RunFault if the
-    logits are not finite.
+    Deterministic: equal sums are ordered by row, equal logits of a row by id. RunFault if the logits are not finite.
     """
     sources = [_Source(settings, limit) for limit in limits]
-    live, ids = _Live(settings, sources, begin.device), begin
+    live, ids = _LiveHypotheses(settings, sources, begin.device), begin
     while live.sources:
         n_sources, n_rows = len(live.sources), len(ids)
         selected, remaining = live.advance(model.decode(ids))
@@ -191,7 +190,7 @@ def topk_by_id(logits: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
 
 def repeated_ngrams(ids: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Next ids that would repeat an n-gram of `ids` (R, n or more): rows and ids, pairwise."""
+    """Next ids that would repeat an n-gram of `ids` (R, n or more): their rows and ids, two tensors of one length."""
     ngrams, last = ids.unfold(1, n, 1), ids[:, ids.shape[1] - n + 1 :]
     rows, starts = (ngrams[..., :-1] == last[:, None]).all(dim=-1).nonzero(as_tuple=True)
     return rows, ngrams[rows, starts, n - 1]

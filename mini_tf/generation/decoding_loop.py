@@ -1,6 +1,6 @@
-"""The decoding loop: logits of the model, the choice of the next token of each row, which is appended; and so on.
+"""The decoding loop: each step computes the logits, chooses the next token of each row and appends it.
 
-Unused options cost nothing: a greedy step is a forward pass and an argmax. Nothing in a step waits for the device.
+Unused options cost nothing: a greedy step is a forward pass and an argmax. A step never synchronizes with the device.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from mini_tf.recipe.sections import Generate
 
 
 class TopLogProbs(NamedTuple):
-    """Log-probabilities `own` (B,) of the chosen tokens, `top` (B, N) of the most probable ones with `ids` (B, N)."""
+    """Log-probabilities: `chosen` (B,) of the chosen tokens, `top` (B, N) of the most probable tokens `ids` (B, N)."""
 
-    own: Tensor
+    chosen: Tensor
     top: Tensor
     ids: Tensor
 

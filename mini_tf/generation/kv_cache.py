@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mini_tf.nn.state import State
 
-ROOM = 64
+EXTRA_CAPACITY = 64
 """Tokens allocated beyond the prompt; the capacity doubles when it is full."""
 
 LayerCache = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -23,7 +23,7 @@ class KVCache:
 
     def __init__(self, states: Sequence[State], n: int) -> None:
         self._groups = states[0]["k"].shape[1]
-        k, v = ([F.pad(state[name].flatten(0, 1), (0, 0, n - state[name].shape[2], ROOM)) for state in states] for name in "kv")
+        k, v = ([F.pad(state[name].flatten(0, 1), (0, 0, n - state[name].shape[2], EXTRA_CAPACITY)) for state in states] for name in "kv")
         self._keys, self._values = torch.stack(k).transpose(2, 3).contiguous(), torch.stack(v)
 
     def at(self, n: int) -> Iterable[LayerCache]:

@@ -14,7 +14,7 @@ from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.token_positions import TokenPositions
 
 BUFFER_SIZE = 2**16
-"""Numbers in the rotation matrices that are computed at once."""
+"""Maximum elements of the rotation matrices that are computed at once."""
 
 
 class StepPosition(NamedTuple):
@@ -39,7 +39,7 @@ class PositionCache:
         self.reset()
 
     def reset(self) -> None:
-        """Drop what was computed for the current rows."""
+        """Drop the tensors computed for the current rows."""
         self._rotations: list[Tensor] = []
         self._distance_bias: Tensor | None = None
 

@@ -12,13 +12,13 @@ def start_ids(tokenizer: Tokenizer, separated: bool) -> list[int]:
 
 
 def prompt_ids(tokenizer: Tokenizer, prompt: str, separated: bool) -> list[int]:
-    """The start ids and the ids of a prompt; at least one token."""
+    """`start_ids`, then the ids of the prompt; at least one token."""
     ids = [*start_ids(tokenizer, separated), *map(int, tokenizer.encode(prompt))]
     return ids or list(map(int, tokenizer.encode("\n")[:1])) or [first_text_id(tokenizer)]
 
 
 def chat_ids(tokenizer: Tokenizer, messages: Sequence[str]) -> list[int]:
-    """The prompt of an answer: sep message sep message sep; ValueError if the tokenizer has no separator."""
+    """The prompt ids of a chat: sep message sep message sep; ValueError if the tokenizer has no separator."""
     [separator] = start_ids(tokenizer, separated=True)
     return [separator, *(id for ids in tokenizer.encode_batch(messages) for id in (*map(int, ids), separator))]
 

@@ -56,7 +56,7 @@ def draw(logits: Tensor, settings: Generate, uniform: Tensor) -> Tensor:
 
 
 class UniformNumbers:
-    """Random numbers in [0, 1); each row has a generator of its own, seeded by `seed` and the row's key.
+    """Random numbers in [0, 1); each row has its own generator, seeded by `seed` and the row's key.
 
     So a sample depends neither on the other rows of the batch, nor on their order, nor on the device.
     """

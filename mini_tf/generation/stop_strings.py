@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 class StopStringFilter:
-    """Passes streamed text on up to the first complete stop string; of several that end at the same place, the longest.
+    """Passes on streamed text up to the first complete stop string; if several end at one position, the longest counts.
 
     The result does not depend on how the text is split into pieces. A possible beginning of a stop string is held back.
     """

@@ -23,7 +23,7 @@ GPU_SYNC_STEPS = 8
 class Prompt(NamedTuple):
     """The ids of a prompt; `cut`: how many of its `length` tokens were truncated on the left.
 
-    continues: the generated text continues this one; an answer in a chat is a text of its own.
+    continues: the generated text continues that of the prompt; False in a chat, where an answer is a separate text.
     """
 
     ids: list[int]
@@ -41,18 +41,18 @@ class ScoredToken(NamedTuple):
 
 
 class GeneratedText(NamedTuple):
-    """A continuation or answer. tokens: all generated tokens if requested, also of the end and a stop string."""
+    """A continuation or answer. tokens: all generated tokens if requested, including the end and a stop string."""
 
     text: str
     tokens: list[ScoredToken]
 
 
 class TextGenerator:
-    """Generates text with a decoder, as the recipe's section `generate` says.
+    """Generates text with a decoder and the settings of the recipe's section `generate`.
 
-    context: maximum length in tokens; default that of training. top_logprobs: number of most probable tokens to report
-    with each token, None = none. across_documents: the end of a document is replaced by a blank line, and generation
-    continues. chat: prompts are chat messages. `sync_steps` does not change the result.
+    context: maximum length in tokens; default: the context in training. top_logprobs: number of most probable tokens
+    to report with each token, None = none. across_documents: the end of a document is replaced by a blank line, and
+    generation continues. chat: prompts are chat messages. `sync_steps` does not change the result.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class TextGenerator:
     ) -> Iterator[list[GeneratedText]]:
         """The `samples` texts of each prompt, in order.
 
-        A text depends on its prompt, the seed and the number of the sample only, not on the batch. `streamer` is called
+        A text depends only on its prompt, the seed and the number of the sample, not on the batch. `streamer` is called
         with each piece of final text; it needs batch_size 1.
         """
         pending = [(prompt, sample) for prompt in prompts for sample in range(samples)]
@@ -118,7 +118,7 @@ class TextGenerator:
                 for token in tokens:
                     text.push(*token)
             unfinished = [row for row, text in enumerate(live) if not text.done]
-            # Finished rows cost as much as others, but dropping them copies the state: only if half are finished.
+            # Finished rows cost as much as others, but dropping them copies the state: only once half are finished.
             if 2 * len(unfinished) <= len(live):
                 live = [live[row] for row in unfinished]
                 if live and n_left:
@@ -142,15 +142,15 @@ def _tokens(steps: Sequence[DecodingStep]) -> list[list[tuple[int, ScoredToken |
     logprobs = [step.logprobs for step in steps if step.logprobs is not None]
     if not logprobs:
         return [[(id, None) for id in row] for row in ids]
-    own, top, top_ids = (torch.stack(part, dim=1).tolist() for part in zip(*logprobs, strict=True))
+    chosen, top, top_ids = (torch.stack(part, dim=1).tolist() for part in zip(*logprobs, strict=True))
     return [
         [(id, ScoredToken(id, logprob, list(zip(others, values, strict=True)))) for id, logprob, values, others in zip(*row, strict=True)]
-        for row in zip(ids, own, top, top_ids, strict=True)
+        for row in zip(ids, chosen, top, top_ids, strict=True)
     ]
 
 
 class _Text:
-    """A text in progress; `done` after its end or a stop string."""
+    """A text that is being generated; `done` after its end or a stop string."""
 
     def __init__(self, generator: TextGenerator, prompt: Prompt, streamer: Callable[[str], None] | None) -> None:
         self._generator, self._streamer = generator, streamer

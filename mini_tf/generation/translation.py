@@ -32,7 +32,7 @@ class SourceIds(NamedTuple):
 
 
 class Translation(NamedTuple):
-    """logprob: summed over the tokens and the end; score: logprob with the length penalty, for ranking."""
+    """logprob: summed over the tokens, including the end token; score: logprob with the length penalty, for ranking."""
 
     text: str
     logprob: float
@@ -95,6 +95,6 @@ class Translator:
         return beam_search(decoder, begin, [self._limit(source) for source in sources], beams)
 
     def _limit(self, source: SourceIds) -> int:
-        """Maximum length of a translation in tokens, its end included."""
+        """Maximum length of a translation in tokens, including the end token."""
         longest = max(len(source.ids) - 1 + MAX_EXTRA_TOKENS, self.settings.min_new_tokens)
         return min(self.settings.max_new_tokens, longest, self._max_length)

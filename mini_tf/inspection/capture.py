@@ -1,9 +1,9 @@
 """Attention weights and hidden states of a forward pass, captured by hooks.
 
-Two forward passes are compared in eval mode: the model as it trains (fused attention), and one in which every mixer
-computes its output from `explicit`. The largest difference of their logits shows whether the captured weights are those
-of the model. Hooks are registered on every mixer of the declared stacks. Layers are numbered by call, so a layer with
-shared weights is captured once per call.
+Two forward passes are compared in eval mode: the usual one (fused attention), and one in which every mixer computes its
+output from `explicit`. The largest difference of their logits shows whether the captured weights are those of the
+model. Hooks are registered on every mixer of the declared stacks. Layers are numbered by call, so a layer with shared
+weights is captured once per call.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.system.errors import RunFault
 
 OWN_TO_SOURCE: tuple[SequenceKind, SequenceKind] = ("own", "source")
-"""What queries and keys represent in the cross-attention of an encoder-decoder."""
+"""Sequences of the queries and keys in the cross-attention of an encoder-decoder."""
 
 
 class CapturedAttention(NamedTuple):
@@ -32,7 +32,7 @@ class CapturedAttention(NamedTuple):
 
     kind: name of these mixers in the model (`encoder.self`, `decoder.self`, `cross`); layer: number of the call among
     this kind, from 0. mask (B or 1, L, M): True where a query may attend, by direction, document and the mixer's own
-    restriction (a window). queries, keys: what they represent.
+    restriction (a window). queries, keys: their sequences.
     """
 
     kind: str
@@ -47,7 +47,7 @@ class CapturedAttention(NamedTuple):
 class HiddenStates(NamedTuple):
     """One call of a stack: its input and the output of each layer, n_calls + 1 tensors (B, L, D).
 
-    rows: what the L positions represent.
+    rows: their sequence.
     """
 
     rows: SequenceKind
@@ -69,7 +69,7 @@ class Capture:
 
 @dataclass
 class _Recorder:
-    """Hooks and what they record."""
+    """Hooks and the tensors that they record."""
 
     attention: list[CapturedAttention] = field(default_factory=list)
     hidden: list[HiddenStates] = field(default_factory=list)
@@ -112,7 +112,7 @@ def capture(model: Model, inputs: Tokens, source: Tokens | None = None) -> Captu
 
 
 def attention_kinds(model: Model) -> dict[str, tuple[SequenceKind, SequenceKind]]:
-    """Kinds of attention of the model by name, with what their queries and keys represent."""
+    """Kinds of attention of the model by name, with the sequences of their queries and keys."""
     kinds: dict[str, tuple[SequenceKind, SequenceKind]] = {}
     for one in model.stacks():
         blocks = one.stack.blocks

@@ -53,7 +53,7 @@ class NonFiniteGradient:
 
 @dataclass
 class LayerRange:
-    """Of a layer: largest finite |output|, number of non-finite outputs, and largest |weight|."""
+    """A layer: its largest finite |output|, number of non-finite outputs, and largest |weight|."""
 
     module: str
     kind: str
@@ -80,7 +80,7 @@ class CrashReport:
 
 @dataclass
 class _Recorder:
-    """Hooks and what they record."""
+    """Hooks and the values that they record."""
 
     task: nn.Module
     names: dict[nn.Module, str] = field(default_factory=dict)
@@ -140,7 +140,7 @@ def _run_step(training: Training, start: Progress) -> ReplayResult:
             report = next(steps)
         return ReplayResult(None, None, report.loss, report.grad_norm)
     except DivergedStep as fault:
-        return ReplayResult(fault.problem.what, fault.problem.micro, fault.report.loss, fault.report.grad_norm)
+        return ReplayResult(fault.problem.message, fault.problem.micro, fault.report.loss, fault.report.grad_norm)
     finally:
         _restore(training.task, before)
 

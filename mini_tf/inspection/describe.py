@@ -1,4 +1,4 @@
-"""What heads do, in sentences."""
+"""Descriptions of attention heads, in sentences."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def summarize(head: Head, unit: str) -> str:
     if head.role in _ROLE_SUMMARIES:
         return _ROLE_SUMMARIES[head.role].format(unit=unit, share=m[head.role], rows=m.get(f"{head.role}_rows"))
     if m["entropy"] is None:
-        return f"no measures, since no {unit} of this text attends to two"
+        return f"no measures, because no {unit} of this text attends to two or more"
     distance = m.get("distance")
     mean_distance = "" if distance is None else f", mean distance {distance:.1f} {unit}s"
     if head.role == "broad":

@@ -46,8 +46,8 @@ def measure(weights: Float[Tensor, "H L M"], visible: Bool[Tensor, "L M"], units
     same       attention weight on other occurrences of the row's token
     row_sum    mean sum of the rows, only if they do not sum to 1
 
-    The weight of a role is measured on the rows with such a key; first_rows, induction_rows and same_rows are their
-    numbers. Entropy and distance are None if a row has a negative weight or sums to 0.
+    Each attention weight is a mean over the rows with such a key; first_rows, induction_rows and same_rows count them.
+    Entropy and distance are None if a row has a negative weight or sums to 0.
     """
     p, rows = weights.double(), visible.sum(dim=1) >= 2
     i, j = torch.arange(p.shape[1], device=p.device)[:, None], torch.arange(p.shape[2], device=p.device)[None]

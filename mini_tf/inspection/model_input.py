@@ -12,7 +12,7 @@ from mini_tf.trained.opening import Trained
 class ModelInput:
     """Ids of a text, with separators as in training. spans: characters [first, last) of each token, or None.
 
-    n_cut: number of truncated tokens; name: what messages call the text.
+    n_cut: number of truncated tokens; name: of the text in messages.
     """
 
     text: str

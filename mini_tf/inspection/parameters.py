@@ -82,7 +82,7 @@ def merge_layers(parts: list[ModuleParameters]) -> list[ModuleParameters]:
 class ForwardFlops:
     """FLOPs as in `training.flops`: per token of a text of `length` tokens, or per pair of `length` tokens each.
 
-    stack: of the hidden states; logits: of the output layer, applied to all tokens.
+    stack: FLOPs up to the hidden states; logits: FLOPs of the output layer for all tokens.
     """
 
     length: int
@@ -120,7 +120,7 @@ def _zero_ids(model: Model, length: int) -> Tokens:
 class MemoryUse:
     """Bytes. training: weights, gradients and optimizer state, without activations.
 
-    state: KV cache or recurrent state of a text of context length (encoder-decoder: of such a target and source);
+    state: KV cache or recurrent state of a text of context length (encoder-decoder: of a target and a source);
     state_per_token: its growth by the last token. None for a bidirectional model.
     """
 

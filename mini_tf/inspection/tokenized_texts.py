@@ -54,7 +54,7 @@ class TokenizedTexts:
     source: TokenizedText | None = None
 
     def of(self, rows: SequenceKind) -> TokenizedText:
-        """The text that these hidden states represent."""
+        """The text of this sequence of hidden states."""
         return self.source if rows == "source" and self.source is not None else self.own
 
     def by_words(self) -> "TokenizedTexts":
@@ -73,7 +73,7 @@ class TokenizedTexts:
 
 
 def tokenize_texts(trained: Trained, text: str, target: str | None = None) -> TokenizedTexts:
-    """The text as the run's model reads it; for an encoder-decoder `text` is the source."""
+    """The text as input of the run's model; for an encoder-decoder `text` is the source."""
     context = trained.model.context
     if not trained.model.needs_source:
         prefix = trained.recipe.objective.prompts_are_prefixes(trained.recipe.model)

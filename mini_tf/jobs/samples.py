@@ -6,7 +6,7 @@ from functools import cached_property
 from mini_tf.jobs.closing_messages import copying
 from mini_tf.jobs.parts import Parts
 from mini_tf.pipelines import pipeline_of
-from mini_tf.scores import can_measure, left_out, packages_of
+from mini_tf.scores import can_measure, missing_warning, packages_of
 from mini_tf.system.errors import RunFault
 from mini_tf.system.progress import show_progress
 
@@ -50,6 +50,6 @@ class Samples:
     @cached_property
     def _can_score(self) -> bool:
         metrics = {} if self.settings is None else self.settings.GENERATION_METRICS
-        if missing := left_out(*packages_of(self.settings, metrics)):
+        if missing := missing_warning(*packages_of(self.settings, metrics)):
             self.say(missing)
         return can_measure(metrics)

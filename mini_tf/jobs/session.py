@@ -55,7 +55,7 @@ class Session:
         self.optimizer = build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.compute_dtype)
         self.training = training_of(parts, run.manifest.extensions, self.optimizer)
         self.due = Due(parts.evaluations, self.training.schedule.horizon)
-        self.counters = Counters(_began=started)
+        self.counters = Counters(_started=started)
         self.samples = Samples(parts, reporter.say)
         self.start, self.skips = Progress(), 0
         self.saved = 0  # step of the newest checkpoint
@@ -105,7 +105,7 @@ class Session:
         self.skips = report.skips
         if report.problem is not None:
             count = f"{report.skips_in_a_row} in a row, {report.skips} in all"
-            self.reporter.warn(f"step {report.step}: {report.problem.what}; the step is skipped ({count})")
+            self.reporter.warn(f"step {report.step}: {report.problem.message}; the step is skipped ({count})")
             return
         if self.counters.is_spike(report.loss):
             self.reporter.warn(

@@ -4,7 +4,7 @@ from mini_tf.jobs.closing_messages import times
 from mini_tf.jobs.parts import Parts
 from mini_tf.jobs.session import Reporter
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.scores import left_out, packages_of
+from mini_tf.scores import missing_warning, packages_of
 from mini_tf.trained.initial import shorten
 from mini_tf.training.schedule import lr_factor
 
@@ -33,7 +33,7 @@ def report_start(parts: Parts, reporter: Reporter) -> None:
     for line in dataset.summary(data):
         reporter.say(line)
     pipeline = parts.recipe.objective.pipeline()
-    if pipeline is not None and (missing := left_out(*packages_of(pipeline, pipeline.METRICS))):
+    if pipeline is not None and (missing := missing_warning(*packages_of(pipeline, pipeline.METRICS))):
         reporter.say(missing)
     batch_size = parts.plan.batch_size
     size = f"{-(-batch_size // micro)} x {micro}" if micro < batch_size else f"{batch_size}"

@@ -18,10 +18,10 @@ from mini_tf.nn.token_positions import Visibility
 
 
 class CrossInput(NamedTuple):
-    """Input of a cross-attention layer: the memory (B, M, d_memory), or what its mixer recalled of it, and the mask.
+    """Input of a cross-attention layer: the memory (B, M, d_memory), or the mixer's `recall` of it, and the mask.
 
-    If the memory has fewer rows than x, each of its rows serves a group of neighboring rows (beams of one source),
-    whose tokens `visibility.queries` lists in one row.
+    If the memory has fewer rows than x, each of its rows serves a group of neighboring rows (beams of one source);
+    `visibility.queries` then has the tokens of a group in one row.
     """
 
     memory: Any
@@ -73,7 +73,7 @@ class Block(nn.Module):
 
     @property
     def mixers(self) -> dict[str, Any]:
-        """The mixers that it has, by "own" (self-attention) and "cross"."""
+        """The mixers of this layer by name: "own" (self-attention) and "cross" (cross-attention)."""
         return {name: step.part for name, step in (("own", self.own), ("cross", self.cross)) if step is not None}
 
     def start(self, batch: int) -> State:
@@ -81,7 +81,7 @@ class Block(nn.Module):
         return {name: mixer.start(batch) for name, mixer in self.mixers.items()}
 
     def trim(self, state: State) -> State:
-        """The state without what later tokens cannot attend to."""
+        """Drop entries of the state that later tokens cannot attend to."""
         return {name: mixer.trim(state[name]) for name, mixer in self.mixers.items() if name in state}
 
     def mix(self, x: Tensor, visibility: Visibility, source: CrossInput | None, state: State | None) -> ForwardOutput:
@@ -104,7 +104,7 @@ class Block(nn.Module):
     def forward(
         self, x: Tensor, visibility: Visibility, source: CrossInput | None = None, state: State | None = None, at: Tensor | None = None
     ) -> ForwardOutput:
-        """The whole layer; with `at`, flat indices into (B, L), only these tokens are returned: (T, D)."""
+        """The whole layer: (B, L, D) -> (B, L, D), or (T, D) for the flat indices `at` (T,) into (B, L)."""
         mixed = self.mix(x, visibility, source, state)
         # The feed-forward layer treats each token by itself, so only the selected ones are computed.
         y = mixed.y if at is None else mixed.y.flatten(0, 1)[at]

@@ -31,7 +31,7 @@ class AttentionDims:
 
 @dataclass(frozen=True)
 class LayerSpec:
-    """Index of the layer, self-attention or cross-attention, and what all mixers of a stack share."""
+    """Index of the layer, self-attention or cross-attention, and settings shared by all mixers of a stack."""
 
     layer: int
     n_layers: int
@@ -84,7 +84,7 @@ class MixerSettings(Kind):
 
     @property
     def restriction(self) -> str:
-        """How it restricts the attention mask, for messages; empty if it does not."""
+        """Restriction of the attention mask, for messages; empty if there is none."""
         return "" if self.ATTENDS_SELF else "without itself"
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Mixer":
@@ -108,16 +108,16 @@ class SoftmaxAttention(NamedTuple):
 
 
 class Mixer(nn.Module):
-    """Attention of queries to a memory. Subclasses define start, forward, explicit and join; recall if CROSS."""
+    """Base class: queries attend to a memory. Subclasses define start, forward, explicit and join; recall if CROSS."""
 
     def start(self, batch: int) -> State:
         """The empty state for the first `forward`; {} if there is no state, as in most cross-attention."""
         raise NotImplementedError
 
     def recall(self, memory: Float[Tensor, "B M d_memory"], token_positions: TokenPositions) -> State:
-        """Cross-attention only: what is computed once from a source for all queries, such as its keys and values.
+        """Cross-attention only: tensors that are computed once per source, such as keys and values.
 
-        Tensors with the batch as first axis, including what only `explicit` needs. Padding must not influence them.
+        The batch is their first axis. Tensors that only `explicit` needs are included. Padding must not influence them.
         """
         raise NotImplementedError
 
@@ -126,7 +126,7 @@ class Mixer(nn.Module):
         raise NotImplementedError
 
     def explicit(self, x: Float[Tensor, "B L D"], memory: Any, visibility: Visibility) -> ExplicitAttention:
-        """The same attention with its weights; in eval mode."""
+        """Attention weights and values, computed without fused kernels; in eval mode."""
         raise NotImplementedError
 
     def join(
@@ -154,7 +154,7 @@ class Mixer(nn.Module):
         return []
 
     def trim(self, state: State) -> State:
-        """The state without what later tokens cannot attend to. Not in `forward`, as sizes may depend on data."""
+        """Drop entries of the state that later tokens cannot attend to. Not in `forward`: sizes may depend on data."""
         return state
 
     def refresh(self, seed: int, step: int) -> None:

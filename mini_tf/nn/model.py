@@ -85,21 +85,21 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
 
 
 def describe_restrictions(mixers: Sequence[MixerSettings]) -> str:
-    """How the mixers of a stack restrict the attention mask, in words; empty if they do not."""
+    """Restrictions of the attention mask by the mixers of a stack, for messages; empty if there are none."""
     layers = [f"{mixer.kind}: {mixer.restriction or 'unrestricted'}" for mixer in mixers]
     return f" ({', then '.join(dict.fromkeys(layers))})" if any(mixer.restriction for mixer in mixers) else ""
 
 
 SequenceKind = Literal["own", "source", "latent"]
-"""What hidden states represent: the tokens of `inputs` ("own"), the tokens of a source, or latent vectors."""
+"""The sequence that hidden states belong to: tokens of `inputs` ("own"), tokens of the source, or latent vectors."""
 
 
 class ModelStack(NamedTuple):
     """One stack of a model, as inspection, adapters and layer-wise decay need it.
 
     name: path in the model. embedding: path of the `Embedding` or parameter of its input; None: another stack. rows:
-    what its hidden states represent; memory: what the keys of its cross-attention represent. attention, cross: names of
-    its self-attention and cross-attention. n_above: layers between its last one and the output.
+    sequence of its hidden states; memory: sequence of the keys of its cross-attention. attention, cross: names of its
+    self-attention and cross-attention. n_above: layers between its last one and the output.
     """
 
     name: str
@@ -115,8 +115,8 @@ class ModelStack(NamedTuple):
 class Model(nn.Module):
     """The contract of every model.
 
-    d_model: width of the hidden states; n_types: token types, 0 = none; needs_source: it has a source; head: from
-    hidden states to logits.
+    d_model: width of the hidden states; n_types: token types, 0 = none; needs_source: `forward` needs a source;
+    head: from hidden states to logits.
     """
 
     context: int
@@ -125,7 +125,7 @@ class Model(nn.Module):
     needs_source: bool = False
     head: nn.Module
     init_prefixes: Mapping[str, str] = {}
-    """For `init_from`: name prefixes of modules that another model lacks, and the prefixes to load there instead."""
+    """For `init_from`: name prefixes of modules that the other model may lack, and the prefixes to load instead."""
 
     def stacks(self) -> Sequence[ModelStack]:
         """Its stacks, those nearest to the output first."""
@@ -151,12 +151,12 @@ class Model(nn.Module):
     ) -> ForwardOutput:
         """Hidden states (B, L, D) of `inputs`, or (T, D) at the flat indices `at` into (B, L).
 
-        source: of an encoder-decoder, as tokens or as the output of `encode`.
+        source: only for an encoder-decoder; tokens, or the output of `encode`.
         """
         raise NotImplementedError
 
     def encode(self, source: Tokens) -> SourceMemory:
-        """The encoded source (B, M), which `forward` takes in its place."""
+        """Encode a source (B, M) once; `forward` accepts the result in place of its tokens."""
         raise NotImplementedError
 
     def logits(self, hidden: Tensor, candidates: Tensor | None = None) -> Tensor:
@@ -177,7 +177,7 @@ class Model(nn.Module):
         self.head = head
 
     def trim(self, state: State) -> State:
-        """The state without what later tokens cannot attend to; outputs do not change."""
+        """Drop entries of the state that later tokens cannot attend to; outputs do not change."""
         raise NotImplementedError
 
     def mixers(self) -> list[Mixer]:

@@ -1,6 +1,7 @@
 """Multi-head attention: the projections, the KV cache and the output projection that softmax-like mixers share.
 
-d_k, d_v and the number of key-value heads are free. Subclasses override `attend`, and `restrict` for a narrower mask.
+d_k, d_v and the number of key-value heads are configurable. Subclasses override `attend`, and `restrict` for a
+narrower mask.
 Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2; grouped-query attention: Ainslie et al. 2023,
 arXiv:2305.13245; QK normalization: Henry et al. 2020, arXiv:2010.04245.
 """

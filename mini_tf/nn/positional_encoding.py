@@ -14,7 +14,10 @@ from mini_tf.recipe.kinds import Kind
 
 
 class PositionalEncoding(nn.Module):
-    """Base class, which changes nothing; subclasses list in `applies_to` what they override."""
+    """Base class without any effect; a subclass overrides `embed`, `rotate` or `bias`.
+
+    applies_to: "embed", "rotary" and "bias" accordingly.
+    """
 
     applies_to: frozenset[str] = frozenset()
     max_positions: int | None = None
@@ -39,8 +42,7 @@ class PositionalEncoding(nn.Module):
         return x
 
     def bias(self, distance: Tensor, q: Tensor | None = None, k: Tensor | None = None) -> Tensor | None:
-        """Bias of the attention scores at `distance` (B or 1, ...), query position minus key position: (B or 1, H,
-        ...).
+        """Bias (B or 1, H, ...) of the attention scores at `distance` (B or 1, ...), query minus key position.
 
         If not `distance_only`, q (B, H, L, K) and k (B, H, M, K) are given and distance is (B or 1, L, M).
         """

@@ -109,10 +109,10 @@ class CrossAttentionSpec(NamedTuple):
 
 
 class SourceMemory(NamedTuple):
-    """An encoded source: layers[i] is what the cross-attention of layer i recalled of it (keys and values), and its
-    positions.
+    """An encoded source and its positions.
 
-    layers is None for a stack without cross-attention.
+    layers[i]: output of `Mixer.recall` of the cross-attention of layer i, such as keys and values; layers is None for a
+    stack without cross-attention.
     """
 
     layers: list[State] | None
@@ -127,8 +127,8 @@ class SourceMemory(NamedTuple):
 class Stack(nn.Module):
     """`n_layers` blocks and, with pre-norm, a final norm.
 
-    cross: None: no cross-attention; own: with self-attention; n_passes: number of passes through the blocks (shared
-    weights).
+    cross: cross-attention, None = none; own: blocks have self-attention; n_passes: number of passes through the blocks
+    (shared weights).
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class Stack(nn.Module):
         return {str(i): block.start(batch) for i, block in enumerate(self._calls)}
 
     def trim(self, state: State) -> State:
-        """The state without what later tokens cannot attend to."""
+        """Drop entries of the state that later tokens cannot attend to."""
         return {str(i): block.trim(part) for i, block in enumerate(self._calls) if (part := state.get(str(i))) is not None}
 
     @property
@@ -191,7 +191,7 @@ class Stack(nn.Module):
         return self.blocks * self.n_passes
 
     def recall(self, source: Tensor, token_positions: TokenPositions) -> SourceMemory:
-        """What the cross-attention of each layer recalls of a source (B, M, d_memory), for example keys and values."""
+        """`Mixer.recall` of every cross-attention for a source (B, M, d_memory), such as its keys and values."""
         mixers = [block.mixers["cross"] for block in self.blocks if block.cross is not None]
         return SourceMemory([mixer.recall(source, token_positions) for mixer in mixers] or None, token_positions)
 
@@ -203,7 +203,7 @@ class Stack(nn.Module):
         at: Tensor | None = None,
         state: State | None = None,
     ) -> ForwardOutput:
-        """(B, L, D) -> (B, L, D); with `at`, flat indices into (B, L), only these tokens are returned: (T, D).
+        """(B, L, D) -> (B, L, D), or (T, D) for the flat indices `at` (T,) into (B, L).
 
         memory: the source for cross-attention. If it has fewer rows than x, each serves a group of neighboring rows
         (beams).

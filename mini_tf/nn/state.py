@@ -1,8 +1,8 @@
 """State of a model between calls (KV cache, recurrent state), and operations on it.
 
 A state is a nested dict whose leaves are tensors with the batch as first axis, or ints (counts that are the same for
-all rows). None means that no state is kept: a model that is given None returns None. A call may change the state that
-it is given in place; only the state that it returns may be used afterwards.
+all rows). With state None a model returns None. A call may modify its input state in place, so use only the returned
+state afterwards.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,8 +1,8 @@
 """Token positions and segments, and the attention mask that they define.
 
 Causal masks, document boundaries, padding, windows and relative distances are all comparisons of positions, so every
-mixer uses one function, `Visibility.visible`: the dense mask, a window's blocks and a chunk call it with different
-index tensors. A tensor of size (L, M) is made only by `mask`, and once per forward pass of a stack.
+mixer uses one function, `Visibility.visible`: the dense mask, the blocks of a window and chunks of queries call it
+with different index tensors. A tensor of size (L, M) is made only by `mask`, and once per forward pass of a stack.
 """
 
 from collections.abc import Callable
@@ -137,7 +137,7 @@ class Visibility:
     """The attention mask, computed on demand: which tokens of `memory` (the keys) the `queries` may attend to.
 
     A query attends only to tokens of its own document and never to padding; if `causal`, only to tokens of its own or a
-    lower order; with a `window`, only to tokens at most so many positions away; without `attends_self`, not to its own
+    lower order; with a `window`, only to tokens at most `window` positions away; without `attends_self`, not to its own
     position. Padding attends to nothing.
     """
 

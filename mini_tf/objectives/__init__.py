@@ -54,7 +54,7 @@ class Objective:
     """Weight of each part of the loss; 1 if absent."""
 
     def __init__(self, settings: kind_settings.ObjectiveSettings) -> None:
-        """settings: those that the objective was built from; other packages read their class variables."""
+        """settings: of this objective; other packages read their class variables."""
         self.settings = settings
 
     def add_modules(self, model: Model) -> None:
@@ -70,7 +70,7 @@ class Objective:
     def task(self, model: Model) -> nn.Module:
         """The module that computes the loss: task(batch, state) -> LossSums, with `model` as a submodule.
 
-        It is what training compiles and wraps. Its other submodules belong to the objective: they are initialized here
+        Training compiles this module. Its other submodules belong to the objective: they are initialized here
         with torch's generator, trained by the same optimizer and saved in checkpoints, but not in model.safetensors.
         """
         raise NotImplementedError

@@ -27,7 +27,7 @@ from mini_tf.recipe.values import near, show
 from mini_tf.system.errors import RecipeFault
 
 Loss = Callable[[Tensor, Tensor, bool], Tensor]
-"""(outputs, labels, training) -> the loss, summed over the targets."""
+"""(outputs (T, C), labels (T,), training) -> the loss, summed over the T targets."""
 LARGEST_WEIGHT = 1e9
 TOKEN_DROPOUT = {"token_dropout_rate": "token dropout"}
 
@@ -76,7 +76,7 @@ class PooledSettings(TaskSettings):
 
     def rules_with(self, model: ModelSettings) -> Rules:
         if self.pool == "first" and model.causal:
-            yield "objective.pool", f"the first token of a {model.kind} attends to nothing but itself; use mean or last"
+            yield "objective.pool", f"the first token of a {model.kind} attends only to itself; use mean or last"
 
 
 class ClassSettings(TaskSettings):

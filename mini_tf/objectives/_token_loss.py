@@ -27,7 +27,7 @@ class TokenLoss(nn.Module):
         return self.model.start(rows)
 
     def trim(self, state: State) -> State:
-        """The state without what later rows of the stream never attend to."""
+        """Drop entries of the state that later rows of the stream cannot attend to."""
         return self.model.trim(state)
 
     def forward(self, batch: Batch, state: State | None = None) -> LossSums:

@@ -35,6 +35,7 @@ class Alibi(PositionalEncoding):
 
 
 def slopes(n_heads: int) -> list[float]:
+    """The slope of each head."""
     power = 2 ** math.floor(math.log2(n_heads))
     values = [2 ** (-8 * (i + 1) / power) for i in range(power)]
     if power < n_heads:

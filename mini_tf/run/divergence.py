@@ -64,7 +64,7 @@ class DivergenceInfo(BaseModel):
         return cls(
             step=fault.report.step,
             micro_batch=micro,
-            what=fault.problem.what,
+            what=fault.problem.message,
             message=fault.message,
             rows=fault.data.rows,
             documents=fault.data.documents,

@@ -1,8 +1,8 @@
 """Metrics of predictions, one file per type of task: from labels or texts to floats by name.
 
 Most metrics come from optional packages. Without these `class_scores`, `number_scores` and `entity_scores` return only
-accuracy or rmse; `corpus_scores` and `summary_scores` raise Unavailable. `left_out` is the warning for a caller that
-goes on without them; `require` raises for a caller that needs them.
+accuracy or rmse; `corpus_scores` and `summary_scores` raise Unavailable. `missing_warning` is the warning for a
+caller that continues without them; `require` raises for a caller that needs them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -78,7 +78,7 @@ def missing(*packages: str) -> list[str]:
     return [package for package in packages if version(package) is None]
 
 
-def left_out(*packages: str) -> str:
+def missing_warning(*packages: str) -> str:
     """A warning that names missing packages and metrics; "" if all are installed."""
     if not (absent := missing(*packages)):
         return ""

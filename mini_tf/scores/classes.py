@@ -25,15 +25,13 @@ class Calibration(NamedTuple):
 
 
 def class_scores(truth: np.ndarray, predicted: np.ndarray, names: Sequence[str]) -> dict[str, float]:
-    """accuracy, f1_macro, f1_micro and f1.<class> (0-1), and matthews (-1 to 1), from class ids (N,).
-
-    names: of all classes.
+    """accuracy, f1_macro, f1_micro, f1.<class> (0-1) and matthews (-1 to 1), from class ids (N,). names: all classes.
 
     A class with neither labels nor predictions has no F1 and is not part of the macro mean; one without a correct
     prediction has 0. matthews is 0 if all labels or all predictions are one class. f1_micro equals accuracy. Without
     scikit-learn: only accuracy.
     """
-    _must_match(truth, predicted)
+    _check_same_length(truth, predicted)
     scores = {"accuracy": float(np.mean(truth == predicted))}
     if not available("scikit-learn"):
         return scores
@@ -58,7 +56,7 @@ def _matthews(truth: np.ndarray, predicted: np.ndarray) -> float:
 
 def confusion(truth: np.ndarray, predicted: np.ndarray, n: int) -> np.ndarray:
     """Confusion matrix: counts (n, n), one row per true class, one column per predicted class."""
-    _must_match(truth, predicted)
+    _check_same_length(truth, predicted)
     return np.bincount(truth.astype(np.int64) * n + predicted, minlength=n * n).reshape(n, n)
 
 
@@ -67,7 +65,7 @@ def calibration(probabilities: np.ndarray, truth: np.ndarray, bins: int = 10) ->
 
     Confidence is an example's largest probability. Bins have equal width over 0 to 1 and include their upper edge.
     """
-    _must_match(truth, probabilities)
+    _check_same_length(truth, probabilities)
     confidence, correct = probabilities.max(axis=1).astype(np.float64), probabilities.argmax(axis=1) == truth
     bin_ids = np.searchsorted(np.arange(1, bins) / bins, confidence)
     counts = np.bincount(bin_ids, minlength=bins)
@@ -76,8 +74,8 @@ def calibration(probabilities: np.ndarray, truth: np.ndarray, bins: int = 10) ->
     return Calibration(mean_confidence, accuracy, counts, float(np.abs(sums[0] - sums[1]).sum() / len(truth)))
 
 
-def _must_match(truth: np.ndarray, predicted: np.ndarray) -> None:
+def _check_same_length(truth: np.ndarray, predicted: np.ndarray) -> None:
     if len(truth) != len(predicted):
-        raise ValueError(f"labels and predictions must be equally many: {len(truth)} != {len(predicted)}")
+        raise ValueError(f"labels and predictions must have the same length: {len(truth)} != {len(predicted)}")
     if len(truth) == 0:
         raise ValueError("there must be at least one prediction")

@@ -9,7 +9,7 @@ def reference_lists(texts: Sequence[str], references: Sequence[str] | Sequence[S
     Raises ValueError if there are no texts, if the lengths differ, or if a text has no reference.
     """
     if len(texts) != len(references):
-        raise ValueError(f"texts and references must be equally many: {len(texts)} != {len(references)}")
+        raise ValueError(f"texts and references must have the same length: {len(texts)} != {len(references)}")
     if not texts:
         raise ValueError("there must be at least one text")
     each = [[one] if isinstance(one, str) else list(one) for one in references]

@@ -1,4 +1,4 @@
-"""Confusion matrix of an evaluation, computed beside its other metrics."""
+"""Confusion matrix of an evaluation, computed along with its other metrics."""
 
 import numpy as np
 from torch import Tensor
@@ -9,7 +9,7 @@ from mini_tf.training.evaluation import MetricAccumulator
 
 
 class Confusion:
-    """A wrapped accumulator plus the confusion matrix `counts` (C, C), one row per true class."""
+    """Wraps a metric accumulator and adds the confusion matrix `counts` (C, C), one row per true class."""
 
     def __init__(self, accumulator: MetricAccumulator, n_classes: int) -> None:
         self.accumulator, self.n_classes = accumulator, n_classes

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-JUMP, FEWEST, NATS = 1.5, 10, 0.5
-"""A loss spike is JUMP times the mean loss of at least FEWEST steps, and NATS above it."""
+SPIKE_RATIO, SPIKE_MARGIN, MIN_STEPS = 1.5, 0.5, 10
+"""A loss spike is SPIKE_RATIO times the mean loss of at least MIN_STEPS steps, and SPIKE_MARGIN nats above it."""
 
 
 def number(saved: Mapping[str, Any], name: str) -> Any:
@@ -19,7 +19,7 @@ def number(saved: Mapping[str, Any], name: str) -> Any:
 
 @dataclass
 class Counters:
-    """Losses and times that later steps depend on.
+    """Losses and times of the run so far.
 
     best: lowest validation loss. patience_counter: evaluations since it. loss, steps: sum of the training losses since
     the last evaluation and their number, skipped steps excluded. train_loss: their mean at the last evaluation, NaN
@@ -33,8 +33,8 @@ class Counters:
     train_loss: float = math.nan
     val_loss: float = math.nan
     wall_seconds: float = 0.0
-    _began: float = field(default_factory=time.monotonic)
-    _jumped: bool = False
+    _started: float = field(default_factory=time.monotonic)
+    _spike_seen: bool = False
 
     def save(self) -> dict[str, Any]:
         """As JSON; floats in hex, so exact."""
@@ -47,7 +47,7 @@ class Counters:
         self.patience_counter, self.steps, self.wall_seconds = (number(saved, name) for name in ("worse", "steps", "wall_seconds"))
 
     def wall(self) -> float:
-        return self.wall_seconds + time.monotonic() - self._began
+        return self.wall_seconds + time.monotonic() - self._started
 
     @property
     def mean_loss(self) -> float:
@@ -56,9 +56,9 @@ class Counters:
 
     def is_spike(self, loss: float) -> bool:
         """Whether `loss` is far above the mean since the last evaluation; True only once per evaluation."""
-        if self._jumped or self.steps < FEWEST or loss <= max(JUMP * self.mean_loss, self.mean_loss + NATS):
+        if self._spike_seen or self.steps < MIN_STEPS or loss <= max(SPIKE_RATIO * self.mean_loss, self.mean_loss + SPIKE_MARGIN):
             return False
-        self._jumped = True
+        self._spike_seen = True
         return True
 
     def add_step(self, loss: float) -> None:
@@ -66,6 +66,6 @@ class Counters:
 
     def add_evaluation(self, loss: float) -> None:
         self.train_loss, self.val_loss, self.loss, self.steps = self.mean_loss, loss, 0.0, 0
-        self._jumped = False
+        self._spike_seen = False
         self.patience_counter = 0 if loss < self.best else self.patience_counter + 1
         self.best = min(self.best, loss)

@@ -1,4 +1,4 @@
-"""Divergence: why a step is not taken, and the rows and documents of its batch.
+"""Divergence: the reason why a step is refused, and the rows and documents of its batch.
 
 Numbers in messages count from 1: steps, micro-batches, rows, documents (of the training data).
 """
@@ -32,9 +32,9 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Problem:
-    """what: message. micro: micro-batch (from 0), None = whole step. parameters: those with a non-finite gradient."""
+    """Why a step diverged. micro: micro-batch (from 0), None = whole step. parameters: with a non-finite gradient."""
 
-    what: str
+    message: str
     micro: int | None = None
     parameters: tuple[str, ...] = ()
     may_be_skipped: bool = True

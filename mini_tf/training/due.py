@@ -12,18 +12,19 @@ from mini_tf.training.schedule import Horizon
 EVALUATIONS = 10
 """Largest number of evaluations of a run with `eval.every_steps: auto`."""
 SPACING = 1e12
-"""Least FLOPs of training between two of them: some seconds on two CPU cores. Counted, not timed, so that repeated and
-resumed runs evaluate at the same steps."""
+"""Minimum FLOPs of training between two evaluations: a few seconds on two CPU cores. Counted, not timed, so that
+repeated and resumed runs evaluate at the same steps."""
 SPACING_SECONDS = 5.0
 """The same in seconds, for a run with `train.time`."""
 SHARE = 0.15
 """Tokens of all evaluations during training, as a share of the training tokens. A forward pass is a third of a step, so
 5 % overhead."""
 FEWEST = 4096
-"""Least tokens of an evaluation during training, since fewer are too noisy; there are fewer evaluations instead."""
-LINES = 30
-"""Log lines of a run, besides those of the EARLY steps."""
-EARLY = (1, 10)
+"""Minimum tokens of an evaluation during training; fewer are too noisy, so evaluations become rarer instead."""
+LOG_LINES = 30
+"""Log lines of a run, besides those of FIRST_LOGGED."""
+FIRST_LOGGED = (1, 10)
+"""Steps that are always logged."""
 
 
 def step_flops(model: nn.Module, recipe: Recipe) -> float:
@@ -36,7 +37,7 @@ def step_flops(model: nn.Module, recipe: Recipe) -> float:
 class EvaluationSchedule:
     """When a run is evaluated, and on how many tokens: a function of recipe and data, not of the machine's speed.
 
-    flops: of a step. step_tokens: mean number of training tokens of a step. val_tokens: tokens of the validation data.
+    flops: FLOPs of a step. step_tokens: mean training tokens of a step. val_tokens: tokens of the validation data.
     """
 
     recipe: Recipe
@@ -49,14 +50,14 @@ class EvaluationSchedule:
         if self.recipe.eval.every_steps != "auto":
             return self.recipe.eval.every_steps
         # eval.patience counts evaluations, so their number must not depend on the size of the model.
-        spaced = 1 if self.recipe.eval.patience else math.ceil(SPACING / self.flops)
-        return max(1, math.ceil(steps / self._most(steps)), spaced)
+        min_interval = 1 if self.recipe.eval.patience else math.ceil(SPACING / self.flops)
+        return max(1, math.ceil(steps / self._max_count(steps)), min_interval)
 
     def count_within(self, seconds: float) -> int:
         """Number of evaluations of a run of `seconds`."""
         if self.recipe.eval.patience:
             return EVALUATIONS
-        return max(1, min(self._most(self._steps(Horizon(seconds=seconds))), int(seconds / SPACING_SECONDS)))
+        return max(1, min(self._max_count(self._steps(Horizon(seconds=seconds))), int(seconds / SPACING_SECONDS)))
 
     def count(self, horizon: Horizon) -> int:
         """Number of evaluations, including the one after the last step."""
@@ -73,7 +74,7 @@ class EvaluationSchedule:
         tokens = max(FEWEST, int(self._budget(self._steps(horizon)) / count)) if given == "auto" else given
         return tokens if tokens < self.val_tokens else None
 
-    def _most(self, steps: int) -> int:
+    def _max_count(self, steps: int) -> int:
         if self.recipe.eval.patience or self.recipe.eval.tokens != "auto":
             return EVALUATIONS
         return max(1, min(EVALUATIONS, int(self._budget(steps) / min(FEWEST, self.val_tokens))))
@@ -95,24 +96,24 @@ class Due:
         self._passed: dict[str, int] = {}
 
     def evaluation(self, report: Report) -> bool:
-        return self._evaluated("evaluation", report)
+        return self._interval_passed("evaluation", report)
 
     def checkpoint(self, report: Report) -> bool:
         every = self.recipe.checkpoint.every_steps
-        return report.step % every == 0 if every != "auto" else self._evaluated("checkpoint", report)
+        return report.step % every == 0 if every != "auto" else self._interval_passed("checkpoint", report)
 
     def line(self, report: Report) -> bool:
         if self.horizon.steps is None:
-            return self._share("line", report, LINES) or report.step in EARLY
-        return report.step in EARLY or report.step % max(1, math.ceil(self.horizon.steps / LINES)) == 0
+            return self._part_passed("line", report, LOG_LINES) or report.step in FIRST_LOGGED
+        return report.step in FIRST_LOGGED or report.step % max(1, math.ceil(self.horizon.steps / LOG_LINES)) == 0
 
-    def _evaluated(self, what: str, report: Report) -> bool:
+    def _interval_passed(self, what: str, report: Report) -> bool:
         if self.recipe.eval.every_steps == "auto" and self.horizon.steps is None:
-            return self._share(what, report, self.evaluations.count_within(self.horizon.seconds or 0.0))
+            return self._part_passed(what, report, self.evaluations.count_within(self.horizon.seconds or 0.0))
         return report.step % self.evaluations.interval(self.horizon.steps or 0) == 0
 
-    def _share(self, what: str, report: Report, parts: int) -> bool:
-        """Whether another of `parts` equal parts of the time has passed."""
+    def _part_passed(self, what: str, report: Report, parts: int) -> bool:
+        """Whether another of `parts` equal parts of the training time has passed."""
         part = int(report.seconds / (self.horizon.seconds or 1) * parts)
         passed = part > self._passed.get(what, 0)
         self._passed[what] = max(part, self._passed.get(what, 0))

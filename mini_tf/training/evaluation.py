@@ -67,8 +67,8 @@ def evaluate(
     `accumulator`, and perplexity and bits_per_byte if the objective declares them. bits_per_byte divides by the bytes
     of the raw text; on a sample, by the average bytes of as many targets.
 
-    tokens: evaluate on a sample of about this many tokens, spread evenly. each_batch: called before each batch; what it
-    raises ends the evaluation. Random draws are fixed per example, so evaluations are repeatable.
+    tokens: evaluate on a sample of about this many tokens, spread evenly. each_batch: called before each batch; an
+    exception from it ends the evaluation. Random draws are fixed per example, so evaluations are repeatable.
     """
     was_training = task.training
     task.eval()

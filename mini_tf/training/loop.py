@@ -96,7 +96,7 @@ class DivergedStep(Diverged):
 
 @dataclass(frozen=True)
 class Training:
-    """What is constant over all steps.
+    """Everything that is constant over all steps.
 
     task: the module of `Objective.task`. For a stream, `task.start(rows)` returns the initial state and
     `task.trim(state)` drops what later rows never attend to. clip: largest gradient norm, 0 = no clipping. tolerance:
@@ -134,13 +134,13 @@ def train(
             for i, mixer in enumerate(mixers):
                 mixer.refresh(seed_of(training.seed, "refresh", i), at.step)
             batches = next(upcoming)
-            counts, before = _added(count for batch in batches for count in batch.counts.items()), list(states)
+            counts, before = _sum_by_name(count for batch in batches for count in batch.counts.items()), list(states)
             with _memory_faults(training, at):
                 measured = _accumulate_gradients(training, forward, batches, counts, states, at)
             report = _report(training, _fetch(measured, training.setup.device), counts, lr, at)
             if not report.skipped:
                 training.optimizer.step(lr, clip_factor(report.grad_norm, training.clip) / _scale(training, at))
-            if report.problem is not None:  # the new ones may not be finite either
+            if report.problem is not None:  # the new states may not be finite either
                 states = before
             training.optimizer.zero_grad()
             state: State = {str(micro): one for micro, one in enumerate(states) if one is not None}
@@ -170,7 +170,7 @@ def _memory_faults(training: Training, at: Progress) -> Iterator[None]:
 
 Number = TypeVar("Number", int, float)
 Key = tuple[Literal["loss", "metric_sum", "metric_count", "grad_norm"], str, int]
-"""(type, name of the loss or metric, micro-batch) of one number that a step measures."""
+"""(kind, name of the loss or metric, micro-batch) of one number that a step measures."""
 
 
 def _accumulate_gradients(
@@ -205,9 +205,10 @@ def _fetch(measured: Mapping[Key, Tensor | int], device: torch.device) -> dict[K
 
 
 def _report(training: Training, measured: Mapping[Key, float], counts: dict[str, int], lr: float, at: Progress) -> Report:
-    """The report of a step. Raises DivergedStep if it must be neither taken nor skipped."""
+    """The report of a step. Raises DivergedStep if the step has a problem and may not be skipped."""
     loss_sums, metric_sums, metric_counts = (
-        _added((key[1], value) for key, value in measured.items() if key[0] == sort) for sort in ("loss", "metric_sum", "metric_count")
+        _sum_by_name((key[1], value) for key, value in measured.items() if key[0] == kind)
+        for kind in ("loss", "metric_sum", "metric_count")
     )
     losses = {name: value / max(counts[name], 1) for name, value in loss_sums.items()}
     loss = sum(training.weights.get(name, 1.0) * value for name, value in losses.items())
@@ -240,7 +241,7 @@ def _report(training: Training, measured: Mapping[Key, float], counts: dict[str,
 
 def _loss_problem(measured: Mapping[Key, float]) -> Problem | None:
     """The first loss that is not finite."""
-    bad = [(name, micro, value) for (sort, name, micro), value in measured.items() if sort == "loss" and not math.isfinite(value)]
+    bad = [(name, micro, value) for (kind, name, micro), value in measured.items() if kind == "loss" and not math.isfinite(value)]
     return Problem(f"the loss {bad[0][0]!r} is {bad[0][2]}, but must be finite", bad[0][1]) if bad else None
 
 
@@ -252,7 +253,7 @@ def _problem(training: Training, loss: float, norm: float) -> Problem | None:
     return Problem(f"the loss is {loss:.6g}, but train.stop_above is {most:g}", may_be_skipped=False) if loss > most else None
 
 
-def _added(numbers: Iterable[tuple[str, Number]]) -> dict[str, Number]:
+def _sum_by_name(numbers: Iterable[tuple[str, Number]]) -> dict[str, Number]:
     """The sum of the numbers of each name, added in order."""
     sums: dict[str, Number] = {}
     for name, value in numbers:
@@ -270,4 +271,4 @@ def _diverged(training: Training, problem: Problem, report: Report, at: Progress
     n_micro = len(training.feed.bounds(len(training.feed.plan.rows(at.step).rows)))
     where = "" if problem.micro is None else f"micro-batch {problem.micro + 1} of {n_micro}, "
     after = f", after {at.skips_in_a_row} skipped in a row" if at.skips_in_a_row else ""
-    return DivergedStep(f"step {report.step}{after}: {problem.what} ({where}{data})", at, report, problem, data)
+    return DivergedStep(f"step {report.step}{after}: {problem.message} ({where}{data})", at, report, problem, data)

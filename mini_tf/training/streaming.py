@@ -14,8 +14,10 @@ from mini_tf.training.machine.device import Setup
 
 
 def initial_states(task: nn.Module, feed: Feed, setup: Setup, step: int, saved: State | None) -> list[State | None]:
-    """The state of each micro-batch after `step` steps; None for each without `train.stream`. Raises RunFault if
-    `saved` does not fit."""
+    """The state of each micro-batch after `step` steps; None for each without `train.stream`.
+
+    Raises RunFault if `saved` does not fit.
+    """
     if not feed.plan.stream:
         return [None] * feed.n_micro
     if saved is None:
@@ -32,7 +34,7 @@ def initial_states(task: nn.Module, feed: Feed, setup: Setup, step: int, saved: 
 
 
 def _validated(task: nn.Module, setup: Setup, batch: Batch, saved: object, micro: int) -> State | None:
-    """A state on its device, after a forward pass from a copy of it: only the model knows which states are valid."""
+    """A saved state on the device, validated by a forward pass from a copy: only the model knows which are valid."""
     try:
         if not isinstance(saved, dict):
             raise TypeError("not a dict of tensors")

@@ -35,7 +35,7 @@ class GoldPair(NamedTuple):
 
 @dataclass(frozen=True)
 class HeadScore:
-    """A head with its sharpness over all pairs, and its AER on the pairs for the choice; None without such pairs."""
+    """A head with its sharpness over all pairs, and its AER on the pairs that choose the best head, if any."""
 
     head: HeadShift
     sharpness: float

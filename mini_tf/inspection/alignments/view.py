@@ -115,7 +115,7 @@ def _sample(pair: Pair, weights: np.ndarray, gold: GoldAlignment | None) -> dict
 
 
 def _table(comparison: HeadComparison) -> Picture:
-    """A row per head, a column per shift: AER, or sharpness without pairs to choose by."""
+    """A row per head, a column per shift: AER, or sharpness if there is no gold alignment."""
     by_aer = comparison.chosen_on > 0
     cells = {score.head: score.aer if by_aer else score.sharpness for score in comparison.heads}
     shifts = sorted({head.shift for head in cells})

@@ -28,7 +28,7 @@ MAX_LISTED = 40
 class Head:
     """Attention weights (queries, keys) of one head on one text, in float32, without columns that belong to no token.
 
-    visible (queries, keys): True where a query may attend. queries, keys: what they represent.
+    visible (queries, keys): True where a query may attend. queries, keys: their sequences.
     """
 
     index: HeadIndex
@@ -66,7 +66,7 @@ class Sample:
 
     @property
     def unit(self) -> str:
-        """What rows and columns are: "word" or "token"."""
+        """The unit of rows and columns: "word" or "token"."""
         return "word" if self.texts.own.by_words else "token"
 
     @property
@@ -92,7 +92,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class AttentionRequest:
-    """What to show: the heads, tokens or words, and optionally a single query (a word or a token index)."""
+    """Selection: the heads, tokens or words, and optionally a single query (a word or a token index)."""
 
     heads: HeadSelection = field(default_factory=HeadSelection)
     words: bool = False
@@ -191,8 +191,8 @@ def _sequences_of_query(
 def _find_query(query: str, text: TokenizedText, by_words: bool) -> tuple[Query, bool, list[str]]:
     """The query's row, whether it is a word, and a note if the word is ambiguous.
 
-    A word of the text, or a part of one bounded by non-letters ("self" of "self.path"), else an index. Of several the
-    last, which in a decoder attends to the most tokens.
+    A query is a word of the text, a part of one bounded by non-letters ("self" of "self.path"), or an index. Of several
+    matches the last is used, which in a decoder attends to the most tokens.
     """
     words, name = text.words, text.input.name
     whole = re.compile(rf"(?<!\w){re.escape(query)}(?!\w)")

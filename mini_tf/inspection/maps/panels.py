@@ -97,13 +97,13 @@ def masked_weights(head: Head) -> np.ndarray:
 
 
 def head_legend(head: Head, sample: Sample) -> str:
-    """Summary of a head, and what rows and columns are."""
+    """Summary of a head, and the legend of rows and columns."""
     summary = summarize(head, sample.unit)
     return f"{summary[0].upper()}{summary[1:]}. {axes_legend(sample)}"
 
 
 def axes_legend(sample: Sample) -> str:
-    """What rows and columns are."""
+    """Legend of rows and columns."""
     between = " Cross-attention: target rows, source columns." if any(head.is_cross for head in sample.heads) else ""
     return f"Rows: queries, one per {sample.unit}. Columns: keys.{between}"
 

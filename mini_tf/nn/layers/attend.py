@@ -1,7 +1,7 @@
 """Scaled dot-product attention, fused: softmax(q k^T * scale + bias) v under a mask, in memory linear in the length.
 
-If the mask needs no tensor, the kernel is called without one. Otherwise a small mask is made whole, and a large one in
-blocks of queries, which are recomputed in the backward pass.
+If the mask needs no tensor, the kernel is called without one. Otherwise a small mask is computed at once, and a large
+one in blocks of queries, which are recomputed in the backward pass.
 Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1.
 """
 
@@ -15,7 +15,7 @@ from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.token_positions import Visibility
 
 MASK_ELEMENTS = 2**22
-"""Elements of the largest mask that is made whole, and of a block of a larger one."""
+"""Maximum elements of a mask that is computed at once, and of a block of a larger mask."""
 
 
 def attend(
@@ -27,7 +27,7 @@ def attend(
     encoding: PositionalEncoding | None = None,
     dropout_rate: float = 0.0,
 ) -> Float[Tensor, "B H L V"]:
-    """Zeros for a query that attends to nothing; `encoding` may add a bias to the attention scores."""
+    """Fused attention; zeros for a query that attends to nothing. `encoding` may add a bias to the attention scores."""
     encoding = encoding if encoding is not None and "bias" in encoding.applies_to else None
     k, v = (repeat_kv(t, q.shape[1]) for t in (k, v))
     if encoding is None and (visibility.full or visibility.triangular):

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 CHUNK = 2**19
-"""Logits of a chunk: 2 MiB in fp32, which fits into the cache of a core."""
+"""Number of logits of a chunk: 2 MiB in fp32, which fits into the cache of a core."""
 
 FEWEST = 64
 """Minimum number of targets of a chunk, for efficient matrix products."""
@@ -31,15 +31,15 @@ def cross_entropy(
 
     smoothing: label smoothing over all V (Szegedy et al. 2016, arXiv:1512.00567, section 7).
     """
-    half = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
-    whole = hidden.dtype == weight.dtype and not torch.is_autocast_enabled("cpu")
-    fused = hidden.device.type == "cpu" and weight.dtype in (torch.float32, torch.float64) and (half or whole)
+    autocast_bf16 = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    same_dtype = hidden.dtype == weight.dtype and not torch.is_autocast_enabled("cpu")
+    fused = hidden.device.type == "cpu" and weight.dtype in (torch.float32, torch.float64) and (autocast_bf16 or same_dtype)
     if not fused or not torch.is_grad_enabled() or torch.compiler.is_compiling():
         logits = F.linear(hidden, weight, bias)
         # Half precision is too coarse for a sum of exponentials.
         logits = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
         return F.cross_entropy(logits, labels, reduction="sum", label_smoothing=smoothing)
-    loss: Tensor = _CrossEntropy.apply(hidden, weight, bias, labels, smoothing, torch.bfloat16 if half else weight.dtype)
+    loss: Tensor = _CrossEntropy.apply(hidden, weight, bias, labels, smoothing, torch.bfloat16 if autocast_bf16 else weight.dtype)
     return loss
 
 

@@ -20,12 +20,12 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu" or torch.compiler.is_compiling():
             return F.dropout(x, self.rate)
-        dropped: Tensor = _Dropped.apply(x, self.rate)
+        dropped: Tensor = _CPUDropout.apply(x, self.rate)
         return dropped
 
 
-class _Dropped(torch.autograd.Function):
-    """Dropout for CPUs, where torch draws one number per element: each 64-bit draw decides four elements.
+class _CPUDropout(torch.autograd.Function):
+    """Dropout for CPUs, where torch draws one number per element: here a 64-bit number serves four elements.
 
     The probability is a multiple of 1/65536. Forward pass of a million elements on 2 cores: 1.7 ms instead of 6.4 ms.
     """

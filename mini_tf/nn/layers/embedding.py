@@ -12,7 +12,7 @@ from mini_tf.nn.tokens import Tokens
 
 
 class Embedding(nn.Module):
-    """The embedding owns the positional encoding. `scale` multiplies the token embeddings before anything is added."""
+    """The input layer of a stack. `scale` multiplies the token embeddings before anything is added."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Embedding(nn.Module):
         return 0 if self.ngrams is None else self.ngrams.n_previous
 
     def start(self, batch: int) -> Int[Tensor, "B n_previous"]:
-        """The previous ids of a first token: no token (the id after the last of the vocabulary)."""
+        """Previous ids at the beginning of a document: all V, the id that means "no token"."""
         vocabulary_size, device = self.tokens.num_embeddings, self.tokens.weight.device
         return torch.full((batch, self.n_previous), vocabulary_size, device=device)
 

@@ -15,7 +15,7 @@ class OutputLayer(nn.Module):
 
 
 class Head(OutputLayer):
-    """Logits from the token embedding's weight (tied) or an own weight.
+    """Logits from the token embedding's weight (tied) or a separate weight.
 
     With `transform`, BERT's masked-LM head: dense, activation, norm, output layer with bias (Devlin et al. 2018,
     arXiv:1810.04805; the released code).

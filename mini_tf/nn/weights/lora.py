@@ -68,7 +68,7 @@ def _all_stacks(model: nn.Module) -> list[str]:
 
 @torch.no_grad()
 def merge(model: nn.Module) -> None:
-    """Merge the adapters into the weights: the model has the names of before `adapt`, and outputs equal to the bit.
+    """Merge the adapters into the weights, under the names they had before `adapt`; outputs are bit-identical.
 
     Frozen parameters stay frozen.
     """
@@ -81,7 +81,7 @@ def merge(model: nn.Module) -> None:
 
 @torch.no_grad()
 def merged_weights(weights: Mapping[str, Tensor], settings: Adapter) -> dict[str, Tensor]:
-    """What `merge` would give, from the weights alone; weights without adapters are returned as they are."""
+    """The weights after `merge`, computed without a model; weights without adapters are returned unchanged."""
     merged: dict[str, Tensor] = {}
     for name, tensor in weights.items():
         if name.endswith(_ORIGINAL):
@@ -100,7 +100,7 @@ def plain_name(name: str) -> str:
 
 
 def _sum(weight: Tensor, a: Sequence[Tensor], b: Sequence[Tensor], scale: float) -> Tensor:
-    """In the weights' own dtype even under autocast, so that merging gives equal outputs."""
+    """weight + scale B A, in the dtype of the weight even under autocast, so that merging does not change outputs."""
     rows = weight.split([len(part) for part in b])
     with torch.autocast(weight.device.type, enabled=False):
         return torch.cat([torch.addmm(w, b_i, a_i, alpha=scale) for w, a_i, b_i in zip(rows, a, b, strict=True)])

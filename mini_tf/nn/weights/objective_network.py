@@ -50,5 +50,5 @@ def objective_tensors(model: Model, task: nn.Module) -> dict[str, Tensor]:
 
 
 def load_objective(model: Model, task: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Copy what `objective_tensors` returned; names and shapes must be equal."""
+    """Copy `tensors`, as returned by `objective_tensors`, into the task; names and shapes must be equal."""
     copy_tensors(objective_tensors(model, task), tensors)

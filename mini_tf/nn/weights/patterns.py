@@ -10,16 +10,16 @@ from mini_tf.system.errors import RecipeFault
 _SHOWN = 6
 
 
-def match_names(key: str, patterns: Sequence[str], names: Sequence[str], what: str, all_match: bool = True) -> list[str]:
+def match_names(key: str, patterns: Sequence[str], names: Sequence[str], noun: str, all_match: bool = True) -> list[str]:
     """The names that match one of the patterns (* ? [seq], of the whole name), in their order.
 
-    key: the recipe's key, for messages; what: what a name denotes. Raises RecipeFault for a pattern that matches no
+    key, noun: for messages, such as "train.freeze" and "parameter". Raises RecipeFault for a pattern that matches no
     name; without `all_match` only if no pattern matches.
     """
     found = [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names) and (not found or all_match):
-            raise RecipeFault(f"{key}: no {what} matches {show(pattern)}; there are {_listed(pattern, names)}")
+            raise RecipeFault(f"{key}: no {noun} matches {show(pattern)}; there are {_listed(pattern, names)}")
     return found
 
 

@@ -4,16 +4,16 @@ import hashlib
 import threading
 import time
 
-LEAST = 0.8
-"""Least CPU share of each thread on an idle machine; measured: 0.83 to 1 alone, 0.5 beside one other program."""
+MIN_SHARE = 0.8
+"""Minimum CPU share of each thread on an idle machine; measured: 0.83 to 1 alone, 0.5 beside one other program."""
 SAMPLES = 3
-"""Consecutive samples that must all find contention: on an idle machine one in sixty does, by work of the system."""
+"""Consecutive samples that must all find contention: system processes cause one in sixty on an idle machine."""
 _BLOCK = bytes(1 << 20)
 
 
 def contended(threads: int, seconds: float = 0.1) -> bool:
-    """Whether `threads` busy threads get clearly less than a core each, in each of SAMPLES times `seconds`."""
-    return all(_least_share(threads, seconds) < LEAST for _ in range(SAMPLES))
+    """Whether `threads` busy threads get clearly less than a core each, in each of SAMPLES samples of `seconds`."""
+    return all(_least_share(threads, seconds) < MIN_SHARE for _ in range(SAMPLES))
 
 
 def _least_share(threads: int, seconds: float) -> float:

@@ -143,7 +143,7 @@ def resolve_setup(runtime: Runtime, recorded: Mapping[str, Any] | None = None, d
 
 
 def missing_compiler(device: torch.device) -> str | None:
-    """What torch.compile lacks on this machine; None if it should work."""
+    """The reason why torch.compile does not work on this machine; None if it should work."""
     if device.type == "cuda":
         if not has_triton():
             return "Triton does not support this GPU"

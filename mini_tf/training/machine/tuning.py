@@ -139,7 +139,7 @@ class _Bench:
     def compare(self, setups: Mapping[Any, Setup], rows: int, bounded: bool = True) -> dict[Any, float]:
         """Median seconds per step in each setup, measured in turn; the first is the safe default.
 
-        bounded: values that were not measured warm within the budget are missing.
+        bounded: values without a measurement after warm-up within the budget are missing.
         """
         timed: dict[Any, list[float]] = {}
         for value, setup in setups.items():

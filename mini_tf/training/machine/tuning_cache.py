@@ -1,6 +1,7 @@
 """Cache of tuning results by machine and shape of the run: one small JSON file per key in the cache folder `tuning`.
 
-A file has the facts of its key and the decisions. A file that is damaged or has other facts is ignored.
+A file holds the chosen values and the facts that its key is a hash of. A damaged file, or one with other facts, is
+ignored.
 """
 
 import hashlib
@@ -28,7 +29,7 @@ FORMAT = 1
 def cached_tuning(shape: dict[str, Any], length: RunLength, setup: Setup, tune: Callable[[], Setup], log: Callable[[str], None]) -> Setup:
     """The result of `tune` for this shape and about this length on this machine, cached or new; `log` prints which.
 
-    shape: all besides `length` and `setup` that the time of a step depends on, as JSON.
+    shape: everything else that the time of a step depends on, as JSON.
     """
     start = {"start": setup.settings, "undecided": sorted(setup.undecided)}
     facts = json.loads(json.dumps({**shape, **_length(length), **start, **_machine(setup.device)}))
@@ -58,7 +59,7 @@ def cached_tuning(shape: dict[str, Any], length: RunLength, setup: Setup, tune: 
 
 
 def _read(path: Path, facts: dict[str, Any], setup: Setup) -> Setup:
-    """The setup with the decisions of a file. Raises several types of errors if the file is damaged."""
+    """The setup with the values of a file. Raises several types of errors if the file is damaged."""
     content = json.loads(path.read_text(encoding="utf-8"))
     if content["facts"] != facts or content["decided"].keys() != setup.undecided:
         raise ValueError("facts of another run")
