@@ -20,7 +20,7 @@ CAPTIONS = {
     "longest_document": "longest, in tokens",
     "cut": "longer than the context",
 }
-"""What a table calls a statistic, if not by its key in --json."""
+"""Names of statistics in tables, where they differ from the keys in --json."""
 
 
 def length_summary(store: Store) -> str:

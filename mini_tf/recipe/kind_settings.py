@@ -89,7 +89,7 @@ _ATTENDED: dict[Direction, str] = {
 
 
 def attended_tokens(directions: Collection[Direction], source: bool) -> str:
-    """What a token attends to, in words."""
+    """The tokens that a token attends to, in words."""
     if source:
         return "a source and earlier target tokens"
     return " or ".join(words for direction, words in _ATTENDED.items() if direction in directions)
@@ -105,7 +105,7 @@ class PositionLimit(NamedTuple):
 
 
 class ModelSettings(Kind):
-    """What recipes need to know of a model."""
+    """Facts about a model that recipes need."""
 
     PACKAGE = "models"
     DIRECTIONS: ClassVar[frozenset[Direction]]
@@ -133,7 +133,7 @@ class ModelSettings(Kind):
 
     @property
     def attended_tokens(self) -> str:
-        """What a token attends to, in words."""
+        """The tokens that a token attends to, in words."""
         return attended_tokens({"causal"} if self.causal else {"bidirectional"}, self.SOURCE)
 
     def mixers(self) -> Sequence[Any]:
@@ -145,7 +145,7 @@ class ModelSettings(Kind):
         return ()
 
     def describe_attention(self, boundary: str, direction: Direction) -> str:
-        """What each token attends to, in words; boundary: such as `its row`; direction: that of the objective."""
+        """The attention mask in words; boundary: such as `its row`; direction: that of the objective."""
         return f"each token attends to {attended_tokens({direction}, self.SOURCE)} and itself, in {boundary}"
 
     def can_init_from(self, other: "ModelSettings") -> bool:
@@ -213,7 +213,7 @@ class PipelineSettings(Kind):
     DEFAULT_OPTIONS: ClassVar[Mapping[str, Any]] = {}
     """Defaults of options of `generate` that differ from the recipe's section `generate`."""
     DESCRIPTION: ClassVar[str] = "generates text"
-    """What the model does with a prompt; the prompt loop prints it."""
+    """The model's response to a prompt, for the prompt loop."""
     METRICS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Metrics of the outputs of an evaluation, each with the packages (`scores.PACKAGES`) that it needs; a name that
     ends
@@ -240,7 +240,7 @@ class PipelineSettings(Kind):
 
 
 class ObjectiveSettings(Kind):
-    """What a recipe knows of an objective."""
+    """Facts about an objective that recipes need."""
 
     PACKAGE = "objectives"
     DIRECTIONS: ClassVar[frozenset[Direction]]

@@ -39,7 +39,7 @@ class DeviceSettings(BaseModel):
 
 
 class DivergenceInfo(BaseModel):
-    """What diverged and where; steps, micro-batches, rows and documents count from 1.
+    """The diverged value and its location; steps, micro-batches, rows and documents count from 1.
 
     micro_batch: None = the whole step. parameters: names of those with a gradient that is not finite. counters:
     `Progress.counters` before the step.

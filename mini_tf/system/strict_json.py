@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Any
 
 MAX_DIGITS = 4000
-"""Of a number; Python parses at most 4300."""
+"""Maximum digits of a number; Python parses at most 4300."""
 
 
 def parse(text: str) -> Any:

@@ -183,7 +183,7 @@ def _origin(findings: "CrashReport", parts: "Parts") -> Iterator[str]:
 
 
 def _advice(findings: "CrashReport", recipe: "Recipe") -> Iterator[str]:
-    """What to try, the most promising first."""
+    """Settings to try, the most promising first."""
     optimizer, schedule = recipe.optimizer, recipe.schedule
     if findings.in_fp32 is not None and findings.in_fp32.what is None:
         yield "runtime.precision=fp32, in which this step is finite"

@@ -1,1 +1,1 @@
-"""What all commands share: the terminal, files, options."""
+"""Shared by all commands: the terminal, files, options."""

@@ -1,4 +1,4 @@
-"""What the shell completes after `minitf --install-completion`: recipes, runs, KEY=VALUE. Faults complete nothing.
+"""Shell completion, after `minitf --install-completion`: recipes, runs, KEY=VALUE. Faults complete nothing.
 
 The keys of all kinds are collected once, since that imports torch, and kept in the cache.
 """

@@ -1,4 +1,4 @@
-"""How `--help` looks: panels by topic, arguments before options, examples at the end. Typer and rich draw it."""
+"""Layout of `--help`: panels by topic, arguments before options, examples at the end. Typer and rich draw it."""
 
 import inspect
 import sys

@@ -9,7 +9,7 @@ from mini_tf.cli.terminal.help import MESSAGES
 
 # Public in every version of Typer, unlike the place the class itself lives in.
 CommandLineError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
-"""What is raised where the command line cannot be read."""
+"""Exceptions of click for an invalid command line."""
 
 MODEL, CHECKS, RUN_FOLDER, INPUT_OUTPUT = "Model", "Checks", "Run folder", "Input and output"
 """Panels of --help."""

@@ -143,11 +143,11 @@ class Dataset(kind_settings.DatasetSettings):
     COMMON_NAMES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Common column names of each role, in lower case; used if `data.fields` does not name the column."""
     SPLIT_UNIT: ClassVar[str | None] = None
-    """What messages call the split keys (such as "sources"); default UNIT."""
+    """Name of the split keys in messages (such as "sources"); default UNIT."""
     TRUNCATES: ClassVar[str | None] = "end"
     """The part that an example longer than the context loses; None: it is split into several rows instead."""
     ROW: ClassVar[str] = "one example per row"
-    """What `data show` calls a row; {pack} is the recipe's data.pack."""
+    """Description of a row in `data show`; {pack} is the recipe's data.pack."""
     KEEPS_EXAMPLES: ClassVar[bool] = True
     """The original examples are stored beside their ids."""
 
@@ -306,5 +306,5 @@ class Dataset(kind_settings.DatasetSettings):
         raise NotImplementedError
 
     def row_table(self, row: Mapping[str, Any], head: str) -> list[str]:
-        """What `describe_row` returned as lines of a table, with `head` before them."""
+        """The output of `describe_row` as lines of a table, with `head` before them."""
         raise NotImplementedError

@@ -45,7 +45,7 @@ class LabelledDataset(Dataset):
     MIN_CLASSES: ClassVar[int] = 0
     """Minimum number of classes of a run."""
     CAPTIONS: ClassVar[Mapping[str, str]] = {}
-    """What `data stats` calls a key of `label_statistics`, if not by its key in --json."""
+    """Names of `label_statistics` in `data stats`, where they differ from the keys in --json."""
 
     def to_json(self, example: Example) -> list[Any]:
         return [example.texts, example.labels, example.alternatives]

@@ -97,7 +97,7 @@ class Tokenizer:
 
     @property
     def unit(self) -> str:
-        """What a token is called: character, byte or token."""
+        """Name of a token: character, byte or token."""
         known: Any = settings_of("data.tokenizers", self.kind) if self.kind in listing("data.tokenizers") else TokenizerSettings
         return str(known.UNIT)
 
@@ -198,7 +198,7 @@ class Tokenizer:
 
     @cached_property
     def round_trip_losses(self) -> list[str]:
-        """What decode(encode(text)) changes, one sentence each; empty if it preserves every text."""
+        """Changes made by decode(encode(text)), one sentence each; empty if it preserves every text."""
 
         def round_trip(text: str) -> str | None:
             ids = self.encode(text)

@@ -128,7 +128,7 @@ def _got(given: Any, lines: list[dict[str, Any]]) -> str:
 
 
 def _suggestion(given: Any, field: Any) -> str:
-    """What to do about an invalid scalar, if known."""
+    """A correction for an invalid scalar, if one is known."""
     if not isinstance(given, str):
         return ""
     if isinstance(given, Scalar) and given.quoted and not isinstance(fit(Scalar(given), field.annotation, field.metadata), str):
