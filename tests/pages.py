@@ -1,10 +1,11 @@
 """The pages for users: their commands, and the outputs they show.
 
-`python -m tests.pages FOLDER` runs every page as it is written in FOLDER (half an hour on 2 cores, less where its runs
-are there already), and writes what the commands print, and the pictures, into the pages.
+`python -m tests.pages FOLDER` runs every page as it is written in FOLDER (half an hour on 2 cores), and writes what the
+commands print, and the pictures, into the pages. A block that has run in FOLDER before is not run again.
 """
 
 import csv
+import json
 import re
 import shutil
 import subprocess
@@ -88,13 +89,18 @@ CUT = {"first.log": (6, 9), "opinions.log": (5, 2), "attention first": (27, 5), 
 
 def fill(folder: Path) -> None:
     """Run all pages in a folder, and put outputs and pictures into them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(ROOT / "data", folder / "data", dirs_exist_ok=True)
-    prepare(folder)
+    done = folder / "blocks.json"
+    if not done.exists():
+        shutil.copytree(ROOT / "data", folder / "data", dirs_exist_ok=True)
+        prepare(folder)
+    finished = json.loads(done.read_text()) if done.exists() else []
     for page in PAGES:
         for block in blocks(page):
+            if [page, block.script] in finished:
+                continue
             print(f"+ {page}: {block.name}", file=sys.stderr)
             _run("set +e\n" * (block.name == "crash") + block.script, folder)
+            done.write_text(json.dumps(finished := [*finished, [page, block.script]]))
     for page in PAGES:
         text = text_of(page)
         for name in outputs(page):
