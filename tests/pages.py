@@ -75,7 +75,7 @@ MADE_BY = {
     "n-best": "printf 'we did not wait\\nthe dogs will listen\\n' | minitf generate toy --n-best 2",
     "evaluate toy": "minitf evaluate toy",
     "attention first": f'minitf inspect-attention first "{PATH_QUERY}"',
-    "describe first": f'minitf inspect-attention first "{PATH_QUERY}" --layer 3 --head 0-3 --describe',
+    "describe first": f'minitf inspect-attention first "{PATH_QUERY}" --layer 3 --describe',
     "word bat": "minitf inspect word bert bat -i data/senses.jsonl",
     "align toy": "minitf inspect align toy",
     "doctor": "minitf doctor --resume",

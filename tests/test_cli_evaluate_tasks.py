@@ -151,7 +151,7 @@ def test_a_run_of_two_files_is_judged_by_a_table_of_other_columns(tmp_path: Path
 
 def test_what_cannot_be_other_data_is_told_by_its_option(classifier: Path) -> None:
     for data, said in {
-        "": "--data : must be text or a list",
+        "": "--data : must be text, a list of texts",
         "{source: a, target: b}": "--data: classify needs a table, not pairs; ",
         "{source: }": "--data {source: }: source: must be text",
         "[a": "--data: not YAML",

@@ -192,7 +192,7 @@ def wrong_config(**changes: Any) -> Callable[[Path], object]:
         (lambda run: (run / SOURCE_TOKENIZER).write_text("{"), (SOURCE_TOKENIZER,)),
         (lambda run: (run / SOURCE_TOKENIZER).write_bytes(b"\xff" * 40), (SOURCE_TOKENIZER,)),
         (lambda run: shutil.copy(run / "tokenizer.json", run / SOURCE_TOKENIZER), ("config.json", "source_vocabulary_size")),
-        (wrong_config(source_vocabulary_size=None), ("config.json", "no 'source_vocabulary_size'")),
+        (wrong_config(source_vocabulary_size=None), ("config.json", "the key 'source_vocabulary_size' is missing")),
         (wrong_config(source_vocabulary_size=7), ("config.json", "source_vocabulary_size 7 differs from the tokenizer's")),
         (wrong_config(source_vocabulary_size="\x1b[31m"), ("config.json", "source_vocabulary_size")),
         (wrong_config(vocabulary_size=7), ("config.json", "vocabulary_size 7 differs from the tokenizer's")),
