@@ -17,7 +17,7 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import listing
 from mini_tf.system.errors import DataFault
 
-READ_BY_SOFTMAX = {"softmax", "window"}
+FAST = {"softmax", "window", "linear", "favor"}
 SETTINGS: dict[str, dict[str, Any]] = {
     **{
         f"{norm} {place}": {"norm": norm, "norm_place": place, "bias": True}
@@ -78,6 +78,28 @@ def test_any_setting_of_the_parts_goes_on_as_the_whole(name: str, positions: str
     assert_goes_on_as_the_whole(model, (3, 20, 1))
 
 
+@pytest.mark.parametrize("mixers", [("favor",), ("linear",), ("linear", "softmax", "favor")], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"n_kv_heads": 1}, {"d_k": 10, "d_v": 4, "bias": True}, {"ngrams": (50, 60)}], ids=str)
+def test_recurrent_attention_continues_as_one_pass(mixers: tuple[str, ...], settings: dict[str, Any]) -> None:
+    model = model_of("decoder", mixers, "rotary", n_layers=3, **settings)
+    assert_goes_on_as_the_whole(model, (5, 5))
+    assert_goes_on_as_the_whole(model, (3, 20, 1))
+
+
+@pytest.mark.parametrize("kind", ["linear", "favor"])
+def test_recurrent_attention_needs_constant_memory(kind: str) -> None:
+    model = model_of("decoder", (kind,), "rotary", n_layers=2)
+    decoding = DecodingState(model, [[1, 2, 3]], 1000)
+    decoding.prefill()
+    sizes = []
+    for ids in some_ids(200, 1, seed=4):
+        decoding.decode(ids)
+        assert isinstance(decoding._decoder, FastDecoder)
+        assert decoding._decoder._kv_cache is None
+        sizes.append(sum(t.numel() for sums in decoding._decoder._sums.values() for t in sums))
+    assert len(set(sizes)) == 1
+
+
 @pytest.mark.parametrize("positions", [word for word in listing("positions") if word != "learned"])
 @pytest.mark.parametrize("lengths", [(3,), (3, 70)])
 def test_the_room_grows_with_the_text(positions: str, lengths: tuple[int, ...]) -> None:
@@ -107,8 +129,9 @@ def test_what_is_kept_is_copied_only_when_its_room_is_full() -> None:
 
 
 def test_rows_change_positions_in_models_with_a_bias_turns_and_a_window() -> None:
-    for positions in ("alibi", "rotary", "learned"):
-        model = model_of("decoder", ("window", "softmax"), positions, n_layers=2, ngrams=(50, 60))
+    own = ("window", "softmax")
+    for mixers, positions in ((own, "alibi"), (own, "rotary"), (own, "learned"), (("favor", "softmax"), "rotary")):
+        model = model_of("decoder", mixers, positions, n_layers=2, ngrams=(50, 60))
         texts = [some_ids(length, seed=length).tolist() for length in (4, 9, 2)]
         following, rows = some_ids(5, 3, seed=4), torch.tensor([2, 0, 0])
         reading = DecodingState(model, texts, CONTEXT)
@@ -135,11 +158,11 @@ def test_in_single_precision_it_is_the_ordinary_path_to_a_hundred_thousandth(len
 
 
 @pytest.mark.parametrize("mixer", [*listing("attention"), "toy"])
-def test_only_decoders_that_read_by_softmax_are_read_lean(mixer: str) -> None:
+def test_only_mixers_that_declare_it_are_decoded_fast(mixer: str) -> None:
     """Others go on as the whole too."""
     positions = next(word for word in ("rotary", "none") if usable(mixer, word))
     model = model_of("decoder", ("softmax", mixer), positions, n_layers=2)
-    assert FastDecoder.fits(model) == (mixer in READ_BY_SOFTMAX)
+    assert FastDecoder.fits(model) == (mixer in FAST)
     assert not FastDecoder.fits(model.train())
     model.eval()
     text, following = some_ids(5).tolist(), some_ids(STEPS, 1, seed=4)

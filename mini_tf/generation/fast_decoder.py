@@ -3,23 +3,26 @@
 A decoding step of a small model is mostly overhead: modules, positions and caches that grow by copying cost several
 times as much as the matrix products. Here keys and values are written into preallocated tensors, positions are computed
 once for all layers, and the residual sum is part of a matrix product. Embedding, activation, positions and head are the
-model's own; norms and the attention of one query are reimplemented. `FastDecoder.fits` checks whether a model is
-supported. Prefill, and all other models, use the model's `forward`.
+model's own; norms and the attention of one query (fast_attention.py) are reimplemented. `FastDecoder.fits` checks whether
+a model is supported. Prefill, and all other models, use the model's `forward`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mini_tf.generation.fast_attention import RecurrentStep, SoftmaxStep
 from mini_tf.generation.kv_cache import KVCache, LayerCache
 from mini_tf.generation.position_cache import PositionCache, StepPosition
 from mini_tf.nn.block import Block, ResidualStep
 from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.layers.embedding import Embedding
 from mini_tf.nn.layers.feed_forward import FeedForward, activate
-from mini_tf.nn.layers.norm import fast_norm, fast_rms_norm
+from mini_tf.nn.layers.linear_attention import KeySums
+from mini_tf.nn.layers.norm import fast_norm
 from mini_tf.nn.mixer import Mixer, SoftmaxAttention
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
@@ -52,22 +55,28 @@ class FastDecoder:
         self._pads = torch.tensor(pads, device=weight.device) if any(pads) else None
         self._layers = [_Layer(block) for block in model.stack.blocks] * model.stack.n_passes
         self._norm = fast_norm(model.stack.norm, weight[0])
-        self._cache = KVCache([state["layers"][str(i)]["own"] for i in range(len(self._layers))], self._n)
-        self._position_cache = PositionCache(model.embedding.position, self._layers[0].dims, weight)
+        states = [state["layers"][str(i)]["own"] for i in range(len(self._layers))]
+        cached = [one for one, layer in zip(states, self._layers, strict=True) if layer.has_kv_cache]
+        self._kv_cache = KVCache(cached, self._n) if cached else None
+        self._sums = {i: KeySums(**states[i]) for i, layer in enumerate(self._layers) if not layer.has_kv_cache}
+        self._position_cache = PositionCache(model.embedding.position, self._layers[0].dims, weight, bool(cached))
 
     def decode(self, ids: Tensor) -> Tensor:
         """Append `ids` (B,); logits (B, V) of the next token."""
         x, position = self._embed(ids), self._position_cache.at(self._n, len(ids), self._pads)
-        for layer, cache in zip(self._layers, self._cache.at(self._n), strict=True):
-            x = layer(x, position, cache)
+        views = iter(() if self._kv_cache is None else self._kv_cache.at(self._n))
+        for i, layer in enumerate(self._layers):
+            x = layer(x, position, next(views) if layer.has_kv_cache else self._sums[i])
         self._n += 1
         return self._model.logits(self._norm(x))
 
     def select(self, rows: Tensor) -> None:
         """Row i becomes row `rows[i]`."""
         self._position_cache.reset()
-        self._cache.select(rows)
+        if self._kv_cache is not None:
+            self._kv_cache.select(rows)
         rows = rows.to(self._model.embedding.tokens.weight.device)
+        self._sums = {i: KeySums(*(t[rows] for t in sums)) for i, sums in self._sums.items()}
         self._pads, self._last_ids = (None if part is None else part[rows] for part in (self._pads, self._last_ids))
 
     def _embed(self, ids: Tensor) -> Tensor:
@@ -89,8 +98,10 @@ class _Layer:
         own, feed_forward = block.own, block.feed_forward
         assert own is not None
         attention = own.part.fast_decoding()  # type: ignore[operator]
-        self.dims = attention.dims
-        self._attention, self._own = _Attention(attention), _Residual(own, attention.out)
+        self.dims, self.has_kv_cache = attention.projections.dims, isinstance(attention, SoftmaxAttention)
+        self._attention: Callable[[Tensor, StepPosition, Any], Tensor]
+        self._attention = SoftmaxStep(attention) if isinstance(attention, SoftmaxAttention) else RecurrentStep(attention)
+        self._own = _Residual(own, attention.projections.out)
         if feed_forward is None:
             self._feed_forward = None
         else:
@@ -98,7 +109,7 @@ class _Layer:
             self._feed_forward, up = _Residual(feed_forward, feed_forward.part.down), feed_forward.part.up
             self._activation, self._up, self._up_bias = feed_forward.part.activation, up.weight, up.bias
 
-    def __call__(self, x: Tensor, position: StepPosition, cache: LayerCache) -> Tensor:
+    def __call__(self, x: Tensor, position: StepPosition, cache: LayerCache | KeySums) -> Tensor:
         x = self._own.output(x, self._attention(self._own.input(x), position, cache))
         if self._feed_forward is None:
             return x
@@ -126,39 +137,6 @@ class _Residual:
             x = torch.addmm(x, y, self._transposed)
             x = x if self._bias is None else x + self._bias
         return self._norm(x) if self._post else x
-
-
-class _Attention:
-    """Output of the attention heads, (B, H V), per row; the R = H / G queries that share a key form one matrix."""
-
-    def __init__(self, attention: SoftmaxAttention) -> None:
-        dims, weight = attention.dims, attention.qkv.weight
-        self._qkv, self._qkv_bias = weight, attention.qkv.bias
-        self._d_k, self._d_v, self._groups, self._heads = dims.d_k, dims.d_v, dims.n_kv_heads, dims.n_heads
-        self._qk_norm = fast_rms_norm(weight.new_ones(dims.d_k), torch.finfo(weight.dtype).eps) if attention.qk_norm else None
-        self._sizes = [attention.sizes[0] + attention.sizes[1], attention.sizes[2]]
-        self._scale, self._no_bias, self._window = attention.scale, weight.new_zeros(1), attention.window
-
-    def __call__(self, x: Tensor, position: StepPosition, cache: LayerCache) -> Tensor:
-        rows, (own_key, own_value, keys, values), bias = x.shape[0], cache, position.bias
-        q_and_k, v = F.linear(x, self._qkv, self._qkv_bias).split_with_sizes(self._sizes, dim=1)
-        q_and_k = q_and_k.view(rows, -1, self._d_k)
-        if self._qk_norm is not None:
-            q_and_k = self._qk_norm(q_and_k)
-        if position.rotation is not None:
-            q_and_k = q_and_k @ position.rotation  # (B, H + G, K) @ (K, K) or (B, K, K)
-        q, k = q_and_k.split_with_sizes([self._heads, self._groups], dim=1)
-        own_key.copy_(k.reshape(-1, self._d_k))
-        own_value.copy_(v.reshape(-1, self._d_v))
-        if self._window is not None and position.n > self._window:
-            first = position.n - self._window
-            keys, values, bias = keys[:, :, first:], values[:, first:], None if bias is None else bias[:, :, first:]
-        q = q.reshape(rows * self._groups, -1, self._d_k)
-        if bias is None:
-            scores = torch.baddbmm(self._no_bias, q, keys, beta=0, alpha=self._scale)
-        else:
-            scores = torch.baddbmm(bias, q, keys, alpha=self._scale)
-        return torch.bmm(scores.softmax(dim=-1), values).view(rows, -1)  # (B G, R, n + 1) @ (B G, n + 1, V)
 
 
 def _is_fast(block: Block) -> bool:

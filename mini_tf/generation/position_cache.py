@@ -30,10 +30,13 @@ class StepPosition(NamedTuple):
 
 
 class PositionCache:
-    """Computes `StepPosition` for consecutive steps; `like` has the model's dtype and device."""
+    """Computes `StepPosition` for consecutive steps; `like` has the model's dtype and device.
 
-    def __init__(self, position: PositionalEncoding, dims: AttentionDims, like: Tensor) -> None:
-        self._dims, self._like = dims, like
+    needs_bias: False if no layer computes attention scores, which would need a bias or the mask of the padding.
+    """
+
+    def __init__(self, position: PositionalEncoding, dims: AttentionDims, like: Tensor, needs_bias: bool = True) -> None:
+        self._dims, self._like, self._needs_bias = dims, like, needs_bias
         self._rotary = position if "rotary" in position.applies_to else None
         self._biased = position if "bias" in position.applies_to else None
         self.reset()
@@ -48,7 +51,8 @@ class PositionCache:
         if self._rotary is not None and not self._rotations:
             self._rotations = self._rotations_from(n, pads, self._rotary)
         rotation = self._rotations.pop() if self._rotations else None
-        return StepPosition(n, rotation, None if self._biased is None and pads is None else self._bias(n, rows, pads))
+        biased = self._needs_bias and (self._biased is not None or pads is not None)
+        return StepPosition(n, rotation, self._bias(n, rows, pads) if biased else None)
 
     def _rotations_from(self, n: int, pads: Tensor | None, position: PositionalEncoding) -> list[Tensor]:
         """Matrices for the positions from n on, the last position first."""

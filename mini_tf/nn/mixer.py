@@ -4,12 +4,14 @@ A file of `mini_tf/attention/` defines the Settings of one mixer and the module 
 for cross-attention. `explicit` and `join` compute unfused what `forward` computes fused, for inspection and tests.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mini_tf.nn.layers.linear_attention import Features
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions, Visibility
@@ -87,24 +89,45 @@ class MixerSettings(Kind):
         """Restriction of the attention mask, for messages; empty if there is none."""
         return "" if self.ATTENDS_SELF else "without itself"
 
+    @property
+    def signed_weights(self) -> bool:
+        """Its attention weights may be negative."""
+        return False
+
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Mixer":
         raise NotImplementedError
 
 
-class SoftmaxAttention(NamedTuple):
-    """Multi-head self-attention softmax(q k^T * scale + bias) v, as the fast decoder needs it.
+class FastProjections(NamedTuple):
+    """Multi-head self-attention, as the fast decoder needs it.
 
     qkv: the fused projection, whose output is split into `sizes` of queries, keys and values; out: the output
-    projection. qk_norm: queries and keys are normalized to RMS 1. window: largest distance of a key, None = unlimited.
+    projection. qk_norm: queries and keys are normalized to RMS 1.
     """
 
     dims: AttentionDims
     qkv: nn.Linear
     sizes: tuple[int, int, int]
     out: nn.Linear
-    scale: float
     qk_norm: bool
+
+
+class SoftmaxAttention(NamedTuple):
+    """softmax(q k^T * scale + bias) v. window: largest distance of a key, None = unlimited.
+
+    The state must be rotated keys `k` (B, G, n, K), values `v` (B, G, n, V) and their positions, nothing else.
+    """
+
+    projections: FastProjections
+    scale: float
     window: int | None
+
+
+class RecurrentAttention(NamedTuple):
+    """Linear attention with the feature map `features`; the state must be the fields of `KeySums`, nothing else."""
+
+    projections: FastProjections
+    features: Callable[[Tensor], Features]
 
 
 class Mixer(nn.Module):
@@ -142,11 +165,8 @@ class Mixer(nn.Module):
         """The attention mask that this mixer uses, a subset of the given one."""
         return visibility
 
-    def fast_decoding(self) -> SoftmaxAttention | None:
-        """The weights from which the fast decoder computes one decoding step; None: it must call `forward`.
-
-        The state must be rotated keys `k` (B, G, n, K), values `v` (B, G, n, V) and their positions, nothing else.
-        """
+    def fast_decoding(self) -> SoftmaxAttention | RecurrentAttention | None:
+        """What the fast decoder needs to compute one decoding step; None: it must call `forward`."""
         return None
 
     def residual_outputs(self) -> list[nn.Linear]:

@@ -1,0 +1,76 @@
+"""Self-attention of one token per row in the fast decoder: with a KV cache, or with recurrent sums."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mini_tf.generation.kv_cache import LayerCache
+from mini_tf.generation.position_cache import StepPosition
+from mini_tf.nn.layers.attend import repeat_kv
+from mini_tf.nn.layers.linear_attention import KeySums, attend_to_sums
+from mini_tf.nn.layers.norm import fast_rms_norm
+from mini_tf.nn.mixer import FastProjections, RecurrentAttention, SoftmaxAttention
+
+
+class _Heads:
+    """Queries and keys (B, H + G, K), normalized and rotated, and values (B, G V)."""
+
+    def __init__(self, projections: FastProjections) -> None:
+        self.dims, weight = projections.dims, projections.qkv.weight
+        self._qkv, self._bias = weight, projections.qkv.bias
+        eps = torch.finfo(torch.promote_types(weight.dtype, torch.float32)).eps
+        self._norm = fast_rms_norm(weight.new_ones(self.dims.d_k), eps) if projections.qk_norm else None
+        self._sizes = [projections.sizes[0] + projections.sizes[1], projections.sizes[2]]
+
+    def __call__(self, x: Tensor, position: StepPosition) -> tuple[Tensor, Tensor]:
+        q_and_k, v = F.linear(x, self._qkv, self._bias).split_with_sizes(self._sizes, dim=1)
+        q_and_k = q_and_k.view(x.shape[0], -1, self.dims.d_k)
+        if self._norm is not None:
+            q_and_k = self._norm(q_and_k)
+        if position.rotation is not None:
+            q_and_k = q_and_k @ position.rotation  # (B, H + G, K) @ (K, K) or (B, K, K)
+        return q_and_k, v
+
+
+class SoftmaxStep:
+    """Output of the attention heads, (B, H V), per row; the R = H / G queries that share a key form one matrix."""
+
+    def __init__(self, attention: SoftmaxAttention) -> None:
+        self._heads, self._scale, self._window = _Heads(attention.projections), attention.scale, attention.window
+        self._no_bias = attention.projections.qkv.weight.new_zeros(1)
+
+    def __call__(self, x: Tensor, position: StepPosition, cache: LayerCache) -> Tensor:
+        (own_key, own_value, keys, values), bias, dims = cache, position.bias, self._heads.dims
+        q_and_k, v = self._heads(x, position)
+        q, k = q_and_k.split_with_sizes([dims.n_heads, dims.n_kv_heads], dim=1)
+        own_key.copy_(k.reshape(-1, dims.d_k))
+        own_value.copy_(v.reshape(-1, dims.d_v))
+        if self._window is not None and position.n > self._window:
+            first = position.n - self._window
+            keys, values, bias = keys[:, :, first:], values[:, first:], None if bias is None else bias[:, :, first:]
+        q = q.reshape(x.shape[0] * dims.n_kv_heads, -1, dims.d_k)
+        if bias is None:
+            scores = torch.baddbmm(self._no_bias, q, keys, beta=0, alpha=self._scale)
+        else:
+            scores = torch.baddbmm(bias, q, keys, alpha=self._scale)
+        return torch.bmm(scores.softmax(dim=-1), values).view(x.shape[0], -1)  # (B G, R, n + 1) @ (B G, n + 1, V)
+
+
+class RecurrentStep:
+    """Output of the attention heads, (B, H V), from sums that are updated in place: a step costs the same always."""
+
+    def __init__(self, attention: RecurrentAttention) -> None:
+        self._heads, self._features = _Heads(attention.projections), attention.features
+
+    def __call__(self, x: Tensor, position: StepPosition, cache: KeySums) -> Tensor:
+        dims, dtype = self._heads.dims, cache.sums.dtype
+        q_and_k, v = self._heads(x, position)
+        values, log_scale = self._features(q_and_k[:, :, None].to(dtype))  # (B, H + G, 1, F), (B, H + G, 1)
+        q, k = values.split_with_sizes([dims.n_heads, dims.n_kv_heads], dim=1)
+        parts = (k, v.view(len(x), -1, 1, dims.d_v).to(dtype), log_scale[:, dims.n_heads :, :, None])
+        k, v, key_scale = (repeat_kv(t, dims.n_heads) for t in parts)
+        scale = torch.maximum(cache.log_scale, key_scale[..., 0, 0])
+        k = k * (key_scale - scale[..., None, None]).exp()
+        cache.sums.mul_((cache.log_scale - scale).exp()[..., None, None]).add_(k.transpose(-1, -2) * F.pad(v, (0, 1), value=1.0))
+        cache.log_scale.copy_(scale)
+        return attend_to_sums(q, cache.sums[:, :, None]).to(x.dtype).flatten(1)

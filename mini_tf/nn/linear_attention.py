@@ -1,0 +1,99 @@
+"""Multi-head linear attention with a recurrent state, which mixers with a feature map share.
+
+Subclasses define `features`. Self-attention costs O(L) time and memory, cross-attention O(L + M).
+Source: Katharopoulos et al. 2020, arXiv:2006.16236.
+"""
+
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from mini_tf.nn.layers.attend import repeat_kv
+from mini_tf.nn.layers.linear_attention import (
+    CHUNK,
+    Features,
+    KeySums,
+    attend_to_sums,
+    linear_attention,
+    linear_weights,
+    sum_sources,
+)
+from mini_tf.nn.mixer import ExplicitAttention, ForwardOutput, RecurrentAttention
+from mini_tf.nn.multi_head_projections import MultiHeadProjections
+from mini_tf.nn.state import State
+from mini_tf.nn.token_positions import TokenPositions, Visibility
+
+
+class LinearAttention(MultiHeadProjections):
+    """Attention weights phi(q) . phi(k), normalized per query; sums are computed in fp32 or more."""
+
+    n_features: int
+
+    def features(self, x: Float[Tensor, "B H L K"]) -> Features:
+        """phi of queries or keys, (B, H, L, n_features)."""
+        raise NotImplementedError
+
+    def start(self, batch: int) -> State:
+        if self.cross:
+            return {}  # the sums come from `recall`
+        weight = self.out.weight
+        like = weight.new_empty(0, dtype=torch.promote_types(weight.dtype, torch.float32))
+        return KeySums.empty(batch, self.dims.n_heads, self.n_features, self.dims.d_v, like)._asdict()
+
+    def recall(self, memory: Float[Tensor, "B M d_memory"], token_positions: TokenPositions) -> State:
+        """Keys `k` and values `v` (B, H, M, ..), and their `sums` and `log_scale` by document."""
+        k, v = self._repeated(*self.project_memory(memory))
+        with torch.autocast(memory.device.type, enabled=False):
+            sums, log_scale = sum_sources(self.features(_float(k)), _float(v), token_positions)
+        return {"k": k, "v": v, "sums": sums, "log_scale": log_scale}
+
+    def forward(
+        self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility, state: State | None = None
+    ) -> ForwardOutput:
+        if self.cross:
+            recalled = memory if isinstance(memory, dict) else self.recall(memory, visibility.memory)
+            q = self.project_query(x)
+            with torch.autocast(x.device.type, enabled=False):
+                attended = attend_to_sums(self.features(_float(q)).values, recalled["sums"], visibility.queries)
+            return self.join(attended.to(q.dtype), x, visibility, state)
+        q, k, v = self._repeated(*self.project(x, memory, visibility))
+        before = KeySums(**state) if state else None
+        attended, after = self._attend(q, k, v, visibility, before)
+        return self.join(attended.to(q.dtype), x, visibility, None if after is None or before is None else after._asdict())
+
+    def explicit(self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility) -> ExplicitAttention:
+        if self.cross:
+            recalled = memory if isinstance(memory, dict) else self.recall(memory, visibility.memory)
+            q, k, v = self.project_query(x), recalled["k"], recalled["v"]
+        else:
+            q, k, v = self._repeated(*self.project(x, memory, visibility))
+        weights = linear_weights(self.features(_float(q)).values, self.features(_float(k)), visibility)
+        return ExplicitAttention(weights.to(v.dtype), v)
+
+    def fast_decoding(self) -> RecurrentAttention | None:
+        return None if self.cross else RecurrentAttention(self.fast_projections(), self.features)
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, before: KeySums | None) -> tuple[Tensor, KeySums | None]:
+        if torch.is_grad_enabled() and q.shape[2] > 2 * CHUNK:
+            # Features and weights are several times as large as queries, keys and values, so they are recomputed in the
+            # backward pass.
+            return cast(tuple[Tensor, KeySums | None], checkpoint(self._attend_in_chunks, q, k, v, visibility, before, use_reentrant=False))
+        return self._attend_in_chunks(q, k, v, visibility, before)
+
+    def _attend_in_chunks(
+        self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, before: KeySums | None
+    ) -> tuple[Tensor, KeySums | None]:
+        with torch.autocast(q.device.type, enabled=False):
+            return linear_attention(self.features(_float(q)).values, self.features(_float(k)), _float(v), visibility, before)
+
+    def _repeated(self, *heads: Tensor) -> tuple[Tensor, ...]:
+        """Keys and values for every query head."""
+        return tuple(repeat_kv(t, self.dims.n_heads) for t in heads)
+
+
+def _float(x: Tensor) -> Tensor:
+    """In fp32 or more: in half precision sums over many keys would lose the small ones."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
