@@ -46,7 +46,10 @@ DRAWN: dict[str, Callable[[str], bytes]] = {
     "captions": lambda suffix: draw_panels([Panel(TITLE, HOSTILE, HOSTILE, WEIGHTS, tokens=False)], Scale(), TITLE, suffix),
     "fan": lambda suffix: draw_query_weights(QueryWeights(TITLE, TITLE, 3, HOSTILE, WEIGHTS[:8], HOSTILE[:8]), suffix),
     "curves": lambda suffix: draw_curves(
-        Curves(TITLE, range(5), TITLE, TITLE, {token: [i, 2.0, float("nan"), i / 2, 1] for i, token in enumerate(HOSTILE)}), suffix
+        [Curves(TITLE, range(5), TITLE, TITLE, {token: [i, 2.0, float("nan"), i / 2, 1] for i, token in enumerate(HOSTILE)})], suffix
+    ),
+    "two logarithmic curves": lambda suffix: draw_curves(
+        [Curves(TITLE, [2, 4], TITLE, TITLE, {token: [1, i + 1.0] for i, token in enumerate(HOSTILE[n:])}, True) for n in (0, 2)], suffix
     ),
     "confusion": lambda suffix: draw_confusion(COUNTS, HOSTILE, TITLE, suffix),
     "calibration": lambda suffix: draw_calibration(*(np.array([np.nan, 0.5, 0.8]),) * 2, np.array([0, 4, 10]), 0.126, TITLE, suffix),

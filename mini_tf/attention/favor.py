@@ -14,18 +14,16 @@ from pydantic import Field, PositiveFloat
 from torch import Tensor
 
 from mini_tf.nn.layers.linear_attention import Features
-from mini_tf.nn.linear_attention import LinearAttention
-from mini_tf.nn.mixer import AttentionDims, LayerSpec
-from mini_tf.nn.multi_head_projections import ProjectionSettings, scale_value
+from mini_tf.nn.linear_attention import LinearAttention, LinearAttentionSettings
+from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerCost
+from mini_tf.nn.multi_head_projections import scale_value
 
 Variant = Literal["positive", "hyperbolic", "trigonometric", "relu"]
 RELU_EPSILON = 1e-3
 """Added to ReLU features, as in the paper's generalized attention, so that no key has the weight 0 for all queries."""
 
 
-class Settings(ProjectionSettings):
-    STREAMS = True
-
+class Settings(LinearAttentionSettings):
     features: int = Field(64, ge=1, le=2**14)
     """Number of random features."""
     variant: Variant = "positive"
@@ -43,6 +41,19 @@ class Settings(ProjectionSettings):
     def signed_weights(self) -> bool:
         return self.variant == "trigonometric"
 
+    @property
+    def n_rows(self) -> int:
+        """Rows of the projection, each of which gives one or two features."""
+        return -(-self.features // (2 if self.variant in ("hyperbolic", "trigonometric") else 1))
+
+    @property
+    def n_features(self) -> int:
+        return self.n_rows * (2 if self.variant in ("hyperbolic", "trigonometric") else 1)
+
+    def cost(self, dims: AttentionDims, length: int, causal: bool) -> MixerCost:
+        flops, saved = self.linear_cost(dims, length, self.n_features, causal)
+        return MixerCost(flops + 4 * dims.n_heads * length * self.n_rows * dims.d_k, saved)
+
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Favor":
         return Favor(self, dims, layer)
 
@@ -53,10 +64,8 @@ class Favor(LinearAttention):
     def __init__(self, settings: Settings, dims: AttentionDims, layer: LayerSpec) -> None:
         super().__init__(settings, dims, layer)
         self.settings, self.scale = settings, scale_value(settings.scale, dims.d_k)
-        paired = settings.variant in ("hyperbolic", "trigonometric")
-        self.n_rows = -(-settings.features // 2) if paired else settings.features
-        self.n_features = 2 * self.n_rows if paired else self.n_rows
-        self.register_buffer("projection", torch.empty(self.n_rows, dims.d_k))
+        self.n_features = settings.n_features
+        self.register_buffer("projection", torch.empty(settings.n_rows, dims.d_k))
         self._draw(layer.layer)
 
     def features(self, x: Float[Tensor, "B H L K"]) -> Features:
@@ -70,9 +79,8 @@ class Favor(LinearAttention):
     def _draw(self, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed % 2**63)
         with torch.no_grad():
-            self.projection.copy_(
-                draw_projection(self.n_rows, self.dims.d_k, self.settings.orthogonal, self.settings.regularized, generator)
-            )
+            settings, (rows, d_k) = self.settings, self.projection.shape
+            self.projection.copy_(draw_projection(rows, d_k, settings.orthogonal, settings.regularized, generator))
 
 
 def random_features(x: Float[Tensor, "B H L K"], projection: Float[Tensor, "R K"], variant: Variant) -> Features:

@@ -11,16 +11,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mini_tf.nn.layers.linear_attention import Features
-from mini_tf.nn.linear_attention import LinearAttention
-from mini_tf.nn.mixer import AttentionDims, LayerSpec
-from mini_tf.nn.multi_head_projections import ProjectionSettings
+from mini_tf.nn.linear_attention import LinearAttention, LinearAttentionSettings
+from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerCost
 
 
-class Settings(ProjectionSettings):
-    STREAMS = True
-
+class Settings(LinearAttentionSettings):
     feature_map: Literal["elu", "relu"] = "elu"
     """Feature map phi of queries and keys: elu(x) + 1, or relu(x)."""
+
+    def cost(self, dims: AttentionDims, length: int, causal: bool) -> MixerCost:
+        return self.linear_cost(dims, length, dims.d_k, causal)
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Linear":
         return Linear(self, dims, layer)

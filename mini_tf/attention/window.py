@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from mini_tf.nn.layers.attend import repeat_kv
-from mini_tf.nn.mixer import AttentionDims, LayerSpec
+from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerCost
 from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import POSITIONS_KEY, TokenPositions, Visibility
@@ -27,6 +27,12 @@ class Settings(MultiHeadSettings):
     @property
     def restriction(self) -> str:
         return f"at most {self.window} tokens away"
+
+    def cost(self, dims: AttentionDims, length: int, causal: bool) -> MixerCost:
+        """Blocks of `window` queries attend to two blocks of keys, or three, which backward recomputes."""
+        flops, saved = self.projection_cost(dims, length)
+        keys = (2 if causal else 3) * self.window
+        return MixerCost(flops + 2 * dims.n_heads * length * keys * (dims.d_k + dims.d_v), saved)
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Window":
         if layer.attention == "cross":

@@ -6,12 +6,15 @@ import typer
 
 from mini_tf.cli.terminal.completion import recipe_arguments
 from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.files import FORCE, OUTPUT, check
 from mini_tf.cli.terminal.numbers import duration, in_bytes, short
 from mini_tf.cli.terminal.options import RUNTIME_DEVICE
+from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.jobs.cost.run_cost import Cost
 
+MAX_LENGTH = 2**20
 RECIPES = Annotated[
     list[str] | None,
     typer.Argument(
@@ -47,8 +50,19 @@ def cost(
     seconds: Annotated[
         float | None, typer.Option("--seconds", min=0, metavar="S", help="Time steps for S seconds.", show_default="5")
     ] = None,
+    lengths: Annotated[
+        str | None,
+        typer.Option(
+            "--lengths",
+            metavar="FIRST..LAST",
+            help="Instead, measure one self-attention layer of each recipe on rows of FIRST tokens, doubled up to LAST.",
+            show_default=False,
+        ),
+    ] = None,
+    output: OUTPUT = None,
+    force: FORCE = False,
 ) -> None:
-    """Estimate time, memory and FLOPs of a training run.
+    """Estimate time, memory and FLOPs of a training run, or of attention against the length of a row.
 
     Measured on real training steps; only tokenized data stays, in the cache. One recipe prints details, several a
     table. FLOPs count matrix products, forward and backward (3 x forward), with the full square of attention scores.
@@ -62,7 +76,15 @@ def cost(
     recipes, overrides = sort_arguments(arguments or [])
     if device is not None:
         overrides.append(f"runtime.device={device}")
+    if lengths is None and output:
+        raise UsageFault("--output needs --lengths", hint="--json prints the estimate for programs")
+    files = check(output, [".png", ".svg", ".json"], force)
+    doubled = None if lengths is None else doubled_lengths(lengths)
     resolved = [resolve(recipe, overrides) for recipe in recipes or [reading.DEFAULT_RECIPE]]
+    if doubled is not None:
+        from mini_tf.cli.cost_lengths import print_lengths
+
+        return print_lengths(console, [(one.name, one.recipe) for one in resolved], doubled, files)
 
     from mini_tf.jobs.cost.estimating import estimate
 
@@ -76,6 +98,17 @@ def cost(
         _compare(console, names, costs)
     text = "\n".join(_details(names[0], costs[0])) if len(costs) == 1 else None
     console.output(text, metrics=costs[0].metrics, result=results)
+
+
+def doubled_lengths(text: str) -> list[int]:
+    """The lengths that FIRST..LAST stands for. Raises UsageFault."""
+    parts = text.split("..")
+    if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
+        raise UsageFault(f"--lengths {text}: must be FIRST..LAST, such as 128..8192")
+    first, last = map(int, parts)
+    if not 1 <= first <= last <= MAX_LENGTH:
+        raise UsageFault(f"--lengths {text}: FIRST must be at least 1, LAST at least FIRST and at most {MAX_LENGTH:,}")
+    return [first << n for n in range((last // first).bit_length())]
 
 
 def _record(name: str, cost: "Cost") -> dict[str, Any]:

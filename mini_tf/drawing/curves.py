@@ -1,5 +1,7 @@
 """Line plots for files."""
 
+from collections.abc import Sequence
+
 from mini_tf.drawing.canvas import TITLE_SIZE, distinct_colors, figure_bytes, truncate_to
 from mini_tf.drawing.glyphs import figure_caption
 from mini_tf.drawing.panel import Curves
@@ -12,30 +14,37 @@ _LINE_STYLES = ("-", "--", ":", "-.")
 """Neighboring lines differ in style as well as in color."""
 
 
-def draw_curves(curves: Curves, suffix: str) -> bytes:
-    """A line plot with a legend, or, for many lines, with their number."""
-    return figure_bytes(lambda: _draw(curves), suffix)
+def draw_curves(panels: Sequence[Curves], suffix: str) -> bytes:
+    """Line plots side by side, with one legend, or, for many lines, with their number."""
+    return figure_bytes(lambda: _draw(panels), suffix)
 
 
-def _draw(curves: Curves) -> Figure:
-    figure = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
-    axes = figure.subplots()
-    few = len(curves.lines) <= _MAX_NAMES
-    marker = "o" if len(curves.x) <= 20 else ""
-    styles = [_LINE_STYLES[(number + number // 20) % 4] for number in range(len(curves.lines))]
-    drawn = [
-        axes.plot(curves.x, line, color=color, linestyle=style, linewidth=1.3, marker=marker, markersize=3)[0]
-        for line, color, style in zip(curves.lines.values(), distinct_colors(len(curves.lines)), styles, strict=True)
-    ]
-    axes.set_title(truncate_to(curves.title, _WIDTH - 0.8, TITLE_SIZE), fontsize=TITLE_SIZE, loc="left")
-    axes.set_xlabel(figure_caption(curves.x_label, 60) + ("" if few else f"   ({len(curves.lines)} lines, too many to name)"))
-    axes.set_ylabel(figure_caption(curves.y_label, 40))
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    if few and (len(drawn) > 1 or any(curves.lines)):
-        columns = 1 if len(drawn) <= 20 else 2
-        legend = axes.legend(drawn, [""] * len(drawn), loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, ncols=columns)
+def _draw(panels: Sequence[Curves]) -> Figure:
+    figure = Figure(figsize=(_WIDTH * (0.3 + 0.7 * len(panels)), _HEIGHT), layout="constrained")
+    names = list(dict.fromkeys(name for curves in panels for name in curves.lines))
+    styles = {name: _LINE_STYLES[(number + number // 20) % 4] for number, name in enumerate(names)}
+    colors, drawn = dict(zip(names, distinct_colors(len(names)), strict=True)), {}
+    few = len(names) <= _MAX_NAMES
+    for axes, curves in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        marker = "o" if len(curves.x) <= 20 else ""
+        for name, line in curves.lines.items():
+            style = {"color": colors[name], "linestyle": styles[name], "linewidth": 1.3, "marker": marker, "markersize": 3}
+            drawn[name] = axes.plot(curves.x, line, **style)[0]
+        axes.set_title(truncate_to(curves.title, _WIDTH - 0.8, TITLE_SIZE), fontsize=TITLE_SIZE, loc="left")
+        axes.set_xlabel(figure_caption(curves.x_label, 60) + ("" if few else f"   ({len(names)} lines, too many to name)"))
+        axes.set_ylabel(figure_caption(curves.y_label, 40))
+        if curves.logarithmic:
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log")
+            axes.set_xticks(curves.x, [f"{x:,.0f}" for x in curves.x], rotation=45)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    if few and (len(names) > 1 or any(names)):
+        columns = 1 if len(names) <= 20 else 2
+        legend = axes.legend(
+            [drawn[name] for name in names], [""] * len(names), loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, ncols=columns
+        )
         # legend() would leave out names that begin with an underscore.
-        for text, name in zip(legend.get_texts(), curves.lines, strict=True):
+        for text, name in zip(legend.get_texts(), names, strict=True):
             text.set_text(truncate_to(name, 2.0))
     return figure

@@ -10,4 +10,4 @@ def draw(figure: PanelGrid | QueryWeights | Curves, suffix: str) -> bytes:
     """Draw a figure, `suffix` "png" or "svg". Raises UsageFault if it has too many panels."""
     if isinstance(figure, PanelGrid):
         return draw_panels(figure.panels, figure.scale, figure.title, suffix, across=figure.across, text=figure.text)
-    return draw_query_weights(figure, suffix) if isinstance(figure, QueryWeights) else draw_curves(figure, suffix)
+    return draw_query_weights(figure, suffix) if isinstance(figure, QueryWeights) else draw_curves([figure], suffix)

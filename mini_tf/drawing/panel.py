@@ -108,13 +108,14 @@ class QueryWeights:
 
 @dataclass(frozen=True)
 class Curves:
-    """Lines over a common x; NaN is a gap."""
+    """Lines over a common x; NaN is a gap. logarithmic: both axes, powers of two on the x axis."""
 
     title: str
     x: Sequence[float]
     x_label: str
     y_label: str
     lines: Mapping[str, Sequence[float]]
+    logarithmic: bool = False
 
     def __post_init__(self) -> None:
         if any(len(line) != len(self.x) for line in self.lines.values()):

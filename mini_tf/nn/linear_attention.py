@@ -21,10 +21,24 @@ from mini_tf.nn.layers.linear_attention import (
     linear_weights,
     sum_sources,
 )
-from mini_tf.nn.mixer import ExplicitAttention, ForwardOutput, RecurrentAttention
-from mini_tf.nn.multi_head_projections import MultiHeadProjections
+from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, MixerCost, RecurrentAttention
+from mini_tf.nn.multi_head_projections import MultiHeadProjections, ProjectionSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions, Visibility
+
+
+class LinearAttentionSettings(ProjectionSettings):
+    STREAMS = True
+
+    def linear_cost(self, dims: AttentionDims, length: int, n_features: int, causal: bool) -> MixerCost:
+        """Products of a chunk's queries with its keys, and sums by chunk, written and read once per direction.
+
+        Features and weights are recomputed in the backward pass.
+        """
+        flops, saved = self.projection_cost(dims, length)
+        widths = dims.d_v + 1
+        products = CHUNK * (n_features + widths) + 2 * (1 if causal else 2) * n_features * widths
+        return MixerCost(flops + 2 * dims.n_heads * length * products, saved)
 
 
 class LinearAttention(MultiHeadProjections):

@@ -65,6 +65,17 @@ class ExplicitAttention(NamedTuple):
     lead: int = 0
 
 
+class MixerCost(NamedTuple):
+    """One row of a mixer's self-attention, by formula.
+
+    flops: matrix products of the forward pass, a multiply-add is two; saved: numbers saved for the backward pass,
+    without parameters.
+    """
+
+    flops: int
+    saved: int
+
+
 class MixerSettings(Kind):
     """Settings of a mixer. Class variables declare what it supports; a recipe that needs more is refused."""
 
@@ -93,6 +104,10 @@ class MixerSettings(Kind):
     def signed_weights(self) -> bool:
         """Its attention weights may be negative."""
         return False
+
+    def cost(self, dims: AttentionDims, length: int, causal: bool) -> MixerCost | None:
+        """Self-attention of a long row, with its projections; None: no formula is known."""
+        return None
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Mixer":
         raise NotImplementedError

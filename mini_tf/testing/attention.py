@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from mini_tf.nn import state as states
-from mini_tf.nn.mixer import MixerSettings
+from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerSettings
 from mini_tf.nn.positional_encoding import PositionalEncodingSettings
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.kind_settings import Direction
@@ -28,6 +28,9 @@ from mini_tf.testing.tiny_mixers import (
     supported_positions,
     visibility_of,
 )
+from mini_tf.training.flops import flops_of
+from mini_tf.training.machine.device import Setup
+from mini_tf.training.machine.memory import saved_bytes
 
 BLOCKS = ([1] * L, [3, 1, 7], [8, 3], [5, 6])
 
@@ -51,6 +54,8 @@ def self_attention_cases(settings: MixerSettings, positions: Mapping[str, Positi
         checks += [a_prefix_continues_token_by_token] if (direction, layout) == ("prefix", "plain") else []
         for check in checks:
             yield Case(f"{check.__name__}-{direction}-{word}-{layout}", partial(_run, check, settings, position, direction, layout))
+    for direction in sorted(settings.DIRECTIONS - {"prefix"}):
+        yield Case(f"the_formula_is_what_is_counted-{direction}", partial(the_formula_is_what_is_counted, settings, direction))
     if settings.DIRECTIONS:
         yield Case("refresh_depends_on_seed_and_step_only", partial(refresh_depends_on_seed_and_step_only, settings))
     if settings.STREAMS:
@@ -198,6 +203,21 @@ def refresh_depends_on_seed_and_step_only(settings: MixerSettings) -> None:
         tiny.mixer.refresh(seed, step)
         outputs.append(tiny.mix(tiny.x, mask))
     assert torch.equal(outputs[0], outputs[2]), "refresh must depend on seed and step only"
+
+
+def the_formula_is_what_is_counted(settings: MixerSettings, direction: Direction) -> None:
+    """FLOPs of a forward pass, and what it saves for the backward pass; views may share storage."""
+    dims, length = AttentionDims(d_model=48, d_memory=48, n_heads=3, n_kv_heads=3, d_k=16, d_v=16), 512
+    cost = settings.cost(dims, length, direction == "causal")
+    if cost is None:
+        return
+    mixer, x = settings.build(dims, LayerSpec(0, 1)), random_tensor(1, length, dims.d_model).float().requires_grad_()
+    mask = Visibility(direction == "causal", TokenPositions(length), TokenPositions(length))
+    with torch.no_grad():
+        flops = flops_of(lambda: mixer(x, x, mask))
+    saved = saved_bytes(lambda: mixer(x, x, mask), Setup(), mixer) / x.element_size()
+    assert 0.95 < cost.flops / flops < 1.05, f"the formula gives {cost.flops:,} FLOPs, a forward pass has {flops:,}"
+    assert 0.75 < cost.saved / saved < 1.25, f"the formula gives {cost.saved:,} saved numbers, a forward pass saves {saved:,.0f}"
 
 
 def the_state_of_a_stream_is_bounded(settings: MixerSettings) -> None:

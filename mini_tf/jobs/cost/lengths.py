@@ -1,0 +1,160 @@
+"""Cost of a self-attention layer against the length of a row: by formula, and measured on this machine."""
+
+import gc
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixer, MixerSettings
+from mini_tf.nn.model import ModelSettings
+from mini_tf.nn.stack import StackSettings
+from mini_tf.nn.token_positions import TokenPositions, Visibility
+from mini_tf.recipe.recipe import Recipe
+from mini_tf.training.flops import TRAINING_PASSES
+from mini_tf.training.machine.device import Setup
+from mini_tf.training.machine.memory import free_bytes, saved_bytes
+
+MEASURED_SECONDS = 1.0
+"""Time for the repetitions at one length; a longer pass is measured once."""
+SLOPE_POINTS = 4
+"""The slope is fitted to so many of the longest lengths, where the highest power of L dominates."""
+CONVOLUTION_WIDTH = 3
+
+
+class Layer(NamedTuple):
+    """A self-attention sublayer with its projections, as a recipe defines it."""
+
+    name: str
+    settings: MixerSettings
+    stack: StackSettings
+    causal: bool
+
+    @property
+    def dims(self) -> AttentionDims:
+        return self.stack.attention_dims()
+
+
+@dataclass(frozen=True)
+class LengthCost:
+    """One row of `length` tokens, forward and backward. None: no formula is known, or the memory did not suffice.
+
+    flops, saved: by formula, bytes of tensors saved for backward. measured_saved: the same, measured; seconds: median;
+    peak: bytes of tensors at the same time beside parameters and inputs, None on devices that do not report it.
+    """
+
+    length: int
+    flops: int | None
+    saved: int | None
+    seconds: float | None
+    measured_saved: int | None
+    peak: int | None
+
+
+@dataclass(frozen=True)
+class Slope:
+    """Exponent p of time ~ L^p, fitted by least squares on logarithms, and its standard error."""
+
+    exponent: float
+    error: float
+
+
+def layers_of(name: str, recipe: Recipe) -> list[Layer]:
+    """Each different mixer of the stack before the head."""
+    model = recipe.model
+    assert isinstance(model, ModelSettings)
+    stack = next(iter(model.stacks().values()))
+    mixers = list({mixer.model_dump_json(): mixer for mixer in stack.attention}.values())
+    return [Layer(name if len(mixers) == 1 else f"{name} ({mixer.kind})", mixer, stack, model.causal) for mixer in mixers]
+
+
+def measure_lengths(layer: Layer, lengths: Sequence[int], setup: Setup) -> Iterator[LengthCost]:
+    """The cost at each length, the shortest first; nothing is measured after the first that exceeds the memory."""
+    numbers = setup.compute_dtype.itemsize
+    mixer, fits = _build(layer, max(lengths), setup.device), True
+    for length in lengths:
+        cost = layer.settings.cost(layer.dims, length, layer.causal)
+        flops, saved = (None, None) if cost is None else (TRAINING_PASSES * cost.flops, numbers * cost.saved)
+        fits = fits and (saved is None or 3 * saved < free_bytes(setup.device))
+        measured = _measure(layer, mixer, length, setup) if fits else (None, None, None)
+        yield LengthCost(length, flops, saved, *measured)
+
+
+def fit_slope(lengths: Sequence[int], values: Sequence[float]) -> Slope | None:
+    """The slope over the longest lengths; None for fewer than three."""
+    x, y = ([math.log(value) for value in one[-SLOPE_POINTS:]] for one in (lengths, values))
+    if len(x) < 3:
+        return None
+    slope, intercept = statistics.linear_regression(x, y)
+    residuals = sum((b - slope * a - intercept) ** 2 for a, b in zip(x, y, strict=True))
+    spread = sum((a - statistics.fmean(x)) ** 2 for a in x)
+    return Slope(slope, math.sqrt(residuals / (len(x) - 2) / spread))
+
+
+def formula_rows(d_model: int) -> dict[str, Callable[[int], float]]:
+    """FLOPs of forward and backward of layers that minitf does not have (Vaswani et al. 2017, table 1)."""
+    return {
+        "recurrent (formula)": lambda length: TRAINING_PASSES * 4 * length * d_model**2,
+        f"convolution of {CONVOLUTION_WIDTH} (formula)": lambda length: TRAINING_PASSES * 2 * CONVOLUTION_WIDTH * length * d_model**2,
+    }
+
+
+def _build(layer: Layer, length: int, device: torch.device) -> Mixer:
+    stack, dims = layer.stack, layer.dims
+    encoding = stack.positions.build(dims.d_model, dims.n_heads, dims.d_k, length).to(device)
+    return layer.settings.build(dims, LayerSpec(0, 1, "self", encoding, stack.bias)).to(device)
+
+
+def _measure(layer: Layer, mixer: Mixer, length: int, setup: Setup) -> tuple[float, int, int | None]:
+    """Seconds, saved bytes and peak bytes."""
+    positions = TokenPositions(length)
+    mask = Visibility(layer.causal, positions, positions)
+    x = torch.randn(1, length, layer.dims.d_model, device=setup.device).requires_grad_()
+
+    def forward() -> torch.Tensor:
+        with setup.autocast():
+            y: torch.Tensor = mixer(x, x, mask).y
+            return y
+
+    def both() -> None:
+        forward().sum().backward()
+
+    saved = saved_bytes(forward, setup, mixer)
+    peak = _peak_bytes(both, setup.device)  # warms up too
+    seconds: list[float] = []
+    while not seconds or (sum(seconds) < MEASURED_SECONDS and len(seconds) < 50):
+        start = time.perf_counter()
+        both()
+        if setup.device.type == "cuda":
+            torch.cuda.synchronize(setup.device)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds), saved, peak
+
+
+def _peak_bytes(work: Callable[[], None], device: torch.device) -> int | None:
+    """The largest sum of the sizes of tensors that `work` allocates, at any time."""
+    gc.collect()
+    if device.type == "cuda":
+        work()
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        work()
+        return int(torch.cuda.max_memory_allocated(device) - before)
+    if device.type != "cpu":
+        work()
+        return None
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler would write on stderr
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        work()
+    events = profiled.profiler.kineto_results.events()
+    now = peak = 0
+    for _, size in sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"):
+        now += size
+        peak = max(peak, now)
+    return peak
