@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import mini_tf
-from mini_tf.cli import cost, data, doctor, evaluate, finetune, inspect, predict, pretrain, recipe, runs, tokenizer
+from mini_tf.cli import convert, cost, data, doctor, evaluate, finetune, inspect, predict, pretrain, recipe, runs, tokenizer
 from mini_tf.cli.generate import generate
 from mini_tf.cli.inspect import attention
 from mini_tf.cli.terminal.console import Console, refuse
@@ -32,7 +32,7 @@ Train, fine-tune, prompt and inspect small transformer language models.
 TRAIN, USE, INSPECT, SETUP, RUNS = "Train", "Use a model", "Look inside a model", "Recipes, data, tokenizers", "Runs and machine"
 """Panels of commands."""
 ORDER = (
-    *("pretrain", "finetune", "generate", "predict", "evaluate", "inspect-attention", "inspect"),
+    *("pretrain", "finetune", "convert", "generate", "predict", "evaluate", "inspect-attention", "inspect"),
     *("recipe", "data", "tokenizer", "runs", "cost", "doctor"),
 )
 
@@ -53,6 +53,7 @@ app = typer.Typer(
 add(app, "pretrain", pretrain.pretrain, TRAIN)
 add(app, "finetune", finetune.finetune, TRAIN)
 add(app, "generate", generate, USE)
+add(app, "convert", convert.convert, TRAIN)
 add(app, "predict", predict.predict, USE)
 add(app, "evaluate", evaluate.evaluate, USE)
 add(app, "inspect-attention", attention.attention, INSPECT)

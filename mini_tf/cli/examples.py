@@ -16,7 +16,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "predict": ('minitf predict last "a warm story"', "minitf predict last -i reviews.csv > labels.jsonl"),
     "evaluate": ("minitf evaluate last", "minitf evaluate last --data my.txt --assert 'loss<5'"),
-    "cost": ("minitf cost quickstart", "minitf cost gpt-char gpt-nano train.steps=1000"),
+    "convert": ("minitf convert last model.attention.kind=favor -n linear",),
+    "cost": ("minitf cost quickstart", "minitf cost gpt-nano performer-nano --lengths 128..8192 -o cost.png"),
     "doctor": ("minitf doctor", "minitf doctor --resume"),
     "inspect attention": (
         'minitf inspect-attention last "The file is closed." -o heads.png',

@@ -23,7 +23,7 @@ from mini_tf.system.progress import show_progress
 from mini_tf.system.seeds import seed_of
 from mini_tf.trained import initial
 from mini_tf.trained.architecture import Architecture, vocabulary_sizes
-from mini_tf.trained.opening import SOURCE_TOKENIZER, read_fully_trainable, write_config
+from mini_tf.trained.opening import SOURCE_TOKENIZER, LoadedModel, read_fully_trainable, write_config
 from mini_tf.training.feed import Feed
 from mini_tf.training.freezing import freeze
 from mini_tf.training.machine.contention import contended
@@ -51,19 +51,23 @@ def merge_function(recipe: Recipe) -> Callable[[dict[str, Tensor]], dict[str, Te
     return partial(merged_weights, settings=recipe.adapter) if recipe.adapter is not None and recipe.adapter.merge else None
 
 
-def write_model_files(parts: Parts, run: Run) -> None:
-    """Write config.json, the tokenizers and the model's facts in run.json into the run folder."""
-    data = parts.data
+def write_model_files(
+    run: Run, recipe: Recipe, model: Model, data: TokenizedData | LoadedModel, fully_trainable: Sequence[str] | None = None
+) -> None:
+    """Write config.json, the tokenizers and the model's facts in run.json into the run folder.
+
+    data: supplies tokenizers and labels. fully_trainable: parameters trained directly, beside an adapter.
+    """
     sizes = vocabulary_sizes(data.tokenizer, data.source_tokenizer)
-    run.write("config.json", write_config(parts.recipe, sizes, data.labels, parts.fully_trainable))
+    run.write("config.json", write_config(recipe, sizes, data.labels, fully_trainable))
     run.write("tokenizer.json", data.tokenizer.to_json())
     if data.source_tokenizer is not data.tokenizer:
         run.write(SOURCE_TOKENIZER, data.source_tokenizer.to_json())
-    objective = parts.recipe.objective
+    objective = recipe.objective
     pipeline = objective.pipeline()
     unit = objective.LOSS_UNIT if objective.TOKEN_LOSS is None else f"nats per {data.tokenizer.unit}"
     metrics = [] if pipeline is None else [f"val.{name}" for name in pipeline.MAIN_METRICS]
-    run.update(parameters=sum(p.numel() for p in parts.model.parameters()), loss_unit=unit, figures=metrics)
+    run.update(parameters=sum(p.numel() for p in model.parameters()), loss_unit=unit, figures=metrics)
 
 
 def build(recipe: Recipe, data: TokenizedData, setup: Setup, say: Report = lambda line: None, resumed: Path | None = None) -> Parts:

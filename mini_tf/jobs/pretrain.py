@@ -66,7 +66,7 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
         check_exact(run, parts.setup.settings, recipe.checkpoint.resume == "exact", reporter.warn)
         start_run(run, identity)
         run.record_auto(parts.setup.record)
-        write_model_files(parts, run)
+        write_model_files(run, recipe, parts.model, data, parts.fully_trainable)
         report_start(parts, reporter)
         session = Session(run, parts, reporter, started)
         with StopRequest(reporter.say) as stop:

@@ -1,7 +1,13 @@
 """Evaluation of a trained model: its data and its metrics."""
 
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mini_tf.data.batch import Batch
 from mini_tf.data.opening import Report, encode_data, reopen
 from mini_tf.data.store import Store, Tokenizers
+from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.recipe.reading import read_data
 from mini_tf.recipe.sections import Data
 from mini_tf.run import manifest
@@ -39,6 +45,47 @@ def evaluation_data(
 def other_data(trained: Trained, data: str | None = None, fields: str | None = None) -> Data:
     """The recipe section `data` for other data; the run's own settings apply, except the columns given in `fields`."""
     return read_data(trained.recipe.data, trained.recipe.objective, data, fields)
+
+
+@torch.no_grad()
+def kl_divergence(reference: Trained, other: Trained, store: Store) -> float:
+    """The mean of KL(p || q) over the targets of `store`, in nats: p of `reference`, q of `other`.
+
+    Both predict tokens with one vocabulary and one objective.
+    """
+    packing = pack(reference.recipe, store, reference.tokenizer, reference.objective)
+    rows = eval_batch_size(reference.recipe, int(reference.auto.get("micro_batch_size", reference.recipe.train.batch_size)))
+    total, targets = 0.0, 0
+    with _TargetLogProbs(reference) as first, _TargetLogProbs(other) as second:
+        for chunk in packing.eval_rows(rows):
+            batch = reference.objective.prepare(chunk)
+            p, q = (log_probs.of(batch) for log_probs in (first, second))
+            total += float(F.kl_div(q, p, reduction="sum", log_target=True))
+            targets += len(p)
+    return total / max(1, targets)
+
+
+class _TargetLogProbs:
+    """Log-probabilities (T, V) of the targets of a batch, from the hidden states that the objective's task computes."""
+
+    def __init__(self, trained: Trained) -> None:
+        self._trained, self._task, self._hidden = trained, trained.task(), Tensor()
+
+    def __enter__(self) -> "_TargetLogProbs":
+        self._hook = self._trained.model.register_forward_hook(self._keep)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._hook.remove()
+
+    def of(self, batch: Batch) -> Tensor:
+        with self._trained.setup.autocast():
+            self._task(batch.to(self._trained.setup.device), None)
+            logits = self._trained.model.logits(self._hidden)
+        return logits.float().log_softmax(dim=-1)
+
+    def _keep(self, module: nn.Module, inputs: object, output: ForwardOutput) -> None:
+        self._hidden = output.y
 
 
 def evaluate_trained(trained: Trained, store: Store, accumulator: MetricAccumulator | None = None) -> dict[str, float]:

@@ -1,0 +1,137 @@
+"""Conversion of a trained model: other attention or positions, the same weights."""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from mini_tf.data.store import Store
+from mini_tf.jobs.assembling import write_model_files
+from mini_tf.jobs.session import Reporter, save_checkpoint
+from mini_tf.recipe.kinds import Kind, listing, settings_of
+from mini_tf.recipe.reading import Resolved, flat_values
+from mini_tf.recipe.recipe import Recipe
+from mini_tf.run import manifest
+from mini_tf.run.folder import CheckpointTensors
+from mini_tf.run.identity import Identity
+from mini_tf.run.kind_sources import resolve
+from mini_tf.run.opening import RunLocation, open_run, start_run
+from mini_tf.system.errors import RecipeFault, UsageFault
+from mini_tf.system.seeds import seed_of
+from mini_tf.trained.architecture import Architecture
+from mini_tf.trained.evaluating import evaluate_trained, evaluation_data, kl_divergence
+from mini_tf.trained.initial import LoadedTensors
+from mini_tf.trained.opening import Trained, open_trained
+
+CONVERTED = ("attention", "cross_attention", "positions")
+"""Settings of a model or stack that a conversion may change."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Metrics on the evaluated data, and the seconds of that evaluation."""
+
+    metrics: dict[str, float]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """folder: the new run. kl: mean KL divergence of the predictions from the original's, None if it predicts no
+    tokens.
+    """
+
+    folder: Path
+    tensors: LoadedTensors
+    before: Measured
+    after: Measured
+    kl: float | None
+
+
+def convert(
+    run: str, overrides: Sequence[str], location: RunLocation, reporter: Reporter, data: str | None = None, device: str = "auto"
+) -> Conversion:
+    """Write a run with the weights of `run` and other settings of attention or positions, and compare both.
+
+    data: to evaluate on in place of the run's validation data. Raises UsageFault if the settings change anything else,
+    RecipeFault if they change the shape of a tensor.
+    """
+    trained = open_trained(run, device=device)
+    resolved = _resolve(trained, overrides)
+    store = evaluation_data(trained, data, "val", reporter.detail, note=reporter.say)
+    converted, tensors = _rebuild(trained, resolved.recipe)
+    reporter.say(tensors.describe())
+    before, after = (_measure(one, store) for one in (trained, converted))
+    kl = kl_divergence(trained, converted, store) if trained.recipe.objective.PREDICTS_TOKENS else None
+    record = manifest.read(trained.folder)
+    identity = Identity.of(resolved, record.hashes | {"init": str((record.model or {}).get("sha256"))})
+    with open_run(location, identity) as new:
+        if new.status != "finished":
+            start_run(new, identity)
+            new.record_auto(record.auto)
+            write_model_files(new, converted.recipe, converted.model, converted)
+            weights = CheckpointTensors(converted.model.weights(), {}, {})
+            save_checkpoint(new, 0, weights, {}, after.metrics["loss"], converted.recipe.checkpoint, reporter.warn)
+            metrics = {f"val.{name}": value for name, value in after.metrics.items() if name != "targets"}
+            new.finish("done", metrics=metrics if data is None else {})
+        return Conversion(new.folder, tensors, before, after, kl)
+
+
+def _resolve(trained: Trained, overrides: Sequence[str]) -> Resolved:
+    """The run's recipe with the overrides, without what a conversion has already used: the initial run, an adapter."""
+    used = ["model.init_from=null"] * (trained.recipe.model.init_from is not None) + ["adapter=null"] * (trained.recipe.adapter is not None)
+    resolved = resolve(str(trained.folder), [*used, *overrides, *_kept_settings(trained.recipe, overrides)])
+    old, new = flat_values(trained.recipe), flat_values(resolved.recipe)
+    changed = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key) and not key.startswith(("adapter", "model.init_from"))]
+    if not changed:
+        raise UsageFault(f"nothing to convert: {trained.folder.name} has these settings", hint="for example model.attention.kind=favor")
+    if other := [key for key in changed if not (key.startswith("model.") and set(key.split(".")) & {*CONVERTED})]:
+        hint = f"train with model.init_from={trained.folder.name} to change other settings"
+        raise UsageFault(f"{other[0]}: a conversion changes only {', '.join(CONVERTED)} of the model", hint=hint)
+    return replace(resolved, name=trained.folder.name)
+
+
+def _kept_settings(recipe: Recipe, overrides: Sequence[str]) -> list[str]:
+    """Overrides with the settings that a mixer shares with the one it replaces, such as qk_norm and scale.
+
+    Elsewhere a new kind starts from its defaults; here they would change the meaning of the weights.
+    """
+    given, kept = dict(override.split("=", 1) for override in overrides if "=" in override), []
+    for key in ("attention", "cross_attention"):
+        path, old = f"model.{key}", getattr(recipe.model, key, None)
+        old = old[0] if isinstance(old, tuple) and len(old) == 1 else old
+        kind = given.get(f"{path}.kind", given.get(path))
+        if not isinstance(old, Kind) or kind not in listing("attention"):
+            continue
+        shared = [name for name in old.model_fields_set if name != "kind" and name in settings_of("attention", kind).model_fields]
+        kept += [f"{path}.{name}={json.dumps(getattr(old, name))}" for name in sorted(shared) if f"{path}.{name}" not in given]
+    return kept
+
+
+def _rebuild(trained: Trained, recipe: Recipe) -> tuple[Trained, LoadedTensors]:
+    """The converted model; tensors that the original lacks are initialized."""
+    architecture = Architecture.of(recipe, trained.tokenizer, trained.source_tokenizer, trained.labels, trained.model.context)
+    model, weights = architecture.initialize(seed_of(recipe.train.seed, "weights")), trained.model.weights()
+    own = model.weights()
+    loaded = tuple(name for name in own if name in weights)
+    for name in loaded:
+        if own[name].shape != weights[name].shape:
+            sizes = f"{list(weights[name].shape)} in {trained.folder.name}, but {list(own[name].shape)} after the conversion"
+            raise RecipeFault(f"{name} is {sizes}", hint="choose settings that keep the shapes")
+    with torch.no_grad():
+        for name in loaded:
+            own[name].copy_(weights[name])
+    new, unused = tuple(name for name in own if name not in weights), tuple(name for name in weights if name not in own)
+    converted = replace(trained, recipe=recipe, model=model.to(trained.setup.device).eval(), objective=architecture.objective)
+    return converted, LoadedTensors(trained.folder.name, loaded, new, unused)
+
+
+def _measure(trained: Trained, store: Store) -> Measured:
+    start = time.perf_counter()
+    metrics = evaluate_trained(trained, store)
+    if trained.setup.device.type == "cuda":
+        torch.cuda.synchronize(trained.setup.device)
+    return Measured(metrics, time.perf_counter() - start)

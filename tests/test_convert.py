@@ -1,0 +1,97 @@
+"""`minitf convert`: weights kept to the bit, the divergence by its formula, a run that can be used as any other."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from commands import DATA, EXACT, TINY, minitf
+
+from mini_tf.trained.opening import load_trained
+
+SHAPE = "model={kind: decoder, d_model: 32, n_layers: 2, n_heads: 2, attention: {kind: softmax, qk_norm: true, scale: 0.3}}"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("convert") / "gpt"
+    done = minitf("pretrain", TINY, SHAPE, *EXACT, "train.steps=20", "log.samples=0", "-d", str(folder), "-q")
+    assert done.exit_code == 0, done.stderr
+    return folder
+
+
+def convert(run: Path, folder: Path, *arguments: str) -> dict[str, Any]:
+    done = minitf("convert", str(run), *arguments, "-d", str(folder), "--json")
+    assert done.exit_code == 0, done.stderr
+    envelope: dict[str, Any] = json.loads(done.stdout)
+    return envelope
+
+
+def test_weights_and_shared_settings_are_kept_and_the_run_is_usable(run: Path, tmp_path: Path) -> None:
+    envelope = convert(run, tmp_path / "favor", "model.attention.kind=favor", "model.attention.features=512")
+    metrics = envelope["metrics"]
+    original, converted = load_trained(run), load_trained(tmp_path / "favor")
+    attention = converted.recipe.model.attention[0]  # type: ignore[attr-defined]
+    assert (attention.kind, attention.features, attention.qk_norm, attention.scale) == ("favor", 512, True, 0.3)
+    before, after = original.model.weights(), converted.model.weights()
+    assert set(after) - set(before) == {f"stack.layers.{i}.own.part.projection" for i in range(2)}
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    evaluated = json.loads(minitf("evaluate", str(tmp_path / "favor"), "--json").stdout)["metrics"]
+    assert evaluated["loss"] == pytest.approx(metrics["loss"], abs=1e-5)
+    assert json.loads(minitf("evaluate", str(run), "--json").stdout)["metrics"]["loss"] == pytest.approx(metrics["before.loss"], abs=1e-5)
+    assert 0 < metrics["kl"] < 0.1
+    assert minitf("generate", str(tmp_path / "favor"), "the ", "--max-new-tokens", "5", "--greedy").exit_code == 0
+    more = ("train.steps=2", "log.samples=0", *EXACT, "-d", str(tmp_path / "more"), "-q")
+    done = minitf("pretrain", TINY, f"model.init_from={tmp_path / 'favor'}", *more)
+    assert done.exit_code == 0, done.stderr
+    assert load_trained(tmp_path / "more").recipe.model.attention[0].kind == "favor"  # type: ignore[attr-defined]
+
+
+def test_the_divergence_is_its_formula(run: Path, tmp_path: Path) -> None:
+    """On a file of one row, against log-probabilities of the two models computed here."""
+    text = (DATA / "tiny.txt").read_text()[:40] if (DATA / "tiny.txt").exists() else "a small text"
+    (tmp_path / "held.txt").write_text(text)
+    metrics = convert(run, tmp_path / "linear", "model.attention.kind=linear", "--data", str(tmp_path / "held.txt"))["metrics"]
+    models = [load_trained(folder) for folder in (run, tmp_path / "linear")]
+    from mini_tf.nn.tokens import Tokens
+
+    tokenizer = models[0].tokenizer
+    ids = [tokenizer.vocabulary.separator, *tokenizer.encode(text)]
+    with torch.no_grad():
+        p, q = (
+            one.model.eval().logits(one.model(Tokens(torch.tensor([ids]))).y).double().log_softmax(-1)[0] for one in models
+        )
+    expected = float((p.exp() * (p - q)).sum(-1)[: int(metrics["targets"])].mean())
+    assert metrics["kl"] == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_conversion_into_the_same_function_changes_nothing(run: Path, tmp_path: Path) -> None:
+    """A window as long as the context."""
+    metrics = convert(run, tmp_path / "window", "model.attention.kind=window", "model.attention.window=4096")["metrics"]
+    assert metrics["kl"] == pytest.approx(0, abs=1e-6)
+    assert metrics["loss"] == pytest.approx(metrics["before.loss"], abs=1e-6)
+
+
+def test_the_same_command_again_is_the_same_run(run: Path, tmp_path: Path) -> None:
+    first = convert(run, tmp_path / "again", "model.positions=none")
+    sha = (tmp_path / "again" / "model.safetensors").read_bytes()
+    assert convert(run, tmp_path / "again", "model.positions=none")["run"] == first["run"]
+    assert (tmp_path / "again" / "model.safetensors").read_bytes() == sha
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["model.attention.kind=softmax"], 2, "nothing to convert"),
+        (["model.d_model=64"], 2, "model.d_model: a conversion changes only attention, cross_attention, positions"),
+        (["train.steps=7", "model.attention.kind=linear"], 2, "train.steps: a conversion changes only"),
+        (["linear"], 2, "'linear' is not KEY=VALUE"),
+        (["model.attention.kind=liner"], 3, "liner"),
+    ],
+)
+def test_refusals_leave_nothing(run: Path, arguments: list[str], code: int, message: str, tmp_path: Path) -> None:
+    done = minitf("convert", str(run), *arguments, "-d", str(tmp_path / "new"))
+    assert done.exit_code == code, done.stderr
+    assert message in done.stderr
+    assert not (tmp_path / "new").exists()

@@ -1,0 +1,114 @@
+"""`minitf cost --lengths`: the slope of the fit, the formulas of the founding text, and the command's refusals."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from commands import EXACT, TINY, minitf
+
+from mini_tf.jobs.cost import lengths
+from mini_tf.jobs.cost.lengths import fit_slope, formula_rows, layers_of, measure_lengths
+from mini_tf.recipe.reading import read
+from mini_tf.training.machine.device import Setup
+
+
+@pytest.mark.parametrize("exponent", [1.0, 1.5, 2.0])
+def test_the_slope_is_the_exponent_of_a_power_of_the_length(exponent: float) -> None:
+    x = [2**n for n in range(7, 13)]
+    slope = fit_slope(x, [3e-6 * length**exponent for length in x])
+    assert slope is not None
+    assert slope.exponent == pytest.approx(exponent)
+    assert slope.error == pytest.approx(0, abs=1e-9)
+
+
+def test_the_standard_error_is_that_of_least_squares() -> None:
+    """Of the last four points; by the formula of the regression through x = 0, 1, 2, 3 with residuals written out."""
+    residuals = [0.01, -0.03, 0.03, -0.01]  # orthogonal to 1 and x
+    x = [1.0, *(math.exp(n) for n in range(4))]
+    y = [99.0, *(math.exp(2 * n + residual) for n, residual in enumerate(residuals))]
+    slope = fit_slope(x, y)  # type: ignore[arg-type]
+    assert slope is not None
+    assert slope.exponent == pytest.approx(2)
+    assert slope.error == pytest.approx(math.sqrt(sum(r * r for r in residuals) / 2 / 5))
+    assert fit_slope([1, 2], [1.0, 2.0]) is None
+
+
+def test_peak_is_the_largest_sum_of_tensors_at_one_time() -> None:
+    def work() -> None:
+        a = torch.zeros(1000, dtype=torch.float32)
+        b = a + 1
+        del a
+        c = b + 1
+        del b, c
+        torch.zeros(500, dtype=torch.float32)
+
+    work()
+    assert lengths._peak_bytes(work, torch.device("cpu")) == pytest.approx(8000, rel=0.1)
+
+
+def test_formulas_of_other_layers_are_those_of_the_table() -> None:
+    recurrent, convolution = formula_rows(64).values()
+    assert recurrent(200) == 2 * recurrent(100) == 3 * 4 * 200 * 64 * 64
+    assert convolution(100) == 3 * 2 * 3 * 100 * 64 * 64
+
+
+def test_formulas_grow_as_they_must_and_measured_memory_is_near_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lengths, "MEASURED_SECONDS", 0.0)
+    recipe = read(TINY, ["model={kind: decoder, d_model: 32, n_layers: 3, n_heads: 2, attention: [softmax, linear, softmax]}"]).recipe
+    layers = layers_of("tiny", recipe)
+    assert [layer.name for layer in layers] == ["tiny (softmax)", "tiny (linear)"]
+    for layer, power in zip(layers, (2, 1), strict=True):
+        short, long = measure_lengths(layer, [256, 512], Setup())
+        assert short.flops is not None
+        assert long.flops is not None
+        assert 1.9 ** (power if power == 1 else 1.4) < long.flops / short.flops < 2.05**power
+        for cost in (short, long):
+            assert cost.saved is not None
+            assert cost.measured_saved == pytest.approx(cost.saved, rel=0.25)
+            assert cost.peak is not None
+            assert cost.peak > cost.measured_saved  # type: ignore[operator]
+            assert cost.seconds is not None
+            assert cost.seconds > 0
+
+
+def test_a_row_that_does_not_fit_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lengths, "free_bytes", lambda device: 200_000)
+    [layer] = layers_of("tiny", read(TINY, ["model={kind: decoder, d_model: 32, n_layers: 1, n_heads: 2}"]).recipe)
+    short, long = measure_lengths(layer, [16, 4096], Setup())
+    assert short.seconds is not None
+    assert (long.seconds, long.measured_saved, long.peak) == (None, None, None)
+    assert long.flops is not None
+
+
+def test_the_command_prints_a_table_slopes_and_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(lengths, "MEASURED_SECONDS", 0.0)
+    done = minitf("cost", TINY, *EXACT, "--lengths", "16..64", "-o", "cost.png", "-o", "cost.json", "--json")
+    assert done.exit_code == 0, done.stderr
+    envelope = json.loads(done.stdout)
+    [layer] = envelope["result"]
+    assert [cost["length"] for cost in layer["lengths"]] == [16, 32, 64]
+    assert envelope["metrics"] == {"slope.tiny": layer["slope"]}
+    assert Path("cost.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads(Path("cost.json").read_text()) == envelope["result"]
+    assert "time ~ L^" in minitf("cost", TINY, *EXACT, "--lengths", "16..64").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--lengths", "128"], "must be FIRST..LAST, such as 128..8192"),
+        (["--lengths", "0..8"], "FIRST must be at least 1"),
+        (["--lengths", "64..8"], "LAST at least FIRST"),
+        (["--lengths", "1..9999999999"], "at most 1,048,576"),
+        (["-o", "x.png"], "--output needs --lengths"),
+    ],
+)
+def test_refusals(arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = minitf("cost", TINY, *arguments)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert list(tmp_path.iterdir()) == []
