@@ -59,9 +59,7 @@ def test_the_divergence_is_its_formula(run: Path, tmp_path: Path) -> None:
     tokenizer = models[0].tokenizer
     ids = [tokenizer.vocabulary.separator, *tokenizer.encode(text)]
     with torch.no_grad():
-        p, q = (
-            one.model.eval().logits(one.model(Tokens(torch.tensor([ids]))).y).double().log_softmax(-1)[0] for one in models
-        )
+        p, q = (one.model.eval().logits(one.model(Tokens(torch.tensor([ids]))).y).double().log_softmax(-1)[0] for one in models)
     expected = float((p.exp() * (p - q)).sum(-1)[: int(metrics["targets"])].mean())
     assert metrics["kl"] == pytest.approx(expected, rel=1e-3)
 

@@ -2,9 +2,9 @@
 
     python -m tests.benchmarks.conversion FOLDER [--text FILE]
 
-Trains `gpt-char` with three seeds on FILE (default: the built-in corpus), converts each run with 16 to 256 features, and
-trains the results for a tenth of the steps. Each figure is written to FOLDER/conversion.json as soon as it is known; the
-same command continues. About 15 minutes on 2 cores.
+Trains `gpt-char` with three seeds on FILE (default: the built-in corpus), converts each run with 16 to 256 features,
+and trains the results for a tenth of the steps. Each figure is written to FOLDER/conversion.json as soon as it is
+known; the same command continues. About 15 minutes on 2 cores.
 """
 
 import argparse

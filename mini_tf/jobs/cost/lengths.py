@@ -18,7 +18,7 @@ from mini_tf.nn.stack import StackSettings
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.training.flops import TRAINING_PASSES
-from mini_tf.training.machine.device import Setup
+from mini_tf.training.machine.device import Setup, resolve_setup
 from mini_tf.training.machine.memory import free_bytes, saved_bytes
 
 MEASURED_SECONDS = 1.0
@@ -63,6 +63,38 @@ class Slope:
 
     exponent: float
     error: float
+
+
+class LayerCosts(NamedTuple):
+    """The costs of one layer at each length."""
+
+    layer: Layer
+    costs: list[LengthCost]
+
+    @property
+    def timed(self) -> list[tuple[int, float]]:
+        """(length, seconds) of the lengths that were measured."""
+        return [(cost.length, cost.seconds) for cost in self.costs if cost.seconds is not None]
+
+    @property
+    def slope(self) -> Slope | None:
+        """The exponent of the time, over the longest lengths; None for fewer than three."""
+        return fit_slope([length for length, _ in self.timed], [seconds for _, seconds in self.timed])
+
+
+def measure_recipes(recipes: Sequence[tuple[str, Recipe]], lengths: Sequence[int], status: Callable[[str], None]) -> list[LayerCosts]:
+    """The costs of each different mixer of each (name, recipe), with the settings of its `runtime`."""
+    measured = []
+    for name, recipe in recipes:
+        setup = resolve_setup(recipe.runtime)
+        setup.apply()
+        for layer in layers_of(name, recipe):
+            costs = []
+            for cost in measure_lengths(layer, lengths, setup):
+                status(f"{layer.name}: {cost.length:,} tokens")
+                costs.append(cost)
+            measured.append(LayerCosts(layer, costs))
+    return measured
 
 
 def layers_of(name: str, recipe: Recipe) -> list[Layer]:
