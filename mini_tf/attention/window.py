@@ -8,9 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
-from mini_tf.nn.layers.attend import repeat_kv
+from mini_tf.nn.layers.attend import fused_attention, repeat_kv
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerCost
 from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.state import State
@@ -29,10 +28,11 @@ class Settings(MultiHeadSettings):
         return f"at most {self.window} tokens away"
 
     def cost(self, dims: AttentionDims, length: int, causal: bool) -> MixerCost:
-        """Blocks of `window` queries attend to two blocks of keys, or three, which backward recomputes."""
+        """Blocks of `window` queries attend to two blocks of keys, or three, so a key is saved as often."""
         flops, saved = self.projection_cost(dims, length)
-        keys = (2 if causal else 3) * self.window
-        return MixerCost(flops + 2 * dims.n_heads * length * keys * (dims.d_k + dims.d_v), saved)
+        blocks, widths = 2 if causal else 3, dims.d_k + dims.d_v
+        saved += length * (dims.n_heads * (blocks * widths + dims.d_v + 1) + blocks * self.window)  # the last: the mask
+        return MixerCost(flops + 2 * dims.n_heads * length * blocks * self.window * widths, saved)
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Window":
         if layer.attention == "cross":
@@ -65,10 +65,6 @@ class Window(MultiHeadAttention):
         n_blocks = -(-q.shape[2] // self.window)
         if n_blocks < 3:
             return super().attend(q, k, v, visibility)  # as much work as blocks, in fewer steps
-        if torch.is_grad_enabled():
-            # Blocks hold every key two or three times, so they are recomputed in the backward pass.
-            y: Tensor = checkpoint(self._attend_blocks, q, k, v, visibility, use_reentrant=False)
-            return y
         return self._attend_blocks(q, k, v, visibility)
 
     def _attend_blocks(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility) -> Tensor:
@@ -102,6 +98,6 @@ class Window(MultiHeadAttention):
             mask = bias.to(q.dtype).masked_fill(~mask, -torch.inf)
         mask = mask.expand(batch, -1, -1, -1, -1).flatten(0, 1)
         dropout_rate = self.dropout_rate if self.training else 0.0
-        y = F.scaled_dot_product_attention(q_blocks, k_blocks, key_blocks(v), mask, dropout_rate, scale=self.scale)
+        y = fused_attention(q_blocks, k_blocks, key_blocks(v), mask, self.scale, dropout_rate)
         y = y.view(batch, n_blocks, n_heads, w, -1).transpose(1, 2)  # (B, H, n_blocks, w, V)
         return y.flatten(2, 3)[:, :, :length]

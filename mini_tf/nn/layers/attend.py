@@ -31,7 +31,7 @@ def attend(
     encoding = encoding if encoding is not None and "bias" in encoding.applies_to else None
     k, v = (repeat_kv(t, q.shape[1]) for t in (k, v))
     if encoding is None and (visibility.full or visibility.triangular):
-        return _kernel(q, k, v, None, scale, dropout_rate, causal=not visibility.full)
+        return fused_attention(q, k, v, None, scale, dropout_rate, causal=not visibility.full)
     batch = 1 if visibility.plain else q.shape[0]
     per_query = batch * k.shape[2] * (1 if encoding is None else q.shape[1])
     index = torch.arange(q.shape[2], device=q.device)
@@ -84,10 +84,19 @@ def _masked(
     dropout_rate: float,
 ) -> Tensor:
     mask = _scores_mask(visibility, index, encoding, q, k)
-    return _kernel(q, k, v, mask, scale, dropout_rate)
+    return fused_attention(q, k, v, mask, scale, dropout_rate)
 
 
-def _kernel(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, dropout_rate: float, causal: bool = False) -> Tensor:
+def fused_attention(
+    q: Float[Tensor, "B H L K"],
+    k: Float[Tensor, "B H M K"],
+    v: Float[Tensor, "B H M V"],
+    mask: Tensor | None,
+    scale: float,
+    dropout_rate: float,
+    causal: bool = False,
+) -> Float[Tensor, "B H L V"]:
+    """The fused kernel under a mask: bool, True where a query attends, or floats that are added to the scores."""
     d_k, d_v = q.shape[-1], v.shape[-1]
     # The fused kernels need d_k = d_v; zero padding changes neither attention scores nor values.
     if d_k < d_v:
