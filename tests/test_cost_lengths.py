@@ -55,7 +55,7 @@ def test_formulas_of_other_layers_are_those_of_the_table() -> None:
 
 
 def test_formulas_grow_as_they_must_and_measured_memory_is_near_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lengths, "MEASURED_SECONDS", 0.0)
+    monkeypatch.setattr(lengths, "LONG_SECONDS", 0.0)
     recipe = read(TINY, ["model={kind: decoder, d_model: 32, n_layers: 3, n_heads: 2, attention: [softmax, linear, softmax]}"]).recipe
     layers = layers_of("tiny", recipe)
     assert [layer.name for layer in layers] == ["tiny (softmax)", "tiny (linear)"]
@@ -84,7 +84,7 @@ def test_a_row_that_does_not_fit_is_not_measured(monkeypatch: pytest.MonkeyPatch
 
 def test_the_command_prints_a_table_slopes_and_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(lengths, "MEASURED_SECONDS", 0.0)
+    monkeypatch.setattr(lengths, "LONG_SECONDS", 0.0)
     done = minitf("cost", TINY, *EXACT, "--lengths", "16..64", "-o", "cost.png", "-o", "cost.json", "--json")
     assert done.exit_code == 0, done.stderr
     envelope = json.loads(done.stdout)

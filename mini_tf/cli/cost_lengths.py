@@ -24,7 +24,7 @@ def print_lengths(console: Console, recipes: "Sequence[tuple[str, Recipe]]", len
     from mini_tf.drawing.terminal import sentence, table
     from mini_tf.jobs.cost.lengths import measure_recipes
 
-    measured = measure_recipes(recipes, lengths, console.status)
+    measured = measure_recipes(recipes, lengths)
     result = [_record(one) for one in measured]
     write_all(console, files, result, lambda suffix: _draw(measured, lengths, suffix))
     if not files:

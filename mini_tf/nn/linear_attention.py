@@ -4,7 +4,7 @@ Subclasses define `features`. Self-attention costs O(L) time and memory, cross-a
 Source: Katharopoulos et al. 2020, arXiv:2006.16236.
 """
 
-from typing import cast
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -25,6 +25,10 @@ from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, Mi
 from mini_tf.nn.multi_head_projections import MultiHeadProjections, ProjectionSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions, Visibility
+
+SPAN = 2048
+"""Tokens of a causal row that are processed at once: the allocator returns tensors above 32 MiB to the system, and
+getting them back, page by page, would cost several times as much as the arithmetic."""
 
 
 class LinearAttentionSettings(ProjectionSettings):
@@ -91,11 +95,23 @@ class LinearAttention(MultiHeadProjections):
         return None if self.cross else RecurrentAttention(self.fast_projections(), self.features)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, before: KeySums | None) -> tuple[Tensor, KeySums | None]:
-        if torch.is_grad_enabled() and q.shape[2] > 2 * CHUNK:
-            # Features and weights are several times as large as queries, keys and values, so they are recomputed in the
-            # backward pass.
-            return cast(tuple[Tensor, KeySums | None], checkpoint(self._attend_in_chunks, q, k, v, visibility, before, use_reentrant=False))
-        return self._attend_in_chunks(q, k, v, visibility, before)
+        length = q.shape[2]
+        if not visibility.causal or visibility.queries.orders is not None or length <= SPAN:
+            return self._attend_once(q, k, v, visibility, before)
+        parts, after = list[Tensor](), before or KeySums(**self.start(len(q)))
+        for first in range(0, length, SPAN):
+            span = slice(first, min(length, first + SPAN))
+            attended, after = self._attend_once(q[:, :, span], k[:, :, span], v[:, :, span], visibility.span(span.start, span.stop), after)
+            parts.append(attended)
+        return torch.cat(parts, dim=2), after
+
+    def _attend_once(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, before: KeySums | None) -> tuple[Tensor, Any]:
+        if not torch.is_grad_enabled() or q.shape[2] <= 2 * CHUNK:
+            return self._attend_in_chunks(q, k, v, visibility, before)
+        # Features and weights are several times as large as queries, keys and values, so they are recomputed in the
+        # backward pass.
+        y: tuple[Tensor, Any] = checkpoint(self._attend_in_chunks, q, k, v, visibility, before, use_reentrant=False)
+        return y
 
     def _attend_in_chunks(
         self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, before: KeySums | None

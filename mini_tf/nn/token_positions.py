@@ -173,6 +173,10 @@ class Visibility:
             return False
         return not self.plain or max(self.queries.start + self.queries.length, self.memory.start + self.memory.length) > self.window + 1
 
+    def span(self, first: int, last: int) -> "Visibility":
+        """The mask of queries first..last-1 of self-attention, with the same tokens as keys."""
+        return replace(self, queries=self.queries.slice(first, last), memory=self.memory.slice(first, last))
+
     def with_cache(self, cached: TokenPositions, batch: int, device: torch.device) -> "Visibility":
         """The same mask with cached keys in front of the memory."""
         return self if cached.length == 0 else replace(self, memory=cached.concat(self.memory, batch, device))

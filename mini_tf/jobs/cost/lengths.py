@@ -17,12 +17,13 @@ from mini_tf.nn.model import ModelSettings
 from mini_tf.nn.stack import StackSettings
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.system.progress import show_progress
 from mini_tf.training.flops import TRAINING_PASSES
 from mini_tf.training.machine.device import Setup, resolve_setup
 from mini_tf.training.machine.memory import free_bytes, saved_bytes
 
-MEASURED_SECONDS = 1.0
-"""Time for the repetitions at one length; a longer pass is measured once."""
+MEASURED_SECONDS, MIN_REPETITIONS, LONG_SECONDS = 1.0, 5, 3.0
+"""Time for the repetitions at one length, and their number if they take longer; a pass above LONG_SECONDS is not repeated."""
 SLOPE_POINTS = 4
 """The slope is fitted to so many of the longest lengths, where the highest power of L dominates."""
 CONVOLUTION_WIDTH = 3
@@ -82,17 +83,18 @@ class LayerCosts(NamedTuple):
         return fit_slope([length for length, _ in self.timed], [seconds for _, seconds in self.timed])
 
 
-def measure_recipes(recipes: Sequence[tuple[str, Recipe]], lengths: Sequence[int], status: Callable[[str], None]) -> list[LayerCosts]:
+def measure_recipes(recipes: Sequence[tuple[str, Recipe]], lengths: Sequence[int]) -> list[LayerCosts]:
     """The costs of each different mixer of each (name, recipe), with the settings of its `runtime`."""
     measured = []
     for name, recipe in recipes:
         setup = resolve_setup(recipe.runtime)
         setup.apply()
         for layer in layers_of(name, recipe):
-            costs = []
-            for cost in measure_lengths(layer, lengths, setup):
-                status(f"{layer.name}: {cost.length:,} tokens")
-                costs.append(cost)
+            with show_progress(f"measuring {layer.name}") as report_progress:
+                costs: list[LengthCost] = []
+                for cost in measure_lengths(layer, lengths, setup):
+                    costs.append(cost)
+                    report_progress(len(costs) / len(lengths))
             measured.append(LayerCosts(layer, costs))
     return measured
 
@@ -160,7 +162,7 @@ def _measure(layer: Layer, mixer: Mixer, length: int, setup: Setup) -> tuple[flo
     saved = saved_bytes(forward, setup, mixer)
     peak = _peak_bytes(both, setup.device)  # warms up too
     seconds: list[float] = []
-    while not seconds or (sum(seconds) < MEASURED_SECONDS and len(seconds) < 50):
+    while not seconds or (seconds[0] < LONG_SECONDS and (sum(seconds) < MEASURED_SECONDS or len(seconds) < MIN_REPETITIONS)):
         start = time.perf_counter()
         both()
         if setup.device.type == "cuda":
