@@ -23,7 +23,7 @@ from mini_tf.training.machine.device import Setup, resolve_setup
 from mini_tf.training.machine.memory import free_bytes, saved_bytes
 
 MEASURED_SECONDS, MIN_REPETITIONS, LONG_SECONDS = 1.0, 5, 3.0
-"""Time for the repetitions at one length, and their number if they take longer; a pass above LONG_SECONDS is not repeated."""
+"""Time and minimum number of the repetitions at one length; a pass above LONG_SECONDS is not repeated."""
 SLOPE_POINTS = 4
 """The slope is fitted to so many of the longest lengths, where the highest power of L dominates."""
 CONVOLUTION_WIDTH = 3
