@@ -88,7 +88,8 @@ class LinearAttention(MultiHeadProjections):
             q, k, v = self.project_query(x), recalled["k"], recalled["v"]
         else:
             q, k, v = self._repeated(*self.project(x, memory, visibility))
-        weights = linear_weights(self.features(_float(q)).values, self.features(_float(k)), visibility)
+        with torch.autocast(x.device.type, enabled=False):
+            weights = linear_weights(self.features(_float(q)).values, self.features(_float(k)), visibility)
         return ExplicitAttention(weights.to(v.dtype), v)
 
     def fast_decoding(self) -> RecurrentAttention | None:

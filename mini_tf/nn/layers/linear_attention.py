@@ -162,7 +162,7 @@ def _later_groups(visibility: Visibility, segments: Tensor, length: int) -> Tens
     if orders is None:
         return None
     orders = F.pad(orders, (0, segments[0].numel() - length)).view_as(segments)
-    return torch.where(segments == 0, 0, (segments << 32) + orders)
+    return torch.where(segments == 0, 0, (segments.long() << 32) + orders)
 
 
 def _with_ones(v: Tensor) -> Tensor:
