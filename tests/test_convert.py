@@ -8,6 +8,7 @@ import pytest
 import torch
 from commands import DATA, EXACT, TINY, minitf
 
+from mini_tf.nn.tokens import Tokens
 from mini_tf.trained.opening import load_trained
 
 SHAPE = "model={kind: decoder, d_model: 32, n_layers: 2, n_heads: 2, attention: {kind: softmax, qk_norm: true, scale: 0.3}}"
@@ -49,18 +50,20 @@ def test_weights_and_shared_settings_are_kept_and_the_run_is_usable(run: Path, t
 
 
 def test_the_divergence_is_its_formula(run: Path, tmp_path: Path) -> None:
-    """On a file of one row, against log-probabilities of the two models computed here."""
-    text = (DATA / "tiny.txt").read_text()[:40] if (DATA / "tiny.txt").exists() else "a small text"
+    """On a file of several rows, against log-probabilities of the two models computed here, row by row."""
+    text = (DATA / "tiny.txt").read_text().replace("\n\n", "\n")[:500]
     (tmp_path / "held.txt").write_text(text)
     metrics = convert(run, tmp_path / "linear", "model.attention.kind=linear", "--data", str(tmp_path / "held.txt"))["metrics"]
     models = [load_trained(folder) for folder in (run, tmp_path / "linear")]
-    from mini_tf.nn.tokens import Tokens
-
-    tokenizer = models[0].tokenizer
+    tokenizer, context, divergences = models[0].tokenizer, 48, []
     ids = [tokenizer.vocabulary.separator, *tokenizer.encode(text)]
-    with torch.no_grad():
-        p, q = (one.model.eval().logits(one.model(Tokens(torch.tensor([ids]))).y).double().log_softmax(-1)[0] for one in models)
-    expected = float((p.exp() * (p - q)).sum(-1)[: int(metrics["targets"])].mean())
+    for first in range(0, int(metrics["targets"]), context):
+        row = torch.tensor([ids[first : first + context]])
+        with torch.no_grad():
+            p, q = (one.model.eval().logits(one.model(Tokens(row)).y).double().log_softmax(-1)[0] for one in models)
+        divergences.append((p.exp() * (p - q)).sum(-1))
+    assert len(divergences) > 5
+    expected = float(torch.cat(divergences)[: int(metrics["targets"])].mean())
     assert metrics["kl"] == pytest.approx(expected, rel=1e-3)
 
 

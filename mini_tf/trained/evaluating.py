@@ -61,12 +61,12 @@ def kl_divergence(reference: Trained, other: Trained, store: Store) -> float:
             batch = reference.objective.prepare(chunk)
             p, q = (log_probs.of(batch) for log_probs in (first, second))
             total += float(F.kl_div(q, p, reduction="sum", log_target=True))
-            targets += len(p)
+            targets += p[..., 0].numel()  # (T, V), or (B, L, V) where every token is a target
     return total / max(1, targets)
 
 
 class _TargetLogProbs:
-    """Log-probabilities (T, V) of the targets of a batch, from the hidden states that the objective's task computes."""
+    """Log-probabilities of the targets of a batch, (T, V) or (B, L, V), from the hidden states of the objective's task."""
 
     def __init__(self, trained: Trained) -> None:
         self._trained, self._task, self._hidden = trained, trained.task(), Tensor()
