@@ -66,7 +66,7 @@ def kl_divergence(reference: Trained, other: Trained, store: Store) -> float:
 
 
 class _TargetLogProbs:
-    """Log-probabilities of the targets of a batch, (T, V) or (B, L, V), from the hidden states that the task computes."""
+    """Log-probabilities of the targets of a batch, (T, V) or (B, L, V), from the hidden states of the task."""
 
     def __init__(self, trained: Trained) -> None:
         self._trained, self._task, self._hidden = trained, trained.task(), Tensor()
