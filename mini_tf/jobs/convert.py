@@ -64,11 +64,11 @@ def convert(
     store = evaluation_data(trained, data, "val", reporter.detail, note=reporter.say)
     converted, tensors = _rebuild(trained, resolved.recipe)
     reporter.say(tensors.describe())
-    before, after = (_measure(one, store) for one in (trained, converted))
-    kl = kl_divergence(trained, converted, store) if trained.recipe.objective.PREDICTS_TOKENS else None
     record = manifest.read(trained.folder)
     identity = Identity.of(resolved, record.hashes | {"init": str((record.model or {}).get("sha256"))})
     with open_run(location, identity) as new:
+        kl = kl_divergence(trained, converted, store) if trained.recipe.objective.PREDICTS_TOKENS else None
+        before, after = (_measure(one, store) for one in (trained, converted))
         if new.status != "finished":
             start_run(new, identity)
             new.record_auto(record.auto)

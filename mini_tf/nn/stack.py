@@ -88,10 +88,11 @@ class StackSettings(Kind):
         if "rotary" in self.positions.APPLIES_TO and self.head_dim % 2:
             what = f"{self.positions.kind} rotates pairs of dimensions and needs an even d_k, not {self.head_dim}"
             yield Rule("positions", what, ("d_k", "d_model", "n_heads"))
-        if self.positions.APPLIES_TO - {"embed"} - frozenset().union(*(mixer.POSITIONS for mixer in self.attention)):
+        supported = frozenset({"embed"}).union(*(mixer.POSITIONS for mixer in self.attention))
+        if self.positions.APPLIES_TO - supported:
             mixers = ", ".join(sorted({mixer.kind for mixer in self.attention}))
             others: dict[str, Any] = kinds_of("positions")
-            words = [word for word, other in others.items() if {"embed"} >= other.APPLIES_TO]
+            words = [word for word, other in others.items() if supported >= other.APPLIES_TO]
             what = f"{self.positions.kind} is not supported by {mixers} attention; use {_one_of(words)}"
             yield Rule("positions", what, ("attention",))
 
