@@ -62,7 +62,7 @@ def minitf(folder: Path, *arguments: str) -> dict[str, float]:
 
 def table(found: dict[str, Any]) -> str:
     """Means and standard deviations over the seeds, as Markdown."""
-    lines = [f"| features | {' | '.join(COLUMNS)} |", "| ---" * (1 + len(COLUMNS)) + " |"]
+    lines = [f"| features | {' | '.join(COLUMNS)} |", "| --- " * (1 + len(COLUMNS)) + "|"]
     for features in FEATURES:
         runs = [found[f"{features} {seed}"] for seed in SEEDS]
         cells = [[run[name] for run in runs] for name in ("kl", "before", "after", "trained")]

@@ -64,7 +64,7 @@ def measure(folder: Path, name: str, settings: list[str], text: Path) -> list[fl
     subprocess.run([*line, "-n", run, "-q"], cwd=folder, stdout=subprocess.DEVNULL, check=True)
     trained = open_trained(folder / "outputs" / run, device="cpu")
     held_out = text.read_text()[math.ceil(0.9 * len(text.read_text())) :]
-    ids = torch.tensor(trained.tokenizer.encode(held_out))
+    ids = torch.tensor(trained.tokenizer.encode(held_out), dtype=torch.long)
     length = CONTEXT * TIMES
     rows = ids[: ROWS * (length + 1)].view(-1, length + 1)
     with torch.inference_mode():
@@ -77,7 +77,7 @@ def measure(folder: Path, name: str, settings: list[str], text: Path) -> list[fl
 
 def table(found: dict[str, list[float]]) -> str:
     columns = [f"{CONTEXT * n + 1}-{CONTEXT * (n + 1)}" for n in range(TIMES)]
-    lines = [f"| mixer, positions | {' | '.join(columns)} |", "| ---" * (1 + TIMES) + " |"]
+    lines = [f"| mixer, positions | {' | '.join(columns)} |", "| --- " * (1 + TIMES) + "|"]
     return "\n".join([*lines, *(f"| {name} | {' | '.join(f'{loss:.2f}' for loss in row)} |" for name, row in found.items())])
 
 
