@@ -1,10 +1,14 @@
 """Linear attention: random features against their expectation and variances, chunks against brute force."""
 
 import math
+import os
+import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from commands import EXACT, TINY, minitf
 from torch import Tensor
 
 from mini_tf.attention import favor
@@ -250,3 +254,22 @@ def test_the_projection_is_redrawn_by_seed_and_step_and_saved() -> None:
     never = favor.Settings(features=12, redraw_every=0).build(dims, LayerSpec(0, 2))
     never.refresh(5, 1000)
     assert torch.equal(never.projection, first)
+
+
+def test_a_run_that_was_interrupted_between_two_redraws_continues_bit_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = "model={kind: decoder, d_model: 32, n_layers: 2, n_heads: 2, attention: {kind: favor, features: 8, redraw_every: 2}}"
+    command = ("pretrain", TINY, model, *EXACT, "train.steps=6", "log.samples=0", "-q", "-d")
+    assert minitf(*command, tmp_path / "whole").exit_code == 0
+    refresh = favor.Favor.refresh
+
+    def interrupt(self: favor.Favor, seed: int, step: int) -> None:
+        refresh(self, seed, step)
+        if step == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(favor.Favor, "refresh", interrupt)
+    assert minitf(*command, tmp_path / "parts").exit_code == 130
+    monkeypatch.undo()
+    assert minitf(*command, tmp_path / "parts").exit_code == 0
+    for name in ("metrics.jsonl", "model.safetensors"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes()
