@@ -16,7 +16,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "predict": ('minitf predict last "a warm story"', "minitf predict last -i reviews.csv > labels.jsonl"),
     "evaluate": ("minitf evaluate last", "minitf evaluate last --data my.txt --assert 'loss<5'"),
-    "convert": ("minitf convert last model.attention.kind=favor -n linear",),
+    "convert": ("minitf convert last model.attention.kind=favor -n performer",),
     "cost": ("minitf cost quickstart", "minitf cost gpt-nano performer-nano --lengths 128..8192 -o cost.png"),
     "doctor": ("minitf doctor", "minitf doctor --resume"),
     "inspect attention": (
