@@ -53,7 +53,7 @@ def main() -> None:
     if given.picture is not None:
         x = [CONTEXT * (n + 1) for n in range(TIMES)]
         curves = Curves("Loss by position, trained with a context of 64", x, "position (up to)", "nats per character", found)
-        given.picture.write_bytes(draw_curves([curves], given.picture.suffix))
+        given.picture.write_bytes(draw_curves([curves], given.picture.suffix[1:]))
 
 
 def measure(folder: Path, name: str, settings: list[str], text: Path) -> list[float]:
