@@ -81,8 +81,8 @@ MADE_BY = {
     "doctor": "minitf doctor --resume",
     "crash": "minitf inspect crash burst",
     "cost": "minitf cost quickstart",
-    "lengths": "minitf cost quickstart window.yaml performer-nano linear-nano --lengths 4096..32768 | grep time",
-    "convert": "minitf convert chars model.attention.kind=favor model.attention.features=128 -n chars-favor 2>&1 | grep -v ^/",
+    "lengths": "minitf cost quickstart window.yaml performer-nano linear-nano --lengths 4096..32768 | grep 'time ~'",
+    "convert": "minitf convert chars model.attention.kind=favor model.attention.features=128 -n chars-favor 2>&1 | grep -e KL -e loss",
 }
 """The command that makes each output, after the commands of the pages have run."""
 CUT = {"first.log": (6, 9), "opinions.log": (5, 2), "attention first": (27, 5), "crash": (14, 7)}
