@@ -8,7 +8,9 @@ import pytest
 import torch
 from commands import DATA, EXACT, TINY, minitf
 
+from mini_tf.jobs.convert import _kept_settings
 from mini_tf.nn.tokens import Tokens
+from mini_tf.recipe.kinds import settings_of
 from mini_tf.trained.opening import load_trained
 
 SHAPE = "model={kind: decoder, d_model: 32, n_layers: 2, n_heads: 2, attention: {kind: softmax, qk_norm: true, scale: 0.3}}"
@@ -47,6 +49,34 @@ def test_weights_and_shared_settings_are_kept_and_the_run_is_usable(run: Path, t
     done = minitf("pretrain", TINY, f"model.init_from={tmp_path / 'favor'}", *more)
     assert done.exit_code == 0, done.stderr
     assert load_trained(tmp_path / "more").recipe.model.attention[0].kind == "favor"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("model.attention={kind: favor, features: 8}", [("favor", True, 0.3)]),
+        ("model.attention={kind: favor, qk_norm: false}", [("favor", False, 0.3)]),
+        ("model.attention=[favor, softmax]", [("favor", True, 0.3), ("softmax", True, 0.3)]),
+    ],
+)
+def test_shared_settings_are_kept_however_a_mixer_is_written(
+    run: Path, override: str, expected: list[tuple[str, bool, float]], tmp_path: Path
+) -> None:
+    convert(run, tmp_path / "new", override)
+    mixers = load_trained(tmp_path / "new").recipe.model.attention  # type: ignore[attr-defined]
+    assert [(mixer.kind, mixer.qk_norm, mixer.scale) for mixer in mixers] == expected
+
+
+def test_settings_of_an_encoder_and_of_several_mixers_are_kept() -> None:
+    def kept(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+        old, new = (settings_of("models", "encoder_decoder")(**{"d_model": 32, "n_heads": 2} | keys) for keys in (before, after))
+        return _kept_settings(old, new)  # type: ignore[arg-type]
+
+    mixer = {"kind": "softmax", "qk_norm": True, "scale": 0.3}
+    given = kept({"attention": mixer}, {"attention": mixer, "encoder": {"attention": "linear"}})
+    assert given == ['model.encoder.attention={"kind": "linear", "qk_norm": true}']
+    given = kept({"attention": [mixer, mixer | {"scale": 0.5}]}, {"attention": "favor"})
+    assert given == ['model.attention={"kind": "favor", "qk_norm": true}']
 
 
 def test_the_divergence_is_its_formula(run: Path, tmp_path: Path) -> None:

@@ -238,9 +238,9 @@ def test_the_projection_is_redrawn_by_seed_and_step_and_saved() -> None:
     mixer = favor.Settings(features=12, redraw_every=10).build(dims, LayerSpec(0, 2))
     first = mixer.projection.clone()
     for step in (0, 1, 9, 11):
-        mixer.refresh(5, step)
+        assert not mixer.refresh(5, step)
         assert torch.equal(mixer.projection, first)
-    mixer.refresh(5, 10)
+    assert mixer.refresh(5, 10), "sums of the features of the old projection are no longer valid"
     second = mixer.projection.clone()
     mixer.refresh(5, 20)
     assert not torch.equal(second, first)

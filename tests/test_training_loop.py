@@ -339,14 +339,16 @@ def test_a_loss_above_what_is_borne_ends_training_before_the_step_and_is_never_s
 
 
 class Noted(Mixer):
-    """A mixer that notes when it was refreshed."""
+    """A mixer that notes when it was refreshed, which makes states invalid at step `redraw`."""
 
-    def __init__(self) -> None:
+    def __init__(self, redraw: int | None = None) -> None:
         super().__init__()
         self.refreshed: list[tuple[int, int]] = []
+        self.redraw = redraw
 
-    def refresh(self, seed: int, step: int) -> None:
+    def refresh(self, seed: int, step: int) -> bool:
         self.refreshed.append((seed, step))
+        return step == self.redraw
 
 
 def test_every_mixer_is_refreshed_once_a_step_from_a_seed_of_its_own() -> None:
@@ -401,6 +403,21 @@ def test_a_stream_carries_the_state_of_each_row_detached_from_step_to_step() -> 
     totals = torch.cat(task.seen[-2:])
     for row, total in zip(starts, totals, strict=True):
         windows = [(row + step) % N_ROWS for step in range(5)]
+        assert int(total) == sum(int(TEXT[w * CONTEXT : (w + 1) * CONTEXT].sum()) for w in windows)
+
+
+@pytest.mark.parametrize("interrupted", [None, 2, 3])
+def test_a_stream_starts_anew_where_a_mixer_makes_its_states_invalid(interrupted: int | None) -> None:
+    """Also if the run was interrupted there."""
+    task = Remember()
+    task.mixer = Noted(redraw=3)
+    training = training_of(task, micro=4, steps=5, stream=True)
+    if interrupted is None:
+        list(train(training))
+    else:
+        list(train(training, list(itertools.islice(train(training), interrupted))[-1]))
+    for row, total in zip(training.feed.plan.rows(0).rows, torch.cat(task.seen[-2:]), strict=True):
+        windows = [(row + step) % N_ROWS for step in (3, 4)]
         assert int(total) == sum(int(TEXT[w * CONTEXT : (w + 1) * CONTEXT].sum()) for w in windows)
 
 

@@ -71,10 +71,13 @@ class Favor(LinearAttention):
     def features(self, x: Float[Tensor, "B H L K"]) -> Features:
         return random_features(x * self.scale**0.5, self.projection.to(x.dtype), self.settings.variant)
 
-    def refresh(self, seed: int, step: int) -> None:
+    def refresh(self, seed: int, step: int) -> bool:
+        """A new projection, with which sums over the features of another one cannot be used."""
         every = self.settings.redraw_every
-        if every and step and step % every == 0:
+        redraw = every > 0 and step > 0 and step % every == 0
+        if redraw:
             self._draw(seed + step)
+        return redraw
 
     def _draw(self, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed % 2**63)

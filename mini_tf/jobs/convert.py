@@ -5,13 +5,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from mini_tf.data.store import Store
 from mini_tf.jobs.assembling import write_model_files
 from mini_tf.jobs.session import Reporter, save_checkpoint
-from mini_tf.recipe.kinds import Kind, listing, settings_of
+from mini_tf.nn.mixer import MixerSettings
+from mini_tf.recipe.kind_settings import ModelSettings
 from mini_tf.recipe.reading import Resolved, flat_values
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run import manifest
@@ -83,7 +85,9 @@ def convert(
 def _resolve(trained: Trained, overrides: Sequence[str]) -> Resolved:
     """The run's recipe with the overrides, without what a conversion has already used: the initial run, an adapter."""
     used = ["model.init_from=null"] * (trained.recipe.model.init_from is not None) + ["adapter=null"] * (trained.recipe.adapter is not None)
-    resolved = resolve(str(trained.folder), [*used, *overrides, *_kept_settings(trained.recipe, overrides)])
+    used += overrides
+    kept = _kept_settings(trained.recipe.model, resolve(str(trained.folder), used).recipe.model)
+    resolved = resolve(str(trained.folder), [*used, *kept])
     old, new = flat_values(trained.recipe), flat_values(resolved.recipe)
     changed = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key) and not key.startswith(("adapter", "model.init_from"))]
     if not changed:
@@ -94,21 +98,33 @@ def _resolve(trained: Trained, overrides: Sequence[str]) -> Resolved:
     return replace(resolved, name=trained.folder.name)
 
 
-def _kept_settings(recipe: Recipe, overrides: Sequence[str]) -> list[str]:
-    """Overrides with the settings that a mixer shares with the one it replaces, such as qk_norm and scale.
+def _kept_settings(old: ModelSettings, new: ModelSettings) -> list[str]:
+    """Overrides with the settings that a mixer shares with those it replaces, such as qk_norm and scale.
 
-    Elsewhere a new kind starts from its defaults; here they would change the meaning of the weights.
+    Elsewhere a new kind starts from its defaults; here they would change the meaning of the weights. Where it replaces
+    mixers with different values, it has its default.
     """
-    given, kept = dict(override.split("=", 1) for override in overrides if "=" in override), []
-    for key in ("attention", "cross_attention"):
-        path, old = f"model.{key}", getattr(recipe.model, key, None)
-        old = old[0] if isinstance(old, tuple) and len(old) == 1 else old
-        kind = given.get(f"{path}.kind", given.get(path))
-        if not isinstance(old, Kind) or kind not in listing("attention"):
+    kept = []
+    for key in ("attention", "cross_attention", "encoder.attention"):
+        before, after = _mixers(old, key) or _mixers(old, "attention"), _mixers(new, key)
+        if not after or after == before:
             continue
-        shared = [name for name in old.model_fields_set if name != "kind" and name in settings_of("attention", kind).model_fields]
-        kept += [f"{path}.{name}={json.dumps(getattr(old, name))}" for name in sorted(shared) if f"{path}.{name}" not in given]
+        period, values = len(before) * len(after), []  # a list of mixers is repeated over the layers
+        for i, mixer in enumerate(after):
+            replaced = [before[layer % len(before)].model_dump() for layer in range(i, period, len(after))]
+            shared = {name: value for name, value in replaced[0].items() if all(name in one and one[name] == value for one in replaced)}
+            kept_here = {name: value for name, value in shared.items() if name in type(mixer).model_fields}
+            values.append({"kind": mixer.kind} | kept_here | mixer.model_dump(exclude_unset=True))
+        kept.append(f"model.{key}={json.dumps(values if len(values) > 1 else values[0])}")
     return kept
+
+
+def _mixers(model: ModelSettings, key: str) -> tuple[MixerSettings, ...]:
+    """The mixers of `key`; () if the model has no such key, or an encoder has the decoder's."""
+    found: Any = model
+    for name in key.split("."):
+        found = getattr(found, name, None)
+    return found if isinstance(found, tuple) else () if found is None else (found,)
 
 
 def _rebuild(trained: Trained, recipe: Recipe) -> tuple[Trained, LoadedTensors]:

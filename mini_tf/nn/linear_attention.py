@@ -62,11 +62,11 @@ class LinearAttention(MultiHeadProjections):
         return KeySums.empty(batch, self.dims.n_heads, self.n_features, self.dims.d_v, like)._asdict()
 
     def recall(self, memory: Float[Tensor, "B M d_memory"], token_positions: TokenPositions) -> State:
-        """Keys `k` and values `v` (B, H, M, ..), and their `sums` and `log_scale` by document."""
+        """Keys `k` and values `v` (B, H, M, ..), and their `sums` by document."""
         k, v = self._repeated(*self.project_memory(memory))
         with torch.autocast(memory.device.type, enabled=False):
-            sums, log_scale = sum_sources(self.features(_float(k)), _float(v), token_positions)
-        return {"k": k, "v": v, "sums": sums, "log_scale": log_scale}
+            sums = sum_sources(self.features(_float(k)), _float(v), token_positions)
+        return {"k": k, "v": v, "sums": sums}
 
     def forward(
         self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility, state: State | None = None

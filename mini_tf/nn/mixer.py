@@ -192,5 +192,6 @@ class Mixer(nn.Module):
         """Drop entries of the state that later tokens cannot attend to. Not in `forward`: sizes may depend on data."""
         return state
 
-    def refresh(self, seed: int, step: int) -> None:
-        """Called once before each optimizer step."""
+    def refresh(self, seed: int, step: int) -> bool:
+        """Called once before each optimizer step. True if states that it returned before are no longer valid."""
+        return False

@@ -131,8 +131,9 @@ def train(
         while not training.schedule.finished(at.step, now := clock() - start_time):
             lr = training.schedule.lr(at.step, now)
             training.task.train()
-            for i, mixer in enumerate(mixers):
-                mixer.refresh(seed_of(training.seed, "refresh", i), at.step)
+            outdated = [mixer.refresh(seed_of(training.seed, "refresh", i), at.step) for i, mixer in enumerate(mixers)]
+            if any(outdated):
+                states = initial_states(training.task, training.feed, training.setup, 0, None)
             batches = next(upcoming)
             counts, before = _sum_by_name(count for batch in batches for count in batch.counts.items()), list(states)
             with _memory_faults(training, at):

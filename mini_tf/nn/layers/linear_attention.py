@@ -92,20 +92,18 @@ def linear_weights(q: Float[Tensor, "B H L F"], k: Features, visibility: Visibil
     return weights / _floored(weights.sum(-1, keepdim=True))
 
 
-def sum_sources(k: Features, v: Float[Tensor, "B H M V"], token_positions: TokenPositions) -> tuple[Tensor, Tensor]:
-    """Cross-attention: sums (B, H, S, F, V + 1) over the keys of each of the S documents, and log-scales (B, H, S)."""
+def sum_sources(k: Features, v: Float[Tensor, "B H M V"], token_positions: TokenPositions) -> Tensor:
+    """Cross-attention: sums (B, H, S, F, V + 1) over the keys of each of the S documents, up to a factor for each."""
     segments = token_positions.segments
     if segments is None:
         segments = torch.ones(1, v.shape[2], dtype=torch.long, device=v.device)
-    sums, scales, v = [], [], _with_ones(v)
+    sums, v = [], _with_ones(v)
     for document in range(1, 1 + max(1, int(segments.max()))):
         inside = (segments == document)[:, None]
         key_scale = k.log_scale.masked_fill(~inside, NONE)
-        scale = key_scale.amax(-1)
-        weights = (key_scale - scale[..., None]).exp().masked_fill(~inside, 0.0)
+        weights = (key_scale - key_scale.amax(-1, keepdim=True)).exp().masked_fill(~inside, 0.0)
         sums.append((k.values * weights[..., None]).transpose(-1, -2) @ v)
-        scales.append(scale)
-    return torch.stack(sums, dim=2), torch.stack(scales, dim=2)
+    return torch.stack(sums, dim=2)
 
 
 def attend_to_sums(q: Float[Tensor, "B H L F"], sums: Tensor, queries: TokenPositions | None = None) -> Float[Tensor, "B H L V"]:

@@ -18,5 +18,6 @@ class Redrawn(MultiHeadAttention):
         super().__init__(*given)
         self.register_buffer("drawn", torch.zeros(3))
 
-    def refresh(self, seed: int, step: int) -> None:
+    def refresh(self, seed: int, step: int) -> bool:
         self.drawn = torch.randn(3, generator=torch.Generator().manual_seed(step))
+        return False
