@@ -21,6 +21,7 @@ def test_the_slope_is_the_exponent_of_a_power_of_the_length(exponent: float) -> 
     assert slope is not None
     assert slope.exponent == pytest.approx(exponent)
     assert slope.error == pytest.approx(0, abs=1e-9)
+    assert (slope.first, slope.last) == (512, 4096)
 
 
 def test_the_standard_error_is_that_of_least_squares() -> None:
@@ -59,6 +60,9 @@ def test_formulas_grow_as_they_must_and_measured_memory_is_near_them(monkeypatch
     recipe = read(TINY, ["model={kind: decoder, d_model: 32, n_layers: 3, n_heads: 2, attention: [softmax, linear, softmax]}"]).recipe
     layers = layers_of("tiny", recipe)
     assert [layer.name for layer in layers] == ["tiny (softmax)", "tiny (linear)"]
+    windows = "model={kind: decoder, attention: [softmax, {kind: window, window: 8}, {kind: window, window: 9}]}"
+    names = [layer.name for layer in layers_of("tiny", read(TINY, [windows]).recipe)]
+    assert names == ["tiny (softmax)", "tiny (window, layer 1)", "tiny (window, layer 2)"]
     for layer, power in zip(layers, (2, 1), strict=True):
         short, long = measure_lengths(layer, [256, 512], Setup())
         assert short.flops is not None

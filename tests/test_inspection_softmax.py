@@ -8,6 +8,7 @@ import torch
 from test_models import model_of, some_ids
 from toys import own_view, seeded
 
+from mini_tf.inspection import softmax
 from mini_tf.inspection.capture import Capture, CapturedAttention, capture
 from mini_tf.inspection.softmax import SoftmaxStatistics, softmax_statistics
 from mini_tf.nn.token_positions import TokenPositions
@@ -111,3 +112,4 @@ def test_weights_that_do_not_sum_to_1_are_scaled_and_signed_ones_have_no_entropy
     for weights, expected in (([0.4, 0.4, 0.4], 1.0), ([0.2, 0.2, 0.0], math.log(2) / math.log(3)), ([0.7, 0.7, -0.4], math.nan)):
         [head] = of_weights(torch.tensor([[weights]]))
         assert head.normalised == pytest.approx(expected, nan_ok=True)
+    assert math.isnan(softmax._row(head)[-1]), "the table leaves a range that is not a number blank"

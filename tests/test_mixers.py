@@ -10,6 +10,7 @@ import torch
 from strangers import made
 from toys import mixer_kinds, mixer_settings, own_view, seeded
 
+from mini_tf.attention import window
 from mini_tf.nn import state as states
 from mini_tf.nn.layers import attend
 from mini_tf.nn.mixer import LayerSpec, MixerSettings
@@ -28,6 +29,13 @@ CASES = [pytest.param(case, id=f"{word}-{case}") for word, settings in every_mix
 @pytest.mark.parametrize("case", CASES)
 def test_a_mixer_keeps_its_contract(case: Case) -> None:
     case.run()
+
+
+def test_windows_in_several_spans_keep_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window, "SPAN", 0)  # two windows each
+    for case in attention.cases(window.Settings(window=2)):
+        if not case.name.startswith("the_formula"):
+            case.run()
 
 
 @pytest.mark.parametrize("kind", ["softmax", "window"])

@@ -47,8 +47,7 @@ def _cells(cost: "LengthCost") -> list[str]:
 def _slope_lines(measured: "LayerCosts") -> list[str]:
     if (slope := measured.slope) is None:
         return []
-    lengths = [length for length, _ in measured.timed][-4:]
-    fitted = f"fitted to {lengths[0]:,} to {lengths[-1]:,} tokens"
+    fitted = f"fitted to {slope.first:,} to {slope.last:,} tokens"
     return [f"{measured.layer.name}: time ~ L^{slope.exponent:.2f} (standard error {slope.error:.2f}), {fitted}"]
 
 

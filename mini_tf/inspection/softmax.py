@@ -8,7 +8,7 @@ saturation: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import nan
+from math import isnan, nan
 from typing import Any
 
 import torch
@@ -74,7 +74,7 @@ def view(trained: Trained, texts: Sequence[tuple[str, str | None]]) -> View:
 
 
 def _row(head: SoftmaxStatistics) -> list[Any]:
-    logit_range = f"{'>' if head.underflow else ''}{head.logit_range:.1f}"
+    logit_range = nan if isnan(head.logit_range) else f"{'>' if head.underflow else ''}{head.logit_range:.1f}"
     name = f"L{head.layer} H{head.head} {head.kind}"
     return [name, head.entropy, head.normalised, head.largest, head.saturated, head.gradient, logit_range]
 

@@ -60,10 +60,12 @@ class LengthCost:
 
 @dataclass(frozen=True)
 class Slope:
-    """Exponent p of time ~ L^p, fitted by least squares on logarithms, and its standard error."""
+    """Exponent p of time ~ L^p, fitted by least squares on logarithms to lengths first..last; its standard error."""
 
     exponent: float
     error: float
+    first: int
+    last: int
 
 
 class LayerCosts(NamedTuple):
@@ -104,8 +106,14 @@ def layers_of(name: str, recipe: Recipe) -> list[Layer]:
     model = recipe.model
     assert isinstance(model, ModelSettings)
     stack = next(iter(model.stacks().values()))
-    mixers = list({mixer.model_dump_json(): mixer for mixer in stack.attention}.values())
-    return [Layer(name if len(mixers) == 1 else f"{name} ({mixer.kind})", mixer, stack, model.causal) for mixer in mixers]
+    mixers = [*dict.fromkeys(stack.attention)]
+    kinds = [mixer.kind for mixer in mixers]
+
+    def named(mixer: MixerSettings) -> str:
+        layer = "" if kinds.count(mixer.kind) == 1 else f", layer {stack.attention.index(mixer)}"
+        return name if len(mixers) == 1 else f"{name} ({mixer.kind}{layer})"
+
+    return [Layer(named(mixer), mixer, stack, model.causal) for mixer in mixers]
 
 
 def measure_lengths(layer: Layer, lengths: Sequence[int], setup: Setup) -> Iterator[LengthCost]:
@@ -128,7 +136,7 @@ def fit_slope(lengths: Sequence[int], values: Sequence[float]) -> Slope | None:
     slope, intercept = statistics.linear_regression(x, y)
     residuals = sum((b - slope * a - intercept) ** 2 for a, b in zip(x, y, strict=True))
     spread = sum((a - statistics.fmean(x)) ** 2 for a in x)
-    return Slope(slope, math.sqrt(residuals / (len(x) - 2) / spread))
+    return Slope(slope, math.sqrt(residuals / (len(x) - 2) / spread), lengths[-len(x)], lengths[-1])
 
 
 def formula_rows(d_model: int) -> dict[str, Callable[[int], float]]:

@@ -94,11 +94,13 @@ def linear_weights(q: Float[Tensor, "B H L F"], k: Features, visibility: Visibil
 
 def sum_sources(k: Features, v: Float[Tensor, "B H M V"], token_positions: TokenPositions) -> Tensor:
     """Cross-attention: sums (B, H, S, F, V + 1) over the keys of each of the S documents, up to a factor for each."""
-    segments = token_positions.segments
+    segments, n_documents = token_positions.segments, 1
     if segments is None:
         segments = torch.ones(1, v.shape[2], dtype=torch.long, device=v.device)
+    else:
+        n_documents = max(1, int(segments.max()))  # waits for the device, and interrupts a compiled graph
     sums, v = [], _with_ones(v)
-    for document in range(1, 1 + max(1, int(segments.max()))):
+    for document in range(1, 1 + n_documents):
         inside = (segments == document)[:, None]
         key_scale = k.log_scale.masked_fill(~inside, NONE)
         weights = (key_scale - key_scale.amax(-1, keepdim=True)).exp().masked_fill(~inside, 0.0)
