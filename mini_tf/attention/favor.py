@@ -17,6 +17,7 @@ from mini_tf.nn.layers.linear_attention import Features
 from mini_tf.nn.linear_attention import LinearAttention, LinearAttentionSettings
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerCost
 from mini_tf.nn.multi_head_projections import scale_value
+from mini_tf.system.seeds import seed_of
 
 Variant = Literal["positive", "hyperbolic", "trigonometric", "relu"]
 RELU_EPSILON = 1e-3
@@ -66,7 +67,7 @@ class Favor(LinearAttention):
         self.settings, self.scale = settings, scale_value(settings.scale, dims.d_k)
         self.n_features = settings.n_features
         self.register_buffer("projection", torch.empty(settings.n_rows, dims.d_k))
-        self._draw(layer.layer)
+        self._draw(seed_of(torch.initial_seed(), "projection", layer.layer, layer.attention))
 
     def features(self, x: Float[Tensor, "B H L K"]) -> Features:
         return random_features(x * self.scale**0.5, self.projection.to(x.dtype), self.settings.variant)
@@ -76,11 +77,11 @@ class Favor(LinearAttention):
         every = self.settings.redraw_every
         redraw = every > 0 and step > 0 and step % every == 0
         if redraw:
-            self._draw(seed + step)
+            self._draw(seed_of(seed, step))
         return redraw
 
     def _draw(self, seed: int) -> None:
-        generator = torch.Generator().manual_seed(seed % 2**63)
+        generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             settings, (rows, d_k) = self.settings, self.projection.shape
             self.projection.copy_(draw_projection(rows, d_k, settings.orthogonal, settings.regularized, generator))

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 HEADERS = ("layer", "tokens", "FLOP", "saved, formula", "saved", "peak", "ms")
 MEANING = (
     "One self-attention layer with its projections, one row, forward and backward. FLOP and saved, formula: by formula, with the full "
-    "square of attention scores; saved: tensors kept for the backward pass; peak: tensors that exist at the same time; ms: median."
+    "square of attention scores, for rows of some hundred tokens and more, without biases; saved: tensors kept for the backward pass; "
+    "peak: tensors that exist at the same time; ms: median."
 )
 
 
