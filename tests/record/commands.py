@@ -75,6 +75,8 @@ COMMANDS = {
         "inspect crash burst",
         "inspect crash burst --json",
     ),
+    # convert
+    "convert": command("convert text model.attention.kind=favor -d converted --json"),
     # evaluate
     "evaluate": command("evaluate text", "evaluate text --split train"),
     "evaluate file": command("evaluate text --data other.txt --step last --json"),

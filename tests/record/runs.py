@@ -1,4 +1,4 @@
-"""The twelve runs of a record, as data: the recipe of each, and the command lines that train it; a second or two each.
+"""The thirteen runs of a record, as data: the recipe of each, and the command lines that train it; a second or two each.
 
 Together they have every objective and dataset type, both optimizers, every position, mixer, schedule, packing and
 tokenizer. Later ones begin with earlier ones. What decides the last bits is pinned in `base.yaml`, so that nothing is
@@ -74,6 +74,17 @@ RUNS = {
         log: {samples: 0}
         """,
         ("pretrain mixed.yaml",),
+    ),
+    "linear": Run(
+        """
+        data: {train: tiny.txt, split: 10%}
+        tokenizer: {kind: byte}
+        model:
+          {kind: decoder, d_model: 32, n_layers: 2, n_heads: 2, d_v: 12, positions: rotary,
+           attention: [{kind: linear}, {kind: favor, features: 24, redraw_every: 7}]}
+        optimizer: {lr: 5e-3}
+        """,
+        ("pretrain linear.yaml",),
     ),
     "masked": Run(
         """
