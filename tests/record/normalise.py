@@ -18,7 +18,12 @@ RULES = [
     Rule(r"(?<=\w)-[0-9a-f]{6}(?![\w-])", "-<id>", "the run id at the end of a generated folder name"),
     Rule(r"(run_id\W+)[0-9a-f]{12}", r"\1<id>", "the run id in a file of tensors (inspect attention -o)"),
     Rule(r"(?<=minitf )\d+\.\d[\w.+]*|(?<=\"minitf\": \")[^\"]+", "<version>", "a release changes it"),
-    Rule(r"(\"(?:minutes|seconds|tokens_per_second|mfu|peak)[\w.]*\": )[-+.\de]+", r'\1"<measured>"', "clock and process memory (JSON)"),
+    Rule(
+        r"(\"(?:before[.])?(?:minutes|seconds|tokens_per_second|mfu|peak)[\w.]*\": )[-+.\de]+",
+        r'\1"<measured>"',
+        "clock and process memory (JSON)",
+    ),
+    Rule(r"evaluation [\d.]+ \w+ before, [\d.]+ \w+ after", "evaluation <measured>", "the clock (convert)"),
     Rule(r"(?m)^(minutes\S*) .*", r"\1 <measured>", "the clock (runs show)"),
     Rule(r"\b20\d\d-\d\d-\d\d\b", "<date>", "the clock"),
     Rule(r"(?m)([kM]) +\d+\.\d( |$)", r"\1 <min>\2", "the clock (runs list)"),
