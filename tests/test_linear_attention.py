@@ -14,6 +14,7 @@ from torch import Tensor
 from mini_tf.attention import favor
 from mini_tf.attention.favor import Variant, draw_projection, random_features
 from mini_tf.nn import linear_attention as module
+from mini_tf.nn import token_positions
 from mini_tf.nn.layers import linear_attention as layer
 from mini_tf.nn.layers.linear_attention import Features, linear_attention, linear_weights
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixer
@@ -50,7 +51,7 @@ def test_a_row_of_several_chunks_and_spans_keeps_the_contract(size: int, case: C
         monkeypatch.setattr(where, "CHUNK", size)
     case.run()
     if not case.name.startswith("the_formula"):  # which leaves out the sums between spans
-        monkeypatch.setattr(module, "SPAN", size + 2)
+        monkeypatch.setattr(token_positions, "SPAN", size + 2)
         case.run()
 
 

@@ -12,6 +12,7 @@ from toys import mixer_kinds, mixer_settings, own_view, seeded
 
 from mini_tf.attention import window
 from mini_tf.nn import state as states
+from mini_tf.nn import token_positions
 from mini_tf.nn.layers import attend
 from mini_tf.nn.mixer import LayerSpec, MixerSettings
 from mini_tf.recipe.kinds import settings_of
@@ -32,7 +33,7 @@ def test_a_mixer_keeps_its_contract(case: Case) -> None:
 
 
 def test_windows_in_several_spans_keep_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window, "SPAN", 0)  # two windows each
+    monkeypatch.setattr(token_positions, "SPAN", 0)  # two windows each
     for case in attention.cases(window.Settings(window=2)):
         if not case.name.startswith("the_formula"):
             case.run()

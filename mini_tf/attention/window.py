@@ -3,8 +3,6 @@
 Source: Beltagy et al. 2020, arXiv:2004.05150, section 3.1, without dilation and global tokens.
 """
 
-from dataclasses import replace
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -15,10 +13,7 @@ from mini_tf.nn.layers.attend import fused_attention, repeat_kv
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerCost
 from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.state import State
-from mini_tf.nn.token_positions import POSITIONS_KEY, TokenPositions, Visibility
-
-SPAN = 2048
-"""Tokens of a causal row that are processed at once, as in `nn/linear_attention.py`."""
+from mini_tf.nn.token_positions import POSITIONS_KEY, TokenPositions, Visibility, spans
 
 
 class Settings(MultiHeadSettings):
@@ -73,13 +68,9 @@ class Window(MultiHeadAttention):
         if not visibility.causal or visibility.queries.orders is not None:
             return self._attend_blocks(q, k, v, visibility)
         before, parts = k.shape[2] - q.shape[2], []
-        for first in range(0, q.shape[2], span := self.window * max(2, SPAN // self.window)):
-            last = min(q.shape[2], first + span)
-            seen = slice(max(0, before + first - self.window), before + last)
-            limited = replace(
-                visibility, queries=visibility.queries.slice(first, last), memory=visibility.memory.slice(seen.start, seen.stop)
-            )
-            parts.append(self._attend_blocks(q[:, :, first:last], k[:, :, seen], v[:, :, seen], limited))
+        for part in spans(q.shape[2], self.window):
+            seen = slice(max(0, before + part.start - self.window), before + part.stop)
+            parts.append(self._attend_blocks(q[:, :, part], k[:, :, seen], v[:, :, seen], visibility.span(part, seen)))
         return torch.cat(parts, dim=2)
 
     def _attend_blocks(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility) -> Tensor:

@@ -24,11 +24,7 @@ from mini_tf.nn.layers.linear_attention import (
 from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, MixerCost, RecurrentAttention
 from mini_tf.nn.multi_head_projections import MultiHeadProjections, ProjectionSettings
 from mini_tf.nn.state import State
-from mini_tf.nn.token_positions import TokenPositions, Visibility
-
-SPAN = 2048
-"""Tokens of a causal row that are processed at once: the allocator returns tensors above 32 MiB to the system, and
-getting them back, page by page, would cost several times as much as the arithmetic."""
+from mini_tf.nn.token_positions import TokenPositions, Visibility, spans
 
 
 class LinearAttentionSettings(ProjectionSettings):
@@ -96,13 +92,12 @@ class LinearAttention(MultiHeadProjections):
         return None if self.cross else RecurrentAttention(self.fast_projections(), self.features)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, before: KeySums | None) -> tuple[Tensor, KeySums | None]:
-        length = q.shape[2]
-        if not visibility.causal or visibility.queries.orders is not None or length <= SPAN:
+        cut = list(spans(q.shape[2]))
+        if not visibility.causal or visibility.queries.orders is not None or len(cut) == 1:
             return self._attend_once(q, k, v, visibility, before)
         parts, after = list[Tensor](), before or KeySums(**self.start(len(q)))
-        for first in range(0, length, SPAN):
-            span = slice(first, min(length, first + SPAN))
-            attended, after = self._attend_once(q[:, :, span], k[:, :, span], v[:, :, span], visibility.span(span.start, span.stop), after)
+        for part in cut:
+            attended, after = self._attend_once(q[:, :, part], k[:, :, part], v[:, :, part], visibility.span(part, part), after)
             parts.append(attended)
         return torch.cat(parts, dim=2), after
 

@@ -5,7 +5,7 @@ mixer uses one function, `Visibility.visible`: the dense mask, the blocks of a w
 with different index tensors. A tensor of size (L, M) is made only by `mask`, and once per forward pass of a stack.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +16,16 @@ from mini_tf.nn.state import State
 
 POSITIONS_KEY = "places"
 """Key of a mixer's state that holds the positions of the cached keys. Checkpoints contain it, so it cannot change."""
+
+SPAN = 2048
+"""Tokens of a long causal row that are processed at once: the allocator returns tensors above 32 MiB to the system, and
+getting them back, page by page, would cost several times as much as the arithmetic."""
+
+
+def spans(length: int, multiple: int = 1) -> Iterator[slice]:
+    """A row of `length` tokens in spans of at most SPAN tokens, a multiple of `multiple`, but at least two of these."""
+    size = multiple * max(2, SPAN // multiple)
+    return (slice(first, min(length, first + size)) for first in range(0, length, size))
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,9 +183,10 @@ class Visibility:
             return False
         return not self.plain or max(self.queries.start + self.queries.length, self.memory.start + self.memory.length) > self.window + 1
 
-    def span(self, first: int, last: int) -> "Visibility":
-        """The mask of queries first..last-1 of self-attention, with the same tokens as keys."""
-        return replace(self, queries=self.queries.slice(first, last), memory=self.memory.slice(first, last))
+    def span(self, queries: slice, memory: slice) -> "Visibility":
+        """The mask of some of the queries and some of the keys."""
+        parts = self.queries.slice(queries.start, queries.stop), self.memory.slice(memory.start, memory.stop)
+        return replace(self, queries=parts[0], memory=parts[1])
 
     def with_cache(self, cached: TokenPositions, batch: int, device: torch.device) -> "Visibility":
         """The same mask with cached keys in front of the memory."""
