@@ -252,6 +252,8 @@ class PipelineSettings(Kind):
     PLOTS: ClassVar[Mapping[str, bool]] = {}
     """Plots of an evaluation, and whether each is shown by default if there are few classes: `confusion`, for class
     logits; `calibration`, for a metric accumulator that is a `training.evaluation.ClassProbabilities`."""
+    TEXT_SCORES: ClassVar[Mapping[str, str]] = {}
+    """Ways to score a text by a log-probability (`evaluate --pairs`), the default first, each with its description."""
     CHECK_COPYING: ClassVar[bool] = False
     """The last sample is compared with the training data, to report verbatim copies."""
 
