@@ -55,6 +55,10 @@ class Settings(LinearAttentionSettings):
         flops, saved = self.linear_cost(dims, length, self.n_features, causal)
         return MixerCost(flops + 4 * dims.n_heads * length * self.n_rows * dims.d_k, saved)
 
+    def cross_flops(self, dims: AttentionDims, length: int, source: int) -> int:
+        features = 2 * dims.n_heads * (length + source) * self.n_rows * dims.d_k
+        return self.cross_linear_flops(dims, length, source, self.n_features) + features
+
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Favor":
         return Favor(self, dims, layer)
 

@@ -22,6 +22,9 @@ class Settings(LinearAttentionSettings):
     def cost(self, dims: AttentionDims, length: int, causal: bool) -> MixerCost:
         return self.linear_cost(dims, length, dims.d_k, causal)
 
+    def cross_flops(self, dims: AttentionDims, length: int, source: int) -> int:
+        return self.cross_linear_flops(dims, length, source, dims.d_k)
+
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Linear":
         return Linear(self, dims, layer)
 

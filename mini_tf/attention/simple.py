@@ -28,6 +28,9 @@ class Settings(MixerSettings):
         """Queries, keys and values are the input; the fused kernel saves its output and each query's sum."""
         return MixerCost(4 * length**2 * dims.d_model, length * (2 * dims.d_model + 1))
 
+    def cross_flops(self, dims: AttentionDims, length: int, source: int) -> int:
+        return 4 * length * source * dims.d_model
+
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Simple":
         if dims.d_memory != dims.d_model:
             raise ValueError(f"simple attention has no projections: d_memory must be d_model {dims.d_model}, not {dims.d_memory}")

@@ -15,6 +15,9 @@ from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSetting
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import POSITIONS_KEY, TokenPositions, Visibility, spans
 
+MIN_BLOCKS = 3
+"""A row of fewer blocks attends as a whole."""
+
 
 class Settings(MultiHeadSettings):
     CROSS = False
@@ -30,9 +33,11 @@ class Settings(MultiHeadSettings):
     def cost(self, dims: AttentionDims, length: int, causal: bool) -> MixerCost:
         """Blocks of `window` queries attend to two blocks of keys, or three, so a key is saved as often."""
         flops, saved = self.projection_cost(dims, length)
-        blocks, widths = 2 if causal else 3, dims.d_k + dims.d_v
+        n_blocks, widths = -(-length // self.window), dims.d_k + dims.d_v
+        blocks = 2 if causal else 3
         saved += length * (dims.n_heads * (blocks * widths + dims.d_v + 1) + blocks * self.window)  # the last: the mask
-        return MixerCost(flops + 2 * dims.n_heads * length * blocks * self.window * widths, saved)
+        scores = n_blocks * blocks * self.window**2 if n_blocks >= MIN_BLOCKS else length**2
+        return MixerCost(flops + 2 * dims.n_heads * scores * widths, saved)
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Window":
         if layer.attention == "cross":
@@ -63,7 +68,7 @@ class Window(MultiHeadAttention):
         self, q: Float[Tensor, "B H L K"], k: Float[Tensor, "B G M K"], v: Float[Tensor, "B G M V"], visibility: Visibility
     ) -> Float[Tensor, "B H L V"]:
         n_blocks = -(-q.shape[2] // self.window)
-        if n_blocks < 3:
+        if n_blocks < MIN_BLOCKS:
             return super().attend(q, k, v, visibility)  # as much work as blocks, in fewer steps
         if not visibility.causal or visibility.queries.orders is not None:
             return self._attend_blocks(q, k, v, visibility)

@@ -8,6 +8,7 @@ import typer
 
 from mini_tf.cli.class_plots import ClassPlots
 from mini_tf.cli.gate_checks import check_gates
+from mini_tf.cli.minimal_pairs import evaluate_pairs
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, GATES, INPUT_OUTPUT, RUN, STEP
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 _input, _plot = (partial(typer.Option, rich_help_panel=name) for name in (INPUT_OUTPUT, "Plots"))
 DATA = _input("--data", metavar="FILE", help="Evaluate on this file, in any format of data.val.", show_default="the run's data")
+PAIRS = _input("--pairs", metavar="FILE", help="Minimal pairs in BLiMP's format (.jsonl) or a glob. Repeatable.", show_default=False)
+SCORE = _input(
+    "--score", metavar="NAME", help="With --pairs: causal for a decoder, word or token for an encoder.", show_default="the first"
+)
 SPLIT = _input("--split", metavar="val|train", help="Split of the run's data.", show_default="val")
 CONFUSION = _plot("--confusion", metavar="FILE", help="Write the confusion matrix: .png, .svg or .json.")
 CALIBRATION = _plot("--calibration", metavar="FILE", help="Write the calibration plot: .png, .svg or .json.")
@@ -34,6 +39,8 @@ def evaluate(
     data: Annotated[str | None, DATA] = None,
     fields: FIELDS = None,
     split: Annotated[Literal["val", "train"] | None, SPLIT] = None,
+    pairs: Annotated[list[str] | None, PAIRS] = None,
+    score: Annotated[str | None, SCORE] = None,
     confusion: Annotated[Path | None, CONFUSION] = None,
     calibration: Annotated[Path | None, CALIBRATION] = None,
     force: FORCE = False,
@@ -46,8 +53,13 @@ def evaluate(
 
     Every target counts once. Language models: loss in nats, perplexity, bits per byte, accuracy. Classes: accuracy, F1,
     Matthews correlation. Tags: entity F1. Numbers: Pearson and Spearman correlation. Generated texts: ROUGE, BLEU,
-    chrF.
+    chrF. With --pairs instead: the share of minimal pairs whose acceptable sentence is more probable.
     """
+    if score is not None and not pairs:
+        raise UsageFault(f"--score {score}: used without --pairs", hint="--pairs FILE.jsonl names the pairs")
+    others = {"--data": data, "--split": split, "--fields": fields, "--confusion": confusion, "--calibration": calibration}
+    if pairs and (given := [name for name, value in others.items() if value is not None]):
+        raise UsageFault(f"--pairs does not combine with {given[0]}", hint="remove one of them")
     if data is not None and split == "train":
         raise UsageFault(f"--data {data} has no training split: all of it is evaluated", hint="give one of --data and --split")
     if data is None and fields is not None:
@@ -62,6 +74,8 @@ def evaluate(
     from mini_tf.trained.opening import open_trained
 
     trained = open_trained(run, step, device, average)
+    if pairs:
+        return evaluate_pairs(console, trained, pairs, score, bounds)
     check_gates(bounds, "evaluate", trained.recipe, None if trained.labels is None else trained.labels.names)
     if note := missing_warning(*packages_of(trained.recipe.objective.pipeline(), metrics_of(trained.recipe.objective))):
         console.say(note)

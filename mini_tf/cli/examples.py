@@ -15,7 +15,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "minitf generate last -i prompts.txt --greedy --json",
     ),
     "predict": ('minitf predict last "a warm story"', "minitf predict last -i reviews.csv > labels.jsonl"),
-    "evaluate": ("minitf evaluate last", "minitf evaluate last --data my.txt --assert 'loss<5'"),
+    "evaluate": (
+        "minitf evaluate last",
+        "minitf evaluate last --data my.txt --assert 'loss<5'",
+        "minitf evaluate last --pairs pairs.jsonl --assert 'pairs.accuracy>0.6'",
+    ),
     "convert": ("minitf convert last model.attention.kind=favor -n performer",),
     "cost": ("minitf cost quickstart", "minitf cost gpt-nano performer-nano --lengths 128..8192 -o cost.png"),
     "doctor": ("minitf doctor", "minitf doctor --resume"),
@@ -46,6 +50,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "tokenizer stats": ('minitf tokenizer stats last "The file is closed."',),
     "runs list": ("minitf runs list",),
     "runs show": ("minitf runs show last",),
-    "runs compare": ("minitf runs compare first second -o losses.png",),
+    "runs compare": ("minitf runs compare first second -o losses.png", "minitf runs compare first second --at flops --reach val.loss"),
 }
 EXAMPLES["inspect-attention"] = EXAMPLES["inspect attention"]

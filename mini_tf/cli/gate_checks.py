@@ -14,9 +14,12 @@ OF_SEEDS = (".mean", ".std", ".min", ".max")
 
 
 def check_gates(
-    gates: "Sequence[Gate]", command: Literal["training", "evaluate", "predict"], recipe: "Recipe", classes: Sequence[str] | None = None
+    gates: "Sequence[Gate]",
+    command: Literal["training", "evaluate", "predict", "pairs"],
+    recipe: "Recipe",
+    classes: Sequence[str] | None = None,
 ) -> None:
-    """UsageFault if `command` does not compute the metric for this recipe, Unavailable if its package is missing.
+    """UsageFault if `command` (pairs: `evaluate --pairs`) does not compute the metric for this recipe, Unavailable if its package is missing.
 
     classes: names of the run's classes or tags, where known; default: those listed in the recipe.
     """
@@ -41,7 +44,10 @@ def check_gates(
 def _names(command: str, recipe: "Recipe", classes: Sequence[str] | None) -> list[str]:
     """All metrics of a command; a name that ends in a dot is completed by a class or entity type."""
     from mini_tf.scores import metrics_of
+    from mini_tf.scores.minimal_pairs import METRICS
 
+    if command == "pairs":
+        return [*METRICS]
     excluded = {"loss"} if command == "predict" else set[str]()
     if command == "training" and not recipe.eval.translations:
         excluded |= _written(recipe)
@@ -76,8 +82,11 @@ def _is_among(metric: str, names: Sequence[str]) -> bool:
 def _no_such_metric(assertion: str, metric: str, command: str, recipe: "Recipe", names: Sequence[str]) -> UsageFault:
     from mini_tf.recipe.kinds import kinds_of
     from mini_tf.scores import COMMON_METRICS, metrics_of
+    from mini_tf.scores.minimal_pairs import METRICS
 
     kind, bare = recipe.objective.kind, metric.removeprefix("val.")
+    if command == "evaluate" and _is_among(bare, METRICS):
+        return UsageFault(f"--assert {assertion}: is a metric of minimal pairs", hint="add --pairs FILE.jsonl")
     if bare in _written(recipe):
         return UsageFault(f"--assert {assertion}: eval.translations is 0: no text is generated", hint="remove eval.translations=0")
     found: dict[str, Any] = kinds_of("objectives")

@@ -6,7 +6,7 @@ from mini_tf.drawing.canvas import distinct_colors, figure_bytes, short_caption
 from mini_tf.drawing.glyphs import figure_caption
 from mini_tf.drawing.plotting import Figure
 
-Points = Sequence[tuple[int, float]]
+Points = Sequence[tuple[float, float]]
 _TRAIN, _VAL = "#7a9cc6", "#c2410c"
 
 
@@ -40,12 +40,12 @@ def _draw(train: Points, val: Points, title: str, unit: str) -> Figure:
     return figure
 
 
-def loss_curves(runs: Mapping[str, tuple[Points, Points]], unit: str, suffix: str) -> bytes:
+def loss_curves(runs: Mapping[str, tuple[Points, Points]], unit: str, suffix: str, x_label: str = "step") -> bytes:
     """A "png" or "svg" of the (training, validation) losses of several runs: validation solid, training dashed."""
-    return figure_bytes(lambda: _draw_runs(runs, unit), suffix)
+    return figure_bytes(lambda: _draw_runs(runs, unit, x_label), suffix)
 
 
-def _draw_runs(runs: Mapping[str, tuple[Points, Points]], unit: str) -> Figure:
+def _draw_runs(runs: Mapping[str, tuple[Points, Points]], unit: str, x_label: str) -> Figure:
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     for (name, (train, val)), color in zip(runs.items(), distinct_colors(len(runs)), strict=True):
@@ -56,7 +56,7 @@ def _draw_runs(runs: Mapping[str, tuple[Points, Points]], unit: str) -> Figure:
             axes.plot(*zip(*val, strict=True), color=color, marker="o", markersize=3.5, linewidth=1.6)
         axes.plot([], [], color=color, linewidth=1.6, label=figure_caption(name, 40))
     axes.set_title("loss: validation with dots, training dashed", fontsize=11)
-    axes.set_xlabel("step", fontsize=10)
+    axes.set_xlabel(x_label, fontsize=10)
     axes.set_ylabel(f"loss ({unit})" if unit else "loss", fontsize=10)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)

@@ -19,7 +19,7 @@ from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.nn.weights.init import init_weights
-from mini_tf.recipe.kind_settings import Direction, PositionLimit
+from mini_tf.recipe.kind_settings import BatchSizes, Direction, PositionLimit
 from mini_tf.recipe.kind_settings import ModelSettings as BaseSettings
 from mini_tf.recipe.kinds import KindOf, OneOrMore, Rule, Rules, Section, default_kind
 
@@ -93,6 +93,13 @@ class Settings(ModelSettings):
 
     def stacks(self) -> Mapping[str, StackSettings]:
         return {"stack": self, "encoder": self.source_stack}
+
+    def hidden_flops(self, sizes: BatchSizes) -> int | None:
+        encoder, rows, source = self.source_stack, sizes.rows, sizes.source
+        cross = None if self.cross_attention is None else CrossAttentionSpec(self.cross_attention, encoder.d_model)
+        encoded = encoder.flops(rows, source, rows * source, causal=False)
+        decoded = self.flops(rows, sizes.length, sizes.targets, self.causal, cross, source)
+        return None if encoded is None or decoded is None else encoded + decoded
 
     def describe_attention(self, boundary: str, direction: Direction) -> str:
         source = ", and to the whole source" if self.cross_attention is not None else ", but not to the source"

@@ -33,12 +33,18 @@ class LinearAttentionSettings(ProjectionSettings):
     def linear_cost(self, dims: AttentionDims, length: int, n_features: int, causal: bool) -> MixerCost:
         """Products of a chunk's queries with its keys, and sums by chunk, written and read once per direction.
 
-        Features and weights are recomputed in the backward pass.
+        The last chunk is padded. Features and weights are recomputed in the backward pass.
         """
         flops, saved = self.projection_cost(dims, length)
-        widths = dims.d_v + 1
-        products = CHUNK * (n_features + widths) + 2 * (1 if causal else 2) * n_features * widths
-        return MixerCost(flops + 2 * dims.n_heads * length * products, saved)
+        chunk, widths = min(CHUNK, length), dims.d_v + 1
+        n_chunks = -(-length // chunk)
+        sums = 2 * (1 if causal else 2) * n_features * widths if n_chunks > 1 else 0
+        return MixerCost(flops + 2 * dims.n_heads * n_chunks * chunk * (chunk * (n_features + widths) + sums), saved)
+
+    def cross_linear_flops(self, dims: AttentionDims, length: int, source: int, n_features: int) -> int:
+        """The sum over the source, and its product with every query; of a source that is one document."""
+        sums = 2 * dims.n_heads * (length + source) * n_features * (dims.d_v + 1)
+        return self.cross_projection_flops(dims, length, source) + sums
 
 
 class LinearAttention(MultiHeadProjections):

@@ -109,6 +109,10 @@ class MixerSettings(Kind):
         """Self-attention of a long row, with its projections; None: no formula is known."""
         return None
 
+    def cross_flops(self, dims: AttentionDims, length: int, source: int) -> int | None:
+        """FLOPs of cross-attention of one row to a source, with projections, as `MixerCost.flops`; None: no formula."""
+        return None
+
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Mixer":
         raise NotImplementedError
 

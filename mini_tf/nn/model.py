@@ -12,6 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mini_tf.nn.layers.embedding import Embedding
+from mini_tf.nn.layers.feed_forward import ACTIVATIONS
 from mini_tf.nn.layers.head import Head, Transform
 from mini_tf.nn.layers.ngrams import NGrams
 from mini_tf.nn.layers.norm import build_norm
@@ -23,7 +24,7 @@ from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.nn.weights.init import init_weights
 from mini_tf.recipe import kind_settings
-from mini_tf.recipe.kind_settings import Direction
+from mini_tf.recipe.kind_settings import BatchSizes, Direction
 from mini_tf.recipe.kinds import Rules
 
 
@@ -71,6 +72,15 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
 
     def describe_attention(self, boundary: str, direction: Direction) -> str:
         return super().describe_attention(boundary, direction) + describe_restrictions(self.attention)
+
+    def hidden_flops(self, sizes: BatchSizes) -> int | None:
+        if (type(self).build, type(self).build_stack) != (ModelSettings.build, ModelSettings.build_stack):
+            return None  # the formula is of one stack
+        return self.flops(sizes.rows, sizes.length, sizes.targets, self.causal)
+
+    def head_flops(self, sizes: BatchSizes, task: bool = False) -> int:
+        dense = self.d_model * ACTIVATIONS[self.activation].n_inputs if self.head == "bert" and not task else 0
+        return 2 * sizes.targets * self.d_model * (dense + (sizes.outputs if task else sizes.vocabulary))
 
     def build(self, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> "Model":
         """The model with weights drawn from torch's generator; context: maximum length in training.

@@ -34,6 +34,12 @@ class ProjectionSettings(MixerSettings):
         attended = dims.n_heads * dims.d_v
         return MixerCost(2 * length * dims.d_model * (heads + attended), length * (dims.d_model + heads + attended))
 
+    @staticmethod
+    def cross_projection_flops(dims: AttentionDims, length: int, source: int) -> int:
+        """Queries and outputs of a row; keys and values of its source."""
+        own = length * dims.d_model * dims.n_heads * (dims.d_k + dims.d_v)
+        return 2 * (own + source * dims.d_memory * dims.n_kv_heads * (dims.d_k + dims.d_v))
+
 
 def scale_value(scale: Scale, d_k: int) -> float:
     """The number that a `scale` setting stands for."""

@@ -62,6 +62,10 @@ class PositionalEncodingSettings(Kind):
         """Number of positions if they are limited; context: `train.context`."""
         return None
 
+    def flops(self, d_model: int, length: int) -> int:
+        """FLOPs of `embed` for one row: matrix products, a multiply-add is two."""
+        return 0
+
     def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> PositionalEncoding:
         """The module for a stack of these sizes; context: maximum length in training."""
         raise NotImplementedError

@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mini_tf.nn.block import Block, CrossInput, ResidualStep
-from mini_tf.nn.layers.feed_forward import Activation, FeedForward
+from mini_tf.nn.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
 from mini_tf.nn.layers.norm import NormKind, build_norm
 from mini_tf.nn.mixer import AttentionDims, ForwardOutput, LayerSpec, MixerSettings
 from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
@@ -65,6 +65,11 @@ class StackSettings(Kind):
     def head_dim(self) -> int:
         return self.d_k or self.d_model // self.n_heads
 
+    @property
+    def hidden_dim(self) -> int:
+        """Width of the feed-forward layer, 0 = none."""
+        return 4 * self.d_model if self.d_ff is None else self.d_ff
+
     def attention_dims(self, d_memory: int | None = None) -> AttentionDims:
         """Sizes of each mixer; d_memory: width of the source's hidden states, for cross-attention."""
         return AttentionDims(
@@ -75,6 +80,24 @@ class StackSettings(Kind):
             self.head_dim,
             self.d_v or self.head_dim,
         )
+
+    def flops(
+        self, rows: int, length: int, targets: int, causal: bool, cross: "CrossAttentionSpec | None" = None, source: int = 0
+    ) -> int | None:
+        """FLOPs of the stack on rows of `length` tokens: matrix products, a multiply-add is two. None: no formula.
+
+        targets: positions of the batch whose output is needed; the last feed-forward layer is computed only there.
+        source: tokens of each row's source, for `cross`. Computed as without adapters.
+        """
+        dims, of_row = self.attention_dims(), self.positions.flops(self.d_model, length)
+        for layer in range(self.n_layers):
+            cost = self.attention[layer % len(self.attention)].cost(dims, length, causal)
+            crossed = 0 if cross is None else cross.mixer.cross_flops(self.attention_dims(cross.d_memory), length, source)
+            if cost is None or crossed is None:
+                return None
+            of_row += cost.flops + crossed
+        of_token = 2 * self.d_model * self.hidden_dim * (ACTIVATIONS[self.activation].n_inputs + 1)
+        return rows * of_row + ((self.n_layers - 1) * rows * length + targets) * of_token
 
     def rules(self) -> Rules:
         if self.d_k is None and self.d_model % self.n_heads:
@@ -143,7 +166,7 @@ class Stack(nn.Module):
     ) -> None:
         super().__init__()
         self.causal, self.n_passes = causal, n_passes
-        d_ff = 4 * settings.d_model if settings.d_ff is None else settings.d_ff
+        d_ff = settings.hidden_dim
         post, none = settings.norm_place == "post", settings.norm_place == "none"
 
         def norm() -> nn.Module:

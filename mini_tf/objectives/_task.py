@@ -21,7 +21,7 @@ from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import LABEL_SMOOTHING, LossSums, Objective, ObjectiveSettings
 from mini_tf.recipe.data import NonEmptyText
-from mini_tf.recipe.kind_settings import ModelSettings
+from mini_tf.recipe.kind_settings import BatchSizes, ModelSettings
 from mini_tf.recipe.kinds import Rule, Rules, settings_of
 from mini_tf.recipe.values import near, show
 from mini_tf.system.errors import RecipeFault
@@ -67,12 +67,21 @@ class TaskSettings(ObjectiveSettings):
     token_dropout_rate: float = Field(0.0, ge=0, lt=1)
     """Share of the input tokens that are replaced by the mask token in training, as regularization."""
 
+    def forward_flops(self, model: ModelSettings, sizes: BatchSizes) -> int | None:
+        hidden = model.hidden_flops(sizes)
+        return None if hidden is None else hidden + model.head_flops(sizes, task=True)
+
 
 class PooledSettings(TaskSettings):
     """Settings of objectives with one prediction per row."""
 
     pool: Pool = "mean"
     """Pooling of the hidden states: first or last token (separators), mean or max over all tokens."""
+
+    def forward_flops(self, model: ModelSettings, sizes: BatchSizes) -> int | None:
+        pools_all = self.pool not in ("first", "last")
+        hidden = model.hidden_flops(sizes._replace(targets=sizes.rows * sizes.length) if pools_all else sizes)
+        return None if hidden is None else hidden + model.head_flops(sizes, task=True)
 
     def rules_with(self, model: ModelSettings) -> Rules:
         if self.pool == "first" and model.causal:

@@ -2,7 +2,7 @@
 
 The contract is here; every other file of this package is one pipeline, named by an objective (`PIPELINE`). A pipeline
 overrides what it supports: `generator` or `predictor` for one of the two commands, `metric_accumulator` and
-`generate_with_references` for metrics, `sample` for the samples that training saves.
+`generate_with_references` for metrics, `sample` for the samples that training saves, `score_texts` for minimal pairs.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -139,6 +139,13 @@ class Pipeline:
     def sample(self, validation: Store) -> str | None:
         """The sample that training saves after an evaluation; None if the model generates no text."""
         return None
+
+    def score_texts(self, texts: Sequence[str], places: Sequence[str] = (), kind: str = "") -> list[float]:
+        """The log-probability of each text in nats, of a kind of TEXT_SCORES (default: the first one).
+
+        places: file and line of each text. DataFault for a text without tokens or longer than the context.
+        """
+        raise NotImplementedError
 
     def generator(self, options: GenerateOptions) -> Generator:
         """For the command `generate`. UsageFault for contradictory options."""

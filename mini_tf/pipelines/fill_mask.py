@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 
 from mini_tf.data.tokenization.input_warnings import InputWarnings
+from mini_tf.generation.likelihoods import TextScorer
 from mini_tf.generation.mask_filling import Candidate, MaskedPrompt, MaskFiller
 from mini_tf.pipelines import GenerateOptions, ModelBundle, Output, Pipeline, PipelineSettings
 from mini_tf.pipelines._options import BATCH_SIZE, notes_entry, one_line
@@ -21,6 +22,10 @@ class Settings(PipelineSettings):
         "{run} is an encoder, which fills [MASK] and does not continue text",
     )
     DEFAULT_OPTIONS = {"top_k": TOP_K}
+    TEXT_SCORES = {
+        "word": "sum of log p(token | other words and earlier tokens of its word), each token masked with those after it in its word",
+        "token": "sum of log p(token | all other tokens), each token masked in turn",
+    }
     DESCRIPTION = "fills each [MASK] of a prompt"
 
     def build(self, bundle: ModelBundle) -> "FillMask":
@@ -28,6 +33,10 @@ class Settings(PipelineSettings):
 
 
 class FillMask(Pipeline):
+    def score_texts(self, texts: Sequence[str], places: Sequence[str] = (), kind: str = "") -> list[float]:
+        scorer = TextScorer(self.bundle.model, self.bundle.tokenizer, separated=not self.recipe.data.split.tail)
+        return scorer.masked(texts, places, whole_words=kind != "token")
+
     def generator(self, options: GenerateOptions) -> "MaskFillGenerator":
         return MaskFillGenerator(self.bundle, options)
 

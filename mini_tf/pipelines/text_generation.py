@@ -1,6 +1,9 @@
 """Text generation: a decoder continues prompts."""
 
+from collections.abc import Sequence
+
 from mini_tf.data.store import Store
+from mini_tf.generation.likelihoods import TextScorer
 from mini_tf.generation.text_generator import TextGenerator
 from mini_tf.pipelines import GenerateOptions, ModelBundle, Pipeline, PipelineSettings
 from mini_tf.pipelines._decoder_generator import DecoderGenerator
@@ -11,6 +14,9 @@ from mini_tf.system.seeds import seed_of
 class Settings(PipelineSettings):
     COMMAND = "generate"
     UNSUPPORTED_OPTIONS = UNSUPPORTED_BEAM_OPTIONS
+    TEXT_SCORES = {
+        "causal": "sum of log p(token | tokens before it) from the separator that begins a text; without one, the first token is not scored"
+    }
     CHECK_COPYING = True
     DESCRIPTION = "continues a prompt"
 
@@ -25,6 +31,10 @@ class TextGeneration(Pipeline):
         prompt = generator.encode_prompt(recipe.generate.prompt)
         [texts] = generator.generate([prompt], seed_of("sample"), recipe.log.samples)
         return "\n\n".join(recipe.generate.prompt + generated.text for generated in texts) + "\n"
+
+    def score_texts(self, texts: Sequence[str], places: Sequence[str] = (), kind: str = "") -> list[float]:
+        scorer = TextScorer(self.bundle.model, self.bundle.tokenizer, separated=not self.recipe.data.split.tail)
+        return scorer.causal(texts, places)
 
     def generator(self, options: GenerateOptions) -> DecoderGenerator:
         return DecoderGenerator(self.bundle, options)

@@ -98,6 +98,8 @@ class Manifest(BaseModel):
     """Source of each kind that is not built in, by name: "attention.mean"."""
     parameters: NonNegativeInt = 0
     """Number of model parameters; 0 in runs of earlier versions."""
+    flops_per_step: NonNegativeInt | None = None
+    """FLOPs of a training step by formula, forward and backward; None: no formula, or a run of an earlier version."""
     loss_unit: str = ""
     """Unit of val.loss: nats per token, per character, per label, ..."""
     figures: list[str] = []

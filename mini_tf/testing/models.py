@@ -15,11 +15,13 @@ from mini_tf.nn.state import reorder
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.nn.weights.lora import adapt, merge
+from mini_tf.recipe.kind_settings import BatchSizes
 from mini_tf.recipe.sections import Adapter
 from mini_tf.system.errors import DataFault
 from mini_tf.testing import Case, cases_of
 from mini_tf.testing.tiny_mixers import assert_same
 from mini_tf.testing.tiny_models import CONTEXT, VOCABULARY, B, L, M, logits_of, random_ids, source_for, tiny_model
+from mini_tf.training.flops import flops_of
 from mini_tf.training.layer_decay import depths
 
 
@@ -38,6 +40,7 @@ def cases(settings: ModelSettings) -> list[Case]:
         adapters_cover_every_stack_and_merge,
         captured_attention_gives_the_same_logits,
         max_length_is_enforced,
+        the_formula_gives_the_counted_flops,
     ]
     if settings.PACKS and all(mixer.PACKS for mixer in settings.mixers()):
         checks += [packed_documents_are_independent]
@@ -215,6 +218,16 @@ def max_length_is_enforced(settings: ModelSettings) -> None:
     except DataFault:
         return
     raise AssertionError(f"more than max_length {longest} tokens must be refused by a DataFault")
+
+
+@torch.no_grad()
+def the_formula_gives_the_counted_flops(settings: ModelSettings) -> None:
+    model, at = tiny_model(settings), torch.tensor([0, 4, L, 3 * L - 1])
+    sizes = BatchSizes(B, L, len(at), VOCABULARY, VOCABULARY, M if model.needs_source else 0)
+    hidden = settings.hidden_flops(sizes)
+    counted = flops_of(lambda: model.logits(model(Tokens(random_ids()), source_for(model), at).y))
+    formula = None if hidden is None else hidden + settings.head_flops(sizes)
+    assert formula in (None, counted), f"the formula gives {formula} FLOPs, a forward pass has {counted}; None: no formula is known"
 
 
 def decoding_token_by_token_matches_one_pass(settings: ModelSettings) -> None:

@@ -20,7 +20,7 @@ from mini_tf.data.packing import Shape
 from mini_tf.data.store import in_memory
 from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.layers.dropout import Dropout
-from mini_tf.nn.model import Model
+from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.nn.weights.objective_network import objective_tensors, trained_module
 from mini_tf.objectives import LossSums, Objective, ObjectiveSettings
 from mini_tf.pipelines import pipeline_of
@@ -31,6 +31,7 @@ from mini_tf.testing import datasets as dataset_contract
 from mini_tf.testing.datasets import Row
 from mini_tf.testing.rows import FIRST_PLAIN, N_ROWS, VOCABULARY, labels_for, rows_for
 from mini_tf.training.evaluation import MetricAccumulator
+from mini_tf.training.flops import flops_of, sizes_of
 
 CLOSE = 1e-6
 STEPS = 400
@@ -46,6 +47,8 @@ class TinyObjective:
     task: nn.Module
     rows: Rows
     labels: Labels | None
+    model_settings: ModelSettings
+    vocabulary: Vocabulary
 
     @property
     def metric_accumulator(self) -> MetricAccumulator | None:
@@ -100,13 +103,14 @@ def tiny_objective(tried: Tried, d_model: int = 16, dropout: float = 0.0) -> Tin
     models: list[Any] = [settings_of("models", word) for word in listing("models")]
     fitting = [one for one in models if settings.direction(one)]
     seeing_most = next((one for one in fitting if "bidirectional" in one.DIRECTIONS), fitting[0])  # so that every position can be predicted
-    model: Model = seeing_most(d_model=d_model, n_layers=1, n_heads=2, init_std=0.3).build(vocabulary.size, max(16, rows.ids.shape[1]))
+    model_settings = seeing_most(d_model=d_model, n_layers=1, n_heads=2, init_std=0.3)
+    model: Model = model_settings.build(vocabulary.size, max(16, rows.ids.shape[1]))
     objective.add_modules(model)
     task = objective.task(model).double()
     for module in task.modules():
         if isinstance(module, Dropout):
             module.rate = dropout
-    return TinyObjective(objective, model, task, rows, labels)
+    return TinyObjective(objective, model, task, rows, labels, model_settings, vocabulary)
 
 
 def micro_batches_change_nothing(tried: Tried) -> None:
@@ -250,6 +254,16 @@ def task_does_not_change_the_model(tried: Tried) -> None:
     assert all(torch.equal(tensor, drawn[1][name]) for name, tensor in drawn[0].items()), "the same seed must give the same weights"
 
 
+@torch.no_grad()
+def the_formula_gives_the_counted_flops(tried: Tried) -> None:
+    """The FLOPs by formula are those of a forward pass, or None if no formula is known."""
+    case = tiny_objective(tried)
+    batch = case.objective.prepare(case.rows)
+    formula = case.objective.settings.forward_flops(case.model_settings, sizes_of(batch, case.model, case.vocabulary.size))
+    counted = flops_of(lambda: case.task.train()(batch, None))
+    assert formula in (None, counted), f"forward_flops gives {formula} FLOPs, a forward pass has {counted}; override it"
+
+
 CONTRACT = (
     micro_batches_change_nothing,
     padding_changes_nothing,
@@ -259,6 +273,7 @@ CONTRACT = (
     half_precision_preserves_the_loss,
     eight_rows_are_overfitted,
     task_does_not_change_the_model,
+    the_formula_gives_the_counted_flops,
 )
 
 

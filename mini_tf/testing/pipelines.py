@@ -111,6 +111,20 @@ def predicts_the_same_in_any_batch(fixture: PipelineFixture) -> None:
     assert isinstance(predictor.unread, InputWarnings), "a predictor must count input that the model does not read"
 
 
+def scores_texts_the_same_in_any_batch(fixture: PipelineFixture) -> None:
+    """By each kind of TEXT_SCORES; the score is that of the text, also beside longer ones."""
+    has = type(fixture.pipeline).score_texts is not Pipeline.score_texts
+    assert has == bool(fixture.settings.TEXT_SCORES), "TEXT_SCORES must be declared if and only if the pipeline defines score_texts"
+    texts = ["the old man", "a", "the old man", "no dog ever saw the old man sleep"]
+    for kind in fixture.settings.TEXT_SCORES:
+        together = fixture.pipeline.score_texts(texts, kind=kind)
+        alone = [fixture.pipeline.score_texts([text], kind=kind)[0] for text in texts]
+        near = all(math.isclose(one, other, abs_tol=1e-4) for one, other in zip(together, alone, strict=True))
+        assert near, f"a score must not depend on the batch: {together} {alone}"
+        assert together[0] == together[2], f"equal texts must have equal scores: {together}"
+        assert all(score <= 0 for score in together), f"a score must be a log-probability: {together}"
+
+
 def measures_the_declared_metrics(fixture: PipelineFixture) -> None:
     declared, generated = (*fixture.settings.METRICS,), (*fixture.settings.GENERATION_METRICS,)
     known = {*declared, *generated, *fixture.objective.METRICS}
@@ -177,6 +191,7 @@ CONTRACT: tuple[Callable[[PipelineFixture], None], ...] = (
     implements_its_command,
     generates_the_same_in_any_batch,
     predicts_the_same_in_any_batch,
+    scores_texts_the_same_in_any_batch,
     measures_the_declared_metrics,
     generates_texts_with_references,
     samples_are_deterministic_text,

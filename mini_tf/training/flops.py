@@ -1,5 +1,7 @@
 """FLOPs of a forward pass, counted while it runs: matrix products only, a multiply-add is two.
 
+The formulas of the kinds (`ObjectiveSettings.forward_flops`, `MixerSettings.cost`) give the same numbers beforehand.
+
 Embedding look-ups count nothing. Causal attention counts the full matrix of scores, as in Chowdhery et al. 2022 (PaLM),
 arXiv:2204.02311, appendix B, and in nanoGPT.
 """
@@ -10,9 +12,22 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from mini_tf.data.batch import Batch
+from mini_tf.nn.layers.head import OutputLayer
+from mini_tf.nn.model import Model
+from mini_tf.recipe.kind_settings import BatchSizes
+
 TRAINING_PASSES = 3
 """FLOPs of forward plus backward, relative to forward: the backward pass computes gradients of inputs and of weights
 (Kaplan et al. 2020, arXiv:2001.08361, 2.1)."""
+
+
+def sizes_of(batch: Batch, model: Model, vocabulary: int) -> BatchSizes:
+    """The sizes from which `ObjectiveSettings.forward_flops` computes its formula; vocabulary: of the targets."""
+    rows, length = batch.inputs.ids.shape
+    outputs = model.head.linear.out_features if isinstance(model.head, OutputLayer) else vocabulary
+    source = 0 if batch.source is None else batch.source.ids.shape[1]
+    return BatchSizes(rows, length, len(batch.labels), vocabulary, outputs, source, batch.counts)
 
 
 def flops_of(forward: Callable[[], Any]) -> int:

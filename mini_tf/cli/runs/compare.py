@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from mini_tf.cli.runs.equal_cost import NAMES, EqualCost
 from mini_tf.cli.runs.run_facts import summary
 from mini_tf.cli.terminal import files
 from mini_tf.cli.terminal.completion import run_names
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 RUNS = Annotated[
     list[str], typer.Argument(metavar="RUN RUN ...", help="Runs: folders, names in outputs/, or `last`.", autocompletion=run_names)
 ]
+AT = typer.Option(
+    "--at", metavar="flops|time|steps", help="Compare and plot at equal cost of this kind only.", show_default="flops and time"
+)
+REACH = typer.Option("--reach", metavar="METRIC[=VALUE]", help="Cost to reach this value of a metric.", show_default="the worst last value")
 SUFFIXES = (".png", ".svg", ".json")
 FACTS = ("recipe", "date", "state", "step", "parameters", "loss_unit")
 OF_TOKENS = ("val.loss", "val.perplexity", "val.accuracy", "train.loss")
@@ -25,11 +30,20 @@ OF_TOKENS = ("val.loss", "val.perplexity", "val.accuracy", "train.loss")
 
 
 @command
-def compare(console: Console, runs: RUNS, output: OUTPUT = None, force: FORCE = False) -> None:
+def compare(
+    console: Console,
+    runs: RUNS,
+    at: Annotated[Literal["flops", "time", "steps"] | None, AT] = None,
+    reach: Annotated[str | None, REACH] = None,
+    output: OUTPUT = None,
+    force: FORCE = False,
+) -> None:
     """Compare metrics and settings of runs.
 
     Prints metrics side by side and the recipe keys that differ; two runs also get the difference, second minus first.
-    -o FILE.png plots the loss curves.
+    Then metrics at equal FLOPs and at equal training time, with 95 % intervals over runs that differ only in the seed,
+    the cost to reach the same value, and metrics of runs that were initialized from these. -o FILE.png plots the loss
+    curves.
     """
     from mini_tf.drawing.loss_curve import loss_curves
     from mini_tf.drawing.terminal import table
@@ -47,9 +61,13 @@ def compare(console: Console, runs: RUNS, output: OUTPUT = None, force: FORCE = 
     figures = {key: [record.metrics.get(key) for record in records] for key in _keys([record.metrics for record in records])}
     alike = len({_unit(record) for record in records}) == 1
     keys = {key: values for key in _keys([r.decides for r in records]) if _differ(values := [r.decides.get(key) for r in records])}
-    result = {"runs": facts, "figures": figures, "keys": keys, "same_unit": alike}
+    equal = EqualCost(folders, at, reach, alike)
+    result = {"runs": facts, "figures": figures, "keys": keys, "same_unit": alike, **equal.to_json()}
 
     def draw(suffix: str) -> bytes:
+        if at is not None:
+            lines = {run.name: (run.points(at, "loss"), run.points(at, "val.loss")) for run in equal.runs}
+            return loss_curves(lines, records[0].loss_unit if alike else "", suffix, f"{NAMES[at]}{', s' if at == 'time' else ''}")
         curves = {}
         for name, folder, record in zip(names, folders, records, strict=True):
             path = folder / "metrics.jsonl"
@@ -62,6 +80,10 @@ def compare(console: Console, runs: RUNS, output: OUTPUT = None, force: FORCE = 
         console.show(table, ["", *names, *difference], [*_facts(facts, bool(difference)), *_rows(figures, alike, bool(difference))])
         if keys:
             console.show(table, ["keys that differ", *names], [[key, *map(_short, values)] for key, values in keys.items()])
+        for headers, rows in equal.tables():
+            console.show(table, headers, rows)
+        for note in equal.notes():
+            console.say(note)
     if not alike:
         rest = "; compare val.bits_per_byte" if "val.bits_per_byte" in figures else ""
         console.say(f"{', '.join(OF_TOKENS)}: not comparable, since units or tokenizers differ{rest}")

@@ -22,6 +22,7 @@ from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import LossSums, Objective, ObjectiveSettings
+from mini_tf.recipe.kind_settings import BatchSizes, ModelSettings
 from mini_tf.recipe.kinds import settings_of
 
 
@@ -35,6 +36,18 @@ class Settings(ObjectiveSettings):
     generator_width: int = Field(8, ge=1)
     """d_model of the generator."""
 
+    @property
+    def generator(self) -> ModelSettings:
+        settings: ModelSettings = settings_of("models", "encoder")(d_model=self.generator_width, n_layers=1, n_heads=1)  # type: ignore[assignment]
+        return settings
+
+    def forward_flops(self, model: ModelSettings, sizes: BatchSizes) -> int | None:
+        """The generator at the masked tokens, and the model at every token."""
+        parts = [super().forward_flops(self.generator, sizes)]
+        whole = sizes._replace(targets=sizes.counts["replaced"])
+        parts += [model.hidden_flops(whole), model.head_flops(whole, task=True)]
+        return None if None in parts else sum(part or 0 for part in parts)
+
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Replaced":
         return Replaced(self, vocabulary)
 
@@ -44,7 +57,7 @@ class Replaced(Objective):
 
     def __init__(self, settings: Settings, vocabulary: Vocabulary) -> None:
         super().__init__(settings)
-        self.mask_rate, self.dims, self.vocabulary = settings.mask_rate, settings.generator_width, vocabulary
+        self.mask_rate, self.generator, self.vocabulary = settings.mask_rate, settings.generator, vocabulary
         self.special = np.array(sorted(vocabulary.special_ids))
 
     def add_modules(self, model: Model) -> None:
@@ -66,9 +79,7 @@ class Replaced(Objective):
         return Batch(Tokens(inputs, token_positions), ids.flatten()[at], at, extras=draws, counts=counts)
 
     def task(self, model: Model) -> nn.Module:
-        small = {"d_model": self.dims, "n_layers": 1, "n_heads": 1}
-        generator = settings_of("models", "encoder")(**small).build(self.vocabulary.size, model.context)  # type: ignore[attr-defined]
-        return Detection(model, generator)
+        return Detection(model, self.generator.build(self.vocabulary.size, model.context))
 
 
 class Detection(nn.Module):

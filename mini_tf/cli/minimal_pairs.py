@@ -1,0 +1,84 @@
+"""`minitf evaluate RUN --pairs FILE`: accuracy on minimal pairs of sentences."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mini_tf.cli.gate_checks import check_gates
+from mini_tf.cli.terminal.console import Console
+from mini_tf.recipe.gates import Gate, failures
+from mini_tf.system.errors import GateMissed, UsageFault
+
+if TYPE_CHECKING:
+    from mini_tf.scores.minimal_pairs import PairScores
+    from mini_tf.trained.opening import Trained
+
+
+def evaluate_pairs(console: Console, trained: "Trained", files: Sequence[str], score: str | None, bounds: Sequence[Gate]) -> int:
+    """Score both sentences of each pair and print the accuracy, in all and by paradigm and phenomenon."""
+    from mini_tf.data.formats.minimal_pairs import GROUPS, read_pairs
+    from mini_tf.data.tokenization.input_warnings import InputWarnings
+    from mini_tf.drawing.terminal import table
+    from mini_tf.pipelines import pipeline_of
+    from mini_tf.scores.minimal_pairs import pair_scores
+
+    kind, description = _score_kind(trained, score)
+    check_gates(bounds, "pairs", trained.recipe)
+    pairs = read_pairs(files)
+    texts, places = [text for pair in pairs for text in (pair.good, pair.bad)], [pair.where for pair in pairs for _ in range(2)]
+    unread = InputWarnings(trained.tokenizer, trained.model.context, "sentence")
+    for text in dict.fromkeys(texts):
+        unread.add([text])
+    for note in unread.notes():
+        console.say(note)
+    scores = pipeline_of(trained).score_texts(texts, places, kind)
+    found = list(zip(pairs, scores[::2], scores[1::2], strict=True))
+    overall = pair_scores(scores[::2], scores[1::2])
+    groups: dict[str, dict[str, PairScores]] = {}
+    for column in GROUPS:
+        names = dict.fromkeys(pair.groups[column] for pair in pairs if column in pair.groups)
+        chosen = {name: [(good, bad) for pair, good, bad in found if pair.groups.get(column) == name] for name in names}
+        groups[column] = {name: pair_scores([good for good, _ in some], [bad for _, bad in some]) for name, some in chosen.items()}
+    metrics = {"pairs.accuracy": overall.accuracy, "pairs.difference": overall.difference, "pairs.n": overall.n}
+    metrics |= {f"pairs.accuracy.{name}": one.accuracy for name, one in groups["UID"].items()}
+    console.output(_text(overall, description), run=trained.folder, metrics=metrics, result=_json(overall, groups, kind, description))
+    for column, of_column in groups.items():
+        if of_column:
+            rows = [[name, *_cells(one)] for name, one in of_column.items()]
+            console.show(table, [column, "pairs", "accuracy", "95 % interval", "difference"], rows)
+    if missed := failures(bounds, metrics):
+        raise GateMissed(missed[0], faults=missed)
+    return 0
+
+
+def _score_kind(trained: "Trained", score: str | None) -> tuple[str, str]:
+    """The way to score a text, and its description; UsageFault if the model has none or not this one."""
+    settings = trained.recipe.objective.pipeline()
+    known: Mapping[str, str] = {} if settings is None else settings.TEXT_SCORES
+    if not known:
+        objective = trained.recipe.objective.kind
+        hint = "a language model does: next_token, masked"
+        raise UsageFault(f"--pairs: {trained.folder.name} has the objective {objective}, which gives texts no probability", hint=hint)
+    if score is not None and score not in known:
+        raise UsageFault(f"--score {score}: {trained.folder.name} has {' or '.join(known)}")
+    kind = score or next(iter(known))
+    return kind, known[kind]
+
+
+def _text(overall: "PairScores", description: str) -> str:
+    ties = f", {overall.ties} ties count half" if overall.ties else ""
+    lines = {
+        "pairs.accuracy": f"{overall.accuracy:.6g}  (95 % interval {overall.low:.4f} to {overall.high:.4f}{ties})",
+        "pairs.difference": f"{overall.difference:.6g}  (mean log P(good) - log P(bad), nats)",
+        "pairs.n": str(overall.n),
+        "score": description,
+    }
+    return "\n".join(f"{name:<16} {value}" for name, value in lines.items())
+
+
+def _cells(one: "PairScores") -> list[str]:
+    return [str(one.n), f"{one.accuracy:.4f}", f"{one.low:.4f} to {one.high:.4f}", f"{one.difference:+.4f}"]
+
+
+def _json(overall: "PairScores", groups: "Mapping[str, Mapping[str, PairScores]]", kind: str, description: str) -> dict[str, Any]:
+    of_groups = {column: {name: one._asdict() for name, one in found.items()} for column, found in groups.items() if found}
+    return {"score": kind, "description": description, **overall._asdict(), "groups": of_groups}

@@ -1,0 +1,183 @@
+"""Tables of `runs compare` at equal cost: metrics, the cost of equal metrics, and runs initialized from the runs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mini_tf.system.errors import UsageFault
+
+if TYPE_CHECKING:
+    from mini_tf.run.comparison.cost_curves import Axis, RunCurves
+    from mini_tf.run.comparison.downstream import DownstreamTask
+    from mini_tf.run.comparison.groups import Comparison, Reached
+    from mini_tf.scores.intervals import Mean
+
+NAMES: "dict[Axis, str]" = {"flops": "FLOPs", "time": "training time", "steps": "steps"}
+SHARES = {0.25: "1/4", 0.5: "1/2"}
+Table = tuple[list[str], list[list[str]]]
+
+
+class EqualCost:
+    """The comparison of runs at equal cost; axis: only this one. same_unit: losses can be compared."""
+
+    def __init__(self, folders: Sequence[Path], axis: "Axis | None", reach: str | None, same_unit: bool) -> None:
+        from mini_tf.run.comparison.cost_curves import RunCurves
+        from mini_tf.run.comparison.downstream import downstream_tasks
+        from mini_tf.run.comparison.groups import at_equal_cost, common_metrics, grouped
+
+        self.axes: list[Axis] = ["flops", "time"] if axis is None else [axis]
+        self.groups = grouped([RunCurves.read(folder, _name(folder, folders)) for folder in folders])
+        self.metrics = common_metrics(self.groups, same_unit)
+        self.shown = [name for name in self.metrics if name != "val.bits_per_byte" or "val.loss" not in self.metrics]
+        self.comparable = len(self.groups) > 1 or len(self.groups[0].members) > 1
+        self.equal = {axis: at_equal_cost(self.groups, axis, self.metrics) for axis in self.axes} if self.comparable else {}
+        self.reached = self._reached(reach) if self.comparable else {}
+        self.tasks = downstream_tasks(self.groups, dict.fromkeys(_runs_folder(run) for run in self.runs))
+
+    @property
+    def runs(self) -> "list[RunCurves]":
+        return [run for group in self.groups for run in group.members]
+
+    def tables(self) -> list[Table]:
+        names = [group.name for group in self.groups]
+        tables = [self._equal_table(axis, rows) for axis, rows in self.equal.items() if rows]
+        if len(names) > 1 and (found := [one for one in self.reached.values() if one is not None]):
+            header = [f"cost to reach {found[0].metric} {found[0].value:.4f}", *names]
+            tables.append((header, [row for axis, one in self.reached.items() if one is not None for row in _reached_rows(axis, one)]))
+        if self.tasks:
+            tables.append(self._downstream_table())
+        return tables
+
+    def notes(self) -> list[str]:
+        """What a reader of the tables must know."""
+        found = []
+        if self.metrics and self.comparable:
+            unknown = [run.name for run in self.runs if run.cost("flops", 1) is None]
+            if unknown and "flops" in self.axes:
+                why = "a run of an earlier version of minitf, or a mixer or objective without a formula"
+                found.append(f"no comparison at equal FLOPs: run.json of {', '.join(unknown)} has no flops_per_step ({why})")
+            untimed = [run.name for run in self.runs if not run.points("time", "val.loss")]
+            if untimed and "time" in self.axes:
+                found.append(f"no comparison at equal time: timing.jsonl of {', '.join(untimed)} is incomplete")
+        if any(self.equal.values()):
+            seeds = "; ±: 95 % interval over seeds (Student's t)" if any(len(group.members) > 1 for group in self.groups) else ""
+            found.append(f"equal cost: of training, by evaluations during training and linear interpolation between them{seeds}")
+            if any(one.difference is not None and one.difference.half is not None for rows in self.equal.values() for one in rows):
+                paired = any(one.paired for rows in self.equal.values() for one in rows)
+                found.append(f"difference: second minus first, 95 % interval {'paired by seed' if paired else 'of Welch'}")
+        if self.equal.get("time") and (differing := self._differing_machines()):
+            found.append(f"training times are not comparable: {differing} differ between the runs")
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        groups = [
+            {
+                "name": group.name,
+                "seeds": group.seeds,
+                "folders": [str(run.folder) for run in group.members],
+                "flops_per_step": [run.record.flops_per_step for run in group.members],
+                "totals": {axis: group.total(axis) for axis in NAMES},
+            }
+            for group in self.groups
+        ]
+        equal = {axis: [_comparison_json(one) for one in rows] for axis, rows in self.equal.items()}
+        reach = {
+            axis: {"metric": one.metric, "value": one.value, "costs": list(map(_mean_json, one.costs)), "factors": one.factors}
+            for axis, one in self.reached.items()
+            if one is not None
+        }
+        return {"groups": groups, "equal": equal, "reach": reach, "downstream": [self._task_json(task) for task in self.tasks]}
+
+    def _reached(self, reach: str | None) -> "dict[Axis, Reached | None]":
+        from mini_tf.run.comparison.groups import to_reach
+
+        name, _, given = (reach or "").partition("=")
+        if reach is not None and name not in self.metrics:
+            raise UsageFault(f"--reach {reach}: no metric that all runs have; there are: {', '.join(self.metrics) or 'none'}")
+        try:
+            value = float(given) if given else None
+        except ValueError:
+            raise UsageFault(f"--reach {reach}: {given!r} is not a number", hint=f"example: --reach {name}=1.9") from None
+        figures = [name for name in self.runs[0].record.figures if name in self.metrics]
+        preferred = next((metric for metric in [*figures, "val.loss", "val.bits_per_byte"] if metric in self.metrics), None)
+        metric = name or preferred
+        return {} if metric is None else {axis: to_reach(self.groups, axis, metric, value) for axis in self.axes}
+
+    def _equal_table(self, axis: "Axis", rows: "Sequence[Comparison]") -> Table:
+        difference = ["difference"] if len(self.groups) == 2 else []
+        total = ["until the last evaluation", *(_cost(axis, group.total(axis)) for group in self.groups), *([""] if difference else [])]
+        header = [f"at equal {NAMES[axis]}", *(group.name for group in self.groups), *difference]
+        lines = []
+        for one in rows:
+            name = f"{_cost(axis, one.budget)}{f' ({SHARES[one.share]})' if one.share in SHARES else ''} {one.metric}"
+            if one.metric in self.shown:
+                lines.append([name, *map(_shown, one.means), *([_shown(one.difference, sign="+")] if difference else [])])
+        return header, [total, *lines]
+
+    def _downstream_table(self) -> Table:
+        rows = []
+        for axis in self.axes:
+            rows.append([f"pretraining {NAMES[axis]}", *(_cost(axis, group.total(axis)) for group in self.groups)])
+        for task in self.tasks:
+            rows.append([f"{task.name} {task.metric}", *map(_shown, task.means)])
+            rows.append(["  runs", *(str(len(runs)) if runs else "" for runs in task.runs)])
+            rows += [[f"  own {NAMES[axis]}", *(_cost(axis, cost) for cost in task.costs(axis))] for axis in self.axes]
+        return ["runs initialized from these", *(group.name for group in self.groups)], rows
+
+    def _task_json(self, task: "DownstreamTask") -> dict[str, Any]:
+        runs = [
+            [
+                {
+                    "folder": str(one.run.folder),
+                    "seed": one.run.seed,
+                    "metrics": one.run.record.metrics,
+                    "chain": [str(run.folder) for run in one.chain],
+                    "costs": {axis: one.cost(axis) for axis in NAMES},
+                }
+                for one in of_group
+            ]
+            for of_group in task.runs
+        ]
+        return {"name": task.name, "metric": task.metric, "means": list(map(_mean_json, task.means)), "runs": runs}
+
+    def _differing_machines(self) -> str:
+        machines = [run.machine() for run in self.runs]
+        return ", ".join(key for key in machines[0] if any(other[key] != machines[0][key] for other in machines))
+
+
+def _name(folder: Path, folders: Sequence[Path]) -> str:
+    return str(folder) if [one.name for one in folders].count(folder.name) > 1 else folder.name
+
+
+def _runs_folder(run: "RunCurves") -> Path:
+    """The folder of runs that a run is in; the run of one seed is in a run of several."""
+    parent = run.folder.parent
+    return parent.parent if (parent / "run.json").is_file() else parent
+
+
+def _reached_rows(axis: "Axis", one: "Reached") -> list[list[str]]:
+    costs = [_cost(axis, None if cost is None else cost.mean, None if cost is None else cost.half) or "not reached" for cost in one.costs]
+    factors = ["" if factor is None else f"{factor:.2f}" for factor in one.factors]
+    return [[NAMES[axis], *costs], ["  times cheaper", *factors]]
+
+
+def _shown(mean: "Mean | None", sign: str = "") -> str:
+    if mean is None:
+        return ""
+    return f"{mean.mean:{sign}.4f}" + ("" if mean.half is None else f" ± {mean.half:.4f}")
+
+
+def _cost(axis: "Axis", cost: float | None, half: float | None = None) -> str:
+    if cost is None:
+        return ""
+    form = {"flops": ".3g", "time": ",.1f" if cost >= 100 else ".3g", "steps": ",.0f"}[axis]
+    return f"{cost:{form}}" + ("" if half is None else f" ± {half:{form}}") + (" s" if axis == "time" else "")
+
+
+def _mean_json(mean: "Mean | None") -> dict[str, Any] | None:
+    return None if mean is None else mean._asdict()
+
+
+def _comparison_json(one: "Comparison") -> dict[str, Any]:
+    means = {"means": list(map(_mean_json, one.means)), "difference": _mean_json(one.difference)}
+    return {"metric": one.metric, "share": one.share, "budget": one.budget, **means, "paired": one.paired}

@@ -1,0 +1,119 @@
+"""Log-probabilities of whole texts, in nats: of a decoder, and pseudo-log-likelihoods of an encoder.
+
+A decoder: the sum of log p(token | tokens before it). An encoder: the sum of log p(token | all others) with each token
+masked in turn (Salazar et al. 2020, arXiv:1910.14659); with `whole_words` the tokens after it in its word are masked
+too, since a word's later tokens give away the earlier ones (Kauf and Ivanova 2023, arXiv:2305.10588). An encoder takes
+a forward pass of a row for each token.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.generation.decoding import check_finite, pad
+from mini_tf.generation.prompt_ids import start_ids
+from mini_tf.nn.model import Model
+from mini_tf.system.errors import DataFault, RunFault
+from mini_tf.system.progress import show_progress
+
+BATCH_TOKENS = 4096
+"""Maximum input tokens of a forward pass, padding included."""
+LOGITS = 2**22
+"""Maximum number of logits that are computed at once."""
+
+Ids = tuple[int, ...]
+Row = tuple[Ids, list[tuple[int, int]]]
+"""Input ids, and (position, token) of each target."""
+
+
+class TextScorer:
+    """Scores texts that begin with a separator if training documents were `separated` and the tokenizer has one."""
+
+    def __init__(self, model: Model, tokenizer: Tokenizer, separated: bool) -> None:
+        self.model, self.tokenizer = model, tokenizer
+        self._start = tuple(start_ids(tokenizer, separated))
+
+    def causal(self, texts: Sequence[str], places: Sequence[str] = ()) -> list[float]:
+        """Log-probabilities by a decoder; without a separator at the start, the first token is not scored."""
+
+        def rows(ids: Ids) -> Iterator[Row]:
+            yield ids[:-1], [(i - 1, ids[i]) for i in range(max(1, len(self._start)), len(ids))]
+
+        return self._scores(texts, places, rows, lookahead=1)
+
+    def masked(self, texts: Sequence[str], places: Sequence[str] = (), whole_words: bool = True) -> list[float]:
+        """Pseudo-log-likelihoods by an encoder. RunFault if the tokenizer has no mask token."""
+        mask = self.tokenizer.vocabulary.mask
+        if mask is None:
+            raise RunFault("the model's tokenizer has no [MASK] token, so the model cannot score texts")
+
+        def rows(ids: Ids) -> Iterator[Row]:
+            words = self.tokenizer.word_starts(np.array(ids)).cumsum()
+            for i in range(len(self._start), len(ids)):
+                hidden = [j == i or (whole_words and j > i and words[j] == words[i]) for j in range(len(ids))]
+                yield tuple(mask if one else id for one, id in zip(hidden, ids, strict=True)), [(i, ids[i])]
+
+        return self._scores(texts, places, rows, lookahead=0)
+
+    def _scores(self, texts: Sequence[str], places: Sequence[str], rows: Callable[[Ids], Iterator[Row]], lookahead: int) -> list[float]:
+        encoded = self._encode(texts, places, self.model.context + lookahead)
+        unique = sorted(set(encoded), key=lambda ids: (len(ids), ids))  # so that equal texts have equal scores, whatever the batch
+        sums = dict.fromkeys(unique, 0.0)
+        self.model.eval()
+        with show_progress(f"scoring {len(texts):,} texts") as report_progress:
+            done = 0
+            for batch in _batches((ids, *row) for ids in unique for row in rows(ids)):
+                for (ids, _, _), score in zip(batch, self._log_probs([(inputs, at) for _, inputs, at in batch]), strict=True):
+                    sums[ids] += score
+                done += len({ids for ids, _, _ in batch})
+                report_progress(min(1.0, done / len(unique)))
+        return [sums[ids] for ids in encoded]
+
+    def _encode(self, texts: Sequence[str], places: Sequence[str], longest: int) -> list[Ids]:
+        encoded = []
+        for number, ids in enumerate(self.tokenizer.encode_batch(texts)):
+            place = f"{places[number]}: " if places else ""
+            where = places[number : number + 1]
+            sequence = (*self._start, *map(int, ids))
+            if not len(ids):
+                raise DataFault(f"{place}the text {texts[number][:40]!r} has no token", where=where)
+            if len(sequence) > longest:
+                what = f"a text of {len(sequence)} tokens, more than the model's context of {self.model.context}"
+                raise DataFault(f"{place}{what}", hint="remove the line", where=where)
+            encoded.append(sequence)
+        return encoded
+
+    @torch.inference_mode()
+    def _log_probs(self, rows: Sequence[Row]) -> list[float]:
+        """The sum of the log-probabilities of each row's targets."""
+        device = next(self.model.parameters()).device
+        tokens = pad([ids for ids, _ in rows], device, left=False)
+        length = tokens.ids.shape[1]
+        at = torch.tensor([n * length + i for n, (_, targets) in enumerate(rows) for i, _ in targets], device=device)
+        labels = torch.tensor([id for _, targets in rows for _, id in targets], device=device)
+        hidden = self.model(tokens, at=at).y
+        n = max(1, LOGITS // self.tokenizer.vocabulary.size)
+        found = torch.cat([self._of_labels(*part) for part in zip(hidden.split(n), labels.split(n), strict=True)])
+        return [float(part.sum()) for part in found.double().cpu().split([len(targets) for _, targets in rows])]
+
+    def _of_labels(self, hidden: Tensor, labels: Tensor) -> Tensor:
+        logits = self.model.logits(hidden)
+        check_finite(logits)
+        return logits.float().log_softmax(dim=-1).gather(1, labels[:, None]).squeeze(1)
+
+
+def _batches(rows: Iterator[tuple[Ids, Ids, list[tuple[int, int]]]]) -> Iterator[list[tuple[Ids, Ids, list[tuple[int, int]]]]]:
+    """Rows of ascending length in batches of at most BATCH_TOKENS; rows without a target are left out."""
+    batch: list[tuple[Ids, Ids, list[tuple[int, int]]]] = []
+    for row in rows:
+        if not row[2]:
+            continue
+        if batch and (len(batch) + 1) * len(row[1]) > BATCH_TOKENS:
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch

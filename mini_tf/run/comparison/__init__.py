@@ -1,0 +1,1 @@
+"""Comparison of runs at equal cost: FLOPs by formula, training time, or steps. Reads run folders without torch."""

@@ -1,0 +1,117 @@
+"""Runs that were initialized from compared runs (`model.init_from`): their metrics, and what they cost in addition.
+
+A run is recognized by the hash of the weights that it was initialized from, which run.json records, so a folder may
+have been renamed. A run that was initialized from such a run counts too.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mini_tf.run import finding
+from mini_tf.run.comparison.cost_curves import Axis, RunCurves
+from mini_tf.run.comparison.groups import SEEDS, RunGroup, recipe_key, with_seed_runs
+from mini_tf.scores.intervals import Mean, mean_interval
+from mini_tf.system.errors import RunFault
+
+
+@dataclass(frozen=True)
+class DownstreamRun:
+    """A finished run that was initialized from a run of a compared group, by way of the other runs of `chain`.
+
+    chain: from the first run after pretraining to this one.
+    """
+
+    chain: Sequence[RunCurves]
+
+    @property
+    def run(self) -> RunCurves:
+        return self.chain[-1]
+
+    @property
+    def metric(self) -> str | None:
+        """The metric that ranks its kind of runs."""
+        metrics = self.run.record.metrics
+        return next((name for name in [*self.run.record.figures, "val.loss"] if metrics.get(name) is not None), None)
+
+    def cost(self, axis: Axis) -> float | None:
+        """The cost of its own training and that of the runs between, without pretraining."""
+        totals = [run.total(axis) for run in self.chain]
+        known = [total for total in totals if total is not None]
+        return sum(known) if len(known) == len(totals) else None
+
+
+@dataclass(frozen=True)
+class DownstreamTask:
+    """A recipe that was trained from runs of compared groups. runs: of each group."""
+
+    name: str
+    metric: str
+    runs: Sequence[Sequence[DownstreamRun]]
+
+    @property
+    def means(self) -> list[Mean | None]:
+        """The metric of each group, over all seeds of both trainings."""
+        return [mean_interval([float(one.run.record.metrics[self.metric] or 0.0) for one in runs]) if runs else None for runs in self.runs]
+
+    def costs(self, axis: Axis) -> list[float | None]:
+        """The mean cost of its own training, for each group."""
+        return [_mean([one.cost(axis) for one in runs]) for runs in self.runs]
+
+
+def downstream_tasks(groups: Sequence[RunGroup], folders: Iterable[Path]) -> list[DownstreamTask]:
+    """The tasks trained from runs of `groups`, by finished runs in these folders and in outputs."""
+    candidates = _finished_runs([*folders, finding.OUTPUTS])
+    found: dict[tuple[str, str], list[list[DownstreamRun]]] = {}
+    names: dict[tuple[str, str], str] = {}
+    for number, group in enumerate(groups):
+        for one in _chains(group, candidates):
+            if one.metric is None:
+                continue
+            key = recipe_key(one.run.record, [*SEEDS, *(key for key in one.run.record.decides if key.startswith("model."))]), one.metric
+            names.setdefault(key, one.run.record.recipe or one.run.name)
+            found.setdefault(key, [[] for _ in groups])[number].append(one)
+    tasks = [DownstreamTask(names[key], key[1], runs) for key, runs in found.items()]
+    return [_numbered(task, tasks) for task in tasks]
+
+
+def _numbered(task: DownstreamTask, tasks: Sequence[DownstreamTask]) -> DownstreamTask:
+    """Tasks of equal names, whose settings differ, get numbers."""
+    same = [one for one in tasks if (one.name, one.metric) == (task.name, task.metric)]
+    number = next(n for n, one in enumerate(same, start=1) if one is task)
+    return task if len(same) == 1 else DownstreamTask(f"{task.name} #{number}", task.metric, task.runs)
+
+
+def _finished_runs(folders: Iterable[Path]) -> list[RunCurves]:
+    """Finished runs of one seed that began with another run's weights; damaged ones are left out."""
+    found: dict[Path, RunCurves] = {}
+    for folder in dict.fromkeys(path.resolve() for path in folders):
+        for path in finding.list_runs(folder):
+            try:
+                runs = with_seed_runs([RunCurves.read(path)])
+            except RunFault:
+                continue
+            found |= {run.folder: run for run in runs if run.record.hashes.get("init") and run.record.state == "done"}
+    return [*found.values()]
+
+
+def _chains(group: RunGroup, candidates: Sequence[RunCurves]) -> list[DownstreamRun]:
+    """Runs from the weights of the group's members, nearest first."""
+    own = {member.folder.resolve() for member in group.members}
+    open_: list[Sequence[RunCurves]] = [(member,) for member in group.members]
+    found: list[DownstreamRun] = []
+    seen = set(own)
+    while open_:
+        chain = open_.pop(0)
+        sha256 = (chain[-1].record.model or {}).get("sha256")
+        for one in candidates:
+            if one.record.hashes["init"] == sha256 and one.folder.resolve() not in seen:
+                seen.add(one.folder.resolve())
+                open_.append((*chain, one))
+                found.append(DownstreamRun((*chain[1:], one)))
+    return found
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None

@@ -1,0 +1,167 @@
+"""Groups of runs that differ only in the seed: their metrics at equal cost, and the cost of equal metrics."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mini_tf.run import finding
+from mini_tf.run.comparison.cost_curves import Axis, RunCurves, cost_to_reach, value_at
+from mini_tf.run.manifest import Manifest
+from mini_tf.scores.intervals import Mean, difference_interval, mean_interval
+
+SEEDS = ("train.seed", "train.seeds")
+SHARES = (0.25, 0.5, 1.0)
+"""Shares of the largest common cost at which runs are compared."""
+LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte", "rmse")
+OF_TOKENS = ("val.loss", "val.perplexity", "val.accuracy")
+"""Metrics per token, which are not comparable between tokenizers."""
+
+
+@dataclass(frozen=True)
+class RunGroup:
+    """Runs of one recipe with different seeds."""
+
+    name: str
+    members: Sequence[RunCurves]
+
+    @property
+    def seeds(self) -> list[int]:
+        return [member.seed for member in self.members]
+
+    def total(self, axis: Axis) -> float | None:
+        """The mean cost of a run."""
+        totals = [member.total(axis) for member in self.members]
+        found = [total for total in totals if total is not None]
+        return sum(found) / len(found) if len(found) == len(totals) else None
+
+
+class Comparison(NamedTuple):
+    """A metric of each group at one cost. difference: of two groups, second minus first; paired: by seed.
+
+    A mean is None if the metric of a member is not known at this cost.
+    """
+
+    metric: str
+    share: float
+    budget: float
+    means: Sequence[Mean | None]
+    difference: Mean | None
+    paired: bool
+
+
+class Reached(NamedTuple):
+    """The mean cost at which each group reaches `value` of a metric; None: a run of it does not."""
+
+    metric: str
+    value: float
+    costs: Sequence[Mean | None]
+
+    @property
+    def factors(self) -> list[float | None]:
+        """How many times cheaper each group is than the most expensive one."""
+        known = [cost.mean for cost in self.costs if cost is not None]
+        highest = max(known, default=0.0)
+        return [None if cost is None or not cost.mean else highest / cost.mean for cost in self.costs]
+
+
+def recipe_key(record: Manifest, without: Iterable[str] = SEEDS) -> str:
+    """Equal for runs that differ only in the seed; "" if run.json does not tell."""
+    decides = {key: value for key, value in record.decides.items() if key not in without}
+    return json.dumps([decides, record.extensions], sort_keys=True, default=str) if decides else ""
+
+
+def with_seed_runs(runs: Iterable[RunCurves]) -> list[RunCurves]:
+    """The runs; a run of several seeds is replaced by its runs of one seed."""
+    found = []
+    for run in runs:
+        number, several = 1, []
+        while (folder := finding.seed_folder(run.folder, number)).is_dir() and (folder / "run.json").is_file():
+            several.append(RunCurves.read(folder, f"{run.name}/{folder.name}"))
+            number += 1
+        found += several or [run]
+    return found
+
+
+def grouped(runs: Sequence[RunCurves]) -> list[RunGroup]:
+    """Groups in the order of their first runs; two runs of one seed are not in one group."""
+    groups: list[tuple[str, list[RunCurves]]] = []
+    for run in with_seed_runs(runs):
+        hashes = json.dumps({key: value for key, value in run.record.hashes.items()}, sort_keys=True)
+        key = recipe_key(run.record)
+        fitting = (members for other, members in groups if key and other == key + hashes and run.seed not in [one.seed for one in members])
+        if (members := next(fitting, None)) is not None:
+            members.append(run)
+        else:
+            groups.append((key + hashes, [run]))
+    return [RunGroup(_name(members), members) for _, members in groups]
+
+
+def _name(members: Sequence[RunCurves]) -> str:
+    first = members[0].name
+    if len(members) == 1:
+        return first
+    parents = {member.name.rpartition("/")[0] for member in members}
+    return f"{parents.pop() if len(parents) == 1 and parents != {''} else first} ({len(members)} seeds)"
+
+
+def common_metrics(groups: Sequence[RunGroup], same_unit: bool) -> list[str]:
+    """Metrics of all evaluations of all runs that can be compared."""
+    runs = [run for group in groups for run in group.members]
+    common = [name for name in runs[0].metrics if all(name in run.metrics for run in runs)]
+    return [name for name in common if name != "val.perplexity" and (same_unit or name not in OF_TOKENS)]
+
+
+def common_budget(groups: Sequence[RunGroup], axis: Axis) -> float | None:
+    """The largest cost that every run has reached at its last evaluation; None if one is not recorded."""
+    totals = [run.total(axis) for group in groups for run in group.members]
+    known = [total for total in totals if total is not None]
+    return min(known) if known and len(known) == len(totals) else None
+
+
+def at_equal_cost(groups: Sequence[RunGroup], axis: Axis, metrics: Sequence[str]) -> list[Comparison]:
+    """The metrics at SHARES of the common budget; empty if a cost is not recorded."""
+    budget, found = common_budget(groups, axis), list[Comparison]()
+    for share in SHARES if budget else ():
+        for metric in metrics:
+            values = [_values(group, axis, metric, share * (budget or 0.0)) for group in groups]
+            means = [None if of_group is None else mean_interval(of_group) for of_group in values]
+            difference, paired = _difference(groups, values)
+            if any(mean is not None for mean in means):
+                found.append(Comparison(metric, share, share * (budget or 0.0), means, difference, paired))
+    return found
+
+
+def to_reach(groups: Sequence[RunGroup], axis: Axis, metric: str, value: float | None = None) -> Reached | None:
+    """The cost of a value of the metric; default: the worst value at the end of a run. None if it is not measured."""
+    curves = [[run.points(axis, metric) for run in group.members] for group in groups]
+    if not all(points for of_group in curves for points in of_group):
+        return None
+    lower = is_lower_better(metric)
+    ends = [points[-1][1] for of_group in curves for points in of_group]
+    target = value if value is not None else max(ends) if lower else min(ends)
+    costs = [[cost_to_reach(points, target, lower) for points in of_group] for of_group in curves]
+    known = [[cost for cost in of_group if cost is not None] for of_group in costs]
+    means = [mean_interval(found) if len(found) == len(all_) else None for found, all_ in zip(known, costs, strict=True)]
+    return Reached(metric, target, means)
+
+
+def is_lower_better(metric: str) -> bool:
+    return any(part in LOWER_IS_BETTER for part in metric.split("."))
+
+
+def _values(group: RunGroup, axis: Axis, metric: str, budget: float) -> list[float] | None:
+    values = [value_at(run.points(axis, metric), budget) for run in group.members]
+    known = [value for value in values if value is not None]
+    return known if len(known) == len(values) else None
+
+
+def _difference(groups: Sequence[RunGroup], values: Sequence[Sequence[float] | None]) -> tuple[Mean | None, bool]:
+    """Of two groups; paired if they have the same seeds, several of them."""
+    if len(groups) != 2 or values[0] is None or values[1] is None:
+        return None, False
+    seeds = [group.seeds for group in groups]
+    if len(seeds[0]) > 1 and sorted(seeds[0]) == sorted(seeds[1]):
+        first, second = (dict(zip(of_group, found or (), strict=True)) for of_group, found in zip(seeds, values, strict=True))
+        return mean_interval([second[seed] - first[seed] for seed in first]), True
+    return difference_interval(values[0], values[1]), False

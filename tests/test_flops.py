@@ -1,0 +1,107 @@
+"""FLOPs by formula are what torch's counter finds: every model, mixer, position and objective, short and long rows."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from mini_tf.models.encoder_decoder import EncoderDecoder
+from mini_tf.nn.model import Model, ModelSettings
+from mini_tf.nn.token_positions import TokenPositions
+from mini_tf.nn.tokens import Tokens
+from mini_tf.recipe.kind_settings import BatchSizes
+from mini_tf.recipe.kinds import listing, settings_of
+from mini_tf.training.flops import flops_of
+
+VOCABULARY, ROWS, SOURCE = 29, 2, 70
+TINY = {"d_model": 16, "n_layers": 3, "n_heads": 2}
+MIXERS: list[dict[str, Any]] = [
+    *({"kind": word} for word in listing("attention")),
+    {"kind": "window", "window": 8},
+    {"kind": "favor", "features": 7, "variant": "hyperbolic"},
+]
+VARIANTS: list[dict[str, Any]] = [
+    {"activation": "swiglu", "d_ff": 24, "head": "bert", "n_kv_heads": 1, "n_types": 2, "ngrams": [7], "norm_place": "post"},
+    {"d_ff": 0, "tied": False, "d_k": 6, "d_v": 6, "bias": True},
+]
+
+
+def built(kind: str, **keys: Any) -> ModelSettings | None:
+    """The settings of a model; None if its rules refuse them."""
+    try:
+        settings = settings_of("models", kind).model_validate({**TINY, **keys})
+    except ValueError:
+        return None
+    assert isinstance(settings, ModelSettings)
+    return settings
+
+
+def counted_and_formula(settings: ModelSettings, length: int) -> tuple[int, int | None]:
+    model: Model = settings.build(VOCABULARY, 512).eval()
+    ids, at = torch.zeros(ROWS, length, dtype=torch.long), torch.tensor([0, length - 1, length])
+    source = Tokens(torch.zeros(ROWS, SOURCE, dtype=torch.long)) if model.needs_source else None
+    sizes = BatchSizes(ROWS, length, len(at), VOCABULARY, VOCABULARY, SOURCE if model.needs_source else 0)
+    with torch.no_grad():
+        counted = flops_of(lambda: model.logits(model(Tokens(ids), source, at).y))
+    hidden = settings.hidden_flops(sizes)
+    return counted, None if hidden is None else hidden + settings.head_flops(sizes)
+
+
+@pytest.mark.parametrize("length", [9, 64, 100])
+@pytest.mark.parametrize("mixer", MIXERS, ids=lambda mixer: "-".join(map(str, mixer.values())))
+@pytest.mark.parametrize("kind", listing("models"))
+def test_the_formula_of_every_model_and_mixer_is_what_is_counted(kind: str, mixer: dict[str, Any], length: int) -> None:
+    settings = built(kind, attention=mixer, positions="none")
+    if settings is not None:
+        counted, formula = counted_and_formula(settings, length)
+        assert formula in (None, counted)
+        assert formula is not None or mixer["kind"] not in ("softmax", "window", "linear", "favor", "simple")
+
+
+@pytest.mark.parametrize("kind", listing("models"))
+@pytest.mark.parametrize("keys", VARIANTS, ids=["swiglu", "no feed-forward"])
+def test_sizes_and_heads_are_in_the_formula(kind: str, keys: dict[str, Any]) -> None:
+    if "n_types" in keys and settings_of("models", kind).SOURCE:  # type: ignore[attr-defined]
+        keys = keys | {"n_types": 0}
+    settings = built(kind, **keys)
+    assert settings is not None
+    counted, formula = counted_and_formula(settings, 20)
+    assert counted == formula
+
+
+@pytest.mark.parametrize("kind", listing("positions"))
+def test_positions_are_in_the_formula(kind: str) -> None:
+    """A row of its own each, as in packed rows; positions that all rows share are mapped once."""
+    settings = built("decoder", positions=kind)
+    assert settings is not None
+    model: Model = settings.build(VOCABULARY, 32).eval()
+    ids = torch.zeros(ROWS, 12, dtype=torch.long)
+    tokens = Tokens(ids, TokenPositions.packed(torch.ones_like(ids)))
+    with torch.no_grad():
+        counted = flops_of(lambda: model(tokens))
+    assert settings.hidden_flops(BatchSizes(ROWS, 12, ROWS * 12, VOCABULARY, VOCABULARY)) == counted
+
+
+def test_an_encoder_of_another_width_and_no_cross_attention_are_in_the_formula() -> None:
+    for keys in ({"encoder": {"d_model": 24, "n_layers": 1, "n_heads": 3}}, {"cross_attention": None}):
+        settings = built("encoder_decoder", **keys)
+        assert settings is not None
+        assert isinstance(settings.build(VOCABULARY, 8), EncoderDecoder)
+        counted, formula = counted_and_formula(settings, 10)
+        assert counted == formula
+
+
+def test_zero_padding_of_narrow_values_is_not_in_the_formula() -> None:
+    """The fused kernel pads values of 4 to the 8 of queries; the formula counts what attention needs."""
+    settings = built("decoder", d_k=8, d_v=4, positions="none")
+    assert settings is not None
+    counted, formula = counted_and_formula(settings, 10)
+    assert formula is not None
+    assert counted - formula == ROWS * 3 * 2 * 2 * 10 * 10 * (8 - 4)
+
+
+def test_a_mixer_without_a_formula_has_none() -> None:
+    settings = built("decoder", attention=["softmax", "window"])
+    assert settings is not None
+    unknown = type("Unknown", (type(settings.attention[0]),), {"cost": lambda *_: None}).model_construct()
+    assert settings.model_copy(update={"attention": (unknown,)}).hidden_flops(BatchSizes(1, 8, 8, 9, 9)) is None
