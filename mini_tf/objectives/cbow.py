@@ -50,7 +50,7 @@ class Settings(ObjectiveSettings):
     def rules_with(self, model: ModelSettings) -> Rules:
         if self.direction(model) and (paths := list(_paths(model))):
             what = f"cbow predicts a token from its context, but the model can copy the token itself: {'; '.join(paths)}"
-            yield Rule("objective", what, ("model",))
+            yield Rule("objective", what, ("model.attention", "model.n_layers", "model.residual", "model.ngrams"))
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "CBOW":
         return CBOW(self, vocabulary)
