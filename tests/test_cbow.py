@@ -1,7 +1,6 @@
 """CBOW is the encoder with its switches off: against a direct form with index sums and none of the package's code."""
 
-from collections.abc import Callable, Iterator
-from types import SimpleNamespace
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,7 @@ from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives.cbow import BITS, UnigramSampler
 from mini_tf.recipe.kinds import settings_of
-from mini_tf.recipe.presets import presets
 from mini_tf.recipe.reading import read
-from mini_tf.recipe.result_keys import result_keys
 from mini_tf.system.errors import RecipeFault
 
 V, D, W, L, MASK, STEPS = 23, 6, 2, 10, 3, 100
@@ -95,7 +92,7 @@ class Route:
 
 
 def masked_with_dot_products() -> Route:
-    """[MASK] at the targets; scores are dot products with its vector, which is 0 and frozen, so the weights are equal."""
+    """[MASK] at the targets; scores are dot products with its vector, 0 and frozen, so the weights are equal."""
     model = encoder({"scale": "none"})
     with torch.no_grad():
         model.embedding.tokens.weight[MASK] = 0  # type: ignore[union-attr, operator, index]
