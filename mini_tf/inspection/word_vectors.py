@@ -91,7 +91,7 @@ def analogy_view(vectors: WordVectors, words: Sequence[str], n: int) -> View:
 
 def _tokens_view(vectors: WordVectors, result: dict[str, Any], words: Sequence[str], found: Sequence[tuple[int, float]]) -> View:
     pieces = vectors.tokenizer.pieces([id for id, _ in found])
-    rows = [[label(piece), cosine] for piece, (_, cosine) in zip(pieces, found, strict=True)]
+    rows: list[list[str | float | None]] = [[label(piece), cosine] for piece, (_, cosine) in zip(pieces, found, strict=True)]
     tokens = [{"id": id, "token": piece, "cosine": cosine} for piece, (id, cosine) in zip(pieces, found, strict=True)]
     notes = [
         f"{word!r} has {len(ids)} tokens, {' '.join(map(repr, vectors.tokenizer.pieces(ids)))}; its vector is their mean"
@@ -137,7 +137,7 @@ def similarity_view(vectors: WordVectors, pairs: Sequence[WordPair], name: str) 
     whole = [pair for pair in known if all(len(vectors.ids(word)) == 1 for word in pair.words)]
     results = {"one_token": _correlate(vectors, whole, len(pairs)), "known": _correlate(vectors, known, len(pairs))}
     names = ("words of one token", "all known words")
-    rows = [
+    rows: list[list[str | float | None]] = [
         [title, f"{one['pairs']:,}", one["coverage"], one["spearman"], _interval(one["interval"]), one["random"]]
         for title, one in zip(names, results.values(), strict=True)
     ]
