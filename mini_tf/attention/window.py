@@ -7,13 +7,14 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from mini_tf.nn.layers.attend import fused_attention, repeat_kv
-from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerCost
+from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerCost, SoftmaxAttention
 from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import POSITIONS_KEY, TokenPositions, Visibility, spans
+from mini_tf.recipe.kinds import Rule, Rules
 
 MIN_BLOCKS = 3
 """A row of fewer blocks attends as a whole."""
@@ -26,13 +27,28 @@ class Settings(MultiHeadSettings):
     window: int = Field(128, ge=1, le=2**20)
     """Window size: largest distance in tokens at which a token attends, on both sides unless the stack is causal."""
 
+    attends_self: bool = True
+    """A token attends to itself."""
+    projections: bool = True
+    """Linear projections W_Q, W_K, W_V and W_O; false: the identity. scale: 0 makes the attention weights uniform."""
+
     @property
     def restriction(self) -> str:
-        return f"at most {self.window} tokens away"
+        return f"at most {self.window} tokens away{'' if self.attends_self else ', without itself'}"
+
+    @property
+    def uses_own_token(self) -> bool:
+        return self.attends_self or self.scale != 0
+
+    def size_rules(self, dims: AttentionDims) -> Rules:
+        if not self.projections and (dims.n_kv_heads, dims.d_k, dims.d_v) != (dims.n_heads, (d := dims.d_model // dims.n_heads), d):
+            what = "projections: false divides the hidden states among the heads; leave n_kv_heads, d_k and d_v to their defaults"
+            yield Rule("attention", what, ("d_model", "n_heads", "n_kv_heads", "d_k", "d_v"))
 
     def cost(self, dims: AttentionDims, length: int, causal: bool) -> MixerCost:
         """Blocks of `window` queries attend to two blocks of keys, or three, so a key is saved as often."""
         flops, saved = self.projection_cost(dims, length)
+        flops *= self.projections
         n_blocks, widths = -(-length // self.window), dims.d_k + dims.d_v
         blocks = 2 if causal else 3
         saved += length * (dims.n_heads * (blocks * widths + dims.d_v + 1) + blocks * self.window)  # the last: the mask
@@ -52,10 +68,19 @@ class Window(MultiHeadAttention):
 
     def __init__(self, settings: Settings, dims: AttentionDims, layer: LayerSpec) -> None:
         super().__init__(settings, dims, layer)
-        self.window = settings.window
+        self.window, self.attends_self, self.projections = settings.window, settings.attends_self, settings.projections
+        if not settings.projections:
+            self.qkv, self.out = NoProjection(3), NoProjection()  # type: ignore[assignment]
 
     def restrict(self, visibility: Visibility) -> Visibility:
-        return visibility.with_window(self.window)
+        limited = visibility.with_window(self.window)
+        return limited if self.attends_self else limited.without_self()
+
+    def residual_outputs(self) -> list[nn.Linear]:
+        return super().residual_outputs() if self.projections else []
+
+    def fast_decoding(self) -> SoftmaxAttention | None:
+        return super().fast_decoding() if self.projections else None
 
     def trim(self, state: State) -> State:
         """Drop keys outside of every later window."""
@@ -112,3 +137,16 @@ class Window(MultiHeadAttention):
         y = fused_attention(q_blocks, k_blocks, key_blocks(v), mask, self.scale, dropout_rate)
         y = y.view(batch, n_blocks, n_heads, w, -1).transpose(1, 2)  # (B, H, n_blocks, w, V)
         return y.flatten(2, 3)[:, :, :length]
+
+
+class NoProjection(nn.Module):
+    """The identity in place of a linear layer; n: of as many layers with one input, as in `FusedLinear`."""
+
+    def __init__(self, n: int = 1) -> None:
+        super().__init__()
+        self.n = n
+        self.register_buffer("weight", torch.empty(0), persistent=False)  # follows the dtype and device of the model
+        self.weight: Tensor
+
+    def forward(self, x: Float[Tensor, "*at D"]) -> Float[Tensor, "*at nD"]:
+        return x.repeat((1,) * (x.dim() - 1) + (self.n,)) if self.n > 1 else x

@@ -80,6 +80,13 @@ class Store:
         first = int(self.starts[n])
         return first, first + self.separated + int(self.lengths[n])
 
+    def token_counts(self) -> np.ndarray:
+        """(V,): int64, how often each id of the vocabulary occurs; read in parts, since the file may be large."""
+        counts = np.zeros(self.vocabulary.size, np.int64)
+        for first in range(0, len(self.ids), 2**24):
+            counts += np.bincount(self.ids[first : first + 2**24], minlength=self.vocabulary.size)
+        return counts
+
     def check(self) -> None:
         """Raises DataFault if a file has another size: reading beyond its end would kill the process (SIGBUS)."""
         if self.source is not None:

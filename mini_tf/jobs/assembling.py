@@ -83,6 +83,8 @@ def build(recipe: Recipe, data: TokenizedData, setup: Setup, say: Report = lambd
             f"data.train: train.stream needs whole rows of {recipe.train.context} tokens, there are {len(data.train)}",
             hint="train.stream=false",
         )
+    if objective.needs_token_counts:
+        objective.use_token_counts(data.train.token_counts())
     meta = architecture.on_meta()
     initialization = initial.match_tensors(meta, recipe, data) if recipe.model.init_from is not None and resumed is None else None
     loaded = initialization.report if initialization is not None else None

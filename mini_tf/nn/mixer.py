@@ -16,7 +16,7 @@ from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.kind_settings import Direction
-from mini_tf.recipe.kinds import Kind
+from mini_tf.recipe.kinds import Kind, Rules
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,18 @@ class MixerSettings(Kind):
         return "" if self.ATTENDS_SELF else "without itself"
 
     @property
+    def uses_own_token(self) -> bool:
+        """Its output at a token depends on the token itself: by its value, its key or its query."""
+        return True
+
+    @property
     def signed_weights(self) -> bool:
         """Its attention weights may be negative."""
         return False
+
+    def size_rules(self, dims: AttentionDims) -> Rules:
+        """Rules between its settings and the sizes of a stack, by the keys of the stack."""
+        return ()
 
     def cost(self, dims: AttentionDims, length: int, causal: bool) -> MixerCost | None:
         """Self-attention of a long row, with its projections; None: no formula is known."""

@@ -170,7 +170,7 @@ class Model(nn.Module):
         raise NotImplementedError
 
     def logits(self, hidden: Tensor, candidates: Tensor | None = None) -> Tensor:
-        """Logits over the vocabulary (..., V), or over the token ids `candidates`."""
+        """Logits over the vocabulary (..., V), or over the token ids `candidates`: (W,), or (..., W) for each."""
         logits: Tensor = self.head(hidden, candidates)
         return logits
 

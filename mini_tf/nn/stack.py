@@ -111,6 +111,8 @@ class StackSettings(Kind):
         if "rotary" in self.positions.APPLIES_TO and self.head_dim % 2:
             what = f"{self.positions.kind} rotates pairs of dimensions and needs an even d_k, not {self.head_dim}"
             yield Rule("positions", what, ("d_k", "d_model", "n_heads"))
+        for mixer in dict.fromkeys(self.attention):
+            yield from mixer.size_rules(self.attention_dims())
         supported = frozenset({"embed"}).union(*(mixer.POSITIONS for mixer in self.attention))
         if self.positions.APPLIES_TO - supported:
             mixers = ", ".join(sorted({mixer.kind for mixer in self.attention}))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+import numpy as np
 from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch, Rows
@@ -50,6 +51,8 @@ class Objective:
     """Tokens of a row beyond the context: targets of the last positions, never inputs."""
     needs_word_starts: bool = False
     """`prepare` reads `Rows.word_starts`."""
+    needs_token_counts: bool = False
+    """`task` needs `use_token_counts`; what it keeps of the counts is a buffer, which checkpoints contain."""
     weights: Mapping[str, float] = {}
     """Weight of each part of the loss; 1 if absent."""
 
@@ -59,6 +62,12 @@ class Objective:
 
     def add_modules(self, model: Model) -> None:
         """Add the modules that the objective needs to `model`, e.g. a task head, initialized with torch's generator."""
+
+    def use_token_counts(self, counts: np.ndarray) -> None:
+        """Called before `task` in training if `needs_token_counts`; counts (V,): int64, of the training split.
+
+        For a trained model it is not called: its checkpoint has the buffers of the task.
+        """
 
     def prepare(self, rows: Rows) -> Batch:
         """Make the inputs and targets of these rows, on the CPU.

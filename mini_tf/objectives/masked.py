@@ -19,6 +19,7 @@ from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.model import Model
 from mini_tf.objectives import Objective, ObjectiveSettings
 from mini_tf.objectives._token_loss import TokenLoss, make_batch
+from mini_tf.recipe.kinds import Rule, Rules
 from mini_tf.system.errors import DataFault
 
 PART = "masked"
@@ -39,6 +40,13 @@ class Settings(ObjectiveSettings):
     replace: tuple[float, float, float] = (0.8, 0.1, 0.1)
     """Shares of the selected tokens that become [MASK], become a random token, stay unchanged."""
 
+    min_distance: int = Field(1, ge=1, le=2**20)
+    """Smallest distance in tokens between two targets of a row; fewer tokens are selected if there is no room."""
+
+    def rules(self) -> Rules:
+        if self.min_distance > 1 and self.scheme != "token":
+            yield Rule("min_distance", f"targets of the scheme {self.scheme} are neighbors; use 1, or scheme: token", ("scheme",))
+
     @field_validator("replace")
     @classmethod
     def _shares(cls, shares: tuple[float, float, float]) -> tuple[float, float, float]:
@@ -56,6 +64,7 @@ class Masked(Objective):
     def __init__(self, settings: Settings, vocabulary: Vocabulary, mask: int) -> None:
         super().__init__(settings)
         self.scheme, self.mask_rate, self.replace, self.mask = settings.scheme, settings.mask_rate, settings.replace, mask
+        self.min_distance = settings.min_distance
         self.needs_word_starts = settings.scheme == "whole_word"
         self.special = np.array(sorted(vocabulary.special_ids))
         self.plain = np.setdiff1d(np.arange(vocabulary.size), self.special)
@@ -80,7 +89,8 @@ class Masked(Objective):
         positions = np.flatnonzero(candidates)
         n = min(len(positions), max(1, round(self.mask_rate * len(positions))))
         if self.scheme == "token":
-            return np.sort(rng.permutation(positions)[:n])
+            order = rng.permutation(positions)
+            return np.sort(order[:n] if self.min_distance == 1 else _apart(order, self.min_distance)[:n])
         if self.scheme == "whole_word":
             assert rows.word_starts is not None
             words = np.split(positions, np.flatnonzero(_borders(positions, rows.word_starts[i])))
@@ -105,6 +115,16 @@ class Masked(Objective):
         mask_below, random_below, _ = np.cumsum(self.replace)
         uniform, random_ids = rng.random(len(ids)), rng.choice(self.plain, len(ids))
         return np.where(uniform < mask_below, self.mask, np.where(uniform < random_below, random_ids, ids))
+
+
+def _apart(order: np.ndarray, distance: int) -> np.ndarray:
+    """The positions of `order`, without those closer than `distance` to one that comes earlier in it."""
+    free, selected = np.ones(order.max(initial=0) + 1, dtype=bool), []
+    for position in order.tolist():
+        if free[position]:
+            selected.append(position)
+            free[max(0, position - distance + 1) : position + distance] = False
+    return np.array(selected, dtype=np.int64)
 
 
 def _borders(positions: np.ndarray, word_starts: np.ndarray) -> np.ndarray:

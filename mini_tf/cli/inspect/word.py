@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mini_tf.cli.inspect import word_vectors
 from mini_tf.cli.inspect.output import show
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT, check
@@ -34,12 +35,15 @@ INPUT = Annotated[
 def word(
     console: Console,
     run: RUN,
-    word: Annotated[str, typer.Argument(metavar="WORD", help="A word, in the case of the texts.")],
+    word: Annotated[str | None, typer.Argument(metavar="[WORD]", help="A word, in the case of the texts.")] = None,
     texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT ...]", help="Two or more sentences with the word.")] = None,
     input: INPUT = None,
     layer: Annotated[
         int | None, typer.Option("--layer", metavar="N", help="Show the pairs of this layer: 0 is the embedding, -1 the last.")
     ] = None,
+    neighbors: word_vectors.NEIGHBORS = None,
+    analogy: word_vectors.ANALOGY = None,
+    similarity: word_vectors.SIMILARITY = None,
     output: OUTPUT = None,
     force: FORCE = False,
     step: STEP = None,
@@ -49,12 +53,19 @@ def word(
 
     Prints cosine similarities minus the mean similarity of any two words, and, if senses are given, the difference
     between similarities within and between senses. The first occurrence in each sentence counts. Encoder-decoder: the
-    encoder is used.
+    encoder is used. With --neighbors, --analogy or --similarity the token embedding is shown, without sentences.
     """
     from mini_tf.inspection.word import view
+    from mini_tf.inspection.word_vectors import WordVectors
     from mini_tf.trained.opening import open_trained
 
-    files = check(output, SUFFIXES, force)
+    view_of = word_vectors.vectors_view(word, bool(texts) or input is not None, neighbors, analogy, similarity)
+    files = check(output, SUFFIXES if view_of is None else word_vectors.SUFFIXES, force)
+    if view_of is not None:
+        trained = open_trained(run, step, device)
+        show(console, view_of(WordVectors.of(trained)), files, trained.folder)
+        return
+    assert word is not None
     if not texts and input is None and not sys.stdin.isatty():
         input = Path("-")
     sentences = _sentences(word, texts, input)

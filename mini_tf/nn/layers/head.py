@@ -30,14 +30,17 @@ class Head(OutputLayer):
             # One tensor with two names; files store it by the embedding's name.
             self.linear.weight = table.weight
 
-    def forward(self, hidden: Float[Tensor, "*at D"], candidates: Int[Tensor, " W"] | None = None) -> Float[Tensor, "*at V"]:
-        """Logits over the vocabulary, or over the token ids `candidates`."""
+    def forward(self, hidden: Float[Tensor, "*at D"], candidates: Int[Tensor, "*each W"] | None = None) -> Float[Tensor, "*at V"]:
+        """Logits over the vocabulary, or over the token ids `candidates`: (W,), or (*at, W) for each hidden state."""
         if self.transform is not None:
             hidden = self.transform(hidden)
         weight, bias = self.linear.weight, self.linear.bias
         if candidates is None:
             return F.linear(hidden, weight, bias)
-        return F.linear(hidden, weight[candidates], None if bias is None else bias[candidates])
+        if candidates.dim() == 1:
+            return F.linear(hidden, weight[candidates], None if bias is None else bias[candidates])
+        logits = (weight[candidates] @ hidden[..., None]).squeeze(-1)  # (*at,W,D) @ (*at,D,1) -> (*at,W)
+        return logits if bias is None else logits + bias[candidates]
 
     def cross_entropy(self, hidden: Float[Tensor, "T D"], labels: Int[Tensor, " T"], smoothing: float = 0.0) -> Float[Tensor, ""]:
         """The sum of the cross-entropies of `labels` in nats, without computing all logits at once."""
