@@ -50,6 +50,8 @@ class Objective:
     """Tokens of a row beyond the context: targets of the last positions, never inputs."""
     needs_word_starts: bool = False
     """`prepare` reads `Rows.word_starts`."""
+    needs_sentence_starts: bool = False
+    """`prepare` reads `Rows.sentence_starts`."""
     weights: Mapping[str, float] = {}
     """Weight of each part of the loss; 1 if absent."""
 
