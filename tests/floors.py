@@ -15,6 +15,7 @@ FLOORS: list[dict[str, str]] = [
         "attention": "KINDS",
         "positions": "KINDS",
         "models": "KINDS",
+        "noises": "KINDS",
         "data": "files to rows: datasets KINDS, tokenizers KINDS, corpora KINDS",
     },
     {"objectives": "KINDS", "optimizers": "KINDS", "schedules": "KINDS"},

@@ -24,6 +24,9 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("tag", {"class_weights": {"O": 0.2}}),
     ("masked", {"scheme": "whole_word"}),
     ("masked", {"scheme": "span", "replace": (0.0, 1.0, 0.0)}),
+    ("denoising", {"noise": {"kind": "spans", "rate": 0.4}, "target": "spans"}),
+    ("denoising", {"noise": ({"kind": "mask"}, {"kind": "delete"}, {"kind": "rotate"})}),
+    ("prefix", {"prefix_rate": (0.2, 0.5)}),
 ]
 
 

@@ -30,7 +30,7 @@ def others() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("check", CONTRACT, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("kind", ["margin", "prefix", "replaced"])
+@pytest.mark.parametrize("kind", ["margin", "replaced"])
 def test_an_objective_in_one_file_of_its_own_keeps_to_the_contract(kind: str, check: Any) -> None:
     assert kind in listing("objectives")
     check(settings_of("objectives", kind)())

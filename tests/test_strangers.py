@@ -10,10 +10,7 @@ import torch
 from commands import TINY, minitf, refused, tiny_model, trained
 from strangers import strangers
 
-from mini_tf.generation.decoding import DecodingState
 from mini_tf.inspection.capture import capture
-from mini_tf.inspection.maps.attention import analyze_attention
-from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.trained.opening import open_trained
 
@@ -35,27 +32,6 @@ def test_a_recipe_of_strangers_trains_writes_and_is_inspected(tmp_path: Path) ->
     said = " ".join(minitf("inspect", "positions", run, "--curve").stdout.split())
     assert said.startswith("positions: relative; it depends on queries and keys, so there is no curve over distance")
     assert "`minitf inspect attention`" in said
-
-
-def test_a_prompt_to_a_prefix_language_model_is_a_prefix(tmp_path: Path) -> None:
-    run = trained(tmp_path / "run", tiny_model("decoder"), "objective=prefix", *FEW)
-    said = ["generate", run, "The fox was", "--temperature", "0", "--max-new-tokens", "6", "--json"]
-    done = minitf(*said)
-    assert done.exit_code == 0, done.stderr
-    written = json.loads(done.stdout)["result"]
-    model = open_trained(run, device="cpu")
-    prompt = [model.tokenizer.vocabulary.separator, *map(int, model.tokenizer.encode("The fox was"))]
-    scores = [
-        model.model.logits(model.model(Tokens(torch.tensor([prompt]), positions)).y)[0, -1] for positions in (None, prefix(len(prompt)))
-    ]
-    found = DecodingState(model.model, [prompt], 16, prefix=True).prefill()[0]
-    assert torch.allclose(found, scores[1])
-    assert not torch.allclose(scores[0], scores[1])
-    assert model.tokenizer.decode([int(scores[1].argmax())]) in json.dumps(written)
-
-
-def prefix(length: int) -> TokenPositions:
-    return TokenPositions(length, orders=torch.full((1, length), length - 1))
 
 
 def test_an_objective_names_a_mixer_that_cannot_have_its_direction() -> None:
@@ -95,15 +71,5 @@ def test_a_model_of_latents_says_what_its_rows_stand_for_and_reads_one_document_
 
 
 def test_what_is_not_learnt_from_a_stream_is_refused_by_name() -> None:
-    for kind in ("prefix", "margin"):
-        done = minitf("pretrain", TINY, f"objective={kind}", "model.attention=window", "train.stream=true", "--dry-run")
-        refused(done, f"{kind} cannot be trained on a stream; use stream: false", exit_code=3)
-
-
-def test_what_a_prefix_language_model_sees_is_said_and_shown(tmp_path: Path) -> None:
-    done = minitf("data", "show", TINY, "objective=prefix")
-    assert "each token attends to a whole prefix and earlier tokens and itself" in done.stdout
-    run = trained(tmp_path / "run", tiny_model("decoder"), "objective=prefix", *FEW)
-    trained_run = open_trained(run, device="cpu")
-    [head, *_] = analyze_attention(trained_run, "The fox was").heads
-    assert head.visible.all()
+    done = minitf("pretrain", TINY, "objective=margin", "model.attention=window", "train.stream=true", "--dry-run")
+    refused(done, "margin cannot be trained on a stream; use stream: false", exit_code=3)

@@ -23,6 +23,7 @@ class Rows:
     labels (B, n): float32 label of each token, NaN = none.
     row_labels (B, k): float32 labels of each row.
     examples (B,): int64, the example that each row comes from.
+    sentence_starts (B, n): True where a token begins a sentence; None unless the objective has `needs_sentence_starts`.
     """
 
     ids: np.ndarray
@@ -33,6 +34,7 @@ class Rows:
     labels: np.ndarray | None = None
     row_labels: np.ndarray | None = None
     examples: np.ndarray | None = None
+    sentence_starts: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -1,6 +1,7 @@
 """Text and numbers that `data stats` and `data show` print, for any dataset."""
 
 import hashlib
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.nn.tokens import Tokens
 
 CAPTIONS = {
     "tokens_per_byte": "tokens per byte",
@@ -76,22 +78,41 @@ def tokens_by_position(tokenizer: Tokenizer, ids: np.ndarray) -> list[dict[str, 
 
 def describe_token_row(tokenizer: Tokenizer, rows: Rows, batch: Batch, row: int, documents: np.ndarray) -> dict[str, Any]:
     """Inputs and targets of one row. documents: the document of each position, from 1; 0 = padding."""
+    inputs = batch.inputs.ids.numpy()[row]
+    replaced = replaced_tokens(tokenizer, inputs, rows.ids[row, : len(inputs)])
+    return _described(tokenizer, batch, row, documents, [{"replaced": one} for one in replaced])
+
+
+def _described(tokenizer: Tokenizer, batch: Batch, row: int, documents: np.ndarray, more: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Inputs and targets of one row; more: further entries of each position."""
     inputs = batch.inputs.ids.numpy()
-    targets, length = np.full(inputs.size, -1), inputs.shape[1]
+    targets = np.full(inputs.size, -1)
     targets[np.arange(inputs.size) if batch.target_positions is None else batch.target_positions.numpy()] = batch.labels.numpy()
     positions = [
         {"position": one["position"], "document": int(document), **one}
-        | {"target": tokenizer.pieces([target])[0] if target >= 0 else None, "replaced": replaced}
-        for one, document, target, replaced in zip(
-            tokens_by_position(tokenizer, inputs[row]),
-            documents,
-            targets.reshape(inputs.shape)[row],
-            replaced_tokens(tokenizer, inputs[row], rows.ids[row, :length]),
-            strict=True,
+        | {"target": tokenizer.pieces([target])[0] if target >= 0 else None, **entries}
+        for one, document, target, entries in zip(
+            tokens_by_position(tokenizer, inputs[row]), documents, targets.reshape(inputs.shape)[row], more, strict=True
         )
         if document
     ]
-    return {"padding": length - len(positions), "positions": positions}
+    return {"padding": inputs.shape[1] - len(positions), "positions": positions}
+
+
+def describe_row_with_source(tokenizer: Tokenizer, batch: Batch, row: int) -> dict[str, Any]:
+    """Source, inputs and targets of one row whose source was made by the objective."""
+    assert batch.source is not None
+    ids, documents = batch.source.ids.numpy()[row], segments_of(batch.source, row)
+    tokens = zip(tokens_by_position(tokenizer, ids), documents.tolist(), strict=True)
+    positions = [{"position": one["position"], "document": document, **one} for one, document in tokens if document]
+    target = _described(tokenizer, batch, row, segments_of(batch.inputs, row), [{}] * batch.inputs.ids.shape[1])
+    return target | {"source": {"padding": len(ids) - len(positions), "positions": positions}}
+
+
+def segments_of(tokens: Tokens, row: int) -> np.ndarray:
+    """The document of each token of a row, from 1; 0 = padding."""
+    given = tokens.token_positions
+    return np.ones(tokens.ids.shape[1], np.int64) if given is None or given.segments is None else given.segments[row].numpy()
 
 
 def describe_example_row(tokenizer: Tokenizer, rows: Rows, batch: Batch, row: int) -> dict[str, Any]:
@@ -119,6 +140,14 @@ def format_table(lines: Iterable[tuple[str, Sequence[Any]]]) -> list[str]:
     head, *rows = lines
     quoted = [(left, ["" if cell is None else repr(cell) for cell in cells]) for left, cells in rows]
     return [f"{left}  {' '.join(f'{cell:<20}' for cell in cells)}".rstrip() for left, cells in [head, *quoted]]
+
+
+def source_and_target_table(row: Mapping[str, Any], head: str) -> list[str]:
+    """The source beside the target; the tokens of a line are at the same position, but need not correspond."""
+    both: Any = itertools.zip_longest(row["source"]["positions"], row["positions"], fillvalue={})
+    cells = ((f"{n:>8}", (source.get("reads"), target.get("reads"), target.get("target"))) for n, (source, target) in enumerate(both))
+    title = f"{head}: source {row_size(row['source'])}, target {row_size(row)}"
+    return [title, *format_table([(f"{'position':>8}", ("source", "target input", "target")), *cells])]
 
 
 def token_table(row: Mapping[str, Any]) -> list[str]:

@@ -40,7 +40,7 @@ def open_data(
     """
     dataset: Dataset = objective.dataset()
     raw = RawData(dataset, data)
-    used = tokenizers or raw.tokenizers(tokenizer, objective.TOKENS)
+    used = tokenizers or raw.tokenizers(tokenizer, objective.TOKENS, objective.n_sentinels)
 
     def build(folder: Path) -> dict[str, Any]:
         data_split = raw.data_split

@@ -17,8 +17,8 @@ from mini_tf.system.seeds import seed_of
 class Shape:
     """Rows of `context` input tokens and `lookahead` further tokens, which are targets only.
 
-    pack: `data.pack`. seed: decides the offset of each epoch. word_starts_of: finds word starts in ids, if the
-    objective needs them.
+    pack: `data.pack`. seed: decides the offset of each epoch. word_starts_of, sentence_starts_of: find word and
+    sentence starts in ids, if the objective needs them.
     """
 
     context: int
@@ -26,6 +26,7 @@ class Shape:
     pack: Literal["docs", "concat", "none"] = "concat"
     seed: int = 0
     word_starts_of: Callable[[np.ndarray], np.ndarray] | None = None
+    sentence_starts_of: Callable[[np.ndarray], np.ndarray] | None = None
 
 
 @dataclass(frozen=True, eq=False)

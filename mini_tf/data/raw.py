@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -112,10 +112,16 @@ class RawData:
             notes = dict.fromkeys(note for files in self.files.values() for note in files.notes)
         return replace(data_split, notes=(*data_split.notes, *notes))
 
-    def tokenizers(self, settings: sections.Tokenizer, needs: Iterable[str] = ()) -> Tokenizers:
-        """Loaded, or trained on the training split. needs: special tokens to add to a loaded one if missing."""
+    def tokenizers(self, settings: sections.Tokenizer, needs: Iterable[str] = (), n_sentinels: int = 0) -> Tokenizers:
+        """Loaded, or trained on the training split. needs: special tokens to add to a loaded one if missing.
+
+        n_sentinels: sentinels to add if missing, to a trained one too.
+        """
         needs = [*needs, *(["separator"] if self.dataset.separated(self.data) else [])]
-        one = partial(self._tokenizer, needs=needs)
+
+        def one(settings: sections.SingleTokenizer, sources: Sequence[bool]) -> Tokenizer:
+            return self._tokenizer(settings, sources, needs).with_sentinels(n_sentinels, trained=settings.path is None)
+
         if settings.source is not None:
             return Tokenizers(one(settings.source, (True,)), one(settings, (False,)))
         shared = one(settings, (True, False) if self.dataset.SOURCE else (False,))

@@ -95,8 +95,8 @@ class Windows(Packing):
         if self.pack == "docs":
             document = np.searchsorted(self.store.starts, index, side="right")
             segments = np.where(real, document - document[:, :1] + 1, 0)
-        word_starts_of = self.shape.word_starts_of
-        return Rows(ids, keys, segments, None if word_starts_of is None else word_starts_of(ids))
+        words, sentences = (None if of is None else of(ids) for of in (self.shape.word_starts_of, self.shape.sentence_starts_of))
+        return Rows(ids, keys, segments, words, sentence_starts=sentences)
 
     @property
     def _pad(self) -> int:

@@ -27,6 +27,22 @@ class MaskedPrompt(NamedTuple):
     parts: list[str]
 
 
+def split_at_masks(tokenizer: Tokenizer, prompt: str) -> list[str]:
+    """The parts of a prompt around its masks, one more than there are masks."""
+    *before, last = prompt.split(MASK)
+    takes_space = tokenizer.has_space_prefixed_tokens or len(tokenizer.encode(" ")) == 0
+    return [*(part.removesuffix(" ") if takes_space else part for part in before), last]
+
+
+def text_after(tokenizer: Tokenizer, before: str, ids: Sequence[int]) -> str:
+    """The text that `ids` add to the text `before`."""
+    after = [int(id) for id in tokenizer.encode(before)]
+    if before and not set(after) - tokenizer.vocabulary.special_ids:
+        after = [first_text_id(tokenizer)]  # unknown characters are text too: the ids are not at the beginning
+    stream = TextStream(tokenizer, after)
+    return "".join(map(stream.push, ids)) + stream.end()
+
+
 class Candidate(NamedTuple):
     """A predicted token, its probability, and the `text` that it adds after the part before its mask."""
 
@@ -48,15 +64,13 @@ class MaskFiller:
         if vocabulary.mask is None:
             raise RunFault(f"the model's tokenizer has no {MASK} token, so the model cannot fill masks")
         self._mask, self._special = vocabulary.mask, sorted(vocabulary.special_ids)
-        self._start_ids, self._text_id = start_ids(tokenizer, separated), first_text_id(tokenizer)
-        self._takes_space = tokenizer.has_space_prefixed_tokens or len(tokenizer.encode(" ")) == 0
+        self._start_ids = start_ids(tokenizer, separated)
 
     def encode_prompt(self, prompt: str) -> MaskedPrompt:
         """UsageFault if the prompt has no mask or is longer than the context."""
-        *before, last = prompt.split(MASK)
-        if not before:
+        parts = split_at_masks(self.tokenizer, prompt)
+        if len(parts) == 1:
             raise UsageFault(f"the prompt has no {MASK}, and an encoder predicts tokens only there", hint=f"example: The {MASK} is red.")
-        parts = [*(part.removesuffix(" ") if self._takes_space else part for part in before), last]
         ids = [*self._start_ids, *map(int, self.tokenizer.encode(parts[0]))]
         for part in parts[1:]:
             ids += [self._mask, *map(int, self.tokenizer.encode(part))]
@@ -95,8 +109,5 @@ class MaskFiller:
 
     def _candidates_at(self, before: str, ids: Sequence[int], p: Sequence[float]) -> list[Candidate]:
         """Candidates at a mask after the text `before`."""
-        after = [int(id) for id in self.tokenizer.encode(before)]
-        if before and not set(after) - set(self._special):
-            after = [self._text_id]  # unknown characters are text too: the mask is not at the beginning
-        texts = [(stream := TextStream(self.tokenizer, after)).push(id) + stream.end() for id in ids]
+        texts = [text_after(self.tokenizer, before, [id]) for id in ids]
         return [Candidate(*candidate) for candidate in zip(self.tokenizer.pieces(ids), p, texts, strict=True)]

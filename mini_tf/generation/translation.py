@@ -24,11 +24,15 @@ MAX_EXTRA_TOKENS = 50
 
 
 class SourceIds(NamedTuple):
-    """The ids of a source with its separator; `cut`: how many of its `length` tokens were truncated on the right."""
+    """The ids of a source with its separator; `cut`: how many of its `length` tokens were truncated on the right.
+
+    parts: the texts that were tokenized.
+    """
 
     ids: list[int]
     length: int
     cut: int
+    parts: list[str]
 
 
 class Translation(NamedTuple):
@@ -59,8 +63,31 @@ class Translator:
     def encode_sources(self, texts: Sequence[str]) -> list[SourceIds]:
         """Token ids of sources; longer ones than the context are truncated on the right."""
         limit = self.context - 1
-        encoded = [ids.tolist() for ids in self.source_tokenizer.encode_batch(texts)]
-        return [SourceIds([*ids[:limit], self._source_end], len(ids), max(0, len(ids) - limit)) for ids in encoded]
+        split = [self.parts(text) for text in texts]
+        ids_of = iter(self.source_tokenizer.encode_batch([part for parts in split for part in parts]))
+        joined = [self.join([next(ids_of).tolist() for _ in parts]) for parts in split]
+        return [
+            SourceIds([*ids[:limit], self._source_end], len(ids), max(0, len(ids) - limit), parts)
+            for ids, parts in zip(joined, split, strict=True)
+        ]
+
+    def parts(self, text: str) -> list[str]:
+        """The parts of a source that are tokenized one by one."""
+        return [text]
+
+    def join(self, parts: Sequence[list[int]]) -> list[int]:
+        """The token ids of a source, from those of its parts."""
+        [ids] = parts
+        return ids
+
+    def decode(self, source: SourceIds, ids: Sequence[int]) -> str:
+        """The text of the generated `ids` for a source."""
+        return self.tokenizer.decode(ids)
+
+    @property
+    def _banned(self) -> frozenset[int]:
+        """Special tokens that are never generated."""
+        return self.tokenizer.vocabulary.special_ids - {self._separator}
 
     def translate(self, sources: Sequence[str], batch_size: int = BATCH_SIZE, n_best: int = 1) -> Iterator[list[Translation]]:
         """The `n_best` translations of each source, the best first, in the order of the sources.
@@ -79,13 +106,13 @@ class Translator:
         for first in range(0, len(order), batch_size):
             numbers = order[first : first + batch_size]
             for number, best in zip(numbers, self._search([sources[number] for number in numbers], n_best), strict=True):
-                translations[number] = [Translation(self.tokenizer.decode(one.ids), one.logprob, one.score) for one in best]
+                translations[number] = [Translation(self.decode(sources[number], one.ids), one.logprob, one.score) for one in best]
         return translations
 
     @torch.inference_mode()
     def _search(self, sources: Sequence[SourceIds], n_best: int) -> list[list[Hypothesis]]:
         settings, end = self.settings, self._separator
-        banned = tuple(sorted(self.tokenizer.vocabulary.special_ids - {end}))
+        banned = tuple(sorted(self._banned))
         beams = BeamSettings(
             end, settings.num_beams, n_best, settings.length_penalty, settings.min_new_tokens, settings.no_repeat_ngram, banned
         )

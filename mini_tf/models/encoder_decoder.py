@@ -82,6 +82,9 @@ class Settings(ModelSettings):
         own = {name: f"encoder.{name}" for name in (key, *depends) if name in EncoderSettings.model_fields}
         return Rule(own.get(key, "encoder"), message, (key, *depends, *own.values()))
 
+    def all_mixers(self) -> Sequence[MixerSettings]:
+        return [*self.mixers(), *self.source_stack.attention, *([] if self.cross_attention is None else [self.cross_attention])]
+
     def position_limits(self, context: int) -> Sequence[PositionLimit]:
         positions = self.source_stack.positions
         key = "positions" if self.encoder.positions is None else "encoder.positions"

@@ -53,6 +53,8 @@ class Objective:
     """`prepare` reads `Rows.word_starts`."""
     needs_token_counts: bool = False
     """`task` needs `use_token_counts`; what it keeps of the counts is a buffer, which checkpoints contain."""
+    needs_sentence_starts: bool = False
+    """`prepare` reads `Rows.sentence_starts`."""
     weights: Mapping[str, float] = {}
     """Weight of each part of the loss; 1 if absent."""
 

@@ -99,7 +99,9 @@ def default_of(field: FieldInfo) -> str:
         return str(value).lower()
     if isinstance(value, float):
         return number(value)
-    return str(list(value)) if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple):
+        return f"[{', '.join(one.kind if isinstance(one, Kind) else str(one) for one in value)}]"
+    return str(value)
 
 
 class _WithWrittenNumbers(GenerateJsonSchema):

@@ -157,6 +157,10 @@ class ModelSettings(Kind):
         """Settings of the self-attention of the layers that process the model's own tokens."""
         return ()
 
+    def all_mixers(self) -> Sequence[Any]:
+        """Settings of all its mixers."""
+        return self.mixers()
+
     def position_limits(self, context: int) -> Sequence[PositionLimit]:
         """Its positional encodings with a maximum length; context: `train.context`."""
         return ()
@@ -274,7 +278,7 @@ class ObjectiveSettings(Kind):
     """Directions of self-attention that it can be trained with; the model must support one. `prefix`: rows have
     attention orders of their own (`TokenPositions.orders`), and a prompt is a prefix."""
     SOURCE: ClassVar[bool] = False
-    """Its rows have a source: it needs an encoder-decoder."""
+    """Its batches have a source: it needs an encoder-decoder. The rows of its dataset need not have one."""
     STREAMS: ClassVar[bool] = False
     """Rows may continue from step to step with a recurrent state (`train.stream`); its task has `start` and `trim`."""
     DATASET: ClassVar[str] = "text"
@@ -292,7 +296,10 @@ class ObjectiveSettings(Kind):
     LOSS_UNIT: ClassVar[str] = "nats per label"
     """Unit of the loss if `TOKEN_LOSS` is None."""
     EVERY_TOKEN: ClassVar[bool] = False
-    """Every token of a text is a target of `TOKEN_LOSS` exactly once, so bits per byte are defined."""
+    """Every token of a text is a target of `TOKEN_LOSS` exactly once, so bits per byte are defined; see
+    `predicts_every_token`."""
+    ADDED_TOKENS: ClassVar[int] = 0
+    """Tokens that it adds to a row of running text, such as an end token; rows are shorter by as many."""
     METRICS: ClassVar[tuple[str, ...]] = ()
     """Further metrics of its task, by the names that --assert uses; the pipeline has metrics of its own."""
     TRAINING_ONLY: ClassVar[Mapping[str, str]] = {}
@@ -327,6 +334,17 @@ class ObjectiveSettings(Kind):
         """Direction of the model's self-attention under this objective, causal before prefix; None if incompatible."""
         common = sorted(cls.DIRECTIONS & model.DIRECTIONS)
         return common[0] if common and cls.SOURCE == model.SOURCE else None
+
+    @property
+    def predicts_every_token(self) -> bool:
+        """`EVERY_TOKEN` with these settings."""
+        return self.EVERY_TOKEN
+
+    @property
+    def n_sentinels(self) -> int:
+        """Number of sentinel tokens that the tokenizer must have (`Vocabulary.sentinels`); the model's output then
+        consists of spans, each after its sentinel."""
+        return 0
 
     @property
     def classes(self) -> Sequence[str] | None:

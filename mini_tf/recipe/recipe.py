@@ -79,11 +79,10 @@ def _rules(recipe: Recipe) -> Rules:
     if recipe.adapter is not None and recipe.adapter.merge and not recipe.checkpoint.keep_best:
         what = "the adapter is merged into the best checkpoint, which must be kept; use checkpoint.keep_best 1"
         yield Rule("adapter.merge", what, ("checkpoint.keep_best",))
-    if recipe.train.context < dataset.MIN_TOKENS:
-        yield Rule(
-            "train.context", f"{recipe.train.context} tokens cannot hold an example; use at least {dataset.MIN_TOKENS}", ("objective",)
-        )
-    for word in _words(part for part in (recipe.model, *recipe.model.mixers()) if recipe.data.pack == "docs" and not part.PACKS):
+    needed = dataset.MIN_TOKENS + recipe.objective.ADDED_TOKENS
+    if recipe.train.context < needed:
+        yield Rule("train.context", f"{recipe.train.context} tokens cannot hold an example; use at least {needed}", ("objective",))
+    for word in _words(part for part in (recipe.model, *recipe.model.all_mixers()) if recipe.data.pack == "docs" and not part.PACKS):
         yield Rule("data.pack", f"{word} cannot separate documents within a row; use pack: none or concat", ("model.attention",))
     schedule, train = recipe.schedule, recipe.train
     steps = train.steps or (train.tokens and train.tokens // train.step_tokens)

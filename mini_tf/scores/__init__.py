@@ -37,7 +37,8 @@ def metrics_of(objective: ObjectiveSettings | type[ObjectiveSettings], classes: 
 
     classes: those of the run, if known.
     """
-    of_tokens = ("perplexity", "bits_per_byte")[: 1 + objective.EVERY_TOKEN] if objective.TOKEN_LOSS is not None else ()
+    every_token = objective.EVERY_TOKEN if isinstance(objective, type) else objective.predicts_every_token
+    of_tokens = ("perplexity", "bits_per_byte")[: 1 + every_token] if objective.TOKEN_LOSS is not None else ()
     pipeline = objective.pipeline()
     return (
         "loss",

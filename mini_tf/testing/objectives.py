@@ -21,6 +21,7 @@ from mini_tf.data.store import in_memory
 from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.model import Model, ModelSettings
+from mini_tf.nn.tokens import Tokens
 from mini_tf.nn.weights.objective_network import objective_tensors, trained_module
 from mini_tf.objectives import LossSums, Objective, ObjectiveSettings
 from mini_tf.pipelines import pipeline_of
@@ -29,7 +30,7 @@ from mini_tf.scores import metrics_of
 from mini_tf.testing import Case, cases_of
 from mini_tf.testing import datasets as dataset_contract
 from mini_tf.testing.datasets import Row
-from mini_tf.testing.rows import FIRST_PLAIN, N_ROWS, VOCABULARY, labels_for, rows_for
+from mini_tf.testing.rows import FIRST_PLAIN, N_ROWS, labels_for, rows_for, vocabulary_for
 from mini_tf.training.evaluation import MetricAccumulator
 from mini_tf.training.flops import flops_of, sizes_of
 
@@ -96,9 +97,9 @@ def tiny_objective(tried: Tried, d_model: int = 16, dropout: float = 0.0) -> Tin
         objective = settings.build(vocabulary, labels)
         rows = tried.prepared(objective.lookahead)[0] if objective.lookahead else rows
     else:
-        labels, vocabulary = labels_for(settings.DATASET), VOCABULARY
+        labels, vocabulary = labels_for(settings.DATASET), vocabulary_for(settings.n_sentinels)
         objective = settings.build(vocabulary, labels)
-        rows = rows_for(settings.DATASET, objective.lookahead, objective.needs_word_starts)
+        rows = rows_for(settings.DATASET, objective.lookahead, objective.needs_word_starts, sentences=objective.needs_sentence_starts)
     if objective.needs_token_counts:
         objective.use_token_counts(np.bincount(rows.ids.flatten(), minlength=vocabulary.size))
     torch.manual_seed(0)
@@ -162,9 +163,10 @@ def prepare_is_pure(tried: Tried) -> None:
     assert torch.equal(torch.get_rng_state(), generators[0]), "prepare must not use torch's global generator"
     assert repr(np.random.get_state()) == generators[1], "prepare must not use numpy's global generator"
     for what, batches in (("prepared twice", [again]), ("prepared one by one", single)):
-        assert torch.equal(whole.inputs.ids, torch.cat([one.inputs.ids for one in batches])), f"{what}: inputs must be equal"
+        assert _unpadded(whole) == [row for one in batches for row in _unpadded(one)], f"{what}: inputs must be equal"
         assert torch.equal(whole.labels, torch.cat([one.labels for one in batches])), f"{what}: labels must be equal"
-        assert torch.equal(_targets(whole), torch.cat([_targets(one) for one in batches])), f"{what}: targets must be equal"
+        targets = [_target_indices(one) for one in (whole, *batches)]
+        assert targets[0] == [row for rows in targets[1:] for row in rows], f"{what}: targets must be equal"
         assert whole.counts == _added(one.counts for one in batches), f"{what}: counts must be equal"
     for name, draw in whole.extras.items():
         assert torch.equal(draw, again.extras[name]), f"draws: {name} must be equal when prepared twice"
@@ -292,12 +294,24 @@ def _near(found: Any, expected: Any) -> bool:
     return bool((found - expected).norm() <= CLOSE * max(1.0, float(expected.norm())))
 
 
-def _targets(batch: Batch) -> Tensor:
-    """Boolean mask of the targets (B, L); all True if the batch has no `at`."""
+def _target_indices(batch: Batch) -> list[list[int]]:
+    """The positions of the targets of each row; all if the batch has no `target_positions`."""
     found = torch.ones(batch.inputs.ids.shape, dtype=torch.bool)
     if batch.target_positions is not None:
         found = torch.zeros_like(found).flatten().index_fill(0, batch.target_positions, True).view_as(found)
-    return found
+    return [row.nonzero().flatten().tolist() for row in found]
+
+
+def _unpadded(batch: Batch) -> list[tuple[list[int], ...]]:
+    """The ids of each row without padding: inputs, and the source if there is one."""
+    sides = [one for one in (batch.inputs, batch.source) if one is not None]
+    return [tuple(side.ids[row][_real(side)[row]].tolist() for side in sides) for row in range(len(batch.inputs.ids))]
+
+
+def _real(tokens: Tokens) -> Tensor:
+    """Mask of the tokens that are not padding (B, L)."""
+    given = tokens.token_positions
+    return torch.ones_like(tokens.ids, dtype=torch.bool) if given is None or given.segments is None else given.segments != 0
 
 
 def _other_padding(rows: Rows) -> Rows:

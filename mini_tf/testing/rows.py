@@ -1,5 +1,7 @@
 """Synthetic rows for objectives, by dataset: eight rows, the last four with padding at the end."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from mini_tf.data.batch import Rows
@@ -7,9 +9,10 @@ from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.tokenizer import Vocabulary
 
 PAD, SEPARATOR, N_ROWS = 0, 2, 8
-VOCABULARY = Vocabulary(40, pad=PAD, unk=1, separator=SEPARATOR, mask=3)
+PLAIN_END = 40
 FIRST_PLAIN = 4
 """Ids from here on are not special tokens."""
+VOCABULARY = Vocabulary(PLAIN_END, pad=PAD, unk=1, separator=SEPARATOR, mask=3)
 _CLASSES = Labels(("O", "B-x", "I-x"), (50, 30, 20))
 
 
@@ -18,8 +21,15 @@ def labels_for(dataset: str) -> Labels | None:
     return {"classes": _CLASSES, "tags": _CLASSES, "numbers": Labels(mean=3.0, scale=0.5), "chats": Labels()}.get(dataset)
 
 
-def rows_for(dataset: str, lookahead: int, words: bool, length: int = 8) -> Rows:
-    """Rows of `length` + `lookahead` tokens; for pairs and labeled texts of at most `length`.
+def vocabulary_for(n_sentinels: int) -> Vocabulary:
+    """The vocabulary of the rows, with this number of sentinels behind it."""
+    sentinels = range(PLAIN_END, PLAIN_END + n_sentinels)
+    return replace(VOCABULARY, size=PLAIN_END + n_sentinels, others=frozenset(sentinels), sentinels=tuple(sentinels))
+
+
+def rows_for(dataset: str, lookahead: int, words: bool, length: int = 8, sentences: bool = False) -> Rows:
+    """Rows of `length` + `lookahead` tokens; for pairs and labeled texts of at most `length`. words, sentences: with
+    their starts.
 
     Each row begins with a different token, so that its other tokens can be memorized. Raises ValueError for an unknown
     dataset.
@@ -29,7 +39,8 @@ def rows_for(dataset: str, lookahead: int, words: bool, length: int = 8) -> Rows
     if dataset == "text":
         ids = _plain(draw, length + lookahead)
         starts = draw.random(ids.shape) < 0.5
-        return Rows(ids, keys, _segments(ids.shape[1], 2 + lookahead), starts if words else None)
+        segments = _segments(ids.shape[1], 2 + lookahead)
+        return Rows(ids, keys, segments, starts if words else None, sentence_starts=starts if sentences else None)
     if dataset == "pairs":
         source, target = (_closed(_plain(draw, length - 2), opened) for opened in (False, True))
         return Rows(target, keys, _segments(target.shape[1]), None, Rows(source, keys, _segments(source.shape[1])))
@@ -44,8 +55,8 @@ def rows_for(dataset: str, lookahead: int, words: bool, length: int = 8) -> Rows
 
 
 def _plain(draw: np.random.Generator, length: int) -> np.ndarray:
-    ids = draw.integers(FIRST_PLAIN, VOCABULARY.size, (N_ROWS, length))
-    ids[:, 0] = FIRST_PLAIN + draw.permutation(VOCABULARY.size - FIRST_PLAIN)[:N_ROWS]
+    ids = draw.integers(FIRST_PLAIN, PLAIN_END, (N_ROWS, length))
+    ids[:, 0] = FIRST_PLAIN + draw.permutation(PLAIN_END - FIRST_PLAIN)[:N_ROWS]
     return ids
 
 

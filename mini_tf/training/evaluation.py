@@ -44,8 +44,10 @@ class ClassProbabilities(ABC):
 
 def pack(recipe: Recipe, store: Store, tokenizer: Tokenizer, objective: Objective, context: int | None = None) -> Packing:
     """The rows of a store for the recipe's objective. context: default `train.context`."""
-    word_starts = tokenizer.word_starts if objective.needs_word_starts else None
-    shape = Shape(context or recipe.train.context, objective.lookahead, recipe.data.pack, recipe.train.seed, word_starts)
+    words = tokenizer.word_starts if objective.needs_word_starts else None
+    sentences = tokenizer.sentence_starts if objective.needs_sentence_starts else None
+    length = (context or recipe.train.context) - objective.settings.ADDED_TOKENS
+    shape = Shape(length, objective.lookahead, recipe.data.pack, recipe.train.seed, words, sentences)
     packing: Packing = recipe.objective.dataset().packing(store, shape)
     return packing
 
@@ -98,7 +100,7 @@ def evaluate(
     scores |= (accumulator.scores() if accumulator is not None else {}) | {
         name: total / max(metric_counts[name], 1) for name, total in metric_sums.items()
     }
-    if part is not None and settings.EVERY_TOKEN:
+    if part is not None and settings.predicts_every_token:
         share = counts[part] / max(1, len(packing.store) - objective.lookahead)
         scores["bits_per_byte"] = sums[part] / math.log(2) / (packing.store.raw_bytes * share)
     return scores | {"targets": max(counts[name] for name in losses)}

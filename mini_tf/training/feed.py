@@ -76,6 +76,7 @@ def _join(parts: list[Rows]) -> Rows:
     plain = all(part.segments is None and part.ids.shape[1] == width for part in parts)
     segments = [pad(np.ones_like(part.ids) if part.segments is None else part.segments) for part in parts]
     starts = [pad(part.word_starts) for part in parts if part.word_starts is not None]
+    sentence_starts = [pad(part.sentence_starts) for part in parts if part.sentence_starts is not None]
     sources = [part.source for part in parts if part.source is not None]
     labels = [pad(part.labels, np.nan) for part in parts if part.labels is not None]
     row_labels = [part.row_labels for part in parts if part.row_labels is not None]
@@ -87,4 +88,5 @@ def _join(parts: list[Rows]) -> Rows:
         _join(sources) if sources else None,
         np.concatenate(labels) if labels else None,
         np.concatenate(row_labels) if row_labels else None,
+        sentence_starts=np.concatenate(sentence_starts) if sentence_starts else None,
     )

@@ -138,11 +138,7 @@ class Settings(Dataset):
         return describing.describe_example_row(data.tokenizer, rows, batch, row) | {"source": source}
 
     def row_table(self, row: Mapping[str, Any], head: str) -> list[str]:
-        """The source beside the target; the tokens of a line are at the same position, but need not correspond."""
-        both: Any = itertools.zip_longest(row["source"]["positions"], row["positions"], fillvalue={})
-        cells = ((f"{n:>8}", (source.get("reads"), target.get("reads"), target.get("target"))) for n, (source, target) in enumerate(both))
-        title = f"{head}: source {describing.row_size(row['source'])}, target {describing.row_size(row)}"
-        return [title, *describing.format_table([(f"{'position':>8}", ("source", "target input", "target")), *cells])]
+        return describing.source_and_target_table(row, head)
 
 
 def _parallel_lines(source: DataFile, target: DataFile, data: Data) -> Iterator[Pair | DataFault]:

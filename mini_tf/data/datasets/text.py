@@ -91,11 +91,15 @@ class Settings(Dataset):
         return lines, {**splits, "vocabulary": size, "documents_on_both_sides": shared}
 
     def describe_row(self, data: TokenizedData, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
+        if batch.source is not None:
+            return describing.describe_row_with_source(data.tokenizer, batch, row)
         length = batch.inputs.ids.shape[1]
         documents = np.ones(length, int) if rows.segments is None else rows.segments[row, :length]
         return describing.describe_token_row(data.tokenizer, rows, batch, row, documents)
 
     def row_table(self, row: Mapping[str, Any], head: str) -> list[str]:
+        if "source" in row:
+            return describing.source_and_target_table(row, head)
         return [f"{head}: {describing.row_size(row)}", *describing.token_table(row)]
 
 

@@ -31,6 +31,8 @@ SPECIAL_NAMES = {
     "separator": ("</s>", "<|endoftext|>", "<|end_of_text|>", "<eos>", "<|eos|>", "[SEP]", "<|im_end|>"),
     "mask": ("[MASK]", "<mask>", "<|mask|>", "<MASK>"),
 }
+SENTINEL = "<extra_id_{}>"
+"""Name of each sentinel, from 0 on; T5's."""
 OTHER_SPECIALS = ("[CLS]", "<s>", "<|startoftext|>", "<|im_start|>")
 """Special tokens that minitf does not use."""
 
@@ -128,3 +130,11 @@ def special_token_id(inner: tokenizers.Tokenizer, name: str) -> int | None:
     else:
         names = SPECIAL_NAMES[name]
     return next((id for word in names if (id := inner.token_to_id(word)) is not None), None)
+
+
+def sentinel_ids(inner: tokenizers.Tokenizer) -> tuple[int, ...]:
+    """The ids of the sentinels, up to the first that does not exist."""
+    ids = list[int]()
+    while (id := inner.token_to_id(SENTINEL.format(len(ids)))) is not None:
+        ids.append(id)
+    return tuple(ids)

@@ -87,3 +87,17 @@ def word_edges(table: PieceTable, is_wordpiece: bool) -> tuple[np.ndarray, np.nd
             starts[id] = piece[:1].isspace() and not piece.isspace()
             ends[id] = piece[-1:].isspace()
     return starts, ends
+
+
+_CLOSING = "\"'\u2019\u201d)]}"
+"""Characters that may follow the end of a sentence and belong to it."""
+
+
+def sentence_edges(table: PieceTable) -> tuple[np.ndarray, np.ndarray]:
+    """Two bool arrays by id: whether the token ends a sentence; whether it is only whitespace and closing quotes."""
+    ends, transparent = np.zeros((2, len(table.pieces)), bool)
+    for id, piece in enumerate(table.pieces):
+        if id not in table.special:
+            text = piece.rstrip().rstrip(_CLOSING)
+            ends[id], transparent[id] = text[-1:] in tuple(".!?\u3002\uff01\uff1f"), not text.strip()
+    return ends, transparent

@@ -21,7 +21,7 @@ from tokenizers import Regex, models, pre_tokenizers
 from mini_tf.data.tokenization import loading
 from mini_tf.data.tokenization.components import may_backtrack
 from mini_tf.data.tokenization.guard import call_guarded, check_token_count
-from mini_tf.data.tokenization.pieces import BYTE_OF, PieceTable, kind_of, piece_table_of, word_edges
+from mini_tf.data.tokenization.pieces import BYTE_OF, PieceTable, kind_of, piece_table_of, sentence_edges, word_edges
 from mini_tf.data.tokenization.round_trip import round_trip_losses
 from mini_tf.data.tokenizers import SPECIALS
 from mini_tf.recipe import sections
@@ -43,7 +43,9 @@ class Vocabulary:
     separator: int | None = None
     mask: int | None = None
     others: frozenset[int] = frozenset()
-    """Special tokens of a loaded tokenizer that minitf does not use."""
+    """Special tokens of a loaded tokenizer that minitf does not use, and sentinels."""
+    sentinels: tuple[int, ...] = ()
+    """Sentinels in their order, <extra_id_0> first; also in `others`."""
 
     @property
     def special_ids(self) -> frozenset[int]:
@@ -88,7 +90,8 @@ class Tokenizer:
     def vocabulary(self) -> Vocabulary:
         size = 1 + max(self._inner.get_vocab(with_added_tokens=True).values())
         known = {name: loading.special_token_id(self._inner, name) for name in SPECIALS}
-        return Vocabulary(size, **known, others=self.piece_table.special - set(known.values()))
+        others = self.piece_table.special - set(known.values())
+        return Vocabulary(size, **known, others=others, sentinels=loading.sentinel_ids(self._inner))
 
     @property
     def kind(self) -> str:
@@ -113,6 +116,17 @@ class Tokenizer:
         inner = tokenizers.Tokenizer.from_str(self._inner.to_str())
         inner.add_special_tokens([SPECIALS[name]])
         return Tokenizer(inner, [*self.notes, f"the tokenizer has no {name} token; {SPECIALS[name]} was added"])
+
+    def with_sentinels(self, n: int, trained: bool = False) -> "Tokenizer":
+        """This tokenizer if it has `n` sentinels, else a copy with those it lacks; with a note unless `trained`."""
+        first = len(self.vocabulary.sentinels)
+        if first >= n:
+            return self
+        names = [loading.SENTINEL.format(number) for number in range(first, n)]
+        inner = tokenizers.Tokenizer.from_str(self._inner.to_str())
+        inner.add_special_tokens(names)
+        note = f"the tokenizer has {first or 'no'} sentinel tokens; {names[0]} to {names[-1]} were added"
+        return Tokenizer(inner, [*self.notes, *([] if trained else [note])])
 
     @cached_property
     def _table(self) -> Callable[[str], np.ndarray] | None:
@@ -220,6 +234,23 @@ class Tokenizer:
         found: np.ndarray = starts[ids]
         found[..., 1:] |= ends[ids[..., :-1]] & ~(ends[ids[..., 1:]] & ~starts[ids[..., 1:]])
         found[..., :1] = True
+        return found
+
+    @cached_property
+    def _sentence_edges(self) -> tuple[np.ndarray, np.ndarray]:
+        return sentence_edges(self.piece_table)
+
+    def sentence_starts(self, ids: np.ndarray) -> np.ndarray:
+        """True where a token starts a sentence, along the last axis: a word after `.`, `!` or `?` and whitespace.
+
+        The first token always does. Whitespace and closing quotes or brackets belong to the sentence before them.
+        """
+        ends, transparent = (edge[ids] for edge in self._sentence_edges)
+        # The last token that is not transparent, at or before each position.
+        index = np.maximum.accumulate(np.where(transparent, 0, np.arange(ids.shape[-1])), axis=-1)
+        after_end = np.take_along_axis(ends, index, axis=-1)
+        found = self.word_starts(ids)
+        found[..., 1:] &= after_end[..., :-1]
         return found
 
     def count_unknown_text(self, text: str) -> Counter[str]:

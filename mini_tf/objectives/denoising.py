@@ -1,0 +1,186 @@
+"""Denoising: an encoder-decoder reads a corrupted text and predicts the original, or only what was replaced.
+
+With `target: text` it is BART's pretraining (Lewis et al. 2020, arXiv:1910.13461, section 2.2). With `target: spans`
+and the noise `spans` it is T5's (Raffel et al. 2020, arXiv:1910.10683, section 3.1.4): each mark of the source is a
+sentinel, and the target is each sentinel with the tokens that it replaces. Each document of a row is corrupted by
+itself, and ends with the separator in source and target. Special tokens stay where they are.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import nn
+
+from mini_tf.data.batch import Batch, Rows
+from mini_tf.data.labels import Labels
+from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.nn.model import Model
+from mini_tf.nn.token_positions import TokenPositions
+from mini_tf.nn.tokens import Tokens
+from mini_tf.noises import NoiseSettings, NoisyText, corrupt
+from mini_tf.objectives import Objective, ObjectiveSettings
+from mini_tf.objectives._token_loss import TokenLoss, make_batch
+from mini_tf.recipe.kinds import KindOf, OneOrMore, Rules, default_kind
+from mini_tf.system.errors import DataFault
+
+PART = "denoising"
+DEFAULT_NOISE = (default_kind("noises", "infill"), default_kind("noises", "permute_sentences"))
+
+
+class Settings(ObjectiveSettings):
+    DIRECTIONS = frozenset({"causal"})
+    SOURCE = True
+    PIPELINE = "text_infilling"
+    TOKENS: ClassVar[tuple[str, ...]] = ("separator", "mask")
+    PREDICTS_TOKENS, TOKEN_LOSS, EVERY_TOKEN, METRICS = True, PART, True, ("accuracy",)
+    ADDED_TOKENS = 1
+
+    noise: Annotated[tuple[Annotated[NoiseSettings, KindOf("noises")], ...], OneOrMore()] = Field(
+        default_factory=lambda: tuple(make() for make in DEFAULT_NOISE)
+    )
+    """One noise, or a list of noises that are applied one after the other."""
+    target: Literal["text", "spans"] = "text"
+    """What is predicted: the original text, or the replaced spans, each after its sentinel."""
+    sentinels: int = Field(100, ge=1, le=10000)
+    """Sentinel tokens for target spans; further spans of a text are not replaced."""
+
+    def rules(self) -> Rules:
+        if self.target == "spans":
+            for noise in self.noise:
+                if noise.DELETES:
+                    yield "noise", f"{noise.kind} leaves no sentinel where it removes tokens; use target: text or another noise"
+            if not any(noise.MARKS for noise in self.noise):
+                yield "noise", "replaces no spans, which target: spans predicts; add infill, mask or spans"
+
+    @property
+    def n_sentinels(self) -> int:
+        return self.sentinels if self.target == "spans" else 0
+
+    @property
+    def predicts_every_token(self) -> bool:
+        return self.target == "text"
+
+    def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Denoising":
+        if vocabulary.separator is None:
+            raise DataFault("the tokenizer has no separator token, which ends a target sequence")
+        if vocabulary.mask is None:
+            raise DataFault("the tokenizer has no [MASK] token, which denoising needs")
+        if len(vocabulary.sentinels) < self.n_sentinels:
+            raise DataFault(f"the tokenizer has {len(vocabulary.sentinels)} sentinel tokens; target: spans needs {self.n_sentinels}")
+        return Denoising(self, vocabulary, vocabulary.separator, vocabulary.mask)
+
+
+class Sides(NamedTuple):
+    """Source and target ids of a row, and the document of each (`Rows.segments`)."""
+
+    source: np.ndarray
+    target: np.ndarray
+    source_segments: np.ndarray
+    target_segments: np.ndarray
+
+
+class Denoising(Objective):
+    def __init__(self, settings: Settings, vocabulary: Vocabulary, separator: int, mask: int) -> None:
+        super().__init__(settings)
+        self.noise, self.separator, self.mask = settings.noise, separator, mask
+        self.sentinels = np.array(vocabulary.sentinels[: settings.n_sentinels], np.int64)
+        self.borders = np.array(sorted(vocabulary.special_ids - {vocabulary.unk}))
+        self.needs_sentence_starts = any(noise.NEEDS_SENTENCES for noise in settings.noise)
+
+    def prepare(self, rows: Rows) -> Batch:
+        sides = [self._row(rows, i) for i in range(len(rows))]
+        source, source_segments = _padded([(one.source, one.source_segments) for one in sides])
+        target, segments = _padded([(one.target, one.target_segments) for one in sides])
+        opened = np.concatenate([np.full((len(rows), 1), -1), segments[:, :-1]], axis=1) != segments
+        inputs = np.where(opened, self.separator, np.roll(target, 1, axis=1))
+        plain = bool((segments == 1).all())
+        given = replace(rows, segments=None if plain else segments)
+        positions = None if bool((source_segments == 1).all()) else TokenPositions.packed(torch.from_numpy(source_segments))
+        return make_batch(
+            given,
+            torch.from_numpy(inputs),
+            torch.from_numpy(target),
+            torch.from_numpy(segments != 0),
+            PART,
+            Tokens(torch.from_numpy(source), positions),
+        )
+
+    def task(self, model: Model) -> nn.Module:
+        return TokenLoss(model, PART)
+
+    def _row(self, rows: Rows, i: int) -> Sides:
+        rng = np.random.Generator(np.random.Philox(key=int(rows.keys[i])))
+        segments = np.ones_like(rows.ids[i]) if rows.segments is None else rows.segments[i]
+        starts = None if rows.sentence_starts is None else rows.sentence_starts[i]
+        sources, targets, numbers = list[np.ndarray](), list[np.ndarray](), list[int]()
+        for number in np.unique(segments[segments != 0]).tolist():
+            index = np.flatnonzero(segments == number)
+            index = index[int(rows.ids[i, index[0]] == self.separator) :]  # the end token replaces the opening separator
+            source, target = self._document(rows.ids[i, index], None if starts is None else starts[index], rng)
+            sources, targets, numbers = [*sources, source], [*targets, target], [*numbers, number]
+        each = [np.repeat(numbers, [len(one) for one in ones]) for ones in (sources, targets)]
+        return Sides(_joined(sources), _joined(targets), *each)
+
+    def _document(self, ids: np.ndarray, sentence_starts: np.ndarray | None, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Source and target ids of one document, each with the end token."""
+        text = self._corrupted(ids, sentence_starts, rng)
+        if len(self.sentinels):
+            text = self._limited(text, len(ids))
+        offsets, is_mark = text.offsets, text.marked
+        source = np.append(ids, 0)[np.append(text.tokens, len(ids))[offsets[:-1]]]
+        if not len(self.sentinels):
+            source[is_mark] = self.mask
+            return np.append(source, self.separator), np.append(ids, self.separator)
+        numbered = self.sentinels[: int(is_mark.sum())]
+        source[is_mark] = numbered
+        spans = [text.tokens[offsets[item] : offsets[item + 1]] for item in np.flatnonzero(is_mark)]
+        pairs = [part for sentinel, span in zip(numbered, spans, strict=True) for part in (np.array([sentinel]), ids[span])]
+        return np.append(source, self.separator), np.append(_joined(pairs), self.separator)
+
+    def _corrupted(self, ids: np.ndarray, sentence_starts: np.ndarray | None, rng: np.random.Generator) -> NoisyText:
+        """The document after all noises, which change only the text between special tokens."""
+        parts = list[NoisyText]()
+        for first, last in _runs(np.isin(ids, self.borders)):
+            text = NoisyText.of(last - first, None if sentence_starts is None else sentence_starts[first:last])
+            if ids[first] not in self.borders:
+                text = corrupt(self.noise, text, rng)
+            parts.append(replace(text, tokens=text.tokens + first))
+        columns = ([getattr(part, name) for part in parts] for name in ("tokens", "lengths", "marked"))
+        tokens, lengths, marked = (_joined(column) for column in columns)
+        return NoisyText(tokens, lengths, marked.astype(bool))
+
+    def _limited(self, text: NoisyText, n_tokens: int) -> NoisyText:
+        """The text without the marks for which there is no sentinel, or no room in a target of `n_tokens` tokens."""
+        marks = np.flatnonzero(text.marked)
+        fits = (np.cumsum(text.lengths[marks] + 1) <= n_tokens) & (np.arange(len(marks)) < len(self.sentinels))
+        if fits.all():
+            return text
+        restored = np.zeros(len(text), bool)
+        restored[marks[~fits]] = True
+        repeats = np.where(restored, text.lengths, 1)
+        return replace(
+            text, lengths=np.repeat(np.where(restored, 1, text.lengths), repeats), marked=np.repeat(text.marked & ~restored, repeats)
+        )
+
+
+def _runs(borders: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Ranges [first, last) of tokens between borders; each border is a range of its own."""
+    starts = np.ones(len(borders), bool)
+    starts[1:] = borders[1:] | borders[:-1]
+    first = np.flatnonzero(starts)
+    return zip(first.tolist(), np.append(first[1:], len(borders)).tolist(), strict=True) if len(borders) else iter(())
+
+
+def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+    return np.concatenate([np.empty(0, np.int64), *parts])
+
+
+def _padded(rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """ids and segments (B, n) of rows of different length; both are 0 at padding."""
+    width = max(len(ids) for ids, _ in rows)
+    found: list[np.ndarray] = [np.stack([np.pad(row[n], (0, width - len(row[n]))) for row in rows]) for n in (0, 1)]
+    return found[0].astype(np.int64), found[1].astype(np.int64)

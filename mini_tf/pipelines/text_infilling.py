@@ -1,0 +1,71 @@
+"""Text infilling: an encoder-decoder fills each [MASK] of a prompt with any number of tokens, by beam search."""
+
+from collections.abc import Iterator, Sequence
+
+from mini_tf.data.store import Store
+from mini_tf.generation.infilling import Infiller
+from mini_tf.generation.mask_filling import MASK
+from mini_tf.pipelines import GenerateOptions, ModelBundle, Output, Pipeline, PipelineSettings
+from mini_tf.pipelines._encoder_decoder_generator import ENCODER_DECODER_UNSUPPORTED, EncoderDecoderGenerator
+from mini_tf.recipe.sections import Generate
+from mini_tf.system.errors import UsageFault
+
+SAMPLE_DOCUMENTS = 4
+SAMPLE_WORDS = 24
+"""Words of each validation document in a sample of a run, the middle third of which is masked."""
+
+
+class Settings(PipelineSettings):
+    COMMAND = "generate"
+    UNSUPPORTED_OPTIONS = ENCODER_DECODER_UNSUPPORTED
+    DESCRIPTION = "fills each [MASK] of a prompt with text"
+
+    def build(self, bundle: ModelBundle) -> "TextInfilling":
+        return TextInfilling(bundle)
+
+
+class TextInfilling(Pipeline):
+    def sample(self, validation: Store) -> str:
+        documents = (validation.document(n)[: 8 * SAMPLE_WORDS] for n in range(min(SAMPLE_DOCUMENTS, validation.n_documents)))
+        prompts = [_masked(self.bundle.tokenizer.decode(ids)) for ids in documents]
+        filled = (best[0].text for best in _infiller(self.bundle, self.recipe.generate).translate(prompts))
+        return "\n".join(f"prompt: {prompt}\nmodel:  {text}\n" for prompt, text in zip(prompts, filled, strict=True))
+
+    def generator(self, options: GenerateOptions) -> "InfillingGenerator":
+        return InfillingGenerator(self.bundle, options)
+
+
+def _masked(text: str) -> str:
+    """The first words of a text, with a mask in the place of the middle third."""
+    words = text.split()[:SAMPLE_WORDS]
+    third = len(words) // 3
+    return " ".join([*words[:third], MASK, *words[len(words) - third :]])
+
+
+def _infiller(bundle: ModelBundle, options: Generate, context: int | None = None) -> Infiller:
+    return Infiller(bundle.model, bundle.tokenizer, bundle.recipe.objective.n_sentinels, options, context=context)
+
+
+class InfillingGenerator(EncoderDecoderGenerator):
+    """Fills the masks of prompts."""
+
+    def __init__(self, bundle: ModelBundle, options: GenerateOptions) -> None:
+        def infiller(generate: Generate) -> Infiller:
+            self.infiller = _infiller(bundle, generate, options.context)
+            return self.infiller
+
+        super().__init__(bundle, options, infiller, "prompt")
+
+    def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
+        fault, n = None, len(prompts)
+        for number, prompt in enumerate(prompts):
+            try:
+                self.infiller.check(prompt)
+            except UsageFault as error:
+                n = number if places else 0
+                fault = error if not places else UsageFault(error.message, hint=error.hint, where=[places[number]])
+                break
+        if n:
+            yield from super().outputs(prompts[:n], places[:n])
+        if fault is not None:
+            raise fault
