@@ -24,6 +24,10 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("tag", {"class_weights": {"O": 0.2}}),
     ("masked", {"scheme": "whole_word"}),
     ("masked", {"scheme": "span", "replace": (0.0, 1.0, 0.0)}),
+    ("replaced_token", {"tying": "all", "generator_width": 1.0, "disallow_correct": True}),
+    ("replaced_token", {"loss_on": "masked", "loss": "softmax", "generator_depth": 0.5, "tying": "none"}),
+    ("replaced_token", {"proposal": "unigram", "loss": "softmax_copy", "scheme": "whole_word"}),
+    ("replaced_token", {"proposal": "mask", "loss_on": "masked", "loss": "softmax"}),
 ]
 
 

@@ -11,9 +11,11 @@ from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
+from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
+from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe import kind_settings
 
 LABEL_SMOOTHING = MappingProxyType({"label_smoothing": "label smoothing"})
@@ -32,6 +34,31 @@ class LossSums(NamedTuple):
     metrics: dict[str, tuple[Tensor, Tensor | int]]
     state: State | None
     outputs: Tensor | None = None
+
+
+class Task(nn.Module):
+    """A task with more than a loss; one without need not derive from this class."""
+
+    model: Model
+
+    def refresh(self, seed: int, step: int) -> None:
+        """Called once before each optimizer step (`step`, from 0); a function of seed, step and the current weights."""
+
+    def gradient_metrics(self, batch: Batch) -> dict[str, float]:
+        """Metrics that need gradients, of the first rows of an evaluation, in eval mode. Must not change `.grad`."""
+        return {}
+
+    def token_predictor(self) -> Model:
+        """The model that fills masks. Raises RunFault if there is none."""
+        return self.model
+
+    def replaced_probabilities(self, tokens: Tokens) -> Tensor:
+        """(B, L): the probability that each token was replaced (`ObjectiveSettings.DETECTS_REPLACED`)."""
+        raise NotImplementedError
+
+    def replace_tokens(self, batch: Batch) -> Tensor:
+        """(B, L): the text of `batch` with some tokens replaced, as in training; for `inspect replaced`."""
+        raise NotImplementedError
 
 
 class ObjectiveSettings(kind_settings.ObjectiveSettings):
@@ -60,6 +87,9 @@ class Objective:
     def add_modules(self, model: Model) -> None:
         """Add the modules that the objective needs to `model`, e.g. a task head, initialized with torch's generator."""
 
+    def fit(self, task: nn.Module, data: Store) -> None:
+        """Set buffers of the task from the training data, once before the first step; checkpoints keep them."""
+
     def prepare(self, rows: Rows) -> Batch:
         """Make the inputs and targets of these rows, on the CPU.
 
@@ -71,6 +101,7 @@ class Objective:
         """The module that computes the loss: task(batch, state) -> LossSums, with `model` as a submodule.
 
         Training compiles this module. Its other submodules belong to the objective: they are initialized here
-        with torch's generator, trained by the same optimizer and saved in checkpoints, but not in model.safetensors.
+        with torch's generator, trained by the same optimizer and saved in checkpoints, but not in model.safetensors. A
+        task that is a `Task` may do more.
         """
         raise NotImplementedError
