@@ -1,4 +1,4 @@
-"""Replaced token detection: against Hugging Face's ELECTRA, formulas, and the other objectives that its settings name."""
+"""Replaced token detection: against Hugging Face's ELECTRA, formulas, and masked language modelling."""
 
 import json
 import math
@@ -106,7 +106,7 @@ def test_hugging_faces_electra_gives_the_same_losses(model: dict[str, Any]) -> N
     torch.manual_seed(0)
     e = model.get("d_embedding", 16)
     common = {
-        "vocab_size": V, "embedding_size": e, "num_hidden_layers": 2, "max_position_embeddings": 24, "attn_implementation": "eager",
+        "vocab_size": V, "embedding_size": e, "num_hidden_layers": 2, "max_position_embeddings": 64, "attn_implementation": "eager",
         "initializer_range": 0.2,
     }  # fmt: skip
     theirs = {
@@ -260,7 +260,7 @@ def test_masks_as_proposal_and_softmax_on_them_is_masked_language_modelling() ->
     assert own.weights == {}
     for training in (True, False):
         expected, found = (task.train(training)(one.prepare(rows)) for task, one in ((theirs, masked), (ours, own)))
-        assert torch.equal(expected.parts["masked"], found.parts["discriminator"])
+        torch.testing.assert_close(expected.parts["masked"], found.parts["discriminator"], rtol=1e-12, atol=0)
     assert int(expected.metrics["accuracy"][0]) == int(found.metrics["accuracy"][0])
 
 
@@ -296,9 +296,9 @@ def test_the_copied_token_has_the_gates_probability_and_its_share_of_the_rest() 
 @pytest.mark.parametrize(
     ("given", "fault"),
     [
-        ({"proposal": "mask"}, "proposal: [MASK] tells that a token was replaced; use loss: softmax or softmax_copy"),
-        ({"tying": "all"}, "tying: all needs generator_width: 1 and generator_depth: 1"),
-        ({"generator_steps": 5, "generator_width": 1}, "generator_steps: two-stage training copies the generator's weights"),
+        ({"proposal": "mask"}, "objective.proposal=mask: [MASK] tells that a token was replaced; use loss: softmax or softmax_copy"),
+        ({"tying": "all"}, "objective.tying=all: all needs generator_width: 1 and generator_depth: 1"),
+        ({"generator_steps": 5, "generator_width": 1}, "objective.generator_steps=5: two-stage training copies the generator's weights"),
         ({"replace": "[0.9, 0.2, 0]"}, "the three shares must be 0 or more and sum to 1"),
     ],
 )
@@ -384,7 +384,7 @@ def test_a_run_in_two_stages_that_is_cut_off_continues_to_the_same_bytes(two_sta
 
 
 def test_the_frequencies_of_tokens_come_from_the_training_data_and_stay_with_the_run(tmp_path: Path) -> None:
-    run = trained(tmp_path / "run", *SMALL, "train.steps=2", "objective={kind: replaced_token, proposal: unigram}", "eval.tokens=all")
+    run = trained(tmp_path / "run", *SMALL, "train.steps=2", "objective={kind: replaced_token, proposal: unigram}", "eval.tokens=null")
     opened = open_trained(run, device="cpu")
     stored = load_file(max((run / "checkpoints").iterdir()) / OWN)["generator.counts"]
     data = evaluation_data(opened, None, "train")
