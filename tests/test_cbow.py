@@ -1,6 +1,7 @@
 """CBOW is the encoder with its switches off: against a direct form with index sums and none of the package's code."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -57,15 +58,19 @@ def negative_sampling_loss(hidden: Tensor, outputs: Tensor, target: int, negativ
     return (1 + (signs * torch.einsum("d,wd->w", hidden, outputs[words])).exp()).log().sum()
 
 
+def data_with(counts: np.ndarray) -> Any:
+    """Training data with these occurrences of each token."""
+    return SimpleNamespace(token_counts=counts.copy)
+
+
 class Route:
     """A way to train the model: how its batches and its loss are made, and which positions are targets."""
 
     def __init__(self, model: Model, word: str, **settings: Any) -> None:
         self.model = model
         self.objective = settings_of("objectives", word).model_validate(settings).build(VOCABULARY)
-        if self.objective.needs_token_counts:
-            self.objective.use_token_counts(FREQUENCIES)
         self.task = self.objective.task(model).double()
+        self.objective.fit(self.task, data_with(FREQUENCIES))
 
     def batch(self, step: int) -> Any:
         return self.objective.prepare(Rows(ROWS, np.arange(len(ROWS), dtype=np.uint64) + 100 * step))
@@ -196,7 +201,9 @@ def test_negative_samples_follow_the_counts_to_the_power_three_quarters() -> Non
     counts = np.random.default_rng(1).integers(0, 500, 40)
     counts[7] = 0
     draws = torch.from_numpy(np.random.default_rng(2).integers(0, 2**BITS, (4000, 5)))
-    found = np.bincount(UnigramSampler(counts)(draws).flatten().numpy(), minlength=40)
+    sampler = UnigramSampler(40)
+    sampler.fit(counts)
+    found = np.bincount(sampler(draws).flatten().numpy(), minlength=40)
     expected = counts**0.75 / (counts**0.75).sum() * draws.numel()
     assert found[7] == 0
     assert chisquare(found[counts > 0], expected[counts > 0]).pvalue > 1e-3
@@ -206,9 +213,9 @@ def test_a_negative_sample_never_is_a_special_token_and_does_not_count_if_it_is_
     """If all counts are of one word, all its negative samples are skipped where it is the target."""
     model = encoder()
     objective = settings_of("objectives", "cbow").model_validate({"negatives": 3}).build(VOCABULARY)
-    objective.use_token_counts(np.array([9, 9, 9, 9, *([0] * (V - 5)), 5]))
     batch = objective.prepare(Rows(np.full((1, 4), V - 1), np.zeros(1, np.uint64)))
     task = objective.task(model).double()
+    objective.fit(task, data_with(np.array([9, 9, 9, 9, *([0] * (V - 5)), 5])))
     assert (task.sampler(batch.extras["draws"]) == V - 1).all()
     score = hidden(model, np.full((1, 4), V - 1))[0] @ model.head.linear.weight[V - 1]  # type: ignore[union-attr, operator, index]
     torch.testing.assert_close(task(batch, None).parts["cbow"], (1 + (-score).exp()).log().sum(), **CLOSE)

@@ -21,7 +21,8 @@ from mini_tf.data.windows import Windows
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective
-from mini_tf.objectives.masked import Masked, _borders, _fill
+from mini_tf.objectives._masking import _borders, _fill
+from mini_tf.objectives.masked import Masked
 from mini_tf.optimizers import Parameter, adamw
 from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import settings_of

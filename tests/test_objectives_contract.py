@@ -27,6 +27,10 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("denoising", {"noise": {"kind": "spans", "rate": 0.4}, "target": "spans"}),
     ("denoising", {"noise": ({"kind": "mask"}, {"kind": "delete"}, {"kind": "rotate"})}),
     ("prefix", {"prefix_rate": (0.2, 0.5)}),
+    ("replaced_token", {"tying": "all", "generator_width": 1.0, "disallow_correct": True}),
+    ("replaced_token", {"loss_on": "masked", "loss": "softmax", "generator_depth": 0.5, "tying": "none"}),
+    ("replaced_token", {"proposal": "unigram", "loss": "softmax_copy", "scheme": "whole_word"}),
+    ("replaced_token", {"proposal": "mask", "loss_on": "masked", "loss": "softmax"}),
 ]
 
 

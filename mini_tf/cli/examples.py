@@ -33,6 +33,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "inspect positions": ("minitf inspect positions last -o positions.png",),
     "inspect softmax": ('minitf inspect softmax last "The file is closed."',),
     "inspect tokens": ('minitf inspect tokens last "The file is closed."',),
+    "inspect replaced": (
+        'minitf inspect replaced last "The file is closed."',
+        'minitf inspect replaced last "The file is closed." --seed 1',
+    ),
     "inspect simple": ('minitf inspect simple "I love bears"',),
     "inspect crash": ("minitf inspect crash last",),
     "recipe list": ("minitf recipe list",),

@@ -19,7 +19,7 @@ def check_gates(
     recipe: "Recipe",
     classes: Sequence[str] | None = None,
 ) -> None:
-    """UsageFault if `command` (pairs: `evaluate --pairs`) does not compute the metric for this recipe, Unavailable if its package is missing.
+    """UsageFault if `command` (pairs: `evaluate --pairs`) does not compute the metric, Unavailable without its package.
 
     classes: names of the run's classes or tags, where known; default: those listed in the recipe.
     """

@@ -80,7 +80,7 @@ def _command_warning(command: str, resolved: "Resolved") -> str | None:
     recipe, shown = resolved.recipe, resolved.name
     if command == "finetune" and not recipe.objective.TASK and recipe.model.init_from is None:
         return f"{shown} trains from scratch, as `minitf pretrain {shown}` does; model.init_from=RUN starts from the weights of a run"
-    if command == "pretrain" and recipe.objective.TASK and not recipe.objective.PREDICTS_TOKENS:
+    if command == "pretrain" and recipe.objective.TASK and not recipe.objective.predicts_tokens:
         return f"{shown} is a task recipe; its command is `minitf finetune {shown}`, which does the same"
     return None
 

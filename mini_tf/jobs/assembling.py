@@ -83,14 +83,12 @@ def build(recipe: Recipe, data: TokenizedData, setup: Setup, say: Report = lambd
             f"data.train: train.stream needs whole rows of {recipe.train.context} tokens, there are {len(data.train)}",
             hint="train.stream=false",
         )
-    if objective.needs_token_counts:
-        objective.use_token_counts(data.train.token_counts())
     meta = architecture.on_meta()
     initialization = initial.match_tensors(meta, recipe, data) if recipe.model.init_from is not None and resumed is None else None
     loaded = initialization.report if initialization is not None else None
     full = None
     if recipe.adapter is not None:
-        full = fully_trainable(meta, recipe.objective.PREDICTS_TOKENS, loaded) if resumed is None else read_fully_trainable(resumed)
+        full = fully_trainable(meta, recipe.objective.predicts_tokens, loaded) if resumed is None else read_fully_trainable(resumed)
     restrict_trainable(meta, recipe, full)
     refuse_too_large(trained_module(meta, on_meta_device(lambda: objective.task(meta))), recipe.optimizer, setup.device)
     model = architecture.initialize(seed_of(recipe.train.seed, "weights"))
@@ -98,7 +96,10 @@ def build(recipe: Recipe, data: TokenizedData, setup: Setup, say: Report = lambd
         initialization.load_into(model)
     restrict_trainable(model, recipe, full).to(setup.device)
     torch.manual_seed(seed_of(recipe.train.seed, "objective"))
-    parts = Parts(recipe, data, objective, setup, model, objective.task(model).to(setup.device), loaded, full)
+    task = objective.task(model)
+    if resumed is None:
+        objective.fit(task, data.train)
+    parts = Parts(recipe, data, objective, setup, model, task.to(setup.device), loaded, full)
     return replace(parts, setup=decide_setup(parts, say))
 
 

@@ -69,7 +69,7 @@ def convert(
     record = manifest.read(trained.folder)
     identity = Identity.of(resolved, record.hashes | {"init": str((record.model or {}).get("sha256"))})
     with open_run(location, identity) as new:
-        kl = kl_divergence(trained, converted, store) if trained.recipe.objective.PREDICTS_TOKENS else None
+        kl = kl_divergence(trained, converted, store) if trained.recipe.objective.predicts_tokens else None
         before, after = (_measure(one, store) for one in (trained, converted))
         if new.status != "finished":
             start_run(new, identity)

@@ -133,7 +133,11 @@ class EncoderDecoder(OneStack):
         encoder, cross = settings.source_stack, settings.cross_attention
         super().__init__(settings, vocabulary_size, context, None if cross is None else CrossAttentionSpec(cross, encoder.d_model))
         shares = settings.shared_embeddings and source_vocabulary_size is None and encoder.d_model == settings.d_model
-        tokens = self.embedding.tokens if shares else nn.Embedding(source_vocabulary_size or vocabulary_size, encoder.d_model)
+        tokens = (
+            self.embedding.tokens
+            if shares
+            else nn.Embedding(source_vocabulary_size or vocabulary_size, settings.d_embedding or encoder.d_model)
+        )
         self.source_embedding = build_embedding(settings, encoder, tokens, context)
         self.encoder = Stack(encoder, False, self.source_embedding.position)
         init_weights(

@@ -4,6 +4,7 @@
 are separate so that logits are computed only for the targets.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Literal, NamedTuple
 
@@ -39,6 +40,8 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
     """Normalize the embeddings."""
     embed_scale: bool = False
     """Multiply token embeddings by sqrt(d_model), as in Vaswani et al. 2017."""
+    d_embedding: int | None = Field(None, ge=1, le=65536)
+    """Width of the embedding tables, with a projection to d_model, as in ELECTRA; default d_model."""
     ngrams: tuple[Annotated[int, Field(ge=2, le=10**8)], ...] = Field((), max_length=8)
     """Rows of the embedding tables of bigrams, trigrams, ... that are added to the token embedding."""
     n_types: int = Field(0, ge=0, le=1024)
@@ -89,6 +92,25 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         """
         return OneStack(self, vocabulary_size, context)
 
+    def build_head(self, tokens: nn.Embedding) -> Head:
+        """The head; `tokens`: the token embedding, whose weight it uses if `tied`."""
+        d_embedding, bert = tokens.embedding_dim, self.head == "bert"
+        transform: nn.Module | None = None
+        if bert:
+            transform = Transform(self.d_model, self.activation, self.make_norm(d_embedding), d_embedding)
+        elif d_embedding != self.d_model:
+            transform = nn.Linear(self.d_model, d_embedding, bias=False)
+        return Head(tokens, self.tied, transform, bias=bert)
+
+    def scaled(self, width: float, depth: float) -> "ModelSettings":
+        """Settings of a smaller model: shares of the width, in whole heads of the same size, and of the layers."""
+        n_heads, head_dim = max(1, round(width * self.n_heads)), self.head_dim
+        n_kv_heads = None if self.n_kv_heads is None else math.gcd(n_heads, max(1, round(width * self.n_kv_heads)))
+        d_model = n_heads * head_dim if self.d_k is None else max(1, round(width * self.d_model))
+        d_ff = self.d_ff and max(1, round(width * self.d_ff))
+        sizes = {"d_model": d_model, "n_heads": n_heads, "n_kv_heads": n_kv_heads, "d_ff": d_ff}
+        return self.model_copy(update={**sizes, "n_layers": max(1, round(depth * self.n_layers))})
+
     def make_norm(self, d_model: int | None = None) -> nn.Module:
         """A norm of this kind; default width: d_model."""
         return build_norm(self.norm, d_model or self.d_model, self.norm_eps, self.bias, self.norm_weight)
@@ -125,10 +147,11 @@ class ModelStack(NamedTuple):
 class Model(nn.Module):
     """The contract of every model.
 
-    d_model: width of the hidden states; n_types: token types, 0 = none; needs_source: `forward` needs a source;
-    head: from hidden states to logits.
+    settings: those it was built from; d_model: width of the hidden states; n_types: token types, 0 = none;
+    needs_source: `forward` needs a source; head: from hidden states to logits.
     """
 
+    settings: ModelSettings
     context: int
     d_model: int
     n_types: int
@@ -223,12 +246,11 @@ class OneStack(Model):
     def __init__(self, settings: ModelSettings, vocabulary_size: int, context: int, cross: CrossAttentionSpec | None = None) -> None:
         super().__init__()
         self.context, self.d_model, self.n_types = context, settings.d_model, settings.n_types
-        tokens = nn.Embedding(vocabulary_size, settings.d_model)
+        self.settings = settings
+        tokens = nn.Embedding(vocabulary_size, settings.d_embedding or settings.d_model)
         self.embedding = build_embedding(settings, settings, tokens, context)
         self.stack = settings.build_stack(self.embedding.position, cross)
-        bert = settings.head == "bert"
-        transform = Transform(settings.d_model, settings.activation, settings.make_norm()) if bert else None
-        head = Head(self.embedding.tokens, settings.tied, transform, bias=bert)
+        head = settings.build_head(tokens)
         self.head = head
         untied = None if settings.tied else head.linear
         init_weights(self, self.stack.residual_outputs, untied, settings.init_std, settings.init, self.stack.n_passes)
@@ -291,10 +313,11 @@ class OneStack(Model):
 
 def build_embedding(settings: ModelSettings, stack: StackSettings, tokens: nn.Embedding, context: int) -> Embedding:
     """The embedding of a stack; `tokens`: its token embedding, which may be shared."""
-    vocabulary_size, d_model = tokens.weight.shape
-    positional_encoding = stack.positions.build(d_model, stack.n_heads, stack.head_dim, context)
-    scale = d_model**0.5 if settings.embed_scale else 1.0
-    embed_norm = settings.make_norm(d_model) if settings.embed_norm else nn.Identity()
-    ngrams = NGrams(vocabulary_size, d_model, settings.ngrams) if settings.ngrams else None
-    types = nn.Embedding(settings.n_types, d_model) if settings.n_types else None
-    return Embedding(tokens, positional_encoding, ngrams, types, embed_norm, scale, settings.dropout_rate)
+    vocabulary_size, width = tokens.weight.shape
+    positional_encoding = stack.positions.build(width, stack.n_heads, stack.head_dim, context)
+    scale = width**0.5 if settings.embed_scale else 1.0
+    embed_norm = settings.make_norm(width) if settings.embed_norm else nn.Identity()
+    ngrams = NGrams(vocabulary_size, width, settings.ngrams) if settings.ngrams else None
+    types = nn.Embedding(settings.n_types, width) if settings.n_types else None
+    project = nn.Linear(width, stack.d_model) if width != stack.d_model else None
+    return Embedding(tokens, positional_encoding, ngrams, types, embed_norm, scale, settings.dropout_rate, project)

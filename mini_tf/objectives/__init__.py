@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-import numpy as np
 from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
+from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
+from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe import kind_settings
 
 LABEL_SMOOTHING = MappingProxyType({"label_smoothing": "label smoothing"})
@@ -35,6 +36,31 @@ class LossSums(NamedTuple):
     outputs: Tensor | None = None
 
 
+class Task(nn.Module):
+    """A task with more than a loss; one without need not derive from this class."""
+
+    model: Model
+
+    def refresh(self, seed: int, step: int) -> None:
+        """Called once before each optimizer step (`step`, from 0); a function of seed, step and the current weights."""
+
+    def gradient_metrics(self, batch: Batch) -> dict[str, float]:
+        """Metrics that need gradients, of the first rows of an evaluation, in eval mode. Must not change `.grad`."""
+        return {}
+
+    def token_predictor(self) -> Model:
+        """The model that fills masks. Raises RunFault if there is none."""
+        return self.model
+
+    def replaced_probabilities(self, tokens: Tokens) -> Tensor:
+        """(B, L): the probability that each token was replaced (`ObjectiveSettings.DETECTS_REPLACED`)."""
+        raise NotImplementedError
+
+    def replace_tokens(self, batch: Batch) -> Tensor:
+        """(B, L): the text of `batch` with some tokens replaced, as in training; for `inspect replaced`."""
+        raise NotImplementedError
+
+
 class ObjectiveSettings(kind_settings.ObjectiveSettings):
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Objective":
         """The objective. labels: classes or statistics of the labels in the data, for labelled datasets.
@@ -51,8 +77,6 @@ class Objective:
     """Tokens of a row beyond the context: targets of the last positions, never inputs."""
     needs_word_starts: bool = False
     """`prepare` reads `Rows.word_starts`."""
-    needs_token_counts: bool = False
-    """`task` needs `use_token_counts`; what it keeps of the counts is a buffer, which checkpoints contain."""
     needs_sentence_starts: bool = False
     """`prepare` reads `Rows.sentence_starts`."""
     weights: Mapping[str, float] = {}
@@ -65,11 +89,8 @@ class Objective:
     def add_modules(self, model: Model) -> None:
         """Add the modules that the objective needs to `model`, e.g. a task head, initialized with torch's generator."""
 
-    def use_token_counts(self, counts: np.ndarray) -> None:
-        """Called before `task` in training if `needs_token_counts`; counts (V,): int64, of the training split.
-
-        For a trained model it is not called: its checkpoint has the buffers of the task.
-        """
+    def fit(self, task: nn.Module, data: Store) -> None:
+        """Set buffers of the task from the training data, once before the first step; checkpoints keep them."""
 
     def prepare(self, rows: Rows) -> Batch:
         """Make the inputs and targets of these rows, on the CPU.
@@ -82,6 +103,7 @@ class Objective:
         """The module that computes the loss: task(batch, state) -> LossSums, with `model` as a submodule.
 
         Training compiles this module. Its other submodules belong to the objective: they are initialized here
-        with torch's generator, trained by the same optimizer and saved in checkpoints, but not in model.safetensors.
+        with torch's generator, trained by the same optimizer and saved in checkpoints, but not in model.safetensors. A
+        task that is a `Task` may do more.
         """
         raise NotImplementedError

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
+from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
@@ -73,10 +74,7 @@ class CBOW(Objective):
     def __init__(self, settings: Settings, vocabulary: Vocabulary) -> None:
         super().__init__(settings)
         self.negatives, self.special = settings.negatives, np.array(sorted(vocabulary.special_ids))
-        self.needs_token_counts, self.counts = settings.negatives > 0, np.zeros(vocabulary.size, np.int64)
-
-    def use_token_counts(self, counts: np.ndarray) -> None:
-        self.counts = np.where(np.isin(np.arange(len(counts)), self.special), 0, counts)
+        self.vocabulary_size = vocabulary.size
 
     def prepare(self, rows: Rows) -> Batch:
         """Targets are all tokens except special ones and padding; draws of negative samples are in `extras`."""
@@ -91,7 +89,14 @@ class CBOW(Objective):
         return batch
 
     def task(self, model: Model) -> nn.Module:
-        return NegativeSampling(model, self.counts) if self.negatives else TokenLoss(model, PART)
+        return NegativeSampling(model, self.vocabulary_size) if self.negatives else TokenLoss(model, PART)
+
+    def fit(self, task: nn.Module, data: Store) -> None:
+        """Count the tokens of the training data, for negative samples."""
+        if self.negatives:
+            counts = data.token_counts()
+            counts[self.special] = 0
+            task.get_submodule("sampler").fit(counts)  # type: ignore[operator]
 
 
 class NegativeSampling(nn.Module):
@@ -100,9 +105,9 @@ class NegativeSampling(nn.Module):
     A negative sample that is the target itself is skipped, as in word2vec's code.
     """
 
-    def __init__(self, model: Model, counts: np.ndarray) -> None:
+    def __init__(self, model: Model, vocabulary_size: int) -> None:
         super().__init__()
-        self.model, self.sampler = model, UnigramSampler(counts)
+        self.model, self.sampler = model, UnigramSampler(vocabulary_size)
 
     def forward(self, batch: Batch, state: State | None = None) -> LossSums:
         mixed = self.model(batch.inputs, None, batch.target_positions, state)
@@ -129,12 +134,15 @@ class UnigramSampler(nn.Module):
 
     unigram: Tensor
 
-    def __init__(self, counts: np.ndarray) -> None:
+    def __init__(self, vocabulary_size: int) -> None:
         super().__init__()
+        self.register_buffer("unigram", torch.zeros(vocabulary_size, dtype=torch.long))
+        self.fit(np.ones(vocabulary_size, np.int64))
+
+    def fit(self, counts: Int[np.ndarray, " V"]) -> None:
+        """Set the distribution; a token with count 0 is never drawn."""
         cumulative = np.cumsum(counts.astype(np.float64) ** POWER)
-        limits = np.round(cumulative / max(cumulative[-1], 1) * 2**BITS).astype(np.int64)
-        self.register_buffer("unigram", torch.zeros(len(counts), dtype=torch.long))
-        self.unigram.copy_(torch.from_numpy(limits))
+        self.unigram.copy_(torch.from_numpy(np.round(cumulative / max(cumulative[-1], 1) * 2**BITS).astype(np.int64)))
 
     def forward(self, draws: Int[Tensor, "T K"]) -> Int[Tensor, "T K"]:
         return torch.searchsorted(self.unigram, draws, right=True).clamp(max=len(self.unigram) - 1)

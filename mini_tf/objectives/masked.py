@@ -1,148 +1,44 @@
 """Masked language modelling: some input tokens are replaced, and the model predicts the originals from both sides.
 
-Of the selected positions 80 % become [MASK], 10 % a random token, 10 % stay; only these positions are targets. Masking
-is dynamic in training (new at every epoch) and fixed per example in evaluation. Source: Devlin et al. 2018,
-arXiv:1810.04805, section 3.1; whole-word masking: the authors' release of 2019; spans: Joshi et al. 2019,
-arXiv:1907.10529, section 3.1.
+Of the selected positions 80 % become [MASK], 10 % a random token, 10 % stay; only these positions are targets. Source:
+Devlin et al. 2018, arXiv:1810.04805, section 3.1.
 """
-
-from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import Field, field_validator
 from torch import nn
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.model import Model
-from mini_tf.objectives import Objective, ObjectiveSettings
+from mini_tf.objectives import Objective
+from mini_tf.objectives._masking import Masking, MaskingSettings
 from mini_tf.objectives._token_loss import TokenLoss, make_batch
-from mini_tf.recipe.kinds import Rule, Rules
-from mini_tf.system.errors import DataFault
 
 PART = "masked"
-MAX_SPAN = 10
-SPAN_P = 0.2  # p of the geometric distribution of span lengths; the mean is 3.8 tokens among lengths up to 10
 
 
-class Settings(ObjectiveSettings):
+class Settings(MaskingSettings):
     DIRECTIONS = frozenset({"bidirectional"})
     PIPELINE = "fill_mask"
-    TOKENS: ClassVar[tuple[str, ...]] = ("mask",)
     PREDICTS_TOKENS, TOKEN_LOSS, METRICS = True, PART, ("accuracy",)
 
-    scheme: Literal["token", "whole_word", "span"] = "token"
-    """Unit of masking: single tokens, whole words or spans of tokens."""
-    mask_rate: float = Field(0.15, gt=0, lt=1)
-    """Share of a row's tokens that are selected as targets; at least one per row."""
-    replace: tuple[float, float, float] = (0.8, 0.1, 0.1)
-    """Shares of the selected tokens that become [MASK], become a random token, stay unchanged."""
-
-    min_distance: int = Field(1, ge=1, le=2**20)
-    """Smallest distance in tokens between two targets of a row; fewer tokens are selected if there is no room."""
-
-    def rules(self) -> Rules:
-        if self.min_distance > 1 and self.scheme != "token":
-            yield Rule("min_distance", f"targets of the scheme {self.scheme} are neighbors; use 1, or scheme: token", ("scheme",))
-
-    @field_validator("replace")
-    @classmethod
-    def _shares(cls, shares: tuple[float, float, float]) -> tuple[float, float, float]:
-        if min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
-            raise ValueError("the three shares must be 0 or more and sum to 1")
-        return shares
-
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Masked":
-        if vocabulary.mask is None:
-            raise DataFault("the tokenizer has no [MASK] token, which masked language modelling needs")
-        return Masked(self, vocabulary, vocabulary.mask)
+        return Masked(self, Masking(self, vocabulary, "masked language modelling"))
 
 
 class Masked(Objective):
-    def __init__(self, settings: Settings, vocabulary: Vocabulary, mask: int) -> None:
+    def __init__(self, settings: Settings, masking: Masking) -> None:
         super().__init__(settings)
-        self.scheme, self.mask_rate, self.replace, self.mask = settings.scheme, settings.mask_rate, settings.replace, mask
-        self.min_distance = settings.min_distance
-        self.needs_word_starts = settings.scheme == "whole_word"
-        self.special = np.array(sorted(vocabulary.special_ids))
-        self.plain = np.setdiff1d(np.arange(vocabulary.size), self.special)
+        self.masking, self.needs_word_starts = masking, masking.needs_word_starts
 
     def prepare(self, rows: Rows) -> Batch:
         ids, is_target = rows.ids.copy(), np.zeros(rows.ids.shape, dtype=bool)
-        for i, key in enumerate(rows.keys):
-            rng = np.random.Generator(np.random.Philox(key=int(key)))
-            selected = self._select(rows, i, rng)
+        for i, (selected, shown, _) in enumerate(self.masking.rows(rows)):
             is_target[i, selected] = True
-            ids[i, selected] = self._replaced(rows.ids[i, selected], rng)
+            ids[i, selected] = shown
         return make_batch(rows, torch.from_numpy(ids).long(), torch.from_numpy(rows.ids).long(), torch.from_numpy(is_target), PART)
 
     def task(self, model: Model) -> nn.Module:
         return TokenLoss(model, PART)
-
-    def _select(self, rows: Rows, i: int, rng: np.random.Generator) -> np.ndarray:
-        """The selected positions of row i; never padding nor special tokens."""
-        candidates = ~np.isin(rows.ids[i], self.special)
-        if rows.segments is not None:
-            candidates &= rows.segments[i] != 0
-        positions = np.flatnonzero(candidates)
-        n = min(len(positions), max(1, round(self.mask_rate * len(positions))))
-        if self.scheme == "token":
-            order = rng.permutation(positions)
-            return np.sort(order[:n] if self.min_distance == 1 else _apart(order, self.min_distance)[:n])
-        if self.scheme == "whole_word":
-            assert rows.word_starts is not None
-            words = np.split(positions, np.flatnonzero(_borders(positions, rows.word_starts[i])))
-            return _fill(n, [words[j] for j in rng.permutation(len(words))])
-        return self._spans(positions, n, rng)
-
-    def _spans(self, positions: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Exactly `n` positions, in spans from random starts; the last span is cut."""
-        selected: set[int] = set()
-        for start in rng.permutation(len(positions)):
-            # Modulo, as in the authors' code: lengths up to 10 keep their ratios.
-            length = (rng.geometric(SPAN_P) - 1) % MAX_SPAN + 1
-            span = positions[start : start + length]
-            span = span[span - span[0] == np.arange(len(span))]  # a span does not cross a separator
-            new = [position for position in span.tolist() if position not in selected]
-            selected.update(new[: n - len(selected)])
-            if len(selected) >= n:
-                break
-        return np.array(sorted(selected), dtype=np.int64)
-
-    def _replaced(self, ids: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        mask_below, random_below, _ = np.cumsum(self.replace)
-        uniform, random_ids = rng.random(len(ids)), rng.choice(self.plain, len(ids))
-        return np.where(uniform < mask_below, self.mask, np.where(uniform < random_below, random_ids, ids))
-
-
-def _apart(order: np.ndarray, distance: int) -> np.ndarray:
-    """The positions of `order`, without those closer than `distance` to one that comes earlier in it."""
-    free, selected = np.ones(order.max(initial=0) + 1, dtype=bool), []
-    for position in order.tolist():
-        if free[position]:
-            selected.append(position)
-            free[max(0, position - distance + 1) : position + distance] = False
-    return np.array(selected, dtype=np.int64)
-
-
-def _borders(positions: np.ndarray, word_starts: np.ndarray) -> np.ndarray:
-    """True where a word begins among `positions`: a word start, or a gap before the position."""
-    borders: np.ndarray = word_starts[positions].copy()
-    borders[1:] |= np.diff(positions) > 1
-    borders[:1] = False  # np.split cuts before each border; the first position needs no cut
-    return borders
-
-
-def _fill(n: int, words: list[np.ndarray]) -> np.ndarray:
-    """Positions of the words that fit into `n` positions, taken in order; the shortest word if none fits."""
-    selected: list[np.ndarray] = []
-    left = n
-    for word in words:
-        if len(word) <= left:
-            selected.append(word)
-            left -= len(word)
-    if not selected and words:
-        selected = [min(words, key=len)]
-    return np.sort(np.concatenate(selected)) if selected else np.empty(0, np.int64)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.generation.likelihoods import TextScorer
 from mini_tf.generation.mask_filling import Candidate, MaskedPrompt, MaskFiller
+from mini_tf.nn.model import Model
 from mini_tf.pipelines import GenerateOptions, ModelBundle, Output, Pipeline, PipelineSettings
 from mini_tf.pipelines._options import BATCH_SIZE, notes_entry, one_line
 from mini_tf.recipe.kind_settings import GENERATE_OPTIONS, UNSUPPORTED_BEAM_OPTIONS
@@ -38,20 +39,24 @@ class FillMask(Pipeline):
         return scorer.masked(texts, places, whole_words=kind != "token")
 
     def generator(self, options: GenerateOptions) -> "MaskFillGenerator":
-        return MaskFillGenerator(self.bundle, options)
+        return MaskFillGenerator(self.bundle, options, self.token_predictor())
+
+    def token_predictor(self) -> Model:
+        """The model that predicts the masked tokens."""
+        return self.bundle.model
 
 
 class MaskFillGenerator:
-    """Fills the masks of prompts with an encoder."""
+    """Fills the masks of prompts with an encoder, `model`."""
 
-    def __init__(self, bundle: ModelBundle, options: GenerateOptions) -> None:
+    def __init__(self, bundle: ModelBundle, options: GenerateOptions, model: Model) -> None:
         self.top_k, self.batch_size = options.given.get("top_k", TOP_K), options.given.get("batch_size", BATCH_SIZE)
         self.chunk_size = self.batch_size
         if self.top_k < 1:
             raise UsageFault(f"--top-k: must be at least 1, got {self.top_k}")
-        context = options.context or bundle.model.context
+        context = options.context or model.context
         self.options, self.unread = options, InputWarnings(bundle.tokenizer, context)
-        self.mask_filler = MaskFiller(bundle.model, bundle.tokenizer, not bundle.recipe.data.split.tail, context)
+        self.mask_filler = MaskFiller(model, bundle.tokenizer, not bundle.recipe.data.split.tail, context)
 
     def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
         """The candidates of each mask, or, as a line, the prompt filled with the most probable ones."""

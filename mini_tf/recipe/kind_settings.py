@@ -291,6 +291,8 @@ class ObjectiveSettings(Kind):
     """Special tokens that it needs, such as "mask"; a foreign tokenizer without them gets them added."""
     PREDICTS_TOKENS: ClassVar[bool] = False
     """The model's logits are over the vocabulary: the model can generate text or fill masks."""
+    DETECTS_REPLACED: ClassVar[bool] = False
+    """Its task tells which tokens of a text were replaced (`Task.replaced_probabilities`), for `inspect replaced`."""
     TOKEN_LOSS: ClassVar[str | None] = None
     """The part of the loss that is a cross-entropy of tokens in nats, for perplexity; None if there is none."""
     LOSS_UNIT: ClassVar[str] = "nats per label"
@@ -345,6 +347,11 @@ class ObjectiveSettings(Kind):
         """Number of sentinel tokens that the tokenizer must have (`Vocabulary.sentinels`); the model's output then
         consists of spans, each after its sentinel."""
         return 0
+
+    @property
+    def predicts_tokens(self) -> bool:
+        """`PREDICTS_TOKENS` with these settings."""
+        return self.PREDICTS_TOKENS
 
     @property
     def classes(self) -> Sequence[str] | None:

@@ -100,8 +100,6 @@ def tiny_objective(tried: Tried, d_model: int = 16, dropout: float = 0.0) -> Tin
         labels, vocabulary = labels_for(settings.DATASET), vocabulary_for(settings.n_sentinels)
         objective = settings.build(vocabulary, labels)
         rows = rows_for(settings.DATASET, objective.lookahead, objective.needs_word_starts, sentences=objective.needs_sentence_starts)
-    if objective.needs_token_counts:
-        objective.use_token_counts(np.bincount(rows.ids.flatten(), minlength=vocabulary.size))
     torch.manual_seed(0)
     models: list[Any] = [settings_of("models", word) for word in listing("models")]
     fitting = [one for one in models if settings.direction(one)]

@@ -15,6 +15,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import torch
+from torch import nn
 
 from mini_tf.data.batch import Rows
 from mini_tf.data.datasets import TokenizedData
@@ -33,6 +35,14 @@ from mini_tf.training.evaluation import ClassProbabilities, evaluate, pack
 from mini_tf.training.machine.device import resolve_setup
 
 FEW: dict[str, Any] = {"max_new_tokens": 4, "min_new_tokens": 0, "temperature": 0.0, "num_beams": 2}
+
+
+class _Untrained(Trained):
+    """A model without checkpoints: modules of the objective are initialized from a seed."""
+
+    def task(self) -> nn.Module:
+        torch.manual_seed(0)
+        return self.objective.task(self.model).eval()
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +71,7 @@ class PipelineFixture:
         architecture = Architecture.of(recipe, used.target, used.source, labels)
         setup = resolve_setup(Runtime(device="cpu", compile=False))
         one = architecture.initialize(0).eval()
-        return Trained(self.data.folder, recipe, used.target, used.source, one, {}, labels, architecture.objective, 0, setup)
+        return _Untrained(self.data.folder, recipe, used.target, used.source, one, {}, labels, architecture.objective, 0, setup)
 
     @property
     def pipeline(self) -> Pipeline:

@@ -14,11 +14,14 @@ from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.packing import Packing, Shape
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.objectives import Objective
+from mini_tf.objectives import Objective, Task
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.system.progress import show_progress
 from mini_tf.system.seeds import seed_of
 from mini_tf.training.machine.device import Setup
+
+GRADIENT_ROWS = 8
+"""Rows of an evaluation for metrics of gradients (`Task.gradient_metrics`), which need a backward pass."""
 
 
 class MetricAccumulator(Protocol):
@@ -89,6 +92,11 @@ def evaluate(
                 sums[name], counts[name] = sums[name] + float(part), counts[name] + batch.counts[name]
             for name, (total, number) in output.metrics.items():
                 metric_sums[name], metric_counts[name] = metric_sums[name] + float(total), metric_counts[name] + float(number)
+        gradients: dict[str, float] = {}
+        first = next(packing.eval_rows(GRADIENT_ROWS, tokens), None) if isinstance(task, Task) else None
+        if isinstance(task, Task) and first is not None:
+            with torch.enable_grad(), setup.autocast():
+                gradients = task.gradient_metrics(objective.prepare(first).to(setup.device))
     task.train(was_training)
     # The penalty regularizes training; it is not part of a validation loss.
     losses = {name: total / max(counts[name], 1) for name, total in sums.items() if name != "penalty"}
@@ -97,9 +105,11 @@ def evaluate(
     settings, part = objective.settings, objective.settings.TOKEN_LOSS
     if part is not None:
         scores["perplexity"] = math.exp(losses[part]) if losses[part] < 700 else math.inf
-    scores |= (accumulator.scores() if accumulator is not None else {}) | {
-        name: total / max(metric_counts[name], 1) for name, total in metric_sums.items()
-    }
+    scores |= (
+        (accumulator.scores() if accumulator is not None else {})
+        | gradients
+        | {name: total / max(metric_counts[name], 1) for name, total in metric_sums.items()}
+    )
     if part is not None and settings.predicts_every_token:
         share = counts[part] / max(1, len(packing.store) - objective.lookahead)
         scores["bits_per_byte"] = sums[part] / math.log(2) / (packing.store.raw_bytes * share)

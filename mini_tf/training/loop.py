@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from mini_tf.data.batch import Batch
 from mini_tf.nn.mixer import Mixer
 from mini_tf.nn.state import State, detach
-from mini_tf.objectives import LossSums
+from mini_tf.objectives import LossSums, Task
 from mini_tf.optimizers import Optimizer
 from mini_tf.system.error_conversion import is_out_of_memory
 from mini_tf.system.errors import Diverged, StorageFault
@@ -131,6 +131,8 @@ def train(
         while not training.schedule.finished(at.step, now := clock() - start_time):
             lr = training.schedule.lr(at.step, now)
             training.task.train()
+            if isinstance(training.task, Task):
+                training.task.refresh(seed_of(training.seed, "refresh", "task"), at.step)
             outdated = [mixer.refresh(seed_of(training.seed, "refresh", i), at.step) for i, mixer in enumerate(mixers)]
             if any(outdated):
                 states = initial_states(training.task, training.feed, training.setup, 0, None)

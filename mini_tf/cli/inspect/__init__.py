@@ -1,6 +1,6 @@
 """`minitf inspect`: views of a trained model, one file each."""
 
-from mini_tf.cli.inspect import align, attention, crash, model, positions, simple, softmax, tokens, word
+from mini_tf.cli.inspect import align, attention, crash, model, positions, replaced, simple, softmax, tokens, word
 from mini_tf.cli.terminal.help import add, group
 
 app = group("Views of a trained model: attention, words, positions, parameters, ...")
@@ -11,5 +11,6 @@ add(app, "inspect model", model.model)
 add(app, "inspect tokens", tokens.tokens)
 add(app, "inspect positions", positions.positions)
 add(app, "inspect softmax", softmax.softmax)
+add(app, "inspect replaced", replaced.replaced)
 add(app, "inspect simple", simple.simple)
 add(app, "inspect crash", crash.crash)

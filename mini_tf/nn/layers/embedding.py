@@ -1,4 +1,4 @@
-"""From token ids to embeddings: token and n-gram tables, positional encoding, token types, norm and dropout."""
+"""From token ids to embeddings: token and n-gram tables, positional encoding, token types, norm, projection."""
 
 import torch
 from jaxtyping import Float, Int
@@ -12,7 +12,10 @@ from mini_tf.nn.tokens import Tokens
 
 
 class Embedding(nn.Module):
-    """The input layer of a stack. `scale` multiplies the token embeddings before anything is added."""
+    """The input layer of a stack. `scale` multiplies the token embeddings before anything is added.
+
+    project: from the width E of the tables to d_model; None if they are equal.
+    """
 
     def __init__(
         self,
@@ -23,6 +26,7 @@ class Embedding(nn.Module):
         norm: nn.Module,
         scale: float,
         dropout_rate: float,
+        project: nn.Linear | None = None,
     ) -> None:
         super().__init__()
         self.tokens = tokens
@@ -32,6 +36,7 @@ class Embedding(nn.Module):
         self.norm = norm
         self.scale = scale
         self.dropout = Dropout(dropout_rate)
+        self.project = project
 
     @property
     def n_previous(self) -> int:
@@ -56,4 +61,4 @@ class Embedding(nn.Module):
         if self.types is not None:
             x = x + (self.types.weight[0] if inputs.types is None else self.types(inputs.types))
         embedded: Tensor = self.dropout(self.norm(x))
-        return embedded
+        return embedded if self.project is None else self.project(embedded)

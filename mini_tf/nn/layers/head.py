@@ -17,15 +17,16 @@ class OutputLayer(nn.Module):
 class Head(OutputLayer):
     """Logits from the token embedding's weight (tied) or a separate weight.
 
-    With `transform`, BERT's masked-LM head: dense, activation, norm, output layer with bias (Devlin et al. 2018,
-    arXiv:1810.04805; the released code).
+    transform: from hidden states (D) to the width of the table; None if it is the same. With `Transform`, BERT's
+    masked-LM head: dense, activation, norm, output layer with bias (Devlin et al. 2018, arXiv:1810.04805; the released
+    code).
     """
 
     def __init__(self, table: nn.Embedding, tied: bool, transform: nn.Module | None, bias: bool) -> None:
         super().__init__()
-        vocabulary_size, d_model = table.weight.shape
+        vocabulary_size, d_embedding = table.weight.shape
         self.transform = transform
-        self.linear = nn.Linear(d_model, vocabulary_size, bias=bias)
+        self.linear = nn.Linear(d_embedding, vocabulary_size, bias=bias)
         if tied:
             # One tensor with two names; files store it by the embedding's name.
             self.linear.weight = table.weight
@@ -50,12 +51,12 @@ class Head(OutputLayer):
 
 
 class Transform(nn.Module):
-    """dense -> activation -> norm, at the targets."""
+    """dense -> activation -> norm, at the targets. d_embedding: width of the output; default d_model."""
 
-    def __init__(self, d_model: int, activation: Activation, norm: nn.Module) -> None:
+    def __init__(self, d_model: int, activation: Activation, norm: nn.Module, d_embedding: int | None = None) -> None:
         super().__init__()
         self.activation = activation
-        self.dense = nn.Linear(d_model, ACTIVATIONS[activation].n_inputs * d_model)
+        self.dense = nn.Linear(d_model, ACTIVATIONS[activation].n_inputs * (d_embedding or d_model))
         self.norm = norm
 
     def forward(self, hidden: Tensor) -> Tensor:

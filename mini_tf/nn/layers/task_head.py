@@ -1,8 +1,9 @@
-"""The head of a task: class logits or one number."""
+"""Heads of tasks: class logits, one number, or one logit per token."""
 
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -29,6 +30,23 @@ class TaskHead(OutputLayer):
             raise ValueError("a task head has no vocabulary")
         outputs: Tensor = self.linear(self.dropout(hidden))
         return outputs
+
+
+class DetectionHead(OutputLayer):
+    """dense -> GELU -> one logit per token, as in the discriminator of ELECTRA (Clark et al. 2020, released code)."""
+
+    def __init__(self, d_model: int, std: float) -> None:
+        super().__init__()
+        self.dense, self.linear = nn.Linear(d_model, d_model), nn.Linear(d_model, 1)
+        for layer in (self.dense, self.linear):
+            layer.weight.data.normal_(0.0, std)
+            layer.bias.data.zero_()
+
+    def forward(self, hidden: Float[Tensor, "*at D"], candidates: Int[Tensor, " W"] | None = None) -> Float[Tensor, "*at 1"]:
+        if candidates is not None:
+            raise ValueError("a detection head has no vocabulary")
+        logit: Tensor = self.linear(F.gelu(self.dense(hidden)))
+        return logit
 
 
 def token_index(pool: Literal["first", "last"], inputs: Tokens) -> Int[Tensor, " B"]:

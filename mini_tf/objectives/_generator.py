@@ -1,0 +1,52 @@
+"""ELECTRA's generator: a small masked language model that shares embeddings with the model, and sampling from logits.
+
+Source: Clark et al. 2020, "ELECTRA", arXiv:2003.10555, sections 2 and 3.2.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from mini_tf.nn.model import Model, OneStack
+from mini_tf.system.errors import RecipeFault
+
+Tying = Literal["none", "embeddings", "all"]
+
+
+def build_generator(model: Model, width: float, depth: float, tying: Tying) -> Model:
+    """An encoder with shares of the width and depth of `model`, and BERT's masked-LM head tied to its embedding.
+
+    Its embedding tables are as wide as those of `model`; where it is narrower, they are projected. tying: modules
+    shared with `model`; all: every layer but the head. The weights are drawn from torch's generator.
+    """
+    if not isinstance(model, OneStack):
+        raise RecipeFault("objective.proposal: this model has no smaller copy for a generator", hint="model.kind=encoder")
+    settings, tokens = model.settings.scaled(width, depth), model.embedding.tokens
+    own = {"d_embedding": tokens.embedding_dim, "head": "bert", "tied": True}
+    generator = settings.model_copy(update=own).build(tokens.num_embeddings, model.context)
+    assert isinstance(generator, OneStack)
+    if tying == "all":
+        generator.embedding, generator.stack = model.embedding, model.stack
+    elif tying == "embeddings":
+        mine, shared = generator.embedding, model.embedding
+        mine.tokens, mine.ngrams, mine.types, mine.norm = shared.tokens, shared.ngrams, shared.types, shared.norm
+        if shared.position.applies_to == {"embed"}:  # others have weights per head
+            mine.position = shared.position
+    if tying != "none":
+        generator.head.linear.weight = tokens.weight  # type: ignore[union-attr]
+    return generator
+
+
+@torch.no_grad()
+def sample(logits: Tensor, uniform: Tensor, excluded: Tensor) -> Tensor:
+    """Ids (T,), drawn from softmax(logits) without the `excluded` ones, by inversion of the cumulative distribution.
+
+    logits (T, V). uniform (T,): numbers in [0, 1), one per row. excluded: True where an id is never drawn; (V,) or (T,
+    V).
+    """
+    below = logits.float().masked_fill(excluded, -torch.inf).softmax(-1).cumsum(-1)
+    total = below[:, -1:]
+    # Rounding must not lead beyond the last id with a probability.
+    at = torch.minimum(uniform.float()[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(below, at, right=True).squeeze(1)
