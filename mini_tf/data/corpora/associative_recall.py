@@ -2,8 +2,9 @@
 
     bamil gako dukor zuri ... filler ... recall dukor zuri
 
-The pair that is asked for is drawn at random, so the answer depends on the key and not on a distance: `distance` is that
-of the first value, the others are nearer. Source: Ba et al. 2016, arXiv:1610.06258, section 4.1, with fillers between.
+The pair that is asked for is drawn at random, so the answer depends on the key and not on a distance: `distance` is
+that of the first value, the others are nearer. Source: Ba et al. 2016, arXiv:1610.06258, section 4.1, with
+fillers between.
 """
 
 from pydantic import Field

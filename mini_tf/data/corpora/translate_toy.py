@@ -72,6 +72,7 @@ AGREEMENT = (("a", "an"), ("o", "on"), ("i", "in"))
 PERSON = {(True, False): "u", (True, True): "um", (False, False): "e", (False, True): "em"}
 """Endings of verbs, by whether the subject is (first person, plural)."""
 
+
 class AlignedPair(NamedTuple):
     """A sentence, its translation and their word alignment: links (source word, target word), from 0."""
 

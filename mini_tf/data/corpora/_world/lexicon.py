@@ -73,13 +73,13 @@ class Lexicon:
     def lexemes(self) -> Iterator[Lexeme]:
         """Every lexeme; a homonym has one for each sense."""
         for table in (self.nouns, self.verbs, self.adjectives):
-            for words in table.values():  # type: ignore[attr-defined]
+            for words in table.values():
                 yield from words
 
 
 @cache
 def lexicon(n_lexemes: int, n_topics: int, homonym_rate: float) -> Lexicon:
-    """The lexicon of these sizes. homonym_rate: share of the nouns that share their form with nouns of other meaning."""
+    """The lexicon of these sizes. homonym_rate: share of the nouns whose form other nouns have too."""
     sampler = Sampler(_LEXICON_SEED)
     syllables = [c + v for c, v in product(_CONSONANTS, _VOWELS)]
     stems = iter(sampler.shuffle(["".join(parts) for parts in product(syllables, syllables, _ENDINGS)]))

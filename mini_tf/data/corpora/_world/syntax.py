@@ -167,5 +167,3 @@ class Grammar:
 
     def _drawn(self, lexemes: tuple[Lexeme, ...]) -> Lexeme:
         return self.sampler.pick_by_rank(lexemes, self.zipf)
-
-
