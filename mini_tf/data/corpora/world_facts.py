@@ -9,7 +9,7 @@ from itertools import islice
 from pydantic import Field
 
 from mini_tf.data.corpora._world.facts import fact_lists
-from mini_tf.data.corpora.world import WorldSettings
+from mini_tf.data.corpora._world.settings import WorldSettings
 from mini_tf.recipe.values import Share
 
 

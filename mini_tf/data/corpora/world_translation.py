@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from itertools import islice
 
 from mini_tf.data.corpora._world.documents import sentences
+from mini_tf.data.corpora._world.settings import WorldSettings
 from mini_tf.data.corpora._world.translation import Translation, translate
-from mini_tf.data.corpora.world import WorldSettings
 
 
 class Settings(WorldSettings):

@@ -82,9 +82,8 @@ def part_of(field: FieldInfo | None, node: Node | None) -> type[Section] | None:
 def _is_section(field: FieldInfo | None, node: Node | None) -> bool:
     """Whether `node` is a mapping for the section of a field that may also hold a kind."""
     section = section_of(field)
-    return (
-        section is not None and node is not None and isinstance(node.value, dict) and bool(node.value.keys() & section.model_fields.keys())
-    )
+    given = node.value.keys() if node is not None and isinstance(node.value, dict) else None
+    return section is not None and given is not None and (not given or bool(given & section.model_fields.keys()))
 
 
 def merge(below: Node, above: Node, section: type[Section] | None) -> Node:
