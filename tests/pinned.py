@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from mini_tf.recipe.kinds import Kind, Section, listing, settings_of
-from mini_tf.recipe.parsing.merging import package_of
+from mini_tf.recipe.parsing.merging import kinds_at
 from mini_tf.recipe.reading import read
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.result_keys import NO_EFFECT_ON_RESULT, as_json, hash_defaults
@@ -48,11 +48,11 @@ def defaults() -> dict[str, Any]:
             path = f"{name}{key}"
             if path in NO_EFFECT_ON_RESULT or (name.startswith("models/") and f"model.{key}" in NO_EFFECT_ON_RESULT):
                 continue
-            package, part = package_of(field), part_of(field.annotation)
-            if package is not None:
-                kinds = [(f"{package}/{word}.", settings_of(package, word)) for word in listing(package)]
-                places += [one for one in kinds if one not in places]
-            elif part is not None and path not in ("data.train", "data.val", "data.split"):
+            kinds, whole = kinds_at(field), path in ("data.train", "data.val", "data.split")  # hashed by their contents
+            if kinds is not None and not whole:
+                named = [(f"{kinds.package}/{word}.", settings_of(kinds.package, word)) for word in listing(kinds.package)]
+                places += [one for one in named if one not in places]
+            elif not whole and (part := part_of(field.annotation)) is not None:
                 places.append((f"{path}.", part))
                 if field.is_required() or isinstance(given[key], Section):
                     continue

@@ -11,6 +11,8 @@ from mini_tf.data.corpora import docs_summaries, grammar, python_docs, translate
 from mini_tf.recipe.corpora import CorpusSettings, built_in_corpora, find_corpus, has_pairs
 from mini_tf.testing import corpora as contract
 
+SMALL = {"n_documents": 40}
+"""Settings of the corpora that have any."""
 LIBRARY = '''"""Boats and all that belongs to them.
 
 A boat is something that floats on the water of a river or a lake.
@@ -41,12 +43,14 @@ def test_every_corpus(word: str, holds: Callable[[CorpusSettings], None]) -> Non
     corpus = find_corpus(word)
     assert corpus is not None
     assert corpus.word == word
-    holds(corpus)
+    holds(type(corpus).model_validate(SMALL) if type(corpus).model_fields else corpus)
 
 
 def test_a_corpus_is_named_alone_or_in_a_list_of_one_and_says_whether_it_is_pairs() -> None:
-    assert built_in_corpora() == ("docs-summaries", "grammar", "python-docs", "translate-toy")
-    assert [word for word in built_in_corpora() if has_pairs(word)] == ["docs-summaries", "translate-toy"]
+    old, world = ("docs-summaries", "grammar", "python-docs", "translate-toy"), ("world", "world-facts", "world-translation")
+    assert built_in_corpora() == ("associative-recall", "copy", "corridor", *old, *world)
+    pairs = ["docs-summaries", "translate-toy", "world-facts", "world-translation"]
+    assert [word for word in built_in_corpora() if has_pairs(word)] == pairs
     assert has_pairs(("translate-toy",))
     for other in ("./grammar", "translate_toy", ("grammar", "translate-toy"), None, ()):
         assert find_corpus(other) is None
@@ -77,10 +81,15 @@ class Unread(Short):
     COLUMNS = ("words",)
 
 
+class Idle(Short):
+    seed: int = 0
+
+
 BROKEN: dict[str, tuple[type[Short], str]] = {
     "is_written_once_and_deterministic": (Remembers, "the same corpus must have the same bytes"),
     "has_the_declared_columns": (Unnamed, r"a row has \['text'\], COLUMNS are \('source', 'target'\)"),
     "declares_supported_columns": (Unread, r"no dataset reads \('words',\)"),
+    "has_settings_that_change_it": (Idle, "seed must change the rows"),
 }
 
 

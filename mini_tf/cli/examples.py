@@ -28,6 +28,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         'minitf inspect-attention last "The file is closed." --layer 0 --describe',
     ),
     "inspect word": ("minitf inspect word last file -i sentences.txt",),
+    "inspect syntax": ("minitf inspect syntax last --data world",),
+    "inspect senses": ("minitf inspect senses last --data world",),
     "inspect align": ("minitf inspect align toy", "minitf inspect align toy -o alignments.png"),
     "inspect model": ("minitf inspect model last",),
     "inspect positions": ("minitf inspect positions last -o positions.png",),

@@ -1,11 +1,14 @@
-"""Built-in corpora, named in a recipe in place of a file."""
+"""Built-in corpora, named in a recipe in place of a file: `world`, or with settings `{kind: world, seed: 1}`."""
 
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from mini_tf.recipe.kinds import Kind, listing, settings_of
+from pydantic_core import core_schema
+
+from mini_tf.recipe.kinds import Kind, KindOf, settings_of
+from mini_tf.system.cache import hash_of
 from mini_tf.system.temporary_files import write_atomically
 
 
@@ -23,15 +26,21 @@ class CorpusSettings(Kind):
 
     @property
     def word(self) -> str:
-        return self.kind.replace("_", "-")
+        return CORPUS.written(self.kind)
+
+    @property
+    def file_name(self) -> str:
+        """Settings other than the defaults are part of it, as a hash."""
+        given = self.model_dump(mode="json", exclude_defaults=True)
+        return f"{self.word}-{self.VERSION}{f'-{hash_of(given)[:12]}' if given else ''}.{self.FORMAT}"
 
     def rows(self) -> Iterable[Mapping[str, str]]:
-        """The rows, always the same. Raises Unavailable if they cannot be made on this machine."""
+        """The rows: the same for the same settings. Raises Unavailable if they cannot be made on this machine."""
         raise NotImplementedError
 
     def corpus(self, folder: Path) -> Path:
         """The file in `folder`; written if missing, which takes a few seconds."""
-        path = folder / f"{self.word}-{self.VERSION}.{self.FORMAT}"
+        path = folder / self.file_name
         if not path.exists():
             rows, plain = self.rows(), self.FORMAT == "txt"
             text = "\n\n".join(row["text"] for row in rows) + "\n" if plain else "".join(json.dumps(row) + "\n" for row in rows)
@@ -39,14 +48,29 @@ class CorpusSettings(Kind):
         return path
 
 
+class CorpusOf(KindOf):
+    """Marks a corpus, given as a mapping with `kind`. A name alone remains text, as the name of a file does."""
+
+    def written(self, name: str) -> str:
+        return name.replace("_", "-")
+
+    def write(self, value: Any, info: core_schema.SerializationInfo) -> dict[str, Any]:
+        return super().write(value, info) | {"kind": value.word}
+
+
+CORPUS = CorpusOf(CorpusSettings.PACKAGE)
+
+
 def built_in_corpora() -> tuple[str, ...]:
     """The names of built-in corpora; a file with such a name is given as ./grammar."""
-    return tuple(word.replace("_", "-") for word in listing("data.corpora"))
+    return CORPUS.words()
 
 
 def find_corpus(named: object) -> CorpusSettings | None:
-    """The corpus of data.train or data.val, given as a name or a list of one name; None for files."""
+    """The corpus of data.train or data.val: its settings, its name, or a list of one name; None for files."""
     word = named[0] if isinstance(named, tuple | list) and len(named) == 1 else named
+    if isinstance(word, CorpusSettings):
+        return word
     if not isinstance(word, str) or word not in built_in_corpora():
         return None
     corpus = settings_of("data.corpora", word.replace("-", "_"))()

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, WithJsonSchema, WrapValidator
 from pydantic_core import PydanticCustomError
 
-from mini_tf.recipe.corpora import find_corpus, has_pairs
+from mini_tf.recipe.corpora import CORPUS, CorpusSettings, find_corpus, has_pairs
 from mini_tf.recipe.kinds import Kind, OneOrMore, Rule, Rules, Section
 from mini_tf.recipe.values import real_number, show
 
@@ -63,23 +63,32 @@ class FilePair(Section):
     target: Corpus
     """Target lines, as many as source lines."""
 
+    @classmethod
+    def fits(cls, mapping: Mapping[str, Any]) -> bool:
+        """Whether a mapping is of this form, and not a built-in corpus with settings."""
+        return not mapping or bool(mapping.keys() & cls.model_fields.keys())
+
 
 _CORPUS: TypeAdapter[Any] = TypeAdapter(Corpus)
 
 
 def _corpus_or_file_pair(value: Any, either: Any) -> Any:
-    """Validate a mapping as FilePair and anything else as Corpus, so that errors are about the form that was used."""
-    if isinstance(value, FilePair):
+    """Validate the form that was used, so that errors are about it: a mapping is a built-in corpus or a FilePair."""
+    if isinstance(value, FilePair | CorpusSettings):
         return value
-    return either(FilePair.model_validate(value) if isinstance(value, dict) else _CORPUS.validate_python(value, strict=True))
+    if isinstance(value, dict):
+        return FilePair.model_validate(value) if FilePair.fits(value) else CORPUS.read(value)
+    return _CORPUS.validate_python(value, strict=True)
 
 
-CorpusOrFilePair = Annotated[Corpus | FilePair, WrapValidator(_corpus_or_file_pair)]
+CorpusOrFilePair = Annotated[Corpus | FilePair | Annotated[CorpusSettings, CORPUS], WrapValidator(_corpus_or_file_pair)]
 
 
 class Data(Section):
     train: CorpusOrFilePair = "python-docs"
-    """Training data: a built-in corpus, a path, a glob, a list, - (stdin), or parallel files {source: F, target: G}."""
+    """Training data: a built-in corpus, also with settings {kind: world, seed: 1}; a path, a glob, a list, - (stdin),
+    or parallel files {source: F, target: G}.
+    """
     val: CorpusOrFilePair | None = None
     """Validation data, in the same forms; default: a part of `train` (see split)."""
     split: SplitText = Split(share=0.05)

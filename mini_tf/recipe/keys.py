@@ -8,8 +8,8 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticUndefined, core_schema
 
-from mini_tf.recipe.kinds import Kind, Section, kinds_of, listing
-from mini_tf.recipe.parsing.merging import is_whole_section, may_be_null, package_of, section_of
+from mini_tf.recipe.kinds import Kind, Section
+from mini_tf.recipe.parsing.merging import is_whole_section, kinds_at, may_be_null, section_of
 from mini_tf.recipe.parsing.unknown_keys import OTHER_NAMES
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.values import describe, members, near, number
@@ -52,17 +52,17 @@ def _keys_of(variants: Sequence[tuple[str | None, type[Section]]], prefix: str) 
     for (name, *_), found in fields.items():
         field = found[0][1]
         words = tuple(str(word) for word, _ in found) if len(found) < len(variants) else ()
-        package, part = package_of(field), section_of(field)
-        if package is not None and may_be_null(field):
+        kinds, part = kinds_at(field), section_of(field)
+        if kinds is not None and part is None and may_be_null(field):
             yield Key(f"{prefix}{name}", "null, or a kind", "", _meaning(field), words)
         if part is not None and not is_whole_section(field):
             yield Key(f"{prefix}{name}", type_of(field), default_of(field), _meaning(field), words)
-        if package is not None:
-            yield Key(f"{prefix}{name}.kind", "one of " + ", ".join(listing(package)), default_of(field), _meaning(field), words)
-            yield from _keys_of(list(kinds_of(package).items()), f"{prefix}{name}.")
-        elif part is not None and not _is_written_as_text(field):
+        if kinds is not None:
+            yield Key(f"{prefix}{name}.kind", "one of " + ", ".join(kinds.words()), default_of(field), _meaning(field), words)
+            yield from _keys_of(list(kinds.kinds().items()), f"{prefix}{name}.")
+        if part is not None and not _is_written_as_text(field):
             yield from _keys_of([(None, part)], f"{prefix}{name}.")
-        else:
+        elif kinds is None:
             yield Key(f"{prefix}{name}", type_of(field), default_of(field), _meaning(field), words)
 
 

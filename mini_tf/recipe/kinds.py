@@ -233,28 +233,44 @@ class KindOf:
 
     package: str
 
+    def written(self, name: str) -> str:
+        """A kind as a recipe writes it; `name`: that of its file."""
+        return name
+
+    def words(self) -> tuple[str, ...]:
+        """Every kind of the package, as a recipe writes it."""
+        return tuple(map(self.written, listing(self.package)))
+
+    def settings(self, word: str) -> type[Kind] | None:
+        """The settings of a kind as a recipe writes it; None if it does not exist or cannot be used."""
+        names = {self.written(name): name for name in listing(self.package)}
+        return usable_settings(self.package, names[word]) if word in names else None
+
+    def kinds(self) -> dict[str, type[Kind]]:
+        """The settings of every usable kind, as a recipe writes it."""
+        return {self.written(name): settings for name, settings in kinds_of(self.package).items()}
+
     def read(self, value: Any) -> Kind:
         """Convert `value` to a Kind."""
         if isinstance(value, Kind):
             return value
         given = dict(value) if isinstance(value, dict) else {}
         word = given.pop("kind", None) if isinstance(value, dict) else value
-        words = listing(self.package)
+        words = {self.written(name): name for name in listing(self.package)}
         if not isinstance(word, str) or not word:
             got = "" if word is None else f", got {show(word)}"
             raise PydanticCustomError("no_such_kind", "{message}", {"message": f"must be a kind, one of {', '.join(words)}{got}"})
         if word not in words:
-            suggestion = near(word, words)
+            suggestion = near(word, list(words))
             way = f"did you mean {suggestion!r}?" if suggestion else f"use one of {', '.join(words)}"
             raise PydanticCustomError("no_such_kind", "{message}", {"message": f"no such kind {show(str(word))}; {way}"})
         try:
-            settings = settings_of(self.package, word)
+            settings = settings_of(self.package, words[word])
         except KindFault as fault:
             raise PydanticCustomError("no_such_kind", "{message}", {"message": f"{fault.message}; {fault.hint}"}) from None
         return settings.model_validate(given)
 
-    @staticmethod
-    def write(value: Kind, info: core_schema.SerializationInfo) -> dict[str, Any]:
+    def write(self, value: Kind, info: core_schema.SerializationInfo) -> dict[str, Any]:
         return {"kind": value.kind} | value.model_dump(mode=info.mode)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
@@ -262,7 +278,7 @@ class KindOf:
         return core_schema.no_info_plain_validator_function(self.read, serialization=writer)
 
     def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        kinds = kinds_of(self.package)
+        kinds = self.kinds()
         choices: list[dict[str, Any]] = [{"enum": list(kinds)}]
         for word, chosen in kinds.items():
             reference = handler(chosen.__pydantic_core_schema__)

@@ -230,7 +230,8 @@ def _anchor(tree: Node, folder: Path) -> None:
         node, key = tree.value.get(section), ".".join(keys)
         for step in keys:
             node = node.value.get(step) if node is not None and isinstance(node.value, dict) else None
-        for leaf in node.leaves() if node is not None else ():
+        with_settings = section == "data" and node is not None and isinstance(node.value, dict) and not FilePair.fits(node.value)
+        for leaf in node.leaves() if node is not None and not with_settings else ():
             name = str(leaf.value)
             if is_blank(leaf) or (section == "data" and (name in built_in_corpora() or name == "-" or name.startswith("hf:"))):
                 continue

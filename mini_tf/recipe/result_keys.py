@@ -106,4 +106,5 @@ def _of_section(path: str, section: Section, default: Any) -> Iterator[Key]:
 
 
 def _corpus(given: Any) -> Any:
+    given = given.get("kind") if isinstance(given, dict) else given
     return given if given is None or (isinstance(given, str) and given in built_in_corpora()) else "files"

@@ -1,9 +1,13 @@
-"""The contract of included corpora: deterministic bytes, and the declared format and columns."""
+"""The contract of included corpora: bytes that the settings alone determine, and the declared format and columns."""
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from fnmatch import fnmatch
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
+
+from pydantic import ValidationError
 
 from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.data_files import DataFile
@@ -14,10 +18,12 @@ from mini_tf.testing import Case, cases_of
 
 
 def is_written_once_and_deterministic(settings: CorpusSettings) -> None:
-    """Equal in two folders; an existing file is not overwritten. The file name contains the version."""
+    """Equal in two folders; an existing file is not overwritten. Its name has the version, and a hash of settings."""
     with TemporaryDirectory() as one, TemporaryDirectory() as other:
         path, other_path = settings.corpus(Path(one)), settings.corpus(Path(other))
-        assert path.name == f"{settings.word}-{settings.VERSION}.{settings.FORMAT}" == other_path.name, f"unexpected name: {path.name}"
+        name = f"{settings.word}-{settings.VERSION}{'' if settings == type(settings)() else '-*'}.{settings.FORMAT}"
+        assert fnmatch(path.name, name), f"unexpected name: {path.name}, not {name}"
+        assert path.name == other_path.name, "the same corpus must have the same name"
         assert path.read_bytes() == other_path.read_bytes(), "the same corpus must have the same bytes"
         path.write_text("existing")
         assert settings.corpus(Path(one)).read_text() == "existing", "an existing file must not be overwritten"
@@ -41,16 +47,38 @@ def has_the_declared_columns(settings: CorpusSettings) -> None:
 
 
 def declares_supported_columns(settings: CorpusSettings) -> None:
-    """A text, or pairs of source and target; a corpus has no settings."""
+    """A text, or pairs of source and target."""
     assert "text" in settings.COLUMNS or {"source", "target"} <= {*settings.COLUMNS}, f"no dataset reads {settings.COLUMNS}"
     assert settings.FORMAT == "jsonl" or (settings.FORMAT, settings.COLUMNS) == ("txt", ("text",)), f"{settings.FORMAT} has no columns"
-    assert json.loads(settings.model_dump_json()) == {}, "a corpus must have no settings"
+
+
+def has_settings_that_change_it(settings: CorpusSettings) -> None:
+    """Another value of any setting gives another file, with another name; a recipe's form gives the same settings."""
+    assert type(settings).model_validate_json(settings.model_dump_json()) == settings, "settings must survive JSON"
+    contents = {settings.file_name: [*settings.rows()]}
+    for name in type(settings).model_fields:
+        other = next(_with_another(settings, name), None)
+        assert other is not None, f"no other value of {name} is valid"
+        assert other.file_name not in contents, f"{name} must change the file's name"
+        rows = [*other.rows()]
+        assert rows not in contents.values(), f"{name} must change the rows"
+        contents[other.file_name] = rows
+
+
+def _with_another(settings: CorpusSettings, name: str) -> Iterator[CorpusSettings]:
+    """The settings with other values of one of them, as far as they are valid."""
+    value: Any = getattr(settings, name)
+    others = (not value,) if isinstance(value, bool) else (2 * value, value + 1, value / 2, value - 1)
+    for other in (one for one in others if one != value):
+        with suppress(ValidationError):
+            yield type(settings).model_validate(settings.model_dump() | {name: other})
 
 
 CONTRACT: tuple[Callable[[CorpusSettings], None], ...] = (
     is_written_once_and_deterministic,
     has_the_declared_columns,
     declares_supported_columns,
+    has_settings_that_change_it,
 )
 """All checks for a corpus."""
 

@@ -17,10 +17,9 @@ The diagonal alignment has an alignment error rate (AER) of 0.89.
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, islice
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-import numpy as np
-
+from mini_tf.data.corpora._world.sampler import Sampler
 from mini_tf.recipe.corpora import CorpusSettings
 
 N_PAIRS = 8_000
@@ -72,8 +71,6 @@ AGREEMENT = (("a", "an"), ("o", "on"), ("i", "in"))
 """Endings (singular, plural) of adjectives and determiners, by gender."""
 PERSON = {(True, False): "u", (True, True): "um", (False, False): "e", (False, True): "em"}
 """Endings of verbs, by whether the subject is (first person, plural)."""
-
-T = TypeVar("T")
 
 
 class AlignedPair(NamedTuple):
@@ -199,20 +196,7 @@ def render(sentence: Sentence) -> AlignedPair:
     return AlignedPair(" ".join(whole.source), " ".join(word for word, _ in whole.target), tuple(links))
 
 
-class _Sampler:
-    """Draws from the raw numbers of Philox, which are the same in every version of numpy."""
-
-    def __init__(self, seed: int) -> None:
-        self._bits = np.random.Philox(key=seed)
-
-    def pick(self, options: Sequence[T]) -> T:
-        return options[int(self._bits.random_raw()) % len(options)]
-
-    def chance(self, percent: int) -> bool:
-        return int(self._bits.random_raw()) % 100 < percent
-
-
-def _draw_noun_phrase(sampler: _Sampler, nouns: Sequence[str], modified: bool = False) -> NounPhrase:
+def _draw_noun_phrase(sampler: Sampler, nouns: Sequence[str], modified: bool = False) -> NounPhrase:
     """`modified`: it may have an owner (then its determiner is "the") or, for a being, a relative clause."""
     noun, plural = sampler.pick(nouns), sampler.chance(50)
     determiner = sampler.pick(("the", "the", "a", "this"))
@@ -227,7 +211,7 @@ def _draw_noun_phrase(sampler: _Sampler, nouns: Sequence[str], modified: bool = 
 
 def sentences(seed: int) -> Iterator[Sentence]:
     """An endless iterator of random sentences; a seed gives the same ones on every machine."""
-    sampler = _Sampler(seed)
+    sampler = Sampler(seed)
     while True:
         if sampler.chance(50):
             pronoun = sampler.pick(("i", "i", "i", "we", "we", "we", "he", "she", "they"))

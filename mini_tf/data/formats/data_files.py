@@ -74,6 +74,8 @@ def find_files(spec: object, key: str = "data.train") -> list[DataFile]:
 
     Raises DataFault, starting with `key`, if a file does not exist or is not text.
     """
+    if corpus := find_corpus(spec):
+        return [DataFile(corpus.corpus(cache_folder()), corpus.FORMAT, corpus.word, key)]
     if isinstance(spec, str | os.PathLike):
         return [replace(source, key=key) for source in _find_one(os.fspath(spec), key)]
     if isinstance(spec, Sequence) and spec:
@@ -82,8 +84,6 @@ def find_files(spec: object, key: str = "data.train") -> list[DataFile]:
 
 
 def _find_one(spec: str, key: str) -> list[DataFile]:
-    if corpus := find_corpus(spec):
-        return [DataFile(corpus.corpus(cache_folder()), corpus.FORMAT, spec)]
     if spec == "-":
         return [_stdin(key)]
     if spec.startswith("hf:"):

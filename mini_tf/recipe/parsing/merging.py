@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
-from mini_tf.recipe.kinds import Kind, KindOf, Section, usable_settings
+from mini_tf.recipe.kinds import Kind, KindOf, Section
 from mini_tf.recipe.parsing.yaml_tree import Node
 from mini_tf.recipe.values import Scalar, members
 
@@ -19,10 +19,10 @@ def is_blank(node: Node) -> bool:
     return isinstance(node.value, Scalar) and not node.value.quoted and node.value in _BLANK
 
 
-def package_of(field: FieldInfo | None) -> str | None:
-    """The package of kinds of a field; None for other fields."""
+def kinds_at(field: FieldInfo | None) -> KindOf | None:
+    """The mark of a field that holds kinds of a package; None for other fields."""
     marks = [] if field is None else [*field.metadata, *_marks(field.annotation)]
-    return next((mark.package for mark in marks if isinstance(mark, KindOf)), None)
+    return next((mark for mark in marks if isinstance(mark, KindOf)), None)
 
 
 def _marks(annotation: Any) -> list[Any]:
@@ -33,10 +33,9 @@ def _marks(annotation: Any) -> list[Any]:
 
 
 def section_of(field: FieldInfo | None) -> type[Section] | None:
-    """The section class of a field that has only one; null or text may also be allowed."""
-    if field is None or package_of(field) is not None:
-        return None
-    found = [kind for kind, _ in members(field.annotation) if isinstance(kind, type) and issubclass(kind, Section)]
+    """The section class of a field that has only one; null, text or a kind may also be allowed."""
+    types = [] if field is None else [kind for kind, _ in members(field.annotation)]
+    found = [kind for kind in types if isinstance(kind, type) and issubclass(kind, Section) and not issubclass(kind, Kind)]
     return found[0] if len(found) == 1 else None
 
 
@@ -47,7 +46,7 @@ def is_whole_section(field: FieldInfo | None) -> bool:
 
 def may_be_blank(field: FieldInfo | None) -> bool:
     """Whether an empty value means the default: for sections, and for kinds with a default that cannot be null."""
-    return is_whole_section(field) or (package_of(field) is not None and default_word(field) is not None and not may_be_null(field))
+    return is_whole_section(field) or (kinds_at(field) is not None and default_word(field) is not None and not may_be_null(field))
 
 
 def may_be_null(field: FieldInfo | None) -> bool:
@@ -61,7 +60,7 @@ def default_word(field: FieldInfo | None) -> str | None:
     if section is not None:
         kind = section.model_fields.get("kind")
         return None if kind is None else kind.default
-    if field is None or package_of(field) is None or field.is_required():
+    if field is None or kinds_at(field) is None or field.is_required():
         return None
     default = field.get_default(call_default_factory=True)
     default = default[0] if isinstance(default, tuple) and len(default) == 1 else default
@@ -70,14 +69,21 @@ def default_word(field: FieldInfo | None) -> str | None:
 
 def part_of(field: FieldInfo | None, node: Node | None) -> type[Section] | None:
     """The section class at a field; for a kind, that of the kind given by `node`."""
-    package = package_of(field)
-    if package is None:
+    kinds = kinds_at(field)
+    if kinds is None or _is_section(field, node):
         return section_of(field)
     given = None if node is None or is_blank(node) else node.value
     given = given[0].value if isinstance(given, list) and len(given) == 1 else given
     word = given["kind"].value if isinstance(given, dict) and "kind" in given else given
     word = str(word) if isinstance(word, Scalar) else default_word(field)
-    return None if word is None else usable_settings(package, word)
+    return None if word is None else kinds.settings(word)
+
+
+def _is_section(field: FieldInfo | None, node: Node | None) -> bool:
+    """Whether `node` is a mapping for the section of a field that may also hold a kind."""
+    section = section_of(field)
+    given = node.value.keys() if node is not None and isinstance(node.value, dict) else None
+    return section is not None and given is not None and (not given or bool(given & section.model_fields.keys()))
 
 
 def merge(below: Node, above: Node, section: type[Section] | None) -> Node:
@@ -97,9 +103,12 @@ def _join(below: Node, above: Node, field: FieldInfo | None) -> Node:
         return below if is_blank(above) else above
     if may_be_null(field) and (is_blank(above) or is_blank(below)):
         return above
-    if (field is None or package_of(field)) and (isinstance(below.value, dict) or isinstance(above.value, dict)):
+    either = kinds_at(field) is not None and section_of(field) is not None
+    if either and (not isinstance(above.value, dict) or _is_section(field, below) != _is_section(field, above)):
+        return above  # text, or a mapping of the other form
+    if (field is None or kinds_at(field)) and (isinstance(below.value, dict) or isinstance(above.value, dict)):
         below, above = _as_mapping(below), _as_mapping(above)
-    if field is not None and package_of(field) is None and section_of(field) is None:
+    if field is not None and kinds_at(field) is None and section_of(field) is None:
         return above
     if not isinstance(above.value, dict) or not isinstance(below.value, dict):
         return above

@@ -56,7 +56,7 @@ def merge_faults(section: type[BaseModel], error: ValidationError) -> Validation
             faults.append(fault._replace(type="value", message=f"must be a mapping of keys, got {show(fault.input)}") if own else fault)
         elif fault.type == "extra_forbidden" and len(fault.path) == 1:
             faults.append(Fault("no_such_key", fault.path, "no such key", None))
-        elif field is None or _is_from_section(field.annotation, fault):
+        elif field is None or fault.type == "no_such_kind" or _is_from_section(field.annotation, fault, _depth(dict(line))):
             too_long = line["type"] == "too_long"
             faults.append(fault._replace(type="value", message=_too_long(line["ctx"])) if too_long else fault)
         else:
@@ -66,15 +66,20 @@ def merge_faults(section: type[BaseModel], error: ValidationError) -> Validation
     return validation_error(section.__name__, faults)
 
 
-def _is_from_section(annotation: Any, fault: Fault) -> bool:
-    """Whether a fault comes from validating the section at a key, not from the key's own type."""
+def _is_from_section(annotation: Any, fault: Fault, depth: int) -> bool:
+    """Whether a fault comes from validating the section at a key, not from the key's own type. depth: see `_depth`."""
     inside = len(fault.path) > 1
     if not _holds_sections(annotation) or (fault.type == "missing" and not inside):
         return False
     sections = [kind for kind, _ in members(annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)]
     if not sections or all(kind in (*sections, type(None)) for kind, _ in members(annotation)):
         return True
-    return inside and (fault.type == "no_such_key" or any(fault.path[1] in section.model_fields for section in sections))
+    return inside and (depth > 0 or any(fault.path[1] in section.model_fields for section in sections))
+
+
+def _depth(line: dict[str, Any]) -> int:
+    """Number of keys of an error's path below the section that found it; 0 if no section did."""
+    return int(line.get("ctx", {}).get("depth", 0))
 
 
 def _holds_sections(annotation: Any) -> bool:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from mini_tf.recipe.kinds import Section, kinds_of
-from mini_tf.recipe.parsing.merging import package_of, part_of
+from mini_tf.recipe.kinds import Section
+from mini_tf.recipe.parsing.merging import kinds_at, part_of
 from mini_tf.recipe.parsing.yaml_tree import Node
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.values import near
@@ -58,7 +58,7 @@ def all_keys(section: type[Section], node: Node | None, path: tuple[str, ...] = 
     for name, field in section.model_fields.items():
         child = node.value.get(name) if node is not None and isinstance(node.value, dict) else None
         yield ".".join((*path, name))
-        if package_of(field):
+        if kinds_at(field):
             yield ".".join((*path, name, "kind"))
         if part := part_of(field, child):
             yield from all_keys(part, child, (*path, name))
@@ -109,5 +109,5 @@ def _other_kinds(path: Sequence[str | int], key: str, tree: Node) -> list[str]:
     """The other kinds of the package that have the key."""
     parents = [step for step in path[:-1] if isinstance(step, str)]
     above = section_at(parents[:-1], tree)
-    package = package_of(above.model_fields.get(parents[-1])) if above and parents else None
-    return [word for word, kind in kinds_of(package).items() if key in kind.model_fields] if package else []
+    kinds = kinds_at(above.model_fields.get(parents[-1])) if above and parents else None
+    return [word for word, kind in kinds.kinds().items() if key in kind.model_fields] if kinds else []

@@ -1,0 +1,65 @@
+"""Documents that tell facts in different words, some of them twice, among other sentences; the summary has each once.
+
+    fact         tarem sees the boat .      the boat is seed by tarem .      it is tarem that sees the boat .
+    summary      tarem sees the boat .
+
+A fact is about a named person; the other sentences name none. The summary has the facts in the order in which they are
+first told, all in the first of the three forms.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from mini_tf.data.corpora._world.lexicon import Lexicon
+from mini_tf.data.corpora._world.sampler import Sampler
+from mini_tf.data.corpora._world.syntax import Grammar, verb_form
+
+
+class Fact(NamedTuple):
+    """verb: the stem."""
+
+    name: str
+    verb: str
+    noun: str
+
+    def told(self) -> tuple[str, str, str]:
+        """The fact in three forms; the first is that of the summary."""
+        name, present, past = self.name, verb_form(self.verb, False, False), verb_form(self.verb, False, True)
+        return (
+            f"{name} {present} the {self.noun} .",
+            f"the {self.noun} is {past} by {name} .",
+            f"it is {name} that {present} the {self.noun} .",
+        )
+
+
+def fact_lists(
+    lexicon: Lexicon, zipf: float, n_facts: int, n_distractors: int, repetition_percent: int, seed: int
+) -> Iterator[tuple[str, str]]:
+    """An endless iterator of different documents with their summaries.
+
+    n_facts: the largest number of a document; the smallest is half of it. repetition_percent: probability that a fact
+    is told a second time, in another form.
+    """
+    sampler, seen = Sampler(seed), set()
+    grammar = Grammar(lexicon, zipf, sampler)
+    objects = [object for subject, object in lexicon.verbs if subject == "person" and object]
+    while True:
+        grammar.topic = sampler.pick(range(lexicon.n_topics))
+        facts: dict[Fact, None] = {}
+        n = sampler.pick(range((n_facts + 1) // 2, n_facts + 1))
+        while len(facts) < n:
+            object = sampler.pick(objects)
+            verb = sampler.pick_by_rank(lexicon.verbs["person", object], zipf)
+            noun = sampler.pick_by_rank(lexicon.nouns[object, grammar.topic], zipf)
+            facts[Fact(sampler.pick(lexicon.names), verb.stem, noun.stem)] = None
+        told = [(fact, sampler.pick(fact.told())) for fact in facts]
+        for fact, form in list(told):
+            if sampler.chance(repetition_percent):
+                told.append((fact, sampler.pick([one for one in fact.told() if one != form])))
+        others = [(None, " ".join(word.form for word in grammar.sentence().words())) for _ in range(n_distractors)]
+        document = sampler.shuffle([*told, *others])
+        source = " ".join(text for _, text in document)
+        if source not in seen:
+            seen.add(source)
+            first = dict.fromkeys(fact for fact, _ in document if fact is not None)
+            yield source, " ".join(fact.told()[0] for fact in first)

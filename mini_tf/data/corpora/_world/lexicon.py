@@ -1,0 +1,128 @@
+"""The words of the synthetic world: invented stems with supersense, gender, topic, homonyms and translations.
+
+A word's place decides its frequency: among the nouns of one supersense and topic, the verbs of one frame and the
+adjectives of one supersense, the word of rank r has a probability proportional to r^-zipf. The lexicon depends on its
+sizes only, never on the seed of a corpus, so another seed gives other documents of the same language.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice, product
+from typing import NamedTuple
+
+from mini_tf.data.corpora._world.sampler import Sampler
+
+SUPERSENSES = ("person", "animal", "place", "tool", "food")
+FRAMES = {
+    "person": ("", "person", "animal", "place", "tool", "food"),
+    "animal": ("", "person", "animal", "food"),
+    "place": ("", "person"),
+    "tool": ("", "tool", "food"),
+    "food": ("", "person"),
+}
+"""The supersenses of a verb's object, by that of its subject; "" is an intransitive verb."""
+N_CUES = 16
+N_NAMES = 24
+SHARES = {"noun": 0.6, "verb": 0.25, "adj": 0.15}
+"""Shares of the lexemes."""
+MIN_LEXEMES = 200
+
+_LEXICON_SEED = 21
+_CONSONANTS, _VOWELS = "bdfgklmnprtvz", "aeiou"
+_ENDINGS = ("", "k", "l", "m", "n", "r")
+"""No stem ends in s or d, so no stem is an inflected form of another."""
+
+
+class Lexeme(NamedTuple):
+    """A word in one sense, with its inflected forms made from `stem`.
+
+    target: stem of its translation. supersense: of a noun, of the nouns that an adjective describes, or of a verb's
+    subject. gender: m, f or n, of a noun. object: supersense of a verb's object. sense: from 1 for each sense of a
+    homonym, else 0.
+    """
+
+    stem: str
+    target: str
+    tag: str
+    supersense: str
+    gender: str = ""
+    topic: int = 0
+    object: str = ""
+    sense: int = 0
+
+
+@dataclass(frozen=True)
+class Lexicon:
+    """Words by what selects them, in the order of their ranks.
+
+    nouns: by supersense and topic; verbs: by the supersenses of subject and object; adjectives: by supersense. cues:
+    pairs of a cue and the word that it decides. names: of the persons in fact lists.
+    """
+
+    nouns: Mapping[tuple[str, int], tuple[Lexeme, ...]]
+    verbs: Mapping[tuple[str, str], tuple[Lexeme, ...]]
+    adjectives: Mapping[str, tuple[Lexeme, ...]]
+    cues: tuple[tuple[str, str], ...]
+    names: tuple[str, ...]
+
+    @property
+    def n_topics(self) -> int:
+        return 1 + max(topic for _, topic in self.nouns)
+
+    def lexemes(self) -> Iterator[Lexeme]:
+        """Every lexeme; a homonym has one for each sense."""
+        for table in (self.nouns, self.verbs, self.adjectives):
+            for words in table.values():
+                yield from words
+
+
+@cache
+def lexicon(n_lexemes: int, n_topics: int, homonym_rate: float) -> Lexicon:
+    """The lexicon of these sizes. homonym_rate: share of the nouns whose form other nouns have too."""
+    sampler = Sampler(_LEXICON_SEED)
+    syllables = [c + v for c, v in product(_CONSONANTS, _VOWELS)]
+    stems = iter(sampler.shuffle(["".join(parts) for parts in product(syllables, syllables, _ENDINGS)]))
+    targets = iter(sampler.shuffle([v + "".join(parts) for v, *parts in product(_VOWELS, syllables, syllables)]))
+    others = list(islice(stems, 2 * N_CUES + N_NAMES))  # first, so that they are the same for all sizes
+
+    def new(tag: str, supersense: str, gender: str = "", topic: int = 0, object: str = "") -> Lexeme:
+        return Lexeme(next(stems), next(targets), tag, supersense, gender, topic, object)
+
+    def size(tag: str, n_groups: int) -> int:
+        return max(1, int(n_lexemes * SHARES[tag]) // n_groups)
+
+    frames = [(subject, object) for subject, objects in FRAMES.items() for object in objects]
+    per_noun, per_verb = size("noun", len(SUPERSENSES) * n_topics), size("verb", len(frames))
+    nouns = {
+        (kind, topic): [new("noun", kind, _gender(kind, rank), topic) for rank in range(per_noun)]
+        for topic in range(n_topics)
+        for kind in SUPERSENSES
+    }
+    verbs = {(subject, object): tuple(new("verb", subject, object=object) for _ in range(per_verb)) for subject, object in frames}
+    adjectives = {kind: tuple(new("adj", kind) for _ in range(size("adj", len(SUPERSENSES)))) for kind in SUPERSENSES}
+    _share_forms(nouns, int(homonym_rate * per_noun * len(nouns)), sampler)
+    cues = tuple(zip(others[:N_CUES], others[N_CUES : 2 * N_CUES], strict=True))
+    return Lexicon({place: tuple(words) for place, words in nouns.items()}, verbs, adjectives, cues, tuple(others[2 * N_CUES :]))
+
+
+def _gender(supersense: str, rank: int) -> str:
+    return "mf"[rank % 2] if supersense in ("person", "animal") else "n"
+
+
+def _share_forms(nouns: dict[tuple[str, int], list[Lexeme]], n: int, sampler: Sampler) -> None:
+    """Give `n` nouns forms that 2 or 3 of them share, of different supersenses; frequent nouns first."""
+    per_topic = len(SUPERSENSES)
+    n_topics, size = len(nouns) // per_topic, len(next(iter(nouns.values())))
+    for rank in range(size):
+        kinds = sampler.shuffle(SUPERSENSES)  # for all topics, so that no noun is chosen twice
+        for topic in range(n_topics):
+            for shared in (kinds[:2], kinds[2:]):  # of 2 senses and of 3
+                if n < len(shared):
+                    break
+                n -= len(shared)
+                # The senses have topics of their own, so the topic of a document is evidence too.
+                places = [(kind, (topic + shift) % n_topics) for shift, kind in enumerate(shared)]
+                stem = nouns[places[0]][rank].stem
+                for sense, place in enumerate(places, 1):
+                    nouns[place][rank] = nouns[place][rank]._replace(stem=stem, sense=sense)

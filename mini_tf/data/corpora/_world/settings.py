@@ -1,0 +1,27 @@
+"""Settings of every corpus in the language of the synthetic world."""
+
+from pydantic import Field
+
+from mini_tf.data.corpora._world.lexicon import MIN_LEXEMES, Lexicon, lexicon
+from mini_tf.recipe.corpora import CorpusSettings
+
+
+class WorldSettings(CorpusSettings):
+    """The lexicon depends on the last three settings only."""
+
+    n_documents: int = Field(4000, ge=1, le=10**7)
+    """Documents, or pairs."""
+    seed: int = Field(0, ge=0, le=2**63)
+    """Another seed gives other documents of the same language."""
+    zipf: float = Field(1.0, ge=0, le=3)
+    """Exponent of the word frequencies: the word of rank r has a probability proportional to r^-zipf."""
+    n_lexemes: int = Field(800, ge=MIN_LEXEMES, le=10_000)
+    """Words of the lexicon, without their inflected forms."""
+    n_topics: int = Field(4, ge=1, le=16)
+    """Topics, each with nouns of its own."""
+    homonym_rate: float = Field(0.15, ge=0, le=0.5)
+    """Share of the nouns whose form is also that of other nouns, of other supersenses."""
+
+    @property
+    def lexicon(self) -> Lexicon:
+        return lexicon(self.n_lexemes, self.n_topics, self.homonym_rate)

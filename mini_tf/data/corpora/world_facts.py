@@ -1,0 +1,29 @@
+"""The built-in corpus `world-facts`: documents that tell facts, some of them twice, with summaries that have each once.
+
+For summarization: repetitions and omissions of a generated summary can be counted exactly (`_world/facts.py`).
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+
+from pydantic import Field
+
+from mini_tf.data.corpora._world.facts import fact_lists
+from mini_tf.data.corpora._world.settings import WorldSettings
+from mini_tf.recipe.values import Share
+
+
+class Settings(WorldSettings):
+    VERSION, COLUMNS = "1", ("source", "target")
+
+    n_facts: int = Field(4, ge=1, le=100)
+    """Largest number of facts in a document; the smallest is half of it."""
+    n_distractors: int = Field(3, ge=0, le=1000)
+    """Other sentences of a document."""
+    repetition_rate: Share = 0.5
+    """Probability that a fact is told a second time, in other words."""
+
+    def rows(self) -> Iterator[dict[str, str]]:
+        repetition = round(100 * self.repetition_rate)
+        made = fact_lists(self.lexicon, self.zipf, self.n_facts, self.n_distractors, repetition, self.seed)
+        return ({"source": source, "target": target} for source, target in islice(made, self.n_documents))
