@@ -1,5 +1,6 @@
 """CBOW is the encoder with its switches off: against a direct form with index sums and none of the package's code."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -283,15 +284,15 @@ LADDER = [
     {"model.norm_place"},
     {"model.d_ff"},
     {"model.positions.kind", "model.positions.window"},
-    {f"model.attention.{key}" for key in ("kind", "window", "attends_self", "projections")},
     {"model.n_layers"},
+    {f"model.attention.{key}" for key in ("kind", "window", "attends_self", "projections")},
 ]
 """The keys that each step of the ladder changes."""
 
 
 def test_each_step_of_the_ladder_changes_one_switch() -> None:
     recipes = [read(f"cbow-ladder-{n}").recipe for n in range(1, len(LADDER) + 2)]
-    for before, after, expected in zip(recipes, recipes[1:], LADDER, strict=True):
+    for (before, after), expected in zip(itertools.pairwise(recipes), LADDER, strict=True):
         one, other = ({key.name: key.value for key in result_keys(recipe)} for recipe in (before, after))
         changed = {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
         assert {name for name in changed if not name.startswith("expect")} <= expected | {"model.positions.base"}

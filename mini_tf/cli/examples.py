@@ -23,7 +23,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         'minitf inspect-attention last "The file is closed." -o heads.png',
         'minitf inspect-attention last "The file is closed." --layer 0 --describe',
     ),
-    "inspect word": ("minitf inspect word last file -i sentences.txt",),
+    "inspect word": (
+        "minitf inspect word last file -i sentences.txt",
+        "minitf inspect word last file --neighbors 10",
+        "minitf inspect word last --similarity simlex999.txt",
+    ),
     "inspect align": ("minitf inspect align toy", "minitf inspect align toy -o alignments.png"),
     "inspect model": ("minitf inspect model last",),
     "inspect positions": ("minitf inspect positions last -o positions.png",),
