@@ -1,5 +1,6 @@
 """CBOW is the encoder with its switches off: against a direct form with index sums and none of the package's code."""
 
+import itertools
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives.cbow import BITS, UnigramSampler
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.reading import read
+from mini_tf.recipe.result_keys import result_keys
 from mini_tf.system.errors import RecipeFault
 
 V, D, W, L, MASK, STEPS = 23, 6, 2, 10, 3, 100
@@ -270,3 +272,44 @@ def test_other_settings_that_cannot_be_are_refused() -> None:
     assert "leave n_kv_heads, d_k and d_v to their defaults" in heads
     (scheme,) = faults("objective={kind: masked, scheme: span, min_distance: 3}")
     assert scheme.endswith("objective.min_distance: targets of the scheme span are neighbors; use 1, or scheme: token")
+
+
+def test_both_objectives_give_a_target_the_same_logits() -> None:
+    """masked hides the token, cbow does not: the model uses it in neither."""
+    model, targets = encoder(), np.arange(1, L, W + 1)
+    masked = ROWS.copy()
+    masked[:, targets] = MASK
+    assert torch.equal(hidden(model, masked)[:, targets], hidden(model, ROWS)[:, targets])
+
+
+LADDER = [
+    {"model.positions.kind", "model.positions.window"},
+    {"model.attention.projections"},
+    {"model.attention.scale"},
+    {"model.n_heads"},
+    {"model.residual"},
+    {"model.norm_place"},
+    {"model.d_ff"},
+    {"model.positions.kind", "model.positions.window"},
+    {"model.n_layers"},
+    {f"model.attention.{key}" for key in ("kind", "window", "attends_self", "projections")},
+]
+"""The keys that each step of the ladder changes."""
+
+
+def test_each_step_of_the_ladder_changes_one_switch() -> None:
+    recipes = [read(f"cbow-ladder-{n}").recipe for n in range(1, len(LADDER) + 2)]
+    for (before, after), expected in zip(itertools.pairwise(recipes), LADDER, strict=True):
+        one, other = ({key.name: key.value for key in result_keys(recipe)} for recipe in (before, after))
+        changed = {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
+        assert {name for name in changed if not name.startswith("expect")} <= expected | {"model.positions.base"}
+        assert changed & expected
+
+
+def test_the_first_step_of_the_ladder_is_cbow() -> None:
+    """Only both tables have parameters, and logits do not depend on the own token."""
+    settings: Any = read("cbow-ladder-1").recipe.model
+    torch.manual_seed(0)
+    model = settings.build(V, L)
+    assert sum(1 for _ in model.parameters()) == 2
+    read("cbow-ladder-1", ["objective={kind: cbow}"])  # not refused

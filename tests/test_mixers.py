@@ -14,10 +14,11 @@ from mini_tf.attention import window
 from mini_tf.nn import state as states
 from mini_tf.nn import token_positions
 from mini_tf.nn.layers import attend
-from mini_tf.nn.mixer import LayerSpec, MixerSettings
+from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerSettings
+from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.testing import Case, attention
-from mini_tf.testing.tiny_mixers import DIMS, EXACT, B, L, positions_of_layout
+from mini_tf.testing.tiny_mixers import DIMS, EXACT, B, L, TinyMixer, positions_of_layout, run_in_blocks
 
 
 def every_mixer() -> dict[str, MixerSettings]:
@@ -37,6 +38,36 @@ def test_windows_in_several_spans_keep_the_contract(monkeypatch: pytest.MonkeyPa
     for case in attention.cases(window.Settings(window=2)):
         if not case.name.startswith("the_formula"):
             case.run()
+
+
+def test_windows_without_the_own_token_keep_the_contract_and_have_no_weight_on_it() -> None:
+    settings = window.Settings(window=3, attends_self=False)
+    for case in attention.cases(settings):
+        case.run()
+    tiny = TinyMixer(settings)
+    for causal in (False, True):
+        weights = tiny.mixer.explicit(tiny.x, tiny.x, Visibility(causal, TokenPositions(L), TokenPositions(L))).weights
+        assert not weights.diagonal(dim1=-2, dim2=-1).any()
+        assert (weights[:, :, 1:].sum(-1) > 0.99).all()
+    assert tiny.mixer.fast_decoding() is None
+
+
+def test_windows_without_projections_attend_with_the_heads_parts_of_x() -> None:
+    """Also with a state; there are no parameters, and the fast decoder is not used."""
+    dims, size = AttentionDims(d_model=12, d_memory=12, n_heads=3, n_kv_heads=3, d_k=4, d_v=4), 3
+    tiny = TinyMixer(window.Settings(window=size, projections=False, scale=0.7), dims=dims)
+    index = torch.arange(L)
+    mask = ((index[:, None] - index).abs() <= size) & (index <= index[:, None])
+    parts = []
+    for part in tiny.x.split(4, dim=2):
+        scores = 0.7 * torch.einsum("bld,bmd->blm", part, part)
+        parts.append(torch.einsum("blm,bmd->bld", (scores.exp() * mask) / (scores.exp() * mask).sum(-1, keepdim=True), part))
+    expected = torch.cat(parts, dim=2)
+    torch.testing.assert_close(tiny.mix(tiny.x, Visibility(True, TokenPositions(L), TokenPositions(L))), expected, **EXACT)
+    torch.testing.assert_close(run_in_blocks(tiny.mixer, tiny.x, TokenPositions(L), [4, 1, 6], trim=True)[0], expected, **EXACT)
+    assert list(tiny.mixer.parameters()) == []
+    assert tiny.mixer.residual_outputs() == []
+    assert tiny.mixer.fast_decoding() is None
 
 
 @pytest.mark.parametrize("kind", ["softmax", "window"])

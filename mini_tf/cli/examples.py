@@ -30,6 +30,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "inspect word": ("minitf inspect word last file -i sentences.txt",),
     "inspect syntax": ("minitf inspect syntax last --data world",),
     "inspect senses": ("minitf inspect senses last --data world",),
+    "inspect word": (
+        "minitf inspect word last file -i sentences.txt",
+        "minitf inspect word last file --neighbors 10",
+        "minitf inspect word last --similarity simlex999.txt",
+    ),
     "inspect align": ("minitf inspect align toy", "minitf inspect align toy -o alignments.png"),
     "inspect model": ("minitf inspect model last",),
     "inspect positions": ("minitf inspect positions last -o positions.png",),

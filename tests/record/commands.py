@@ -113,6 +113,7 @@ COMMANDS = {
         "inspect attention text 'The old king' --query 4 --layer 1", "inspect attention text King --step all"
     ),
     "inspect word": command("inspect word masked king 'The king was old.' 'The old king slept.' 'A king' --json"),
+    "inspect word vectors": command("inspect word vectors king --neighbors 3", "inspect word vectors --analogy 'king old man' --json"),
     "inspect model": command("inspect model pairs", "inspect model chats --json"),
     "inspect tokens": command("inspect tokens masked 'The old king'"),
     "inspect positions": command("inspect positions text", "inspect positions spans --json", "inspect positions pairs --stack encoder"),

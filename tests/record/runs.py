@@ -1,4 +1,4 @@
-"""The thirteen runs of a record, as data: the recipe of each, and the command lines that train it; a second or two
+"""The fourteen runs of a record, as data: the recipe of each, and the command lines that train it; a second or two
 each.
 
 Together they have every objective and dataset type, both optimizers, every position, mixer, schedule, packing and
@@ -108,6 +108,19 @@ RUNS = {
         {kind: constant} train: {steps: 60} eval: {every_steps: 5, patience: 2}
         """,
         ("pretrain spans.yaml",),
+    ),
+    "vectors": Run(
+        """
+        data: {train: tiny.txt, split: 10%}
+        tokenizer: {kind: bpe, vocab_size: 320}
+        model:
+          {kind: encoder, d_model: 16, n_layers: 1, n_heads: 2, d_ff: 0, norm_place: none, residual: false, tied: false,
+           positions: {kind: dynamic_window, window: 3},
+           attention: {kind: window, window: 3, attends_self: false, projections: false, scale: 0}}
+        objective: {kind: cbow, negatives: 3}
+        optimizer: {lr: 0.02}
+        """,
+        ("pretrain vectors.yaml",),
     ),
     "pairs": Run(
         """
