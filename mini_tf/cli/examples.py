@@ -27,7 +27,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         'minitf inspect-attention last "The file is closed." -o heads.png',
         'minitf inspect-attention last "The file is closed." --layer 0 --describe',
     ),
-    "inspect word": ("minitf inspect word last file -i sentences.txt",),
     "inspect syntax": ("minitf inspect syntax last --data world",),
     "inspect senses": ("minitf inspect senses last --data world",),
     "inspect word": (
