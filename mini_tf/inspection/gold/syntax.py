@@ -24,7 +24,7 @@ ALL, ANTECEDENT = "all", "antecedent"
 DIRECTIONS = ("to", "from")
 """The word that a word attends to most; the word that attends to it most."""
 OFFSETS = tuple(offset for offset in range(-10, 11) if offset)
-NEAREST = "nearest noun"
+NEAREST = "nearest"
 _CHOSEN, _SCORED = 0, 1
 
 
