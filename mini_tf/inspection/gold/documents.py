@@ -12,6 +12,8 @@ from mini_tf.system.errors import DataFault
 from mini_tf.trained.evaluating import other_data
 from mini_tf.trained.opening import Trained
 
+HINT = "--data world, or a table with these columns"
+
 
 @dataclass(frozen=True)
 class LabelledDocument:
@@ -53,10 +55,14 @@ def labelled_documents(
     found: list[LabelledDocument] = []
     for file in find_files(value, key):
         if file.format == "txt":
-            hint = "--data world, or a table with these columns"
-            raise DataFault(f"{key}: {file.name} has no columns {', '.join(needed)}", hint=hint, where=(file.name,))
+            raise DataFault(f"{key}: {file.name} has no columns {', '.join(needed)}", hint=HINT, where=(file.name,))
         rows = rows_of(file, Columns(("text", *needed), own.header, own.errors, tuple(optional)))
-        found += [_document(row, [*needed, *optional]) for row in islice(rows, limit - len(found))]
+        try:
+            found += [_document(row, [*needed, *optional]) for row in islice(rows, limit - len(found))]
+        except DataFault as fault:
+            if fault.hint is not None and "columns" in fault.hint:  # columns have no other names here
+                fault.hint = HINT
+            raise
     return found
 
 

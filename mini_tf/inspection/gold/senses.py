@@ -29,7 +29,7 @@ DECIMALS = 6
 HEADERS = ("layer", "AUC", "random", "shuffled", "nearest", "random nearest")
 LEGEND = (
     "AUC: probability that two tokens of one sense are more similar than two of different senses; 0.5 without context. "
-    "random: with random weights; shuffled: with shuffled senses. nearest: share of the tokens whose most similar token has the same sense"
+    "random: before training; shuffled: with shuffled senses. nearest: share of the tokens whose most similar token has the same sense"
 )
 _SEED = 0
 

@@ -21,9 +21,10 @@ NOUN = "noun"
 """The tag of the candidates for an antecedent."""
 ALL, ANTECEDENT = "all", "antecedent"
 """Every word with a head; every pronoun."""
-DIRECTIONS = ("to its head", "from its head")
+DIRECTIONS = ("to", "from")
+"""The word that a word attends to most; the word that attends to it most."""
 OFFSETS = tuple(offset for offset in range(-10, 11) if offset)
-NEAREST = "nearest noun"
+NEAREST = "nearest"
 _CHOSEN, _SCORED = 0, 1
 
 
@@ -45,7 +46,7 @@ def targets_of(document: LabelledDocument, shuffled: bool = False) -> dict[str, 
     words = np.flatnonzero(heads >= 0)
     gold = random.permutation(heads[words]) if shuffled else heads[words]
     found = {
-        name: Targets(words[chosen], gold[chosen])
+        str(name): Targets(words[chosen], gold[chosen])
         for name in [*dict.fromkeys(relations[words])]
         if (chosen := relations[words] == name).any()
     }

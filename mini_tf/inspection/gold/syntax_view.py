@@ -13,11 +13,11 @@ from mini_tf.inspection.head_selection import HeadIndex
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained
 
-HEADERS = ("relation", "words", "best head", "direction", "accuracy", "baseline", "by", "random", "shuffled")
+HEADERS = ("relation", "words", "best head", "accuracy", "baseline", "by", "random", "shuffled")
 LEGEND = (
-    "accuracy: share of the words whose head the attention head attends to most (or is attended to most by); baseline: the "
-    "word at the best fixed offset, for antecedents the nearest noun; random: the best head with random weights; shuffled: "
-    "with shuffled labels. Chosen on every other document, scored on the rest."
+    "accuracy: share of the words whose syntactic head is the word that they attend to most (to), or that attends to them most "
+    "(from); baseline: the word at the best fixed offset, for antecedents the nearest noun; random: the best head before "
+    "training; shuffled: with shuffled labels. Chosen on every other document, scored on the rest."
 )
 
 
@@ -35,18 +35,18 @@ def view(trained: Trained, documents: Sequence[LabelledDocument]) -> View:
     if not records:
         raise UsageFault("no relation occurs in two of the documents", hint="give more documents: --limit N")
     notes = [f"{n_cut} of {len(documents)} documents are longer than the model's context and are truncated"] if n_cut else []
-    rows = [[*one.values()] for one in records]
-    result = {"documents": len(documents), "relations": [_json(one) for one in records], "notes": notes}
+    rows = [[one["relation"], one["words"], _name(one), *[*one.values()][6:]] for one in records]
+    result = {"documents": len(documents), "relations": records, "notes": notes}
     return View(result, [partial(table, HEADERS, rows), partial(sentence, LEGEND)], [f"note: {note}" for note in notes])
 
 
 def _record(name: str, comparison: Comparison, heads: Sequence[HeadIndex]) -> dict[str, Any]:
     best, baseline = comparison.heads.best(name), comparison.baseline.best(name)
     head, direction = heads[best.guesser // len(DIRECTIONS)], DIRECTIONS[best.guesser % len(DIRECTIONS)]
-    controls = [comparison.random.best(name).accuracy, comparison.shuffled.best(name).accuracy]
-    by = NEAREST if name == ANTECEDENT else f"{OFFSETS[baseline.guesser]:+d}"
-    return dict(zip(HEADERS, (name, best.n, head, direction, best.accuracy, baseline.accuracy, by, *controls), strict=True))
+    found = {"relation": name, "words": best.n, **head._asdict(), "direction": direction, "accuracy": best.accuracy}
+    found |= {"baseline": baseline.accuracy, "by": NEAREST if name == ANTECEDENT else f"{OFFSETS[baseline.guesser]:+d}"}
+    return found | {"random": comparison.random.best(name).accuracy, "shuffled": comparison.shuffled.best(name).accuracy}
 
 
-def _json(record: dict[str, Any]) -> dict[str, Any]:
-    return {name.replace(" ", "_"): value._asdict() if isinstance(value, HeadIndex) else value for name, value in record.items()}
+def _name(record: dict[str, Any]) -> str:
+    return f"L{record['layer']} H{record['head']} {record['direction']}"

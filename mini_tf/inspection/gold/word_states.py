@@ -1,5 +1,7 @@
 """Attention and hidden states of the words of a document, whose tokens are merged.
 
+Of a truncated document the last word is left out, since it may have lost tokens.
+
 Source: Clark et al. 2019, arXiv:1906.04341, section 4.1: weights to the tokens of a word are summed, weights from them
 averaged.
 """
@@ -31,7 +33,7 @@ def with_random_weights(trained: Trained) -> Trained:
 def word_attention(trained: Trained, text: str) -> tuple[list[HeadIndex], Float[Tensor, "heads W W"]]:
     """Self-attention between the words, for every head; -1 where the mask forbids it.
 
-    W: the number of words within the context. Raises UsageFault if tokens do not attend to tokens.
+    W: the number of whole words within the context. Raises UsageFault if tokens do not attend to tokens.
     """
     captured, tokenized, rows = _captured(trained, text)
     numbers, heads, maps = word_numbers(tokenized.input), [], []
@@ -40,7 +42,8 @@ def word_attention(trained: Trained, text: str) -> tuple[list[HeadIndex], Float[
             continue
         weights, visible = aggregate_by_words(one.weights[0, :, :, one.lead :].double().cpu(), one.mask[0].cpu(), numbers)
         first = int(min(numbers) == 0)  # separators
-        maps.append(torch.where(visible, weights.nan_to_num(0.0), -1.0)[:, first:, first:])
+        whole = slice(first, len(visible) - int(tokenized.input.n_cut > 0))
+        maps.append(torch.where(visible, weights.nan_to_num(0.0), -1.0)[:, whole, whole])
         heads += [HeadIndex(one.kind, one.layer, head) for head in range(len(weights))]
     if not maps:
         raise UsageFault(f"{trained.folder.name} has no self-attention between the tokens of a text ({trained.recipe.model.kind})")
@@ -48,7 +51,7 @@ def word_attention(trained: Trained, text: str) -> tuple[list[HeadIndex], Float[
 
 
 def word_vectors(trained: Trained, text: str) -> Float[Tensor, "layers W D"]:
-    """The mean over the tokens of each word within the context; layer 0 is the embedding.
+    """The mean over the tokens of each whole word within the context; layer 0 is the embedding.
 
     Raises UsageFault if the model has no hidden states of tokens.
     """
@@ -60,7 +63,7 @@ def word_vectors(trained: Trained, text: str) -> Float[Tensor, "layers W D"]:
     member = membership(numbers).double()
     layers = torch.cat(hidden.layers).double().cpu()  # (layers, L, D)
     means = member.T @ layers / member.sum(dim=0)[:, None]  # (W,L) @ (layers,L,D) -> (layers,W,D)
-    return means[:, int(min(numbers) == 0) :]
+    return means[:, int(min(numbers) == 0) : means.shape[1] - int(tokenized.input.n_cut > 0)]
 
 
 def _captured(trained: Trained, text: str) -> tuple[Capture, TokenizedText, SequenceKind]:
