@@ -1,4 +1,4 @@
-"""The thirteen runs of a record, as data: the recipe of each, and the command lines that train it; a second or two
+"""The fourteen runs of a record, as data: the recipe of each, and the command lines that train it; a second or two
 each.
 
 Together they have every objective and dataset type, both optimizers, every position, mixer, schedule, packing and
@@ -99,6 +99,18 @@ RUNS = {
         schedule: {kind: wsd, warmup: 0, decay: 0.5}
         """,
         ("pretrain masked.yaml",),
+    ),
+    "replaced": Run(
+        """
+        data: {train: tiny.txt, split: 10%}
+        tokenizer: {kind: byte}
+        model:
+          {kind: encoder, d_model: 32, d_embedding: 24, n_layers: 2, n_heads: 2, dropout_rate: 0.1, norm_place: post, embed_norm: true,
+           positions: learned, bias: true}
+        objective: {kind: replaced_token, generator_width: 0.5, weight: 10}
+        optimizer: {lr: 5e-3}
+        """,
+        ("pretrain replaced.yaml",),
     ),
     "spans": Run(
         """
