@@ -39,7 +39,7 @@ _CHUNK = 1 << 24  # ids counted at once
 
 class Settings(MaskingSettings):
     DIRECTIONS = frozenset({"bidirectional"})
-    PIPELINE, DETECTS_REPLACED = "replaced_token_detection", True
+    PIPELINE = "replaced_token_detection"
     LOSS_UNIT = "nats, weighted sum"
     METRICS = ("accuracy", "generator_accuracy", "replaced_rate", "gradient_ratio", f"loss.{GENERATOR}", f"loss.{DISCRIMINATOR}")
 

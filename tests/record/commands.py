@@ -120,7 +120,9 @@ COMMANDS = {
     "inspect positions": command("inspect positions text", "inspect positions spans --json", "inspect positions pairs --stack encoder"),
     "inspect softmax": command("inspect softmax text 'The old king' --json", "inspect softmax killed 'red dog'"),
     "inspect replaced": command(
-        "inspect replaced replaced 'The old king was here' --seed 2", "inspect replaced replaced 'The king' --json", "inspect replaced text a"
+        "inspect replaced replaced 'The old king was here' --seed 2",
+        "inspect replaced replaced 'The king' --json",
+        "inspect replaced text a",
     ),
     "inspect simple": command("inspect simple", "inspect simple 'an old king' --json"),
     "inspect align": command(
