@@ -158,7 +158,7 @@ def test_spans_are_runs() -> None:
 
 def spans_of(objective: Objective, positions: np.ndarray, wanted: int, seed: int) -> np.ndarray:
     assert isinstance(objective, Masked)
-    return objective._spans(positions, wanted, np.random.default_rng(seed))
+    return objective.masking._spans(positions, wanted, np.random.default_rng(seed))
 
 
 def test_lengths_of_spans_are_geometric_among_those_up_to_10() -> None:

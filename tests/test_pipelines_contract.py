@@ -20,7 +20,7 @@ OBJECTIVES: dict[str, Any] = {word: settings_of("objectives", word)() for word i
 @pytest.mark.parametrize("word", [word for word, objective in OBJECTIVES.items() if objective.PIPELINE is not None])
 def test_every_pipeline(word: str, holds: Any) -> None:
     objective = OBJECTIVES[word]
-    prompts = [f"{prompt} [MASK]" for prompt in PROMPTS] if objective.PIPELINE in ("fill_mask", "text_infilling") else PROMPTS
+    prompts = [f"{prompt} [MASK]" for prompt in PROMPTS] if "mask" in objective.TOKENS else PROMPTS
     cases = {case.name: case for case in contract.cases(objective, ROWS[objective.DATASET], prompts)}
     cases[holds.__name__].run()
 

@@ -52,12 +52,16 @@ class Task(nn.Module):
         """The model that fills masks. Raises RunFault if there is none."""
         return self.model
 
+
+class DetectionTask(Task):
+    """A task that replaces tokens of a text and detects replaced tokens, for `inspect replaced`."""
+
     def replaced_probabilities(self, tokens: Tokens) -> Tensor:
-        """(B, L): the probability that each token was replaced (`ObjectiveSettings.DETECTS_REPLACED`)."""
+        """(B, L): the probability that each token was replaced."""
         raise NotImplementedError
 
     def replace_tokens(self, batch: Batch) -> Tensor:
-        """(B, L): the text of `batch` with some tokens replaced, as in training; for `inspect replaced`."""
+        """(B, L): the text of `batch` with some tokens replaced, as in training."""
         raise NotImplementedError
 
 

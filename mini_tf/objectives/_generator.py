@@ -8,10 +8,21 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from mini_tf.nn.model import Model, OneStack
+from mini_tf.nn.layers.embedding import Embedding
+from mini_tf.nn.model import Model
 from mini_tf.system.errors import RecipeFault
 
 Tying = Literal["none", "embeddings", "all"]
+
+
+def embedding_of(model: Model) -> Embedding:
+    """The embedding of a model of one stack. Raises RecipeFault for other models."""
+    stacks = model.stacks()
+    if len(stacks) == 1 and stacks[0].embedding is not None:
+        embedding = model.get_submodule(stacks[0].embedding)
+        if isinstance(embedding, Embedding):
+            return embedding
+    raise RecipeFault("objective.proposal: a generator needs a model that is an embedding, one stack and a head", hint="model.kind=encoder")
 
 
 def build_generator(model: Model, width: float, depth: float, tying: Tying) -> Model:
@@ -20,21 +31,21 @@ def build_generator(model: Model, width: float, depth: float, tying: Tying) -> M
     Its embedding tables are as wide as those of `model`; where it is narrower, they are projected. tying: modules
     shared with `model`; all: every layer but the head. The weights are drawn from torch's generator.
     """
-    if not isinstance(model, OneStack):
-        raise RecipeFault("objective.proposal: this model has no smaller copy for a generator", hint="model.kind=encoder")
-    settings, tokens = model.settings.scaled(width, depth), model.embedding.tokens
-    own = {"d_embedding": tokens.embedding_dim, "head": "bert", "tied": True}
-    generator = settings.model_copy(update=own).build(tokens.num_embeddings, model.context)
-    assert isinstance(generator, OneStack)
+    shared = embedding_of(model)
+    own = {"d_embedding": shared.tokens.embedding_dim, "head": "bert", "tied": True}
+    settings = model.settings.scaled(width, depth).model_copy(update=own)
+    generator = settings.build(shared.tokens.num_embeddings, model.context)
+    [stack] = model.stacks()
     if tying == "all":
-        generator.embedding, generator.stack = model.embedding, model.stack
+        setattr(generator, str(stack.embedding), shared)
+        setattr(generator, stack.name, stack.stack)
     elif tying == "embeddings":
-        mine, shared = generator.embedding, model.embedding
+        mine = embedding_of(generator)
         mine.tokens, mine.ngrams, mine.types, mine.norm = shared.tokens, shared.ngrams, shared.types, shared.norm
         if shared.position.applies_to == {"embed"}:  # others have weights per head
             mine.position = shared.position
     if tying != "none":
-        generator.head.linear.weight = tokens.weight  # type: ignore[union-attr]
+        generator.head.linear.weight = shared.tokens.weight  # type: ignore[union-attr]
     return generator
 
 

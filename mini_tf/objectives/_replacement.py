@@ -12,8 +12,8 @@ from mini_tf.data.batch import Batch
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
-from mini_tf.objectives import LossSums, Task
-from mini_tf.objectives._generator import sample
+from mini_tf.objectives import DetectionTask, LossSums
+from mini_tf.objectives._generator import embedding_of, sample
 from mini_tf.system.errors import RunFault
 
 GENERATOR, DISCRIMINATOR = "generator", "discriminator"
@@ -36,7 +36,7 @@ class Proposal(nn.Module):
         return self.counts.log().expand(n, -1)  # type: ignore[operator]
 
 
-class Replacement(Task):
+class Replacement(DetectionTask):
     """The loss of the generator, if there is one, and of the model, the discriminator.
 
     generator: a model, a `Proposal`, or None, where the masked text itself is the input. special (V,): True for special
@@ -174,13 +174,13 @@ class Replacement(Task):
         """gradient_ratio: norm of the weighted gradient of the discriminator's loss with respect to the shared token
         embedding, divided by that of the generator's loss.
         """
-        if not self.shared or not (table := self.model.embedding.tokens.weight).requires_grad:  # type: ignore[union-attr]
+        if not self.shared or not (table := embedding_of(self.model).tokens.weight).requires_grad:
             return {}
         parts = self(batch).parts
         norms = {}
         for name in (GENERATOR, DISCRIMINATOR):
             mean = parts[name] * (self.weights.get(name, 1.0) / max(1, batch.counts[name]))
-            norms[name] = float(torch.autograd.grad(mean, table)[0].float().norm())  # type: ignore[arg-type]
+            norms[name] = float(torch.autograd.grad(mean, table)[0].float().norm())
         return {"gradient_ratio": norms[DISCRIMINATOR] / norms[GENERATOR]} if norms[GENERATOR] else {}
 
     def token_predictor(self) -> Model:

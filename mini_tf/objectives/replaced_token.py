@@ -37,7 +37,7 @@ from mini_tf.system.errors import DataFault
 
 class Settings(MaskingSettings):
     DIRECTIONS = frozenset({"bidirectional"})
-    PIPELINE, DETECTS_REPLACED = "replaced_token_detection", True
+    PIPELINE = "replaced_token_detection"
     LOSS_UNIT = "nats, weighted sum"
     METRICS = ("accuracy", "generator_accuracy", "replaced_rate", "gradient_ratio", f"loss.{GENERATOR}", f"loss.{DISCRIMINATOR}")
 

@@ -6,12 +6,13 @@ from torch import Tensor
 from mini_tf.data.batch import Batch
 from mini_tf.nn.model import Model
 from mini_tf.objectives import Task
-from mini_tf.pipelines import ModelBundle, fill_mask
+from mini_tf.pipelines import ModelBundle
+from mini_tf.pipelines._mask_filling import MaskFilling, MaskFillingSettings
 from mini_tf.scores.detection import area_under_curve
 from mini_tf.trained.opening import Trained
 
 
-class Settings(fill_mask.Settings):
+class Settings(MaskFillingSettings):
     DESCRIPTION = "fills each [MASK] of a prompt with its generator"
     METRICS = {"auc": ()}
     SUMMARY_METRICS = ("auc", "generator_accuracy")
@@ -20,7 +21,7 @@ class Settings(fill_mask.Settings):
         return ReplacedTokenDetection(bundle)
 
 
-class ReplacedTokenDetection(fill_mask.FillMask):
+class ReplacedTokenDetection(MaskFilling):
     def token_predictor(self) -> Model:
         assert isinstance(self.bundle, Trained)
         task = self.bundle.task()

@@ -244,9 +244,7 @@ class PipelineSettings(Kind):
     DESCRIPTION: ClassVar[str] = "generates text"
     """The model's response to a prompt, for the prompt loop."""
     METRICS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Metrics of the outputs of an evaluation, each with the packages (`scores.PACKAGES`) that it needs; a name that
-    ends
-    in a dot is completed by a class or entity type."""
+    """Metrics of the outputs, each with the packages it needs; a class or entity type follows a name's final dot."""
     GENERATION_METRICS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Metrics of generated texts against their references; as METRICS."""
     MAIN_METRICS: ClassVar[tuple[str, ...]] = ()
@@ -291,8 +289,6 @@ class ObjectiveSettings(Kind):
     """Special tokens that it needs, such as "mask"; a foreign tokenizer without them gets them added."""
     PREDICTS_TOKENS: ClassVar[bool] = False
     """The model's logits are over the vocabulary: the model can generate text or fill masks."""
-    DETECTS_REPLACED: ClassVar[bool] = False
-    """Its task tells which tokens of a text were replaced (`Task.replaced_probabilities`), for `inspect replaced`."""
     TOKEN_LOSS: ClassVar[str | None] = None
     """The part of the loss that is a cross-entropy of tokens in nats, for perplexity; None if there is none."""
     LOSS_UNIT: ClassVar[str] = "nats per label"

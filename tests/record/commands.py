@@ -82,6 +82,7 @@ COMMANDS = {
     "evaluate file": command("evaluate text --data other.txt --step last --json"),
     "evaluate average": command("evaluate text --average 2", "evaluate text --step 40"),
     "evaluate masked": command("evaluate masked --json"),
+    "evaluate replaced": command("evaluate replaced", "evaluate replaced --step 10 --json"),
     "evaluate pairs": command("evaluate pairs --json", "evaluate killed"),
     "evaluate classes": command("evaluate classify", "evaluate classify --confusion confusion.json --calibration calibration.png"),
     "evaluate numbers": command("evaluate regress"),
@@ -94,6 +95,7 @@ COMMANDS = {
     "from lines": command("generate stream --temperature 0.7 --top-k 5 --max-new-tokens 8", stdin="The king\nOnce\\nupon\n\nA\n"),
     "mixed mixers": command("generate mixed 'the old king' --average 2 --batch-size 1"),
     "filled": command("generate masked 'The [MASK] was [MASK].' --top-k 3", "generate spans 'a [MASK] soup' --json"),
+    "filled by a generator": command("generate replaced 'The [MASK] was old.' --top-k 3", "generate replaced --json", stdin="a [MASK]\n"),
     "beams": command("generate pairs 'the wise king' 'a sailor' --n-best 3 --length-penalty 1 --min-new-tokens 3"),
     "beams of lines": command("generate killed --json", "generate killed --num-beams 1 --max-new-tokens 5", stdin="red dog\nsun\n"),
     "answers": command("generate instruct 'the old king' --greedy", f"generate chats '{CHAT}' --max-new-tokens 9"),
@@ -118,6 +120,11 @@ COMMANDS = {
     "inspect tokens": command("inspect tokens masked 'The old king'"),
     "inspect positions": command("inspect positions text", "inspect positions spans --json", "inspect positions pairs --stack encoder"),
     "inspect softmax": command("inspect softmax text 'The old king' --json", "inspect softmax killed 'red dog'"),
+    "inspect replaced": command(
+        "inspect replaced replaced 'The old king was here' --seed 2",
+        "inspect replaced replaced 'The king' --json",
+        "inspect replaced text a",
+    ),
     "inspect simple": command("inspect simple", "inspect simple 'an old king' --json"),
     "inspect align": command(
         "inspect align pairs --limit 12", "inspect align killed 'red dog' --target 'dog red' -o links.pharaoh -o links.svg"

@@ -100,6 +100,18 @@ RUNS = {
         """,
         ("pretrain masked.yaml",),
     ),
+    "replaced": Run(
+        """
+        data: {train: tiny.txt, split: 10%}
+        tokenizer: {kind: byte}
+        model:
+          {kind: encoder, d_model: 32, d_embedding: 24, n_layers: 2, n_heads: 2, dropout_rate: 0.1, norm_place: post, embed_norm: true,
+           positions: learned, bias: true}
+        objective: {kind: replaced_token, generator_width: 0.5, weight: 10}
+        optimizer: {lr: 5e-3}
+        """,
+        ("pretrain replaced.yaml",),
+    ),
     "spans": Run(
         """
         data: {train: [opinions.jsonl, sentences.txt], split: 10%} tokenizer: {kind: wordpiece, vocab_size: 130} model:

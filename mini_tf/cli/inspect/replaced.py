@@ -31,7 +31,7 @@ def replaced(
 
     With --seed the run's generator replaces tokens first, and the originals are shown in brackets.
     """
-    from mini_tf.inspection.replaced import view
+    from mini_tf.inspection.texts.replaced import view
     from mini_tf.trained.opening import open_trained
 
     files, read = check(output, [".png", ".svg", ".json"], force), given_texts(texts, input)

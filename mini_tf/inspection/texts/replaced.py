@@ -19,7 +19,7 @@ from mini_tf.inspection import View
 from mini_tf.inspection.checkpoints import run_and_step
 from mini_tf.inspection.model_input import ModelInput, untruncated_input
 from mini_tf.nn.tokens import Tokens
-from mini_tf.objectives import Task
+from mini_tf.objectives import DetectionTask
 from mini_tf.system.errors import UsageFault
 from mini_tf.system.seeds import seed_of
 from mini_tf.trained.opening import Trained
@@ -42,12 +42,10 @@ def view(trained: Trained, texts: Sequence[str], seed: int | None, step: int | s
 
     UsageFault if the run's objective does not detect replaced tokens.
     """
-    objective = trained.recipe.objective
-    if not objective.DETECTS_REPLACED:
-        what = f"{trained.folder.name} was trained with objective {objective.kind}, which detects no replaced tokens"
-        raise UsageFault(what, hint="minitf pretrain electra-nano trains a model that does")
     task = trained.task()
-    assert isinstance(task, Task)
+    if not isinstance(task, DetectionTask):
+        what = f"{trained.folder.name} was trained with objective {trained.recipe.objective.kind}, which detects no replaced tokens"
+        raise UsageFault(what, hint="minitf pretrain electra-nano trains a model that does")
     found = [_detect(trained, task, text, None if seed is None else seed_of("replaced", seed, n)) for n, text in enumerate(texts)]
     panels = [_panel(trained, one, f"text {n}" if len(found) > 1 else "") for n, one in enumerate(found, 1)]
     notes = [f"text {n}: {one.input.note}" for n, one in enumerate(found, 1) if one.input.note]
@@ -58,7 +56,7 @@ def view(trained: Trained, texts: Sequence[str], seed: int | None, step: int | s
 
 
 @torch.no_grad()
-def _detect(trained: Trained, task: Task, text: str, key: int | None) -> DetectedText:
+def _detect(trained: Trained, task: DetectionTask, text: str, key: int | None) -> DetectedText:
     input, device = untruncated_input(trained, text).truncate(trained.model.context), trained.setup.device
     ids = torch.tensor([input.ids], device=device)
     with trained.setup.autocast():

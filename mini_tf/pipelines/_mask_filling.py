@@ -1,0 +1,91 @@
+"""Mask filling: the tokens predicted at each [MASK], ranked by probability. For pipelines of encoders."""
+
+import json
+from collections.abc import Iterator, Sequence
+
+from mini_tf.data.tokenization.input_warnings import InputWarnings
+from mini_tf.generation.likelihoods import TextScorer
+from mini_tf.generation.mask_filling import Candidate, MaskedPrompt, MaskFiller
+from mini_tf.nn.model import Model
+from mini_tf.pipelines import GenerateOptions, ModelBundle, Output, Pipeline, PipelineSettings
+from mini_tf.pipelines._options import BATCH_SIZE, notes_entry, one_line
+from mini_tf.recipe.kind_settings import GENERATE_OPTIONS, UNSUPPORTED_BEAM_OPTIONS
+from mini_tf.system.errors import UsageFault
+
+TOP_K = 5
+"""Default number of candidates per mask."""
+
+
+class MaskFillingSettings(PipelineSettings):
+    COMMAND = "generate"
+    UNSUPPORTED_OPTIONS = UNSUPPORTED_BEAM_OPTIONS | dict.fromkeys(
+        GENERATE_OPTIONS - UNSUPPORTED_BEAM_OPTIONS.keys() - {"top_k", "batch_size"},
+        "{run} is an encoder, which fills [MASK] and does not continue text",
+    )
+    DEFAULT_OPTIONS = {"top_k": TOP_K}
+    TEXT_SCORES = {
+        "word": "sum of log p(token | other words and earlier tokens of its word), each token masked with those after it in its word",
+        "token": "sum of log p(token | all other tokens), each token masked in turn",
+    }
+    DESCRIPTION = "fills each [MASK] of a prompt"
+
+    def build(self, bundle: ModelBundle) -> "MaskFilling":
+        return MaskFilling(bundle)
+
+
+class MaskFilling(Pipeline):
+    def score_texts(self, texts: Sequence[str], places: Sequence[str] = (), kind: str = "") -> list[float]:
+        scorer = TextScorer(self.token_predictor(), self.bundle.tokenizer, separated=not self.recipe.data.split.tail)
+        return scorer.masked(texts, places, whole_words=kind != "token")
+
+    def generator(self, options: GenerateOptions) -> "MaskFillGenerator":
+        return MaskFillGenerator(self.bundle, options, self.token_predictor())
+
+    def token_predictor(self) -> Model:
+        """The model that predicts the masked tokens."""
+        return self.bundle.model
+
+
+class MaskFillGenerator:
+    """Fills the masks of prompts with an encoder, `model`."""
+
+    def __init__(self, bundle: ModelBundle, options: GenerateOptions, model: Model) -> None:
+        self.top_k, self.batch_size = options.given.get("top_k", TOP_K), options.given.get("batch_size", BATCH_SIZE)
+        self.chunk_size = self.batch_size
+        if self.top_k < 1:
+            raise UsageFault(f"--top-k: must be at least 1, got {self.top_k}")
+        context = options.context or model.context
+        self.options, self.unread = options, InputWarnings(bundle.tokenizer, context)
+        self.mask_filler = MaskFiller(model, bundle.tokenizer, not bundle.recipe.data.split.tail, context)
+
+    def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
+        """The candidates of each mask, or, as a line, the prompt filled with the most probable ones."""
+        encoded: list[MaskedPrompt] = []
+        fault = None
+        for number, prompt in enumerate(prompts):
+            try:
+                encoded.append(self.mask_filler.encode_prompt(prompt))
+            except UsageFault as error:
+                fault = error if not places else UsageFault(error.message, hint=error.hint, where=[places[number]])
+                break
+        notes = [self.unread.add(masked.parts) for masked in encoded]
+        self.options.on_unread(self.unread)
+        for first in range(0, len(encoded) if fault is None or places else 0, self.batch_size):
+            batch = encoded[first : first + self.batch_size]
+            predicted = self.mask_filler.candidates(batch, self.top_k)
+            for prompt, own_notes, masked, masks in zip(prompts[first:], notes[first:], batch, predicted, strict=False):
+                candidates = [[{"token": candidate.token, "p": candidate.p} for candidate in ranked] for ranked in masks]
+                result = {"prompt": prompt, "candidates": candidates, **notes_entry(own_notes)}
+                shown = [*([one_line(prompt)] if len(prompts) > 1 else []), *_table(masks)]
+                yield Output(result, [one_line(self.mask_filler.fill(masked, masks))], shown)
+        if fault is not None:
+            raise fault
+
+
+def _table(masks: Sequence[Sequence[Candidate]]) -> list[str]:
+    """One line per candidate; with several masks, a heading line for each."""
+    lines = []
+    for number, ranked in enumerate(masks, 1):
+        lines += [f"[MASK] {number} of {len(masks)}"] if len(masks) > 1 else []
+        lines += [f"{candidate.p:.4f} {json.dumps(candidate.token, ensure_ascii=False)}" for candidate in ranked]
+    return lines
