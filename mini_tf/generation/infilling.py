@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.mask_filling import MASK, split_at_masks, text_after
-from mini_tf.generation.translation import SourceIds, Translator
+from mini_tf.generation.translation import Translator
 from mini_tf.nn.model import Model
 from mini_tf.recipe.sections import Generate
 from mini_tf.system.errors import RunFault, UsageFault
@@ -43,15 +43,16 @@ class Infiller(Translator):
             ids += [self.sentinels[number] if self.sentinels else self._mask, *part]
         return ids
 
-    def decode(self, source: SourceIds, ids: Sequence[int]) -> str:
+    def decode(self, source: str, ids: Sequence[int]) -> str:
         """The generated text, or the prompt with the generated spans; a mask without a span stays [MASK]."""
         if not self.sentinels:
             return super().decode(source, ids)
-        spans, text = self._spans(ids), source.parts[0]
-        for sentinel, part in zip(self.sentinels, source.parts[1:], strict=False):
-            filled = text_after(self.tokenizer, text, spans[sentinel]) if sentinel in spans else f" {MASK}" if text else MASK
-            text += filled + part
-        return text
+        spans, text = self._spans(ids), ""
+        *parts, last = zip(self.parts(source), source.split(MASK), strict=True)
+        for sentinel, (part, unfilled) in zip(self.sentinels, parts, strict=False):
+            before = text + part
+            text = before + text_after(self.tokenizer, before, spans[sentinel]) if sentinel in spans else text + unfilled + MASK
+        return text + last[0]
 
     @property
     def _banned(self) -> frozenset[int]:

@@ -80,7 +80,7 @@ class Translator:
         [ids] = parts
         return ids
 
-    def decode(self, source: SourceIds, ids: Sequence[int]) -> str:
+    def decode(self, source: str, ids: Sequence[int]) -> str:
         """The text of the generated `ids` for a source."""
         return self.tokenizer.decode(ids)
 
@@ -106,7 +106,7 @@ class Translator:
         for first in range(0, len(order), batch_size):
             numbers = order[first : first + batch_size]
             for number, best in zip(numbers, self._search([sources[number] for number in numbers], n_best), strict=True):
-                translations[number] = [Translation(self.decode(sources[number], one.ids), one.logprob, one.score) for one in best]
+                translations[number] = [Translation(self.decode(texts[number], one.ids), one.logprob, one.score) for one in best]
         return translations
 
     @torch.inference_mode()

@@ -156,9 +156,13 @@ class Denoising(Objective):
     def _limited(self, text: NoisyText, n_tokens: int) -> NoisyText:
         """The text without the marks for which there is no sentinel, or no room in a target of `n_tokens` tokens."""
         marks = np.flatnonzero(text.marked)
-        fits = (np.cumsum(text.lengths[marks] + 1) <= n_tokens) & (np.arange(len(marks)) < len(self.sentinels))
+        lengths = text.lengths[marks]
+        fits = (np.cumsum(lengths + 1) <= n_tokens) & (np.arange(len(marks)) < len(self.sentinels))
         if fits.all():
             return text
+        # Empty marks make the source longer; there may be as many as the other marks have made it shorter.
+        empty = np.flatnonzero(fits & (lengths == 0))
+        fits[empty[int(np.maximum(lengths - 1, 0)[fits].sum()) :]] = False
         restored = np.zeros(len(text), bool)
         restored[marks[~fits]] = True
         repeats = np.where(restored, text.lengths, 1)

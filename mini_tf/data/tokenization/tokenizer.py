@@ -243,7 +243,8 @@ class Tokenizer:
     def sentence_starts(self, ids: np.ndarray) -> np.ndarray:
         """True where a token starts a sentence, along the last axis: a word after `.`, `!` or `?` and whitespace.
 
-        The first token always does. Whitespace and closing quotes or brackets belong to the sentence before them.
+        The first token always does. Whitespace and closing quotes or brackets belong to the sentence before them. The
+        tokens of WordPiece have no whitespace, so "3.5" ends a sentence too.
         """
         ends, transparent = (edge[ids] for edge in self._sentence_edges)
         # The last token that is not transparent, at or before each position.
