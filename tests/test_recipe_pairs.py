@@ -124,7 +124,10 @@ def test_a_later_level_changes_one_key_of_a_side() -> None:
         ("data.fields={source: a, target: b, x: c}", f"unknown column role 'x'; {PAIRS}"),
         ("data.split=tail 10%", "tail 10% splits a stream of characters; for pairs use a share such as 5%"),
         ("train.batch_tokens=10", "10 tokens cannot hold a row of context 64; use at least 64"),
-        ("model.encoder.positions=foo", "no such kind 'foo'; use one of alibi, fourier, learned, none, rotary, sinusoidal, t5"),
+        (
+            "model.encoder.positions=foo",
+            "no such kind 'foo'; use one of alibi, dynamic_window, fourier, learned, none, rotary, sinusoidal, t5",
+        ),
         ("model.encoder.positions=rotery", "no such kind 'rotery'; did you mean 'rotary'?"),
         ("model.encoder.attention=[softmax, foo]", "no such kind 'foo'; use one of favor, linear, simple, softmax, window"),
         ("model.encoder.n_layer=3", "no such key; did you mean n_layers?"),

@@ -55,8 +55,8 @@ def word(
     between similarities within and between senses. The first occurrence in each sentence counts. Encoder-decoder: the
     encoder is used. With --neighbors, --analogy or --similarity the token embedding is shown, without sentences.
     """
+    from mini_tf.inspection.vectors.word_vectors import WordVectors
     from mini_tf.inspection.word import view
-    from mini_tf.inspection.word_vectors import WordVectors
     from mini_tf.trained.opening import open_trained
 
     view_of = word_vectors.vectors_view(word, bool(texts) or input is not None, neighbors, analogy, similarity)

@@ -11,7 +11,7 @@ from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.inspection import View
-    from mini_tf.inspection.word_vectors import WordVectors
+    from mini_tf.inspection.vectors.word_vectors import WordVectors
 
 PANEL = "Word vectors"
 SUFFIXES = (".json",)
@@ -55,13 +55,14 @@ def vectors_view(
         raise UsageFault(f"{options[0]} compares token embeddings without sentences", hint="remove the sentences")
     if (word is None) == (options[0] == "--neighbors"):
         raise UsageFault(f"{options[0]} {'needs' if word is None else 'takes no'} WORD")
-    from mini_tf.inspection import word_vectors
+    from mini_tf.inspection.vectors import similarity as similarities
+    from mini_tf.inspection.vectors import word_vectors
 
     refuse_non_utf8([word or "", analogy or ""], "a word")
     if similarity is not None:
         name = "stdin" if similarity == Path("-") else str(similarity)
-        pairs = word_vectors.read_pairs(list(read_lines(similarity)), name)
-        return lambda vectors: word_vectors.similarity_view(vectors, pairs, name)
+        pairs = similarities.read_pairs(list(read_lines(similarity)), name)
+        return lambda vectors: similarities.similarity_view(vectors, pairs, name)
     if analogy is not None:
         words = analogy.split()
         return lambda vectors: word_vectors.analogy_view(vectors, words, neighbors or DEFAULT_TOKENS)

@@ -1,0 +1,1 @@
+"""Word vectors: the rows of the token embedding, without a sentence."""
