@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from mini_tf.models.encoder_decoder import EncoderDecoder
+from mini_tf.nn.batch_sizes import BatchSizes
 from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
-from mini_tf.recipe.kind_settings import BatchSizes
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.training.flops import flops_of
 

@@ -207,8 +207,7 @@ def test_a_picture_is_drawn_against_the_cost(tmp_path: Path) -> None:
 def test_a_run_records_the_flops_of_a_step(tmp_path: Path, options: list[str]) -> None:
     """Those of the counter: of all the first steps, which differ in size with train.batch_tokens."""
     from mini_tf.jobs.assembling import build, load_data
-    from mini_tf.jobs.cost.steps import INSPECTED_STEPS
-    from mini_tf.jobs.parts import training_of
+    from mini_tf.jobs.parts import FLOPS_STEPS, training_of
     from mini_tf.training.flops import TRAINING_PASSES, flops_of
     from mini_tf.training.machine.device import resolve_setup
     from mini_tf.training.optimizer import build as build_optimizer
@@ -221,9 +220,9 @@ def test_a_run_records_the_flops_of_a_step(tmp_path: Path, options: list[str]) -
     import torch
 
     with torch.no_grad():
-        batches = [batch for step in range(INSPECTED_STEPS) for batch in training.feed.micro_batches(step)]
+        batches = [batch for step in range(FLOPS_STEPS) for batch in training.feed.micro_batches(step)]
         counted = flops_of(lambda: [parts.task(batch, None) for batch in batches])
-    assert recorded["flops_per_step"] == TRAINING_PASSES * counted // INSPECTED_STEPS
+    assert recorded["flops_per_step"] == TRAINING_PASSES * counted // FLOPS_STEPS
 
 
 class _Silent:

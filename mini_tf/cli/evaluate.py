@@ -1,5 +1,6 @@
 """`minitf evaluate`: metrics of a trained model on validation data or a file."""
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -55,15 +56,7 @@ def evaluate(
     Matthews correlation. Tags: entity F1. Numbers: Pearson and Spearman correlation. Generated texts: ROUGE, BLEU,
     chrF. With --pairs instead: the share of minimal pairs whose acceptable sentence is more probable.
     """
-    if score is not None and not pairs:
-        raise UsageFault(f"--score {score}: used without --pairs", hint="--pairs FILE.jsonl names the pairs")
-    others = {"--data": data, "--split": split, "--fields": fields, "--confusion": confusion, "--calibration": calibration}
-    if pairs and (given := [name for name, value in others.items() if value is not None]):
-        raise UsageFault(f"--pairs does not combine with {given[0]}", hint="remove one of them")
-    if data is not None and split == "train":
-        raise UsageFault(f"--data {data} has no training split: all of it is evaluated", hint="give one of --data and --split")
-    if data is None and fields is not None:
-        raise UsageFault(f"--fields {fields}: used without --data", hint="--data FILE names the file with these columns")
+    _check_options(data, fields, split, pairs, score, {"--confusion": confusion, "--calibration": calibration})
     pictures, bounds = ClassPlots(confusion, calibration), [Gate.parse(gate) for gate in gates or []]
     pictures.check(force)
 
@@ -99,6 +92,21 @@ def evaluate(
     if missed := failures(bounds, scores):
         raise GateMissed(missed[0], faults=missed)
     return 0
+
+
+def _check_options(
+    data: str | None, fields: str | None, split: str | None, pairs: list[str] | None, score: str | None, plots: Mapping[str, Path | None]
+) -> None:
+    """UsageFault for options that contradict each other."""
+    if score is not None and not pairs:
+        raise UsageFault(f"--score {score}: used without --pairs", hint="--pairs FILE.jsonl names the pairs")
+    others = {"--data": data, "--split": split, "--fields": fields, **plots}
+    if pairs and (given := [name for name, value in others.items() if value is not None]):
+        raise UsageFault(f"--pairs does not combine with {given[0]}", hint="remove one of them")
+    if data is not None and split == "train":
+        raise UsageFault(f"--data {data} has no training split: all of it is evaluated", hint="give one of --data and --split")
+    if data is None and fields is not None:
+        raise UsageFault(f"--fields {fields}: used without --data", hint="--data FILE names the file with these columns")
 
 
 def _cut(trained: "Trained", store: "Store") -> list[str]:

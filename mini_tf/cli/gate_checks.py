@@ -19,9 +19,9 @@ def check_gates(
     recipe: "Recipe",
     classes: Sequence[str] | None = None,
 ) -> None:
-    """UsageFault if `command` (pairs: `evaluate --pairs`) does not compute the metric, Unavailable without its package.
+    """UsageFault if `command` does not compute the metric for this recipe, Unavailable if its package is missing.
 
-    classes: names of the run's classes or tags, where known; default: those listed in the recipe.
+    pairs: `evaluate --pairs`. classes: names of the run's classes or tags, where known; default: those in the recipe.
     """
     from mini_tf.recipe.gates import metric_names
     from mini_tf.scores import packages_of, require
@@ -91,9 +91,11 @@ def _no_such_metric(assertion: str, metric: str, command: str, recipe: "Recipe",
         return UsageFault(f"--assert {assertion}: eval.translations is 0: no text is generated", hint="remove eval.translations=0")
     found: dict[str, Any] = kinds_of("objectives")
     others = [word for word, settings in found.items() if _is_among(bare, metrics_of(settings)) and bare not in COMMON_METRICS]
-    listed = ", ".join(f"{name}CLASS" if name.endswith(".") else name for name in names)
+    listed = ", ".join(f"{name}{'UID' if command == 'pairs' else 'CLASS'}" if name.endswith(".") else name for name in names)
     hint = f"it belongs to {' and '.join(others)}, and the objective is {kind}" if others and kind not in others else None
-    return UsageFault(f"--assert {assertion}: not a metric of {command}; available: {listed}", hint=hint)
+    return UsageFault(
+        f"--assert {assertion}: not a metric of {'evaluate --pairs' if command == 'pairs' else command}; available: {listed}", hint=hint
+    )
 
 
 def _check_class(assertion: str, metric: str, classes: Sequence[str], recipe: "Recipe") -> None:

@@ -42,7 +42,7 @@ def evaluate_pairs(console: Console, trained: "Trained", files: Sequence[str], s
     metrics |= {f"pairs.accuracy.{name}": one.accuracy for name, one in groups["UID"].items()}
     console.output(_text(overall, description), run=trained.folder, metrics=metrics, result=_json(overall, groups, kind, description))
     for column, of_column in groups.items():
-        if of_column:
+        if of_column and (column == GROUPS[0] or len(of_column) != len(groups[GROUPS[0]])):
             rows = [[name, *_cells(one)] for name, one in of_column.items()]
             console.show(table, [column, "pairs", "accuracy", "95 % interval", "difference"], rows)
     if missed := failures(bounds, metrics):

@@ -10,9 +10,9 @@ from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.nn.model import Model
+from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.nn.weights import objective_network
-from mini_tf.objectives import Objective
+from mini_tf.objectives import Objective, ObjectiveSettings
 from mini_tf.optimizers import Optimizer
 from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.recipe import Recipe
@@ -21,10 +21,14 @@ from mini_tf.training.divergence import Tolerance
 from mini_tf.training.due import EvaluationSchedule, step_flops
 from mini_tf.training.evaluation import eval_batch_size, evaluate, pack
 from mini_tf.training.feed import Feed
+from mini_tf.training.flops import TRAINING_PASSES, sizes_of
 from mini_tf.training.loop import Training
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.plan import Plan, make_plan
 from mini_tf.training.schedule import TrainingSchedule, horizon_of
+
+FLOPS_STEPS = 8
+"""Steps whose FLOPs are averaged: with train.batch_tokens their sizes differ."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,23 @@ class Parts:
         """The metrics on the validation data, or on a sample of `tokens` tokens spread evenly over them."""
         rows = eval_batch_size(self.recipe, self.setup.micro_batch_size)
         return evaluate(self.task, self.objective, self.val, self.setup, rows, tokens, each_batch, pipeline_of(self).metric_accumulator())
+
+    @property
+    def flops_per_step(self) -> int | None:
+        """FLOPs of a step by formula, forward and backward: the mean of the first steps; None: no formula is known.
+
+        Adapters and frozen parameters count as if all parameters were trained, and a stream without its memory.
+        """
+        model, objective = self.recipe.model, self.recipe.objective
+        assert isinstance(model, ModelSettings)
+        assert isinstance(objective, ObjectiveSettings)
+        feed, total = Feed(self.plan, self.train, self.objective.prepare, self.setup.micro_batch_size), 0
+        for batch in (batch for step in range(FLOPS_STEPS) for batch in feed.micro_batches(step)):
+            forward = objective.forward_flops(model, sizes_of(batch, self.model, self.tokenizer.vocabulary.size))
+            if forward is None:
+                return None
+            total += forward
+        return TRAINING_PASSES * total // FLOPS_STEPS
 
     @property
     def schedule(self) -> TrainingSchedule:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from mini_tf.data.datasets import TokenizedData
 from mini_tf.jobs.assembling import build, load_data, merge_function, write_model_files
 from mini_tf.jobs.cost.estimating import estimate
-from mini_tf.jobs.cost.steps import formula_flops
 from mini_tf.jobs.session import Reporter, RunResult, Session
 from mini_tf.jobs.start_messages import report_extension, report_start
 from mini_tf.recipe.reading import Resolved
@@ -68,7 +67,7 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
         start_run(run, identity)
         run.record_auto(parts.setup.record)
         if run.manifest.flops_per_step is None:
-            run.update(flops_per_step=formula_flops(parts))
+            run.update(flops_per_step=parts.flops_per_step)
         write_model_files(run, recipe, parts.model, data, parts.fully_trainable)
         report_start(parts, reporter)
         session = Session(run, parts, reporter, started)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field
 from torch import Tensor, nn
 
+from mini_tf.nn.batch_sizes import BatchSizes
 from mini_tf.nn.mixer import ForwardOutput, MixerSettings
 from mini_tf.nn.model import ModelSettings, ModelStack, OneStack, build_embedding, describe_restrictions
 from mini_tf.nn.positional_encoding import PositionalEncodingSettings
@@ -19,7 +20,7 @@ from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.nn.weights.init import init_weights
-from mini_tf.recipe.kind_settings import BatchSizes, Direction, PositionLimit
+from mini_tf.recipe.kind_settings import Direction, PositionLimit
 from mini_tf.recipe.kind_settings import ModelSettings as BaseSettings
 from mini_tf.recipe.kinds import KindOf, OneOrMore, Rule, Rules, Section, default_kind
 

@@ -12,6 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from mini_tf.nn.batch_sizes import BatchSizes
 from mini_tf.nn.layers.embedding import Embedding
 from mini_tf.nn.layers.feed_forward import ACTIVATIONS
 from mini_tf.nn.layers.head import Head, Transform
@@ -25,7 +26,7 @@ from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.nn.weights.init import init_weights
 from mini_tf.recipe import kind_settings
-from mini_tf.recipe.kind_settings import BatchSizes, Direction
+from mini_tf.recipe.kind_settings import Direction
 from mini_tf.recipe.kinds import Rules
 
 
@@ -77,11 +78,13 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         return super().describe_attention(boundary, direction) + describe_restrictions(self.attention)
 
     def hidden_flops(self, sizes: BatchSizes) -> int | None:
+        """FLOPs of the forward pass without the head; None: no formula is known."""
         if (type(self).build, type(self).build_stack) != (ModelSettings.build, ModelSettings.build_stack):
             return None  # the formula is of one stack
         return self.flops(sizes.rows, sizes.length, sizes.targets, self.causal)
 
     def head_flops(self, sizes: BatchSizes, task: bool = False) -> int:
+        """FLOPs of the logits at the targets: over the vocabulary, or of a `task` head, one linear layer."""
         dense = self.d_model * ACTIVATIONS[self.activation].n_inputs if self.head == "bert" and not task else 0
         return 2 * sizes.targets * self.d_model * (dense + (sizes.outputs if task else sizes.vocabulary))
 

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.nn import model as model_contract
+from mini_tf.nn.batch_sizes import BatchSizes
 from mini_tf.nn.layers.task_head import Pool, TaskHead, pooled, token_index
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
@@ -21,7 +23,7 @@ from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import LABEL_SMOOTHING, LossSums, Objective, ObjectiveSettings
 from mini_tf.recipe.data import NonEmptyText
-from mini_tf.recipe.kind_settings import BatchSizes, ModelSettings
+from mini_tf.recipe.kind_settings import ModelSettings
 from mini_tf.recipe.kinds import Rule, Rules, settings_of
 from mini_tf.recipe.values import near, show
 from mini_tf.system.errors import RecipeFault
@@ -67,7 +69,7 @@ class TaskSettings(ObjectiveSettings):
     token_dropout_rate: float = Field(0.0, ge=0, lt=1)
     """Share of the input tokens that are replaced by the mask token in training, as regularization."""
 
-    def forward_flops(self, model: ModelSettings, sizes: BatchSizes) -> int | None:
+    def forward_flops(self, model: model_contract.ModelSettings, sizes: BatchSizes) -> int | None:
         hidden = model.hidden_flops(sizes)
         return None if hidden is None else hidden + model.head_flops(sizes, task=True)
 
@@ -78,7 +80,7 @@ class PooledSettings(TaskSettings):
     pool: Pool = "mean"
     """Pooling of the hidden states: first or last token (separators), mean or max over all tokens."""
 
-    def forward_flops(self, model: ModelSettings, sizes: BatchSizes) -> int | None:
+    def forward_flops(self, model: model_contract.ModelSettings, sizes: BatchSizes) -> int | None:
         pools_all = self.pool not in ("first", "last")
         hidden = model.hidden_flops(sizes._replace(targets=sizes.rows * sizes.length) if pools_all else sizes)
         return None if hidden is None else hidden + model.head_flops(sizes, task=True)

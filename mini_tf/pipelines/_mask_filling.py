@@ -24,8 +24,8 @@ class MaskFillingSettings(PipelineSettings):
     )
     DEFAULT_OPTIONS = {"top_k": TOP_K}
     TEXT_SCORES = {
-        "word": "sum of log p(token | other words and earlier tokens of its word), each token masked with those after it in its word",
-        "token": "sum of log p(token | all other tokens), each token masked in turn",
+        "word": "pseudo-log-likelihood: each token masked together with the later tokens of its word",
+        "token": "pseudo-log-likelihood: each token masked alone",
     }
     DESCRIPTION = "fills each [MASK] of a prompt"
 

@@ -14,9 +14,7 @@ from mini_tf.system.seeds import seed_of
 class Settings(PipelineSettings):
     COMMAND = "generate"
     UNSUPPORTED_OPTIONS = UNSUPPORTED_BEAM_OPTIONS
-    TEXT_SCORES = {
-        "causal": "sum of log p(token | tokens before it) from the separator that begins a text; without one, the first token is not scored"
-    }
+    TEXT_SCORES = {"causal": "sum of log p(token | tokens before it); without a separator at the start, from the second token on"}
     CHECK_COPYING = True
     DESCRIPTION = "continues a prompt"
 

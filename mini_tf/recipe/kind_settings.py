@@ -104,23 +104,6 @@ class PositionLimit(NamedTuple):
     source: bool = False
 
 
-class BatchSizes(NamedTuple):
-    """Sizes of one micro-batch, padding included, from which FLOPs are computed by formula.
-
-    rows, length: of the inputs (B, L); source: tokens per row of the source, 0 = none. targets: number of labels.
-    vocabulary: size of the target vocabulary; outputs: outputs of the model's head, such as classes. counts: as
-    `Batch.counts`, by part of the loss.
-    """
-
-    rows: int
-    length: int
-    targets: int
-    vocabulary: int
-    outputs: int
-    source: int = 0
-    counts: Mapping[str, int] = {}
-
-
 class ModelSettings(Kind):
     """Facts about a model that recipes need."""
 
@@ -181,14 +164,6 @@ class ModelSettings(Kind):
         """Settings that must be equal for `init_from`: recipe keys, and both values as JSON."""
         mine, theirs = self.model_dump(mode="json"), other.model_dump(mode="json")
         yield from ((key, mine[key], theirs[key]) for key in mine if key in theirs and key != "kind")
-
-    def hidden_flops(self, sizes: BatchSizes) -> int | None:
-        """FLOPs of the forward pass without the head: matrix products, a multiply-add is two; None: no formula."""
-        return None
-
-    def head_flops(self, sizes: BatchSizes, task: bool = False) -> int:
-        """FLOPs of the logits at the targets: over the vocabulary, or of a `task` head, one linear layer."""
-        raise NotImplementedError
 
     def build(self, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> Any:
         raise NotImplementedError
@@ -361,15 +336,6 @@ class ObjectiveSettings(Kind):
     def rules_with(self, model: ModelSettings) -> Rules:
         """Further rules between the objective and the model, by full recipe keys ("objective.pool")."""
         return ()
-
-    def forward_flops(self, model: ModelSettings, sizes: BatchSizes) -> int | None:
-        """FLOPs of its task's forward pass on one micro-batch, as `ModelSettings.hidden_flops`.
-
-        The default is one pass through the model with logits at the targets. An objective with a network of its own
-        adds it.
-        """
-        hidden = model.hidden_flops(sizes)
-        return None if hidden is None else hidden + model.head_flops(sizes)
 
     def build(self, vocabulary: Any, labels: Any = None) -> Any:
         raise NotImplementedError

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from mini_tf.generation.decoding import CachedModel, pad
 from mini_tf.generation.fast_decoder import FastDecoder
 from mini_tf.inspection.capture import attention_kinds, capture
+from mini_tf.nn.batch_sizes import BatchSizes
 from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.layers.task_head import TaskHead
 from mini_tf.nn.model import Model, ModelSettings, ModelStack
@@ -15,7 +16,6 @@ from mini_tf.nn.state import reorder
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.nn.weights.lora import adapt, merge
-from mini_tf.recipe.kind_settings import BatchSizes
 from mini_tf.recipe.sections import Adapter
 from mini_tf.system.errors import DataFault
 from mini_tf.testing import Case, cases_of

@@ -261,6 +261,7 @@ def the_formula_gives_the_counted_flops(tried: Tried) -> None:
     """The FLOPs by formula are those of a forward pass, or None if no formula is known."""
     case = tiny_objective(tried)
     batch = case.objective.prepare(case.rows)
+    assert isinstance(case.objective.settings, ObjectiveSettings)
     formula = case.objective.settings.forward_flops(case.model_settings, sizes_of(batch, case.model, case.vocabulary.size))
     counted = flops_of(lambda: case.task.train()(batch, None))
     assert formula in (None, counted), f"forward_flops gives {formula} FLOPs, a forward pass has {counted}; override it"

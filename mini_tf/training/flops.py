@@ -13,9 +13,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from mini_tf.data.batch import Batch
+from mini_tf.nn.batch_sizes import BatchSizes
 from mini_tf.nn.layers.head import OutputLayer
 from mini_tf.nn.model import Model
-from mini_tf.recipe.kind_settings import BatchSizes
 
 TRAINING_PASSES = 3
 """FLOPs of forward plus backward, relative to forward: the backward pass computes gradients of inputs and of weights

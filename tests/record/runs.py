@@ -243,5 +243,6 @@ def write_files(folder: Path) -> None:
     roles = ("system", "user", "assistant", "user", "assistant", "user")
     chats = [{"talk": [{"role": role, "content": some(1, 3)} for role in roles[n % 2 : 3 + n % 4]]} for n in range(60)]
     (folder / "ratings.csv").write_text("".join(f'"{one}","{other}",{stars}\n' for one, other, stars in ratings))
-    for name, rows in (("questions", questions), ("chats", chats)):
+    minimal = [{"sentence_good": f"the {word} was old", "sentence_bad": f"the {word} were old", "UID": word} for word in ("king", "house")]
+    for name, rows in (("questions", questions), ("chats", chats), ("minimal", minimal)):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

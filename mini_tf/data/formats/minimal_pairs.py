@@ -32,12 +32,14 @@ def read_pairs(specs: Iterable[str], key: str = "--pairs") -> list[MinimalPair]:
         if file.format == "txt":
             hint = f'lines such as {{"{SENTENCES[0]}": "...", "{SENTENCES[1]}": "..."}}'
             raise DataFault(f"{key}: {file.name}: must be a table of pairs, with the suffix .jsonl", hint=hint, where=(file.name,))
-        for row in rows_of(file, Columns(SENTENCES, header=True, optional=GROUPS)):
-            for name, cell in zip(SENTENCES, row.cells, strict=True):
+        for row in rows_of(file, Columns((), header=True, optional=(*SENTENCES, *GROUPS))):
+            for name, cell in zip(SENTENCES, row.optional, strict=False):
                 if not isinstance(cell, str) or not cell.strip():
-                    raise DataFault.located(row.where, f"{name} must be a sentence, not {str(cell)[:40]!r}")
-            groups = {name: str(cell) for name, cell in zip(GROUPS, row.optional, strict=True) if cell not in (None, "")}
-            pairs.append(MinimalPair(str(row.cells[0]), str(row.cells[1]), row.where, groups))
+                    what = f"no {name}" if cell is None else f"{name} must be a sentence, not {str(cell)[:40]!r}"
+                    raise DataFault.located(row.where, what, hint=f"a pair has {' and '.join(SENTENCES)}")
+            good, bad, *names = row.optional
+            groups = {name: str(cell) for name, cell in zip(GROUPS, names, strict=True) if cell not in (None, "")}
+            pairs.append(MinimalPair(str(good), str(bad), row.where, groups))
         if len(pairs) == before:
             raise DataFault(f"{key}: {file.name} has no pairs", where=(file.name,))
     return pairs

@@ -9,8 +9,7 @@ from itertools import pairwise
 import torch
 
 from mini_tf.jobs.parts import Parts
-from mini_tf.training.feed import Feed
-from mini_tf.training.flops import TRAINING_PASSES, flops_of, sizes_of
+from mini_tf.training.flops import TRAINING_PASSES, flops_of
 from mini_tf.training.loop import Training, train
 from mini_tf.training.machine.memory import saved_bytes
 
@@ -18,7 +17,7 @@ WARMUP_STEPS = 2
 """Not timed: memory is allocated, and torch.compile compiles."""
 MIN_TIMED_STEPS = 5
 INSPECTED_STEPS = 8
-"""Steps searched for the median and the largest batch, and averaged: with train.batch_tokens their sizes differ."""
+"""Steps searched for the median and the largest batch: with train.batch_tokens their sizes differ."""
 
 
 @dataclass(frozen=True)
@@ -66,22 +65,6 @@ def step_flops(parts: Parts, training: Training) -> StepFlops:
     with parts.setup.autocast():
         flops = flops_of(lambda: [parts.task(batch, None) for batch in batches])
     return StepFlops(TRAINING_PASSES * flops, sum(batch.counts["tokens"] for batch in batches))
-
-
-def formula_flops(parts: Parts) -> int | None:
-    """FLOPs of a step by formula, forward and backward: the mean of the first steps; None: no formula is known.
-
-    Adapters and frozen parameters count as if all parameters were trained, and a stream without its memory.
-    """
-    feed = Feed(parts.plan, parts.train, parts.objective.prepare, parts.setup.micro_batch_size)
-    recipe, vocabulary, total = parts.recipe, parts.tokenizer.vocabulary.size, 0
-    for step in range(INSPECTED_STEPS):
-        for batch in feed.micro_batches(step):
-            forward = recipe.objective.forward_flops(recipe.model, sizes_of(batch, parts.model, vocabulary))
-            if forward is None:
-                return None
-            total += forward
-    return TRAINING_PASSES * total // INSPECTED_STEPS
 
 
 def memory_of(parts: Parts, training: Training) -> MemoryUse:

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.nn.batch_sizes import BatchSizes
 from mini_tf.nn.layers.task_head import TaskHead
-from mini_tf.nn.model import Model
+from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import LossSums, Objective, ObjectiveSettings
-from mini_tf.recipe.kind_settings import BatchSizes, ModelSettings
 from mini_tf.recipe.kinds import settings_of
 
 
