@@ -81,12 +81,17 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         """FLOPs of the forward pass without the head; None: no formula is known."""
         if (type(self).build, type(self).build_stack) != (ModelSettings.build, ModelSettings.build_stack):
             return None  # the formula is of one stack
-        return self.flops(sizes.rows, sizes.length, sizes.targets, self.causal)
+        stack, width = self.flops(sizes.rows, sizes.length, sizes.targets, self.causal), self.d_embedding or self.d_model
+        projected = 2 * sizes.rows * sizes.length * width * self.d_model if width != self.d_model else 0
+        return None if stack is None else stack + projected
 
     def head_flops(self, sizes: BatchSizes, task: bool = False) -> int:
         """FLOPs of the logits at the targets: over the vocabulary, or of a `task` head, one linear layer."""
-        dense = self.d_model * ACTIVATIONS[self.activation].n_inputs if self.head == "bert" and not task else 0
-        return 2 * sizes.targets * self.d_model * (dense + (sizes.outputs if task else sizes.vocabulary))
+        if task:
+            return 2 * sizes.targets * self.d_model * sizes.outputs
+        width = self.d_embedding or self.d_model
+        inner = ACTIVATIONS[self.activation].n_inputs if self.head == "bert" else width != self.d_model
+        return 2 * sizes.targets * width * (self.d_model * inner + sizes.vocabulary)
 
     def build(self, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> "Model":
         """The model with weights drawn from torch's generator; context: maximum length in training.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mini_tf.nn.layers.embedding import Embedding
-from mini_tf.nn.model import Model
+from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.system.errors import RecipeFault
 
 Tying = Literal["none", "embeddings", "all"]
@@ -25,6 +25,12 @@ def embedding_of(model: Model) -> Embedding:
     raise RecipeFault("objective.proposal: a generator needs a model that is an embedding, one stack and a head", hint="model.kind=encoder")
 
 
+def generator_settings(model: ModelSettings, width: float, depth: float) -> ModelSettings:
+    """Settings of an encoder with shares of the width and depth of `model`, with tables as wide as those of `model`."""
+    own = {"d_embedding": model.d_embedding or model.d_model, "head": "bert", "tied": True}
+    return model.scaled(width, depth).model_copy(update=own)
+
+
 def build_generator(model: Model, width: float, depth: float, tying: Tying) -> Model:
     """An encoder with shares of the width and depth of `model`, and BERT's masked-LM head tied to its embedding.
 
@@ -32,9 +38,7 @@ def build_generator(model: Model, width: float, depth: float, tying: Tying) -> M
     shared with `model`; all: every layer but the head. The weights are drawn from torch's generator.
     """
     shared = embedding_of(model)
-    own = {"d_embedding": shared.tokens.embedding_dim, "head": "bert", "tied": True}
-    settings = model.settings.scaled(width, depth).model_copy(update=own)
-    generator = settings.build(shared.tokens.num_embeddings, model.context)
+    generator = generator_settings(model.settings, width, depth).build(shared.tokens.num_embeddings, model.context)
     [stack] = model.stacks()
     if tying == "all":
         setattr(generator, str(stack.embedding), shared)
