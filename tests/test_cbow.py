@@ -1,13 +1,16 @@
 """CBOW is the encoder with its switches off: against a direct form with index sums and none of the package's code."""
 
 import itertools
+import json
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from commands import minitf
 from scipy.stats import chisquare
 from torch import Tensor
 
@@ -21,6 +24,10 @@ from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.reading import read
 from mini_tf.recipe.result_keys import result_keys
 from mini_tf.system.errors import RecipeFault
+from mini_tf.testing import Case
+from mini_tf.testing import objectives as contract
+from mini_tf.trained.evaluating import evaluation_data
+from mini_tf.trained.opening import open_trained
 
 V, D, W, L, MASK, STEPS = 23, 6, 2, 10, 3, 100
 VOCABULARY = Vocabulary(V, pad=0, unk=1, separator=2, mask=MASK)
@@ -313,3 +320,28 @@ def test_the_first_step_of_the_ladder_is_cbow() -> None:
     model = settings.build(V, L)
     assert sum(1 for _ in model.parameters()) == 2
     read("cbow-ladder-1", ["objective={kind: cbow}"])  # not refused
+
+
+CASES = contract.cases(settings_of("objectives", "cbow").model_validate({"negatives": 3}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=str(case)) for case in CASES])
+def test_negative_sampling_keeps_the_contract_of_objectives(case: Case) -> None:
+    case.run()
+
+
+def test_a_run_with_negative_samples_is_resumed_and_evaluated_with_its_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counts are those of the training split, and the checkpoint has them."""
+    monkeypatch.chdir(tmp_path)
+    Path("text.txt").write_text("the king saw the queen and the old man near the house. " * 40)
+    small = ("data.train=text.txt", "tokenizer.kind=char", "train.batch_size=2", "train.context=16", "model.d_model=8")
+    recipe = ("cbow-ladder-1", "objective={kind: cbow, negatives: 2}", *small)
+    assert minitf("pretrain", *recipe, "train.steps=4", "-d", "run").exit_code == 0
+    first = json.loads(minitf("evaluate", "run", "--json").stdout)["metrics"]
+    assert minitf("pretrain", *recipe, "train.steps=4", "-d", "run", "--extend", "2").exit_code == 0
+    assert json.loads(minitf("evaluate", "run", "--step", "4", "--json").stdout)["metrics"] == first
+    trained = open_trained("run")
+    counts = evaluation_data(trained, None, "train").token_counts()
+    counts[sorted(trained.tokenizer.vocabulary.special_ids)] = 0
+    assert torch.equal(trained.task().sampler.unigram, UnigramSampler(counts).unigram)  # type: ignore[union-attr]
+    assert "perplexity" not in str(first)
