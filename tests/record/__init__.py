@@ -1,4 +1,4 @@
-"""A record of behaviour: what thirteen short runs leave behind and what 78 commands say, before and after a change.
+"""A record of behaviour: what sixteen short runs leave behind and what 79 commands say, before and after a change.
 
     python -m tests.record before.json               # less than a minute on one core
     python -m tests.record --compare before.json     # once more, and what differs; exit code 1 where something does

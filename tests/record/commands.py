@@ -94,6 +94,7 @@ COMMANDS = {
     "from lines": command("generate stream --temperature 0.7 --top-k 5 --max-new-tokens 8", stdin="The king\nOnce\\nupon\n\nA\n"),
     "mixed mixers": command("generate mixed 'the old king' --average 2 --batch-size 1"),
     "filled": command("generate masked 'The [MASK] was [MASK].' --top-k 3", "generate spans 'a [MASK] soup' --json"),
+    "infilled": command("generate noisy 'The [MASK] was [MASK].' --json", "generate gaps 'The [MASK] was [MASK].' --n-best 2"),
     "beams": command("generate pairs 'the wise king' 'a sailor' --n-best 3 --length-penalty 1 --min-new-tokens 3"),
     "beams of lines": command("generate killed --json", "generate killed --num-beams 1 --max-new-tokens 5", stdin="red dog\nsun\n"),
     "answers": command("generate instruct 'the old king' --greedy", f"generate chats '{CHAT}' --max-new-tokens 9"),
