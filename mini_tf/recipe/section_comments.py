@@ -11,7 +11,7 @@ ABOUT = {
         "kind: bpe, vocab_size: 4096",
     ),
     "model": ("decoder (causal), encoder (bidirectional) or encoder_decoder", "kind: decoder, d_model: 128, n_layers: 4, n_heads: 4"),
-    "objective": ("next_token, masked, seq2seq, classify, tag, regress or instruct; default: the model's own", ""),
+    "objective": ("next_token, prefix, masked, denoising, seq2seq, classify, tag, regress or instruct; default: the model's own", ""),
     "adapter": ("lora: train an adapter of the run in model.init_from instead of its own matrices", ""),
     "optimizer": (", ".join(listing("optimizers")), "lr: 1e-3, weight_decay: 0.1"),
     "schedule": (f"learning rate schedule: {', '.join(listing('schedules'))}", "kind: cosine, warmup: 2%"),

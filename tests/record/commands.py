@@ -102,6 +102,7 @@ COMMANDS = {
     "mixed mixers": command("generate mixed 'the old king' --average 2 --batch-size 1"),
     "filled": command("generate masked 'The [MASK] was [MASK].' --top-k 3", "generate spans 'a [MASK] soup' --json"),
     "filled by a generator": command("generate replaced 'The [MASK] was old.' --top-k 3", "generate replaced --json", stdin="a [MASK]\n"),
+    "infilled": command("generate noisy 'The [MASK] was [MASK].' --json", "generate gaps 'The [MASK] was [MASK].' --n-best 2"),
     "beams": command("generate pairs 'the wise king' 'a sailor' --n-best 3 --length-penalty 1 --min-new-tokens 3"),
     "beams of lines": command("generate killed --json", "generate killed --num-beams 1 --max-new-tokens 5", stdin="red dog\nsun\n"),
     "answers": command("generate instruct 'the old king' --greedy", f"generate chats '{CHAT}' --max-new-tokens 9"),

@@ -1,4 +1,4 @@
-"""The fourteen runs of a record, as data: the recipe of each, and the command lines that train it; a second or two
+"""The runs of a record, as data: the recipe of each, and the command lines that train it; a second or two
 each.
 
 Together they have every objective and dataset type, both optimizers, every position, mixer, schedule, packing and
@@ -147,6 +147,33 @@ RUNS = {
         generate: {num_beams: 3, no_repeat_ngram: 2}
         """,
         ("pretrain pairs.yaml",),
+    ),
+    "noisy": Run(
+        """
+        data: {train: tiny.txt, split: 10%, pack: docs}
+        tokenizer: {kind: byte}
+        model: {kind: encoder_decoder, d_model: 24, n_layers: 1, n_heads: 2, bias: true, norm_place: post, embed_norm: true, positions: learned}
+        objective: {kind: denoising, noise: [{kind: permute_sentences}, {kind: rotate, rate: 0.5}, delete, {kind: mask, rate: 0.05}, infill]}
+        """,
+        ("pretrain noisy.yaml",),
+    ),
+    "gaps": Run(
+        """
+        data: {train: tiny.txt, split: 10%}
+        tokenizer: {kind: bpe, vocab_size: 300}
+        model: {kind: encoder_decoder, d_model: 24, n_layers: 1, n_heads: 2, norm: rms, positions: t5}
+        objective: {kind: denoising, target: spans, noise: spans, sentinels: 12}
+        """,
+        ("pretrain gaps.yaml",),
+    ),
+    "prefixed": Run(
+        """
+        data: {train: tiny.txt, split: 10%, pack: none}
+        tokenizer: {kind: byte}
+        model: {kind: decoder, d_model: 24, n_layers: 1, n_heads: 2}
+        objective: {kind: prefix, prefix_rate: [10%, 60%]}
+        """,
+        ("pretrain prefixed.yaml",),
     ),
     "killed": Run(
         """
