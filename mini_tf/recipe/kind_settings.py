@@ -299,10 +299,8 @@ class ObjectiveSettings(Kind):
         common = sorted(cls.DIRECTIONS & model.DIRECTIONS)
         return common[0] if common and cls.SOURCE == model.SOURCE else None
 
-    @property
-    def predicts_tokens(self) -> bool:
-        """`PREDICTS_TOKENS` with these settings."""
-        return self.PREDICTS_TOKENS
+    predicts_tokens: ClassVar[Any] = property(lambda self: self.PREDICTS_TOKENS)
+    """`PREDICTS_TOKENS` with these settings."""
 
     @property
     def classes(self) -> Sequence[str] | None:
