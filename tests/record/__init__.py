@@ -1,4 +1,4 @@
-"""A record of behaviour: what short runs of every kind leave behind and what all commands say, before and after a change.
+"""A record of behaviour, before and after a change: what short runs of every kind leave behind, what all commands say.
 
     python -m tests.record before.json               # less than a minute on one core
     python -m tests.record --compare before.json     # once more, and what differs; exit code 1 where something does

@@ -1,5 +1,4 @@
-"""The runs of a record, as data: the recipe of each, and the command lines that train it; a second or two
-each.
+"""The runs of a record, as data: the recipe of each, and the command lines that train it; a second or two each.
 
 Together they have every objective and dataset type, both optimizers, every position, mixer, schedule, packing and
 tokenizer. Later ones begin with earlier ones. What decides the last bits is pinned in `base.yaml`, so that nothing is
