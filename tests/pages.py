@@ -77,6 +77,8 @@ MADE_BY = {
     "attention first": f'minitf inspect-attention first "{PATH_QUERY}"',
     "describe first": f'minitf inspect-attention first "{PATH_QUERY}" --layer 3 --describe',
     "word bat": "minitf inspect word bert bat -i data/senses.jsonl",
+    "syntax labelled": "minitf inspect syntax labelled",
+    "senses labelled": "minitf inspect senses labelled",
     "align toy": "minitf inspect align toy",
     "doctor": "minitf doctor --resume",
     "crash": "minitf inspect crash burst",
