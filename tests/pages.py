@@ -79,6 +79,8 @@ MADE_BY = {
     "word bat": "minitf inspect word bert bat -i data/senses.jsonl",
     "neighbors file": "minitf inspect word words file --neighbors 5",
     "analogy write": 'minitf inspect word words --analogy "read reading write" --neighbors 3',
+    "syntax labelled": "minitf inspect syntax labelled",
+    "senses labelled": "minitf inspect senses labelled",
     "align toy": "minitf inspect align toy",
     "doctor": "minitf doctor --resume",
     "crash": "minitf inspect crash burst",

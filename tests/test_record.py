@@ -236,10 +236,11 @@ def test_a_run_brings_those_that_it_begins_with() -> None:
 
 
 def test_every_kind_is_in_some_run() -> None:
-    """Of models, mixers, positions, objectives, tokenizers, optimizers and schedules; a new one wants a place in a
-    run.
+    """Of models, mixers, positions, objectives, tokenizers, optimizers, schedules and corpora; a new one wants a place
+    in a run.
     """
-    written = set(re.findall(r"\w+", " ".join(run.recipe for run in RUNS.values())))
+    lines = (line for command in COMMANDS.values() for line in command.lines)  # corpora are in commands
+    written = set(re.findall(r"\w+", " ".join([*(run.recipe for run in RUNS.values()), *lines])))
     keys = json.loads(minitf("recipe", "keys", "--json").stdout)["result"]
     listed = {name for key in keys if key["name"].endswith(".kind") for name in re.findall(r"\w+", key["type"].removeprefix("one of "))}
     assert {"muon", "unigram", "inverse_sqrt", "t5", "window", "instruct", "lora"} <= listed

@@ -54,6 +54,15 @@ COMMANDS = {
         "data stats data.train=docs-summaries objective.kind=instruct tokenizer.kind=byte",
         "data stats data.train=python-docs tokenizer.kind=byte",
     ),
+    "data stats world": command(
+        "data stats 'data.train={kind: world, n_documents: 80}' tokenizer.vocab_size=700 --json",
+        "data stats pairs.yaml 'data.train={kind: world-translation, n_documents: 90}'",
+        "data stats pairs.yaml 'data.train={kind: world-facts, n_documents: 90, zipf: 0.5}'",
+        *(
+            f"data stats 'data.train={{kind: {task}, n_documents: 30, distance: 20}}'"
+            for task in ("corridor", "copy", "associative-recall")
+        ),
+    ),
     "data stats classes": command("data stats classify.yaml --json"),
     "tokenizer train": command("tokenizer train mixed.yaml tokenizer.kind=unigram -o unigram.json"),
     "tokenizer encode": command(
@@ -123,6 +132,8 @@ COMMANDS = {
     ),
     "inspect word": command("inspect word masked king 'The king was old.' 'The old king slept.' 'A king' --json"),
     "inspect word vectors": command("inspect word vectors king --neighbors 3", "inspect word vectors --analogy 'king old man' --json"),
+    "inspect syntax": command("inspect syntax masked --data '{kind: world, n_sentences: 1}' --json"),
+    "inspect senses": command("inspect senses masked --data '{kind: world, n_sentences: 1}' --limit 300"),
     "inspect model": command("inspect model pairs", "inspect model chats --json"),
     "inspect tokens": command("inspect tokens masked 'The old king'"),
     "inspect positions": command("inspect positions text", "inspect positions spans --json", "inspect positions pairs --stack encoder"),

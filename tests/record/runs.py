@@ -40,11 +40,15 @@ class Run(NamedTuple):
 RUNS = {
     "text": Run(
         """
-        data: {train: tiny.txt, split: tail 10%} tokenizer: {kind: byte} model: {kind: decoder, d_model: 32, n_layers:
-        2, n_heads: 2, dropout_rate: 0.1, positions: learned, bias: true, tied: false} objective: {kind: next_token}
-        optimizer: {kind: adamw, lr: 1e-2, embedding_lr: 2e-2, betas: [0.9, 0.98], weight_decay: 0.05} schedule: {kind:
-        cosine, warmup: 3, floor: 10%} train: {steps: 40} checkpoint: {keep_last: 3} generate: {prompt: The,
-        temperature: 0.9, top_k: 20}
+        data: {train: tiny.txt, split: tail 10%}
+        tokenizer: {kind: byte}
+        model: {kind: decoder, d_model: 32, n_layers: 2, n_heads: 2, dropout_rate: 0.1, positions: learned, bias: true, tied: false}
+        objective: {kind: next_token}
+        optimizer: {kind: adamw, lr: 1e-2, embedding_lr: 2e-2, betas: [0.9, 0.98], weight_decay: 0.05}
+        schedule: {kind: cosine, warmup: 3, floor: 10%}
+        train: {steps: 40}
+        checkpoint: {keep_last: 3}
+        generate: {prompt: The, temperature: 0.9, top_k: 20}
         """,
         ("pretrain text.yaml", "pretrain text.yaml --extend 10"),
     ),
@@ -113,10 +117,14 @@ RUNS = {
     ),
     "spans": Run(
         """
-        data: {train: [opinions.jsonl, sentences.txt], split: 10%} tokenizer: {kind: wordpiece, vocab_size: 130} model:
-        {kind: encoder, d_model: 24, n_layers: 2, n_heads: 2, positions: t5, embed_norm: true, attention: {kind: window,
-        window: 6}} objective: {kind: masked, scheme: span, replace: [0.6, 0.2, 0.2]} optimizer: {lr: 0.03} schedule:
-        {kind: constant} train: {steps: 60} eval: {every_steps: 5, patience: 2}
+        data: {train: [opinions.jsonl, sentences.txt], split: 10%}
+        tokenizer: {kind: wordpiece, vocab_size: 130}
+        model: {kind: encoder, d_model: 24, n_layers: 2, n_heads: 2, positions: t5, embed_norm: true, attention: {kind: window, window: 6}}
+        objective: {kind: masked, scheme: span, replace: [0.6, 0.2, 0.2]}
+        optimizer: {lr: 0.03}
+        schedule: {kind: constant}
+        train: {steps: 60}
+        eval: {every_steps: 5, patience: 2}
         """,
         ("pretrain spans.yaml",),
     ),
@@ -151,8 +159,11 @@ RUNS = {
         """
         data: {train: tiny.txt, split: 10%, pack: docs}
         tokenizer: {kind: byte}
-        model: {kind: encoder_decoder, d_model: 24, n_layers: 1, n_heads: 2, bias: true, norm_place: post, embed_norm: true, positions: learned}
-        objective: {kind: denoising, noise: [{kind: permute_sentences}, {kind: rotate, rate: 0.5}, delete, {kind: mask, rate: 0.05}, infill]}
+        model:
+          {kind: encoder_decoder, d_model: 24, n_layers: 1, n_heads: 2, bias: true, norm_place: post, embed_norm: true,
+           positions: learned}
+        objective:
+          {kind: denoising, noise: [{kind: permute_sentences}, {kind: rotate, rate: 0.5}, delete, {kind: mask, rate: 0.05}, infill]}
         """,
         ("pretrain noisy.yaml",),
     ),
