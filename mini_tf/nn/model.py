@@ -328,4 +328,4 @@ def build_embedding(settings: ModelSettings, stack: StackSettings, tokens: nn.Em
     ngrams = NGrams(vocabulary_size, width, settings.ngrams) if settings.ngrams else None
     types = nn.Embedding(settings.n_types, width) if settings.n_types else None
     project = nn.Linear(width, stack.d_model) if width != stack.d_model else None
-    return Embedding(tokens, positional_encoding, ngrams, types, embed_norm, scale, settings.dropout_rate, project)
+    return Embedding(tokens, positional_encoding, ngrams, types, embed_norm, scale, settings.dropout_rate, project=project)

@@ -26,6 +26,7 @@ class Embedding(nn.Module):
         norm: nn.Module,
         scale: float,
         dropout_rate: float,
+        *,
         project: nn.Linear | None = None,
     ) -> None:
         super().__init__()
