@@ -23,8 +23,8 @@ from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.nn.weights.init import init_weights
 from mini_tf.recipe import kind_settings
-from mini_tf.recipe.kind_settings import Direction
 from mini_tf.recipe.kinds import Rules
+from mini_tf.recipe.values import Direction
 
 
 class ModelSettings(StackSettings, kind_settings.ModelSettings):

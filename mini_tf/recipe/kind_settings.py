@@ -3,14 +3,14 @@
 The full contracts are in the packages of the kinds, whose settings derive from these. Does not import torch.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
 from mini_tf.recipe.data import NonEmptyText
 from mini_tf.recipe.kinds import Kind, Rules, listing, settings_of
-from mini_tf.recipe.values import Share, near, show
+from mini_tf.recipe.values import Direction, Share, attended_tokens, near, show
 
 
 class OptimizerSettings(Kind):
@@ -77,22 +77,6 @@ class TokenizerSettings(Kind):
     def train(self, vocab_size: int, texts: Iterable[str]) -> Any:
         """A `tokenizers.Tokenizer`; the caller adds special tokens. DataFault if the library crashes on the texts."""
         raise NotImplementedError
-
-
-Direction = Literal["causal", "bidirectional", "prefix"]
-"""Direction of self-attention: to earlier tokens, to all tokens, or to all tokens of a prefix and earlier tokens."""
-_ATTENDED: dict[Direction, str] = {
-    "bidirectional": "earlier and later tokens",
-    "causal": "earlier tokens",
-    "prefix": "a whole prefix and earlier tokens",
-}
-
-
-def attended_tokens(directions: Collection[Direction], source: bool) -> str:
-    """The tokens that a token attends to, in words."""
-    if source:
-        return "a source and earlier target tokens"
-    return " or ".join(words for direction, words in _ATTENDED.items() if direction in directions)
 
 
 class PositionLimit(NamedTuple):

@@ -18,6 +18,22 @@ from mini_tf.system.safe_text import safe_text
 
 Share = Annotated[float, Field(ge=0, le=1)]
 """A fraction. Every number with the upper bound 1 may also be written in percent."""
+Direction = Literal["causal", "bidirectional", "prefix"]
+"""Direction of self-attention: to earlier tokens, to all tokens, or to all tokens of a prefix and earlier tokens."""
+_ATTENDED: dict[Direction, str] = {
+    "bidirectional": "earlier and later tokens",
+    "causal": "earlier tokens",
+    "prefix": "a whole prefix and earlier tokens",
+}
+
+
+def attended_tokens(directions: Collection[Direction], source: bool) -> str:
+    """The tokens that a token attends to, in words."""
+    if source:
+        return "a source and earlier target tokens"
+    return " or ".join(words for direction, words in _ATTENDED.items() if direction in directions)
+
+
 _SECONDS = "seconds"
 """Marks a number that may have a unit of time."""
 Seconds = Annotated[float, Field(gt=0, le=1e9), _SECONDS]

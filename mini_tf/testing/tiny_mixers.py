@@ -11,8 +11,8 @@ from mini_tf.nn import state as states
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixer, MixerSettings
 from mini_tf.nn.positional_encoding import PositionalEncodingSettings
 from mini_tf.nn.token_positions import TokenPositions, Visibility
-from mini_tf.recipe.kind_settings import Direction
 from mini_tf.recipe.kinds import listing, settings_of
+from mini_tf.recipe.values import Direction
 
 B, L = 3, 11
 DIMS = AttentionDims(d_model=12, d_memory=12, n_heads=4, n_kv_heads=2, d_k=6, d_v=4)
