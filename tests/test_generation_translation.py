@@ -170,7 +170,7 @@ def test_a_blank_source_is_blank_whatever_the_model_thinks() -> None:
 def test_a_source_longer_than_the_context_is_read_up_to_there() -> None:
     translator = translator_of(model_of(), context=5)
     [whole, cut] = translator.encode_sources(["1234", "1234567"])
-    assert whole == SourceIds([*OF_SOURCES.encode("1234").tolist(), OF_SOURCES.vocabulary.separator], 4, 0)
+    assert whole == SourceIds([*OF_SOURCES.encode("1234").tolist(), OF_SOURCES.vocabulary.separator], 4, 0, ["1234"])
     assert cut == whole._replace(length=7, cut=3)
     assert list(translator.translate(["1234567"])) == list(translator.translate(["1234"]))
     assert translator_of(model_of()).context == CONTEXT

@@ -18,7 +18,7 @@ from test_models_contract import every_model
 
 from mini_tf.nn.model import ModelSettings
 from mini_tf.nn.tokens import Tokens
-from mini_tf.testing.tiny_models import random_ids, source_for, tiny_model
+from mini_tf.testing.tiny.models import random_ids, source_for, tiny_model
 
 pytestmark = [
     pytest.mark.gpu,

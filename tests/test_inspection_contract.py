@@ -10,7 +10,8 @@ from toys import mixer_kinds, mixer_settings
 
 from mini_tf.nn.model import ModelSettings
 from mini_tf.recipe.kinds import listing, settings_of
-from mini_tf.testing import Case, inspection, tiny_models
+from mini_tf.testing import Case, inspection
+from mini_tf.testing.tiny import models as tiny_models
 
 SMALL = {"d_model": 16, "n_layers": 2, "n_heads": 2}
 

@@ -21,7 +21,7 @@ from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixer
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.testing import Case, attention
-from mini_tf.testing.tiny_mixers import random_tensor
+from mini_tf.testing.tiny.mixers import random_tensor
 
 D = 8
 DRAWS = 4000

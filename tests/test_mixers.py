@@ -18,7 +18,7 @@ from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerSettings
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.testing import Case, attention
-from mini_tf.testing.tiny_mixers import DIMS, EXACT, B, L, TinyMixer, positions_of_layout, run_in_blocks
+from mini_tf.testing.tiny.mixers import DIMS, EXACT, B, L, TinyMixer, positions_of_layout, run_in_blocks
 
 
 def every_mixer() -> dict[str, MixerSettings]:

@@ -11,8 +11,8 @@ from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, La
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.kinds import listing, settings_of
-from mini_tf.testing.tiny_mixers import DIMS, TinyMixer
-from mini_tf.testing.tiny_mixers import random_tensor as seeded
+from mini_tf.testing.tiny.mixers import DIMS, TinyMixer
+from mini_tf.testing.tiny.mixers import random_tensor as seeded
 
 __all__ = ["DIMS", "TINY_CONSTANTS", "Fading", "FadingMean", "mixer_kinds", "mixer_settings", "own_view", "seeded", "tiny_mixer"]
 

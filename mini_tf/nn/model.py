@@ -25,8 +25,9 @@ from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.nn.weights.init import init_weights
+from mini_tf.nn.weights.named_tensors import copy_tensors, unique_tensors
 from mini_tf.recipe import kind_settings
-from mini_tf.recipe.kind_settings import Direction
+from mini_tf.recipe.directions import Direction
 from mini_tf.recipe.kinds import Rules
 
 
@@ -231,21 +232,6 @@ class Model(nn.Module):
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Copy `weights` into the model; names and shapes must be equal."""
         copy_tensors(self.weights(), weights)
-
-
-def unique_tensors(module: nn.Module, excluding: nn.Module | None = None) -> dict[str, Tensor]:
-    """Parameters and buffers by name, tied ones once by their first name, without those of `excluding`; not copies."""
-    excluded = set() if excluding is None else {id(tensor) for tensor in excluding.state_dict(keep_vars=True).values()}
-    named: dict[int, tuple[str, Tensor]] = {}
-    for name, tensor in module.state_dict(keep_vars=True).items():
-        named.setdefault(id(tensor), (name, tensor))
-    return {name: tensor.detach() for number, (name, tensor) in named.items() if number not in excluded}
-
-
-def copy_tensors(tensors: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> None:
-    """Copy each tensor of `source` that `tensors` names into the tensor of that name, which must have its shape."""
-    for name, tensor in tensors.items():
-        tensor.copy_(source[name])
 
 
 class OneStack(Model):

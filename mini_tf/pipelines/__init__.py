@@ -14,7 +14,7 @@ from mini_tf.data.store import Store
 from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.nn.model import Model
-from mini_tf.recipe import kind_settings
+from mini_tf.recipe import pipeline_settings
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Data
 from mini_tf.trained.opening import Trained
@@ -103,7 +103,7 @@ class Predictor(Protocol):
         """Metrics of all predictions so far; needs true labels."""
 
 
-class PipelineSettings(kind_settings.PipelineSettings):
+class PipelineSettings(pipeline_settings.PipelineSettings):
     def build(self, bundle: ModelBundle) -> "Pipeline":
         return Pipeline(bundle)
 

@@ -10,7 +10,7 @@ from mini_tf.nn import state as states
 from mini_tf.nn.mixer import MixerSettings
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.testing import Case
-from mini_tf.testing.tiny_mixers import DIMS, B, L, TinyMixer, assert_same, random_tensor
+from mini_tf.testing.tiny.mixers import DIMS, B, L, TinyMixer, assert_same, random_tensor
 
 
 def cases(settings: MixerSettings) -> Iterator[Case]:

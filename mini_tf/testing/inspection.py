@@ -28,8 +28,8 @@ from mini_tf.recipe.kind_settings import OptimizerSettings
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.system.errors import UsageFault
 from mini_tf.testing import Case, cases_of
-from mini_tf.testing.tiny_mixers import assert_same
-from mini_tf.testing.tiny_models import CONTEXT, VOCABULARY, L, M, random_ids, source_for, tiny_model
+from mini_tf.testing.tiny.mixers import assert_same
+from mini_tf.testing.tiny.models import CONTEXT, VOCABULARY, L, M, random_ids, source_for, tiny_model
 
 _SHARES = {"max", *ROLES} - {"broad"}
 """Measures of a head that are shares of the attention weights."""

@@ -19,8 +19,8 @@ from mini_tf.nn.weights.lora import adapt, merge
 from mini_tf.recipe.sections import Adapter
 from mini_tf.system.errors import DataFault
 from mini_tf.testing import Case, cases_of
-from mini_tf.testing.tiny_mixers import assert_same
-from mini_tf.testing.tiny_models import CONTEXT, VOCABULARY, B, L, M, logits_of, random_ids, source_for, tiny_model
+from mini_tf.testing.tiny.mixers import assert_same
+from mini_tf.testing.tiny.models import CONTEXT, VOCABULARY, B, L, M, logits_of, random_ids, source_for, tiny_model
 from mini_tf.training.flops import flops_of
 from mini_tf.training.layer_decay import depths
 

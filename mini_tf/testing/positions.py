@@ -10,7 +10,7 @@ from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.system.errors import DataFault
 from mini_tf.testing import Case, attention, cases_of
-from mini_tf.testing.tiny_mixers import DIMS, B, L, assert_same, non_padding, positions_of_layout, random_tensor
+from mini_tf.testing.tiny.mixers import DIMS, B, L, assert_same, non_padding, positions_of_layout, random_tensor
 
 CONTEXT = 64
 FAR = 5000

@@ -160,10 +160,8 @@ RUNS = {
         data: {train: tiny.txt, split: 10%, pack: docs}
         tokenizer: {kind: byte}
         model:
-          {kind: encoder_decoder, d_model: 24, n_layers: 1, n_heads: 2, bias: true, norm_place: post, embed_norm: true,
-           positions: learned}
-        objective:
-          {kind: denoising, noise: [{kind: permute_sentences}, {kind: rotate, rate: 0.5}, delete, {kind: mask, rate: 0.05}, infill]}
+          {kind: encoder_decoder, d_model: 24, n_layers: 1, n_heads: 2, bias: true, norm_place: post, embed_norm: true, positions: learned}
+        objective: {kind: denoising, noise: [permute_sentences, {kind: rotate, rate: 0.5}, delete, {kind: mask, rate: 0.05}, infill]}
         """,
         ("pretrain noisy.yaml",),
     ),

@@ -1,0 +1,54 @@
+"""Base class of the settings of pipelines: what the commands need to know of them; no torch."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from mini_tf.recipe.kinds import Kind
+
+BEAM_OPTIONS = ("num_beams", "length_penalty", "min_new_tokens", "no_repeat_ngram", "n_best")
+"""Options of `generate` for beam search."""
+UNSUPPORTED_BEAM_OPTIONS = dict.fromkeys(BEAM_OPTIONS, "beam search needs an encoder-decoder, and {run} is of the kind {model}")
+"""`PipelineSettings.UNSUPPORTED_OPTIONS` of models without beam search."""
+GENERATE_OPTIONS = {
+    *BEAM_OPTIONS,
+    *("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "num_samples", "stop", "seed", "greedy"),
+    *("logprobs", "stream", "batch_size"),
+}
+
+
+class PipelineSettings(Kind):
+    """Declarations of a pipeline for the commands. Metrics have the names that --assert uses; larger is better."""
+
+    PACKAGE = "pipelines"
+
+    COMMAND: ClassVar[Literal["generate", "predict"] | None] = None
+    """The command that runs such a model."""
+    UNSUPPORTED_OPTIONS: ClassVar[Mapping[str, str]] = {}
+    """Options of `generate` that are refused, with the reason; {run}: the run's name, {model}: its kind of model."""
+    DEFAULT_OPTIONS: ClassVar[Mapping[str, Any]] = {}
+    """Defaults of options of `generate` that differ from the recipe's section `generate`."""
+    DESCRIPTION: ClassVar[str] = "generates text"
+    """The model's response to a prompt, for the prompt loop."""
+    METRICS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Metrics of the outputs, each with the packages it needs; a class or entity type follows a name's final dot."""
+    GENERATION_METRICS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Metrics of generated texts against their references; as METRICS."""
+    MAIN_METRICS: ClassVar[tuple[str, ...]] = ()
+    """Metrics that rank runs: the first one available, otherwise the loss."""
+    SUMMARY_METRICS: ClassVar[tuple[str, ...]] = ()
+    """Metrics of the summary line of an evaluation."""
+    PLOTS: ClassVar[Mapping[str, bool]] = {}
+    """Plots of an evaluation, and whether each is shown by default if there are few classes: `confusion`, for class
+    logits; `calibration`, for a metric accumulator that is a `training.evaluation.ClassProbabilities`."""
+    TEXT_SCORES: ClassVar[Mapping[str, str]] = {}
+    """Ways to score a text by a log-probability (`evaluate --pairs`), the default first, each with its description."""
+    CHECK_COPYING: ClassVar[bool] = False
+    """The last sample is compared with the training data, to report verbatim copies."""
+
+    def metrics_for(self, classes: Sequence[str] | None = None) -> tuple[str, ...]:
+        """Names of METRICS that exist with these classes; None: all."""
+        return tuple(self.METRICS)
+
+    def classes_of(self, metric: str, classes: Sequence[str]) -> Sequence[str]:
+        """Names that may complete a metric's name after its dot, for a run with these classes."""
+        return classes

@@ -1,0 +1,1 @@
+"""What contract tests try kinds with."""
