@@ -171,7 +171,7 @@ def test_a_source_longer_than_the_context_is_read_up_to_there() -> None:
     translator = translator_of(model_of(), context=5)
     [whole, cut] = translator.encode_sources(["1234", "1234567"])
     assert whole == SourceIds([*OF_SOURCES.encode("1234").tolist(), OF_SOURCES.vocabulary.separator], 4, 0, ["1234"])
-    assert cut == whole._replace(length=7, cut=3)
+    assert cut == whole._replace(length=7, cut=3, parts=["1234567"])
     assert list(translator.translate(["1234567"])) == list(translator.translate(["1234"]))
     assert translator_of(model_of()).context == CONTEXT
     assert translator_of(model_of(), context=40).context == 40
