@@ -4,7 +4,7 @@ YAML's own conversions (yes = true, 010 = 8, 1e-3 = text) are not used: scalars 
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from difflib import get_close_matches
 from math import frexp
