@@ -172,7 +172,7 @@ def scitldr(folder: Path, data: Path | None, seed: int) -> tuple[list[str], list
     texts.write_text("".join(json.dumps({"text": " ".join(filter(None, json.loads(line)["source"]))}) + "\n" for line in lines))
     pairs.write_text("".join(Random(seed).sample(lines, 300)))
     examples = [f"data.train={pairs}", f"data.val={data / 'scitldr' / 'dev.jsonl'}", "data.fields={source: source, target: target}"]
-    return [f"data.train={texts}", "data.pack=none"], examples
+    return [f"data.train={texts}", "data.pack=none", "data.fields={text: text}"], examples
 
 
 def facts(folder: Path, data: Path | None, seed: int) -> tuple[list[str], list[str]]:
@@ -186,7 +186,13 @@ def facts(folder: Path, data: Path | None, seed: int) -> tuple[list[str], list[s
 
 ENCODER = ("model.n_layers=2", "model.tied=true", "train.batch_size=16", "optimizer.lr=0.02", "optimizer.embedding_lr=0.02")
 SMALL = ("model.d_model=128", "model.n_heads=4")
-ELECTRA = "objective={kind: replaced_token, generator_width: 0.34}"
+ELECTRA = "objective={kind: replaced_token, generator_width: 0.34, weight: 1}"
+NOISES = {
+    "masking": ("objective={kind: denoising, noise: {kind: mask, rate: 15%}}",),
+    "infilling": ("objective={kind: denoising, noise: {kind: infill, rate: 30%, mean_length: 3}}",),
+    "BART": ("objective={kind: denoising, noise: [{kind: permute_sentences}, {kind: infill, rate: 30%, mean_length: 3}]}",),
+    "T5": ("objective={kind: denoising, target: spans, noise: {kind: spans, rate: 15%, mean_length: 3}}",),
+}
 PLANS = {
     "electra-sst2": Plan(
         ("bert-nano", *ENCODER, "tokenizer={kind: wordpiece, vocab_size: 6000}", "model.dropout_rate=0.2"),
@@ -203,6 +209,37 @@ PLANS = {
         ("wnut17-nano", *SMALL, "train.context=128", "train.batch_tokens=1k", "train.steps=100"),
         "accuracy",
         world,
+    ),
+    "grid-world": Plan(
+        ("bert-nano", *ENCODER, *SMALL, "tokenizer={kind: wordpiece, vocab_size: 4096}"),
+        {
+            "masked": (),
+            "replace MLM": (ELECTRA, "objective.loss_on=masked", "objective.loss=softmax"),
+            "electra 15 %": (ELECTRA, "objective.loss_on=masked"),
+            "all-tokens MLM": (ELECTRA, "objective.loss=softmax_copy"),
+            "unigram electra": (ELECTRA, "objective.proposal=unigram"),
+            "electra": (ELECTRA,),
+        },
+        (400,),
+        ("wnut17-nano", *SMALL, "train.context=128", "train.batch_tokens=1k", "train.steps=100"),
+        "accuracy",
+        world,
+    ),
+    "denoising-scitldr": Plan(
+        ("scitldr-nano", "train.batch_tokens=3k"),
+        NOISES,
+        (400,),
+        ("scitldr-nano", "train.steps=200"),
+        "rougeL",
+        scitldr,
+    ),
+    "denoising-world": Plan(
+        ("scitldr-nano", "tokenizer={kind: wordpiece, vocab_size: 4096}", "train.batch_tokens=3k"),
+        NOISES,
+        (400,),
+        ("scitldr-nano", "train.batch_tokens=3k", "train.steps=200"),
+        "rougeL",
+        facts,
     ),
 }
 
