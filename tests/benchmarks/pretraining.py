@@ -88,11 +88,11 @@ def measure(name: Path, plan: Plan, data: tuple[list[str], list[str]], side: str
         begin, flops = [f"model.init_from={run}"], flops_of(run)
     tuned = Path(f"{name}-{side}-{steps}-{seed}-tuned")
     minitf("finetune", *plan.finetune, *examples, *begin, *common, "-d", str(tuned))
-    return {plan.metric: minitf("evaluate", str(tuned))[plan.metric], **cost}
+    return {plan.metric: minitf("evaluate", str(tuned))[plan.metric], "flops": flops}
 
 
-def cost_of(run: Path) -> dict[str, float]:
-    """FLOPs by formula and seconds of the steps of a run."""
+def flops_of(run: Path) -> float:
+    """FLOPs of a run, by formula."""
     record = manifest.read(run)
     assert record.flops_per_step is not None, "the model has no formula"
     return float(record.flops_per_step * record.step)
