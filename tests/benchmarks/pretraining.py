@@ -4,11 +4,11 @@ steps, is fine-tuned on few examples.
     python -m tests.benchmarks.pretraining PLAN FOLDER [--data FOLDER] [--seeds N]
 
 A seed decides the pretraining run, the examples and the fine-tuning run, and all sides share it. Nothing is chosen
-during training: the last step counts, judged on examples that no run has seen. FLOPs are those of pretraining, counted
-by formula; seconds are steps times the median time of a step, which `minitf cost` measures in turns. Each figure is written to FOLDER/PLAN.json as soon as it is known, and the same
-command continues. At the end a table is printed: the mean over the seeds with the 95 % interval of Student's t, the
-difference between the sides seed by seed, and how much less pretraining the best side needs for the value that another
-side reaches with its longest run, interpolated over the logarithm of the cost.
+during training: the last step counts, judged on examples that no run has seen. FLOPs are those of pretraining, by
+formula; seconds are steps times the median time of a step, which `minitf cost` measures in turns. Each figure is
+written to FOLDER/PLAN.json as soon as it is known, and the same command continues. The table has means over the seeds
+with the 95 % interval of Student's t, differences between the sides seed by seed, and how much less pretraining a side
+needs than the first for the same value, interpolated over the logarithm of the cost.
 """
 
 import argparse
