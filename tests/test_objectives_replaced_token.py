@@ -299,6 +299,10 @@ def test_the_copied_token_has_the_gates_probability_and_its_share_of_the_rest() 
         ({"proposal": "mask"}, "objective.proposal=mask: [MASK] tells that a token was replaced; use loss: softmax or softmax_copy"),
         ({"tying": "all"}, "objective.tying=all: all needs generator_width: 1 and generator_depth: 1"),
         ({"generator_steps": 5, "generator_width": 1}, "objective.generator_steps=5: two-stage training copies the generator's weights"),
+        (
+            {"generator_steps": 600, "generator_width": 1, "tying": "none"},
+            "objective.generator_steps=600: 600 steps are not fewer than the 600 of the run, so the model would not be trained; use fewer",
+        ),
         ({"replace": "[0.9, 0.2, 0]"}, "the three shares must be 0 or more and sum to 1"),
     ],
 )
@@ -461,4 +465,7 @@ def test_a_run_begins_with_the_discriminators_weights_and_the_other_way_round(el
         found = load_file(run / "model.safetensors")
         assert all(torch.allclose(found[name], source[name], atol=1e-6) for name in body)
         assert ("head.dense.weight" in found) == (run == binary)
+    recipe, two_stages = tmp_path / "masked.yaml", "objective={kind: replaced_token, tying: none, generator_width: 1, generator_steps: 1}"
+    message = "two-stage training replaces the weights of model.init_from by the generator's; use 0, or remove model.init_from"
+    refused(minitf("pretrain", recipe, two_stages, "train.steps=9"), message, exit_code=3)
     refused(minitf("inspect", "replaced", masked, "the king"), "was trained with objective masked, which detects no", exit_code=2)

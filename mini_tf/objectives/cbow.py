@@ -50,7 +50,7 @@ class Settings(ObjectiveSettings):
     def TOKEN_LOSS(self) -> str | None:  # type: ignore[override]
         return None if self.negatives else PART
 
-    def rules_with(self, model: ModelSettings) -> Rules:
+    def rules_with(self, model: ModelSettings, steps: int | None) -> Rules:
         if self.direction(model) and (paths := list(_paths(model))):
             what = f"cbow predicts a token from its context, but the model can copy the token itself: {'; '.join(paths)}"
             yield Rule("objective", what, ("model.attention", "model.n_layers", "model.residual", "model.ngrams"))

@@ -32,6 +32,7 @@ from mini_tf.objectives._generator import Tying, build_generator, generator_sett
 from mini_tf.objectives._masking import Masking, MaskingSettings
 from mini_tf.objectives._replacement import DISCRIMINATOR, GENERATOR, Loss, Proposal, Replacement
 from mini_tf.objectives._token_loss import make_batch
+from mini_tf.recipe import kind_settings
 from mini_tf.recipe.kinds import Rule, Rules
 from mini_tf.system.errors import DataFault
 
@@ -79,11 +80,20 @@ class Settings(MaskingSettings):
             yield Rule("generator_steps", f"two-stage training copies the generator's weights and freezes it; it needs {needed}",
                        ("proposal", "tying", *sizes))  # fmt: skip
 
+    def rules_with(self, model: kind_settings.ModelSettings, steps: int | None) -> Rules:
+        if self.generator_steps and model.init_from is not None:
+            what = "two-stage training replaces the weights of model.init_from by the generator's; use 0, or remove model.init_from"
+            yield Rule("objective.generator_steps", what, ("model.init_from",))
+        if steps and self.generator_steps >= steps:
+            what = f"{self.generator_steps} steps are not fewer than the {steps} of the run, so the model would not be trained; use fewer"
+            yield Rule("objective.generator_steps", what, ("train.steps", "train.tokens"))
+
     @property
     def predicts_tokens(self) -> bool:
         return self.loss != "binary"
 
     def forward_flops(self, model: ModelSettings, sizes: BatchSizes) -> int | None:
+        """Two-stage training counts as if both networks were trained at every step."""
         own = sizes._replace(targets=sizes.counts[DISCRIMINATOR])
         total = model.hidden_flops(own)
         if total is None:
