@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from commands import DATA, QUIET, minitf, refused, tiny_model, trained
+from commands import DATA, QUIET, TINY, minitf, refused, tiny_model, trained
 from safetensors.torch import load_file
 from test_parity import copied
 from torch import Tensor, nn
@@ -314,6 +314,15 @@ def test_a_cell_of_the_grid_that_does_not_exist_is_refused_by_name(given: dict[s
 # Metrics
 
 
+def test_losses_are_compared_only_between_equal_weights_losses_and_tokenizers() -> None:
+    """`runs compare` compares the losses of equal units, and of equal tokenizers if the unit ends with "per token"."""
+    cells: list[dict[str, Any]] = [{}, {"weight": 5}, {"loss": "softmax"}, {"loss_on": "masked"}, {"proposal": "uniform"}]
+    units = [settings(**cell).LOSS_UNIT for cell in cells]
+    assert len({*units}) == len(cells)
+    assert all(unit.endswith("per token") for unit in units)
+    assert units[:2] == ["nats, generator + 50 binary, per token", "nats, generator + 5 binary, per token"]
+
+
 def test_the_area_under_the_curve_equals_that_of_scikit_learn() -> None:
     from sklearn.metrics import roc_auc_score
 
@@ -400,6 +409,13 @@ def test_the_frequencies_of_tokens_come_from_the_training_data_and_stay_with_the
     assert metrics["loss"] == pytest.approx(last["val.loss"], rel=1e-6)
     assert "perplexity" not in metrics
     refused(minitf("generate", run, "a [MASK]"), "this run has no network that predicts tokens", exit_code=5)
+
+
+def test_data_of_one_token_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("a" * 500)
+    given = (f"data.train={tmp_path / 'text.txt'}", "tokenizer={kind: byte}", "objective={kind: replaced_token, proposal: unigram}")
+    done = minitf("pretrain", TINY, *SMALL, *given, "train.steps=1", "-d", tmp_path / "run")
+    refused(done, "the training data have fewer than 2 different tokens, so no token can be replaced")
 
 
 @pytest.fixture(scope="module")

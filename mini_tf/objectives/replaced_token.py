@@ -40,7 +40,6 @@ from mini_tf.system.errors import DataFault
 class Settings(MaskingSettings):
     DIRECTIONS = frozenset({"bidirectional"})
     PIPELINE = "replaced_token_detection"
-    LOSS_UNIT = "nats, weighted sum"
     METRICS = ("accuracy", "generator_accuracy", "replaced_rate", "gradient_ratio", f"loss.{GENERATOR}", f"loss.{DISCRIMINATOR}")
 
     replace: tuple[float, float, float] = (0.85, 0.0, 0.15)
@@ -91,6 +90,11 @@ class Settings(MaskingSettings):
     @property
     def predicts_tokens(self) -> bool:
         return self.loss != "binary"
+
+    @property
+    def LOSS_UNIT(self) -> str:  # type: ignore[override]
+        own = self.loss if self.loss_on == "all" else f"{self.loss} on masked"
+        return f"nats, generator + {self.weight:g} {own}, per token" if self.proposal == "generator" else f"nats, {own}, per token"
 
     def forward_flops(self, model: ModelSettings, sizes: BatchSizes) -> int | None:
         """Two-stage training counts as if both networks were trained at every step."""
@@ -171,4 +175,6 @@ class ReplacedToken(Objective):
             return
         counts = data.token_counts()
         counts[self.masking.special] = 0
+        if np.count_nonzero(counts) < 2:
+            raise DataFault("the training data have fewer than 2 different tokens, so no token can be replaced")
         task.get_buffer("generator.counts").copy_(torch.from_numpy(counts))
