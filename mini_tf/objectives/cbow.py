@@ -21,6 +21,8 @@ from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.nn import model as model_contract
+from mini_tf.nn.batch_sizes import BatchSizes
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
 from mini_tf.objectives import LossSums, Objective, ObjectiveSettings
@@ -39,7 +41,7 @@ class Settings(ObjectiveSettings):
     DIRECTIONS = frozenset({"bidirectional"})
     PIPELINE = "fill_mask"
     TOKENS: ClassVar[tuple[str, ...]] = ("mask",)
-    PREDICTS_TOKENS, METRICS, LOSS_UNIT = True, ("accuracy",), "nats per token and its negative samples"
+    PREDICTS_TOKENS, METRICS = True, ("accuracy",)
 
     negatives: int = Field(0, ge=0, le=1024)
     """Negative samples per token, drawn in proportion to count^0.75; 0: cross-entropy over the whole vocabulary."""
@@ -48,10 +50,17 @@ class Settings(ObjectiveSettings):
     def TOKEN_LOSS(self) -> str | None:  # type: ignore[override]
         return None if self.negatives else PART
 
-    def rules_with(self, model: ModelSettings) -> Rules:
+    @property
+    def LOSS_UNIT(self) -> str:  # type: ignore[override]
+        return f"nats, {self.negatives} negative samples, per token"  # that of the cross-entropy is the token's
+
+    def rules_with(self, model: ModelSettings, steps: int | None) -> Rules:
         if self.direction(model) and (paths := list(_paths(model))):
             what = f"cbow predicts a token from its context, but the model can copy the token itself: {'; '.join(paths)}"
             yield Rule("objective", what, ("model.attention", "model.n_layers", "model.residual", "model.ngrams"))
+
+    def forward_flops(self, model: model_contract.ModelSettings, sizes: BatchSizes) -> int | None:
+        return super().forward_flops(model, sizes._replace(vocabulary=1 + self.negatives) if self.negatives else sizes)
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "CBOW":
         return CBOW(self, vocabulary)
