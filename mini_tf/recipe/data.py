@@ -66,7 +66,7 @@ class FilePair(Section):
     @classmethod
     def fits(cls, mapping: Mapping[str, Any]) -> bool:
         """Whether a mapping is of this form, and not a built-in corpus with settings."""
-        return not mapping or bool(mapping.keys() & cls.model_fields.keys())
+        return not mapping or ("kind" not in mapping and bool(mapping.keys() & cls.model_fields.keys()))
 
 
 _CORPUS: TypeAdapter[Any] = TypeAdapter(Corpus)
