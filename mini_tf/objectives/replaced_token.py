@@ -84,6 +84,8 @@ class Settings(MaskingSettings):
         return self.loss != "binary"
 
     def forward_flops(self, model: ModelSettings, sizes: BatchSizes) -> int | None:
+        if self.generator_steps:
+            return None  # a step of either stage costs less than both networks, and the two differ
         own = sizes._replace(targets=sizes.counts[DISCRIMINATOR])
         total = model.hidden_flops(own)
         if total is None:
