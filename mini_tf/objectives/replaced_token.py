@@ -39,7 +39,7 @@ from mini_tf.system.errors import DataFault
 class Settings(MaskingSettings):
     DIRECTIONS = frozenset({"bidirectional"})
     PIPELINE = "replaced_token_detection"
-    LOSS_UNIT = "nats, weighted sum"
+    LOSS_UNIT = "weighted nats per token"
     METRICS = ("accuracy", "generator_accuracy", "replaced_rate", "gradient_ratio", f"loss.{GENERATOR}", f"loss.{DISCRIMINATOR}")
 
     replace: tuple[float, float, float] = (0.85, 0.0, 0.15)
