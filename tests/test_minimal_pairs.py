@@ -151,6 +151,6 @@ def test_other_files_options_and_models_are_refused(runs: Path, tmp_path: Path, 
         refused(minitf("evaluate", runs / "tail", "--pairs", file, *options), "--pairs does not combine with", options[0], exit_code=2)
     refused(minitf("evaluate", runs / "tail", "--score", "word"), "used without --pairs", exit_code=2)
     refused(minitf("evaluate", runs / "tail", "--pairs", file, "--score", "word"), "has causal", exit_code=2)
-    refused(minitf("evaluate", classifier, "--pairs", file), "which gives texts no probability", exit_code=2)
+    refused(minitf("evaluate", classifier, "--pairs", file), "which gives texts no probability", "masked, next_token, prefix", exit_code=2)
     refused(minitf("evaluate", runs / "tail", "--pairs", file, "--assert", "loss<1"), "pairs.accuracy.UID", exit_code=2)
     refused(minitf("evaluate", runs / "tail", "--assert", "pairs.accuracy>0.5"), "add --pairs FILE.jsonl", exit_code=2)

@@ -368,6 +368,11 @@ def two_stages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trained(tmp_path_factory.mktemp("stages") / "run", *SMALL, *DUE, f"objective={TWO_STAGES}")
 
 
+def test_two_stages_have_no_flops_per_step(two_stages: Path) -> None:
+    """A step runs one network or trains one of two; steps times the FLOPs of both would be too many."""
+    assert json.loads((two_stages / "run.json").read_text())["flops_per_step"] is None
+
+
 def test_in_two_stages_the_generator_learns_alone_and_then_the_discriminator_from_its_weights(two_stages: Path) -> None:
     own, model = (
         [load_file(two_stages / "checkpoints" / f"step-{n:08d}" / name) for n in range(1, 7)] for name in (OWN, "model.safetensors")

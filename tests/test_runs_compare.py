@@ -47,7 +47,7 @@ def test_figures_stand_side_by_side_with_their_difference_and_the_keys_that_diff
 
 def test_losses_in_other_units_are_not_subtracted(runs: Path) -> None:
     done = minitf("runs", "compare", runs / "bytes", runs / "tokens")
-    assert "not comparable, since units or tokenizers differ" in done.stderr
+    assert "not comparable, since objectives, units or tokenizers differ" in done.stderr
     [loss] = re.findall(r"^val\.loss.*$", done.stdout, re.MULTILINE)
     [bits] = re.findall(r"^val\.bits_per_byte.*$", done.stdout, re.MULTILINE)
     assert (len(loss.split()), len(bits.split())) == (3, 4)

@@ -160,7 +160,8 @@ def test_what_cannot_be_compared_is_said_in_a_line(tmp_path: Path) -> None:
     (old / "timing.jsonl").unlink()
     assert "timing.jsonl of old is incomplete" in minitf("runs", "compare", a, old).stderr
     refused(minitf("runs", "compare", a, old, "--reach", "val.bleu"), "no metric that all runs have", "val.loss", exit_code=2)
-    refused(minitf("runs", "compare", a, old, "--reach", "val.loss=low"), "'low' is not a number", exit_code=2)
+    for bad in ("low", "nan"):
+        refused(minitf("runs", "compare", a, old, "--reach", f"val.loss={bad}"), f"{bad!r} is not a number", exit_code=2)
     (old / "run.json").write_text("{")
     refused(minitf("runs", "compare", a, old), "run.json is damaged", exit_code=5)
 
@@ -168,6 +169,32 @@ def test_what_cannot_be_compared_is_said_in_a_line(tmp_path: Path) -> None:
 def test_losses_in_other_units_are_not_compared_at_equal_cost(tmp_path: Path) -> None:
     a, b = written(tmp_path / "a", {5: 4.0}), written(tmp_path / "b", {5: 3.0}, loss_unit="nats per label", **another())
     assert compared(a, b)["equal"] == {"flops": [], "time": []}
+
+
+def test_only_what_objectives_have_in_common_is_compared(tmp_path: Path) -> None:
+    """Losses and bits per byte of masked and of next tokens are not; weighted losses need equal weights."""
+    a, b = (written(tmp_path / kind, {5: 4.0}, decides={"objective.kind": kind}) for kind in ("masked", "next_token"))
+    for run in (a, b):
+        (run / "metrics.jsonl").write_text('{"step": 5, "val.loss": 4.0, "val.loss.part": 3.0, "val.bits_per_byte": 2.0, "val.f1": 0.5}\n')
+    assert {one["metric"] for one in compared(a, b)["equal"]["flops"]} == {"val.f1"}
+    assert "val.bits_per_byte: not comparable, since objectives" in minitf("runs", "compare", a, b).stderr
+    (b / "metrics.jsonl").write_text('{"step": 5, "val.loss": 4.0}\n')
+    assert "the evaluations of these runs have no comparable metric" in minitf("runs", "compare", a, b).stderr
+    c, d = (
+        written(tmp_path / f"weight {n}", {5: 4.0}, loss_unit="weighted nats per token", decides={"objective.weight": n}) for n in (1, 2)
+    )
+    assert compared(c, d)["equal"]["flops"] == []
+
+
+def test_the_unit_of_a_run_of_several_seeds_is_that_of_its_runs(tmp_path: Path) -> None:
+    """Its own run.json has none."""
+    one = written(tmp_path / "one", {10: 2.0}, **another(8))
+    for name, unit in (("several", "nats per byte"), ("others", "nats per label")):
+        folder = written(tmp_path / name, {}, loss_unit="", **another(16))
+        for seed in range(2):
+            written(folder / f"seed-{seed + 1}", {10: 1.5}, seed=seed, loss_unit=unit, **another(16, seed))
+    assert compared(one, tmp_path / "several")["equal"]["flops"]
+    assert compared(tmp_path / "several", tmp_path / "others")["equal"]["flops"] == []
 
 
 def test_runs_initialized_from_a_run_are_found_by_their_weights(tmp_path: Path) -> None:

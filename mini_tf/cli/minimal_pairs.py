@@ -35,8 +35,10 @@ def evaluate_pairs(console: Console, trained: "Trained", files: Sequence[str], s
     overall = pair_scores(scores[::2], scores[1::2])
     groups: dict[str, dict[str, PairScores]] = {}
     for column in GROUPS:
-        names = dict.fromkeys(pair.groups[column] for pair in pairs if column in pair.groups)
-        chosen = {name: [(good, bad) for pair, good, bad in found if pair.groups.get(column) == name] for name in names}
+        chosen: dict[str, list[tuple[float, float]]] = {}
+        for pair, good, bad in found:
+            if column in pair.groups:
+                chosen.setdefault(pair.groups[column], []).append((good, bad))
         groups[column] = {name: pair_scores([good for good, _ in some], [bad for _, bad in some]) for name, some in chosen.items()}
     metrics = {"pairs.accuracy": overall.accuracy, "pairs.difference": overall.difference, "pairs.n": overall.n}
     metrics |= {f"pairs.accuracy.{name}": one.accuracy for name, one in groups["UID"].items()}
@@ -56,12 +58,20 @@ def _score_kind(trained: "Trained", score: str | None) -> tuple[str, str]:
     known: Mapping[str, str] = {} if settings is None else settings.TEXT_SCORES
     if not known:
         objective = trained.recipe.objective.kind
-        hint = "a language model does: next_token, masked"
+        hint = f"others do: {', '.join(_scoring())}"
         raise UsageFault(f"--pairs: {trained.folder.name} has the objective {objective}, which gives texts no probability", hint=hint)
     if score is not None and score not in known:
         raise UsageFault(f"--score {score}: {trained.folder.name} has {' or '.join(known)}")
     kind = score or next(iter(known))
     return kind, known[kind]
+
+
+def _scoring() -> list[str]:
+    """The objectives whose models give texts a probability."""
+    from mini_tf.recipe.kinds import kinds_of
+
+    found: Mapping[str, Any] = kinds_of("objectives")
+    return [word for word, settings in found.items() if (pipeline := settings().pipeline()) is not None and pipeline.TEXT_SCORES]
 
 
 def _text(overall: "PairScores", description: str) -> str:

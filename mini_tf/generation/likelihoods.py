@@ -97,7 +97,8 @@ class TextScorer:
         hidden = self.model(tokens, at=at).y
         n = max(1, LOGITS // self.tokenizer.vocabulary.size)
         found = torch.cat([self._of_labels(*part) for part in zip(hidden.split(n), labels.split(n), strict=True)])
-        return [float(part.sum()) for part in found.double().cpu().split([len(targets) for _, targets in rows])]
+        sums = found.cpu().double().split([len(targets) for _, targets in rows])  # MPS has no float64
+        return [float(part.sum()) for part in sums]
 
     def _of_labels(self, hidden: Tensor, labels: Tensor) -> Tensor:
         logits = self.model.logits(hidden)

@@ -97,7 +97,8 @@ class Settings(MaskingSettings):
         return f"nats, generator + {self.weight:g} {own}, per token" if self.proposal == "generator" else f"nats, {own}, per token"
 
     def forward_flops(self, model: ModelSettings, sizes: BatchSizes) -> int | None:
-        """Two-stage training counts as if both networks were trained at every step."""
+        if self.generator_steps:
+            return None  # a step of either stage costs less than both networks, and the two differ
         own = sizes._replace(targets=sizes.counts[DISCRIMINATOR])
         total = model.hidden_flops(own)
         if total is None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -13,9 +13,6 @@ from mini_tf.cli.terminal.completion import run_names
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT
 
-if TYPE_CHECKING:
-    from mini_tf.run.manifest import Manifest
-
 RUNS = Annotated[
     list[str], typer.Argument(metavar="RUN RUN ...", help="Runs: folders, names in outputs/, or `last`.", autocompletion=run_names)
 ]
@@ -25,8 +22,6 @@ AT = typer.Option(
 REACH = typer.Option("--reach", metavar="METRIC[=VALUE]", help="Cost to reach this value of a metric.", show_default="the worst last value")
 SUFFIXES = (".png", ".svg", ".json")
 FACTS = ("recipe", "date", "state", "step", "parameters", "loss_unit")
-OF_TOKENS = ("val.loss", "val.perplexity", "val.accuracy", "train.loss")
-"""Metrics per token, which are not comparable between tokenizers."""
 
 
 @command
@@ -59,15 +54,17 @@ def compare(
     facts = [summary(folder, record) for folder, record in zip(folders, records, strict=True)]
     names = _names(folders)
     figures = {key: [record.metrics.get(key) for record in records] for key in _keys([record.metrics for record in records])}
-    alike = len({_unit(record) for record in records}) == 1
     keys = {key: values for key in _keys([r.decides for r in records]) if _differ(values := [r.decides.get(key) for r in records])}
-    equal = EqualCost(folders, at, reach, alike)
+    equal = EqualCost(folders, at, reach)
+    alike = not equal.incomparable
     result = {"runs": facts, "figures": figures, "keys": keys, "same_unit": alike, **equal.to_json()}
 
     def draw(suffix: str) -> bytes:
         if at is not None:
-            lines = {run.name: (run.points(at, "loss"), run.points(at, "val.loss")) for run in equal.runs}
-            return loss_curves(lines, records[0].loss_unit if alike else "", suffix, f"{NAMES[at]}{', s' if at == 'time' else ''}")
+            unit = equal.runs[0].record.loss_unit if alike else ""
+            captions = [run.name if alike else f"{run.name} ({run.record.loss_unit})" for run in equal.runs]
+            lines = {name: (run.points(at, "loss"), run.points(at, "val.loss")) for name, run in zip(captions, equal.runs, strict=True)}
+            return loss_curves(lines, unit, suffix, f"{NAMES[at]}{', s' if at == 'time' else ''}")
         curves = {}
         for name, folder, record in zip(names, folders, records, strict=True):
             path = folder / "metrics.jsonl"
@@ -77,22 +74,18 @@ def compare(
     files.write_all(console, named, result, draw)
     if not named:
         difference = ["difference"] if len(runs) == 2 else []
-        console.show(table, ["", *names, *difference], [*_facts(facts, bool(difference)), *_rows(figures, alike, bool(difference))])
+        rows = [*_facts(facts, bool(difference)), *_rows(figures, equal.incomparable, bool(difference))]
+        console.show(table, ["", *names, *difference], rows)
         if keys:
             console.show(table, ["keys that differ", *names], [[key, *map(_short, values)] for key, values in keys.items()])
         for headers, rows in equal.tables():
             console.show(table, headers, rows)
-        for note in equal.notes():
-            console.say(note)
-    if not alike:
-        rest = "; compare val.bits_per_byte" if "val.bits_per_byte" in figures else ""
-        console.say(f"{', '.join(OF_TOKENS)}: not comparable, since units or tokenizers differ{rest}")
+    for note in equal.notes():
+        console.say(note)
+    if equal.incomparable:
+        rest = "; compare val.bits_per_byte" if "val.bits_per_byte" in {*figures} - {*equal.incomparable} else ""
+        console.say(f"{', '.join(equal.incomparable)}: not comparable, since objectives, units or tokenizers differ{rest}")
     console.output(result=result)
-
-
-def _unit(record: "Manifest") -> tuple[str, str]:
-    """The unit of the loss, with the tokenizer's hash if it is per token."""
-    return record.loss_unit, record.hashes.get("tokenizer", "") if record.loss_unit.endswith("per token") else ""
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
@@ -113,12 +106,14 @@ def _facts(facts: Sequence[Mapping[str, Any]], blank: bool) -> list[list[str]]:
     return [[name, *(_short(one[name]) for one in facts), *([""] if blank else [])] for name in FACTS if any(one[name] for one in facts)]
 
 
-def _rows(figures: Mapping[str, Sequence[float | None]], alike: bool, difference: bool) -> list[list[str]]:
+def _rows(figures: Mapping[str, Sequence[float | None]], incomparable: Sequence[str], difference: bool) -> list[list[str]]:
+    from mini_tf.run.comparison.groups import is_among
+
     rows = []
     for key, values in figures.items():
         cells = ["" if value is None else f"{value:.4f}" for value in values]
         if difference:
-            both = all(value is not None for value in values) and (alike or key not in OF_TOKENS)
+            both = all(value is not None for value in values) and not is_among(key, incomparable)
             cells.append(f"{values[1] - values[0]:+.4f}" if both else "")  # type: ignore[operator]
         rows.append([key, *cells])
     return rows

@@ -1,5 +1,6 @@
 """Tables of `runs compare` at equal cost: metrics, the cost of equal metrics, and runs initialized from the runs."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,16 +19,17 @@ Table = tuple[list[str], list[list[str]]]
 
 
 class EqualCost:
-    """The comparison of runs at equal cost; axis: only this one. same_unit: losses can be compared."""
+    """The comparison of runs at equal cost; axis: only this one. incomparable: metrics that cannot be compared."""
 
-    def __init__(self, folders: Sequence[Path], axis: "Axis | None", reach: str | None, same_unit: bool) -> None:
+    def __init__(self, folders: Sequence[Path], axis: "Axis | None", reach: str | None) -> None:
         from mini_tf.run.comparison.cost_curves import RunCurves
         from mini_tf.run.comparison.downstream import downstream_tasks
-        from mini_tf.run.comparison.groups import at_equal_cost, common_metrics, grouped
+        from mini_tf.run.comparison.groups import at_equal_cost, common_metrics, grouped, incomparable
 
         self.axes: list[Axis] = ["flops", "time"] if axis is None else [axis]
         self.groups = grouped([RunCurves.read(folder, _name(folder, folders)) for folder in folders])
-        self.metrics = common_metrics(self.groups, same_unit)
+        self.incomparable = incomparable(self.groups)
+        self.metrics = common_metrics(self.groups, self.incomparable)
         self.shown = [name for name in self.metrics if name != "val.bits_per_byte" or "val.loss" not in self.metrics]
         self.comparable = len(self.groups) > 1 or len(self.groups[0].members) > 1
         self.equal = {axis: at_equal_cost(self.groups, axis, self.metrics) for axis in self.axes} if self.comparable else {}
@@ -51,13 +53,17 @@ class EqualCost:
     def notes(self) -> list[str]:
         """What a reader of the tables must know."""
         found = []
-        if self.metrics and self.comparable:
+        if not self.metrics and self.comparable:
+            missing = [run.name for run in self.runs if not run.metrics]
+            why = f"{', '.join(missing)} has no evaluation" if missing else "the evaluations of these runs have no comparable metric"
+            found.append(f"no comparison at equal cost: {why}; compare runs initialized from them (model.init_from)")
+        if self.comparable:
             unknown = [run.name for run in self.runs if run.cost("flops", 1) is None]
             if unknown and "flops" in self.axes:
                 why = "a run of an earlier version of minitf, or a mixer or objective without a formula"
                 found.append(f"no comparison at equal FLOPs: run.json of {', '.join(unknown)} has no flops_per_step ({why})")
             untimed = [run.name for run in self.runs if not run.points("time", "val.loss")]
-            if untimed and "time" in self.axes:
+            if self.metrics and untimed and "time" in self.axes:
                 found.append(f"no comparison at equal time: timing.jsonl of {', '.join(untimed)} is incomplete")
         if any(self.equal.values()):
             seeds = "; ±: 95 % interval over seeds (Student's t)" if any(len(group.members) > 1 for group in self.groups) else ""
@@ -96,6 +102,8 @@ class EqualCost:
             raise UsageFault(f"--reach {reach}: no metric that all runs have; there are: {', '.join(self.metrics) or 'none'}")
         try:
             value = float(given) if given else None
+            if value is not None and not math.isfinite(value):
+                raise ValueError(given)
         except ValueError:
             raise UsageFault(f"--reach {reach}: {given!r} is not a number", hint=f"example: --reach {name}=1.9") from None
         figures = [name for name in self.runs[0].record.figures if name in self.metrics]

@@ -14,8 +14,10 @@ SEEDS = ("train.seed", "train.seeds")
 SHARES = (0.25, 0.5, 1.0)
 """Shares of the largest common cost at which runs are compared."""
 LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte", "rmse")
-OF_TOKENS = ("val.loss", "val.perplexity", "val.accuracy")
-"""Metrics per token, which are not comparable between tokenizers."""
+OF_UNIT = ("val.loss", "val.perplexity", "val.accuracy", "train.loss")
+"""Metrics that are not comparable between units of the loss or tokenizers; with their parts and statistics."""
+OF_OBJECTIVE = (*OF_UNIT, "val.bits_per_byte")
+"""Metrics that are not comparable between objectives, which predict other tokens, or from another context."""
 
 
 @dataclass(frozen=True)
@@ -105,11 +107,31 @@ def _name(members: Sequence[RunCurves]) -> str:
     return f"{parents.pop() if len(parents) == 1 and parents != {''} else first} ({len(members)} seeds)"
 
 
-def common_metrics(groups: Sequence[RunGroup], same_unit: bool) -> list[str]:
-    """Metrics of all evaluations of all runs that can be compared."""
+def incomparable(groups: Sequence[RunGroup]) -> Sequence[str]:
+    """Metrics that cannot be compared between these runs: none, OF_UNIT or OF_OBJECTIVE."""
+    records = [run.record for group in groups for run in group.members]
+    if len({record.decides.get("objective.kind") for record in records}) > 1:
+        return OF_OBJECTIVE
+    return OF_UNIT if len({_unit(record) for record in records}) > 1 else ()
+
+
+def _unit(record: Manifest) -> tuple[str, str, str]:
+    """The unit of the loss, with the tokenizer's hash if it is per token, and with the weights if it has any."""
+    unit = record.loss_unit
+    weights = {key: value for key, value in record.decides.items() if key.startswith("objective.")} if "weighted" in unit else {}
+    return unit, record.hashes.get("tokenizer", "") if "per token" in unit else "", json.dumps(weights, sort_keys=True, default=str)
+
+
+def is_among(metric: str, names: Sequence[str]) -> bool:
+    """Whether a metric, a part of it (val.loss.generator) or a statistic of it (val.loss.mean) is among `names`."""
+    return any(metric == name or metric.startswith(f"{name}.") for name in names)
+
+
+def common_metrics(groups: Sequence[RunGroup], excluded: Sequence[str]) -> list[str]:
+    """Metrics of all evaluations of all runs, without those that cannot be compared."""
     runs = [run for group in groups for run in group.members]
     common = [name for name in runs[0].metrics if all(name in run.metrics for run in runs)]
-    return [name for name in common if name != "val.perplexity" and (same_unit or name not in OF_TOKENS)]
+    return [name for name in common if name != "val.perplexity" and not is_among(name, excluded)]
 
 
 def common_budget(groups: Sequence[RunGroup], axis: Axis) -> float | None:
