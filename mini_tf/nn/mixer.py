@@ -15,7 +15,7 @@ from mini_tf.nn.layers.linear_attention import Features
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions, Visibility
-from mini_tf.recipe.directions import Direction
+from mini_tf.recipe.kind_settings.directions import Direction
 from mini_tf.recipe.kinds import Kind, Rules
 
 

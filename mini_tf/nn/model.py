@@ -27,7 +27,7 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.nn.weights.init import init_weights
 from mini_tf.nn.weights.named_tensors import copy_tensors, unique_tensors
 from mini_tf.recipe import kind_settings
-from mini_tf.recipe.directions import Direction
+from mini_tf.recipe.kind_settings.directions import Direction
 from mini_tf.recipe.kinds import Rules
 
 

@@ -7,7 +7,7 @@ from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.generation.translation import BATCH_SIZE, SORTED_BATCHES, Translation, Translator
 from mini_tf.pipelines import GenerateOptions, ModelBundle, Output
 from mini_tf.pipelines._options import notes_entry, one_line, with_options
-from mini_tf.recipe.pipeline_settings import BEAM_OPTIONS, GENERATE_OPTIONS
+from mini_tf.recipe.kind_settings.pipelines import BEAM_OPTIONS, GENERATE_OPTIONS
 from mini_tf.recipe.sections import Generate
 from mini_tf.system.errors import UsageFault
 

@@ -9,7 +9,7 @@ from mini_tf.generation.mask_filling import Candidate, MaskedPrompt, MaskFiller
 from mini_tf.nn.model import Model
 from mini_tf.pipelines import GenerateOptions, ModelBundle, Output, Pipeline, PipelineSettings
 from mini_tf.pipelines._options import BATCH_SIZE, notes_entry, one_line
-from mini_tf.recipe.pipeline_settings import GENERATE_OPTIONS, UNSUPPORTED_BEAM_OPTIONS
+from mini_tf.recipe.kind_settings.pipelines import GENERATE_OPTIONS, UNSUPPORTED_BEAM_OPTIONS
 from mini_tf.system.errors import UsageFault
 
 TOP_K = 5

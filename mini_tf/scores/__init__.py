@@ -8,7 +8,7 @@ caller that continues without them; `require` raises for a caller that needs the
 from collections.abc import Iterable, Mapping, Sequence
 
 from mini_tf.recipe.kind_settings import ObjectiveSettings
-from mini_tf.recipe.pipeline_settings import PipelineSettings
+from mini_tf.recipe.kind_settings.pipelines import PipelineSettings
 from mini_tf.system.errors import Unavailable
 
 PACKAGES = {

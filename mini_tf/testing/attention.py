@@ -11,7 +11,7 @@ from mini_tf.nn import state as states
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerSettings
 from mini_tf.nn.positional_encoding import PositionalEncodingSettings
 from mini_tf.nn.token_positions import TokenPositions, Visibility
-from mini_tf.recipe.directions import Direction
+from mini_tf.recipe.kind_settings.directions import Direction
 from mini_tf.testing import Case, cross_attention
 from mini_tf.testing.tiny.mixers import (
     DIMS,

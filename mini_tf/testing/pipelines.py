@@ -23,8 +23,8 @@ from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.pipelines import GenerateOptions, Output, Pipeline, pipeline_of
 from mini_tf.recipe.kind_settings import ObjectiveSettings
+from mini_tf.recipe.kind_settings.pipelines import GENERATE_OPTIONS
 from mini_tf.recipe.kinds import kinds_of
-from mini_tf.recipe.pipeline_settings import GENERATE_OPTIONS
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Data, Generate, Runtime, Train
 from mini_tf.testing import Case

@@ -18,7 +18,7 @@ class LoopOptions:
     """given: options that differ from the run's own, by name."""
 
     def __init__(self, session: PromptSession, given: Mapping[str, Any]) -> None:
-        from mini_tf.recipe.pipeline_settings import GENERATE_OPTIONS
+        from mini_tf.recipe.kind_settings.pipelines import GENERATE_OPTIONS
 
         self.given, self._session = dict(given), session
         assert session.console.context is not None, "the command was called by the command line"

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mini_tf.cli.inspect.head_options import HEAD, LAYER, joined
-from mini_tf.cli.inspect.output import show
-from mini_tf.cli.inspect.text_options import TARGET, with_targets
+from mini_tf.cli.inspect.options.heads import HEAD, LAYER, joined
+from mini_tf.cli.inspect.options.output import show
+from mini_tf.cli.inspect.options.texts import TARGET, with_targets
 from mini_tf.cli.terminal import files
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mini_tf.cli.inspect.head_options import HEAD, HEADS, LAYER, joined
-from mini_tf.cli.inspect.text_options import INPUT, TARGET, TEXTS, given_texts, with_targets
+from mini_tf.cli.inspect.options.heads import HEAD, HEADS, LAYER, joined
+from mini_tf.cli.inspect.options.texts import INPUT, TARGET, TEXTS, given_texts, with_targets
 from mini_tf.cli.terminal import files
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT

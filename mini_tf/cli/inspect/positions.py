@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from mini_tf.cli.inspect.output import show
+from mini_tf.cli.inspect.options.output import show
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT, check
 from mini_tf.cli.terminal.options import DEVICE, RUN, STEP

@@ -1,7 +1,7 @@
 """`minitf inspect softmax`: sharpness of attention."""
 
-from mini_tf.cli.inspect.output import show
-from mini_tf.cli.inspect.text_options import INPUT, TEXTS, given_texts, with_targets
+from mini_tf.cli.inspect.options.output import show
+from mini_tf.cli.inspect.options.texts import INPUT, TEXTS, given_texts, with_targets
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT, check
 from mini_tf.cli.terminal.options import DEVICE, RUN, STEP

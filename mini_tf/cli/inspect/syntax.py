@@ -1,7 +1,7 @@
 """`minitf inspect syntax`: attention heads as parsers."""
 
-from mini_tf.cli.inspect.data_options import DATA, LIMIT
-from mini_tf.cli.inspect.output import show
+from mini_tf.cli.inspect.options.data import DATA, LIMIT
+from mini_tf.cli.inspect.options.output import show
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT, check
 from mini_tf.cli.terminal.options import DEVICE, RUN, STEP

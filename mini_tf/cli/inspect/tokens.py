@@ -1,7 +1,7 @@
 """`minitf inspect tokens`: the tokens of a text. Without torch."""
 
-from mini_tf.cli.inspect.output import show
-from mini_tf.cli.inspect.text_options import INPUT, TEXTS, given_texts
+from mini_tf.cli.inspect.options.output import show
+from mini_tf.cli.inspect.options.texts import INPUT, TEXTS, given_texts
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.tokenizer_source import SOURCE, open_tokenizer
 

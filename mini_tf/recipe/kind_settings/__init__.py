@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 from pydantic import Field
 
 from mini_tf.recipe.data import NonEmptyText
-from mini_tf.recipe.directions import Direction, attended_tokens
+from mini_tf.recipe.kind_settings.directions import Direction, attended_tokens
 from mini_tf.recipe.kinds import Kind, Rules, listing, settings_of
 from mini_tf.recipe.values import Share, near, show
 

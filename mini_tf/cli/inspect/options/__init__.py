@@ -1,0 +1,1 @@
+"""Options and outputs that several views of `minitf inspect` share."""
