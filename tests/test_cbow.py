@@ -343,7 +343,7 @@ def test_a_run_with_negative_samples_is_resumed_and_evaluated_with_its_counts(tm
     trained = open_trained("run")
     counts = evaluation_data(trained, None, "train").token_counts()
     counts[sorted(trained.tokenizer.vocabulary.special_ids)] = 0
-    expected = UnigramSampler(len(counts))
-    expected.fit(counts)
-    assert torch.equal(trained.task().sampler.unigram, expected.unigram)  # type: ignore[union-attr]
+    sampler = UnigramSampler(len(counts))
+    sampler.fit(counts)
+    assert torch.equal(trained.task().sampler.unigram, sampler.unigram)  # type: ignore[union-attr]
     assert "perplexity" not in str(first)

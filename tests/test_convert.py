@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from commands import DATA, EXACT, TINY, minitf
+from commands import DATA, EXACT, QUIET, TINY, minitf, tiny_model
 
 from mini_tf.jobs.convert import _kept_settings
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import settings_of
-from mini_tf.trained.opening import load_trained
+from mini_tf.trained.opening import load_trained, open_trained
 
 SHAPE = "model={kind: decoder, d_model: 32, n_layers: 2, n_heads: 2, attention: {kind: softmax, qk_norm: true, scale: 0.3}}"
 
@@ -102,6 +102,20 @@ def test_a_conversion_into_the_same_function_changes_nothing(run: Path, tmp_path
     metrics = convert(run, tmp_path / "window", "model.attention.kind=window", "model.attention.window=4096")["metrics"]
     assert metrics["kl"] == pytest.approx(0, abs=1e-6)
     assert metrics["loss"] == pytest.approx(metrics["before.loss"], abs=1e-6)
+
+
+def test_a_network_of_the_objective_is_converted_too(tmp_path: Path) -> None:
+    """ELECTRA's generator has the attention of the model; its weights are kept, and the new run has them."""
+    model = tiny_model("encoder")
+    done = minitf("pretrain", TINY, model, "objective=replaced_token", *QUIET, "train.steps=2", "-d", str(tmp_path / "electra"), "-q")
+    assert done.exit_code == 0, done.stderr
+    envelope = convert(tmp_path / "electra", tmp_path / "favor", "model.attention.kind=favor")
+    original, converted = (open_trained(tmp_path / name, device="cpu").task() for name in ("electra", "favor"))
+    before, after = ({name: t for name, t in one.state_dict().items() if "generator" in name} for one in (original, converted))
+    assert set(after) - set(before) == {f"generator.stack.layers.{i}.own.part.projection" for i in range(2)}
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    evaluated = json.loads(minitf("evaluate", str(tmp_path / "favor"), "--json").stdout)["metrics"]
+    assert evaluated["loss.generator"] == pytest.approx(envelope["metrics"]["loss.generator"], abs=1e-5)
 
 
 def test_the_same_command_again_is_the_same_run(run: Path, tmp_path: Path) -> None:

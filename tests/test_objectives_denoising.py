@@ -391,6 +391,25 @@ def test_of_lines_those_before_a_wrong_one_are_filled(runs: dict[str, Path]) -> 
     refused(minitf("generate", runs["spans"], "[MASK] " * 10), "the prompt has 10 masks; the model has 9 sentinels for them", exit_code=2)
 
 
+@pytest.mark.parametrize("name", ["text", "spans"])
+def test_a_mask_that_would_be_truncated_is_refused(name: str, runs: dict[str, Path]) -> None:
+    read = minitf("generate", runs[name], f"[MASK] {'%&' * 30}", "--max-new-tokens", "2")
+    assert read.exit_code == 0, read.stderr
+    assert "are truncated" in read.stderr
+    told = "the prompt has 63 tokens, and a [MASK] behind the 23 that the model reads; shorten the prompt"
+    refused(minitf("generate", runs[name], f"[MASK] {'%&' * 30}[MASK]"), told, exit_code=2)
+
+
+def test_a_run_without_sentinels_cannot_begin_one_of_spans(runs: dict[str, Path]) -> None:
+    model = f"model={{kind: encoder_decoder, init_from: '{runs['text']}'}}"
+    done = minitf("pretrain", TINY, model, "train.steps=1", "train.context=24", SPANS)
+    refused(
+        done,
+        "objective: denoising needs 9 special tokens that the tokenizer of text, the run of model.init_from, does not have",
+        exit_code=3,
+    )
+
+
 def test_sources_and_targets_are_shown(runs: dict[str, Path]) -> None:
     done = minitf("data", "show", runs["spans"])
     assert done.exit_code == 0, done.stderr

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from commands import DATA, QUIET, minitf, refused, tiny_model, trained
+from commands import DATA, QUIET, TINY, minitf, refused, tiny_model, trained
 from safetensors.torch import load_file
 from test_parity import copied
 from torch import Tensor, nn
@@ -299,6 +299,10 @@ def test_the_copied_token_has_the_gates_probability_and_its_share_of_the_rest() 
         ({"proposal": "mask"}, "objective.proposal=mask: [MASK] tells that a token was replaced; use loss: softmax or softmax_copy"),
         ({"tying": "all"}, "objective.tying=all: all needs generator_width: 1 and generator_depth: 1"),
         ({"generator_steps": 5, "generator_width": 1}, "objective.generator_steps=5: two-stage training copies the generator's weights"),
+        (
+            {"generator_steps": 600, "generator_width": 1, "tying": "none"},
+            "objective.generator_steps=600: 600 steps are not fewer than the 600 of the run, so the model would not be trained; use fewer",
+        ),
         ({"replace": "[0.9, 0.2, 0]"}, "the three shares must be 0 or more and sum to 1"),
     ],
 )
@@ -308,6 +312,15 @@ def test_a_cell_of_the_grid_that_does_not_exist_is_refused_by_name(given: dict[s
 
 
 # Metrics
+
+
+def test_losses_are_compared_only_between_equal_weights_losses_and_tokenizers() -> None:
+    """`runs compare` compares the losses of equal units, and of equal tokenizers if the unit ends with "per token"."""
+    cells: list[dict[str, Any]] = [{}, {"weight": 5}, {"loss": "softmax"}, {"loss_on": "masked"}, {"proposal": "uniform"}]
+    units = [settings(**cell).LOSS_UNIT for cell in cells]
+    assert len({*units}) == len(cells)
+    assert all(unit.endswith("per token") for unit in units)
+    assert units[:2] == ["nats, generator + 50 binary, per token", "nats, generator + 5 binary, per token"]
 
 
 def test_the_area_under_the_curve_equals_that_of_scikit_learn() -> None:
@@ -403,6 +416,13 @@ def test_the_frequencies_of_tokens_come_from_the_training_data_and_stay_with_the
     refused(minitf("generate", run, "a [MASK]"), "this run has no network that predicts tokens", exit_code=5)
 
 
+def test_data_of_one_token_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("a" * 500)
+    given = (f"data.train={tmp_path / 'text.txt'}", "tokenizer={kind: byte}", "objective={kind: replaced_token, proposal: unigram}")
+    done = minitf("pretrain", TINY, *SMALL, *given, "train.steps=1", "-d", tmp_path / "run")
+    refused(done, "the training data have fewer than 2 different tokens, so no token can be replaced")
+
+
 @pytest.fixture(scope="module")
 def electra(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trained(tmp_path_factory.mktemp("electra") / "run", *SMALL, "train.steps=3", "objective=replaced_token")
@@ -466,4 +486,7 @@ def test_a_run_begins_with_the_discriminators_weights_and_the_other_way_round(el
         found = load_file(run / "model.safetensors")
         assert all(torch.allclose(found[name], source[name], atol=1e-6) for name in body)
         assert ("head.dense.weight" in found) == (run == binary)
+    recipe, two_stages = tmp_path / "masked.yaml", "objective={kind: replaced_token, tying: none, generator_width: 1, generator_steps: 1}"
+    message = "two-stage training replaces the weights of model.init_from by the generator's; use 0, or remove model.init_from"
+    refused(minitf("pretrain", recipe, two_stages, "train.steps=9"), message, exit_code=3)
     refused(minitf("inspect", "replaced", masked, "the king"), "was trained with objective masked, which detects no", exit_code=2)

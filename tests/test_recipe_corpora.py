@@ -51,6 +51,17 @@ def test_a_later_level_changes_a_setting_or_the_form() -> None:
     assert train("data.train={kind: world-facts, seed: 2}", recipe="files.yaml").kind == "world_facts"  # type: ignore[attr-defined]
 
 
+def test_the_last_form_on_the_command_line_is_used() -> None:
+    text = str(Path("x.txt").absolute())
+    assert train(CORRIDOR, "data.train=x.txt") == text
+    assert train("data.train={source: a, target: b}", "data.train=x.txt") == text
+    assert train("data.train=x.txt", CORRIDOR) == corridor.Settings(distance=300)
+    assert train("data.train={kind: corridor, seed: 1}", CORRIDOR) == corridor.Settings(distance=300, seed=1)
+    assert read(None, ["data.val={kind: corridor}", "data.val=null"]).recipe.data.val is None
+    pair = train(CORRIDOR, "data.train={source: a, target: b}", recipe="transformer-nano")
+    assert pair == FilePair(source=str(Path("a").absolute()), target=str(Path("b").absolute()))
+
+
 def test_the_complete_recipe_gives_the_same_corpus_and_the_same_run() -> None:
     resolved = read(None, [CORRIDOR, "data.val={kind: corridor, seed: 1}"])
     Path("resolved.yaml").write_text(dump(resolved.recipe))
@@ -81,6 +92,7 @@ def test_settings_decide_the_file_and_defaults_keep_its_name() -> None:
             "{kind: world, distance: 1}",
             "data.train.distance: no such key of this kind; it belongs to associative-recall and copy and corridor",
         ),
+        ("{kind: world, source: a}", "data.train.source: no such key; did you mean tokenizer.source?"),
         ("{kind: world, seed: -1}", "data.train.seed: must be at least 0, got -1"),
         ("{kind: world, cue: maybe}", "data.train.cue: must be true or false, got 'maybe'"),
         ("{kind: copy, distance: 8}", "data.train.distance: must be at least 9 for this task, got 8"),

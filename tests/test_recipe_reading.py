@@ -81,7 +81,7 @@ objective: masked
         "bad.yaml:12: optimizer.clip: must be a finite number, got 'yes'",
         "bad.yaml:13: optimiser: no such key; did you mean optimizer?",
         "bad.yaml:14: objective: masked needs bidirectional attention, but decoder has causal attention; "
-        "use objective next_token or model encoder",
+        "use objective next_token or objective prefix or model encoder",
         "command line: schedule.warmp=5: no such key; did you mean warmup?",
         "command line: train.seed=abc: must be a whole number, got 'abc'",
     )

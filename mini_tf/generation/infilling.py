@@ -33,6 +33,10 @@ class Infiller(Translator):
             raise UsageFault(f"the prompt has no {MASK}, which the model fills", hint=f"example: The {MASK} is red.")
         if self.sentinels and n > len(self.sentinels):
             raise UsageFault(f"the prompt has {n} masks; the model has {len(self.sentinels)} sentinels for them", hint="divide the prompt")
+        [source] = self.encode_sources([prompt])
+        if sum(id == self._mask or id in self.sentinels for id in source.ids) < n:
+            what = f"the prompt has {source.length} tokens, and a {MASK} behind the {self.context - 1} that the model reads"
+            raise UsageFault(what, hint="shorten the prompt")
 
     def parts(self, text: str) -> list[str]:
         return split_at_masks(self.tokenizer, text)

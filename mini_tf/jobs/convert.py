@@ -2,17 +2,19 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from mini_tf.data.store import Store
 from mini_tf.jobs.assembling import write_model_files
 from mini_tf.jobs.session import Reporter, save_checkpoint
 from mini_tf.nn.mixer import MixerSettings
+from mini_tf.nn.weights.objective_network import objective_tensors
 from mini_tf.recipe.kind_settings import ModelSettings
 from mini_tf.recipe.reading import Resolved, flat_values
 from mini_tf.recipe.recipe import Recipe
@@ -75,7 +77,7 @@ def convert(
             start_run(new, identity)
             new.record_auto(record.auto)
             write_model_files(new, converted.recipe, converted.model, converted)
-            weights = CheckpointTensors(converted.model.weights(), {}, {})
+            weights = CheckpointTensors(converted.model.weights(), {}, {}, converted.own or {})
             save_checkpoint(new, 0, weights, {}, after.metrics["loss"], converted.recipe.checkpoint, reporter.warn)
             metrics = {f"val.{name}": value for name, value in after.metrics.items() if name != "targets"}
             new.finish("done", metrics=metrics if data is None else {})
@@ -130,19 +132,27 @@ def _mixers(model: ModelSettings, key: str) -> tuple[MixerSettings, ...]:
 def _rebuild(trained: Trained, recipe: Recipe) -> tuple[Trained, LoadedTensors]:
     """The converted model; tensors that the original lacks are initialized."""
     architecture = Architecture.of(recipe, trained.tokenizer, trained.source_tokenizer, trained.labels, trained.model.context)
-    model, weights = architecture.initialize(seed_of(recipe.train.seed, "weights")), trained.model.weights()
-    own = model.weights()
+    model, name = architecture.initialize(seed_of(recipe.train.seed, "weights")), trained.folder.name
+    tensors = _copy(trained.model.weights(), model.weights(), name)
+    model.to(trained.setup.device).eval()
+    torch.manual_seed(seed_of(recipe.train.seed, "objective"))
+    own = objective_tensors(model, architecture.objective.task(model).to(trained.setup.device))
+    _copy(objective_tensors(trained.model, trained.task()), own, name)
+    return replace(trained, recipe=recipe, model=model, objective=architecture.objective, own=own), tensors
+
+
+@torch.no_grad()
+def _copy(weights: Mapping[str, Tensor], own: Mapping[str, Tensor], run: str) -> LoadedTensors:
+    """Copy the tensors of `run` into those of the same names."""
     loaded = tuple(name for name in own if name in weights)
     for name in loaded:
         if own[name].shape != weights[name].shape:
-            sizes = f"{list(weights[name].shape)} in {trained.folder.name}, but {list(own[name].shape)} after the conversion"
+            sizes = f"{list(weights[name].shape)} in {run}, but {list(own[name].shape)} after the conversion"
             raise RecipeFault(f"{name} is {sizes}", hint="choose settings that keep the shapes")
-    with torch.no_grad():
-        for name in loaded:
-            own[name].copy_(weights[name])
+    for name in loaded:
+        own[name].copy_(weights[name])
     new, unused = tuple(name for name in own if name not in weights), tuple(name for name in weights if name not in own)
-    converted = replace(trained, recipe=recipe, model=model.to(trained.setup.device).eval(), objective=architecture.objective)
-    return converted, LoadedTensors(trained.folder.name, loaded, new, unused)
+    return LoadedTensors(run, loaded, new, unused)
 
 
 def _measure(trained: Trained, store: Store) -> Measured:

@@ -187,7 +187,8 @@ class Replacement(DetectionTask):
         if isinstance(self.generator, Model):
             return self.generator
         if self.loss == "binary":
-            raise RunFault("this run has no network that predicts tokens: its masked tokens are drawn without a generator")
+            what = "this run has no network that predicts tokens: its masked tokens are drawn without a generator"
+            raise RunFault(what, hint="minitf pretrain with objective.proposal=generator trains one")
         return self.model
 
     @torch.no_grad()

@@ -85,7 +85,7 @@ class PooledSettings(TaskSettings):
         hidden = model.hidden_flops(sizes._replace(targets=sizes.rows * sizes.length) if pools_all else sizes)
         return None if hidden is None else hidden + model.head_flops(sizes, task=True)
 
-    def rules_with(self, model: ModelSettings) -> Rules:
+    def rules_with(self, model: ModelSettings, steps: int | None) -> Rules:
         if self.pool == "first" and model.causal:
             yield "objective.pool", f"the first token of a {model.kind} attends only to itself; use mean or last"
 

@@ -41,7 +41,7 @@ class Settings(ObjectiveSettings):
     DIRECTIONS = frozenset({"bidirectional"})
     PIPELINE = "fill_mask"
     TOKENS: ClassVar[tuple[str, ...]] = ("mask",)
-    PREDICTS_TOKENS, METRICS, LOSS_UNIT = True, ("accuracy",), "nats per token and its negative samples"
+    PREDICTS_TOKENS, METRICS = True, ("accuracy",)
 
     negatives: int = Field(0, ge=0, le=1024)
     """Negative samples per token, drawn in proportion to count^0.75; 0: cross-entropy over the whole vocabulary."""
@@ -50,7 +50,11 @@ class Settings(ObjectiveSettings):
     def TOKEN_LOSS(self) -> str | None:  # type: ignore[override]
         return None if self.negatives else PART
 
-    def rules_with(self, model: ModelSettings) -> Rules:
+    @property
+    def LOSS_UNIT(self) -> str:  # type: ignore[override]
+        return f"nats, {self.negatives} negative samples, per token"  # that of the cross-entropy is the token's
+
+    def rules_with(self, model: ModelSettings, steps: int | None) -> Rules:
         if self.direction(model) and (paths := list(_paths(model))):
             what = f"cbow predicts a token from its context, but the model can copy the token itself: {'; '.join(paths)}"
             yield Rule("objective", what, ("model.attention", "model.n_layers", "model.residual", "model.ngrams"))

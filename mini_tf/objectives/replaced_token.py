@@ -32,6 +32,7 @@ from mini_tf.objectives._generator import Tying, build_generator, generator_sett
 from mini_tf.objectives._masking import Masking, MaskingSettings
 from mini_tf.objectives._replacement import DISCRIMINATOR, GENERATOR, Loss, Proposal, Replacement
 from mini_tf.objectives._token_loss import make_batch
+from mini_tf.recipe import kind_settings
 from mini_tf.recipe.kinds import Rule, Rules
 from mini_tf.system.errors import DataFault
 
@@ -39,7 +40,6 @@ from mini_tf.system.errors import DataFault
 class Settings(MaskingSettings):
     DIRECTIONS = frozenset({"bidirectional"})
     PIPELINE = "replaced_token_detection"
-    LOSS_UNIT = "weighted nats per token"
     METRICS = ("accuracy", "generator_accuracy", "replaced_rate", "gradient_ratio", f"loss.{GENERATOR}", f"loss.{DISCRIMINATOR}")
 
     replace: tuple[float, float, float] = (0.85, 0.0, 0.15)
@@ -79,9 +79,22 @@ class Settings(MaskingSettings):
             yield Rule("generator_steps", f"two-stage training copies the generator's weights and freezes it; it needs {needed}",
                        ("proposal", "tying", *sizes))  # fmt: skip
 
+    def rules_with(self, model: kind_settings.ModelSettings, steps: int | None) -> Rules:
+        if self.generator_steps and model.init_from is not None:
+            what = "two-stage training replaces the weights of model.init_from by the generator's; use 0, or remove model.init_from"
+            yield Rule("objective.generator_steps", what, ("model.init_from",))
+        if steps and self.generator_steps >= steps:
+            what = f"{self.generator_steps} steps are not fewer than the {steps} of the run, so the model would not be trained; use fewer"
+            yield Rule("objective.generator_steps", what, ("train.steps", "train.tokens"))
+
     @property
     def predicts_tokens(self) -> bool:
         return self.loss != "binary"
+
+    @property
+    def LOSS_UNIT(self) -> str:  # type: ignore[override]
+        own = self.loss if self.loss_on == "all" else f"{self.loss} on masked"
+        return f"nats, generator + {self.weight:g} {own}, per token" if self.proposal == "generator" else f"nats, {own}, per token"
 
     def forward_flops(self, model: ModelSettings, sizes: BatchSizes) -> int | None:
         if self.generator_steps:
@@ -163,4 +176,6 @@ class ReplacedToken(Objective):
             return
         counts = data.token_counts()
         counts[self.masking.special] = 0
+        if np.count_nonzero(counts) < 2:
+            raise DataFault("the training data have fewer than 2 different tokens, so no token can be replaced")
         task.get_buffer("generator.counts").copy_(torch.from_numpy(counts))

@@ -66,7 +66,7 @@ class FilePair(Section):
     @classmethod
     def fits(cls, mapping: Mapping[str, Any]) -> bool:
         """Whether a mapping is of this form, and not a built-in corpus with settings."""
-        return not mapping or bool(mapping.keys() & cls.model_fields.keys())
+        return not mapping or ("kind" not in mapping and bool(mapping.keys() & cls.model_fields.keys()))
 
 
 _CORPUS: TypeAdapter[Any] = TypeAdapter(Corpus)
@@ -137,4 +137,8 @@ class Data(Section):
     @property
     def pairs(self) -> bool:
         """Whether examples are pairs of a source and a target."""
-        return isinstance(self.train, FilePair) or has_pairs(self.train) or bool({"source", "target"} & set(self.fields))
+        return isinstance(self.train, FilePair) or self.reads_pairs(self.train) or bool({"source", "target"} & set(self.fields))
+
+    def reads_pairs(self, corpus: object) -> bool:
+        """Whether `corpus` is a built-in corpus of pairs, and data.fields does not name a single column of texts."""
+        return has_pairs(corpus) and "text" not in self.fields

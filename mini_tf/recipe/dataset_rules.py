@@ -42,7 +42,7 @@ def reading_rules(data: Data, dataset: DatasetSettings, objective: str) -> Rules
     for key, corpus in (("data.train", data.train), ("data.val", data.val)):
         if isinstance(corpus, FilePair) and data.fields:
             yield Rule("data.fields", "parallel files have no columns; remove it", (key,))
-        if not dataset.SOURCE and (isinstance(corpus, FilePair) or (has_pairs(corpus) and not dataset.PAIR_COLUMNS)):
+        if not dataset.SOURCE and (isinstance(corpus, FilePair) or (data.reads_pairs(corpus) and not dataset.PAIR_COLUMNS)):
             yield key, f"{objective} needs {'text' if dataset.STREAM else 'a table'}, not pairs; {dataset.COLUMNS_HINT}"
     for key, given in (("data.fields", data.fields), ("data.field_numbers", data.field_numbers)):
         for name in sorted(set(given) - {*dataset.REQUIRED, *dataset.OPTIONAL}):

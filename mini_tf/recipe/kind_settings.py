@@ -269,8 +269,11 @@ class ObjectiveSettings(Kind):
         """Whether the tokens of a prompt attend to each other in both directions, as in training."""
         return self.direction(model) == "prefix"
 
-    def rules_with(self, model: ModelSettings) -> Rules:
-        """Further rules between the objective and the model, by full recipe keys ("objective.pool")."""
+    def rules_with(self, model: ModelSettings, steps: int | None) -> Rules:
+        """Further rules between the objective and the recipe, by full recipe keys ("objective.pool").
+
+        steps: of the run, None if the recipe does not say.
+        """
         return ()
 
     def build(self, vocabulary: Any, labels: Any = None) -> Any:

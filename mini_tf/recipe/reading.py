@@ -191,7 +191,7 @@ def _command_line(overrides: Sequence[str]) -> Node:
         tree = value
         for key in reversed(keys):
             tree = Node({key: tree}, value.where)
-        level = merge(level, tree, None)
+        level = merge(level, tree, Recipe, one_level=True)
     _anchor(level, Path.cwd())
     return level
 

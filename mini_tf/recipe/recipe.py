@@ -69,7 +69,9 @@ def default_objective(model: Any) -> str | None:
 
 def _rules(recipe: Recipe) -> Rules:
     yield from _attention(recipe)
-    yield from recipe.objective.rules_with(recipe.model)
+    schedule, train = recipe.schedule, recipe.train
+    steps = train.steps or (train.tokens and train.tokens // train.step_tokens)
+    yield from recipe.objective.rules_with(recipe.model, steps)
     dataset = recipe.objective.dataset()
     yield from dataset_rules(recipe.data, dataset, recipe.objective.kind, recipe.tokenizer.source is not None)
     yield from _streaming(recipe)
@@ -85,8 +87,6 @@ def _rules(recipe: Recipe) -> Rules:
         yield Rule("train.context", f"{recipe.train.context} tokens cannot hold an example; use at least {needed}", ("objective",))
     for word in _words(part for part in (recipe.model, *recipe.model.all_mixers()) if recipe.data.pack == "docs" and not part.PACKS):
         yield Rule("data.pack", f"{word} cannot separate documents within a row; use pack: none or concat", ("model.attention",))
-    schedule, train = recipe.schedule, recipe.train
-    steps = train.steps or (train.tokens and train.tokens // train.step_tokens)
     if isinstance(schedule.warmup, int) and steps and schedule.warmup >= steps:
         what = f"{schedule.warmup} steps are not fewer than the {steps} of the run; use fewer, or a share such as 5%"
         sizes = ("tokens", "batch_size", "batch_tokens", "context")

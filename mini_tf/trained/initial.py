@@ -172,8 +172,14 @@ def _same_head_outputs(recipe: Recipe, trained: LoadedModel, data: TokenizedData
 def _refuse_incompatible(recipe: Recipe, trained: LoadedModel, data: TokenizedData) -> None:
     name = trained.folder.name
     for key in ("tokenizer", "source_tokenizer"):
-        if getattr(data, key).hash != getattr(trained, key).hash:
+        tokenizer, trained_tokenizer = getattr(data, key), getattr(trained, key)
+        if tokenizer.hash != trained_tokenizer.hash:
             what = key.replace("_", " ")
+            new, old = tokenizer.vocabulary, trained_tokenizer.vocabulary
+            added = len(new.special_ids - old.special_ids)
+            if added and new.size == old.size + added:  # added for the objective; the run's embedding has no rows for them
+                needs = f"needs {added} special tokens that the {what} of {name}, the run of model.init_from, does not have"
+                raise RecipeFault(f"objective: {recipe.objective.kind} {needs}", hint="begin with a run that has them")
             raise RecipeFault(f"tokenizer: is not the {what} of {name}, the run of model.init_from", hint="leave that section out")
     own, other = recipe.model, trained.recipe.model
     if not own.can_init_from(other):

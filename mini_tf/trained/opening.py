@@ -1,7 +1,7 @@
 """Loads a trained model from a run folder: recipe, tokenizers, weights and device setup."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,14 +54,20 @@ class LoadedModel:
 
 @dataclass(frozen=True)
 class Trained(LoadedModel):
-    """A loaded model, ready for inference: `model` is in eval mode on the device of `setup`."""
+    """A loaded model, ready for inference: `model` is in eval mode on the device of `setup`.
+
+    own: tensors of the objective's own network; None: those of the checkpoint.
+    """
 
     setup: Setup
+    own: Mapping[str, Tensor] | None = None
 
     def task(self) -> nn.Module:
         """The objective with this model, in eval mode. RunFault if no checkpoint holds its own network."""
         task = self.objective.task(self.model).to(self.setup.device)
-        own = loading.load_objective(self.folder, self.step, specs(objective_network.objective_tensors(self.model, task)))
+        own = self.own
+        if own is None:
+            own = loading.load_objective(self.folder, self.step, specs(objective_network.objective_tensors(self.model, task)))
         objective_network.load_objective(self.model, task, own)
         return task.eval()
 

@@ -4,11 +4,11 @@ steps, is fine-tuned on few examples.
     python -m tests.benchmarks.pretraining PLAN FOLDER [--data FOLDER] [--seeds N]
 
 A seed decides the pretraining run, the examples and the fine-tuning run, and all sides share it. Nothing is chosen
-during training: the last step counts, judged on examples that no run has seen. FLOPs are those of pretraining, counted
-by formula; seconds are its wall time. Each figure is written to FOLDER/PLAN.json as soon as it is known, and the same
-command continues. At the end a table is printed: the mean over the seeds with the 95 % interval of Student's t, the
-difference between the sides seed by seed, and how much less pretraining the best side needs for the value that another
-side reaches with its longest run, interpolated over the logarithm of the cost.
+during training: the last step counts, judged on examples that no run has seen. FLOPs are those of pretraining, by
+formula; seconds are steps times the median time of a step, which `minitf cost` measures in turns. Each figure is
+written to FOLDER/PLAN.json as soon as it is known, and the same command continues. The table has means over the seeds
+with the 95 % interval of Student's t, differences between the sides seed by seed, and how much less pretraining a side
+needs than the first for the same value, interpolated over the logarithm of the cost.
 """
 
 import argparse
@@ -27,6 +27,7 @@ from typing import Any
 from mini_tf.run import manifest
 from mini_tf.scores.intervals import mean_interval
 
+TURNS = 3
 LAST_STEP = ("eval.every_steps=1000000", "log.samples=0", "checkpoint.keep_last=1", "runtime.compile=false")
 
 
@@ -64,31 +65,37 @@ def main() -> None:
                 found[key] = measure(given.folder / given.plan, plan, data, side, horizon, seed)
                 record.write_text(json.dumps(found, indent=1))
                 print(key, found[key], file=sys.stderr, flush=True)
+    for turn in range(TURNS):
+        for side in plan.sides:
+            if (key := f"seconds {side} {turn}") not in found:
+                run = given.folder / f"{given.plan}-{side}-{steps[0]}-0"
+                found[key] = minitf("cost", str(run))["seconds_per_step"]
+                record.write_text(json.dumps(found, indent=1))
     print(table(found, plan, steps, given.seeds))
 
 
 def measure(name: Path, plan: Plan, data: tuple[list[str], list[str]], side: str, steps: int, seed: int) -> dict[str, float]:
-    """The metric, and FLOPs and seconds of pretraining. name: the beginning of the names of runs and files."""
+    """The metric, and the FLOPs of pretraining. name: the beginning of the names of runs and files."""
     texts, examples = data
     common = [*LAST_STEP, f"train.seed={seed}"]
     tokenizer = Path(f"{name}-tokenizer.json")
     if not tokenizer.exists():
         minitf("tokenizer", "train", *plan.recipe, *[*plan.sides.values()][-1], *texts, "-o", str(tokenizer))
-    begin, cost = [f"tokenizer={{path: {tokenizer}}}"], {"flops": 0.0, "seconds": 0.0}
+    begin, flops = [f"tokenizer={{path: {tokenizer}}}"], 0.0
     if steps:
         run = Path(f"{name}-{side}-{steps}-{seed}")
         minitf("pretrain", *plan.recipe, *plan.sides[side], *texts, *begin, f"train.steps={steps}", *common, "-d", str(run))
-        begin, cost = [f"model.init_from={run}"], cost_of(run)
+        begin, flops = [f"model.init_from={run}"], flops_of(run)
     tuned = Path(f"{name}-{side}-{steps}-{seed}-tuned")
     minitf("finetune", *plan.finetune, *examples, *begin, *common, "-d", str(tuned))
-    return {plan.metric: minitf("evaluate", str(tuned))[plan.metric], **cost}
+    return {plan.metric: minitf("evaluate", str(tuned))[plan.metric], "flops": flops}
 
 
-def cost_of(run: Path) -> dict[str, float]:
-    """FLOPs by formula and seconds of the steps of a run."""
+def flops_of(run: Path) -> float:
+    """FLOPs of a run, by formula."""
     record = manifest.read(run)
     assert record.flops_per_step is not None, "the model has no formula"
-    return {"flops": float(record.flops_per_step * record.step), "seconds": 60 * record.metrics["minutes"]}
+    return float(record.flops_per_step * record.step)
 
 
 def minitf(*words: str) -> dict[str, Any]:
@@ -103,6 +110,8 @@ def table(found: Mapping[str, Any], plan: Plan, steps: Sequence[int], seeds: int
         return [found[f"{side} {horizon} {seed}"][what] for seed in range(seeds)]
 
     def mean(side: str, horizon: int, what: str) -> float:
+        if what == "seconds":
+            return horizon * statistics.median(found[f"seconds {side} {turn}"] for turn in range(TURNS))
         return statistics.mean(values(side, horizon, what))
 
     first, *others = plan.sides
@@ -172,7 +181,7 @@ def scitldr(folder: Path, data: Path | None, seed: int) -> tuple[list[str], list
     texts.write_text("".join(json.dumps({"text": " ".join(filter(None, json.loads(line)["source"]))}) + "\n" for line in lines))
     pairs.write_text("".join(Random(seed).sample(lines, 300)))
     examples = [f"data.train={pairs}", f"data.val={data / 'scitldr' / 'dev.jsonl'}", "data.fields={source: source, target: target}"]
-    return [f"data.train={texts}", "data.pack=none"], examples
+    return [f"data.train={texts}", "data.pack=none", "data.fields={text: text}"], examples
 
 
 def facts(folder: Path, data: Path | None, seed: int) -> tuple[list[str], list[str]]:
@@ -186,12 +195,18 @@ def facts(folder: Path, data: Path | None, seed: int) -> tuple[list[str], list[s
 
 ENCODER = ("model.n_layers=2", "model.tied=true", "train.batch_size=16", "optimizer.lr=0.02", "optimizer.embedding_lr=0.02")
 SMALL = ("model.d_model=128", "model.n_heads=4")
-ELECTRA = "objective={kind: replaced_token, generator_width: 0.34}"
+ELECTRA = "objective={kind: replaced_token, generator_width: 0.34, weight: 1}"
+NOISES = {
+    "masking": ("objective={kind: denoising, noise: {kind: mask, rate: 15%}}",),
+    "infilling": ("objective={kind: denoising, noise: {kind: infill, rate: 30%, mean_length: 3}}",),
+    "BART": ("objective={kind: denoising, noise: [{kind: permute_sentences}, {kind: infill, rate: 30%, mean_length: 3}]}",),
+    "T5": ("objective={kind: denoising, target: spans, noise: {kind: spans, rate: 15%, mean_length: 3}}",),
+}
 PLANS = {
     "electra-sst2": Plan(
         ("bert-nano", *ENCODER, "tokenizer={kind: wordpiece, vocab_size: 6000}", "model.dropout_rate=0.2"),
         {"masked": (), "electra": (ELECTRA,)},
-        (150, 450, 1350),
+        (150, 300, 600),
         ("sst2-nano", "train.steps=400"),
         "accuracy",
         sst2,
@@ -199,10 +214,41 @@ PLANS = {
     "electra-world": Plan(
         ("bert-nano", *ENCODER, *SMALL, "tokenizer={kind: wordpiece, vocab_size: 4096}"),
         {"masked": (), "electra": (ELECTRA,)},
-        (50, 100, 200, 400, 800),
+        (100, 200, 400, 800),
         ("wnut17-nano", *SMALL, "train.context=128", "train.batch_tokens=1k", "train.steps=100"),
         "accuracy",
         world,
+    ),
+    "grid-world": Plan(
+        ("bert-nano", *ENCODER, *SMALL, "tokenizer={kind: wordpiece, vocab_size: 4096}"),
+        {
+            "masked": (),
+            "replace MLM": (ELECTRA, "objective.loss_on=masked", "objective.loss=softmax"),
+            "electra 15 %": (ELECTRA, "objective.loss_on=masked"),
+            "all-tokens MLM": (ELECTRA, "objective.loss=softmax_copy"),
+            "unigram electra": (ELECTRA, "objective.proposal=unigram"),
+            "electra": (ELECTRA,),
+        },
+        (400,),
+        ("wnut17-nano", *SMALL, "train.context=128", "train.batch_tokens=1k", "train.steps=100"),
+        "accuracy",
+        world,
+    ),
+    "denoising-scitldr": Plan(
+        ("scitldr-nano", "train.batch_tokens=3k"),
+        NOISES,
+        (400,),
+        ("scitldr-nano", "train.steps=200"),
+        "rougeL",
+        scitldr,
+    ),
+    "denoising-world": Plan(
+        ("scitldr-nano", "tokenizer={kind: wordpiece, vocab_size: 4096}", "train.batch_tokens=3k"),
+        NOISES,
+        (400,),
+        ("scitldr-nano", "train.batch_tokens=3k", "train.steps=200"),
+        "rougeL",
+        facts,
     ),
 }
 

@@ -83,28 +83,32 @@ def _is_section(field: FieldInfo | None, node: Node | None) -> bool:
     """Whether `node` is a mapping for the section of a field that may also hold a kind."""
     section = section_of(field)
     given = node.value.keys() if node is not None and isinstance(node.value, dict) else None
-    return section is not None and given is not None and (not given or bool(given & section.model_fields.keys()))
+    return section is not None and given is not None and "kind" not in given and (not given or bool(given & section.model_fields.keys()))
 
 
-def merge(below: Node, above: Node, section: type[Section] | None) -> Node:
-    """Merge the mapping `above` over the mapping `below`, both of `section` (None: unknown, or parts of one level)."""
+def merge(below: Node, above: Node, section: type[Section] | None, one_level: bool = False) -> Node:
+    """Merge the mapping `above` over the mapping `below`, both of `section` (None: unknown).
+
+    one_level: both are parts of one level, in which nothing is dropped but what is given twice.
+    """
     given = {key for key, node in above.value.items() if not is_blank(node)}
-    merged: dict[str, Node] = (section or Section).inherited(below.value, given)
+    merged: dict[str, Node] = (Section if section is None or one_level else section).inherited(below.value, given)
     for key, node in above.value.items():
         field = section.model_fields.get(key) if section else None
-        merged[key] = _join(merged[key], node, field) if key in merged else node
+        merged[key] = _join(merged[key], node, field, one_level) if key in merged else node
         if key not in merged or merged[key] is node:
             node.before = below.value.get(key)
     return Node(merged, below.where if above.where.startswith("command line") else above.where)
 
 
-def _join(below: Node, above: Node, field: FieldInfo | None) -> Node:
+def _join(below: Node, above: Node, place: FieldInfo | None, one_level: bool) -> Node:
+    either = kinds_at(place) is not None and section_of(place) is not None
+    field = None if one_level else place
     if may_be_blank(field) and (is_blank(above) or is_blank(below)):
         return below if is_blank(above) else above
     if may_be_null(field) and (is_blank(above) or is_blank(below)):
         return above
-    either = kinds_at(field) is not None and section_of(field) is not None
-    if either and (not isinstance(above.value, dict) or _is_section(field, below) != _is_section(field, above)):
+    if either and (not isinstance(above.value, dict) or _is_section(place, below) != _is_section(place, above)):
         return above  # text, or a mapping of the other form
     if (field is None or kinds_at(field)) and (isinstance(below.value, dict) or isinstance(above.value, dict)):
         below, above = _as_mapping(below), _as_mapping(above)
@@ -118,7 +122,7 @@ def _join(below: Node, above: Node, field: FieldInfo | None) -> Node:
             above.before = below
             return above
     both = Node(below.value | above.value, above.where)
-    return merge(below, above, part_of(field, both))
+    return merge(below, above, part_of(place, both), one_level)
 
 
 def _as_mapping(node: Node) -> Node:
