@@ -115,11 +115,9 @@ def incomparable(groups: Sequence[RunGroup]) -> Sequence[str]:
     return OF_UNIT if len({_unit(record) for record in records}) > 1 else ()
 
 
-def _unit(record: Manifest) -> tuple[str, str, str]:
-    """The unit of the loss, with the tokenizer's hash if it is per token, and with the weights if it has any."""
-    unit = record.loss_unit
-    weights = {key: value for key, value in record.decides.items() if key.startswith("objective.")} if "weighted" in unit else {}
-    return unit, record.hashes.get("tokenizer", "") if "per token" in unit else "", json.dumps(weights, sort_keys=True, default=str)
+def _unit(record: Manifest) -> tuple[str, str]:
+    """The unit of the loss, with the tokenizer's hash if it is per token."""
+    return record.loss_unit, record.hashes.get("tokenizer", "") if "per token" in record.loss_unit else ""
 
 
 def is_among(metric: str, names: Sequence[str]) -> bool:
