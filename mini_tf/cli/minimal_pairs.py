@@ -75,7 +75,7 @@ def _scoring() -> list[str]:
 
 
 def _text(overall: "PairScores", description: str) -> str:
-    ties = f", {overall.ties} ties count half" if overall.ties else ""
+    ties = f", ties ({overall.ties}) count half" if overall.ties else ""
     lines = {
         "pairs.accuracy": f"{overall.accuracy:.6g}  (95 % interval {overall.low:.4f} to {overall.high:.4f}{ties})",
         "pairs.difference": f"{overall.difference:.6g}  (mean log P(good) - log P(bad), nats)",

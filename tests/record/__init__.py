@@ -1,6 +1,6 @@
 """A record of behaviour, before and after a change: what short runs of every kind leave behind, what all commands say.
 
-    python -m tests.record before.json               # less than a minute on one core
+    python -m tests.record before.json               # about two minutes on one core
     python -m tests.record --compare before.json     # once more, and what differs; exit code 1 where something does
     python -m tests.record --compare before.json after.json
     python -m tests.record --compare before.json --only masked 'inspect*'

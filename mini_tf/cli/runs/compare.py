@@ -1,12 +1,11 @@
 """`minitf runs compare`: metrics and settings of several runs, and their loss curves."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from mini_tf.cli.runs.equal_cost import NAMES, EqualCost
+from mini_tf.cli.runs.equal_cost import NAMES, EqualCost, display_name
 from mini_tf.cli.runs.run_facts import summary
 from mini_tf.cli.terminal import files
 from mini_tf.cli.terminal.completion import run_names
@@ -52,7 +51,7 @@ def compare(
     folders = [finding.find(run) for run in runs]
     records = [manifest.read(folder) for folder in folders]
     facts = [summary(folder, record) for folder, record in zip(folders, records, strict=True)]
-    names = _names(folders)
+    names = [display_name(folder, folders) for folder in folders]
     figures = {key: [record.metrics.get(key) for record in records] for key in _keys([record.metrics for record in records])}
     keys = {key: values for key in _keys([r.decides for r in records]) if _differ(values := [r.decides.get(key) for r in records])}
     equal = EqualCost(folders, at, reach)
@@ -86,12 +85,6 @@ def compare(
         rest = "; compare val.bits_per_byte" if "val.bits_per_byte" in {*figures} - {*equal.incomparable} else ""
         console.say(f"{', '.join(equal.incomparable)}: not comparable, since objectives, units or tokenizers differ{rest}")
     console.output(result=result)
-
-
-def _names(folders: Sequence[Path]) -> list[str]:
-    """Names of the runs; folders where names are equal."""
-    names = [folder.name for folder in folders]
-    return [str(folder) if names.count(folder.name) > 1 else folder.name for folder in folders]
 
 
 def _keys(mappings: Sequence[Mapping[str, Any]]) -> list[str]:

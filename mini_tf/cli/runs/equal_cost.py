@@ -27,7 +27,7 @@ class EqualCost:
         from mini_tf.run.comparison.groups import at_equal_cost, common_metrics, grouped, incomparable
 
         self.axes: list[Axis] = ["flops", "time"] if axis is None else [axis]
-        self.groups = grouped([RunCurves.read(folder, _name(folder, folders)) for folder in folders])
+        self.groups = grouped([RunCurves.read(folder, display_name(folder, folders)) for folder in folders])
         self.incomparable = incomparable(self.groups)
         self.metrics = common_metrics(self.groups, self.incomparable)
         self.shown = [name for name in self.metrics if name != "val.bits_per_byte" or "val.loss" not in self.metrics]
@@ -153,7 +153,8 @@ class EqualCost:
         return ", ".join(key for key in machines[0] if any(other[key] != machines[0][key] for other in machines))
 
 
-def _name(folder: Path, folders: Sequence[Path]) -> str:
+def display_name(folder: Path, folders: Sequence[Path]) -> str:
+    """The name of a run, or its folder where names are equal."""
     return str(folder) if [one.name for one in folders].count(folder.name) > 1 else folder.name
 
 
