@@ -111,7 +111,7 @@ def test_the_command_prints_accuracy_in_all_and_by_paradigm(runs: Path, name: st
     assert found["result"]["ties"] == 1
     shown = minitf("evaluate", runs / name, "--pairs", tmp_path / "*.jsonl", "--assert", "pairs.accuracy>1")
     assert shown.exit_code == 8
-    assert "1 ties count half" in shown.stdout
+    assert "ties (1) count half" in shown.stdout
     assert "agreement" in shown.stdout
 
 
