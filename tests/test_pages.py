@@ -40,6 +40,7 @@ def few_steps(block: pages.Block) -> str:
     if block.name == "crash":  # its run diverges, which is exit code 7
         diverge, replay = script.replace("quickstart", f"quickstart {SMALL}").splitlines()
         return f"{diverge.partition('#')[0]} || test $? -eq 7\n{replay}\n"
+    script = re.sub(r" train\.(steps|batch_size)=\d+", "", script)  # the last one on a line would be used
     return re.sub(r"minitf (pretrain|finetune) ([^ )]+)", rf"minitf \1 \2 {FEW_STEPS}", script)
 
 
