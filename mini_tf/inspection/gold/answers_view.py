@@ -16,7 +16,9 @@ from mini_tf.trained.opening import Trained
 
 MAX_ROWS = 8
 """Of distances; more different ones are divided into ranges."""
-HEADERS = ("distance", "tokens", "answers", "cue lost", "accuracy", "random", "shuffled", "log p", "random log p")
+SHOWN = ("distance", "tokens", "answers", "cue lost", "accuracy", "random", "shuffled", "log p")
+HEADERS = (*SHOWN, "random log p")
+"""Of the JSON output."""
 LEGEND = (
     "distance: words from the cue to the answer; tokens: their mean number; cue lost: answers whose cue is before the model's "
     "context; accuracy: share of the answers predicted right in every token; log p: mean log-probability of an answer in nats; "
@@ -33,15 +35,16 @@ def view(trained: Trained, documents: Sequence[LabelledDocument]) -> View:
     groups = _ranges({one.words for one in questions.answers if one.words is not None})
     chosen = [(name, [row for row in found if row[0].words in group]) for name, group in groups]
     unknown = [row for row in found if row[0].words is None]
-    records = [_record(name, rows) for name, rows in [*chosen, *([("none", unknown)] if unknown else []), ("all", found)]]
-    n_answers, n_lost = len(found), records[-1]["cue_lost"]
+    records = [_record(name, rows) for name, rows in [*chosen, *([("none", unknown)] if unknown else [])]]
+    overall = _record("all", found)
     n_words = len({one.word for one in questions.answers})
     summary = f"{n_words} different answers: guessing has accuracy {1 / n_words:.3f}, log p {-math.log(n_words):.3f}."
-    if n_lost:
-        context = f"the model's context of {trained.model.context} tokens"
-        summary += f" {n_lost} of {n_answers} answers have lost their cue: only {context} up to the answer is read."
-    result = {"documents": len(documents), "different_answers": n_words, "chance": 1 / n_words, "distances": records}
-    pictures = [partial(table, HEADERS, [[*one.values()] for one in records]), partial(sentence, f"{LEGEND}."), partial(sentence, summary)]
+    if overall["cue_lost"]:
+        context = f"the model reads the {trained.model.context} tokens of its context, up to the answer"
+        summary += f" {overall['cue_lost']} of {len(found)} answers have lost their cue: {context}."
+    result = {"documents": len(documents), "different_answers": n_words, "chance": 1 / n_words, "distances": records, "all": overall}
+    shown = [[*one.values()][: len(SHOWN)] for one in ([*records, overall] if len(records) > 1 else records)]
+    pictures = [partial(table, SHOWN, shown), partial(sentence, f"{LEGEND}."), partial(sentence, summary)]
     return View(result, pictures)
 
 
