@@ -135,8 +135,8 @@ COMMANDS = {
     "inspect syntax": command("inspect syntax masked --data '{kind: world, n_sentences: 1}' --json"),
     "inspect senses": command("inspect senses masked --data '{kind: world, n_sentences: 1}' --limit 300"),
     "inspect answers": command(
-        "inspect answers stream --data '{kind: world, n_sentences: 1}' --limit 20",
-        "inspect answers text --data '{kind: copy, length: 2, distance: 4}' --limit 20 --json",
+        "inspect answers stream --data '{kind: associative-recall, distance: 12, n_pairs: 3, n_symbols: 3}' --limit 20",
+        "inspect answers text --data '{kind: world, n_sentences: 1}' --limit 20 --json",
         "inspect answers masked --data tiny.txt",
     ),
     "inspect model": command("inspect model pairs", "inspect model chats --json"),

@@ -84,10 +84,10 @@ def questions_of(trained: Trained, documents: Sequence[LabelledDocument]) -> Que
     mask, found, streams = _mask_of(trained), Questions([], {}), trained.recipe.train.stream
     for number, document in enumerate(documents):
         input = text_input(trained.tokenizer, document.text, separated=not trained.recipe.data.split.tail)
-        ends = np.cumsum([len(word) + 1 for word in document.words]) - 1
-        places = [input.tokens_of(int(end) - len(word), int(end)) for word, end in zip(document.words, ends, strict=True)]
+        pairs, starts = answers_of(document), np.cumsum([0, *(len(word) + 1 for word in document.words)]).tolist()
+        places = {word: input.tokens_of(starts[word], starts[word + 1] - 1) for pair in pairs for word in pair if word is not None}
         context = len(input.ids) if streams else trained.model.context
-        for answer, cue in answers_of(document):
+        for answer, cue in pairs:
             word, tokens = document.words[answer], places[answer]
             ids, where = tuple(input.ids[token] for token in tokens), f"{document.where}: the answer {word!r}"
             if not ids or trained.tokenizer.vocabulary.unk in ids:
