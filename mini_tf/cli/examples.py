@@ -29,6 +29,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "inspect syntax": ("minitf inspect syntax last --data world",),
     "inspect senses": ("minitf inspect senses last --data world",),
+    "inspect answers": ("minitf inspect answers last --data corridor --limit 200",),
     "inspect word": (
         "minitf inspect word last file -i sentences.txt",
         "minitf inspect word last file --neighbors 10",

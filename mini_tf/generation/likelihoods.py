@@ -7,9 +7,11 @@ a forward pass of a row for each token.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
@@ -65,7 +67,7 @@ class TextScorer:
         self.model.eval()
         with show_progress(f"scoring {len(texts):,} texts") as report_progress:
             done = 0
-            for batch in _batches((ids, *row) for ids in unique for row in rows(ids)):
+            for batch in batches((ids, *row) for ids in unique for row in rows(ids)):
                 for (ids, _, _), score in zip(batch, self._log_probs([(inputs, at) for _, inputs, at in batch]), strict=True):
                     sums[ids] += score
                 done += len({ids for ids, _, _ in batch})
@@ -86,27 +88,46 @@ class TextScorer:
             encoded.append(sequence)
         return encoded
 
-    @torch.inference_mode()
     def _log_probs(self, rows: Sequence[Row]) -> list[float]:
         """The sum of the log-probabilities of each row's targets."""
-        device = next(self.model.parameters()).device
-        tokens = pad([ids for ids, _ in rows], device, left=False)
-        length = tokens.ids.shape[1]
-        at = torch.tensor([n * length + i for n, (_, targets) in enumerate(rows) for i, _ in targets], device=device)
-        labels = torch.tensor([id for _, targets in rows for _, id in targets], device=device)
-        hidden = self.model(tokens, at=at).y
-        n = max(1, LOGITS // self.tokenizer.vocabulary.size)
-        found = torch.cat([self._of_labels(*part) for part in zip(hidden.split(n), labels.split(n), strict=True)])
-        sums = found.cpu().double().split([len(targets) for _, targets in rows])  # MPS has no float64
-        return [float(part.sum()) for part in sums]
+        labels = [[id for _, id in targets] for _, targets in rows]
+        found = predict_targets(self.model, hidden_at(self.model, rows), labels, self.tokenizer.vocabulary.size)
+        return [float(row.log_p.sum()) for row in found]
 
-    def _of_labels(self, hidden: Tensor, labels: Tensor) -> Tensor:
-        logits = self.model.logits(hidden)
+
+class TargetPredictions(NamedTuple):
+    """Of the targets of a row: the log-probability of each in nats, and the most probable token in its place, (T,)."""
+
+    log_p: Float[Tensor, " T"]
+    best: Int[Tensor, " T"]
+
+
+@torch.inference_mode()
+def hidden_at(model: Model, rows: Sequence[Row]) -> Tensor:
+    """The hidden states (T, D) at the targets of all rows, by one forward pass."""
+    device = next(model.parameters()).device
+    tokens = pad([ids for ids, _ in rows], device, left=False)
+    length = tokens.ids.shape[1]
+    at = torch.tensor([n * length + i for n, (_, targets) in enumerate(rows) for i, _ in targets], device=device)
+    return model(tokens, at=at).y  # type: ignore[no-any-return]
+
+
+@torch.inference_mode()
+def predict_targets(model: Model, hidden: Tensor, labels: Sequence[Sequence[int]], vocabulary_size: int) -> list[TargetPredictions]:
+    """What hidden states (T, D) predict of the `labels` of each row, T in all. RunFault if logits are not finite."""
+    flat = torch.tensor([id for row in labels for id in row], device=hidden.device)
+    n, found = max(1, LOGITS // vocabulary_size), []
+    for part, ids in zip(hidden.split(n), flat.split(n), strict=True):
+        logits = model.logits(part)
         check_finite(logits)
-        return logits.float().log_softmax(dim=-1).gather(1, labels[:, None]).squeeze(1)
+        found.append((logits.float().log_softmax(dim=-1).gather(1, ids[:, None]).squeeze(1), logits.argmax(dim=-1)))
+    log_p, best = (torch.cat(parts).cpu() for parts in zip(*found, strict=True))
+    sizes = [len(row) for row in labels]
+    rows = zip(log_p.double().split(sizes), best.split(sizes), strict=True)  # MPS has no float64
+    return [TargetPredictions(*row) for row in rows]
 
 
-def _batches(rows: Iterator[tuple[Ids, Ids, list[tuple[int, int]]]]) -> Iterator[list[tuple[Ids, Ids, list[tuple[int, int]]]]]:
+def batches(rows: Iterator[tuple[Ids, Ids, list[tuple[int, int]]]]) -> Iterator[list[tuple[Ids, Ids, list[tuple[int, int]]]]]:
     """Rows of ascending length in batches of at most BATCH_TOKENS; rows without a target are left out."""
     batch: list[tuple[Ids, Ids, list[tuple[int, int]]]] = []
     for row in rows:

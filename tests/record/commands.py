@@ -134,6 +134,11 @@ COMMANDS = {
     "inspect word vectors": command("inspect word vectors king --neighbors 3", "inspect word vectors --analogy 'king old man' --json"),
     "inspect syntax": command("inspect syntax masked --data '{kind: world, n_sentences: 1}' --json"),
     "inspect senses": command("inspect senses masked --data '{kind: world, n_sentences: 1}' --limit 300"),
+    "inspect answers": command(
+        "inspect answers stream --data '{kind: associative-recall, distance: 12, n_pairs: 3, n_symbols: 3}' --limit 20",
+        "inspect answers text --data '{kind: world, n_sentences: 1}' --limit 20 --json",
+        "inspect answers masked --data tiny.txt",
+    ),
     "inspect model": command("inspect model pairs", "inspect model chats --json"),
     "inspect tokens": command("inspect tokens masked 'The old king'"),
     "inspect positions": command("inspect positions text", "inspect positions spans --json", "inspect positions pairs --stack encoder"),

@@ -1,6 +1,6 @@
 """`minitf inspect`: views of a trained model, one file each."""
 
-from mini_tf.cli.inspect import align, attention, crash, model, positions, replaced, senses, simple, softmax, syntax, tokens, word
+from mini_tf.cli.inspect import align, answers, attention, crash, model, positions, replaced, senses, simple, softmax, syntax, tokens, word
 from mini_tf.cli.terminal.help import add, group
 
 app = group("Views of a trained model: attention, words, positions, parameters, ...")
@@ -9,6 +9,7 @@ add(app, "inspect align", align.align)
 add(app, "inspect word", word.word)
 add(app, "inspect syntax", syntax.syntax)
 add(app, "inspect senses", senses.senses)
+add(app, "inspect answers", answers.answers)
 add(app, "inspect model", model.model)
 add(app, "inspect tokens", tokens.tokens)
 add(app, "inspect positions", positions.positions)

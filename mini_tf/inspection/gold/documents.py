@@ -1,4 +1,4 @@
-"""Documents with a gold label for every word, from a corpus such as `world` or a table with the same columns."""
+"""Documents with gold labels of words, from a corpus such as `world` or a table with the same columns."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ HINT = "--data world, or a table with these columns"
 
 @dataclass(frozen=True)
 class LabelledDocument:
-    """labels: by column, one for each word; an optional column may be missing."""
+    """labels: by column, one for each word or, of a listed column, any number; a column may be missing."""
 
     words: list[str]
     labels: dict[str, list[str]]
@@ -42,11 +42,12 @@ class LabelledDocument:
 
 
 def labelled_documents(
-    trained: Trained, data: str | None, needed: Sequence[str], optional: Sequence[str], limit: int
+    trained: Trained, data: str | None, needed: Sequence[str], optional: Sequence[str], limit: int, listed: Sequence[str] = ()
 ) -> list[LabelledDocument]:
     """The first `limit` documents. data: in the syntax of data.train; None: the run's data.val, else its data.train.
 
-    Raises DataFault if a needed column is missing, or the number of labels differs from that of the words.
+    listed: columns of indices of words, as many as there are, one of which is needed. Raises DataFault if a needed
+    column is missing, or the number of labels differs from that of the words.
     """
     own = trained.recipe.data
     value, key = (
@@ -55,10 +56,11 @@ def labelled_documents(
     found: list[LabelledDocument] = []
     for file in find_files(value, key):
         if file.format == "txt":
-            raise DataFault(f"{key}: {file.name} has no columns {', '.join(needed)}", hint=HINT, where=(file.name,))
-        rows = rows_of(file, Columns(("text", *needed), own.header, own.errors, tuple(optional)))
+            what = f"columns {', '.join(needed)}" if needed else f"column {' or '.join(listed)}"
+            raise DataFault(f"{key}: {file.name} has no {what}", hint=HINT, where=(file.name,))
+        rows = rows_of(file, Columns(("text", *needed), own.header, own.errors, (*optional, *listed)))
         try:
-            found += [_document(row, [*needed, *optional]) for row in islice(rows, limit - len(found))]
+            found += [_document(row, [*needed, *optional, *listed], listed) for row in islice(rows, limit - len(found))]
         except DataFault as fault:
             if fault.hint is not None and "columns" in fault.hint:  # columns have no other names here
                 fault.hint = HINT
@@ -66,14 +68,16 @@ def labelled_documents(
     return found
 
 
-def _document(row: Row, columns: Sequence[str]) -> LabelledDocument:
+def _document(row: Row, columns: Sequence[str], listed: Sequence[str]) -> LabelledDocument:
     words = cells.words_of(row.cells[0], row.where, "text")
     labels = {}
     for column, cell in zip(columns, [*row.cells[1:], *row.optional], strict=True):
         if cell is None and column not in columns[: len(row.cells) - 1]:
             continue
         labels[column] = cells.labels_of(cell, row.where, column)
-        if len(labels[column]) != len(words):
+        if column not in listed and len(labels[column]) != len(words):
             what = f"{len(words)} words, but {len(labels[column])} labels in {column!r}; the numbers must be equal"
             raise DataFault(f"{row.where}: {what}", where=(row.where,))
+    if listed and not labels.keys() & {*listed}:
+        raise DataFault(f"{row.where} has no column {' or '.join(listed)}", hint=HINT, where=(row.where,))
     return LabelledDocument(words, labels, row.where)

@@ -1,0 +1,164 @@
+"""Recall of words that the words before them determine: does the model predict them, and at what distance?
+
+An answer is right if the most probable token is right in each place of its tokens, given the true text before it; an
+encoder predicts all tokens of the answer at once, each masked. A text longer than the context is truncated to the
+tokens that end at the answer; a model trained with `train.stream` processes all of it, with its recurrent state.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from mini_tf.generation import likelihoods
+from mini_tf.inspection.gold.documents import LabelledDocument
+from mini_tf.inspection.model_input import text_input
+from mini_tf.nn.tokens import Tokens
+from mini_tf.system.errors import DataFault, UsageFault
+from mini_tf.trained.opening import Trained
+
+ANSWERS, CUE = "answers", "cue"
+"""Columns: indices of the answers; index of one cue and of the word that it decides."""
+NONE = "-"
+_SEED = 0
+
+
+class Answer(NamedTuple):
+    """An answer of a document, by number, and its place: from the target `first` of a row on.
+
+    words, tokens: distance to the cue, None if the word does not occur earlier; lost: the cue is not in the row.
+    """
+
+    document: int
+    word: str
+    ids: tuple[int, ...]
+    row: likelihoods.Ids
+    first: int
+    words: int | None
+    tokens: int | None
+    lost: bool
+
+
+class Prediction(NamedTuple):
+    """log_p: of the answer, in nats; ids: the most probable tokens."""
+
+    log_p: float
+    ids: tuple[int, ...]
+
+
+class Questions(NamedTuple):
+    """The answers of documents, and the model's input and targets by row; masked: of an encoder."""
+
+    answers: list[Answer]
+    rows: dict[likelihoods.Ids, likelihoods.Row]
+
+
+def answers_of(document: LabelledDocument) -> list[tuple[int, int | None]]:
+    """Each answer and its cue, as indices of words. Raises DataFault if an index is invalid."""
+    column = ANSWERS if ANSWERS in document.labels else CUE
+    if document.labels[column] == [NONE]:
+        return []
+    found = document.indices(column)
+    if column == ANSWERS:
+        return [(answer, source_of(document.words, answer)) for answer in sorted({*found}) if answer >= 0]
+    if len(found) != 2 or not 0 <= found[0] < found[1]:
+        what = f"{document.where}: {CUE!r} must be the index of a word and of a later one, or -, not {' '.join(document.labels[CUE])!r}"
+        raise DataFault(what, where=(document.where,))
+    return [(found[1], found[0])]
+
+
+def source_of(words: Sequence[str], answer: int) -> int | None:
+    """The earlier occurrence of an answer that shares the most words before it, of equal ones the first."""
+    best, longest = None, 0
+    for at in range(answer):
+        n = 0
+        while n <= at and words[at - n] == words[answer - n]:
+            n += 1
+        best, longest = (at, n) if n > longest else (best, longest)
+    return best
+
+
+def questions_of(trained: Trained, documents: Sequence[LabelledDocument]) -> Questions:
+    """Raises UsageFault if the model predicts no tokens of a text, DataFault if an answer cannot be predicted."""
+    mask, found, streams = _mask_of(trained), Questions([], {}), trained.recipe.train.stream
+    for number, document in enumerate(documents):
+        input = text_input(trained.tokenizer, document.text, separated=not trained.recipe.data.split.tail)
+        pairs, starts = answers_of(document), np.cumsum([0, *(len(word) + 1 for word in document.words)]).tolist()
+        places = {word: input.tokens_of(starts[word], starts[word + 1] - 1) for pair in pairs for word in pair if word is not None}
+        context = len(input.ids) if streams else trained.model.context
+        for answer, cue in pairs:
+            word, tokens = document.words[answer], places[answer]
+            ids, where = tuple(input.ids[token] for token in tokens), f"{document.where}: the answer {word!r}"
+            if not ids or trained.tokenizer.vocabulary.unk in ids:
+                raise DataFault(f"{where} is unknown to the tokenizer of {trained.folder.name}", where=(document.where,))
+            shift = int(mask is None)  # the token before predicts
+            start = max(0, tokens[-1] + 1 - shift - context)
+            if tokens[0] < start + shift:
+                raise DataFault(f"{where} has no text before it within the model's context of {context} tokens", where=(document.where,))
+            key = (number, start if mask is None else answer)
+            _, targets = found.rows.get(key, ((), []))
+            at = -1 if cue is None else next(iter(places[cue]), -1)
+            distances = (None, None, False) if cue is None else (answer - cue, tokens[0] - at, at < start)
+            found.answers.append(Answer(number, word, ids, key, len(targets), *distances))
+            row = input.ids[start : tokens[-1] if mask is None else start + context]
+            if mask is not None:
+                row = [mask if start + n in tokens else id for n, id in enumerate(row)]
+            found.rows[key] = (tuple(row), [*targets, *((token - shift - start, id) for token, id in zip(tokens, ids, strict=True))])
+    return found
+
+
+def predictions(trained: Trained, questions: Questions) -> list[Prediction]:
+    """What the model predicts in the place of each answer."""
+    by_row: dict[likelihoods.Ids, likelihoods.TargetPredictions] = {}
+    size = trained.tokenizer.vocabulary.size
+    if trained.recipe.train.stream:
+        for key, row in questions.rows.items():
+            [by_row[key]] = likelihoods.predict_targets(trained.model, _streamed(trained, row), [[id for _, id in row[1]]], size)
+    else:
+        ascending = sorted(questions.rows.items(), key=lambda item: len(item[1][0]))
+        for batch in likelihoods.batches((key, *row) for key, row in ascending):
+            hidden = likelihoods.hidden_at(trained.model, [(ids, targets) for _, ids, targets in batch])
+            labels = [[id for _, id in targets] for _, _, targets in batch]
+            by_row |= zip([key for key, _, _ in batch], likelihoods.predict_targets(trained.model, hidden, labels, size), strict=True)
+    found = []
+    for answer in questions.answers:
+        log_p, best = (part[answer.first : answer.first + len(answer.ids)] for part in by_row[answer.row])
+        found.append(Prediction(float(log_p.sum()), tuple(best.tolist())))
+    return found
+
+
+def of_other_documents(answers: Sequence[Answer]) -> list[Answer]:
+    """For each answer one of another document, in a random order of the documents. UsageFault if there is only one."""
+    by_document: dict[int, list[Answer]] = {}
+    for answer in answers:
+        by_document.setdefault(answer.document, []).append(answer)
+    if len(by_document) < 2:
+        raise UsageFault(f"2 or more documents with answers are needed, got {len(by_document)}", hint="give more documents: --limit N")
+    order = np.random.default_rng(_SEED).permutation([*by_document]).tolist()
+    other = dict(zip(order, [*order[1:], order[0]], strict=True))
+    found = []
+    for answers_of_one in by_document.values():
+        others = by_document[other[answers_of_one[0].document]]
+        found += [others[n % len(others)] for n in range(len(answers_of_one))]
+    return found
+
+
+def _mask_of(trained: Trained) -> int | None:
+    """The mask token of a masked language model, None for a causal one; UsageFault for others."""
+    objective, mask = trained.recipe.objective, trained.tokenizer.vocabulary.mask
+    if objective.SOURCE or not objective.predicts_tokens or (mask is None and not trained.recipe.model.causal):
+        what = f"{trained.folder.name} has the objective {objective.kind}, which predicts no next or masked token of a text"
+        raise UsageFault(what, hint="use a model of next_token or masked")
+    return None if trained.recipe.model.causal else mask
+
+
+@torch.inference_mode()
+def _streamed(trained: Trained, row: likelihoods.Row) -> torch.Tensor:
+    """The hidden states (T, D) at the targets, after parts as long as the context with the state carried over."""
+    state, parts = trained.model.start(1), []
+    for ids in torch.tensor([row[0]], device=trained.setup.device).split(trained.model.context, dim=1):
+        mixed = trained.model(Tokens(ids), state=state)
+        state = trained.model.trim(mixed.state)
+        parts.append(mixed.y[0])
+    return torch.cat(parts)[[at for at, _ in row[1]]]
