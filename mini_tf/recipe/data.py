@@ -137,8 +137,4 @@ class Data(Section):
     @property
     def pairs(self) -> bool:
         """Whether examples are pairs of a source and a target."""
-        return isinstance(self.train, FilePair) or self.reads_pairs(self.train) or bool({"source", "target"} & set(self.fields))
-
-    def reads_pairs(self, corpus: object) -> bool:
-        """Whether `corpus` is a built-in corpus of pairs, and data.fields does not name a single column of texts."""
-        return has_pairs(corpus) and "text" not in self.fields
+        return isinstance(self.train, FilePair) or has_pairs(self.train) or bool({"source", "target"} & set(self.fields))

@@ -21,7 +21,7 @@ def _rules(data: Data, dataset: DatasetSettings, objective: str, own_source_toke
         )
         yield Rule("data.train", what, ("data.fields",))
         return
-    if dataset.STREAM and data.pairs:
+    if dataset.STREAM and data.pairs and "text" not in data.fields:
         what = f"{objective} needs text, not pairs of source and target; use objective seq2seq"
         yield Rule("data.train", what, ("data.fields",))
         return
@@ -42,7 +42,9 @@ def reading_rules(data: Data, dataset: DatasetSettings, objective: str) -> Rules
     for key, corpus in (("data.train", data.train), ("data.val", data.val)):
         if isinstance(corpus, FilePair) and data.fields:
             yield Rule("data.fields", "parallel files have no columns; remove it", (key,))
-        if not dataset.SOURCE and (isinstance(corpus, FilePair) or (data.reads_pairs(corpus) and not dataset.PAIR_COLUMNS)):
+        if not dataset.SOURCE and (
+            isinstance(corpus, FilePair) or (has_pairs(corpus) and not dataset.PAIR_COLUMNS and "text" not in data.fields)
+        ):
             yield key, f"{objective} needs {'text' if dataset.STREAM else 'a table'}, not pairs; {dataset.COLUMNS_HINT}"
     for key, given in (("data.fields", data.fields), ("data.field_numbers", data.field_numbers)):
         for name in sorted(set(given) - {*dataset.REQUIRED, *dataset.OPTIONAL}):

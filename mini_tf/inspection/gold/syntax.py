@@ -10,7 +10,6 @@ arXiv:1906.04341, sections 4.2 and 4.4.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
-from zlib import crc32
 
 import numpy as np
 
@@ -41,7 +40,7 @@ class Targets(NamedTuple):
 
 def targets_of(document: LabelledDocument, shuffled: bool = False) -> dict[str, Targets]:
     """By relation, with ALL and ANTECEDENT. shuffled: heads exchanged within the document, antecedents drawn anew."""
-    random = np.random.default_rng(crc32(document.text.encode()))
+    random = np.random.default_rng(list(document.text.encode()))
     heads, relations = np.array(document.indices("heads")), np.array(document.labels["relations"])
     words = np.flatnonzero(heads >= 0)
     gold = random.permutation(heads[words]) if shuffled else heads[words]
