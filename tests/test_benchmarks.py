@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from benchmarks import __main__ as command
-from benchmarks import generation, guard, loops, table, weights
+from benchmarks import generation, guard, loops, pretraining, table, weights
 from benchmarks.contest import ROOT, Contest, Goal, Side
 from benchmarks.measuring import Record, measure
 from benchmarks.own import first_batch, recipe_of, training_of
@@ -224,3 +224,11 @@ def test_a_benchmark_that_does_not_exist_is_refused(capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit, match="2"):
         command.main(["steps"])
     assert "no benchmark 'steps'; there is step, masked" in capsys.readouterr().err
+
+
+def test_the_cost_to_reach_a_value_is_interpolated_over_the_logarithm_of_the_cost() -> None:
+    curve = [(10.0, 0.5), (1000.0, 0.7), (4000.0, 0.6), (8000.0, 0.9)]
+    assert pretraining.cost_to_reach(0.4, curve) == 10.0  # the first point is not undercut
+    assert pretraining.cost_to_reach(0.6, curve) == pytest.approx(100.0)
+    assert pretraining.cost_to_reach(0.75, curve) == pytest.approx(4000.0 * 2**0.5)
+    assert pretraining.factor(curve, [(cost / 4, value) for cost, value in curve]) == "4.00 (at 0.9000)"
