@@ -1,4 +1,5 @@
-"""Prefix language modelling: a decoder sees the beginning of each document as a whole and predicts what follows it.
+"""Prefix language modelling: a decoder attends to the beginning of each document in both
+directions, and predicts what follows it.
 
 The tokens of the prefix attend to each other in both directions, so only those after it are targets. The length of the
 prefix is drawn anew for every document of every row. Source: Raffel et al. 2020 (T5), arXiv:1910.10683, section 3.2.1.

@@ -51,7 +51,7 @@ class EqualCost:
         return tables
 
     def notes(self) -> list[str]:
-        """What a reader of the tables must know."""
+        """Notes on the tables: missing figures, interpolation, intervals, different machines."""
         found = []
         if not self.metrics and self.comparable:
             missing = [run.name for run in self.runs if not run.metrics]

@@ -21,7 +21,7 @@ class Settings(WorldSettings):
     n_distractors: int = Field(3, ge=0, le=1000)
     """Other sentences of a document."""
     repetition_rate: Share = 0.5
-    """Probability that a fact is told a second time, in other words."""
+    """Probability that a fact is stated a second time, in another form."""
 
     def rows(self) -> Iterator[dict[str, str]]:
         repetition = round(100 * self.repetition_rate)

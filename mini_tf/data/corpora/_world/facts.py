@@ -38,7 +38,7 @@ def fact_lists(
     """An endless iterator of different documents with their summaries.
 
     n_facts: the largest number of a document; the smallest is half of it. repetition_percent: probability that a fact
-    is told a second time, in another form.
+    is stated a second time, in another form.
     """
     sampler, seen = Sampler(seed), set()
     grammar = Grammar(lexicon, zipf, sampler)
