@@ -114,6 +114,8 @@ def test_metrics_are_compared_at_the_largest_cost_that_all_runs_have(tmp_path: P
     reach = result["reach"]["flops"]
     assert (reach["metric"], reach["value"], [cost["mean"] for cost in reach["costs"]]) == ("val.loss", 2.0, [100, 100])
     assert compared(a, b, "--reach", "val.loss=3.0")["reach"]["time"]["factors"] == [1.0, 7.5 / 4]
+    assert compared(a, b, "--reach", "val.loss=4.0")["reach"]["flops"]["at_first"] == [True, False]
+    assert "≤ 50" in minitf("runs", "compare", a, b, "--reach", "val.loss=4.0").stdout
     assert compared(a, b, "--reach", "val.loss=1")["reach"]["time"]["costs"][0] is None
     assert compared(a, b, "--at", "steps")["equal"].keys() == {"steps"}
     shown = minitf("runs", "compare", a, b, "--at", "flops").stdout
@@ -128,10 +130,10 @@ def test_runs_that_differ_only_in_the_seed_are_one_group(tmp_path: Path) -> None
     for number, loss in enumerate([1.5, 1.5, 1.8]):
         written(several / f"seed-{number + 1}", {10: loss}, seed=number, **another(16, number))
     result = compared(*ones, several)
-    assert [(group["name"], group["seeds"]) for group in result["groups"]] == [
-        ("a0 (3 seeds)", [0, 1, 2]),
-        ("several (3 seeds)", [0, 1, 2]),
-    ]
+    named = [("a0 (3 seeds)", [0, 1, 2]), ("several (3 seeds)", [0, 1, 2])]
+    assert [(group["name"], group["seeds"]) for group in result["groups"]] == named
+    by_seed = compared(*ones, *(several / f"seed-{number}" for number in (1, 2, 3)))
+    assert [(group["name"], group["seeds"]) for group in by_seed["groups"]] == named
     [whole] = [one for one in result["equal"]["flops"] if one["share"] == 1.0]
     expected = stats.ttest_rel([1.5, 1.5, 1.8], [2.0, 2.1, 2.2]).confidence_interval(0.95)
     assert whole["paired"]

@@ -68,6 +68,8 @@ class EqualCost:
         if any(self.equal.values()):
             seeds = "; ±: 95 % interval over seeds (Student's t)" if any(len(group.members) > 1 for group in self.groups) else ""
             found.append(f"equal cost: of training, by evaluations during training and linear interpolation between them{seeds}")
+            if any(one is not None and any(one.at_first) for one in self.reached.values()):
+                found.append("≤: reached by the first evaluation; eval.every_steps sets when that is")
             if any(one.difference is not None and one.difference.half is not None for rows in self.equal.values() for one in rows):
                 paired = any(one.paired for rows in self.equal.values() for one in rows)
                 found.append(f"difference: second minus first, 95 % interval {'paired by seed' if paired else 'of Welch'}")
@@ -88,7 +90,13 @@ class EqualCost:
         ]
         equal = {axis: [_comparison_json(one) for one in rows] for axis, rows in self.equal.items()}
         reach = {
-            axis: {"metric": one.metric, "value": one.value, "costs": list(map(_mean_json, one.costs)), "factors": one.factors}
+            axis: {
+                "metric": one.metric,
+                "value": one.value,
+                "costs": list(map(_mean_json, one.costs)),
+                "at_first": one.at_first,
+                "factors": one.factors,
+            }
             for axis, one in self.reached.items()
             if one is not None
         }
@@ -165,7 +173,9 @@ def _runs_folder(run: "RunCurves") -> Path:
 
 
 def _reached_rows(axis: "Axis", one: "Reached") -> list[list[str]]:
-    costs = [_cost(axis, None if cost is None else cost.mean, None if cost is None else cost.half) or "not reached" for cost in one.costs]
+    costs = []
+    for cost, at_first in zip(one.costs, one.at_first, strict=True):
+        costs.append("not reached" if cost is None else f"{'≤ ' if at_first else ''}{_cost(axis, cost.mean, cost.half)}")
     factors = ["" if factor is None else f"{factor:.2f}" for factor in one.factors]
     return [[NAMES[axis], *costs], ["  times cheaper", *factors]]
 

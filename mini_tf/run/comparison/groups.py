@@ -53,11 +53,15 @@ class Comparison(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """The mean cost at which each group reaches `value` of a metric; None: a run of it does not."""
+    """The mean cost at which each group reaches `value` of a metric; None: a run of it does not.
+
+    at_first: a run of the group reaches it by its first evaluation, so the cost is an upper bound.
+    """
 
     metric: str
     value: float
     costs: Sequence[Mean | None]
+    at_first: Sequence[bool]
 
     @property
     def factors(self) -> list[float | None]:
@@ -103,8 +107,10 @@ def _name(members: Sequence[RunCurves]) -> str:
     first = members[0].name
     if len(members) == 1:
         return first
-    parents = {member.name.rpartition("/")[0] for member in members}
-    return f"{parents.pop() if len(parents) == 1 and parents != {''} else first} ({len(members)} seeds)"
+    several, *others = {member.folder.parent for member in members}
+    if not others and (several / "run.json").is_file():  # a run of several seeds
+        first = first.rpartition("/")[0] or several.name
+    return f"{first} ({len(members)} seeds)"
 
 
 def incomparable(groups: Sequence[RunGroup]) -> Sequence[str]:
@@ -163,7 +169,8 @@ def to_reach(groups: Sequence[RunGroup], axis: Axis, metric: str, value: float |
     costs = [[cost_to_reach(points, target, lower) for points in of_group] for of_group in curves]
     known = [[cost for cost in of_group if cost is not None] for of_group in costs]
     means = [mean_interval(found) if len(found) == len(all_) else None for found, all_ in zip(known, costs, strict=True)]
-    return Reached(metric, target, means)
+    at_first = [any(cost == points[0][0] for cost, points in zip(*pair, strict=True)) for pair in zip(costs, curves, strict=True)]
+    return Reached(metric, target, means, at_first)
 
 
 def is_lower_better(metric: str) -> bool:
