@@ -236,7 +236,7 @@ PLANS = {
     ),
     "denoising-scitldr": Plan(
         ("scitldr-nano", "train.batch_tokens=3k"),
-        NOISES,
+        {side: NOISES[side] for side in ("masking", "infilling")},
         (400,),
         ("scitldr-nano", "train.steps=200"),
         "rougeL",
