@@ -10,7 +10,7 @@ from mini_tf.inspection.positions import MAX_MAP, analyze_positions, never_train
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.optimizers import adamw
-from mini_tf.positions.sinusoidal import sinusoids
+from mini_tf.positions._sinusoids import sinusoids
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.training import optimizer
 

@@ -270,7 +270,14 @@ def die_at_record(step: int) -> None:
 
 RECIPES = {
     "micro-batches": ("train.micro_batch_size=2", "model.dropout_rate=0.2", "data.pack=docs"),
-    "muon": ("optimizer.kind=muon", "optimizer.lr=0.02", "model.dropout_rate=0.1", "train.stream=true", "model.attention.kind=window"),
+    "muon": (
+        "optimizer.kind=muon",
+        "optimizer.lr=0.02",
+        "model.dropout_rate=0.1",
+        "train.stream=true",
+        "model.attention={kind: softmax, memory_length: 24}",
+        "model.positions=transformer_xl",
+    ),
     "P5-encoder": (
         *(tiny_model("encoder"), "model.dropout_rate=0.1", "objective.scheme=whole_word"),
         *("checkpoint.keep_best=0", "checkpoint.keep_last=1"),

@@ -15,8 +15,8 @@ from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, LayerSpec, Mixer
 from mini_tf.nn.model import Model
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.tokens import Tokens
+from mini_tf.positions._sinusoids import sinusoids
 from mini_tf.positions.alibi import slopes
-from mini_tf.positions.sinusoidal import sinusoids
 from mini_tf.recipe.kinds import listing, settings_of
 
 EXACT = {"rtol": 0, "atol": 1e-10}

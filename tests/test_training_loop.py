@@ -382,7 +382,7 @@ class Remember(nn.Module):
     def start(self, rows: int) -> State:
         return {"total": torch.zeros(rows)}
 
-    def trim(self, state: State) -> State:
+    def carry(self, state: State) -> State:
         return state
 
     def forward(self, batch: Batch, state: State | None = None) -> LossSums:

@@ -13,7 +13,8 @@ from mini_tf.nn.layers.attend import fused_attention, repeat_kv
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerCost, SoftmaxAttention
 from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.state import State
-from mini_tf.nn.token_positions import POSITIONS_KEY, TokenPositions, Visibility, spans
+from mini_tf.nn.token_cache import last_tokens
+from mini_tf.nn.token_positions import Visibility, spans
 from mini_tf.recipe.kinds import Rule, Rules
 
 MIN_BLOCKS = 3
@@ -84,10 +85,7 @@ class Window(MultiHeadAttention):
 
     def trim(self, state: State) -> State:
         """Drop keys outside of every later window."""
-        k, v = state["k"], state["v"]
-        token_positions = TokenPositions.of_state(state[POSITIONS_KEY], k.shape[2]).last(self.window)
-        first = k.shape[2] - token_positions.length
-        return {"k": k[:, :, first:], "v": v[:, :, first:], POSITIONS_KEY: token_positions.to_state()}
+        return last_tokens(state, self.window)
 
     def attend(
         self, q: Float[Tensor, "B H L K"], k: Float[Tensor, "B G M K"], v: Float[Tensor, "B G M V"], visibility: Visibility

@@ -29,6 +29,9 @@ SCORE = _input(
     "--score", metavar="NAME", help="With --pairs: causal for a decoder, word or token for an encoder.", show_default="the first"
 )
 SPLIT = _input("--split", metavar="val|train", help="Split of the run's data.", show_default="val")
+MEMORY = _input(
+    "--memory", metavar="N", min=1, help="Memory of a model trained with train.stream, in tokens.", show_default="as in training"
+)
 CONFUSION = _plot("--confusion", metavar="FILE", help="Write the confusion matrix: .png, .svg or .json.")
 CALIBRATION = _plot("--calibration", metavar="FILE", help="Write the calibration plot: .png, .svg or .json.")
 
@@ -42,6 +45,7 @@ def evaluate(
     split: Annotated[Literal["val", "train"] | None, SPLIT] = None,
     pairs: Annotated[list[str] | None, PAIRS] = None,
     score: Annotated[str | None, SCORE] = None,
+    memory: Annotated[int | None, MEMORY] = None,
     confusion: Annotated[Path | None, CONFUSION] = None,
     calibration: Annotated[Path | None, CALIBRATION] = None,
     force: FORCE = False,
@@ -67,6 +71,9 @@ def evaluate(
     from mini_tf.trained.opening import open_trained
 
     trained = open_trained(run, step, device, average)
+    if memory is not None and not any([mixer.set_memory_length(memory) for mixer in trained.model.mixers()]):
+        way = "train one with train.stream=true and model.attention.memory_length"
+        raise UsageFault(f"--memory {memory}: {trained.folder.name} has no memory of a fixed length", hint=way)
     if pairs:
         return evaluate_pairs(console, trained, pairs, score, bounds)
     check_gates(bounds, "evaluate", trained.recipe, None if trained.labels is None else trained.labels.names)

@@ -4,7 +4,8 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from itertools import pairwise
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -89,6 +90,44 @@ class Packing:
         for begin in range(0, len(indices), batch_size):
             batch = indices[begin : begin + batch_size]
             yield self.take_eval(batch, np.array([seed_of("example", int(i)) for i in batch], np.uint64))
+
+    def eval_streams(self, n_streams: int, batch_size: int, tokens: int | None = None) -> Iterator["StreamBatch"]:
+        """The rows of an evaluation in `n_streams` runs of successive rows, of which `batch_size` advance together.
+
+        With `tokens` only the beginning of each run, with about so many tokens together. For running text without
+        document boundaries (`data.pack: concat`).
+        """
+        of_rows = self.eval_row_tokens
+        share = 1.0 if tokens is None else min(1.0, tokens / of_rows.sum())
+        cuts = np.arange(n_streams + 1) * len(of_rows) // n_streams
+        runs = [np.arange(first, first + math.ceil(share * (last - first))) for first, last in pairwise(cuts)]
+        runs.sort(key=len)
+        for begin in range(0, len(runs), batch_size):
+            group = runs[begin : begin + batch_size]
+            alive = np.arange(len(group))
+            for step in range(max(map(len, group))):
+                before, alive = alive, np.array([i for i in alive if step < len(group[i])])
+                index = np.array([group[i][step] for i in alive])
+                short = of_rows[index] < of_rows[index[0]]  # the last row of all, at the end of a longest run
+                for part, ends in ((short, True), (~short, False)):
+                    if part.any():
+                        rows = self._take_whole(index[part])
+                        yield StreamBatch(rows, None if step == 0 else np.searchsorted(before, alive[part]), ends)
+
+    def _take_whole(self, indices: np.ndarray) -> Rows:
+        """Evaluation rows of one length, without padding."""
+        rows = self.take_eval(indices, np.array([seed_of("example", int(i)) for i in indices], np.uint64))
+        return Rows(rows.ids[:, : int(self.eval_row_tokens[indices[0]]) + self.shape.lookahead], rows.keys)
+
+
+class StreamBatch(NamedTuple):
+    """Rows of an evaluation with a recurrent state. continues (B,): the rows of the batch before that they continue, or
+    None at the beginning of a stream; ends: no later row continues these.
+    """
+
+    rows: Rows
+    continues: np.ndarray | None
+    ends: bool
 
 
 def evenly_spaced(of_rows: np.ndarray, tokens: int) -> np.ndarray:

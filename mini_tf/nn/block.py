@@ -84,6 +84,10 @@ class Block(nn.Module):
         """Drop entries of the state that later tokens cannot attend to."""
         return {name: mixer.trim(state[name]) for name, mixer in self.mixers.items() if name in state}
 
+    def carry(self, state: State) -> State:
+        """What is kept of the state for the next row of a stream."""
+        return {name: mixer.carry(state[name]) for name, mixer in self.mixers.items() if name in state}
+
     def mix(self, x: Tensor, visibility: Visibility, source: CrossInput | None, state: State | None) -> ForwardOutput:
         """Self-attention, then cross-attention."""
         penalty, new_state = None, None if state is None else State()

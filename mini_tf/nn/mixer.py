@@ -87,7 +87,7 @@ class MixerSettings(Kind):
     CROSS_WIDTHS: ClassVar[bool] = True
     """Its cross-attention supports a memory whose width differs from d_model."""
     STREAMS: ClassVar[bool] = False
-    """The size of its state is bounded, so the state can be carried from batch to batch."""
+    """The size of its state after `trim` is bounded, so the state can be carried from batch to batch."""
     PACKS: ClassVar[bool] = True
     """It keeps the documents of a packed row apart."""
     ATTENDS_SELF: ClassVar[bool] = True
@@ -99,6 +99,16 @@ class MixerSettings(Kind):
     def restriction(self) -> str:
         """Restriction of the attention mask, for messages; empty if there is none."""
         return "" if self.ATTENDS_SELF else "without itself"
+
+    @property
+    def streams(self) -> bool:
+        """With these settings the state can be carried from batch to batch: `Mixer.carry` bounds its size."""
+        return self.STREAMS
+
+    @property
+    def stream_key(self) -> str:
+        """A key that is given and has an effect only with `train.stream`; empty if there is none."""
+        return ""
 
     @property
     def uses_own_token(self) -> bool:
@@ -204,6 +214,17 @@ class Mixer(nn.Module):
     def trim(self, state: State) -> State:
         """Drop entries of the state that later tokens cannot attend to. Not in `forward`: sizes may depend on data."""
         return state
+
+    def carry(self, state: State) -> State:
+        """What is kept of the state at the end of a row, for the next row of the stream: at least `trim`.
+
+        A memory of limited length drops more: entries that tokens of the same row could still attend to.
+        """
+        return self.trim(state)
+
+    def set_memory_length(self, length: int) -> bool:
+        """Let `carry` keep so many tokens, e.g. more than in training. False: there is no memory of a fixed length."""
+        return False
 
     def refresh(self, seed: int, step: int) -> bool:
         """Called once before each optimizer step. True if states that it returned before are no longer valid."""

@@ -222,6 +222,10 @@ class Model(nn.Module):
         """Drop entries of the state that later tokens cannot attend to; outputs do not change."""
         raise NotImplementedError
 
+    def carry(self, state: State) -> State:
+        """What is kept of the state for the next row of a stream; a memory of limited length drops what exceeds it."""
+        return self.trim(state)
+
     def mixers(self) -> list[Mixer]:
         return [module for module in self.modules() if isinstance(module, Mixer)]
 
@@ -262,6 +266,9 @@ class OneStack(Model):
 
     def trim(self, state: State) -> State:
         return state | {"layers": self.stack.trim(state["layers"])}
+
+    def carry(self, state: State) -> State:
+        return state | {"layers": self.stack.carry(state["layers"])}
 
     def forward(
         self, inputs: Tokens, source: Tokens | SourceMemory | None = None, at: Tensor | None = None, state: State | None = None
@@ -308,7 +315,7 @@ class OneStack(Model):
 def build_embedding(settings: ModelSettings, stack: StackSettings, tokens: nn.Embedding, context: int) -> Embedding:
     """The embedding of a stack; `tokens`: its token embedding, which may be shared."""
     vocabulary_size, width = tokens.weight.shape
-    positional_encoding = stack.positions.build(width, stack.n_heads, stack.head_dim, context)
+    positional_encoding = stack.positions.build_layers(stack.n_layers, width, stack.n_heads, stack.head_dim, context)
     scale = width**0.5 if settings.embed_scale else 1.0
     embed_norm = settings.make_norm(width) if settings.embed_norm else nn.Identity()
     ngrams = NGrams(vocabulary_size, width, settings.ngrams) if settings.ngrams else None

@@ -1,12 +1,12 @@
 """Multi-head softmax attention with a KV cache, which softmax-like mixers share.
 
 Subclasses override `attend`, and `restrict` for a narrower mask.
-Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.
+Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2; memory: Dai et al. 2019, arXiv:1901.02860, section 3.2.
 """
 
-from typing import ClassVar
+from dataclasses import replace
+from typing import ClassVar, Literal
 
-import torch
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
@@ -16,7 +16,8 @@ from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, La
 from mini_tf.nn.multi_head_projections import MultiHeadProjections, ProjectionSettings, Scale, scale_value
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.state import State
-from mini_tf.nn.token_positions import POSITIONS_KEY, TokenPositions, Visibility
+from mini_tf.nn.token_cache import append_tokens, empty_cache, last_tokens
+from mini_tf.nn.token_positions import TokenPositions, Visibility
 
 
 class MultiHeadSettings(ProjectionSettings):
@@ -26,6 +27,18 @@ class MultiHeadSettings(ProjectionSettings):
     """Factor of the attention scores before softmax: 1/sqrt(d_k), 1, or this number."""
     dropout_rate: float = Field(0.0, ge=0, lt=1)
     """Dropout probability of attention weights; slow on a CPU, where it disables the fused kernel."""
+    memory_length: int = Field(0, ge=0, le=2**20)
+    """Memory of Transformer-XL: with `train.stream`, tokens before a row that all tokens of the row attend to."""
+    memory_cache: Literal["inputs", "keys"] = "inputs"
+    """What training keeps of them, without gradient: inputs of the layer, projected anew, or keys and values."""
+
+    @property
+    def streams(self) -> bool:
+        return self.STREAMS or self.memory_length > 0
+
+    @property
+    def stream_key(self) -> str:
+        return "memory_length" if self.memory_length else ""
 
 
 class MultiHeadAttention(MultiHeadProjections):
@@ -37,13 +50,16 @@ class MultiHeadAttention(MultiHeadProjections):
     def __init__(self, settings: MultiHeadSettings, dims: AttentionDims, layer: LayerSpec) -> None:
         super().__init__(settings, dims, layer)
         self.dropout_rate, self.scale = settings.dropout_rate, scale_value(settings.scale, dims.d_k)
+        self.memory_length, self.memory_cache = settings.memory_length, settings.memory_cache
 
     def start(self, batch: int) -> State:
         if self.cross:
             return {}  # keys and values come from `recall`
         parameter = self.out.weight
-        empty = [parameter.new_empty(batch, self.dims.n_kv_heads, 0, d) for d in (self.dims.d_k, self.dims.d_v)]
-        return {"k": empty[0], "v": empty[1], POSITIONS_KEY: {"start": 0}}
+        if self.training and self.memory_cache == "inputs":
+            return empty_cache(x=parameter.new_empty(batch, 0, self.dims.d_model))
+        k, v = (parameter.new_empty(batch, self.dims.n_kv_heads, 0, d) for d in (self.dims.d_k, self.dims.d_v))
+        return empty_cache(k=k, v=v)
 
     def recall(self, memory: Float[Tensor, "B M d_memory"], token_positions: TokenPositions) -> State:
         """Keys `k` (B, G, M, K) and values `v` (B, G, M, V) of a source."""
@@ -53,9 +69,13 @@ class MultiHeadAttention(MultiHeadProjections):
     def forward(
         self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility, state: State | None = None
     ) -> ForwardOutput:
-        q, k, v = self._project(x, memory, visibility)
-        if state:
-            k, v, visibility, state = self._join_state(k, v, visibility, state)
+        if state and "x" in state:
+            q, k, v, visibility, state = self._project_with_memory(x, visibility, state)
+        else:
+            q, k, v = self._project(x, memory, visibility)
+            if state:
+                state, visibility = append_tokens(state, visibility, k=k, v=v)
+                k, v = state["k"], state["v"]
         return self.join(self.attend(q, k, v, self.restrict(visibility)), x, visibility, state)
 
     def explicit(self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility) -> ExplicitAttention:
@@ -69,6 +89,15 @@ class MultiHeadAttention(MultiHeadProjections):
         mask = self.restrict(Visibility(True, TokenPositions(1), TokenPositions(1)))
         weights = SoftmaxAttention(self.fast_projections(), self.scale, mask.window)
         return weights if mask.attends_self else None
+
+    def carry(self, state: State) -> State:
+        state = self.trim(state)
+        return last_tokens(state, self.memory_length) if self.memory_length else state
+
+    def set_memory_length(self, length: int) -> bool:
+        if self.memory_length:
+            self.memory_length = length
+        return self.memory_length > 0
 
     def attend(
         self, q: Float[Tensor, "B H L K"], k: Float[Tensor, "B G M K"], v: Float[Tensor, "B G M V"], visibility: Visibility
@@ -88,8 +117,8 @@ class MultiHeadAttention(MultiHeadProjections):
         recalled = memory if isinstance(memory, dict) else self.recall(memory, visibility.memory)
         return self.project_query(x), recalled["k"], recalled["v"]
 
-    def _join_state(self, k: Tensor, v: Tensor, visibility: Visibility, state: State) -> tuple[Tensor, Tensor, Visibility, State]:
-        """Keys, values and mask with those of the KV cache in front, and the new state."""
-        visibility = visibility.with_cache(TokenPositions.of_state(state[POSITIONS_KEY], state["k"].shape[2]), k.shape[0], k.device)
-        k, v = torch.cat([state["k"], k], dim=2), torch.cat([state["v"], v], dim=2)
-        return k, v, visibility, state | {"k": k, "v": v, POSITIONS_KEY: visibility.memory.to_state()}
+    def _project_with_memory(self, x: Tensor, visibility: Visibility, state: State) -> tuple[Tensor, Tensor, Tensor, Visibility, State]:
+        """Queries of x, and keys and values of the cached inputs and x: W_K and W_V get gradients from all of them."""
+        state, visibility = append_tokens(state, visibility, x=x)
+        q, k, v = self.project(state["x"], state["x"], replace(visibility, queries=visibility.memory))
+        return q[:, :, -x.shape[1] :], k, v, visibility, state

@@ -25,6 +25,10 @@ class PositionalEncoding(nn.Module):
     distance_only: bool = True
     """`bias` depends on the distance alone, so it is computed once for all queries and without them."""
 
+    def of_layer(self, layer: int) -> "PositionalEncoding":
+        """The encoding that the mixers of a layer use: this one, or a submodule with parameters of the layer."""
+        return self
+
     def embed(self, x: Float[Tensor, "B L D"], token_positions: TokenPositions) -> Float[Tensor, "B L D"]:
         """Token embeddings with the positional encoding added or concatenated."""
         return x
@@ -66,6 +70,14 @@ class PositionalEncodingSettings(Kind):
         """FLOPs of `embed` for one row: matrix products, a multiply-add is two."""
         return 0
 
+    def bias_flops(self, d_model: int, n_heads: int, d_k: int, rows: int, length: int) -> int:
+        """FLOPs of `bias` in one layer for a batch of `rows` rows: matrix products, a multiply-add is two."""
+        return 0
+
     def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> PositionalEncoding:
         """The module for a stack of these sizes; context: maximum length in training."""
         raise NotImplementedError
+
+    def build_layers(self, n_layers: int, d_model: int, n_heads: int, d_k: int, context: int) -> PositionalEncoding:
+        """As `build`, for an encoding with parameters of each layer."""
+        return self.build(d_model, n_heads, d_k, context)

@@ -97,7 +97,8 @@ class StackSettings(Kind):
                 return None
             of_row += cost.flops + crossed
         of_token = 2 * self.d_model * self.hidden_dim * (ACTIVATIONS[self.activation].n_inputs + 1)
-        return rows * of_row + ((self.n_layers - 1) * rows * length + targets) * of_token
+        biases = self.n_layers * self.positions.bias_flops(self.d_model, self.n_heads, self.head_dim, rows, length)
+        return rows * of_row + biases + ((self.n_layers - 1) * rows * length + targets) * of_token
 
     def rules(self) -> Rules:
         if self.d_k is None and self.d_model % self.n_heads:
@@ -184,7 +185,8 @@ class Stack(nn.Module):
             own_mixer = cross_mixer = None
             if own:
                 mixer = settings.attention[layer % len(settings.attention)]
-                spec = LayerSpec(layer, settings.n_layers, "self", positional_encoding, settings.bias)
+                encoding = None if positional_encoding is None else positional_encoding.of_layer(layer)
+                spec = LayerSpec(layer, settings.n_layers, "self", encoding, settings.bias)
                 own_mixer = mixer.build(settings.attention_dims(), spec)
             if cross is not None:
                 spec = LayerSpec(layer, settings.n_layers, "cross", None, settings.bias)
@@ -201,6 +203,10 @@ class Stack(nn.Module):
     def trim(self, state: State) -> State:
         """Drop entries of the state that later tokens cannot attend to."""
         return {str(i): block.trim(part) for i, block in enumerate(self._calls) if (part := state.get(str(i))) is not None}
+
+    def carry(self, state: State) -> State:
+        """What is kept of the state for the next row of a stream."""
+        return {str(i): block.carry(part) for i, block in enumerate(self._calls) if (part := state.get(str(i))) is not None}
 
     @property
     def blocks(self) -> list[Block]:

@@ -26,9 +26,9 @@ class TokenLoss(nn.Module):
         """The initial state of a stream of `rows` rows."""
         return self.model.start(rows)
 
-    def trim(self, state: State) -> State:
-        """Drop entries of the state that later rows of the stream cannot attend to."""
-        return self.model.trim(state)
+    def carry(self, state: State) -> State:
+        """What is kept of the state for the next rows of the stream."""
+        return self.model.carry(state)
 
     def forward(self, batch: Batch, state: State | None = None) -> LossSums:
         mixed = self.model(batch.inputs, batch.source, batch.target_positions, state)

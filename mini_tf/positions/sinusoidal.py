@@ -5,12 +5,12 @@ section 3.5. Sines and cosines alternate, as in the paper (tensor2tensor's code 
 different frequencies).
 """
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
 from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
 from mini_tf.nn.token_positions import TokenPositions
+from mini_tf.positions._sinusoids import sinusoids
 
 
 class Settings(PositionalEncodingSettings):
@@ -32,10 +32,3 @@ class Sinusoidal(PositionalEncoding):
 
     def embed(self, x: Tensor, token_positions: TokenPositions) -> Tensor:
         return x + sinusoids(token_positions.all_positions(x.device), self.d_model, self.base).to(x.dtype)
-
-
-def sinusoids(positions: Tensor, d: int, base: float) -> Tensor:
-    """Positions (...,) -> encodings (..., d); angles are computed in float64, for accuracy at large positions."""
-    dimension = torch.arange(0, d, 2, device=positions.device, dtype=torch.float64)
-    angle = positions[..., None].double() * base ** (-dimension / d)
-    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[..., :d]

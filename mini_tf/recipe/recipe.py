@@ -130,8 +130,10 @@ def _attention_of(directions: Collection[Direction], source: bool) -> str:
 
 def _streaming(recipe: Recipe) -> Rules:
     if not recipe.train.stream:
+        if recipe.objective.STREAMS and (key := next(filter(None, (mixer.stream_key for mixer in recipe.model.mixers())), "")):
+            yield Rule(f"model.attention.{key}", "has no effect without a stream; use train.stream: true", ("train.stream",))
         return
-    for word in _words(mixer for mixer in recipe.model.mixers() if not mixer.STREAMS):
+    for word in _words(mixer for mixer in recipe.model.mixers() if not mixer.streams):
         what = f"attention {word} cannot carry its state over to the next step; use stream: false or another attention"
         yield Rule("train.stream", what, ("model.attention",))
     dataset = recipe.objective.dataset()

@@ -80,8 +80,8 @@ def explicit_matches_forward(tiny: TinyMixer, direction: Direction, layout: Layo
     assert not (visible & ~mask.mask_rows(0, L, tiny.x.device)).any(), "restrict() must not add to the mask"
     own = explicit.weights[..., explicit.lead :]
     assert not own.masked_select(~visible[:, None].expand_as(own)).any(), "weights must be 0 where the mask is False"
-    assert explicit.weights.sum(-1).max() <= 1 + 1e-12, "weights of a query must sum to at most 1"
-    assert tiny.settings.signed_weights or explicit.weights.min() >= 0, "weights are negative, but signed_weights is False"
+    assert (explicit.weights.sum(-1) <= 1 + 1e-12).all(), "weights of a query must sum to at most 1"
+    assert tiny.settings.signed_weights or (explicit.weights >= 0).all(), "weights are negative, but signed_weights is False"
     diagonal = own.diagonal(dim1=-2, dim2=-1)
     assert tiny.settings.ATTENDS_SELF or not diagonal.any(), "a token attends to itself, but ATTENDS_SELF is False"
 

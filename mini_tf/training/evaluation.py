@@ -3,23 +3,26 @@
 import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mini_tf.data.batch import Batch, Rows
-from mini_tf.data.packing import Packing, Shape
+from mini_tf.data.batch import Batch
+from mini_tf.data.packing import Packing, Shape, StreamBatch
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.nn.state import State, reorder
 from mini_tf.objectives import Objective, Task
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.system.progress import show_progress
 from mini_tf.system.seeds import seed_of
 from mini_tf.training.machine.device import Setup
 
+SHORTEST_STREAM = 16
+"""Rows of a stream of an evaluation, at least: its first row has no memory."""
 GRADIENT_ROWS = 8
 """Rows of an evaluation for metrics of gradients (`Task.gradient_metrics`), which need a backward pass."""
 
@@ -65,6 +68,7 @@ def evaluate(
     tokens: int | None = None,
     each_batch: Callable[[], None] = lambda: None,
     accumulator: MetricAccumulator | None = None,
+    n_streams: int = 0,
 ) -> dict[str, float]:
     """Evaluate in eval mode without gradients, and return the metrics by name.
 
@@ -73,19 +77,28 @@ def evaluate(
     of the raw text; on a sample, by the average bytes of as many targets.
 
     tokens: evaluate on a sample of about this many tokens, spread evenly. each_batch: called before each batch; an
-    exception from it ends the evaluation. Random draws are fixed per example, so evaluations are repeatable.
+    exception from it ends the evaluation. n_streams: the recurrent state is carried from row to row, in so many streams
+    (`count_streams`); 0: each row by itself. Random draws are fixed per example, so evaluations are repeatable.
     """
     was_training = task.training
     task.eval()
+    batches: Iterable[StreamBatch] = (StreamBatch(rows, None, True) for rows in packing.eval_rows(batch_size, tokens))
+    if n_streams:
+        batches = packing.eval_streams(n_streams, batch_size, tokens)
     sums, counts, metric_sums, metric_counts = (defaultdict[str, float](float) for _ in range(4))
     # A model may draw random numbers too; evaluation must not depend on torch's generator nor change it.
     with torch.random.fork_rng(devices=[setup.device] if setup.device.type == "cuda" else []):
         torch.manual_seed(seed_of("evaluate"))
-        for rows in _with_progress(packing, batch_size, tokens):
+        state: State | None = None
+        for rows, continues, ends in _with_progress(batches, packing.eval_row_tokens[packing.eval_row_indices(tokens)]):
             each_batch()
-            batch = objective.prepare(rows)
+            batch, before = objective.prepare(rows), None
+            if n_streams:
+                before = task.start(len(rows)) if continues is None else reorder(state, torch.from_numpy(continues))  # type: ignore[operator]
             with setup.autocast():
-                output = task(batch.to(setup.device), None)
+                output = task(batch.to(setup.device), before)
+            if n_streams and not ends:
+                state = task.carry(output.state)  # type: ignore[operator]
             if accumulator is not None:
                 accumulator.add(batch, output.outputs)
             for name, part in output.parts.items():
@@ -116,13 +129,23 @@ def evaluate(
     return scores | {"targets": max(counts[name] for name in losses)}
 
 
-def _with_progress(packing: Packing, batch_size: int, tokens: int | None) -> Iterator[Rows]:
-    """The rows of an evaluation, with a progress line."""
-    numbers = packing.eval_row_indices(tokens)
-    with show_progress(f"evaluating {int(packing.eval_row_tokens[numbers].sum()):,} tokens") as report_progress:
-        for batch, rows in enumerate(packing.eval_rows(batch_size, tokens)):
-            report_progress(batch * batch_size / len(numbers))
-            yield rows
+def _with_progress(batches: Iterable[StreamBatch], of_rows: np.ndarray) -> Iterator[StreamBatch]:
+    """The batches of an evaluation, with a progress line. of_rows (n,): tokens of each row."""
+    n_done = 0
+    with show_progress(f"evaluating {int(of_rows.sum()):,} tokens") as report_progress:
+        for batch in batches:
+            report_progress(n_done / len(of_rows))
+            yield batch
+            n_done += len(batch.rows)
+
+
+def count_streams(recipe: Recipe, packing: Packing) -> int:
+    """Streams of an evaluation of a model trained with `train.stream`, as many as in training if the data suffice;
+    0 for other models. A function of recipe and data, since the first row of a stream has no memory.
+    """
+    if not recipe.train.stream:
+        return 0
+    return max(1, min(recipe.train.batch_size, len(packing.eval_row_tokens) // SHORTEST_STREAM))
 
 
 def eval_batch_size(recipe: Recipe, micro_batch_size: int) -> int:

@@ -99,7 +99,7 @@ class Training:
     """Everything that is constant over all steps.
 
     task: the module of `Objective.task`. For a stream, `task.start(rows)` returns the initial state and
-    `task.trim(state)` drops what later rows never attend to. clip: largest gradient norm, 0 = no clipping. tolerance:
+    `task.carry(state)` is what the next rows need of it. clip: largest gradient norm, 0 = no clipping. tolerance:
     non-finite steps to skip, largest loss allowed. weights: weight of each part of the loss; 1 if absent.
     """
 
@@ -124,6 +124,7 @@ def train(
     """
     at: Progress = start or Progress()
     start_time = clock() - at.seconds
+    training.task.train()
     states = initial_states(training.task, training.feed, training.setup, at.step, at.state)
     forward = training.setup.compiled(training.task)
     mixers = [part for part in training.task.modules() if isinstance(part, Mixer)]
@@ -192,7 +193,7 @@ def _accumulate_gradients(
             sums = forward(batch.to(training.setup.device), states[micro])
         terms = [part * (training.weights.get(name, 1.0) / max(counts[name], 1)) for name, part in sums.parts.items()]
         torch.stack(terms).sum().mul(_scale(training, at)).backward()
-        states[micro] = None if sums.state is None else training.task.trim(detach(sums.state))  # type: ignore[operator]
+        states[micro] = None if sums.state is None else training.task.carry(detach(sums.state))  # type: ignore[operator]
         measured |= {("loss", name, micro): part.detach() for name, part in sums.parts.items()}
         for name, (total, count) in sums.metrics.items():
             measured["metric_sum", name, micro], measured["metric_count", name, micro] = total.detach(), count

@@ -189,7 +189,7 @@ class ObjectiveSettings(Kind):
     SOURCE: ClassVar[bool] = False
     """Its batches have a source: it needs an encoder-decoder. The rows of its dataset need not have one."""
     STREAMS: ClassVar[bool] = False
-    """Rows may continue from step to step with a recurrent state (`train.stream`); its task has `start` and `trim`."""
+    """Rows may continue from step to step with a recurrent state (`train.stream`); its task has `start` and `carry`."""
     DATASET: ClassVar[str] = "text"
     """Type of its dataset: a word of the package `data.datasets`."""
     PIPELINE: ClassVar[str | None] = None
