@@ -27,7 +27,7 @@ class Settings(RecurrenceSettings):
     attention: bool = True
     """Candidates and gates come from attention, too."""
     memory_length: int = Field(0, ge=0, le=2**20)
-    """With `train.stream`, tokens before a row that its tokens attend to; the recurrent state is carried in any case."""
+    """With `train.stream`, tokens before a row that its tokens attend to; the recurrent state is always carried."""
 
     @property
     def streams(self) -> bool:
