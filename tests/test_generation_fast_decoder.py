@@ -13,11 +13,12 @@ from mini_tf.generation.decoding import CachedModel, DecodingState, pad
 from mini_tf.generation.fast_decoder import FastDecoder
 from mini_tf.generation.kv_cache import EXTRA_CAPACITY, KVCache
 from mini_tf.nn.model import Model
+from mini_tf.nn.state import nbytes
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import listing
 from mini_tf.system.errors import DataFault
 
-FAST = {"softmax", "window", "linear", "favor"}
+FAST = {"softmax", "window", "linear", "favor", "sru"}
 SETTINGS: dict[str, dict[str, Any]] = {
     **{
         f"{norm} {place}": {"norm": norm, "norm_place": place, "bias": True}
@@ -86,9 +87,9 @@ def test_recurrent_attention_continues_as_one_pass(mixers: tuple[str, ...], sett
     assert_goes_on_as_the_whole(model, (3, 20, 1))
 
 
-@pytest.mark.parametrize("kind", ["linear", "favor"])
+@pytest.mark.parametrize("kind", ["linear", "favor", "sru"])
 def test_recurrent_attention_needs_constant_memory(kind: str) -> None:
-    model = model_of("decoder", (kind,), "rotary", n_layers=2)
+    model = model_of("decoder", (kind,), "none", n_layers=2)
     decoding = DecodingState(model, [[1, 2, 3]], 1000)
     decoding.prefill()
     sizes = []
@@ -96,7 +97,7 @@ def test_recurrent_attention_needs_constant_memory(kind: str) -> None:
         decoding.decode(ids)
         assert isinstance(decoding._decoder, FastDecoder)
         assert decoding._decoder._kv_cache is None
-        sizes.append(sum(t.numel() for sums in decoding._decoder._sums.values() for t in sums))
+        sizes.append(sum(map(nbytes, decoding._decoder._states.values())))
     assert len(set(sizes)) == 1
 
 

@@ -74,6 +74,16 @@ class Recurrence(nn.Module):
         last = torch.ones_like(state["segment"]) if segments is None else segments[:, -1]
         return h.to(x.dtype), state | {"c": c[:, -1], "segment": last}
 
+    def step(self, u: Float[Tensor, "B N"], x: Float[Tensor, "B D"], state: State) -> tuple[Float[Tensor, "B D"], State]:
+        """`forward` of one token per row that continues its document."""
+        c = state["c"]
+        candidate, forget, reset = _float(u).split_with_sizes([self.d_model] * 3, dim=1)
+        forget, reset = forget + self.forget_bias, reset + self.reset_bias
+        if self.forget_state is not None and self.reset_state is not None:
+            forget, reset = torch.addcmul(forget, self.forget_state, c), torch.addcmul(reset, self.reset_state, c)
+        c = torch.lerp(candidate, c, forget.sigmoid_())
+        return torch.lerp(self.alpha * _float(x), c, reset.sigmoid_()).to(x.dtype), state | {"c": c}
+
     @torch.no_grad()
     def gates(self, u: Float[Tensor, "B L N"], visibility: Visibility, state: State | None) -> Gates:
         """Gates and states of the tokens, for inspection."""

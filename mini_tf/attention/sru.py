@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mini_tf.attention._sru import Gates, Recurrence, RecurrenceSettings
 from mini_tf.nn.layers.fused_linear import FusedLinear
-from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, MixerCost
+from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, MixerCost, RecurrentUnit
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import Visibility
 
@@ -51,6 +51,9 @@ class SRU(Mixer):
         self, attended: Float[Tensor, "B H L V"], x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None
     ) -> ForwardOutput:
         return self.forward(x, x, visibility, state)
+
+    def fast_decoding(self) -> RecurrentUnit:
+        return RecurrentUnit(lambda x, state: self.recurrence.step(self.project(x), x, state))
 
     def gates(self, x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None) -> Gates:
         """Gates and states of the tokens, for inspection."""

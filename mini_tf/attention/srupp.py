@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from mini_tf.attention._sru import Gates, Recurrence, RecurrenceSettings
 from mini_tf.nn.layers.attend import attend, attention_weights
 from mini_tf.nn.layers.fused_linear import FusedLinear
-from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, MixerCost
+from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, MixerCost, RecurrentUnit
 from mini_tf.nn.state import State
 from mini_tf.nn.token_cache import append_tokens, empty_cache, last_tokens
 from mini_tf.nn.token_positions import Visibility
@@ -104,6 +104,11 @@ class SRUpp(Mixer):
         if self.memory_length:
             self.memory_length = length
         return self.memory_length > 0
+
+    def fast_decoding(self) -> RecurrentUnit | None:
+        if self.key_value is not None:
+            return None
+        return RecurrentUnit(lambda x, state: self.recurrence.step(self.project(self.norm(self.query(x))), x, state))
 
     def gates(self, x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None) -> Gates:
         """Gates and states of the tokens, for inspection."""

@@ -1,4 +1,4 @@
-"""Self-attention of one token per row in the fast decoder: with a KV cache, or with recurrent sums."""
+"""Mixers of one token per row in the fast decoder: attention with a KV cache or recurrent sums, and recurrences."""
 
 import torch
 import torch.nn.functional as F
@@ -9,7 +9,8 @@ from mini_tf.generation.position_cache import StepPosition
 from mini_tf.nn.layers.attend import repeat_kv
 from mini_tf.nn.layers.linear_attention import KeySums, attend_to_sums
 from mini_tf.nn.layers.norm import fast_rms_norm
-from mini_tf.nn.mixer import FastProjections, RecurrentAttention, SoftmaxAttention
+from mini_tf.nn.mixer import FastProjections, RecurrentAttention, RecurrentUnit, SoftmaxAttention
+from mini_tf.nn.state import State
 
 
 class _Heads:
@@ -62,15 +63,28 @@ class RecurrentStep:
     def __init__(self, attention: RecurrentAttention) -> None:
         self._heads, self._features = _Heads(attention.projections), attention.features
 
-    def __call__(self, x: Tensor, position: StepPosition, cache: KeySums) -> Tensor:
-        dims, dtype = self._heads.dims, cache.sums.dtype
+    def __call__(self, x: Tensor, position: StepPosition, cache: State) -> Tensor:
+        sums = KeySums(**cache)
+        dims, dtype = self._heads.dims, sums.sums.dtype
         q_and_k, v = self._heads(x, position)
         values, log_scale = self._features(q_and_k[:, :, None].to(dtype))  # (B, H + G, 1, F), (B, H + G, 1)
         q, k = values.split_with_sizes([dims.n_heads, dims.n_kv_heads], dim=1)
         parts = (k, v.view(len(x), -1, 1, dims.d_v).to(dtype), log_scale[:, dims.n_heads :, :, None])
         k, v, key_scale = (repeat_kv(t, dims.n_heads) for t in parts)
-        scale = torch.maximum(cache.log_scale, key_scale[..., 0, 0])
+        scale = torch.maximum(sums.log_scale, key_scale[..., 0, 0])
         k = k * (key_scale - scale[..., None, None]).exp()
-        cache.sums.mul_((cache.log_scale - scale).exp()[..., None, None]).add_(k.transpose(-1, -2) * F.pad(v, (0, 1), value=1.0))
-        cache.log_scale.copy_(scale)
-        return attend_to_sums(q, cache.sums[:, :, None]).to(x.dtype).flatten(1)
+        sums.sums.mul_((sums.log_scale - scale).exp()[..., None, None]).add_(k.transpose(-1, -2) * F.pad(v, (0, 1), value=1.0))
+        sums.log_scale.copy_(scale)
+        return attend_to_sums(q, sums.sums[:, :, None]).to(x.dtype).flatten(1)
+
+
+class UnitStep:
+    """Output of a recurrence, (B, D); its state is updated in place."""
+
+    def __init__(self, unit: RecurrentUnit) -> None:
+        self._step = unit.step
+
+    def __call__(self, x: Tensor, position: StepPosition, cache: State) -> Tensor:
+        y, after = self._step(x, cache)
+        cache.update(after)
+        return y

@@ -14,18 +14,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mini_tf.generation.fast_attention import RecurrentStep, SoftmaxStep
+from mini_tf.generation.fast_attention import RecurrentStep, SoftmaxStep, UnitStep
 from mini_tf.generation.kv_cache import KVCache, LayerCache
 from mini_tf.generation.position_cache import PositionCache, StepPosition
 from mini_tf.nn.block import Block, ResidualStep
 from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.layers.embedding import Embedding
 from mini_tf.nn.layers.feed_forward import FeedForward, activate
-from mini_tf.nn.layers.linear_attention import KeySums
 from mini_tf.nn.layers.norm import fast_norm
-from mini_tf.nn.mixer import Mixer, SoftmaxAttention
+from mini_tf.nn.mixer import FastDecoding, Mixer, RecurrentAttention, SoftmaxAttention
 from mini_tf.nn.model import Model
-from mini_tf.nn.state import State
+from mini_tf.nn.state import State, reorder
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 
@@ -53,20 +52,20 @@ class FastDecoder:
         self._table = weight if _is_lookup(model.embedding) else None
         pads = [self._n - length for length in lengths]
         self._pads = torch.tensor(pads, device=weight.device) if any(pads) else None
-        self._layers = [_Layer(block) for block in model.stack.blocks] * model.stack.n_passes
+        self._layers = [_Layer(block, weight[0]) for block in model.stack.blocks] * model.stack.n_passes
         self._norm = fast_norm(model.stack.norm, weight[0])
         states = [state["layers"][str(i)]["own"] for i in range(len(self._layers))]
         cached = [one for one, layer in zip(states, self._layers, strict=True) if layer.has_kv_cache]
         self._kv_cache = KVCache(cached, self._n) if cached else None
-        self._sums = {i: KeySums(**states[i]) for i, layer in enumerate(self._layers) if not layer.has_kv_cache}
-        self._position_cache = PositionCache(model.embedding.position, self._layers[0].dims, weight, bool(cached))
+        self._states = {i: dict(states[i]) for i, layer in enumerate(self._layers) if not layer.has_kv_cache}
+        self._position_cache = PositionCache(model.embedding.position, model.settings.attention_dims(), weight, bool(cached))
 
     def decode(self, ids: Tensor) -> Tensor:
         """Append `ids` (B,); logits (B, V) of the next token."""
         x, position = self._embed(ids), self._position_cache.at(self._n, len(ids), self._pads)
         views = iter(() if self._kv_cache is None else self._kv_cache.at(self._n))
         for i, layer in enumerate(self._layers):
-            x = layer(x, position, next(views) if layer.has_kv_cache else self._sums[i])
+            x = layer(x, position, next(views) if layer.has_kv_cache else self._states[i])
         self._n += 1
         return self._model.logits(self._norm(x))
 
@@ -76,7 +75,7 @@ class FastDecoder:
         if self._kv_cache is not None:
             self._kv_cache.select(rows)
         rows = rows.to(self._model.embedding.tokens.weight.device)
-        self._sums = {i: KeySums(*(t[rows] for t in sums)) for i, sums in self._sums.items()}
+        self._states = {i: reorder(state, rows) or {} for i, state in self._states.items()}
         self._pads, self._last_ids = (None if part is None else part[rows] for part in (self._pads, self._last_ids))
 
     def _embed(self, ids: Tensor) -> Tensor:
@@ -94,23 +93,26 @@ class FastDecoder:
 class _Layer:
     """A block for one token per row: (B, D) -> (B, D)."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: Block, like: Tensor) -> None:
         own, feed_forward = block.own, block.feed_forward
         assert own is not None
-        attention = own.part.fast_decoding()  # type: ignore[operator]
-        self.dims, self.has_kv_cache = attention.projections.dims, isinstance(attention, SoftmaxAttention)
-        self._attention: Callable[[Tensor, StepPosition, Any], Tensor]
-        self._attention = SoftmaxStep(attention) if isinstance(attention, SoftmaxAttention) else RecurrentStep(attention)
-        self._own = _Residual(own, attention.projections.out)
+        mixer: FastDecoding = own.part.fast_decoding()  # type: ignore[operator]
+        self.has_kv_cache = isinstance(mixer, SoftmaxAttention)
+        self._mix: Callable[[Tensor, StepPosition, Any], Tensor]
+        if isinstance(mixer, SoftmaxAttention | RecurrentAttention):
+            self._mix = SoftmaxStep(mixer) if isinstance(mixer, SoftmaxAttention) else RecurrentStep(mixer)
+            self._own = _Residual(own, like, mixer.projections.out)
+        else:
+            self._mix, self._own = UnitStep(mixer), _Residual(own, like)
         if feed_forward is None:
             self._feed_forward = None
         else:
             assert isinstance(feed_forward.part, FeedForward)
-            self._feed_forward, up = _Residual(feed_forward, feed_forward.part.down), feed_forward.part.up
+            self._feed_forward, up = _Residual(feed_forward, like, feed_forward.part.down), feed_forward.part.up
             self._activation, self._up, self._up_bias = feed_forward.part.activation, up.weight, up.bias
 
-    def __call__(self, x: Tensor, position: StepPosition, cache: LayerCache | KeySums) -> Tensor:
-        x = self._own.output(x, self._attention(self._own.input(x), position, cache))
+    def __call__(self, x: Tensor, position: StepPosition, cache: LayerCache | State) -> Tensor:
+        x = self._own.output(x, self._mix(self._own.input(x), position, cache))
         if self._feed_forward is None:
             return x
         hidden = activate(self._activation, F.linear(self._feed_forward.input(x), self._up, self._up_bias))
@@ -118,12 +120,11 @@ class _Layer:
 
 
 class _Residual:
-    """The norm, residual sum and output layer (`last`) of a residual step, without dropout."""
+    """The norm, residual sum and output layer (`last`, None = none) of a residual step, without dropout."""
 
-    def __init__(self, step: ResidualStep, last: nn.Linear) -> None:
-        self._norm, self._post, self._residual = fast_norm(step.norm, last.weight[:, 0]), step.post, step.residual
-        self._weight, self._bias = last.weight, last.bias
-        self._transposed = last.weight.t()
+    def __init__(self, step: ResidualStep, like: Tensor, last: nn.Linear | None = None) -> None:
+        self._norm, self._post, self._residual = fast_norm(step.norm, like), step.post, step.residual
+        self._last, self._transposed = last, None if last is None else last.weight.t()
 
     def input(self, x: Tensor) -> Tensor:
         """The normalized residual stream, for pre-norm."""
@@ -131,11 +132,13 @@ class _Residual:
 
     def output(self, x: Tensor, y: Tensor) -> Tensor:
         """The residual stream x (B, D) plus `last` of y (B, ..)."""
-        if not self._residual:
-            x = F.linear(y, self._weight, self._bias)
+        if self._last is None or self._transposed is None:
+            x = x + y if self._residual else y
+        elif not self._residual:
+            x = F.linear(y, self._last.weight, self._last.bias)
         else:
             x = torch.addmm(x, y, self._transposed)
-            x = x if self._bias is None else x + self._bias
+            x = x if self._last.bias is None else x + self._last.bias
         return self._norm(x) if self._post else x
 
 

@@ -168,6 +168,15 @@ class RecurrentAttention(NamedTuple):
     features: Callable[[Tensor], Features]
 
 
+class RecurrentUnit(NamedTuple):
+    """A recurrence. step: (x (B, D), state) -> the mixer's output (B, D) of one token per row, and the new state."""
+
+    step: Callable[[Tensor, State], tuple[Tensor, State]]
+
+
+FastDecoding = SoftmaxAttention | RecurrentAttention | RecurrentUnit
+
+
 class Mixer(nn.Module):
     """Base class: queries attend to a memory. Subclasses define start, forward, explicit and join; recall if CROSS."""
 
@@ -203,7 +212,7 @@ class Mixer(nn.Module):
         """The attention mask that this mixer uses, a subset of the given one."""
         return visibility
 
-    def fast_decoding(self) -> SoftmaxAttention | RecurrentAttention | None:
+    def fast_decoding(self) -> FastDecoding | None:
         """What the fast decoder needs to compute one decoding step; None: it must call `forward`."""
         return None
 
