@@ -101,7 +101,7 @@ def test_recurrent_attention_needs_constant_memory(kind: str) -> None:
     assert len(set(sizes)) == 1
 
 
-@pytest.mark.parametrize("positions", [word for word in listing("positions") if word != "learned"])
+@pytest.mark.parametrize("positions", [word for word in listing("positions") if word not in ("learned", "transformer_xl")])
 @pytest.mark.parametrize("lengths", [(3,), (3, 70)])
 def test_the_room_grows_with_the_text(positions: str, lengths: tuple[int, ...]) -> None:
     model = model_of("decoder", ("softmax", "window"), positions, n_layers=2)
@@ -170,6 +170,14 @@ def test_only_mixers_that_declare_it_are_decoded_fast(mixer: str) -> None:
     expected = uncached(model, text, following[:, 0].tolist(), CONTEXT)
     torch.testing.assert_close(cached(model, [text], following, CONTEXT)[:, 0], expected, rtol=0, atol=1e-8)
     assert not FastDecoder.fits(model_of("encoder"))
+
+
+@pytest.mark.parametrize("settings", [{}, {"residual": False, "norm_place": "post"}, {"d_ff": 0, "dropout_rate": 0.5}], ids=str)
+def test_recurrences_continue_as_one_pass(settings: dict[str, Any]) -> None:
+    """Beside attention with a cache."""
+    model = model_of("decoder", ("sru", "softmax"), "none", n_layers=3, **settings)
+    assert_goes_on_as_the_whole(model, (5, 5))
+    assert_goes_on_as_the_whole(model, (3, 20, 1))
 
 
 def test_learned_positions_end_where_they_end() -> None:
