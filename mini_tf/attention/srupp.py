@@ -34,6 +34,10 @@ class Settings(RecurrenceSettings):
         return not self.attention or self.memory_length > 0
 
     @property
+    def memory_tokens(self) -> int | None:
+        return self.memory_length if self.attention else None
+
+    @property
     def stream_key(self) -> str:
         return "memory_length" if self.memory_length else ""
 

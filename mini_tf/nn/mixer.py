@@ -111,6 +111,11 @@ class MixerSettings(Kind):
         return ""
 
     @property
+    def memory_tokens(self) -> int | None:
+        """Tokens before a row that a stream keeps; None: a state that holds something of all earlier tokens."""
+        return None
+
+    @property
     def uses_own_token(self) -> bool:
         """Its output at a token depends on the token itself: by its value, its key or its query."""
         return True

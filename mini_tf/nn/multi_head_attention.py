@@ -37,6 +37,10 @@ class MultiHeadSettings(ProjectionSettings):
         return self.STREAMS or self.memory_length > 0
 
     @property
+    def memory_tokens(self) -> int | None:
+        return self.memory_length or None
+
+    @property
     def stream_key(self) -> str:
         return "memory_length" if self.memory_length else ""
 

@@ -31,6 +31,9 @@ FORMAT = 1
 SOURCE_TOKENIZER = "source_tokenizer.json"
 """File in the run folder of an encoder-decoder whose source has its own vocabulary."""
 
+UNLIMITED = 2**20
+"""Context of models whose state needs no more memory for a longer text."""
+
 
 @dataclass(frozen=True)
 class LoadedModel:
@@ -61,6 +64,14 @@ class Trained(LoadedModel):
 
     setup: Setup
     own: Mapping[str, Tensor] | None = None
+
+    @property
+    def generation_context(self) -> int:
+        """Context of generation, if none is given: that of training, and in a stream what came before a row, too."""
+        if not self.recipe.train.stream:
+            return self.model.context
+        memories = [mixer.memory_tokens for mixer in self.recipe.model.mixers()]
+        return min((self.model.context + tokens for tokens in memories if tokens is not None), default=UNLIMITED)
 
     def task(self) -> nn.Module:
         """The objective with this model, in eval mode. RunFault if no checkpoint holds its own network."""

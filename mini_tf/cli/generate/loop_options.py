@@ -85,7 +85,7 @@ class LoopOptions:
 
     def _lines(self, names: Iterable[str]) -> Iterator[str]:
         trained, width = self._session.trained, max(map(len, self._parameters))
-        own = {"context": trained.model.context, "num_samples": 1, "greedy": False, "seed": "a new one per prompt"}
+        own = {"context": trained.generation_context, "num_samples": 1, "greedy": False, "seed": "a new one per prompt"}
         own |= {"logprobs": "none", "n_best": "none", "stream": "at a terminal"}
         own |= trained.recipe.generate.model_dump() | self._session.settings.DEFAULT_OPTIONS
         for name in names:

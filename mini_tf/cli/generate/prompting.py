@@ -85,7 +85,7 @@ class PromptSession:
         """Maximum context in tokens; UsageFault where the model has no positions beyond it."""
         context: int = self.trained.model.context
         if requested is None:
-            return context
+            return self.trained.generation_context
         model = self.trained.recipe.model
         for limit in model.position_limits(context):
             if limit.source == model.SOURCE and requested > limit.length:
