@@ -7,6 +7,8 @@ There are no positions: the recurrence knows the order. `attention: false` leave
 fourth. Source: Lei 2021, arXiv:2102.12459, section 3.
 """
 
+from collections.abc import Mapping
+
 import torch
 from jaxtyping import Float
 from pydantic import Field
@@ -108,6 +110,10 @@ class SRUpp(Mixer):
         if self.memory_length:
             self.memory_length = length
         return self.memory_length > 0
+
+    def metrics(self, state: State | None) -> Mapping[str, tuple[Tensor, Tensor | int]]:
+        """alpha: the share of attention; 0 at the beginning of training."""
+        return {} if self.alpha is None else {"alpha": (self.alpha.detach(), 1)}
 
     def fast_decoding(self) -> RecurrentUnit | None:
         if self.key_value is not None:

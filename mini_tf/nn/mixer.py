@@ -4,7 +4,7 @@ A file of `mini_tf/attention/` defines the Settings of one mixer and the module 
 for cross-attention. `explicit` and `join` compute unfused what `forward` computes fused, for inspection and tests.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -141,6 +141,12 @@ class MixerSettings(Kind):
         raise NotImplementedError
 
 
+def describe_restrictions(mixers: Sequence[MixerSettings]) -> str:
+    """Restrictions of the attention mask by the mixers of a stack, for messages; empty if there are none."""
+    layers = [f"{mixer.kind}: {mixer.restriction or 'unrestricted'}" for mixer in mixers]
+    return f" ({', then '.join(dict.fromkeys(layers))})" if any(mixer.restriction for mixer in mixers) else ""
+
+
 class FastProjections(NamedTuple):
     """Multi-head self-attention, as the fast decoder needs it.
 
@@ -239,6 +245,10 @@ class Mixer(nn.Module):
     def set_memory_length(self, length: int) -> bool:
         """Let `carry` keep so many tokens, e.g. more than in training. False: there is no memory of a fixed length."""
         return False
+
+    def metrics(self, state: State | None) -> Mapping[str, tuple[Tensor, Tensor | int]]:
+        """(sum, count) of what is worth recording while it is trained: of parameters, and of the state after a row."""
+        return {}
 
     def refresh(self, seed: int, step: int) -> bool:
         """Called once before each optimizer step. True if states that it returned before are no longer valid."""

@@ -18,7 +18,7 @@ from mini_tf.nn.layers.feed_forward import ACTIVATIONS
 from mini_tf.nn.layers.head import Head, Transform
 from mini_tf.nn.layers.ngrams import NGrams
 from mini_tf.nn.layers.norm import build_norm
-from mini_tf.nn.mixer import ForwardOutput, Mixer, MixerSettings
+from mini_tf.nn.mixer import ForwardOutput, Mixer, MixerSettings, describe_restrictions
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.stack import CrossAttentionSpec, SourceMemory, Stack, StackSettings
 from mini_tf.nn.state import State
@@ -123,12 +123,6 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
     def make_norm(self, d_model: int | None = None) -> nn.Module:
         """A norm of this kind; default width: d_model."""
         return build_norm(self.norm, d_model or self.d_model, self.norm_eps, self.bias, self.norm_weight)
-
-
-def describe_restrictions(mixers: Sequence[MixerSettings]) -> str:
-    """Restrictions of the attention mask by the mixers of a stack, for messages; empty if there are none."""
-    layers = [f"{mixer.kind}: {mixer.restriction or 'unrestricted'}" for mixer in mixers]
-    return f" ({', then '.join(dict.fromkeys(layers))})" if any(mixer.restriction for mixer in mixers) else ""
 
 
 SequenceKind = Literal["own", "source", "latent"]

@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch, Rows
+from mini_tf.nn.mixer_metrics import mixer_metrics
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions
@@ -44,7 +45,7 @@ class TokenLoss(nn.Module):
             metrics["accuracy"] = ((logits.argmax(-1) == batch.labels).sum(), len(batch.labels))
         if mixed.penalty is not None:
             parts["penalty"] = mixed.penalty
-        return LossSums(parts, metrics, mixed.state)
+        return LossSums(parts, metrics | mixer_metrics(self.model, mixed.state), mixed.state)
 
 
 def make_batch(rows: Rows, ids: Tensor, labels: Tensor, is_target: Tensor, part: str, source: Tokens | None = None) -> Batch:
