@@ -27,6 +27,8 @@ from mini_tf.system import limits
 ROOT = Path(__file__).parents[1]
 SMALL = "train.batch_size=2 eval.every_steps=1 eval.tokens=2k log.samples=0 runtime.threads=1 eval.translations=4 generate.max_new_tokens=8"
 FEW_STEPS = f"train.steps=3 {SMALL}"
+FEW_TOKENS = "data.split=1%"
+"""For a preset on its own corpus: evaluations on all validation data take most of the time."""
 WIDTH = 120
 README, RECIPES, INSPECTION, RUNS = (
     pages.text_of(page) for page in ("README.md", "recipes/README.md", "mini_tf/inspection/README.md", "mini_tf/run/README.md")
@@ -41,7 +43,9 @@ def few_steps(block: pages.Block) -> str:
         diverge, replay = script.replace("quickstart", f"quickstart {SMALL}").splitlines()
         return f"{diverge.partition('#')[0]} || test $? -eq 7\n{replay}\n"
     script = re.sub(r" train\.(steps|batch_size)=\d+", "", script)  # the last one on a line would be used
-    return re.sub(r"minitf (pretrain|finetune) ([^ )]+)", rf"minitf \1 \2 {FEW_STEPS}", script)
+    script = re.sub(r"minitf (pretrain|finetune) ([^ )]+)", rf"minitf \1 \2 {FEW_STEPS}", script)
+    own = "|".join(presets())
+    return re.sub(rf"minitf pretrain ({own}) (?!.*data\.)", rf"minitf pretrain \1 {FEW_TOKENS} ", script)
 
 
 def ran(page: str, factory: pytest.TempPathFactory) -> tuple[Path, str]:
