@@ -4,7 +4,6 @@ Source: Lei et al. 2018, arXiv:1709.02755, sections 2 and 3; Lei 2021, arXiv:210
 """
 
 import math
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -12,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mini_tf.nn.layers.recurrence import previous_states, recur
-from mini_tf.nn.mixer import MixerSettings
+from mini_tf.nn.mixer import Gates, MixerSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import Visibility
 
@@ -27,14 +26,6 @@ class RecurrenceSettings(MixerSettings):
     """Initial bias of the forget gate: with 0 a state fades by half per token, with 4 by a fiftieth."""
     highway_bias: float = Field(-2.0, ge=-20, le=20)
     """Initial bias of the reset gate; below 0 the layer passes its input on at first."""
-
-
-class Gates(NamedTuple):
-    """Of every token: forget gates, reset gates and states (B, L, D)."""
-
-    forget: Tensor
-    reset: Tensor
-    states: Tensor
 
 
 class Recurrence(nn.Module):
@@ -84,17 +75,14 @@ class Recurrence(nn.Module):
         c = torch.lerp(candidate, c, forget.sigmoid_())
         return torch.lerp(self.alpha * _float(x), c, reset.sigmoid_()).to(x.dtype), state | {"c": c}
 
-    @torch.no_grad()
-    def gates(self, u: Float[Tensor, "B L N"], visibility: Visibility, state: State | None) -> Gates:
-        """Gates and states of the tokens, for inspection."""
-        begin, restart = state or self.start(len(u)), self._restarts(visibility, state)
+    def gates(self, u: Float[Tensor, "B L N"], visibility: Visibility) -> Gates:
+        start, restart = self.start(len(u))["c"], self._restarts(visibility, None)
         candidate, forget, reset = _float(u).split(self.d_model, dim=-1)
         forget, reset = forget + self.forget_bias, reset + self.reset_bias
-        c = recur(forget, candidate, self.forget_state, begin["c"], restart)
         if self.forget_state is not None and self.reset_state is not None:
-            before = previous_states(c, begin["c"], restart)
+            before = previous_states(recur(forget, candidate, self.forget_state, start, restart), start, restart)
             forget, reset = forget + self.forget_state * before, reset + self.reset_state * before
-        return Gates(forget.sigmoid(), reset.sigmoid(), c)
+        return Gates(forget.sigmoid(), reset.sigmoid())
 
     def _restarts(self, visibility: Visibility, state: State | None) -> Tensor | None:
         """(B, L): True where another document begins; None in a row of one."""

@@ -8,9 +8,9 @@ Source: Lei et al. 2018, arXiv:1709.02755.
 from jaxtyping import Float
 from torch import Tensor
 
-from mini_tf.attention._sru import Gates, Recurrence, RecurrenceSettings
+from mini_tf.attention._sru import Recurrence, RecurrenceSettings
 from mini_tf.nn.layers.fused_linear import FusedLinear
-from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, MixerCost, RecurrentUnit
+from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, Gates, LayerSpec, Mixer, MixerCost, RecurrentUnit
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import Visibility
 
@@ -55,6 +55,5 @@ class SRU(Mixer):
     def fast_decoding(self) -> RecurrentUnit:
         return RecurrentUnit(lambda x, state: self.recurrence.step(self.project(x), x, state))
 
-    def gates(self, x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None) -> Gates:
-        """Gates and states of the tokens, for inspection."""
-        return self.recurrence.gates(self.project(x), visibility, state)
+    def gates(self, x: Float[Tensor, "B L D"], visibility: Visibility) -> Gates:
+        return self.recurrence.gates(self.project(x), visibility)

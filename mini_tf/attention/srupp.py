@@ -14,10 +14,10 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.attention._sru import Gates, Recurrence, RecurrenceSettings
+from mini_tf.attention._sru import Recurrence, RecurrenceSettings
 from mini_tf.nn.layers.attend import attend, attention_weights
 from mini_tf.nn.layers.fused_linear import FusedLinear
-from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, MixerCost, RecurrentUnit
+from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, Gates, LayerSpec, Mixer, MixerCost, RecurrentUnit
 from mini_tf.nn.state import State
 from mini_tf.nn.token_cache import append_tokens, empty_cache, last_tokens
 from mini_tf.nn.token_positions import Visibility
@@ -120,13 +120,12 @@ class SRUpp(Mixer):
             return None
         return RecurrentUnit(lambda x, state: self.recurrence.step(self.project(self.norm(self.query(x))), x, state))
 
-    def gates(self, x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None) -> Gates:
-        """Gates and states of the tokens, for inspection."""
+    def gates(self, x: Float[Tensor, "B L D"], visibility: Visibility) -> Gates:
         q, attended = self.query(x), None
         if self.key_value is not None:
-            q_heads, k, v, mask, state = self._attention(q, visibility, state)
+            q_heads, k, v, mask, _ = self._attention(q, visibility, None)
             attended = attend(q_heads, k, v, mask, self.width**-0.5)[:, 0]
-        return self.recurrence.gates(self.project(self._normed(q, attended)), visibility, state)
+        return self.recurrence.gates(self.project(self._normed(q, attended)), visibility)
 
     def _attention(self, q: Tensor, visibility: Visibility, state: State | None) -> tuple[Tensor, Tensor, Tensor, Visibility, State | None]:
         """Queries, keys and values (B, 1, .., d_proj), the mask, and the state with these tokens."""

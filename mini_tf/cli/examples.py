@@ -44,6 +44,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         'minitf inspect replaced last "The file is closed."',
         'minitf inspect replaced last "The file is closed." --seed 1',
     ),
+    "inspect gates": ('minitf inspect gates last "The file is closed."', "minitf inspect gates last -i lines.txt -o gates.png"),
     "inspect simple": ('minitf inspect simple "I love bears"',),
     "inspect crash": ("minitf inspect crash last",),
     "recipe list": ("minitf recipe list",),

@@ -65,6 +65,15 @@ class ExplicitAttention(NamedTuple):
     lead: int = 0
 
 
+class Gates(NamedTuple):
+    """Gates of a recurrence, (B, L, D): forget, the share of the state that is kept; reset, that of the state in the
+    output, beside the input.
+    """
+
+    forget: Tensor
+    reset: Tensor
+
+
 class MixerCost(NamedTuple):
     """One row of a mixer's self-attention, by formula.
 
@@ -245,6 +254,10 @@ class Mixer(nn.Module):
     def set_memory_length(self, length: int) -> bool:
         """Let `carry` keep so many tokens, e.g. more than in training. False: there is no memory of a fixed length."""
         return False
+
+    def gates(self, x: Float[Tensor, "B L D"], visibility: Visibility) -> Gates | None:
+        """The gates of these tokens at the beginning of a text; None: there are none."""
+        return None
 
     def metrics(self, state: State | None) -> Mapping[str, tuple[Tensor, Tensor | int]]:
         """(sum, count) of what is worth recording while it is trained: of parameters, and of the state after a row."""

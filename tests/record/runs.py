@@ -90,6 +90,18 @@ RUNS = {
         """,
         ("pretrain linear.yaml",),
     ),
+    "recurrent": Run(
+        """
+        data: {train: tiny.txt, split: 10%}
+        tokenizer: {kind: byte}
+        model:
+          {kind: decoder, d_model: 32, n_layers: 3, n_heads: 2, positions: none, d_ff: 0, init_std: 0.1,
+           attention: [{kind: sru, state_gates: false}, {kind: srupp, memory_length: 20}, {kind: softmax, memory_length: 10}]}
+        optimizer: {lr: 5e-3}
+        train: {stream: true}
+        """,
+        ("pretrain recurrent.yaml", "pretrain recurrent.yaml --extend 3"),
+    ),
     "masked": Run(
         """
         data: {train: tiny.txt, pack: docs, split: 10%}

@@ -1,6 +1,21 @@
 """`minitf inspect`: views of a trained model, one file each."""
 
-from mini_tf.cli.inspect import align, answers, attention, crash, model, positions, replaced, senses, simple, softmax, syntax, tokens, word
+from mini_tf.cli.inspect import (
+    align,
+    answers,
+    attention,
+    crash,
+    gates,
+    model,
+    positions,
+    replaced,
+    senses,
+    simple,
+    softmax,
+    syntax,
+    tokens,
+    word,
+)
 from mini_tf.cli.terminal.help import add, group
 
 app = group("Views of a trained model: attention, words, positions, parameters, ...")
@@ -15,5 +30,6 @@ add(app, "inspect tokens", tokens.tokens)
 add(app, "inspect positions", positions.positions)
 add(app, "inspect softmax", softmax.softmax)
 add(app, "inspect replaced", replaced.replaced)
+add(app, "inspect gates", gates.gates)
 add(app, "inspect simple", simple.simple)
 add(app, "inspect crash", crash.crash)

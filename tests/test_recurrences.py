@@ -1,0 +1,173 @@
+"""SRU and SRU++: a loop over the formulas of the papers, limits of the gates, gradients, and the view of the gates."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from commands import EXACT, minitf, refused, trained
+from torch import Tensor
+
+from mini_tf.attention import sru, srupp
+from mini_tf.nn.layers.recurrence import recur
+from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixer
+from mini_tf.nn.token_positions import TokenPositions, Visibility
+from mini_tf.testing.tiny.mixers import positions_of_layout, random_tensor
+
+D = 6
+DIMS = AttentionDims(d_model=D, d_memory=D, n_heads=2, n_kv_heads=2, d_k=3, d_v=3)
+B, L = 3, 11
+
+
+def tiny_mixer(settings: sru.Settings | srupp.Settings, **fixed: float) -> Mixer:
+    """In float64, with large weights; fixed: values of parameters."""
+    torch.manual_seed(0)
+    mixer: Mixer = settings.build(DIMS, LayerSpec(0, 1)).double().eval()
+    for name, parameter in mixer.named_parameters():
+        parameter.data.normal_(0, 0.7)
+        if (short := name.rpartition(".")[2]) in fixed:
+            parameter.data.fill_(fixed[short])
+    return mixer
+
+
+def mix(mixer: Mixer, x: Tensor, positions: TokenPositions | None = None) -> Tensor:
+    positions = positions or TokenPositions(x.shape[1])
+    return mixer(x, x, Visibility(True, positions, positions)).y  # type: ignore[no-any-return]
+
+
+def loop(mixer: Mixer, u: Tensor, x: Tensor, segments: Tensor | None = None) -> Tensor:
+    """The formulas, token by token; u (B, L, 3 D)."""
+    p = {name.rpartition(".")[2]: parameter for name, parameter in mixer.named_parameters() if "recurrence" in name}
+    v, w = (p.get(name, torch.zeros(D, dtype=torch.float64)) for name in ("forget_state", "reset_state"))
+    alpha, outputs = math.sqrt(1 + 2 * math.exp(-2.0)), []
+    for b in range(len(x)):
+        c = torch.zeros(D, dtype=torch.float64)
+        for t in range(x.shape[1]):
+            if segments is not None and t and segments[b, t] != segments[b, t - 1]:
+                c = torch.zeros(D, dtype=torch.float64)
+            candidate, forget, reset = u[b, t].split(D)
+            f, r = torch.sigmoid(forget + v * c + p["forget_bias"]), torch.sigmoid(reset + w * c + p["reset_bias"])
+            c = f * c + (1 - f) * candidate
+            outputs.append(r * c + (1 - r) * alpha * x[b, t])
+    return torch.stack(outputs).view_as(x)
+
+
+@pytest.mark.parametrize("state_gates", [True, False])
+@pytest.mark.parametrize("layout", ["plain", "packed"])
+def test_sru_is_the_loop_of_the_paper(layout: str, state_gates: bool) -> None:
+    mixer, x, positions = tiny_mixer(sru.Settings(state_gates=state_gates)), random_tensor(B, L, D), positions_of_layout(layout)  # type: ignore[arg-type]
+    expected = loop(mixer, x @ mixer.get_parameter("project.weight").T, x, positions.segments)
+    real = torch.ones(B, L, dtype=torch.bool) if positions.segments is None else positions.segments != 0
+    torch.testing.assert_close(mix(mixer, x, positions)[real], expected[real], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("attention", [True, False])
+def test_srupp_is_the_loop_behind_an_attention_head(attention: bool) -> None:
+    mixer, x = tiny_mixer(srupp.Settings(d_proj=4, attention=attention)), random_tensor(B, L, D)
+    p = dict(mixer.named_parameters())
+    q = x @ p["query.weight"].T
+    mixed = q
+    if attention:
+        w_k, w_v = p["key_value.weight"].split(4)
+        attended = []
+        for b in range(B):
+            for t in range(L):
+                weights = (q[b, : t + 1] @ w_k.T @ q[b, t] / 2).softmax(0)
+                attended.append(weights @ (q[b, : t + 1] @ w_v.T))
+        mixed = q + p["alpha"] * torch.stack(attended).view_as(q)
+    centered = mixed - mixed.mean(-1, keepdim=True)
+    normed = centered / (centered.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt() * p["norm.weight"] + p["norm.bias"]
+    torch.testing.assert_close(mix(mixer, x), loop(mixer, normed @ p["project.weight"].T, x), rtol=0, atol=1e-10)
+
+
+def test_without_alpha_srupp_is_a_projected_sru_that_only_alpha_can_change() -> None:
+    settings, x = srupp.Settings(d_proj=4), random_tensor(B, L, D)
+    with_head, without = tiny_mixer(settings, alpha=0.0), settings.model_copy(update={"attention": False}).build(DIMS, LayerSpec(0, 1))
+    without.double().load_state_dict({name: t for name, t in with_head.state_dict().items() if not name.startswith(("alpha", "key_value"))})
+    assert torch.equal(mix(with_head, x), mix(without, x))
+    (mix(with_head, x) * random_tensor(B, L, D, seed=2)).sum().backward()
+    gradient = with_head.get_parameter("key_value.weight").grad
+    assert gradient is not None
+    assert not gradient.any()
+    assert with_head.get_parameter("alpha").grad
+    assert srupp.Settings().build(DIMS, LayerSpec(0, 1)).get_parameter("alpha") == 0
+
+
+def test_limits_of_the_gates() -> None:
+    """Kept for ever, replaced at once, and passed by."""
+    x = random_tensor(B, L, D)
+    u = x @ tiny_mixer(sru.Settings(state_gates=False)).get_parameter("project.weight").T
+    kept = tiny_mixer(sru.Settings(state_gates=False), forget_bias=60.0, reset_bias=60.0)
+    torch.testing.assert_close(mix(kept, x), torch.zeros_like(x), rtol=0, atol=1e-12)
+    replaced = tiny_mixer(sru.Settings(state_gates=False), forget_bias=-60.0, reset_bias=60.0)
+    torch.testing.assert_close(mix(replaced, x), u[..., :D], rtol=0, atol=1e-12)
+    passed = tiny_mixer(sru.Settings(state_gates=False), reset_bias=-60.0)
+    torch.testing.assert_close(mix(passed, x), math.sqrt(1 + 2 * math.exp(-2)) * x, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("length", [1, 2, 7])
+@pytest.mark.parametrize("state_gates", [True, False])
+def test_gradients_are_numerically_right(state_gates: bool, length: int) -> None:
+    a, x, start = (random_tensor(2, *shape, 3, seed=n).requires_grad_() for n, shape in enumerate(((length,), (length,), ())))
+    v = random_tensor(3, seed=4).requires_grad_() if state_gates else None
+    restart = torch.tensor([[False] * length, [n % 3 == 1 for n in range(length)]])
+    assert torch.autograd.gradcheck(recur, (a, x, v, start, restart))
+
+
+@pytest.mark.parametrize("bias", [-300.0, 300.0])
+def test_nothing_overflows_where_a_gate_is_shut_for_long(bias: float) -> None:
+    a, x, start = torch.full((1, 5000, 2), bias), torch.full((1, 5000, 2), 3.0), torch.ones(1, 2)
+    for v in (None, torch.ones(2)):
+        states = recur(a.requires_grad_(), x.requires_grad_(), v, start)
+        gradients = torch.autograd.grad(states.sum(), (a, x))
+        assert torch.equal(states, torch.full_like(states, 1.0 if bias > 0 else 3.0))
+        assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+def test_in_training_keys_and_values_learn_from_the_memory() -> None:
+    mixer, x = tiny_mixer(srupp.Settings(d_proj=4, memory_length=3)).train(), random_tensor(B, 8, D)
+    first, second = TokenPositions(5), TokenPositions(3, 5)
+    before = mixer(x[:, :5], x[:, :5], Visibility(True, first, first), mixer.start(B))
+    state = mixer.carry(before.state)
+    assert state["x"].shape == (B, 3, 4)
+    after = mixer(x[:, 5:], x[:, 5:], Visibility(True, second, second), state).y
+    gradient = torch.autograd.grad(after[:, 0].sum(), state["x"])[0]
+    assert gradient.any()
+    mixer.memory_length = 8
+    whole = mixer(x[:, 5:], x[:, 5:], Visibility(True, second, second), mixer.carry(before.state)).y
+    torch.testing.assert_close(whole, mix(mixer, x)[:, 5:], rtol=0, atol=1e-10)
+
+
+STREAM = (*EXACT, "model.positions=none", "data.pack=concat", "train.stream=true", "train.context=16", "train.batch_size=3")
+
+
+def test_gates_are_shown_by_token_and_layer(tmp_path: Path) -> None:
+    layers = "model.attention=[{kind: sru, state_gates: false}, {kind: srupp, memory_length: 8}]"
+    run = trained(tmp_path / "run", *STREAM, layers, "model.n_layers=2", "train.steps=4", "log.every_steps=1")
+    done = minitf("inspect", "gates", run, "ab", "c", "--json")
+    result = json.loads(done.stdout)["result"]
+    assert [step for step, _ in result["alpha"]["all"]] == [1, 2, 3, 4]
+    assert [len(text["layers"]) for text in result["texts"]] == [2, 2]
+    tokens = result["texts"][0]["tokens"]
+    for layer in result["texts"][0]["layers"]:
+        assert len(layer["forget"]) == len(layer["reset"]) == len(tokens)
+        assert sum(layer["forget_histogram"]) % len(tokens) == 0
+        constants = list(layer["time_constants"].values())
+        assert constants == sorted(constants)
+        assert constants[0] >= 1
+    shown = minitf("inspect", "gates", run, "ab", "-o", tmp_path / "gates.png", "-o", tmp_path / "gates.json")
+    assert shown.exit_code == 0, shown.stderr
+    mean = np.mean(json.loads((tmp_path / "gates.json").read_text())["texts"][0]["layers"][0]["forget"])
+    assert f"{mean:.3f}" in minitf("inspect", "gates", run, "ab").stdout
+
+
+def test_a_model_without_gates_has_none_to_show(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", *EXACT, "train.steps=1")
+    refused(minitf("inspect", "gates", run, "ab"), "run has no gates: its layers are softmax", exit_code=2)
+
+
+def test_a_bidirectional_model_cannot_be_recurrent() -> None:
+    done = minitf("recipe", "check", "bert-nano", "model.attention=sru", "model.positions=none")
+    refused(done, "sru attention does not support bidirectional attention", exit_code=3)
