@@ -4,10 +4,10 @@ Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.
 """
 
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerCost
-from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
+from mini_tf.nn.multi_head_attention import MemorySettings, MultiHeadAttention
 
 
-class Settings(MultiHeadSettings):
+class Settings(MemorySettings):
     def cost(self, dims: AttentionDims, length: int, causal: bool) -> MixerCost:
         """The fused kernel saves its output and the logarithm of each query's sum."""
         flops, saved = self.projection_cost(dims, length)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mini_tf.nn.layers.attend import fused_attention, repeat_kv
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerCost, SoftmaxAttention
-from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
+from mini_tf.nn.multi_head_attention import MemorySettings, MultiHeadAttention
 from mini_tf.nn.state import State
 from mini_tf.nn.token_cache import last_tokens
 from mini_tf.nn.token_positions import Visibility, spans
@@ -21,7 +21,7 @@ MIN_BLOCKS = 3
 """A row of fewer blocks attends as a whole."""
 
 
-class Settings(MultiHeadSettings):
+class Settings(MemorySettings):
     CROSS = False
     STREAMS = True
 

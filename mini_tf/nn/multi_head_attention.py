@@ -27,6 +27,11 @@ class MultiHeadSettings(ProjectionSettings):
     """Factor of the attention scores before softmax: 1/sqrt(d_k), 1, or this number."""
     dropout_rate: float = Field(0.0, ge=0, lt=1)
     """Dropout probability of attention weights; slow on a CPU, where it disables the fused kernel."""
+
+
+class MemorySettings(MultiHeadSettings):
+    """Settings of a mixer with the memory of Transformer-XL."""
+
     memory_length: int = Field(0, ge=0, le=2**20)
     """Memory of Transformer-XL: with `train.stream`, tokens before a row that all tokens of the row attend to."""
     memory_cache: Literal["inputs", "keys"] = "inputs"
@@ -54,7 +59,8 @@ class MultiHeadAttention(MultiHeadProjections):
     def __init__(self, settings: MultiHeadSettings, dims: AttentionDims, layer: LayerSpec) -> None:
         super().__init__(settings, dims, layer)
         self.dropout_rate, self.scale = settings.dropout_rate, scale_value(settings.scale, dims.d_k)
-        self.memory_length, self.memory_cache = settings.memory_length, settings.memory_cache
+        memory = settings if isinstance(settings, MemorySettings) else MemorySettings()
+        self.memory_length, self.memory_cache = memory.memory_length, memory.memory_cache
 
     def start(self, batch: int) -> State:
         if self.cross:

@@ -1,15 +1,16 @@
 """The cache of earlier tokens in a mixer's state, with their positions: a part of `Mixer.start`'s dict.
 
-Its tensors are layer inputs `x` (B, M, D), or keys `k` and values `v` (B, G, M, ..).
+Its tensors are layer inputs `x` (B, M, D), or keys `k` and values `v` (B, G, M, ..), or `spans` (B, M).
 """
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor
 
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import POSITIONS_KEY, TokenPositions, Visibility
 
-AXES = {"x": 1, "k": 2, "v": 2}
+AXES = {"x": 1, "k": 2, "v": 2, "spans": 1}
 """The axis of the tokens."""
 
 
@@ -20,18 +21,38 @@ def empty_cache(**tensors: Tensor) -> State:
 
 def append_tokens(state: State, visibility: Visibility, **new: Tensor) -> tuple[State, Visibility]:
     """The state with the tensors of new tokens behind those of the cache, and their mask with the cache in front."""
-    name, tensor = next(iter(new.items()))
-    cached = TokenPositions.of_state(state[POSITIONS_KEY], state[name].shape[AXES[name]])
-    visibility = visibility.with_cache(cached, len(tensor), tensor.device)
+    tensor = next(iter(new.values()))
+    visibility = visibility.with_cache(token_positions_of(state), len(tensor), tensor.device)
     joined = {name: torch.cat([state[name], tensor], dim=AXES[name]) for name, tensor in new.items()}
     return state | joined | {POSITIONS_KEY: visibility.memory.to_state()}, visibility
 
 
 def last_tokens(state: State, n: int) -> State:
     """The state with only the last `n` tokens of the cache."""
-    axes = {name: axis for name, axis in AXES.items() if name in state}
-    length = max(state[name].shape[axis] for name, axis in axes.items())
-    token_positions = TokenPositions.of_state(state[POSITIONS_KEY], length).last(n)
-    first = length - token_positions.length
-    kept = {name: state[name].narrow(axis, first, token_positions.length) for name, axis in axes.items()}
+    before = token_positions_of(state)
+    token_positions = before.last(n)
+    first = before.length - token_positions.length
+    kept = {name: state[name].narrow(axis, first, token_positions.length) for name, axis in AXES.items() if name in state}
     return state | kept | {POSITIONS_KEY: token_positions.to_state()}
+
+
+def select_tokens(state: State, kept: Bool[Tensor, "B M"], n: int) -> State:
+    """The state with only the tokens that are `kept`, at most `n` in a row; rows with fewer have padding in front."""
+    before = token_positions_of(state)
+    segments, positions = before.tensors(len(kept), kept.device)
+    index = kept.int().argsort(dim=1, stable=True)[:, before.length - n :]
+    token_positions = TokenPositions(n, 0, segments.masked_fill(~kept, 0).gather(1, index), positions.gather(1, index))
+    selected: State = {}
+    for name, axis in AXES.items():
+        if name in state:
+            tensor = state[name]
+            shape = [n if i == axis else size if i else -1 for i, size in enumerate(tensor.shape)]
+            of_tensor = index.view(-1, *(n if i == axis else 1 for i in range(1, tensor.dim()))).expand(*shape)
+            selected[name] = tensor.gather(axis, of_tensor)
+    return state | selected | {POSITIONS_KEY: token_positions.to_state()}
+
+
+def token_positions_of(state: State) -> TokenPositions:
+    """The positions of the tokens in the cache."""
+    length = next(state[name].shape[axis] for name, axis in AXES.items() if name in state)
+    return TokenPositions.of_state(state[POSITIONS_KEY], length)

@@ -1,0 +1,132 @@
+"""Expire-Span: the mask against the formula, limits, what is dropped and when, and gradients of spans."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from commands import EXACT, trained
+from torch import Tensor
+
+from mini_tf.attention import expire_span, softmax
+from mini_tf.nn.mixer import AttentionDims, LayerSpec
+from mini_tf.nn.state import detach
+from mini_tf.nn.token_positions import TokenPositions, Visibility
+from mini_tf.testing.tiny.mixers import random_tensor, run_in_blocks
+
+DIMS = AttentionDims(d_model=12, d_memory=12, n_heads=4, n_kv_heads=2, d_k=3, d_v=2)
+B, L = 3, 24
+
+
+def tiny_mixer(span_bias: float | None = None, **given: float) -> expire_span.ExpireSpan:
+    """In float64, with spans of all lengths, or all alike."""
+    torch.manual_seed(0)
+    settings = expire_span.Settings(**{"max_span": 10, "ramp": 4, **given})  # type: ignore[arg-type]
+    mixer = settings.build(DIMS, LayerSpec(0, 1)).double().eval()
+    for parameter in mixer.parameters():
+        parameter.data.normal_(0, 0.5)
+    if span_bias is not None:
+        mixer.span_weight.data.zero_()
+        mixer.span_bias.data.fill_(span_bias)
+    return mixer
+
+
+def mix(mixer: torch.nn.Module, x: Tensor, positions: TokenPositions | None = None) -> Tensor:
+    positions = positions or TokenPositions(x.shape[1])
+    return mixer(x, x, Visibility(True, positions, positions)).y  # type: ignore[no-any-return]
+
+
+def test_weights_fade_out_behind_the_span_as_the_formula_says() -> None:
+    mixer, x = tiny_mixer(pre_div=2.0), random_tensor(B, L, 12)
+    p = dict(mixer.named_parameters())
+    w_q, w_k, w_v = p["qkv.weight"].split([12, 6, 4])
+    y = torch.zeros(B, L, 8, dtype=torch.float64)
+    for b in range(B):
+        spans = 10 * torch.sigmoid(x[b] @ p["span_weight"] / 2 + p["span_bias"])
+        for h in range(4):
+            group = h // 2
+            for t in range(L):
+                a = ((x[b, : t + 1] @ w_k[3 * group : 3 * group + 3].T) @ (w_q[3 * h : 3 * h + 3] @ x[b, t]) / math.sqrt(3)).softmax(0)
+                age = t - torch.arange(t + 1)
+                a = a * (1 + (spans[: t + 1] - age) / 4).clamp(0, 1)
+                y[b, t, 2 * h : 2 * h + 2] = (a / a.sum()) @ (x[b, : t + 1] @ w_v[2 * group : 2 * group + 2].T)
+    torch.testing.assert_close(mix(mixer, x), y @ p["out.weight"].T, rtol=0, atol=1e-12)
+
+
+def test_the_longest_spans_are_full_attention_and_the_shortest_reach_over_the_ramp() -> None:
+    x, whole = random_tensor(B, L, 12), softmax.Settings().build(DIMS, LayerSpec(0, 1)).double().eval()
+    long = tiny_mixer(60.0, max_span=1000)
+    whole.load_state_dict({name: t for name, t in long.state_dict().items() if not name.startswith("span")})
+    torch.testing.assert_close(mix(long, x), mix(whole, x), rtol=0, atol=1e-12)
+    short = tiny_mixer(-60.0)
+    positions = TokenPositions(L)
+    weights = short.explicit(x, x, Visibility(True, positions, positions)).weights
+    age = torch.arange(L)[:, None] - torch.arange(L)
+    assert torch.equal(weights[0, 0] > 0, (age >= 0) & (age < 4))
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_dropping_what_has_expired_changes_nothing_and_bounds_the_memory(training: bool) -> None:
+    """In blocks of any size; rows keep what each of them needs."""
+    mixer, x = tiny_mixer().train(training), random_tensor(B, 60, 12)
+    whole, sizes = mix(mixer, x), []
+    for blocks in ([5] * 12, [1] * 60, [30, 30]):
+        trimmed, state = run_in_blocks(mixer, x, TokenPositions(60), blocks, trim=True)
+        torch.testing.assert_close(trimmed, whole, rtol=0, atol=1e-12)
+        kept, _ = run_in_blocks(mixer, x, TokenPositions(60), blocks)
+        torch.testing.assert_close(kept, whole, rtol=0, atol=1e-12)
+        sizes.append((state["x"] if training else state["spans"]).shape[1])
+        assert int(mixer.metrics(state)["memory.real"][0]) == sizes[-1]
+    assert sizes[0] <= 14
+    spans = mixer.spans(x)
+    visible = (spans + 4 > 60 - torch.arange(60)).sum(1)
+    assert sizes == [int(visible.max())] * 3
+    assert int(mixer.metrics(state)["memory.ideal"][0]) == int(visible.sum())
+
+
+def test_only_a_token_within_its_ramp_changes_with_its_span() -> None:
+    mixer, x = tiny_mixer(0.0), random_tensor(1, L, 12)  # spans of 5: fading from age 5 to 9
+    positions = TokenPositions(L)
+    for age, changes in ((2, False), (7, True), (12, False)):
+        spans = torch.full((1, L), 5.0, dtype=torch.float64, requires_grad=True)
+        mixer.spans = lambda _, spans=spans: spans  # type: ignore[method-assign]
+        y = mixer(x, x, Visibility(True, positions, positions)).y[:, age].pow(2).sum()
+        assert bool(torch.autograd.grad(y, spans)[0][0, 0]) == changes
+
+
+def test_the_penalty_has_every_span_once_in_its_life() -> None:
+    """Over blocks with a detached memory, without padding."""
+    mixer, x = tiny_mixer(0.3, span_loss_weight=0.5).train(), random_tensor(B, L, 12)
+    state, total, first = mixer.start(B), torch.zeros(()).double(), 0
+    for size in (5, 9, 10):
+        positions, block = TokenPositions(size, first), x[:, first : first + size]
+        mixed = mixer(block, block, Visibility(True, positions, positions), state)
+        total, first, state = total + mixed.penalty, first + size, mixer.carry(detach(mixed.state))  # type: ignore[arg-type]
+    share = torch.sigmoid(torch.tensor(0.3, dtype=torch.float64))
+    torch.testing.assert_close(total, 0.5 * B * L * 10 * share, rtol=0, atol=1e-10)
+    gradient = torch.autograd.grad(total, mixer.span_bias)[0]
+    torch.testing.assert_close(gradient, 0.5 * B * L * 10 * share * (1 - share), rtol=0, atol=1e-10)
+    padded = TokenPositions.packed(torch.tensor([[0, 0, 1, 1, 1]]))
+    one = mixer(x[:1, :5], x[:1, :5], Visibility(True, padded, padded)).penalty
+    torch.testing.assert_close(one, 0.5 * 3 * 10 * share, rtol=0, atol=1e-10)
+
+
+def test_noise_cuts_spans_in_training_alone() -> None:
+    mixer, x = tiny_mixer(60.0, noisy=True), random_tensor(B, L, 12)
+    before = mix(mixer, x)
+    mixer.refresh(1, 2)
+    assert float(mixer.limit) < 10
+    assert torch.equal(mix(mixer, x), before)
+    assert not torch.allclose(mix(mixer.train(), x), before)
+
+
+def test_a_run_records_its_memory_and_its_penalty(tmp_path: Path) -> None:
+    attention = "model.attention={kind: expire_span, max_span: 20, ramp: 8, span_loss_weight: 0.01}"
+    stream = ("data.pack=concat", "train.stream=true", "train.context=16", "train.batch_size=3", "model.positions=none")
+    run = trained(tmp_path / "run", *EXACT, attention, *stream, "train.steps=6", "log.every_steps=1")
+    reports = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    memories = [(one["memory.ideal"], one["memory.real"]) for one in reports if "memory.real" in one]
+    assert len(memories) == 6
+    assert all(0 < ideal <= real <= 20 + 8 for ideal, real in memories)
+    assert any("memory.real.0" in one and "memory.real.1" in one for one in reports)
