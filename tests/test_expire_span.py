@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import EXACT, trained
+from commands import EXACT, minitf, refused, trained
 from torch import Tensor
 
 from mini_tf.attention import expire_span, softmax
@@ -130,3 +130,25 @@ def test_a_run_records_its_memory_and_its_penalty(tmp_path: Path) -> None:
     assert len(memories) == 6
     assert all(0 < ideal <= real <= 20 + 8 for ideal, real in memories)
     assert any("memory.real.0" in one and "memory.real.1" in one for one in reports)
+    text = "hello world " * 6
+    done = minitf("inspect", "spans", run, text, "-o", tmp_path / "spans.png", "-o", tmp_path / "spans.json")
+    assert done.exit_code == 0, done.stderr
+    [found] = json.loads((tmp_path / "spans.json").read_text())["texts"]
+    assert len(found["tokens"]) > 2 * 16
+    for layer in found["layers"]:
+        n_kept = 0
+        for t in range(len(found["tokens"])):  # block by block, token by token
+            n_kept += 1
+            ideal = sum(layer["spans"][i] + 8 > t + 1 - i for i in range(t + 1))
+            assert layer["memory"]["ideal"][t] == ideal
+            assert layer["memory"]["real"][t] == n_kept
+            if (t + 1) % 16 == 0 or t + 1 == len(found["tokens"]):
+                assert layer["dropped"][t // 16] == n_kept - ideal
+                n_kept = ideal
+    shown = minitf("inspect", "spans", run, text).stdout
+    assert f"{sum(found['layers'][0]['spans']) / len(found['tokens']):.1f}" in shown
+
+
+def test_a_model_whose_tokens_do_not_expire_has_no_spans_to_show(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", *EXACT, "train.steps=1")
+    refused(minitf("inspect", "spans", run, "ab"), "run has no spans: its layers are softmax", exit_code=2)

@@ -126,10 +126,13 @@ def test_a_later_level_changes_one_key_of_a_side() -> None:
         ("train.batch_tokens=10", "10 tokens cannot hold a row of context 64; use at least 64"),
         (
             "model.encoder.positions=foo",
-            "no such kind 'foo'; use one of alibi, dynamic_window, fourier, learned, none, rotary, sinusoidal, t5",
+            "no such kind 'foo'; use one of alibi, dynamic_window, fourier, learned, none, rotary, sinusoidal, t5, transformer_xl",
         ),
         ("model.encoder.positions=rotery", "no such kind 'rotery'; did you mean 'rotary'?"),
-        ("model.encoder.attention=[softmax, foo]", "no such kind 'foo'; use one of expire_span, favor, linear, simple, softmax, sru, srupp, window"),
+        (
+            "model.encoder.attention=[softmax, foo]",
+            "no such kind 'foo'; use one of expire_span, favor, linear, simple, softmax, sru, srupp, window",
+        ),
         ("model.encoder.n_layer=3", "no such key; did you mean n_layers?"),
         ("model.encoder.dff=3", "no such key; did you mean d_ff?"),
         ("model.encoder.d_ff=-1", "must be at least 0, got -1"),

@@ -21,7 +21,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mini_tf.nn.layers.attend import attend, attention_weights, repeat_kv
-from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, MixerCost
+from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, MixerCost, TokenSpans
 from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.state import State
@@ -114,6 +114,9 @@ class ExpireSpan(MultiHeadAttention):
         n = int(visible.sum(1).max()) if visible.shape[1] else 0
         assert n <= self.settings.max_span + self.settings.ramp, f"{n} tokens in memory exceed max_span + ramp"
         return state if n == visible.shape[1] else select_tokens(state, visible, n)
+
+    def token_spans(self, x: Float[Tensor, "B L D"]) -> TokenSpans:
+        return TokenSpans(self.spans(x), self.settings.ramp)
 
     def refresh(self, seed: int, step: int) -> bool:
         if self.settings.noisy:

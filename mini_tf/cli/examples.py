@@ -45,6 +45,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         'minitf inspect replaced last "The file is closed." --seed 1',
     ),
     "inspect gates": ('minitf inspect gates last "The file is closed."', "minitf inspect gates last -i lines.txt -o gates.png"),
+    "inspect spans": ('minitf inspect spans last "The file is closed."', "minitf inspect spans last -i lines.txt -o spans.png"),
     "inspect simple": ('minitf inspect simple "I love bears"',),
     "inspect crash": ("minitf inspect crash last",),
     "recipe list": ("minitf recipe list",),

@@ -74,6 +74,13 @@ class Gates(NamedTuple):
     reset: Tensor
 
 
+class TokenSpans(NamedTuple):
+    """spans (B, L): for how many tokens each token keeps its full weight; ramp: tokens over which it fades out then."""
+
+    spans: Tensor
+    ramp: int
+
+
 class MixerCost(NamedTuple):
     """One row of a mixer's self-attention, by formula.
 
@@ -257,6 +264,10 @@ class Mixer(nn.Module):
 
     def gates(self, x: Float[Tensor, "B L D"], visibility: Visibility) -> Gates | None:
         """The gates of these tokens at the beginning of a text; None: there are none."""
+        return None
+
+    def token_spans(self, x: Float[Tensor, "B L D"]) -> TokenSpans | None:
+        """The spans of these tokens; None: tokens do not expire."""
         return None
 
     def metrics(self, state: State | None) -> Mapping[str, tuple[Tensor, Tensor | int]]:

@@ -149,6 +149,7 @@ COMMANDS = {
         "inspect replaced text a",
     ),
     "inspect gates": command("inspect gates recurrent 'The old king'", "inspect gates recurrent 'a' 'The' --json", "inspect gates text a"),
+    "inspect spans": command("inspect spans recurrent 'The old king'", "inspect spans recurrent 'a' --json", "inspect spans text a"),
     "inspect simple": command("inspect simple", "inspect simple 'an old king' --json"),
     "inspect align": command(
         "inspect align pairs --limit 12", "inspect align killed 'red dog' --target 'dog red' -o links.pharaoh -o links.svg"

@@ -96,7 +96,7 @@ RUNS = {
         tokenizer: {kind: byte}
         model:
           {kind: decoder, d_model: 32, n_layers: 3, n_heads: 2, positions: none, d_ff: 0, init_std: 0.1,
-           attention: [{kind: sru, state_gates: false}, {kind: srupp, memory_length: 20}, {kind: softmax, memory_length: 10}]}
+           attention: [{kind: sru, state_gates: false}, {kind: srupp, memory_length: 20}, {kind: expire_span, max_span: 20}]}
         optimizer: {lr: 5e-3}
         train: {stream: true}
         """,

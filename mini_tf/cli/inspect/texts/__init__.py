@@ -1,0 +1,1 @@
+"""Views of the tokens of a text."""
