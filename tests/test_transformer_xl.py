@@ -145,6 +145,15 @@ def test_an_evaluation_carries_the_memory(run: Path, memory: int | None) -> None
     assert metrics["loss"] == pytest.approx(total / (len(ids) - 1), abs=1e-5)
 
 
+def test_maps_show_the_memory_before_a_row(run: Path) -> None:
+    """A text of a row of 16 tokens and the 20 before it; what is longer is cut."""
+    done = minitf("inspect", "attention", run, "ab " * 40, "--json")
+    result = json.loads(done.stdout)["result"]
+    [sample] = result["samples"]
+    assert len(sample["tokens"]) == 36
+    assert "the last 16 of 36 tokens are a row; to them the 20 before are memory" in done.stderr
+
+
 def test_a_memory_without_a_stream_is_refused() -> None:
     given = "model.attention={kind: softmax, memory_length: 20}"
     refused(minitf("recipe", "check", TINY, given), "memory_length: has no effect without a stream; use train.stream: true", exit_code=3)

@@ -13,7 +13,7 @@ from mini_tf.inspection.words import Words, words_of
 from mini_tf.nn.model import SequenceKind
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
-from mini_tf.trained.opening import Trained
+from mini_tf.trained.opening import UNLIMITED, Trained
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,14 @@ def tokenized_text(tokenizer: Tokenizer, input: ModelInput) -> TokenizedText:
 
 @dataclass(frozen=True)
 class TokenizedTexts:
-    """own: the input of the model, or of the decoder; source: of an encoder-decoder."""
+    """own: the input of the model, or of the decoder; source: of an encoder-decoder.
+
+    n_memory: tokens before the last row of a stream, which are its memory.
+    """
 
     own: TokenizedText
     source: TokenizedText | None = None
+    n_memory: int = 0
 
     def of(self, rows: SequenceKind) -> TokenizedText:
         """The text of this sequence of hidden states."""
@@ -59,7 +63,7 @@ class TokenizedTexts:
 
     def by_words(self) -> "TokenizedTexts":
         """The texts with words as units."""
-        return TokenizedTexts(replace(self.own, by_words=True), self.source and replace(self.source, by_words=True))
+        return TokenizedTexts(replace(self.own, by_words=True), self.source and replace(self.source, by_words=True), self.n_memory)
 
     @property
     def all(self) -> list[TokenizedText]:
@@ -68,8 +72,12 @@ class TokenizedTexts:
 
     @property
     def notes(self) -> Sequence[str]:
-        """Notes on truncated texts."""
-        return [one.input.note for one in self.all if one.input.note is not None]
+        """Notes on truncated texts, and on the memory."""
+        notes = [one.input.note for one in self.all if one.input.note is not None]
+        if self.n_memory:
+            length = len(self.own.input.ids)
+            notes.append(f"the last {length - self.n_memory} of {length} tokens are a row; to them the {self.n_memory} before are memory")
+        return notes
 
 
 def tokenize_texts(trained: Trained, text: str, target: str | None = None) -> TokenizedTexts:
@@ -77,8 +85,10 @@ def tokenize_texts(trained: Trained, text: str, target: str | None = None) -> To
     context = trained.model.context
     if not trained.model.needs_source:
         prefix = trained.recipe.objective.prompts_are_prefixes(trained.recipe.model)
-        own = tokenized_text(trained.tokenizer, untruncated_input(trained, text).truncate(context))
-        return TokenizedTexts(replace(own, prefix=prefix))
+        longest = trained.generation_context
+        input = untruncated_input(trained, text).truncate(context if longest == UNLIMITED else longest)
+        n_memory = max(0, len(input.ids) - context)
+        return TokenizedTexts(replace(tokenized_text(trained.tokenizer, input), prefix=prefix), n_memory=n_memory)
     assert target is not None, "an encoder-decoder needs a target"
     own = tokenized_text(trained.tokenizer, target_input(trained.tokenizer, target, context))
     return TokenizedTexts(own, tokenized_text(trained.source_tokenizer, source_input(trained.source_tokenizer, text, context)))

@@ -159,6 +159,6 @@ def _streamed(trained: Trained, row: likelihoods.Row) -> torch.Tensor:
     state, parts = trained.model.start(1), []
     for ids in torch.tensor([row[0]], device=trained.setup.device).split(trained.model.context, dim=1):
         mixed = trained.model(Tokens(ids), state=state)
-        state = trained.model.trim(mixed.state)
+        state = trained.model.carry(mixed.state)
         parts.append(mixed.y[0])
     return torch.cat(parts)[[at for at, _ in row[1]]]

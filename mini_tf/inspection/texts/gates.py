@@ -57,11 +57,11 @@ def view(trained: Trained, texts: Sequence[str], step: int | str | None = None) 
         for gate in ("forget", "reset"):
             values = np.stack([getattr(one, gate).mean(axis=1) for one in layers], axis=1)
             columns = [f"layer {one.layer}" for one in layers]
-            panels.append(Panel(f"{name}{gate} gates", [label(piece) for piece in pieces], columns, values, tokens=False))
+            panels.append(Panel(f"{name}{gate}", [label(piece) for piece in pieces], columns, values, tokens=False))
         rows += [_row(name, one, alpha) for one in layers]
         records.append({"text": input.text, "n_cut": input.n_cut, "tokens": pieces, "layers": [_record(one) for one in layers]})
         notes += [f"{name}{input.note}"] if input.note else []
-    headers = ["layer", "forget", "reset", *(f"time constant {share:.0%}" for share in QUANTILES), *(["alpha"] if alpha else [])]
+    headers = ["layer", "forget", "reset", *(f"1/(1-f), {share:.0%}" for share in QUANTILES), *(["alpha"] if alpha else [])]
     pictures = [partial(heat_map, panel, SCALE, values=True, max_rows=len(panel.rows)) for panel in panels]
     figure = PanelGrid(panels, SCALE, f"Gates, {run_and_step(trained.folder, step)}")
     return View({"texts": records, "alpha": alpha, "notes": notes}, [*pictures, partial(table, headers, rows)], notes, figure)

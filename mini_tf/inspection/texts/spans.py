@@ -65,7 +65,7 @@ def view(trained: Trained, texts: Sequence[str], step: int | str | None = None) 
         layers, pieces = _spans(trained, input), trained.tokenizer.pieces(input.ids)
         name, labels = f"text {n}, " if len(texts) > 1 else "", [label(piece) for piece in pieces]
         columns = [f"layer {one.layer}" for one in layers]
-        for title, parts in (("spans", [one.spans for one in layers]), ("memory in use", [one.real for one in layers])):
+        for title, parts in (("spans", [one.spans for one in layers]), ("memory", [one.real for one in layers])):
             panels.append(Panel(f"{name}{title}", labels, columns, np.stack(parts, axis=1).astype(float), tokens=False))
         rows += [_row(name, one) for one in layers]
         records.append({"text": input.text, "n_cut": input.n_cut, "tokens": pieces, "layers": [_record(one) for one in layers]})
