@@ -72,7 +72,7 @@ def test_sizes_and_heads_are_in_the_formula(kind: str, keys: dict[str, Any]) -> 
 @pytest.mark.parametrize("kind", listing("positions"))
 def test_positions_are_in_the_formula(kind: str) -> None:
     """A row of its own each, as in packed rows; positions that all rows share are mapped once."""
-    settings = built("decoder", positions=kind)
+    settings = built("decoder", positions={"kind": kind, "max_distance": 24} if kind == "transformer_xl" else kind)
     assert settings is not None
     model: Model = settings.build(VOCABULARY, 32).eval()
     ids = torch.zeros(ROWS, 12, dtype=torch.long)

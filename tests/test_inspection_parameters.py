@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from test_models import CASES, CONTEXT, V, model_of
+from test_models import CASES, CONTEXT, V, model_of, usable
 from torch import nn
 
 from mini_tf.inspection.parameters import forward_flops, memory_of, merge_layers, module_parameters
@@ -18,7 +18,7 @@ ALIKE: dict[str, Any] = {"n_kv_heads": None, "d_k": None, "d_v": None}
 @pytest.mark.parametrize(("mixer", "positions"), CASES)
 @pytest.mark.parametrize("settings", [{}, {"tied": False}, {"head": "bert", "n_types": 2, "embed_norm": True, "bias": True}])
 def test_the_counts_add_up_to_the_models_own(mixer: str, positions: str, settings: dict[str, Any]) -> None:
-    kind = "decoder" if mixer == "toy" else "encoder"
+    kind = "encoder" if usable(mixer, positions, "encoder") else "decoder"
     model = model_of(kind, (mixer,), positions, **settings)
     for parts in (module_parameters(model), merge_layers(module_parameters(model))):
         assert sum(part.parameters for part in parts) == sum(p.numel() for p in model.parameters())
@@ -67,6 +67,8 @@ def test_work_is_two_a_parameter_of_a_matrix_and_four_a_layer_token_and_dimensio
     matrices = sum(part.weight.numel() for part in model.stack.modules() if isinstance(part, nn.Linear))  # type: ignore[union-attr]
     work = forward_flops(model)
     mapped = {"fourier": 2 * (2 * 32 + 1) * 24}.get(positions, 0)  # its linear map, of 32 bands
+    if positions == "transformer_xl":  # in each layer: 33 distances, mapped once and compared with every query
+        mapped = 3 * 2 * 24 * 33 * (24 + CONTEXT) / CONTEXT
     assert work.stack == 2 * matrices + 4 * 3 * CONTEXT * 24 + mapped
     assert work.logits == 2 * V * 24
     assert work.training == 3 * work.forward

@@ -275,7 +275,7 @@ RECIPES = {
         "optimizer.lr=0.02",
         "model.dropout_rate=0.1",
         "train.stream=true",
-        "model.attention={kind: softmax, memory_length: 24}",
+        "model.attention={kind: softmax, memory_length: 24, memory_cache: inputs}",
         "model.positions=transformer_xl",
     ),
     "P5-encoder": (

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from commands import QUIET, TINY, minitf
-from toys import TINY_CONSTANTS, mixer_settings
+from test_models import usable
+from toys import TINY_CONSTANTS
 
 from mini_tf.nn.weights.meta_model import on_meta_device
 from mini_tf.optimizers import adamw
@@ -21,7 +22,7 @@ CASES = [
     for model in listing("models")
     for mixer in listing("attention")
     for positions in listing("positions")
-    if settings_of("positions", positions).APPLIES_TO - {"embed"} <= mixer_settings(mixer).POSITIONS  # type: ignore[attr-defined]
+    if usable(mixer, positions, model)
 ]
 
 

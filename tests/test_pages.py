@@ -44,7 +44,7 @@ def few_steps(block: pages.Block) -> str:
         return f"{diverge.partition('#')[0]} || test $? -eq 7\n{replay}\n"
     script = re.sub(r" train\.(steps|batch_size)=\d+", "", script)  # the last one on a line would be used
     script = re.sub(r"minitf (pretrain|finetune) ([^ )]+)", rf"minitf \1 \2 {FEW_STEPS}", script)
-    own = "|".join(presets())
+    own = "|".join(name for name in presets() if read(name).recipe.data.train != "translate-toy")  # has validation data of its own
     return re.sub(rf"minitf pretrain ({own}) (?!.*data\.)", rf"minitf pretrain \1 {FEW_TOKENS} ", script)
 
 

@@ -31,4 +31,4 @@ def test_a_position_keeps_its_contract(case: Case) -> None:
 
 def test_a_position_is_tried_with_every_mixer_that_it_attaches_to() -> None:
     tried = {case.name.partition("-")[0] for case in positions.cases(made("positions")["relative"]) if "-" in case.name}
-    assert tried == {"softmax", "window"}
+    assert tried == {"expire_span", "softmax", "window"}

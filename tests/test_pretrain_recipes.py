@@ -39,11 +39,16 @@ def evaluated(run: Path, *more: str) -> dict[str, Any]:
     return metrics
 
 
-CASES = [(mixer, positions) for mixer in listing("attention") for positions in listing("positions") if usable(mixer, positions)]
+CASES = [
+    (model, mixer, positions)
+    for model in ("decoder", "encoder")
+    for mixer in listing("attention")
+    for positions in listing("positions")
+    if usable(mixer, positions, model)
+]
 
 
-@pytest.mark.parametrize(("mixer", "positions"), CASES)
-@pytest.mark.parametrize("model", ["decoder", "encoder"])
+@pytest.mark.parametrize(("model", "mixer", "positions"), CASES)
 def test_every_mixer_trains_with_every_position_that_attaches_to_it(model: str, mixer: str, positions: str, tmp_path: Path) -> None:
     ask = (tiny_model(model), f"model.attention.kind={mixer}", f"model.positions.kind={positions}", "data.pack=docs")
     run = trained(tmp_path / "run", "train.steps=2", "log.every_steps=1", *ask)

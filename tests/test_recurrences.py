@@ -159,6 +159,8 @@ def test_gates_are_shown_by_token_and_layer(tmp_path: Path) -> None:
         assert constants[0] >= 1
     shown = minitf("inspect", "gates", run, "ab", "-o", tmp_path / "gates.png", "-o", tmp_path / "gates.json")
     assert shown.exit_code == 0, shown.stderr
+    only = trained(tmp_path / "only", *STREAM, "model.attention=sru", "train.steps=1")
+    refused(minitf("inspect", "attention", only, "ab"), "only has no attention heads: its layers are sru", exit_code=2)
     mean = np.mean(json.loads((tmp_path / "gates.json").read_text())["texts"][0]["layers"][0]["forget"])
     assert f"{mean:.3f}" in minitf("inspect", "gates", run, "ab").stdout
 

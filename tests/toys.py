@@ -16,7 +16,7 @@ from mini_tf.testing.tiny.mixers import random_tensor as seeded
 
 __all__ = ["DIMS", "TINY_CONSTANTS", "Fading", "FadingMean", "mixer_kinds", "mixer_settings", "own_view", "seeded", "tiny_mixer"]
 
-TINY_CONSTANTS = {"window": {"window": 3}}
+TINY_CONSTANTS = {"window": {"window": 3}, "expire_span": {"max_span": 6, "ramp": 3}}
 
 
 class FadingMean(MixerSettings):

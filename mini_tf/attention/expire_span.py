@@ -52,7 +52,7 @@ class Settings(MultiHeadSettings):
         """As softmax attention, with a mask of its own and spans."""
         flops, saved = self.projection_cost(dims, length)
         attention = 2 * dims.n_heads * length**2 * (dims.d_k + dims.d_v)
-        return MixerCost(flops + attention + 2 * length * dims.d_model, saved + length * dims.n_heads * (dims.d_v + 1) + 4 * length**2)
+        return MixerCost(flops + attention, saved + length * dims.n_heads * (dims.d_v + 1) + 4 * length**2)
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "ExpireSpan":
         if layer.attention == "cross":
@@ -65,7 +65,7 @@ class ExpireSpan(MultiHeadAttention):
 
     def __init__(self, settings: Settings, dims: AttentionDims, layer: LayerSpec) -> None:
         super().__init__(settings, dims, layer)
-        self.settings = settings
+        self.settings, self.memory_cache = settings, "inputs"
         self.span_weight = nn.Parameter(torch.zeros(dims.d_model))
         self.span_bias = nn.Parameter(torch.tensor(-math.log(1 / settings.initial_span - 1)))
         self.register_buffer("limit", torch.tensor(float(settings.max_span)), persistent=False)

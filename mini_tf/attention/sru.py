@@ -30,6 +30,8 @@ class Settings(RecurrenceSettings):
 
 
 class SRU(Mixer):
+    has_heads = False
+
     def __init__(self, settings: Settings, dims: AttentionDims) -> None:
         super().__init__()
         self.project = FusedLinear(dims.d_model, (dims.d_model,) * 3, bias=False)

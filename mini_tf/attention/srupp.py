@@ -66,7 +66,7 @@ class SRUpp(Mixer):
 
     def __init__(self, settings: Settings, dims: AttentionDims) -> None:
         super().__init__()
-        self.width, self.memory_length = settings.width(dims), settings.memory_length
+        self.width, self.memory_length, self.has_heads = settings.width(dims), settings.memory_length, settings.attention
         self.query = nn.Linear(dims.d_model, self.width, bias=False)
         self.key_value = FusedLinear(self.width, (self.width,) * 2, bias=False) if settings.attention else None
         self.alpha = nn.Parameter(torch.zeros(())) if settings.attention else None

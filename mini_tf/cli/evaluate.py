@@ -71,9 +71,7 @@ def evaluate(
     from mini_tf.trained.opening import open_trained
 
     trained = open_trained(run, step, device, average)
-    if memory is not None and not any([mixer.set_memory_length(memory) for mixer in trained.model.mixers()]):
-        way = "train one with train.stream=true and model.attention.memory_length"
-        raise UsageFault(f"--memory {memory}: {trained.folder.name} has no memory of a fixed length", hint=way)
+    _set_memory(trained, memory)
     if pairs:
         return evaluate_pairs(console, trained, pairs, score, bounds)
     check_gates(bounds, "evaluate", trained.recipe, None if trained.labels is None else trained.labels.names)
@@ -114,6 +112,13 @@ def _check_options(
         raise UsageFault(f"--data {data} has no training split: all of it is evaluated", hint="give one of --data and --split")
     if data is None and fields is not None:
         raise UsageFault(f"--fields {fields}: used without --data", hint="--data FILE names the file with these columns")
+
+
+def _set_memory(trained: "Trained", memory: int | None) -> None:
+    """UsageFault if the model has no memory of a fixed length."""
+    if memory is not None and not any([mixer.set_memory_length(memory) for mixer in trained.model.mixers()]):
+        way = "train one with train.stream=true and model.attention.memory_length"
+        raise UsageFault(f"--memory {memory}: {trained.folder.name} has no memory of a fixed length", hint=way)
 
 
 def _cut(trained: "Trained", store: "Store") -> list[str]:

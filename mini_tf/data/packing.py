@@ -13,13 +13,17 @@ from mini_tf.data.batch import Rows
 from mini_tf.data.store import Store
 from mini_tf.system.seeds import seed_of
 
+SHORTEST_STREAM = 16
+"""Rows of a stream of an evaluation, at least: its first row has no memory."""
+
 
 @dataclass(frozen=True)
 class Shape:
     """Rows of `context` input tokens and `lookahead` further tokens, which are targets only.
 
     pack: `data.pack`. seed: decides the offset of each epoch. word_starts_of, sentence_starts_of: find word and
-    sentence starts in ids, if the objective needs them.
+    sentence starts in ids, if the objective needs them. streams: of an evaluation with a recurrent state, at most; 0:
+    each row is evaluated by itself.
     """
 
     context: int
@@ -28,6 +32,7 @@ class Shape:
     seed: int = 0
     word_starts_of: Callable[[np.ndarray], np.ndarray] | None = None
     sentence_starts_of: Callable[[np.ndarray], np.ndarray] | None = None
+    streams: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,13 +96,17 @@ class Packing:
             batch = indices[begin : begin + batch_size]
             yield self.take_eval(batch, np.array([seed_of("example", int(i)) for i in batch], np.uint64))
 
-    def eval_streams(self, n_streams: int, batch_size: int, tokens: int | None = None) -> Iterator["StreamBatch"]:
-        """The rows of an evaluation in `n_streams` runs of successive rows, of which `batch_size` advance together.
+    def eval_batches(self, batch_size: int, tokens: int | None = None) -> Iterator["EvalBatch"]:
+        """`eval_rows`, or with `Shape.streams` the rows of as many streams, if each gets SHORTEST_STREAM rows.
 
-        With `tokens` only the beginning of each run, with about so many tokens together. For running text without
-        document boundaries (`data.pack: concat`).
+        A stream is a run of successive rows, of which `batch_size` advance together; with `tokens` only its beginning,
+        of about so many tokens in all streams. For running text without document boundaries (`data.pack: concat`).
         """
+        if not self.shape.streams:
+            yield from (EvalBatch(rows) for rows in self.eval_rows(batch_size, tokens))
+            return
         of_rows = self.eval_row_tokens
+        n_streams = max(1, min(self.shape.streams, len(of_rows) // SHORTEST_STREAM))
         share = 1.0 if tokens is None else min(1.0, tokens / of_rows.sum())
         cuts = np.arange(n_streams + 1) * len(of_rows) // n_streams
         runs = [np.arange(first, first + math.ceil(share * (last - first))) for first, last in pairwise(cuts)]
@@ -112,7 +121,7 @@ class Packing:
                 for part, ends in ((short, True), (~short, False)):
                     if part.any():
                         rows = self._take_whole(index[part])
-                        yield StreamBatch(rows, None if step == 0 else np.searchsorted(before, alive[part]), ends)
+                        yield EvalBatch(rows, None if step == 0 else np.searchsorted(before, alive[part]), ends)
 
     def _take_whole(self, indices: np.ndarray) -> Rows:
         """Evaluation rows of one length, without padding."""
@@ -120,14 +129,14 @@ class Packing:
         return Rows(rows.ids[:, : int(self.eval_row_tokens[indices[0]]) + self.shape.lookahead], rows.keys)
 
 
-class StreamBatch(NamedTuple):
-    """Rows of an evaluation with a recurrent state. continues (B,): the rows of the batch before that they continue, or
-    None at the beginning of a stream; ends: no later row continues these.
+class EvalBatch(NamedTuple):
+    """Rows of an evaluation. continues (B,): the rows of the batch before that they continue, with a recurrent state;
+    None at the beginning of a stream. ends: no later row continues these.
     """
 
     rows: Rows
-    continues: np.ndarray | None
-    ends: bool
+    continues: np.ndarray | None = None
+    ends: bool = True
 
 
 def evenly_spaced(of_rows: np.ndarray, tokens: int) -> np.ndarray:

@@ -6,6 +6,7 @@ model. Hooks are registered on every mixer of the declared stacks. Layers are nu
 weights is captured once per call.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -73,6 +74,7 @@ class _Recorder:
 
     attention: list[CapturedAttention] = field(default_factory=list)
     hidden: list[HiddenStates] = field(default_factory=list)
+    calls: Counter[str] = field(default_factory=Counter)
 
     def record_attention(
         self, kind: str, queries: SequenceKind, keys: SequenceKind, mixer: Mixer, inputs: tuple[Any, ...], output: ForwardOutput
@@ -80,9 +82,11 @@ class _Recorder:
         x, memory, visibility = inputs[:3]
         assert isinstance(visibility, Visibility)
         explicit = mixer.explicit(x, memory, visibility)
-        layer = sum(captured.kind == kind for captured in self.attention)
-        mask = mixer.restrict(visibility).mask_rows(0, visibility.queries.length, x.device)
-        self.attention.append(CapturedAttention(kind, layer, explicit.weights, explicit.lead, mask, queries, keys))
+        layer = self.calls[kind]
+        self.calls[kind] += 1
+        if mixer.has_heads:
+            mask = mixer.restrict(visibility).mask_rows(0, visibility.queries.length, x.device)
+            self.attention.append(CapturedAttention(kind, layer, explicit.weights, explicit.lead, mask, queries, keys))
         joined = mixer.join(explicit.weights @ explicit.values, x, visibility)  # (B,H,L,M) @ (B,H,M,V) -> (B,H,L,V)
         return output._replace(y=joined.y)
 
@@ -115,9 +119,9 @@ def attention_kinds(model: Model) -> dict[str, tuple[SequenceKind, SequenceKind]
     """Kinds of attention of the model by name, with the sequences of their queries and keys."""
     kinds: dict[str, tuple[SequenceKind, SequenceKind]] = {}
     for one in model.stacks():
-        blocks = one.stack.blocks
-        kinds |= {one.attention: (one.rows, one.rows)} if any(block.own is not None for block in blocks) else {}
-        kinds |= {one.cross: (one.rows, one.memory)} if any(block.cross is not None for block in blocks) else {}
+        mixers = [block.mixers for block in one.stack.blocks]
+        kinds |= {one.attention: (one.rows, one.rows)} if any("own" in each and each["own"].has_heads for each in mixers) else {}
+        kinds |= {one.cross: (one.rows, one.memory)} if any("cross" in each for each in mixers) else {}
     return kinds
 
 

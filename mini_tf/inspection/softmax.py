@@ -18,7 +18,7 @@ from mini_tf.drawing.terminal import sentence, table
 from mini_tf.inspection import View
 from mini_tf.inspection.capture import Capture, CapturedAttention
 from mini_tf.inspection.heads import normalize
-from mini_tf.inspection.tokenized_texts import capture_texts, tokenize_texts
+from mini_tf.inspection.tokenized_texts import capture_heads, tokenize_texts
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained
 
@@ -61,7 +61,7 @@ def view(trained: Trained, texts: Sequence[tuple[str, str | None]]) -> View:
     Raises UsageFault if no row has two visible keys.
     """
     tokenized = [tokenize_texts(trained, *text) for text in texts]
-    heads = softmax_statistics(capture_texts(trained, one) for one in tokenized)
+    heads = softmax_statistics(capture_heads(trained, one) for one in tokenized)
     if not any(head.rows for head in heads):
         raise UsageFault("no token of the texts attends to two tokens, so every attention weight is 1", hint="give a longer text")
     notes = [f"text {number}: {note}" for number, one in enumerate(tokenized, 1) for note in one.notes]

@@ -13,6 +13,7 @@ from mini_tf.inspection.words import Words, words_of
 from mini_tf.nn.model import SequenceKind
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
+from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import UNLIMITED, Trained
 
 
@@ -99,3 +100,13 @@ def capture_texts(trained: Trained, texts: TokenizedTexts) -> Capture:
     own, source = (None if one is None else one.to_tokens(trained.setup.device) for one in (texts.own, texts.source))
     assert own is not None
     return capture(trained.model, own, source)
+
+
+def capture_heads(trained: Trained, texts: TokenizedTexts) -> Capture:
+    """`capture_texts` for a view of attention heads. UsageFault if the model has none."""
+    captured = capture_texts(trained, texts)
+    if not captured.attention:
+        kinds = ", ".join(dict.fromkeys(mixer.kind for mixer in trained.recipe.model.all_mixers()))
+        what = f"{trained.folder.name} has no attention heads: its layers are {kinds}"
+        raise UsageFault(what, hint="`minitf inspect gates` shows the gates of a recurrence")
+    return captured

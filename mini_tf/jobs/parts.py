@@ -19,7 +19,7 @@ from mini_tf.recipe.recipe import Recipe
 from mini_tf.trained.initial import LoadedTensors
 from mini_tf.training.divergence import Tolerance
 from mini_tf.training.due import EvaluationSchedule, step_flops
-from mini_tf.training.evaluation import count_streams, eval_batch_size, evaluate, pack
+from mini_tf.training.evaluation import eval_batch_size, evaluate, pack
 from mini_tf.training.feed import Feed
 from mini_tf.training.flops import TRAINING_PASSES, sizes_of
 from mini_tf.training.loop import Training
@@ -110,8 +110,7 @@ class Parts:
     def evaluate(self, tokens: int | None = None, each_batch: Callable[[], None] = lambda: None) -> dict[str, float]:
         """The metrics on the validation data, or on a sample of `tokens` tokens spread evenly over them."""
         rows = eval_batch_size(self.recipe, self.setup.micro_batch_size)
-        accumulator, n_streams = pipeline_of(self).metric_accumulator(), count_streams(self.recipe, self.val)
-        return evaluate(self.task, self.objective, self.val, self.setup, rows, tokens, each_batch, accumulator, n_streams)
+        return evaluate(self.task, self.objective, self.val, self.setup, rows, tokens, each_batch, pipeline_of(self).metric_accumulator())
 
     @property
     def flops_per_step(self) -> int | None:

@@ -207,6 +207,9 @@ FastDecoding = SoftmaxAttention | RecurrentAttention | RecurrentUnit
 class Mixer(nn.Module):
     """Base class: queries attend to a memory. Subclasses define start, forward, explicit and join; recall if CROSS."""
 
+    has_heads: bool = True
+    """There are attention heads. Without them `explicit` returns weights (B, 0, L, M)."""
+
     def start(self, batch: int) -> State:
         """The empty state for the first `forward`; {} if there is no state, as in most cross-attention."""
         raise NotImplementedError

@@ -34,7 +34,7 @@ class MemorySettings(MultiHeadSettings):
 
     memory_length: int = Field(0, ge=0, le=2**20)
     """Memory of Transformer-XL: with `train.stream`, tokens before a row that all tokens of the row attend to."""
-    memory_cache: Literal["inputs", "keys"] = "inputs"
+    memory_cache: Literal["inputs", "keys"] = "keys"
     """What training keeps of them, without gradient: inputs of the layer, projected anew, or keys and values."""
 
     @property

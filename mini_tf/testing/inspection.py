@@ -125,7 +125,8 @@ def every_head_of_every_call_is_captured_once(settings: ModelSettings) -> None:
     captured = _captured(model)
     expected: Counter[str] = Counter()
     for one in model.stacks():
-        expected[one.attention] += one.stack.n_passes * sum(block.own is not None for block in one.stack.blocks)
+        own = [block.mixers["own"] for block in one.stack.blocks if block.own is not None]
+        expected[one.attention] += one.stack.n_passes * sum(mixer.has_heads for mixer in own)
         expected[one.cross] += one.stack.n_passes * sum(block.cross is not None for block in one.stack.blocks)
     layers = [(kind, layer) for kind, n in (+expected).items() for layer in range(n)]
     assert sorted((one.kind, one.layer) for one in captured.attention) == sorted(layers), f"calls that must be captured: {sorted(layers)}"

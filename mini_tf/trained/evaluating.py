@@ -13,7 +13,7 @@ from mini_tf.recipe.sections import Data
 from mini_tf.run import manifest
 from mini_tf.system.errors import RunFault
 from mini_tf.trained.opening import Trained
-from mini_tf.training.evaluation import MetricAccumulator, count_streams, eval_batch_size, evaluate, pack
+from mini_tf.training.evaluation import MetricAccumulator, eval_batch_size, evaluate, pack
 
 
 def evaluation_data(
@@ -92,5 +92,4 @@ def evaluate_trained(trained: Trained, store: Store, accumulator: MetricAccumula
     """The metrics of a trained model on `store`, with the objective and the micro-batch size of its training."""
     packing = pack(trained.recipe, store, trained.tokenizer, trained.objective)
     rows = eval_batch_size(trained.recipe, int(trained.auto.get("micro_batch_size", trained.recipe.train.batch_size)))
-    n_streams = count_streams(trained.recipe, packing)
-    return evaluate(trained.task(), trained.objective, packing, trained.setup, rows, accumulator=accumulator, n_streams=n_streams)
+    return evaluate(trained.task(), trained.objective, packing, trained.setup, rows, accumulator=accumulator)

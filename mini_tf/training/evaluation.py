@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch
-from mini_tf.data.packing import Packing, Shape, StreamBatch
+from mini_tf.data.packing import EvalBatch, Packing, Shape
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.nn.state import State, reorder
@@ -21,8 +21,6 @@ from mini_tf.system.progress import show_progress
 from mini_tf.system.seeds import seed_of
 from mini_tf.training.machine.device import Setup
 
-SHORTEST_STREAM = 16
-"""Rows of a stream of an evaluation, at least: its first row has no memory."""
 GRADIENT_ROWS = 8
 """Rows of an evaluation for metrics of gradients (`Task.gradient_metrics`), which need a backward pass."""
 
@@ -53,7 +51,8 @@ def pack(recipe: Recipe, store: Store, tokenizer: Tokenizer, objective: Objectiv
     words = tokenizer.word_starts if objective.needs_word_starts else None
     sentences = tokenizer.sentence_starts if objective.needs_sentence_starts else None
     length = (context or recipe.train.context) - objective.settings.ADDED_TOKENS
-    shape = Shape(length, objective.lookahead, recipe.data.pack, recipe.train.seed, words, sentences)
+    streams = recipe.train.batch_size if recipe.train.stream else 0
+    shape = Shape(length, objective.lookahead, recipe.data.pack, recipe.train.seed, words, sentences, streams)
     packing: Packing = recipe.objective.dataset().packing(store, shape)
     return packing
 
@@ -68,7 +67,6 @@ def evaluate(
     tokens: int | None = None,
     each_batch: Callable[[], None] = lambda: None,
     accumulator: MetricAccumulator | None = None,
-    n_streams: int = 0,
 ) -> dict[str, float]:
     """Evaluate in eval mode without gradients, and return the metrics by name.
 
@@ -77,27 +75,23 @@ def evaluate(
     of the raw text; on a sample, by the average bytes of as many targets.
 
     tokens: evaluate on a sample of about this many tokens, spread evenly. each_batch: called before each batch; an
-    exception from it ends the evaluation. n_streams: the recurrent state is carried from row to row, in so many streams
-    (`count_streams`); 0: each row by itself. Random draws are fixed per example, so evaluations are repeatable.
+    exception from it ends the evaluation. Random draws are fixed per example, so evaluations are repeatable.
     """
     was_training = task.training
     task.eval()
-    batches: Iterable[StreamBatch] = (StreamBatch(rows, None, True) for rows in packing.eval_rows(batch_size, tokens))
-    if n_streams:
-        batches = packing.eval_streams(n_streams, batch_size, tokens)
     sums, counts, metric_sums, metric_counts = (defaultdict[str, float](float) for _ in range(4))
     # A model may draw random numbers too; evaluation must not depend on torch's generator nor change it.
     with torch.random.fork_rng(devices=[setup.device] if setup.device.type == "cuda" else []):
         torch.manual_seed(seed_of("evaluate"))
         state: State | None = None
-        for rows, continues, ends in _with_progress(batches, packing.eval_row_tokens[packing.eval_row_indices(tokens)]):
+        for rows, continues, ends in _with_progress(packing, batch_size, tokens):
             each_batch()
             batch, before = objective.prepare(rows), None
-            if n_streams:
+            if packing.shape.streams:
                 before = task.start(len(rows)) if continues is None else reorder(state, torch.from_numpy(continues))  # type: ignore[operator]
             with setup.autocast():
                 output = task(batch.to(setup.device), before)
-            if n_streams and not ends:
+            if not ends:
                 state = task.carry(output.state)  # type: ignore[operator]
             if accumulator is not None:
                 accumulator.add(batch, output.outputs)
@@ -105,11 +99,8 @@ def evaluate(
                 sums[name], counts[name] = sums[name] + float(part), counts[name] + batch.counts[name]
             for name, (total, number) in output.metrics.items():
                 metric_sums[name], metric_counts[name] = metric_sums[name] + float(total), metric_counts[name] + float(number)
-        gradients: dict[str, float] = {}
         first = next(packing.eval_rows(GRADIENT_ROWS, tokens), None) if isinstance(task, Task) else None
-        if isinstance(task, Task) and first is not None:
-            with torch.enable_grad(), setup.autocast():
-                gradients = task.gradient_metrics(objective.prepare(first).to(setup.device))
+        gradients = {} if first is None else _gradient_metrics(task, objective.prepare(first), setup)
     task.train(was_training)
     # The penalty regularizes training; it is not part of a validation loss.
     losses = {name: total / max(counts[name], 1) for name, total in sums.items() if name != "penalty"}
@@ -129,23 +120,20 @@ def evaluate(
     return scores | {"targets": max(counts[name] for name in losses)}
 
 
-def _with_progress(batches: Iterable[StreamBatch], of_rows: np.ndarray) -> Iterator[StreamBatch]:
-    """The batches of an evaluation, with a progress line. of_rows (n,): tokens of each row."""
-    n_done = 0
+def _gradient_metrics(task: nn.Module, batch: Batch, setup: Setup) -> dict[str, float]:
+    assert isinstance(task, Task)
+    with torch.enable_grad(), setup.autocast():
+        return task.gradient_metrics(batch.to(setup.device))
+
+
+def _with_progress(packing: Packing, batch_size: int, tokens: int | None) -> Iterator[EvalBatch]:
+    """The batches of an evaluation, with a progress line."""
+    of_rows, n_done = packing.eval_row_tokens[packing.eval_row_indices(tokens)], 0
     with show_progress(f"evaluating {int(of_rows.sum()):,} tokens") as report_progress:
-        for batch in batches:
+        for batch in packing.eval_batches(batch_size, tokens):
             report_progress(n_done / len(of_rows))
             yield batch
             n_done += len(batch.rows)
-
-
-def count_streams(recipe: Recipe, packing: Packing) -> int:
-    """Streams of an evaluation of a model trained with `train.stream`, as many as in training if the data suffice;
-    0 for other models. A function of recipe and data, since the first row of a stream has no memory.
-    """
-    if not recipe.train.stream:
-        return 0
-    return max(1, min(recipe.train.batch_size, len(packing.eval_row_tokens) // SHORTEST_STREAM))
 
 
 def eval_batch_size(recipe: Recipe, micro_batch_size: int) -> int:

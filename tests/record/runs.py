@@ -102,6 +102,18 @@ RUNS = {
         """,
         ("pretrain recurrent.yaml", "pretrain recurrent.yaml --extend 3"),
     ),
+    "memory": Run(
+        """
+        data: {train: tiny.txt, split: 10%}
+        tokenizer: {kind: byte}
+        model:
+          {kind: decoder, d_model: 32, n_layers: 2, n_heads: 2, positions: transformer_xl,
+           attention: {kind: softmax, memory_length: 40, memory_cache: inputs}}
+        optimizer: {lr: 5e-3}
+        train: {stream: true}
+        """,
+        ("pretrain memory.yaml",),
+    ),
     "masked": Run(
         """
         data: {train: tiny.txt, pack: docs, split: 10%}

@@ -14,7 +14,7 @@ from mini_tf.inspection.capture import OWN_TO_SOURCE, CapturedAttention, attenti
 from mini_tf.inspection.checkpoints import kept_steps
 from mini_tf.inspection.head_selection import HeadIndex, HeadSelection
 from mini_tf.inspection.heads import Measures, measure, role
-from mini_tf.inspection.tokenized_texts import TokenizedText, TokenizedTexts, capture_texts, tokenize_texts
+from mini_tf.inspection.tokenized_texts import TokenizedText, TokenizedTexts, capture_heads, tokenize_texts
 from mini_tf.inspection.words import aggregate_by_words
 from mini_tf.nn.model import SequenceKind
 from mini_tf.system.errors import RunFault, UsageFault
@@ -116,7 +116,7 @@ def analyze_attention(trained: Trained, text: str, request: AttentionRequest = A
         query, by_words, ambiguous = _find_query(request.query, texts.of(pair[0]), request.words)
         notes += ambiguous
     texts = texts.by_words() if by_words else texts
-    result = capture_texts(trained, texts)
+    result = capture_heads(trained, texts)
     # With a query, only attention between the same two sequences can be compared.
     attention = [one for one in result.attention if pair is None or selection.kind is not None or (one.queries, one.keys) == pair]
     selected = selection.select([HeadIndex(one.kind, one.layer, head) for one in attention for head in range(one.weights.shape[1])])
