@@ -101,7 +101,7 @@ def _spans(trained: Trained, input: ModelInput) -> list[LayerSpans]:
     if not parts:
         kinds = ", ".join(dict.fromkeys(mixer.kind for mixer in trained.recipe.model.mixers()))
         what = f"{trained.folder.name} has no spans: its layers are {kinds}"
-        raise UsageFault(what, hint="minitf pretrain expire-span-nano trains a model that has")
+        raise UsageFault(what, hint="model.attention.kind=expire_span with train.stream=true trains one that has")
     return [LayerSpans(layer, np.concatenate(found), ramps[layer], ends) for layer, found in parts.items()]
 
 
