@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from test_models import model_of
 from torch import Tensor
+from toys import mixer_kinds
 
 from mini_tf.inspection.capture import CapturedAttention, capture
 from mini_tf.inspection.describe import describe_head
