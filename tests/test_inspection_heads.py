@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from test_models import model_of
+from test_models import model_of, usable
 from torch import Tensor
 from toys import mixer_kinds
 
