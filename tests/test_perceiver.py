@@ -15,6 +15,7 @@ from mini_tf.nn.batch_sizes import BatchSizes
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.tokens import Tokens
 from mini_tf.testing.tiny.models import B, L, random_ids, tiny_model
+from mini_tf.trained.opening import open_trained
 
 EXACT = {"rtol": 0, "atol": 1e-10}
 SMALL = {"d_model": 16, "n_layers": 2, "n_heads": 2, "n_latents": 4}
@@ -184,3 +185,36 @@ def test_a_masked_model_of_bytes_initializes_a_classifier_with_a_query_of_its_ow
 )
 def test_impossible_combinations_are_refused_by_name(given: tuple[str, ...], told: str) -> None:
     refused(minitf("recipe", "check", "bert-nano", *BYTES, "data.pack=none", *given), told, exit_code=3)
+
+
+def test_the_view_of_latents_is_the_product_of_their_attention(tmp_path: Path) -> None:
+    """Against matrices that this test multiplies itself."""
+    run = trained(tmp_path / "run", *BYTES, "model.n_layers=2", "model.init_std=0.5", "train.steps=1", "data.pack=none")
+    done = minitf("inspect", "latents", run, "a cat", "-o", tmp_path / "latents.png", "-o", tmp_path / "latents.json")
+    assert done.exit_code == 0, done.stderr
+    [found] = json.loads((tmp_path / "latents.json").read_text())["texts"]
+    opened, n = open_trained(run, device="cpu"), len(found["tokens"])
+    model = opened.model
+    maps: dict[str, list[Tensor]] = {}
+    for name, mixer in model.named_modules():
+        if name.endswith("part") and hasattr(mixer, "explicit"):
+            mixer.register_forward_hook(
+                lambda mixer, inputs, mixed, name=name: maps.setdefault(name.partition(".")[0], []).append(
+                    mixer.explicit(*inputs[:3]).weights[0].mean(0)
+                )
+            )
+    model(Tokens(torch.tensor([[opened.tokenizer.vocabulary.separator, *opened.tokenizer.encode("a cat").tolist()]])))
+    [encoder], processor, [decoder] = maps["encoder"], maps["processor"], maps["decoder"]
+    assert [len(processor), list(encoder.shape), list(decoder.shape)] == [2, [4, n], [n, 4]]
+    half = torch.eye(4)
+    expected = decoder @ (half + processor[1]) @ (half + processor[0]) @ encoder / 4
+    torch.testing.assert_close(torch.tensor(found["rollout"]), expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(torch.tensor(found["encoder"]), encoder, rtol=0, atol=1e-6)
+    assert torch.tensor(found["rollout"]).sum(1).sub(1).abs().max() < 1e-6
+    shown = minitf("inspect", "latents", run, "a cat", "--top", "2").stdout
+    assert "attends to" in shown
+
+
+def test_a_model_without_latents_has_none_to_show(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", "train.steps=1")
+    refused(minitf("inspect", "latents", run, "ab"), "run has no latents: its model is of kind decoder", exit_code=2)
