@@ -130,6 +130,8 @@ def test_a_run_records_its_memory_and_its_penalty(tmp_path: Path) -> None:
     assert len(memories) == 6
     assert all(0 < ideal <= real <= 20 + 8 for ideal, real in memories)
     assert any("memory.real.0" in one and "memory.real.1" in one for one in reports)
+    metrics = json.loads(minitf("cost", run, "--seconds", "0.01", "--json").stdout)["metrics"]
+    assert (metrics["stream.bound"], metrics["stream.ideal"], metrics["stream.real"]) == (28, *memories[-1])
     text = "hello world " * 6
     done = minitf("inspect", "spans", run, text, "-o", tmp_path / "spans.png", "-o", tmp_path / "spans.json")
     assert done.exit_code == 0, done.stderr

@@ -48,6 +48,11 @@ class Settings(MultiHeadSettings):
     noisy: bool = False
     """In training, spans are cut at a random share of max_span, another one in each step, against overfitting."""
 
+    @property
+    def memory_bound(self) -> int:
+        """`Mixer.trim` asserts it."""
+        return self.max_span + self.ramp
+
     def cost(self, dims: AttentionDims, length: int, causal: bool) -> MixerCost:
         """As softmax attention, with a mask of its own and spans."""
         flops, saved = self.projection_cost(dims, length)
@@ -112,7 +117,7 @@ class ExpireSpan(MultiHeadAttention):
         """Drop, in each row, tokens that no later token sees; rows with fewer tokens than others are padded."""
         visible = self._visible_later(state)
         n = int(visible.sum(1).max()) if visible.shape[1] else 0
-        assert n <= self.settings.max_span + self.settings.ramp, f"{n} tokens in memory exceed max_span + ramp"
+        assert n <= self.settings.memory_bound, f"{n} tokens in memory exceed max_span + ramp"
         return state if n == visible.shape[1] else select_tokens(state, visible, n)
 
     def token_spans(self, x: Float[Tensor, "B L D"]) -> TokenSpans:
