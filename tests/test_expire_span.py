@@ -43,7 +43,7 @@ def test_weights_fade_out_behind_the_span_as_the_formula_says() -> None:
     w_q, w_k, w_v = p["qkv.weight"].split([12, 6, 4])
     y = torch.zeros(B, L, 8, dtype=torch.float64)
     for b in range(B):
-        spans = 10 * torch.sigmoid(x[b] @ p["span_weight"] / 2 + p["span_bias"])
+        spans = 10 * torch.sigmoid((x[b] @ p["span_weight"] + p["span_bias"]) / 2)
         for h in range(4):
             group = h // 2
             for t in range(L):
