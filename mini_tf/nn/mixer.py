@@ -211,7 +211,11 @@ class Mixer(nn.Module):
     """There are attention heads. Without them `explicit` returns weights (B, 0, L, M)."""
 
     def start(self, batch: int) -> State:
-        """The empty state for the first `forward`; {} if there is no state, as in most cross-attention."""
+        """The empty state for the first `forward`; {} if there is no state, as in most cross-attention.
+
+        batch: rows of targets, of which several may share a source (`Visibility.rows_per_source`): beams have states
+        of their own.
+        """
         raise NotImplementedError
 
     def recall(self, memory: Float[Tensor, "B M d_memory"], token_positions: TokenPositions) -> State:
@@ -228,6 +232,10 @@ class Mixer(nn.Module):
     def explicit(self, x: Float[Tensor, "B L D"], memory: Any, visibility: Visibility) -> ExplicitAttention:
         """Attention weights and values, computed without fused kernels; in eval mode."""
         raise NotImplementedError
+
+    def undiminished(self, x: Float[Tensor, "B L D"], memory: Any, visibility: Visibility) -> Float[Tensor, "B H L M"] | None:
+        """Attention weights before earlier queries diminish them, whose sum is the coverage; None: as in `explicit`."""
+        return None
 
     def join(
         self, attended: Float[Tensor, "B H L V"], x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None
