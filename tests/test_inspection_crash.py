@@ -138,7 +138,9 @@ def test_weights_that_are_not_finite_already_are_named() -> None:
     assert replay_step(training, Progress()).weights == ["model.stack.layers.0.own.part.out.weight"]
 
 
-SOUND = [f"attention.{kind}" for kind in listing("attention") if kind in causal_mixers()] + [f"positions.{kind}" for kind in listing("positions")]
+SOUND = [f"attention.{kind}" for kind in listing("attention") if kind in causal_mixers()] + [
+    f"positions.{kind}" for kind in listing("positions")
+]
 
 
 @pytest.mark.parametrize("kind", SOUND)

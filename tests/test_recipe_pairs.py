@@ -138,7 +138,10 @@ def test_a_later_level_changes_one_key_of_a_side() -> None:
         ("model.encoder.d_ff=-1", "must be at least 0, got -1"),
         ("model.encoder.n_heads=3", "3 does not divide d_model 128; use 1, 2, 4, 8, 16, 32 or 64, or give d_k"),
         ("model.encoder=3", "must be a mapping of keys, got '3'"),
-        ("model.cross_attention=foo", "no such kind 'foo'; use one of diminishing, expire_span, favor, linear, simple, softmax, sru, srupp, window"),
+        (
+            "model.cross_attention=foo",
+            "no such kind 'foo'; use one of diminishing, expire_span, favor, linear, simple, softmax, sru, srupp, window",
+        ),
         ("model.cross_attention=null", None),
         ("model.cross_attention=window", "window attention does not support cross-attention; use softmax"),
         ("model.cross_attention.qk=true", "no such key; use one of qk_norm, scale, dropout_rate, memory_length, memory_cache"),

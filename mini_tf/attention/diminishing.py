@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from mini_tf.nn.layers.attend import MASK_ELEMENTS, attention_weights, repeat_kv
-from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec
+from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, MixerSettings
 from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import Visibility
@@ -56,6 +56,9 @@ class Settings(MultiHeadSettings):
                 yield key, f"has no effect on the function {self.function}; use function: {key}"
         if self.function == "identity" and self.renormalize:
             yield "renormalize", "has no effect on the function identity, whose weights sum to 1; use renormalize: false"
+
+    def shared_keys(self, other: MixerSettings) -> frozenset[str] | None:
+        return frozenset({"qk_norm", "scale"}) if isinstance(other, MultiHeadSettings) else None
 
     def gain(self) -> Gain:
         p, cap = self.power, self.cap

@@ -141,6 +141,13 @@ class MixerSettings(Kind):
         """Its attention weights may be negative."""
         return False
 
+    def shared_keys(self, other: "MixerSettings") -> frozenset[str] | None:
+        """Keys that must be equal to those of another mixer for its weights to be used here (`init_from`).
+
+        None: all keys and the kind.
+        """
+        return None
+
     def size_rules(self, dims: AttentionDims) -> Rules:
         """Rules between its settings and the sizes of a stack, by the keys of the stack."""
         return ()
