@@ -5,14 +5,15 @@
 
 in each layer and head. F is concave and does not decrease, and F(0) = 0, so the effective coverage is submodular:
 w_it <= F'(c_i,t-1) a_it, and the weights of a source token over all target tokens sum to F of its coverage. A row sums
-to less than 1, and to less the longer the target is. There are no parameters. `renormalize` is not in the paper, and
-the dynamic variant of the paper, whose formula is not public, is not here.
+to less than 1, and to less the longer the target is. There are no parameters. `renormalize` is not in the paper; the
+paper's dynamic variant, whose formula we could not find, is not here.
 
 F has a finite slope at 0. The slope of x^p with p < 1 is infinite there: a weight of 0.01 would become 0.1 for p = 1/2,
 the first row would sum to more than 1, and the gradient of a weight of 0 would be infinite. So `power` is shifted.
 
-Weights are computed in fp32 or more, as the sum of a long target would lose small ones. Time is that of softmax
-attention; memory is O(L M) per head, or of one block of queries, if a block of MASK_ELEMENTS weights has not enough.
+Weights are computed in fp32 or more, as the coverage by a long target would lose small ones. Time is O(L M), as of
+softmax attention. So is memory per head, as there is no fused kernel; above MASK_ELEMENTS weights queries are computed
+in blocks, which are recomputed in the backward pass.
 Source: Han, Lin, Joty 2019, "Resurrecting Submodularity for Neural Text Generation", arXiv:1911.03014, section 4.
 """
 
