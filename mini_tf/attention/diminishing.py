@@ -51,6 +51,10 @@ class Settings(MultiHeadSettings):
     renormalize: bool = False
     """Weights of a query are scaled to sum 1, so attention moves to source tokens with less coverage."""
 
+    @property
+    def ordered_queries(self) -> bool:
+        return self.function != "identity"
+
     def rules(self) -> Rules:
         for key in ("power", "cap"):
             if self.function != key and getattr(self, key) != type(self).model_fields[key].default:

@@ -132,9 +132,19 @@ class MixerSettings(Kind):
         return None
 
     @property
+    def memory_bound(self) -> int | None:
+        """Most tokens of earlier rows that a stream keeps; None: no tokens, but possibly a state of constant size."""
+        return self.memory_tokens
+
+    @property
     def uses_own_token(self) -> bool:
         """Its output at a token depends on the token itself: by its value, its key or its query."""
         return True
+
+    @property
+    def ordered_queries(self) -> bool:
+        """Cross-attention: the output at a query depends on the queries before it, which must be tokens of a target."""
+        return False
 
     @property
     def signed_weights(self) -> bool:

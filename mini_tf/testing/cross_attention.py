@@ -29,6 +29,7 @@ def cases(settings: MixerSettings) -> Iterator[Case]:
     yield Case("cross-reordered", partial(a_recalled_source_can_be_reordered, settings))
     for check in (
         earlier_outputs_do_not_depend_on_later_queries,
+        only_ordered_queries_depend_on_each_other,
         rows_may_share_a_source,
         a_reordered_state_continues_the_reordered_rows,
         every_parameter_has_a_gradient,
@@ -120,6 +121,14 @@ def earlier_outputs_do_not_depend_on_later_queries(settings: MixerSettings) -> N
         before, after = tiny.mixer(tiny.x, memory, mask).y, tiny.mixer(changed, memory, mask).y
         assert torch.equal(before[:, :t], after[:, :t]), "earlier outputs must not depend on later queries"
         assert not torch.equal(before[:, t:], after[:, t:]), "outputs must depend on the queries"
+
+
+def only_ordered_queries_depend_on_each_other(settings: MixerSettings) -> None:
+    tiny, memory = TinyMixer(settings, attention="cross"), random_tensor(B, M, DIMS.d_memory, seed=3)
+    mask = Visibility(False, TokenPositions(L), TokenPositions(M))
+    y, reversed_y = tiny.mixer(tiny.x, memory, mask).y, tiny.mixer(tiny.x.flip(1), memory, mask).y.flip(1)
+    same = torch.allclose(y, reversed_y, rtol=0, atol=1e-10)
+    assert same != settings.ordered_queries, f"ordered_queries is {settings.ordered_queries}, but reversed queries give {same=} outputs"
 
 
 def rows_may_share_a_source(settings: MixerSettings) -> None:
