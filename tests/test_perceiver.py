@@ -180,6 +180,7 @@ def test_a_masked_model_of_bytes_initializes_a_classifier_with_a_query_of_its_ow
         (("model.d_latent=15",), "2 does not divide d_model 15"),
         (("model.d_latent=20", "model.decoder.n_heads=3"), "model.decoder.n_heads=3: 3 does not divide d_model 16"),
         (("model.cross_attention=sru",), "model.cross_attention=sru: sru attention does not support cross-attention"),
+        (("model.cross_attention=diminishing",), "model.cross_attention=diminishing: latents have no order"),
         (("objective=next_token",), "next_token needs causal attention"),
     ],
 )

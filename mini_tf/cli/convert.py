@@ -21,7 +21,7 @@ DATA = typer.Option(
     show_default="the run's data",
     rich_help_panel=INPUT_OUTPUT,
 )
-SETTINGS = typer.Argument(metavar="KEY=VALUE ...", help="Settings of model.attention or model.positions to change.")
+SETTINGS = typer.Argument(metavar="KEY=VALUE ...", help="Settings of model.attention, model.cross_attention or model.positions to change.")
 
 
 @command

@@ -36,6 +36,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "minitf inspect word last --similarity simlex999.txt",
     ),
     "inspect align": ("minitf inspect align toy", "minitf inspect align toy -o alignments.png"),
+    "inspect coverage": ("minitf inspect coverage summaries", 'minitf inspect coverage summaries "a long text" -o coverage.png'),
     "inspect model": ("minitf inspect model last",),
     "inspect positions": ("minitf inspect positions last -o positions.png",),
     "inspect softmax": ('minitf inspect softmax last "The file is closed."',),

@@ -129,6 +129,8 @@ class Settings(ModelSettings):
                 yield rule._replace(key=key, depends=(rule.key, *rule.depends))
         if not cross.CROSS:
             yield "cross_attention", f"{cross.kind} attention does not support cross-attention; use softmax"
+        elif cross.ordered_queries:
+            yield "cross_attention", f"latents have no order, in which {cross.kind} attention needs its queries; use softmax"
         elif not cross.CROSS_WIDTHS and width != self.d_model:
             what = f"{cross.kind} attention needs latents of width d_model {self.d_model}, not {width}; use softmax"
             yield Rule("cross_attention", what, ("d_model", "d_latent"))

@@ -59,7 +59,8 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         """A fault for each mixer whose self-attention does not support `direction`."""
         for mixer in mixers:
             if direction not in mixer.DIRECTIONS:
-                yield "attention", f"{mixer.kind} attention does not support {direction} attention, which model {self.kind} needs"
+                what = f"does not support {direction} attention, which model {self.kind} needs"
+                yield "attention", f"{mixer.kind} attention {what if mixer.DIRECTIONS else 'is cross-attention only'}"
 
     def mixers(self) -> Sequence[MixerSettings]:
         return self.attention

@@ -254,12 +254,9 @@ class Stack(nn.Module):
         layers = None if memory is None else memory.layers
         cross_visibility = None
         if memory is not None and layers:
-            rows = batch_size(layers[0])
-            cross_visibility = Visibility(
-                False,
-                token_positions if rows == len(x) else token_positions.merge_rows(len(x), len(x) // rows, x.device),
-                memory.token_positions,
-            )
+            rows_per_source = len(x) // batch_size(layers[0])
+            merged = token_positions if rows_per_source == 1 else token_positions.merge_rows(len(x), rows_per_source, x.device)
+            cross_visibility = Visibility(False, merged, memory.token_positions, rows_per_source=rows_per_source)
         penalty, new_state = None, None if state is None else State()
         calls = self._calls
         for i, block in enumerate(calls):

@@ -86,7 +86,10 @@ COMMANDS = {
         "inspect crash burst --json",
     ),
     # convert
-    "convert": command("convert text model.attention.kind=favor -d converted --json"),
+    "convert": command(
+        "convert text model.attention.kind=favor -d converted --json",
+        "convert pairs model.cross_attention.kind=diminishing -d diminishing --json",
+    ),
     # evaluate
     "evaluate": command("evaluate text", "evaluate text --split train"),
     "evaluate file": command("evaluate text --data other.txt --step last --json"),
@@ -153,6 +156,12 @@ COMMANDS = {
     "inspect simple": command("inspect simple", "inspect simple 'an old king' --json"),
     "inspect align": command(
         "inspect align pairs --limit 12", "inspect align killed 'red dog' --target 'dog red' -o links.pharaoh -o links.svg"
+    ),
+    "inspect coverage": command(
+        "inspect coverage covered --limit 4",
+        "inspect coverage covered --limit 4 --json",
+        "inspect coverage pairs 'the wise king' --target 'jo' --head 0 -o coverage.json -o coverage.svg",
+        "inspect coverage text a",
     ),
     # faults
     "no such word": command("pretrain --no-such-option", "rnus", "runs show nowhere --json"),

@@ -179,6 +179,19 @@ RUNS = {
         """,
         ("pretrain pairs.yaml",),
     ),
+    "covered": Run(
+        """
+        data: {train: {kind: world-facts, n_documents: 80, n_facts: 3, n_distractors: 1}, split: 10%}
+        tokenizer: {kind: wordpiece, vocab_size: 500}
+        model:
+          {kind: encoder_decoder, d_model: 24, n_layers: 2, n_heads: 2, positions: sinusoidal,
+           cross_attention: {kind: diminishing, function: power, power: 0.4, renormalize: true}}
+        optimizer: {lr: 1e-2}
+        train: {context: 80}
+        generate: {num_beams: 3}
+        """,
+        ("pretrain covered.yaml",),
+    ),
     "noisy": Run(
         """
         data: {train: tiny.txt, split: 10%, pack: docs}

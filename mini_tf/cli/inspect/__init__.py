@@ -1,12 +1,13 @@
 """`minitf inspect`: views of a trained model, one file each."""
 
-from mini_tf.cli.inspect import align, answers, attention, crash, model, positions, senses, simple, softmax, syntax, word
+from mini_tf.cli.inspect import align, answers, attention, coverage, crash, model, positions, senses, simple, softmax, syntax, word
 from mini_tf.cli.inspect.texts import gates, latents, replaced, spans, tokens
 from mini_tf.cli.terminal.help import add, group
 
 app = group("Views of a trained model: attention, words, positions, parameters, ...")
 add(app, "inspect attention", attention.attention)
 add(app, "inspect align", align.align)
+add(app, "inspect coverage", coverage.coverage)
 add(app, "inspect word", word.word)
 add(app, "inspect syntax", syntax.syntax)
 add(app, "inspect senses", senses.senses)
