@@ -181,7 +181,7 @@ class Perceiver(Model):
         tokens = nn.Embedding(vocabulary_size, settings.d_embedding or settings.d_model)
         self.embedding = build_embedding(settings, settings, tokens, context)
         processor, cross = settings.processor_stack, settings.cross_attention
-        self.latents = nn.Parameter(torch.randn(settings.n_latents, processor.d_model) * settings.init_std)
+        self.latents = nn.Parameter(torch.empty(settings.n_latents, processor.d_model).normal_(0.0, settings.init_std))
         to_tokens = CrossAttentionSpec(cross, settings.d_model)
         self.encoder = Stack(settings.encoder_stack, False, None, to_tokens, own=False, final_norm=False)
         self.processor = Stack(processor, False, None, n_passes=settings.n_passes)
@@ -191,7 +191,7 @@ class Perceiver(Model):
         if settings.query == "position":
             self.queries = settings.query_positions.build(settings.d_model, settings.n_heads, settings.head_dim, context)
         elif settings.query == "task":
-            self.queries = nn.Parameter(torch.randn(1, settings.d_model) * settings.init_std)
+            self.queries = nn.Parameter(torch.empty(1, settings.d_model).normal_(0.0, settings.init_std))
         self.head = head = settings.build_head(tokens)
         untied = None if settings.tied else head.linear
         init_weights(self, self._residual_outputs(), untied, settings.init_std, settings.init, settings.n_passes)

@@ -153,6 +153,7 @@ COMMANDS = {
     ),
     "inspect gates": command("inspect gates recurrent 'The old king'", "inspect gates recurrent 'a' 'The' --json", "inspect gates text a"),
     "inspect spans": command("inspect spans recurrent 'The old king'", "inspect spans recurrent 'a' --json", "inspect spans text a"),
+    "inspect latents": command("inspect latents latents 'The old king'", "inspect latents latents 'a' --json", "inspect latents text a"),
     "inspect simple": command("inspect simple", "inspect simple 'an old king' --json"),
     "inspect align": command(
         "inspect align pairs --limit 12", "inspect align killed 'red dog' --target 'dog red' -o links.pharaoh -o links.svg"

@@ -152,6 +152,18 @@ RUNS = {
         """,
         ("pretrain spans.yaml",),
     ),
+    "latents": Run(
+        """
+        data: {train: tiny.txt, split: 10%}
+        tokenizer: {kind: byte}
+        model:
+          {kind: perceiver, d_model: 24, d_latent: 32, n_latents: 5, n_layers: 1, n_blocks: 2, n_heads: 2, d_v: 10, dropout_rate: 0.1,
+           positions: {kind: fourier, combine: concat}, decoder: {n_heads: 3, d_k: 6}}
+        objective: {kind: masked, scheme: whole_word}
+        optimizer: {kind: muon, lr: 0.02}
+        """,
+        ("pretrain latents.yaml",),
+    ),
     "vectors": Run(
         """
         data: {train: tiny.txt, split: 10%}
