@@ -1,6 +1,6 @@
 """`minitf inspect`: views of a trained model, one file each."""
 
-from mini_tf.cli.inspect import align, answers, attention, crash, model, positions, senses, simple, softmax, syntax, word
+from mini_tf.cli.inspect import align, answers, attention, crash, memory, model, positions, senses, simple, softmax, syntax, word
 from mini_tf.cli.inspect.texts import gates, replaced, spans, tokens
 from mini_tf.cli.terminal.help import add, group
 
@@ -11,6 +11,7 @@ add(app, "inspect word", word.word)
 add(app, "inspect syntax", syntax.syntax)
 add(app, "inspect senses", senses.senses)
 add(app, "inspect answers", answers.answers)
+add(app, "inspect memory", memory.memory)
 add(app, "inspect model", model.model)
 add(app, "inspect tokens", tokens.tokens)
 add(app, "inspect positions", positions.positions)
