@@ -203,7 +203,7 @@ def test_a_trigger_without_a_token_is_the_shorter_prefix_alone(runs: Path, tmp_p
     one, found, separator = model.model.stacks()[0], searched(model, written(tmp_path)), model.tokenizer.vocabulary.separator
     layers = memory_layers(one.stack, "run")
     shortened, [report, _] = shorten_triggers(model, one, layers, found), report_layers(model, one, layers, found)
-    alone, changes = cache(partial(coefficients_of, model.model)), list[tuple[float, float]]()
+    alone, compared = cache(partial(coefficients_of, model.model)), list[tuple[float, ...]]()
     for layer in layers:
         for index, trigger in enumerate(found.first(layer)):
             with_first = [] if trigger is None else trigger.prefix
@@ -214,9 +214,10 @@ def test_a_trigger_without_a_token_is_the_shorter_prefix_alone(runs: Path, tmp_p
             shorter = (with_first[:-1], with_first[:start] + with_first[start + 1 :])
             expected = [alone(tuple(ids))[layer, index] for ids in shorter]
             assert [values[index] for values in shortened[layer]] == pytest.approx(expected, abs=1e-9)
-            changes += [tuple(value / trigger.coefficient - 1 for value in expected)] if layer == 0 else []  # type: ignore[list-item]
-    assert (report.without_last, report.without_first) == pytest.approx(tuple(np.mean(changes, axis=0)))
-    assert report.shortened == len(changes) > 100
+            compared += [(trigger.coefficient, *expected)] if layer == 0 else []
+    whole, *means = np.mean(compared, axis=0)
+    assert (report.without_last, report.without_first) == pytest.approx(tuple(mean / whole - 1 for mean in means))
+    assert report.shortened == len(compared) > 100
 
 
 # votes
@@ -347,8 +348,8 @@ def test_chosen_memories_and_layers_are_shown_and_only_their_layers_are_read(run
 def test_a_text_alone_is_split_without_a_corpus(runs: Path) -> None:
     result = result_of(runs / "decoder", "--text", "the old king", "--top", "9")
     assert {*result} == {"split", "notes"}
-    assert len(result["split"]["largest"]) == 9
-    sizes = [abs(one["contribution"]) for one in result["split"]["largest"]]
+    assert len(result["split"]["memories"]) == 9
+    sizes = [abs(one["contribution"]) for one in result["split"]["memories"]]
     assert sizes == sorted(sizes, reverse=True)
 
 

@@ -18,9 +18,9 @@ from mini_tf.trained.opening import Trained
 class LayerReport:
     """active: share of the coefficients above 0, over all tokens; never_active: memories without a trigger.
 
-    agreement: None if the model does not predict the next token from this stack. without_last, without_first: mean
-    relative change of the coefficient of the first trigger when its last, or first, token is removed, over `shortened`
-    memories; None if the stack is not causal.
+    agreement: None if the model does not predict the next token from this stack. without_last, without_first: relative
+    change of the mean coefficient of the first triggers when their last, or first, token is removed, over `shortened`
+    memories; None if the stack is not causal. (A mean of relative changes would be that of the smallest coefficients.)
     """
 
     layer: int
@@ -58,13 +58,13 @@ def report_layers(trained: Trained, one: ModelStack, layers: Layers, found: Trig
 
 
 def _changes(whole: np.ndarray, shortened: Shortened | None) -> tuple[int, float | None, float | None]:
-    """The number of shortened triggers, and the mean relative changes of their coefficients `whole` (n,)."""
+    """The number of shortened triggers, and the relative changes of the mean of their coefficients `whole` (n,)."""
     if shortened is None:
         return 0, None, None
     chosen = ~np.isnan(shortened.without_last)
     if not chosen.any():
         return 0, None, None
-    last, first = (float((values[chosen] / whole[chosen] - 1).mean()) for values in shortened)
+    last, first = (float(values[chosen].mean() / whole[chosen].mean() - 1) for values in shortened)
     return int(chosen.sum()), last, first
 
 

@@ -8,20 +8,19 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from mini_tf.generation.decoding import pad
 from mini_tf.generation.likelihoods import Ids, batches
-from mini_tf.inspection.memories.layers import Layers, MemoryIndex, recorded
+from mini_tf.inspection.memories.layers import Layers, recorded
 from mini_tf.inspection.memories.triggers import ROW, Triggers, inference
 from mini_tf.nn.layers.feed_forward import KeyValueMemories
 from mini_tf.nn.model import ModelStack
 from mini_tf.system.progress import show_progress
 from mini_tf.trained.opening import Trained
 
-_Shorter = tuple[Ids, Ids, list[tuple[int, int]]]
-"""(row, field of Shortened), ids, (layer, index) of the memories whose trigger was shortened."""
+_Variant = tuple[Ids, Ids, list[tuple[int, int]]]
+"""(row, field of Shortened), ids, (layer, number) of the memories whose first trigger is in the row."""
 
 
 class Shortened(NamedTuple):
@@ -36,44 +35,55 @@ class Shortened(NamedTuple):
 def shorten_triggers(trained: Trained, one: ModelStack, layers: Layers, found: Triggers) -> dict[int, Shortened]:
     """The coefficients of all memories of `layers`. An opening separator is kept, and is not counted as a token.
 
-    For a causal stack, in which a coefficient depends on the prefix alone.
+    For a causal stack, in which a coefficient depends on the prefix alone. Two forward passes of rows with triggers.
     """
     separator, device = trained.tokenizer.vocabulary.separator, trained.setup.device
     results = {layer: Shortened(*(np.full(len(part.values), np.nan) for _ in Shortened._fields)) for layer, part in layers.items()}
-    rows: list[_Shorter] = []
-    for (number, position), memories in _memories_by_prefix(found, layers).items():
-        prefix = tuple(found.rows[number].ids[: position + 1].tolist())
-        start = int(prefix[0] == separator)
-        if len(prefix) - start >= 2:
-            shorter = (prefix[:-1], (*prefix[:start], *prefix[start + 1 :]))
-            rows += [((number, which), ids, memories) for which, ids in enumerate(shorter)]
+    variants: list[_Variant] = []
+    for number, memories in _memories_by_row(found, layers).items():
+        ids, start = found.rows[number].ids.tolist(), int(found.rows[number].ids[0] == separator)
+        longer = [memory for memory in memories if _position(found, memory) - start >= 1]
+        if longer:
+            last = max(_position(found, memory) for memory in longer)
+            rows = (ids[:last], ids[:start] + ids[start + 1 : last + 1])
+            variants += [((number, which), tuple(row), longer) for which, row in enumerate(rows)]
     with inference(trained), show_progress("removing tokens of triggers") as report_progress:
         n_done = 0
-        for batch in batches(iter(sorted(rows, key=lambda row: len(row[1])))):
+        for batch in batches(iter(sorted(variants, key=lambda variant: len(variant[1])))):
             sources = [source for (number, _), _, _ in batch if (source := found.rows[number].source) is not None]
             source_tokens = pad([ids[ids >= 0].tolist() for ids in sources], device, left=False) if sources else None
-            with recorded(one.stack, partial(_record, results, batch)):
+            with recorded(one.stack, partial(_record, found, results, batch)):
                 trained.model(pad([ids for _, ids, _ in batch], device, left=False), source_tokens)
             n_done += len(batch)
-            report_progress(n_done / len(rows))
+            report_progress(n_done / len(variants))
     return results
 
 
-def _record(results: Mapping[int, Shortened], batch: Sequence[_Shorter], layer: int, part: KeyValueMemories, x: Tensor) -> None:
-    """Set the coefficients at the last token of each row of x (B, L, D), of the memories that it is for."""
-    last = torch.tensor([len(ids) - 1 for _, ids, _ in batch], device=x.device)
-    coefficients = part.coefficients(x[torch.arange(len(batch), device=x.device), last]).cpu()
-    for n, ((_, which), _, memories) in enumerate(batch):
-        indices = [index for of, index in memories if of == layer]
-        if indices:
-            results[layer][which][indices] = coefficients[n, indices]
+def _record(
+    found: Triggers, results: Mapping[int, Shortened], batch: Sequence[_Variant], layer: int, part: KeyValueMemories, x: Tensor
+) -> None:
+    """Set the coefficients in x (B, L, D) of the memories of the layer: where a token is missing, one token earlier."""
+    memories = [(n, which, memory) for n, ((_, which), _, several) in enumerate(batch) for memory in several if memory[0] == layer]
+    if not memories:
+        return
+    rows, fields, numbers = (list(values) for values in zip(*((n, which, number) for n, which, (_, number) in memories), strict=True))
+    at = [_position(found, memory) - 1 for _, _, memory in memories]
+    coefficients = part.coefficients(x[rows, at])[range(len(rows)), numbers].tolist()
+    for field, number, coefficient in zip(fields, numbers, coefficients, strict=True):
+        results[layer][field][number] = coefficient
 
 
-def _memories_by_prefix(found: Triggers, layers: Layers) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """The memories whose first trigger ends at a position of a row, by both."""
-    by_prefix: dict[tuple[int, int], list[tuple[int, int]]] = {}
+def _position(found: Triggers, memory: tuple[int, int]) -> int:
+    """The position of the last token of a memory's first trigger in its row."""
+    layer, number = memory
+    return int(found.top[layer].tokens[number, 0]) % ROW
+
+
+def _memories_by_row(found: Triggers, layers: Layers) -> dict[int, list[tuple[int, int]]]:
+    """(layer, number) of the memories whose first trigger is in a row."""
+    by_row: dict[int, list[tuple[int, int]]] = {}
     for layer in layers:
-        for index, token in enumerate(found.top[layer].tokens[:, 0].tolist()):
+        for number, token in enumerate(found.top[layer].tokens[:, 0].tolist()):
             if token >= 0:
-                by_prefix.setdefault(divmod(token, ROW), []).append(MemoryIndex(layer, index))
-    return by_prefix
+                by_row.setdefault(token // ROW, []).append((layer, number))
+    return by_row

@@ -37,7 +37,7 @@ class TopTriggers:
             at, memories = (part > least).nonzero(as_tuple=True)
             if len(at):
                 rows = first + at.cpu().numpy()
-                self._merge(memories.cpu().numpy(), part[at, memories].double().cpu().numpy(), tokens[rows], prefixes[rows])
+                self._merge(memories.cpu().numpy(), part[at, memories].cpu().double().numpy(), tokens[rows], prefixes[rows])
 
     def _merge(self, memories: np.ndarray, coefficients: np.ndarray, tokens: np.ndarray, prefixes: np.ndarray) -> None:
         """Merge candidates (C,) into the entries of their memories."""

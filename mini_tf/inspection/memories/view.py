@@ -24,13 +24,13 @@ from mini_tf.trained.opening import Trained
 STRONGEST = 2
 """Memories of each layer that are shown unless some are chosen."""
 HEADERS = ("layer", "memories", "active", "agreement", "chance", "sd", "without last", "without first")
+VOTES = "votes: the most probable tokens by softmax(v E), with value v and output embedding E; the final norm is left out"
 LEGEND = {
     "active": "share of the coefficients above 0, over all tokens",
     "agreement": "share of the memories whose most probable token follows their first trigger",
     "chance": "mean of this share (sd: standard deviation) with the votes shuffled over the memories",
-    "without last": "mean change of the coefficient of the first trigger without its last, or first, token",
+    "without last": "change of the mean coefficient of the first triggers without their last, or first, token",
 }
-VOTES = "votes: softmax(v E), E the output layer; the final norm is left out"
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def view(trained: Trained, request: MemoryRequest) -> View:
         **(split.result if split else {}),
         "notes": notes,
     }
-    pictures = [*_table(reports, found), *(picture for memory in memories for picture in memory.pictures())]
+    pictures = [*_table(reports, found, has_votes=_has_votes(trained, one)), *(one for memory in memories for one in memory.pictures())]
     pictures += [partial(sentence, ""), *split.pictures] if split else []
     return View(result, pictures, notes)
 
@@ -108,7 +108,7 @@ def _has_votes(trained: Trained, one: ModelStack) -> bool:
     return one.name == trained.model.stacks()[0].name and trained.recipe.objective.predicts_tokens
 
 
-def _table(reports: Sequence[LayerReport], found: Triggers) -> Iterator[Picture]:
+def _table(reports: Sequence[LayerReport], found: Triggers, has_votes: bool) -> Iterator[Picture]:
     """Columns without any value are left out."""
     rows = []
     for report in reports:
@@ -119,7 +119,8 @@ def _table(reports: Sequence[LayerReport], found: Triggers) -> Iterator[Picture]
     shown = [column for column in range(len(HEADERS)) if any(row[column] for row in rows)]
     headers = [HEADERS[column] for column in shown]
     yield partial(table, headers, [[row[column] for column in shown] for row in rows])
-    yield partial(sentence, "; ".join(f"{name}: {meaning}" for name, meaning in LEGEND.items() if name in headers) + ".")
+    meanings = [f"{name}: {meaning}" for name, meaning in LEGEND.items() if name in headers] + [VOTES] * has_votes
+    yield partial(sentence, "; ".join(meanings) + ".")
     yield partial(sentence, f"{found.n_tokens:,} tokens in {found.n_rows:,} rows.")
 
 
@@ -152,7 +153,7 @@ class _Memory:
 
     def pictures(self) -> Iterator[Picture]:
         yield partial(sentence, "")
-        votes = "  ".join(f"{label(token)} {p:.2g}" for token, p in self.votes)
+        votes = "  ".join(label(token) for token, _ in self.votes)
         yield partial(line, f"memory {self.memory}{'  votes: ' * bool(votes)}{votes}")
         if not self.triggers:
             yield partial(sentence, "It was never active.")
