@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from commands import DATA, minitf, refused, tiny_model, trained
 
 from mini_tf.inspection.memories.corpus import corpus_rows
+from mini_tf.inspection.memories.excerpts import excerpt
 from mini_tf.inspection.memories.layer_report import report_layers
 from mini_tf.inspection.memories.layers import MemoryIndex, memory_layers, parse_memories, recorded
 from mini_tf.inspection.memories.logit_split import split_logit, why_not
@@ -28,6 +29,7 @@ from mini_tf.inspection.memories.votes import NO_VOTE, agreement, first_votes, t
 from mini_tf.nn.layers.feed_forward import ACTIVATIONS, FeedForward
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
+from mini_tf.recipe.data import Split
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.system.errors import UsageFault
 from mini_tf.testing.tiny.models import VOCABULARY, random_ids
@@ -187,6 +189,19 @@ def test_triggers_are_the_prefixes_of_all_documents_with_the_largest_coefficient
             assert [tuple(trigger.prefix) for trigger in triggers] == [prefixes[token][0] for _, token in rows]
             assert [trigger.following for trigger in triggers] == [prefixes[token][1] for _, token in rows]
             assert [trigger.coefficient for trigger in triggers] == pytest.approx([value for value, _ in rows], abs=1e-8)
+
+
+def test_a_raw_stream_is_read_in_rows_without_separators(runs: Path, tmp_path: Path) -> None:
+    found = open_trained(runs / "decoder", device="cpu")
+    data = found.recipe.data
+    raw = replace(found, recipe=found.recipe.model_copy(update={"data": data.model_copy(update={"split": Split(share=0.1, tail=True)})}))
+    ids, rows = [*map(int, found.tokenizer.encode(CORPUS))], list[int]()
+    for batch in corpus_rows(raw, written(tmp_path), raw.model.stacks()[0]):
+        assert batch.tokens.ids.shape[1] == 24
+        assert batch.counted.sum() == len(ids) - 1
+        rows += batch.tokens.ids[batch.counted].tolist()
+        assert batch.following[batch.counted].tolist() == ids[1:]
+    assert rows == ids[:-1]
 
 
 def test_a_corpus_that_is_repeated_has_the_same_triggers_and_keeps_no_more_rows(runs: Path, tmp_path: Path) -> None:
@@ -392,6 +407,20 @@ def test_stacks_that_predict_no_next_token_have_triggers_without_agreement(runs:
 )
 def test_faults_are_one_line(runs: Path, run: str, arguments: tuple[str, ...], code: int, message: str) -> None:
     refused(minitf("inspect", "memory", runs / run, *arguments), message, exit_code=code)
+
+
+def test_an_excerpt_is_the_end_of_a_prefix_with_its_special_tokens(runs: Path) -> None:
+    tokenizer = open_trained(runs / "decoder", device="cpu").tokenizer
+    separator = tokenizer.vocabulary.separator
+    assert separator is not None
+    ids = [separator, *map(int, tokenizer.encode("a cat")), separator, *map(int, tokenizer.encode("漢 sat"))]
+    found = excerpt(tokenizer, ids, ids[1])
+    assert found == ("a cat</s>漢 sa", "t", "a", 13)
+    assert found.shown() == "a cat</s>漢 sa[t]"
+    assert [found.shown(10), found.shown(9), found.shown(8)] == ["…>漢 sa[t]", "…漢 sa[t]", "… sa[t]"]
+    assert excerpt(tokenizer, [separator], None) == ("", "</s>", None, 1)
+    long = excerpt(tokenizer, [*map(int, tokenizer.encode("x" * 60 + "y"))], None)
+    assert (long.before, long.shown()) == ("x" * 24, f"…{'x' * 24}[y]")
 
 
 def test_memories_are_chosen_by_lists_and_ranges() -> None:

@@ -1,6 +1,7 @@
 """Prefixes of a corpus, shortened for display."""
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from rich.cells import cell_len
@@ -17,7 +18,7 @@ WIDTH = 48
 class Excerpt(NamedTuple):
     """The end of a prefix: `before` is the text before its last token, `trigger` that token, `next` the one after it.
 
-    length: tokens of the whole prefix.
+    length: tokens of the whole prefix. A separator that opens it is left out.
     """
 
     before: str
@@ -40,6 +41,10 @@ class Excerpt(NamedTuple):
 
 def excerpt(tokenizer: Tokenizer, ids: Sequence[int], following: int | None) -> Excerpt:
     """The excerpt of a prefix `ids` and the token after it, if there is one."""
-    before = tokenizer.decode(ids[:-1][-SHOWN:])
+    start = int(len(ids) > 1 and ids[0] == tokenizer.vocabulary.separator)
+    before = ""
+    for is_special, group in groupby(ids[start:-1][-SHOWN:], key=lambda id: id in tokenizer.vocabulary.special_ids):
+        part = list(group)
+        before += "".join(tokenizer.pieces(part)) if is_special else tokenizer.decode(part)
     [trigger] = tokenizer.pieces(ids[-1:])
-    return Excerpt(before, trigger, None if following is None else tokenizer.pieces([following])[0], len(ids))
+    return Excerpt(before, trigger, None if following is None else tokenizer.pieces([following])[0], len(ids) - start)
