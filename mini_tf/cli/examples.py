@@ -51,6 +51,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "inspect gates": ('minitf inspect gates last "The file is closed."', "minitf inspect gates last -i lines.txt -o gates.png"),
     "inspect spans": ('minitf inspect spans last "The file is closed."', "minitf inspect spans last -i lines.txt -o spans.png"),
+    "inspect latents": ('minitf inspect latents last "The file is closed."', "minitf inspect latents last -i lines.txt -o latents.png"),
     "inspect simple": ('minitf inspect simple "I love bears"',),
     "inspect crash": ("minitf inspect crash last",),
     "recipe list": ("minitf recipe list",),

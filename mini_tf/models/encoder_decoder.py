@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from mini_tf.nn.batch_sizes import BatchSizes
 from mini_tf.nn.mixer import ForwardOutput, MixerSettings, describe_restrictions
-from mini_tf.nn.model import ModelSettings, ModelStack, OneStack, build_embedding
+from mini_tf.nn.model import ModelSettings, OneStack, build_embedding
+from mini_tf.nn.model_stack import ModelStack
 from mini_tf.nn.positional_encoding import PositionalEncodingSettings
 from mini_tf.nn.stack import CrossAttentionSpec, SourceMemory, Stack, StackSettings
 from mini_tf.nn.state import State

@@ -132,6 +132,11 @@ class MixerSettings(Kind):
         return None
 
     @property
+    def memory_bound(self) -> int | None:
+        """Most tokens of earlier rows that a stream keeps; None: no tokens, but possibly a state of constant size."""
+        return self.memory_tokens
+
+    @property
     def uses_own_token(self) -> bool:
         """Its output at a token depends on the token itself: by its value, its key or its query."""
         return True

@@ -25,7 +25,8 @@ from mini_tf.inspection.model_input import ModelInput
 from mini_tf.inspection.parameters import forward_flops, memory_of, module_parameters
 from mini_tf.inspection.sentences import Sentence
 from mini_tf.nn.layers.feed_forward import KeyValueMemories
-from mini_tf.nn.model import Model, ModelSettings, ModelStack, SequenceKind
+from mini_tf.nn.model import Model, ModelSettings
+from mini_tf.nn.model_stack import ModelStack, SequenceKind
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kind_settings import OptimizerSettings
@@ -106,23 +107,21 @@ def flops_and_memory_match_the_model(settings: ModelSettings) -> None:
 def positions_of_every_embedding_are_finite(settings: ModelSettings) -> None:
     model = tiny_model(settings)
     for one in model.stacks():
-        if not positions.has_positions(model, one):
+        if (path := positions.embedding_of(model, one)) is None:
             continue
-        found, encoding = positions.analyze_positions(model, str(one.embedding)), model.get_submodule(f"{one.embedding}.position")
-        assert isinstance(encoding, PositionalEncoding), f"{one.embedding}.position must be a PositionalEncoding"
+        found, encoding = positions.analyze_positions(model, path), model.get_submodule(f"{path}.position")
+        assert isinstance(encoding, PositionalEncoding), f"{path}.position must be a PositionalEncoding"
         kernels = {f"the bias of head {head}": bias for head, bias in enumerate(found.biases)}
         kernels |= {} if found.rotary is None else {"rotary": found.rotary.kernel}
         kernels |= {} if found.vectors is None else {"vectors": found.vectors.kernel}
         for name, kernel in kernels.items():
-            assert len(kernel) == min(CONTEXT, model.context), f"{one.embedding}: {name} must have {CONTEXT} distances, not {len(kernel)}"
-            assert all(map(math.isfinite, kernel)), f"{one.embedding}: {name} must be finite: {kernel}"
-        assert (found.vectors is not None) == ("embed" in encoding.applies_to), (
-            f"{one.embedding}: vectors if and only if it changes embeddings"
-        )
+            assert len(kernel) == min(CONTEXT, model.context), f"{path}: {name} must have {CONTEXT} distances, not {len(kernel)}"
+            assert all(map(math.isfinite, kernel)), f"{path}: {name} must be finite: {kernel}"
+        assert (found.vectors is not None) == ("embed" in encoding.applies_to), f"{path}: vectors if and only if it changes embeddings"
         if found.vectors is not None:
             n, similarity = len(found.vectors.positions), found.vectors.similarity
-            assert similarity.shape == (n, n), f"{one.embedding}: {list(similarity.shape)} cosines of {n} positions"
-            assert (similarity.abs() <= 1 + _CLOSE).all(), f"{one.embedding}: cosines of positions must be in [-1, 1]"
+            assert similarity.shape == (n, n), f"{path}: {list(similarity.shape)} cosines of {n} positions"
+            assert (similarity.abs() <= 1 + _CLOSE).all(), f"{path}: cosines of positions must be in [-1, 1]"
 
 
 def every_head_of_every_call_is_captured_once(settings: ModelSettings) -> None:

@@ -116,7 +116,7 @@ PLANS = {
         answers=True,
     ),
     "characters": Plan(
-        ("tokenizer=char", "model.n_layers=4", "model.n_heads=6", "train.context=128", "train.batch_size=24", *STREAM),
+        ("tokenizer.kind=char", "model.n_layers=4", "model.n_heads=6", "train.context=128", "train.batch_size=24", *STREAM),
         {
             "sru": recurrent(300, "sru"),
             "srupp, one head": recurrent(384, NO_HEAD, NO_HEAD, NO_HEAD, HEAD),

@@ -1,7 +1,7 @@
 """`minitf inspect`: views of a trained model, one file each."""
 
 from mini_tf.cli.inspect import align, answers, attention, crash, memory, model, positions, senses, simple, softmax, syntax, word
-from mini_tf.cli.inspect.texts import gates, replaced, spans, tokens
+from mini_tf.cli.inspect.texts import gates, latents, replaced, spans, tokens
 from mini_tf.cli.terminal.help import add, group
 
 app = group("Views of a trained model: attention, words, positions, parameters, ...")
@@ -19,5 +19,6 @@ add(app, "inspect softmax", softmax.softmax)
 add(app, "inspect replaced", replaced.replaced)
 add(app, "inspect gates", gates.gates)
 add(app, "inspect spans", spans.spans)
+add(app, "inspect latents", latents.latents)
 add(app, "inspect simple", simple.simple)
 add(app, "inspect crash", crash.crash)

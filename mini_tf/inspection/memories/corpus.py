@@ -15,7 +15,7 @@ from mini_tf.data.datasets import Dataset
 from mini_tf.data.raw import Files
 from mini_tf.data.store import Tokenizers, in_memory
 from mini_tf.generation.likelihoods import BATCH_TOKENS
-from mini_tf.nn.model import ModelStack
+from mini_tf.nn.model_stack import ModelStack
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.trained.evaluating import other_data

@@ -10,7 +10,7 @@ from mini_tf.inspection.memories.layers import Layers, MemoryIndex
 from mini_tf.inspection.memories.removal import Shortened, shorten_triggers
 from mini_tf.inspection.memories.triggers import Triggers
 from mini_tf.inspection.memories.votes import Agreement, agreement, first_votes
-from mini_tf.nn.model import ModelStack
+from mini_tf.nn.model_stack import ModelStack
 from mini_tf.trained.opening import Trained
 
 

@@ -15,7 +15,7 @@ from mini_tf.generation.likelihoods import Ids, batches
 from mini_tf.inspection.memories.layers import Layers, recorded
 from mini_tf.inspection.memories.triggers import ROW, Triggers, inference
 from mini_tf.nn.layers.feed_forward import KeyValueMemories
-from mini_tf.nn.model import ModelStack
+from mini_tf.nn.model_stack import ModelStack
 from mini_tf.system.progress import show_progress
 from mini_tf.trained.opening import Trained
 

@@ -18,7 +18,7 @@ from mini_tf.inspection.memories.corpus import RowBatch
 from mini_tf.inspection.memories.layers import Layers, MemoryIndex, recorded
 from mini_tf.inspection.memories.top_triggers import TopTriggers, prefix_hashes
 from mini_tf.nn.layers.feed_forward import KeyValueMemories
-from mini_tf.nn.model import ModelStack
+from mini_tf.nn.model_stack import ModelStack
 from mini_tf.nn.tokens import Tokens
 from mini_tf.system.progress import show_progress
 from mini_tf.system.seeds import seed_of

@@ -17,7 +17,7 @@ from mini_tf.inspection.memories.split_view import split_view
 from mini_tf.inspection.memories.triggers import Triggers, find_triggers
 from mini_tf.inspection.memories.votes import top_votes
 from mini_tf.nn.layers.head import OutputLayer
-from mini_tf.nn.model import ModelStack
+from mini_tf.nn.model_stack import ModelStack
 from mini_tf.system.errors import DataFault, UsageFault
 from mini_tf.trained.opening import Trained
 
