@@ -20,7 +20,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "minitf evaluate last --data my.txt --assert 'loss<5'",
         "minitf evaluate last --pairs pairs.jsonl --assert 'pairs.accuracy>0.6'",
     ),
-    "convert": ("minitf convert last model.attention.kind=favor -n performer",),
+    "convert": ("minitf convert last model.attention.kind=favor -n performer", "minitf convert last --memory 3:511=0 -n silenced"),
     "cost": ("minitf cost quickstart", "minitf cost gpt-nano performer-nano --lengths 128..8192 -o cost.png"),
     "doctor": ("minitf doctor", "minitf doctor --resume"),
     "inspect attention": (
@@ -37,6 +37,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "inspect align": ("minitf inspect align toy", "minitf inspect align toy -o alignments.png"),
     "inspect coverage": ("minitf inspect coverage summaries", 'minitf inspect coverage summaries "a long text" -o coverage.png'),
+    "inspect memory": (
+        "minitf inspect memory last --corpus my.txt",
+        "minitf inspect memory last --memory 3:511 --memory 2:0-9 --top 10",
+        'minitf inspect memory last --text "The file is"',
+    ),
     "inspect model": ("minitf inspect model last",),
     "inspect positions": ("minitf inspect positions last -o positions.png",),
     "inspect softmax": ('minitf inspect softmax last "The file is closed."',),

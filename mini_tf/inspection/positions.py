@@ -20,6 +20,7 @@ from mini_tf.drawing.panel import Curves, Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import curves, heat_map, sentence
 from mini_tf.inspection import Picture, View
 from mini_tf.inspection.checkpoints import kept_steps, run_and_step
+from mini_tf.inspection.head_selection import select_stack
 from mini_tf.nn.layers.embedding import Embedding
 from mini_tf.nn.model import Model
 from mini_tf.nn.model_stack import ModelStack
@@ -170,14 +171,10 @@ def view(trained: Trained, stack: str | None, step: str | None, curve: bool) -> 
 
 def _select_stack(trained: Trained, stack: str | None) -> ModelStack:
     """The stack of this name, by default the model's first. Raises UsageFault if there is none."""
-    stacks = {one.attention.partition(".")[0]: one for one in trained.model.stacks() if embedding_of(trained.model, one)}
+    stacks = [one for one in trained.model.stacks() if embedding_of(trained.model, one)]
     if not stacks:
         raise UsageFault(f"a model of kind {trained.recipe.model.kind} has no embedding with a positional encoding")
-    if stack is not None and len(stacks) == 1:
-        raise UsageFault(f"--stack {stack}: a model of kind {trained.recipe.model.kind} has only one stack", hint="leave it out")
-    if stack is not None and stack not in stacks:
-        raise UsageFault(f"--stack {stack}: must be {' or '.join(sorted(stacks))}")
-    return stacks[stack] if stack is not None else next(iter(stacks.values()))
+    return select_stack(stacks, stack, trained.recipe.model.kind)
 
 
 def _result(kind: str, analysis: PositionAnalysis) -> dict[str, Any]:

@@ -7,7 +7,8 @@ context of 16, within which the state of a mixer with `STREAMS` must reach its m
 import math
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -18,9 +19,12 @@ from mini_tf.inspection import positions, softmax, word
 from mini_tf.inspection.capture import Capture, capture
 from mini_tf.inspection.heads import ROLES
 from mini_tf.inspection.maps.attention import heads_of
+from mini_tf.inspection.memories.layers import memory_layers, recorded
+from mini_tf.inspection.memories.logit_split import split_logit, why_not
 from mini_tf.inspection.model_input import ModelInput
 from mini_tf.inspection.parameters import forward_flops, memory_of, module_parameters
 from mini_tf.inspection.sentences import Sentence
+from mini_tf.nn.layers.feed_forward import KeyValueMemories
 from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.nn.model_stack import ModelStack, SequenceKind
 from mini_tf.nn.positional_encoding import PositionalEncoding
@@ -47,6 +51,7 @@ def cases(settings: ModelSettings) -> list[Case]:
         head_measures_are_in_range,
         hidden_states_of_every_call_are_captured,
         word_vectors_are_hidden_states_of_its_tokens,
+        feed_forward_layers_are_sums_of_memories_and_logits_of_their_parts,
     ]
     return cases_of(checks, settings)
 
@@ -203,6 +208,27 @@ def word_vectors_are_hidden_states_of_its_tokens(settings: ModelSettings) -> Non
         assert layer.cosines.shape == (2, 2), f"layer {layer.number}: {list(layer.cosines.shape)} cosines of two sentences"
         assert (layer.cosines.abs() <= 1 + _CLOSE).all(), f"layer {layer.number}: cosines must be in [-1, 1]"
         assert math.isfinite(layer.baseline), f"layer {layer.number}: the baseline must be finite: {layer.baseline}"
+
+
+def feed_forward_layers_are_sums_of_memories_and_logits_of_their_parts(settings: ModelSettings) -> None:
+    model = tiny_model(settings)
+    expected, seen = list[tuple[str, int]](), list[tuple[str, int]]()
+
+    def check(name: str, layer: int, part: KeyValueMemories, x: Tensor) -> None:
+        seen.append((name, layer))
+        bias = 0 if part.value_bias is None else part.value_bias
+        assert_same(part.coefficients(x) @ part.values + bias, part.forward(x), f"{name}: layer {layer} must be a sum of its memories")
+
+    with torch.no_grad(), ExitStack() as hooks:
+        for one in model.stacks():
+            if any(block.feed_forward is not None for block in one.stack.blocks):
+                expected += [(one.name, layer) for layer in memory_layers(one.stack, one.name)]
+                hooks.enter_context(recorded(one.stack, partial(check, one.name)))
+        model(Tokens(random_ids(1)), source_for(model, 1))
+    assert sorted(seen) == sorted(expected), f"layers that must be recorded once: {expected}, not {seen}"
+    if why_not(model) is None:
+        split = split_logit(model, Tokens(random_ids(1)))
+        assert abs(split.sum - split.logit) < _CLOSE, f"the parts sum to {split.sum}, but the logit is {split.logit}"
 
 
 def _occurrence(text: str, sought: str) -> word.Occurrence:

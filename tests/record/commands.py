@@ -90,6 +90,7 @@ COMMANDS = {
         "convert text model.attention.kind=favor -d converted --json",
         "convert pairs model.cross_attention.kind=diminishing -d diminishing --json",
     ),
+    "convert memory": command("convert text --memory 1:3=0 --memory 0:0-4=0.5 -d silenced --json", "convert text --memory 2:0=0"),
     # evaluate
     "evaluate": command("evaluate text", "evaluate text --split train"),
     "evaluate file": command("evaluate text --data other.txt --step last --json"),
@@ -141,6 +142,14 @@ COMMANDS = {
         "inspect answers stream --data '{kind: associative-recall, distance: 12, n_pairs: 3, n_symbols: 3}' --limit 20",
         "inspect answers text --data '{kind: world, n_sentences: 1}' --limit 20 --json",
         "inspect answers masked --data tiny.txt",
+    ),
+    "inspect memory": command(
+        "inspect memory text --corpus other.txt --limit 40 --text 'The old king'",
+        "inspect memory stream --corpus other.txt --limit 9 --layer -1 --top 2 --json",
+        "inspect memory masked --corpus other.txt --memory 0:1 --limit 9",
+        "inspect memory pairs --stack encoder --limit 9 --json",
+        "inspect memory mixed --text The",
+        "inspect memory recurrent",
     ),
     "inspect model": command("inspect model pairs", "inspect model chats --json"),
     "inspect tokens": command("inspect tokens masked 'The old king'"),

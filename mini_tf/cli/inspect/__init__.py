@@ -1,6 +1,20 @@
 """`minitf inspect`: views of a trained model, one file each."""
 
-from mini_tf.cli.inspect import align, answers, attention, coverage, crash, model, positions, senses, simple, softmax, syntax, word
+from mini_tf.cli.inspect import (
+    align,
+    answers,
+    attention,
+    coverage,
+    crash,
+    memory,
+    model,
+    positions,
+    senses,
+    simple,
+    softmax,
+    syntax,
+    word,
+)
 from mini_tf.cli.inspect.texts import gates, latents, replaced, spans, tokens
 from mini_tf.cli.terminal.help import add, group
 
@@ -12,6 +26,7 @@ add(app, "inspect word", word.word)
 add(app, "inspect syntax", syntax.syntax)
 add(app, "inspect senses", senses.senses)
 add(app, "inspect answers", answers.answers)
+add(app, "inspect memory", memory.memory)
 add(app, "inspect model", model.model)
 add(app, "inspect tokens", tokens.tokens)
 add(app, "inspect positions", positions.positions)
