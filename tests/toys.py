@@ -14,7 +14,18 @@ from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.testing.tiny.mixers import DIMS, TinyMixer
 from mini_tf.testing.tiny.mixers import random_tensor as seeded
 
-__all__ = ["DIMS", "TINY_CONSTANTS", "Fading", "FadingMean", "mixer_kinds", "mixer_settings", "own_view", "seeded", "tiny_mixer"]
+__all__ = [
+    "DIMS",
+    "TINY_CONSTANTS",
+    "Fading",
+    "FadingMean",
+    "every_mixer",
+    "mixer_kinds",
+    "mixer_settings",
+    "own_view",
+    "seeded",
+    "tiny_mixer",
+]
 
 TINY_CONSTANTS = {"window": {"window": 3}, "expire_span": {"max_span": 6, "ramp": 3}}
 
@@ -78,6 +89,12 @@ def mixer_settings(kind: str) -> MixerSettings:
     settings = settings_of("attention", kind)(**TINY_CONSTANTS.get(kind, {}))
     assert isinstance(settings, MixerSettings)
     return settings
+
+
+def every_mixer() -> dict[str, MixerSettings]:
+    """Every kind, and settings of a kind that change what it attends to, by name."""
+    variants = {"all-attention": settings_of("attention", "softmax")(n_persistent=3)}
+    return {kind: mixer_settings(kind) for kind in mixer_kinds()} | variants  # type: ignore[return-value]
 
 
 def tiny_mixer(kind: str, attention: Literal["self", "cross"] = "self", position: str = "none", width: AttentionDims = DIMS) -> Mixer:
