@@ -17,6 +17,7 @@ VOCABULARY, ROWS, SOURCE = 29, 2, 70
 TINY = {"d_model": 16, "n_layers": 3, "n_heads": 2}
 MIXERS: list[dict[str, Any]] = [
     *({"kind": word} for word in listing("attention")),
+    {"kind": "softmax", "n_persistent": 5},
     {"kind": "window", "window": 8},
     {"kind": "favor", "features": 7, "variant": "hyperbolic"},
 ]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from test_generation_decoding import STEPS, cached, some_ids, uncached
 from test_models import CONTEXT, model_of, usable
-from toys import causal_mixers
+from toys import causal_mixers, mixer_settings
 
 from mini_tf.generation.decoding import CachedModel, DecodingState, pad
 from mini_tf.generation.fast_decoder import FastDecoder
@@ -16,7 +16,7 @@ from mini_tf.generation.kv_cache import EXTRA_CAPACITY, KVCache
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import nbytes
 from mini_tf.nn.tokens import Tokens
-from mini_tf.recipe.kinds import listing
+from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.system.errors import DataFault
 
 FAST = {"softmax", "window", "linear", "favor", "sru"}
@@ -42,11 +42,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def softmax_with(**settings: Any) -> Any:
-    from mini_tf.recipe.kinds import settings_of
-
     return {"attention": (settings_of("attention", "softmax")(**settings), settings_of("attention", "window")(window=3, **settings))}
 
 
+SETTINGS["persistent"] = {"attention": (settings_of("attention", "softmax")(n_persistent=5, qk_norm=True), mixer_settings("window"))}
 SETTINGS |= {"qk_norm": softmax_with(qk_norm=True), "no scale": softmax_with(scale="none"), "a scale": softmax_with(scale=0.3)}
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 from strangers import made
-from toys import mixer_kinds, mixer_settings
+from toys import every_mixer
 
 from mini_tf.nn.model import ModelSettings
 from mini_tf.recipe.kinds import listing, settings_of
@@ -18,7 +18,7 @@ SMALL = {"d_model": 16, "n_layers": 2, "n_heads": 2}
 
 
 def every_model() -> Iterator[tuple[str, ModelSettings]]:
-    mixers = {kind: mixer_settings(kind) for kind in mixer_kinds()} | made("attention")
+    mixers = every_mixer() | made("attention")
     positions = {word: settings_of("positions", word)() for word in listing("positions")} | made("positions")
     for word in listing("models"):
         kind = settings_of("models", word)

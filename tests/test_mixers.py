@@ -8,24 +8,20 @@ from dataclasses import replace
 import pytest
 import torch
 from strangers import made
-from toys import mixer_kinds, mixer_settings, own_view, seeded
+from toys import every_mixer, mixer_settings, own_view, seeded
 
 from mini_tf.attention import window
 from mini_tf.nn import state as states
 from mini_tf.nn import token_positions
 from mini_tf.nn.layers import attend
-from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerSettings
+from mini_tf.nn.mixer import AttentionDims, LayerSpec
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.testing import Case, attention
 from mini_tf.testing.tiny.mixers import DIMS, EXACT, B, L, TinyMixer, positions_of_layout, run_in_blocks
 
-
-def every_mixer() -> dict[str, MixerSettings]:
-    return {kind: mixer_settings(kind) for kind in mixer_kinds()} | made("attention")
-
-
-CASES = [pytest.param(case, id=f"{word}-{case}") for word, settings in every_mixer().items() for case in attention.cases(settings)]
+EVERY_MIXER = every_mixer() | made("attention")
+CASES = [pytest.param(case, id=f"{word}-{case}") for word, settings in EVERY_MIXER.items() for case in attention.cases(settings)]
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from strangers import made
-from toys import mixer_kinds, mixer_settings
+from toys import every_mixer
 
 from mini_tf.nn.model import ModelSettings
 from mini_tf.recipe.kinds import listing, settings_of
@@ -21,7 +21,7 @@ def of(kind: type[ModelSettings], given: dict[str, Any]) -> dict[str, Any]:
 
 
 def every_model() -> Iterator[tuple[str, ModelSettings]]:
-    mixers = {kind: mixer_settings(kind) for kind in mixer_kinds()} | made("attention")
+    mixers = every_mixer() | made("attention")
     for word in listing("models"):
         kind = settings_of("models", word)
         assert issubclass(kind, ModelSettings)

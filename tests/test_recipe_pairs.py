@@ -144,7 +144,10 @@ def test_a_later_level_changes_one_key_of_a_side() -> None:
         ),
         ("model.cross_attention=null", None),
         ("model.cross_attention=window", "window attention does not support cross-attention; use softmax"),
-        ("model.cross_attention.qk=true", "no such key; use one of qk_norm, scale, dropout_rate, memory_length, memory_cache"),
+        (
+            "model.cross_attention.qk=true",
+            "no such key; use one of qk_norm, scale, dropout_rate, memory_length, memory_cache, n_persistent",
+        ),
         ("tokenizer.source=bpe", "must be a mapping of keys, got 'bpe'"),
         ("tokenizer.source=null", None),
         ("tokenizer.source.kind=foo", "must be one of bpe, byte, char, unigram, wordpiece, got 'foo'"),

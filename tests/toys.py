@@ -20,6 +20,7 @@ __all__ = [
     "Fading",
     "FadingMean",
     "causal_mixers",
+    "every_mixer",
     "mixer_kinds",
     "mixer_settings",
     "own_view",
@@ -94,6 +95,12 @@ def mixer_settings(kind: str) -> MixerSettings:
     settings = settings_of("attention", kind)(**TINY_CONSTANTS.get(kind, {}))
     assert isinstance(settings, MixerSettings)
     return settings
+
+
+def every_mixer() -> dict[str, MixerSettings]:
+    """Every kind, and settings of a kind that change what it attends to, by name."""
+    variants = {"all-attention": settings_of("attention", "softmax")(n_persistent=3)}
+    return {kind: mixer_settings(kind) for kind in mixer_kinds()} | variants  # type: ignore[return-value]
 
 
 def tiny_mixer(kind: str, attention: Literal["self", "cross"] = "self", position: str = "none", width: AttentionDims = DIMS) -> Mixer:

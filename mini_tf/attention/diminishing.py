@@ -27,7 +27,8 @@ from pydantic import Field
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from mini_tf.nn.layers.attend import MASK_ELEMENTS, attention_weights, repeat_kv
+from mini_tf.nn.layers.attend import MASK_ELEMENTS, attention_weights
+from mini_tf.nn.layers.fused_attention import repeat_kv
 from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, MixerSettings
 from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.state import State

@@ -20,7 +20,8 @@ from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.nn.layers.attend import attend, attention_weights, repeat_kv
+from mini_tf.nn.layers.attend import attend, attention_weights
+from mini_tf.nn.layers.fused_attention import repeat_kv
 from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, MixerCost, TokenSpans
 from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.positional_encoding import PositionalEncoding

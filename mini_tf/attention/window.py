@@ -9,7 +9,7 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.nn.layers.attend import fused_attention, repeat_kv
+from mini_tf.nn.layers.fused_attention import fused_attention, repeat_kv
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerCost, SoftmaxAttention
 from mini_tf.nn.multi_head_attention import MemorySettings, MultiHeadAttention
 from mini_tf.nn.state import State

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from mini_tf.generation.kv_cache import LayerCache
 from mini_tf.generation.position_cache import StepPosition
-from mini_tf.nn.layers.attend import repeat_kv
+from mini_tf.nn.layers.fused_attention import repeat_kv
 from mini_tf.nn.layers.linear_attention import KeySums, attend_to_sums
 from mini_tf.nn.layers.norm import fast_rms_norm
 from mini_tf.nn.mixer import FastProjections, RecurrentAttention, RecurrentUnit, SoftmaxAttention
@@ -24,13 +24,18 @@ class _Heads:
         self._sizes = [projections.sizes[0] + projections.sizes[1], projections.sizes[2]]
 
     def __call__(self, x: Tensor, position: StepPosition) -> tuple[Tensor, Tensor]:
+        q_and_k, v = self.unrotated(x)
+        return self.rotated(q_and_k, position), v
+
+    def unrotated(self, x: Tensor) -> tuple[Tensor, Tensor]:
         q_and_k, v = F.linear(x, self._qkv, self._bias).split_with_sizes(self._sizes, dim=1)
         q_and_k = q_and_k.view(x.shape[0], -1, self.dims.d_k)
-        if self._norm is not None:
-            q_and_k = self._norm(q_and_k)
-        if position.rotation is not None:
-            q_and_k = q_and_k @ position.rotation  # (B, H + G, K) @ (K, K) or (B, K, K)
-        return q_and_k, v
+        return q_and_k if self._norm is None else self._norm(q_and_k), v
+
+    def rotated(self, q_and_k: Tensor, position: StepPosition) -> Tensor:
+        if position.rotation is None:
+            return q_and_k
+        return q_and_k @ position.rotation  # (B, H + G, K) @ (K, K) or (B, K, K)
 
 
 class SoftmaxStep:
@@ -39,11 +44,12 @@ class SoftmaxStep:
     def __init__(self, attention: SoftmaxAttention) -> None:
         self._heads, self._scale, self._window = _Heads(attention.projections), attention.scale, attention.window
         self._no_bias = attention.projections.qkv.weight.new_zeros(1)
+        self._persistent = None if attention.persistent is None else _Persistent(*attention.persistent, attention.scale)
 
     def __call__(self, x: Tensor, position: StepPosition, cache: LayerCache) -> Tensor:
         (own_key, own_value, keys, values), bias, dims = cache, position.bias, self._heads.dims
-        q_and_k, v = self._heads(x, position)
-        q, k = q_and_k.split_with_sizes([dims.n_heads, dims.n_kv_heads], dim=1)
+        unrotated, v = self._heads.unrotated(x)
+        q, k = self._heads.rotated(unrotated, position).split_with_sizes([dims.n_heads, dims.n_kv_heads], dim=1)
         own_key.copy_(k.reshape(-1, dims.d_k))
         own_value.copy_(v.reshape(-1, dims.d_v))
         if self._window is not None and position.n > self._window:
@@ -54,7 +60,35 @@ class SoftmaxStep:
             scores = torch.baddbmm(self._no_bias, q, keys, beta=0, alpha=self._scale)
         else:
             scores = torch.baddbmm(bias, q, keys, alpha=self._scale)
+        if self._persistent is not None:
+            return self._persistent(unrotated[:, : dims.n_heads].reshape_as(q), scores, values).view(x.shape[0], -1)
         return torch.bmm(scores.softmax(dim=-1), values).view(x.shape[0], -1)  # (B G, R, n + 1) @ (B G, n + 1, V)
+
+
+class _Persistent:
+    """Attention to keys (G, N, K) and values (G, N, V) that are the same in all rows, beside those of the cache."""
+
+    def __init__(self, keys: Tensor, values: Tensor, scale: float) -> None:
+        self._keys, self._values = keys.mT * scale, values
+
+    def __call__(self, q: Tensor, scores: Tensor, values: Tensor) -> Tensor:
+        """q (B G, R, K), scores (B G, R, n) and values (B G, n, V) of the cache -> (B G, R, V)."""
+        groups, n = len(self._keys), self._keys.shape[2]
+        constant = _rows(torch.bmm(_groups(q, groups), self._keys), q.shape[1])  # (G, B R, K) @ (G, K, N)
+        constant, scores = torch.cat([constant, scores], dim=-1).softmax(dim=-1).split_with_sizes([n, scores.shape[2]], dim=-1)
+        return torch.baddbmm(_rows(torch.bmm(_groups(constant, groups), self._values), q.shape[1]), scores, values)
+
+
+def _groups(t: Tensor, n: int) -> Tensor:
+    """(B G, R, ..) -> (G, B R, ..)"""
+    grouped: Tensor = t.unflatten(0, (-1, n))
+    return grouped.transpose(0, 1).flatten(1, 2)
+
+
+def _rows(t: Tensor, n_queries: int) -> Tensor:
+    """The inverse of `_groups`: n_queries is R."""
+    by_row: Tensor = t.unflatten(1, (-1, n_queries))
+    return by_row.transpose(0, 1).flatten(0, 1)
 
 
 class RecurrentStep:

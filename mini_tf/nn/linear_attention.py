@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from mini_tf.nn.layers.attend import repeat_kv
+from mini_tf.nn.layers.fused_attention import repeat_kv
 from mini_tf.nn.layers.linear_attention import (
     CHUNK,
     Features,

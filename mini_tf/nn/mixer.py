@@ -197,12 +197,14 @@ class FastProjections(NamedTuple):
 class SoftmaxAttention(NamedTuple):
     """softmax(q k^T * scale + bias) v. window: largest distance of a key, None = unlimited.
 
-    The state must be rotated keys `k` (B, G, n, K), values `v` (B, G, n, V) and their positions, nothing else.
+    persistent: keys (G, N, K) and values (G, N, V) of no token, which come first and have no bias. The state must be
+    rotated keys `k` (B, G, n, K), values `v` (B, G, n, V) and their positions, nothing else.
     """
 
     projections: FastProjections
     scale: float
     window: int | None
+    persistent: tuple[Tensor, Tensor] | None
 
 
 class RecurrentAttention(NamedTuple):

@@ -1,17 +1,20 @@
 """Multi-head softmax attention with a KV cache, which softmax-like mixers share.
 
-Subclasses override `attend`, and `restrict` for a narrower mask.
+Subclasses override `attend`, `restrict` for a narrower mask, and `persistent_vectors` for keys of no token.
 Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2; memory: Dai et al. 2019, arXiv:1901.02860, section 3.2.
 """
 
 from dataclasses import replace
 from typing import ClassVar, Literal
 
+import torch
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from mini_tf.nn.layers.attend import attend, attention_weights, repeat_kv
+from mini_tf.nn.layers.attend import attend, attention_weights
+from mini_tf.nn.layers.fused_attention import repeat_kv
+from mini_tf.nn.layers.persistent_attention import KeysValues, keys_of_heads
 from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, SoftmaxAttention
 from mini_tf.nn.multi_head_projections import MultiHeadProjections, ProjectionSettings, Scale, scale_value
 from mini_tf.nn.positional_encoding import PositionalEncoding
@@ -94,13 +97,18 @@ class MultiHeadAttention(MultiHeadProjections):
     def explicit(self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility) -> ExplicitAttention:
         q, k, v = self._project(x, memory, visibility)
         k, v = repeat_kv(k, q.shape[1]), repeat_kv(v, q.shape[1])
-        return ExplicitAttention(attention_weights(q, k, self.restrict(visibility), self.scale, self._bias_encoding), v)
+        persistent, lead = self.persistent_vectors(), 0
+        weights = attention_weights(q, k, self.restrict(visibility), self.scale, self._bias_encoding, persistent)
+        if persistent is not None:
+            _, values = keys_of_heads(persistent, q)
+            v, lead = torch.cat([values.expand(len(v), -1, -1, -1), v], dim=2), values.shape[2]
+        return ExplicitAttention(weights, v, lead)
 
     def fast_decoding(self) -> SoftmaxAttention | None:
         if not vars(type(self)).get("STANDARD_SOFTMAX") or self.cross:
             return None
         mask = self.restrict(Visibility(True, TokenPositions(1), TokenPositions(1)))
-        weights = SoftmaxAttention(self.fast_projections(), self.scale, mask.window)
+        weights = SoftmaxAttention(self.fast_projections(), self.scale, mask.window, self.persistent_vectors())
         return weights if mask.attends_self else None
 
     def carry(self, state: State) -> State:
@@ -113,11 +121,15 @@ class MultiHeadAttention(MultiHeadProjections):
         return self.memory_length > 0
 
     def attend(
-        self, q: Float[Tensor, "B H L K"], k: Float[Tensor, "B G M K"], v: Float[Tensor, "B G M V"], visibility: Visibility
+        self, q: Float[Tensor, "B H L _"], k: Float[Tensor, "B G M K"], v: Float[Tensor, "B G M V"], visibility: Visibility
     ) -> Float[Tensor, "B H L V"]:
-        """Weighted sums of the values."""
+        """Weighted sums of the values; q (B, H, L, K), or (B, H, L, 2 K) with queries for persistent keys."""
         dropout_rate = self.dropout_rate if self.training else 0.0
-        return attend(q, k, v, visibility, self.scale, self._bias_encoding, dropout_rate)
+        return attend(q, k, v, visibility, self.scale, self._bias_encoding, dropout_rate, self.persistent_vectors())
+
+    def persistent_vectors(self) -> KeysValues | None:
+        """Keys (G, N, K) and values (G, N, V) that every query attends to beside the tokens; None: there are none."""
+        return None
 
     @property
     def _bias_encoding(self) -> PositionalEncoding | None:

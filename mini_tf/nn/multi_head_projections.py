@@ -91,20 +91,30 @@ class MultiHeadProjections(Mixer):
         self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility
     ) -> tuple[Float[Tensor, "B H L K"], Float[Tensor, "B G L K"], Float[Tensor, "B G L V"]]:
         """Self-attention: queries, keys and values, rotated by their positions. ValueError unless memory is x."""
+        q_and_k, v = self.project_heads(x, memory)
+        q, k = self.rotated(q_and_k, visibility).transpose(1, 2).split([self.dims.n_heads, self.dims.n_kv_heads], dim=1)
+        return q, k, v
+
+    def project_heads(
+        self, x: Float[Tensor, "B L D"], memory: Tensor | State
+    ) -> tuple[Float[Tensor, "B L heads K"], Float[Tensor, "B G L V"]]:
+        """Self-attention: queries and keys, neither rotated nor normalized, and values."""
         if isinstance(memory, dict) or memory.shape != x.shape:
             raise ValueError("self-attention needs x itself as memory; build the mixer with attention 'cross' for another memory")
         q_and_k, v = self.qkv(x).split([self.sizes[0] + self.sizes[1], self.sizes[2]], dim=-1)
+        # A view of v would keep the whole output of qkv in memory for the backward pass.
+        return self._heads(q_and_k), self._heads(v, self.dims.d_v).contiguous().transpose(1, 2)
+
+    def rotated(self, q_and_k: Float[Tensor, "B L heads K"], visibility: Visibility) -> Float[Tensor, "B L heads K"]:
+        """Queries and keys at the positions of the queries, normalized with `qk_norm`."""
         # Queries and keys have the same width and are rotated and normalized together. Rotations preserve norms, so the
         # norm may come last: then only tensors that the attention scores need anyway are saved for the backward pass.
-        rotated, encoding = self._heads(q_and_k), self._positional_encoding[0]
+        encoding = self._positional_encoding[0]
         orthogonal = encoding is None or encoding.orthogonal
-        rotated = rotated if orthogonal else self._normed(rotated)
+        q_and_k = q_and_k if orthogonal else self._normed(q_and_k)
         if encoding is not None and "rotary" in encoding.applies_to:
-            rotated = encoding.rotate(rotated, visibility.queries, self.dims.n_heads)
-        rotated = self._normed(rotated) if orthogonal else rotated
-        q, k = rotated.transpose(1, 2).split([self.dims.n_heads, self.dims.n_kv_heads], dim=1)
-        # A view of v would keep the whole output of qkv in memory for the backward pass.
-        return q, k, self._heads(v, self.dims.d_v).contiguous().transpose(1, 2)
+            q_and_k = encoding.rotate(q_and_k, visibility.queries, self.dims.n_heads)
+        return self._normed(q_and_k) if orthogonal else q_and_k
 
     def _heads(self, x: Tensor, d: int | None = None) -> Tensor:
         return x.reshape(*x.shape[:-1], -1, d or self.dims.d_k)

@@ -114,6 +114,18 @@ RUNS = {
         """,
         ("pretrain memory.yaml",),
     ),
+    "all-attention": Run(
+        """
+        data: {train: tiny.txt, split: 10%}
+        tokenizer: {kind: byte}
+        model:
+          {kind: decoder, d_model: 32, n_layers: 2, n_heads: 4, n_kv_heads: 2, d_ff: 0,
+           attention: {kind: softmax, n_persistent: 24, memory_length: 20}}
+        optimizer: {kind: muon, lr: 0.02}
+        train: {stream: true}
+        """,
+        ("pretrain all-attention.yaml",),
+    ),
     "masked": Run(
         """
         data: {train: tiny.txt, pack: docs, split: 10%}
