@@ -30,7 +30,7 @@ from mini_tf.system.temporary_files import write_atomically
 ROOT = Path(__file__).parents[1]
 COST = "train.batch_size=2 eval.tokens=500 runtime.threads=1 generate.max_new_tokens=8"
 SMALL = f"{COST} eval.every_steps=1 log.samples=0 eval.translations=4"
-FEW_STEPS = f"train.steps=3 {SMALL}"
+FEW_STEPS = f"train.steps=2 {SMALL}"
 FEW_TOKENS = "data.split=4%"
 """For a preset on its own corpus: evaluations on all validation data take most of the time."""
 ROWS = 8
