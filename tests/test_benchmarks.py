@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from benchmarks import __main__ as command
-from benchmarks import generation, guard, loops, pretraining, table, weights
+from benchmarks import generation, guard, loops, pretraining, summarisation, table, weights
 from benchmarks.contest import ROOT, Contest, Goal, Side
 from benchmarks.measuring import Record, measure
 from benchmarks.own import first_batch, recipe_of, training_of
@@ -20,6 +20,8 @@ from benchmarks.plain import plain
 from benchmarks.shapes import SHAPES
 from benchmarks.step import in_process
 from benchmarks.summary import Row, rows
+from commands import EXACT
+from commands import minitf as run_minitf
 from rich.console import Console
 
 from mini_tf.training.loop import train
@@ -232,3 +234,40 @@ def test_the_cost_to_reach_a_value_is_interpolated_over_the_logarithm_of_the_cos
     assert pretraining.cost_to_reach(0.6, curve) == pytest.approx(100.0)
     assert pretraining.cost_to_reach(0.75, curve) == pytest.approx(4000.0 * 2**0.5)
     assert pretraining.factor(curve, [(cost / 4, value) for cost, value in curve]) == "4.00 (at 0.9000)"
+
+
+def test_summaries_are_measured_once_and_compared_seed_by_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two sides, a step long each; the same command measures what is missing."""
+    given = list[str]()
+
+    def minitf(*words: str) -> dict[str, Any]:
+        given.append(words[0])
+        done = run_minitf(*words, "-q", "--json")
+        assert done.exit_code == 0, done.stderr
+        metrics: dict[str, Any] = json.loads(done.stdout)["metrics"]
+        return metrics
+
+    tiny = ("model.d_model=16", "model.n_layers=1", "model.n_heads=2", "tokenizer.vocab_size=300", "generate.max_new_tokens=3", *EXACT)
+    monkeypatch.setattr(summarisation, "minitf", minitf)
+    monkeypatch.setattr(summarisation, "JUDGED", 3)
+    monkeypatch.setattr(summarisation, "COMMON", (*summarisation.COMMON, *tiny))
+    monkeypatch.setattr(summarisation, "SIDES", {name: summarisation.SIDES[name] for name in ("plain", "renormalized")})
+    monkeypatch.setattr(sys, "argv", ["summarisation", str(tmp_path), "--seeds", "1", "--steps", "1", "--documents", "30"])
+    summarisation.main()
+    assert given == ["pretrain", "evaluate", "inspect"] * 2
+    record = json.loads((tmp_path / "summarisation.json").read_text())
+    assert list(record) == [f"{side} 30 1 0" for side in ("plain", "renormalized")]
+    assert all({"loss", "facts.recall", "repetition.4"} <= set(figures) for figures in record.values())
+    (tmp_path / "summarisation.json").write_text(json.dumps({"plain 30 1 0": record["plain 30 1 0"]}))
+    summarisation.main()
+    assert given == ["pretrain", "evaluate", "inspect"] * 3
+    assert json.loads((tmp_path / "summarisation.json").read_text())["renormalized 30 1 0"] == record["renormalized 30 1 0"]
+    assert "30 documents, 1 steps, 1 seeds" in capsys.readouterr().out
+    sides = {"plain": [{"x": 1.0, "y": None}, {"x": 3.0, "y": 1.0}], "other": [{"x": 2.0, "y": 1.0}, {"x": 4.0, "y": 3.0}]}
+    lines = [line.split() for line in summarisation.table(sides).splitlines()]
+    assert lines[4:] == [
+        ["x", "3.0000", "+-", "12.7062", "minus", "plain", "1.0000", "+-", "0.0000"],
+        ["y", "2.0000", "+-", "12.7062", "minus", "plain", "2.0000"],
+    ]

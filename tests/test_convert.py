@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from commands import DATA, EXACT, QUIET, TINY, minitf, tiny_model
+from commands import DATA, EXACT, QUIET, TINY, minitf, refused, tiny_model
 
 from mini_tf.jobs.convert import _kept_settings
 from mini_tf.nn.tokens import Tokens
@@ -125,9 +125,69 @@ def test_the_same_command_again_is_the_same_run(run: Path, tmp_path: Path) -> No
     assert (tmp_path / "again" / "model.safetensors").read_bytes() == sha
 
 
+def down(run: Path, layer: int) -> torch.Tensor:
+    return load_trained(run).model.weights()[f"stack.layers.{layer}.feed_forward.part.down.weight"]
+
+
+def test_a_silenced_memory_is_one_column_of_the_down_projection(run: Path, tmp_path: Path) -> None:
+    metrics = convert(run, tmp_path / "silenced", "--memory", "1:3=0", "--memory", "0:0-1=-2.5")["metrics"]
+    before, after = (load_trained(folder).model.weights() for folder in (run, tmp_path / "silenced"))
+    changed = [name for name, tensor in before.items() if not torch.equal(tensor, after[name])]
+    assert changed == [f"stack.layers.{layer}.feed_forward.part.down.weight" for layer in (0, 1)]
+    expected = [down(run, layer).clone() for layer in (0, 1)]
+    expected[1][:, 3] = 0
+    expected[0][:, :2] *= -2.5
+    assert all(torch.equal(down(tmp_path / "silenced", layer), expected[layer]) for layer in (0, 1))
+    assert metrics["loss"] != metrics["before.loss"]
+    evaluated = json.loads(minitf("evaluate", str(tmp_path / "silenced"), "--json").stdout)["metrics"]
+    assert evaluated["loss"] == pytest.approx(metrics["loss"], abs=1e-5)
+
+
+def test_a_memory_and_a_setting_are_changed_together(run: Path, tmp_path: Path) -> None:
+    convert(run, tmp_path / "both", "model.attention.kind=linear", "--memory", "0:5=0.5")
+    assert load_trained(tmp_path / "both").recipe.model.attention[0].kind == "linear"  # type: ignore[attr-defined]
+    assert torch.equal(down(tmp_path / "both", 0)[:, 5], down(run, 0)[:, 5] / 2)
+
+
+def test_factors_are_part_of_the_identity_of_a_run(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without -d the identity chooses the folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def folder(*factors: str) -> str:
+        done = minitf("convert", str(run), *(part for factor in factors for part in ("--memory", factor)), "--json")
+        assert done.exit_code == 0, done.stderr
+        return str(json.loads(done.stdout)["run"])
+
+    first = folder("0:1=0", "1:2=0.5")
+    assert folder("1:2=.50", "0:1=-0") == first
+    others = {folder("0:1=0"), folder("0:2=0"), folder("0:1=0", "1:2=0.25"), folder("1:1=0")}
+    assert len(others | {first}) == 5
+    done = minitf("convert", str(run), "--memory", "0:1=1", "-d", first)
+    assert done.exit_code == 5
+    assert 'memory: "0:1=0.0, 1:2=0.5" -> "0:1=1.0"' in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("factors", "message"),
+    [
+        (["2:0=0"], "--memory 2:0: layer 2: 2 is out of range; indices are 0 to 1"),
+        (["0:128=0"], "--memory 0:128: memory 128: 128 is out of range; indices are 0 to 127"),
+        (["0:1"], "--memory 0:1: must be L:I=F, with a finite number F, such as 3:511=0"),
+        (["0:1=nan"], "must be L:I=F, with a finite number F"),
+        (["0=1"], "--memory 0: must be the numbers of a layer and of a memory"),
+        (["0:1=0", "0:0-3=1"], "--memory 0:0-3=1: memory 0:1 was given before"),
+    ],
+)
+def test_wrong_factors_are_refused_in_one_line(run: Path, factors: list[str], message: str, tmp_path: Path) -> None:
+    options = [part for factor in factors for part in ("--memory", factor)]
+    refused(minitf("convert", str(run), *options, "-d", str(tmp_path / "new")), message, exit_code=2)
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
+        ([], 2, "nothing to convert"),
         (["model.attention.kind=softmax"], 2, "nothing to convert"),
         (["model.d_model=64"], 2, "model.d_model: a conversion changes only attention, cross_attention, positions"),
         (["train.steps=7", "model.attention.kind=linear"], 2, "train.steps: a conversion changes only"),

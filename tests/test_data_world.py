@@ -288,6 +288,28 @@ def test_a_summary_has_every_fact_of_its_document_exactly_once_in_the_order_of_t
     assert 1.4 < n_told / n_facts < 1.6
 
 
+def test_facts_are_read_from_every_form_and_from_nothing_else() -> None:
+    corpus = world_facts.Settings(**SIZES)
+    for row in corpus.rows():
+        stated = corpus.facts(row["source"])
+        assert [tuple(fact.removesuffix(" .").split()) for fact in stated] == [
+            (name, f"{verb}s", "the", noun) for name, verb, noun in facts_in(row["source"])
+        ]
+        assert " ".join(corpus.facts(row["target"])) == row["target"]
+    name = corpus.lexicon.names[0]
+    said = f"{name} zegs the kulan . {name} zegs the kulan"
+    assert corpus.facts(said) == [f"{name} zegs the kulan ."] * 2
+    for other in (
+        "",
+        " . .",
+        f"{name} zeged the kulan .",
+        f"the kulan is zegs by {name} .",
+        f"{name} zegs the old kulan .",
+        "boy zegs the kulan .",
+    ):
+        assert corpus.facts(other) == []
+
+
 def test_the_answer_of_a_corridor_is_its_cue_at_the_distance() -> None:
     cues = Counter()
     for row in corridor.Settings(distance=30, n_documents=200).rows():

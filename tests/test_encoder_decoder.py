@@ -9,7 +9,7 @@ import torch
 from pydantic import ValidationError
 from test_models import usable
 from torch import Tensor
-from toys import FadingMean, mixer_kinds, mixer_settings, seeded
+from toys import FadingMean, causal_mixers, mixer_kinds, mixer_settings, seeded
 
 from mini_tf.models.encoder_decoder import EncoderDecoder, EncoderSettings, Settings
 from mini_tf.nn import state as states
@@ -140,7 +140,7 @@ def test_every_token_of_the_source_matters_to_every_target_token_and_its_pads_to
 
 
 @pytest.mark.parametrize("norm_place", ["pre", "post"])
-@pytest.mark.parametrize("mixer", listing("attention"))
+@pytest.mark.parametrize("mixer", causal_mixers())
 def test_what_pads_of_the_source_hold_reaches_nobody(mixer: str, norm_place: str) -> None:
     model = model_of(mixer, norm_place=norm_place)
     target, source = pairs(padded=True)

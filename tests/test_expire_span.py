@@ -43,7 +43,7 @@ def test_weights_fade_out_behind_the_span_as_the_formula_says() -> None:
     w_q, w_k, w_v = p["qkv.weight"].split([12, 6, 4])
     y = torch.zeros(B, L, 8, dtype=torch.float64)
     for b in range(B):
-        spans = 10 * torch.sigmoid(x[b] @ p["span_weight"] / 2 + p["span_bias"])
+        spans = 10 * torch.sigmoid((x[b] @ p["span_weight"] + p["span_bias"]) / 2)
         for h in range(4):
             group = h // 2
             for t in range(L):
@@ -130,6 +130,8 @@ def test_a_run_records_its_memory_and_its_penalty(tmp_path: Path) -> None:
     assert len(memories) == 6
     assert all(0 < ideal <= real <= 20 + 8 for ideal, real in memories)
     assert any("memory.real.0" in one and "memory.real.1" in one for one in reports)
+    metrics = json.loads(minitf("cost", run, "--seconds", "0.01", "--json").stdout)["metrics"]
+    assert (metrics["stream.bound"], metrics["stream.ideal"], metrics["stream.real"]) == (28, *memories[-1])
     text = "hello world " * 6
     done = minitf("inspect", "spans", run, text, "-o", tmp_path / "spans.png", "-o", tmp_path / "spans.json")
     assert done.exit_code == 0, done.stderr

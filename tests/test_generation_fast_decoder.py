@@ -8,6 +8,7 @@ import pytest
 import torch
 from test_generation_decoding import STEPS, cached, some_ids, uncached
 from test_models import CONTEXT, model_of, usable
+from toys import causal_mixers
 
 from mini_tf.generation.decoding import CachedModel, DecodingState, pad
 from mini_tf.generation.fast_decoder import FastDecoder
@@ -158,7 +159,7 @@ def test_in_single_precision_it_is_the_ordinary_path_to_a_hundred_thousandth(len
             torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("mixer", [*listing("attention"), "toy"])
+@pytest.mark.parametrize("mixer", causal_mixers())
 def test_only_mixers_that_declare_it_are_decoded_fast(mixer: str) -> None:
     """Others go on as the whole too."""
     positions = next(word for word in ("rotary", "none") if usable(mixer, word))

@@ -42,7 +42,7 @@ def scores(model: Model, tokens: Tokens, **more: Any) -> Tensor:
 
 
 def usable(mixer: str, positions: str, model: str = "decoder") -> bool:
-    if model != "decoder" and "bidirectional" not in mixer_settings(mixer).DIRECTIONS:
+    if ("causal" if model == "decoder" else "bidirectional") not in mixer_settings(mixer).DIRECTIONS:
         return False
     return settings_of("positions", positions).APPLIES_TO - {"embed"} <= mixer_settings(mixer).POSITIONS  # type: ignore[attr-defined]
 

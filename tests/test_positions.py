@@ -12,6 +12,7 @@ from mini_tf.testing import Case, positions
 
 def every_position() -> dict[str, PositionalEncodingSettings]:
     kinds = {word: settings_of("positions", word)() for word in listing("positions")}
+    kinds |= {f"{word}-concat": settings_of("positions", word)(combine="concat") for word in ("learned", "fourier")}  # type: ignore[call-arg]
     return {word: one for word, one in kinds.items() if isinstance(one, PositionalEncodingSettings)} | made("positions")
 
 

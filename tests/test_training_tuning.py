@@ -16,7 +16,7 @@ import torch
 from commands import QUIET, TINY, minitf, tiny_model
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from toys import mixer_kinds, mixer_settings
+from toys import causal_mixers, mixer_settings
 
 from mini_tf.jobs import assembling
 from mini_tf.nn.mixer import AttentionDims, LayerSpec
@@ -308,7 +308,7 @@ def feed(batch_size: int = 4) -> Feed:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("kind", mixer_kinds())
+@pytest.mark.parametrize("kind", causal_mixers())
 def test_a_trial_leaves_no_trace(kind: str, precision: str) -> None:
     task = MixerTask(kind).eval()
     before = {name: tensor.clone() for name, tensor in [*task.named_parameters(), *task.named_buffers()]}

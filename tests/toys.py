@@ -14,7 +14,18 @@ from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.testing.tiny.mixers import DIMS, TinyMixer
 from mini_tf.testing.tiny.mixers import random_tensor as seeded
 
-__all__ = ["DIMS", "TINY_CONSTANTS", "Fading", "FadingMean", "mixer_kinds", "mixer_settings", "own_view", "seeded", "tiny_mixer"]
+__all__ = [
+    "DIMS",
+    "TINY_CONSTANTS",
+    "Fading",
+    "FadingMean",
+    "causal_mixers",
+    "mixer_kinds",
+    "mixer_settings",
+    "own_view",
+    "seeded",
+    "tiny_mixer",
+]
 
 TINY_CONSTANTS = {"window": {"window": 3}, "expire_span": {"max_span": 6, "ramp": 3}}
 
@@ -70,6 +81,11 @@ class Fading(Mixer):
 
 def mixer_kinds() -> list[str]:
     return [*listing("attention"), "toy"]
+
+
+def causal_mixers() -> list[str]:
+    """Those that may be the self-attention of a decoder."""
+    return [kind for kind in mixer_kinds() if "causal" in mixer_settings(kind).DIRECTIONS]
 
 
 def mixer_settings(kind: str) -> MixerSettings:

@@ -1,7 +1,7 @@
 """Expire-Span: every token decides how long it stays in memory. Softmax attention whose weights fade out with the age
 of a key, for all heads of a layer alike:
 
-    e_i = max_span * sigmoid(w . h_i / pre_div + b)          the span of token i, from the input of the layer
+    e_i = max_span * sigmoid((w . h_i + b) / pre_div)        the span of token i, from the input of the layer
     m_ti = clamp(1 + (e_i - (t - i)) / ramp, 0, 1)           1 within the span, then falling to 0
     a'_ti = m_ti a_ti / sum_j m_tj a_tj                      = softmax(scores + log m)
 
@@ -9,7 +9,7 @@ What is faded out is dropped by `trim`, for each row by itself. The penalty is t
 row, each once in its life: the gradient of the penalty is the weight for each span, as in the authors' code, which
 sums what is left of each span within the ramp. Spans of the memory are computed anew from its inputs without gradient,
 so w and b also learn when a token expires.
-Source: Sukhbaatar et al. 2021, arXiv:2105.06548, section 4.
+Source: Sukhbaatar et al. 2021, arXiv:2105.06548, section 4; its code divides only w . h_i by `pre_div`.
 """
 
 import math
@@ -44,9 +44,14 @@ class Settings(MultiHeadSettings):
     initial_span: float = Field(0.1, gt=0, lt=1)
     """Share of max_span that all spans begin with."""
     pre_div: float = Field(1.0, gt=0, le=1e6)
-    """Divisor of w . h: larger values make spans change more slowly."""
+    """Divisor of w . h + b: larger values make spans change more slowly."""
     noisy: bool = False
     """In training, spans are cut at a random share of max_span, another one in each step, against overfitting."""
+
+    @property
+    def memory_bound(self) -> int:
+        """`Mixer.trim` asserts it."""
+        return self.max_span + self.ramp
 
     def cost(self, dims: AttentionDims, length: int, causal: bool) -> MixerCost:
         """As softmax attention, with a mask of its own and spans."""
@@ -67,7 +72,7 @@ class ExpireSpan(MultiHeadAttention):
         super().__init__(settings, dims, layer)
         self.settings, self.memory_cache = settings, "inputs"
         self.span_weight = nn.Parameter(torch.zeros(dims.d_model))
-        self.span_bias = nn.Parameter(torch.tensor(-math.log(1 / settings.initial_span - 1)))
+        self.span_bias = nn.Parameter(torch.tensor(-settings.pre_div * math.log(1 / settings.initial_span - 1)))
         self.register_buffer("limit", torch.tensor(float(settings.max_span)), persistent=False)
         self.limit: Tensor
 
@@ -77,8 +82,8 @@ class ExpireSpan(MultiHeadAttention):
 
     def spans(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B L"]:
         """The span of each token."""
-        scores = (x * (self.span_weight / self.settings.pre_div)).sum(-1) + self.span_bias
-        return self.settings.max_span * torch.sigmoid(scores)
+        scores = (x * self.span_weight).sum(-1) + self.span_bias
+        return self.settings.max_span * torch.sigmoid(scores / self.settings.pre_div)
 
     def forward(
         self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility, state: State | None = None
@@ -112,7 +117,7 @@ class ExpireSpan(MultiHeadAttention):
         """Drop, in each row, tokens that no later token sees; rows with fewer tokens than others are padded."""
         visible = self._visible_later(state)
         n = int(visible.sum(1).max()) if visible.shape[1] else 0
-        assert n <= self.settings.max_span + self.settings.ramp, f"{n} tokens in memory exceed max_span + ramp"
+        assert n <= self.settings.memory_bound, f"{n} tokens in memory exceed max_span + ramp"
         return state if n == visible.shape[1] else select_tokens(state, visible, n)
 
     def token_spans(self, x: Float[Tensor, "B L D"]) -> TokenSpans:

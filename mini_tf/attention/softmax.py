@@ -14,9 +14,6 @@ class Settings(MemorySettings):
         attention = 2 * dims.n_heads * length**2 * (dims.d_k + dims.d_v)  # the full square, also if causal
         return MixerCost(flops + attention, saved + length * dims.n_heads * (dims.d_v + 1))
 
-    def cross_flops(self, dims: AttentionDims, length: int, source: int) -> int:
-        return self.cross_projection_flops(dims, length, source) + 2 * dims.n_heads * length * source * (dims.d_k + dims.d_v)
-
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Softmax":
         return Softmax(self, dims, layer)
 

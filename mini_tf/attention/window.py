@@ -38,6 +38,10 @@ class Settings(MemorySettings):
         return f"at most {self.window} tokens away{'' if self.attends_self else ', without itself'}"
 
     @property
+    def memory_bound(self) -> int:
+        return self.memory_length or self.window
+
+    @property
     def uses_own_token(self) -> bool:
         return self.attends_self or self.scale != 0
 

@@ -1,4 +1,4 @@
-"""`minitf convert`: a trained model with other attention or positions."""
+"""`minitf convert`: a trained model with other attention or positions, or with scaled memories."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,14 +21,20 @@ DATA = typer.Option(
     show_default="the run's data",
     rich_help_panel=INPUT_OUTPUT,
 )
-SETTINGS = typer.Argument(metavar="KEY=VALUE ...", help="Settings of model.attention or model.positions to change.")
+SETTINGS = typer.Argument(
+    metavar="[KEY=VALUE ...]", help="Settings of model.attention, model.cross_attention or model.positions to change."
+)
+MEMORY = typer.Option(
+    "--memory", metavar="L:I=F", help="Multiply the value of memory I of feed-forward layer L by F; 0 silences it. Repeatable."
+)
 
 
 @command
 def convert(
     console: Console,
     run: RUN,
-    settings: Annotated[list[str], SETTINGS],
+    settings: Annotated[list[str] | None, SETTINGS] = None,
+    memories: Annotated[list[str] | None, MEMORY] = None,
     out_dir: Annotated[Path | None, OUT_DIR] = None,
     name: Annotated[str | None, NAME] = None,
     fresh: Annotated[bool, FRESH] = False,
@@ -37,15 +43,16 @@ def convert(
 ) -> None:
     """Change the attention or the positions of a trained model, keep its weights, and compare the predictions.
 
-    Writes a new run. Prints the KL divergence from the original's predictions, and loss and time of both.
+    Or scale values of its feed-forward memories (`minitf inspect memory`). Writes a new run. Prints the KL divergence
+    from the original's predictions, and loss and time of both.
     `minitf pretrain RECIPE model.init_from=NEW` trains it further.
     """
-    if wrong := [one for one in settings if "=" not in one]:
+    if wrong := [one for one in settings or () if "=" not in one]:
         raise UsageFault(f"{wrong[0]!r} is not KEY=VALUE", hint="for example model.attention.kind=favor")
     from mini_tf.jobs.convert import convert as convert_run
     from mini_tf.run.opening import RunLocation
 
-    conversion = convert_run(run, settings, RunLocation(out_dir, name, fresh), console, data, device)
+    conversion = convert_run(run, settings or (), RunLocation(out_dir, name, fresh), console, data, device, memories or ())
     for line in _lines(conversion):
         console.say(line)
     console.output(str(conversion.folder), run=conversion.folder, metrics=_metrics(conversion))

@@ -1,5 +1,7 @@
 """`minitf cost`: time, memory and FLOPs of a training run, measured on a few of its steps."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -87,11 +89,13 @@ def cost(
         return print_lengths(console, [(one.name, one.recipe) for one in resolved], doubled, files)
 
     from mini_tf.jobs.cost.estimating import estimate
+    from mini_tf.jobs.cost.stream_memory import stream_memory
 
     costs = []
-    for one in resolved:
+    for one, recipe in zip(resolved, recipes or [reading.DEFAULT_RECIPE], strict=True):
         console.say(f"{one.name}: reading the data, then timing training steps")
-        costs.append(estimate(one.recipe, console, seconds))
+        cost = estimate(one.recipe, console, seconds)
+        costs.append(replace(cost, stream=stream_memory(one.recipe, Path(recipe))))
     names = [one.name for one in resolved]
     results = [_record(name, one) for name, one in zip(names, costs, strict=True)]
     if len(costs) > 1:
@@ -126,6 +130,7 @@ def _details(name: str, cost: "Cost") -> list[str]:
         "compute": f"{short(flops)}FLOP per step, {short(flops / cost.step_flops.tokens)}FLOP per token, forward and backward",
         "memory": f"{in_bytes(memory.total)}: " + ", ".join(f"{what} {in_bytes(size)}" for what, size in vars(memory).items()),
         "": f"activations for micro-batches of {found['micro_batch_size']} rows; measured peak {in_bytes(cost.timing.peak_bytes)}",
+        **_stream(cost),
         "speed": f"{duration(step)} per step of {cost.step_flops.tokens:,} tokens, {short(cost.step_flops.tokens / step)} tokens/s",
         "MFU": f"{flops / step / cost.peak:.0%} of {short(cost.peak)}FLOP/s, the fastest {found['precision']} matrix product here",
         "time": f"{duration(cost.total)} {runs}",
@@ -137,6 +142,13 @@ def _details(name: str, cost: "Cost") -> list[str]:
         meaning += f", {cost.seeds} times" if cost.seeds > 1 else ""
         lines.append(f"  {stage:<11} {duration(seconds):>8}  {meaning}")
     return lines
+
+
+def _stream(cost: "Cost") -> dict[str, str]:
+    if (stream := cost.stream) is None:
+        return {}
+    measured = "" if stream.ideal is None else f"; at the end of the run {stream.ideal:.1f} seen by the next token, {stream.real:.1f} kept"
+    return {"stream": f"at most {stream.bound:,} tokens of earlier rows in memory per row and layer{measured}"}
 
 
 def _compare(console: Console, names: list[str], costs: "list[Cost]") -> None:

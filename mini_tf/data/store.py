@@ -180,11 +180,11 @@ def open_store(folder: Path, name: str, facts: dict[str, Any], vocabulary: Vocab
     )
 
 
-def in_memory(encoded: Sequence[Encoded], tokenizers: Tokenizers) -> Store:
+def in_memory(encoded: Sequence[Encoded], tokenizers: Tokenizers, separated: bool = True) -> Store:
     """A store of a few documents, without files."""
-    separator = np.array([tokenizers.target.vocabulary.separator], np.int32)
+    separator = np.array([tokenizers.target.vocabulary.separator] if separated else [], np.int32)
     ids = np.concatenate([piece for one in encoded for piece in (separator, one.ids)] + [separator])
-    starts = np.cumsum([0, *(1 + len(one.ids) for one in encoded)])[:-1]
+    starts = np.cumsum([0, *(len(separator) + len(one.ids) for one in encoded)])[:-1]
     labels = [one.labels for one in encoded if one.labels is not None]
     row_labels = [one.row_labels for one in encoded if one.row_labels is not None]
     sources = [Encoded(one.source) for one in encoded if one.source is not None]
@@ -193,7 +193,7 @@ def in_memory(encoded: Sequence[Encoded], tokenizers: Tokenizers) -> Store:
         ids,
         starts,
         0,
-        True,
+        separated,
         tokenizers.target.vocabulary,
         np.concatenate([[np.nan], *labels]).astype(np.float32) if labels else None,
         np.stack(row_labels) if row_labels else None,

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from mini_tf.nn.mixer import ForwardOutput, Mixer
-from mini_tf.nn.model import Model, SequenceKind
+from mini_tf.nn.model import Model
+from mini_tf.nn.model_stack import SequenceKind
 from mini_tf.nn.token_positions import Visibility
 from mini_tf.nn.tokens import Tokens
 from mini_tf.system.errors import RunFault

@@ -1,10 +1,11 @@
-"""Selection of attention heads by `--kind`, `--layer 0,2-3,-1` and `--head 1,3`."""
+"""Selection of attention heads and stacks by `--kind`, `--layer 0,2-3,-1`, `--head 1,3` and `--stack encoder`."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from mini_tf.nn.model_stack import ModelStack
 from mini_tf.system.errors import UsageFault
 
 
@@ -63,3 +64,13 @@ def parse_indices(option: str, value: str | None, count: int) -> set[int]:
             raise UsageFault(f"{option} {value}: the range {part.strip()} is empty")
         selected |= set(range(first, last + 1))
     return selected
+
+
+def select_stack(stacks: Iterable[ModelStack], name: str | None, kind: str) -> ModelStack:
+    """The stack called `encoder` or `decoder`; None: the first. kind: of the model, for the message of a UsageFault."""
+    named: Mapping[str, ModelStack] = {one.attention.partition(".")[0]: one for one in stacks}
+    if name is not None and len(named) == 1:
+        raise UsageFault(f"--stack {name}: a model of kind {kind} has only one stack", hint="leave it out")
+    if name is not None and name not in named:
+        raise UsageFault(f"--stack {name}: must be {' or '.join(sorted(named))}")
+    return named[name] if name is not None else next(iter(named.values()))

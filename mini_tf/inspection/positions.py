@@ -20,8 +20,10 @@ from mini_tf.drawing.panel import Curves, Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import curves, heat_map, sentence
 from mini_tf.inspection import Picture, View
 from mini_tf.inspection.checkpoints import kept_steps, run_and_step
+from mini_tf.inspection.head_selection import select_stack
 from mini_tf.nn.layers.embedding import Embedding
-from mini_tf.nn.model import Model, ModelStack
+from mini_tf.nn.model import Model
+from mini_tf.nn.model_stack import ModelStack
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.run import loading, tensors
@@ -81,9 +83,10 @@ class HasFrequencies(Protocol):
     def frequencies(self, device: torch.device) -> Tensor: ...
 
 
-def has_positions(model: Model, stack: ModelStack) -> bool:
-    """Whether the stack's input is an `Embedding`, which has a positional encoding."""
-    return isinstance(dict(model.named_modules()).get(str(stack.embedding)), Embedding)
+def embedding_of(model: Model, stack: ModelStack) -> str | None:
+    """Path of the `Embedding` of the stack's input or memory, which has a positional encoding; None if it has none."""
+    modules = dict(model.named_modules())
+    return next((path for path in stack.embedding_paths() if isinstance(modules.get(path), Embedding)), None)
 
 
 @torch.inference_mode()
@@ -152,7 +155,7 @@ def view(trained: Trained, stack: str | None, step: str | None, curve: bool) -> 
     """
     selected = _select_stack(trained, stack)
     positions = trained.recipe.model.stacks()[selected.name].positions
-    kind, analysis = positions.kind, analyze_positions(trained.model, str(selected.embedding))
+    kind, analysis = positions.kind, analyze_positions(trained.model, str(embedding_of(trained.model, selected)))
     result = _result(kind, analysis) | _untrained(trained.folder, step, analysis) | ({"biases": analysis.biases} if analysis.biases else {})
     over_distance, vectors = _curves(kind, analysis), analysis.vectors
     if over_distance is None:
@@ -168,14 +171,10 @@ def view(trained: Trained, stack: str | None, step: str | None, curve: bool) -> 
 
 def _select_stack(trained: Trained, stack: str | None) -> ModelStack:
     """The stack of this name, by default the model's first. Raises UsageFault if there is none."""
-    stacks = {one.attention.partition(".")[0]: one for one in trained.model.stacks() if has_positions(trained.model, one)}
+    stacks = [one for one in trained.model.stacks() if embedding_of(trained.model, one)]
     if not stacks:
         raise UsageFault(f"a model of kind {trained.recipe.model.kind} has no embedding with a positional encoding")
-    if stack is not None and len(stacks) == 1:
-        raise UsageFault(f"--stack {stack}: a model of kind {trained.recipe.model.kind} has only one stack", hint="leave it out")
-    if stack is not None and stack not in stacks:
-        raise UsageFault(f"--stack {stack}: must be {' or '.join(sorted(stacks))}")
-    return stacks[stack] if stack is not None else next(iter(stacks.values()))
+    return select_stack(stacks, stack, trained.recipe.model.kind)
 
 
 def _result(kind: str, analysis: PositionAnalysis) -> dict[str, Any]:

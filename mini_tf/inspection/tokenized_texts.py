@@ -10,7 +10,7 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.inspection.capture import Capture, capture
 from mini_tf.inspection.model_input import ModelInput, source_input, target_input, untruncated_input
 from mini_tf.inspection.words import Words, words_of
-from mini_tf.nn.model import SequenceKind
+from mini_tf.nn.model_stack import SequenceKind
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.system.errors import UsageFault

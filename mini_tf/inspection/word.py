@@ -24,7 +24,8 @@ from mini_tf.inspection.capture import capture
 from mini_tf.inspection.checkpoints import run_and_step
 from mini_tf.inspection.model_input import ModelInput, untruncated_input
 from mini_tf.inspection.sentences import Sentence, find_word, word_spans
-from mini_tf.nn.model import Model, SequenceKind
+from mini_tf.nn.model import Model
+from mini_tf.nn.model_stack import SequenceKind
 from mini_tf.nn.tokens import Tokens
 from mini_tf.system.errors import MinitfError, UsageFault
 from mini_tf.trained.opening import Trained

@@ -1,4 +1,4 @@
-"""Conversion of a trained model: other attention or positions, the same weights."""
+"""Conversion of a trained model: other attention or positions, the same weights; or scaled values of memories."""
 
 import json
 import time
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from mini_tf.data.store import Store
 from mini_tf.jobs.assembling import write_model_files
+from mini_tf.jobs.memory_factors import MEMORY, describe, parse_factors, scale_memories
 from mini_tf.jobs.session import Reporter, save_checkpoint
 from mini_tf.nn.mixer import MixerSettings
 from mini_tf.nn.weights.objective_network import objective_tensors
@@ -56,20 +57,32 @@ class Conversion:
 
 
 def convert(
-    run: str, overrides: Sequence[str], location: RunLocation, reporter: Reporter, data: str | None = None, device: str = "auto"
+    run: str,
+    overrides: Sequence[str],
+    location: RunLocation,
+    reporter: Reporter,
+    data: str | None = None,
+    device: str = "auto",
+    memories: Sequence[str] = (),
 ) -> Conversion:
     """Write a run with the weights of `run` and other settings of attention or positions, and compare both.
 
-    data: to evaluate on in place of the run's validation data. Raises UsageFault if the settings change anything else,
-    RecipeFault if they change the shape of a tensor.
+    data: to evaluate on in place of the run's validation data. memories: factors of values, as L:I=F. Raises UsageFault
+    if the settings change anything else or a memory is missing, RecipeFault if they change the shape of a tensor.
     """
     trained = open_trained(run, device=device)
-    resolved = _resolve(trained, overrides)
+    factors = parse_factors(memories, trained.model, trained.folder.name)
+    resolved = _resolve(trained, overrides, unchanged=bool(factors))
     store = evaluation_data(trained, data, "val", reporter.detail, note=reporter.say)
     converted, tensors = _rebuild(trained, resolved.recipe)
+    scale_memories(converted.model, factors)
     reporter.say(tensors.describe())
+    if factors:
+        reporter.say(f"memories whose values are scaled: {len(factors)}")
     record = manifest.read(trained.folder)
     identity = Identity.of(resolved, record.hashes | {"init": str((record.model or {}).get("sha256"))})
+    if factors:
+        identity = replace(identity, decides={**identity.decides, MEMORY: describe(factors)})
     with open_run(location, identity) as new:
         kl = kl_divergence(trained, converted, store) if trained.recipe.objective.predicts_tokens else None
         before, after = (_measure(one, store) for one in (trained, converted))
@@ -84,16 +97,20 @@ def convert(
         return Conversion(new.folder, tensors, before, after, kl)
 
 
-def _resolve(trained: Trained, overrides: Sequence[str]) -> Resolved:
-    """The run's recipe with the overrides, without what a conversion has already used: the initial run, an adapter."""
+def _resolve(trained: Trained, overrides: Sequence[str], unchanged: bool) -> Resolved:
+    """The run's recipe with the overrides, without what a conversion has already used: the initial run, an adapter.
+
+    unchanged: the settings may be those of the run.
+    """
     used = ["model.init_from=null"] * (trained.recipe.model.init_from is not None) + ["adapter=null"] * (trained.recipe.adapter is not None)
     used += overrides
     kept = _kept_settings(trained.recipe.model, resolve(str(trained.folder), used).recipe.model)
     resolved = resolve(str(trained.folder), [*used, *kept])
     old, new = flat_values(trained.recipe), flat_values(resolved.recipe)
     changed = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key) and not key.startswith(("adapter", "model.init_from"))]
-    if not changed:
-        raise UsageFault(f"nothing to convert: {trained.folder.name} has these settings", hint="for example model.attention.kind=favor")
+    if not changed and not unchanged:
+        hint = "for example model.attention.kind=favor, or --memory 3:511=0"
+        raise UsageFault(f"nothing to convert: {trained.folder.name} has these settings", hint=hint)
     if other := [key for key in changed if not (key.startswith("model.") and set(key.split(".")) & {*CONVERTED})]:
         hint = f"train with model.init_from={trained.folder.name} to change other settings"
         raise UsageFault(f"{other[0]}: a conversion changes only {', '.join(CONVERTED)} of the model", hint=hint)

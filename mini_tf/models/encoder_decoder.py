@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from mini_tf.nn.batch_sizes import BatchSizes
 from mini_tf.nn.mixer import ForwardOutput, MixerSettings, describe_restrictions
-from mini_tf.nn.model import ModelSettings, ModelStack, OneStack, build_embedding
+from mini_tf.nn.model import ModelSettings, OneStack, build_embedding
+from mini_tf.nn.model_stack import ModelStack
 from mini_tf.nn.positional_encoding import PositionalEncodingSettings
 from mini_tf.nn.stack import CrossAttentionSpec, SourceMemory, Stack, StackSettings
 from mini_tf.nn.state import State
@@ -116,7 +117,12 @@ class Settings(ModelSettings):
         return self.kind == other.kind or not (other.SOURCE or other.causal)
 
     def compare_with(self, other: BaseSettings) -> Iterator[tuple[str, Any, Any]]:
-        yield from super().compare_with(other)
+        cross, replaced = self.cross_attention, getattr(other, "cross_attention", None)
+        shared = None if cross is None or replaced is None else cross.shared_keys(replaced)
+        for key, own, theirs in super().compare_with(other):
+            if key == "cross_attention" and shared is not None:
+                own, theirs = ({name: one[name] for name in sorted(shared)} for one in (own, theirs))
+            yield key, own, theirs
         if not other.SOURCE:  # the encoder is initialized from the other's only stack
             theirs, encoder = other.model_dump(mode="json"), self.encoder.model_dump(mode="json")
             yield from ((f"encoder.{key}", value, theirs[key]) for key, value in encoder.items() if value is not None)

@@ -132,14 +132,31 @@ class MixerSettings(Kind):
         return None
 
     @property
+    def memory_bound(self) -> int | None:
+        """Most tokens of earlier rows that a stream keeps; None: no tokens, but possibly a state of constant size."""
+        return self.memory_tokens
+
+    @property
     def uses_own_token(self) -> bool:
         """Its output at a token depends on the token itself: by its value, its key or its query."""
         return True
 
     @property
+    def ordered_queries(self) -> bool:
+        """Cross-attention: the output at a query depends on the queries before it, which must be tokens of a target."""
+        return False
+
+    @property
     def signed_weights(self) -> bool:
         """Its attention weights may be negative."""
         return False
+
+    def shared_keys(self, other: "MixerSettings") -> frozenset[str] | None:
+        """Keys that must be equal to those of another mixer for its weights to be used here (`init_from`).
+
+        None: all keys and the kind.
+        """
+        return None
 
     def size_rules(self, dims: AttentionDims) -> Rules:
         """Rules between its settings and the sizes of a stack, by the keys of the stack."""
@@ -211,7 +228,11 @@ class Mixer(nn.Module):
     """There are attention heads. Without them `explicit` returns weights (B, 0, L, M)."""
 
     def start(self, batch: int) -> State:
-        """The empty state for the first `forward`; {} if there is no state, as in most cross-attention."""
+        """The empty state for the first `forward`; {} if there is no state, as in most cross-attention.
+
+        batch: rows of targets, of which several may share a source (`Visibility.rows_per_source`): beams have states
+        of their own.
+        """
         raise NotImplementedError
 
     def recall(self, memory: Float[Tensor, "B M d_memory"], token_positions: TokenPositions) -> State:
@@ -228,6 +249,10 @@ class Mixer(nn.Module):
     def explicit(self, x: Float[Tensor, "B L D"], memory: Any, visibility: Visibility) -> ExplicitAttention:
         """Attention weights and values, computed without fused kernels; in eval mode."""
         raise NotImplementedError
+
+    def undiminished(self, x: Float[Tensor, "B L D"], memory: Any, visibility: Visibility) -> Float[Tensor, "B H L M"] | None:
+        """Attention weights before earlier queries diminish them, whose sum is the coverage; None: as in `explicit`."""
+        return None
 
     def join(
         self, attended: Float[Tensor, "B H L V"], x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None

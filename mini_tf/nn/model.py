@@ -6,7 +6,7 @@ are separate so that logits are computed only for the targets.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -19,6 +19,7 @@ from mini_tf.nn.layers.head import Head, Transform
 from mini_tf.nn.layers.ngrams import NGrams
 from mini_tf.nn.layers.norm import build_norm
 from mini_tf.nn.mixer import ForwardOutput, Mixer, MixerSettings, describe_restrictions
+from mini_tf.nn.model_stack import ModelStack, SequenceKind
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.stack import CrossAttentionSpec, SourceMemory, Stack, StackSettings
 from mini_tf.nn.state import State
@@ -58,7 +59,8 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         """A fault for each mixer whose self-attention does not support `direction`."""
         for mixer in mixers:
             if direction not in mixer.DIRECTIONS:
-                yield "attention", f"{mixer.kind} attention does not support {direction} attention, which model {self.kind} needs"
+                what = f"does not support {direction} attention, which model {self.kind} needs"
+                yield "attention", f"{mixer.kind} attention {what if mixer.DIRECTIONS else 'is cross-attention only'}"
 
     def mixers(self) -> Sequence[MixerSettings]:
         return self.attention
@@ -82,9 +84,13 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         """FLOPs of the forward pass without the head; None: no formula is known."""
         if (type(self).build, type(self).build_stack) != (ModelSettings.build, ModelSettings.build_stack):
             return None  # the formula is of one stack
-        stack, width = self.flops(sizes.rows, sizes.length, sizes.targets, self.causal), self.d_embedding or self.d_model
-        projected = 2 * sizes.rows * sizes.length * width * self.d_model if width != self.d_model else 0
-        return None if stack is None else stack + projected
+        stack = self.flops(sizes.rows, sizes.length, sizes.targets, self.causal)
+        return None if stack is None else stack + self.embedding_flops(sizes)
+
+    def embedding_flops(self, sizes: BatchSizes) -> int:
+        """FLOPs of the projection of narrower embeddings to d_model."""
+        width = self.d_embedding or self.d_model
+        return 2 * sizes.rows * sizes.length * width * self.d_model if width != self.d_model else 0
 
     def head_flops(self, sizes: BatchSizes, task: bool = False) -> int:
         """FLOPs of the logits at the targets: over the vocabulary, or of a `task` head, one linear layer."""
@@ -101,6 +107,11 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         """
         return OneStack(self, vocabulary_size, context)
 
+    @property
+    def head_bias(self) -> bool:
+        """The output layer has a bias also with `head: linear`."""
+        return False
+
     def build_head(self, tokens: nn.Embedding) -> Head:
         """The head; `tokens`: the token embedding, whose weight it uses if `tied`."""
         d_embedding, bert = tokens.embedding_dim, self.head == "bert"
@@ -109,7 +120,7 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
             transform = Transform(self.d_model, self.activation, self.make_norm(d_embedding), d_embedding)
         elif d_embedding != self.d_model:
             transform = nn.Linear(self.d_model, d_embedding, bias=False)
-        return Head(tokens, self.tied, transform, bias=bert)
+        return Head(tokens, self.tied, transform, bias=bert or self.head_bias)
 
     def scaled(self, width: float, depth: float) -> "ModelSettings":
         """Settings of a smaller model: shares of the width, in whole heads of the same size, and of the layers."""
@@ -123,28 +134,6 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
     def make_norm(self, d_model: int | None = None) -> nn.Module:
         """A norm of this kind; default width: d_model."""
         return build_norm(self.norm, d_model or self.d_model, self.norm_eps, self.bias, self.norm_weight)
-
-
-SequenceKind = Literal["own", "source", "latent"]
-"""The sequence that hidden states belong to: tokens of `inputs` ("own"), tokens of the source, or latent vectors."""
-
-
-class ModelStack(NamedTuple):
-    """One stack of a model, as inspection, adapters and layer-wise decay need it.
-
-    name: path in the model. embedding: path of the `Embedding` or parameter of its input; None: another stack. rows:
-    sequence of its hidden states; memory: sequence of the keys of its cross-attention. attention, cross: names of its
-    self-attention and cross-attention. n_above: layers between its last one and the output.
-    """
-
-    name: str
-    stack: Stack
-    embedding: str | None
-    rows: SequenceKind = "own"
-    memory: SequenceKind = "source"
-    attention: str = "decoder.self"
-    cross: str = "cross"
-    n_above: int = 0
 
 
 class Model(nn.Module):
@@ -173,10 +162,14 @@ class Model(nn.Module):
 
     def max_length(self, rows: SequenceKind = "own") -> int | None:
         """Maximum number of tokens that the positional encodings allow; None: unlimited."""
-        modules = dict(self.named_modules())
-        embeddings = [modules.get(str(one.embedding)) for one in self.stacks() if one.rows == rows]
-        lengths = [embedding.position.max_positions for embedding in embeddings if isinstance(embedding, Embedding)]
+        lengths = [embedding.position.max_positions for embedding in self.embeddings(rows).values()]
         return min((length for length in lengths if length is not None), default=None)
+
+    def embeddings(self, rows: SequenceKind = "own") -> dict[str, Embedding]:
+        """The embeddings of the tokens of a sequence, by their paths in the model."""
+        modules = dict(self.named_modules())
+        paths = [path for one in self.stacks() for path in one.embedding_paths(rows)]
+        return {path: found for path in paths if isinstance(found := modules.get(path), Embedding)}
 
     def start(self, batch: int) -> State:
         """The empty state for the first `forward`."""

@@ -70,6 +70,11 @@ class StackSettings(Kind):
         """Width of the feed-forward layer, 0 = none."""
         return 4 * self.d_model if self.d_ff is None else self.d_ff
 
+    @property
+    def feed_forward_flops(self) -> int:
+        """FLOPs of a feed-forward layer per token: matrix products, a multiply-add is two."""
+        return 2 * self.d_model * self.hidden_dim * (ACTIVATIONS[self.activation].n_inputs + 1)
+
     def attention_dims(self, d_memory: int | None = None) -> AttentionDims:
         """Sizes of each mixer; d_memory: width of the source's hidden states, for cross-attention."""
         return AttentionDims(
@@ -96,9 +101,8 @@ class StackSettings(Kind):
             if cost is None or crossed is None:
                 return None
             of_row += cost.flops + crossed
-        of_token = 2 * self.d_model * self.hidden_dim * (ACTIVATIONS[self.activation].n_inputs + 1)
         biases = self.n_layers * self.positions.bias_flops(self.d_model, self.n_heads, self.head_dim, rows, length)
-        return rows * of_row + biases + ((self.n_layers - 1) * rows * length + targets) * of_token
+        return rows * of_row + biases + ((self.n_layers - 1) * rows * length + targets) * self.feed_forward_flops
 
     def rules(self) -> Rules:
         if self.d_k is None and self.d_model % self.n_heads:
@@ -129,10 +133,14 @@ def _one_of(choices: Sequence[object]) -> str:
 
 
 class CrossAttentionSpec(NamedTuple):
-    """Cross-attention of a stack: the settings of the mixer, and the width of the source's hidden states."""
+    """Cross-attention of a stack: the settings of the mixer, and the width of the source's hidden states.
+
+    residual: the queries are added to the output, if the stack has residual connections.
+    """
 
     mixer: MixerSettings
     d_memory: int
+    residual: bool = True
 
 
 class SourceMemory(NamedTuple):
@@ -155,7 +163,7 @@ class Stack(nn.Module):
     """`n_layers` blocks and, with pre-norm, a final norm.
 
     cross: cross-attention, None = none; own: blocks have self-attention; n_passes: number of passes through the blocks
-    (shared weights).
+    (shared weights); final_norm: with pre-norm.
     """
 
     def __init__(
@@ -166,6 +174,7 @@ class Stack(nn.Module):
         cross: CrossAttentionSpec | None = None,
         own: bool = True,
         n_passes: int = 1,
+        final_norm: bool = True,
     ) -> None:
         super().__init__()
         self.causal, self.n_passes = causal, n_passes
@@ -178,11 +187,12 @@ class Stack(nn.Module):
             return build_norm(settings.norm, settings.d_model, settings.norm_eps, settings.bias, settings.norm_weight)
 
         def step(part: nn.Module) -> ResidualStep:
-            return ResidualStep(part, norm(), post, settings.residual, settings.dropout_rate)
+            residual = settings.residual and (cross is None or cross.residual or part is not cross_mixer)
+            return ResidualStep(part, norm(), post, residual, settings.dropout_rate)
 
         blocks = []
         for layer in range(settings.n_layers):
-            own_mixer = cross_mixer = None
+            own_mixer, cross_mixer = None, None
             if own:
                 mixer = settings.attention[layer % len(settings.attention)]
                 encoding = None if positional_encoding is None else positional_encoding.of_layer(layer)
@@ -194,7 +204,7 @@ class Stack(nn.Module):
             feed_forward = FeedForward(settings.d_model, d_ff, settings.activation, settings.bias) if d_ff else None
             blocks.append(Block(own_mixer, cross_mixer, feed_forward, step))
         self.layers = nn.ModuleList(blocks)
-        self.norm = norm() if settings.norm_place == "pre" else nn.Identity()
+        self.norm = norm() if settings.norm_place == "pre" and final_norm else nn.Identity()
 
     def start(self, batch: int) -> State:
         """The empty state of every layer."""
@@ -244,12 +254,9 @@ class Stack(nn.Module):
         layers = None if memory is None else memory.layers
         cross_visibility = None
         if memory is not None and layers:
-            rows = batch_size(layers[0])
-            cross_visibility = Visibility(
-                False,
-                token_positions if rows == len(x) else token_positions.merge_rows(len(x), len(x) // rows, x.device),
-                memory.token_positions,
-            )
+            rows_per_source = len(x) // batch_size(layers[0])
+            merged = token_positions if rows_per_source == 1 else token_positions.merge_rows(len(x), rows_per_source, x.device)
+            cross_visibility = Visibility(False, merged, memory.token_positions, rows_per_source=rows_per_source)
         penalty, new_state = None, None if state is None else State()
         calls = self._calls
         for i, block in enumerate(calls):

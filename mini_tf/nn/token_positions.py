@@ -148,7 +148,8 @@ class Visibility:
 
     A query attends only to tokens of its own document and never to padding; if `causal`, only to tokens of its own or a
     lower order; with a `window`, only to tokens at most `window` positions away; without `attends_self`, not to its own
-    position. Padding attends to nothing.
+    position. Padding attends to nothing. rows_per_source: rows that are concatenated in one row of `queries`, as they
+    share a source (`TokenPositions.merge_rows`).
     """
 
     causal: bool
@@ -156,6 +157,7 @@ class Visibility:
     memory: TokenPositions
     window: int | None = None
     attends_self: bool = True
+    rows_per_source: int = 1
     _limited: dict[tuple[int | None, bool], "Visibility"] = field(default_factory=dict, init=False)
     _masks: dict[torch.device, Tensor] = field(default_factory=dict, init=False)
 

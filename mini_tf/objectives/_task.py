@@ -77,6 +77,8 @@ class TaskSettings(ObjectiveSettings):
 class PooledSettings(TaskSettings):
     """Settings of objectives with one prediction per row."""
 
+    PREDICTS_ROWS = True
+
     pool: Pool = "mean"
     """Pooling of the hidden states: first or last token (separators), mean or max over all tokens."""
 
@@ -88,6 +90,8 @@ class PooledSettings(TaskSettings):
     def rules_with(self, model: ModelSettings, steps: int | None) -> Rules:
         if self.pool == "first" and model.causal:
             yield "objective.pool", f"the first token of a {model.kind} attends only to itself; use mean or last"
+        if not model.outputs_per_token and self.pool in ("mean", "max"):
+            yield Rule("objective.pool", f"{model.kind} with these settings has one output per row; use first", ("model",))
 
 
 class ClassSettings(TaskSettings):

@@ -38,6 +38,10 @@ class CorpusSettings(Kind):
         """The rows: the same for the same settings. Raises Unavailable if they cannot be made on this machine."""
         raise NotImplementedError
 
+    def facts(self, text: str) -> list[str] | None:
+        """The facts that a text states in any form, in its order, with repetitions; None: no facts are labelled."""
+        return None
+
     def corpus(self, folder: Path) -> Path:
         """The file in `folder`; written if missing, which takes a few seconds."""
         path = folder / self.file_name

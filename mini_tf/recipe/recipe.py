@@ -106,6 +106,9 @@ def _words(kinds: Iterable[Kind]) -> Iterable[str]:
 def _attention(recipe: Recipe) -> Rules:
     model, objective = recipe.model, recipe.objective
     direction = objective.direction(model)
+    if not (model.outputs_per_token or objective.PREDICTS_ROWS):
+        what = f"{objective.kind} predicts tokens, but {model.kind} with these settings has one output per row; use query: position"
+        yield Rule("objective", what, ("model",))
     if direction is not None:
         for word in _words(mixer for mixer in model.mixers() if direction not in mixer.DIRECTIONS):
             what = f"{objective.kind} needs {direction} attention, which {word} does not support; use another attention"

@@ -1,16 +1,24 @@
-"""The contract of mixers in cross-attention: `recall`, padding, reordered rows."""
+"""The contract of mixers in cross-attention: `recall`, padding, packed rows, states, rows that share a source."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from mini_tf.nn import state as states
-from mini_tf.nn.mixer import MixerSettings
+from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixer, MixerSettings
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.testing import Case
-from mini_tf.testing.tiny.mixers import DIMS, B, L, TinyMixer, assert_same, random_tensor
+from mini_tf.testing.tiny.mixers import DIMS, B, L, TinyMixer, assert_same, non_padding, random_tensor
+from mini_tf.training.flops import flops_of
+
+M = 5
+BLOCKS = ([1] * L, [4, 1, 6])
+_TARGETS = torch.tensor([[1] * L, [0, 0, 1, 1, 1, 1, 2, 2, 2, 0, 0], [1, 1, 1, 2, 2, 3, 3, 3, 3, 0, 0]])
+_SOURCES = torch.tensor([[1] * M, [1, 1, 2, 2, 2], [3, 1, 1, 2, 0]])
+"""Segments of packed rows: a target attends to the source of the same segment."""
 
 
 def cases(settings: MixerSettings) -> Iterator[Case]:
@@ -19,26 +27,38 @@ def cases(settings: MixerSettings) -> Iterator[Case]:
         yield Case(f"cross-{'padded' if padded else 'plain'}", partial(queries_attend_to_a_source, settings, padded))
     yield Case("cross-no_visible_keys", partial(queries_without_visible_keys_get_zeros, settings))
     yield Case("cross-reordered", partial(a_recalled_source_can_be_reordered, settings))
+    for check in (
+        earlier_outputs_do_not_depend_on_later_queries,
+        only_ordered_queries_depend_on_each_other,
+        rows_may_share_a_source,
+        a_reordered_state_continues_the_reordered_rows,
+        every_parameter_has_a_gradient,
+        the_formula_is_what_is_counted,
+    ):
+        yield Case(f"cross-{check.__name__}", partial(check, settings))
+    if settings.PACKS:
+        yield Case("cross-a_packed_document_is_independent", partial(a_packed_document_is_independent, settings))
     if settings.CROSS_WIDTHS:
         yield Case("cross-other_width", partial(queries_attend_to_a_source, settings, True, d_memory=10))
 
 
 def queries_attend_to_a_source(settings: MixerSettings, padded: bool, d_memory: int = DIMS.d_memory) -> None:
-    tiny, memory = TinyMixer(settings, attention="cross", dims=replace(DIMS, d_memory=d_memory)), random_tensor(B, 5, d_memory, seed=3)
+    tiny, memory = TinyMixer(settings, attention="cross", dims=replace(DIMS, d_memory=d_memory)), random_tensor(B, M, d_memory, seed=3)
     mixer, x = tiny.mixer, tiny.x
     segments = torch.tensor([[1] * 5, [1, 1, 1, 0, 0], [0, 1, 1, 1, 1]])
-    token_positions = TokenPositions.packed(segments) if padded else TokenPositions(5)
+    token_positions = TokenPositions.packed(segments) if padded else TokenPositions(M)
     mask = Visibility(False, TokenPositions(L), token_positions)
     y, recalled = mixer(x, memory, mask).y, mixer.recall(memory, token_positions)
     assert_same(mixer(x, recalled, mask).y, y, "a recalled source must give the outputs of the source")
-    state, outputs = mixer.start(B), []  # blocks give their cross-attention a state too
-    for token in range(L):
-        mixed = mixer(x[:, token : token + 1], recalled, Visibility(False, TokenPositions(1, token), token_positions), state)
-        state = mixed.state
-        outputs.append(mixed.y)
-    assert_same(torch.cat(outputs, dim=1), y, "queries one by one must match one pass")
+    for sizes in BLOCKS:
+        blocks, _ = _in_blocks(mixer, x, recalled, mask, sizes)
+        assert_same(blocks, y, f"blocks of {sizes} queries must match one pass")
     explicit = mixer.explicit(x, recalled, mask)
     assert_same(mixer.join(explicit.weights @ explicit.values, x, mask).y, y, "join(weights @ values) must equal forward")
+    own = explicit.weights[..., explicit.lead :]
+    assert not own.masked_select(~mask.mask(x.device)[:, None].expand_as(own)).any(), "weights must be 0 where the mask is False"
+    assert (explicit.weights.sum(-1) <= 1 + 1e-12).all(), "weights of a query must sum to at most 1"
+    assert settings.signed_weights or (explicit.weights >= 0).all(), "weights are negative, but signed_weights is False"
     if padded:
         changed = torch.where((segments == 0)[..., None], 1e6, memory)
         assert torch.equal(mixer(x, mixer.recall(changed, token_positions), mask).y, mixer(x, recalled, mask).y), (
@@ -47,8 +67,31 @@ def queries_attend_to_a_source(settings: MixerSettings, padded: bool, d_memory: 
         alone = mixer(x[1:2], memory[1:2, :3], Visibility(False, TokenPositions(L), TokenPositions(3))).y
         assert_same(y[1:2], alone, "a padded source must match the source alone")
     order = torch.tensor([3, 1, 4, 0, 2])
-    mask = Visibility(False, TokenPositions(L), TokenPositions(5))
+    mask = Visibility(False, TokenPositions(L), TokenPositions(M))
     assert_same(mixer(x, memory[:, order], mask).y, mixer(x, memory, mask).y, "outputs must not depend on the order of the source")
+
+
+def _in_blocks(
+    mixer: Mixer, x: Tensor, recalled: states.State, mask: Visibility, sizes: Sequence[int], state: states.State | None = None
+) -> tuple[Tensor, states.State]:
+    """Queries (R, L, D) block by block, where `rows_per_source` rows share a source: outputs and the final state."""
+    state = mixer.start(len(x)) if state is None else state  # a stack gives its cross-attention a state, too
+    outputs, first, rows = list[Tensor](), 0, mask.rows_per_source
+    for size in sizes:
+        block = x[:, first : first + size]
+        positions = mask.queries.slice(first, first + size)
+        merged = positions if rows == 1 else positions.merge_rows(len(x), rows, x.device)
+        mixed = mixer(_merged(block, rows), recalled, replace(mask, queries=merged), state)
+        assert mixed.state is not None, "forward must return a state if it is given one"
+        state = mixer.trim(mixed.state)
+        outputs.append(mixed.y.reshape(block.shape))
+        first += size
+    return torch.cat(outputs, dim=1), state
+
+
+def _merged(x: Tensor, rows: int) -> Tensor:
+    """Queries (R, L, D) of rows that share a source, in one row: (R / rows, rows * L, D)."""
+    return x.reshape(len(x) // rows, -1, x.shape[2])
 
 
 def queries_without_visible_keys_get_zeros(settings: MixerSettings) -> None:
@@ -61,8 +104,110 @@ def queries_without_visible_keys_get_zeros(settings: MixerSettings) -> None:
 
 
 def a_recalled_source_can_be_reordered(settings: MixerSettings) -> None:
-    tiny, memory, rows = TinyMixer(settings, attention="cross"), random_tensor(B, 5, DIMS.d_memory, seed=3), torch.tensor([2, 2, 0])
-    mask = Visibility(False, TokenPositions(L), TokenPositions(5))
-    recalled = states.reorder(tiny.mixer.recall(memory, TokenPositions(5)), rows)
+    tiny, memory, rows = TinyMixer(settings, attention="cross"), random_tensor(B, M, DIMS.d_memory, seed=3), torch.tensor([2, 2, 0])
+    mask = Visibility(False, TokenPositions(L), TokenPositions(M))
+    recalled = states.reorder(tiny.mixer.recall(memory, TokenPositions(M)), rows)
     y = tiny.mixer(tiny.x, recalled, mask).y
     assert_same(y, tiny.mixer(tiny.x, memory[rows], mask).y, "a reordered source must match reordered rows")
+
+
+def earlier_outputs_do_not_depend_on_later_queries(settings: MixerSettings) -> None:
+    """Queries are target tokens, so they must not know the ones after them."""
+    tiny, memory = TinyMixer(settings, attention="cross"), random_tensor(B, M, DIMS.d_memory, seed=3)
+    mask = Visibility(False, TokenPositions(L), TokenPositions(M))
+    for t in (1, 6, L - 1):
+        changed = tiny.x.clone()
+        changed[:, t:] += 1e3 * random_tensor(B, L - t, DIMS.d_model, seed=t)
+        before, after = tiny.mixer(tiny.x, memory, mask).y, tiny.mixer(changed, memory, mask).y
+        assert torch.equal(before[:, :t], after[:, :t]), "earlier outputs must not depend on later queries"
+        assert not torch.equal(before[:, t:], after[:, t:]), "outputs must depend on the queries"
+
+
+def only_ordered_queries_depend_on_each_other(settings: MixerSettings) -> None:
+    tiny, memory = TinyMixer(settings, attention="cross"), random_tensor(B, M, DIMS.d_memory, seed=3)
+    mask = Visibility(False, TokenPositions(L), TokenPositions(M))
+    y, reversed_y = tiny.mixer(tiny.x, memory, mask).y, tiny.mixer(tiny.x.flip(1), memory, mask).y.flip(1)
+    same = torch.allclose(y, reversed_y, rtol=0, atol=1e-10)
+    assert same != settings.ordered_queries, f"ordered_queries is {settings.ordered_queries}, but reversed queries give {same=} outputs"
+
+
+def rows_may_share_a_source(settings: MixerSettings) -> None:
+    """Beams of a source are queries of one row; each has a state of its own, also after it became another beam."""
+    tiny, memory, rows = TinyMixer(settings, attention="cross"), random_tensor(B, M, DIMS.d_memory, seed=3), 2
+    x, source = random_tensor(B * rows, L, DIMS.d_model, seed=4), TokenPositions(M)
+    recalled, one = tiny.mixer.recall(memory, source), Visibility(False, TokenPositions(L), source)
+    own = states.reorder(recalled, torch.arange(B).repeat_interleave(rows))
+    shared = replace(one, rows_per_source=rows)
+    merged = replace(shared, queries=one.queries.merge_rows(len(x), rows, x.device))
+    whole = tiny.mixer(x, own, one).y
+    y = tiny.mixer(_merged(x, rows), recalled, merged).y
+    assert_same(y.reshape(whole.shape), whole, "rows that share a source must match rows with a source each")
+    explicit = tiny.mixer.explicit(_merged(x, rows), recalled, merged)
+    joined = tiny.mixer.join(explicit.weights @ explicit.values, _merged(x, rows), merged).y
+    assert_same(joined, y, "join(weights @ values) must equal forward for rows that share a source")
+    for sizes in BLOCKS:
+        blocks, _ = _in_blocks(tiny.mixer, x, recalled, shared, sizes)
+        assert_same(blocks, whole, f"blocks of {sizes} queries must match one pass for rows that share a source")
+    beams = torch.tensor([1, 1, 3, 2, 4, 4])
+    _, state = _in_blocks(tiny.mixer, x[:, :4], recalled, shared, [3, 1])
+    later = replace(shared, queries=TokenPositions(L - 4, 4))
+    y, _ = _in_blocks(tiny.mixer, x[beams, 4:], recalled, later, [1] * (L - 4), states.reorder(state, beams))
+    assert_same(y, whole[beams, 4:], "reordered rows that share a source must continue as the rows that they were")
+
+
+def a_reordered_state_continues_the_reordered_rows(settings: MixerSettings) -> None:
+    tiny, memory, rows = TinyMixer(settings, attention="cross"), random_tensor(B, M, DIMS.d_memory, seed=3), torch.tensor([2, 0, 2])
+    mask = Visibility(False, TokenPositions(L), TokenPositions(M))
+    recalled = tiny.mixer.recall(memory, mask.memory)
+    _, state = _in_blocks(tiny.mixer, tiny.x[:, :6], recalled, mask, [4, 2])
+    whole, later = tiny.mixer(tiny.x, recalled, mask).y[:, 6:], replace(mask, queries=TokenPositions(L - 6, 6))
+    loaded = states.unflatten(states.flatten(state)) or {}
+    y, _ = _in_blocks(tiny.mixer, tiny.x[:, 6:], recalled, later, [5], loaded)
+    assert_same(y, whole, "a flattened and unflattened state must be equal")
+    reordered = states.reorder(recalled, rows) or {}
+    y, _ = _in_blocks(tiny.mixer, tiny.x[rows, 6:], reordered, later, [5], states.reorder(state, rows))
+    assert_same(y, whole[rows], "a reordered state must match reordered rows")
+
+
+def a_packed_document_is_independent(settings: MixerSettings) -> None:
+    """Of other targets and sources in its row, and of padding on both sides."""
+    tiny, memory = TinyMixer(settings, attention="cross"), random_tensor(B, M, DIMS.d_memory, seed=3)
+    mask = Visibility(False, TokenPositions.packed(_TARGETS), TokenPositions.packed(_SOURCES))
+    together = tiny.mixer(tiny.x, memory, mask).y
+    for row in range(B):
+        for document in _TARGETS[row].unique().tolist():
+            targets, sources = ((segments[row] == document).nonzero().squeeze(1) for segments in (_TARGETS, _SOURCES))
+            if document:
+                alone = Visibility(False, TokenPositions(len(targets)), TokenPositions(len(sources)))
+                y = tiny.mixer(tiny.x[row : row + 1, targets], memory[row : row + 1, sources], alone).y
+                assert_same(together[row : row + 1, targets], y, "a target must not depend on other targets and sources of its row")
+    changed = torch.where((_TARGETS == 0)[..., None], 1e6, tiny.x)
+    after = tiny.mixer(changed, memory, mask).y
+    assert after.isfinite().all(), "outputs at padding must be finite"
+    assert torch.equal(non_padding(after, mask.queries), non_padding(together, mask.queries)), "padding must not change outputs"
+
+
+def every_parameter_has_a_gradient(settings: MixerSettings) -> None:
+    """Also if queries see no keys; gradients must be finite."""
+    tiny = TinyMixer(settings, attention="cross")
+    mixer, x, memory = tiny.mixer.train(), tiny.x.requires_grad_(), random_tensor(B, M, DIMS.d_memory, seed=3).requires_grad_()
+    mask = Visibility(False, TokenPositions.packed(_TARGETS), TokenPositions.packed(_SOURCES))
+    y = mixer(x, memory, mask).y
+    (y * random_tensor(*y.shape, seed=2) * (_TARGETS != 0)[..., None]).sum().backward()
+    for name, tensor in {"queries": x, "source": memory, **dict(mixer.named_parameters())}.items():
+        assert tensor.grad is not None, f"{name} must have a gradient"
+        assert tensor.grad.any(), f"the gradient of {name} must not be 0"
+        assert tensor.grad.isfinite().all(), f"the gradient of {name} must be finite"
+
+
+def the_formula_is_what_is_counted(settings: MixerSettings) -> None:
+    dims, length, source = AttentionDims(d_model=48, d_memory=48, n_heads=3, n_kv_heads=3, d_k=16, d_v=16), 64, 96
+    formula = settings.cross_flops(dims, length, source)
+    if formula is None:
+        return
+    mixer = settings.build(dims, LayerSpec(0, 1, "cross"))
+    x, memory = random_tensor(1, length, dims.d_model).float(), random_tensor(1, source, dims.d_memory).float()
+    mask = Visibility(False, TokenPositions(length), TokenPositions(source))
+    with torch.no_grad():
+        flops = flops_of(lambda: mixer(x, memory, mask))
+    assert 0.95 < formula / flops < 1.05, f"the formula gives {formula:,} FLOPs, cross-attention has {flops:,}"

@@ -7,7 +7,8 @@ context of 16, within which the state of a mixer with `STREAMS` must reach its m
 import math
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -18,10 +19,14 @@ from mini_tf.inspection import positions, softmax, word
 from mini_tf.inspection.capture import Capture, capture
 from mini_tf.inspection.heads import ROLES
 from mini_tf.inspection.maps.attention import heads_of
+from mini_tf.inspection.memories.layers import memory_layers, recorded
+from mini_tf.inspection.memories.logit_split import split_logit, why_not
 from mini_tf.inspection.model_input import ModelInput
 from mini_tf.inspection.parameters import forward_flops, memory_of, module_parameters
 from mini_tf.inspection.sentences import Sentence
-from mini_tf.nn.model import Model, ModelSettings, ModelStack, SequenceKind
+from mini_tf.nn.layers.feed_forward import KeyValueMemories
+from mini_tf.nn.model import Model, ModelSettings
+from mini_tf.nn.model_stack import ModelStack, SequenceKind
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kind_settings import OptimizerSettings
@@ -46,6 +51,7 @@ def cases(settings: ModelSettings) -> list[Case]:
         head_measures_are_in_range,
         hidden_states_of_every_call_are_captured,
         word_vectors_are_hidden_states_of_its_tokens,
+        feed_forward_layers_are_sums_of_memories_and_logits_of_their_parts,
     ]
     return cases_of(checks, settings)
 
@@ -101,23 +107,21 @@ def flops_and_memory_match_the_model(settings: ModelSettings) -> None:
 def positions_of_every_embedding_are_finite(settings: ModelSettings) -> None:
     model = tiny_model(settings)
     for one in model.stacks():
-        if not positions.has_positions(model, one):
+        if (path := positions.embedding_of(model, one)) is None:
             continue
-        found, encoding = positions.analyze_positions(model, str(one.embedding)), model.get_submodule(f"{one.embedding}.position")
-        assert isinstance(encoding, PositionalEncoding), f"{one.embedding}.position must be a PositionalEncoding"
+        found, encoding = positions.analyze_positions(model, path), model.get_submodule(f"{path}.position")
+        assert isinstance(encoding, PositionalEncoding), f"{path}.position must be a PositionalEncoding"
         kernels = {f"the bias of head {head}": bias for head, bias in enumerate(found.biases)}
         kernels |= {} if found.rotary is None else {"rotary": found.rotary.kernel}
         kernels |= {} if found.vectors is None else {"vectors": found.vectors.kernel}
         for name, kernel in kernels.items():
-            assert len(kernel) == min(CONTEXT, model.context), f"{one.embedding}: {name} must have {CONTEXT} distances, not {len(kernel)}"
-            assert all(map(math.isfinite, kernel)), f"{one.embedding}: {name} must be finite: {kernel}"
-        assert (found.vectors is not None) == ("embed" in encoding.applies_to), (
-            f"{one.embedding}: vectors if and only if it changes embeddings"
-        )
+            assert len(kernel) == min(CONTEXT, model.context), f"{path}: {name} must have {CONTEXT} distances, not {len(kernel)}"
+            assert all(map(math.isfinite, kernel)), f"{path}: {name} must be finite: {kernel}"
+        assert (found.vectors is not None) == ("embed" in encoding.applies_to), f"{path}: vectors if and only if it changes embeddings"
         if found.vectors is not None:
             n, similarity = len(found.vectors.positions), found.vectors.similarity
-            assert similarity.shape == (n, n), f"{one.embedding}: {list(similarity.shape)} cosines of {n} positions"
-            assert (similarity.abs() <= 1 + _CLOSE).all(), f"{one.embedding}: cosines of positions must be in [-1, 1]"
+            assert similarity.shape == (n, n), f"{path}: {list(similarity.shape)} cosines of {n} positions"
+            assert (similarity.abs() <= 1 + _CLOSE).all(), f"{path}: cosines of positions must be in [-1, 1]"
 
 
 def every_head_of_every_call_is_captured_once(settings: ModelSettings) -> None:
@@ -204,6 +208,27 @@ def word_vectors_are_hidden_states_of_its_tokens(settings: ModelSettings) -> Non
         assert layer.cosines.shape == (2, 2), f"layer {layer.number}: {list(layer.cosines.shape)} cosines of two sentences"
         assert (layer.cosines.abs() <= 1 + _CLOSE).all(), f"layer {layer.number}: cosines must be in [-1, 1]"
         assert math.isfinite(layer.baseline), f"layer {layer.number}: the baseline must be finite: {layer.baseline}"
+
+
+def feed_forward_layers_are_sums_of_memories_and_logits_of_their_parts(settings: ModelSettings) -> None:
+    model = tiny_model(settings)
+    expected, seen = list[tuple[str, int]](), list[tuple[str, int]]()
+
+    def check(name: str, layer: int, part: KeyValueMemories, x: Tensor) -> None:
+        seen.append((name, layer))
+        bias = 0 if part.value_bias is None else part.value_bias
+        assert_same(part.coefficients(x) @ part.values + bias, part.forward(x), f"{name}: layer {layer} must be a sum of its memories")
+
+    with torch.no_grad(), ExitStack() as hooks:
+        for one in model.stacks():
+            if any(block.feed_forward is not None for block in one.stack.blocks):
+                expected += [(one.name, layer) for layer in memory_layers(one.stack, one.name)]
+                hooks.enter_context(recorded(one.stack, partial(check, one.name)))
+        model(Tokens(random_ids(1)), source_for(model, 1))
+    assert sorted(seen) == sorted(expected), f"layers that must be recorded once: {expected}, not {seen}"
+    if why_not(model) is None:
+        split = split_logit(model, Tokens(random_ids(1)))
+        assert abs(split.sum - split.logit) < _CLOSE, f"the parts sum to {split.sum}, but the logit is {split.logit}"
 
 
 def _occurrence(text: str, sought: str) -> word.Occurrence:

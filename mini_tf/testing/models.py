@@ -10,7 +10,8 @@ from mini_tf.inspection.capture import attention_kinds, capture
 from mini_tf.nn.batch_sizes import BatchSizes
 from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.layers.task_head import TaskHead
-from mini_tf.nn.model import Model, ModelSettings, ModelStack
+from mini_tf.nn.model import Model, ModelSettings
+from mini_tf.nn.model_stack import ModelStack
 from mini_tf.nn.stack import Stack
 from mini_tf.nn.state import reorder
 from mini_tf.nn.token_positions import TokenPositions

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from mini_tf.nn.model import Model, ModelStack
+from mini_tf.nn.model import Model
+from mini_tf.nn.model_stack import ModelStack
 from mini_tf.nn.weights.objective_network import ModelWithObjective
 
 
@@ -28,7 +29,7 @@ def depths(model: nn.Module) -> dict[str, int]:
     for name, _ in model.named_parameters():
         for one in stacks:
             n_layers = len(one.stack.layers)
-            if one.embedding is not None and f"{name}.".startswith(f"{one.embedding}."):
+            if any(f"{name}.".startswith(f"{path}.") for path in one.embedding_paths()):
                 depth_by_name.setdefault(name, one.n_above + n_layers + 1)
             for layer in range(n_layers):
                 if name.startswith(f"{one.name}.layers.{layer}."):

@@ -86,7 +86,11 @@ COMMANDS = {
         "inspect crash burst --json",
     ),
     # convert
-    "convert": command("convert text model.attention.kind=favor -d converted --json"),
+    "convert": command(
+        "convert text model.attention.kind=favor -d converted --json",
+        "convert pairs model.cross_attention.kind=diminishing -d diminishing --json",
+    ),
+    "convert memory": command("convert text --memory 1:3=0 --memory 0:0-4=0.5 -d silenced --json", "convert text --memory 2:0=0"),
     # evaluate
     "evaluate": command("evaluate text", "evaluate text --split train"),
     "evaluate file": command("evaluate text --data other.txt --step last --json"),
@@ -139,6 +143,14 @@ COMMANDS = {
         "inspect answers text --data '{kind: world, n_sentences: 1}' --limit 20 --json",
         "inspect answers masked --data tiny.txt",
     ),
+    "inspect memory": command(
+        "inspect memory text --corpus other.txt --limit 40 --text 'The old king'",
+        "inspect memory stream --corpus other.txt --limit 9 --layer -1 --top 2 --json",
+        "inspect memory masked --corpus other.txt --memory 0:1 --limit 9",
+        "inspect memory pairs --stack encoder --limit 9 --json",
+        "inspect memory mixed --text The",
+        "inspect memory recurrent",
+    ),
     "inspect model": command("inspect model pairs", "inspect model chats --json"),
     "inspect tokens": command("inspect tokens masked 'The old king'"),
     "inspect positions": command("inspect positions text", "inspect positions spans --json", "inspect positions pairs --stack encoder"),
@@ -150,9 +162,16 @@ COMMANDS = {
     ),
     "inspect gates": command("inspect gates recurrent 'The old king'", "inspect gates recurrent 'a' 'The' --json", "inspect gates text a"),
     "inspect spans": command("inspect spans recurrent 'The old king'", "inspect spans recurrent 'a' --json", "inspect spans text a"),
+    "inspect latents": command("inspect latents latents 'The old king'", "inspect latents latents 'a' --json", "inspect latents text a"),
     "inspect simple": command("inspect simple", "inspect simple 'an old king' --json"),
     "inspect align": command(
         "inspect align pairs --limit 12", "inspect align killed 'red dog' --target 'dog red' -o links.pharaoh -o links.svg"
+    ),
+    "inspect coverage": command(
+        "inspect coverage covered --limit 4",
+        "inspect coverage covered --limit 4 --json",
+        "inspect coverage pairs 'the wise king' --target 'jo' --head 0 -o coverage.json -o coverage.svg",
+        "inspect coverage text a",
     ),
     # faults
     "no such word": command("pretrain --no-such-option", "rnus", "runs show nowhere --json"),

@@ -152,6 +152,18 @@ RUNS = {
         """,
         ("pretrain spans.yaml",),
     ),
+    "latents": Run(
+        """
+        data: {train: tiny.txt, split: 10%}
+        tokenizer: {kind: byte}
+        model:
+          {kind: perceiver, d_model: 24, d_latent: 32, n_latents: 5, n_layers: 1, n_blocks: 2, n_heads: 2, d_v: 10, dropout_rate: 0.1,
+           positions: {kind: fourier, combine: concat}, decoder: {n_heads: 3, d_k: 6}}
+        objective: {kind: masked, scheme: whole_word}
+        optimizer: {kind: muon, lr: 0.02}
+        """,
+        ("pretrain latents.yaml",),
+    ),
     "vectors": Run(
         """
         data: {train: tiny.txt, split: 10%}
@@ -178,6 +190,19 @@ RUNS = {
         generate: {num_beams: 3, no_repeat_ngram: 2}
         """,
         ("pretrain pairs.yaml",),
+    ),
+    "covered": Run(
+        """
+        data: {train: {kind: world-facts, n_documents: 80, n_facts: 3, n_distractors: 1}, split: 10%}
+        tokenizer: {kind: wordpiece, vocab_size: 500}
+        model:
+          {kind: encoder_decoder, d_model: 24, n_layers: 2, n_heads: 2, positions: sinusoidal,
+           cross_attention: {kind: diminishing, function: power, power: 0.4, renormalize: true}}
+        optimizer: {lr: 1e-2}
+        train: {context: 80}
+        generate: {num_beams: 3}
+        """,
+        ("pretrain covered.yaml",),
     ),
     "noisy": Run(
         """

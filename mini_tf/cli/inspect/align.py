@@ -2,24 +2,20 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from mini_tf.cli.inspect.options.heads import HEAD, LAYER, joined
 from mini_tf.cli.inspect.options.output import show
-from mini_tf.cli.inspect.options.texts import TARGET, with_targets
+from mini_tf.cli.inspect.options.pairs import SOURCE, check_pair, pairs_of
+from mini_tf.cli.inspect.options.texts import TARGET
 from mini_tf.cli.terminal import files
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT
 from mini_tf.cli.terminal.options import DEVICE, GATES, INPUT_OUTPUT, RUN, STEP
-from mini_tf.cli.terminal.text_input import refuse_non_utf8
 from mini_tf.recipe.gates import Gate, failures
 from mini_tf.system.errors import GateMissed, UsageFault
-
-if TYPE_CHECKING:
-    from mini_tf.data.examples import Pair
-    from mini_tf.trained.opening import Trained
 
 SUFFIXES = (".png", ".svg", ".json", ".pharaoh")
 METRICS = ("aer", "diagonal", "sharpness")
@@ -27,7 +23,6 @@ METRICS = ("aer", "diagonal", "sharpness")
 
 
 _io = partial(typer.Option, rich_help_panel=INPUT_OUTPUT)
-SOURCE = typer.Argument(metavar="[SOURCE]", help="A source text.", show_default="the run's validation pairs")
 DATA = _io("--data", metavar="FILE", help="Align the pairs of this file, in any format of data.val.")
 GOLD = _io("--gold", metavar="FILE", help="GoldAlignment alignments, one pair per line: i-j sure, i?j possible.")
 LIMIT = _io("--limit", metavar="N", min=1, help="Only the first N pairs.")
@@ -40,7 +35,7 @@ SHIFT = typer.Option(
 def align(
     console: Console,
     run: RUN,
-    source: Annotated[str | None, SOURCE] = None,
+    source: SOURCE = None,
     target: TARGET = None,
     data: Annotated[str | None, DATA] = None,
     gold: Annotated[Path | None, GOLD] = None,
@@ -60,11 +55,7 @@ def align(
     pair and evaluated on the rest. Without, the head with the sharpest weights is used. FILE: a picture (.png, .svg),
     numbers (.json) or alignments (.pharaoh).
     """
-    refuse_non_utf8([source or "", target or ""])
-    if source is None and target is not None:
-        raise UsageFault("--target needs a SOURCE", hint="give the source text")
-    if source is not None and data is not None:
-        raise UsageFault(f"both SOURCE and --data {data} were given", hint="give one of them")
+    check_pair(source, target, data)
     if source is not None and gold is not None and target is None:
         raise UsageFault(f"--gold {gold} needs the target text", hint="--target TEXT")
     named, bounds = files.check(output, SUFFIXES, force), [Gate.parse(gate) for gate in gates or []]
@@ -76,35 +67,8 @@ def align(
     from mini_tf.trained.opening import open_trained
 
     trained = open_trained(run, step, device)
-    pairs = _pairs(console, trained, source, target, data)
+    pairs = pairs_of(console, trained, source, target, data, "word alignment")
     found = view(trained, pairs, gold, limit, HeadSelection(None, joined(layer), joined(head)), shift, step, many=source is None)
     show(console, found, named, trained.folder)
     if missed := failures(bounds, found.metrics or {}):
         raise GateMissed(missed[0], faults=missed)
-
-
-def _pairs(console: Console, trained: "Trained", source: str | None, target: str | None, data: str | None) -> "list[Pair]":
-    from mini_tf.data.examples import Pair
-
-    if not trained.model.needs_source:
-        raise UsageFault(
-            f"{trained.folder.name} has no cross-attention ({trained.recipe.model.kind}); word alignment needs an encoder_decoder"
-        )
-    if source is None:
-        return _validation_pairs(trained, data)
-    if not source.split():
-        raise UsageFault("SOURCE has no words")
-    [(text, own)] = with_targets(trained, [source], target)
-    assert own is not None
-    if not own.split():
-        what = "the model's translation is empty" if target is None else "--target has no words"
-        raise UsageFault(what, hint="--target TEXT gives the translation")
-    if target is None:
-        console.say(f"target: {own}")
-    return [Pair(text, own, "SOURCE")]
-
-
-def _validation_pairs(trained: "Trained", data: str | None) -> "list[Pair]":
-    from mini_tf.trained.evaluating import evaluation_data
-
-    return list(trained.recipe.objective.dataset().examples(evaluation_data(trained, data, "val")))

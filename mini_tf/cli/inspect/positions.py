@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from mini_tf.cli.inspect.options.heads import STACK
 from mini_tf.cli.inspect.options.output import show
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT, check
@@ -16,9 +17,7 @@ def positions(
     console: Console,
     run: RUN,
     curve: Annotated[bool, typer.Option("--curve", help="Plot only the curve over distance.")] = False,
-    stack: Annotated[
-        str | None, typer.Option("--stack", metavar="encoder|decoder", help="Of an encoder-decoder.", show_default="decoder")
-    ] = None,
+    stack: STACK = None,
     output: OUTPUT = None,
     force: FORCE = False,
     step: STEP = None,

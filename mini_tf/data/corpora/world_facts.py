@@ -8,7 +8,7 @@ from itertools import islice
 
 from pydantic import Field
 
-from mini_tf.data.corpora._world.facts import fact_lists
+from mini_tf.data.corpora._world.facts import fact_lists, stated_facts
 from mini_tf.data.corpora._world.settings import WorldSettings
 from mini_tf.recipe.values import Share
 
@@ -27,3 +27,6 @@ class Settings(WorldSettings):
         repetition = round(100 * self.repetition_rate)
         made = fact_lists(self.lexicon, self.zipf, self.n_facts, self.n_distractors, repetition, self.seed)
         return ({"source": source, "target": target} for source, target in islice(made, self.n_documents))
+
+    def facts(self, text: str) -> list[str]:
+        return [fact.told()[0] for fact in stated_facts(text, self.lexicon.names)]

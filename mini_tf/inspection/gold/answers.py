@@ -2,7 +2,8 @@
 
 An answer is right if the most probable token is right in each place of its tokens, given the true text before it; an
 encoder predicts all tokens of the answer at once, each masked. A text longer than the context is truncated to the
-tokens that end at the answer; a model trained with `train.stream` processes all of it, with its recurrent state.
+tokens that end at the answer; a model trained with `train.stream` processes all documents as one stream, as in
+training, with its recurrent state.
 """
 
 from collections.abc import Sequence
@@ -113,8 +114,8 @@ def predictions(trained: Trained, questions: Questions) -> list[Prediction]:
     by_row: dict[likelihoods.Ids, likelihoods.TargetPredictions] = {}
     size = trained.tokenizer.vocabulary.size
     if trained.recipe.train.stream:
-        for key, row in questions.rows.items():
-            [by_row[key]] = likelihoods.predict_targets(trained.model, _streamed(trained, row), [[id for _, id in row[1]]], size)
+        hidden, labels = _streamed(trained, [*questions.rows.values()]), [[id for _, id in row[1]] for row in questions.rows.values()]
+        by_row |= zip(questions.rows, likelihoods.predict_targets(trained.model, hidden, labels, size), strict=True)
     else:
         ascending = sorted(questions.rows.items(), key=lambda item: len(item[1][0]))
         for batch in likelihoods.batches((key, *row) for key, row in ascending):
@@ -154,11 +155,15 @@ def _mask_of(trained: Trained) -> int | None:
 
 
 @torch.inference_mode()
-def _streamed(trained: Trained, row: likelihoods.Row) -> torch.Tensor:
-    """The hidden states (T, D) at the targets, after parts as long as the context with the state carried over."""
-    state, parts = trained.model.start(1), []
-    for ids in torch.tensor([row[0]], device=trained.setup.device).split(trained.model.context, dim=1):
-        mixed = trained.model(Tokens(ids), state=state)
-        state = trained.model.carry(mixed.state)
+def _streamed(trained: Trained, rows: Sequence[likelihoods.Row]) -> torch.Tensor:
+    """The hidden states (T, D) at the targets of successive rows of a stream, in parts as long as the context."""
+    ids, at, model = list[int](), list[int](), trained.model
+    for row, targets in rows:
+        at += [len(ids) + place for place, _ in targets]
+        ids += row
+    state, parts = model.start(1), []
+    for part in torch.tensor([ids], device=trained.setup.device).split(model.context, dim=1):
+        mixed = model(Tokens(part), state=state)
+        state = model.carry(mixed.state)
         parts.append(mixed.y[0])
-    return torch.cat(parts)[[at for at, _ in row[1]]]
+    return torch.cat(parts)[at]

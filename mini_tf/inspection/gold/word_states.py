@@ -16,7 +16,7 @@ from mini_tf.inspection.capture import Capture
 from mini_tf.inspection.head_selection import HeadIndex
 from mini_tf.inspection.tokenized_texts import TokenizedText, capture_texts, tokenize_texts
 from mini_tf.inspection.words import aggregate_by_words, membership, word_numbers
-from mini_tf.nn.model import SequenceKind
+from mini_tf.nn.model_stack import SequenceKind
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.architecture import Architecture
 from mini_tf.trained.opening import Trained

@@ -16,7 +16,7 @@ from mini_tf.inspection.head_selection import HeadIndex, HeadSelection
 from mini_tf.inspection.heads import Measures, measure, role
 from mini_tf.inspection.tokenized_texts import TokenizedText, TokenizedTexts, capture_heads, tokenize_texts
 from mini_tf.inspection.words import aggregate_by_words
-from mini_tf.nn.model import SequenceKind
+from mini_tf.nn.model_stack import SequenceKind
 from mini_tf.system.errors import RunFault, UsageFault
 from mini_tf.trained.opening import Trained, open_trained
 

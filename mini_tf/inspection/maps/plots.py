@@ -26,7 +26,7 @@ def plot(sample: Sample, run_and_step: str) -> PanelGrid | QueryWeights:
     if len(maps) == 1:
         [head] = sample.heads
         panel = Panel("", sample.rows(head), sample.columns(head), maps[0], head_legend(head, sample))
-        return PanelGrid([panel], _scale(maps), f"{head.index}, {run_and_step}", text=text)
+        return PanelGrid([panel], scale_of(maps), f"{head.index}, {run_and_step}", text=text)
     layers = [head.index[:2] for head in sample.heads]
     across = max(layers.count(layer) for layer in layers)
     even = len(layers) == across * len(set(layers))
@@ -37,12 +37,12 @@ def plot(sample: Sample, run_and_step: str) -> PanelGrid | QueryWeights:
         Panel(name, sample.rows(head), sample.columns(head), values, axes_legend(sample))
         for name, head, values in zip(names, sample.heads, maps, strict=True)
     ]
-    return PanelGrid(panels, _scale(maps), f"{', '.join(map(kind_name, kinds))}, {run_and_step}", across if even else None, text)
+    return PanelGrid(panels, scale_of(maps), f"{', '.join(map(kind_name, kinds))}, {run_and_step}", across if even else None, text)
 
 
-def _scale(maps: Sequence[np.ndarray]) -> Scale:
+def scale_of(maps: Sequence[np.ndarray], label: str = "attention weight") -> Scale:
     """One color scale for all maps; in long texts weights are small, and maps on a scale of 0 to 1 would be blank."""
     weights = np.concatenate([values[~np.isnan(values)] for values in maps])
     most = float(np.quantile(weights, SHARE))
     high = next((end for end in ENDS if most <= end), ENDS[-1])
-    return Scale(high=high, open_end=bool(weights.max() > 1.001 * high))
+    return Scale(high=high, label=label, open_end=bool(weights.max() > 1.001 * high))

@@ -17,7 +17,6 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.drawing import terminal
 from mini_tf.drawing.labels import label
 from mini_tf.inspection import View
-from mini_tf.nn.layers.embedding import Embedding
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained
 
@@ -31,9 +30,7 @@ class WordVectors:
     @classmethod
     def of(cls, trained: Trained) -> "WordVectors":
         """Those of the token embedding, of an encoder-decoder the encoder's. UsageFault if there is none."""
-        modules, rows = dict(trained.model.named_modules()), "source" if trained.model.needs_source else "own"
-        embeddings = [modules.get(str(one.embedding)) for one in trained.model.stacks() if one.rows == rows]
-        found = next((one for one in embeddings if isinstance(one, Embedding)), None)
+        found = next(iter(trained.model.embeddings("source" if trained.model.needs_source else "own").values()), None)
         if found is None:
             raise UsageFault("the model has no token embedding of its own text")
         return cls(trained.source_tokenizer if trained.model.needs_source else trained.tokenizer, found.tokens.weight)

@@ -6,6 +6,7 @@ from typing import Any
 
 from mini_tf.jobs.cost.overhead import Overhead, count_evaluations_and_saves, measure_overhead
 from mini_tf.jobs.cost.steps import MemoryUse, StepFlops, StepTiming, measure_steps, memory_of, step_flops
+from mini_tf.jobs.cost.stream_memory import StreamMemory
 from mini_tf.jobs.parts import Parts, training_of
 from mini_tf.training.due import EvaluationSchedule
 from mini_tf.training.machine.peak import peak_flops
@@ -34,6 +35,7 @@ class Cost:
     counts: dict[str, int]
     seconds: dict[str, float]
     seeds: int
+    stream: StreamMemory | None = None
 
     @property
     def total(self) -> float:
@@ -60,6 +62,7 @@ class Cost:
             "seconds": self.total,
             **{f"seconds.{name}": seconds for name, seconds in self.seconds.items()},
             "minutes": self.total / 60,
+            **({} if self.stream is None else self.stream.metrics),
         }
 
 

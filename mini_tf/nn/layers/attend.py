@@ -50,9 +50,11 @@ def attention_weights(
     """The attention weights of `attend`, for queries (B, H, L, K) and keys (B, H, M, K)."""
     mask = _scores_mask(visibility, torch.arange(q.shape[2], device=q.device), encoding, q, k)
     scores = q @ k.transpose(-1, -2) * scale  # (B,H,L,K) @ (B,H,K,M) -> (B,H,L,M)
-    scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-    # The softmax of a row that attends to nothing is NaN; its weights are 0.
-    return scores.softmax(dim=-1).nan_to_num(0.0)
+    hidden = ~mask if mask.dtype == torch.bool else mask == -torch.inf
+    scores = scores.masked_fill(hidden, -torch.inf) if mask.dtype == torch.bool else scores + mask
+    # The softmax of a row that attends to nothing would be NaN, and so its gradient; its weights are 0.
+    blind = hidden.all(dim=-1, keepdim=True)
+    return scores.masked_fill(blind, 0.0).softmax(dim=-1).masked_fill(blind, 0.0)
 
 
 def repeat_kv(keys: Float[Tensor, "B G M K"], n_heads: int) -> Float[Tensor, "B H M K"]:

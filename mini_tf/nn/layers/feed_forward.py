@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
@@ -68,15 +69,51 @@ def activate(kind: Activation, x: Tensor) -> Tensor:
     return ACTIVATIONS[kind].function(x)
 
 
-class FeedForward(nn.Module):
+class KeyValueMemories(nn.Module):
+    """The contract of a feed-forward layer: at each token, y = coefficients(x) @ values + value_bias.
+
+    Memory i has the coefficient m_i and the value v_i. Source: Geva et al. 2021, arXiv:2012.14913, section 2.
+    """
+
+    gated: bool = False
+    """A coefficient is a product with a gate, so it has either sign, and so has its value's meaning."""
+
+    def coefficients(self, x: Float[Tensor, "*at D"]) -> Float[Tensor, "*at F"]:
+        """How much of each value is added at a token."""
+        raise NotImplementedError
+
+    @property
+    def values(self) -> Float[Tensor, "F D"]:
+        """The values, as a view of the parameters."""
+        raise NotImplementedError
+
+    @property
+    def value_bias(self) -> Float[Tensor, " D"] | None:
+        """What is added at every token; None: nothing."""
+        raise NotImplementedError
+
+
+class FeedForward(KeyValueMemories):
     """up projection, activation, down projection: (B, L, D) -> (B, L, D)."""
 
     def __init__(self, d_model: int, d_ff: int, activation: Activation, bias: bool) -> None:
         super().__init__()
         self.activation = activation
+        self.gated = ACTIVATIONS[activation].n_inputs > 1
         self.up = FusedLinear(d_model, (d_ff,) * ACTIVATIONS[activation].n_inputs, bias)
         self.down = nn.Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.down(activate(self.activation, self.up(x)))
+        y: Tensor = self.down(self.coefficients(x))
         return y
+
+    def coefficients(self, x: Float[Tensor, "*at D"]) -> Float[Tensor, "*at F"]:
+        return activate(self.activation, self.up(x))
+
+    @property
+    def values(self) -> Float[Tensor, "F D"]:
+        return self.down.weight.T
+
+    @property
+    def value_bias(self) -> Float[Tensor, " D"] | None:
+        return self.down.bias

@@ -13,6 +13,11 @@ class OutputLayer(nn.Module):
 
     linear: nn.Linear
 
+    @property
+    def is_linear(self) -> bool:
+        """Outputs are a linear function of the hidden state, without a bias."""
+        return False
+
 
 class Head(OutputLayer):
     """Logits from the token embedding's weight (tied) or a separate weight.
@@ -30,6 +35,11 @@ class Head(OutputLayer):
         if tied:
             # One tensor with two names; files store it by the embedding's name.
             self.linear.weight = table.weight
+
+    @property
+    def is_linear(self) -> bool:
+        parts = [self.linear] if self.transform is None else [self.linear, self.transform]
+        return all(isinstance(part, nn.Linear) and part.bias is None for part in parts)
 
     def forward(self, hidden: Float[Tensor, "*at D"], candidates: Int[Tensor, "*each W"] | None = None) -> Float[Tensor, "*at V"]:
         """Logits over the vocabulary, or over the token ids `candidates`: (W,), or (*at, W) for each hidden state."""

@@ -76,6 +76,25 @@ def build_norm(kind: NormKind, d_model: int, eps: float, bias: bool, weight: boo
     return NORMS[kind](d_model, eps, bias, weight)
 
 
+def frozen_norm(norm: nn.Module, x: Float[Tensor, " D"]) -> tuple[Callable[[Tensor], Tensor], Tensor | None]:
+    """A linear function (..., D) -> (..., D) and a constant (D,), whose sum is the norm at x.
+
+    The standard deviation, or root mean square, of x is frozen; the constant is the bias, None = 0. ValueError for
+    another module than a norm of this file or `nn.Identity`.
+    """
+    if isinstance(norm, nn.Identity):
+        return (lambda part: part), None
+    if isinstance(norm, nn.LayerNorm):
+        scale = (x.var(correction=0) + norm.eps).rsqrt()
+        weight = scale if norm.weight is None else scale * norm.weight
+        return (lambda part: (part - part.mean(dim=-1, keepdim=True)) * weight), norm.bias
+    if isinstance(norm, RMSNorm):
+        scale = (x.square().mean() + norm.eps).rsqrt()
+        weight = scale if norm.weight is None else scale * norm.weight
+        return (lambda part: part * weight), None
+    raise ValueError(f"{type(norm).__name__} is no norm")
+
+
 def fast_norm(norm: nn.Module, like: Tensor) -> Callable[[Tensor], Tensor]:
     """A norm as a function without gradient and with low overhead, for vectors of the shape and dtype of `like`."""
     if type(norm) is nn.LayerNorm:

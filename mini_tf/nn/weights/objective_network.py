@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 
-from mini_tf.nn.model import Model, ModelStack
+from mini_tf.nn.model import Model
+from mini_tf.nn.model_stack import ModelStack
 from mini_tf.nn.weights.named_tensors import copy_tensors, unique_tensors
 
 CHILD = "objective"

@@ -121,6 +121,11 @@ class ModelSettings(Kind):
         """The tokens that a token attends to, in words."""
         return attended_tokens({"causal"} if self.causal else {"bidirectional"}, self.SOURCE)
 
+    @property
+    def outputs_per_token(self) -> bool:
+        """Outputs differ by token; False: all tokens of a row have one output, so only the row has a prediction."""
+        return True
+
     def mixers(self) -> Sequence[Any]:
         """Settings of the self-attention of the layers that process the model's own tokens."""
         return ()
@@ -194,6 +199,8 @@ class ObjectiveSettings(Kind):
     """Type of its dataset: a word of the package `data.datasets`."""
     PIPELINE: ClassVar[str | None] = None
     """Pipeline of its trained models: a word of the package `pipelines`; None: only their loss can be evaluated."""
+    PREDICTS_ROWS: ClassVar[bool] = False
+    """It has one prediction per row, which needs no outputs by token."""
     TASK: ClassVar[bool] = False
     """It is a downstream task, not pretraining."""
     TOKENS: ClassVar[tuple[str, ...]] = ()

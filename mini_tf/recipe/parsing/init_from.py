@@ -35,12 +35,8 @@ def with_run_settings(level: Node, lower: Node) -> Node:
     theirs, ours = _mapping(run.value.get("model")), _mapping(lower.value.get("model"))
     kind = _mapping(level.value.get("model")).get("kind") or ours.get("kind") or theirs["kind"]
     model = {key: node for key, node in ours.items() if key in _OWN or (key not in theirs and key != "encoder")}
-    model |= {key: node for key, node in theirs.items() if key not in _OWN and _has(kind, key)}
+    model |= {key: _with_length(node, folder) for key, node in theirs.items() if key not in _OWN and _has(kind, key)}
     model |= {"kind": kind}
-    if "positions" in model:
-        model["positions"] = _with_length(model["positions"], folder)
-    if "positions" in (side := _mapping(model.get("encoder"))):
-        model["encoder"] = Node(side | {"positions": _with_length(side["positions"], folder)}, given.where)
     tokenizer = {"path": Node(Scalar(str(folder), quoted=True), given.where)}
     if _has(kind, "encoder") and (folder / SOURCE_TOKENIZER).exists():
         path = Node(Scalar(str(folder / SOURCE_TOKENIZER), quoted=True), given.where)
@@ -94,13 +90,15 @@ def _has(kind: Node, key: str) -> bool:
     return settings is None or key in settings.model_fields
 
 
-def _with_length(positions: Node, folder: Path) -> Node:
-    """Positions of length auto have the run's length, not that of the new context."""
-    keys = _mapping(positions)
+def _with_length(settings: Node, folder: Path) -> Node:
+    """Positions of length auto have the run's length, not that of the new context; also within settings."""
+    if not isinstance(settings.value, dict):
+        return settings
+    keys = {key: _with_length(node, folder) for key, node in settings.value.items()}
     if str(getattr(keys.get("length"), "value", "")) != "auto":
-        return positions
+        return Node(keys, settings.where)
     try:
         context = int(json.loads(read_small_file(folder / CONFIG))["context"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return positions  # loading the run will report the error
-    return Node(keys | {"length": Node(Scalar(str(context)), positions.where)}, positions.where)
+        return settings  # loading the run will report the error
+    return Node(keys | {"length": Node(Scalar(str(context)), settings.where)}, settings.where)

@@ -42,12 +42,15 @@ def logits_of(model: Model, ids: Tensor, token_positions: TokenPositions | None 
 
 
 def every_mixer(settings: ModelSettings, mixers: list[object]) -> Iterator[ModelSettings]:
-    """The settings with each of these mixers in all layers, without combinations that are refused."""
+    """The settings with each of these mixers in all layers, without combinations that are refused.
+
+    A mixer that cannot be self-attention is cross-attention.
+    """
     no_positions = settings_of("positions", "none")()
     for mixer in mixers:
-        for keys in ({}, {"positions": no_positions}):
+        for keys in ({"attention": (mixer,)}, {"attention": (mixer,), "positions": no_positions}, {"cross_attention": mixer}):
             try:
-                variant = type(settings).model_validate(dict(settings) | {"attention": (mixer,)} | keys)
+                variant = type(settings).model_validate(dict(settings) | keys)
             except ValueError:
                 continue
             yield variant

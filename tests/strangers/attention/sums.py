@@ -13,6 +13,7 @@ from mini_tf.nn.token_positions import TokenPositions, Visibility
 
 class Settings(MixerSettings):
     DIRECTIONS: ClassVar[frozenset[Direction]] = frozenset()
+    PACKS: ClassVar[bool] = False
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Sums":
         return Sums(dims)

@@ -7,7 +7,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mini_tf.nn.mixer import ForwardOutput
-from mini_tf.nn.model import ModelSettings, ModelStack, OneStack
+from mini_tf.nn.model import ModelSettings, OneStack
+from mini_tf.nn.model_stack import ModelStack
 from mini_tf.nn.stack import SourceMemory, Stack, StackSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from mini_tf.nn.layers.head import Head
 from mini_tf.nn.mixer import ForwardOutput
-from mini_tf.nn.model import Model, ModelSettings, ModelStack, SequenceKind, build_embedding
+from mini_tf.nn.model import Model, ModelSettings, build_embedding
+from mini_tf.nn.model_stack import ModelStack, SequenceKind
 from mini_tf.nn.stack import CrossAttentionSpec, Stack, StackSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions

@@ -7,7 +7,7 @@ A fact is about a named person; the other sentences name none. The summary has t
 first told, all in the first of the three forms.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from mini_tf.data.corpora._world.lexicon import Lexicon
@@ -30,6 +30,24 @@ class Fact(NamedTuple):
             f"the {self.noun} is {past} by {name} .",
             f"it is {name} that {present} the {self.noun} .",
         )
+
+
+def stated_facts(text: str, names: Collection[str]) -> list[Fact]:
+    """The facts that a text states, in any of the three forms; other sentences state none. names: of persons."""
+    found = []
+    for words in (sentence.split() for sentence in text.split(".")):
+        match words:
+            case [name, present, "the", noun]:
+                fact = Fact(name, present[:-1], noun)
+            case ["the", noun, "is", past, "by", name]:
+                fact = Fact(name, past[:-2], noun)
+            case ["it", "is", name, "that", present, "the", noun]:
+                fact = Fact(name, present[:-1], noun)
+            case _:
+                continue
+        if fact.name in names and " ".join([*words, "."]) in fact.told():
+            found.append(fact)
+    return found
 
 
 def fact_lists(

@@ -33,6 +33,8 @@ class StreamSettings(CorpusSettings):
     """Different words that may be recalled; guessing is right with probability 1 / n_symbols."""
     n_fillers: int = Field(16, ge=1, le=MAX_WORDS)
     """Different words between the cue and the answer."""
+    repeat_filler: bool = False
+    """All fillers of a document are one word, so only cues and answers are hard to predict."""
     seed: int = Field(0, ge=0, le=2**63)
     """Another seed gives other documents of the same words."""
 
@@ -50,7 +52,8 @@ class StreamSettings(CorpusSettings):
         raise NotImplementedError
 
     def fillers(self, sampler: Sampler, n: int) -> list[str]:
-        return [sampler.pick(FILLERS[: self.n_fillers]) for _ in range(n)]
+        words = FILLERS[: self.n_fillers]
+        return [sampler.pick(words)] * n if self.repeat_filler else [sampler.pick(words) for _ in range(n)]
 
     def rows(self) -> Iterator[dict[str, str]]:
         sampler = Sampler(self.seed)

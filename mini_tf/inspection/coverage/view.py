@@ -1,0 +1,109 @@
+"""The view of `minitf inspect coverage`: coverage of one source, and repetition and facts of all texts."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from mini_tf.drawing.labels import label
+from mini_tf.drawing.panel import Panel, PanelGrid
+from mini_tf.drawing.terminal import heat_map, sentence, table
+from mini_tf.inspection import Picture, View
+from mini_tf.inspection.checkpoints import run_and_step
+from mini_tf.inspection.coverage.maps import CoverageMap, coverage_maps, cross_attention
+from mini_tf.inspection.coverage.summaries import FactCounts, FactsOf, Summaries
+from mini_tf.inspection.head_selection import HeadSelection
+from mini_tf.inspection.maps.plots import scale_of
+from mini_tf.inspection.model_input import source_input, target_input
+from mini_tf.scores.repetition import SIZES
+from mini_tf.trained.opening import Trained
+
+ROWS = "Rows: target tokens, at the position that predicts them. Columns: source tokens."
+LABEL = "attention weight or coverage"
+LEGEND = "coverage: sum of the attention weights over the target tokens."
+DIMINISHED = f"{LEGEND} weight: sum of the diminished weights."
+REPETITION = "n-grams: share of the n-grams of a text that occur earlier in it."
+FACTS = (
+    "facts: in the sources; recall: share of these that the texts say; twice: share of these that a text says more than once; "
+    "invented: share of the facts in the texts that are not in their source."
+)
+
+
+def view(
+    trained: Trained,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    references: Sequence[str] | None,
+    selection: HeadSelection,
+    facts_of: FactsOf | None,
+    step: str | None = None,
+) -> View:
+    """Maps of the first source with its target, and figures of all targets and references.
+
+    Raises UsageFault if the model has no cross-attention or lacks the selected heads.
+    """
+    context, first = trained.model.context, next((n for n, target in enumerate(targets) if target.split()), 0)
+    source = source_input(trained.source_tokenizer, sources[first], context)
+    target = target_input(trained.tokenizer, targets[first], context)
+    found = coverage_maps(cross_attention(trained, source, target), selection)
+    columns, inputs = trained.source_tokenizer.pieces(source.ids), trained.tokenizer.pieces(target.ids)
+    rows = [*inputs[1:], "" if target.n_cut else inputs[0]]  # a token stands at the position before it; the separator ends
+    shown = found if (selection.layer, selection.head) != (None, None) else found[-1:]
+    notes = [note for note in (source.note, target.note) if note]
+    if len(shown) < len(found):
+        notes.append(f"{len(shown)} of {len(found)} layers shown; --layer for others, --head for single heads")
+    texts = {"text": Summaries.of(sources, targets, facts_of)}
+    texts |= {} if references is None else {"reference": Summaries.of(sources, references, facts_of)}
+    panels = [Panel(f"{one}, {name}", rows, columns, values, ROWS) for one in found for name, values in one.maps.items()]
+    scale, title = scale_of([panel.values for panel in panels], LABEL), f"Coverage, {run_and_step(trained.folder, step)}"
+    sample = {"source": sources[first], "target": targets[first], "source_tokens": columns, "target_tokens": rows}
+    result = {"sample": {**sample, "maps": [_record(one) for one in found]}, "notes": notes}
+    return View(
+        result | {f"{name}s": texts[name].to_json() if name in texts else None for name in ("text", "reference")},
+        [*_figures(texts), *_maps(shown, rows, columns)],
+        [f"note: {note}" for note in notes],
+        PanelGrid(panels, scale, title, across=1 if len(columns) > 2 * len(rows) else len(found[0].maps)),
+        metrics=texts["text"].metrics(),
+    )
+
+
+def _figures(texts: dict[str, Summaries]) -> Iterator[Picture]:
+    """Repetition and facts, a row for the texts and one for the references."""
+    rows: list[list[str | float | None]] = [[name, one.texts, one.words, *one.repetition.values()] for name, one in texts.items()]
+    yield partial(table, ["", "texts", "words", *(f"{n}-grams" for n in SIZES)], rows)
+    yield partial(sentence, REPETITION)
+    facts = {name: one.facts for name, one in texts.items() if one.facts is not None}
+    if facts:
+        rows = [[name, one.facts, *one.shares.values()] for name, one in facts.items()]
+        yield partial(table, ["", "facts", *FactCounts().shares], rows)
+        yield partial(sentence, FACTS)
+    yield partial(sentence, "")
+
+
+def _maps(found: Sequence[CoverageMap], rows: Sequence[str], columns: Sequence[str]) -> Iterator[Picture]:
+    """The maps, each kind on a scale of its own, and a table of the source tokens."""
+    scales = {name: scale_of([one.maps[name] for one in found], LABEL) for name in found[0].maps}
+    for one in found:
+        for name, values in one.maps.items():
+            yield partial(heat_map, Panel(f"{one}, {name}", rows, columns, values), scales[name], max_rows=len(rows))
+    yield partial(sentence, ROWS)
+    yield _table(found, columns)
+    yield partial(sentence, LEGEND if found[0].weights is None else DIMINISHED)
+
+
+def _table(found: Sequence[CoverageMap], tokens: Sequence[str]) -> Picture:
+    """A row for each source token: what it has got over all target tokens."""
+    columns = {f"{one} {name}": values.tolist() for one in found for name, values in _totals(one).items()}
+    rows = [[label(token), *values] for token, *values in zip(tokens, *columns.values(), strict=True)]
+    return partial(table, ["source token", *columns], rows)
+
+
+def _totals(one: CoverageMap) -> dict[str, np.ndarray]:
+    return {"coverage": one.coverage[-1]} | ({} if one.weights is None else {"weight": one.weights.sum(axis=0)})
+
+
+def _record(one: CoverageMap) -> dict[str, Any]:
+    weights = one.attention if one.weights is None else one.weights
+    maps: dict[str, Any] = {name: values.tolist() for name, values in one.maps.items()}
+    return {"layer": one.layer, "head": one.head, **maps, "row_sums": weights.sum(axis=1).tolist()}

@@ -1,0 +1,96 @@
+"""What the latent vectors of a model attend to, and which outputs attend to them.
+
+    encoder     tokens that each latent attends to: its cross-attention, mean over heads
+    decoder     latents that the output at each token attends to, mean over heads and layers
+    rollout     tokens that reach each output: A_decoder R A_encoder
+
+R is the rollout through the self-attention of the latents, the product of (I + A) / 2 over its layers: half of a
+residual stream is the identity. Source: Abnar and Zuidema 2020, arXiv:2005.00928, section 3; of latents: Jaegle et al.
+2021, arXiv:2107.14795, section 3.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from mini_tf.drawing.labels import label
+from mini_tf.drawing.panel import Panel, PanelGrid, Scale
+from mini_tf.drawing.terminal import heat_map, table
+from mini_tf.inspection import View
+from mini_tf.inspection.capture import Capture
+from mini_tf.inspection.checkpoints import run_and_step
+from mini_tf.inspection.tokenized_texts import capture_heads, tokenize_texts
+from mini_tf.nn.model_stack import SequenceKind
+from mini_tf.system.errors import UsageFault
+from mini_tf.trained.opening import Trained
+
+HEADERS = ["latent", "attends to", "entropy", "used by", "use"]
+
+
+@dataclass(frozen=True, eq=False)
+class LatentAttention:
+    """encoder (N, L), decoder (L, N), rollout (L, L): rows sum to 1, those of outputs without latents to 0."""
+
+    encoder: np.ndarray
+    decoder: np.ndarray
+    rollout: np.ndarray
+
+    @classmethod
+    def of(cls, captured: Capture) -> "LatentAttention | None":
+        """None if the model has no latents between its tokens and its outputs."""
+        encoder = _weights(captured, "latent", "own")
+        decoder = _weights(captured, "own", "latent")
+        if not encoder or not decoder:
+            return None
+        reached = np.mean(encoder, axis=0)
+        through = reached
+        for layer in _weights(captured, "latent", "latent"):
+            through = (through + layer @ through) / 2
+        read = np.mean(decoder, axis=0)
+        return cls(reached, read, read @ through)
+
+
+def _weights(captured: Capture, queries: SequenceKind, keys: SequenceKind) -> list[np.ndarray]:
+    """The mean over the heads of each such layer, in the order of the calls."""
+    fitting = [one for one in captured.attention if (one.queries, one.keys) == (queries, keys)]
+    return [one.weights[0, :, :, one.lead :].double().mean(dim=0).cpu().numpy() for one in fitting]
+
+
+def view(trained: Trained, texts: Sequence[str], n: int, step: int | str | None = None) -> View:
+    """Three panels per text, and a table of the latents with `n` tokens each. UsageFault if the model has none."""
+    records, panels, rows, notes = list[dict[str, Any]](), list[Panel](), list[list[str]](), list[str]()
+    for number, text in enumerate(texts, 1):
+        tokenized = tokenize_texts(trained, text)
+        found = LatentAttention.of(capture_heads(trained, tokenized))
+        if found is None:
+            what = f"{trained.folder.name} has no latents: its model is of kind {trained.recipe.model.kind}"
+            raise UsageFault(what, hint="minitf pretrain perceiver-nano trains a model that has")
+        tokens, name = tokenized.own.tokens, f"text {number}, " if len(texts) > 1 else ""
+        panels += _panels(name, found, [label(token) for token in tokens])
+        rows += [[f"{name}{i}", *_row(found, i, tokens, n)] for i in range(len(found.encoder))]
+        records.append({"text": tokenized.own.input.text, "tokens": tokens, **{key: array.tolist() for key, array in vars(found).items()}})
+        notes += [f"{name}{note}" for note in tokenized.notes]
+    scale = Scale(label="attention weight, mean over heads", high=max(float(panel.values.max()) for panel in panels))
+    pictures = [partial(heat_map, panel, scale, max_rows=len(panel.rows)) for panel in panels]
+    figure = PanelGrid(panels, scale, f"Latents, {run_and_step(trained.folder, step)}", across=3)
+    return View({"texts": records, "notes": notes}, [*pictures, partial(table, HEADERS, rows)], notes, figure)
+
+
+def _panels(name: str, found: LatentAttention, tokens: Sequence[str]) -> list[Panel]:
+    latents = [str(i) for i in range(len(found.encoder))]
+    return [
+        Panel(f"{name}latents (rows) attend to tokens", latents, tokens, found.encoder, tokens=False),
+        Panel(f"{name}outputs at tokens (rows) attend to latents", tokens, latents, found.decoder, tokens=False),
+        Panel(f"{name}tokens that reach the outputs (rows), rollout", tokens, tokens, found.rollout, tokens=False),
+    ]
+
+
+def _row(found: LatentAttention, latent: int, tokens: Sequence[str], n: int) -> list[str]:
+    """The tokens that a latent attends to most, their entropy, the outputs that attend to it most, and its share."""
+    weights, use = found.encoder[latent], found.decoder[:, latent]
+    listed = [" ".join(f"{label(tokens[i])} {part[i]:.2f}" for i in np.argsort(-part, kind="stable")[:n]) for part in (weights, use)]
+    entropy = float(-(weights * np.log(np.maximum(weights, 1e-300))).sum() / np.log(len(weights))) if len(weights) > 1 else 0.0
+    return [listed[0], f"{entropy:.2f}", listed[1], f"{use.mean():.3f}"]

@@ -1,0 +1,32 @@
+"""Memory of a stream: tokens of earlier rows that each layer keeps, by settings and as recorded in a run."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from mini_tf.recipe.recipe import Recipe
+from mini_tf.run.metrics import curve
+
+
+class StreamMemory(NamedTuple):
+    """Tokens of earlier rows per row and layer.
+
+    bound: the most that any layer can keep. ideal, real: mean over the layers of the tokens that the next token sees,
+    and of those kept for the longest row of a batch, at the last report of a run; None if it records none.
+    """
+
+    bound: int
+    ideal: float | None = None
+    real: float | None = None
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        return {f"stream.{name}": value for name, value in self._asdict().items() if value is not None}
+
+
+def stream_memory(recipe: Recipe, run: Path) -> StreamMemory | None:
+    """None without `train.stream`, or if no layer keeps tokens. run: the folder of the recipe, if it is of a run."""
+    bounds = [bound for mixer in recipe.model.mixers() if (bound := mixer.memory_bound) is not None]
+    if not recipe.train.stream or not bounds:
+        return None
+    curves = [curve(run / "metrics.jsonl", f"memory.{name}") for name in ("ideal", "real")]
+    return StreamMemory(max(bounds), *(points[-1][1] if points else None for points in curves))

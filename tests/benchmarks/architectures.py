@@ -1,0 +1,183 @@
+"""What architectures are worth: models of about equal size, trained for equal time or equal FLOPs.
+
+    python -m tests.benchmarks.architectures PLAN FOLDER [--data FOLDER] [--seeds N] [--seconds S]
+
+The seconds of a step of each side are measured by `minitf cost`, in turns, before any training, and a side gets as many
+steps as fit into S seconds, or into the FLOPs of S seconds of the first side, so that a run does not depend on what
+else the machine does. Everything runs in one thread and in fp32. Each figure is written to FOLDER/PLAN.json as soon as
+it is known, and the same command continues. The table has means over the seeds with the 95 % interval of Student's t.
+
+corridor: the share of words recalled over 500 fillers, and the tokens in memory. characters: bits per character on the
+documentation of Python and, with --data, on tinyshakespeare/. bytes: masked bytes predicted by a perceiver and by an
+encoder of equal FLOPs, and the time of a step against the length of a row.
+"""
+
+import argparse
+import json
+import math
+import statistics
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.benchmarks.pretraining import LAST_STEP, minitf, shown
+
+TURNS = 3
+DISTANCE = 500
+SEEDS, SECONDS = 3, 120.0
+MACHINE = ("runtime.threads=1", "runtime.precision=fp32", "runtime.device=cpu")
+STREAM = ("data.pack=concat", "train.stream=true")
+FIGURES = ("loss", "accuracy", "bits_per_byte", "answers.accuracy", "stream.ideal", "stream.real")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """recipe and common: what all sides share, with those of each side. answers: recall is measured. equal: what the
+    sides have in common, "seconds" or "flops". lengths: contexts at which a step is timed.
+    """
+
+    recipe: str
+    common: tuple[str, ...]
+    sides: Mapping[str, tuple[str, ...]]
+    answers: bool = False
+    equal: str = "seconds"
+    lengths: tuple[int, ...] = ()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser("python -m tests.benchmarks.architectures", description=__doc__)
+    parser.add_argument("plan", choices=PLANS)
+    parser.add_argument("folder", type=Path, help="of the runs and the figures")
+    parser.add_argument("--data", type=Path, help="folder of tinyshakespeare/, instead of the documentation of Python")
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of training, per run")
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    name = f"{given.plan}{'-shakespeare' if given.data else ''}"
+    plan, record = PLANS[given.plan], given.folder / f"{name}.json"
+    text = (f"data.train={given.data / 'tinyshakespeare' / 'input.txt'}",) if given.data else ()
+    found: dict[str, Any] = json.loads(record.read_text()) if record.exists() else {}
+
+    def measured(key: str, value: Any) -> None:
+        found[key] = value
+        record.write_text(json.dumps(found, indent=1))
+        print(key, value, file=sys.stderr, flush=True)
+
+    def cost(key: str, *words: str) -> None:
+        if key not in found:
+            metrics = minitf("cost", plan.recipe, *plan.common, *MACHINE, *text, *words)
+            measured(key, {key: metrics[key] for key in ("seconds_per_step", "flops_per_step", "parameters")})
+
+    for turn in range(TURNS):
+        for side, words in plan.sides.items():
+            cost(f"cost {side} {turn}", *words)
+            for length in plan.lengths:
+                cost(f"length {side} {length} {turn}", *words, f"train.context={length}")
+    steps = steps_of(found, plan, given.seconds)
+    for seed in range(given.seeds):
+        for side, words in plan.sides.items():
+            if f"{side} {seed}" not in found:
+                run = given.folder / f"{name}-{side.replace(' ', '-')}-{seed}"
+                overrides = (*plan.common, *MACHINE, *text, *words, *LAST_STEP, f"train.steps={steps[side]}", f"train.seed={seed}")
+                minitf("pretrain", plan.recipe, *overrides, "-d", str(run))
+                figures = minitf("evaluate", str(run)) | {"steps": steps[side]}
+                if plan.answers:
+                    figures |= minitf("inspect", "answers", str(run)) | minitf("cost", str(run), "--seconds", "0.1")
+                measured(f"{side} {seed}", {key: figures[key] for key in (*FIGURES, "steps") if key in figures})
+    print(table(found, plan, given.seeds, given.seconds))
+
+
+def median_cost(found: Mapping[str, Any], key: str, figure: str) -> float:
+    return statistics.median(found[f"{key} {turn}"][figure] for turn in range(TURNS))
+
+
+def steps_of(found: Mapping[str, Any], plan: Plan, seconds: float) -> dict[str, int]:
+    """Steps of each side, for `seconds` of its own time, or for the FLOPs of so many seconds of the first side."""
+    first, *_ = plan.sides
+    speed = median_cost(found, f"cost {first}", "flops_per_step") / median_cost(found, f"cost {first}", "seconds_per_step")
+    budget, figure = (seconds, "seconds_per_step") if plan.equal == "seconds" else (seconds * speed, "flops_per_step")
+    return {side: max(1, round(budget / median_cost(found, f"cost {side}", figure))) for side in plan.sides}
+
+
+def table(found: Mapping[str, Any], plan: Plan, seeds: int, seconds: float) -> str:
+    lines = [f"{seconds:g} s of training, equal {plan.equal}, {seeds} seeds"]
+    for side in plan.sides:
+        figures, key = [found[f"{side} {seed}"] for seed in range(seeds)], f"cost {side}"
+        cells = ", ".join(f"{name} {shown([one[name] for one in figures])}" for name in FIGURES if name in figures[0])
+        facts = f"{found[f'{key} 0']['parameters']:>9,} parameters, {figures[0]['steps']:>6} steps"
+        lines.append(f"  {side:<24} {facts}, {1000 * median_cost(found, key, 'seconds_per_step'):.0f} ms per step: {cells}")
+        if plan.lengths:
+            times = [(length, median_cost(found, f"length {side} {length}", "seconds_per_step")) for length in plan.lengths]
+            told = ", ".join(f"{length}: {1000 * time:.0f}" for length, time in times)
+            lines.append(f"    ms per step by length: {told}; slope {slope(times):.2f}")
+    return "\n".join(lines)
+
+
+def slope(points: list[tuple[int, float]]) -> float:
+    """Of a line through the logarithms, by least squares."""
+    xs, ys = zip(*((math.log(x), math.log(y)) for x, y in points), strict=True)
+    return statistics.linear_regression(xs, ys).slope
+
+
+def recurrent(d_model: int, *layers: str) -> tuple[str, ...]:
+    sizes = (f"model.d_model={d_model}", "model.d_ff=0", "model.init_std=0.05")
+    return f"model.attention=[{', '.join(layers)}]", "model.positions=none", *sizes
+
+
+def transformer(positions: str) -> tuple[str, ...]:
+    return "model.attention={kind: softmax, memory_length: 128}", f"model.positions={positions}", "model.d_model=192"
+
+
+def corridor(mixer: str) -> tuple[str, ...]:
+    return f"model.attention={{{mixer}, qk_norm: true, scale: 0.5}}", "model.positions={kind: transformer_xl, max_distance: 640}"
+
+
+HEAD, NO_HEAD = "{kind: srupp, memory_length: 128}", "{kind: srupp, attention: false}"
+
+
+PLANS = {
+    "corridor": Plan(
+        "quickstart",
+        (
+            f"data.train={{kind: corridor, n_documents: 4000, distance: {DISTANCE}, n_fillers: 10, repeat_filler: true}}",
+            *("tokenizer={kind: wordpiece, vocab_size: 1024}", "model.d_model=64", "model.n_layers=1", "model.n_heads=4"),
+            *("train.context=128", "train.batch_size=16", "optimizer.lr=0.02", *STREAM),
+        ),
+        {
+            "expire_span": corridor("kind: expire_span, max_span: 1000, ramp: 32, initial_span: 0.7, pre_div: 48, span_loss_weight: 1e-5"),
+            "memory of 600": corridor("kind: softmax, memory_length: 600, memory_cache: inputs"),
+            "memory of 100": corridor("kind: softmax, memory_length: 100, memory_cache: inputs"),
+        },
+        answers=True,
+    ),
+    "characters": Plan(
+        "quickstart",
+        ("tokenizer.kind=char", "model.n_layers=4", "model.n_heads=6", "train.context=128", "train.batch_size=24", *STREAM),
+        {
+            "sru": recurrent(300, "sru"),
+            "srupp, one head": recurrent(384, NO_HEAD, NO_HEAD, NO_HEAD, HEAD),
+            "srupp, four heads": recurrent(372, HEAD),
+            "transformer": transformer("rotary"),
+            "transformer, no positions": transformer("none"),
+        },
+    ),
+    "bytes": Plan(
+        "perceiver-nano",
+        (),
+        {
+            "perceiver": (),
+            "encoder": (
+                "model={kind: encoder, d_model: 96, n_layers: 2, n_heads: 4, activation: relu2, norm: rms, norm_weight: false, "
+                "positions: {kind: learned}}",
+            ),
+        },
+        equal="flops",
+        lengths=(512, 1024, 2048),
+    ),
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

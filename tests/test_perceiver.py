@@ -1,0 +1,221 @@
+"""Perceiver IO: Hugging Face's weights, subsets of outputs, what latents may depend on, FLOPs, and recipes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from commands import minitf, refused, trained
+from torch import Tensor
+
+from mini_tf.models import perceiver
+from mini_tf.models.perceiver import RowIndex
+from mini_tf.nn.batch_sizes import BatchSizes
+from mini_tf.nn.token_positions import TokenPositions, Visibility
+from mini_tf.nn.tokens import Tokens
+from mini_tf.testing.tiny.models import B, L, random_ids, tiny_model
+from mini_tf.trained.opening import open_trained
+
+EXACT = {"rtol": 0, "atol": 1e-10}
+SMALL = {"d_model": 16, "n_layers": 2, "n_heads": 2, "n_latents": 4}
+
+
+def made(**given: Any) -> perceiver.Perceiver:
+    model = tiny_model(perceiver.Settings.model_validate(SMALL | given))
+    assert isinstance(model, perceiver.Perceiver)
+    return model
+
+
+@pytest.mark.parametrize("query", ["position", "input", "task"])
+def test_any_subset_of_outputs_is_the_same_rows_of_all_outputs(query: str) -> None:
+    model, ids = made(query=query, query_residual=query == "input"), random_ids()
+    whole = model(Tokens(ids)).y.flatten(0, 1)
+    for at in ([0], [L + 3, L + 1], [3 * L - 1, 0, 4, 2, 2], [*range(B * L)]):  # any order, also twice, also none of a row
+        torch.testing.assert_close(model(Tokens(ids), at=torch.tensor(at)).y, whole[at], **EXACT)
+
+
+def test_the_rows_of_an_index_hold_what_was_chosen() -> None:
+    chosen = RowIndex.of(torch.tensor([11, 2, 9, 3]), rows=3, length=4)
+    assert chosen.positions.shape == (3, 2), "as many as the most of any row"
+    x = torch.arange(12.0).view(3, 4, 1)
+    assert chosen.flat(chosen.select(x)).flatten().tolist() == [11, 2, 9, 3]
+
+
+def test_latents_do_not_depend_on_the_order_of_tokens_with_their_positions() -> None:
+    model, ids, order = made(), random_ids(1), torch.tensor([4, 0, 8, 2, 1, 7, 3, 5, 6])
+    latents = []
+    model.processor.register_forward_hook(lambda stack, inputs, mixed: latents.append(mixed.y))
+    for index in (torch.arange(L), order):
+        model(Tokens(ids[:, index], TokenPositions(L, positions=index[None])))
+    torch.testing.assert_close(latents[0], latents[1], **EXACT)
+    model(Tokens(ids[:, order]))
+    assert not torch.allclose(latents[0], latents[2]), "other positions give other latents"
+
+
+def test_one_layer_with_inputs_as_latents_is_plain_cross_attention() -> None:
+    model, x = made(norm_place="none", residual=False, d_ff=0), torch.randn(2, 5, 16, dtype=torch.float64)
+    positions = TokenPositions(5)
+    layer = model.encoder.layers[0].cross.part  # type: ignore[union-attr]
+    expected = layer(x, x, Visibility(False, positions, positions)).y  # type: ignore[operator]
+    torch.testing.assert_close(model.encoder(x, positions, model.encoder.recall(x, positions)).y, expected, **EXACT)
+
+
+def test_the_latents_cost_the_same_at_any_length_and_the_rest_grows_linearly() -> None:
+    settings = perceiver.Settings.model_validate(SMALL)
+
+    def flops(length: int) -> int:
+        found = settings.hidden_flops(BatchSizes(1, length, length, 10, 10, 0))
+        assert found is not None
+        return found
+
+    assert flops(300) - flops(200) == flops(200) - flops(100)
+    of_latents = settings.processor_stack.flops(1, 4, 4, causal=False)
+    assert of_latents is not None
+    assert of_latents < 2 * flops(1) - flops(2), "the constant part: latents, and their queries"
+
+
+SHARED, OWN = {"n_blocks": 2, "share_blocks": True}, {"n_blocks": 2, "share_blocks": False}
+
+
+def test_shared_blocks_are_own_blocks_with_equal_weights() -> None:
+    shared, own = made(**SHARED), made(**OWN)
+    weights = dict(shared.weights())
+    for name in own.weights():
+        if name.startswith("processor.layers."):
+            layer, rest = name.removeprefix("processor.layers.").split(".", 1)
+            weights[name] = weights[f"processor.layers.{int(layer) % 2}.{rest}"]
+    own.load_weights({name: weights[name] for name in own.weights()})
+    torch.testing.assert_close(shared(Tokens(random_ids())).y, own(Tokens(random_ids())).y, **EXACT)
+    assert len(own.weights()) > len(shared.weights())
+
+
+HEADS = {"n_heads": 2, "d_k": 4, "d_v": 12, "d_ff": 24}
+
+
+def hugging_face() -> tuple[Any, perceiver.Perceiver]:
+    """A tiny model with d_k != d_v and d_model != d_latent, and ours with its weights, in float32."""
+    from transformers import PerceiverConfig, PerceiverForMaskedLM
+
+    torch.manual_seed(0)
+    config = PerceiverConfig(
+        num_latents=5, d_latents=24, d_model=16, num_blocks=2, num_self_attends_per_block=2, num_self_attention_heads=2,
+        num_cross_attention_heads=2, qk_channels=8, v_channels=24, vocab_size=30, max_position_embeddings=20,
+    )  # fmt: skip
+    theirs = PerceiverForMaskedLM(config).eval()
+    for p in theirs.parameters():
+        p.data.normal_(0, 0.3)
+    decoder = {"n_heads": 8, "d_k": 32, "d_v": 2, "d_ff": 16}
+    sizes = {"d_model": 16, "n_latents": 5, "d_latent": 24, "n_layers": 2, "n_blocks": 2, "bias": True, "decoder": decoder} | HEADS
+    ours = perceiver.Settings.model_validate(sizes).build(30, 20).eval()
+    weights = {name: tensor.detach() for name, tensor in theirs.named_parameters()}
+    loaded = {
+        "embedding.tokens.weight": weights["perceiver.input_preprocessor.embeddings.weight"],
+        "embedding.position.table.weight": weights["perceiver.input_preprocessor.position_embeddings.weight"],
+        "latents": weights["perceiver.embeddings.latents"],
+        "queries.table.weight": weights["perceiver.decoder.output_position_encodings.position_embeddings"],
+        "head.linear.bias": weights["embedding_decoder.bias"],
+    }
+    crosses = {"encoder": "perceiver.encoder.cross_attention", "decoder": "perceiver.decoder.decoding_cross_attention"}
+    of_memory = {"encoder": "embedding.norm", "decoder": "processor.norm"}  # their norm of keys and values
+    for name, path in crosses.items():
+        loaded |= layer_of(weights, path, f"{name}.layers.0", "cross")
+        loaded |= {f"{of_memory[name]}.{part}": weights[f"{path}.attention.self.layernorm2.{part}"] for part in ("weight", "bias")}
+    for layer in range(2):
+        loaded |= layer_of(weights, f"perceiver.encoder.self_attends.{layer}", f"processor.layers.{layer}", "own")
+    ours.load_weights(loaded)
+    return theirs, ours
+
+
+def layer_of(weights: dict[str, Tensor], path: str, name: str, mixer: str) -> dict[str, Tensor]:
+    loaded = {}
+    for part in ("weight", "bias"):
+        q, k, v = (weights[f"{path}.attention.self.{one}.{part}"] for one in ("query", "key", "value"))
+        fused = {"qkv": [q, k, v]} if mixer == "own" else {"q": [q], "kv": [k, v]}
+        loaded |= {f"{name}.{mixer}.part.{one}.{part}": torch.cat(parts) for one, parts in fused.items()}
+        loaded[f"{name}.{mixer}.part.out.{part}"] = weights[f"{path}.attention.output.dense.{part}"]
+        loaded[f"{name}.{mixer}.norm.{part}"] = weights[f"{path}.attention.self.layernorm1.{part}"]
+        loaded[f"{name}.feed_forward.norm.{part}"] = weights[f"{path}.layernorm.{part}"]
+        loaded[f"{name}.feed_forward.part.up.{part}"] = weights[f"{path}.mlp.dense1.{part}"]
+        loaded[f"{name}.feed_forward.part.down.{part}"] = weights[f"{path}.mlp.dense2.{part}"]
+    return loaded
+
+
+def test_logits_equal_hugging_faces_perceiver_for_masked_language_modelling() -> None:
+    theirs, ours = hugging_face()
+    ids = torch.randint(0, 30, (3, 12), generator=torch.Generator().manual_seed(1))
+    segments = (torch.arange(12) < torch.tensor([12, 7, 10])[:, None]).long()
+    with torch.no_grad():
+        expected = theirs(inputs=ids, attention_mask=segments).logits[:, :12]  # theirs decodes all 20 positions
+        logits = ours.logits(ours(Tokens(ids, TokenPositions.packed(segments))).y)
+    assert expected.abs().max() > 1
+    for row, n in enumerate((12, 7, 10)):
+        torch.testing.assert_close(logits[row, :n], expected[row, :n], rtol=0, atol=1e-5)
+
+
+BYTES = ("tokenizer.kind=byte", "model={kind: perceiver, d_model: 16, n_layers: 1, n_heads: 2, n_latents: 4}", "train.context=64")
+
+
+def test_a_masked_model_of_bytes_initializes_a_classifier_with_a_query_of_its_own(tmp_path: Path) -> None:
+    run = trained(tmp_path / "bytes", *BYTES, "train.steps=2", "data.pack=none")
+    filled = json.loads(minitf("generate", run, "the [MASK]ile is", "--json", "-q").stdout)["result"]
+    assert len(filled["candidates"]) == 1
+    rows = tmp_path / "rows.tsv"
+    rows.write_text("".join(f"{'good' * (n % 2)}{'bad' * (1 - n % 2)} text {n}\t{n % 2}\n" for n in range(40)))
+    fields = ("data.fields={text: 0, label: 1}", "data.header=false")
+    task = ("model.kind=perceiver", "model.query=task", "objective={kind: classify, pool: first}", "train.steps=2")
+    done = minitf("finetune", "sst2-nano", rows, *fields, f"model.init_from={run}", *task, "-d", tmp_path / "classifier", "-q")
+    predicted = minitf("predict", done.stdout.strip(), stdin="good text\nbad\n").stdout.splitlines()
+    assert len(predicted) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("model.positions=rotary",), "model.positions=rotary: rotary gives no vectors of positions"),
+        (("model.query_positions=none",), "model.query_positions=none: none gives no vectors of positions"),
+        (("model.query=task",), "masked predicts tokens, but perceiver with these settings has one output per row"),
+        (("model.query=task", "objective={kind: classify, pool: mean}"), "has one output per row; use first"),
+        (("data.pack=docs",), "perceiver cannot separate documents within a row"),
+        (("model.d_latent=15",), "2 does not divide d_model 15"),
+        (("model.d_latent=20", "model.decoder.n_heads=3"), "model.decoder.n_heads=3: 3 does not divide d_model 16"),
+        (("model.cross_attention=sru",), "model.cross_attention=sru: sru attention does not support cross-attention"),
+        (("model.cross_attention=diminishing",), "model.cross_attention=diminishing: latents have no order"),
+        (("objective=next_token",), "next_token needs causal attention"),
+    ],
+)
+def test_impossible_combinations_are_refused_by_name(given: tuple[str, ...], told: str) -> None:
+    refused(minitf("recipe", "check", "bert-nano", *BYTES, "data.pack=none", *given), told, exit_code=3)
+
+
+def test_the_view_of_latents_is_the_product_of_their_attention(tmp_path: Path) -> None:
+    """Against matrices that this test multiplies itself."""
+    run = trained(tmp_path / "run", *BYTES, "model.n_layers=2", "model.init_std=0.5", "train.steps=1", "data.pack=none")
+    done = minitf("inspect", "latents", run, "a cat", "-o", tmp_path / "latents.png", "-o", tmp_path / "latents.json")
+    assert done.exit_code == 0, done.stderr
+    [found] = json.loads((tmp_path / "latents.json").read_text())["texts"]
+    opened, n = open_trained(run, device="cpu"), len(found["tokens"])
+    model = opened.model
+    maps: dict[str, list[Tensor]] = {}
+    for name, mixer in model.named_modules():
+        if name.endswith("part") and hasattr(mixer, "explicit"):
+            mixer.register_forward_hook(
+                lambda mixer, inputs, mixed, name=name: maps.setdefault(name.partition(".")[0], []).append(
+                    mixer.explicit(*inputs[:3]).weights[0].mean(0)
+                )
+            )
+    model(Tokens(torch.tensor([[opened.tokenizer.vocabulary.separator, *opened.tokenizer.encode("a cat").tolist()]])))
+    [encoder], processor, [decoder] = maps["encoder"], maps["processor"], maps["decoder"]
+    assert [len(processor), list(encoder.shape), list(decoder.shape)] == [2, [4, n], [n, 4]]
+    half = torch.eye(4)
+    expected = decoder @ (half + processor[1]) @ (half + processor[0]) @ encoder / 4
+    torch.testing.assert_close(torch.tensor(found["rollout"]), expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(torch.tensor(found["encoder"]), encoder, rtol=0, atol=1e-6)
+    assert torch.tensor(found["rollout"]).sum(1).sub(1).abs().max() < 1e-6
+    shown = minitf("inspect", "latents", run, "a cat", "--top", "2").stdout
+    assert "attends to" in shown
+
+
+def test_a_model_without_latents_has_none_to_show(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", "train.steps=1")
+    refused(minitf("inspect", "latents", run, "ab"), "run has no latents: its model is of kind decoder", exit_code=2)
