@@ -2,6 +2,7 @@
 signals of their own.
 """
 
+import gc
 import os
 import signal
 import tempfile
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from jaxtyping import install_import_hook
+import shapes
 from own_cache import claim, fingerprint
 from shared import once
 
@@ -20,8 +21,7 @@ cache, held = claim(Path(tempfile.gettempdir()), fingerprint())
 os.environ["MINITF_CACHE"] = str(cache)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_THREAD_LIMIT", "1")  # whatever a recipe or `auto` says; forks may then compute, too
-hook = install_import_hook(["mini_tf.nn", "mini_tf.attention", "mini_tf.positions"], "beartype.beartype")
-hook.__enter__()
+shapes.install("mini_tf.nn", "mini_tf.attention", "mini_tf.positions")
 
 # The same examples everywhere, whatever an earlier run unused, and as long as each takes.
 hypothesis.settings.register_profile(
@@ -48,6 +48,11 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
+def pytest_collection_finish() -> None:
+    """No collection of garbage looks at all that was imported, here and in forks."""
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def usual_signals() -> Iterator[None]:
     """Every signal does what it does in a terminal's foreground, here and in children.
@@ -67,12 +72,14 @@ def usual_signals() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def quick() -> Iterator[None]:
-    """Without what takes most of a tiny run's time: waiting for the disk, which nobody unplugs here, and the picture of
-    the losses.
+def quick(pytestconfig: pytest.Config) -> Iterator[None]:
+    """Without what takes most of a tiny run's time: waiting for the disk, which nobody unplugs here, the picture of the
+    losses, and seeds of devices that are not there, for each of which torch writes down the stack.
 
     And without lines about waits, which depend on the clock; test_waits.py has those.
     """
+    import torch
+
     from mini_tf.cli.terminal import waits
     from mini_tf.run.folder import Run  # after the hook
 
@@ -80,6 +87,8 @@ def quick() -> Iterator[None]:
         patch.setattr(os, "fsync", lambda descriptor: None)
         patch.setattr(Run, "plot_losses", lambda run: None)
         patch.setattr(waits, "DELAY", 1e6)
+        if pytestconfig.option.markexpr != "gpu":
+            patch.setattr(torch, "manual_seed", torch.default_generator.manual_seed)
         yield
 
 

@@ -40,17 +40,19 @@ class Import(NamedTuple):
 
 def imports_of(file: Path) -> Iterator[Import]:
     """Every import of a file, however deep it stands; `from a import b` counts as a and as a.b."""
-    tree = ast.parse(file.read_text())
-    local = {child for node in ast.walk(tree) if is_local(node) for child in ast.walk(node)}
-    for node in ast.walk(tree):
+    left: list[tuple[ast.AST, bool]] = [(statement, False) for statement in ast.parse(file.read_text()).body]
+    while left:
+        node, local = left.pop()
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}:{node.lineno}: imports name the whole path"
             names = [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
         else:
+            inside = local or is_local(node)
+            left += [(child, inside) for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr)]
             continue
-        yield from (Import(file, node.lineno, name, node in local) for name in names)
+        yield from (Import(file, node.lineno, name, local) for name in names)
 
 
 def is_local(node: ast.AST) -> bool:
@@ -126,8 +128,9 @@ def test_nothing_unpickles_or_runs_text_as_code() -> None:
 
 def calls_of(file: Path, names: set[str]) -> list[str]:
     """Where functions of these names are called or handed on; a method or a field of such a name is another thing."""
+    last = {name.rpartition(".")[2] for name in names}
     mentioned = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Name | ast.Attribute)]
-    read = [node for node in mentioned if isinstance(node.ctx, ast.Load)]
+    read = [node for node in mentioned if isinstance(node.ctx, ast.Load) and getattr(node, "id", getattr(node, "attr", "")) in last]
     return [f"{file.relative_to(ROOT)}:{node.lineno}" for node in read if ast.unparse(node) in names]
 
 

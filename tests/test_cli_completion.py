@@ -9,21 +9,26 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 CODE = """
-import sys
+import os, sys
 from mini_tf.cli.app import main
-try: main([])
-finally: print("torch" in sys.modules, file=sys.stderr)
+for line in sys.argv[1:]:
+    if os.fork() == 0:
+        os.environ.update(COMP_WORDS=line, COMP_CWORD=str(line.count(" ")))
+        try: main([])
+        finally: print("\\n--torch" if "torch" in sys.modules else "")
+    os.wait()
+    print("--end", flush=True)
 """
+"""Of a fork for each line: the commands are imported once, and what a line imports besides is its own."""
 
 
-def completed(line: str, folder: Path) -> tuple[list[str], bool]:
-    """What bash is offered for the last word of a line, and whether torch was imported for it."""
-    words = line.split(" ")
-    asked = {"_MINITF_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **asked}
-    done = subprocess.run([sys.executable, "-c", CODE], cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split(), done.stderr.split()[-1] == "True"
+def completed(folder: Path, *lines: str) -> list[tuple[list[str], bool]]:
+    """What bash is offered for the last word of each line, and whether torch was imported for it."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "_MINITF_COMPLETE": "complete_bash"}
+    done = subprocess.run([sys.executable, "-c", CODE, *lines], cwd=folder, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    offered = [part.split() for part in done.stdout.split("--end\n")[:-1]]
+    return [([word for word in words if word != "--torch"], "--torch" in words) for words in offered]
 
 
 @pytest.fixture
@@ -36,8 +41,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_recipes_keys_values_and_runs_are_completed_without_torch_once_the_keys_are_known(folder: Path) -> None:
-    completed("minitf pretrain optimizer.", folder)  # collects the keys of all kinds
-    for line, offered in {
+    completed(folder, "minitf pretrain optimizer.")  # collects the keys of all kinds
+    expected = {
         "minitf pretr": ["pretrain"],
         "minitf pretrain gpt-n": ["gpt-nano"],
         "minitf pretrain optimizer.kin": ["optimizer.kind=adamw", "optimizer.kind=muon"],
@@ -50,13 +55,13 @@ def test_recipes_keys_values_and_runs_are_completed_without_torch_once_the_keys_
         "minitf recipe keys model.att": ["model.attention"],
         "minitf recipe init x.yaml --from bert": ["bert-nano"],
         "minitf generate --num-b": ["--num-beams"],
-    }.items():
-        found, with_torch = completed(line, folder)
-        assert (sorted(found), with_torch) == (offered, False), line
+    }
+    found = [(sorted(offered), with_torch) for offered, with_torch in completed(folder, *expected)]
+    assert dict(zip(expected, found, strict=True)) == {line: (offered, False) for line, offered in expected.items()}
 
 
 def test_a_cache_that_cannot_be_written_completes_no_keys_and_is_no_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "file").write_text("")
     monkeypatch.setenv("MINITF_CACHE", str(folder / "file" / "cache"))
-    assert completed("minitf pretrain optimizer.kin", folder)[0] == []
-    assert completed("minitf generate nov", folder)[0] == ["novel"]
+    found = completed(folder, "minitf pretrain optimizer.kin", "minitf generate nov")
+    assert [offered for offered, _ in found] == [[], ["novel"]]

@@ -5,7 +5,7 @@ unused.
 import json
 import math
 import time
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from mini_tf.data.opening import open_data
 from mini_tf.generation.translation import Translator
 from mini_tf.jobs.assembling import build
+from mini_tf.jobs.cost import run_cost
 from mini_tf.jobs.cost.overhead import Overhead, count_evaluations_and_saves, measure_overhead
 from mini_tf.jobs.cost.run_cost import run_time
 from mini_tf.jobs.cost.steps import INSPECTED_STEPS, measure_steps, median_step, memory_of, step_flops
@@ -46,6 +47,15 @@ TURNS = (
 BY_TOKENS = (*PAIRS, "tokenizer={kind: bpe, vocab_size: 300, source: {kind: char}}", "train.batch_tokens=300", "train.micro_batch_size=4")
 QUICK = ("--seconds", "0", "-q", *EXACT)
 CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def one_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fastest product of this machine, which takes a second, is measured once."""
+    monkeypatch.setattr(run_cost, "peak_flops", ONCE)
+
+
+ONCE = cache(peak_flops)
 
 
 def recipe_of(*changes: str) -> Recipe:

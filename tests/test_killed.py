@@ -165,11 +165,9 @@ def assert_same(one: dict[str, bytes], other: dict[str, bytes]) -> None:
 
 MODEL = "model={{kind: {}, d_model: 64, n_layers: 2, n_heads: 2, dropout_rate: 0.1}}"
 SMALL = (
-    *("train.steps=48", "train.context=48", "train.batch_size=8", "train.micro_batch_size=8", "checkpoint.every_steps=4"),
+    *("train.steps=24", "train.context=48", "train.batch_size=8", "train.micro_batch_size=8", "checkpoint.every_steps=4"),
     *("eval.every_steps=9", "eval.tokens=500", "log.every_steps=1", "generate.max_new_tokens=20"),
 )
-BUILT_IN = ("data.train=grammar", "data.split=0.2%")
-"""A text that takes a second to be made and encoded."""
 PAIRS = (f"data={{train: {DATA / 'reversed.tsv'}, fields: {{source: source, target: target}}, split: 10%}}", "eval.translations=5")
 BY_TOKENS = ("tokenizer={kind: bpe, vocab_size: 300, source: {kind: char}}", "train.batch_tokens=300", "train.micro_batch_size=4")
 """A vocabulary for each side, and steps of another number of rows each, cut into micro-batches."""
@@ -178,7 +176,7 @@ BY_TOKENS = ("tokenizer={kind: bpe, vocab_size: 300, source: {kind: char}}", "tr
 @pytest.mark.parametrize("kind", ["decoder"], ids=["P5-decoder"])
 def test_kill_9_inside_the_encoding_a_step_and_a_save_and_again_changes_no_byte(kind: str, tmp_path: Path) -> None:
     """The other kinds die in forks, below."""
-    arguments = (TINY, *SMALL, *BUILT_IN, MODEL.format(kind))
+    arguments = (TINY, *SMALL, MODEL.format(kind))
     whole, cut = (Training(tmp_path / name, arguments, threads=1) for name in ("whole", "cut"))
     whole.finish()
     for moment in (ENCODING, LEARNING, SAVING):

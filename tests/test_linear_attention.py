@@ -3,6 +3,7 @@
 import math
 import os
 import signal
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,18 +55,28 @@ def test_a_row_of_several_chunks_and_spans_keeps_the_contract(size: int, case: C
     case.run()
 
 
+@cache
+def projections(features: int, orthogonal: bool, raw: bool) -> Tensor:
+    """DRAWS random projections, (DRAWS, features, D); raw: orthogonal rows as LAPACK returns them."""
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn() -> Tensor:
+        if not raw:
+            return draw_projection(features, D, orthogonal, False, generator).double()
+        norms = torch.randn(D, D, generator=generator, dtype=torch.float64).norm(dim=1, keepdim=True)
+        return torch.linalg.qr(torch.randn(D, D, generator=generator, dtype=torch.float64))[0].T * norms
+
+    return torch.stack([drawn() for _ in range(DRAWS)])
+
+
 def estimates(q: Tensor, k: Tensor, variant: Variant, features: int = D, orthogonal: bool = True, raw: bool = False) -> Tensor:
-    """phi(q) . phi(k) for DRAWS random projections; raw: orthogonal rows as LAPACK returns them."""
-    generator, found = torch.Generator().manual_seed(0), []
-    for _ in range(DRAWS):
-        if raw:
-            norms = torch.randn(D, D, generator=generator, dtype=torch.float64).norm(dim=1, keepdim=True)
-            projection = torch.linalg.qr(torch.randn(D, D, generator=generator, dtype=torch.float64))[0].T * norms
-        else:
-            projection = draw_projection(features, D, orthogonal, False, generator).double()
+    """phi(q) . phi(k) for each of DRAWS random projections."""
+
+    def estimate(projection: Tensor) -> Tensor:
         a, b = (random_features(x[None, None, None], projection, variant) for x in (q, k))
-        found.append((a.values * b.values).sum() * (a.log_scale + b.log_scale).exp().squeeze())
-    return torch.stack(found)
+        return (a.values * b.values).sum() * (a.log_scale + b.log_scale).exp().squeeze()
+
+    return torch.vmap(estimate)(projections(features, orthogonal, raw))
 
 
 def sigmas(found: Tensor, expected: float) -> float:

@@ -1,0 +1,43 @@
+"""Checks the types and shapes in signatures of some packages at every call: jaxtyping's import hook, with a decorator
+that takes a quarter of the time.
+
+jaxtyping's own binds the arguments and checks them twice, for its messages. Here beartype checks the arguments before a
+call and the result after it, once each, in one scope of axis names.
+"""
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import jaxtyping
+
+_SCOPE = jaxtyping.jaxtyped("context")
+
+
+def install(*packages: str) -> None:
+    """Before anything of these packages is imported."""
+    jaxtyping.install_import_hook(packages, "beartype.beartype")
+    jaxtyping.jaxtyped = checked  # which the hook writes above every class and function
+
+
+def checked(found: Any = None, *, typechecker: Callable[[FunctionType], Callable[..., Any]]) -> Any:
+    """A function whose signature is checked; a dataclass whose __init__ is; anything else as it is."""
+    if found is None:
+        return functools.partial(checked, typechecker=typechecker)
+    if inspect.isclass(found):
+        if dataclasses.is_dataclass(found) and "__init__" in vars(found):
+            found.__init__ = checked(found.__init__, typechecker=typechecker)
+        return found
+    if not isinstance(found, FunctionType) or not found.__annotations__:
+        return found
+    check = typechecker(found)
+
+    @functools.wraps(found)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with _SCOPE:
+            return check(*args, **kwargs)
+
+    return call
