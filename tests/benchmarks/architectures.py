@@ -4,7 +4,7 @@
 
 The seconds of a step of each side are measured by `minitf cost`, in turns, before any training, and a side gets as many
 steps as fit into S seconds, or into the FLOPs of S seconds of the first side, so that a run does not depend on what
-else the machine does. Everything runs in one thread and in fp32. Each figure is written to FOLDER/PLAN.json as soon as
+else the machine does; a side may also have steps of its own. Everything runs in one thread and in fp32. Each figure is written to FOLDER/PLAN.json as soon as
 it is known, and the same command continues. The table has means over the seeds with the 95 % interval of Student's t.
 
 corridor: the share of words recalled over 500 fillers, and the tokens in memory. characters: bits per character on the
@@ -18,7 +18,7 @@ import math
 import statistics
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ FIGURES = ("loss", "accuracy", "bits_per_byte", "answers.accuracy", "stream.idea
 @dataclass(frozen=True)
 class Plan:
     """recipe and common: what all sides share, with those of each side. answers: recall is measured. equal: what the
-    sides have in common, "seconds" or "flops". lengths: contexts at which a step is timed.
+    sides have in common, "seconds" or "flops". steps: of each side, instead. lengths: contexts at which a step is timed.
     """
 
     recipe: str
@@ -43,6 +43,7 @@ class Plan:
     sides: Mapping[str, tuple[str, ...]]
     answers: bool = False
     equal: str = "seconds"
+    steps: Mapping[str, int] = field(default_factory=dict)
     lengths: tuple[int, ...] = ()
 
 
@@ -95,6 +96,8 @@ def median_cost(found: Mapping[str, Any], key: str, figure: str) -> float:
 
 def steps_of(found: Mapping[str, Any], plan: Plan, seconds: float) -> dict[str, int]:
     """Steps of each side, for `seconds` of its own time, or for the FLOPs of so many seconds of the first side."""
+    if plan.steps:
+        return dict(plan.steps)
     first, *_ = plan.sides
     speed = median_cost(found, f"cost {first}", "flops_per_step") / median_cost(found, f"cost {first}", "seconds_per_step")
     budget, figure = (seconds, "seconds_per_step") if plan.equal == "seconds" else (seconds * speed, "flops_per_step")
@@ -102,7 +105,7 @@ def steps_of(found: Mapping[str, Any], plan: Plan, seconds: float) -> dict[str, 
 
 
 def table(found: Mapping[str, Any], plan: Plan, seeds: int, seconds: float) -> str:
-    lines = [f"{seconds:g} s of training, equal {plan.equal}, {seeds} seeds"]
+    lines = [f"{f'{seconds:g} s of training, equal {plan.equal}, ' * (not plan.steps)}{seeds} seeds"]
     for side in plan.sides:
         figures, key = [found[f"{side} {seed}"] for seed in range(seeds)], f"cost {side}"
         cells = ", ".join(f"{name} {shown([one[name] for one in figures])}" for name in FIGURES if name in figures[0])
@@ -131,7 +134,7 @@ def transformer(positions: str) -> tuple[str, ...]:
 
 
 def corridor(mixer: str) -> tuple[str, ...]:
-    return f"model.attention={{{mixer}, qk_norm: true, scale: 0.5}}", "model.positions={kind: transformer_xl, max_distance: 640}"
+    return f"model.attention={{{mixer}, qk_norm: true, scale: 0.5}}", "model.positions=none"
 
 
 HEAD, NO_HEAD = "{kind: srupp, memory_length: 128}", "{kind: srupp, attention: false}"
@@ -143,14 +146,17 @@ PLANS = {
         (
             f"data.train={{kind: corridor, n_documents: 4000, distance: {DISTANCE}, n_fillers: 10, repeat_filler: true}}",
             *("tokenizer={kind: wordpiece, vocab_size: 1024}", "model.d_model=64", "model.n_layers=1", "model.n_heads=4"),
-            *("train.context=128", "train.batch_size=16", "optimizer.lr=0.02", *STREAM),
+            *("train.context=128", "train.batch_size=16", "optimizer.lr=0.02", "schedule.decay=0.3", *STREAM),
         ),
         {
-            "expire_span": corridor("kind: expire_span, max_span: 1000, ramp: 32, initial_span: 0.7, pre_div: 48, span_loss_weight: 1e-5"),
+            "expire_span": corridor(
+                "kind: expire_span, max_span: 600, ramp: 32, initial_span: 0.995, pre_div: 75, span_loss_weight: 0.000015"
+            ),
             "memory of 600": corridor("kind: softmax, memory_length: 600, memory_cache: inputs"),
             "memory of 100": corridor("kind: softmax, memory_length: 100, memory_cache: inputs"),
         },
         answers=True,
+        steps={"expire_span": 3000, "memory of 600": 1200, "memory of 100": 1200},
     ),
     "characters": Plan(
         "quickstart",
