@@ -1,5 +1,5 @@
 """Checks the types and shapes in signatures of some packages at every call: jaxtyping's import hook, with a decorator
-that takes a quarter of the time.
+that does less.
 
 jaxtyping's own binds the arguments and checks them twice, for its messages. Here beartype checks the arguments before a
 call and the result after it, once each, in one scope of axis names.
