@@ -4,8 +4,9 @@
 
 The seconds of a step of each side are measured by `minitf cost`, in turns, before any training, and a side gets as many
 steps as fit into S seconds, or into the FLOPs of S seconds of the first side, so that a run does not depend on what
-else the machine does; a side may also have steps of its own. Everything runs in one thread and in fp32. Each figure is written to FOLDER/PLAN.json as soon as
-it is known, and the same command continues. The table has means over the seeds with the 95 % interval of Student's t.
+else the machine does; a side may also have steps of its own. Everything runs in one thread and in fp32. Each figure is
+written to FOLDER/PLAN.json as soon as it is known, and the same command continues. The table has means over the seeds
+with the 95 % interval of Student's t.
 
 corridor: the share of words recalled over 500 fillers, and the tokens in memory. characters: bits per character on the
 documentation of Python and, with --data, on tinyshakespeare/. bytes: masked bytes predicted by a perceiver and by an
@@ -35,7 +36,8 @@ FIGURES = ("loss", "accuracy", "bits_per_byte", "answers.accuracy", "stream.idea
 @dataclass(frozen=True)
 class Plan:
     """recipe and common: what all sides share, with those of each side. answers: recall is measured. equal: what the
-    sides have in common, "seconds" or "flops". steps: of each side, instead. lengths: contexts at which a step is timed.
+    sides have in common, "seconds" or "flops". steps: of each side, instead. lengths: contexts at which a step is
+    timed.
     """
 
     recipe: str
