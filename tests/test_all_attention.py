@@ -217,6 +217,25 @@ def test_weights_of_persistent_vectors_are_dropped_too_in_training_alone(causal:
         assert 0.3 < kept[..., columns].sum() / (whole[..., columns] != 0).sum() < 0.7
 
 
+@pytest.mark.parametrize(("device", "largest"), [("cpu", 0), ("meta", 22)])
+def test_beside_persistent_keys_a_causal_mask_is_made_in_blocks_except_on_a_cpu(
+    device: str, largest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+
+    def recorded(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool = False, **_: Any) -> Tensor:
+        assert causal == (mask is None)
+        sizes.append(0 if mask is None else mask.numel())
+        return q[..., :4]
+
+    monkeypatch.setattr(attend, "persistent_attention", recorded)
+    monkeypatch.setattr(attend, "MASK_ELEMENTS", 2 * L)
+    q, k, v = (torch.zeros(B, 4, L, width, device=device) for width in (6, 6, 4))
+    shared = tuple(torch.zeros(4, N, width, device=device) for width in (6, 4))
+    assert attend.attend(q, k, v, plain(), 0.4, persistent=shared).shape == (B, 4, L, 4)  # type: ignore[arg-type]
+    assert max(sizes) == largest
+
+
 def test_half_precision_is_close_to_full() -> None:
     torch.manual_seed(0)
     mixer, x = softmax.Settings(n_persistent=N).build(DIMS, LayerSpec(0, 1)), random_tensor(B, L, 12).float()
