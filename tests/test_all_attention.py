@@ -161,6 +161,19 @@ def test_two_calls_of_the_kernel_have_the_outputs_and_gradients_of_one_softmax(m
     torch.testing.assert_close(*(torch.autograd.grad((y * weight).sum(), inputs) for y in (actual, expected)), **CLOSE)
 
 
+@pytest.mark.parametrize(("rows", "queries", "keys"), [(0, 3, 4), (2, 0, 4), (2, 3, 0)])
+def test_empty_tensors_have_empty_outputs_and_without_tokens_persistent_keys_have_all_weight(rows: int, queries: int, keys: int) -> None:
+    """The kernel of a CPU divides by these sizes, which would end the process."""
+    q, k, v = random_tensor(rows, 4, queries, 12), random_tensor(rows, 4, keys, 6), random_tensor(rows, 4, keys, 4)
+    shared_k, shared_v = random_tensor(1, 4, N, 6), random_tensor(1, 4, N, 4)
+    leaves = [t.requires_grad_() for t in (q, k, v, shared_k, shared_v)]
+    actual = persistent_attention(q, k, v, None, (shared_k, shared_v), 0.4, 0.0)
+    assert actual.shape == (rows, 4, queries, 4)
+    if keys == 0:
+        torch.testing.assert_close(actual, (0.4 * q[..., 6:] @ shared_k.transpose(-1, -2)).softmax(-1) @ shared_v, **CLOSE)
+    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(actual.sum(), leaves))
+
+
 def test_scores_of_thousands_do_not_overflow() -> None:
     mixer: Any = TinyMixer(softmax.Settings(n_persistent=N)).mixer.float()
     x = 1e3 * random_tensor(B, L, 12).float().requires_grad_()
@@ -202,6 +215,25 @@ def test_weights_of_persistent_vectors_are_dropped_too_in_training_alone(causal:
     torch.testing.assert_close(some, torch.where(kept, 2 * whole, 0.0), **CLOSE)
     for columns in (slice(N), slice(N, None)):
         assert 0.3 < kept[..., columns].sum() / (whole[..., columns] != 0).sum() < 0.7
+
+
+@pytest.mark.parametrize(("device", "largest"), [("cpu", 0), ("meta", 22)])
+def test_beside_persistent_keys_a_causal_mask_is_made_in_blocks_except_on_a_cpu(
+    device: str, largest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+
+    def recorded(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool = False, **_: Any) -> Tensor:
+        assert causal == (mask is None)
+        sizes.append(0 if mask is None else mask.numel())
+        return q[..., :4]
+
+    monkeypatch.setattr(attend, "persistent_attention", recorded)
+    monkeypatch.setattr(attend, "MASK_ELEMENTS", 2 * L)
+    q, k, v = (torch.zeros(B, 4, L, width, device=device) for width in (6, 6, 4))
+    shared = tuple(torch.zeros(4, N, width, device=device) for width in (6, 4))
+    assert attend.attend(q, k, v, plain(), 0.4, persistent=shared).shape == (B, 4, L, 4)  # type: ignore[arg-type]
+    assert max(sizes) == largest
 
 
 def test_half_precision_is_close_to_full() -> None:

@@ -232,6 +232,10 @@ def test_repetition_is_the_share_of_ngrams_that_occurred_before() -> None:
 # Refusals
 
 
+def generated(*_: object, **__: object) -> None:
+    raise AssertionError("a text was generated")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -239,14 +243,20 @@ def test_repetition_is_the_share_of_ngrams_that_occurred_before() -> None:
         (("a", "--data", "x.jsonl"), "give one of them"),
         (("  ",), "SOURCE has no words"),
         (("a", "--target", "b", "--layer", "7"), "--layer 7: 7 is out of range; indices are 0 to 1"),
+        (("a", "--limit", "2"), "--limit 2: SOURCE is one text"),
+        (("--layer", "7"), "--layer 7: 7 is out of range; indices are 0 to 1"),
+        (("a", "--head", "9"), "--head 9: 9 is out of range; indices are 0 to 1"),
         (("-o", "map.pharaoh"), "its suffix must be"),
     ],
 )
-def test_what_cannot_be_shown_is_refused_in_one_line(diminishing: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_what_cannot_be_shown_is_refused_in_one_line_before_texts_are_generated(
+    diminishing: Path, arguments: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Translator, "translate", generated)
     refused(view(diminishing, *arguments), message, exit_code=2)
 
 
-def test_models_without_pairs_or_cross_attention_are_refused(run: Path, tmp_path: Path) -> None:
+def test_models_without_pairs_or_cross_attention_are_refused(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = trained(tmp_path / "decoder", "train.steps=1")
     refused(view(decoder, "a"), "has no cross-attention (decoder); coverage needs an encoder_decoder", exit_code=2)
     noisy = trained(tmp_path / "noisy", "train.steps=1", tiny_model("encoder_decoder"), "objective=denoising")
@@ -259,4 +269,6 @@ def test_models_without_pairs_or_cross_attention_are_refused(run: Path, tmp_path
         "train.steps=1",
         recipe="transformer-nano",
     )
+    monkeypatch.setattr(Translator, "translate", generated)
+    refused(view(blind), "blind has no cross-attention", exit_code=2)
     refused(view(blind, "a", "--target", "b"), "blind has no cross-attention", exit_code=2)

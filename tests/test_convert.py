@@ -1,6 +1,7 @@
 """`minitf convert`: weights kept to the bit, the divergence by its formula, a run that can be used as any other."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from commands import DATA, EXACT, QUIET, TINY, minitf, refused, tiny_model
 from mini_tf.jobs.convert import _kept_settings
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import settings_of
+from mini_tf.trained.evaluating import evaluation_data, kl_divergence
 from mini_tf.trained.opening import load_trained, open_trained
 
 SHAPE = "model={kind: decoder, d_model: 32, n_layers: 2, n_heads: 2, attention: {kind: softmax, qk_norm: true, scale: 0.3}}"
@@ -97,6 +99,12 @@ def test_the_divergence_is_its_formula(run: Path, tmp_path: Path) -> None:
     assert metrics["kl"] == pytest.approx(expected, rel=1e-3)
 
 
+def test_the_divergence_from_a_broken_model_is_nan(run: Path) -> None:
+    original, broken = open_trained(run), open_trained(run)
+    next(iter(broken.model.weights().values())).fill_(torch.nan)
+    assert math.isnan(kl_divergence(original, broken, evaluation_data(original, None, "val")))
+
+
 def test_a_conversion_into_the_same_function_changes_nothing(run: Path, tmp_path: Path) -> None:
     """A window as long as the context."""
     metrics = convert(run, tmp_path / "window", "model.attention.kind=window", "model.attention.window=4096")["metrics"]
@@ -174,6 +182,11 @@ def test_factors_are_part_of_the_identity_of_a_run(run: Path, tmp_path: Path, mo
         (["0:128=0"], "--memory 0:128: memory 128: 128 is out of range; indices are 0 to 127"),
         (["0:1"], "--memory 0:1: must be L:I=F, with a finite number F, such as 3:511=0"),
         (["0:1=nan"], "must be L:I=F, with a finite number F"),
+        (["0:1=inf"], "must be L:I=F, with a finite number F"),
+        (["0:1=1e300"], "--memory 0:1=1e+300: the value is no longer finite"),
+        (["0:1=2=3"], "--memory 0:1=2=3: must be L:I=F"),
+        (["0:1=1_0"], "--memory 0:1=1_0: must be L:I=F"),
+        (["0:1= 1"], "--memory 0:1= 1: must be L:I=F"),
         (["0=1"], "--memory 0: must be the numbers of a layer and of a memory"),
         (["0:1=0", "0:0-3=1"], "--memory 0:0-3=1: memory 0:1 was given before"),
     ],

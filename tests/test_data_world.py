@@ -4,13 +4,14 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
-from itertools import islice
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
 import pytest
 
 from mini_tf.data.corpora import associative_recall, copy, corridor, world, world_facts, world_translation
+from mini_tf.data.corpora._world import settings
 from mini_tf.data.corpora._world.documents import RECENT
 from mini_tf.data.corpora._world.lexicon import SUPERSENSES, Lexeme, lexicon
 from mini_tf.data.corpora._world.sampler import Sampler
@@ -18,6 +19,7 @@ from mini_tf.data.corpora._world.syntax import ADVERBS, PREPOSITIONS
 from mini_tf.data.corpora._world.translation import CASES, DETERMINERS, PAST, PLURAL
 from mini_tf.recipe.corpora import find_corpus
 from mini_tf.system.cache import hash_of
+from mini_tf.system.errors import DataFault
 
 SIZES = {"n_documents": 150, "seed": 3}
 DEFAULT = lexicon(800, 4, 0.15)
@@ -308,6 +310,24 @@ def test_facts_are_read_from_every_form_and_from_nothing_else() -> None:
         "boy zegs the kulan .",
     ):
         assert corpus.facts(other) == []
+
+
+def test_settings_that_give_too_few_different_documents_are_refused() -> None:
+    few = world_facts.Settings(n_documents=3)
+    for made in (["a", "b", "a"], ["a"]):
+        with pytest.raises(DataFault, match=f"world-facts: only {len({*made})} different documents with these settings"):
+            list(few.different(cycle(made), str, "n_facts"))
+    assert [*few.model_copy(update={"n_documents": 2}).different(cycle("aab"), str, "n_facts")] == ["a", "b"]
+
+
+@pytest.mark.parametrize("kind", [world, world_facts, world_translation])
+def test_every_corpus_of_different_documents_ends(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here at the first repetition."""
+    monkeypatch.setattr(settings, "MAX_REPEATS", 1)
+    short = {world: {"n_sentences": 1, "cue": False}, world_facts: {"n_facts": 1, "n_distractors": 0}, world_translation: {}}
+    with pytest.raises(DataFault, match="different documents with these settings; n_documents is 100000") as fault:
+        list(kind.Settings(n_documents=10**5, n_lexemes=200, n_topics=1, zipf=3, **short[kind]).rows())
+    assert "n_lexemes" in str(fault.value.hint)
 
 
 def test_the_answer_of_a_corridor_is_its_cue_at_the_distance() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,13 @@ from commands import DATA, minitf, refused, tiny_model, trained
 
 from mini_tf.inspection.memories.corpus import corpus_rows
 from mini_tf.inspection.memories.excerpts import excerpt
-from mini_tf.inspection.memories.layer_report import report_layers
+from mini_tf.inspection.memories.layer_report import LayerReport, report_layers
 from mini_tf.inspection.memories.layers import MemoryIndex, memory_layers, parse_memories, recorded
 from mini_tf.inspection.memories.logit_split import split_logit, why_not
 from mini_tf.inspection.memories.removal import shorten_triggers
 from mini_tf.inspection.memories.top_triggers import TopTriggers, prefix_hashes
 from mini_tf.inspection.memories.triggers import Triggers, find_triggers
+from mini_tf.inspection.memories.view import MemoryRequest, _table
 from mini_tf.inspection.memories.votes import NO_VOTE, agreement, first_votes, top_votes
 from mini_tf.nn.layers.feed_forward import ACTIVATIONS, FeedForward
 from mini_tf.nn.model import Model
@@ -366,6 +368,17 @@ def test_a_text_alone_is_split_without_a_corpus(runs: Path) -> None:
     assert len(result["split"]["memories"]) == 9
     sizes = [abs(one["contribution"]) for one in result["split"]["memories"]]
     assert sizes == sorted(sizes, reverse=True)
+
+
+def test_a_limit_is_that_of_the_corpus_which_is_read_beside_a_text() -> None:
+    assert MemoryRequest(text="a", limit=1).reads_corpus
+    assert not MemoryRequest(text="a").reads_corpus
+
+
+def test_agreement_of_no_triggers_is_blank_in_the_table() -> None:
+    none = agreement(np.array([]), np.array([]))
+    picture, *_ = _table([LayerReport(0, 3, 0.5, 3, none, 0, None, None)], SimpleNamespace(n_tokens=1, n_rows=1), True)  # type: ignore[arg-type]
+    assert str(picture(colored=False, width=80)).split() == ["layer", "memories", "active", "0", "3", "50.0%"]
 
 
 def test_stacks_that_predict_no_next_token_have_triggers_without_agreement(runs: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ Source: memories as key-value pairs: Geva et al. 2021, arXiv:2012.14913, section
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -14,6 +15,8 @@ from mini_tf.system.errors import UsageFault
 
 MEMORY = "memory"
 """Key of the factors in the identity of a run."""
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+"""`float` would also read 1_0, spaces, and digits of other scripts."""
 
 
 def parse_factors(values: Sequence[str], model: Model, run: str) -> dict[MemoryIndex, float]:
@@ -27,11 +30,8 @@ def parse_factors(values: Sequence[str], model: Model, run: str) -> dict[MemoryI
     stack = model.stacks()[0].stack
     layers = {layer: part for layer, part in memory_layers(stack, run).items() if layer < len(stack.blocks)}
     for value in values:
-        which, _, given = value.rpartition("=")
-        try:
-            factor = float(given)
-        except ValueError:
-            factor = math.nan
+        which, _, given = value.partition("=")
+        factor = float(given) if NUMBER.fullmatch(given) else math.nan
         if not which or not math.isfinite(factor):
             raise UsageFault(f"--memory {value}: must be L:I=F, with a finite number F, such as 3:511=0")
         for memory in parse_memories([which], layers):
@@ -48,7 +48,9 @@ def describe(factors: Mapping[MemoryIndex, float]) -> str:
 
 @torch.no_grad()
 def scale_memories(model: Model, factors: Mapping[MemoryIndex, float]) -> None:
-    """Multiply the value of each memory by its factor."""
+    """Multiply the value of each memory by its factor. Raises UsageFault if the dtype of the weights cannot hold it."""
     layers = memory_layers(model.stacks()[0].stack, "") if factors else {}
     for memory, factor in factors.items():
-        layers[memory.layer].values[memory.number].mul_(factor)
+        value = layers[memory.layer].values[memory.number].mul_(factor)
+        if not value.isfinite().all():
+            raise UsageFault(f"--memory {memory}={factor!r}: the value is no longer finite", hint="give a smaller factor")

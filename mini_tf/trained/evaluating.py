@@ -62,7 +62,7 @@ def kl_divergence(reference: Trained, other: Trained, store: Store) -> float:
             p, q = (log_probs.of(batch) for log_probs in (first, second))
             total += float(F.kl_div(q, p, reduction="sum", log_target=True))
             targets += p[..., 0].numel()  # (T, V), or (B, L, V) where every token is a target
-    return max(0.0, total) / max(1, targets)  # rounding may make it negative
+    return max(total, 0.0) / max(1, targets)  # rounding may make it negative; in this order NaN stays NaN
 
 
 class _TargetLogProbs:

@@ -9,7 +9,6 @@ described in `_world/documents.py`, the language in `_world/syntax.py`.
 """
 
 from collections.abc import Iterator
-from itertools import islice
 
 from pydantic import Field
 
@@ -27,4 +26,4 @@ class Settings(WorldSettings):
 
     def rows(self) -> Iterator[dict[str, str]]:
         made = documents(self.lexicon, self.zipf, self.n_sentences, self.cue, self.seed)
-        return (document.row() for document in islice(made, self.n_documents))
+        return (document.row() for document in self.different(made, lambda one: " ".join(one.text), "n_sentences or n_lexemes"))

@@ -4,7 +4,6 @@ For summarization: repetitions and omissions of a generated summary can be count
 """
 
 from collections.abc import Iterator
-from itertools import islice
 
 from pydantic import Field
 
@@ -26,7 +25,8 @@ class Settings(WorldSettings):
     def rows(self) -> Iterator[dict[str, str]]:
         repetition = round(100 * self.repetition_rate)
         made = fact_lists(self.lexicon, self.zipf, self.n_facts, self.n_distractors, repetition, self.seed)
-        return ({"source": source, "target": target} for source, target in islice(made, self.n_documents))
+        different = self.different(made, lambda pair: pair[0], "n_facts, n_distractors or n_lexemes")
+        return ({"source": source, "target": target} for source, target in different)
 
     def facts(self, text: str) -> list[str]:
         return [fact.told()[0] for fact in stated_facts(text, self.lexicon.names)]

@@ -4,22 +4,15 @@ The target has another order, endings of case, and another word for each sense o
 """
 
 from collections.abc import Iterator
-from itertools import islice
 
 from mini_tf.data.corpora._world.documents import sentences
 from mini_tf.data.corpora._world.settings import WorldSettings
-from mini_tf.data.corpora._world.translation import Translation, translate
+from mini_tf.data.corpora._world.translation import translate
 
 
 class Settings(WorldSettings):
     VERSION, COLUMNS = "1", ("source", "target", "alignment")
 
     def rows(self) -> Iterator[dict[str, str]]:
-        return (pair.row() for pair in islice(self._distinct(), self.n_documents))
-
-    def _distinct(self) -> Iterator[Translation]:
-        seen = set()
-        for pair in map(translate, sentences(self.lexicon, self.zipf, self.seed)):
-            if (key := " ".join(pair.source)) not in seen:
-                seen.add(key)
-                yield pair
+        made = map(translate, sentences(self.lexicon, self.zipf, self.seed))
+        return (pair.row() for pair in self.different(made, lambda pair: " ".join(pair.source), "n_lexemes"))

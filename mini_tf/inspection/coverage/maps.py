@@ -6,6 +6,7 @@ of source token i after target token t, in each layer and head. Diminishing atte
 Source: Tu et al. 2016, arXiv:1601.04811, section 3; Han, Lin, Joty 2019, arXiv:1911.03014, section 4.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -48,6 +49,11 @@ class CoverageMap(NamedTuple):
         return {"attention": self.attention, "coverage": self.coverage, **weights}
 
 
+def check_selection(trained: Trained, selection: HeadSelection) -> None:
+    """UsageFault if the model has no cross-attention, or not the selected layers and heads."""
+    _selected([mixer.dims.n_heads for mixer in _cross_mixers(trained)], selection)  # type: ignore[union-attr, misc]
+
+
 @torch.no_grad()
 def cross_attention(trained: Trained, source: ModelInput, target: ModelInput) -> list[LayerAttention]:
     """Of every layer, for one pair. UsageFault if the model has no cross-attention."""
@@ -60,12 +66,7 @@ def cross_attention(trained: Trained, source: ModelInput, target: ModelInput) ->
         attention = mixer.undiminished(x, memory, visibility)  # type: ignore[operator]
         found.append(LayerAttention(weights, None) if attention is None else LayerAttention(attention[0].float().cpu().numpy(), weights))
 
-    stacks = [one.stack for one in trained.model.stacks() if (one.rows, one.memory) == OWN_TO_SOURCE]
-    steps = [block.cross for stack in stacks for block in stack.blocks if block.cross is not None]
-    if not trained.model.needs_source or not steps:
-        what = f"{trained.folder.name} has no cross-attention ({trained.recipe.model.kind}); coverage needs an encoder_decoder with it"
-        raise UsageFault(what)
-    hooks = [step.part.register_forward_pre_hook(record) for step in steps]
+    hooks = [mixer.register_forward_pre_hook(record) for mixer in _cross_mixers(trained)]
     try:
         tokens = (Tokens(torch.tensor([one.ids], device=trained.setup.device)) for one in (target, source))
         trained.model(*tokens)
@@ -77,9 +78,7 @@ def cross_attention(trained: Trained, source: ModelInput, target: ModelInput) ->
 
 def coverage_maps(layers: list[LayerAttention], selection: HeadSelection) -> list[CoverageMap]:
     """Of the selected heads; of layers, as means over their heads, if no heads are selected. UsageFault for others."""
-    heads = [HeadIndex("cross", layer, head) for layer, one in enumerate(layers) for head in range(len(one.attention))]
-    chosen = sorted(selection.select(heads))
-    found = []
+    chosen, found = _selected([len(one.attention) for one in layers], selection), []
     for layer, head in dict.fromkeys((index.layer, None if selection.head is None else index.head) for index in chosen):
         one = layers[layer]
         attention, weights = (
@@ -88,3 +87,17 @@ def coverage_maps(layers: list[LayerAttention], selection: HeadSelection) -> lis
         assert attention is not None
         found.append(CoverageMap(layer, head, attention, attention.cumsum(axis=0), weights))
     return found
+
+
+def _cross_mixers(trained: Trained) -> list[nn.Module]:
+    stacks = [one.stack for one in trained.model.stacks() if (one.rows, one.memory) == OWN_TO_SOURCE]
+    found = [block.cross.part for stack in stacks for block in stack.blocks if block.cross is not None]
+    if not trained.model.needs_source or not found:
+        what = f"{trained.folder.name} has no cross-attention ({trained.recipe.model.kind}); coverage needs an encoder_decoder with it"
+        raise UsageFault(what)
+    return found
+
+
+def _selected(n_heads: Sequence[int], selection: HeadSelection) -> list[HeadIndex]:
+    """n_heads: of each layer."""
+    return sorted(selection.select([HeadIndex("cross", layer, head) for layer, n in enumerate(n_heads) for head in range(n)]))

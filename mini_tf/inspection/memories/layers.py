@@ -40,7 +40,7 @@ def memory_layers(stack: Stack, run: str) -> Layers:
 
 def parse_layers(value: str | None, layers: Layers) -> list[int]:
     """The layers of `--layer`, in order; None: all. Raises UsageFault for others."""
-    return sorted(parse_indices("--layer", value, 1 + max(layers)) & layers.keys())
+    return sorted(parse_indices("--layer", value, 1 + max(layers)))
 
 
 def parse_memories(values: Sequence[str], layers: Layers) -> list[MemoryIndex]:
@@ -50,7 +50,7 @@ def parse_memories(values: Sequence[str], layers: Layers) -> list[MemoryIndex]:
         left, colon, right = value.partition(":")
         if not colon:
             raise UsageFault(f"--memory {value}: must be the numbers of a layer and of a memory, such as 3:511")
-        for layer in parse_indices(f"--memory {value}: layer", left, 1 + max(layers)) & layers.keys():
+        for layer in parse_indices(f"--memory {value}: layer", left, 1 + max(layers)):
             numbers = parse_indices(f"--memory {value}: memory", right, len(layers[layer].values))
             found |= {MemoryIndex(layer, number) for number in numbers}
     return sorted(found)

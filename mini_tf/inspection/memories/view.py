@@ -1,5 +1,6 @@
 """The tables of `minitf inspect memory`."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -48,7 +49,7 @@ class MemoryRequest:
     @property
     def reads_corpus(self) -> bool:
         """A text alone needs no corpus."""
-        return self.text is None or self.corpus is not None or self.layer is not None or bool(self.memories)
+        return self.text is None or bool(self.memories) or any(one is not None for one in (self.corpus, self.limit, self.layer))
 
 
 def view(trained: Trained, request: MemoryRequest) -> View:
@@ -113,7 +114,7 @@ def _table(reports: Sequence[LayerReport], found: Triggers, has_votes: bool) -> 
     rows = []
     for report in reports:
         agreed = report.agreement
-        shares = ("", "", "") if agreed is None else (f"{value:.2%}" for value in agreed[1:])
+        shares = ("", "", "") if agreed is None else ("" if math.isnan(value) else f"{value:.2%}" for value in agreed[1:])
         changes = ("" if value is None else f"{value:+.1%}" for value in (report.without_last, report.without_first))
         rows.append([str(report.layer), str(report.memories), f"{report.active:.1%}", *shares, *changes])
     shown = [column for column in range(len(HEADERS)) if any(row[column] for row in rows)]

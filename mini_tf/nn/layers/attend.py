@@ -43,7 +43,9 @@ def attend(
     if persistent is not None:
         shared = keys_of_heads(persistent, q)
         kernel = partial(persistent_attention, shared=shared, scale=scale, dropout_rate=dropout_rate)
-    if encoding is None and (visibility.full or visibility.triangular):
+    # Elsewhere than on a CPU persistent keys need a mask, which may have to be split.
+    maskless = visibility.full or (visibility.triangular and (persistent is None or q.device.type == "cpu"))
+    if encoding is None and maskless:
         return kernel(q, k, v, None, causal=not visibility.full)
     batch = 1 if visibility.plain else q.shape[0]
     per_query = batch * k.shape[2] * (1 if encoding is None else q.shape[1])

@@ -3,7 +3,7 @@
 On a CPU these are two calls of the fused kernel. Each returns its output and the logarithm of its sum, with which the
 outputs are merged. The backward pass of the kernel needs only the output and that logarithm: with those of the joint
 softmax, two calls give its exact gradient. So shared keys are not copied for each row, and the causal kernel needs no
-mask. Elsewhere, and with dropout or a learned bias, shared keys are put before those of each row.
+mask. Elsewhere, and with dropout, a learned bias or empty tensors, shared keys are put before those of each row.
 """
 
 from typing import Any
@@ -41,7 +41,8 @@ def persistent_attention(
     q (B, H, L, 2 K): the second half is compared with shared keys.
     """
     learned = mask is not None and mask.requires_grad
-    if dropout_rate > 0 or learned or q.device.type != "cpu":
+    empty = not (q.numel() and k.numel())  # the kernel on a CPU divides by these sizes
+    if dropout_rate > 0 or learned or empty or q.device.type != "cpu":
         return _concatenated(q, k, v, mask, shared, scale, dropout_rate, causal)
     d_k, d_v, dtype = k.shape[-1], v.shape[-1], q.dtype
     if dtype == torch.bfloat16 and torch.is_grad_enabled():  # see `fused_attention`

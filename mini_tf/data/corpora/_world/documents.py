@@ -44,14 +44,10 @@ class LabelledDocument(NamedTuple):
 
 
 def documents(lexicon: Lexicon, zipf: float, n_sentences: int, cue: bool, seed: int) -> Iterator[LabelledDocument]:
-    """An endless iterator of different documents. n_sentences: beside those of the cue."""
-    sampler, seen = Sampler(seed), set()
-    grammar = Grammar(lexicon, zipf, sampler)
+    """An endless iterator of documents. n_sentences: beside those of the cue."""
+    grammar = Grammar(lexicon, zipf, Sampler(seed))
     while True:
-        document = _document(grammar, n_sentences, cue)
-        if (key := " ".join(document.text)) not in seen:
-            seen.add(key)
-            yield document
+        yield _document(grammar, n_sentences, cue)
 
 
 def sentences(lexicon: Lexicon, zipf: float, seed: int) -> Iterator[Node]:

@@ -53,12 +53,12 @@ def stated_facts(text: str, names: Collection[str]) -> list[Fact]:
 def fact_lists(
     lexicon: Lexicon, zipf: float, n_facts: int, n_distractors: int, repetition_percent: int, seed: int
 ) -> Iterator[tuple[str, str]]:
-    """An endless iterator of different documents with their summaries.
+    """An endless iterator of documents with their summaries.
 
     n_facts: the largest number of a document; the smallest is half of it. repetition_percent: probability that a fact
     is stated a second time, in another form.
     """
-    sampler, seen = Sampler(seed), set()
+    sampler = Sampler(seed)
     grammar = Grammar(lexicon, zipf, sampler)
     objects = [object for subject, object in lexicon.verbs if subject == "person" and object]
     while True:
@@ -76,8 +76,5 @@ def fact_lists(
                 told.append((fact, sampler.pick([one for one in fact.told() if one != form])))
         others = [(None, " ".join(word.form for word in grammar.sentence().words())) for _ in range(n_distractors)]
         document = sampler.shuffle([*told, *others])
-        source = " ".join(text for _, text in document)
-        if source not in seen:
-            seen.add(source)
-            first = dict.fromkeys(fact for fact, _ in document if fact is not None)
-            yield source, " ".join(fact.told()[0] for fact in first)
+        first = dict.fromkeys(fact for fact, _ in document if fact is not None)
+        yield " ".join(text for _, text in document), " ".join(fact.told()[0] for fact in first)

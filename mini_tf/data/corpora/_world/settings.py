@@ -1,9 +1,17 @@
 """Settings of every corpus in the language of the synthetic world."""
 
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
 from pydantic import Field
 
 from mini_tf.data.corpora._world.lexicon import MIN_LEXEMES, Lexicon, lexicon
 from mini_tf.recipe.corpora import CorpusSettings
+from mini_tf.system.errors import DataFault
+
+Document = TypeVar("Document")
+MAX_REPEATS = 10_000
+"""Documents in succession that were made before, after which no others are expected."""
 
 
 class WorldSettings(CorpusSettings):
@@ -25,3 +33,20 @@ class WorldSettings(CorpusSettings):
     @property
     def lexicon(self) -> Lexicon:
         return lexicon(self.n_lexemes, self.n_topics, self.homonym_rate)
+
+    def different(self, made: Iterable[Document], text: Callable[[Document], str], sizes: str) -> Iterator[Document]:
+        """The first n_documents of `made` with different texts. sizes: settings that give more texts.
+
+        Raises DataFault if `made` repeats itself.
+        """
+        seen, repeats = set[str](), 0
+        for document in made:
+            repeats = repeats + 1 if text(document) in seen else 0
+            if repeats == 0:
+                seen.add(text(document))
+                yield document
+            if len(seen) == self.n_documents:
+                return
+            if repeats == MAX_REPEATS:
+                what = f"{self.word}: only {len(seen)} different documents with these settings; n_documents is {self.n_documents}"
+                raise DataFault(what, hint=f"raise {sizes}, or lower n_documents")
