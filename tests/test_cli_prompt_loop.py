@@ -138,12 +138,12 @@ def test_with_stdout_elsewhere_the_prompt_still_stands_on_the_terminal(decoder: 
 
 
 def test_in_the_c_locale_text_comes_whole_and_with_json_ctrl_c_gives_an_envelope(decoder: Path, at_terminal: Any) -> None:
-    """Nothing streams with --json; that a prompt is cut is told once the model has it."""
+    """Nothing streams with --json; that a prompt is cut, between characters, is told once the model has it."""
     endless = ("--json", "--context", "20", "--max-new-tokens", "1000000", "--stop", "never written")
     terminal = at_terminal(decoder, *endless, locale="C")
     terminal.wait_for("> ")
     terminal.type("é漢🙂" * 3 + "\n")
-    terminal.wait_for("the prompt has 27 tokens; the first 7 are truncated")
+    terminal.wait_for("the prompt has 27 tokens; the first 9 are truncated")
     terminal.type("\x03")
     terminal.wait_for("\n> ", terminal.wait_for('{"ok"').index('{"ok"'))
     terminal.type("\x04")

@@ -46,7 +46,7 @@ def test_a_mask_stands_where_its_token_stood_and_the_token_brings_the_text_back(
     filler = filler_of(tokenizer)
     question = filler.encode_prompt(f"the [MASK]{'at' if word == 'c' else ''} sat")
     assert question.ids == [separator, *ids[:at], tokenizer.vocabulary.mask, *ids[at + 1 :]]
-    assert filler.fill(question, [filler._candidates_at(question.parts[0], [ids[at]], [1.0])]) == "the cat sat"
+    assert filler.fill(question, [filler._candidates([ids[at]], [1.0])]) == "the cat sat"
 
 
 def test_a_part_of_a_word_joins_the_word_before_its_mask() -> None:
@@ -55,7 +55,7 @@ def test_a_part_of_a_word_joins_the_word_before_its_mask() -> None:
         parts = [id for id, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary.size))) if piece in ("t", "##t")]
         filler = filler_of(tokenizer)
         question = filler.encode_prompt("the ca [MASK] sat")
-        [candidate] = filler._candidates_at(question.parts[0], parts[-1:], [1.0])
+        [candidate] = filler._candidates(parts[-1:], [1.0])
         assert filler.fill(question, [[candidate]]) == "the cat sat"
 
 
@@ -135,5 +135,5 @@ def test_a_tokenizer_without_a_mask_fills_nothing() -> None:
 def test_several_masks_are_filled_with_the_best_of_each() -> None:
     filler = filler_of()
     question = filler.encode_prompt("[MASK] and [MASK].")
-    masks = [[Candidate(word, 0.5, word), Candidate("x", 0.1, "x")] for word in ("a", "b")]
-    assert filler.fill(question, masks) == "a and b."
+    (x,), *best = (CHAR.encode(word).tolist() for word in "xat")
+    assert filler.fill(question, [[Candidate("", 0.5, id), Candidate("x", 0.1, x)] for (id,) in best]) == "a and t."

@@ -7,9 +7,12 @@ batch, this happens once per sequence. The logits of a sequence never depend on 
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.data.tokenization.truncation import last_tokens
 from mini_tf.generation.fast_decoder import FastDecoder
 from mini_tf.nn import state as states
 from mini_tf.nn.model import Model
@@ -24,11 +27,19 @@ class DecodingState:
     """A batch of sequences that a decoder extends; each starts as the last `context` tokens of a non-empty prompt.
 
     sequences: the ids that the last `prefill` processed; ids decoded since are not included. prefix: tokens of a prompt
-    attend to each other in both directions; decoded tokens never join the prefix, also after a truncation.
+    attend to each other in both directions; decoded tokens never join the prefix, also after a truncation. vocabulary:
+    says where a sequence may be truncated; None: anywhere.
     """
 
-    def __init__(self, model: Model, prompts: Sequence[Sequence[int]], context: int, prefix: bool = False) -> None:
-        self.model, self.context = model, context
+    def __init__(
+        self,
+        model: Model,
+        prompts: Sequence[Sequence[int]],
+        context: int,
+        prefix: bool = False,
+        vocabulary: Vocabulary | None = None,
+    ) -> None:
+        self.model, self.context, self._vocabulary = model, context, vocabulary
         self.device = next(model.parameters()).device
         self.sequences = [tuple(prompt[-context:]) for prompt in prompts]
         self._prefixes = [len(sequence) if prefix else 0 for sequence in self.sequences]
@@ -82,9 +93,13 @@ class DecodingState:
         """Truncate sequences that have outgrown the context to its last half; keep the others."""
         decoded = torch.stack(self._decoded, dim=1).tolist()
         whole = [(*sequence, *ids) for sequence, ids in zip(self.sequences, decoded, strict=True)]
-        self.sequences = [ids if len(ids) <= self.context else ids[-max(1, self.context // 2) :] for ids in whole]
+        self.sequences = [ids if len(ids) <= self.context else ids[-self._n_kept(ids) :] for ids in whole]
         n_cut = (len(before) - len(after) for before, after in zip(whole, self.sequences, strict=True))
         self._prefixes = [max(0, prefix - cut) for prefix, cut in zip(self._prefixes, n_cut, strict=True)]
+
+    def _n_kept(self, ids: Sequence[int]) -> int:
+        n = max(1, self.context // 2)
+        return n if self._vocabulary is None else last_tokens(self._vocabulary, np.array(ids), n)
 
 
 class CachedModel:

@@ -44,11 +44,11 @@ def text_after(tokenizer: Tokenizer, before: str, ids: Sequence[int]) -> str:
 
 
 class Candidate(NamedTuple):
-    """A predicted token, its probability, and the `text` that it adds after the part before its mask."""
+    """A predicted token, its probability and its id."""
 
     token: str
     p: float
-    text: str
+    id: int
 
 
 class MaskFiller:
@@ -92,22 +92,23 @@ class MaskFiller:
         p[:, self._special] = -1.0
         best = p.topk(min(n, p.shape[-1] - len(self._special)), dim=-1)
         ranked = iter(zip(best.indices.tolist(), best.values.tolist(), strict=True))
-        filled = []
-        for prompt in prompts:
-            masks, before = list[list[Candidate]](), ""
-            for part in prompt.parts[:-1]:
-                before += part
-                masks.append(self._candidates_at(before, *next(ranked)))
-                before += masks[-1][0].text
-            filled.append(masks)
-        return filled
+        return [[self._candidates(*next(ranked)) for _ in prompt.parts[1:]] for prompt in prompts]
 
     def fill(self, prompt: MaskedPrompt, candidates: Sequence[Sequence[Candidate]]) -> str:
-        """The prompt with the most probable token at each mask."""
-        *before, last = prompt.parts
-        return "".join(part + ranked[0].text for part, ranked in zip(before, candidates, strict=True)) + last
+        """The prompt with the most probable token at each mask.
 
-    def _candidates_at(self, before: str, ids: Sequence[int], p: Sequence[float]) -> list[Candidate]:
-        """Candidates at a mask after the text `before`."""
-        texts = [text_after(self.tokenizer, before, [id]) for id in ids]
-        return [Candidate(*candidate) for candidate in zip(self.tokenizer.pieces(ids), p, texts, strict=True)]
+        The tokens of adjacent masks are decoded together, since several bytes may be one character; bytes that are not
+        valid UTF-8 become U+FFFD.
+        """
+        text, adjacent = "", list[int]()
+        for part, ranked in zip(prompt.parts, [*candidates, ()], strict=True):
+            if part:
+                text, adjacent = text + self._text_of(adjacent, text) + part, []
+            adjacent += [one.id for one in ranked[:1]]
+        return text + self._text_of(adjacent, text)
+
+    def _text_of(self, ids: Sequence[int], before: str) -> str:
+        return text_after(self.tokenizer, before, ids) if ids else ""
+
+    def _candidates(self, ids: Sequence[int], p: Sequence[float]) -> list[Candidate]:
+        return [Candidate(*candidate) for candidate in zip(self.tokenizer.pieces(ids), p, ids, strict=True)]

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from mini_tf.data.tokenization.stream import TextStream
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.data.tokenization.truncation import last_tokens
 from mini_tf.generation.decoding import DecodingState
 from mini_tf.generation.decoding_loop import DecodingLoop, DecodingStep
 from mini_tf.generation.prompt_ids import chat_ids, prompt_ids, start_ids
@@ -75,17 +77,18 @@ class TextGenerator:
         self.sync_steps = 1 if next(model.parameters()).device.type == "cpu" else GPU_SYNC_STEPS
 
     def encode_prompt(self, text: str) -> Prompt:
-        """The ids of a prompt; one longer than the context is truncated on the left."""
+        """The ids of a prompt; one longer than the context is truncated on the left, between characters."""
         if self.chat:
             return self.encode_chat([text])
         ids = prompt_ids(self.tokenizer, text, self.separated)
-        length = len(ids) - (ids[0] in self.end_ids)
-        return Prompt(ids[-self.context :], length, max(0, length - self.context))
+        n_start = int(ids[0] in self.end_ids)
+        first = len(ids) - last_tokens(self.tokenizer.vocabulary, np.array(ids), self.context)
+        return Prompt(ids[first:], len(ids) - n_start, max(0, first - n_start))
 
     def encode_chat(self, messages: Sequence[str]) -> Prompt:
         """The ids of chat messages between separators, as in training; truncated on the left to the context."""
         separator, *ids = chat_ids(self.tokenizer, messages)
-        cut = max(0, len(ids) - (self.context - 1))
+        cut = len(ids) - last_tokens(self.tokenizer.vocabulary, np.array(ids), self.context - 1)
         return Prompt([separator, *ids[cut:]], max(0, len(ids) - 1), cut, continues=False)
 
     def generate(
@@ -129,10 +132,11 @@ class TextGenerator:
 
     def _decoding_loop(self, batch: Sequence[tuple[Prompt, int]], seed: int) -> DecodingLoop:
         self.model.eval()
-        state = DecodingState(self.model, [prompt.ids for prompt, _ in batch], self.context, self.prefix)
+        vocabulary = self.tokenizer.vocabulary
+        state = DecodingState(self.model, [prompt.ids for prompt, _ in batch], self.context, self.prefix, vocabulary)
         keys = [(sample, *prompt.ids) for prompt, sample in batch]
         uniform = None if self.settings.greedy else UniformNumbers(seed, keys, state.device)
-        special = self.tokenizer.vocabulary.special_ids
+        special = vocabulary.special_ids
         return DecodingLoop(state, self.settings, uniform, sorted(special), sorted(special - self.end_ids), self.top_logprobs)
 
 

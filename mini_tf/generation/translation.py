@@ -6,9 +6,11 @@ A source ends with a separator; a target begins and ends with one. Sources of si
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.data.tokenization.truncation import first_tokens
 from mini_tf.generation.beam import BeamSettings, Hypothesis, beam_search
 from mini_tf.generation.decoding import CachedModel, pad
 from mini_tf.generation.prompt_ids import start_ids
@@ -61,14 +63,15 @@ class Translator:
         [self._separator], [self._source_end] = (start_ids(one, separated=True) for one in (tokenizer, source_tokenizer))
 
     def encode_sources(self, texts: Sequence[str]) -> list[SourceIds]:
-        """Token ids of sources; longer ones than the context are truncated on the right."""
-        limit = self.context - 1
+        """Token ids of sources; longer ones than the context are truncated on the right, between characters."""
+        vocabulary = self.source_tokenizer.vocabulary
         split = [self.parts(text) for text in texts]
         ids_of = iter(self.source_tokenizer.encode_batch([part for parts in split for part in parts]))
         joined = [self.join([next(ids_of).tolist() for _ in parts]) for parts in split]
+        kept = [first_tokens(vocabulary, np.array(ids), self.context - 1) for ids in joined]
         return [
-            SourceIds([*ids[:limit], self._source_end], len(ids), max(0, len(ids) - limit), parts)
-            for ids, parts in zip(joined, split, strict=True)
+            SourceIds([*ids[:n], self._source_end], len(ids), len(ids) - n, parts)
+            for ids, n, parts in zip(joined, kept, split, strict=True)
         ]
 
     def parts(self, text: str) -> list[str]:

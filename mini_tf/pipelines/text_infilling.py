@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from mini_tf.data.store import Store
+from mini_tf.data.tokenization.truncation import first_tokens
 from mini_tf.generation.infilling import Infiller
 from mini_tf.generation.mask_filling import MASK
 from mini_tf.pipelines import GenerateOptions, ModelBundle, Output, Pipeline, PipelineSettings
@@ -26,8 +27,9 @@ class Settings(PipelineSettings):
 
 class TextInfilling(Pipeline):
     def sample(self, validation: Store) -> str:
-        documents = (validation.document(n)[: 8 * SAMPLE_WORDS] for n in range(min(SAMPLE_DOCUMENTS, validation.n_documents)))
-        prompts = [_masked(self.bundle.tokenizer.decode(ids)) for ids in documents]
+        documents = (validation.document(n) for n in range(min(SAMPLE_DOCUMENTS, validation.n_documents)))
+        kept = (ids[: first_tokens(self.bundle.tokenizer.vocabulary, ids, 8 * SAMPLE_WORDS)] for ids in documents)
+        prompts = [_masked(self.bundle.tokenizer.decode(ids)) for ids in kept]
         filled = (best[0].text for best in _infiller(self.bundle, self.recipe.generate).translate(prompts))
         return "\n".join(f"prompt: {prompt}\nmodel:  {text}\n" for prompt, text in zip(prompts, filled, strict=True))
 

@@ -18,6 +18,7 @@ from mini_tf.data.labels import Labels, unknown_label
 from mini_tf.data.packing import ExampleRows, Packing, Shape, Spans
 from mini_tf.data.store import Encoded, Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.data.tokenization.truncation import between_characters
 from mini_tf.drawing.labels import caption
 from mini_tf.system.errors import DataFault
 from mini_tf.system.safe_text import safe_text
@@ -174,17 +175,22 @@ class LabelledTexts(LabelledDataset):
         raise NotImplementedError
 
     def packing(self, store: Store, shape: Shape) -> Packing:
-        """Truncates at the end; of two texts the longer one first, until both are equally long."""
+        """Truncates at the end, between characters; of two texts the longer one first, until both are equally long."""
         limit, first, lengths = max_example_ids(shape), store.starts + 1, store.lengths
         last, n_too_long = first + lengths, int((limit < lengths).sum())
+
+        def cut(ends: np.ndarray, starts: np.ndarray) -> np.ndarray:
+            return between_characters(store.vocabulary, store.ids, ends, starts)
+
         borders = np.flatnonzero(store.ids == store.vocabulary.separator)
         borders = np.setdiff1d(borders, np.append(store.starts, len(store) - 1))
         if not len(borders):
-            return ExampleRows(store, shape, Spans.of(first, np.minimum(last, first + limit)), None, n_too_long)
+            return ExampleRows(store, shape, Spans.of(first, cut(np.minimum(last, first + limit), first)), None, n_too_long)
         n_first, n_second = borders - first, last - borders - 1
         n_used = np.minimum(n_first, np.maximum(limit - 1 - n_second, limit // 2))
-        spans = Spans.of(first, borders + 1 + np.minimum(n_second, limit - 1 - n_used))
-        return ExampleRows(store, shape, replace(spans, gap=first + n_used, skipped=n_first - n_used), None, n_too_long)
+        spans = Spans.of(first, cut(borders + 1 + np.minimum(n_second, limit - 1 - n_used), borders + 1))
+        gap = cut(first + n_used, first)
+        return ExampleRows(store, shape, replace(spans, gap=gap, skipped=borders - gap), None, n_too_long)
 
     def encode_texts(self, examples: Sequence[Example], tokenizer: Tokenizer, labels: Iterable[Any], n_texts: int) -> list[Encoded]:
         """Examples of `n_texts` texts, joined by separators; labels: a scalar or (k,) for each."""

@@ -27,6 +27,7 @@ from mini_tf.data.formats.cells import Cell
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing, Shape, Spans
 from mini_tf.data.store import Encoded, Store, Tokenizers
+from mini_tf.data.tokenization.truncation import between_characters
 from mini_tf.recipe.corpora import has_pairs
 from mini_tf.recipe.data import Data
 from mini_tf.system.errors import DataFault
@@ -84,7 +85,8 @@ class Settings(LabelledDataset):
     def packing(self, store: Store, shape: Shape) -> Packing:
         first = store.starts + 1
         last = first + store.lengths
-        return rows_with_targets(store, shape, Spans.of(np.maximum(first, last - max_example_ids(shape)), last))
+        kept = between_characters(store.vocabulary, store.ids, np.maximum(first, last - max_example_ids(shape)), last)
+        return rows_with_targets(store, shape, Spans.of(kept, last))
 
     def label_statistics(self, store: Store, labels: Labels) -> dict[str, float]:
         return {"tokens_asked_for": len(stored_labels(store))}

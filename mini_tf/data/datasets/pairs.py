@@ -1,8 +1,8 @@
 """Pairs of a source and a target: two parallel files of lines, or the rows of a table.
 
 An empty or missing source or target is refused with its file and line. The split is by a hash of the source alone, so
-no source is in both splits. A pair longer than the context is truncated: a source keeps its closing separator; the
-closing separator of a truncated target is not a target token.
+no source is in both splits. A pair longer than the context is truncated: a source between characters, and it keeps its
+closing separator; the closing separator of a truncated target is not a target token.
 """
 
 import itertools
@@ -21,6 +21,7 @@ from mini_tf.data.formats.text_lines import read_lines
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import ExampleRows, Packing, Shape, Spans
 from mini_tf.data.store import Encoded, Store, Tokenizers
+from mini_tf.data.tokenization.truncation import between_characters
 from mini_tf.recipe.data import Data, FilePair
 from mini_tf.system.errors import DataFault
 
@@ -102,7 +103,9 @@ class Settings(Dataset):
         assert store.source is not None
         first, lengths, source = store.starts + 1, store.lengths, store.source
         targets = Spans.of(first, first + np.minimum(lengths, shape.context), closed=lengths < shape.context)
-        sources = Spans.of(source.starts + 1, source.starts + 1 + np.minimum(source.lengths, shape.context - 1))
+        first_source = source.starts + 1
+        last_source = first_source + np.minimum(source.lengths, shape.context - 1)
+        sources = Spans.of(first_source, between_characters(source.vocabulary, source.ids, last_source, first_source))
         return ExampleRows(store, shape, targets, sources, int((np.maximum(lengths, source.lengths) >= shape.context).sum()))
 
     def summary(self, data: TokenizedData) -> Iterator[str]:

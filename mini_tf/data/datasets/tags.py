@@ -15,6 +15,7 @@ from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing, Shape, Spans
 from mini_tf.data.store import Encoded, Store, Tokenizers
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.data.tokenization.truncation import between_characters
 from mini_tf.system.errors import DataFault
 
 
@@ -70,12 +71,16 @@ class Settings(LabelledDataset):
         return rows_with_targets(store, shape, Spans.of(first, last, documents))
 
     def _windows(self, store: Store, limit: int, document: int, last: int) -> Iterator[tuple[int, int, int]]:
-        """(document, first, last) of parts of at most `limit` ids, split before words; a longer word is split."""
+        """(document, first, last) of parts of at most `limit` ids, split before words.
+
+        A longer word is split between characters.
+        """
         assert store.labels is not None
         first = int(store.starts[document]) + 1
         while last - first > limit:
             words = np.flatnonzero(~np.isnan(store.labels[first + 1 : first + limit + 1]))
-            cut = first + 1 + int(words[-1]) if len(words) else first + limit
+            within = between_characters(store.vocabulary, store.ids, first + limit, first)
+            cut = first + 1 + int(words[-1]) if len(words) else int(within)
             yield document, first, cut
             first = cut
         yield document, first, last

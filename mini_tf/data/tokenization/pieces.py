@@ -27,13 +27,14 @@ class PieceTable(NamedTuple):
     empty.
 
     hexadecimal: ids of byte tokens such as <0x0A>. pieces: readable text by id; invalid UTF-8 bytes as \\xNN, ## is
-    kept.
+    kept. inside_characters: ids whose first byte continues a character of UTF-8.
     """
 
     special: frozenset[int]
     bytes: dict[int, bytes]
     hexadecimal: frozenset[int]
     pieces: list[str]
+    inside_characters: frozenset[int]
 
 
 def piece_table_of(content: dict[str, Any]) -> PieceTable:
@@ -53,13 +54,24 @@ def piece_table_of(content: dict[str, Any]) -> PieceTable:
     if '"ByteFallback"' in decoder and not as_bytes:
         hexadecimal = frozenset(id for id, token in tokens.items() if _HEXADECIMAL.fullmatch(token))
     readable = readable | added
-    return PieceTable(special, as_bytes, hexadecimal, [readable.get(id, f"[{id}]") for id in range(1 + max(tokens))])
+    inside = {id for id, data in as_bytes.items() if _continues(data)} | {id for id in hexadecimal if _continues(_byte_of(tokens[id]))}
+    pieces = [readable.get(id, f"[{id}]") for id in range(1 + max(tokens))]
+    return PieceTable(special, as_bytes, hexadecimal, pieces, frozenset(inside - special))
+
+
+def _continues(data: bytes) -> bool:
+    """Whether the first byte continues a character."""
+    return b"\x80" <= data[:1] < b"\xc0"
+
+
+def _byte_of(token: str) -> bytes:
+    """The byte that SentencePiece writes as <0x0A>; empty for another token."""
+    found = _HEXADECIMAL.fullmatch(token)
+    return bytes([int(found[1], 16)]) if found else b""
 
 
 def _from_hexadecimal(token: str) -> str:
-    """SentencePiece writes a byte as <0x0A>."""
-    found = _HEXADECIMAL.fullmatch(token)
-    return bytes([int(found[1], 16)]).decode("utf-8", errors="backslashreplace") if found else token
+    return _byte_of(token).decode("utf-8", errors="backslashreplace") or token
 
 
 def _as_bytes(token: str) -> bytes:

@@ -14,7 +14,8 @@ class TextStream:
 
     def __init__(self, tokenizer: Tokenizer, after: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
-        self._special, self._bytes, self._hexadecimal, _ = tokenizer.piece_table
+        table = tokenizer.piece_table
+        self._special, self._bytes, self._hexadecimal = table.special, table.bytes, table.hexadecimal
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         plain = [id for id in after if id not in self._special]
         first = next((i for i in reversed(range(len(plain))) if plain[i] not in self._hexadecimal), 0)

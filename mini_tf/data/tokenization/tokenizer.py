@@ -46,6 +46,8 @@ class Vocabulary:
     """Special tokens of a loaded tokenizer that minitf does not use, and sentinels."""
     sentinels: tuple[int, ...] = ()
     """Sentinels in their order, <extra_id_0> first; also in `others`."""
+    inside_characters: frozenset[int] = frozenset()
+    """Tokens that begin inside a character: their first byte continues one that a token before them begins."""
 
     @property
     def special_ids(self) -> frozenset[int]:
@@ -91,7 +93,8 @@ class Tokenizer:
         size = 1 + max(self._inner.get_vocab(with_added_tokens=True).values())
         known = {name: loading.special_token_id(self._inner, name) for name in SPECIALS}
         others = self.piece_table.special - set(known.values())
-        return Vocabulary(size, **known, others=others, sentinels=loading.sentinel_ids(self._inner))
+        inside = self.piece_table.inside_characters
+        return Vocabulary(size, **known, others=others, sentinels=loading.sentinel_ids(self._inner), inside_characters=inside)
 
     @property
     def kind(self) -> str:
