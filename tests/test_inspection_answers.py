@@ -183,7 +183,9 @@ def test_the_view_reads_the_runs_own_corpus_and_another_one(outputs: Path) -> No
     for words, distance in ((("decoder",), "3"), (("stream", "--data", "{kind: copy, distance: 12}"), "12")):
         done = minitf("inspect", "answers", outputs / words[0], *words[1:], "--limit", "5", "--json")
         assert done.exit_code == 0, done.stderr
-        found = json.loads(done.stdout)["result"]
+        printed = json.loads(done.stdout)
+        found = printed["result"]
+        assert printed["metrics"] == {"answers.accuracy": found["all"]["accuracy"], "answers.log_p": found["all"]["log_p"]}
         assert found["documents"] == 5
         assert found["distances"][0]["distance"] == distance
 

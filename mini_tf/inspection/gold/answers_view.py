@@ -45,7 +45,7 @@ def view(trained: Trained, documents: Sequence[LabelledDocument]) -> View:
     result = {"documents": len(documents), "different_answers": n_words, "chance": 1 / n_words, "distances": records, "all": overall}
     shown = [[*one.values()][: len(SHOWN)] for one in ([*records, overall] if len(records) > 1 else records)]
     pictures = [partial(table, SHOWN, shown), partial(sentence, f"{LEGEND}."), partial(sentence, summary)]
-    return View(result, pictures)
+    return View(result, pictures, metrics={f"answers.{name}": overall[name] for name in ("accuracy", "log_p")})
 
 
 def _ranges(distances: set[int]) -> list[tuple[str, set[int]]]:
