@@ -309,7 +309,10 @@ def test_each_step_of_the_ladder_changes_one_switch() -> None:
     for (before, after), expected in zip(itertools.pairwise(recipes), LADDER, strict=True):
         one, other = ({key.name: key.value for key in result_keys(recipe)} for recipe in (before, after))
         changed = {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
-        assert {name for name in changed if not name.startswith("expect")} <= expected | {"model.positions.base"}
+        assert {name for name in changed if not name.startswith("expect")} <= expected | {
+            "model.positions.base",
+            "model.attention.n_persistent",
+        }
         assert changed & expected
 
 

@@ -35,6 +35,10 @@ def test_any_subset_of_outputs_is_the_same_rows_of_all_outputs(query: str) -> No
         torch.testing.assert_close(model(Tokens(ids), at=torch.tensor(at)).y, whole[at], **EXACT)
 
 
+def test_no_output_at_all_is_an_empty_tensor() -> None:
+    assert made()(Tokens(random_ids()), at=torch.tensor([], dtype=torch.long)).y.shape == (0, 16)
+
+
 def test_the_rows_of_an_index_hold_what_was_chosen() -> None:
     chosen = RowIndex.of(torch.tensor([11, 2, 9, 3]), rows=3, length=4)
     assert chosen.positions.shape == (3, 2), "as many as the most of any row"
@@ -214,6 +218,18 @@ def test_the_view_of_latents_is_the_product_of_their_attention(tmp_path: Path) -
     assert torch.tensor(found["rollout"]).sum(1).sub(1).abs().max() < 1e-6
     shown = minitf("inspect", "latents", run, "a cat", "--top", "2").stdout
     assert "attends to" in shown
+
+
+def test_views_and_other_models_refuse_what_a_perceiver_does_not_have(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", *BYTES, "train.steps=1", "data.pack=none")
+    refused(minitf("inspect", "spans", run, "ab"), "run has no spans: its layers are softmax", exit_code=2)
+    shown = minitf("data", "show", run, "-q").stdout
+    assert "4 latent vectors attend to all tokens" in shown
+    told = "model.kind=encoder cannot be initialized from run, whose model.kind is perceiver"
+    rows = tmp_path / "rows.tsv"
+    rows.write_text("".join(f"text {n}\t{n % 2}\n" for n in range(40)))
+    data = ("data.fields={text: 0, label: 1}", "data.header=false", f"model={{kind: encoder, init_from: {run}}}")
+    refused(minitf("finetune", "sst2-nano", rows, *data, "train.steps=1", "-d", tmp_path / "other"), told, exit_code=3)
 
 
 def test_a_model_without_latents_has_none_to_show(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ objective: masked
         "bad.yaml:12: optimizer.clip: must be a finite number, got 'yes'",
         "bad.yaml:13: optimiser: no such key; did you mean optimizer?",
         "bad.yaml:14: objective: masked needs bidirectional attention, but decoder has causal attention; "
-        "use objective next_token or objective prefix or model encoder",
+        "use objective next_token or objective prefix or model encoder or model perceiver",
         "command line: schedule.warmp=5: no such key; did you mean warmup?",
         "command line: train.seed=abc: must be a whole number, got 'abc'",
     )
@@ -98,7 +98,7 @@ def test_a_wrong_value_brings_no_fault_about_its_default() -> None:
 def test_a_recipe_without_model_or_horizon_is_told_both() -> None:
     found = faults(write("r.yaml", "log: {samples: 0}\n"))
     assert found == (
-        "r.yaml:1: model: must be a kind, one of decoder, encoder, encoder_decoder",
+        "r.yaml:1: model: must be a kind, one of decoder, encoder, encoder_decoder, perceiver",
         "r.yaml:1: train: must set the length of the run: one of steps, tokens, epochs, time, such as steps: 2000",
     )
 

@@ -1,7 +1,6 @@
 """`minitf cost`: time, memory and FLOPs of a training run, measured on a few of its steps."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -95,7 +94,7 @@ def cost(
     for one, recipe in zip(resolved, recipes or [reading.DEFAULT_RECIPE], strict=True):
         console.say(f"{one.name}: reading the data, then timing training steps")
         cost = estimate(one.recipe, console, seconds)
-        costs.append(replace(cost, stream=stream_memory(one.recipe, Path(recipe))))
+        costs.append(replace(cost, stream=stream_memory(one.recipe, None if overrides else recipe)))
     names = [one.name for one in resolved]
     results = [_record(name, one) for name, one in zip(names, costs, strict=True)]
     if len(costs) > 1:

@@ -29,6 +29,7 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.nn.weights.init import init_weights
 from mini_tf.recipe.kind_settings import ModelSettings as BaseSettings
 from mini_tf.recipe.kind_settings import PositionLimit
+from mini_tf.recipe.kind_settings.directions import Direction
 from mini_tf.recipe.kinds import KindOf, Rule, Rules, Section, default_kind
 
 
@@ -138,8 +139,8 @@ class Settings(ModelSettings):
     def all_mixers(self) -> Sequence[MixerSettings]:
         return [*self.mixers(), self.cross_attention]
 
-    def can_init_from(self, other: BaseSettings) -> bool:
-        return self.kind == other.kind
+    def describe_attention(self, boundary: str, direction: Direction) -> str:
+        return f"{self.n_latents} latent vectors attend to all tokens, in {boundary}; outputs attend to the latent vectors"
 
     def compare_with(self, other: BaseSettings) -> Iterator[tuple[str, Any, Any]]:
         """Output queries may differ: a task has a query of its own."""
@@ -258,7 +259,7 @@ class RowIndex(NamedTuple):
         order = row.argsort(stable=True)
         within = torch.empty_like(at)
         within[order] = torch.arange(len(at), device=at.device) - (counts.cumsum(0) - counts)[row[order]]
-        n = int(counts.max())
+        n = max(1, int(counts.max()))
         place = row * n + within
         index = at.new_zeros(rows * n)
         index[place] = at % length

@@ -102,7 +102,7 @@ def questions_of(trained: Trained, documents: Sequence[LabelledDocument]) -> Que
             at = -1 if cue is None else next(iter(places[cue]), -1)
             distances = (None, None, False) if cue is None else (answer - cue, tokens[0] - at, at < start)
             found.answers.append(Answer(number, word, ids, key, len(targets), *distances))
-            row = input.ids[start : tokens[-1] if mask is None else start + context]
+            row = input.ids[start : tokens[-1] if mask is None and not streams else start + context]
             if mask is not None:
                 row = [mask if start + n in tokens else id for n, id in enumerate(row)]
             found.rows[key] = (tuple(row), [*targets, *((token - shift - start, id) for token, id in zip(tokens, ids, strict=True))])

@@ -90,7 +90,7 @@ def _spans(trained: Trained, input: ModelInput) -> list[LayerSpans]:
     hooks = [block.own.part.register_forward_pre_hook(partial(record, i)) for i, block in enumerate(blocks) if block.own is not None]
     ends = [*range(model.context, len(input.ids), model.context), len(input.ids)]
     try:
-        state: State | None = None if model.needs_source else model.start(1)
+        state: State | None = model.start(1) if trained.recipe.model.causal and not model.needs_source else None
         for first, end in zip([0, *ends], ends, strict=False):
             if state is not None:
                 ids = torch.tensor([input.ids[first:end]], device=trained.setup.device)

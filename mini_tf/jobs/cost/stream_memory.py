@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.run import finding
 from mini_tf.run.metrics import curve
+from mini_tf.system.errors import RunFault
 
 
 class StreamMemory(NamedTuple):
@@ -23,10 +25,18 @@ class StreamMemory(NamedTuple):
         return {f"stream.{name}": value for name, value in self._asdict().items() if value is not None}
 
 
-def stream_memory(recipe: Recipe, run: Path) -> StreamMemory | None:
-    """None without `train.stream`, or if no layer keeps tokens. run: the folder of the recipe, if it is of a run."""
+def stream_memory(recipe: Recipe, given: str | None) -> StreamMemory | None:
+    """None without `train.stream`, or if no layer keeps tokens. given: what names the recipe, possibly a run."""
     bounds = [bound for mixer in recipe.model.mixers() if (bound := mixer.memory_bound) is not None]
     if not recipe.train.stream or not bounds:
         return None
-    curves = [curve(run / "metrics.jsonl", f"memory.{name}") for name in ("ideal", "real")]
+    run = None if given is None else _run(given)
+    curves = [[] if run is None else curve(run / "metrics.jsonl", f"memory.{name}") for name in ("ideal", "real")]
     return StreamMemory(max(bounds), *(points[-1][1] if points else None for points in curves))
+
+
+def _run(given: str) -> Path | None:
+    try:
+        return finding.find(given)
+    except RunFault:  # a shipped recipe or a file
+        return None
