@@ -216,6 +216,15 @@ def test_the_view_of_latents_is_the_product_of_their_attention(tmp_path: Path) -
     torch.testing.assert_close(torch.tensor(found["rollout"]), expected, rtol=0, atol=1e-6)
     torch.testing.assert_close(torch.tensor(found["encoder"]), encoder, rtol=0, atol=1e-6)
     assert torch.tensor(found["rollout"]).sum(1).sub(1).abs().max() < 1e-6
+    legends = {
+        "encoder.cross": "Rows: queries, one per latent vector. Columns: keys.",
+        "latent.self": "Rows: queries, one per latent vector. Columns: keys, one per latent vector.",
+        "decoder.cross": "Rows: queries, one per token. Columns: keys, one per latent vector.",
+    }
+    for kind, legend in legends.items():
+        told = " ".join(minitf("inspect", "attention", run, "a cat", "--kind", kind).stdout.split())
+        assert legend in told
+        assert "mean distance" not in told
     shown = minitf("inspect", "latents", run, "a cat", "--top", "2").stdout
     assert "attends to" in shown
 

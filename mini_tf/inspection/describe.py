@@ -24,7 +24,7 @@ def describe_head(head: Head, unit: str) -> str:
 
 def summarize(head: Head, unit: str) -> str:
     """The role of a head with the mean attention weight that defines it, or the entropy of a head without one."""
-    m = head.measures
+    m, unit = head.measures, "latent vector" if head.keys == "latent" else unit
     if head.is_cross and head.role == "first":
         return f"attention weight {m['first']:.2f} on the first {unit} of the source"
     if head.role in _ROLE_SUMMARIES:

@@ -165,10 +165,8 @@ def _heads_on(captured: CapturedAttention, texts: TokenizedTexts) -> list[Head]:
     if texts.own.by_words:  # a latent vector counts as a word
         row, column = (list(range(n)) if one == "latent" else texts.of(one).words.of_token for one, n in zip(pair, sizes, strict=True))
         of_tokens = row, column
-    if pair[0] != pair[1]:
+    if pair[0] != pair[1] or pair[0] == "latent":  # latent vectors have no order, and so no distance
         return heads_of(captured, None, of_tokens)
-    if pair[0] == "latent":
-        return heads_of(captured, range(sizes[1]), of_tokens)
     text = texts.of(pair[0])
     return heads_of(captured, text.units if text.by_words else text.input.ids, of_tokens)
 

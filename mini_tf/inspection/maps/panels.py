@@ -12,6 +12,7 @@ from mini_tf.inspection.describe import describe, summarize
 from mini_tf.inspection.head_selection import HeadIndex, kind_name
 from mini_tf.inspection.heads import NO_ROLE, ROLES
 from mini_tf.inspection.maps.attention import Head, Sample
+from mini_tf.nn.model_stack import SequenceKind
 
 MAX_MAPS = 4
 """Maximum number of maps of selected heads in a terminal."""
@@ -99,13 +100,19 @@ def masked_weights(head: Head) -> np.ndarray:
 def head_legend(head: Head, sample: Sample) -> str:
     """Summary of a head, and the legend of rows and columns."""
     summary = summarize(head, sample.unit)
-    return f"{summary[0].upper()}{summary[1:]}. {axes_legend(sample)}"
+    return f"{summary[0].upper()}{summary[1:]}. {axes_legend(sample, [head])}"
 
 
-def axes_legend(sample: Sample) -> str:
-    """Legend of rows and columns."""
+def axes_legend(sample: Sample, heads: Sequence[Head] | None = None) -> str:
+    """Legend of rows and columns of these heads, by default of all."""
+    shown = sample.heads if heads is None else heads
     between = " Cross-attention: target rows, source columns." if any(head.is_cross for head in sample.heads) else ""
-    return f"Rows: queries, one per {sample.unit}. Columns: keys.{between}"
+    rows, columns = (_units([getattr(head, side) for head in shown], sample.unit) for side in ("queries", "keys"))
+    return f"Rows: queries, one per {rows}. Columns: keys{'' if columns == sample.unit else f', one per {columns}'}.{between}"
+
+
+def _units(sequences: Sequence[SequenceKind], unit: str) -> str:
+    return " or ".join(dict.fromkeys("latent vector" if one == "latent" else unit for one in sequences)) or unit
 
 
 def most_structured(heads: Sequence[Head], most: int = 3) -> list[Head]:
