@@ -152,13 +152,13 @@ PLANS = {
         ),
         {
             "expire_span": corridor(
-                "kind: expire_span, max_span: 600, ramp: 32, initial_span: 0.995, pre_div: 75, span_loss_weight: 0.000015"
+                "kind: expire_span, max_span: 600, ramp: 32, initial_span: 0.995, pre_div: 60, span_loss_weight: 0.00002"
             ),
             "memory of 600": corridor("kind: softmax, memory_length: 600, memory_cache: inputs"),
             "memory of 100": corridor("kind: softmax, memory_length: 100, memory_cache: inputs"),
         },
         answers=True,
-        steps={"expire_span": 3000, "memory of 600": 1200, "memory of 100": 1200},
+        steps={"expire_span": 2400, "memory of 600": 1200, "memory of 100": 1200},
     ),
     "characters": Plan(
         "quickstart",
@@ -178,7 +178,7 @@ PLANS = {
             "perceiver": (),
             "encoder": (
                 "model={kind: encoder, d_model: 96, n_layers: 2, n_heads: 4, activation: relu2, norm: rms, norm_weight: false, "
-                "positions: {kind: learned}}",
+                "ngrams: [20000, 50000], positions: {kind: learned}}",
             ),
         },
         equal="flops",
