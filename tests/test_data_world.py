@@ -341,6 +341,13 @@ def test_the_answer_of_a_corridor_is_its_cue_at_the_distance() -> None:
     assert max(cues.values()) < 45  # 25 of each are expected
 
 
+def test_a_repeated_filler_is_one_word_a_document_and_another_in_others() -> None:
+    rows = corridor.Settings(distance=30, n_documents=200, n_fillers=10, repeat_filler=True).rows()
+    fillers = [{*row["text"].split()[2:-2]} for row in rows]
+    assert all(len(one) == 1 for one in fillers)
+    assert len(set.union(*fillers)) == 10
+
+
 def test_a_copy_has_every_word_at_the_distance_and_a_recall_the_value_of_its_key() -> None:
     for row in copy.Settings(distance=12, length=5, n_documents=50).rows():
         words, answers = row["text"].split(), [*map(int, row["answers"].split())]
