@@ -82,9 +82,11 @@ def view(trained: Trained, texts: Sequence[str], n: int, step: int | str | None 
 def _panels(name: str, found: LatentAttention, tokens: Sequence[str]) -> list[Panel]:
     latents = [str(i) for i in range(len(found.encoder))]
     return [
-        Panel(f"{name}latents (rows) attend to tokens", latents, tokens, found.encoder, tokens=False),
-        Panel(f"{name}outputs at tokens (rows) attend to latents", tokens, latents, found.decoder, tokens=False),
-        Panel(f"{name}tokens that reach the outputs (rows), rollout", tokens, tokens, found.rollout, tokens=False),
+        Panel(f"{name}encoder", latents, tokens, found.encoder, note="encoder: rows are latents, columns tokens.", tokens=False),
+        Panel(f"{name}decoder", tokens, latents, found.decoder, note="decoder: rows are outputs at tokens, columns latents.", tokens=False),
+        Panel(
+            f"{name}rollout", tokens, tokens, found.rollout, note="rollout: rows are outputs, columns tokens that reach them.", tokens=False
+        ),
     ]
 
 
