@@ -13,6 +13,7 @@ from mini_tf.models import perceiver
 from mini_tf.models.perceiver import RowIndex
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.tokens import Tokens
+from mini_tf.testing import Case, inspection, models
 from mini_tf.testing.tiny.models import B, L, random_ids, tiny_model
 from mini_tf.trained.opening import open_trained
 from mini_tf.training.flops import flops_of
@@ -212,6 +213,7 @@ def test_the_view_of_latents_is_the_product_of_their_attention(tmp_path: Path) -
     expected = decoder @ (half + processor[1]) @ (half + processor[0]) @ encoder / 4
     torch.testing.assert_close(torch.tensor(found["rollout"]), expected, rtol=0, atol=1e-6)
     torch.testing.assert_close(torch.tensor(found["encoder"]), encoder, rtol=0, atol=1e-6)
+    assert found["outputs"] == found["tokens"]
     assert torch.tensor(found["rollout"]).sum(1).sub(1).abs().max() < 1e-6
     legends = {
         "encoder.cross": "Rows: queries, one per latent vector. Columns: keys.",
@@ -224,6 +226,35 @@ def test_the_view_of_latents_is_the_product_of_their_attention(tmp_path: Path) -
         assert "mean distance" not in told
     shown = minitf("inspect", "latents", run, "a cat", "--top", "2").stdout
     assert "attends to" in shown
+
+
+ONE_OUTPUT = perceiver.Settings.model_validate(SMALL | {"query": "task"})
+
+
+@pytest.mark.parametrize("case", [*models.cases(ONE_OUTPUT), *inspection.cases(ONE_OUTPUT)], ids=str)
+def test_a_model_of_one_output_keeps_the_contracts(case: Case) -> None:
+    case.run()
+
+
+def test_views_of_one_output_have_one_row(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.tsv"
+    rows.write_text("".join(f"{'good' * (n % 2)}{'bad' * (1 - n % 2)} text {n}\t{n % 2}\n" for n in range(40)))
+    given = ("data.fields={text: 0, label: 1}", "data.header=false", "objective={kind: classify, pool: first}")
+    done = minitf("finetune", "sst2-nano", rows, *given, *BYTES, "model.query=task", "train.steps=1", "-d", tmp_path / "run", "-q")
+    run = done.stdout.strip()
+    [found] = json.loads(minitf("inspect", "latents", run, "a cat", "--json").stdout)["result"]["texts"]
+    assert (found["outputs"], len(found["decoder"]), len(found["rollout"])) == (["output"], 1, 1)
+    assert len(found["rollout"][0]) == len(found["tokens"]) > 1
+    [sample] = json.loads(minitf("inspect", "attention", run, "a cat", "--kind", "decoder.cross", "--full", "--json").stdout)["result"][
+        "samples"
+    ]
+    assert {len(head["matrix"]) for head in sample["heads"]} == {1}
+    told = " ".join(minitf("inspect", "attention", run, "a cat", "--kind", "decoder.cross").stdout.split())
+    assert "Rows: queries, one per output of the whole row. Columns: keys, one per latent vector." in told
+    assert minitf("inspect", "attention", run, "a cat", "--words").exit_code == 0
+    told = "these heads have one query per output of the whole row or latent vector, not per token"
+    refused(minitf("inspect", "attention", run, "a cat", "--query", "cat"), told, exit_code=2)
+    refused(minitf("inspect", "memory", run), "the hidden states of decoder belong to no token", exit_code=2)
 
 
 def test_views_and_other_models_refuse_what_a_perceiver_does_not_have(tmp_path: Path) -> None:

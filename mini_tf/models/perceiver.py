@@ -77,8 +77,8 @@ class Settings(ModelSettings):
     """Settings of the decoder; keys that are not given are those of the latents."""
 
     @property
-    def outputs_per_token(self) -> bool:
-        return self.query != "task"
+    def per_token_setting(self) -> str:
+        return "query: position" if self.query == "task" else ""
 
     @property
     def head_bias(self) -> bool:
@@ -148,12 +148,13 @@ class Settings(ModelSettings):
 
     def hidden_flops(self, sizes: BatchSizes) -> int | None:
         processor, decoder, rows = self.processor_stack, self.decoder_stack, sizes.rows
-        queries = -(-sizes.targets // rows)  # as many in each row
-        embedded = self.embedding_flops(sizes) + rows * self.positions.flops(self.d_model, sizes.length)
+        queries = 1 if self.query == "task" else -(-sizes.targets // rows)  # as many in each row
+        embedded = self.embedding_flops(self, rows, sizes.length, sizes.shared_positions)
         encoded = self._cross_flops(self.encoder_stack, self.d_model, rows, self.n_latents, sizes.length)
         processed = processor.flops(rows, self.n_latents, rows * self.n_latents, causal=False)
         decoded = self._cross_flops(decoder, processor.d_model, rows, queries, self.n_latents)
-        embedded += rows * self.query_positions.flops(self.d_model, queries) * (self.query == "position")
+        if self.query == "position":  # rows have queries at different positions
+            embedded += self.query_positions.flops(self.d_model, rows, queries, shared=False)
         if encoded is None or processed is None or decoded is None:
             return None
         return embedded + encoded + processed * self.n_passes + decoded
@@ -203,13 +204,17 @@ class Perceiver(Model):
         return [*self.encoder.residual_outputs, *self.processor.residual_outputs, *decoder]
 
     def stacks(self) -> Sequence[ModelStack]:
-        queries = None if self.queries is None else "queries"
+        queries, rows = None if self.queries is None else "queries", self._output_rows
         n = self.processor.n_calls
         return [
-            ModelStack("decoder", self.decoder, queries, "own", "latent", cross="decoder.cross"),
+            ModelStack("decoder", self.decoder, queries, rows, "latent", cross="decoder.cross"),
             ModelStack("processor", self.processor, None, "latent", attention="latent.self", n_above=1),
             ModelStack("encoder", self.encoder, "latents", "latent", "own", "embedding", "encoder.self", "encoder.cross", n_above=1 + n),
         ]
+
+    @property
+    def _output_rows(self) -> SequenceKind:
+        return "output" if isinstance(self.queries, nn.Parameter) else "own"
 
     def max_length(self, rows: SequenceKind = "own") -> int | None:
         limits = [super().max_length(rows), getattr(self.queries, "max_positions", None)]
@@ -225,19 +230,22 @@ class Perceiver(Model):
         x, latents = self.embedding(inputs, positions), TokenPositions(len(self.latents))
         encoded = self.encoder(self.latents.repeat(rows, 1, 1), latents, self.encoder.recall(x, positions))
         processed = self.processor(encoded.y, latents)
-        chosen = None if at is None else RowIndex.of(at, rows, length)
+        chosen = None if at is None or self._output_rows == "output" else RowIndex.of(at, rows, length)
         queries = self._queries(x, positions, chosen)
         decoded = self.decoder(queries, TokenPositions(queries.shape[1]), self.decoder.recall(processed.y, latents))
         penalties = [part.penalty for part in (encoded, processed, decoded) if part.penalty is not None]
-        return ForwardOutput(decoded.y if chosen is None else chosen.flat(decoded.y), sum(penalties) if penalties else None, None)
+        y = decoded.y if chosen is None else chosen.flat(decoded.y)
+        if self._output_rows == "output":  # all tokens of a row have its one output
+            y = y.expand(-1, length, -1) if at is None else y[at // length, 0]
+        return ForwardOutput(y, sum(penalties) if penalties else None, None)
 
     def _queries(self, x: Float[Tensor, "B L D"], positions: TokenPositions, chosen: "RowIndex | None") -> Float[Tensor, "B T D"]:
-        """The queries of all tokens (T = L), or of those chosen."""
+        """The queries of all tokens (T = L), of those chosen, or the one of the row."""
         if self.queries is None:
             return x if chosen is None else chosen.select(x)
-        n = x.shape[1] if chosen is None else chosen.positions.shape[1]
         if isinstance(self.queries, nn.Parameter):
-            return self.queries.repeat(len(x), n, 1)
+            return self.queries.repeat(len(x), 1, 1)
+        n = x.shape[1] if chosen is None else chosen.positions.shape[1]
         if chosen is not None:
             positions = TokenPositions(n, positions=positions.all_positions(x.device).expand(len(x), -1).gather(1, chosen.positions))
         return self.queries.embed(x.new_zeros(len(x), n, x.shape[2]), positions)

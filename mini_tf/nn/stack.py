@@ -89,12 +89,14 @@ class StackSettings(Kind):
     def flops(
         self, rows: int, length: int, targets: int, causal: bool, cross: "CrossAttentionSpec | None" = None, source: int = 0
     ) -> int | None:
-        """FLOPs of the stack on rows of `length` tokens: matrix products, a multiply-add is two. None: no formula.
+        """FLOPs of the stack on embedded rows of `length` tokens: matrix products, a multiply-add is two.
+
+        None: no formula.
 
         targets: positions of the batch whose output is needed; the last feed-forward layer is computed only there.
         source: tokens of each row's source, for `cross`. Computed as without adapters.
         """
-        dims, of_row = self.attention_dims(), self.positions.flops(self.d_model, length)
+        dims, of_row = self.attention_dims(), 0
         for layer in range(self.n_layers):
             cost = self.attention[layer % len(self.attention)].cost(dims, length, causal)
             crossed = 0 if cross is None else cross.mixer.cross_flops(self.attention_dims(cross.d_memory), length, source)

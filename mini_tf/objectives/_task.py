@@ -90,7 +90,7 @@ class PooledSettings(TaskSettings):
     def rules_with(self, model: ModelSettings, steps: int | None) -> Rules:
         if self.pool == "first" and model.causal:
             yield "objective.pool", f"the first token of a {model.kind} attends only to itself; use mean or last"
-        if not model.outputs_per_token and self.pool in ("mean", "max"):
+        if model.per_token_setting and self.pool in ("mean", "max"):
             yield Rule("objective.pool", f"{model.kind} with these settings has one output per row; use first", ("model",))
 
 

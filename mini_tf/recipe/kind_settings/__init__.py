@@ -122,9 +122,9 @@ class ModelSettings(Kind):
         return attended_tokens({"causal"} if self.causal else {"bidirectional"}, self.SOURCE)
 
     @property
-    def outputs_per_token(self) -> bool:
-        """Outputs differ by token; False: all tokens of a row have one output, so only the row has a prediction."""
-        return True
+    def per_token_setting(self) -> str:
+        """The setting that gives each token an output of its own, if all tokens of a row have one; else empty."""
+        return ""
 
     def mixers(self) -> Sequence[Any]:
         """Settings of the self-attention of the layers that process the model's own tokens."""
