@@ -179,10 +179,12 @@ def test_a_masked_model_of_bytes_initializes_a_classifier_with_a_query_of_its_ow
         (("model.query=task",), "masked predicts tokens, but perceiver with these settings has one output per row"),
         (("model.query=task", "objective={kind: classify, pool: mean}"), "has one output per row; use first"),
         (("data.pack=docs",), "perceiver cannot separate documents within a row"),
-        (("model.d_latent=15",), "2 does not divide d_model 15"),
+        (("model.d_latent=15",), "model.n_heads: 2 does not divide d_latent 15; use 1, 3, 5 or 15, or give d_k"),
         (("model.d_latent=20", "model.decoder.n_heads=3"), "model.decoder.n_heads=3: 3 does not divide d_model 16"),
         (("model.cross_attention=sru",), "model.cross_attention=sru: sru attention does not support cross-attention"),
         (("model.cross_attention=diminishing",), "model.cross_attention=diminishing: latents have no order"),
+        (("model.attention=window",), "model.attention=window: latents have no order, on which window attention depends; use softmax"),
+        (("objective=replaced_token",), "a generator is a smaller model of one stack, but perceiver has 3; use unigram, uniform or mask"),
         (("objective=next_token",), "next_token needs causal attention"),
     ],
 )

@@ -22,7 +22,7 @@ from mini_tf.nn.mixer import ForwardOutput, MixerSettings
 from mini_tf.nn.model import Model, ModelSettings, build_embedding
 from mini_tf.nn.model_stack import ModelStack, SequenceKind
 from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
-from mini_tf.nn.stack import CrossAttentionSpec, SourceMemory, Stack, StackSettings
+from mini_tf.nn.stack import AttentionLayer, CrossAttentionSpec, SourceMemory, Stack, StackSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
@@ -122,8 +122,14 @@ class Settings(ModelSettings):
             if encoding.APPLIES_TO - {"embed"} or not (others or encoding.APPLIES_TO):
                 what = f"{encoding.kind} gives no vectors of positions, and a perceiver has no self-attention of tokens"
                 yield key, f"{what}; use learned, fourier, sinusoidal{others}"
+        for mixer in dict.fromkeys(mixer for mixer in self.attention if mixer.NEEDS_ORDER):
+            yield "attention", f"latents have no order, on which {mixer.kind} attention depends; use softmax"
         for rule in (Rule(*rule) for rule in StackSettings.rules(self.processor_stack)):
-            yield rule._replace(depends=("d_latent", *rule.depends))
+            if self.d_latent is None:
+                yield rule._replace(depends=("d_latent", *rule.depends))
+            else:  # the width of this stack is another key
+                depends = tuple("d_latent" if key == "d_model" else key for key in rule.depends)
+                yield rule._replace(message=rule.message.replace("d_model", "d_latent"), depends=depends)
         if width != self.d_model or self.decoder != DecoderSettings():  # else its faults are those of the latents
             for rule in (Rule(*rule) for rule in StackSettings.rules(self.decoder_stack)):
                 key = f"decoder.{rule.key}" if rule.key in DecoderSettings.model_fields else "decoder"
@@ -145,6 +151,15 @@ class Settings(ModelSettings):
     def compare_with(self, other: BaseSettings) -> Iterator[tuple[str, Any, Any]]:
         """Output queries may differ: a task has a query of its own."""
         yield from (one for one in super().compare_with(other) if one[0] != "query")
+
+    def attention_layers(self) -> Sequence[AttentionLayer]:
+        processor, n, cross = self.processor_stack, self.n_latents, self.cross_attention
+        queries = 1 if self.query == "task" else None
+        return [
+            AttentionLayer("encoder.cross", cross, self.encoder_stack, n, None, self.d_model),
+            *processor.attention_layers_of(False, "latent.self", n),
+            AttentionLayer("decoder.cross", cross, self.decoder_stack, queries, n, processor.d_model),
+        ]
 
     def hidden_flops(self, sizes: BatchSizes) -> int | None:
         processor, decoder, rows = self.processor_stack, self.decoder_stack, sizes.rows

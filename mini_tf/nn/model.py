@@ -21,7 +21,7 @@ from mini_tf.nn.layers.norm import build_norm
 from mini_tf.nn.mixer import ForwardOutput, Mixer, MixerSettings, describe_restrictions
 from mini_tf.nn.model_stack import ModelStack, SequenceKind
 from mini_tf.nn.positional_encoding import PositionalEncoding
-from mini_tf.nn.stack import CrossAttentionSpec, SourceMemory, Stack, StackSettings
+from mini_tf.nn.stack import AttentionLayer, CrossAttentionSpec, SourceMemory, Stack, StackSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
@@ -72,6 +72,10 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
     def stacks(self) -> Mapping[str, StackSettings]:
         """Settings of its stacks by their paths in the model, the stack before the head first."""
         return {"stack": self}
+
+    def attention_layers(self) -> Sequence[AttentionLayer]:
+        """The attention layers that `minitf cost --lengths` measures; default: those of the stack before the head."""
+        return next(iter(self.stacks().values())).attention_layers_of(self.causal)
 
     def build_stack(self, positional_encoding: PositionalEncoding, cross: CrossAttentionSpec | None = None) -> Stack:
         """The stack before the head."""
