@@ -271,6 +271,23 @@ def test_views_and_other_models_refuse_what_a_perceiver_does_not_have(tmp_path: 
     refused(minitf("finetune", "sst2-nano", rows, *data, "train.steps=1", "-d", tmp_path / "other"), told, exit_code=3)
 
 
+def test_the_positions_of_the_input_and_of_the_queries_are_shown(tmp_path: Path) -> None:
+    given = ("model.positions={kind: learned, length: 70}", "model.query_positions={kind: fourier, n_bands: 3}")
+    run = trained(tmp_path / "run", *BYTES, *given, "train.steps=1", "data.pack=none")
+    shown = minitf("inspect", "positions", run, "--json")
+    queries = json.loads(shown.stdout)["result"]
+    assert "these are the positions of the decoder; use --stack encoder for others" in shown.stderr
+    encoder = json.loads(minitf("inspect", "positions", run, "--stack", "encoder", "--json").stdout)["result"]
+    assert [(one["positions"], one["n_positions"]) for one in (queries, encoder)] == [("fourier", 64), ("learned", 70)]
+    model = open_trained(run, device="cpu").model
+    assert isinstance(model, perceiver.Perceiver)
+    assert isinstance(model.queries, torch.nn.Module)
+    vectors = model.queries.embed(torch.zeros(1, 64, 16), TokenPositions(64))[0].double()  # type: ignore[operator]
+    expected = torch.nn.functional.cosine_similarity(vectors[:, None], vectors[None], dim=-1)
+    torch.testing.assert_close(torch.tensor(queries["similarity"]).double(), expected.detach(), rtol=0, atol=1e-5)
+    assert encoder["never_trained"][-6:] == [*range(64, 70)]
+
+
 def test_a_model_without_latents_has_none_to_show(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", "train.steps=1")
     refused(minitf("inspect", "latents", run, "ab"), "run has no latents: its model is of kind decoder", exit_code=2)

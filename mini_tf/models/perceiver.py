@@ -102,11 +102,12 @@ class Settings(ModelSettings):
 
     @property
     def decoder_stack(self) -> StackSettings:
-        """One layer of cross-attention from output queries to latents."""
+        """One layer of cross-attention from output queries to latents; positions: those of the queries, if any."""
         given = {name: value for name in DecoderSettings.model_fields if (value := getattr(self.decoder, name)) is not None}
         if self.d_latent not in (None, self.d_model):
             given.setdefault("d_ff", None)
-        return self._without_positions({"n_layers": 1} | given)
+        stack = self._without_positions({"n_layers": 1} | given)
+        return stack.model_copy(update={"positions": self.query_positions}) if self.query == "position" else stack
 
     def _without_positions(self, given: dict[str, Any]) -> StackSettings:
         return self.model_copy(update=given | {"positions": default_kind("positions", "none")()})
@@ -133,7 +134,8 @@ class Settings(ModelSettings):
         if width != self.d_model or self.decoder != DecoderSettings():  # else its faults are those of the latents
             for rule in (Rule(*rule) for rule in StackSettings.rules(self.decoder_stack)):
                 key = f"decoder.{rule.key}" if rule.key in DecoderSettings.model_fields else "decoder"
-                yield rule._replace(key=key, depends=(rule.key, *rule.depends))
+                if rule.key != "positions":  # checked above
+                    yield rule._replace(key=key, depends=(rule.key, *rule.depends))
         if not cross.CROSS:
             yield "cross_attention", f"{cross.kind} attention does not support cross-attention; use softmax"
         elif cross.ordered_queries:
