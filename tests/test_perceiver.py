@@ -256,12 +256,16 @@ def test_views_of_one_output_have_one_row(tmp_path: Path) -> None:
     assert minitf("inspect", "attention", run, "a cat", "--words").exit_code == 0
     told = "these heads have one query per output of the whole row or latent vector, not per token"
     refused(minitf("inspect", "attention", run, "a cat", "--query", "cat"), told, exit_code=2)
-    refused(minitf("inspect", "memory", run), "the hidden states of decoder belong to no token", exit_code=2)
+    refused(minitf("inspect", "memory", run), "run: no stack has hidden states of tokens, which trigger memories (perceiver)", exit_code=2)
 
 
 def test_views_and_other_models_refuse_what_a_perceiver_does_not_have(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", *BYTES, "train.steps=1", "data.pack=none")
     refused(minitf("inspect", "spans", run, "ab"), "run has no spans: its layers are softmax", exit_code=2)
+    told = "--stack latent: a model of kind perceiver has only one stack to show, decoder; leave it out"
+    refused(minitf("inspect", "memory", run, "--stack", "latent"), told, exit_code=2)
+    told = "run has no cross-attention to a source (perceiver); coverage needs an encoder_decoder"
+    refused(minitf("inspect", "coverage", run, "ab"), told, "train one: minitf pretrain transformer-nano", exit_code=2)
     shown = minitf("data", "show", run, "-q").stdout
     assert "4 latent vectors attend to all tokens" in shown
     told = "model.kind=encoder cannot be initialized from run, whose model.kind is perceiver"
