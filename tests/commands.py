@@ -3,13 +3,14 @@ tested.
 """
 
 import io
+import json
 import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hostile import STEERING
@@ -68,6 +69,25 @@ def drawn() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Run, "plot_losses", DRAW)
         yield
+
+
+def told(stderr: str) -> str:
+    """What was said, after a look at it: lines for people, nothing that steers a terminal."""
+    assert "Traceback" not in stderr
+    assert not any(ord(character) < 32 and character != "\n" for character in stderr)
+    return stderr
+
+
+def results(stdout: str) -> list[dict[str, Any]]:
+    """The result of each line of JSON."""
+    return [json.loads(line)["result"] for line in stdout.splitlines()]
+
+
+def evaluated(*arguments: str | Path) -> dict[str, Any]:
+    """The metrics of `minitf evaluate`."""
+    done = minitf("evaluate", *arguments, "--json")
+    assert done.exit_code == 0, done.stderr
+    return dict(json.loads(done.stdout)["metrics"])
 
 
 def refused(done: Done, *words: str, exit_code: int = 4) -> None:
