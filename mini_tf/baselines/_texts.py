@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 
 from mini_tf.baselines import BaselineData, Measured, NoBaseline
-from mini_tf.data.examples import Pair
 from mini_tf.scores import TEXT_METRICS, can_measure
 from mini_tf.scores.texts import text_scores
 from mini_tf.system.seeds import seed_of
@@ -18,11 +17,11 @@ WORD = 6
 
 
 def text_measured(name: str, data: BaselineData, write: Callable[[str], str]) -> Measured:
-    """Measure the texts that `write` makes of the sources of the validation pairs."""
+    """Measure the texts that `write` makes of the sources of the validation examples."""
     if not can_measure(TEXT_METRICS):
         raise NoBaseline("neither rouge-score nor sacrebleu is installed")
-    examples: list[Pair] = list(data.examples(data.val.store))
-    texts = [(write(one.source), one.references) for one in examples]
+    examples = map(data.dataset.source_and_references, data.examples(data.val.store))
+    texts = [(write(source), references) for source, references in examples]
     work = sum(len(text) * sum(map(len, references)) for text, references in texts) / WORD**2
     chosen = np.random.default_rng(seed_of("baseline")).random(len(texts)) < MOST_WORK / max(1, work)
     scored = [one for one, used in zip(texts, chosen, strict=True) if used] or texts[:1]
