@@ -15,6 +15,7 @@ import pytest
 from hostile import STEERING
 
 from mini_tf.cli.app import main
+from mini_tf.jobs import baselines, session
 from mini_tf.run.folder import Run
 
 ROOT = Path(__file__).parents[1]
@@ -67,6 +68,18 @@ def drawn() -> Iterator[None]:
     """Runs draw their losses within, which takes longer than a tiny run and is left out elsewhere (conftest.py)."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Run, "plot_losses", DRAW)
+        yield
+
+
+BASELINES = session.baselines_of, baselines.baselines_of_trained
+
+
+@contextmanager
+def compared() -> Iterator[None]:
+    """Runs and evaluations measure baselines within, which are left out elsewhere (conftest.py)."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "baselines_of", BASELINES[0])
+        patch.setattr(baselines, "baselines_of_trained", BASELINES[1])
         yield
 
 

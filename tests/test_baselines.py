@@ -55,7 +55,7 @@ class Undeclared(settings_of("baselines", "majority")):  # type: ignore[misc]
 
 class DrawsAnew(settings_of("baselines", "majority")):  # type: ignore[misc]
     def measure(self, data: Any) -> Measured:
-        return Measured("x", {"accuracy": float(np.random.random())})  # noqa: NPY002
+        return Measured("x", {"accuracy": float(np.random.random())})
 
 
 class NotFinite(settings_of("baselines", "majority")):  # type: ignore[misc]

@@ -7,7 +7,6 @@ and Goodman 1998, TR-10-98, section 3. Counts are sorted arrays: n-gram i of ord
 1 tokens among the n-grams of order k - 1) * vocabulary size + its last token.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -31,18 +30,19 @@ class Smoothed(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """The n-grams of one order. suffixes (n,): ids of the n-grams without their first token.
+    """The n-grams of one order.
 
     top: with counts of occurrences, if no longer n-grams are used; inner: with counts of different tokens before them.
     """
 
     keys: np.ndarray
-    suffixes: np.ndarray
     top: Smoothed
     inner: Smoothed
 
 
 class _Counted(NamedTuple):
+    """suffixes (n,): ids of the n-grams without their first token, among those one shorter."""
+
     keys: np.ndarray
     suffixes: np.ndarray
     counts: np.ndarray
@@ -103,16 +103,17 @@ def _count(ids: np.ndarray, vocabulary_size: int, max_order: int) -> list[_Count
     return found
 
 
-def _smoothed(counted: Sequence[_Counted], vocabulary_size: int) -> list[Order]:
-    """The orders, from the shortest n-grams to the longest."""
+def _smoothed(counted: list[_Counted], vocabulary_size: int) -> list[Order]:
+    """The orders, from the shortest n-grams to the longest. Empties `counted`, since these arrays may be large."""
     orders = list[Order]()
     lower: Smoothed | None = None
     histories = np.zeros(1, np.int64)  # of each history of this order: the id without its first token
-    for n, one in enumerate(counted):
-        longer = counted[n + 1].suffixes if n + 1 < len(counted) else None
+    while counted:
+        one = counted.pop(0)
+        longer = counted[0].suffixes if counted else None
         different = one.counts if longer is None else np.maximum(np.bincount(longer, minlength=len(one.keys)), 1)
         top, inner = (_smooth(one, counts, lower, histories, vocabulary_size) for counts in (one.counts, different))
-        orders.append(Order(one.keys, one.suffixes, top, inner))
+        orders.append(Order(one.keys, top, inner))
         lower, histories = inner, one.suffixes
     return orders
 
