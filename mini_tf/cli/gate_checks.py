@@ -104,7 +104,7 @@ def _no_such_metric(assertion: str, metric: str, command: str, recipe: "Recipe",
     hint = f"it belongs to {' and '.join(others)}, and the objective is {kind}" if others and kind not in others else None
     if bare.startswith("baseline.") and not recipe.eval.baseline:
         hint = "eval.baseline is false: remove it"
-    elif similar := near(metric, names):
+    elif hint is None and (similar := near(metric, [name for name in names if not name.endswith(".")])):
         hint = f"did you mean {similar}?"
     return UsageFault(
         f"--assert {assertion}: not a metric of {'evaluate --pairs' if command == 'pairs' else command}; available: {listed}", hint=hint

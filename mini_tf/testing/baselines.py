@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ import torch
 from mini_tf.baselines import BaselineData, BaselineSettings, Measured
 from mini_tf.data.encoding import write_stores
 from mini_tf.data.packing import Shape
+from mini_tf.data.split import SplitName
 from mini_tf.data.store import Store, open_store
 from mini_tf.objectives import Objective
 from mini_tf.recipe.kind_settings import ObjectiveSettings
@@ -42,7 +44,7 @@ class BaselineFixture:
         n = 2 * len(examples) // 3
         folder = data.folder / "stores"
         folder.mkdir()
-        of_splits = [("train", one) for one in examples[:n]] + [("val", one) for one in examples[n:]]
+        of_splits: list[tuple[SplitName, Any]] = [("train" if number < n else "val", one) for number, one in enumerate(examples)]
         facts = write_stores(folder, data.dataset, of_splits, data.used, data.labels, True)["stores"]
 
         def opened(split: str) -> Store:
