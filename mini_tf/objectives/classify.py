@@ -19,6 +19,7 @@ PART = "classify"
 class Settings(PooledSettings, ClassSettings):
     DATASET = "classes"
     PIPELINE, TASK = "text_classification", True
+    BASELINES = ("majority", "tfidf_logistic", "tfidf_characters")
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Classify":
         assert labels is not None

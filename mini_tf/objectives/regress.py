@@ -18,7 +18,7 @@ PART = "regress"
 
 
 class Settings(PooledSettings):
-    DATASET = "numbers"
+    DATASET, BASELINES = "numbers", ("mean", "ridge")
     PIPELINE, TASK, LOSS_UNIT = "regression", True, "unexplained variance"
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Regress":

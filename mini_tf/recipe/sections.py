@@ -155,6 +155,8 @@ class Eval(Section):
     """Validation texts generated per evaluation for BLEU, chrF and ROUGE; 0 = none. The last evaluation uses all."""
     patience: Count | None = None
     """Early stopping: end after this many evaluations without a lower loss."""
+    baseline: bool = True
+    """At the end, measure cheap methods on the same data, such as TF-IDF or an n-gram model, in seconds."""
 
 
 class Checkpoint(Section):
