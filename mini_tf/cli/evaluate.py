@@ -66,7 +66,8 @@ def evaluate(
 
     from mini_tf.inspection.checkpoints import run_and_step
     from mini_tf.pipelines import pipeline_of
-    from mini_tf.scores import metrics_of, missing_warning, packages_of
+    from mini_tf.recipe.metrics import metrics_of
+    from mini_tf.scores import missing_warning, packages_of
     from mini_tf.trained.evaluating import evaluate_trained, evaluation_data
     from mini_tf.trained.opening import open_trained
 

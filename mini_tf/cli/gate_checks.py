@@ -43,7 +43,7 @@ def check_gates(
 
 def _names(command: str, recipe: "Recipe", classes: Sequence[str] | None) -> list[str]:
     """All metrics of a command; a name that ends in a dot is completed by a class or entity type."""
-    from mini_tf.scores import metrics_of
+    from mini_tf.recipe.metrics import metrics_of
     from mini_tf.scores.minimal_pairs import METRICS
 
     if command == "pairs":
@@ -81,7 +81,8 @@ def _is_among(metric: str, names: Sequence[str]) -> bool:
 
 def _no_such_metric(assertion: str, metric: str, command: str, recipe: "Recipe", names: Sequence[str]) -> UsageFault:
     from mini_tf.recipe.kinds import kinds_of
-    from mini_tf.scores import COMMON_METRICS, metrics_of
+    from mini_tf.recipe.metrics import metrics_of
+    from mini_tf.scores import COMMON_METRICS
     from mini_tf.scores.minimal_pairs import METRICS
 
     kind, bare = recipe.objective.kind, metric.removeprefix("val.")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mini_tf.data.datasets import TokenizedData
-from mini_tf.jobs.assembling import build, load_data, merge_function, write_model_files
+from mini_tf.jobs.assembling import build, load_data, merge_function, usable_best_metric, write_model_files
 from mini_tf.jobs.cost.estimating import estimate
 from mini_tf.jobs.session import Reporter, RunResult, Session
 from mini_tf.jobs.start_messages import report_extension, report_start
@@ -43,8 +43,9 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
         return RunResult(None, cost.metrics)
     identity, data = identify(resolved, options.location, reporter)
     options.check(data)
+    best = usable_best_metric(recipe, data.labels)
     with open_run(options.location, identity, options.command) as run:
-        run.export_weights = merge_function(recipe)
+        run.export_weights, run.best_metric = merge_function(recipe), best
         if run.status == "finished" and options.extend is None:
             if options.tensorboard:
                 run.tensorboard = TensorBoardWriter(run.folder)

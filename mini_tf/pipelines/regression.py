@@ -16,6 +16,7 @@ from mini_tf.scores.numbers import number_scores
 
 class Settings(PredictionPipelineSettings):
     METRICS = REGRESSION_METRICS
+    LOWER_IS_BETTER = ("rmse",)
     SUMMARY_METRICS = ("pearson", "spearman")
 
     def build(self, bundle: ModelBundle) -> "Regression":

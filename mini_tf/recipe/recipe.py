@@ -10,6 +10,7 @@ from mini_tf.recipe.gates import Gate
 from mini_tf.recipe.kind_settings import ModelSettings, ObjectiveSettings, OptimizerSettings, ScheduleSettings
 from mini_tf.recipe.kind_settings.directions import Direction
 from mini_tf.recipe.kinds import Kind, KindOf, Rule, Rules, Section, default_kind, kinds_of, usable_settings
+from mini_tf.recipe.metrics import best_rules
 from mini_tf.recipe.sections import Adapter, Checkpoint, Data, Eval, Generate, Log, Runtime, Tokenizer, Train
 from mini_tf.recipe.values import show
 from mini_tf.system.errors import UsageFault
@@ -76,6 +77,7 @@ def _rules(recipe: Recipe) -> Rules:
     yield from dataset_rules(recipe.data, dataset, recipe.objective.kind, recipe.tokenizer.source is not None)
     yield from _streaming(recipe)
     yield from _positions(recipe)
+    yield from best_rules(recipe.objective, recipe.eval)
     if recipe.adapter is not None and recipe.model.init_from is None:
         what = "an adapter needs a trained model; give model.init_from=RUN, or remove it"
         yield Rule("adapter", what, ("model.init_from",))

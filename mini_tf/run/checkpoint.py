@@ -43,7 +43,8 @@ class DamagedCheckpoint(Exception):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The manifest of a checkpoint. step: number of finished steps. score: validation loss, if it was measured.
+    """The manifest of a checkpoint. step: number of finished steps. score: lower is better: the validation loss,
+    or another metric of eval.best (`BestMetric`), if it was measured.
 
     sha256, sizes (bytes): by file name. fingerprint: software and hardware that determine the exact bits; empty in
     older checkpoints.
@@ -197,7 +198,7 @@ class Checkpoints:
         return None
 
     def by_score(self) -> list[int]:
-        """The steps that have a validation loss, best first, then by step."""
+        """The steps that have a score, best first, then by step."""
         return [one.step for one in sorted(self.list_valid(), key=lambda one: one.rank) if one.score is not None]
 
     def find(self, which: int | str) -> Checkpoint:

@@ -42,6 +42,12 @@ def _check_precision(auto: dict[str, Any]) -> dict[str, Any]:
     return auto
 
 
+def _check_one_metric(best: dict[str, int | float]) -> dict[str, int | float]:
+    if len(best) != 2:
+        raise ValueError(f"must have a step and one metric, not {', '.join(best)[:80]}")
+    return best
+
+
 _number = (int, float)
 
 
@@ -54,7 +60,7 @@ class KindSource(BaseModel):
     version: str
 
 
-_Best = Annotated[dict[str, int | float], _with_keys(0, True, step=int, loss=_number)]
+_Best = Annotated[dict[str, int | float], _with_keys(0, True, step=int), AfterValidator(_check_one_metric)]
 _Model = Annotated[dict[str, Any], _with_keys(0, True, step=int, score=(*_number, NoneType), sha256=str)]
 _AUTO_TYPES = {"device": str, "precision": str, "compile": bool, "threads": int, "micro_batch_size": int}
 _Auto = Annotated[dict[str, Any], _with_keys(1, False, **_AUTO_TYPES), AfterValidator(_check_precision)]
@@ -73,7 +79,7 @@ class Manifest(BaseModel):
     step: NonNegativeInt = 0
     """Number of finished steps at the last checkpoint or the end."""
     best: _Best | None = None
-    """{step, loss}: the lowest validation loss so far."""
+    """{step, loss}: the lowest validation loss so far; or another metric, of eval.best."""
     model: _Model | None = None
     """The checkpoint published as model.safetensors: {step, score, sha256}."""
     publishing: str | None = None
@@ -104,6 +110,8 @@ class Manifest(BaseModel):
     """Unit of val.loss: nats per token, per character, per label, ..."""
     figures: list[str] = []
     """Metrics preferred to the loss for comparing runs, the first measured one is used: val.accuracy, ..."""
+    lower_is_better: list[str] = ["loss", "perplexity", "bits_per_byte", "rmse"]
+    """Metrics of which a lower value is better, without `val.`; of all others a higher one is."""
     started: float = 0.0
     """Unix time of the first start, seconds."""
     pid: int = 0

@@ -139,8 +139,9 @@ def scores_texts_the_same_in_any_batch(fixture: PipelineFixture) -> None:
 def measures_the_declared_metrics(fixture: PipelineFixture) -> None:
     declared, generated = (*fixture.settings.METRICS,), (*fixture.settings.GENERATION_METRICS,)
     known = {*declared, *generated, *fixture.objective.METRICS}
-    unknown = {*fixture.settings.MAIN_METRICS, *fixture.settings.SUMMARY_METRICS} - known
-    assert not unknown, f"MAIN_METRICS and SUMMARY_METRICS must be declared metrics: {unknown} are not"
+    settings = fixture.settings
+    unknown = {*settings.MAIN_METRICS, *settings.SUMMARY_METRICS, *settings.LOWER_IS_BETTER} - known
+    assert not unknown, f"MAIN_METRICS, SUMMARY_METRICS and LOWER_IS_BETTER must be declared metrics: {unknown} are not"
     trained, accumulator = fixture.trained, fixture.pipeline.metric_accumulator()
     assert (accumulator is not None) == bool(declared), "there must be a metric accumulator if and only if METRICS are declared"
     if "calibration" in fixture.settings.PLOTS:

@@ -17,7 +17,7 @@ GENERATE_OPTIONS = {
 
 
 class PipelineSettings(Kind):
-    """Declarations of a pipeline for the commands. Metrics have the names that --assert uses; larger is better."""
+    """Declarations of a pipeline for the commands. Metrics have the names that --assert uses."""
 
     PACKAGE = "pipelines"
 
@@ -35,6 +35,8 @@ class PipelineSettings(Kind):
     """Metrics of generated texts against their references; as METRICS."""
     MAIN_METRICS: ClassVar[tuple[str, ...]] = ()
     """Metrics that rank runs: the first one available, otherwise the loss."""
+    LOWER_IS_BETTER: ClassVar[tuple[str, ...]] = ()
+    """Those of its metrics of which a lower value is better; of all others a higher one is."""
     SUMMARY_METRICS: ClassVar[tuple[str, ...]] = ()
     """Metrics of the summary line of an evaluation."""
     PLOTS: ClassVar[Mapping[str, bool]] = {}

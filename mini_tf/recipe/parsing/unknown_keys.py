@@ -41,6 +41,7 @@ _OTHER_NAMES = {
     "data.pack": "packing",
     "tokenizer.path": "tokenizer_name",
     "eval.every_steps": "eval_interval eval_steps",
+    "eval.best": "metric_for_best_model",
     "eval.patience": "early_stopping_patience",
     "checkpoint.every_steps": "save_steps",
     "checkpoint.keep_last": "save_total_limit",

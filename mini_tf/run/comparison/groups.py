@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from mini_tf.recipe.metrics import is_lower_better
 from mini_tf.run import finding
 from mini_tf.run.comparison.cost_curves import Axis, RunCurves, cost_to_reach, value_at
 from mini_tf.run.manifest import Manifest
@@ -13,7 +14,6 @@ from mini_tf.scores.intervals import Mean, difference_interval, mean_interval
 SEEDS = ("train.seed", "train.seeds")
 SHARES = (0.25, 0.5, 1.0)
 """Shares of the largest common cost at which runs are compared."""
-LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte", "rmse")
 OF_UNIT = ("val.loss", "val.perplexity", "val.accuracy", "train.loss")
 """Metrics that are not comparable between units of the loss or tokenizers; with their parts and statistics."""
 OF_OBJECTIVE = (*OF_UNIT, "val.bits_per_byte")
@@ -163,7 +163,7 @@ def to_reach(groups: Sequence[RunGroup], axis: Axis, metric: str, value: float |
     curves = [[run.points(axis, metric) for run in group.members] for group in groups]
     if not all(points for of_group in curves for points in of_group):
         return None
-    lower = is_lower_better(metric)
+    lower = is_lower_better(metric, groups[0].members[0].record.lower_is_better)
     ends = [points[-1][1] for of_group in curves for points in of_group]
     target = value if value is not None else max(ends) if lower else min(ends)
     costs = [[cost_to_reach(points, target, lower) for points in of_group] for of_group in curves]
@@ -171,10 +171,6 @@ def to_reach(groups: Sequence[RunGroup], axis: Axis, metric: str, value: float |
     means = [mean_interval(found) if len(found) == len(all_) else None for found, all_ in zip(known, costs, strict=True)]
     at_first = [any(cost == points[0][0] for cost, points in zip(*pair, strict=True)) for pair in zip(costs, curves, strict=True)]
     return Reached(metric, target, means, at_first)
-
-
-def is_lower_better(metric: str) -> bool:
-    return any(part in LOWER_IS_BETTER for part in metric.split("."))
 
 
 def _values(group: RunGroup, axis: Axis, metric: str, budget: float) -> list[float] | None:
