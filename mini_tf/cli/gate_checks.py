@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from mini_tf.recipe.recipe import Recipe
 
 OF_SEEDS = (".mean", ".std", ".min", ".max")
-"""Suffixes of a metric where several seeds are trained; the name alone is their median."""
+"""Suffixes of a metric of several seeds or folds; the name alone is their median."""
 
 
 def check_gates(
@@ -32,7 +32,7 @@ def check_gates(
     for gate in gates:
         names_of_metric: Sequence[str] = metric_names(gate.metric)
         if command == "training":
-            names_of_metric = [_without_statistic(name, recipe.train.seeds, names) for name in names_of_metric]
+            names_of_metric = [_without_statistic(name, recipe, names) for name in names_of_metric]
         metric = next((name for name in names_of_metric if _is_among(name, names)), None)
         if metric is None:
             raise _no_such_metric(gate.metric, names_of_metric[0], command, recipe, names)
@@ -63,16 +63,16 @@ def _written(recipe: "Recipe") -> set[str]:
     return set() if pipeline is None else {*pipeline.GENERATION_METRICS}
 
 
-def _without_statistic(name: str, seeds: int, names: Sequence[str]) -> str:
-    """val.accuracy for val.accuracy.mean; UsageFault with one seed. But a class may be called `mean`."""
+def _without_statistic(name: str, recipe: "Recipe", names: Sequence[str]) -> str:
+    """val.accuracy for val.accuracy.mean; UsageFault for a single run. But a class may be called `mean`."""
     metric, dot, statistic = name.rpartition(".")
     if dot + statistic not in OF_SEEDS or not _is_among(metric, names):
         return name
-    if seeds > 1:
+    if recipe.train.seeds > 1 or recipe.data.split.is_set:
         return metric
     if _is_among(name, names):
         return name
-    raise UsageFault(f"--assert {name}: {statistic} needs several seeds", hint="train.seeds=5 trains several")
+    raise UsageFault(f"--assert {name}: {statistic} needs several seeds or folds", hint="train.seeds=5 trains several")
 
 
 def _is_among(metric: str, names: Sequence[str]) -> bool:

@@ -81,6 +81,21 @@ def hold_out_by_hash(read: ReadExamples, hasher: ExampleHasher, share: float, di
     return DataSplit(lambda: _with_split(read(), hasher, lambda hashed: hashed < threshold), characters)
 
 
+def hold_out_fold(read: ReadExamples, hasher: ExampleHasher, folds: int, fold: int) -> DataSplit:
+    """Hold out the part `fold` (from 1) of `folds` parts, whose numbers of distinct keys differ by at most one.
+
+    The keys are ordered by hash and cut into consecutive parts, so every key is held out in exactly one fold.
+    """
+    hashes, characters = hasher.scan(read())
+    distinct = np.unique(hashes)
+    if len(distinct) < folds:
+        fault = f"data.train: {len(distinct)} different {hasher.unit}; at least {folds} are needed, one for each fold of data.split"
+        raise DataFault(fault, hint=f"data.split.folds={len(distinct)}" if len(distinct) > 1 else "")
+    begin, end = (len(distinct) * n // folds for n in (fold - 1, fold))
+    lowest, highest = int(distinct[begin]), int(distinct[end - 1])
+    return DataSplit(lambda: _with_split(read(), hasher, lambda hashed: lowest <= hashed <= highest), characters)
+
+
 def split_as_given(train: ReadExamples, val: ReadExamples, hasher: ExampleHasher) -> DataSplit:
     """Both splits as given, but without the examples of `val` that are also in `train`."""
     (train_hashes, n_train), (val_hashes, n_val) = hasher.scan(train()), hasher.scan(val())

@@ -36,7 +36,7 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
     started, recipe = time.monotonic(), resolved.recipe
     if options.dry_run:
         cost = estimate(recipe, reporter)
-        runs = f" for {cost.seeds} seeds" if cost.seeds > 1 else ""
+        runs = f" for {cost.run_set}" if cost.run_set else ""
         reporter.say(
             f"estimate: {cost.timing.seconds * 1000:.0f} ms per step, {cost.total / 60:.1f} minutes in total{runs}; nothing was saved"
         )

@@ -20,7 +20,7 @@ from typing import Any
 
 from mini_tf.run import manifest
 from mini_tf.run.disk import TEMPORARY, Disk, atomic_replace, make_folder, remove_temporary, storage_errors
-from mini_tf.run.finding import seed_folder
+from mini_tf.run.finding import member_folders
 from mini_tf.run.hashes import FileHashes
 from mini_tf.system.errors import RunFault, StorageFault
 from mini_tf.system.plain_file import read_small_file
@@ -205,8 +205,8 @@ class Checkpoints:
         """The checkpoint of a step, `last` or `best` (lowest score); reads only its manifest. RunFault if missing."""
         steps = self.steps()
         if not steps:
-            one = seed_folder(self.folder.parent)
-            hint = f"use the run of one of its seeds: {one}, ..." if one.is_dir() else ""
+            members = member_folders(self.folder.parent)
+            hint = f"use one of its runs: {members[0]}, ..." if members else ""
             raise RunFault(f"{self.folder.parent} has no checkpoint", hint=hint, where=[str(self.folder.parent)])
         if which == "best":
             which = next(iter(self.by_score()), "last")

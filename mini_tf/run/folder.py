@@ -29,7 +29,7 @@ from mini_tf.recipe.metrics import BestMetric
 from mini_tf.run import loading, manifest, tensors
 from mini_tf.run.checkpoint import COUNTERS, MODEL, OBJECTIVE, OPTIMIZER, STATE, Checkpoints, rank
 from mini_tf.run.disk import Disk, make_folder, remove_temporary, replace, storage_errors
-from mini_tf.run.finding import seed_folder, supports_locks
+from mini_tf.run.finding import member_folders, supports_locks
 from mini_tf.run.loading import LoadedCheckpoint
 from mini_tf.run.manifest import Manifest, RunState
 from mini_tf.run.metrics import JsonLinesFile, curve
@@ -283,7 +283,7 @@ class Run:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             with suppress(OSError, StorageFault):  # the disk may be what failed
-                has_results = self._metrics.path.exists() or seed_folder(self.folder).exists()
+                has_results = self._metrics.path.exists() or bool(member_folders(self.folder))
                 if isinstance(error, _START_ERRORS) and self.status == "new" and not has_results:
                     self._remove_files()
                 elif error is not None and self.is_started and self.manifest.state == "running":

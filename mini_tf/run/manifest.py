@@ -82,6 +82,8 @@ class Manifest(BaseModel):
     """{step, loss}: the lowest validation loss so far; or another metric, of eval.best."""
     model: _Model | None = None
     """The checkpoint published as model.safetensors: {step, score, sha256}."""
+    model_run: str | None = None
+    """Of a set of runs: the one whose model is published, such as seed-2."""
     publishing: str | None = None
     """Hash of a model.safetensors with merged adapters while it is being written; no checkpoint has this hash."""
     metrics: dict[str, float | None] = {}

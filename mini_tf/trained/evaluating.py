@@ -10,7 +10,7 @@ from mini_tf.data.store import Store, Tokenizers
 from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.recipe.reading import read_data
 from mini_tf.recipe.sections import Data
-from mini_tf.run import manifest
+from mini_tf.run import finding, manifest
 from mini_tf.system.errors import RunFault
 from mini_tf.trained.opening import Trained
 from mini_tf.training.evaluation import MetricAccumulator, eval_batch_size, evaluate, pack
@@ -32,7 +32,7 @@ def evaluation_data(
     used, objective = Tokenizers(trained.source_tokenizer, trained.tokenizer), trained.recipe.objective
     if data is not None:
         return encode_data(other_data(trained, data, fields), used, objective, trained.labels, say, note)
-    record = manifest.read(trained.folder)
+    record = manifest.read(finding.model_folder(trained.folder))
     recorded = record.hashes
     if not manifest.hashes_token_ids(record):
         raise RunFault(f"{trained.folder} {manifest.OLD_HASHES}", hint="--data FILE evaluates on data given by name")

@@ -121,10 +121,12 @@ def load_trained(run: str | Path, step: int | str | None = None, average: int | 
         raise UsageFault(f"--step {step} and --average {average} exclude each other", hint="remove one of them")
     folder = finding.find(run)
     record = manifest.read(folder)
-    if record.model is None and finding.seed_folder(folder).is_dir():
-        hint = f"the same command continues it; {finding.seed_folder(folder)} is the run of one seed"
-        raise RunFault(f"{folder} has no model yet: not all of its seeds are trained", hint=hint, where=[str(folder)])
+    if record.model is None and (members := finding.member_folders(folder)):
+        hint = f"the same command continues it; {members[0]} is one of its runs"
+        raise RunFault(f"{folder} has no model yet: not all of its runs are trained", hint=hint, where=[str(folder)])
     recipe, tokenizer, source_tokenizer = read_recipe_and_tokenizers(folder)
+    if (source := finding.model_folder(folder)) != folder:
+        recipe = read_recipe(source)
     config = _read_config(folder / "config.json", vocabulary_sizes(tokenizer, source_tokenizer))
     labels = _read_labels(folder / "config.json", config, recipe)
     architecture = Architecture.of(recipe, tokenizer, source_tokenizer, labels, config["context"])
