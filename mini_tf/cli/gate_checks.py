@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from mini_tf.recipe.gates import Gate
     from mini_tf.recipe.recipe import Recipe
 
-OF_SEEDS = (".mean", ".std", ".min", ".max")
+OF_SEEDS = (".mean", ".std", ".min", ".max", ".ensemble")
 """Suffixes of a metric of several seeds or folds; the name alone is their median."""
 
 
@@ -66,8 +66,12 @@ def _written(recipe: "Recipe") -> set[str]:
 def _without_statistic(name: str, recipe: "Recipe", names: Sequence[str]) -> str:
     """val.accuracy for val.accuracy.mean; UsageFault for a single run. But a class may be called `mean`."""
     metric, dot, statistic = name.rpartition(".")
+    if recipe.train.ensemble is not None and dot + statistic in OF_SEEDS:
+        metric = metric.removesuffix(".ensemble")  # its statistics over folds
     if dot + statistic not in OF_SEEDS or not _is_among(metric, names):
         return name
+    if statistic == "ensemble" and recipe.train.ensemble is None and not _is_among(name, names):
+        raise UsageFault(f"--assert {name}: there is no ensemble", hint="train.ensemble=mean averages the predictions of several seeds")
     if recipe.train.seeds > 1 or recipe.data.split.is_set:
         return metric
     if _is_among(name, names):

@@ -16,17 +16,23 @@ from typing import Any
 from mini_tf.jobs.closing_messages import format_metrics
 from mini_tf.jobs.pretrain import Options, identify, pretrain
 from mini_tf.jobs.session import Reporter, RunResult
+from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.kind_settings import ObjectiveSettings
 from mini_tf.recipe.reading import Resolved
+from mini_tf.recipe.recipe import Recipe
 from mini_tf.run import loading, manifest, set_files
 from mini_tf.run.folder import Run
 from mini_tf.run.identity import Identity
 from mini_tf.run.opening import RunLocation, open_run, start_run
 from mini_tf.system.errors import DataFault, Diverged, RunFault, UsageFault
+from mini_tf.trained.ensembles import open_ensemble
+from mini_tf.trained.evaluating import evaluation_data
 from mini_tf.training.signals import StopRequest
 
 Metrics = Mapping[str, float | None]
 """By the names that --assert uses; None if not finite."""
+ENSEMBLE = ".ensemble"
+"""Suffix of a metric of the ensemble of several seeds."""
 
 
 @dataclass(frozen=True)
@@ -72,13 +78,15 @@ def members(resolved: Resolved) -> list[Member]:
         numbers = range(1, (recipe.data.split.folds or 0) + 1)
         splits = {number: recipe.data.split.model_copy(update={"fold": number}) for number in numbers}
         parts = [recipe.data.model_copy(update={"split": split}) for split in splits.values()]
+        train = recipe.train if recipe.train.seeds > 1 else recipe.train.model_copy(update={"ensemble": None})
         return [
-            Member("fold", number, number, replace(resolved, recipe=recipe.model_copy(update={"data": data})))
+            Member("fold", number, number, replace(resolved, recipe=recipe.model_copy(update={"data": data, "train": train})))
             for number, data in zip(splits, parts, strict=True)
         ]
     if recipe.train.seeds == 1:
         return []
-    seeds = [recipe.train.model_copy(update={"seed": recipe.train.seed + n, "seeds": 1}) for n in range(recipe.train.seeds)]
+    single = recipe.train.model_copy(update={"seeds": 1, "ensemble": None})
+    seeds = [single.model_copy(update={"seed": recipe.train.seed + n}) for n in range(recipe.train.seeds)]
     return [
         Member("seed", number, train.seed, replace(resolved, recipe=recipe.model_copy(update={"train": train})))
         for number, train in enumerate(seeds, start=1)
@@ -114,7 +122,7 @@ def train(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult
                     return _stopped(run, result.exit_code, f"in {member.folder}")
                 done.append(_finished(member, result.folder))
                 set_files.write_metrics(run, (one.record for one in done))
-            return _finish(run, done, reporter, resolved.recipe.objective)
+            return _finish(run, done, reporter, resolved.recipe)
 
 
 def _identify(resolved: Resolved, several: Sequence[Member], options: Options, reporter: Reporter) -> Identity:
@@ -186,7 +194,7 @@ def _finished(member: Member, folder: Path) -> FinishedRun:
         raise RunFault(f"{folder} has lost its metrics", hint="remove it; the same command trains it again", where=[str(folder)])
     if members(member.resolved):
         means = {name: metrics[f"{name}.mean"] for name in metrics if {f"{name}.{what}" for what in ("mean", "std", "max")} <= {*metrics}}
-        return FinishedRun(member, folder, {name: means.get(name) for name in metrics if not _is_statistic(name, metrics)})
+        return FinishedRun(member, folder, {name: means.get(name, metrics[name]) for name in metrics if not _is_statistic(name, metrics)})
     return FinishedRun(member, folder, metrics)
 
 
@@ -196,9 +204,9 @@ def _is_statistic(name: str, metrics: Metrics) -> bool:
     return of in metrics and what in ("mean", "std", "min", "max")
 
 
-def _finish(run: Run, done: Sequence[FinishedRun], reporter: Reporter, objective: ObjectiveSettings) -> RunResult:
+def _finish(run: Run, done: Sequence[FinishedRun], reporter: Reporter, recipe: Recipe) -> RunResult:
     """Copy the median run's model into the run folder and print the metrics of all runs."""
-    each, kind = [one.metrics for one in done], done[0].member.kind
+    each, kind, objective = [one.metrics for one in done], done[0].member.kind, recipe.objective
     name = main_metric(each[0], objective)
     median, metrics = done[median_run(each, name)], spread(each)
     set_files.write_metrics(run, (one.record | ({"median": True} if one is median else {}) for one in done))
@@ -208,9 +216,22 @@ def _finish(run: Run, done: Sequence[FinishedRun], reporter: Reporter, objective
         line = f"{one.folder.name}{what}  {_format(one.metrics, name, objective)}"
         reporter.say(f"{line}  <- median" if one is median else line)
     reporter.say(f"median over {len(done)} {kind}s: {_format_spread(name, metrics, kind)}")
+    if recipe.train.ensemble is not None and kind == "seed":
+        together = _ensemble_metrics(run, reporter)
+        metrics |= {f"{metric}{ENSEMBLE}": value for metric, value in together.items()}
+        reporter.say(f"ensemble of {len(done)} seeds: {_format(together, name, objective)}")
     reporter.say(f"the model is that of {median.folder.name}, which also has the checkpoints")
+    if recipe.train.ensemble is not None:
+        reporter.say(f"`predict` and `evaluate` average the predictions of the models of {len(done)} {kind}s")
     run.finish("done", metrics={name: math.nan if value is None else value for name, value in metrics.items()})
     return RunResult(run.folder, metrics)
+
+
+def _ensemble_metrics(run: Run, reporter: Reporter) -> dict[str, float | None]:
+    """The validation metrics of the ensemble of all runs."""
+    trained = open_ensemble(run.folder, device=str(run.manifest.auto.get("device", "auto")))
+    found = pipeline_of(trained).evaluate(trained, evaluation_data(trained, None, "val", reporter.detail))
+    return {f"val.{name}": value if math.isfinite(value) else None for name, value in found.items() if name != "targets"}
 
 
 def _format(metrics: Metrics, name: str, objective: ObjectiveSettings) -> str:

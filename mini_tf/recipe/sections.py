@@ -84,6 +84,8 @@ class Train(Section):
     """Random seed of the run."""
     seeds: int = Field(1, ge=1, le=1000)
     """Number of runs with seed, seed + 1, ..., in subfolders seed-1, seed-2, ...; the model is the median run's."""
+    ensemble: Literal["mean"] | None = None
+    """mean: predict and evaluate average the class probabilities (numbers) of the models of all seeds or folds."""
     on_nonfinite: Literal["stop", "skip"] = "stop"
     """At a non-finite loss or gradient: end the run before the step (exit code 7), or skip and count the step."""
     most_skips: int = Field(10, ge=1, le=10**6)

@@ -32,6 +32,10 @@ def evaluation_data(
     used, objective = Tokenizers(trained.source_tokenizer, trained.tokenizer), trained.recipe.objective
     if data is not None:
         return encode_data(other_data(trained, data, fields), used, objective, trained.labels, say, note)
+    if trained.members and finding.model_folder(trained.folder) != trained.folder:
+        fault = f"{trained.folder} is an ensemble of all folds, each of which was trained on most of data.train"
+        one = finding.member_folders(trained.folder)[0]
+        raise RunFault(fault, hint=f"--data FILE evaluates on other data, and {one} on the validation data of its fold")
     record = manifest.read(finding.model_folder(trained.folder))
     recorded = record.hashes
     if not manifest.hashes_token_ids(record):

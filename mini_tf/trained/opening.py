@@ -59,11 +59,13 @@ class LoadedModel:
 class Trained(LoadedModel):
     """A loaded model, ready for inference: `model` is in eval mode on the device of `setup`.
 
-    own: tensors of the objective's own network; None: those of the checkpoint.
+    own: tensors of the objective's own network; None: those of the checkpoint. members: of an ensemble, the models of
+    all runs, whose predictions are averaged; `model` is that of the median run.
     """
 
     setup: Setup
     own: Mapping[str, Tensor] | None = None
+    members: tuple["Trained", ...] = ()
 
     @property
     def generation_context(self) -> int:

@@ -39,6 +39,8 @@ class PipelineSettings(Kind):
     """Those of its metrics of which a lower value is better; of all others a higher one is."""
     SUMMARY_METRICS: ClassVar[tuple[str, ...]] = ()
     """Metrics of the summary line of an evaluation."""
+    ENSEMBLES: ClassVar[bool] = False
+    """Predictions of several models can be averaged (`train.ensemble`)."""
     PLOTS: ClassVar[Mapping[str, bool]] = {}
     """Plots of an evaluation, and whether each is shown by default if there are few classes: `confusion`, for class
     logits; `calibration`, for a metric accumulator that is a `training.evaluation.ClassProbabilities`."""
