@@ -68,7 +68,7 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
         start_run(run, identity)
         run.record_auto(parts.setup.record)
         if run.manifest.flops_per_step is None:
-            run.update(flops_per_step=parts.flops_per_step)
+            run.update(flops_per_step=parts.flops_per_step, train_examples=data.train.n_documents)
         write_model_files(run, recipe, parts.model, data, parts.fully_trainable)
         report_start(parts, reporter)
         session = Session(run, parts, reporter, started)

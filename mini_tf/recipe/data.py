@@ -137,6 +137,8 @@ class Data(Section):
     """Validation data, in the same forms; default: a part of `train` (see split)."""
     split: SplitForm = Split()
     """Validation share of the documents; `tail 10%`: the last part of the characters; {folds: 5}: cross-validation."""
+    max_train_samples: Annotated[int, Field(ge=1, le=10**12)] | None = None
+    """Train on this many examples (documents), a random subset by hash: a smaller one is part of a larger one."""
     home: Annotated[str, Field(min_length=1, max_length=300)] | None = None
     """Where to download the files, printed if one is missing; dropped if a later level names other files."""
     fields: dict[str, str] = {}
@@ -167,6 +169,8 @@ class Data(Section):
     def rules(self) -> Rules:
         if self.train == self.val == "-":
             yield Rule("val", "data.train already reads stdin; give a file", ("train",))
+        if self.max_train_samples is not None and self.split.tail:
+            yield Rule("max_train_samples", f"{self.split} splits one stream, of which it cannot take documents; use a share", ("split",))
         if self.val is not None and self.split.folds is not None:
             yield Rule("val", "with folds each part of data.train is validation data in turn; remove it, or data.split", ("split",))
         if isinstance(self.val, FilePair) and not self.pairs:

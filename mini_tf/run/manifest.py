@@ -108,6 +108,8 @@ class Manifest(BaseModel):
     """Number of model parameters; 0 in runs of earlier versions."""
     flops_per_step: NonNegativeInt | None = None
     """FLOPs of a training step by formula, forward and backward; None: no formula, or a run of an earlier version."""
+    train_examples: NonNegativeInt | None = None
+    """Number of training examples, or of documents; None: a run of an earlier version."""
     loss_unit: str = ""
     """Unit of val.loss: nats per token, per character, per label, ..."""
     figures: list[str] = []

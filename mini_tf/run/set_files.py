@@ -29,4 +29,6 @@ def copy_model(run: Run, other: Path) -> None:
             if (other / name).exists():
                 replace(run.disk, run.folder / name, read_small_file(other / name))
         replace(run.disk, run.folder / MODEL, (other / MODEL).read_bytes())
-    run.update(step=record.step, best=record.best, model=record.model, auto=record.auto, model_run=other.name)
+    run.update(
+        step=record.step, best=record.best, model=record.model, auto=record.auto, model_run=other.name, train_examples=record.train_examples
+    )

@@ -37,6 +37,7 @@ _OTHER_NAMES = {
     "data.train": "dataset train_file dataset_name",
     "data.val": "validation_file",
     "data.fields": "text_column_name",
+    "data.max_train_samples": "max_samples max_examples max_rows rows",
     "data.split": "validation_split_percentage",
     "data.pack": "packing",
     "tokenizer.path": "tokenizer_name",
