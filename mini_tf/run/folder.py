@@ -255,7 +255,7 @@ class Run:
 
     def plot_losses(self) -> None:
         """Write loss.png from metrics.jsonl, if it has losses."""
-        from mini_tf.drawing.loss_curve import loss_curve  # matplotlib is slow to import
+        from mini_tf.drawing.curves.loss import loss_curve  # matplotlib is slow to import
 
         train, val = self.curve("loss"), self.curve("val.loss")
         if train or val:

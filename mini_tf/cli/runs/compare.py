@@ -40,7 +40,7 @@ def compare(
     the cost to reach the same value, and metrics of runs that were initialized from these. Runs that differ in
     data.max_train_samples get a table over the number of training examples. -o FILE.png plots it, else the loss curves.
     """
-    from mini_tf.drawing.loss_curve import loss_curves
+    from mini_tf.drawing.curves.loss import loss_curves
     from mini_tf.drawing.terminal import table
     from mini_tf.run import finding, manifest
     from mini_tf.run.metrics import curve
@@ -62,10 +62,7 @@ def compare(
 
     def draw(suffix: str) -> bytes:
         if at is not None:
-            unit = equal.runs[0].record.loss_unit if alike else ""
-            captions = [run.name if alike else f"{run.name} ({run.record.loss_unit})" for run in equal.runs]
-            lines = {name: (run.points(at, "loss"), run.points(at, "val.loss")) for name, run in zip(captions, equal.runs, strict=True)}
-            return loss_curves(lines, unit, suffix, f"{NAMES[at]}{', s' if at == 'time' else ''}")
+            return _at_equal_cost(equal, at, suffix)
         if by_size.curves:
             return by_size.draw(suffix)
         curves = {}
@@ -89,6 +86,17 @@ def compare(
         rest = "; compare val.bits_per_byte" if "val.bits_per_byte" in {*figures} - {*equal.incomparable} else ""
         console.say(f"{', '.join(equal.incomparable)}: not comparable, since objectives, units or tokenizers differ{rest}")
     console.output(result=result)
+
+
+def _at_equal_cost(equal: EqualCost, at: Literal["flops", "time", "steps"], suffix: str) -> bytes:
+    """Losses over FLOPs, time or steps, as a picture."""
+    from mini_tf.drawing.curves.loss import loss_curves
+
+    alike = not equal.incomparable
+    captions = [run.name if alike else f"{run.name} ({run.record.loss_unit})" for run in equal.runs]
+    lines = {name: (run.points(at, "loss"), run.points(at, "val.loss")) for name, run in zip(captions, equal.runs, strict=True)}
+    unit = equal.runs[0].record.loss_unit if alike else ""
+    return loss_curves(lines, unit, suffix, f"{NAMES[at]}{', s' if at == 'time' else ''}")
 
 
 def _keys(mappings: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -30,7 +30,7 @@ class LearningCurves:
         return {"learning_curves": lines}
 
     def draw(self, suffix: str) -> bytes:
-        from mini_tf.drawing.learning_curve import draw_learning_curves
+        from mini_tf.drawing.curves.learning import draw_learning_curves
 
         return draw_learning_curves({curve.name: curve.values for curve in self.curves}, self.curves[0].metric, suffix)
 
