@@ -1,11 +1,11 @@
 """The contract of every model, and the model of one stack (encoder or decoder).
 
-`model(inputs, source, at, state) -> ForwardOutput` returns hidden states and `model.logits(hidden)` the logits. They
-are separate so that logits are computed only for the targets.
+`model(inputs, source, at, state) -> ForwardOutput` returns hidden states, and `model.logits(hidden, copies=...)` their
+logits. They are separate so that logits are computed only for the targets.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Literal
 
 import torch
@@ -13,6 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mini_tf.nn.batch_sizes import BatchSizes
+from mini_tf.nn.layers.copy_attention import Copies
 from mini_tf.nn.layers.embedding import Embedding
 from mini_tf.nn.layers.feed_forward import ACTIVATIONS
 from mini_tf.nn.layers.head import Head, Transform
@@ -151,6 +152,8 @@ class Model(nn.Module):
     head: nn.Module
     init_prefixes: Mapping[str, str] = {}
     """For `init_from`: name prefixes of modules that the other model may lack, and the prefixes to load instead."""
+    special_ids: Collection[int] = ()
+    """Ids of the special tokens, which are never copied from a source; set after the model is built."""
 
     def stacks(self) -> Sequence[ModelStack]:
         """Its stacks, those nearest to the output first."""
@@ -188,17 +191,25 @@ class Model(nn.Module):
         """Encode a source (B, M) once; `forward` accepts the result in place of its tokens."""
         raise NotImplementedError
 
-    def logits(self, hidden: Tensor, candidates: Tensor | None = None) -> Tensor:
-        """Logits over the vocabulary (..., V), or over the token ids `candidates`: (W,), or (..., W) for each."""
-        logits: Tensor = self.head(hidden, candidates)
-        return logits
+    def logits(self, hidden: Tensor, candidates: Tensor | None = None, copies: Copies | None = None) -> Tensor:
+        """Logits over the vocabulary (..., V), or over the token ids `candidates`: (W,), or (..., W) for each.
 
-    def cross_entropy(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+        copies: `ForwardOutput.copies` of these hidden states. With them the logits are log-probabilities; without, those
+        of a model with copy attention are of generated tokens alone.
+        """
+        logits: Tensor = self.head(hidden, candidates if copies is None else None)
+        if copies is None:
+            return logits
+        log_p = copies.mix(logits)
+        return log_p if candidates is None else log_p.gather(-1, candidates.expand(*log_p.shape[:-1], candidates.shape[-1]))
+
+    def cross_entropy(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0, copies: Copies | None = None) -> Tensor:
         """The sum of -log p(label) in nats for hidden states (T, D) and labels (T,): logits and loss fused.
 
-        smoothing: label smoothing, the share of the target probability spread evenly over the vocabulary.
+        smoothing: label smoothing, the share of the target probability spread evenly over the vocabulary. copies: as in
+        `logits`; the smoothed labels are then compared with the mixture of generated and copied tokens.
         """
-        loss: Tensor = self.head.cross_entropy(hidden, labels, smoothing)  # type: ignore[operator]
+        loss: Tensor = self.head.cross_entropy(hidden, labels, smoothing, copies)  # type: ignore[operator]
         return loss
 
     def replace_head(self, head: nn.Module) -> None:

@@ -126,6 +126,11 @@ class ModelSettings(Kind):
         """Outputs differ by token; False: all tokens of a row have one output, so only the row has a prediction."""
         return True
 
+    @property
+    def one_vocabulary_key(self) -> str:
+        """A key that is given and needs one vocabulary for source and target; empty if there is none."""
+        return ""
+
     def mixers(self) -> Sequence[Any]:
         """Settings of the self-attention of the layers that process the model's own tokens."""
         return ()
