@@ -131,7 +131,7 @@ class Parrot(Model):
         y = torch.nn.functional.one_hot(next_ids, self.size)[:, None].float()
         return ForwardOutput(y, None, {"row": state["row"], "step": state["step"] + 1})
 
-    def logits(self, hidden: Any, words: Any = None) -> Any:
+    def logits(self, hidden: Any, words: Any = None, copies: Any = None) -> Any:
         return hidden
 
 
@@ -202,7 +202,7 @@ def test_a_penalty_keeps_from_repeating() -> None:
 class Torn(Parrot):
     """Would nearly as well write y each time."""
 
-    def logits(self, hidden: Any, words: Any = None) -> Any:
+    def logits(self, hidden: Any, words: Any = None, copies: Any = None) -> Any:
         return hidden + 0.5 * torch.nn.functional.one_hot(torch.tensor(int(TOKENIZER.encode("y")[0])), self.size)
 
 

@@ -117,7 +117,7 @@ class Settings(ModelSettings):
 
     def _copy_flops(self, sizes: BatchSizes, d_memory: int) -> int:
         """FLOPs of the copy attention: gate and queries of the targets, keys, scores."""
-        per_row = sizes.source * (d_memory + sizes.length) * self.d_model
+        per_row = ((2 * sizes.source - 1) * d_memory + sizes.source * sizes.length) * self.d_model
         return 2 * (sizes.targets * self.d_model * (1 + self.d_model) + sizes.rows * per_row) * self.copy_attention
 
     def describe_attention(self, boundary: str, direction: Direction) -> str:
@@ -198,5 +198,5 @@ class EncoderDecoder(OneStack):
         encoded = self.encoder(self.source_embedding(source, token_positions), token_positions)
         memory = self.stack.recall(encoded.y, token_positions)
         if self.copy_attention is not None:
-            memory = memory._replace(copy=self.copy_attention.recall(encoded.y, source.ids, self.special_ids))
+            memory = memory._replace(copy=self.copy_attention.recall(encoded.y, source.ids, token_positions, self.special_ids))
         return memory, encoded.penalty

@@ -1,12 +1,14 @@
 """Copy attention of an encoder-decoder (pointer-generator): an output token is generated, or copied from the source.
 
     p(w) = p_gen p_vocab(w) + (1 - p_gen) sum of a_i over the source positions i with token w
-    a = softmax(q k_i / sqrt(d_model)), q and k: projections of the last hidden states of decoder and encoder
+    a = softmax(q k_i / sqrt(d_model)), q: a projection of the decoder's last hidden state,
+        k_i: of the encoder's at position i and, with other weights, at position i - 1 of the same document
     p_gen = sigmoid(linear(hidden state of the decoder))
 
 The attention has weights of its own, so it does not depend on the kind of the cross-attention, and the two can attend
 to different tokens: those to be written, and those that help to choose. Special tokens and padding are never copied.
-Everything is computed from log-probabilities. Time and memory: as one head of cross-attention without values.
+The states of the paper's recurrent encoder know the token before; here the second key does, so that the token after the
+one that was written last is found at once, and spans are copied. Everything is computed from log-probabilities. Time and memory: as one head of cross-attention without values.
 Source: See, Liu, Manning 2017, arXiv:1704.04368, section 2.2; with a transformer: Gehrmann et al. 2018,
 arXiv:1808.10792, section 5.2; Enarvi et al. 2020, arXiv:2003.02004.
 """
@@ -20,7 +22,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mini_tf.nn.state import State
-from mini_tf.nn.token_positions import Visibility
+from mini_tf.nn.token_positions import TokenPositions, Visibility
 
 NEVER = -1e30
 """Log-probability of what is impossible: finite, so that no gradient is NaN."""
@@ -77,17 +79,22 @@ class CopyAttention(nn.Module):
         super().__init__()
         self.query = nn.Linear(d_model, d_model, bias=False)
         self.key = nn.Linear(d_memory, d_model, bias=False)
+        self.previous_key = nn.Linear(d_memory, d_model, bias=False)
         self.gate = nn.Linear(d_model, 1)
-        for linear in (self.query, self.key, self.gate):
+        for linear in (self.query, self.key, self.previous_key, self.gate):
             nn.init.normal_(linear.weight, 0.0, init_std)
         nn.init.constant_(self.gate.bias, GATE_BIAS)
 
-    def recall(self, source: Float[Tensor, "B M d_memory"], ids: Int[Tensor, "B M"], special: Collection[int]) -> State:
+    def recall(
+        self, source: Float[Tensor, "B M d_memory"], ids: Int[Tensor, "B M"], token_positions: TokenPositions, special: Collection[int]
+    ) -> State:
         """What is computed once per source; special: ids that are never copied."""
+        previous = F.pad(self.previous_key(source[:, :-1]), (0, 0, 1, 0))
+        previous = previous.masked_fill(token_positions.all_positions(ids.device)[..., None] == 0, 0)
         copyable = torch.isin(ids, torch.tensor(sorted(special), dtype=ids.dtype, device=ids.device), invert=True)
         index = torch.arange(ids.shape[1], device=ids.device)
         first = torch.where(ids[:, :, None] == ids[:, None, :], index, ids.shape[1]).amin(dim=-1)
-        return {"k": self.key(source), "ids": ids, "first": first, "copyable": copyable}
+        return {"k": self.key(source) + previous, "ids": ids, "first": first, "copyable": copyable}
 
     def forward(
         self, hidden: Float[Tensor, "B L D"] | Float[Tensor, "T D"], recalled: State, visibility: Visibility, at: Int[Tensor, " T"] | None
