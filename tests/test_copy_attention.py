@@ -120,7 +120,7 @@ def test_the_fused_loss_has_the_gradients_of_the_mixture(smoothing: float, head:
 
 
 def test_a_loss_stays_exact_where_probabilities_are_too_small_for_their_type() -> None:
-    """Log-probabilities of -500 in single precision: generated, copied, and one that is sought far from the attention."""
+    """Log-probabilities down to -700 in single precision, generated, and copied from where the attention is not."""
     gate, log_attention = torch.tensor([400.0, -400.0]), torch.tensor([[0.0, -600.0], [-600.0, 0.0]])
     copies = Copies(gate, log_attention, ids=torch.tensor([[1, 2]] * 2), first=torch.tensor([[0, 1]] * 2))
     hidden, weight = torch.tensor([[1.0], [1.0]], requires_grad=True), torch.tensor([[0.0], [-500.0], [-700.0]], requires_grad=True)

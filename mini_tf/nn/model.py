@@ -194,20 +194,16 @@ class Model(nn.Module):
     def logits(self, hidden: Tensor, candidates: Tensor | None = None, copies: Copies | None = None) -> Tensor:
         """Logits over the vocabulary (..., V), or over the token ids `candidates`: (W,), or (..., W) for each.
 
-        copies: `ForwardOutput.copies` of these hidden states. With them the logits are log-probabilities; without, those
-        of a model with copy attention are of generated tokens alone.
+        copies: of these hidden states, for log-probabilities; without, the logits are of generated tokens alone.
         """
-        logits: Tensor = self.head(hidden, candidates if copies is None else None)
-        if copies is None:
-            return logits
-        log_p = copies.mix(logits)
-        return log_p if candidates is None else log_p.gather(-1, candidates.expand(*log_p.shape[:-1], candidates.shape[-1]))
+        logits: Tensor = self.head(hidden, candidates) if copies is None else copies.mix(self.head(hidden), candidates)
+        return logits
 
     def cross_entropy(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0, copies: Copies | None = None) -> Tensor:
         """The sum of -log p(label) in nats for hidden states (T, D) and labels (T,): logits and loss fused.
 
         smoothing: label smoothing, the share of the target probability spread evenly over the vocabulary. copies: as in
-        `logits`; the smoothed labels are then compared with the mixture of generated and copied tokens.
+        `logits`.
         """
         loss: Tensor = self.head.cross_entropy(hidden, labels, smoothing, copies)  # type: ignore[operator]
         return loss

@@ -2,7 +2,7 @@
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from mini_tf.generation.decoding import CachedModel, pad
 from mini_tf.generation.fast_decoder import FastDecoder

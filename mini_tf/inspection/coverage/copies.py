@@ -39,7 +39,10 @@ class CopyMap:
 
 @torch.no_grad()
 def copy_map(trained: Trained, source: ModelInput, target: ModelInput) -> CopyMap | None:
-    """Of one pair, each token of the target at the position before it, then the separator; None without copy attention."""
+    """Of one pair: each token of the target at the position before it, then the separator.
+
+    None without copy attention.
+    """
     inputs, read = (torch.tensor([one.ids], device=trained.setup.device) for one in (target, source))
     output: ForwardOutput = trained.model(Tokens(inputs), Tokens(read))
     if output.copies is None:

@@ -6,9 +6,10 @@
     p_gen = sigmoid(linear(hidden state of the decoder))
 
 The attention has weights of its own, so it does not depend on the kind of the cross-attention, and the two can attend
-to different tokens: those to be written, and those that help to choose. Special tokens and padding are never copied.
-The states of the paper's recurrent encoder know the token before; here the second key does, so that the token after the
-one that was written last is found at once, and spans are copied. Everything is computed from log-probabilities. Time and memory: as one head of cross-attention without values.
+to different tokens: those to be written, and those that help to choose. The states of the paper's recurrent encoder
+know the token before theirs; here the second key does, so that the token after the last one written is found at once,
+and spans are copied. Special tokens and padding are never copied. Everything is computed from log-probabilities. Time
+and memory: as one head of cross-attention without values.
 Source: See, Liu, Manning 2017, arXiv:1704.04368, section 2.2; with a transformer: Gehrmann et al. 2018,
 arXiv:1808.10792, section 5.2; Enarvi et al. 2020, arXiv:2003.02004.
 """
@@ -62,14 +63,16 @@ class Copies(NamedTuple):
         sums = torch.zeros_like(each).scatter_add(-1, self.first, each)
         return highest + sums.clamp(min=1).log() - self.gate[..., None]
 
-    def mix(self, logits: Tensor) -> Tensor:
-        """Log-probabilities (*at, V) of the mixture with the vocabulary distribution of `logits` (*at, V).
+    def mix(self, logits: Tensor, candidates: Tensor | None = None) -> Tensor:
+        """Log-probabilities (*at, V) of the mixture with the vocabulary distribution of `logits` (*at, V), or of
+        candidates (W,) or (*at, W).
 
         For a token of the source: log p_gen p_vocab + log(1 + odds / p_vocab), as exact as a sum of logarithms.
         """
         log_p = logits.to(self.log_attention.dtype).log_softmax(dim=-1)
         ratio = self.log_odds - log_p.gather(-1, self.ids)
-        return (log_p + self.log_p_gen[..., None]).scatter_add(-1, self.ids, -F.logsigmoid(-ratio))
+        log_p = (log_p + self.log_p_gen[..., None]).scatter_add(-1, self.ids, -F.logsigmoid(-ratio))
+        return log_p if candidates is None else log_p.gather(-1, candidates.expand(*log_p.shape[:-1], candidates.shape[-1]))
 
 
 class CopyAttention(nn.Module):
@@ -104,7 +107,7 @@ class CopyAttention(nn.Module):
         visibility: of the source; rows of `hidden` that share one are concatenated in it (`SourceMemory.visibility`).
         """
         keys, n_queries = recalled["k"], visibility.queries.length
-        n_sources, length, d_model = keys.shape
+        n_sources, _, d_model = keys.shape
         q, gate = self.query(hidden), self.gate(hidden).squeeze(-1)
         if at is not None:  # each among the queries of its row, whose keys are then not repeated for every target
             q = q.new_zeros(n_sources * n_queries, d_model).index_copy(0, at, q)

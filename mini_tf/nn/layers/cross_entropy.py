@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from mini_tf.nn.layers.copy_attention import NEVER, Copies
+from mini_tf.nn.layers.copy_attention import Copies
 
 CHUNK = 2**19
 """Number of logits of a chunk: 2 MiB in fp32, which fits into the cache of a core."""
@@ -35,8 +35,8 @@ def cross_entropy(
 ) -> Float[Tensor, ""]:
     """The sum over T of -log softmax(hidden weight^T + bias)[label], in nats.
 
-    smoothing: label smoothing over all V (Szegedy et al. 2016, arXiv:1512.00567, section 7). copies: of each target, for
-    the loss of the mixture, -log p(label), with the same smoothing over all V.
+    smoothing: label smoothing over all V (Szegedy et al. 2016, arXiv:1512.00567, section 7). copies: of each target,
+    for the loss of the mixture, -log p(label), with the same smoothing over all V.
     """
     autocast_bf16 = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
     same_dtype = hidden.dtype == weight.dtype and not torch.is_autocast_enabled("cpu")
