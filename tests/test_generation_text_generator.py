@@ -35,7 +35,7 @@ def writer_of(context: int | None = None, n_top: int | None = None, **wish: Any)
 def small(model: Model) -> Model:
     """The model with scores for the tokenizer's ids only."""
     all_scores = model.logits
-    model.logits = lambda hidden, words=None: all_scores(hidden, words)[..., : TOKENIZER.vocabulary.size]  # type: ignore[method-assign]
+    model.logits = lambda hidden, words=None, copies=None: all_scores(hidden, words, copies)[..., : TOKENIZER.vocabulary.size]  # type: ignore[method-assign]
     return model
 
 
