@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean, median_low, stdev
 from typing import Any
 
+from mini_tf.jobs.baselines import PREFIX, verdict
 from mini_tf.jobs.closing_messages import format_metrics
 from mini_tf.jobs.pretrain import Options, identify, pretrain
 from mini_tf.jobs.session import Reporter, RunResult
@@ -19,6 +20,7 @@ from mini_tf.recipe.reading import Resolved
 from mini_tf.run import finding, loading, manifest, seed_runs
 from mini_tf.run.folder import Run
 from mini_tf.run.opening import RunLocation, open_run, start_run
+from mini_tf.scores import ranking_metrics
 from mini_tf.system.errors import Diverged, RunFault, UsageFault
 from mini_tf.training.signals import StopRequest
 
@@ -37,7 +39,8 @@ class SeedRun:
     @property
     def record(self) -> dict[str, Any]:
         """Its line of metrics.jsonl, without times."""
-        return {"seed": self.seed} | {name: value for name, value in self.metrics.items() if name != "minutes"}
+        same = ("minutes", PREFIX)  # times, and baselines, which are the same for all seeds
+        return {"seed": self.seed} | {name: value for name, value in self.metrics.items() if not name.startswith(same)}
 
 
 def train(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult:
@@ -86,9 +89,7 @@ def single_seed_recipes(resolved: Resolved) -> Iterator[Resolved]:
 
 def main_metric(metrics: Metrics, objective: ObjectiveSettings) -> str:
     """The metric that ranks runs: the pipeline's if it has one, else the loss. Higher is better but for the loss."""
-    pipeline = objective.pipeline()
-    names = [] if pipeline is None else [f"val.{name}" for name in pipeline.MAIN_METRICS]
-    return next((name for name in names if name in metrics), "val.loss")
+    return next((name for one in ranking_metrics(objective) if (name := f"val.{one}") in metrics), "val.loss")
 
 
 def median_run(metrics: Sequence[Metrics], name: str) -> int:
@@ -99,9 +100,12 @@ def median_run(metrics: Sequence[Metrics], name: str) -> int:
 
 
 def spread(metrics: Sequence[Metrics]) -> dict[str, float | None]:
-    """Lower median, .mean, sample .std, .min and .max of each metric of all runs; None if a value is not finite."""
-    found: dict[str, float | None] = {}
-    for name in [name for name in metrics[0] if all(name in one for one in metrics)]:
+    """Lower median, .mean, sample .std, .min and .max of each metric of all runs; None if a value is not finite.
+
+    Baselines do not depend on the seed.
+    """
+    found: dict[str, float | None] = {name: value for name, value in metrics[0].items() if name.startswith(PREFIX)}
+    for name in [name for name in metrics[0] if name not in found and all(name in one for one in metrics)]:
         values = [value for one in metrics if (value := one[name]) is not None]
         if len(values) < len(metrics):
             found[name] = None
@@ -145,6 +149,10 @@ def _finish(run: Run, done: Sequence[SeedRun], reporter: Reporter, objective: Ob
         line = f"{one.folder.name}  train.seed {one.seed}  {_format(one.metrics, name, objective)}"
         reporter.say(f"{line}  <- median" if one is median else line)
     reporter.say(f"median over {len(done)} seeds: {_format_spread(name, metrics)}")
+    baseline, value = manifest.read(median.folder).baseline, metrics.get(f"{PREFIX}{name.removeprefix('val.')}")
+    if baseline is not None and value is not None:
+        reporter.say(f"baseline: {verdict(baseline, name.removeprefix('val.'), value, metrics[name])}")
+        run.update(baseline=baseline)
     reporter.say(f"the model is that of {median.folder.name}, which also has the checkpoints")
     run.finish("done", metrics={name: math.nan if value is None else value for name, value in metrics.items()})
     return RunResult(run.folder, metrics)

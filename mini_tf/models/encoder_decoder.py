@@ -113,7 +113,11 @@ class Settings(ModelSettings):
         cross = None if self.cross_attention is None else CrossAttentionSpec(self.cross_attention, encoder.d_model)
         encoded = encoder.flops(rows, source, rows * source, causal=False)
         decoded = self.flops(rows, sizes.length, sizes.targets, self.causal, cross, source)
-        return None if encoded is None or decoded is None else encoded + decoded + self._copy_flops(sizes, encoder.d_model)
+        if encoded is None or decoded is None:
+            return None
+        embedded = self.embedding_flops(self, rows, sizes.length, sizes.shared_positions)
+        embedded += self.embedding_flops(encoder, rows, source, sizes.shared_source_positions)
+        return encoded + decoded + embedded + self._copy_flops(sizes, encoder.d_model)
 
     def _copy_flops(self, sizes: BatchSizes, d_memory: int) -> int:
         """FLOPs of the copy attention: gate and queries of the targets, keys, scores."""

@@ -23,6 +23,8 @@ class SingleTokenizer(Section):
     """Kind of tokenizer to train."""
     vocab_size: int = Field(4096, ge=8, le=1_000_000)
     """Vocabulary size with special tokens (an upper limit for unigram and wordpiece); not used by char and byte."""
+    lowercase: bool = False
+    """Lowercase all text first, in training and afterwards."""
     path: NonEmptyText | None = None
     """Tokenizer to load instead of training one: a tokenizer.json, vocab.txt, vocab.json or a run."""
 
@@ -155,6 +157,8 @@ class Eval(Section):
     """Validation texts generated per evaluation for BLEU, chrF and ROUGE; 0 = none. The last evaluation uses all."""
     patience: Count | None = None
     """Early stopping: end after this many evaluations without a lower loss."""
+    baseline: bool = True
+    """At the end, measure cheap methods on the same data, such as TF-IDF or an n-gram model, in seconds."""
 
 
 class Checkpoint(Section):

@@ -49,6 +49,12 @@ def metrics_of(objective: ObjectiveSettings | type[ObjectiveSettings], classes: 
     )
 
 
+def ranking_metrics(objective: ObjectiveSettings) -> tuple[str, ...]:
+    """The metrics that rank models, the first one available: larger is better, but for the loss, the last one."""
+    pipeline = objective.pipeline()
+    return (*(() if pipeline is None else pipeline.MAIN_METRICS), "loss")
+
+
 def packages_of(pipeline: PipelineSettings | None, metrics: Iterable[str]) -> tuple[str, ...]:
     """Packages that these metrics need. Metrics of the pipeline may need some; metrics of the objective need none."""
     known = {} if pipeline is None else {**pipeline.METRICS, **pipeline.GENERATION_METRICS}
