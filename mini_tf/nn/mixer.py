@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mini_tf.nn.layers.copy_attention import Copies
 from mini_tf.nn.layers.linear_attention import Features
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.state import State
@@ -46,12 +47,18 @@ class ForwardOutput(NamedTuple):
     """Output of a mixer, block, stack or model.
 
     y (B, L, D): hidden states; penalty: auxiliary loss, summed over the tokens that are no padding and divided by
-    counts["tokens"] in training, or None; state: the new state, None if none was given.
+    counts["tokens"] in training, or None; state: the new state, None if none was given. copies: of a model with copy
+    attention, what each hidden state copies from its source; the logits depend on it.
     """
 
     y: Tensor
     penalty: Tensor | None
     state: State | None
+    copies: Copies | None = None
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> "ForwardOutput":
+        """With `change`, a selection or reshaping of the leading axes, applied to `y` and `copies`."""
+        return self._replace(y=change(self.y), copies=None if self.copies is None else self.copies.each(change))
 
 
 class ExplicitAttention(NamedTuple):

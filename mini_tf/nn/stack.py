@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -176,16 +177,31 @@ class SourceMemory(NamedTuple):
     """An encoded source and its positions.
 
     layers[i]: output of `Mixer.recall` of the cross-attention of layer i, such as keys and values; layers is None for a
-    stack without cross-attention.
+    stack without cross-attention. copy: output of `CopyAttention.recall`; None without copy attention.
     """
 
     layers: list[State] | None
     token_positions: TokenPositions
+    copy: State | None = None
+
+    @property
+    def states(self) -> list[State]:
+        """All that was computed of the source."""
+        return [*(self.layers or []), *([] if self.copy is None else [self.copy])]
 
     def select(self, rows: Tensor) -> "SourceMemory":
         """Row i of the result is row `rows[i]`."""
         layers = None if self.layers is None else [reorder(layer, rows) or {} for layer in self.layers]
-        return SourceMemory(layers, self.token_positions.select(rows))
+        return SourceMemory(layers, self.token_positions.select(rows), reorder(self.copy, rows))
+
+    def visibility(self, queries: TokenPositions, rows: int, device: torch.device) -> Visibility:
+        """The mask of the source for `rows` rows of tokens at `queries`, of which several may share a source (beams).
+
+        Rows that share a source are concatenated.
+        """
+        rows_per_source = rows // batch_size(self.states[0])
+        merged = queries if rows_per_source == 1 else queries.merge_rows(rows, rows_per_source, device)
+        return Visibility(False, merged, self.token_positions, rows_per_source=rows_per_source)
 
 
 class Stack(nn.Module):
@@ -281,11 +297,7 @@ class Stack(nn.Module):
         """
         visibility = Visibility(self.causal, token_positions, token_positions)
         layers = None if memory is None else memory.layers
-        cross_visibility = None
-        if memory is not None and layers:
-            rows_per_source = len(x) // batch_size(layers[0])
-            merged = token_positions if rows_per_source == 1 else token_positions.merge_rows(len(x), rows_per_source, x.device)
-            cross_visibility = Visibility(False, merged, memory.token_positions, rows_per_source=rows_per_source)
+        cross_visibility = memory.visibility(token_positions, len(x), x.device) if memory is not None and layers else None
         penalty, new_state = None, None if state is None else State()
         calls = self._calls
         for i, block in enumerate(calls):

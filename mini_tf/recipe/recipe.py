@@ -75,6 +75,8 @@ def _rules(recipe: Recipe) -> Rules:
     yield from recipe.objective.rules_with(recipe.model, steps)
     dataset = recipe.objective.dataset()
     yield from dataset_rules(recipe.data, dataset, recipe.objective.kind, recipe.tokenizer.source is not None)
+    if (key := recipe.model.one_vocabulary_key) and recipe.tokenizer.source is not None:
+        yield Rule(f"model.{key}", "needs one tokenizer for source and target; remove tokenizer.source", ("tokenizer.source",))
     yield from _streaming(recipe)
     yield from _positions(recipe)
     yield from best_rules(recipe.objective, recipe.eval)

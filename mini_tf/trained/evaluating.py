@@ -81,7 +81,7 @@ class _TargetLogProbs:
     """Log-probabilities of the targets of a batch, (T, V) or (B, L, V), from the hidden states of the task."""
 
     def __init__(self, trained: Trained) -> None:
-        self._trained, self._task, self._hidden = trained, trained.task(), Tensor()
+        self._trained, self._task, self._output = trained, trained.task(), ForwardOutput(Tensor(), None, None)
 
     def __enter__(self) -> "_TargetLogProbs":
         self._hook = self._trained.model.register_forward_hook(self._keep)
@@ -93,11 +93,11 @@ class _TargetLogProbs:
     def of(self, batch: Batch) -> Tensor:
         with self._trained.setup.autocast():
             self._task(batch.to(self._trained.setup.device), None)
-            logits = self._trained.model.logits(self._hidden)
+            logits = self._trained.model.logits(self._output.y, copies=self._output.copies)
         return logits.float().log_softmax(dim=-1)
 
     def _keep(self, module: nn.Module, inputs: object, output: ForwardOutput) -> None:
-        self._hidden = output.y
+        self._output = output
 
 
 def evaluate_trained(trained: Trained, store: Store, accumulator: MetricAccumulator | None = None) -> dict[str, float]:

@@ -126,6 +126,11 @@ class ModelSettings(Kind):
         """The setting that gives each token an output of its own, if all tokens of a row have one; else empty."""
         return ""
 
+    @property
+    def one_vocabulary_key(self) -> str:
+        """A key that is given and needs one vocabulary for source and target; empty if there is none."""
+        return ""
+
     def mixers(self) -> Sequence[Any]:
         """Settings of the self-attention of the layers that process the model's own tokens."""
         return ()
