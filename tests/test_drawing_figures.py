@@ -18,7 +18,7 @@ from hostile import HOSTILE, STEERING
 from mini_tf.drawing.calibration import draw_calibration
 from mini_tf.drawing.canvas import text_width, wrap_caption
 from mini_tf.drawing.confusion import draw_confusion
-from mini_tf.drawing.curves import draw_curves
+from mini_tf.drawing.curves.plot import draw_curves
 from mini_tf.drawing.glyphs import figure_caption, figure_label
 from mini_tf.drawing.heat_maps import draw_panels
 from mini_tf.drawing.panel import Curves, Panel, QueryWeights, Scale

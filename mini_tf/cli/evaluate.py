@@ -64,13 +64,13 @@ def evaluate(
     pictures, bounds = ClassPlots(confusion, calibration), [Gate.parse(gate) for gate in gates or []]
     pictures.check(force)
 
-    from mini_tf.inspection.checkpoints import run_and_step
     from mini_tf.pipelines import pipeline_of
-    from mini_tf.scores import metrics_of, missing_warning, packages_of
-    from mini_tf.trained.evaluating import evaluate_trained, evaluation_data
-    from mini_tf.trained.opening import open_trained
+    from mini_tf.recipe.metrics import metrics_of
+    from mini_tf.scores import missing_warning, packages_of
+    from mini_tf.trained.ensembles import open_ensemble
+    from mini_tf.trained.evaluating import evaluation_data
 
-    trained = open_trained(run, step, device, average)
+    trained = open_ensemble(run, step, device, average)
     _set_memory(trained, memory)
     if pairs:
         return evaluate_pairs(console, trained, pairs, score, bounds)
@@ -84,12 +84,11 @@ def evaluate(
     notes += _cut(trained, store)
     for note in notes:
         console.say(note)
-    scores = evaluate_trained(trained, store, accumulator)
+    scores = pipeline.evaluate(trained, store, accumulator)
     evaluated_on = {"split": "data" if data is not None else split or "val"}
     written, signatures = _written(trained, pipeline, store)
     scores |= written
-    weights = run_and_step(trained.folder, step) if average is None else f"run {trained.folder.name}, average {average}"
-    title = f"{weights}, {evaluated_on['split']}"
+    title = f"{_weights(trained, step, average)}, {evaluated_on['split']}"
     result = pictures.write(console, trained, accumulator, title) | ({"notes": notes} if notes else {})
     baselines = _baselines(console, trained, store, scores, split)
     metrics = {**scores, **evaluated_on, **signatures, **baselines}
@@ -98,6 +97,15 @@ def evaluate(
     if missed := failures(bounds, {name: value for name, value in metrics.items() if isinstance(value, float)}):
         raise GateMissed(missed[0], faults=missed)
     return 0
+
+
+def _weights(trained: "Trained", step: str | None, average: str | None) -> str:
+    """The evaluated weights, for the title of plots."""
+    from mini_tf.inspection.checkpoints import run_and_step
+
+    if trained.members:
+        return f"run {trained.folder.name}, ensemble of {len(trained.members)}"
+    return run_and_step(trained.folder, step) if average is None else f"run {trained.folder.name}, average {average}"
 
 
 def _check_options(

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from mini_tf.recipe.gates import Gate
     from mini_tf.recipe.recipe import Recipe
 
-OF_SEEDS = (".mean", ".std", ".min", ".max")
-"""Suffixes of a metric where several seeds are trained; the name alone is their median."""
+OF_SEEDS = (".mean", ".std", ".min", ".max", ".ensemble")
+"""Suffixes of a metric of several seeds or folds; the name alone is their median."""
 
 
 def check_gates(
@@ -32,7 +32,7 @@ def check_gates(
     for compared in (metric for gate in gates for metric in gate.metrics):
         names_of_metric: Sequence[str] = metric_names(compared)
         if command == "training":
-            names_of_metric = [_without_statistic(name, recipe.train.seeds, names) for name in names_of_metric]
+            names_of_metric = [_without_statistic(name, recipe, names) for name in names_of_metric]
         metric = next((name for name in names_of_metric if _is_among(name, names)), None)
         if metric is None:
             raise _no_such_metric(compared, names_of_metric[0], command, recipe, names)
@@ -43,7 +43,7 @@ def check_gates(
 
 def _names(command: str, recipe: "Recipe", classes: Sequence[str] | None) -> list[str]:
     """All metrics of a command; a name that ends in a dot is completed by a class or entity type."""
-    from mini_tf.scores import metrics_of
+    from mini_tf.recipe.metrics import metrics_of
     from mini_tf.scores.minimal_pairs import METRICS
 
     if command == "pairs":
@@ -71,16 +71,21 @@ def _written(recipe: "Recipe") -> set[str]:
     return set() if pipeline is None else {*pipeline.GENERATION_METRICS}
 
 
-def _without_statistic(name: str, seeds: int, names: Sequence[str]) -> str:
-    """val.accuracy for val.accuracy.mean; UsageFault with one seed. But a class may be called `mean`."""
+def _without_statistic(name: str, recipe: "Recipe", names: Sequence[str]) -> str:
+    """val.accuracy for val.accuracy.mean; UsageFault for a single run. But a class may be called `mean`."""
     metric, dot, statistic = name.rpartition(".")
-    if name.startswith("baseline.") or dot + statistic not in OF_SEEDS or not _is_among(metric, names):
+    if recipe.train.ensemble is not None and dot + statistic in OF_SEEDS:
+        metric = metric.removesuffix(".ensemble")  # its statistics over folds
+    of_seeds = name.startswith("baseline.") and not recipe.data.split.is_set  # baselines do not depend on the seed
+    if of_seeds or dot + statistic not in OF_SEEDS or not _is_among(metric, names):
         return name
-    if seeds > 1:
+    if statistic == "ensemble" and recipe.train.ensemble is None and not _is_among(name, names):
+        raise UsageFault(f"--assert {name}: there is no ensemble", hint="train.ensemble=mean averages the predictions of several seeds")
+    if recipe.train.seeds > 1 or recipe.data.split.is_set:
         return metric
     if _is_among(name, names):
         return name
-    raise UsageFault(f"--assert {name}: {statistic} needs several seeds", hint="train.seeds=5 trains several")
+    raise UsageFault(f"--assert {name}: {statistic} needs several seeds or folds", hint="train.seeds=5 trains several")
 
 
 def _is_among(metric: str, names: Sequence[str]) -> bool:
@@ -89,8 +94,9 @@ def _is_among(metric: str, names: Sequence[str]) -> bool:
 
 def _no_such_metric(assertion: str, metric: str, command: str, recipe: "Recipe", names: Sequence[str]) -> UsageFault:
     from mini_tf.recipe.kinds import kinds_of
+    from mini_tf.recipe.metrics import metrics_of
     from mini_tf.recipe.values import near
-    from mini_tf.scores import COMMON_METRICS, metrics_of
+    from mini_tf.scores import COMMON_METRICS
     from mini_tf.scores.minimal_pairs import METRICS
 
     kind, bare = recipe.objective.kind, metric.removeprefix("val.")

@@ -53,16 +53,18 @@ def predict(
     bounds = [Gate.parse(gate) for gate in gates or []]
 
     from mini_tf.pipelines import pipeline_of
+    from mini_tf.trained.ensembles import open_ensemble
     from mini_tf.trained.evaluating import other_data
-    from mini_tf.trained.opening import open_trained
 
-    trained = open_trained(run, step, device, average)
+    trained = open_ensemble(run, step, device, average)
     settings = trained.recipe.objective.pipeline()
     if settings is None or settings.COMMAND != "predict":
         hint = f"use `minitf generate {trained.folder.name}`" if settings is not None else None
         raise UsageFault(
             f"{trained.folder.name} was trained with the objective {trained.recipe.objective.kind}, which predicts no labels", hint=hint
         )
+    if trained.members:
+        console.detail(f"each prediction is the mean over the models of {len(trained.members)} runs (train.ensemble)")
     predictor = pipeline_of(trained).predictor(trained, labelled=bool(bounds))
     check_gates(bounds, "predict", trained.recipe, None if trained.labels is None else trained.labels.names)
     reader, file = predictor.reader(other_data(trained, fields=fields)), None if input == Path("-") else input

@@ -115,7 +115,7 @@ def _gates(resolved: "Resolved", gates: list[str], expect: bool) -> "list[Gate]"
 
 def _train(console: Console, resolved: "Resolved", options: "Options", bounds: "list[Gate]") -> int:
     """Train, print the run folder, and check the metric bounds."""
-    from mini_tf.jobs.multi_seed import train
+    from mini_tf.jobs.run_sets import train
     from mini_tf.recipe.gates import failures
     from mini_tf.system.errors import GateMissed
 

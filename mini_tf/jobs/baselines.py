@@ -13,8 +13,9 @@ from mini_tf.jobs.parts import Parts
 from mini_tf.objectives import Objective
 from mini_tf.recipe.kind_settings import ObjectiveSettings
 from mini_tf.recipe.kinds import cache_identity, settings_of
+from mini_tf.recipe.metrics import metrics_of, ranking_metrics
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.scores import INSTALL, metrics_of, missing, ranking_metrics, version
+from mini_tf.scores import INSTALL, missing, version
 from mini_tf.system.cache import build_or_load, hash_of
 from mini_tf.system.errors import DataFault, MinitfError, RunFault
 from mini_tf.system.progress import show_progress

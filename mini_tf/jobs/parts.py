@@ -15,6 +15,7 @@ from mini_tf.nn.weights import objective_network
 from mini_tf.objectives import Objective, ObjectiveSettings
 from mini_tf.optimizers import Optimizer
 from mini_tf.pipelines import pipeline_of
+from mini_tf.recipe.metrics import BestMetric, best_metric
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.trained.initial import LoadedTensors
 from mini_tf.training.divergence import Tolerance
@@ -58,6 +59,11 @@ class Parts:
     @property
     def labels(self) -> Labels | None:
         return self.data.labels
+
+    @cached_property
+    def best(self) -> BestMetric:
+        """The metric of `eval.best`."""
+        return best_metric(self.recipe.objective, self.recipe.eval, None if self.labels is None else self.labels.names)
 
     @cached_property
     def trainable(self) -> nn.Module:

@@ -152,15 +152,16 @@ class Session:
         return {f"val.{name}": value for name, value in self.parts.evaluate(tokens, each_batch).items() if name != "targets"}
 
     def _evaluate(self, report: Report, bar: Any) -> float:
-        """Evaluate and log after a step; returns the validation loss."""
+        """Evaluate and log after a step; returns the score (`BestMetric`)."""
         tokens = self.parts.sample_tokens
         metrics = self._measure(tokens)
         if tokens is None:
             self.full = report.step, metrics
-        self.counters.add_evaluation(metrics["val.loss"])
-        generated = {f"val.{name}": value for name, value in self.samples.scores().items()}
-        self._record(report, metrics | generated | {"train.loss": self.counters.train_loss}, bar)
-        return metrics["val.loss"]
+        measured = metrics | {f"val.{name}": value for name, value in self.samples.scores().items()}
+        score = self.parts.best.score(measured)
+        self.counters.add_evaluation(metrics["val.loss"], score)
+        self._record(report, measured | {"train.loss": self.counters.train_loss}, bar)
+        return score
 
     def _record(self, report: Report, evaluated: dict[str, float], bar: Any) -> None:
         """Update the progress bar, and write metrics.jsonl and the progress line if due."""
@@ -188,11 +189,12 @@ class Session:
         return line | ({"skipped": report.skips} if report.skipped else {})
 
     def _out_of_patience(self) -> bool:
-        """Whether the validation loss has not improved for eval.patience evaluations."""
-        patience = self.parts.recipe.eval.patience
+        """Whether the metric of eval.best has not improved for eval.patience evaluations."""
+        patience, best = self.parts.recipe.eval.patience, self.parts.best
         if patience is None or self.counters.patience_counter < patience:
             return False
-        self.reporter.say(f"early stopping: no lower validation loss in {self.counters.patience_counter} evaluations (eval.patience)")
+        better = f"no {'lower' if best.lower_is_better else 'higher'} validation {best.name}"
+        self.reporter.say(f"early stopping: {better} in {self.counters.patience_counter} evaluations (eval.patience)")
         return True
 
     def _save(self, report: Report, score: float | None) -> None:
@@ -253,7 +255,8 @@ class Session:
 
     def _closing_lines(self, step: int, metrics: dict[str, float], baselines: Baselines) -> Iterator[str]:
         model = self.run.manifest.model
-        best = f" (the best checkpoint, step {model['step']} of {step})" if model and model["step"] != step else ""
+        by = "" if self.parts.best.name == "loss" else f" by {self.parts.best.name}"
+        best = f" (the best checkpoint{by}, step {model['step']} of {step})" if model and model["step"] != step else ""
         summary = format_metrics(metrics, self.parts.recipe.objective)
         yield f"done: {summary}, on all {self.parts.validation_tokens:,} validation tokens{best}"
         yield from baselines.lines(metrics)

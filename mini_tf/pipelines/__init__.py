@@ -17,6 +17,7 @@ from mini_tf.nn.model import Model
 from mini_tf.recipe.kind_settings import pipelines as pipeline_settings
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Data
+from mini_tf.trained.evaluating import evaluate_trained
 from mini_tf.trained.opening import Trained
 from mini_tf.training.evaluation import MetricAccumulator
 
@@ -135,6 +136,13 @@ class Pipeline:
     def signatures(self) -> dict[str, str]:
         """Signatures of these metrics (sacrebleu's), named `METRIC_signature`."""
         return {}
+
+    def evaluate(self, trained: Trained, store: Store, accumulator: MetricAccumulator | None = None) -> dict[str, float]:
+        """The metrics of a model on `store`, as `minitf evaluate` prints them, without those of generated texts.
+
+        accumulator: default: `metric_accumulator`.
+        """
+        return evaluate_trained(trained, store, accumulator or self.metric_accumulator())
 
     def sample(self, validation: Store) -> str | None:
         """The sample that training saves after an evaluation; None if the model generates no text."""

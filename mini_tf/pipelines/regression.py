@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from mini_tf.data.batch import Batch
@@ -16,6 +17,8 @@ from mini_tf.scores.numbers import number_scores
 
 class Settings(PredictionPipelineSettings):
     METRICS = REGRESSION_METRICS
+    LOWER_IS_BETTER = ("rmse",)
+    ENSEMBLES = True
     SUMMARY_METRICS = ("pearson", "spearman")
 
     def build(self, bundle: ModelBundle) -> "Regression":
@@ -28,6 +31,10 @@ class Regression(PredictionPipeline):
 
     def predictions(self, outputs: Tensor, examples: Sequence[Any]) -> list[Prediction]:
         return [Prediction(output * self.labels.scale + self.labels.mean, {}) for output in outputs.squeeze(-1).tolist()]
+
+    def average(self, outputs: Sequence[Tensor], labels: Sequence[Labels]) -> Tensor:
+        numbers = [output.double() * one.scale + one.mean for output, one in zip(outputs, labels, strict=True)]
+        return ((torch.stack(numbers).mean(0) - self.labels.mean) / self.labels.scale).float()
 
 
 class RegressionAccumulator:

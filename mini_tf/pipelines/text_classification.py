@@ -9,7 +9,7 @@ from torch import Tensor
 from mini_tf.data.batch import Batch
 from mini_tf.data.labels import Labels
 from mini_tf.pipelines import ModelBundle, Prediction
-from mini_tf.pipelines._prediction import PredictionPipeline, PredictionPipelineSettings
+from mini_tf.pipelines._prediction import PredictionPipeline, PredictionPipelineSettings, mean_probabilities
 from mini_tf.scores import CLASS_METRICS
 from mini_tf.scores.classes import class_scores
 from mini_tf.training.evaluation import ClassProbabilities
@@ -19,6 +19,7 @@ class Settings(PredictionPipelineSettings):
     METRICS = CLASS_METRICS
     MAIN_METRICS = ("accuracy",)
     SUMMARY_METRICS = ("f1_macro",)
+    ENSEMBLES = True
     PLOTS = {"confusion": True, "calibration": False}
 
     def build(self, bundle: ModelBundle) -> "TextClassification":
@@ -33,6 +34,9 @@ class TextClassification(PredictionPipeline):
         names, probabilities = self.labels.names, outputs.softmax(-1)
         by_name = [dict(zip(names, row, strict=True)) for row in probabilities.tolist()]
         return [Prediction(names[n], scores) for n, scores in zip(probabilities.argmax(-1).tolist(), by_name, strict=True)]
+
+    def average(self, outputs: Sequence[Tensor], labels: Sequence[Labels]) -> Tensor:
+        return mean_probabilities(outputs)
 
 
 class ClassAccumulator(ClassProbabilities):

@@ -9,7 +9,7 @@ from mini_tf.data.batch import Batch
 from mini_tf.data.examples import Example
 from mini_tf.data.labels import Labels
 from mini_tf.pipelines import ModelBundle, Prediction
-from mini_tf.pipelines._prediction import PredictionPipeline, PredictionPipelineSettings
+from mini_tf.pipelines._prediction import PredictionPipeline, PredictionPipelineSettings, mean_probabilities
 from mini_tf.scores import ENTITY_METRICS, TAG_METRICS
 from mini_tf.scores.entities import entity_scores, mark_entities
 
@@ -18,6 +18,7 @@ class Settings(PredictionPipelineSettings):
     METRICS = TAG_METRICS
     MAIN_METRICS = ("entity_f1", "accuracy")
     SUMMARY_METRICS = ("f1_macro", "entity_f1")
+    ENSEMBLES = True
     PLOTS = {"confusion": False}
 
     def metrics_for(self, classes: Sequence[str] | None = None) -> tuple[str, ...]:
@@ -43,6 +44,9 @@ class TokenClassification(PredictionPipeline):
         rows = zip(examples, probabilities.argmax(-1).split(lengths), probabilities.amax(-1).split(lengths), strict=True)
         names = self.labels.names
         return [Prediction([names[n] for n in tags.tolist()], p.tolist(), {"words": example.texts}) for example, tags, p in rows]
+
+    def average(self, outputs: Sequence[Tensor], labels: Sequence[Labels]) -> Tensor:
+        return mean_probabilities(outputs)
 
 
 class TagAccumulator:

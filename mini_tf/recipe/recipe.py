@@ -10,6 +10,7 @@ from mini_tf.recipe.gates import Gate
 from mini_tf.recipe.kind_settings import ModelSettings, ObjectiveSettings, OptimizerSettings, ScheduleSettings
 from mini_tf.recipe.kind_settings.directions import Direction
 from mini_tf.recipe.kinds import Kind, KindOf, Rule, Rules, Section, default_kind, kinds_of, usable_settings
+from mini_tf.recipe.metrics import best_rules
 from mini_tf.recipe.sections import Adapter, Checkpoint, Data, Eval, Generate, Log, Runtime, Tokenizer, Train
 from mini_tf.recipe.values import show
 from mini_tf.system.errors import UsageFault
@@ -78,6 +79,8 @@ def _rules(recipe: Recipe) -> Rules:
         yield Rule(f"model.{key}", "needs one tokenizer for source and target; remove tokenizer.source", ("tokenizer.source",))
     yield from _streaming(recipe)
     yield from _positions(recipe)
+    yield from best_rules(recipe.objective, recipe.eval)
+    yield from _ensemble(recipe)
     if recipe.adapter is not None and recipe.model.init_from is None:
         what = "an adapter needs a trained model; give model.init_from=RUN, or remove it"
         yield Rule("adapter", what, ("model.init_from",))
@@ -98,6 +101,17 @@ def _rules(recipe: Recipe) -> Rules:
             Gate.parse(f"{name}{gate}")
         except UsageFault:
             yield "expect", f"{name}: must be a comparison such as <1.9, got {show(gate)}"
+
+
+def _ensemble(recipe: Recipe) -> Rules:
+    if recipe.train.ensemble is None:
+        return
+    pipeline = recipe.objective.pipeline()
+    if pipeline is None or not pipeline.ENSEMBLES:
+        what = f"predictions of {recipe.objective.kind} cannot be averaged; remove it, or use an objective that predicts labels"
+        yield Rule("train.ensemble", what, ("objective",))
+    elif recipe.train.seeds == 1 and not recipe.data.split.is_set:
+        yield Rule("train.ensemble", "averages the predictions of several runs; use train.seeds=5", ("train.seeds", "data.split"))
 
 
 def _words(kinds: Iterable[Kind]) -> Iterable[str]:

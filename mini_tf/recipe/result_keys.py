@@ -26,7 +26,8 @@ data.home is only a hint).
 """
 _CORPORA = {"data.train", "data.val"}
 """Only names of built-in corpora are hashed; files are hashed by their contents."""
-
+_ONE_VALUE = {"data.split"}
+"""A section that may be written as text is one value in either form."""
 
 GIVEN = "given"
 """The hashed value of an optional section that is not null."""
@@ -84,7 +85,7 @@ def _of_keys(section: Section, defaults: dict[str, Any], prefix: str) -> Iterato
         parts = value if isinstance(value, tuple) else (value,)
         if path in _CORPORA:
             yield Key(path, _corpus(plain), _corpus(as_json(own, name, default)))
-        elif isinstance(plain, dict) and isinstance(parts[0], Section):
+        elif isinstance(plain, dict) and isinstance(parts[0], Section) and path not in _ONE_VALUE:
             yield from _of_section(path, parts[0], default)
         elif parts and isinstance(parts[0], Section) and isinstance(plain, list):
             fits = isinstance(default, tuple) and len(default) == len(parts)

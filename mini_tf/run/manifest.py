@@ -42,6 +42,12 @@ def _check_precision(auto: dict[str, Any]) -> dict[str, Any]:
     return auto
 
 
+def _check_one_metric(best: dict[str, int | float]) -> dict[str, int | float]:
+    if len(best) != 2:
+        raise ValueError(f"must have a step and one metric, not {', '.join(best)[:80]}")
+    return best
+
+
 _number = (int, float)
 
 
@@ -54,7 +60,7 @@ class KindSource(BaseModel):
     version: str
 
 
-_Best = Annotated[dict[str, int | float], _with_keys(0, True, step=int, loss=_number)]
+_Best = Annotated[dict[str, int | float], _with_keys(0, True, step=int), AfterValidator(_check_one_metric)]
 _Model = Annotated[dict[str, Any], _with_keys(0, True, step=int, score=(*_number, NoneType), sha256=str)]
 _AUTO_TYPES = {"device": str, "precision": str, "compile": bool, "threads": int, "micro_batch_size": int}
 _Auto = Annotated[dict[str, Any], _with_keys(1, False, **_AUTO_TYPES), AfterValidator(_check_precision)]
@@ -73,9 +79,11 @@ class Manifest(BaseModel):
     step: NonNegativeInt = 0
     """Number of finished steps at the last checkpoint or the end."""
     best: _Best | None = None
-    """{step, loss}: the lowest validation loss so far."""
+    """{step, loss}: the lowest validation loss so far; or another metric, of eval.best."""
     model: _Model | None = None
     """The checkpoint published as model.safetensors: {step, score, sha256}."""
+    model_run: str | None = None
+    """Of a set of runs: the one whose model is published, such as seed-2."""
     publishing: str | None = None
     """Hash of a model.safetensors with merged adapters while it is being written; no checkpoint has this hash."""
     metrics: dict[str, float | None] = {}
@@ -102,10 +110,14 @@ class Manifest(BaseModel):
     """Number of model parameters; 0 in runs of earlier versions."""
     flops_per_step: NonNegativeInt | None = None
     """FLOPs of a training step by formula, forward and backward; None: no formula, or a run of an earlier version."""
+    train_examples: NonNegativeInt | None = None
+    """Number of training examples, or of documents; None: a run of an earlier version."""
     loss_unit: str = ""
     """Unit of val.loss: nats per token, per character, per label, ..."""
     figures: list[str] = []
     """Metrics preferred to the loss for comparing runs, the first measured one is used: val.accuracy, ..."""
+    lower_is_better: list[str] = ["loss", "perplexity", "bits_per_byte", "rmse"]
+    """Metrics of which a lower value is better, without `val.`; of all others a higher one is."""
     started: float = 0.0
     """Unix time of the first start, seconds."""
     pid: int = 0

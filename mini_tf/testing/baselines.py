@@ -23,7 +23,8 @@ from mini_tf.data.split import SplitName
 from mini_tf.data.store import Store, open_store
 from mini_tf.objectives import Objective
 from mini_tf.recipe.kind_settings import ObjectiveSettings
-from mini_tf.scores import PACKAGES, metrics_of
+from mini_tf.recipe.metrics import metrics_of
+from mini_tf.scores import PACKAGES
 from mini_tf.testing import Case
 from mini_tf.testing.datasets import DatasetFixture, Row
 

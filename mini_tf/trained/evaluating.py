@@ -12,7 +12,7 @@ from mini_tf.data.store import Store, Tokenizers
 from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.recipe.reading import read_data
 from mini_tf.recipe.sections import Data
-from mini_tf.run import manifest
+from mini_tf.run import finding, manifest
 from mini_tf.system.errors import RunFault
 from mini_tf.trained.opening import Trained
 from mini_tf.training.evaluation import MetricAccumulator, eval_batch_size, evaluate, pack
@@ -39,7 +39,11 @@ def evaluation_data(
 
 def run_data(trained: Trained, say: Report = lambda line: None) -> Mapping[str, Store]:
     """The splits of the run's own data, `train` and `val`. Raises RunFault if they have changed since training."""
-    record = manifest.read(trained.folder)
+    if trained.members and finding.model_folder(trained.folder) != trained.folder:
+        fault = f"{trained.folder} is an ensemble of all folds, each of which was trained on most of data.train"
+        one = finding.member_folders(trained.folder)[0]
+        raise RunFault(fault, hint=f"--data FILE evaluates on other data, and {one} on the validation data of its fold")
+    record = manifest.read(finding.model_folder(trained.folder))
     recorded = record.hashes
     if not manifest.hashes_token_ids(record):
         raise RunFault(f"{trained.folder} {manifest.OLD_HASHES}", hint="--data FILE evaluates on data given by name")

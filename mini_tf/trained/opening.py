@@ -59,11 +59,13 @@ class LoadedModel:
 class Trained(LoadedModel):
     """A loaded model, ready for inference: `model` is in eval mode on the device of `setup`.
 
-    own: tensors of the objective's own network; None: those of the checkpoint.
+    own: tensors of the objective's own network; None: those of the checkpoint. members: of an ensemble, the models of
+    all runs, whose predictions are averaged; `model` is that of the median run.
     """
 
     setup: Setup
     own: Mapping[str, Tensor] | None = None
+    members: tuple["Trained", ...] = ()
 
     @property
     def generation_context(self) -> int:
@@ -121,10 +123,12 @@ def load_trained(run: str | Path, step: int | str | None = None, average: int | 
         raise UsageFault(f"--step {step} and --average {average} exclude each other", hint="remove one of them")
     folder = finding.find(run)
     record = manifest.read(folder)
-    if record.model is None and finding.seed_folder(folder).is_dir():
-        hint = f"the same command continues it; {finding.seed_folder(folder)} is the run of one seed"
-        raise RunFault(f"{folder} has no model yet: not all of its seeds are trained", hint=hint, where=[str(folder)])
+    if record.model is None and (members := finding.member_folders(folder)):
+        hint = f"the same command continues it; {members[0]} is one of its runs"
+        raise RunFault(f"{folder} has no model yet: not all of its runs are trained", hint=hint, where=[str(folder)])
     recipe, tokenizer, source_tokenizer = read_recipe_and_tokenizers(folder)
+    if (source := finding.model_folder(folder)) != folder:
+        recipe = read_recipe(source)
     config = _read_config(folder / "config.json", vocabulary_sizes(tokenizer, source_tokenizer))
     labels = _read_labels(folder / "config.json", config, recipe)
     architecture = Architecture.of(recipe, tokenizer, source_tokenizer, labels, config["context"])
