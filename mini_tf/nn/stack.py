@@ -195,10 +195,7 @@ class SourceMemory(NamedTuple):
         return SourceMemory(layers, self.token_positions.select(rows), reorder(self.copy, rows))
 
     def visibility(self, queries: TokenPositions, rows: int, device: torch.device) -> Visibility:
-        """The mask of the source for `rows` rows of tokens at `queries`, of which several may share a source (beams).
-
-        Rows that share a source are concatenated.
-        """
+        """The mask of the source for `rows` rows of tokens at `queries`; those that share a source are concatenated."""
         rows_per_source = rows // batch_size(self.states[0])
         merged = queries if rows_per_source == 1 else queries.merge_rows(rows, rows_per_source, device)
         return Visibility(False, merged, self.token_positions, rows_per_source=rows_per_source)
