@@ -258,7 +258,7 @@ def test_what_cannot_be_shown_is_refused_in_one_line_before_texts_are_generated(
 
 def test_models_without_pairs_or_cross_attention_are_refused(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = trained(tmp_path / "decoder", "train.steps=1")
-    refused(view(decoder, "a"), "has no cross-attention (decoder); coverage needs an encoder_decoder", exit_code=2)
+    refused(view(decoder, "a"), "has no cross-attention to a source (decoder); coverage needs an encoder_decoder", exit_code=2)
     noisy = trained(tmp_path / "noisy", "train.steps=1", tiny_model("encoder_decoder"), "objective=denoising")
     refused(view(noisy), "noisy has the objective denoising, whose data are not pairs", "give a SOURCE", exit_code=2)
     blind = trained(

@@ -203,6 +203,14 @@ def test_a_grid_of_many_tokens_has_their_indices_and_the_tokens_above_it() -> No
     assert " [10]token10 " in listed
 
 
+def test_numbers_beside_a_map_are_not_listed_again() -> None:
+    words, numbers = [f"token{i}" for i in range(40)], [str(i) for i in range(64)]
+    texts = text_of(draw_panels([Panel("m", words, numbers, np.ones((40, 64))) for _ in range(9)], Scale(), "t", "svg", across=3))
+    listed = " ".join(texts)
+    assert "[0]token0" in listed
+    assert "[0]0" not in listed
+
+
 def test_a_scale_that_ends_below_its_largest_value_says_so() -> None:
     panel = Panel("t", ["a", "b"], ["a", "b"], np.array([[1.0, 0.0], [0.1, 0.05]]))
     said = "Colours are linear from 0 to 0.1; larger values have the last colour."

@@ -56,7 +56,7 @@ def cost(
         typer.Option(
             "--lengths",
             metavar="FIRST..LAST",
-            help="Instead, measure a self-attention layer (the decoder's) of each recipe on rows of FIRST tokens, doubled up to LAST.",
+            help="Instead, measure attention layers of each recipe on rows of FIRST tokens, doubled up to LAST.",
             show_default=False,
         ),
     ] = None,

@@ -90,10 +90,11 @@ def evaluate(
     scores |= written
     title = f"{_weights(trained, step, average)}, {evaluated_on['split']}"
     result = pictures.write(console, trained, accumulator, title) | ({"notes": notes} if notes else {})
-    metrics = {**scores, **evaluated_on, **signatures}
+    baselines = _baselines(console, trained, store, scores, split)
+    metrics = {**scores, **evaluated_on, **signatures, **baselines}
     console.output(_table(metrics), run=trained.folder, metrics=metrics, result=result or None)
     pictures.show(console, trained, accumulator, title)
-    if missed := failures(bounds, scores):
+    if missed := failures(bounds, {name: value for name, value in metrics.items() if isinstance(value, float)}):
         raise GateMissed(missed[0], faults=missed)
     return 0
 
@@ -148,6 +149,21 @@ def _written(trained: "Trained", pipeline: "Pipeline", store: "Store") -> tuple[
         return {}, {}
     with show_progress(f"generating {store.n_documents:,} texts to score"):
         return pipeline.scores(pipeline.generate_with_references(store)), pipeline.signatures()
+
+
+def _baselines(
+    console: Console, trained: "Trained", store: "Store", scores: Mapping[str, float], split: str | None
+) -> dict[str, float | str]:
+    """Metrics of the baselines and the name of the best one; prints them beside the model's. None on training data."""
+    from mini_tf.jobs.baselines import NAME, baselines_of_trained
+
+    if split == "train":
+        return {}
+    found = baselines_of_trained(trained, store, console.detail)
+    for line in found.lines(scores):
+        console.say(line)
+    name = found.name(scores)
+    return {**found.metrics(scores), **({NAME: name} if name else {})}
 
 
 def _table(metrics: dict[str, float | str]) -> str:

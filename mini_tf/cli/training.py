@@ -121,7 +121,16 @@ def _train(console: Console, resolved: "Resolved", options: "Options", bounds: "
 
     result = train(resolved, options, console)
     shown = None if result.folder is None else str(result.folder)
-    console.output(shown, run=result.folder, metrics=result.metrics)
+    console.output(shown, run=result.folder, metrics={**result.metrics, **_baseline_name(result.folder)})
     if result.exit_code == 0 and not options.dry_run and (missed := failures(bounds, result.metrics)):
         raise GateMissed(missed[0], faults=missed)
     return result.exit_code
+
+
+def _baseline_name(folder: Path | None) -> dict[str, str]:
+    """The name of the best baseline of a run, if one was measured."""
+    from mini_tf.jobs.baselines import NAME
+    from mini_tf.run import manifest
+
+    name = None if folder is None else manifest.read(folder).baseline
+    return {} if name is None else {NAME: name}

@@ -13,11 +13,13 @@ from pathlib import Path
 from statistics import fmean, median_low, stdev
 from typing import Any
 
+from mini_tf.jobs.baselines import PREFIX, verdict
 from mini_tf.jobs.closing_messages import format_metrics
 from mini_tf.jobs.pretrain import Options, identify, pretrain
 from mini_tf.jobs.session import Reporter, RunResult
 from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.kind_settings import ObjectiveSettings
+from mini_tf.recipe.metrics import ranking_metrics
 from mini_tf.recipe.reading import Resolved
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run import loading, manifest, set_files
@@ -64,7 +66,8 @@ class FinishedRun:
     @property
     def record(self) -> dict[str, Any]:
         """Its line of metrics.jsonl, without times."""
-        metrics = {name: value for name, value in self.metrics.items() if name != "minutes"}
+        left_out = ("minutes", PREFIX) if self.member.kind == "seed" else ("minutes",)  # baselines are the same for all seeds
+        metrics = {name: value for name, value in self.metrics.items() if not name.startswith(left_out)}
         return {self.member.kind: self.member.value} | metrics
 
 
@@ -150,9 +153,7 @@ def _stopped(run: Run, exit_code: int, where: str) -> RunResult:
 
 def main_metric(metrics: Metrics, objective: ObjectiveSettings) -> str:
     """The metric that ranks runs: the pipeline's if it has one, else the loss. Higher is better but for the loss."""
-    pipeline = objective.pipeline()
-    names = [] if pipeline is None else [f"val.{name}" for name in pipeline.MAIN_METRICS]
-    return next((name for name in names if name in metrics), "val.loss")
+    return next((name for one in ranking_metrics(objective) if (name := f"val.{one}") in metrics), "val.loss")
 
 
 def median_run(metrics: Sequence[Metrics], name: str) -> int:
@@ -163,9 +164,13 @@ def median_run(metrics: Sequence[Metrics], name: str) -> int:
 
 
 def spread(metrics: Sequence[Metrics]) -> dict[str, float | None]:
-    """Lower median, .mean, sample .std, .min and .max of each metric of all runs; None if a value is not finite."""
-    found: dict[str, float | None] = {}
-    for name in [name for name in metrics[0] if all(name in one for one in metrics)]:
+    """Lower median, .mean, sample .std, .min and .max of each metric of all runs; None if a value is not finite.
+
+    A baseline does not depend on the seed; then it has one value.
+    """
+    same = [name for name in metrics[0] if name.startswith(PREFIX) and all(one.get(name) == metrics[0][name] for one in metrics)]
+    found: dict[str, float | None] = {name: metrics[0][name] for name in same}
+    for name in [name for name in metrics[0] if name not in found and all(name in one for one in metrics)]:
         values = [value for one in metrics if (value := one[name]) is not None]
         if len(values) < len(metrics):
             found[name] = None
@@ -216,6 +221,10 @@ def _finish(run: Run, done: Sequence[FinishedRun], reporter: Reporter, recipe: R
         line = f"{one.folder.name}{what}  {_format(one.metrics, name, objective)}"
         reporter.say(f"{line}  <- median" if one is median else line)
     reporter.say(f"median over {len(done)} {kind}s: {_format_spread(name, metrics, kind)}")
+    baseline, value = manifest.read(median.folder).baseline, metrics.get(f"{PREFIX}{name.removeprefix('val.')}")
+    if baseline is not None and value is not None:
+        reporter.say(f"baseline: {verdict(baseline, name.removeprefix('val.'), value, metrics[name])}")
+        run.update(baseline=baseline)
     if recipe.train.ensemble is not None and kind == "seed":
         together = _ensemble_metrics(run, reporter)
         metrics |= {f"{metric}{ENSEMBLE}": value for metric, value in together.items()}

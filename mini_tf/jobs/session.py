@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from mini_tf.jobs.baselines import Baselines, baselines_of
 from mini_tf.jobs.closing_messages import format_metrics, overfitting
 from mini_tf.jobs.parts import Parts, training_of
 from mini_tf.jobs.samples import Samples
@@ -223,12 +224,15 @@ class Session:
             return self._stopped(f"stopped at step {step}, saved", stop)
         try:
             final = self._final_metrics(stop)
+            minutes, baselines = self.counters.wall() / 60, baselines_of(self.parts, stop.check)
         except Stopped:
             return self._stopped(f"stopped at step {step}, saved, before the last evaluation", stop)
-        metrics = final | {"train.loss": self.counters.train_loss, "minutes": self.counters.wall() / 60}
+        metrics = final | {"train.loss": self.counters.train_loss, "minutes": minutes} | baselines.metrics(final)
+        if (name := baselines.name(final)) is not None:
+            run.update(baseline=name)
         with show_progress("plotting the losses"):
             run.plot_losses()
-        for line in self._closing_lines(step, metrics):
+        for line in self._closing_lines(step, metrics, baselines):
             self.reporter.say(line)
         run.finish("done", metrics=metrics)  # last and fast: if killed after it, the run is done and another --extend would add to it
         return RunResult(run.folder, {**metrics})
@@ -249,12 +253,13 @@ class Session:
             metrics = self._measure(None, stop.check)
         return metrics | {f"val.{name}": value for name, value in self.samples.scores(full=True, each_chunk=stop.check).items()}
 
-    def _closing_lines(self, step: int, metrics: dict[str, float]) -> Iterator[str]:
+    def _closing_lines(self, step: int, metrics: dict[str, float], baselines: Baselines) -> Iterator[str]:
         model = self.run.manifest.model
         by = "" if self.parts.best.name == "loss" else f" by {self.parts.best.name}"
         best = f" (the best checkpoint{by}, step {model['step']} of {step})" if model and model["step"] != step else ""
         summary = format_metrics(metrics, self.parts.recipe.objective)
         yield f"done: {summary}, on all {self.parts.validation_tokens:,} validation tokens{best}"
+        yield from baselines.lines(metrics)
         yield from curves({name: self.run.curve(key) for name, key in LOSSES.items()})
         if self.skips:
             yield f"{self.skips} of {step} steps were skipped: their loss or gradient was not finite"

@@ -105,7 +105,10 @@ class Settings(ModelSettings):
         cross = None if self.cross_attention is None else CrossAttentionSpec(self.cross_attention, encoder.d_model)
         encoded = encoder.flops(rows, source, rows * source, causal=False)
         decoded = self.flops(rows, sizes.length, sizes.targets, self.causal, cross, source)
-        return None if encoded is None or decoded is None else encoded + decoded
+        if encoded is None or decoded is None:
+            return None
+        embedded = self.embedding_flops(self, rows, sizes.length, sizes.shared_positions)
+        return encoded + decoded + embedded + self.embedding_flops(encoder, rows, source, sizes.shared_source_positions)
 
     def describe_attention(self, boundary: str, direction: Direction) -> str:
         source = ", and to the whole source" if self.cross_attention is not None else ", but not to the source"

@@ -108,6 +108,8 @@ class MixerSettings(Kind):
     """It keeps the documents of a packed row apart."""
     ATTENDS_SELF: ClassVar[bool] = True
     """A token attends to itself."""
+    NEEDS_ORDER: ClassVar[bool] = False
+    """Its bidirectional self-attention depends on the order of the tokens by itself; latent vectors have none."""
     POSITIONS: ClassVar[frozenset[str]] = frozenset()
     """Positional encodings that it supports besides "embed": "rotary" (queries and keys), "bias" (attention scores)."""
 

@@ -21,7 +21,7 @@ from mini_tf.nn.layers.norm import build_norm
 from mini_tf.nn.mixer import ForwardOutput, Mixer, MixerSettings, describe_restrictions
 from mini_tf.nn.model_stack import ModelStack, SequenceKind
 from mini_tf.nn.positional_encoding import PositionalEncoding
-from mini_tf.nn.stack import CrossAttentionSpec, SourceMemory, Stack, StackSettings
+from mini_tf.nn.stack import AttentionLayer, CrossAttentionSpec, SourceMemory, Stack, StackSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
@@ -73,6 +73,10 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         """Settings of its stacks by their paths in the model, the stack before the head first."""
         return {"stack": self}
 
+    def attention_layers(self) -> Sequence[AttentionLayer]:
+        """The attention layers that `minitf cost --lengths` measures; default: those of the stack before the head."""
+        return next(iter(self.stacks().values())).attention_layers_of(self.causal)
+
     def build_stack(self, positional_encoding: PositionalEncoding, cross: CrossAttentionSpec | None = None) -> Stack:
         """The stack before the head."""
         return Stack(self, self.causal, positional_encoding, cross)
@@ -85,12 +89,16 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         if (type(self).build, type(self).build_stack) != (ModelSettings.build, ModelSettings.build_stack):
             return None  # the formula is of one stack
         stack = self.flops(sizes.rows, sizes.length, sizes.targets, self.causal)
-        return None if stack is None else stack + self.embedding_flops(sizes)
+        return None if stack is None else stack + self.embedding_flops(self, sizes.rows, sizes.length, sizes.shared_positions)
 
-    def embedding_flops(self, sizes: BatchSizes) -> int:
-        """FLOPs of the projection of narrower embeddings to d_model."""
-        width = self.d_embedding or self.d_model
-        return 2 * sizes.rows * sizes.length * width * self.d_model if width != self.d_model else 0
+    def embedding_flops(self, stack: StackSettings, rows: int, length: int, shared: bool) -> int:
+        """FLOPs of `build_embedding(self, stack)`: its positions, and the projection of narrower tables to d_model.
+
+        shared: all rows have equal positions.
+        """
+        width = self.d_embedding or stack.d_model
+        projected = 2 * rows * length * width * stack.d_model if width != stack.d_model else 0
+        return stack.positions.flops(width, rows, length, shared) + projected
 
     def head_flops(self, sizes: BatchSizes, task: bool = False) -> int:
         """FLOPs of the logits at the targets: over the vocabulary, or of a `task` head, one linear layer."""

@@ -86,15 +86,28 @@ class StackSettings(Kind):
             self.d_v or self.head_dim,
         )
 
+    def attention_layers_of(self, causal: bool, name: str = "", length: int | None = None) -> "list[AttentionLayer]":
+        """Each different self-attention layer, on rows of `length` (None: any) hidden states."""
+        mixers = [*dict.fromkeys(self.attention)]
+        kinds = [mixer.kind for mixer in mixers]
+
+        def named(mixer: MixerSettings) -> str:
+            layer = f"layer {self.attention.index(mixer)}" if kinds.count(mixer.kind) > 1 else ""
+            return ", ".join(filter(None, (name, mixer.kind if len(mixers) > 1 else "", layer)))
+
+        return [AttentionLayer(named(mixer), mixer, self, length, length, causal=causal) for mixer in mixers]
+
     def flops(
         self, rows: int, length: int, targets: int, causal: bool, cross: "CrossAttentionSpec | None" = None, source: int = 0
     ) -> int | None:
-        """FLOPs of the stack on rows of `length` tokens: matrix products, a multiply-add is two. None: no formula.
+        """FLOPs of the stack on embedded rows of `length` tokens: matrix products, a multiply-add is two.
+
+        None: no formula.
 
         targets: positions of the batch whose output is needed; the last feed-forward layer is computed only there.
         source: tokens of each row's source, for `cross`. Computed as without adapters.
         """
-        dims, of_row = self.attention_dims(), self.positions.flops(self.d_model, length)
+        dims, of_row = self.attention_dims(), 0
         for layer in range(self.n_layers):
             cost = self.attention[layer % len(self.attention)].cost(dims, length, causal)
             crossed = 0 if cross is None else cross.mixer.cross_flops(self.attention_dims(cross.d_memory), length, source)
@@ -130,6 +143,22 @@ class StackSettings(Kind):
 def _one_of(choices: Sequence[object]) -> str:
     *most, last = map(str, choices)
     return f"{', '.join(most)} or {last}" if most else last
+
+
+class AttentionLayer(NamedTuple):
+    """An attention sublayer of a stack with its projections, as a model applies it to a row of tokens.
+
+    name: its part of the model, empty if there is only one; queries, keys: their numbers, None: one per token of the
+    row; d_memory: width of the source of cross-attention, None: self-attention.
+    """
+
+    name: str
+    mixer: MixerSettings
+    stack: StackSettings
+    queries: int | None = None
+    keys: int | None = None
+    d_memory: int | None = None
+    causal: bool = False
 
 
 class CrossAttentionSpec(NamedTuple):

@@ -32,6 +32,12 @@ def metrics_of(objective: ObjectiveSettings | type[ObjectiveSettings], classes: 
     )
 
 
+def ranking_metrics(objective: ObjectiveSettings) -> tuple[str, ...]:
+    """The metrics that rank models, the first one available: larger is better, but for the loss, the last one."""
+    pipeline = objective.pipeline()
+    return (*(() if pipeline is None else pipeline.MAIN_METRICS), "loss")
+
+
 def lower_is_better(objective: ObjectiveSettings) -> tuple[str, ...]:
     """Metrics of which a lower value is better, with their parts (loss.generator); of all others a higher one is."""
     pipeline = objective.pipeline()
@@ -70,9 +76,8 @@ def best_metric(objective: ObjectiveSettings, settings: Eval, classes: Sequence[
     """The metric of `eval.best`; RecipeFault if there is none. classes: names of the run's classes, if known."""
     name, lower = settings.best, lower_is_better(objective)
     if name == MAIN:
-        pipeline = objective.pipeline()
         known = _available(objective, settings, classes)
-        name = next((one for one in (() if pipeline is None else pipeline.MAIN_METRICS) if one in known), "loss")
+        name = next(one for one in ranking_metrics(objective) if one in known)
     elif fault := _fault(objective, settings, classes):
         raise RecipeFault(f"eval.best: {fault}")
     return BestMetric(name, is_lower_better(name, lower))

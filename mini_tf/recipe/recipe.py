@@ -120,8 +120,8 @@ def _words(kinds: Iterable[Kind]) -> Iterable[str]:
 def _attention(recipe: Recipe) -> Rules:
     model, objective = recipe.model, recipe.objective
     direction = objective.direction(model)
-    if not (model.outputs_per_token or objective.PREDICTS_ROWS):
-        what = f"{objective.kind} predicts tokens, but {model.kind} with these settings has one output per row; use query: position"
+    if (way := model.per_token_setting) and not objective.PREDICTS_ROWS:
+        what = f"{objective.kind} predicts tokens, but {model.kind} with these settings has one output per row; use {way}"
         yield Rule("objective", what, ("model",))
     if direction is not None:
         for word in _words(mixer for mixer in model.mixers() if direction not in mixer.DIRECTIONS):

@@ -23,6 +23,8 @@ class SingleTokenizer(Section):
     """Kind of tokenizer to train."""
     vocab_size: int = Field(4096, ge=8, le=1_000_000)
     """Vocabulary size with special tokens (an upper limit for unigram and wordpiece); not used by char and byte."""
+    lowercase: bool = False
+    """Lowercase all text first, in training and afterwards."""
     path: NonEmptyText | None = None
     """Tokenizer to load instead of training one: a tokenizer.json, vocab.txt, vocab.json or a run."""
 
@@ -159,6 +161,8 @@ class Eval(Section):
     """Metric that selects the best checkpoint (model.safetensors): loss, main (main metric of the task), or a name."""
     patience: Count | None = None
     """Early stopping: end after this many evaluations without a better value of `best`."""
+    baseline: bool = True
+    """At the end, measure cheap methods on the same data, such as TF-IDF or an n-gram model, in seconds."""
 
 
 class Checkpoint(Section):

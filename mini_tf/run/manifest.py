@@ -88,6 +88,8 @@ class Manifest(BaseModel):
     """Hash of a model.safetensors with merged adapters while it is being written; no checkpoint has this hash."""
     metrics: dict[str, float | None] = {}
     """Metrics of the last evaluation, by their --assert names (val.loss, ...)."""
+    baseline: str | None = None
+    """Name of the best baseline, whose metrics are `baseline.METRIC`; None: none was measured."""
     extensions: list[tuple[NonNegativeInt, PositiveInt]] = []
     """(step at which the run had ended, number of additional steps) of each --extend."""
     recipe: str = ""

@@ -65,7 +65,7 @@ def declared_stacks_exist(settings: ModelSettings) -> None:
         assert model.get_submodule(one.name) is one.stack, f"the module {one.name} must be the declared stack"
         names = {name for name, _ in (*model.named_modules(), *model.named_parameters())}
         assert one.embedding is None or one.embedding in names, f"the declared embedding {one.embedding} must exist"
-    assert any(one.rows == "own" for one in declared), "a stack must have the rows 'own'"
+    assert {one.rows for one in declared} & {"own", "output"}, "a stack must have the rows 'own', or 'output'"
     assert model.needs_source == ("source" in {one.rows for one in declared} | {one.memory for one in declared if _crosses(one.stack)})
 
 
@@ -225,7 +225,8 @@ def max_length_is_enforced(settings: ModelSettings) -> None:
 def the_formula_gives_the_counted_flops(settings: ModelSettings) -> None:
     """The FLOPs by formula are those of a forward pass; None: no formula is known."""
     model, at = tiny_model(settings), torch.tensor([0, 4, L, 3 * L - 1])
-    sizes = BatchSizes(B, L, len(at), VOCABULARY, VOCABULARY, M if model.needs_source else 0)
+    source = M if model.needs_source else 0
+    sizes = BatchSizes(B, L, len(at), VOCABULARY, VOCABULARY, source, shared_positions=True, shared_source_positions=True)
     if (hidden := settings.hidden_flops(sizes)) is None:
         return
     counted = flops_of(lambda: model.logits(model(Tokens(random_ids()), source_for(model), at).y))

@@ -1,5 +1,7 @@
 """Evaluation of a trained model: its data and its metrics."""
 
+from collections.abc import Mapping
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -29,21 +31,27 @@ def evaluation_data(
     fields: column names of `data` in the syntax of data.fields. note: called with notes on `data`, such as characters
     unknown to the tokenizer. Raises RunFault if the run's own data have changed since training.
     """
-    used, objective = Tokenizers(trained.source_tokenizer, trained.tokenizer), trained.recipe.objective
     if data is not None:
-        return encode_data(other_data(trained, data, fields), used, objective, trained.labels, say, note)
+        used = Tokenizers(trained.source_tokenizer, trained.tokenizer)
+        return encode_data(other_data(trained, data, fields), used, trained.recipe.objective, trained.labels, say, note)
     if trained.members and finding.model_folder(trained.folder) != trained.folder:
         fault = f"{trained.folder} is an ensemble of all folds, each of which was trained on most of data.train"
         one = finding.member_folders(trained.folder)[0]
         raise RunFault(fault, hint=f"--data FILE evaluates on other data, and {one} on the validation data of its fold")
+    return run_data(trained, say)[split]
+
+
+def run_data(trained: Trained, say: Report = lambda line: None) -> Mapping[str, Store]:
+    """The splits of the run's own data, `train` and `val`. Raises RunFault if they have changed since training."""
     record = manifest.read(finding.model_folder(trained.folder))
     recorded = record.hashes
     if not manifest.hashes_token_ids(record):
         raise RunFault(f"{trained.folder} {manifest.OLD_HASHES}", hint="--data FILE evaluates on data given by name")
-    tokenized = reopen(trained.recipe.data, used, objective, recorded, say)
+    used = Tokenizers(trained.source_tokenizer, trained.tokenizer)
+    tokenized = reopen(trained.recipe.data, used, trained.recipe.objective, recorded, say)
     if not tokenized.hashes.items() <= recorded.items():
         raise RunFault(f"the data of {trained.folder} have changed since training", hint="--data FILE evaluates on other data")
-    return tokenized.splits[split]
+    return tokenized.splits
 
 
 def other_data(trained: Trained, data: str | None = None, fields: str | None = None) -> Data:

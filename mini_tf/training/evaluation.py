@@ -115,8 +115,7 @@ def evaluate(
         | {name: total / max(metric_counts[name], 1) for name, total in metric_sums.items()}
     )
     if part is not None and settings.predicts_every_token:
-        share = counts[part] / max(1, len(packing.store) - objective.lookahead)
-        scores["bits_per_byte"] = sums[part] / math.log(2) / (packing.store.raw_bytes * share)
+        scores["bits_per_byte"] = sums[part] / math.log(2) / packing.bytes_of(counts[part])
     return scores | {"targets": max(counts[name] for name in losses)}
 
 

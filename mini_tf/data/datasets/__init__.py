@@ -230,6 +230,10 @@ class Dataset(kind_settings.DatasetSettings):
         """The classes in an example's labels, all of which must be in the training split; empty without classes."""
         return ()
 
+    def source_and_references(self, example: Any) -> tuple[str, Sequence[str]]:
+        """What the target of an example is written for, and all its references; only with texts as targets."""
+        raise NotImplementedError
+
     # Splitting
 
     def texts(self, example: Any, source: bool = False) -> Sequence[str]:
