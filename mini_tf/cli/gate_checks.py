@@ -76,8 +76,7 @@ def _without_statistic(name: str, recipe: "Recipe", names: Sequence[str]) -> str
     metric, dot, statistic = name.rpartition(".")
     if recipe.train.ensemble is not None and dot + statistic in OF_SEEDS:
         metric = metric.removesuffix(".ensemble")  # its statistics over folds
-    of_seeds = name.startswith("baseline.") and not recipe.data.split.is_set  # baselines do not depend on the seed
-    if of_seeds or dot + statistic not in OF_SEEDS or not _is_among(metric, names):
+    if name.startswith("baseline.") or dot + statistic not in OF_SEEDS or not _is_among(metric, names):
         return name
     if statistic == "ensemble" and recipe.train.ensemble is None and not _is_among(name, names):
         raise UsageFault(f"--assert {name}: there is no ensemble", hint="train.ensemble=mean averages the predictions of several seeds")

@@ -66,8 +66,8 @@ class FinishedRun:
     @property
     def record(self) -> dict[str, Any]:
         """Its line of metrics.jsonl, without times."""
-        of_seed = ("minutes", PREFIX) if self.member.kind == "seed" else ("minutes",)  # baselines do not depend on the seed
-        metrics = {name: value for name, value in self.metrics.items() if not name.startswith(of_seed)}
+        left_out = ("minutes", PREFIX) if self.member.kind == "seed" else ("minutes",)  # baselines are the same for all seeds
+        metrics = {name: value for name, value in self.metrics.items() if not name.startswith(left_out)}
         return {self.member.kind: self.member.value} | metrics
 
 
@@ -163,12 +163,13 @@ def median_run(metrics: Sequence[Metrics], name: str) -> int:
     return values.index(median_low(values))
 
 
-def spread(metrics: Sequence[Metrics], same: str = PREFIX) -> dict[str, float | None]:
+def spread(metrics: Sequence[Metrics]) -> dict[str, float | None]:
     """Lower median, .mean, sample .std, .min and .max of each metric of all runs; None if a value is not finite.
 
-    same: prefix of metrics that are the same in all runs; "" = none. Baselines do not depend on the seed.
+    A baseline does not depend on the seed; then it has one value.
     """
-    found: dict[str, float | None] = {name: value for name, value in metrics[0].items() if same and name.startswith(same)}
+    same = [name for name in metrics[0] if name.startswith(PREFIX) and all(one.get(name) == metrics[0][name] for one in metrics)]
+    found: dict[str, float | None] = {name: metrics[0][name] for name in same}
     for name in [name for name in metrics[0] if name not in found and all(name in one for one in metrics)]:
         values = [value for one in metrics if (value := one[name]) is not None]
         if len(values) < len(metrics):
@@ -212,7 +213,7 @@ def _finish(run: Run, done: Sequence[FinishedRun], reporter: Reporter, recipe: R
     """Copy the median run's model into the run folder and print the metrics of all runs."""
     each, kind, objective = [one.metrics for one in done], done[0].member.kind, recipe.objective
     name = main_metric(each[0], objective)
-    median, metrics = done[median_run(each, name)], spread(each, PREFIX if kind == "seed" else "")
+    median, metrics = done[median_run(each, name)], spread(each)
     set_files.write_metrics(run, (one.record | ({"median": True} if one is median else {}) for one in done))
     set_files.copy_model(run, median.folder)
     for one in done:
@@ -220,14 +221,14 @@ def _finish(run: Run, done: Sequence[FinishedRun], reporter: Reporter, recipe: R
         line = f"{one.folder.name}{what}  {_format(one.metrics, name, objective)}"
         reporter.say(f"{line}  <- median" if one is median else line)
     reporter.say(f"median over {len(done)} {kind}s: {_format_spread(name, metrics, kind)}")
-    if recipe.train.ensemble is not None and kind == "seed":
-        together = _ensemble_metrics(run, reporter)
-        metrics |= {f"{metric}{ENSEMBLE}": value for metric, value in together.items()}
-        reporter.say(f"ensemble of {len(done)} seeds: {_format(together, name, objective)}")
     baseline, value = manifest.read(median.folder).baseline, metrics.get(f"{PREFIX}{name.removeprefix('val.')}")
     if baseline is not None and value is not None:
         reporter.say(f"baseline: {verdict(baseline, name.removeprefix('val.'), value, metrics[name])}")
         run.update(baseline=baseline)
+    if recipe.train.ensemble is not None and kind == "seed":
+        together = _ensemble_metrics(run, reporter)
+        metrics |= {f"{metric}{ENSEMBLE}": value for metric, value in together.items()}
+        reporter.say(f"ensemble of {len(done)} seeds: {_format(together, name, objective)}")
     reporter.say(f"the model is that of {median.folder.name}, which also has the checkpoints")
     if recipe.train.ensemble is not None:
         reporter.say(f"`predict` and `evaluate` average the predictions of the models of {len(done)} {kind}s")

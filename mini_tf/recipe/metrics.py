@@ -76,9 +76,8 @@ def best_metric(objective: ObjectiveSettings, settings: Eval, classes: Sequence[
     """The metric of `eval.best`; RecipeFault if there is none. classes: names of the run's classes, if known."""
     name, lower = settings.best, lower_is_better(objective)
     if name == MAIN:
-        pipeline = objective.pipeline()
         known = _available(objective, settings, classes)
-        name = next((one for one in (() if pipeline is None else pipeline.MAIN_METRICS) if one in known), "loss")
+        name = next(one for one in ranking_metrics(objective) if one in known)
     elif fault := _fault(objective, settings, classes):
         raise RecipeFault(f"eval.best: {fault}")
     return BestMetric(name, is_lower_better(name, lower))

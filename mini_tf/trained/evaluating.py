@@ -34,15 +34,15 @@ def evaluation_data(
     if data is not None:
         used = Tokenizers(trained.source_tokenizer, trained.tokenizer)
         return encode_data(other_data(trained, data, fields), used, trained.recipe.objective, trained.labels, say, note)
+    if trained.members and finding.model_folder(trained.folder) != trained.folder:
+        fault = f"{trained.folder} is an ensemble of all folds, each of which was trained on most of data.train"
+        one = finding.member_folders(trained.folder)[0]
+        raise RunFault(fault, hint=f"--data FILE evaluates on other data, and {one} on the validation data of its fold")
     return run_data(trained, say)[split]
 
 
 def run_data(trained: Trained, say: Report = lambda line: None) -> Mapping[str, Store]:
     """The splits of the run's own data, `train` and `val`. Raises RunFault if they have changed since training."""
-    if trained.members and finding.model_folder(trained.folder) != trained.folder:
-        fault = f"{trained.folder} is an ensemble of all folds, each of which was trained on most of data.train"
-        one = finding.member_folders(trained.folder)[0]
-        raise RunFault(fault, hint=f"--data FILE evaluates on other data, and {one} on the validation data of its fold")
     record = manifest.read(finding.model_folder(trained.folder))
     recorded = record.hashes
     if not manifest.hashes_token_ids(record):
@@ -81,7 +81,7 @@ class _TargetLogProbs:
     """Log-probabilities of the targets of a batch, (T, V) or (B, L, V), from the hidden states of the task."""
 
     def __init__(self, trained: Trained) -> None:
-        self._trained, self._task, self._output = trained, trained.task(), ForwardOutput(Tensor(), None, None)
+        self._trained, self._task, self._hidden = trained, trained.task(), Tensor()
 
     def __enter__(self) -> "_TargetLogProbs":
         self._hook = self._trained.model.register_forward_hook(self._keep)
@@ -93,11 +93,11 @@ class _TargetLogProbs:
     def of(self, batch: Batch) -> Tensor:
         with self._trained.setup.autocast():
             self._task(batch.to(self._trained.setup.device), None)
-            logits = self._trained.model.logits(self._output.y, copies=self._output.copies)
+            logits = self._trained.model.logits(self._hidden)
         return logits.float().log_softmax(dim=-1)
 
     def _keep(self, module: nn.Module, inputs: object, output: ForwardOutput) -> None:
-        self._output = output
+        self._hidden = output.y
 
 
 def evaluate_trained(trained: Trained, store: Store, accumulator: MetricAccumulator | None = None) -> dict[str, float]:
