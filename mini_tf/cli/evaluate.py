@@ -78,7 +78,8 @@ def evaluate(
     if note := missing_warning(*packages_of(trained.recipe.objective.pipeline(), metrics_of(trained.recipe.objective))):
         console.say(note)
     pipeline = pipeline_of(trained)
-    accumulator = pictures.accumulator(trained, pipeline.metric_accumulator())
+    pictures.check_task(trained)
+    accumulator = pipeline.metric_accumulator()
     notes: list[str] = []
     store = evaluation_data(trained, data, split or "val", console.detail, fields, notes.append)
     notes += _cut(trained, store)

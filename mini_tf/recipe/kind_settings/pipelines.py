@@ -38,8 +38,8 @@ class PipelineSettings(Kind):
     SUMMARY_METRICS: ClassVar[tuple[str, ...]] = ()
     """Metrics of the summary line of an evaluation."""
     PLOTS: ClassVar[Mapping[str, bool]] = {}
-    """Plots of an evaluation, and whether each is shown by default if there are few classes: `confusion`, for class
-    logits; `calibration`, for a metric accumulator that is a `training.evaluation.ClassProbabilities`."""
+    """Plots of an evaluation, and whether each is shown by default if there are few classes: `confusion`, for a metric
+    accumulator that is a `training.evaluation.ClassPredictions`; `calibration`, for a `ClassProbabilities`."""
     TEXT_SCORES: ClassVar[Mapping[str, str]] = {}
     """Ways to score a text by a log-probability (`evaluate --pairs`), the default first, each with its description."""
     CHECK_COPYING: ClassVar[bool] = False
