@@ -84,7 +84,7 @@ def rows_of(kind: str, n: int = 8, seed: int = 0, pad: int = PAD, only: int | No
 def accumulator_of(objective: Objective, labels: Labels) -> Any:
     """What makes figures of a task's outputs."""
     recipe = SimpleNamespace(objective=objective.settings)
-    return pipeline_of(SimpleNamespace(recipe=recipe, labels=labels)).metric_accumulator()  # type: ignore[arg-type]
+    return pipeline_of(SimpleNamespace(recipe=recipe, labels=labels, decision=None)).metric_accumulator()  # type: ignore[arg-type]
 
 
 def sums_of(objective: Objective, model: Model, rows: Rows, training: bool = False) -> LossSums:

@@ -1,6 +1,7 @@
 """Confusion matrix and calibration plot of `minitf evaluate`."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,10 @@ class ClassPlots:
             found = calibration(accumulator.probabilities, accumulator.truth)
             result["calibration"] = {name: getattr(found, name) for name in found._fields}
             result["calibration"] |= {name: getattr(found, name).tolist() for name in ("confidence", "accuracy", "counts")}
-            files.write_all(console, [self.calibration], result["calibration"], lambda suffix: draw_calibration(*found, title, suffix))
+            temperature = trained.decision.temperature if trained.decision is not None else 1.0
+            result["calibration"]["temperature"] = temperature
+            draw = partial(draw_calibration, *found, title, temperature=temperature)
+            files.write_all(console, [self.calibration], result["calibration"], lambda suffix: draw(suffix=suffix))
         return result
 
     def show(self, console: Console, trained: "Trained", accumulator: "MetricAccumulator | None", title: str) -> None:

@@ -67,7 +67,7 @@ def evaluate(
     from mini_tf.inspection.checkpoints import run_and_step
     from mini_tf.pipelines import pipeline_of
     from mini_tf.scores import metrics_of, missing_warning, packages_of
-    from mini_tf.trained.evaluating import evaluate_trained, evaluation_data
+    from mini_tf.trained.evaluating import decision_notes, evaluate_trained, evaluation_data
     from mini_tf.trained.opening import open_trained
 
     trained = open_trained(run, step, device, average)
@@ -82,7 +82,7 @@ def evaluate(
     accumulator = pipeline.metric_accumulator()
     notes: list[str] = []
     store = evaluation_data(trained, data, split or "val", console.detail, fields, notes.append)
-    notes += _cut(trained, store)
+    notes += _cut(trained, store) + decision_notes(trained, data is None and split != "train")
     for note in notes:
         console.say(note)
     scores = evaluate_trained(trained, store, accumulator)

@@ -13,7 +13,7 @@ from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing
 from mini_tf.data.store import Store, Tokenizers, in_memory
 from mini_tf.data.tokenization.input_warnings import InputWarnings
-from mini_tf.pipelines import Pipeline, PipelineSettings, Prediction
+from mini_tf.pipelines import Pipeline, PipelineSettings, Prediction, PredictOptions
 from mini_tf.recipe.sections import Data
 from mini_tf.system.seeds import seed_of
 from mini_tf.trained.opening import Trained
@@ -42,8 +42,12 @@ class PredictionPipeline(Pipeline):
         """One prediction per example from the outputs of the head, which have a row for each label to predict."""
         raise NotImplementedError
 
-    def predictor(self, trained: Trained, labelled: bool = False) -> "HeadPredictor":
-        return HeadPredictor(self, trained, labelled)
+    def with_options(self, options: PredictOptions) -> "PredictionPipeline":
+        """This pipeline, with options that it declares to support."""
+        return self
+
+    def predictor(self, trained: Trained, labelled: bool = False, options: PredictOptions = PredictOptions()) -> "HeadPredictor":
+        return HeadPredictor(self.with_options(options), trained, labelled)
 
 
 class HeadPredictor:

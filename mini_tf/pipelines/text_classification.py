@@ -9,6 +9,7 @@ from torch import Tensor
 from mini_tf.pipelines import ModelBundle, Prediction
 from mini_tf.pipelines._prediction import PredictionPipelineSettings
 from mini_tf.pipelines.decisions.class_pipeline import ClassPipeline
+from mini_tf.pipelines.decisions.rule import NO_LABEL
 from mini_tf.scores import CLASS_METRICS
 from mini_tf.scores.classes import class_scores
 
@@ -17,6 +18,7 @@ class Settings(PredictionPipelineSettings):
     METRICS = CLASS_METRICS
     MAIN_METRICS = ("accuracy",)
     SUMMARY_METRICS = ("f1_macro",)
+    PREDICTS_CLASSES = True
     PLOTS = {"confusion": True, "calibration": False}
 
     def build(self, bundle: ModelBundle) -> "TextClassification":
@@ -31,4 +33,6 @@ class TextClassification(ClassPipeline):
         names, log_probabilities = self.labels.names, self.rule.log_probabilities(outputs)
         labels = self.rule.decide(log_probabilities, np.ones(len(examples), np.int64))
         by_name = [dict(zip(names, row, strict=True)) for row in np.exp(log_probabilities).tolist()]
-        return [Prediction(names[n], scores) for n, scores in zip(labels.tolist(), by_name, strict=True)]
+        more = [{"top": one} for one in self.most_probable(log_probabilities)] if self.top else [{}] * len(examples)
+        rows = zip(labels.tolist(), by_name, more, strict=True)
+        return [Prediction(None if n == NO_LABEL else names[n], scores, own) for n, scores, own in rows]

@@ -10,6 +10,7 @@ from mini_tf.data.examples import Example
 from mini_tf.pipelines import ModelBundle, Prediction
 from mini_tf.pipelines._prediction import PredictionPipelineSettings
 from mini_tf.pipelines.decisions.class_pipeline import ClassPipeline
+from mini_tf.pipelines.decisions.rule import NO_LABEL
 from mini_tf.scores import ENTITY_METRICS, TAG_METRICS
 from mini_tf.scores.entities import entity_scores, mark_entities
 from mini_tf.scores.tag_scheme import TagScheme
@@ -19,6 +20,7 @@ class Settings(PredictionPipelineSettings):
     METRICS = TAG_METRICS
     MAIN_METRICS = ("entity_f1", "accuracy")
     SUMMARY_METRICS = ("f1_macro", "entity_f1")
+    PREDICTS_CLASSES = True
     PLOTS = {"confusion": False, "calibration": False}
 
     def metrics_for(self, classes: Sequence[str] | None = None) -> tuple[str, ...]:
@@ -48,7 +50,13 @@ class TokenClassification(ClassPipeline):
     def predictions(self, outputs: Tensor, examples: Sequence[Example]) -> list[Prediction]:
         log_probabilities, lengths = self.rule.log_probabilities(outputs), np.array([len(example.texts) for example in examples])
         tags = self.rule.decide(log_probabilities, lengths)
-        probabilities = np.exp(log_probabilities[np.arange(len(tags)), tags])
-        names, borders = self.labels.names, np.cumsum(lengths)[:-1]
-        rows = zip(examples, np.split(tags, borders), np.split(probabilities, borders), strict=True)
-        return [Prediction([names[n] for n in own], p.tolist(), {"words": example.texts}) for example, own, p in rows]
+        shown = np.where(tags == NO_LABEL, log_probabilities.argmax(1), tags)
+        probabilities = np.exp(log_probabilities[np.arange(len(tags)), shown])
+        names, ends = self.labels.names, np.cumsum(lengths)
+        top = self.most_probable(log_probabilities) if self.top else None
+        found = []
+        for example, first, last in zip(examples, ends - lengths, ends, strict=True):
+            own = [None if n == NO_LABEL else names[n] for n in tags[first:last].tolist()]
+            more = {"words": example.texts} | ({} if top is None else {"top": top[first:last]})
+            found.append(Prediction(own, probabilities[first:last].tolist(), more))
+        return found

@@ -17,17 +17,27 @@ from mini_tf.pipelines.decisions.tag_decoding import best_tags
 from mini_tf.scores.tag_scheme import TagScheme
 from mini_tf.training.evaluation import ClassProbabilities
 
+NO_LABEL = -1
+_FIRST = 1e4
+"""A score above all log-probabilities of a sentence's words, in nats."""
+
 Measure = Callable[[np.ndarray, np.ndarray, np.ndarray], dict[str, float]]
 """(true class ids (N,), predicted ones (N,), targets of each example) -> metrics by name."""
 
 
 @dataclass(frozen=True, eq=False)
 class DecisionRule:
-    """How labels follow from outputs. scheme: of tags that mark entities, else None. bias (C,) or 0: in nats."""
+    """How labels follow from outputs. scheme: of tags that mark entities, else None. bias (C,) or 0: in nats.
+
+    thresholds (C,): the probability below which a class is no label. own (C,): classes with a threshold of their own,
+    which are predicted before all others where their probability reaches it, and after all others elsewhere.
+    """
 
     scheme: TagScheme | None = None
     temperature: float = 1.0
     bias: np.ndarray | float = 0.0
+    thresholds: np.ndarray | None = None
+    own: np.ndarray | bool = False
 
     def log_probabilities(self, outputs: Tensor) -> np.ndarray:
         """(T, C): of logits (T, C), or of any log-probabilities."""
@@ -35,9 +45,13 @@ class DecisionRule:
         return found
 
     def decide(self, log_probabilities: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """(T,): the class of each target. lengths: targets of each example, in order."""
+        """(T,): the class of each target, or NO_LABEL. lengths: targets of each example, in order."""
         scores = log_probabilities + self.bias
-        return scores.argmax(1) if self.scheme is None else best_tags(scores, lengths, self.scheme)
+        if self.thresholds is not None:
+            reached = log_probabilities >= np.log(np.maximum(self.thresholds, 1e-300))
+            scores = np.where(self.own, np.where(reached, log_probabilities + _FIRST, scores - _FIRST), scores)
+        found = scores.argmax(1) if self.scheme is None else best_tags(scores, lengths, self.scheme)
+        return found if self.thresholds is None else np.where(reached[np.arange(len(found)), found], found, NO_LABEL)
 
 
 class ClassAccumulator(ClassProbabilities):

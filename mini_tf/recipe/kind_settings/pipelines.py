@@ -42,6 +42,8 @@ class PipelineSettings(Kind):
     accumulator that is a `training.evaluation.ClassPredictions`; `calibration`, for a `ClassProbabilities`."""
     TEXT_SCORES: ClassVar[Mapping[str, str]] = {}
     """Ways to score a text by a log-probability (`evaluate --pairs`), the default first, each with its description."""
+    PREDICTS_CLASSES: ClassVar[bool] = False
+    """It predicts classes, with the options --top and --threshold of `predict`."""
     CHECK_COPYING: ClassVar[bool] = False
     """The last sample is compared with the training data, to report verbatim copies."""
 
