@@ -23,6 +23,7 @@ from test_tag_decoding import batch_of
 from mini_tf.data.batch import Batch
 from mini_tf.data.examples import Example
 from mini_tf.data.labels import Labels
+from mini_tf.jobs.session import Session
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.pipelines import pipeline_of
@@ -310,6 +311,28 @@ def test_training_records_what_the_published_model_is_fitted_to(fitted: Path) ->
     assert trained.decision == record.decision
     for line in fitter.lines:
         assert line.partition(":")[0] in (fitted / "log.txt").read_text()
+
+
+def test_a_run_that_ends_before_it_is_recorded_is_fitted_again(fitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object) -> Any:
+        raise KeyboardInterrupt
+
+    again = ("finetune", fitted / "resolved.yaml", "-d", tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "_closing_lines", killed)
+        assert minitf(*again).exit_code == 130
+    assert minitf(*again).exit_code == 0
+    assert manifest.read(tmp_path / "run").model == manifest.read(fitted).model
+    assert minitf(*again, "--extend", "10").exit_code == 0
+    extended = manifest.read(tmp_path / "run")
+    assert extended.decision is not None
+    assert extended.step == 40
+
+
+def test_runs_show_has_what_was_fitted(changed: Callable[..., Path]) -> None:
+    shown = minitf("runs", "show", changed(temperature=2.0, bias={"bad": -1.5})).stdout
+    assert "temperature 2.0000, bias of bad -1.5000" in shown
+    assert "temperature" not in minitf("runs", "show", changed()).stdout
 
 
 def test_predictions_and_metrics_follow_the_decision(changed: Callable[..., Path], tmp_path: Path) -> None:

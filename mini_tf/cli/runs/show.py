@@ -15,7 +15,9 @@ def show(console: Console, run: RUN) -> None:
     record = manifest.read(folder)
     reports = list(metrics.read_lines(folder / "metrics.jsonl"))
     seeds = [report for report in reports if "seed" in report]
+    fitted = record.decision
     facts = summary(folder, record) | {
+        "fitted": {} if fitted is None else {"temperature": fitted.temperature, **{f"bias of {one}": b for one, b in fitted.bias.items()}},
         "extensions": record.extensions,
         "checkpoints": sorted(Checkpoints.of(folder).steps()),
         "error": record.error,
