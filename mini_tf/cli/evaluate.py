@@ -68,7 +68,7 @@ def evaluate(
     from mini_tf.recipe.metrics import metrics_of
     from mini_tf.scores import missing_warning, packages_of
     from mini_tf.trained.ensembles import open_ensemble
-    from mini_tf.trained.evaluating import evaluation_data
+    from mini_tf.trained.evaluating import decision_notes, evaluation_data
 
     trained = open_ensemble(run, step, device, average)
     _set_memory(trained, memory)
@@ -78,10 +78,11 @@ def evaluate(
     if note := missing_warning(*packages_of(trained.recipe.objective.pipeline(), metrics_of(trained.recipe.objective))):
         console.say(note)
     pipeline = pipeline_of(trained)
-    accumulator = pictures.accumulator(trained, pipeline.metric_accumulator())
+    pictures.check_task(trained)
+    accumulator = pipeline.metric_accumulator()
     notes: list[str] = []
     store = evaluation_data(trained, data, split or "val", console.detail, fields, notes.append)
-    notes += _cut(trained, store)
+    notes += _cut(trained, store) + decision_notes(trained, data is None and split != "train")
     for note in notes:
         console.say(note)
     scores = pipeline.evaluate(trained, store, accumulator)

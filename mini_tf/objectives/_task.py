@@ -27,7 +27,7 @@ from mini_tf.objectives import LABEL_SMOOTHING, LossSums, Objective, ObjectiveSe
 from mini_tf.recipe.data import NonEmptyText
 from mini_tf.recipe.kind_settings import ModelSettings
 from mini_tf.recipe.kinds import Rule, Rules, Section, settings_of
-from mini_tf.recipe.values import near, show
+from mini_tf.recipe.values import near, no_such_class, show
 from mini_tf.system.errors import RecipeFault
 
 Loss = Callable[[Tensor, Tensor, bool], Tensor]
@@ -51,12 +51,6 @@ def _check_class_weights(value: Any, validate: Any) -> Any:
 
 
 ClassWeights = Annotated[Literal["balanced"] | dict[str, float] | None, WrapValidator(_check_class_weights)]
-
-
-def _no_such_class(name: str, names: Sequence[str]) -> str:
-    similar = near(name, names)
-    known = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-    return f"no such class {show(name)}; {f'did you mean {similar}?' if similar else f'there are {known}'}"
 
 
 class TaskSettings(ObjectiveSettings):
@@ -120,16 +114,25 @@ class ClassSettings(TaskSettings):
     """Weights of the classes in the training loss: balanced (inverse frequency) or {name: weight}."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Label smoothing in training."""
+    calibrate: bool = False
+    """Temperature scaling of the probabilities, fitted on the validation data after training."""
+    logit_adjustment: Literal["fit"] | None = None
+    """fit: biases fitted on the validation data after training: of O for entity F1, else of each class for macro F1."""
 
     def rules(self) -> Rules:
         if self.labels and len(set(self.labels)) < len(self.labels):
             yield "labels", "a class is listed twice"
         if self.labels is not None and (unknown := self._unknown_weights(self.labels)):
-            yield Rule("class_weights", _no_such_class(unknown[0], self.labels), ("labels",))
+            yield Rule("class_weights", no_such_class(unknown[0], self.labels), ("labels",))
 
     @property
     def classes(self) -> Sequence[str] | None:
         return self.labels
+
+    @property
+    def fitted_after_training(self) -> frozenset[str]:
+        given = {"temperature": self.calibrate, "bias": self.logit_adjustment is not None}
+        return frozenset(name for name, is_fitted in given.items() if is_fitted)
 
     def dataset(self) -> Any:
         dataset = settings_of("data.datasets", self.DATASET)
@@ -149,7 +152,7 @@ class ClassSettings(TaskSettings):
         counts = torch.tensor(labels.counts, dtype=torch.float64)
         if isinstance(self.class_weights, dict):
             if unknown := self._unknown_weights(labels.names):
-                raise RecipeFault(f"objective.class_weights: {_no_such_class(unknown[0], labels.names)}")
+                raise RecipeFault(f"objective.class_weights: {no_such_class(unknown[0], labels.names)}")
             weights = torch.tensor([self.class_weights.get(name, 1.0) for name in labels.names], dtype=torch.float64)
         else:
             weights = 1.0 / counts.clamp(min=1)

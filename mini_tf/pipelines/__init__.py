@@ -17,6 +17,7 @@ from mini_tf.nn.model import Model
 from mini_tf.recipe.kind_settings import pipelines as pipeline_settings
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Data
+from mini_tf.run.manifest import Decision
 from mini_tf.trained.evaluating import evaluate_trained
 from mini_tf.trained.opening import Trained
 from mini_tf.training.evaluation import MetricAccumulator
@@ -35,6 +36,18 @@ class ModelBundle(Protocol):
     def source_tokenizer(self) -> Tokenizer: ...
     @property
     def labels(self) -> Labels | None: ...
+    @property
+    def decision(self) -> Decision | None: ...
+
+
+class Fitter(MetricAccumulator, Protocol):
+    """A metric accumulator that fits a decision; both attributes are those of the last call of `scores`.
+
+    lines: messages about it.
+    """
+
+    decision: Decision
+    lines: list[str]
 
 
 class Output(NamedTuple):
@@ -89,6 +102,18 @@ class Prediction(NamedTuple):
     more: Mapping[str, Any] = {}
 
 
+@dataclass(frozen=True)
+class PredictOptions:
+    """Options of `minitf predict`, for pipelines with PREDICTS_CLASSES.
+
+    top: also give so many of the most probable classes. thresholds: the probability that a class needs to be the label;
+    None: every class that is not named.
+    """
+
+    top: int | None = None
+    thresholds: Mapping[str | None, float] = field(default_factory=dict)
+
+
 class Predictor(Protocol):
     """Predicts labels of examples (`minitf predict`). unread: truncated tokens and unknown characters so far."""
 
@@ -118,6 +143,10 @@ class Pipeline:
 
     def metric_accumulator(self) -> MetricAccumulator | None:
         """Accumulates the outputs of an evaluation into METRICS; None if there are none."""
+        return None
+
+    def decision_fitter(self) -> Fitter | None:
+        """Like `metric_accumulator`, but also fits what `objective.fitted_after_training` names; None if nothing."""
         return None
 
     def generate_with_references(
@@ -159,7 +188,7 @@ class Pipeline:
         """For the command `generate`. UsageFault for contradictory options."""
         raise NotImplementedError
 
-    def predictor(self, trained: Trained, labelled: bool = False) -> Predictor:
+    def predictor(self, trained: Trained, labelled: bool = False, options: PredictOptions = PredictOptions()) -> Predictor:
         """For the command `predict`. labelled: examples have true labels, for `scores`."""
         raise NotImplementedError
 

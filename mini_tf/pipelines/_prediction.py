@@ -1,6 +1,5 @@
 """Predictions of a task head on new texts; except for rounding, a prediction does not depend on its batch."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
@@ -17,7 +16,7 @@ from mini_tf.data.packing import Packing
 from mini_tf.data.store import Store, Tokenizers, in_memory
 from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.objectives._task import TaskLoss
-from mini_tf.pipelines import Pipeline, PipelineSettings, Prediction
+from mini_tf.pipelines import Pipeline, PipelineSettings, Prediction, PredictOptions
 from mini_tf.recipe.sections import Data
 from mini_tf.system.seeds import seed_of
 from mini_tf.trained.opening import Trained
@@ -46,15 +45,20 @@ class PredictionPipeline(Pipeline):
         """One prediction per example from the outputs of the head, which have a row for each label to predict."""
         raise NotImplementedError
 
-    def average(self, outputs: Sequence[Tensor], labels: Sequence[Labels]) -> Tensor:
-        """The outputs (T, C) of an ensemble, from those of its models, each with its labels; needs ENSEMBLES.
+    def average(self, outputs: Sequence[Tensor], models: Sequence[Trained]) -> Tensor:
+        """The outputs (T, C) of an ensemble, from those of its models; needs ENSEMBLES.
 
         They are to be read as the outputs of one model that has `self.labels`.
         """
         raise NotImplementedError
 
-    def predictor(self, trained: Trained, labelled: bool = False) -> "HeadPredictor":
-        return HeadPredictor(self, trained, self.metric_accumulator() if labelled else None)
+    def with_options(self, options: PredictOptions) -> "PredictionPipeline":
+        """This pipeline, with options that it declares to support."""
+        return self
+
+    def predictor(self, trained: Trained, labelled: bool = False, options: PredictOptions = PredictOptions()) -> "HeadPredictor":
+        pipeline = self.with_options(options)
+        return HeadPredictor(pipeline, trained, pipeline.metric_accumulator() if labelled else None)
 
     def evaluate(self, trained: Trained, store: Store, accumulator: MetricAccumulator | None = None) -> dict[str, float]:
         if not trained.members:
@@ -65,11 +69,6 @@ class PredictionPipeline(Pipeline):
         while chunk := list(islice(examples, BATCH_SIZE)):
             predictor.predict(chunk)
         return {"loss": loss.mean, **predictor.scores(), "targets": float(loss.count)}
-
-
-def mean_probabilities(outputs: Sequence[Tensor]) -> Tensor:
-    """The logarithm of the mean class probabilities, (T, C), of several models, from their logits."""
-    return torch.stack([one.double().log_softmax(-1) for one in outputs]).logsumexp(0).sub(math.log(len(outputs))).float()
 
 
 class OutputLoss:
@@ -92,8 +91,7 @@ class Head:
     """A trained model with its task head."""
 
     def __init__(self, trained: Trained) -> None:
-        assert trained.labels is not None
-        self.trained, self.task, self.labels = trained, trained.task(), trained.labels
+        self.trained, self.task = trained, trained.task()
         self._dataset: Dataset = trained.recipe.objective.dataset()
 
     def encode(self, examples: Sequence[Any], labels: Labels) -> tuple[Store, Packing]:
@@ -138,7 +136,7 @@ class HeadPredictor:
         encoded = [head.encode(examples, self._pipeline.labels) for head in self._heads]
         found = [head.outputs(packing, self._n_predicted) for head, (_, packing) in zip(self._heads, encoded, strict=True)]
         each = [torch.cat([outputs for _, outputs in batches]) for batches in found]
-        outputs = each[0] if len(each) == 1 else self._pipeline.average(each, [head.labels for head in self._heads])
+        outputs = each[0] if len(each) == 1 else self._pipeline.average(each, [head.trained for head in self._heads])
         batches = [batch for batch, _ in found[0]]
         for batch, of_batch in zip(batches, outputs.split([len(one) for _, one in found[0]]), strict=True):
             if self._accumulator is not None:

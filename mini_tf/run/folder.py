@@ -188,7 +188,8 @@ class Run:
         with storage_errors(f"publishing step {chosen.step}", self.checkpoints.describe_newest()):
             replace(self.disk, self.folder / MODEL, content)
             hashes.store(self.folder / MODEL, sha256)
-        self.update(model={"step": chosen.step, "score": chosen.score, "sha256": sha256}, publishing=None)
+        restored = before if before and before["step"] == chosen.step else {}  # with what was fitted for these weights
+        self.update(model={**restored, "step": chosen.step, "score": chosen.score, "sha256": sha256}, publishing=None)
 
     def record_auto(self, found: Mapping[str, Any]) -> dict[str, Any]:
         """Store the resolved values of `auto` at the first start; return the stored ones."""

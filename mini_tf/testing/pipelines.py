@@ -33,7 +33,7 @@ from mini_tf.testing import datasets as dataset_contract
 from mini_tf.testing.datasets import Row
 from mini_tf.trained.architecture import Architecture
 from mini_tf.trained.opening import Trained
-from mini_tf.training.evaluation import ClassProbabilities, evaluate, pack
+from mini_tf.training.evaluation import ClassPredictions, ClassProbabilities, evaluate, pack
 from mini_tf.training.machine.device import resolve_setup
 
 FEW: dict[str, Any] = {"max_new_tokens": 4, "min_new_tokens": 0, "temperature": 0.0, "num_beams": 2}
@@ -150,6 +150,8 @@ def measures_the_declared_metrics(fixture: PipelineFixture) -> None:
     assert not unknown, f"MAIN_METRICS, SUMMARY_METRICS and LOWER_IS_BETTER must be declared metrics: {unknown} are not"
     trained, accumulator = fixture.trained, fixture.pipeline.metric_accumulator()
     assert (accumulator is not None) == bool(declared), "there must be a metric accumulator if and only if METRICS are declared"
+    if "confusion" in fixture.settings.PLOTS:
+        assert isinstance(accumulator, ClassPredictions), "PLOTS: confusion needs a ClassPredictions accumulator"
     if "calibration" in fixture.settings.PLOTS:
         assert isinstance(accumulator, ClassProbabilities), "PLOTS: calibration needs a ClassProbabilities accumulator"
     packing = pack(trained.recipe, fixture.data.store, trained.tokenizer, trained.objective)

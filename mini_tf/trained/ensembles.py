@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mini_tf.run import finding
 from mini_tf.run.kind_sources import read_recipe
+from mini_tf.run.manifest import Decision
 from mini_tf.system.errors import RunFault
 from mini_tf.trained.opening import Trained, open_trained
 
@@ -35,4 +36,4 @@ def open_ensemble(run: str | Path, step: int | str | None = None, device: str = 
     if other := next((one for one in members if (None if one.labels is None else one.labels.names) != names), None):
         fault = f"{other.folder} has other classes than the model of {folder}, so their predictions cannot be averaged"
         raise RunFault(fault, hint="objective.labels lists the classes of all runs", where=[str(other.folder)])
-    return replace(trained, members=tuple(members))
+    return replace(trained, members=tuple(members), decision=Decision.of_ensemble([one.decision for one in members]))

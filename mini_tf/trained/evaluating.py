@@ -59,6 +59,20 @@ def other_data(trained: Trained, data: str | None = None, fields: str | None = N
     return read_data(trained.recipe.data, trained.recipe.objective, data, fields)
 
 
+def decision_notes(trained: Trained, fitted_on: bool = False) -> list[str]:
+    """A note on what was fitted to decide on classes, if it is not applied, or with `fitted_on` these very data."""
+    record = manifest.read(trained.folder)
+    fitted = record.decision
+    if fitted is None or fitted == manifest.Decision(figures=fitted.figures):
+        return []
+    what = " and ".join(["temperature"] * (fitted.temperature != 1) + ["bias"] * bool(fitted.bias))
+    if trained.decision is None:
+        assert record.model is not None
+        return [f"the {what} fitted for model.safetensors (step {record.model['step']}) is not applied to these weights"]
+    crossed = ", ".join(f"{name} {after:.4f}" for name, (_, after) in fitted.figures.items())
+    return [f"the {what} was fitted on these data, so the metrics are optimistic; cross-fitted: {crossed}"] if fitted_on else []
+
+
 @torch.no_grad()
 def kl_divergence(reference: Trained, other: Trained, store: Store) -> float:
     """The mean of KL(p || q) over the targets of `store`, in nats: p of `reference`, q of `other`.

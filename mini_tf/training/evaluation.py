@@ -32,13 +32,22 @@ class MetricAccumulator(Protocol):
     def scores(self) -> dict[str, float]: ...
 
 
-class ClassProbabilities(ABC):
-    """A metric accumulator that keeps class probabilities, e.g. for calibration."""
+class ClassPredictions(ABC):
+    """A metric accumulator that keeps true and predicted classes, for the confusion matrix."""
 
     @property
     @abstractmethod
     def truth(self) -> np.ndarray:
         """(N,): true class ids."""
+
+    @property
+    @abstractmethod
+    def predicted(self) -> np.ndarray:
+        """(N,): predicted class ids."""
+
+
+class ClassProbabilities(ClassPredictions):
+    """A metric accumulator that keeps class probabilities, too, for calibration."""
 
     @property
     @abstractmethod

@@ -16,7 +16,9 @@ def show(console: Console, run: RUN) -> None:
     reports = list(metrics.read_lines(folder / "metrics.jsonl"))
     kind = next((kind for kind in finding.MEMBERS for report in reports if kind in report), "")
     members = [report for report in reports if kind and kind in report]  # of a set of runs
+    fitted = record.decision
     facts = summary(folder, record) | {
+        "fitted": {} if fitted is None else {"temperature": fitted.temperature, **{f"bias of {one}": b for one, b in fitted.bias.items()}},
         "extensions": record.extensions,
         "checkpoints": sorted(Checkpoints.of(folder).steps()),
         "error": record.error,

@@ -280,6 +280,11 @@ class ObjectiveSettings(Kind):
         return self.PREDICTS_TOKENS
 
     @property
+    def fitted_after_training(self) -> frozenset[str]:
+        """What is fitted on the validation data after training, to decide on classes: `temperature`, `bias`."""
+        return frozenset()
+
+    @property
     def classes(self) -> Sequence[str] | None:
         """Names of the classes or tags, if the recipe lists them."""
         return None

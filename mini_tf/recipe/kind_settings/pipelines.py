@@ -42,10 +42,12 @@ class PipelineSettings(Kind):
     ENSEMBLES: ClassVar[bool] = False
     """Predictions of several models can be averaged (`train.ensemble`)."""
     PLOTS: ClassVar[Mapping[str, bool]] = {}
-    """Plots of an evaluation, and whether each is shown by default if there are few classes: `confusion`, for class
-    logits; `calibration`, for a metric accumulator that is a `training.evaluation.ClassProbabilities`."""
+    """Plots of an evaluation, and whether each is shown by default if there are few classes: `confusion`, for a metric
+    accumulator that is a `training.evaluation.ClassPredictions`; `calibration`, for a `ClassProbabilities`."""
     TEXT_SCORES: ClassVar[Mapping[str, str]] = {}
     """Ways to score a text by a log-probability (`evaluate --pairs`), the default first, each with its description."""
+    PREDICTS_CLASSES: ClassVar[bool] = False
+    """It predicts classes, with the options --top and --threshold of `predict`."""
     CHECK_COPYING: ClassVar[bool] = False
     """The last sample is compared with the training data, to report verbatim copies."""
 
