@@ -20,7 +20,7 @@ from mini_tf.system.cache import CacheEntry, build_or_load, find_entry, hash_of
 from mini_tf.system.errors import DataFault
 from mini_tf.system.progress import ProgressCallback, show_progress
 
-FORMAT = 6
+FORMAT = 7
 Report = Callable[[str], None]
 _IDS = (".ids", ".starts", ".labels", ".row_labels")
 

@@ -73,7 +73,7 @@ class TextGenerator:
         self.context = context or model.context
         self.separated = not recipe.data.split.tail
         self.prefix = recipe.objective.prompts_are_prefixes(recipe.model)
-        self.end_ids = frozenset(start_ids(tokenizer, self.separated))
+        self.end_ids = frozenset(start_ids(tokenizer, self.separated)) | tokenizer.vocabulary.ends
         self.sync_steps = 1 if next(model.parameters()).device.type == "cpu" else GPU_SYNC_STEPS
 
     def encode_prompt(self, text: str) -> Prompt:

@@ -25,6 +25,8 @@ class SingleTokenizer(Section):
     """Vocabulary size with special tokens (an upper limit for unigram and wordpiece); not used by char and byte."""
     path: NonEmptyText | None = None
     """Tokenizer to load instead of training one: a tokenizer.json, vocab.txt, vocab.json or a run."""
+    separator: NonEmptyText | None = None
+    """Special token between documents of a loaded tokenizer; null: its end of text, found by its usual names."""
 
     @property
     def trainer(self) -> TokenizerSettings:
@@ -44,6 +46,8 @@ class SingleTokenizer(Section):
     def rules(self) -> Rules:
         if self.path == "last":
             yield "path", "last changes with every run; give a run folder or its name in outputs"
+        if self.separator is not None and self.path is None:
+            yield Rule("separator", "is for a loaded tokenizer; give tokenizer.path, or remove it", ("path",))
         if self.path is None and self.vocab_size < (least := self.trainer.MIN_VOCAB_SIZE)[0]:
             yield Rule("vocab_size", f"{self.vocab_size} {least[1]}", ("kind", "path"))
 

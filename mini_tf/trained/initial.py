@@ -88,8 +88,10 @@ def with_own_tokenizer(recipe: Recipe, run_folder: Path | None) -> Recipe:
     """The recipe, with the tokenizers saved in `run_folder` if the run of model.init_from no longer exists."""
     if run_folder is None or recipe.model.init_from is None or not _is_missing(recipe):
         return recipe
-    source = None if recipe.tokenizer.source is None else SingleTokenizer(path=str(run_folder / SOURCE_TOKENIZER))
-    return recipe.model_copy(update={"tokenizer": Tokenizer(path=str(run_folder / _TOKENIZER), source=source)})
+    own = recipe.tokenizer
+    source = own.source and SingleTokenizer(path=str(run_folder / SOURCE_TOKENIZER), separator=own.source.separator)
+    tokenizer = Tokenizer(path=str(run_folder / _TOKENIZER), separator=own.separator, source=source)
+    return recipe.model_copy(update={"tokenizer": tokenizer})
 
 
 def _is_missing(recipe: Recipe) -> bool:

@@ -184,8 +184,8 @@ def read_recipe_and_tokenizers(folder: Path) -> tuple[Recipe, Tokenizer, Tokeniz
     """
     recipe = read_recipe(folder)
     try:
-        tokenizer = Tokenizer.load(folder)
-        return recipe, tokenizer, tokenizer if recipe.tokenizer.source is None else Tokenizer.load(folder / SOURCE_TOKENIZER)
+        tokenizer, source = Tokenizer.load(folder, recipe.tokenizer.separator), recipe.tokenizer.source
+        return recipe, tokenizer, tokenizer if source is None else Tokenizer.load(folder / SOURCE_TOKENIZER, source.separator)
     except DataFault as error:
         raise RunFault(f"{folder} is damaged: {error.message}", where=error.where) from error
 
