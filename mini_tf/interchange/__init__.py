@@ -24,20 +24,22 @@ class Head(NamedTuple):
     """An architecture of a family, such as LlamaForCausalLM.
 
     objective: that of a recipe with this output; None: hidden states alone (a model without a head). base: the names of
-    its tensors have no prefix. output: the attribute of transformers' output that holds the logits or hidden states.
+    its tensors have no prefix. data: a built-in corpus of the kind that the objective reads; None: text. output: the
+    attribute of transformers' output that holds the logits or hidden states.
     """
 
     architecture: str
     objective: Mapping[str, Any] | None
     base: bool = False
     output: str = "logits"
+    data: str | None = None
 
     def fits(self, objective: ObjectiveSettings) -> bool:
         """Whether a model that was trained with `objective` has this head."""
         if self.objective is None:
             return objective.predicts_tokens
         own: Any = settings_of("objectives", self.objective["kind"])
-        return own.PREDICTS_TOKENS if objective.predicts_tokens else objective.kind == self.objective["kind"]
+        return bool(own.PREDICTS_TOKENS if objective.predicts_tokens else objective.kind == self.objective["kind"])
 
 
 class Facts(NamedTuple):
@@ -63,7 +65,9 @@ class Family(Kind):
     HEADS: ClassVar[tuple[Head, ...]]
     """The architectures, in the order in which a run is tried."""
     TIED: ClassVar[Mapping[str, str]] = {}
-    """Second names that files may have for a tensor, by name, each with the first one."""
+    """Second names that files may have for a tensor, by name, each with the first one; of which one may be missing."""
+    ZERO: ClassVar[tuple[str, ...]] = ()
+    """Tensors that are 0 where the files lack them."""
     COMPUTED: ClassVar[str] = r"(?!)"
     """Tensors of older files that are computed from the settings; a regular expression of names."""
     DROPPED: ClassVar[Mapping[str, str]] = {}
@@ -97,6 +101,13 @@ class Family(Kind):
             config.refuse("architectures", f"of {self.kind} minitf has {', '.join(head.architecture for head in self.HEADS)}")
         return found[0]
 
+    def sections(self, values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+        """`recipe` for the values of the config.json of a folder, as JSON, with all settings of the model."""
+        recipe = self.recipe(Config(values, str(folder / "config.json")), folder)
+        given = {key: value for key, value in recipe["model"].items() if key != "kind"}
+        model = settings_of("models", self.MODEL).model_validate(given)
+        return recipe | {"model": {"kind": self.MODEL} | model.model_dump(mode="json")}
+
     def recipe(self, config: Config, folder: Path) -> dict[str, Any]:
         """The sections of a recipe that describe the model of a folder: model, objective, tokenizer, train."""
         if "auto_map" in config.values:
@@ -108,5 +119,6 @@ class Family(Kind):
         # The recipe must say how long it trains; a run that was imported has no step.
         separator = {} if self.SEPARATOR is None else {"separator": special_token(folder, self.SEPARATOR, config)}
         tokenizer = {"path": str(folder)} | {key: name for key, name in separator.items() if name is not None}
+        data = {} if head.data is None else {"train": head.data}
         train = {"steps": 1, "context": self.context(config)}
-        return {"model": {"kind": self.MODEL} | model, "objective": objective, "tokenizer": tokenizer, "train": train}
+        return {"model": {"kind": self.MODEL} | model, "objective": objective, "data": data, "tokenizer": tokenizer, "train": train}

@@ -1,9 +1,9 @@
 """What BERT and the families after it share: settings, names of the layers, heads of tasks."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from mini_tf.interchange import Config, Facts, Head, Layout, Names
+from mini_tf.interchange import Config, Facts, Head, Layout
 from mini_tf.interchange._stacks import ACTIVATIONS, their_word, within
 
 LAYER = {
@@ -21,18 +21,37 @@ def task_heads(name: str) -> tuple[Head, ...]:
     return (Head(f"{name}ForTokenClassification", {"kind": "tag"}),)
 
 
-def encoder_settings(config: Config, head: Head) -> dict[str, Any]:
+class EncoderKeys(NamedTuple):
+    """The names of the settings in config.json."""
+
+    width: str = "hidden_size"
+    layers: str = "num_hidden_layers"
+    heads: str = "num_attention_heads"
+    inner: str = "intermediate_size"
+    activation: str = "hidden_act"
+    eps: str | None = "layer_norm_eps"
+
+
+BERT = EncoderKeys()
+
+
+def is_masked(head: Head) -> bool:
+    """Whether it is a masked-LM head."""
+    return head.objective is not None and bool(head.objective["kind"] == "masked")
+
+
+def encoder_settings(config: Config, head: Head, keys: EncoderKeys = BERT) -> dict[str, Any]:
     """The recipe's section `model` of a post-norm encoder with learned positions, without token types."""
-    masked = head.objective is not None and head.objective["kind"] == "masked"
+    masked = is_masked(head)
     return {
-        "d_model": config.integer("hidden_size"),
-        "n_layers": config.integer("num_hidden_layers"),
-        "n_heads": config.integer("num_attention_heads"),
-        "d_ff": config.integer("intermediate_size"),
-        "activation": config.word("hidden_act", ACTIVATIONS, "gelu"),
+        "d_model": config.integer(keys.width),
+        "n_layers": config.integer(keys.layers),
+        "n_heads": config.integer(keys.heads),
+        "d_ff": config.integer(keys.inner),
+        "activation": config.word(keys.activation, ACTIVATIONS, "gelu"),
         "norm": "layer",
         "norm_place": "post",
-        "norm_eps": config.number("layer_norm_eps", 1e-12),
+        "norm_eps": config.number(keys.eps or "", 1e-12),
         "bias": True,
         "head": "bert" if masked else "linear",
         "tied": not masked or config.flag("tie_word_embeddings", True),
@@ -41,15 +60,15 @@ def encoder_settings(config: Config, head: Head) -> dict[str, Any]:
     }
 
 
-def encoder_config(model: Any, facts: Facts) -> dict[str, Any]:
+def encoder_config(model: Any, facts: Facts, keys: EncoderKeys = BERT) -> dict[str, Any]:
     """The keys of config.json for `encoder_settings`."""
     return {
-        "hidden_size": model.d_model,
-        "num_hidden_layers": model.n_layers,
-        "num_attention_heads": model.n_heads,
-        "intermediate_size": model.hidden_dim,
-        "hidden_act": their_word(model.activation, ACTIVATIONS),
-        "layer_norm_eps": model.norm_eps,
+        keys.width: model.d_model,
+        keys.layers: model.n_layers,
+        keys.heads: model.n_heads,
+        keys.inner: model.hidden_dim,
+        keys.activation: their_word(model.activation, ACTIVATIONS),
+        **({} if keys.eps is None else {keys.eps: model.norm_eps}),
         "tie_word_embeddings": model.tied,
         "max_position_embeddings": model.positions.max_positions(facts.context) or facts.context,
         "vocab_size": facts.vocabulary.size,
@@ -58,8 +77,7 @@ def encoder_config(model: Any, facts: Facts) -> dict[str, Any]:
 
 def encoder_names(predictions: Mapping[str, str], head: Head) -> dict[str, Layout]:
     """The names of an encoder's tensors; predictions: those of its masked-LM head."""
-    masked = head.objective is not None and head.objective["kind"] == "masked"
-    outputs = {ours: Layout(theirs) for ours, theirs in predictions.items()} if masked else {"head.linear": Layout("classifier")}
+    outputs = {ours: Layout(theirs) for ours, theirs in predictions.items()} if is_masked(head) else {"head.linear": Layout("classifier")}
     return {
         "embedding.tokens": Layout(".embeddings.word_embeddings"),
         "embedding.position.table": Layout(".embeddings.position_embeddings"),

@@ -1,8 +1,12 @@
 """Tables and settings that several families share."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from mini_tf.interchange import Layout
+from mini_tf.recipe.kinds import Kind
+
+Item = TypeVar("Item")
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "relu2": "relu2"}
 """Their words for activations without a gate, and ours."""
@@ -20,3 +24,15 @@ def within(prefix: str, table: Mapping[str, str | Sequence[str]], theirs: str) -
         parts = (given,) if isinstance(given, str) else given
         names[f"{prefix}.layers.{{i}}.{ours}"] = Layout(*(f"{theirs}.{{i}}.{part}" for part in parts))
     return names
+
+
+def shortest_period(layers: Sequence[Item]) -> list[Item]:
+    """The fewest first items that, repeated, are all of them."""
+    lengths = range(1, len(layers) + 1)
+    fitting = (n for n in lengths if all(one == layers[i % n] for i, one in enumerate(layers)))
+    return list(layers[: next(fitting, 0)])
+
+
+def value_of(kind: Kind, key: str, default: Any) -> Any:
+    """A setting of a kind; the default if it has no such one, which reading back what was written finds out."""
+    return kind.model_dump().get(key, default)

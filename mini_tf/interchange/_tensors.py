@@ -69,6 +69,16 @@ class Scaled(Layout):
         return [ours / self.factor]
 
 
+class AsRow(Layout):
+    """A vector (N,) is stored as (1, N)."""
+
+    def read(self, parts: Sequence[Tensor], like: Tensor) -> Tensor:
+        return parts[0][0]
+
+    def write(self, ours: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+        return [ours[None]]
+
+
 class ByHead(Layout):
     """The rows of each head's query, key and value stand together, as in GPT-NeoX."""
 
@@ -77,10 +87,12 @@ class ByHead(Layout):
         self.n_heads = n_heads
 
     def read(self, parts: Sequence[Tensor], like: Tensor) -> Tensor:
-        return parts[0].unflatten(0, (self.n_heads, 3, -1)).transpose(0, 1).flatten(0, 2)
+        by_head: Tensor = parts[0].unflatten(0, (self.n_heads, 3, -1))
+        return by_head.transpose(0, 1).flatten(0, 2)
 
     def write(self, ours: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-        return [ours.unflatten(0, (3, self.n_heads, -1)).transpose(0, 1).flatten(0, 2)]
+        by_part: Tensor = ours.unflatten(0, (3, self.n_heads, -1))
+        return [by_part.transpose(0, 1).flatten(0, 2)]
 
 
 class Twice(Layout):

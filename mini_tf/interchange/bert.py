@@ -6,7 +6,7 @@ Source: Devlin et al. 2018, arXiv:1810.04805, and transformers' BertForMaskedLM.
 from typing import Any
 
 from mini_tf.interchange import Config, Facts, Family, Head, Layout, Names
-from mini_tf.interchange._encoders import encoder_config, encoder_names, encoder_settings, task_heads
+from mini_tf.interchange._encoders import encoder_config, encoder_names, encoder_settings, is_masked, task_heads
 from mini_tf.interchange._tensors import Twice
 
 PREDICTIONS = {
@@ -48,4 +48,5 @@ class Settings(Family):
         return encoder_config(model, facts) | {"type_vocab_size": model.n_types}
 
     def names(self, model: Any, head: Head) -> Names:
-        return encoder_names(PREDICTIONS, head) | (TIED_BIAS if model.tied else OWN_BIAS)
+        names = encoder_names(PREDICTIONS, head)
+        return names | (TIED_BIAS if model.tied else OWN_BIAS) if is_masked(head) else names

@@ -6,7 +6,7 @@ Source: Touvron et al. 2023, arXiv:2302.13971, and transformers' LlamaForCausalL
 from typing import Any
 
 from mini_tf.interchange import Config, Facts, Family, Head, Layout, Names
-from mini_tf.interchange._stacks import within
+from mini_tf.interchange._stacks import value_of, within
 
 LAYER = {
     "own.norm": "input_layernorm",
@@ -66,7 +66,7 @@ class Settings(Family):
             "mlp_bias": model.bias,
             "tie_word_embeddings": model.tied,
             "max_position_embeddings": facts.context,
-            "rope_parameters": {"rope_type": "default", "rope_theta": getattr(model.positions, "base", 10000.0)},
+            "rope_parameters": {"rope_type": "default", "rope_theta": value_of(model.positions, "base", 10000.0)},
             "vocab_size": facts.vocabulary.size,
         }
 

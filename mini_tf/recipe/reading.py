@@ -248,9 +248,9 @@ def _anchor(tree: Node, folder: Path) -> None:
 
 
 def _exists(section: str, path: str) -> bool:
-    """Whether a path is a run (section model), or a tokenizer or a folder with one."""
+    """Whether a path is a run or a model's folder (section model), or a tokenizer or a folder with one."""
     if section == "model":
-        return os.path.isfile(os.path.join(path, init_from.RESOLVED))
+        return any(os.path.isfile(os.path.join(path, name)) for name in (init_from.RESOLVED, init_from.CONFIG))
     return os.path.isfile(path) or os.path.isfile(os.path.join(path, "tokenizer.json"))
 
 

@@ -1,4 +1,4 @@
-"""Opens a folder with a Hugging Face model: config.json, safetensors files, tokenizer. No code and no pickle is read."""
+"""Opens a folder with a Hugging Face model: config.json, safetensors files, tokenizer. Reads no code and no pickle."""
 
 import json
 import re
@@ -14,17 +14,18 @@ from torch import Tensor
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.interchange import Config, Family, Head
-from mini_tf.interchange._choosing import CONFIG, family_of
 from mini_tf.interchange._tensors import expected_shapes, read_tensors
 from mini_tf.nn.model import Model
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.run import tensors
+from mini_tf.run import manifest, tensors
 from mini_tf.run.hashes import FileHashes
 from mini_tf.run.tensors import TensorSpec
 from mini_tf.system import strict_json
 from mini_tf.system.errors import RunFault
 from mini_tf.system.plain_file import read_small_file
 from mini_tf.trained.architecture import Architecture
+from mini_tf.trained.families import CONFIG, family_of
+from mini_tf.trained.opening import LoadedModel
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
@@ -43,6 +44,16 @@ class ForeignModel:
     tokenizer: Tokenizer
     labels: Labels | None
     notes: list[str]
+
+    def loaded(self, folder: Path) -> LoadedModel:
+        """As the model of a run in `folder`."""
+        objective = self.recipe.objective.build(self.tokenizer.vocabulary, self.labels)
+        return LoadedModel(folder, self.recipe, self.tokenizer, self.tokenizer, self.model, {}, self.labels, objective, 0)
+
+
+def is_foreign(path: Path) -> bool:
+    """Whether a path is a folder with a config.json that is no run."""
+    return (path / CONFIG).is_file() and not (path / manifest.NAME).exists()
 
 
 def read_config(folder: Path) -> Config:
@@ -95,31 +106,52 @@ def read_weights(folder: Path, family: Family, head: Head, model: Model, recipe:
 
     RunFault, before any content is read, unless each tensor is there once with its shape, and none remains.
     """
-    files = weight_files(folder)
-    headers = {path: tensors.read_specs(path) for path in files}
-    names, notes = family.names(recipe.model, head), list[str]()
+    headers = {path: tensors.read_specs(path) for path in weight_files(folder)}
+    names = family.names(recipe.model, head)
     expected = expected_shapes(model, names)
-    places: dict[str, tuple[Path, str]] = {}
-    found: dict[str, TensorSpec] = {}
-    prefixed = any(name.startswith(family.PREFIX) for header in headers.values() for name in header)
-    for path, header in headers.items():
-        for name, spec in header.items():
-            own = _canonical(name, family, prefixed, expected)
-            if own in places:
-                raise RunFault(f"{path}: {name[:80]} is given twice", where=[str(path)])
-            places[own], found[own] = (path, name), spec
+    places = _places(headers, family, expected)
+    found = {name: headers[path][theirs] for name, (path, theirs) in places.items()}
     unused = dict(_unused(family, expected, found))
-    notes += [f"left out: {what}" for what in dict.fromkeys(filter(None, unused.values()))]
-    ties = {name: first for name, first in family.TIED.items() if name in found and name not in expected}
-    _check(folder, expected, {name: spec for name, spec in found.items() if name not in unused and name not in ties})
+    notes = [f"left out: {what}" for what in dict.fromkeys(filter(None, unused.values()))]
+    ties = {name: _first_name(family, name, found) for name in family.TIED}
+    again = {name: first for name, first in ties.items() if name in found and name not in expected and name not in unused}
+    lent = {name: first for name, first in ties.items() if name in expected and name not in found and first in found}
+    zero = {name for name in family.ZERO if name in expected and name not in found}
+    notes += [f"{name} is not in the files: the model has {first.lstrip('.')} in its place" for name, first in lent.items()]
+    notes += [f"{name} is not in the files: it is 0" for name in sorted(zero)]
+    given = {name: spec for name, spec in found.items() if name not in unused and name not in again}
+    _check(folder, {name: shape for name, shape in expected.items() if name not in lent and name not in zero}, given)
     read = {path: tensors.read(path, header) for path, header in headers.items()}
     theirs = {own: read[path][name] for own, (path, name) in places.items()}
-    for name, first in ties.items():
-        if not torch.equal(theirs[name], theirs[first]):
-            raise RunFault(f"{folder}: {places[name][1]} differs from {places[first][1]}, to which {CONFIG} ties it", where=[str(folder)])
+    theirs |= {name: theirs[first] for name, first in lent.items()} | {name: torch.zeros(expected[name]) for name in zero}
+    for name, first in again.items():
+        if first not in theirs or not torch.equal(theirs[name], theirs[first]):
+            what = f"{places[name][1]} differs from {first.lstrip('.')}, to which {CONFIG} ties it"
+            raise RunFault(f"{folder}: {what}", where=[str(folder)])
     weights = read_tensors(model, names, theirs)
     tensors.check_finite(weights, folder)
     return weights, notes
+
+
+def _places(headers: Mapping[Path, Mapping[str, TensorSpec]], family: Family, expected: Mapping[str, Any]) -> dict[str, tuple[Path, str]]:
+    """The file and the name in it of each tensor, by its name in the tables. RunFault for one that is given twice."""
+    prefixed = any(name.startswith(family.PREFIX) for header in headers.values() for name in header)
+    places: dict[str, tuple[Path, str]] = {}
+    for path, header in headers.items():
+        for name in header:
+            own = _canonical(name, family, prefixed, expected)
+            if own in places:
+                raise RunFault(f"{path}: {name[:80]} is given twice", where=[str(path)])
+            places[own] = path, name
+    return places
+
+
+def _first_name(family: Family, name: str, found: Mapping[str, Any]) -> str:
+    """The first name of a tied tensor: one that the files have, or the last one of a chain of names."""
+    first = family.TIED[name]
+    while first not in found and first in family.TIED:
+        first = family.TIED[first]
+    return first
 
 
 def _canonical(name: str, family: Family, prefixed: bool, expected: Mapping[str, Any]) -> str:
@@ -138,9 +170,8 @@ def _unused(family: Family, expected: Mapping[str, Any], found: Mapping[str, Any
             continue
         if re.fullmatch(family.COMPUTED, name):
             yield name, ""
-        elif what := next((what for pattern, what in family.DROPPED.items() if re.fullmatch(pattern, name)), ""):
-            if name not in family.TIED:
-                yield name, what
+        elif name not in family.TIED:
+            yield from ((name, what) for pattern, what in family.DROPPED.items() if re.fullmatch(pattern, name))
 
 
 def _check(folder: Path, expected: Mapping[str, tuple[int, ...]], found: Mapping[str, TensorSpec]) -> None:

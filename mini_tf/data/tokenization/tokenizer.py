@@ -106,11 +106,11 @@ class Tokenizer:
         usual = known["separator"]
         if self._separator is not None:
             known["separator"] = self._inner.token_to_id(self._separator)
-        ends = {usual} - {known["separator"], None}
+        ends = frozenset() if usual is None or usual == known["separator"] else frozenset([usual])
         others = self.piece_table.special - set(known.values())
         inside = self.piece_table.inside_characters
         sentinels = loading.sentinel_ids(self._inner)
-        return Vocabulary(size, **known, others=others, sentinels=sentinels, ends=frozenset(ends), inside_characters=inside)
+        return Vocabulary(size, **known, others=others, sentinels=sentinels, ends=ends, inside_characters=inside)
 
     @property
     def kind(self) -> str:

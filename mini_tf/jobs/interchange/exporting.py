@@ -8,7 +8,6 @@ from typing import Any
 from torch import Tensor
 
 from mini_tf.interchange import Facts, Family, Head
-from mini_tf.interchange._choosing import CONFIG, choose
 from mini_tf.interchange._tensors import write_tensors
 from mini_tf.jobs.interchange.model_card import model_card
 from mini_tf.jobs.interchange.proof import FILE, Parity, compare, make_batch
@@ -18,6 +17,7 @@ from mini_tf.run.disk import storage_errors
 from mini_tf.run.folder import MODEL_TEXT_FILES
 from mini_tf.system.errors import UsageFault
 from mini_tf.system.strict_json import show_json
+from mini_tf.trained.families import CONFIG, choose
 from mini_tf.trained.foreign import WEIGHTS
 from mini_tf.trained.opening import LoadedModel, load_trained
 
@@ -85,5 +85,3 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
             (folder / name).write_bytes(content)
-
-

@@ -14,7 +14,7 @@ from mini_tf.run.identity import Identity
 from mini_tf.run.opening import RunLocation, open_run, start_run
 from mini_tf.system.strict_json import show_json
 from mini_tf.trained.foreign import ForeignModel, open_foreign, weights_hash
-from mini_tf.trained.opening import LoadedModel, load_trained
+from mini_tf.trained.opening import load_trained
 
 
 @dataclass(frozen=True)
@@ -43,18 +43,13 @@ def import_model(source: Path, location: RunLocation, reporter: Reporter, tokeni
         if run.status != "finished":
             start_run(run, identity)
             model = foreign.model
-            write_model_files(run, foreign.recipe, model, _loaded(foreign, run.folder))
+            write_model_files(run, foreign.recipe, model, foreign.loaded(run.folder))
             save_checkpoint(run, 0, CheckpointTensors(model.weights(), {}, {}), {}, None, foreign.recipe.checkpoint, reporter.warn)
         parity = _prove(run.folder, foreign, source.absolute())
         run.write(FILE, show_json(parity.to_json()))
         parity.check(run.folder)
         run.finish("done")
         return Imported(run.folder, parity, run.manifest.parameters)
-
-
-def _loaded(foreign: ForeignModel, folder: Path) -> LoadedModel:
-    objective = foreign.recipe.objective.build(foreign.tokenizer.vocabulary, foreign.labels)
-    return LoadedModel(folder, foreign.recipe, foreign.tokenizer, foreign.tokenizer, foreign.model, {}, foreign.labels, objective, 0)
 
 
 def _prove(run: Path, foreign: ForeignModel, source: Path) -> Parity:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mini_tf.interchange import Config, Facts, Family, Head
+from mini_tf.interchange._stacks import shortest_period
 from mini_tf.nn.model import ModelSettings
 from mini_tf.recipe.kinds import kinds_of, listing, settings_of, usable_settings
 from mini_tf.recipe.recipe import Recipe
@@ -13,7 +14,7 @@ from mini_tf.system.errors import RunFault
 CONFIG = "config.json"
 _FREE = ("init", "init_std", "init_from", "dropout_rate")
 """Settings of a model that do not change what a trained one computes."""
-_OF_HEAD = ("head", "tied")
+_OF_HEAD = ("head", "tied", "output_bias", "head_activation")
 """Settings of the output layer over the vocabulary, which the head of a task replaces."""
 
 
@@ -48,7 +49,7 @@ def choose(recipe: Recipe, facts: Facts, wanted: str | None = None) -> Written:
     assert isinstance(model, ModelSettings)
     words = [wanted] if wanted is not None else list(kinds_of("interchange"))
     families = [settings_of("interchange", word)() for word in words]
-    fitting = [one for one in families if isinstance(one, Family) and one.MODEL == model.kind]
+    fitting = [one for one in families if isinstance(one, Family) and model.kind == one.MODEL]
     reasons: dict[str, list[str]] = {}
     for family in sorted(fitting, key=lambda one: one.RANK):
         for head in (head for head in family.HEADS if head.fits(recipe.objective)):
@@ -110,8 +111,9 @@ def _plain(model: ModelSettings, context: int) -> dict[str, Any]:
 
 
 def _leaves(value: Any, path: str, context: int) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, list) and value and all(one == value[0] for one in value):
-        value = value[0]  # of mixers that are repeated over the layers
+    if isinstance(value, list):  # repeated over the layers
+        value = shortest_period(value)
+        value = value[0] if len(value) == 1 else dict(enumerate(value))
     if isinstance(value, Mapping):
         for key, one in value.items():
             yield from _leaves(one, f"{path}.{key}" if path else key, context)

@@ -54,8 +54,8 @@ def export(
 ) -> None:
     """Write a run as a folder that Hugging Face's transformers loads, and prove that its outputs are the same.
 
-    Writes config, weights, tokenizer, model card and parity.json, the largest difference of the outputs on 16 sequences;
-    above 1e-4 the exit code is 5. A model that no family has is refused with the reason.
+    Writes config, weights, tokenizer, model card and parity.json: the largest difference of the outputs on 16
+    sequences. Above 1e-4 the exit code is 5. A model that no family has is refused with the reason.
     """
     from mini_tf.jobs.interchange.exporting import PLAIN, export_model
 
