@@ -82,6 +82,7 @@ GPT2 = {"n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": CONTEXT, "initia
 BERT = LLAMA
 DISTILBERT = {"dim": 16, "n_layers": 2, "n_heads": 4, "hidden_dim": 24, "max_position_embeddings": CONTEXT, "initializer_range": 0.2}
 ROBERTA = BERT | {"pad_token_id": 1, "type_vocab_size": 1}
+CLASSES = {"id2label": {0: "bad", 1: "good", 2: "so-so"}}
 ELECTRA = BERT | {"embedding_size": 12}
 MODERN = {
     "hidden_size": 16, "num_hidden_layers": 5, "num_attention_heads": 4, "intermediate_size": 24, "max_position_embeddings": CONTEXT,
@@ -148,6 +149,10 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
         MODERN | {"attention_bias": True, "mlp_bias": True, "norm_bias": True, "classifier_bias": True, "local_attention": 16},
     ),
     "modernbert without a head": ("ModernBertModel", "ModernBertConfig", MODERN | {"num_hidden_layers": 2}),
+    "bert, classes": ("BertForSequenceClassification", "BertConfig", BERT | CLASSES),
+    "roberta, classes": ("RobertaForSequenceClassification", "RobertaConfig", ROBERTA | CLASSES),
+    "distilbert, classes": ("DistilBertForSequenceClassification", "DistilBertConfig", DISTILBERT | CLASSES),
+    "electra, classes": ("ElectraForSequenceClassification", "ElectraConfig", ELECTRA | CLASSES),
     "bert, tags": ("BertForTokenClassification", "BertConfig", BERT | {"id2label": {0: "O", 1: "B-x", 2: "I-x"}}),
 }
 # fmt: on

@@ -6,6 +6,7 @@ a family cannot say is found by writing them and reading them back, so a family 
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 from mini_tf.data.labels import Labels
@@ -25,7 +26,8 @@ class Head(NamedTuple):
 
     objective: that of a recipe with this output; None: hidden states alone (a model without a head). base: the names of
     its tensors have no prefix. data: a built-in corpus of the kind that the objective reads; None: text. output: the
-    attribute of transformers' output that holds the logits or hidden states.
+    attribute of transformers' output that holds the logits or hidden states. needs: settings that the objective of a
+    run must have, such as pool: first.
     """
 
     architecture: str
@@ -33,6 +35,7 @@ class Head(NamedTuple):
     base: bool = False
     output: str = "logits"
     data: str | None = None
+    needs: Mapping[str, Any] = MappingProxyType({})
 
     def fits(self, objective: ObjectiveSettings) -> bool:
         """Whether a model that was trained with `objective` has this head."""
@@ -73,7 +76,9 @@ class Family(Kind):
     DROPPED: ClassVar[Mapping[str, str]] = {}
     """What is left out, with a note: regular expressions of names, and what they are."""
     SEPARATOR: ClassVar[str | None] = None
-    """The special token that begins a text, if it is not the one that ends it: bos_token."""
+    """The special token between documents, if it is not the one that ends a text: bos_token."""
+    BEGIN: ClassVar[str | None] = None
+    """The special token before a text or a target, if it is not that between documents: cls_token, pad_token."""
     RANK: ClassVar[int] = 1
     """Of several families that have a model, the one with the lowest number is written."""
 
@@ -115,10 +120,11 @@ class Family(Kind):
         head = self.head(config)
         model = self.settings(config, head)
         settings: Any = settings_of("models", self.MODEL)
-        objective = head.objective or {"kind": settings.OBJECTIVE}
+        objective = {**(head.objective or {"kind": settings.OBJECTIVE}), **head.needs}
         # The recipe must say how long it trains; a run that was imported has no step.
-        separator = {} if self.SEPARATOR is None else {"separator": special_token(folder, self.SEPARATOR, config)}
-        tokenizer = {"path": str(folder)} | {key: name for key, name in separator.items() if name is not None}
+        roles = {"separator": self.SEPARATOR, "begin": self.BEGIN}
+        named = {key: special_token(folder, role, config) for key, role in roles.items() if role is not None}
+        tokenizer = {"path": str(folder)} | {key: name for key, name in named.items() if name is not None}
         data = {} if head.data is None else {"train": head.data}
         train = {"steps": 1, "context": self.context(config)}
         return {"model": {"kind": self.MODEL} | model, "objective": objective, "data": data, "tokenizer": tokenizer, "train": train}

@@ -79,7 +79,7 @@ class Config:
 
 
 def special_token(folder: Path, name: str, config: Config) -> str | None:
-    """The text of a special token, such as bos_token: by tokenizer_config.json, else by its id in config.json.
+    """The text of a special token, such as bos_token: by tokenizer_config.json, by its id in config.json, or usual.
 
     None if the files do not tell; damaged files are reported where they are needed.
     """
@@ -91,5 +91,13 @@ def special_token(folder: Path, name: str, config: Config) -> str | None:
     with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
         content = strict_json.parse(read_plain(folder / "tokenizer.json", limits().tokenizer_bytes).decode())
         named = {token["id"]: str(token["content"]) for token in content["added_tokens"] if token["special"]}
-        return named.get(config.values.get(f"{name}_id"))
+        if (id := config.values.get(f"{name}_id")) is not None:
+            return named.get(id)
+        return next((usual for usual in USUAL.get(name, ()) if usual in named.values()), None)
+    with suppress(OSError, ValueError):
+        lines = read_plain(folder / "vocab.txt", limits().tokenizer_bytes).decode().split("\n")
+        return next((usual for usual in USUAL.get(name, ()) if usual in lines), None)
     return None
+
+
+USUAL = {"cls_token": ("[CLS]",)}

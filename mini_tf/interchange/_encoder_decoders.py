@@ -63,7 +63,7 @@ def sides_config(model: Any, facts: Facts) -> dict[str, Any]:
         HAS_BIAS: model.output_bias,
         "max_position_embeddings": facts.context,
         "vocab_size": facts.vocabulary.size,
-        "decoder_start_token_id": facts.vocabulary.separator,
+        "decoder_start_token_id": facts.vocabulary.begin_id,
         "forced_eos_token_id": None,
         "is_encoder_decoder": True,
     }

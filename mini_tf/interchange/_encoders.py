@@ -16,9 +16,13 @@ LAYER = {
 }
 
 
-def task_heads(name: str) -> tuple[Head, ...]:
-    """The heads of a classifier of tokens."""
-    return (Head(f"{name}ForTokenClassification", {"kind": "tag"}),)
+def task_heads(name: str, dense: str) -> tuple[Head, ...]:
+    """The heads of classifiers of tokens, and of texts by their first token, with a dense layer of this activation."""
+    needs = {"pool": "first", "dense": dense}
+    return (
+        Head(f"{name}ForTokenClassification", {"kind": "tag"}, needs={"dense": None}),
+        Head(f"{name}ForSequenceClassification", {"kind": "classify"}, needs=needs),
+    )
 
 
 class EncoderKeys(NamedTuple):
@@ -75,14 +79,20 @@ def encoder_config(model: Any, facts: Facts, keys: EncoderKeys = BERT) -> dict[s
     }
 
 
-def encoder_names(predictions: Mapping[str, str], head: Head) -> dict[str, Layout]:
-    """The names of an encoder's tensors; predictions: those of its masked-LM head."""
-    outputs = {ours: Layout(theirs) for ours, theirs in predictions.items()} if is_masked(head) else {"head.linear": Layout("classifier")}
+def head_names(predictions: Mapping[str, str], head: Head, dense: str, out: str) -> dict[str, Layout]:
+    """The names of a head: of a masked LM `predictions`, of a classifier of texts `dense` and `out`."""
+    if is_masked(head):
+        return {ours: Layout(theirs) for ours, theirs in predictions.items()}
+    return {"head.dense": Layout(dense), "head.linear": Layout(out if "pool" in head.needs else "classifier")}
+
+
+def encoder_names(predictions: Mapping[str, str], head: Head, dense: str, out: str = "classifier") -> dict[str, Layout]:
+    """The names of an encoder's tensors; the others as in `head_names`."""
     return {
         "embedding.tokens": Layout(".embeddings.word_embeddings"),
         "embedding.position.table": Layout(".embeddings.position_embeddings"),
         "embedding.types": Layout(".embeddings.token_type_embeddings"),
         "embedding.norm": Layout(".embeddings.LayerNorm"),
         **within("stack", LAYER, ".encoder.layer"),
-        **outputs,
+        **head_names(predictions, head, dense, out),
     }

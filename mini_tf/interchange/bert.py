@@ -24,9 +24,10 @@ class Settings(Family):
     HEADS = (
         Head("BertForMaskedLM", {"kind": "masked"}),
         Head("BertForPreTraining", {"kind": "masked"}, output="prediction_logits"),
-        *task_heads("Bert"),
+        *task_heads("Bert", "tanh"),
         Head("BertModel", None, True, "last_hidden_state"),
     )
+    BEGIN = "cls_token"
     TIED = {
         "cls.predictions.decoder.weight": ".embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
@@ -48,5 +49,5 @@ class Settings(Family):
         return encoder_config(model, facts) | {"type_vocab_size": model.n_types}
 
     def names(self, model: Any, head: Head) -> Names:
-        names = encoder_names(PREDICTIONS, head)
+        names = encoder_names(PREDICTIONS, head, ".pooler.dense")
         return names | (TIED_BIAS if model.tied else OWN_BIAS) if is_masked(head) else names

@@ -6,7 +6,7 @@ Source: Sanh et al. 2019, arXiv:1910.01108, and transformers' DistilBertForMaske
 from typing import Any
 
 from mini_tf.interchange import Config, Facts, Family, Head, Layout, Names
-from mini_tf.interchange._encoders import EncoderKeys, encoder_config, encoder_settings, is_masked, task_heads
+from mini_tf.interchange._encoders import EncoderKeys, encoder_config, encoder_settings, head_names, task_heads
 from mini_tf.interchange._stacks import within
 
 KEYS = EncoderKeys("dim", "n_layers", "n_heads", "hidden_dim", "activation", None)
@@ -20,9 +20,9 @@ LAYER = {
     "feed_forward.norm": "output_layer_norm",
 }
 PREDICTIONS = {
-    "head.transform.dense": Layout("vocab_transform"),
-    "head.transform.norm": Layout("vocab_layer_norm"),
-    "head.linear": Layout("vocab_projector"),
+    "head.transform.dense": "vocab_transform",
+    "head.transform.norm": "vocab_layer_norm",
+    "head.linear": "vocab_projector",
 }
 
 
@@ -31,9 +31,10 @@ class Settings(Family):
     PREFIX = "distilbert."
     HEADS = (
         Head("DistilBertForMaskedLM", {"kind": "masked"}),
-        *task_heads("DistilBert"),
+        *task_heads("DistilBert", "relu"),
         Head("DistilBertModel", None, True, "last_hidden_state"),
     )
+    BEGIN = "cls_token"
     TIED = {"vocab_projector.weight": ".embeddings.word_embeddings.weight"}
     COMPUTED = r"\.?embeddings\.position_ids"
     DROPPED = {r"vocab_.*": "the masked-LM head, which this architecture does not use"}
@@ -50,5 +51,5 @@ class Settings(Family):
             "embedding.position.table": Layout(".embeddings.position_embeddings"),
             "embedding.norm": Layout(".embeddings.LayerNorm"),
             **within("stack", LAYER, ".transformer.layer"),
-            **(PREDICTIONS if is_masked(head) else {"head.linear": Layout("classifier")}),
+            **head_names(PREDICTIONS, head, "pre_classifier", "classifier"),
         }

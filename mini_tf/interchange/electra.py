@@ -24,9 +24,10 @@ class Settings(Family):
         # Without a generator of its own: that is another model, with its own folder.
         Head("ElectraForPreTraining", {"kind": "replaced_token", "proposal": "uniform"}),
         Head("ElectraForMaskedLM", {"kind": "masked"}),
-        *task_heads("Electra"),
+        *task_heads("Electra", "gelu"),
         Head("ElectraModel", None, True, "last_hidden_state"),
     )
+    BEGIN = "cls_token"
     TIED = {"generator_lm_head.weight": ".embeddings.word_embeddings.weight"}
     COMPUTED = r"\.?embeddings\.(position|token_type)_ids"
     DROPPED = {r"(generator|discriminator)_.*": "the head of pretraining, which this architecture does not use"}
@@ -45,6 +46,8 @@ class Settings(Family):
         return encoder_config(model, facts) | {"type_vocab_size": model.n_types, "embedding_size": width}
 
     def names(self, model: Any, head: Head) -> Names:
-        names = encoder_names(PREDICTIONS, head) | {"embedding.project": Layout(".embeddings_project")}
+        names = encoder_names(PREDICTIONS, head, "classifier.dense", "classifier.out_proj") | {
+            "embedding.project": Layout(".embeddings_project")
+        }
         names["head.transform"] = Zero()  # of a model without a head, whose embeddings have no logits of their width
         return names | ({ours: Layout(theirs) for ours, theirs in DETECTION.items()} if head == self.HEADS[0] else {})

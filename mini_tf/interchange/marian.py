@@ -14,6 +14,7 @@ class Settings(Family):
     PREFIX = "model."
     HEADS = (Head("MarianMTModel", {"kind": "seq2seq"}, data="translate-toy"),)
     ZERO = ("final_logits_bias",)
+    BEGIN = "pad_token"
     TIED = {
         ".encoder.embed_tokens.weight": ".shared.weight",
         ".decoder.embed_tokens.weight": ".shared.weight",

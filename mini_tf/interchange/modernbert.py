@@ -28,6 +28,7 @@ class Settings(Family):
     MODEL = "encoder"
     PREFIX = "model."
     HEADS = (Head("ModernBertForMaskedLM", {"kind": "masked"}), Head("ModernBertModel", None, True, "last_hidden_state"))
+    BEGIN = "cls_token"
     TIED = {"decoder.weight": ".embeddings.tok_embeddings.weight"}
     ZERO = ("head.dense.bias",)
     DROPPED = {r"(head|decoder)\..*": "the masked-LM head, which this architecture does not use"}
@@ -97,7 +98,7 @@ class Settings(Family):
             "tie_word_embeddings": model.tied,
             "max_position_embeddings": facts.context,
             "vocab_size": facts.vocabulary.size,
-            "cls_token_id": facts.vocabulary.separator,
+            "cls_token_id": facts.vocabulary.begin_id,
             "sep_token_id": facts.vocabulary.separator,
         }
 

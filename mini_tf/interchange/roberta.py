@@ -24,9 +24,10 @@ class Settings(Family):
     PREFIX = "roberta."
     HEADS = (
         Head("RobertaForMaskedLM", {"kind": "masked"}),
-        *task_heads("Roberta"),
+        *task_heads("Roberta", "tanh"),
         Head("RobertaModel", None, True, "last_hidden_state"),
     )
+    BEGIN = "cls_token"
     TIED = {"lm_head.decoder.weight": ".embeddings.word_embeddings.weight", "lm_head.decoder.bias": "lm_head.bias"}
     COMPUTED = r"\.?embeddings\.(position|token_type)_ids"
     DROPPED = {
@@ -52,7 +53,7 @@ class Settings(Family):
         return written | {"type_vocab_size": model.n_types, "max_position_embeddings": length, "pad_token_id": PAD}
 
     def names(self, model: Any, head: Head) -> Names:
-        names = encoder_names(PREDICTIONS, head)
+        names = encoder_names(PREDICTIONS, head, "classifier.dense", "classifier.out_proj")
         names["embedding.position.table"] = Shifted(".embeddings.position_embeddings", PAD + 1)
         if is_masked(head):
             tied = Layout("lm_head.bias") if model.tied else Twice("lm_head.decoder.bias", "lm_head.bias")

@@ -33,6 +33,7 @@ BIAS = "block.0.layer.0.SelfAttention.relative_attention_bias"
 class Settings(Family):
     MODEL = "encoder_decoder"
     HEADS = (Head("T5ForConditionalGeneration", {"kind": "seq2seq"}, data="translate-toy"),)
+    BEGIN = "pad_token"
     TIED = {name: "shared.weight" for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")}
     COMPUTED = r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
 
@@ -78,7 +79,7 @@ class Settings(Family):
             "relative_attention_max_distance": value_of(positions, "max_distance", 128),
             "n_positions": facts.context,
             "vocab_size": facts.vocabulary.size,
-            "decoder_start_token_id": facts.vocabulary.separator,
+            "decoder_start_token_id": facts.vocabulary.begin_id,
             "is_encoder_decoder": True,
         }
 

@@ -16,7 +16,7 @@ from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn import model as model_contract
 from mini_tf.nn.batch_sizes import BatchSizes
-from mini_tf.nn.layers.task_head import Pool, TaskHead, pooled, token_index
+from mini_tf.nn.layers.task_head import Dense, Pool, TaskHead, pooled, token_index
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions
@@ -69,9 +69,16 @@ class TaskSettings(ObjectiveSettings):
     token_dropout_rate: float = Field(0.0, ge=0, lt=1)
     """Share of the input tokens that are replaced by the mask token in training, as regularization."""
 
+    dense: Dense | None = None
+    """A dense layer of the model's width with this activation before the output layer; null: none."""
+
     def forward_flops(self, model: model_contract.ModelSettings, sizes: BatchSizes) -> int | None:
         hidden = model.hidden_flops(sizes)
-        return None if hidden is None else hidden + model.head_flops(sizes, task=True)
+        return None if hidden is None else hidden + self.head_flops(model, sizes)
+
+    def head_flops(self, model: model_contract.ModelSettings, sizes: BatchSizes) -> int:
+        """FLOPs of the task head."""
+        return model.head_flops(sizes, task=True) + (0 if self.dense is None else 2 * sizes.targets * model.d_model**2)
 
 
 class PooledSettings(TaskSettings):
@@ -85,7 +92,7 @@ class PooledSettings(TaskSettings):
     def forward_flops(self, model: model_contract.ModelSettings, sizes: BatchSizes) -> int | None:
         pools_all = self.pool not in ("first", "last")
         hidden = model.hidden_flops(sizes._replace(targets=sizes.rows * sizes.length) if pools_all else sizes)
-        return None if hidden is None else hidden + model.head_flops(sizes, task=True)
+        return None if hidden is None else hidden + self.head_flops(model, sizes)
 
     def rules_with(self, model: ModelSettings, steps: int | None) -> Rules:
         if self.pool == "first" and model.causal:
@@ -147,13 +154,13 @@ class TaskObjective(Objective):
     def __init__(self, settings: TaskSettings, n_outputs: int, vocabulary: Vocabulary) -> None:
         super().__init__(settings)
         self.dropout_rate, self.token_dropout_rate = settings.dropout_rate, settings.token_dropout_rate
-        self.n_outputs, self.n_types = n_outputs, 0
+        self.n_outputs, self.n_types, self.dense = n_outputs, 0, settings.dense
         assert vocabulary.separator is not None
-        self.separator = vocabulary.separator
+        self.separator, self.separator_begins = vocabulary.separator, vocabulary.begin is None
         self.replacement = next(id for id in (vocabulary.mask, vocabulary.unk, self.separator) if id is not None)
 
     def add_modules(self, model: Model) -> None:
-        model.replace_head(TaskHead(model.d_model, self.n_outputs, self.dropout_rate))
+        model.replace_head(TaskHead(model.d_model, self.n_outputs, self.dropout_rate, self.dense))
         self.n_types = model.n_types
 
     def make_batch(self, rows: Rows, labels: Tensor, part: str, at: Tensor | None = None) -> Batch:
@@ -167,7 +174,7 @@ class TaskObjective(Objective):
         types = None
         if self.n_types > 1:  # a separator has the type of the text that it ends
             is_end = ids.eq(self.separator).long()
-            types = (is_end.cumsum(1) - is_end - 1).clamp(0, 1)
+            types = (is_end.cumsum(1) - is_end - int(self.separator_begins)).clamp(0, 1)
         inputs = Tokens(ids, None if segments is None else TokenPositions.packed(segments), types)
         counts = {part: len(labels), "tokens": tokens, "penalty": tokens}
         return Batch(inputs, labels, at, extras=self._token_dropout(rows), counts=counts)

@@ -53,7 +53,7 @@ def choose(recipe: Recipe, facts: Facts, wanted: str | None = None) -> Written:
     reasons: dict[str, list[str]] = {}
     for family in sorted(fitting, key=lambda one: one.RANK):
         for head in (head for head in family.HEADS if head.fits(recipe.objective)):
-            found = list(_differences(family, head, model, facts))
+            found = [*_other_task(family, head, recipe), *_differences(family, head, model, facts)]
             if not found:
                 return Written(family, head, family.config(model, facts) | _bookkeeping(family, head, facts))
             reasons.setdefault(family.kind, found)
@@ -67,6 +67,14 @@ def choose(recipe: Recipe, facts: Facts, wanted: str | None = None) -> Written:
 
 
 _WAY = "--to safetensors writes the tensors under their own names"
+
+
+def _other_task(family: Family, head: Head, recipe: Recipe) -> Iterator[str]:
+    """Settings of the objective that are others than those of the head."""
+    own = recipe.objective.model_dump(mode="json")
+    for key, needed in head.needs.items():
+        if own.get(key) != needed:
+            yield f"objective.{key} is {own.get(key)}, which {family.kind} has {needed}"
 
 
 def _differences(family: Family, head: Head, model: ModelSettings, facts: Facts) -> Iterator[str]:

@@ -201,7 +201,9 @@ def open_foreign(folder: Path, tokenizer: Path | None = None) -> ForeignModel:
         first = error.errors(include_url=False, include_input=False)[0]
         what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise RunFault(f"{config.where}: minitf has no such model: {what}", where=[config.where]) from error
-    own = Tokenizer.load(str(recipe.tokenizer.path), recipe.tokenizer.separator).with_size(config.integer("vocab_size"))
+    own = Tokenizer.load(str(recipe.tokenizer.path), recipe.tokenizer.separator, recipe.tokenizer.begin).with_size(
+        config.integer("vocab_size")
+    )
     labels = _labels(config, recipe)
     architecture = Architecture.of(recipe, own, own, labels)
     weights, notes = read_weights(folder, family, head, architecture.on_meta(), recipe)
@@ -214,6 +216,7 @@ def _labels(config: Config, recipe: Recipe) -> Labels | None:
     """The labels of a task, by id2label; None for other objectives."""
     if not recipe.objective.TASK:
         return None
+    config.only("problem_type", "single_label_classification", why=": each text or token has one label")
     names = config.section("id2label").values
     n = len(names) or config.integer("num_labels", 2)
     listed = [str(names.get(str(i), f"LABEL_{i}")) for i in range(n)]

@@ -13,7 +13,6 @@ from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.tokenization import tokenizer as tokenization
 from mini_tf.nn.model import Model
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.sections import SingleTokenizer, Tokenizer
 from mini_tf.run import finding, manifest
 from mini_tf.system.errors import RecipeFault, RunFault
 from mini_tf.trained.foreign import is_foreign, open_foreign, weights_hash
@@ -93,8 +92,8 @@ def with_own_tokenizer(recipe: Recipe, run_folder: Path | None) -> Recipe:
     if run_folder is None or recipe.model.init_from is None or not _is_missing(recipe):
         return recipe
     own = recipe.tokenizer
-    source = own.source and SingleTokenizer(path=str(run_folder / SOURCE_TOKENIZER), separator=own.source.separator)
-    tokenizer = Tokenizer(path=str(run_folder / _TOKENIZER), separator=own.separator, source=source)
+    source = own.source and own.source.model_copy(update={"path": str(run_folder / SOURCE_TOKENIZER)})
+    tokenizer = own.model_copy(update={"path": str(run_folder / _TOKENIZER), "source": source})
     return recipe.model_copy(update={"tokenizer": tokenizer})
 
 

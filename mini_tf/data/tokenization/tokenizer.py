@@ -8,10 +8,11 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -50,8 +51,15 @@ class Vocabulary:
     """Sentinels in their order, <extra_id_0> first; also in `others`."""
     ends: frozenset[int] = frozenset()
     """Special tokens that also end a text, where the separator is another one; also in `others`."""
+    begin: int | None = None
+    """Special token before a text that stands alone, if it is not the separator."""
     inside_characters: frozenset[int] = frozenset()
     """Tokens that begin inside a character: their first byte continues one that a token before them begins."""
+
+    @property
+    def begin_id(self) -> int | None:
+        """The id before the first token of a text: `begin`, else the separator."""
+        return self.separator if self.begin is None else self.begin
 
     @property
     def special_ids(self) -> frozenset[int]:
@@ -60,24 +68,27 @@ class Vocabulary:
 
 
 class Tokenizer:
-    """A trained tokenizer; notes: what was changed or assumed when it was loaded. separator: name of that token."""
+    """A trained tokenizer; notes: what was changed or assumed when it was loaded. roles: see `load`."""
 
-    def __init__(self, inner: tokenizers.Tokenizer, notes: Sequence[str] = (), separator: str | None = None) -> None:
+    def __init__(self, inner: tokenizers.Tokenizer, notes: Sequence[str] = (), roles: Mapping[str, str] = MappingProxyType({})) -> None:
         inner.encode_special_tokens = True
-        self.notes, self._separator = list(notes), separator
+        self.notes, self._roles = list(notes), dict(roles)
         self._inner = inner
         self._json = json.loads(inner.to_str())
         self._slow: dict[tuple[str, ...], bool] = {}
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], separator: str | None = None) -> "Tokenizer":
+    def load(cls, path: str | os.PathLike[str], separator: str | None = None, begin: str | None = None) -> "Tokenizer":
         """Load a tokenizer.json, vocab.txt or vocab.json, or that of a folder (a run, a model); or DataFault.
 
-        separator: the special token between documents; None: found by its usual names.
+        separator: the special token between documents; None: found by its usual names. begin: the special token before
+        the first token of a text that stands alone, and of a target; None: the separator.
         """
-        loaded = cls(*loading.load(Path(path)), separator)
-        if separator is not None and separator not in loaded.special_tokens:
-            raise DataFault.located(str(path), f"the tokenizer has no special token {short(separator)!r} (tokenizer.separator)")
+        roles = {key: name for key, name in (("separator", separator), ("begin", begin)) if name is not None}
+        loaded = cls(*loading.load(Path(path)), roles)
+        for key, name in roles.items():
+            if name not in loaded.special_tokens:
+                raise DataFault.located(str(path), f"the tokenizer has no special token {short(name)!r} (tokenizer.{key})")
         return loaded
 
     @classmethod
@@ -96,21 +107,23 @@ class Tokenizer:
 
     @cached_property
     def hash(self) -> str:
-        name = "" if self._separator is None else f"\0{self._separator}"
-        return hashlib.sha256(f"{self._inner.to_str()}{name}".encode()).hexdigest()
+        roles = "".join(f"\0{key}={name}" for key, name in self._roles.items())
+        return hashlib.sha256(f"{self._inner.to_str()}{roles}".encode()).hexdigest()
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
         size = 1 + max(self._inner.get_vocab(with_added_tokens=True).values())
         known = {name: loading.special_token_id(self._inner, name) for name in SPECIALS}
         usual = known["separator"]
-        if self._separator is not None:
-            known["separator"] = self._inner.token_to_id(self._separator)
+        if "separator" in self._roles:
+            known["separator"] = self._inner.token_to_id(self._roles["separator"])
+        begin = self._inner.token_to_id(self._roles["begin"]) if "begin" in self._roles else None
+        begin = None if begin == known["separator"] else begin
         ends = frozenset() if usual is None or usual == known["separator"] else frozenset([usual])
         others = self.piece_table.special - set(known.values())
         inside = self.piece_table.inside_characters
         sentinels = loading.sentinel_ids(self._inner)
-        return Vocabulary(size, **known, others=others, sentinels=sentinels, ends=ends, inside_characters=inside)
+        return Vocabulary(size, **known, others=others, sentinels=sentinels, ends=ends, begin=begin, inside_characters=inside)
 
     @property
     def kind(self) -> str:
@@ -134,7 +147,7 @@ class Tokenizer:
             return self
         inner = tokenizers.Tokenizer.from_str(self._inner.to_str())
         inner.add_special_tokens([SPECIALS[name]])
-        return Tokenizer(inner, [*self.notes, f"the tokenizer has no {name} token; {SPECIALS[name]} was added"], self._separator)
+        return Tokenizer(inner, [*self.notes, f"the tokenizer has no {name} token; {SPECIALS[name]} was added"], self._roles)
 
     def with_size(self, size: int) -> "Tokenizer":
         """This tokenizer, with special tokens without a text added up to `size` ids. DataFault if it has more."""
@@ -146,7 +159,7 @@ class Tokenizer:
         first = self.vocabulary.size
         inner.add_special_tokens([f"<unused_{id}>" for id in range(first, size)])
         note = f"the model has {size - first} more ids than the tokenizer; special tokens <unused_{first}> and so on were added"
-        return Tokenizer(inner, [*self.notes, note], self._separator)
+        return Tokenizer(inner, [*self.notes, note], self._roles)
 
     def with_sentinels(self, n: int, trained: bool = False) -> "Tokenizer":
         """This tokenizer if it has `n` sentinels, else a copy with those it lacks; with a note unless `trained`."""
@@ -157,7 +170,7 @@ class Tokenizer:
         inner = tokenizers.Tokenizer.from_str(self._inner.to_str())
         inner.add_special_tokens(names)
         note = f"the tokenizer has {first or 'no'} sentinel tokens; {names[0]} to {names[-1]} were added"
-        return Tokenizer(inner, [*self.notes, *([] if trained else [note])], self._separator)
+        return Tokenizer(inner, [*self.notes, *([] if trained else [note])], self._roles)
 
     @cached_property
     def _table(self) -> Callable[[str], np.ndarray] | None:

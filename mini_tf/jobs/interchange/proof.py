@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mini_tf.interchange import Head
+from mini_tf.nn.layers.task_head import token_index
 from mini_tf.nn.model import Model
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
@@ -93,6 +94,8 @@ def own_outputs(model: Model, head: Head, batch: Batch) -> Tensor:
     if batch.source is not None and batch.source_mask is not None:
         source = Tokens(batch.source, TokenPositions.packed(batch.source_mask))
     hidden = model(inputs, source).y
+    if "pool" in head.needs:
+        hidden = hidden.flatten(0, 1)[token_index(head.needs["pool"], inputs)]
     return hidden.float() if head.objective is None else model.logits(hidden).float()
 
 
@@ -103,7 +106,9 @@ def compare(model: Model, head: Head, batch: Batch, folder: Path) -> Parity:
         other = open_foreign(folder)
         reader, outputs = "minitf", lambda given: own_outputs(other.model, other.head, given)
     ours, theirs = own_outputs(model, head, batch), outputs(batch)
-    difference = (ours - theirs.view_as(ours)).abs().flatten(2).amax(2).masked_fill(batch.mask == 0, 0.0).amax(1)
+    difference = (ours - theirs.view_as(ours)).abs().amax(-1)
+    if difference.dim() == 2:  # by token, of which padding does not count
+        difference = difference.masked_fill(batch.mask == 0, 0.0).amax(1)
     padded = batch.mask.eq(0).any(1)
     cases = {"whole": ~padded, "padded": padded}
     if batch.types is not None:

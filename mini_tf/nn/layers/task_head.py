@@ -12,14 +12,25 @@ from mini_tf.nn.layers.head import OutputLayer
 from mini_tf.nn.tokens import Tokens
 
 Pool = Literal["first", "last", "mean", "max"]
+Dense = Literal["tanh", "gelu", "relu"]
+"""Activation of a dense layer before the output layer of a task: of BERT and RoBERTa, of ELECTRA, of DistilBERT."""
+_DENSE = {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}
 
 
 class TaskHead(OutputLayer):
-    """dropout -> linear, replacing the output layer (Devlin et al. 2018, arXiv:1810.04805, section 4.1)."""
+    """dropout -> linear, replacing the output layer (Devlin et al. 2018, arXiv:1810.04805, section 4.1).
 
-    def __init__(self, d_model: int, n_outputs: int, dropout_rate: float) -> None:
+    dense: before it a dense layer of the width of the model with this activation, as in BERT's released code.
+    """
+
+    def __init__(self, d_model: int, n_outputs: int, dropout_rate: float, dense: Dense | None = None) -> None:
         super().__init__()
         self.dropout = Dropout(dropout_rate)
+        self.activation = dense
+        self.dense = None if dense is None else nn.Linear(d_model, d_model)
+        if self.dense is not None:
+            self.dense.weight.data.normal_(0.0, d_model**-0.5)
+            self.dense.bias.data.zero_()
         self.linear = nn.Linear(d_model, n_outputs)
         self.linear.weight.data.normal_(0.0, d_model**-0.5)
         self.linear.bias.data.zero_()
@@ -28,6 +39,8 @@ class TaskHead(OutputLayer):
         """All outputs; `candidates` must be None, as there is no vocabulary."""
         if candidates is not None:
             raise ValueError("a task head has no vocabulary")
+        if self.dense is not None and self.activation is not None:
+            hidden = _DENSE[self.activation](self.dense(self.dropout(hidden)))
         outputs: Tensor = self.linear(self.dropout(hidden))
         return outputs
 

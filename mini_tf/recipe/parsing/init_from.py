@@ -40,8 +40,7 @@ def with_run_settings(level: Node, lower: Node) -> Node:
     model |= {key: _with_length(node, folder) for key, node in theirs.items() if key not in _OWN and _has(kind, key)}
     model |= {"kind": kind}
     tokenizer = {"path": Node(Scalar(str(folder), quoted=True), given.where)}
-    if (separator := _mapping(run.value.get("tokenizer")).get("separator")) is not None:
-        tokenizer["separator"] = separator
+    tokenizer |= {key: node for key, node in _mapping(run.value.get("tokenizer")).items() if key in ("separator", "begin")}
     if _has(kind, "encoder") and (folder / SOURCE_TOKENIZER).exists():
         path = Node(Scalar(str(folder / SOURCE_TOKENIZER), quoted=True), given.where)
         tokenizer["source"] = Node({"path": path}, given.where)
