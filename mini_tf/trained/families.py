@@ -60,7 +60,8 @@ def choose(recipe: Recipe, facts: Facts, wanted: str | None = None) -> Written:
     if not reasons:
         what = f"of the architecture {model.kind} with the objective {recipe.objective.kind}"
         raise RunFault(f"{wanted or 'no family of Hugging Face models'} has {'no ' if wanted else 'a '}model {what}", hint=_WAY)
-    nearest = min(reasons, key=lambda word: len(reasons[word]))
+    # A family that cannot even write the settings is farther than one that writes others.
+    nearest = min(reasons, key=lambda word: (any(CONFIG in reason for reason in reasons[word]), len(reasons[word])))
     what = f"cannot be written as {', '.join(reasons)}; nearest is {nearest}, but {'; '.join(reasons[nearest][:4])}"
     faults = [f"{word}: {reason}" for word, found in reasons.items() for reason in found]
     raise RunFault(f"this model {what}", hint=_WAY, faults=[f"this model {what}", *faults])

@@ -10,8 +10,9 @@ from mini_tf.cli.terminal.options import INPUT_OUTPUT, RUN, STEP
 from mini_tf.cli.training import FRESH, NAME
 from mini_tf.recipe.kinds import listing
 from mini_tf.system.errors import UsageFault
+from mini_tf.system.hub import local_folder
 
-SOURCE = typer.Argument(metavar="DIR", help="A folder with config.json, safetensors files and a tokenizer.")
+SOURCE = typer.Argument(metavar="DIR", help="A folder with config.json, safetensors files and a tokenizer, or hf:ORG/NAME.")
 RUN_DIR = typer.Option("-o", "-d", "--out-dir", "--output-dir", metavar="DIR", help="The run folder; with --name, its parent.")
 OUT = typer.Option("-o", "--output", metavar="DIR", help="The folder to write, which must not exist or be empty.", show_default=False)
 TO = typer.Option("--to", metavar="FAMILY", help="llama, bert, ... or safetensors.", show_default="the first family that has the model")
@@ -38,7 +39,7 @@ def import_(
     from mini_tf.jobs.interchange.importing import import_model
     from mini_tf.run.opening import RunLocation
 
-    imported = import_model(Path(source), RunLocation(out_dir, name, fresh), console, tokenizer)
+    imported = import_model(local_folder(source), RunLocation(out_dir, name, fresh), console, tokenizer)
     console.say(f"{imported.parameters:,} parameters; {imported.parity.describe()}")
     console.output(str(imported.folder), run=imported.folder, metrics={"largest_difference": imported.parity.largest_difference})
 

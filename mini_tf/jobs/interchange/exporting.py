@@ -23,7 +23,7 @@ from mini_tf.trained.opening import LoadedModel, load_trained
 
 PLAIN = "safetensors"
 """The format of tensors under their own names, which every model has."""
-CARD, RESOLVED = "README.md", "resolved.yaml"
+CARD, RECIPE, RESOLVED = "README.md", "recipe.yaml", "resolved.yaml"
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def export_model(run: str, folder: Path, to: str | None = None, step: int | str 
         WEIGHTS: tensors.serialize(_named(weights, family, head)),
         **tokenizer_files(loaded.tokenizer, loaded.model.context, loaded.recipe.model.causal),
         CARD: model_card(loaded, head.architecture, license).encode(),
-        RESOLVED: (loaded.folder / RESOLVED).read_bytes(),
+        RECIPE: (loaded.folder / RESOLVED).read_bytes(),
     }
     _write(folder, files)
     vocabulary = loaded.tokenizer.vocabulary
@@ -74,7 +74,7 @@ def _named(weights: Mapping[str, Tensor], family: Family, head: Head) -> dict[st
 def _export_plain(loaded: LoadedModel, folder: Path, license: str) -> Exported:
     texts: dict[str, Any] = {name: (loaded.folder / name).read_bytes() for name in MODEL_TEXT_FILES if (loaded.folder / name).exists()}
     weights = {WEIGHTS: tensors.serialize(loaded.model.weights())}
-    card = {CARD: model_card(loaded, PLAIN, license).encode(), RESOLVED: (loaded.folder / RESOLVED).read_bytes()}
+    card = {CARD: model_card(loaded, PLAIN, license).encode(), RECIPE: (loaded.folder / RESOLVED).read_bytes()}
     _write(folder, {**texts, **weights, **card})
     tensors.read(folder / WEIGHTS, tensors.specs(loaded.model.weights()))
     return Exported(folder, PLAIN, None)

@@ -14,6 +14,7 @@ from mini_tf.nn.layers.task_head import token_index
 from mini_tf.nn.model import Model
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
+from mini_tf.recipe.values import one_line
 from mini_tf.system.errors import RunFault
 from mini_tf.trained.foreign import open_foreign
 
@@ -138,6 +139,9 @@ def _transformers(folder: Path, head: Head) -> tuple[str, Callable[[Batch], Tens
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = made.from_pretrained(folder, local_files_only=True, dtype=torch.float32).eval()
+    except Exception as error:  # whatever their code raises
+        what = f"transformers cannot load it: {type(error).__name__}: {one_line(str(error))[:200]}"
+        raise RunFault(f"{folder}: {what}", where=[str(folder)]) from error
     finally:
         transformers.utils.logging.set_verbosity(before)
         transformers.utils.logging.enable_progress_bar()
