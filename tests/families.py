@@ -5,11 +5,18 @@ import json
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import tokenizers
 import torch
 from tokenizers import models, pre_tokenizers
+from torch import Tensor
+
+from mini_tf.interchange import Names
+from mini_tf.interchange._tensors import read_tensors
+from mini_tf.nn.model import Model
+from mini_tf.recipe.kinds import settings_of
 
 V, CONTEXT = 48, 40
 NAMES = ("<pad>", "<s>", "</s>", "<unk>", "[MASK]")
@@ -163,3 +170,13 @@ def folder_of(case: str, folder: Path, **more: Any) -> Path:
     """The saved model of a case."""
     architecture, config, settings = CASES[case]
     return saved(made(architecture, config, **IDS | settings), folder, **more)
+
+
+def filled(ours: Model, family: str, theirs: Mapping[str, Tensor], more: Names = MappingProxyType({}), head: int = 0) -> Model:
+    """Our model with all weights of theirs, by the names of a family, for one of its heads, and `more`."""
+    known: Any = settings_of("interchange", family)()
+    named = {f".{name.removeprefix(known.PREFIX)}" if name.startswith(known.PREFIX or "\0") else name: t for name, t in theirs.items()}
+    names = {**known.names(ours.settings, known.HEADS[head]), **more}
+    ours.load_weights(read_tensors(ours, names, named))
+    assert not any(parameter.isnan().any() for parameter in ours.parameters())
+    return ours.eval()
