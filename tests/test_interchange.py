@@ -332,3 +332,35 @@ def tokenizers_of_every_file(folder: Path) -> dict[Path, Any]:
     found[folder / "wordpiece"] = transformers().BertTokenizerFast.from_pretrained(folder / "wordpiece", split_special_tokens=True)
     found[folder / "bytes"] = transformers().GPT2TokenizerFast.from_pretrained(folder / "bytes", split_special_tokens=True)
     return found
+
+
+def test_an_adapter_goes_out_in_pefts_format_and_comes_in_added_to_its_base(tmp_path: Path) -> None:
+    source, out = folder_of("llama, grouped queries, wide heads, tied", tmp_path / "base"), tmp_path / "adapter"
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join(f"w{5 + n % 40} w{5 + n % 7} w{5 + n % 11} w9" for n in range(60)))
+    keys = (f"model.init_from={source}", f"data.train={text}", "train.context=16", "train.batch_size=4", "train.steps=3")
+    lora = ("adapter={kind: lora, rank: 3, alpha: 5}", "optimizer={kind: adamw, lr: 0.05}", "objective.kind=next_token", *QUIET)
+    done = minitf("pretrain", "quickstart", *keys, *lora, "-d", tmp_path / "tuned")
+    assert done.exit_code == 0, done.stderr
+    done = minitf("export", tmp_path / "tuned", "-o", out, "--to", "peft")
+    assert done.exit_code == 0, done.stderr
+    config, tensors = json.loads((out / "adapter_config.json").read_text()), load_file(out / "adapter_model.safetensors")
+    assert (config["r"], config["lora_alpha"], config["base_model_name_or_path"]) == (3, 5.0, str(source))
+    assert config["target_modules"] == ["down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"]
+    parity = imported(out, tmp_path / "again")
+    assert parity["reader"].startswith("transformers")
+    assert parity["largest_difference"] < EXACT
+    # By PEFT's own definition: W + B A alpha / r, in the modules that the names name.
+    model = transformers().LlamaForCausalLM.from_pretrained(source)
+    for name in (name for name in tensors if "lora_A" in name):
+        delta = tensors[name.replace("lora_A", "lora_B")] @ tensors[name] * 5 / 3
+        model.get_submodule(name.removeprefix("base_model.model.").removesuffix(".lora_A.weight")).weight.data += delta
+        assert delta.abs().max() > 1e-3
+    assert minitf("export", tmp_path / "tuned", "-o", tmp_path / "merged").exit_code == 0
+    merged = transformers().LlamaForCausalLM.from_pretrained(tmp_path / "merged")
+    for name, tensor in merged.state_dict().items():
+        torch.testing.assert_close(tensor, model.state_dict()[name], rtol=0, atol=1e-6)
+    change_adapter = json.dumps(config | {"use_dora": True})
+    (out / "adapter_config.json").write_text(change_adapter)
+    refused(minitf("import", out, "-o", tmp_path / "no"), "use_dora is true", exit_code=5)
+    refused(minitf("export", tmp_path / "again", "-o", tmp_path / "no", "--to", "peft"), "has no adapter", exit_code=2)

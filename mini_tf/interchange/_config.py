@@ -67,7 +67,7 @@ class Config:
     def only(self, key: str, *allowed: Any, why: str = "") -> None:
         """The key must be absent, null or one of these values."""
         value = self.values.get(key)
-        if value is not None and not any(type(value) is type(one) and value == one for one in allowed):
+        if value is not None and value != [] and value != {} and not any(type(value) is type(one) and value == one for one in allowed):
             self.refuse(key, f"minitf has {' or '.join(map(show, allowed)) or 'no such setting'}{why}")
 
     def section(self, key: str) -> "Config":

@@ -87,7 +87,7 @@ class Denoising(Objective):
     def __init__(self, settings: Settings, vocabulary: Vocabulary, separator: int, mask: int) -> None:
         super().__init__(settings)
         self.noise, self.separator, self.mask = settings.noise, separator, mask
-        self.begin = vocabulary.begin_id
+        self.begin = separator if vocabulary.begin is None else vocabulary.begin
         self.sentinels = np.array(vocabulary.sentinels[: settings.n_sentinels], np.int64)
         self.borders = np.array(sorted(vocabulary.special_ids - {vocabulary.unk}))
         self.needs_sentence_starts = any(noise.NEEDS_SENTENCES for noise in settings.noise)

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -56,16 +57,16 @@ def is_foreign(path: Path) -> bool:
     return (path / CONFIG).is_file() and not (path / manifest.NAME).exists()
 
 
-def read_config(folder: Path) -> Config:
+def read_config(folder: Path, name: str = CONFIG) -> Config:
     """The config.json of a folder; RunFault if there is none."""
-    path = folder / CONFIG
+    path = folder / name
     try:
         values = strict_json.parse(read_small_file(path).decode())
         if not isinstance(values, dict):
             raise ValueError("it is not a JSON object")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise RunFault(f"{path}: not a config.json of a model: {reason}", where=[str(path)]) from error
+        raise RunFault(f"{path}: not a {name} of a model: {reason}", where=[str(path)]) from error
     return Config(values, str(path))
 
 
@@ -101,8 +102,10 @@ def weights_hash(folder: Path) -> str:
     return parts[1] if len(parts) == 2 else "-".join(parts)
 
 
-def read_weights(folder: Path, family: Family, head: Head, model: Model, recipe: Recipe) -> tuple[dict[str, Tensor], list[str]]:
-    """The tensors of `model` (on the meta device) from the files, and notes on what was left out.
+def read_weights(
+    folder: Path, family: Family, head: Head, model: Model, recipe: Recipe, deltas: Mapping[str, Tensor] = MappingProxyType({})
+) -> tuple[dict[str, Tensor], list[str]]:
+    """The tensors of `model` (on the meta device) from the files, with `deltas` added, and notes on what was left out.
 
     RunFault, before any content is read, unless each tensor is there once with its shape, and none remains.
     """
@@ -128,6 +131,11 @@ def read_weights(folder: Path, family: Family, head: Head, model: Model, recipe:
         if first not in theirs or not torch.equal(theirs[name], theirs[first]):
             what = f"{places[name][1]} differs from {first.lstrip('.')}, to which {CONFIG} ties it"
             raise RunFault(f"{folder}: {what}", where=[str(folder)])
+    for name, delta in deltas.items():
+        own = _canonical(name, family, True, expected)
+        if own not in theirs or theirs[own].shape != delta.shape:
+            raise RunFault(f"{folder}: the adapter is of another model: {name[:80]} {list(delta.shape)}", where=[str(folder)])
+        theirs[own] = theirs[own].float() + delta
     weights = read_tensors(model, names, theirs)
     tensors.check_finite(weights, folder)
     return weights, notes
@@ -186,8 +194,10 @@ def _check(folder: Path, expected: Mapping[str, tuple[int, ...]], found: Mapping
         raise RunFault(f"{folder}: its tensors are not those of its {CONFIG}: {', '.join(faults[:5])}{more}", where=[str(folder)])
 
 
-def open_foreign(folder: Path, tokenizer: Path | None = None) -> ForeignModel:
+def open_foreign(folder: Path, tokenizer: Path | None = None, deltas: Mapping[str, Tensor] = MappingProxyType({})) -> ForeignModel:
     """The model of a Hugging Face folder. tokenizer: file or folder of its tokenizer, by default the folder.
+
+    deltas: what is added to its tensors, by their names in the files.
 
     RunFault if minitf has no such model or a file is damaged, DataFault if the tokenizer cannot be used.
     """
@@ -206,7 +216,7 @@ def open_foreign(folder: Path, tokenizer: Path | None = None) -> ForeignModel:
     )
     labels = _labels(config, recipe)
     architecture = Architecture.of(recipe, own, own, labels)
-    weights, notes = read_weights(folder, family, head, architecture.on_meta(), recipe)
+    weights, notes = read_weights(folder, family, head, architecture.on_meta(), recipe, deltas)
     model = architecture.build()
     model.load_weights(weights)
     return ForeignModel(family, head, recipe, model.eval(), own, labels, [*own.notes, *notes])

@@ -15,11 +15,18 @@ from mini_tf.system.hub import local_folder
 SOURCE = typer.Argument(metavar="DIR", help="A folder with config.json, safetensors files and a tokenizer, or hf:ORG/NAME.")
 RUN_DIR = typer.Option("-o", "-d", "--out-dir", "--output-dir", metavar="DIR", help="The run folder; with --name, its parent.")
 OUT = typer.Option("-o", "--output", metavar="DIR", help="The folder to write, which must not exist or be empty.", show_default=False)
-TO = typer.Option("--to", metavar="FAMILY", help="llama, bert, ... or safetensors.", show_default="the first family that has the model")
+TO = typer.Option(
+    "--to",
+    metavar="FAMILY",
+    help="llama, bert, ..., safetensors, or peft (a LoRA adapter).",
+    show_default="the first family that has the model",
+)
 LICENSE = typer.Option("--license", metavar="NAME", help="Licence of the model, for its model card.")
 TOKENIZER = typer.Option(
     "--tokenizer", metavar="PATH", help="Its tokenizer: a file or folder.", show_default="that of DIR", rich_help_panel=INPUT_OUTPUT
 )
+
+BASE = typer.Option("--base", metavar="DIR", help="Of a PEFT adapter: its model.", show_default="as it says", rich_help_panel=INPUT_OUTPUT)
 
 
 @command
@@ -30,6 +37,7 @@ def import_(
     name: Annotated[str | None, NAME] = None,
     fresh: Annotated[bool, FRESH] = False,
     tokenizer: Annotated[Path | None, TOKENIZER] = None,
+    base: Annotated[str | None, BASE] = None,
 ) -> None:
     """Read a Hugging Face model as a run, and prove that its outputs are the same.
 
@@ -39,7 +47,9 @@ def import_(
     from mini_tf.jobs.interchange.importing import import_model
     from mini_tf.run.opening import RunLocation
 
-    imported = import_model(local_folder(source), RunLocation(out_dir, name, fresh), console, tokenizer)
+    imported = import_model(
+        local_folder(source), RunLocation(out_dir, name, fresh), console, tokenizer, local_folder(base) if base else None
+    )
     console.say(f"{imported.parameters:,} parameters; {imported.parity.describe()}")
     console.output(str(imported.folder), run=imported.folder, metrics={"largest_difference": imported.parity.largest_difference})
 
@@ -58,9 +68,9 @@ def export(
     Writes config, weights, tokenizer, model card and parity.json: the largest difference of the outputs on 16
     sequences. Above 1e-4 the exit code is 5. A model that no family has is refused with the reason.
     """
-    from mini_tf.jobs.interchange.exporting import PLAIN, export_model
+    from mini_tf.jobs.interchange.exporting import PEFT, PLAIN, export_model
 
-    choices = [*listing("interchange"), PLAIN]
+    choices = [*listing("interchange"), PEFT, PLAIN]
     if to is not None and to not in choices:
         raise UsageFault(f"--to {to!r}: must be one of {', '.join(choices)}")
     exported = export_model(run, output, to, step, license)

@@ -15,12 +15,18 @@ from mini_tf.jobs.interchange.tokenizer_files import tokenizer_files
 from mini_tf.run import tensors
 from mini_tf.run.disk import storage_errors
 from mini_tf.run.folder import MODEL_TEXT_FILES
-from mini_tf.system.errors import UsageFault
+from mini_tf.run.loading import load_model
+from mini_tf.system.errors import RunFault, UsageFault
 from mini_tf.system.strict_json import show_json
+from mini_tf.trained.adapters import CONFIG as ADAPTER
+from mini_tf.trained.adapters import WEIGHTS as ADAPTER_WEIGHTS
+from mini_tf.trained.adapters import read_adapter, written_adapter
 from mini_tf.trained.families import CONFIG, choose
 from mini_tf.trained.foreign import WEIGHTS
-from mini_tf.trained.opening import LoadedModel, load_trained
+from mini_tf.trained.opening import LoadedModel, load_trained, read_fully_trainable
 
+PEFT = "peft"
+"""The format of a LoRA adapter alone."""
 PLAIN = "safetensors"
 """The format of tensors under their own names, which every model has."""
 CARD, RECIPE, RESOLVED = "README.md", "recipe.yaml", "resolved.yaml"
@@ -38,8 +44,9 @@ class Exported:
 def export_model(run: str, folder: Path, to: str | None = None, step: int | str | None = None, license: str = "unknown") -> Exported:
     """Write the model of a run into a new folder, load it from there and compare the outputs.
 
-    to: a family of Hugging Face models, or "safetensors"; None: the first family that has the model. Raises RunFault
-    with the reasons if none has it, or if the outputs differ by more than `proof.TOLERANCE`.
+    to: a family of Hugging Face models, "safetensors", or "peft" for a LoRA adapter alone; None: the first family that
+    has the model. Raises RunFault with the reasons if none has it, or if the outputs differ by more than
+    `proof.TOLERANCE`.
     """
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise UsageFault(f"{folder} exists and is not an empty folder", hint="give another one with -o")
@@ -47,7 +54,9 @@ def export_model(run: str, folder: Path, to: str | None = None, step: int | str 
     if to == PLAIN:
         return _export_plain(loaded, folder, license)
     facts = Facts(loaded.tokenizer.vocabulary, loaded.model.context, loaded.labels)
-    family, head, config = choose(loaded.recipe, facts, to)
+    family, head, config = choose(loaded.recipe, facts, None if to == PEFT else to)
+    if to == PEFT:
+        return _export_adapter(loaded, folder, family, head, step)
     weights = write_tensors(loaded.model, family.names(loaded.recipe.model, head), loaded.model.weights())
     files: dict[str, bytes] = {
         CONFIG: show_json(config).encode(),
@@ -63,6 +72,23 @@ def export_model(run: str, folder: Path, to: str | None = None, step: int | str 
     _write(folder, {FILE: show_json(parity.to_json()).encode()})
     parity.check(folder)
     return Exported(folder, head.architecture, parity)
+
+
+def _export_adapter(loaded: LoadedModel, folder: Path, family: Family, head: Head, step: int | str | None) -> Exported:
+    """The adapter alone; read back, its products are those of the run."""
+    settings = loaded.recipe.adapter
+    if settings is None:
+        raise UsageFault(f"{loaded.folder.name} has no adapter", hint="leave --to out to write its model")
+    if whole := read_fully_trainable(loaded.folder):
+        what = f"{loaded.folder.name} trained {whole[0]} beside its adapter, which is no part of one"
+        raise RunFault(what, hint="without --to peft the adapter is merged into the model that is written", where=[str(loaded.folder)])
+    if settings.merge and step is None:
+        step = "best"  # model.safetensors has it merged
+    weights = load_model(loaded.folder, step)
+    written, config = written_adapter(loaded.model, weights, family, head, settings, str(loaded.recipe.model.init_from))
+    _write(folder, {ADAPTER: show_json(config).encode(), ADAPTER_WEIGHTS: tensors.serialize(written)})
+    read_adapter(folder)
+    return Exported(folder, f"an adapter of {head.architecture}", None)
 
 
 def _named(weights: Mapping[str, Tensor], family: Family, head: Head) -> dict[str, Tensor]:

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -100,11 +101,14 @@ def own_outputs(model: Model, head: Head, batch: Batch) -> Tensor:
     return hidden.float() if head.objective is None else model.logits(hidden).float()
 
 
-def compare(model: Model, head: Head, batch: Batch, folder: Path) -> Parity:
-    """The parity of our model with that of a Hugging Face folder, loaded by transformers if it is installed."""
-    reader, outputs = _transformers(folder, head)
+def compare(model: Model, head: Head, batch: Batch, folder: Path, deltas: Mapping[str, Tensor] = MappingProxyType({})) -> Parity:
+    """The parity of our model with that of a Hugging Face folder, loaded by transformers if it is installed.
+
+    deltas: what an adapter adds to its tensors.
+    """
+    reader, outputs = _transformers(folder, head, deltas)
     if outputs is None:
-        other = open_foreign(folder)
+        other = open_foreign(folder, deltas=deltas)
         reader, outputs = "minitf", lambda given: own_outputs(other.model, other.head, given)
     ours, theirs = own_outputs(model, head, batch), outputs(batch)
     difference = (ours - theirs.view_as(ours)).abs().amax(-1)
@@ -121,7 +125,7 @@ def compare(model: Model, head: Head, batch: Batch, folder: Path) -> Parity:
     return Parity(float(difference.max()), found, reader, head.architecture, what)
 
 
-def _transformers(folder: Path, head: Head) -> tuple[str, Callable[[Batch], Tensor] | None]:
+def _transformers(folder: Path, head: Head, deltas: Mapping[str, Tensor]) -> tuple[str, Callable[[Batch], Tensor] | None]:
     """The name of the installed transformers and its outputs for a batch; None without it."""
     try:
         with warnings.catch_warnings():
@@ -145,6 +149,8 @@ def _transformers(folder: Path, head: Head) -> tuple[str, Callable[[Batch], Tens
     finally:
         transformers.utils.logging.set_verbosity(before)
         transformers.utils.logging.enable_progress_bar()
+    for name, delta in deltas.items():
+        model.get_parameter(name).data += delta
 
     @torch.no_grad()
     def outputs(batch: Batch) -> Tensor:

@@ -1,5 +1,6 @@
 """Heads of tasks: class logits, one number, or one logit per token."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -14,7 +15,7 @@ from mini_tf.nn.tokens import Tokens
 Pool = Literal["first", "last", "mean", "max"]
 Dense = Literal["tanh", "gelu", "relu"]
 """Activation of a dense layer before the output layer of a task: of BERT and RoBERTa, of ELECTRA, of DistilBERT."""
-_DENSE = {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}
+_DENSE: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}
 
 
 class TaskHead(OutputLayer):
