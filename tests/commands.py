@@ -3,18 +3,20 @@ tested.
 """
 
 import io
+import json
 import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hostile import STEERING
 
 from mini_tf.cli.app import main
+from mini_tf.jobs import baselines, session
 from mini_tf.run.folder import Run
 
 ROOT = Path(__file__).parents[1]
@@ -67,6 +69,37 @@ def drawn() -> Iterator[None]:
     """Runs draw their losses within, which takes longer than a tiny run and is left out elsewhere (conftest.py)."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Run, "plot_losses", DRAW)
+        yield
+
+
+def told(stderr: str) -> str:
+    """What was said, after a look at it: lines for people, nothing that steers a terminal."""
+    assert "Traceback" not in stderr
+    assert not any(ord(character) < 32 and character != "\n" for character in stderr)
+    return stderr
+
+
+def results(stdout: str) -> list[dict[str, Any]]:
+    """The result of each line of JSON."""
+    return [json.loads(line)["result"] for line in stdout.splitlines()]
+
+
+def evaluated(*arguments: str | Path) -> dict[str, Any]:
+    """The metrics of `minitf evaluate`."""
+    done = minitf("evaluate", *arguments, "--json")
+    assert done.exit_code == 0, done.stderr
+    return dict(json.loads(done.stdout)["metrics"])
+
+
+BASELINES = session.baselines_of, baselines.baselines_of_trained
+
+
+@contextmanager
+def compared() -> Iterator[None]:
+    """Runs and evaluations measure baselines within, which are left out elsewhere (conftest.py)."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "baselines_of", BASELINES[0])
+        patch.setattr(baselines, "baselines_of_trained", BASELINES[1])
         yield
 
 

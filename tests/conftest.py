@@ -74,19 +74,22 @@ def usual_signals() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def quick(pytestconfig: pytest.Config) -> Iterator[None]:
     """Without what takes most of a tiny run's time: waiting for the disk, which nobody unplugs here, the picture of the
-    losses, and seeds of devices that are not there, for each of which torch writes down the stack.
+    losses, baselines, and seeds of devices that are not there, for each of which torch writes down the stack.
 
     And without lines about waits, which depend on the clock; test_waits.py has those.
     """
     import torch
 
     from mini_tf.cli.terminal import waits
+    from mini_tf.jobs import baselines, session
     from mini_tf.run.folder import Run  # after the hook
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         patch.setattr(Run, "plot_losses", lambda run: None)
         patch.setattr(waits, "DELAY", 1e6)
+        patch.setattr(session, "baselines_of", lambda parts, check: baselines.Baselines())
+        patch.setattr(baselines, "baselines_of_trained", lambda trained, store, note: baselines.Baselines())
         if pytestconfig.option.markexpr != "gpu":
             patch.setattr(torch, "manual_seed", torch.default_generator.manual_seed)
         yield

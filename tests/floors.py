@@ -18,7 +18,7 @@ FLOORS: list[dict[str, str]] = [
         "noises": "KINDS",
         "data": "files to rows: datasets KINDS, tokenizers KINDS, corpora KINDS",
     },
-    {"objectives": "KINDS", "optimizers": "KINDS", "schedules": "KINDS"},
+    {"objectives": "KINDS", "optimizers": "KINDS", "schedules": "KINDS", "baselines": "KINDS"},
     {"training": "the loop, its plan and feed, the machine, evaluation"},
     {
         "run": "the folder a run lives in",

@@ -19,6 +19,8 @@ DECLARED = {"DATASET": "datasets", "PIPELINE": "pipelines"}
 """What kinds declare of themselves, and whose declaration it is; to compare it with a literal is to ask which kind it
 is.
 """
+NAMED_LISTS = {"BASELINES"}
+"""Declarations that name several kinds, which asks nothing."""
 CONTRACTS = {"Mixer": "attention", "PositionalEncoding": "positions", "Model": "models", "Objective": "objectives", "Pipeline": "pipelines"}
 """The classes that every kind of a package is; classes between them and a kind (`MultiHeadAttention`, `OneStack`)
 belong to some kinds.
@@ -82,8 +84,12 @@ def questions(source: str, kinds: Kinds) -> list[Question]:
 
 
 def _asked(tree: ast.Module, kinds: Kinds, constants: Mapping[str, set[str]]) -> Iterator[tuple[str, ast.expr | ast.pattern]]:
+    bodies = [made.body for made in ast.walk(tree) if isinstance(made, ast.ClassDef)]
+    declared_lists = [value for body in bodies for name, value in _bound(body) if name in NAMED_LISTS]
     for scope, env in _scopes(tree):
         for node in scope:
+            if node in declared_lists:
+                continue
             match node:
                 case ast.Compare():
                     for package in _of_compare(node, kinds, constants, env):

@@ -37,7 +37,7 @@ os._exit(int(server.recv(8) or 99))
 """
 
 
-SLOW_TO_IMPORT = ("mini_tf.drawing.loss_curve", "sacrebleu", "sklearn.metrics", "rouge_score.rouge_scorer", "seqeval.metrics")
+SLOW_TO_IMPORT = ("mini_tf.drawing.curves.loss", "sacrebleu", "sklearn.metrics", "rouge_score.rouge_scorer", "seqeval.metrics")
 
 
 def run(script: str, folder: Path) -> "subprocess.CompletedProcess[str]":

@@ -217,9 +217,9 @@ def test_weights_of_persistent_vectors_are_dropped_too_in_training_alone(causal:
         assert 0.3 < kept[..., columns].sum() / (whole[..., columns] != 0).sum() < 0.7
 
 
-@pytest.mark.parametrize(("device", "largest"), [("cpu", 0), ("meta", 22)])
-def test_beside_persistent_keys_a_causal_mask_is_made_in_blocks_except_on_a_cpu(
-    device: str, largest: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("device", "dropout_rate", "largest"), [("cpu", 0.0, 0), ("cpu", 0.1, 22), ("meta", 0.0, 22)])
+def test_beside_persistent_keys_a_causal_mask_is_made_in_blocks_except_without_dropout_on_a_cpu(
+    device: str, dropout_rate: float, largest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = []
 
@@ -232,7 +232,7 @@ def test_beside_persistent_keys_a_causal_mask_is_made_in_blocks_except_on_a_cpu(
     monkeypatch.setattr(attend, "MASK_ELEMENTS", 2 * L)
     q, k, v = (torch.zeros(B, 4, L, width, device=device) for width in (6, 6, 4))
     shared = tuple(torch.zeros(4, N, width, device=device) for width in (6, 4))
-    assert attend.attend(q, k, v, plain(), 0.4, persistent=shared).shape == (B, 4, L, 4)  # type: ignore[arg-type]
+    assert attend.attend(q, k, v, plain(), 0.4, None, dropout_rate, persistent=shared).shape == (B, 4, L, 4)  # type: ignore[arg-type]
     assert max(sizes) == largest
 
 

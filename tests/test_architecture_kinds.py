@@ -91,6 +91,8 @@ def test_a_question_of_every_sort_is_found(sort: str) -> None:
         "getattr(error, 'strerror', None)",
         "settings_of('attention', word)",
         "say(f'{mixer.kind} attention')",
+        "class Settings:\n    BASELINES = ('linear', 'constant')",
+        "class Settings:\n    DATASET, BASELINES = 'text', ('linear', 'constant')",
     ],
 )
 def test_ordinary_words_are_no_question(source: str) -> None:

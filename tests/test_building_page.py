@@ -20,7 +20,7 @@ PAGE = (Path(__file__).parents[1] / "mini_tf" / "README.md").read_text()
 FILES = dict(re.findall(r"<!-- ([\w/]+/\w+\.py) -->\n```python\n(.*?)```", PAGE, re.DOTALL))
 
 
-TASK = {"label_sets", "multi_label", "multi_label_classification"}
+TASK = {"label_sets", "multi_label", "multi_label_classification", "common_words"}
 """Files that are tried together, on rows."""
 
 
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def test_there_is_a_file_for_every_package() -> None:
-    own = {"attention", "positions", "models", "objectives", "optimizers", "schedules"}
+    own = {"attention", "positions", "models", "objectives", "optimizers", "schedules", "baselines"}
     assert {str(Path(name).parent) for name in FILES} == own | {"data/datasets", "pipelines"}
 
 
@@ -54,7 +54,7 @@ def test_a_file_of_the_page_keeps_the_contract_of_its_package(name: str, folder:
 
 def test_the_page_says_how_a_file_elsewhere_is_tried(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    for what in ("it", "the task"):
+    for what in ("it", "the task", "the baseline"):
         [script] = re.findall(rf"<!-- try {what} -->\n```python\n(.*?)```", PAGE, re.DOTALL)
         exec(compile(script, "README", "exec"), {})
 

@@ -272,7 +272,7 @@ def test_predictions_of_a_long_text_are_those_of_its_whole_characters(tmp_path: 
 def test_tags_are_of_words_of_any_bytes(tmp_path: Path) -> None:
     words, tags = ["Zoë", "🙂", "漢字", "e\u0301", "."] * 3, ["B-PER", "O", "B-LOC", "O", "O"] * 3
     file = tiny_tasks.names(tmp_path / "names.conll", [([*words, str(n)], [*tags, "O"]) for n in range(12)])
-    run = tiny_tasks._task(tmp_path, f"data={{train: '{file}', split: 20%}}", "objective.kind=tag", *BYTES)
+    run = tiny_tasks.task(tmp_path, f"data={{train: '{file}', split: 20%}}", "objective.kind=tag", *BYTES)
     lines = [" ".join(words), "🙂", "x 漢字 y"]
     together = predicted(run, *lines)
     assert [len(one["label"]) for one in together] == [15, 1, 3]

@@ -74,11 +74,14 @@ def test_confusions_of_tags_are_counted_by_word(tagger: Path, tmp_path: Path) ->
     assert answer["result"]["confusion"] == {"names": names, "counts": confusion_matrix(true, given, labels=names).tolist()}
     assert {"entity_f1", "entity_precision", "entity_recall", "entity_f1.PER", "accuracy", "loss"} <= answer["metrics"].keys()
     assert evaluated(tagger)["result"] is None
-    refused(
-        minitf("evaluate", tagger, "--calibration", tmp_path / "c.png"),
-        "needs classes, but run was trained with the objective tag",
-        exit_code=2,
-    )
+    of_words = evaluated(tagger, "--data", file, "--calibration", tmp_path / "c.json")["result"]["calibration"]
+    assert sum(of_words["counts"]) == len(true)
+
+
+def test_plots_of_classes_are_refused_for_numbers(regressor: Path, tmp_path: Path) -> None:
+    for option, needed in (("--calibration", "classes or tags"), ("--confusion", "classes or tags")):
+        done = minitf("evaluate", regressor, option, tmp_path / "c.png")
+        refused(done, f"{option} needs {needed}, but run was trained with the objective regress", exit_code=2)
 
 
 def test_gates_hold_tasks_to_their_own_figures(classifier: Path, regressor: Path, tagger: Path) -> None:

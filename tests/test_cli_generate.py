@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from commands import ROOT, minitf, tiny_model, trained
+from commands import ROOT, minitf, results, tiny_model, trained
 
 from mini_tf.cli.app import main
 from mini_tf.cli.generate.prompt_lines import default_lookahead
@@ -34,10 +34,6 @@ def encoder_of_a_tail(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Without separators, and with more learned positions than it was trained on."""
     changes = (tiny_model("encoder"), "model.positions={kind: learned, length: 60}", "data.split=tail 10%")
     return trained(tmp_path_factory.mktemp("runs") / "tail", "train.steps=1", *changes)
-
-
-def results(stdout: str) -> list[dict[str, object]]:
-    return [json.loads(line)["result"] for line in stdout.splitlines()]
 
 
 def test_generate_prints_the_continuation_alone_and_the_seed_decides_it(decoder: Path) -> None:

@@ -165,8 +165,8 @@ def test_gold_files_that_do_not_fit_are_refused_with_their_line(run: Path, gold:
 
 
 def test_a_model_of_one_stack_has_no_pairs_to_look_at(decoder: Path) -> None:
-    refused(view("align", decoder), "has no cross-attention (decoder)", exit_code=2)
-    refused(view("align", decoder, "a"), "has no cross-attention (decoder)", exit_code=2)
+    refused(view("align", decoder), "has no cross-attention to a source (decoder)", exit_code=2)
+    refused(view("align", decoder, "a"), "has no cross-attention to a source (decoder)", exit_code=2)
     refused(
         view("attention", decoder, "a", "--target", "b"),
         "--target needs an encoder_decoder, but this model is of kind decoder",

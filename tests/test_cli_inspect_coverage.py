@@ -114,6 +114,47 @@ def test_as_self_attention_it_is_refused() -> None:
     refused(done, "diminishing attention is cross-attention only", exit_code=3)
 
 
+# Copying
+
+
+@pytest.fixture(scope="module")
+def copying(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Trained further from a run that does not copy, with an adapter."""
+    begin = (f"model.init_from={run}", "model.copy_attention=true", "adapter={rank: 2}")
+    return once(
+        tmp_path_factory, "copying", lambda folder: trained(folder / "copies", *DATA, *SHORT[:3], *begin, recipe="transformer-nano")
+    )
+
+
+def test_a_run_begins_with_one_that_does_not_copy_and_trains_the_new_weights_beside_an_adapter(run: Path, copying: Path) -> None:
+    before, opened = load_trained(run).model.weights(), load_trained(copying)
+    after = opened.model.weights()
+    new = {name for name in after if name not in before}
+    assert new
+    assert all(name.startswith("copy_attention.") for name in new)
+    assert not all(torch.equal(after[name], torch.full_like(after[name], 3.0)) for name in new if name.endswith("bias"))
+    assert torch.equal(before["embedding.tokens.weight"], after["embedding.tokens.weight"])
+    assert opened.model.special_ids == opened.tokenizer.vocabulary.special_ids
+
+
+def test_where_each_token_is_copied_from_is_shown_as_the_model_computes_it(run: Path, copying: Path) -> None:
+    found = envelope(copying, SOURCE, "--target", TARGET)["result"]["sample"]
+    copies = {name: np.array(values) for name, values in found["copies"].items()}
+    np.testing.assert_allclose(copies["p_gen"] + copies["copied"].sum(axis=1), 1, atol=1e-5)
+    own = np.array([[token == other for other in found["source_tokens"]] for token in found["target_tokens"]])
+    own[-1] = False  # the separator of the source is not copied
+    np.testing.assert_allclose(copies["copied_label"], (copies["copied"] * own).sum(axis=1), atol=1e-6)
+    assert (copies["label"] > copies["copied_label"]).all()
+    shown = view(copying, SOURCE, "--target", TARGET).stdout
+    assert re.search(r"target token +p_gen +p +copied +from", shown)
+    assert "copies" not in envelope(run, SOURCE, "--target", TARGET)["result"]["sample"]
+
+
+def test_copying_needs_one_vocabulary() -> None:
+    given = ("recipe", "check", "transformer-nano", "model.copy_attention=true", "tokenizer.source={kind: char}")
+    refused(minitf(*given), "model.copy_attention", "needs one tokenizer for source and target; remove tokenizer.source", exit_code=3)
+
+
 # Maps
 
 
@@ -258,7 +299,7 @@ def test_what_cannot_be_shown_is_refused_in_one_line_before_texts_are_generated(
 
 def test_models_without_pairs_or_cross_attention_are_refused(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = trained(tmp_path / "decoder", "train.steps=1")
-    refused(view(decoder, "a"), "has no cross-attention (decoder); coverage needs an encoder_decoder", exit_code=2)
+    refused(view(decoder, "a"), "has no cross-attention to a source (decoder); coverage needs an encoder_decoder", exit_code=2)
     noisy = trained(tmp_path / "noisy", "train.steps=1", tiny_model("encoder_decoder"), "objective=denoising")
     refused(view(noisy), "noisy has the objective denoising, whose data are not pairs", "give a SOURCE", exit_code=2)
     blind = trained(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny_tasks
-from commands import ROOT, minitf, refused
+from commands import ROOT, evaluated, minitf, refused
 from tiny_tasks import NAMES, ODD, OPINIONS
 
 
@@ -18,12 +18,6 @@ def predicted(*arguments: str | Path, stdin: str = "") -> list[dict[str, Any]]:
     done = minitf("predict", *arguments, stdin=stdin)
     assert done.exit_code == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def evaluated(*arguments: str | Path) -> dict[str, Any]:
-    done = minitf("evaluate", *arguments, "--json")
-    assert done.exit_code == 0, done.stderr
-    return dict(json.loads(done.stdout)["metrics"])
 
 
 def test_every_way_to_give_texts_gives_the_same_lines(classifier: Path, tmp_path: Path) -> None:

@@ -8,10 +8,9 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from commands import minitf, refused, tiny_model, trained
+from commands import minitf, refused, results, tiny_model, trained
 from test_cli_prompt_loop import Terminal
 
 from mini_tf.cli.app import main
@@ -45,10 +44,6 @@ def run_that_ends(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     learned = MODEL.replace("}", ", positions: learned}")
     return trained(folder / "translator", "train.steps=1", "train.context=32", learned, pairs_of(folder), "generate.max_new_tokens=90")
-
-
-def results(stdout: str) -> list[dict[str, Any]]:
-    return [json.loads(line)["result"] for line in stdout.splitlines()]
 
 
 def shown(text: str) -> str:

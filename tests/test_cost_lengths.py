@@ -59,10 +59,10 @@ def test_formulas_grow_as_they_must_and_measured_memory_is_near_them(monkeypatch
     monkeypatch.setattr(lengths, "LONG_SECONDS", 0.0)
     recipe = read(TINY, ["model={kind: decoder, d_model: 32, n_layers: 3, n_heads: 2, attention: [softmax, linear, softmax]}"]).recipe
     layers = layers_of("tiny", recipe)
-    assert [layer.name for layer in layers] == ["tiny (softmax)", "tiny (linear)"]
+    assert [layer.name for layer in layers] == ["softmax (tiny)", "linear (tiny)"]
     windows = "model={kind: decoder, attention: [softmax, {kind: window, window: 8}, {kind: window, window: 9}]}"
     names = [layer.name for layer in layers_of("tiny", read(TINY, [windows]).recipe)]
-    assert names == ["tiny (softmax)", "tiny (window, layer 1)", "tiny (window, layer 2)"]
+    assert names == ["softmax (tiny)", "window, layer 1 (tiny)", "window, layer 2 (tiny)"]
     for layer, power in zip(layers, (2, 1), strict=True):
         short, long = measure_lengths(layer, [256, 512], Setup())
         assert short.flops is not None
@@ -75,6 +75,25 @@ def test_formulas_grow_as_they_must_and_measured_memory_is_near_them(monkeypatch
             assert cost.peak > cost.measured_saved  # type: ignore[operator]
             assert cost.seconds is not None
             assert cost.seconds > 0
+
+
+@pytest.mark.parametrize(("query", "sizes"), [("position", (32, 4)), ("task", (1, 4))])
+def test_of_a_perceiver_what_grows_with_the_length_is_measured_too(
+    query: str, sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lengths, "LONG_SECONDS", 0.0)
+    sized = "model={kind: perceiver, d_model: 16, d_latent: 24, n_layers: 2, n_heads: 2, n_latents: 4, attention: [softmax, linear]}"
+    layers = layers_of("tiny", read(TINY, [sized, "objective={kind: classify, pool: first}", f"model.query={query}"]).recipe)
+    names = ["encoder.cross (tiny)", "latent.self, softmax (tiny)", "latent.self, linear (tiny)", "decoder.cross (tiny)"]
+    assert [layer.name for layer in layers] == names
+    assert [layer.sizes(32) for layer in layers] == [(4, 32), (4, 4), (4, 4), sizes]
+    assert [(layer.dims.d_model, layer.dims.d_memory) for layer in layers] == [(24, 16), (24, 24), (24, 24), (16, 24)]
+    for layer in layers:
+        (short, long), grows = measure_lengths(layer, [64, 128], Setup()), 64 in layer.sizes(64)
+        assert short.flops is not None
+        assert long.flops is not None
+        assert (long.flops > short.flops) == grows
+        assert (long.measured_saved > short.measured_saved) == grows  # type: ignore[operator]
 
 
 def test_a_row_that_does_not_fit_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:

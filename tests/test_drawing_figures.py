@@ -18,7 +18,7 @@ from hostile import HOSTILE, STEERING
 from mini_tf.drawing.calibration import draw_calibration
 from mini_tf.drawing.canvas import text_width, wrap_caption
 from mini_tf.drawing.confusion import draw_confusion
-from mini_tf.drawing.curves import draw_curves
+from mini_tf.drawing.curves.plot import draw_curves
 from mini_tf.drawing.glyphs import figure_caption, figure_label
 from mini_tf.drawing.heat_maps import draw_panels
 from mini_tf.drawing.panel import Curves, Panel, QueryWeights, Scale
@@ -201,6 +201,14 @@ def test_a_grid_of_many_tokens_has_their_indices_and_the_tokens_above_it() -> No
     assert "Tokens:  [0]token0 token1 token2 " in listed
     assert all(f" {word} " in f"{listed.replace(']', '] ')} " for word in words)
     assert " [10]token10 " in listed
+
+
+def test_numbers_beside_a_map_are_not_listed_again() -> None:
+    words, numbers = [f"token{i}" for i in range(40)], [str(i) for i in range(64)]
+    texts = text_of(draw_panels([Panel("m", words, numbers, np.ones((40, 64))) for _ in range(9)], Scale(), "t", "svg", across=3))
+    listed = " ".join(texts)
+    assert "[0]token0" in listed
+    assert "[0]0" not in listed
 
 
 def test_a_scale_that_ends_below_its_largest_value_says_so() -> None:

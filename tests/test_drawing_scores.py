@@ -6,19 +6,18 @@ import re
 import struct
 from collections.abc import Callable
 from functools import partial
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from hostile import HOSTILE, STEERING
 from rich.cells import cell_len
 from rich.text import Text
+from test_drawing_figures import text_of
 
 from mini_tf.drawing.ansi import render_ansi
 from mini_tf.drawing.calibration import draw_calibration
 from mini_tf.drawing.confusion import confusion_text, draw_confusion
 
-SVG = "{http://www.w3.org/2000/svg}"
 TITLE = "".join(HOSTILE)
 SOME = np.random.default_rng(0).poisson(0.2, (len(HOSTILE), len(HOSTILE)))
 SOME[2] = 0
@@ -31,17 +30,13 @@ TEXTS: dict[str, Callable[[bool, int], Text]] = {
 }
 
 
-def words(svg: bytes) -> list[str]:
-    return [element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]
-
-
 def piped(picture: Text, width: int = 80) -> str:
     return render_ansi(picture, colored=False, width=width)
 
 
 def test_a_figure_has_every_count_that_is_not_zero_and_every_name_with_how_many() -> None:
     counts, names = np.array([[90, 17], [0, 3]]), ["no", "yes"]
-    found = words(draw_confusion(counts, names, "who is right", "svg"))
+    found = text_of(draw_confusion(counts, names, "who is right", "svg"))
     assert sorted(word for word in found if word.isdigit()) == ["17", "3", "90"]
     assert {"who is right", "no (107)", "yes (3)", "no", "yes"} <= set(found)
     assert {"predicted class", "true class (count)", "share of the true class"} <= set(found)
@@ -51,7 +46,7 @@ def test_a_figure_has_every_count_that_is_not_zero_and_every_name_with_how_many(
 def test_a_matrix_of_any_size_stays_within_bounds(n: int, numbered: bool) -> None:
     counts, names = np.full((n, n), 1234567, dtype=np.int64), [f"a class whose name is far too long for a picture {i}" for i in range(n)]
     if n <= 60:
-        assert ("1234567" in words(draw_confusion(counts, names, "t", "svg"))) == numbered
+        assert ("1234567" in text_of(draw_confusion(counts, names, "t", "svg"))) == numbered
     width, height = struct.unpack(">II", draw_confusion(counts, names, "t", "png")[16:24])
     assert min(width, height) > 300
     assert max(width, height) <= 3600
@@ -65,8 +60,8 @@ def test_classes_without_a_text_are_drawn_and_blank() -> None:
 
 
 def test_the_error_is_told_in_the_title_however_long_that_is() -> None:
-    assert any(word.startswith("Expected calibration error 0.126: ") for word in words(draw_calibration(*BINS, TITLE, "svg")))
-    assert "Expected calibration error 0.126" in words(draw_calibration(*BINS, "", "svg"))
+    assert any(word.startswith("Expected calibration error 0.126: ") for word in text_of(draw_calibration(*BINS, TITLE, "svg")))
+    assert "Expected calibration error 0.126" in text_of(draw_calibration(*BINS, "", "svg"))
 
 
 def test_nothing_at_all_can_be_calibrated() -> None:

@@ -4,10 +4,9 @@ their own.
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from commands import minitf, refused, trained
+from commands import evaluated, minitf, refused, trained
 
 from mini_tf.data.corpora import docs_summaries
 from mini_tf.data.examples import Example
@@ -38,20 +37,14 @@ def run_of(folder: Path, *data: str) -> Path:
     return trained(folder / "run", *SMALL, *data, recipe="gpt-nano")
 
 
-def judged(*arguments: str | Path) -> dict[str, Any]:
-    done = minitf("evaluate", *arguments, "--json")
-    assert done.exit_code == 0, done.stderr
-    return dict(json.loads(done.stdout)["metrics"])
-
-
 def test_a_run_on_built_in_pairs_is_judged_by_a_file_of_prompts_and_responses(tmp_path: Path) -> None:
     run = run_of(tmp_path, "data={train: docs-summaries, split: 20%}")
     own, other = written(tmp_path / "a.jsonl", "prompt", "response"), written(tmp_path / "b.jsonl", "q", "r")
-    metrics = judged(run, "--data", own)
+    metrics = evaluated(run, "--data", own)
     assert metrics["targets"] == sum(len(f"answer {n} .") + 1 for n in range(30))
-    again = judged(run, "--data", other, "--fields", "{prompt: q, response: r}")
+    again = evaluated(run, "--data", other, "--fields", "{prompt: q, response: r}")
     assert {name: again[name] for name in ("loss", "targets")} == {name: metrics[name] for name in ("loss", "targets")}
-    assert judged(run, "--data", "docs-summaries")["targets"] == sum(len(f"summary {n} .") + 1 for n in range(30))
+    assert evaluated(run, "--data", "docs-summaries")["targets"] == sum(len(f"summary {n} .") + 1 for n in range(30))
     lacking = minitf("evaluate", run, "--data", other)
     refused(lacking, "b.jsonl:1: needs prompt and response, or messages; name the columns: {prompt: COLUMN, response: COLUMN}")
 
@@ -62,8 +55,8 @@ def test_one_side_may_be_built_in_and_the_other_a_file(sides: tuple[str, str], c
     train, val = (side.format(written(tmp_path / "a.jsonl", *columns)) for side in sides)
     run = run_of(tmp_path, f"data={{train: '{train}', val: '{val}', fields: {{prompt: {columns[0]}, response: {columns[1]}}}}}")
     of_val = "summary" if val == "docs-summaries" else "answer"
-    assert judged(run)["targets"] == sum(len(f"{of_val} {n} .") + 1 for n in range(30))
-    assert judged(run, "--data", val) == judged(run) | {"split": "data"}
+    assert evaluated(run)["targets"] == sum(len(f"{of_val} {n} .") + 1 for n in range(30))
+    assert evaluated(run, "--data", val) == evaluated(run) | {"split": "data"}
 
 
 def test_all_responses_of_a_file_are_references(tmp_path: Path) -> None:

@@ -7,20 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import QUIET, TINY, content, minitf, trained
+from commands import QUIET, TINY, content, minitf, told, trained
 
 from mini_tf.run.disk import Disk
 from mini_tf.training import loop
 from mini_tf.training.machine import device
 
 UNFINISHED = ("train.steps=8", "checkpoint.every_steps=4", "eval.every_steps=4")
-
-
-def told(stderr: str) -> str:
-    """What was said, after a look at it: lines for people, nothing that steers a terminal."""
-    assert "Traceback" not in stderr
-    assert not any(ord(character) < 32 and character != "\n" for character in stderr)
-    return stderr
 
 
 @pytest.fixture(autouse=True)

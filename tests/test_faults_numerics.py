@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import DATA, QUIET, TINY, minitf, tiny_model, trained
+from commands import DATA, QUIET, TINY, minitf, tiny_model, told, trained
 from torch import Tensor
 
 from mini_tf.data.batch import Batch
@@ -47,13 +47,6 @@ PAIRS = (
     *("eval.translations=4", "generate.max_new_tokens=8"),
 )
 SKIP = ("train.on_nonfinite=skip", "train.steps=30", "train.batch_size=4", "eval.every_steps=5", "log.every_steps=3")
-
-
-def told(stderr: str) -> str:
-    """What was said, after a look at it: lines for people, nothing that steers a terminal."""
-    assert "Traceback" not in stderr
-    assert not any(ord(character) < 32 and character != "\n" for character in stderr)
-    return stderr
 
 
 def lines_of(run: Path) -> list[dict[str, Any]]:

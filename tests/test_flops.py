@@ -37,13 +37,16 @@ def built(kind: str, **keys: Any) -> ModelSettings | None:
     return settings
 
 
-def counted_and_formula(settings: ModelSettings, length: int) -> tuple[int, int | None]:
+def counted_and_formula(settings: ModelSettings, length: int, packed: bool = False) -> tuple[int, int | None]:
+    """packed: each row has positions of its own."""
     model: Model = settings.build(VOCABULARY, 512).eval()
     ids, at = torch.zeros(ROWS, length, dtype=torch.long), torch.tensor([0, length - 1, length])
-    source = Tokens(torch.zeros(ROWS, SOURCE, dtype=torch.long)) if model.needs_source else None
-    sizes = BatchSizes(ROWS, length, len(at), VOCABULARY, VOCABULARY, SOURCE if model.needs_source else 0)
+    source_ids = torch.zeros(ROWS, SOURCE, dtype=torch.long)
+    tokens, source = (Tokens(each, TokenPositions.packed(torch.ones_like(each)) if packed else None) for each in (ids, source_ids))
+    counts = dict.fromkeys(("shared_positions", "shared_source_positions"), not packed)
+    sizes = BatchSizes(ROWS, length, len(at), VOCABULARY, VOCABULARY, SOURCE if model.needs_source else 0, **counts)  # type: ignore[arg-type]
     with torch.no_grad():
-        counted = flops_of(lambda: model.logits(model(Tokens(ids), source, at).y))
+        counted = flops_of(lambda: model.logits(model(tokens, source if model.needs_source else None, at).y))
     hidden = settings.hidden_flops(sizes)
     return counted, None if hidden is None else hidden + settings.head_flops(sizes)
 
@@ -70,17 +73,24 @@ def test_sizes_and_heads_are_in_the_formula(kind: str, keys: dict[str, Any]) -> 
     assert counted == formula
 
 
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "shared"])
 @pytest.mark.parametrize("kind", listing("positions"))
-def test_positions_are_in_the_formula(kind: str) -> None:
-    """A row of its own each, as in packed rows; positions that all rows share are mapped once."""
+def test_positions_are_in_the_formula(kind: str, packed: bool) -> None:
+    """Packed rows have positions of their own; those that all rows share are mapped once."""
     settings = built("decoder", positions={"kind": kind, "max_distance": 24} if kind == "transformer_xl" else kind)
     assert settings is not None
-    model: Model = settings.build(VOCABULARY, 32).eval()
-    ids = torch.zeros(ROWS, 12, dtype=torch.long)
-    tokens = Tokens(ids, TokenPositions.packed(torch.ones_like(ids)))
-    with torch.no_grad():
-        counted = flops_of(lambda: model(tokens))
-    assert settings.hidden_flops(BatchSizes(ROWS, 12, ROWS * 12, VOCABULARY, VOCABULARY)) == counted
+    counted, formula = counted_and_formula(settings, 12, packed)
+    assert counted == formula
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "shared"])
+@pytest.mark.parametrize("combine", ["add", "concat"])
+@pytest.mark.parametrize("kind", listing("models"))
+def test_positions_and_projections_of_narrow_tables_are_in_the_formula(kind: str, combine: str, packed: bool) -> None:
+    settings = built(kind, positions={"kind": "fourier", "n_bands": 3, "combine": combine}, d_embedding=10)
+    assert settings is not None
+    counted, formula = counted_and_formula(settings, 12, packed)
+    assert counted == formula
 
 
 def test_an_encoder_of_another_width_and_no_cross_attention_are_in_the_formula() -> None:
@@ -106,3 +116,13 @@ def test_a_mixer_without_a_formula_has_none() -> None:
     assert settings is not None
     unknown = type("Unknown", (type(settings.attention[0]),), {"cost": lambda *_: None}).model_construct()
     assert settings.model_copy(update={"attention": (unknown,)}).hidden_flops(BatchSizes(1, 8, 8, 9, 9)) is None
+
+
+@pytest.mark.parametrize(
+    "keys", [{"query": "task"}, {"query": "input"}, {"query_positions": "fourier"}], ids=lambda keys: str([*keys.values()])
+)
+def test_queries_of_a_perceiver_are_in_the_formula(keys: dict[str, Any]) -> None:
+    settings = built("perceiver", **keys)
+    assert settings is not None
+    counted, formula = counted_and_formula(settings, 12)
+    assert counted == formula

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import DATA, minitf, refused, tiny_model, trained
+from commands import DATA, minitf, refused, results, tiny_model, trained
 from conversations import BY_HEART, learnt_in, turned
 from data_of import both, dataset_of
 from test_generation_text_generator import Parrot
@@ -48,10 +48,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def model(run: Path) -> Trained:
     return open_trained(run, device="cpu")
-
-
-def results(stdout: str) -> list[dict[str, Any]]:
-    return [json.loads(line)["result"] for line in stdout.splitlines()]
 
 
 # How turns are framed.

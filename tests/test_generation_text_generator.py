@@ -35,7 +35,7 @@ def writer_of(context: int | None = None, n_top: int | None = None, **wish: Any)
 def small(model: Model) -> Model:
     """The model with scores for the tokenizer's ids only."""
     all_scores = model.logits
-    model.logits = lambda hidden, words=None: all_scores(hidden, words)[..., : TOKENIZER.vocabulary.size]  # type: ignore[method-assign]
+    model.logits = lambda hidden, words=None, copies=None: all_scores(hidden, words, copies)[..., : TOKENIZER.vocabulary.size]  # type: ignore[method-assign]
     return model
 
 
@@ -131,7 +131,7 @@ class Parrot(Model):
         y = torch.nn.functional.one_hot(next_ids, self.size)[:, None].float()
         return ForwardOutput(y, None, {"row": state["row"], "step": state["step"] + 1})
 
-    def logits(self, hidden: Any, words: Any = None) -> Any:
+    def logits(self, hidden: Any, words: Any = None, copies: Any = None) -> Any:
         return hidden
 
 
@@ -202,7 +202,7 @@ def test_a_penalty_keeps_from_repeating() -> None:
 class Torn(Parrot):
     """Would nearly as well write y each time."""
 
-    def logits(self, hidden: Any, words: Any = None) -> Any:
+    def logits(self, hidden: Any, words: Any = None, copies: Any = None) -> Any:
         return hidden + 0.5 * torch.nn.functional.one_hot(torch.tensor(int(TOKENIZER.encode("y")[0])), self.size)
 
 

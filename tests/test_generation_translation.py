@@ -44,7 +44,7 @@ def translator_of(model: Model, context: int | None = None, **wish: Any) -> Tran
 def endless(model: Model) -> Model:
     """The model, but it never ends a text by itself."""
     scored = model.logits
-    model.logits = lambda hidden, words=None: scored(hidden, words).index_fill(-1, torch.tensor([END]), -50.0)  # type: ignore[method-assign]
+    model.logits = lambda hidden, words=None, copies=None: scored(hidden, words, copies).index_fill(-1, torch.tensor([END]), -50.0)  # type: ignore[method-assign]
     return model
 
 
@@ -225,7 +225,7 @@ def test_no_special_token_is_ever_chosen() -> None:
     model = model_of()
     scored = model.logits
     specials = torch.tensor(sorted(TOKENIZER.vocabulary.special_ids - {END}))
-    model.logits = lambda hidden, words=None: scored(hidden, words).index_fill(-1, specials, 9.0)  # type: ignore[method-assign]
+    model.logits = lambda hidden, words=None, copies=None: scored(hidden, words, copies).index_fill(-1, specials, 9.0)  # type: ignore[method-assign]
     for [one] in translator_of(model, min_new_tokens=4).translate(["1", "27"]):
         assert len(one.text) >= 4
         assert set(one.text) <= set(LETTERS)

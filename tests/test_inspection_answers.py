@@ -161,6 +161,16 @@ def test_a_model_of_a_stream_reads_the_whole_document_with_its_state(outputs: Pa
         assert prediction.ids == tuple(int(logits[at].argmax()) for at, _ in targets)
 
 
+def test_documents_without_answers_are_in_the_stream(outputs: Path) -> None:
+    opened, [first, silent, last] = open_trained(outputs / "stream", device="cpu"), recall(8, n=3)
+    documents = [first, replace(silent, labels={"answers": ["-"]}), last]
+    questions = questions_of(opened, documents)
+    separated = [[opened.tokenizer.vocabulary.separator, *opened.tokenizer.encode(one.text).tolist()] for one in documents]
+    assert [[*ids] for ids, _ in questions.rows.values()] == separated
+    assert {answer.document for answer in questions.answers} == {0, 2}
+    assert len(predictions(opened, questions)) == len(questions.answers)
+
+
 @pytest.mark.parametrize("settings", [corridor.Settings(distance=20), copy.Settings(distance=20), associative_recall.Settings(distance=20)])
 def test_the_cue_of_an_answer_is_the_word_that_the_task_repeats(settings: Any) -> None:
     for row in islice(settings.rows(), 200):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from test_models import CONTEXT, model_of, some_ids
 
-from mini_tf.inspection.positions import MAX_MAP, analyze_positions, never_trained
+from mini_tf.inspection.positions import MAX_MAP, PositionAnalysis, analyze_positions, encoding_of, never_trained
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.optimizers import adamw
@@ -22,9 +22,16 @@ def model_with(positions: str, context: int = CONTEXT, d_model: int = 8, n_heads
     return model.build(20, context).double().eval()  # type: ignore[attr-defined, no-any-return]
 
 
+def analyzed(model: Model) -> PositionAnalysis:
+    """Of its only stack."""
+    encoding = encoding_of(model, model.stacks()[0])
+    assert encoding is not None
+    return analyze_positions(model, encoding)
+
+
 @pytest.mark.parametrize("kind", listing("positions"))
 def test_a_kind_is_looked_at_where_it_attaches(kind: str) -> None:
-    seen, applies_to = analyze_positions(model_with(kind)), settings_of("positions", kind).APPLIES_TO  # type: ignore[attr-defined]
+    seen, applies_to = analyzed(model_with(kind)), settings_of("positions", kind).APPLIES_TO  # type: ignore[attr-defined]
     assert (seen.vectors is not None, seen.rotary is not None, bool(seen.biases)) == tuple(
         a in applies_to and (a, kind) != ("bias", "transformer_xl")  # whose bias depends on the query
         for a in ("embed", "rotary", "bias")
@@ -38,7 +45,7 @@ def test_similarity_and_kernel_of_learned_positions_by_brute_force() -> None:
     def dot(i: int, j: int) -> float:
         return sum(a * b for a, b in zip(table[i], table[j], strict=True))
 
-    found = analyze_positions(model).vectors
+    found = analyzed(model).vectors
     assert found is not None
     assert (found.n_positions, found.positions, found.table) == (n, list(range(n)), "embedding.position.table.weight")
     rows = [[math.exp(dot(i, j) / math.sqrt(d)) for j in range(n)] for i in range(n)]
@@ -56,13 +63,13 @@ def test_sinusoids_are_as_alike_as_is_known_of_them() -> None:
     """
     near = {}
     for d in (32, 512):
-        found = analyze_positions(model_with("sinusoidal", context=512, d_model=d)).vectors
+        found = analyzed(model_with("sinusoidal", context=512, d_model=d)).vectors
         assert found is not None
         near[d] = found.kernel[0] + 2 * found.kernel[1] + 2 * found.kernel[2]
         assert (found.positions[:3], len(found.positions)) == ([0, 8, 16], MAX_MAP)
     assert near[32] < 0.1
     assert near[512] > 0.6
-    found = analyze_positions(model_with("sinusoidal", context=60, d_model=512)).vectors
+    found = analyzed(model_with("sinusoidal", context=60, d_model=512)).vectors
     assert found is not None
     assert [round(found.similarity[0, distance].item(), 3) for distance in (1, 2, 5, 20)] == [0.973, 0.905, 0.741, 0.616]
 
@@ -71,7 +78,7 @@ def test_fourier_features_are_shown_as_their_own_part_of_the_embedding() -> None
     """Added or concatenated: the difference that the place makes, whatever the token."""
     for combine in ("add", "concat"):
         model = model_with("fourier", combine=combine)
-        found, position = analyze_positions(model).vectors, model.embedding.position  # type: ignore[union-attr]
+        found, position = analyzed(model).vectors, model.embedding.position  # type: ignore[union-attr]
         assert found is not None
         features = position.features(torch.arange(CONTEXT))  # type: ignore[union-attr, operator]
         own = features @ position.map.weight[:, -features.shape[1] :].T  # type: ignore[union-attr, operator]
@@ -80,14 +87,14 @@ def test_fourier_features_are_shown_as_their_own_part_of_the_embedding() -> None
 
 
 def test_of_a_long_table_every_few_positions_are_compared_and_the_kernel_ends_with_the_context() -> None:
-    found = analyze_positions(model_with("learned", length=300)).vectors
+    found = analyzed(model_with("learned", length=300)).vectors
     assert found is not None
     assert (found.n_positions, found.positions[:2], found.positions[-1], len(found.positions)) == (300, [0, 5], 295, 60)
     assert len(found.kernel) == CONTEXT
 
 
 def test_the_rotary_kernel_is_the_mean_cosine_of_its_angles() -> None:
-    rotary = analyze_positions(model_with("rotary", context=40, d_model=24, base=100.0)).rotary
+    rotary = analyzed(model_with("rotary", context=40, d_model=24, base=100.0)).rotary
     assert rotary is not None
     angles = [100.0 ** (-2 * i / 12) for i in range(6)]
     assert rotary.kernel == pytest.approx([sum(math.cos(d * angle) for angle in angles) / 6 for d in range(40)], abs=1e-12)
@@ -96,7 +103,7 @@ def test_the_rotary_kernel_is_the_mean_cosine_of_its_angles() -> None:
 
 def test_alibi_falls_by_each_heads_slope() -> None:
     """Slopes of 4 heads: 1/4, 1/16, 1/64, 1/256 (Press et al. 2021, section 3)."""
-    biases = analyze_positions(model_with("alibi", n_heads=4)).biases
+    biases = analyzed(model_with("alibi", n_heads=4)).biases
     assert biases == [[-slope * distance for distance in range(CONTEXT)] for slope in (1 / 4, 1 / 16, 1 / 64, 1 / 256)]
     assert str(biases[0][0]) == "0.0"
 
@@ -109,7 +116,7 @@ def test_rows_without_a_gradient_are_named_from_the_optimizers_state() -> None:
         model.logits(model(Tokens(some_ids(2, 9 + step))).y).square().sum().backward()
         moved.step(lr=0.01)
         moved.zero_grad()
-    table = analyze_positions(model).vectors.table  # type: ignore[union-attr]
+    table = analyzed(model).vectors.table  # type: ignore[union-attr]
     rows = never_trained(moved.state_tensors(), str(table))
     same = (model.embedding.position.table.weight == before).all(dim=1)  # type: ignore[union-attr]
     assert rows == same.nonzero().flatten().tolist() == list(range(11, CONTEXT))
@@ -118,7 +125,7 @@ def test_rows_without_a_gradient_are_named_from_the_optimizers_state() -> None:
 
 def test_sinusoids_come_out_as_they_go_in() -> None:
     """The vectors that `analyze_positions` compares are the paper's."""
-    found = analyze_positions(model_with("sinusoidal")).vectors
+    found = analyzed(model_with("sinusoidal")).vectors
     assert found is not None
     p = sinusoids(torch.arange(CONTEXT), 8, 10000.0)
     torch.testing.assert_close(found.similarity, torch.nn.functional.cosine_similarity(p[:, None], p[None], dim=-1))

@@ -27,6 +27,9 @@ def every_model() -> Iterator[tuple[str, ModelSettings]]:
         assert issubclass(kind, ModelSettings)
         yield word, kind(**of(kind, SMALL | {"head": "bert", "tied": False}))
         yield word, kind(**of(kind, SMALL | {"positions": settings_of("positions", "learned")(), "norm_place": "post"}))
+        if "copy_attention" in kind.model_fields:
+            for encoder in ({}, {"d_model": 24, "n_heads": 3}):
+                yield f"{word}-copying", kind(**SMALL | {"copy_attention": True, "encoder": encoder})
         for name, mixer in mixers.items():
             for settings in tiny_models.every_mixer(kind(**of(kind, SMALL)), [mixer]):
                 yield f"{word}-{name}", settings

@@ -22,7 +22,9 @@ CASES = [
     for model in listing("models")
     for mixer in listing("attention")
     for positions in listing("positions")
-    if usable(mixer, positions, model) and (model != "perceiver" or {"embed"} >= settings_of("positions", positions).APPLIES_TO)  # type: ignore[attr-defined]
+    if usable(mixer, positions, model)
+    if model != "perceiver"
+    or ({"embed"} >= settings_of("positions", positions).APPLIES_TO and not settings_of("attention", mixer).NEEDS_ORDER)  # type: ignore[attr-defined]
 ]
 
 

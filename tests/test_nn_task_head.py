@@ -29,6 +29,10 @@ def test_every_pool_is_made_of_the_real_tokens_alone(lengths: list[int]) -> None
     rows = [hidden[row, :length].numpy() for row, length in enumerate(lengths)]
     np.testing.assert_allclose(pooled("mean", hidden, inputs).numpy(), [row.mean(0) for row in rows], atol=1e-12)
     np.testing.assert_array_equal(pooled("max", hidden, inputs).numpy(), [row.max(0) for row in rows])
+    query = seeded(3)
+    weights = [np.exp(row @ query.numpy())[:, None] for row in rows]
+    means = [(weight * row).sum(0) / weight.sum() for weight, row in zip(weights, rows, strict=True)]
+    np.testing.assert_allclose(pooled("attention", hidden, inputs, query).numpy(), means, atol=1e-12)
     for pool, place in (("first", 0), ("last", -1)):
         flat = hidden.flatten(0, 1)[token_index(pool, inputs)]  # type: ignore[arg-type]
         np.testing.assert_array_equal(flat.numpy(), [row[place] for row in rows])

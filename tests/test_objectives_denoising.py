@@ -22,8 +22,8 @@ from mini_tf.noises import NoisyText
 from mini_tf.objectives import Objective
 from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import settings_of
+from mini_tf.recipe.metrics import metrics_of
 from mini_tf.recipe.sections import Generate
-from mini_tf.scores import metrics_of
 from mini_tf.system.errors import DataFault
 from mini_tf.testing.rows import vocabulary_for
 from mini_tf.trained.opening import open_trained

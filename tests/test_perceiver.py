@@ -13,6 +13,7 @@ from mini_tf.models import perceiver
 from mini_tf.models.perceiver import RowIndex
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.tokens import Tokens
+from mini_tf.testing import Case, inspection, models
 from mini_tf.testing.tiny.models import B, L, random_ids, tiny_model
 from mini_tf.trained.opening import open_trained
 from mini_tf.training.flops import flops_of
@@ -178,10 +179,12 @@ def test_a_masked_model_of_bytes_initializes_a_classifier_with_a_query_of_its_ow
         (("model.query=task",), "masked predicts tokens, but perceiver with these settings has one output per row"),
         (("model.query=task", "objective={kind: classify, pool: mean}"), "has one output per row; use first"),
         (("data.pack=docs",), "perceiver cannot separate documents within a row"),
-        (("model.d_latent=15",), "2 does not divide d_model 15"),
+        (("model.d_latent=15",), "model.n_heads: 2 does not divide d_latent 15; use 1, 3, 5 or 15, or give d_k"),
         (("model.d_latent=20", "model.decoder.n_heads=3"), "model.decoder.n_heads=3: 3 does not divide d_model 16"),
         (("model.cross_attention=sru",), "model.cross_attention=sru: sru attention does not support cross-attention"),
         (("model.cross_attention=diminishing",), "model.cross_attention=diminishing: latents have no order"),
+        (("model.attention=window",), "model.attention=window: latents have no order, on which window attention depends; use softmax"),
+        (("objective=replaced_token",), "a generator is a smaller model of one stack, but perceiver has 3; use unigram, uniform or mask"),
         (("objective=next_token",), "next_token needs causal attention"),
     ],
 )
@@ -212,6 +215,7 @@ def test_the_view_of_latents_is_the_product_of_their_attention(tmp_path: Path) -
     expected = decoder @ (half + processor[1]) @ (half + processor[0]) @ encoder / 4
     torch.testing.assert_close(torch.tensor(found["rollout"]), expected, rtol=0, atol=1e-6)
     torch.testing.assert_close(torch.tensor(found["encoder"]), encoder, rtol=0, atol=1e-6)
+    assert found["outputs"] == found["tokens"]
     assert torch.tensor(found["rollout"]).sum(1).sub(1).abs().max() < 1e-6
     legends = {
         "encoder.cross": "Rows: queries, one per latent vector. Columns: keys.",
@@ -226,9 +230,42 @@ def test_the_view_of_latents_is_the_product_of_their_attention(tmp_path: Path) -
     assert "attends to" in shown
 
 
+ONE_OUTPUT = perceiver.Settings.model_validate(SMALL | {"query": "task"})
+
+
+@pytest.mark.parametrize("case", [*models.cases(ONE_OUTPUT), *inspection.cases(ONE_OUTPUT)], ids=str)
+def test_a_model_of_one_output_keeps_the_contracts(case: Case) -> None:
+    case.run()
+
+
+def test_views_of_one_output_have_one_row(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.tsv"
+    rows.write_text("".join(f"{'good' * (n % 2)}{'bad' * (1 - n % 2)} text {n}\t{n % 2}\n" for n in range(40)))
+    given = ("data.fields={text: 0, label: 1}", "data.header=false", "objective={kind: classify, pool: first}")
+    done = minitf("finetune", "sst2-nano", rows, *given, *BYTES, "model.query=task", "train.steps=1", "-d", tmp_path / "run", "-q")
+    run = done.stdout.strip()
+    [found] = json.loads(minitf("inspect", "latents", run, "a cat", "--json").stdout)["result"]["texts"]
+    assert (found["outputs"], len(found["decoder"]), len(found["rollout"])) == (["output"], 1, 1)
+    assert len(found["rollout"][0]) == len(found["tokens"]) > 1
+    [sample] = json.loads(minitf("inspect", "attention", run, "a cat", "--kind", "decoder.cross", "--full", "--json").stdout)["result"][
+        "samples"
+    ]
+    assert {len(head["matrix"]) for head in sample["heads"]} == {1}
+    told = " ".join(minitf("inspect", "attention", run, "a cat", "--kind", "decoder.cross").stdout.split())
+    assert "Rows: queries, one per output of the whole row. Columns: keys, one per latent vector." in told
+    assert minitf("inspect", "attention", run, "a cat", "--words").exit_code == 0
+    told = "these heads have one query per output of the whole row or latent vector, not per token"
+    refused(minitf("inspect", "attention", run, "a cat", "--query", "cat"), told, exit_code=2)
+    refused(minitf("inspect", "memory", run), "run: no stack has hidden states of tokens, which trigger memories (perceiver)", exit_code=2)
+
+
 def test_views_and_other_models_refuse_what_a_perceiver_does_not_have(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", *BYTES, "train.steps=1", "data.pack=none")
     refused(minitf("inspect", "spans", run, "ab"), "run has no spans: its layers are softmax", exit_code=2)
+    told = "--stack latent: a model of kind perceiver has only one stack to show, decoder; leave it out"
+    refused(minitf("inspect", "memory", run, "--stack", "latent"), told, exit_code=2)
+    told = "run has no cross-attention to a source (perceiver); coverage needs an encoder_decoder"
+    refused(minitf("inspect", "coverage", run, "ab"), told, "train one: minitf pretrain transformer-nano", exit_code=2)
     shown = minitf("data", "show", run, "-q").stdout
     assert "4 latent vectors attend to all tokens" in shown
     told = "model.kind=encoder cannot be initialized from run, whose model.kind is perceiver"
@@ -236,6 +273,23 @@ def test_views_and_other_models_refuse_what_a_perceiver_does_not_have(tmp_path: 
     rows.write_text("".join(f"text {n}\t{n % 2}\n" for n in range(40)))
     data = ("data.fields={text: 0, label: 1}", "data.header=false", f"model={{kind: encoder, init_from: {run}}}")
     refused(minitf("finetune", "sst2-nano", rows, *data, "train.steps=1", "-d", tmp_path / "other"), told, exit_code=3)
+
+
+def test_the_positions_of_the_input_and_of_the_queries_are_shown(tmp_path: Path) -> None:
+    given = ("model.positions={kind: learned, length: 70}", "model.query_positions={kind: fourier, n_bands: 3}")
+    run = trained(tmp_path / "run", *BYTES, *given, "train.steps=1", "data.pack=none")
+    shown = minitf("inspect", "positions", run, "--json")
+    queries = json.loads(shown.stdout)["result"]
+    assert "these are the positions of the decoder; use --stack encoder for others" in shown.stderr
+    encoder = json.loads(minitf("inspect", "positions", run, "--stack", "encoder", "--json").stdout)["result"]
+    assert [(one["positions"], one["n_positions"]) for one in (queries, encoder)] == [("fourier", 64), ("learned", 70)]
+    model = open_trained(run, device="cpu").model
+    assert isinstance(model, perceiver.Perceiver)
+    assert isinstance(model.queries, torch.nn.Module)
+    vectors = model.queries.embed(torch.zeros(1, 64, 16), TokenPositions(64))[0].double()  # type: ignore[operator]
+    expected = torch.nn.functional.cosine_similarity(vectors[:, None], vectors[None], dim=-1)
+    torch.testing.assert_close(torch.tensor(queries["similarity"]).double(), expected.detach(), rtol=0, atol=1e-5)
+    assert encoder["never_trained"][-6:] == [*range(64, 70)]
 
 
 def test_a_model_without_latents_has_none_to_show(tmp_path: Path) -> None:

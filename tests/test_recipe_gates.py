@@ -43,7 +43,37 @@ def test_names_may_hold_blanks_and_stops_and_blanks_around_the_sign_do_not_count
     assert Gate.parse(" f1.creative work  >= -.5e1 ") == Gate("f1.creative work", ">=", -5.0)
 
 
-@pytest.mark.parametrize("text", ["", "a", "a<", "<1", "a<b", "a=1", "a!=1", "a<1<2", "a<1.2.3", "1<2"])
+@pytest.mark.parametrize("text", ["", "a", "a<", "<1", "a<b<c", "a=1", "a!=1", "a<1<2", "a<1.2.3", "a<1b", "1<2", "1<a"])
 def test_what_is_no_comparison_is_wrong_usage(text: str) -> None:
     with pytest.raises(UsageFault, match="is not a comparison"):
         Gate.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "other", "bound"),
+    [
+        ("val.accuracy>baseline.accuracy", "baseline.accuracy", 0.0),
+        ("val.accuracy > baseline.accuracy - 0.005", "baseline.accuracy", -0.005),
+        ("val.accuracy>baseline.accuracy+1e-3", "baseline.accuracy", 1e-3),
+        ("val.accuracy>f1.creative work", "f1.creative work", 0.0),
+    ],
+)
+def test_the_bound_may_be_another_metric_and_an_amount(text: str, other: str, bound: float) -> None:
+    gate = Gate.parse(text)
+    assert gate == Gate("val.accuracy", ">", bound, other)
+    assert gate.metrics == ("val.accuracy", other)
+    for value in (-1.0, 0.0, 0.5):
+        at = 0.5 + bound
+        metrics = {"val.accuracy": at + value, other: 0.5}
+        assert (gate.failure(metrics) is None) == (at + value > 0.5 + bound)
+
+
+def test_a_gate_on_another_metric_says_both_values_and_which_is_missing() -> None:
+    gate = Gate.parse("val.accuracy>baseline.accuracy-0.1")
+    assert gate.failure({"val.accuracy": 0.25, "baseline.accuracy": 0.5}) == (
+        "val.accuracy is 0.25, but must be > baseline.accuracy -0.1 (0.5)"
+    )
+    assert gate.failure({"accuracy": 0.25, "baseline.accuracy": 0.25}) is None  # as `evaluate` calls it
+    assert gate.failure({"val.accuracy": 0.25}) == "baseline.accuracy: not measured; measured: val.accuracy"
+    for value in (None, math.nan):
+        assert gate.failure({"val.accuracy": 0.25, "baseline.accuracy": value}) is not None

@@ -72,7 +72,7 @@ def test_defaults_make_a_whole_recipe_of_a_model_and_a_horizon() -> None:
         (Recipe, {"optimizer": {"kind": "adamw", "momentum": 0.5}}, "optimizer.momentum", "no such key"),
         (cosine.Settings, {"warmup": Scalar("100%")}, "warmup", "must be less than 1, got 1.0"),
         (wsd.Settings, {"warmup": 0.5, "decay": 0.6}, "decay", "exceed the run"),
-        (Data, {"split": Scalar("tail 10")}, "split", "must be a share such as 5%, or tail 10%, got 'tail 10'"),
+        (Data, {"split": Scalar("tail 10")}, "split", "must be a share such as 5%, tail 10%, or {folds: 5}, got 'tail 10'"),
         (Data, {"split": Scalar("100%")}, "split", "must be a share such as 5%"),
         (Data, {"train": []}, "train", "must have at least one item"),
         (Data, {"train": 3}, "train", "must be text, a list of texts or a mapping, got 3"),

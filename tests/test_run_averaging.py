@@ -202,11 +202,11 @@ def test_the_best_are_as_many_as_the_recipe_keeps(copy: Path) -> None:
         recipe.write_text(text.replace("keep_best: 2", f"keep_best: {keep_best}"))
         assert equal(average(copy, "best"), {name: array.astype(np.float32) for name, array in mean(copy, *steps).items()})
     recipe.write_text(text.replace("keep_best: 2", "keep_best: 0"))
-    refused(minitf("evaluate", copy, "--average", "best"), "no checkpoint by validation loss", "checkpoint.keep_best", exit_code=2)
+    refused(minitf("evaluate", copy, "--average", "best"), "no checkpoint with a validation metric", "checkpoint.keep_best", exit_code=2)
     recipe.write_text(text)
     for step in SCORES:
         say(copy, step, score=None)
-    with pytest.raises(UsageFault, match="no checkpoint by validation loss"):
+    with pytest.raises(UsageFault, match="no checkpoint with a validation metric"):
         average(copy, "best")
 
 

@@ -55,7 +55,7 @@ def test_a_model_of_latents_says_what_its_rows_stand_for_and_reads_one_document_
     assert [len(head["query_weights"]) for head in sample["heads"]] == [4, 4]
     refused(
         minitf(*asked, "--kind", "latent.self"),
-        "--query fox: the queries of these heads are latent vectors, not tokens of a text; use --kind decoder.cross",
+        "--query fox: these heads have one query per latent vector, not per token; use --kind decoder.cross",
         exit_code=2,
     )
     done = minitf("inspect", "positions", run)

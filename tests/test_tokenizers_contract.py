@@ -3,13 +3,16 @@
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from tokenizers import Tokenizer, models, normalizers
 
 from mini_tf.data.tokenization.pieces import BYTE_OF
+from mini_tf.data.tokenization.tokenizer import Tokenizer as OurTokenizer
 from mini_tf.data.tokenizers import SPECIALS, byte, wordpiece
+from mini_tf.recipe import sections
 from mini_tf.recipe.kind_settings import TokenizerSettings
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.testing import tokenizers as contract
@@ -34,6 +37,17 @@ def test_the_same_text_gives_the_same_file_in_another_process(kind: str) -> None
     )
     done = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, text=True, check=True, encoding="utf-8")
     assert done.stdout == contract.trained(SETTINGS[kind], 280, text).hash
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_every_tokenizer_can_lowercase(kind: str, tmp_path: Path) -> None:
+    settings = sections.SingleTokenizer(kind=kind, vocab_size=300, lowercase=True)  # type: ignore[arg-type]
+    OurTokenizer.train(settings, [contract.SAMPLE]).save(tmp_path / "tokenizer.json")
+    tokenizer = OurTokenizer.load(tmp_path / "tokenizer.json")
+    assert tokenizer.kind == kind
+    assert tokenizer.encode("The CAT sat").tolist() == tokenizer.encode("the cat SAT").tolist()
+    assert tokenizer.decode(tokenizer.encode("The CAT sat")) == "the cat sat"
+    assert not any(piece.isascii() and piece.isupper() for piece in tokenizer.pieces(tokenizer.encode(contract.SAMPLE.upper())))
 
 
 class Bytes(byte.Settings):

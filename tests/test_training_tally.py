@@ -26,7 +26,7 @@ def tally_of(losses: list[float], **fields: float) -> Counters:
 def test_evaluations_since_the_lowest_are_counted_and_an_equal_loss_is_no_better() -> None:
     counters, counted = Counters(), []
     for loss in (3.0, 2.0, 2.5, 2.0, math.nan, 1.5, 1.5):
-        counters.add_evaluation(loss)
+        counters.add_evaluation(loss, loss)
         counted.append((counters.best, counters.patience_counter))
     assert counted == [(3.0, 0), (2.0, 0), (2.0, 1), (2.0, 2), (2.0, 3), (1.5, 0), (1.5, 1)]
 
@@ -63,12 +63,12 @@ def test_every_extension_is_borne_with_new_patience(still: Path, tmp_path: Path)
 
 def test_the_training_loss_of_an_evaluation_is_the_mean_since_the_one_before() -> None:
     counters = tally_of([4.0, 2.0])
-    counters.add_evaluation(9.0)
+    counters.add_evaluation(9.0, 9.0)
     assert (counters.train_loss, counters.val_loss) == (3.0, 9.0)
     counters.add_step(1.0)
-    counters.add_evaluation(8.0)
+    counters.add_evaluation(8.0, 8.0)
     assert (counters.train_loss, counters.val_loss) == (1.0, 8.0)
-    counters.add_evaluation(7.0)
+    counters.add_evaluation(7.0, 7.0)
     assert math.isnan(counters.train_loss)  # no step was taken
 
 
@@ -81,7 +81,7 @@ def test_a_loss_jumps_where_it_is_above_both_bounds_and_only_once_until_the_next
     assert not counters.is_spike(min(JUMP * mean, mean + NATS) + 1e-3)
     assert counters.is_spike(bound + 1e-3)
     assert not counters.is_spike(100.0)
-    counters.add_evaluation(1.0)
+    counters.add_evaluation(1.0, 1.0)
     assert not counters.is_spike(100.0)  # of how many steps there were before nothing counts
     for _ in range(FEWEST):
         counters.add_step(mean)
@@ -90,9 +90,9 @@ def test_a_loss_jumps_where_it_is_above_both_bounds_and_only_once_until_the_next
 
 def test_all_that_is_counted_survives_json_and_the_clock_goes_on() -> None:
     counters = tally_of([1.0, 0.1], wall_seconds=100.0)
-    counters.add_evaluation(0.3)
+    counters.add_evaluation(0.3, 0.3)
     counters.add_step(1 / 3)
-    counters.add_evaluation(0.7)
+    counters.add_evaluation(0.7, 0.7)
     counters.add_step(0.2)
     other = Counters()
     other.load(json.loads(json.dumps(counters.save())))

@@ -39,17 +39,17 @@ def names(file: Path, rows: list[tuple[list[str], list[str]]] = NAMES) -> Path:
 
 
 def classifier(folder: Path, *overrides: str) -> Path:
-    return _task(folder, f"data={{train: '{opinions(folder / 'opinions.jsonl')}', split: 20%}}", "objective.kind=classify", *overrides)
+    return task(folder, f"data={{train: '{opinions(folder / 'opinions.jsonl')}', split: 20%}}", "objective.kind=classify", *overrides)
 
 
 def regressor(folder: Path) -> Path:
     file = opinions(folder / "stars.jsonl")
-    return _task(folder, f"data={{train: '{file}', fields: {{text: text, label: stars}}, split: 20%}}", "objective.kind=regress")
+    return task(folder, f"data={{train: '{file}', fields: {{text: text, label: stars}}, split: 20%}}", "objective.kind=regress")
 
 
 def tagger(folder: Path) -> Path:
-    return _task(folder, f"data={{train: '{names(folder / 'names.conll')}', split: 20%}}", "objective.kind=tag")
+    return task(folder, f"data={{train: '{names(folder / 'names.conll')}', split: 20%}}", "objective.kind=tag")
 
 
-def _task(folder: Path, *overrides: str) -> Path:
+def task(folder: Path, *overrides: str) -> Path:
     return trained(folder / "run", *SMALL, *overrides, recipe="bert-nano")

@@ -24,6 +24,7 @@ MIN_BLOCKS = 3
 class Settings(MemorySettings):
     CROSS = False
     STREAMS = True
+    NEEDS_ORDER = True
 
     window: int = Field(128, ge=1, le=2**20)
     """Window size: largest distance in tokens at which a token attends, on both sides unless the stack is causal."""

@@ -1,6 +1,7 @@
 """Confusion matrix and calibration plot of `minitf evaluate`."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,8 @@ from mini_tf.cli.terminal.console import Console
 from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from mini_tf.trained.opening import Trained
     from mini_tf.training.evaluation import MetricAccumulator
 
@@ -33,33 +36,27 @@ class ClassPlots:
         if len(requested) == 2 and len({file.resolve() for file in requested.values()}) == 1:
             raise UsageFault("--confusion and --calibration name the same file", hint="give two files")
 
-    def accumulator(self, trained: "Trained", own: "MetricAccumulator | None") -> "MetricAccumulator | None":
-        """The pipeline's accumulator, which also counts the confusion matrix if needed; UsageFault if the task has no
-        such plot.
-        """
-        from mini_tf.training.confusion import Confusion
-
-        objective, labels = trained.recipe.objective, trained.labels
+    def check_task(self, trained: "Trained") -> None:
+        """UsageFault if the task has no such plot."""
+        objective = trained.recipe.objective
         settings = objective.pipeline()
         pictures = {} if settings is None else settings.PLOTS
-        for name, file, of in (("confusion", self.confusion, "classes or tags"), ("calibration", self.calibration, "classes")):
+        for name, file in (("confusion", self.confusion), ("calibration", self.calibration)):
             if file is not None and name not in pictures:
-                raise UsageFault(f"--{name} needs {of}, but {trained.folder.name} was trained with the objective {objective.kind}")
-        by_default = pictures.get("confusion") and labels is not None and len(labels.names) <= SHOWN
-        return Confusion(own, len(labels.names)) if own is not None and labels is not None and (self.confusion or by_default) else own
+                trained_with = f"{trained.folder.name} was trained with the objective {objective.kind}"
+                raise UsageFault(f"--{name} needs classes or tags, but {trained_with}")
 
     def write(self, console: Console, trained: "Trained", accumulator: "MetricAccumulator | None", title: str) -> dict[str, Any]:
         """Write the files; returns their content as JSON."""
         from mini_tf.drawing.calibration import draw_calibration
         from mini_tf.drawing.confusion import draw_confusion
         from mini_tf.scores.classes import calibration
-        from mini_tf.training.confusion import Confusion
         from mini_tf.training.evaluation import ClassProbabilities
 
         names = trained.labels.names if trained.labels is not None else ()
         result: dict[str, Any] = {}
-        if isinstance(accumulator, Confusion):
-            counts, accumulator = accumulator.counts, accumulator.accumulator
+        counts = self._confusion(trained, accumulator)
+        if counts is not None:
             result["confusion"] = {"names": list(names), "counts": counts.tolist()}
             files_to_write = [self.confusion] if self.confusion else []
             files.write_all(console, files_to_write, result["confusion"], lambda suffix: draw_confusion(counts, names, title, suffix))
@@ -68,13 +65,30 @@ class ClassPlots:
             found = calibration(accumulator.probabilities, accumulator.truth)
             result["calibration"] = {name: getattr(found, name) for name in found._fields}
             result["calibration"] |= {name: getattr(found, name).tolist() for name in ("confidence", "accuracy", "counts")}
-            files.write_all(console, [self.calibration], result["calibration"], lambda suffix: draw_calibration(*found, title, suffix))
+            temperature = trained.decision.temperature if trained.decision is not None else 1.0
+            result["calibration"]["temperature"] = temperature
+            draw = partial(draw_calibration, *found, title, temperature=temperature)
+            files.write_all(console, [self.calibration], result["calibration"], lambda suffix: draw(suffix=suffix))
         return result
 
     def show(self, console: Console, trained: "Trained", accumulator: "MetricAccumulator | None", title: str) -> None:
         """Print the confusion matrix of few classes if no file was requested."""
         from mini_tf.drawing.confusion import confusion_text
-        from mini_tf.training.confusion import Confusion
 
-        if self.confusion is self.calibration is None and isinstance(accumulator, Confusion) and trained.labels is not None:
-            console.show(confusion_text, accumulator.counts, trained.labels.names, title)
+        counts = self._confusion(trained, accumulator)
+        if self.confusion is self.calibration is None and counts is not None:
+            assert trained.labels is not None
+            console.show(confusion_text, counts, trained.labels.names, title)
+
+    def _confusion(self, trained: "Trained", accumulator: "MetricAccumulator | None") -> "np.ndarray | None":
+        """The confusion matrix, if it is requested or few classes show it by default."""
+        from mini_tf.scores.classes import confusion
+        from mini_tf.training.evaluation import ClassPredictions
+
+        settings, labels = trained.recipe.objective.pipeline(), trained.labels
+        if labels is None or not isinstance(accumulator, ClassPredictions):
+            return None
+        by_default = settings.PLOTS.get("confusion") and len(labels.names) <= SHOWN
+        if not self.confusion and not by_default:
+            return None
+        return confusion(accumulator.truth, accumulator.predicted, len(labels.names))

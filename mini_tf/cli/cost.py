@@ -56,7 +56,7 @@ def cost(
         typer.Option(
             "--lengths",
             metavar="FIRST..LAST",
-            help="Instead, measure a self-attention layer (the decoder's) of each recipe on rows of FIRST tokens, doubled up to LAST.",
+            help="Instead, measure attention layers of each recipe on rows of FIRST tokens, doubled up to LAST.",
             show_default=False,
         ),
     ] = None,
@@ -121,7 +121,7 @@ def _record(name: str, cost: "Cost") -> dict[str, Any]:
 def _details(name: str, cost: "Cost") -> list[str]:
     """One recipe: a line per quantity, then one per part of the time."""
     found, memory, step = cost.found, cost.memory, cost.timing.seconds
-    flops, runs = cost.step_flops.flops, "in total" if cost.seeds == 1 else f"for all {cost.seeds} seeds"
+    flops, runs = cost.step_flops.flops, f"for all {cost.run_set}" if cost.run_set else "in total"
     how = [found["device"], found["precision"], "compiled" if found["compile"] else "not compiled", f"threads {found['threads']}"]
     facts = {
         "recipe": f"{name}: {', '.join(map(str, how))}",
@@ -138,7 +138,7 @@ def _details(name: str, cost: "Cost") -> list[str]:
     for part, seconds in cost.seconds.items():
         stage, meaning = STAGES[part]
         meaning = f"{cost.counts[part]:,} {meaning}" if part in cost.counts else meaning
-        meaning += f", {cost.seeds} times" if cost.seeds > 1 else ""
+        meaning += f", {cost.seeds * cost.folds} times" if cost.run_set else ""
         lines.append(f"  {stage:<11} {duration(seconds):>8}  {meaning}")
     return lines
 

@@ -1,4 +1,4 @@
-"""`minitf cost --lengths`: cost of self-attention against the length of a row."""
+"""`minitf cost --lengths`: cost of attention against the length of a row."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 HEADERS = ("layer", "tokens", "FLOP", "saved, formula", "saved", "peak", "ms")
 MEANING = (
-    "One self-attention layer with its projections, one row, forward and backward. FLOP and saved, formula: by formula, with the full "
+    "One attention layer with its projections, one row, forward and backward. FLOP and saved, formula: by formula, with the full "
     "square of attention scores, for rows of some hundred tokens and more, without biases; saved: tensors kept for the backward pass; "
     "peak: tensors that exist at the same time; ms: median."
 )
@@ -56,8 +56,8 @@ def _record(measured: "LayerCosts") -> dict[str, Any]:
     layer, slope = measured.layer, measured.slope
     return {
         "layer": layer.name,
-        "attention": layer.settings.kind,
-        "causal": layer.causal,
+        "attention": layer.of.mixer.kind,
+        "causal": layer.of.causal,
         "slope": None if slope is None else slope.exponent,
         "slope_error": None if slope is None else slope.error,
         "lengths": [vars(cost) for cost in measured.costs],
@@ -66,7 +66,7 @@ def _record(measured: "LayerCosts") -> dict[str, Any]:
 
 def _draw(measured: "Sequence[LayerCosts]", lengths: Sequence[int], suffix: str) -> bytes:
     """FLOPs by formula, also of recurrent and convolutional layers, beside measured times."""
-    from mini_tf.drawing.curves import draw_curves
+    from mini_tf.drawing.curves.plot import draw_curves
     from mini_tf.drawing.panel import Curves
     from mini_tf.jobs.cost.lengths import formula_rows
 

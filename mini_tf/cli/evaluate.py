@@ -64,13 +64,13 @@ def evaluate(
     pictures, bounds = ClassPlots(confusion, calibration), [Gate.parse(gate) for gate in gates or []]
     pictures.check(force)
 
-    from mini_tf.inspection.checkpoints import run_and_step
     from mini_tf.pipelines import pipeline_of
-    from mini_tf.scores import metrics_of, missing_warning, packages_of
-    from mini_tf.trained.evaluating import evaluate_trained, evaluation_data
-    from mini_tf.trained.opening import open_trained
+    from mini_tf.recipe.metrics import metrics_of
+    from mini_tf.scores import missing_warning, packages_of
+    from mini_tf.trained.ensembles import open_ensemble
+    from mini_tf.trained.evaluating import decision_notes, evaluation_data
 
-    trained = open_trained(run, step, device, average)
+    trained = open_ensemble(run, step, device, average)
     _set_memory(trained, memory)
     if pairs:
         return evaluate_pairs(console, trained, pairs, score, bounds)
@@ -78,25 +78,35 @@ def evaluate(
     if note := missing_warning(*packages_of(trained.recipe.objective.pipeline(), metrics_of(trained.recipe.objective))):
         console.say(note)
     pipeline = pipeline_of(trained)
-    accumulator = pictures.accumulator(trained, pipeline.metric_accumulator())
+    pictures.check_task(trained)
+    accumulator = pipeline.metric_accumulator()
     notes: list[str] = []
     store = evaluation_data(trained, data, split or "val", console.detail, fields, notes.append)
-    notes += _cut(trained, store)
+    notes += _cut(trained, store) + decision_notes(trained, data is None and split != "train")
     for note in notes:
         console.say(note)
-    scores = evaluate_trained(trained, store, accumulator)
+    scores = pipeline.evaluate(trained, store, accumulator)
     evaluated_on = {"split": "data" if data is not None else split or "val"}
     written, signatures = _written(trained, pipeline, store)
     scores |= written
-    weights = run_and_step(trained.folder, step) if average is None else f"run {trained.folder.name}, average {average}"
-    title = f"{weights}, {evaluated_on['split']}"
+    title = f"{_weights(trained, step, average)}, {evaluated_on['split']}"
     result = pictures.write(console, trained, accumulator, title) | ({"notes": notes} if notes else {})
-    metrics = {**scores, **evaluated_on, **signatures}
+    baselines = _baselines(console, trained, store, scores, split)
+    metrics = {**scores, **evaluated_on, **signatures, **baselines}
     console.output(_table(metrics), run=trained.folder, metrics=metrics, result=result or None)
     pictures.show(console, trained, accumulator, title)
-    if missed := failures(bounds, scores):
+    if missed := failures(bounds, {name: value for name, value in metrics.items() if isinstance(value, float)}):
         raise GateMissed(missed[0], faults=missed)
     return 0
+
+
+def _weights(trained: "Trained", step: str | None, average: str | None) -> str:
+    """The evaluated weights, for the title of plots."""
+    from mini_tf.inspection.checkpoints import run_and_step
+
+    if trained.members:
+        return f"run {trained.folder.name}, ensemble of {len(trained.members)}"
+    return run_and_step(trained.folder, step) if average is None else f"run {trained.folder.name}, average {average}"
 
 
 def _check_options(
@@ -140,6 +150,21 @@ def _written(trained: "Trained", pipeline: "Pipeline", store: "Store") -> tuple[
         return {}, {}
     with show_progress(f"generating {store.n_documents:,} texts to score"):
         return pipeline.scores(pipeline.generate_with_references(store)), pipeline.signatures()
+
+
+def _baselines(
+    console: Console, trained: "Trained", store: "Store", scores: Mapping[str, float], split: str | None
+) -> dict[str, float | str]:
+    """Metrics of the baselines and the name of the best one; prints them beside the model's. None on training data."""
+    from mini_tf.jobs.baselines import NAME, baselines_of_trained
+
+    if split == "train":
+        return {}
+    found = baselines_of_trained(trained, store, console.detail)
+    for line in found.lines(scores):
+        console.say(line)
+    name = found.name(scores)
+    return {**found.metrics(scores), **({NAME: name} if name else {})}
 
 
 def _table(metrics: dict[str, float | str]) -> str:

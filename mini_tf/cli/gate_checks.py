@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from mini_tf.recipe.gates import Gate
     from mini_tf.recipe.recipe import Recipe
 
-OF_SEEDS = (".mean", ".std", ".min", ".max")
-"""Suffixes of a metric where several seeds are trained; the name alone is their median."""
+OF_SEEDS = (".mean", ".std", ".min", ".max", ".ensemble")
+"""Suffixes of a metric of several seeds or folds; the name alone is their median."""
 
 
 def check_gates(
@@ -29,21 +29,21 @@ def check_gates(
     if classes is None:
         classes = recipe.objective.classes
     names = _names(command, recipe, classes)
-    for gate in gates:
-        names_of_metric: Sequence[str] = metric_names(gate.metric)
+    for compared in (metric for gate in gates for metric in gate.metrics):
+        names_of_metric: Sequence[str] = metric_names(compared)
         if command == "training":
-            names_of_metric = [_without_statistic(name, recipe.train.seeds, names) for name in names_of_metric]
+            names_of_metric = [_without_statistic(name, recipe, names) for name in names_of_metric]
         metric = next((name for name in names_of_metric if _is_among(name, names)), None)
         if metric is None:
-            raise _no_such_metric(gate.metric, names_of_metric[0], command, recipe, names)
+            raise _no_such_metric(compared, names_of_metric[0], command, recipe, names)
         if classes is not None:
-            _check_class(gate.metric, metric, classes, recipe)
-        require(*packages_of(recipe.objective.pipeline(), [metric.removeprefix("val.")]))
+            _check_class(compared, metric, classes, recipe)
+        require(*packages_of(recipe.objective.pipeline(), [metric.removeprefix("val.")]), *_of_baselines(recipe).get(metric, ()))
 
 
 def _names(command: str, recipe: "Recipe", classes: Sequence[str] | None) -> list[str]:
     """All metrics of a command; a name that ends in a dot is completed by a class or entity type."""
-    from mini_tf.scores import metrics_of
+    from mini_tf.recipe.metrics import metrics_of
     from mini_tf.scores.minimal_pairs import METRICS
 
     if command == "pairs":
@@ -52,9 +52,17 @@ def _names(command: str, recipe: "Recipe", classes: Sequence[str] | None) -> lis
     if command == "training" and not recipe.eval.translations:
         excluded |= _written(recipe)
     found = [name for name in metrics_of(recipe.objective, classes) if name not in excluded]
+    of_baselines = _of_baselines(recipe) if command != "predict" else {}
     if command == "training":
-        return [*(f"val.{name}" for name in found), "train.loss", "minutes"]
-    return [*found, "targets"] if command == "evaluate" else found
+        return [*(f"val.{name}" for name in found), "train.loss", "minutes", *of_baselines]
+    return [*found, "targets", *of_baselines] if command == "evaluate" else found
+
+
+def _of_baselines(recipe: "Recipe") -> "dict[str, list[str]]":
+    """Metrics of baselines, with the packages needed; {} with `eval.baseline: false`."""
+    from mini_tf.jobs.baselines import baseline_metrics
+
+    return baseline_metrics(recipe.objective) if recipe.eval.baseline else {}
 
 
 def _written(recipe: "Recipe") -> set[str]:
@@ -63,16 +71,20 @@ def _written(recipe: "Recipe") -> set[str]:
     return set() if pipeline is None else {*pipeline.GENERATION_METRICS}
 
 
-def _without_statistic(name: str, seeds: int, names: Sequence[str]) -> str:
-    """val.accuracy for val.accuracy.mean; UsageFault with one seed. But a class may be called `mean`."""
+def _without_statistic(name: str, recipe: "Recipe", names: Sequence[str]) -> str:
+    """val.accuracy for val.accuracy.mean; UsageFault for a single run. But a class may be called `mean`."""
     metric, dot, statistic = name.rpartition(".")
-    if dot + statistic not in OF_SEEDS or not _is_among(metric, names):
+    if recipe.train.ensemble is not None and dot + statistic in OF_SEEDS:
+        metric = metric.removesuffix(".ensemble")  # its statistics over folds
+    if name.startswith("baseline.") or dot + statistic not in OF_SEEDS or not _is_among(metric, names):
         return name
-    if seeds > 1:
+    if statistic == "ensemble" and recipe.train.ensemble is None and not _is_among(name, names):
+        raise UsageFault(f"--assert {name}: there is no ensemble", hint="train.ensemble=mean averages the predictions of several seeds")
+    if recipe.train.seeds > 1 or recipe.data.split.is_set:
         return metric
     if _is_among(name, names):
         return name
-    raise UsageFault(f"--assert {name}: {statistic} needs several seeds", hint="train.seeds=5 trains several")
+    raise UsageFault(f"--assert {name}: {statistic} needs several seeds or folds", hint="train.seeds=5 trains several")
 
 
 def _is_among(metric: str, names: Sequence[str]) -> bool:
@@ -81,7 +93,9 @@ def _is_among(metric: str, names: Sequence[str]) -> bool:
 
 def _no_such_metric(assertion: str, metric: str, command: str, recipe: "Recipe", names: Sequence[str]) -> UsageFault:
     from mini_tf.recipe.kinds import kinds_of
-    from mini_tf.scores import COMMON_METRICS, metrics_of
+    from mini_tf.recipe.metrics import metrics_of
+    from mini_tf.recipe.values import near
+    from mini_tf.scores import COMMON_METRICS
     from mini_tf.scores.minimal_pairs import METRICS
 
     kind, bare = recipe.objective.kind, metric.removeprefix("val.")
@@ -93,6 +107,10 @@ def _no_such_metric(assertion: str, metric: str, command: str, recipe: "Recipe",
     others = [word for word, settings in found.items() if _is_among(bare, metrics_of(settings)) and bare not in COMMON_METRICS]
     listed = ", ".join(f"{name}{'UID' if command == 'pairs' else 'CLASS'}" if name.endswith(".") else name for name in names)
     hint = f"it belongs to {' and '.join(others)}, and the objective is {kind}" if others and kind not in others else None
+    if bare.startswith("baseline.") and not recipe.eval.baseline:
+        hint = "eval.baseline is false: remove it"
+    elif hint is None and (similar := near(metric, [name for name in names if not name.endswith(".")])):
+        hint = f"did you mean {similar}?"
     return UsageFault(
         f"--assert {assertion}: not a metric of {'evaluate --pairs' if command == 'pairs' else command}; available: {listed}", hint=hint
     )

@@ -115,13 +115,22 @@ def _gates(resolved: "Resolved", gates: list[str], expect: bool) -> "list[Gate]"
 
 def _train(console: Console, resolved: "Resolved", options: "Options", bounds: "list[Gate]") -> int:
     """Train, print the run folder, and check the metric bounds."""
-    from mini_tf.jobs.multi_seed import train
+    from mini_tf.jobs.run_sets import train
     from mini_tf.recipe.gates import failures
     from mini_tf.system.errors import GateMissed
 
     result = train(resolved, options, console)
     shown = None if result.folder is None else str(result.folder)
-    console.output(shown, run=result.folder, metrics=result.metrics)
+    console.output(shown, run=result.folder, metrics={**result.metrics, **_baseline_name(result.folder)})
     if result.exit_code == 0 and not options.dry_run and (missed := failures(bounds, result.metrics)):
         raise GateMissed(missed[0], faults=missed)
     return result.exit_code
+
+
+def _baseline_name(folder: Path | None) -> dict[str, str]:
+    """The name of the best baseline of a run, if one was measured."""
+    from mini_tf.jobs.baselines import NAME
+    from mini_tf.run import manifest
+
+    name = None if folder is None else manifest.read(folder).baseline
+    return {} if name is None else {NAME: name}

@@ -15,7 +15,8 @@ class Labels:
     """names: the classes in the order of their ids, empty for numbers; counts: of each class in the training split.
 
     mean, scale: mean and standard deviation of numbers in the training split; the target is (number - mean) / scale.
-    n_texts: texts per example, 1 or 2.
+    n_texts: texts per example, 1 or 2. lax: the rules of tags that the training split does not follow, as in
+    `scores.tag_scheme.TagScheme.of`.
     """
 
     names: tuple[str, ...] = ()
@@ -23,10 +24,12 @@ class Labels:
     mean: float = 0.0
     scale: float = 1.0
     n_texts: int = 1
+    lax: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         lists = {"names": list(self.names), "counts": list(self.counts)}
-        return lists | {"mean": self.mean, "scale": self.scale, "n_texts": self.n_texts}
+        lax = {"lax": list(self.lax)} if self.lax else {}  # most data have none: their hash is that of earlier versions
+        return lists | {"mean": self.mean, "scale": self.scale, "n_texts": self.n_texts} | lax
 
     @classmethod
     def of_json(cls, given: Mapping[str, Any]) -> "Labels":
@@ -41,7 +44,10 @@ class Labels:
         n_texts = given.get("n_texts")
         if type(n_texts) is not int or n_texts not in (1, 2):
             raise ValueError("labels.n_texts must be 1 or 2")
-        return cls(tuple(names), tuple(counts), mean, scale, n_texts)
+        lax = given.get("lax", [])
+        if not isinstance(lax, list) or not all(isinstance(rule, str) for rule in lax):
+            raise ValueError("labels.lax must be a list of rules")
+        return cls(tuple(names), tuple(counts), mean, scale, n_texts, tuple(lax))
 
 
 def unknown_label(name: str, known: Sequence[str], where: str, times: int = 1) -> DataFault:

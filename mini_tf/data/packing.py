@@ -81,6 +81,10 @@ class Packing:
         """The evaluation rows with these indices (B,)."""
         return self.take(rows, 0, keys)
 
+    def bytes_of(self, targets: float) -> float:
+        """Average bytes of the raw text of so many targets, for bits per byte."""
+        return self.store.raw_bytes * (targets / max(1, len(self.store) - self.shape.lookahead))
+
     def eval_row_indices(self, tokens: int | None = None) -> np.ndarray:
         """(n,): indices of the rows of an evaluation on at least `tokens` tokens; None = all."""
         of_rows = self.eval_row_tokens

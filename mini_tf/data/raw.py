@@ -13,7 +13,7 @@ from mini_tf.data.formats.data_files import DataFile, MissingFile
 from mini_tf.data.formats.tables import read_columns
 from mini_tf.data.formats.text_lines import count_bad_bytes
 from mini_tf.data.labels import Labels
-from mini_tf.data.split import DataSplit
+from mini_tf.data.split import DataSplit, limit_training
 from mini_tf.data.store import Tokenizers
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
@@ -97,6 +97,8 @@ class RawData:
     def hash(self) -> str:
         """Hash of the contents of all files, and of the settings that they are read and split with."""
         split = "" if "val" in self.files else str(self.data.split)
+        limit = self.data.max_train_samples
+        split = split if limit is None else f"{split}, {limit} training examples"
         return hash_of({"split": split, **{name: files.hash for name, files in self.files.items()}})
 
     @property
@@ -109,6 +111,8 @@ class RawData:
         val = self.files["val"].read if "val" in self.files else None
         with show_progress(f"reading {self._size / 1e6:,.1f} MB"):
             data_split = self.dataset.split(self.files["train"].read, val, self.data.split)
+            if (limit := self.data.max_train_samples) is not None:
+                data_split = limit_training(data_split, self.dataset.hasher(content=False), limit)
             notes = dict.fromkeys(note for files in self.files.values() for note in files.notes)
         return replace(data_split, notes=(*data_split.notes, *notes))
 

@@ -7,7 +7,7 @@ that is read in several parts has the hash of its first part.
 import hashlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -81,6 +81,21 @@ def hold_out_by_hash(read: ReadExamples, hasher: ExampleHasher, share: float, di
     return DataSplit(lambda: _with_split(read(), hasher, lambda hashed: hashed < threshold), characters)
 
 
+def hold_out_fold(read: ReadExamples, hasher: ExampleHasher, folds: int, fold: int) -> DataSplit:
+    """Hold out the part `fold` (from 1) of `folds` parts, whose numbers of distinct keys differ by at most one.
+
+    The keys are ordered by hash and cut into consecutive parts, so every key is held out in exactly one fold.
+    """
+    hashes, characters = hasher.scan(read())
+    distinct = np.unique(hashes)
+    if len(distinct) < folds:
+        fault = f"data.train: {len(distinct)} different {hasher.unit}; at least {folds} are needed, one for each fold of data.split"
+        raise DataFault(fault, hint=f"data.split.folds={len(distinct)}" if len(distinct) > 1 else "")
+    begin, end = (len(distinct) * n // folds for n in (fold - 1, fold))
+    lowest, highest = int(distinct[begin]), int(distinct[end - 1])
+    return DataSplit(lambda: _with_split(read(), hasher, lambda hashed: lowest <= hashed <= highest), characters)
+
+
 def split_as_given(train: ReadExamples, val: ReadExamples, hasher: ExampleHasher) -> DataSplit:
     """Both splits as given, but without the examples of `val` that are also in `train`."""
     (train_hashes, n_train), (val_hashes, n_val) = hasher.scan(train()), hasher.scan(val())
@@ -99,6 +114,36 @@ def split_as_given(train: ReadExamples, val: ReadExamples, hasher: ExampleHasher
 
     note = f"{int(shared.sum())} of {len(shared)} {hasher.unit} of data.val are also in data.train; they were removed from data.val"
     return DataSplit(read, n_train + n_val, (note,) if removed else ())
+
+
+def limit_training(data: DataSplit, hasher: ExampleHasher, n: int) -> DataSplit:
+    """Only `n` training examples, and all validation examples; a smaller subset is part of a larger one.
+
+    The order is that of another hash than the split's, so it is independent of the split.
+    """
+    ranks = array("Q", (rank for rank, split, _ in _ranked(data, hasher) if split == "train" and rank is not None))
+    if len(ranks) <= n:
+        return replace(data, notes=(*data.notes, f"data.max_train_samples {n:,}: there are {len(ranks):,} training {hasher.unit}"))
+    highest = int(np.partition(np.array(ranks, np.uint64), n - 1)[n - 1])
+    n_highest = n - sum(rank < highest for rank in ranks)  # of examples with one key, the first ones
+
+    def read() -> Iterator[tuple[SplitName, Any]]:
+        left, taken = n_highest, False
+        for rank, split, example in _ranked(data, hasher):
+            if split == "train" and rank is not None:
+                taken = rank < highest or (rank == highest and left > 0)
+                left -= rank == highest
+            if split == "val" or taken:
+                yield split, example
+
+    return replace(data, read=read, characters=sum(hasher.size(example) for _, example in read()))
+
+
+def _ranked(data: DataSplit, hasher: ExampleHasher) -> Iterator[tuple[int | None, SplitName, Any]]:
+    """Every example with its split, and the rank of its first part; None for later parts."""
+    for split, example in data.read():
+        rank = hash_text(f"max_train_samples\0{hasher.key(example)}") if hasher.is_first_part(example) else None
+        yield rank, split, example
 
 
 def hash_text(text: str) -> int:

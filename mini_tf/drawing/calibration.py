@@ -11,19 +11,22 @@ _WIDTH, _HEIGHT = 4.6, 5.4
 _ACCURACY, _GAP, _COUNTS = "#7a9cc6", "#c2410c", "#9a9a9a"
 
 
-def draw_calibration(confidence: np.ndarray, accuracy: np.ndarray, counts: np.ndarray, error: float, title: str, suffix: str) -> bytes:
+def draw_calibration(
+    confidence: np.ndarray, accuracy: np.ndarray, counts: np.ndarray, error: float, title: str, suffix: str, temperature: float = 1
+) -> bytes:
     """A "png" or "svg" with a bar per confidence bin; bins have equal width from 0 to 1. Arrays: (bins,), NaN if empty.
 
     The bar is the accuracy, hatched up to the mean confidence; below are the counts. error: the expected calibration
-    error (ECE), shown in the title.
+    error (ECE), shown in the title. temperature: of the probabilities, shown below unless it is 1.
     """
     if not (len(confidence) == len(accuracy) == len(counts) > 0):
         raise ValueError(f"numbers of bins must be equal and positive: {len(confidence)}, {len(accuracy)}, {len(counts)}")
     heading = f"Expected calibration error {error:.3f}" + (f": {title}" if title else "")
-    return figure_bytes(lambda: _draw(confidence, accuracy, counts, heading), suffix)
+    scaled = f"\nwith temperature {temperature:.3g}" if temperature != 1 else ""
+    return figure_bytes(lambda: _draw(confidence, accuracy, counts, heading, scaled), suffix)
 
 
-def _draw(confidence: np.ndarray, accuracy: np.ndarray, counts: np.ndarray, title: str) -> Figure:
+def _draw(confidence: np.ndarray, accuracy: np.ndarray, counts: np.ndarray, title: str, scaled: str) -> Figure:
     figure = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3.4, 1))
     figure.suptitle(truncate_to(title, _WIDTH - 0.3, TITLE_SIZE), fontsize=TITLE_SIZE, x=0.02, ha="left")
@@ -31,7 +34,7 @@ def _draw(confidence: np.ndarray, accuracy: np.ndarray, counts: np.ndarray, titl
     left, full = np.arange(bins) / bins, counts > 0
     _bars(upper, left[full], 1 / bins, confidence[full], accuracy[full])
     lower.bar(left, counts, 1 / bins, align="edge", color=_COUNTS, edgecolor="white", linewidth=0.8)
-    lower.set_xlabel("confidence: probability of the most probable class")
+    lower.set_xlabel(f"confidence: probability of the most probable class{scaled}")
     lower.set_ylabel("examples")
     lower.set_xlim(0, 1)
     for axes in (upper, lower):

@@ -1,6 +1,6 @@
 """Picture files of views."""
 
-from mini_tf.drawing.curves import draw_curves
+from mini_tf.drawing.curves.plot import draw_curves
 from mini_tf.drawing.heat_maps import draw_panels
 from mini_tf.drawing.panel import Curves, PanelGrid, QueryWeights
 from mini_tf.drawing.query_weights import draw_query_weights

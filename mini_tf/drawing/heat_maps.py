@@ -122,6 +122,8 @@ def _notes(panels: Sequence[Panel], scale: Scale, text: str, layout: _Layout, wi
         return lines
     sides = [(panel, names) for panel in panels for names in (panel.rows, panel.columns)]
     for panel, names in {tuple(names): (panel, names) for panel, names in sides}.values():
+        if list(names) == [str(i) for i in range(len(names))]:
+            continue  # numbers name themselves
         shown = _labels(panel, names)
         parts = [f"[{at}]{' '.join(shown[at : at + layout.every])}" for at in range(0, len(shown), layout.every)]
         lines += wrap_caption(f"{'Tokens' if panel.tokens else 'Names'}:  {'   '.join(parts)}", width, _MAX_LINES)

@@ -112,7 +112,8 @@ class CachedModel:
         """Append `tokens` (B, L); logits (B, V) of the next token."""
         output = self.model(tokens, self.memory, state=self.state)
         self.state = self.model.trim(output.state)
-        return self.model.logits(output.y[:, -1])
+        last = output.each(lambda part: part[:, -1])
+        return self.model.logits(last.y, copies=last.copies)
 
     def decode(self, ids: Tensor) -> Tensor:
         """Append `ids` (B,); logits (B, V) of the next token."""

@@ -105,15 +105,20 @@ def capture(model: Model, inputs: Tokens, source: Tokens | None = None) -> Captu
     source: needed by an encoder-decoder. Raises RunFault if logits are not finite.
     """
     assert not model.training, "dropout would change the weights"
-    logits = model.logits(model(inputs, source).y)
+    logits = _logits(model, inputs, source)
     recorder = _Recorder()
     with ExitStack() as hooks:
         for hook in _register_hooks(model, recorder):
             hooks.enter_context(hook)
-        explicit = model.logits(model(inputs, source).y)
+        explicit = _logits(model, inputs, source)
     if not (torch.isfinite(logits).all() and torch.isfinite(explicit).all()):
         raise RunFault("the model's logits are not finite: its training diverged", hint="choose an earlier checkpoint: --step N")
     return Capture(recorder.attention, recorder.hidden, (logits - explicit).abs().max().item())
+
+
+def _logits(model: Model, inputs: Tokens, source: Tokens | None) -> Tensor:
+    output: ForwardOutput = model(inputs, source)
+    return model.logits(output.y, copies=output.copies)
 
 
 def attention_kinds(model: Model) -> dict[str, tuple[SequenceKind, SequenceKind]]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from mini_tf.inspection.heads import ROLES
 from mini_tf.inspection.maps.attention import Head, Sample
+from mini_tf.nn.model_stack import UNITS
 
 _ROLE_SUMMARIES = {
     "previous": "previous-{unit} head, attention weight {share:.2f} on the previous {unit}",
@@ -24,7 +25,7 @@ def describe_head(head: Head, unit: str) -> str:
 
 def summarize(head: Head, unit: str) -> str:
     """The role of a head with the mean attention weight that defines it, or the entropy of a head without one."""
-    m, unit = head.measures, "latent vector" if head.keys == "latent" else unit
+    m, unit = head.measures, UNITS.get(head.keys, unit)
     if head.is_cross and head.role == "first":
         return f"attention weight {m['first']:.2f} on the first {unit} of the source"
     if head.role in _ROLE_SUMMARIES:

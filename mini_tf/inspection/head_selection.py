@@ -66,11 +66,16 @@ def parse_indices(option: str, value: str | None, count: int) -> set[int]:
     return selected
 
 
+def stack_name(stack: ModelStack) -> str:
+    """The name of a stack for --stack: encoder, decoder."""
+    return stack.attention.partition(".")[0]
+
+
 def select_stack(stacks: Iterable[ModelStack], name: str | None, kind: str) -> ModelStack:
     """The stack called `encoder` or `decoder`; None: the first. kind: of the model, for the message of a UsageFault."""
-    named: Mapping[str, ModelStack] = {one.attention.partition(".")[0]: one for one in stacks}
-    if name is not None and len(named) == 1:
-        raise UsageFault(f"--stack {name}: a model of kind {kind} has only one stack", hint="leave it out")
+    named: Mapping[str, ModelStack] = {stack_name(one): one for one in stacks}
+    if name not in (None, *named) and len(named) == 1:
+        raise UsageFault(f"--stack {name}: a model of kind {kind} has only one stack to show, {next(iter(named))}", hint="leave it out")
     if name is not None and name not in named:
         raise UsageFault(f"--stack {name}: must be {' or '.join(sorted(named))}")
     return named[name] if name is not None else next(iter(named.values()))

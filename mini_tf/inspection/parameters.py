@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mini_tf.nn import state as states
 from mini_tf.nn.layers.feed_forward import FeedForward
-from mini_tf.nn.mixer import Mixer
+from mini_tf.nn.mixer import ForwardOutput, Mixer
 from mini_tf.nn.model import Model
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.tokens import Tokens
@@ -106,8 +106,8 @@ def forward_flops(model: Model) -> ForwardFlops:
     inputs = _zero_ids(model, model.context)
     source = inputs if pairs else None
     stack = flops_of(lambda: model(inputs, source))
-    hidden = model(inputs, source).y
-    logits = flops_of(lambda: model.logits(hidden))
+    output: ForwardOutput = model(inputs, source)
+    logits = flops_of(lambda: model.logits(output.y, copies=output.copies))
     n = 1 if pairs else model.context
     return ForwardFlops(model.context, "pair" if pairs else "token", stack / n, logits / n)
 
@@ -144,5 +144,5 @@ def _state_bytes(model: Model, length: int) -> int:
     memory = model.encode(_zero_ids(model, model.context)) if model.needs_source else None
     mixed = model(_zero_ids(model, length), memory, state=model.start(1))
     assert mixed.state is not None
-    source_states = () if memory is None else memory.layers or ()
+    source_states = () if memory is None else memory.states
     return states.nbytes(model.trim(mixed.state)) + sum(map(states.nbytes, source_states))

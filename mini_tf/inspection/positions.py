@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +20,7 @@ from mini_tf.drawing.panel import Curves, Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import curves, heat_map, sentence
 from mini_tf.inspection import Picture, View
 from mini_tf.inspection.checkpoints import kept_steps, run_and_step
-from mini_tf.inspection.head_selection import select_stack
+from mini_tf.inspection.head_selection import select_stack, stack_name
 from mini_tf.nn.layers.embedding import Embedding
 from mini_tf.nn.model import Model
 from mini_tf.nn.model_stack import ModelStack
@@ -83,34 +83,47 @@ class HasFrequencies(Protocol):
     def frequencies(self, device: torch.device) -> Tensor: ...
 
 
-def embedding_of(model: Model, stack: ModelStack) -> str | None:
-    """Path of the `Embedding` of the stack's input or memory, which has a positional encoding; None if it has none."""
+class EncodingOf(NamedTuple):
+    """The positional encoding of a stack: its path in the model, and the width of what it is added to."""
+
+    path: str
+    width: int
+
+
+def encoding_of(model: Model, stack: ModelStack) -> EncodingOf | None:
+    """That of the `Embedding` of the stack's input or memory, or its input itself; None if it has none."""
     modules = dict(model.named_modules())
-    return next((path for path in stack.embedding_paths() if isinstance(modules.get(path), Embedding)), None)
+    for path in stack.embedding_paths():
+        found = modules.get(path)
+        if isinstance(found, Embedding):
+            return EncodingOf(f"{path}.position", found.tokens.embedding_dim)
+        if isinstance(found, PositionalEncoding):  # output queries that are a function of the position
+            return EncodingOf(path, model.d_model)
+    return None
 
 
 @torch.inference_mode()
-def analyze_positions(model: Model, part: str = "embedding") -> PositionAnalysis:
-    """Analyze the positional encoding of an embedding (path `part`) up to the model's context."""
-    embedding = model.get_submodule(part)
-    assert isinstance(embedding, Embedding)
-    name, position, embedded = f"{part}.position", embedding.position, embedding.tokens.weight
-    vectors = _vectors(name, position, model.context, embedded) if "embed" in position.applies_to else None
+def analyze_positions(model: Model, encoding: EncodingOf) -> PositionAnalysis:
+    """Analyze a positional encoding up to the model's context."""
+    position, device = model.get_submodule(encoding.path), next(model.parameters()).device
+    assert isinstance(position, PositionalEncoding)
+    zero = next(model.parameters()).new_zeros(1, 1, encoding.width)
+    vectors = _vectors(encoding.path, position, model.context, zero) if "embed" in position.applies_to else None
     rotary = None
     if isinstance(position, HasFrequencies):
         frequencies = position.frequencies(torch.device("cpu"))  # (d / 2,)
         kernel = (torch.arange(model.context)[:, None] * frequencies).cos().mean(dim=1)
         rotary = RotaryKernel(kernel.tolist(), (2 * torch.pi / frequencies).tolist())
     distance_only = "bias" in position.applies_to and position.distance_only  # else it depends on queries and keys
-    biases = position.bias(torch.arange(model.context, device=embedded.device)[None]) if distance_only else None
+    biases = position.bias(torch.arange(model.context, device=device)[None]) if distance_only else None
     return PositionAnalysis(model.context, vectors, rotary, [] if biases is None else biases[0].cpu().double().add(0.0).tolist())  # no -0
 
 
-def _vectors(name: str, position: PositionalEncoding, context: int, embedded: Float[Tensor, "V D"]) -> PositionVectors:
+def _vectors(name: str, position: PositionalEncoding, context: int, zero: Float[Tensor, "1 1 D"]) -> PositionVectors:
     tables = [(path, part) for path, part in position.named_modules() if isinstance(part, nn.Embedding)]
     n_positions = max((part.num_embeddings for _, part in tables), default=context)
     # The encoding of a zero embedding is the position vector, also if it is concatenated and projected.
-    p = position.embed(embedded.new_zeros(1, n_positions, embedded.shape[1]), TokenPositions(n_positions))[0].cpu().double()
+    p = position.embed(zero.repeat(1, n_positions, 1), TokenPositions(n_positions))[0].cpu().double()
     step = -(-n_positions // MAX_MAP)
     positions = list(range(0, n_positions, step))
     units = F.normalize(p[positions], dim=-1)
@@ -153,28 +166,34 @@ def view(trained: Trained, stack: str | None, step: str | None, curve: bool) -> 
 
     Raises UsageFault if the model has no such stack.
     """
-    selected = _select_stack(trained, stack)
+    selected, encoding, notes = _select_stack(trained, stack)
     positions = trained.recipe.model.stacks()[selected.name].positions
-    kind, analysis = positions.kind, analyze_positions(trained.model, str(embedding_of(trained.model, selected)))
+    kind, analysis = positions.kind, analyze_positions(trained.model, encoding)
     result = _result(kind, analysis) | _untrained(trained.folder, step, analysis) | ({"biases": analysis.biases} if analysis.biases else {})
     over_distance, vectors = _curves(kind, analysis), analysis.vectors
     if over_distance is None:
         reason = "it depends on queries and keys" if positions.APPLIES_TO else "this model has no positional encoding"
-        return View(result, [partial(sentence, f"positions: {kind}; {reason}, {NO_CURVE}")])
+        return View(result, [partial(sentence, f"positions: {kind}; {reason}, {NO_CURVE}")], notes)
     title, run = f"{kind} positions: cosine similarity of position vectors", run_and_step(trained.folder, step)
     pictures: list[Picture] = [] if vectors is None or curve else [partial(_map, title, vectors), partial(sentence, "")]
     pictures += [partial(curves, over_distance), *(partial(sentence, text) for text in _sentences(positions.PLOT_NOTE, analysis, result))]
     if curve or vectors is None:
-        return View(result, pictures, figure=replace(over_distance, title=f"{over_distance.title}, {run}"))
-    return View(result, pictures, figure=PanelGrid([_panel("", vectors, len(vectors.positions))], COSINE_SCALE, f"{title}, {run}"))
+        return View(result, pictures, notes, replace(over_distance, title=f"{over_distance.title}, {run}"))
+    return View(result, pictures, notes, PanelGrid([_panel("", vectors, len(vectors.positions))], COSINE_SCALE, f"{title}, {run}"))
 
 
-def _select_stack(trained: Trained, stack: str | None) -> ModelStack:
-    """The stack of this name, by default the model's first. Raises UsageFault if there is none."""
-    stacks = [one for one in trained.model.stacks() if embedding_of(trained.model, one)]
-    if not stacks:
-        raise UsageFault(f"a model of kind {trained.recipe.model.kind} has no embedding with a positional encoding")
-    return select_stack(stacks, stack, trained.recipe.model.kind)
+def _select_stack(trained: Trained, stack: str | None) -> tuple[ModelStack, EncodingOf, list[str]]:
+    """The stack of this name, by default the model's first, and a note of the others. UsageFault if there is none."""
+    kind, found = (
+        trained.recipe.model.kind,
+        {one: encoding for one in trained.model.stacks() if (encoding := encoding_of(trained.model, one))},
+    )
+    if not found:
+        raise UsageFault(f"a model of kind {kind} has no embedding with a positional encoding")
+    selected = select_stack(found, stack, kind)
+    others = [stack_name(one) for one in found if one != selected]
+    note = f"these are the positions of the {stack_name(selected)}; use --stack {' or '.join(others)} for others"
+    return selected, found[selected], [note] if others and stack is None else []
 
 
 def _result(kind: str, analysis: PositionAnalysis) -> dict[str, Any]:

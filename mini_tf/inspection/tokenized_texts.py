@@ -10,7 +10,7 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.inspection.capture import Capture, capture
 from mini_tf.inspection.model_input import ModelInput, source_input, target_input, untruncated_input
 from mini_tf.inspection.words import Words, words_of
-from mini_tf.nn.model_stack import SequenceKind
+from mini_tf.nn.model_stack import UNITS, SequenceKind
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.system.errors import UsageFault
@@ -61,6 +61,12 @@ class TokenizedTexts:
     def of(self, rows: SequenceKind) -> TokenizedText:
         """The text of this sequence of hidden states."""
         return self.source if rows == "source" and self.source is not None else self.own
+
+    def units(self, rows: SequenceKind, n: int) -> list[str]:
+        """Names of the n members of this sequence: tokens or words, numbers of latent vectors, "output"."""
+        if rows in UNITS:
+            return [rows] if rows == "output" else [str(i) for i in range(n)]
+        return self.of(rows).units
 
     def by_words(self) -> "TokenizedTexts":
         """The texts with words as units."""

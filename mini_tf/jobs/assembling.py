@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mini_tf.data.datasets import TokenizedData
+from mini_tf.data.labels import Labels
 from mini_tf.data.opening import Report, open_data
 from mini_tf.jobs.parts import Parts
 from mini_tf.jobs.session import Reporter
@@ -16,8 +17,10 @@ from mini_tf.nn.model import Model
 from mini_tf.nn.weights.lora import adapt, merged_weights
 from mini_tf.nn.weights.meta_model import on_meta_device
 from mini_tf.nn.weights.objective_network import trained_module
+from mini_tf.recipe.metrics import BestMetric, best_metric, lower_is_better
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run.folder import Run
+from mini_tf.scores import packages_of, require
 from mini_tf.system.errors import DataFault, RunFault
 from mini_tf.system.progress import show_progress
 from mini_tf.system.seeds import seed_of
@@ -46,6 +49,13 @@ def load_data(recipe: Recipe, reporter: Reporter) -> TokenizedData:
     return data
 
 
+def usable_best_metric(recipe: Recipe, labels: Labels | None) -> BestMetric:
+    """The metric of `eval.best`. RecipeFault if there is none of that name, Unavailable if its package is missing."""
+    best = best_metric(recipe.objective, recipe.eval, None if labels is None else labels.names)
+    require(*packages_of(recipe.objective.pipeline(), [best.name]))
+    return best
+
+
 def merge_function(recipe: Recipe) -> Callable[[dict[str, Tensor]], dict[str, Tensor]] | None:
     """Merges the adapter into the weights for model.safetensors; None without an adapter or without adapter.merge."""
     return partial(merged_weights, settings=recipe.adapter) if recipe.adapter is not None and recipe.adapter.merge else None
@@ -67,7 +77,8 @@ def write_model_files(
     pipeline = objective.pipeline()
     unit = objective.LOSS_UNIT if objective.TOKEN_LOSS is None else f"nats per {data.tokenizer.unit}"
     metrics = [] if pipeline is None else [f"val.{name}" for name in pipeline.MAIN_METRICS]
-    run.update(parameters=sum(p.numel() for p in model.parameters()), loss_unit=unit, figures=metrics)
+    parameters = sum(p.numel() for p in model.parameters())
+    run.update(parameters=parameters, loss_unit=unit, figures=metrics, lower_is_better=[*lower_is_better(objective)])
 
 
 def build(recipe: Recipe, data: TokenizedData, setup: Setup, say: Report = lambda line: None, resumed: Path | None = None) -> Parts:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mini_tf.data.store import Store
-from mini_tf.jobs.assembling import write_model_files
+from mini_tf.jobs.assembling import usable_best_metric, write_model_files
 from mini_tf.jobs.memory_factors import MEMORY, describe, parse_factors, scale_memories
 from mini_tf.jobs.session import Reporter, save_checkpoint
 from mini_tf.nn.mixer import MixerSettings
@@ -91,8 +91,9 @@ def convert(
             new.record_auto(record.auto)
             write_model_files(new, converted.recipe, converted.model, converted)
             weights = CheckpointTensors(converted.model.weights(), {}, {}, converted.own or {})
-            save_checkpoint(new, 0, weights, {}, after.metrics["loss"], converted.recipe.checkpoint, reporter.warn)
             metrics = {f"val.{name}": value for name, value in after.metrics.items() if name != "targets"}
+            new.best_metric = usable_best_metric(converted.recipe, converted.labels)
+            save_checkpoint(new, 0, weights, {}, new.best_metric.score(metrics), converted.recipe.checkpoint, reporter.warn)
             new.finish("done", metrics=metrics if data is None else {})
         return Conversion(new.folder, tensors, before, after, kl)
 

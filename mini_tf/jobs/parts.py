@@ -15,11 +15,12 @@ from mini_tf.nn.weights import objective_network
 from mini_tf.objectives import Objective, ObjectiveSettings
 from mini_tf.optimizers import Optimizer
 from mini_tf.pipelines import pipeline_of
+from mini_tf.recipe.metrics import BestMetric, best_metric
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.trained.initial import LoadedTensors
 from mini_tf.training.divergence import Tolerance
 from mini_tf.training.due import EvaluationSchedule, step_flops
-from mini_tf.training.evaluation import eval_batch_size, evaluate, pack
+from mini_tf.training.evaluation import MetricAccumulator, eval_batch_size, evaluate, pack
 from mini_tf.training.feed import Feed
 from mini_tf.training.flops import TRAINING_PASSES, sizes_of
 from mini_tf.training.loop import Training
@@ -58,6 +59,15 @@ class Parts:
     @property
     def labels(self) -> Labels | None:
         return self.data.labels
+
+    @property
+    def decision(self) -> None:
+        """None: nothing is fitted before the end of training."""
+
+    @cached_property
+    def best(self) -> BestMetric:
+        """The metric of `eval.best`."""
+        return best_metric(self.recipe.objective, self.recipe.eval, None if self.labels is None else self.labels.names)
 
     @cached_property
     def trainable(self) -> nn.Module:
@@ -107,10 +117,16 @@ class Parts:
         """Tokens of an evaluation during training, which reads whole rows."""
         return int(self.val.eval_row_tokens[self.val.eval_row_indices(self.sample_tokens)].sum())
 
-    def evaluate(self, tokens: int | None = None, each_batch: Callable[[], None] = lambda: None) -> dict[str, float]:
-        """The metrics on the validation data, or on a sample of `tokens` tokens spread evenly over them."""
+    def evaluate(
+        self, tokens: int | None = None, each_batch: Callable[[], None] = lambda: None, accumulator: MetricAccumulator | None = None
+    ) -> dict[str, float]:
+        """The metrics on the validation data, or on a sample of `tokens` tokens spread evenly over them.
+
+        accumulator: default that of the pipeline.
+        """
         rows = eval_batch_size(self.recipe, self.setup.micro_batch_size)
-        return evaluate(self.task, self.objective, self.val, self.setup, rows, tokens, each_batch, pipeline_of(self).metric_accumulator())
+        used = accumulator or pipeline_of(self).metric_accumulator()
+        return evaluate(self.task, self.objective, self.val, self.setup, rows, tokens, each_batch, used)
 
     @property
     def flops_per_step(self) -> int | None:

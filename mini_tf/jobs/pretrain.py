@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mini_tf.data.datasets import TokenizedData
-from mini_tf.jobs.assembling import build, load_data, merge_function, write_model_files
+from mini_tf.jobs.assembling import build, load_data, merge_function, usable_best_metric, write_model_files
 from mini_tf.jobs.cost.estimating import estimate
 from mini_tf.jobs.session import Reporter, RunResult, Session
 from mini_tf.jobs.start_messages import report_extension, report_start
@@ -36,15 +36,16 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
     started, recipe = time.monotonic(), resolved.recipe
     if options.dry_run:
         cost = estimate(recipe, reporter)
-        runs = f" for {cost.seeds} seeds" if cost.seeds > 1 else ""
+        runs = f" for {cost.run_set}" if cost.run_set else ""
         reporter.say(
             f"estimate: {cost.timing.seconds * 1000:.0f} ms per step, {cost.total / 60:.1f} minutes in total{runs}; nothing was saved"
         )
         return RunResult(None, cost.metrics)
     identity, data = identify(resolved, options.location, reporter)
     options.check(data)
+    best = usable_best_metric(recipe, data.labels)
     with open_run(options.location, identity, options.command) as run:
-        run.export_weights = merge_function(recipe)
+        run.export_weights, run.best_metric = merge_function(recipe), best
         if run.status == "finished" and options.extend is None:
             if options.tensorboard:
                 run.tensorboard = TensorBoardWriter(run.folder)
@@ -67,7 +68,7 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
         start_run(run, identity)
         run.record_auto(parts.setup.record)
         if run.manifest.flops_per_step is None:
-            run.update(flops_per_step=parts.flops_per_step)
+            run.update(flops_per_step=parts.flops_per_step, train_examples=data.train.n_documents)
         write_model_files(run, recipe, parts.model, data, parts.fully_trainable)
         report_start(parts, reporter)
         session = Session(run, parts, reporter, started)

@@ -1,17 +1,19 @@
 """The training session of a run: runs the training loop, and evaluates, logs, samples and saves when due."""
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from mini_tf.jobs.baselines import Baselines, baselines_of
 from mini_tf.jobs.closing_messages import format_metrics, overfitting
 from mini_tf.jobs.parts import Parts, training_of
 from mini_tf.jobs.samples import Samples
 from mini_tf.jobs.step_lines import LOSSES, StepLines, curves
 from mini_tf.nn import state as states
+from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.sections import Checkpoint
 from mini_tf.run import divergence
 from mini_tf.run.folder import CheckpointTensors, Run
@@ -21,6 +23,7 @@ from mini_tf.system.errors import RunFault
 from mini_tf.system.progress import show_progress
 from mini_tf.training.counters import Counters
 from mini_tf.training.due import Due
+from mini_tf.training.evaluation import MetricAccumulator
 from mini_tf.training.loop import DivergedStep, Progress, Report, train
 from mini_tf.training.optimizer import build as build_optimizer
 from mini_tf.training.signals import Stopped, StopRequest
@@ -147,19 +150,23 @@ class Session:
             self.counters.patience_counter = 0  # --extend resets eval.patience
         self.finished = self._out_of_patience()
 
-    def _measure(self, tokens: int | None, each_batch: Callable[[], None] = lambda: None) -> dict[str, float]:
-        return {f"val.{name}": value for name, value in self.parts.evaluate(tokens, each_batch).items() if name != "targets"}
+    def _measure(
+        self, tokens: int | None, each_batch: Callable[[], None] = lambda: None, accumulator: MetricAccumulator | None = None
+    ) -> dict[str, float]:
+        metrics = self.parts.evaluate(tokens, each_batch, accumulator)
+        return {f"val.{name}": value for name, value in metrics.items() if name != "targets"}
 
     def _evaluate(self, report: Report, bar: Any) -> float:
-        """Evaluate and log after a step; returns the validation loss."""
+        """Evaluate and log after a step; returns the score (`BestMetric`)."""
         tokens = self.parts.sample_tokens
         metrics = self._measure(tokens)
         if tokens is None:
             self.full = report.step, metrics
-        self.counters.add_evaluation(metrics["val.loss"])
-        generated = {f"val.{name}": value for name, value in self.samples.scores().items()}
-        self._record(report, metrics | generated | {"train.loss": self.counters.train_loss}, bar)
-        return metrics["val.loss"]
+        measured = metrics | {f"val.{name}": value for name, value in self.samples.scores().items()}
+        score = self.parts.best.score(measured)
+        self.counters.add_evaluation(metrics["val.loss"], score)
+        self._record(report, measured | {"train.loss": self.counters.train_loss}, bar)
+        return score
 
     def _record(self, report: Report, evaluated: dict[str, float], bar: Any) -> None:
         """Update the progress bar, and write metrics.jsonl and the progress line if due."""
@@ -187,11 +194,12 @@ class Session:
         return line | ({"skipped": report.skips} if report.skipped else {})
 
     def _out_of_patience(self) -> bool:
-        """Whether the validation loss has not improved for eval.patience evaluations."""
-        patience = self.parts.recipe.eval.patience
+        """Whether the metric of eval.best has not improved for eval.patience evaluations."""
+        patience, best = self.parts.recipe.eval.patience, self.parts.best
         if patience is None or self.counters.patience_counter < patience:
             return False
-        self.reporter.say(f"early stopping: no lower validation loss in {self.counters.patience_counter} evaluations (eval.patience)")
+        better = f"no {'lower' if best.lower_is_better else 'higher'} validation {best.name}"
+        self.reporter.say(f"early stopping: {better} in {self.counters.patience_counter} evaluations (eval.patience)")
         return True
 
     def _save(self, report: Report, score: float | None) -> None:
@@ -216,17 +224,22 @@ class Session:
 
     def finish(self, step: int, stop: StopRequest) -> RunResult:
         """Finish the run: final evaluation, plots, closing messages."""
-        run = self.run
+        run, fitter = self.run, pipeline_of(self.parts).decision_fitter()
         if stop and not self.finished:
             return self._stopped(f"stopped at step {step}, saved", stop)
         try:
-            final = self._final_metrics(stop)
+            final = self._final_metrics(stop, fitter)
+            minutes, baselines = self.counters.wall() / 60, baselines_of(self.parts, stop.check)
         except Stopped:
             return self._stopped(f"stopped at step {step}, saved, before the last evaluation", stop)
-        metrics = final | {"train.loss": self.counters.train_loss, "minutes": self.counters.wall() / 60}
+        metrics = final | {"train.loss": self.counters.train_loss, "minutes": minutes} | baselines.metrics(final)
+        if (name := baselines.name(final)) is not None:
+            run.update(baseline=name)
         with show_progress("plotting the losses"):
             run.plot_losses()
-        for line in self._closing_lines(step, metrics):
+        if fitter is not None:
+            run.update(model=run.manifest.model_with(fitter.decision))
+        for line in self._closing_lines(step, metrics, baselines, [] if fitter is None else fitter.lines):
             self.reporter.say(line)
         run.finish("done", metrics=metrics)  # last and fast: if killed after it, the run is done and another --extend would add to it
         return RunResult(run.folder, {**metrics})
@@ -236,22 +249,25 @@ class Session:
         self.run.finish("stopped", stop.exit_code, error=f"stopped by {stop.signal.name if stop.signal else 'a signal'}")
         return RunResult(self.run.folder, {}, stop.exit_code)
 
-    def _final_metrics(self, stop: StopRequest) -> dict[str, float]:
+    def _final_metrics(self, stop: StopRequest, fitter: MetricAccumulator | None) -> dict[str, float]:
         """Metrics of model.safetensors on all validation data; raises Stopped on a signal, since it may take long."""
         model = self.run.manifest.model
         metrics = self.full[1] if self.full is not None and model is not None and model["step"] == self.full[0] else None
-        if metrics is None:
+        if metrics is None or fitter is not None:
             merged = self.run.export_weights is not None  # model.safetensors then has other tensors than the trained model
             own = load_objective(self.run.folder, model["step"] if model else "best", specs(self.parts.objective_tensors()))
             self.parts.load(load_model(self.run.folder, model["step"] if model and merged else None), own)
-            metrics = self._measure(None, stop.check)
+            metrics = self._measure(None, stop.check, fitter)
         return metrics | {f"val.{name}": value for name, value in self.samples.scores(full=True, each_chunk=stop.check).items()}
 
-    def _closing_lines(self, step: int, metrics: dict[str, float]) -> Iterator[str]:
+    def _closing_lines(self, step: int, metrics: dict[str, float], baselines: Baselines, fitted: Sequence[str]) -> Iterator[str]:
         model = self.run.manifest.model
-        best = f" (the best checkpoint, step {model['step']} of {step})" if model and model["step"] != step else ""
+        by = "" if self.parts.best.name == "loss" else f" by {self.parts.best.name}"
+        best = f" (the best checkpoint{by}, step {model['step']} of {step})" if model and model["step"] != step else ""
         summary = format_metrics(metrics, self.parts.recipe.objective)
         yield f"done: {summary}, on all {self.parts.validation_tokens:,} validation tokens{best}"
+        yield from baselines.lines(metrics)
+        yield from fitted
         yield from curves({name: self.run.curve(key) for name, key in LOSSES.items()})
         if self.skips:
             yield f"{self.skips} of {step} steps were skipped: their loss or gradient was not finite"

@@ -12,6 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mini_tf.nn.batch_sizes import BatchSizes
+from mini_tf.nn.layers.copy_attention import CopyAttention
 from mini_tf.nn.mixer import ForwardOutput, MixerSettings, describe_restrictions
 from mini_tf.nn.model import ModelSettings, OneStack, build_embedding
 from mini_tf.nn.model_stack import ModelStack
@@ -55,6 +56,9 @@ class Settings(ModelSettings):
     """Cross-attention of the decoder; null: none, to measure its benefit."""
     shared_embeddings: bool = True
     """Encoder and decoder share the token embedding, if they have one vocabulary and the same d_model."""
+    copy_attention: bool = False
+    """Copy mechanism (pointer-generator): each output token is generated or copied from the source, with learned
+    probabilities."""
 
     @property
     def source_stack(self) -> StackSettings:
@@ -63,6 +67,10 @@ class Settings(ModelSettings):
         if self.encoder.d_model not in (None, self.d_model):
             given.setdefault("d_ff", None)
         return self.model_copy(update=given)
+
+    @property
+    def one_vocabulary_key(self) -> str:
+        return "copy_attention" if self.copy_attention else ""
 
     def rules(self) -> Rules:
         yield from super().rules()
@@ -105,7 +113,16 @@ class Settings(ModelSettings):
         cross = None if self.cross_attention is None else CrossAttentionSpec(self.cross_attention, encoder.d_model)
         encoded = encoder.flops(rows, source, rows * source, causal=False)
         decoded = self.flops(rows, sizes.length, sizes.targets, self.causal, cross, source)
-        return None if encoded is None or decoded is None else encoded + decoded
+        if encoded is None or decoded is None:
+            return None
+        embedded = self.embedding_flops(self, rows, sizes.length, sizes.shared_positions)
+        embedded += self.embedding_flops(encoder, rows, source, sizes.shared_source_positions)
+        return encoded + decoded + embedded + self._copy_flops(sizes, encoder.d_model)
+
+    def _copy_flops(self, sizes: BatchSizes, d_memory: int) -> int:
+        """FLOPs of the copy attention: gate and queries of the targets, keys, scores."""
+        per_row = ((2 * sizes.source - 1) * d_memory + sizes.source * sizes.length) * self.d_model
+        return 2 * (sizes.targets * self.d_model * (1 + self.d_model) + sizes.rows * per_row) * self.copy_attention
 
     def describe_attention(self, boundary: str, direction: Direction) -> str:
         source = ", and to the whole source" if self.cross_attention is not None else ", but not to the source"
@@ -120,6 +137,8 @@ class Settings(ModelSettings):
         cross, replaced = self.cross_attention, getattr(other, "cross_attention", None)
         shared = None if cross is None or replaced is None else cross.shared_keys(replaced)
         for key, own, theirs in super().compare_with(other):
+            if key == "copy_attention":  # its weights are new, or unused
+                continue
             if key == "cross_attention" and shared is not None:
                 own, theirs = ({name: one[name] for name in sorted(shared)} for one in (own, theirs))
             yield key, own, theirs
@@ -151,6 +170,9 @@ class EncoderDecoder(OneStack):
         init_weights(
             nn.ModuleList([self.source_embedding, self.encoder]), self.encoder.residual_outputs, None, settings.init_std, settings.init
         )
+        self.copy_attention = CopyAttention(settings.d_model, encoder.d_model, settings.init_std) if settings.copy_attention else None
+        if settings.copy_attention and source_vocabulary_size is not None:
+            raise ValueError("copy attention needs one vocabulary for source and target")
 
     def stacks(self) -> Sequence[ModelStack]:
         encoder = ModelStack("encoder", self.encoder, "source_embedding", rows="source", attention="encoder.self")
@@ -166,7 +188,11 @@ class EncoderDecoder(OneStack):
         if source is None:
             raise ValueError("an encoder-decoder needs a source")
         memory, penalty = (source, None) if isinstance(source, SourceMemory) else self._encode(source)
+        positions = inputs.token_positions or self._next_token_positions(inputs.ids, state)
         mixed = self.decode(inputs, memory, at, state)
+        if self.copy_attention is not None and memory.copy is not None:
+            visibility = memory.visibility(positions, len(inputs.ids), inputs.ids.device)
+            mixed = mixed._replace(copies=self.copy_attention(mixed.y, memory.copy, visibility, at))
         if penalty is None:
             return mixed
         return mixed._replace(penalty=penalty if mixed.penalty is None else penalty + mixed.penalty)
@@ -174,4 +200,7 @@ class EncoderDecoder(OneStack):
     def _encode(self, source: Tokens) -> tuple[SourceMemory, Any]:
         token_positions = source.token_positions if source.token_positions is not None else TokenPositions(source.ids.shape[1])
         encoded = self.encoder(self.source_embedding(source, token_positions), token_positions)
-        return self.stack.recall(encoded.y, token_positions), encoded.penalty
+        memory = self.stack.recall(encoded.y, token_positions)
+        if self.copy_attention is not None:
+            memory = memory._replace(copy=self.copy_attention.recall(encoded.y, source.ids, token_positions, self.special_ids))
+        return memory, encoded.penalty

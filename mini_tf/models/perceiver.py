@@ -22,7 +22,7 @@ from mini_tf.nn.mixer import ForwardOutput, MixerSettings
 from mini_tf.nn.model import Model, ModelSettings, build_embedding
 from mini_tf.nn.model_stack import ModelStack, SequenceKind
 from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
-from mini_tf.nn.stack import CrossAttentionSpec, SourceMemory, Stack, StackSettings
+from mini_tf.nn.stack import AttentionLayer, CrossAttentionSpec, SourceMemory, Stack, StackSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
@@ -77,8 +77,8 @@ class Settings(ModelSettings):
     """Settings of the decoder; keys that are not given are those of the latents."""
 
     @property
-    def outputs_per_token(self) -> bool:
-        return self.query != "task"
+    def per_token_setting(self) -> str:
+        return "query: position" if self.query == "task" else ""
 
     @property
     def head_bias(self) -> bool:
@@ -102,11 +102,12 @@ class Settings(ModelSettings):
 
     @property
     def decoder_stack(self) -> StackSettings:
-        """One layer of cross-attention from output queries to latents."""
+        """One layer of cross-attention from output queries to latents; positions: those of the queries, if any."""
         given = {name: value for name in DecoderSettings.model_fields if (value := getattr(self.decoder, name)) is not None}
         if self.d_latent not in (None, self.d_model):
             given.setdefault("d_ff", None)
-        return self._without_positions({"n_layers": 1} | given)
+        stack = self._without_positions({"n_layers": 1} | given)
+        return stack.model_copy(update={"positions": self.query_positions}) if self.query == "position" else stack
 
     def _without_positions(self, given: dict[str, Any]) -> StackSettings:
         return self.model_copy(update=given | {"positions": default_kind("positions", "none")()})
@@ -122,12 +123,19 @@ class Settings(ModelSettings):
             if encoding.APPLIES_TO - {"embed"} or not (others or encoding.APPLIES_TO):
                 what = f"{encoding.kind} gives no vectors of positions, and a perceiver has no self-attention of tokens"
                 yield key, f"{what}; use learned, fourier, sinusoidal{others}"
+        for mixer in dict.fromkeys(mixer for mixer in self.attention if mixer.NEEDS_ORDER):
+            yield "attention", f"latents have no order, on which {mixer.kind} attention depends; use softmax"
         for rule in (Rule(*rule) for rule in StackSettings.rules(self.processor_stack)):
-            yield rule._replace(depends=("d_latent", *rule.depends))
+            if self.d_latent is None:
+                yield rule._replace(depends=("d_latent", *rule.depends))
+            else:  # the width of this stack is another key
+                depends = tuple("d_latent" if key == "d_model" else key for key in rule.depends)
+                yield rule._replace(message=rule.message.replace("d_model", "d_latent"), depends=depends)
         if width != self.d_model or self.decoder != DecoderSettings():  # else its faults are those of the latents
             for rule in (Rule(*rule) for rule in StackSettings.rules(self.decoder_stack)):
                 key = f"decoder.{rule.key}" if rule.key in DecoderSettings.model_fields else "decoder"
-                yield rule._replace(key=key, depends=(rule.key, *rule.depends))
+                if rule.key != "positions":  # checked above
+                    yield rule._replace(key=key, depends=(rule.key, *rule.depends))
         if not cross.CROSS:
             yield "cross_attention", f"{cross.kind} attention does not support cross-attention; use softmax"
         elif cross.ordered_queries:
@@ -146,14 +154,24 @@ class Settings(ModelSettings):
         """Output queries may differ: a task has a query of its own."""
         yield from (one for one in super().compare_with(other) if one[0] != "query")
 
+    def attention_layers(self) -> Sequence[AttentionLayer]:
+        processor, n, cross = self.processor_stack, self.n_latents, self.cross_attention
+        queries = 1 if self.query == "task" else None
+        return [
+            AttentionLayer("encoder.cross", cross, self.encoder_stack, n, None, self.d_model),
+            *processor.attention_layers_of(False, "latent.self", n),
+            AttentionLayer("decoder.cross", cross, self.decoder_stack, queries, n, processor.d_model),
+        ]
+
     def hidden_flops(self, sizes: BatchSizes) -> int | None:
         processor, decoder, rows = self.processor_stack, self.decoder_stack, sizes.rows
-        queries = -(-sizes.targets // rows)  # as many in each row
-        embedded = self.embedding_flops(sizes) + rows * self.positions.flops(self.d_model, sizes.length)
+        queries = 1 if self.query == "task" else -(-sizes.targets // rows)  # as many in each row
+        embedded = self.embedding_flops(self, rows, sizes.length, sizes.shared_positions)
         encoded = self._cross_flops(self.encoder_stack, self.d_model, rows, self.n_latents, sizes.length)
         processed = processor.flops(rows, self.n_latents, rows * self.n_latents, causal=False)
         decoded = self._cross_flops(decoder, processor.d_model, rows, queries, self.n_latents)
-        embedded += rows * self.query_positions.flops(self.d_model, queries) * (self.query == "position")
+        if self.query == "position":  # rows have queries at different positions
+            embedded += self.query_positions.flops(self.d_model, rows, queries, shared=False)
         if encoded is None or processed is None or decoded is None:
             return None
         return embedded + encoded + processed * self.n_passes + decoded
@@ -203,13 +221,17 @@ class Perceiver(Model):
         return [*self.encoder.residual_outputs, *self.processor.residual_outputs, *decoder]
 
     def stacks(self) -> Sequence[ModelStack]:
-        queries = None if self.queries is None else "queries"
+        queries, rows = None if self.queries is None else "queries", self._output_rows
         n = self.processor.n_calls
         return [
-            ModelStack("decoder", self.decoder, queries, "own", "latent", cross="decoder.cross"),
+            ModelStack("decoder", self.decoder, queries, rows, "latent", cross="decoder.cross"),
             ModelStack("processor", self.processor, None, "latent", attention="latent.self", n_above=1),
             ModelStack("encoder", self.encoder, "latents", "latent", "own", "embedding", "encoder.self", "encoder.cross", n_above=1 + n),
         ]
+
+    @property
+    def _output_rows(self) -> SequenceKind:
+        return "output" if isinstance(self.queries, nn.Parameter) else "own"
 
     def max_length(self, rows: SequenceKind = "own") -> int | None:
         limits = [super().max_length(rows), getattr(self.queries, "max_positions", None)]
@@ -225,19 +247,22 @@ class Perceiver(Model):
         x, latents = self.embedding(inputs, positions), TokenPositions(len(self.latents))
         encoded = self.encoder(self.latents.repeat(rows, 1, 1), latents, self.encoder.recall(x, positions))
         processed = self.processor(encoded.y, latents)
-        chosen = None if at is None else RowIndex.of(at, rows, length)
+        chosen = None if at is None or self._output_rows == "output" else RowIndex.of(at, rows, length)
         queries = self._queries(x, positions, chosen)
         decoded = self.decoder(queries, TokenPositions(queries.shape[1]), self.decoder.recall(processed.y, latents))
         penalties = [part.penalty for part in (encoded, processed, decoded) if part.penalty is not None]
-        return ForwardOutput(decoded.y if chosen is None else chosen.flat(decoded.y), sum(penalties) if penalties else None, None)
+        y = decoded.y if chosen is None else chosen.flat(decoded.y)
+        if self._output_rows == "output":  # all tokens of a row have its one output
+            y = y.expand(-1, length, -1) if at is None else y[at // length, 0]
+        return ForwardOutput(y, sum(penalties) if penalties else None, None)
 
     def _queries(self, x: Float[Tensor, "B L D"], positions: TokenPositions, chosen: "RowIndex | None") -> Float[Tensor, "B T D"]:
-        """The queries of all tokens (T = L), or of those chosen."""
+        """The queries of all tokens (T = L), of those chosen, or the one of the row."""
         if self.queries is None:
             return x if chosen is None else chosen.select(x)
-        n = x.shape[1] if chosen is None else chosen.positions.shape[1]
         if isinstance(self.queries, nn.Parameter):
-            return self.queries.repeat(len(x), n, 1)
+            return self.queries.repeat(len(x), 1, 1)
+        n = x.shape[1] if chosen is None else chosen.positions.shape[1]
         if chosen is not None:
             positions = TokenPositions(n, positions=positions.all_positions(x.device).expand(len(x), -1).gather(1, chosen.positions))
         return self.queries.embed(x.new_zeros(len(x), n, x.shape[2]), positions)

@@ -9,7 +9,8 @@ class BatchSizes(NamedTuple):
 
     rows, length: of the inputs (B, L); source: tokens per row of the source, 0 = none. targets: number of labels.
     vocabulary: size of the target vocabulary; outputs: outputs of the model's head, such as classes. counts: as
-    `Batch.counts`, by part of the loss.
+    `Batch.counts`, by part of the loss. shared_positions, shared_source_positions: all rows have the same positions, so
+    a map of positions alone is computed once.
     """
 
     rows: int
@@ -19,3 +20,5 @@ class BatchSizes(NamedTuple):
     outputs: int
     source: int = 0
     counts: Mapping[str, int] = {}
+    shared_positions: bool = False
+    shared_source_positions: bool = False

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mini_tf.nn.layers.copy_attention import Copies
 from mini_tf.nn.layers.linear_attention import Features
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.state import State
@@ -46,12 +47,18 @@ class ForwardOutput(NamedTuple):
     """Output of a mixer, block, stack or model.
 
     y (B, L, D): hidden states; penalty: auxiliary loss, summed over the tokens that are no padding and divided by
-    counts["tokens"] in training, or None; state: the new state, None if none was given.
+    counts["tokens"] in training, or None; state: the new state, None if none was given. copies: of a model with copy
+    attention, what each hidden state copies from its source; the logits depend on it.
     """
 
     y: Tensor
     penalty: Tensor | None
     state: State | None
+    copies: Copies | None = None
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> "ForwardOutput":
+        """With `change`, a selection or reshaping of the leading axes, applied to `y` and `copies`."""
+        return self._replace(y=change(self.y), copies=None if self.copies is None else self.copies.each(change))
 
 
 class ExplicitAttention(NamedTuple):
@@ -108,6 +115,8 @@ class MixerSettings(Kind):
     """It keeps the documents of a packed row apart."""
     ATTENDS_SELF: ClassVar[bool] = True
     """A token attends to itself."""
+    NEEDS_ORDER: ClassVar[bool] = False
+    """Its bidirectional self-attention depends on the order of the tokens by itself; latent vectors have none."""
     POSITIONS: ClassVar[frozenset[str]] = frozenset()
     """Positional encodings that it supports besides "embed": "rotary" (queries and keys), "bias" (attention scores)."""
 

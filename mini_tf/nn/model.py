@@ -1,11 +1,11 @@
 """The contract of every model, and the model of one stack (encoder or decoder).
 
-`model(inputs, source, at, state) -> ForwardOutput` returns hidden states and `model.logits(hidden)` the logits. They
-are separate so that logits are computed only for the targets.
+`model(inputs, source, at, state) -> ForwardOutput` returns hidden states, and `model.logits(hidden, copies=...)` their
+logits. They are separate so that logits are computed only for the targets.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Literal
 
 import torch
@@ -13,6 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mini_tf.nn.batch_sizes import BatchSizes
+from mini_tf.nn.layers.copy_attention import Copies
 from mini_tf.nn.layers.embedding import Embedding
 from mini_tf.nn.layers.feed_forward import ACTIVATIONS, Activation
 from mini_tf.nn.layers.head import Head, Transform
@@ -21,7 +22,7 @@ from mini_tf.nn.layers.norm import build_norm
 from mini_tf.nn.mixer import ForwardOutput, Mixer, MixerSettings, describe_restrictions
 from mini_tf.nn.model_stack import ModelStack, SequenceKind
 from mini_tf.nn.positional_encoding import PositionalEncoding
-from mini_tf.nn.stack import CrossAttentionSpec, SourceMemory, Stack, StackSettings
+from mini_tf.nn.stack import AttentionLayer, CrossAttentionSpec, SourceMemory, Stack, StackSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
@@ -77,6 +78,10 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         """Settings of its stacks by their paths in the model, the stack before the head first."""
         return {"stack": self}
 
+    def attention_layers(self) -> Sequence[AttentionLayer]:
+        """The attention layers that `minitf cost --lengths` measures; default: those of the stack before the head."""
+        return next(iter(self.stacks().values())).attention_layers_of(self.causal)
+
     def build_stack(self, positional_encoding: PositionalEncoding, cross: CrossAttentionSpec | None = None) -> Stack:
         """The stack before the head."""
         return Stack(self, self.causal, positional_encoding, cross)
@@ -89,12 +94,16 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         if (type(self).build, type(self).build_stack) != (ModelSettings.build, ModelSettings.build_stack):
             return None  # the formula is of one stack
         stack = self.flops(sizes.rows, sizes.length, sizes.targets, self.causal)
-        return None if stack is None else stack + self.embedding_flops(sizes)
+        return None if stack is None else stack + self.embedding_flops(self, sizes.rows, sizes.length, sizes.shared_positions)
 
-    def embedding_flops(self, sizes: BatchSizes) -> int:
-        """FLOPs of the projection of narrower embeddings to d_model."""
-        width = self.d_embedding or self.d_model
-        return 2 * sizes.rows * sizes.length * width * self.d_model if width != self.d_model else 0
+    def embedding_flops(self, stack: StackSettings, rows: int, length: int, shared: bool) -> int:
+        """FLOPs of `build_embedding(self, stack)`: its positions, and the projection of narrower tables to d_model.
+
+        shared: all rows have equal positions.
+        """
+        width = self.d_embedding or stack.d_model
+        projected = 2 * rows * length * width * stack.d_model if width != stack.d_model else 0
+        return stack.positions.flops(width, rows, length, shared) + projected
 
     def head_flops(self, sizes: BatchSizes, task: bool = False) -> int:
         """FLOPs of the logits at the targets: over the vocabulary, or of a `task` head, one linear layer."""
@@ -144,7 +153,7 @@ class Model(nn.Module):
     """The contract of every model.
 
     settings: those it was built from; d_model: width of the hidden states; n_types: token types, 0 = none;
-    needs_source: `forward` needs a source; head: from hidden states to logits.
+    needs_source: `forward` needs a source; head: from hidden states to logits; special_ids: never copied from a source.
     """
 
     settings: ModelSettings
@@ -155,6 +164,7 @@ class Model(nn.Module):
     head: nn.Module
     init_prefixes: Mapping[str, str] = {}
     """For `init_from`: name prefixes of modules that the other model may lack, and the prefixes to load instead."""
+    special_ids: Collection[int] = ()
 
     def stacks(self) -> Sequence[ModelStack]:
         """Its stacks, those nearest to the output first."""
@@ -192,17 +202,19 @@ class Model(nn.Module):
         """Encode a source (B, M) once; `forward` accepts the result in place of its tokens."""
         raise NotImplementedError
 
-    def logits(self, hidden: Tensor, candidates: Tensor | None = None) -> Tensor:
-        """Logits over the vocabulary (..., V), or over the token ids `candidates`: (W,), or (..., W) for each."""
-        logits: Tensor = self.head(hidden, candidates)
-        return logits
+    def logits(self, hidden: Tensor, candidates: Tensor | None = None, copies: Copies | None = None) -> Tensor:
+        """Logits over the vocabulary (..., V), or over the token ids `candidates`: (W,), or (..., W) for each.
 
-    def cross_entropy(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+        copies: of these hidden states, for log-probabilities; without, the logits are of generated tokens alone.
+        """
+        return self.head(hidden, candidates) if copies is None else copies.mix(self.head(hidden), candidates)
+
+    def cross_entropy(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0, copies: Copies | None = None) -> Tensor:
         """The sum of -log p(label) in nats for hidden states (T, D) and labels (T,): logits and loss fused.
 
-        smoothing: label smoothing, the share of the target probability spread evenly over the vocabulary.
+        smoothing: share of the target probability that is spread evenly over the vocabulary; copies: as in `logits`.
         """
-        loss: Tensor = self.head.cross_entropy(hidden, labels, smoothing)  # type: ignore[operator]
+        loss: Tensor = self.head.cross_entropy(hidden, labels, smoothing, copies)  # type: ignore[operator]
         return loss
 
     def replace_head(self, head: nn.Module) -> None:
@@ -234,13 +246,11 @@ class OneStack(Model):
 
     def __init__(self, settings: ModelSettings, vocabulary_size: int, context: int, cross: CrossAttentionSpec | None = None) -> None:
         super().__init__()
-        self.context, self.d_model, self.n_types = context, settings.d_model, settings.n_types
-        self.settings = settings
+        self.settings, self.context, self.d_model, self.n_types = settings, context, settings.d_model, settings.n_types
         tokens = nn.Embedding(vocabulary_size, settings.d_embedding or settings.d_model)
         self.embedding = build_embedding(settings, settings, tokens, context)
         self.stack = settings.build_stack(self.embedding.position, cross)
-        head = settings.build_head(tokens)
-        self.head = head
+        self.head = head = settings.build_head(tokens)
         untied = None if settings.tied else head.linear
         init_weights(self, self.stack.residual_outputs, untied, settings.init_std, settings.init, self.stack.n_passes)
 
@@ -271,8 +281,7 @@ class OneStack(Model):
     def decode(self, inputs: Tokens, memory: SourceMemory | None, at: Tensor | None, state: State | None) -> ForwardOutput:
         """`forward` with an encoded source."""
         token_positions = inputs.token_positions if inputs.token_positions is not None else self._next_token_positions(inputs.ids, state)
-        layers = None if state is None else state["layers"]
-        before = None if state is None else state.get("before")
+        layers, before = (None, None) if state is None else (state["layers"], state.get("before"))
         mixed: ForwardOutput = self.stack(self.embedding(inputs, token_positions, before), token_positions, memory, at, layers)
         if state is None:
             return mixed._replace(state=None)
@@ -289,8 +298,8 @@ class OneStack(Model):
         seen = state["seen"]
         if isinstance(seen, int):
             return TokenPositions(length, seen)
-        positions = seen[:, None] + torch.arange(length, device=ids.device)
-        return TokenPositions(length, 0, state["segment"][:, None].expand(-1, length), positions)
+        segments = state["segment"][:, None].expand(-1, length)
+        return TokenPositions(length, 0, segments, seen[:, None] + torch.arange(length, device=ids.device))
 
     def _after(self, token_positions: TokenPositions, layers: State) -> State:
         """The state after tokens at `token_positions`; the next tokens of a row continue its last document."""

@@ -1,11 +1,15 @@
 """A stack as part of a model: whose hidden states it has, and where its inputs come from."""
 
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from mini_tf.nn.stack import Stack
 
-SequenceKind = Literal["own", "source", "latent"]
-"""The sequence that hidden states belong to: tokens of `inputs` ("own"), tokens of the source, or latent vectors."""
+SequenceKind = Literal["own", "source", "latent", "output"]
+"""The sequence that hidden states belong to: tokens of `inputs` ("own"), tokens of the source, latent vectors, or the
+one output of a row."""
+UNITS: Mapping[SequenceKind, str] = {"latent": "latent vector", "output": "output of the whole row"}
+"""What the members of a sequence that are no tokens are, in words."""
 
 
 class ModelStack(NamedTuple):

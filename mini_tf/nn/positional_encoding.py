@@ -66,8 +66,8 @@ class PositionalEncodingSettings(Kind):
         """Number of positions if they are limited; context: `train.context`."""
         return None
 
-    def flops(self, d_model: int, length: int) -> int:
-        """FLOPs of `embed` for one row: matrix products, a multiply-add is two."""
+    def flops(self, d_model: int, rows: int, length: int, shared: bool) -> int:
+        """FLOPs of `embed` of a batch: matrix products, a multiply-add is two. shared: rows have equal positions."""
         return 0
 
     def bias_flops(self, d_model: int, n_heads: int, d_k: int, rows: int, length: int) -> int:

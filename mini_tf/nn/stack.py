@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -90,15 +91,28 @@ class StackSettings(Kind):
             self.d_v or self.head_dim,
         )
 
+    def attention_layers_of(self, causal: bool, name: str = "", length: int | None = None) -> "list[AttentionLayer]":
+        """Each different self-attention layer, on rows of `length` (None: any) hidden states."""
+        mixers = [*dict.fromkeys(self.attention)]
+        kinds = [mixer.kind for mixer in mixers]
+
+        def named(mixer: MixerSettings) -> str:
+            layer = f"layer {self.attention.index(mixer)}" if kinds.count(mixer.kind) > 1 else ""
+            return ", ".join(filter(None, (name, mixer.kind if len(mixers) > 1 else "", layer)))
+
+        return [AttentionLayer(named(mixer), mixer, self, length, length, causal=causal) for mixer in mixers]
+
     def flops(
         self, rows: int, length: int, targets: int, causal: bool, cross: "CrossAttentionSpec | None" = None, source: int = 0
     ) -> int | None:
-        """FLOPs of the stack on rows of `length` tokens: matrix products, a multiply-add is two. None: no formula.
+        """FLOPs of the stack on embedded rows of `length` tokens: matrix products, a multiply-add is two.
+
+        None: no formula.
 
         targets: positions of the batch whose output is needed; the last feed-forward layer is computed only there.
         source: tokens of each row's source, for `cross`. Computed as without adapters.
         """
-        dims, of_row = self.attention_dims(), self.positions.flops(self.d_model, length)
+        dims, of_row = self.attention_dims(), 0
         for layer in range(self.n_layers):
             cost = self.attention[layer % len(self.attention)].cost(dims, length, causal)
             crossed = 0 if cross is None else cross.mixer.cross_flops(self.attention_dims(cross.d_memory), length, source)
@@ -138,6 +152,22 @@ def _one_of(choices: Sequence[object]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
+class AttentionLayer(NamedTuple):
+    """An attention sublayer of a stack with its projections, as a model applies it to a row of tokens.
+
+    name: its part of the model, empty if there is only one; queries, keys: their numbers, None: one per token of the
+    row; d_memory: width of the source of cross-attention, None: self-attention.
+    """
+
+    name: str
+    mixer: MixerSettings
+    stack: StackSettings
+    queries: int | None = None
+    keys: int | None = None
+    d_memory: int | None = None
+    causal: bool = False
+
+
 class CrossAttentionSpec(NamedTuple):
     """Cross-attention of a stack: the settings of the mixer, and the width of the source's hidden states.
 
@@ -153,16 +183,28 @@ class SourceMemory(NamedTuple):
     """An encoded source and its positions.
 
     layers[i]: output of `Mixer.recall` of the cross-attention of layer i, such as keys and values; layers is None for a
-    stack without cross-attention.
+    stack without cross-attention. copy: output of `CopyAttention.recall`; None without copy attention.
     """
 
     layers: list[State] | None
     token_positions: TokenPositions
+    copy: State | None = None
+
+    @property
+    def states(self) -> list[State]:
+        """All that was computed of the source."""
+        return [*(self.layers or []), *([] if self.copy is None else [self.copy])]
 
     def select(self, rows: Tensor) -> "SourceMemory":
         """Row i of the result is row `rows[i]`."""
         layers = None if self.layers is None else [reorder(layer, rows) or {} for layer in self.layers]
-        return SourceMemory(layers, self.token_positions.select(rows))
+        return SourceMemory(layers, self.token_positions.select(rows), reorder(self.copy, rows))
+
+    def visibility(self, queries: TokenPositions, rows: int, device: torch.device) -> Visibility:
+        """The mask of the source for `rows` rows of tokens at `queries`; those that share a source are concatenated."""
+        rows_per_source = rows // batch_size(self.states[0])
+        merged = queries if rows_per_source == 1 else queries.merge_rows(rows, rows_per_source, device)
+        return Visibility(False, merged, self.token_positions, rows_per_source=rows_per_source)
 
 
 class Stack(nn.Module):
@@ -261,11 +303,7 @@ class Stack(nn.Module):
         """
         visibility = Visibility(self.causal, token_positions, token_positions)
         layers = None if memory is None else memory.layers
-        cross_visibility = None
-        if memory is not None and layers:
-            rows_per_source = len(x) // batch_size(layers[0])
-            merged = token_positions if rows_per_source == 1 else token_positions.merge_rows(len(x), rows_per_source, x.device)
-            cross_visibility = Visibility(False, merged, memory.token_positions, rows_per_source=rows_per_source)
+        cross_visibility = memory.visibility(token_positions, len(x), x.device) if memory is not None and layers else None
         penalty, new_state = None, None if state is None else State()
         calls = self._calls
         for i, block in enumerate(calls):

@@ -13,10 +13,16 @@ from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
+from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn import model as model_contract
 from mini_tf.nn.batch_sizes import BatchSizes
+<<<<<<< HEAD
 from mini_tf.nn.layers.task_head import Dense, Pool, TaskHead, pooled, token_index
+=======
+from mini_tf.nn.layers.ngram_features import NGramFeatures
+from mini_tf.nn.layers.task_head import Pool, TaskHead, is_token, pooled, token_index
+>>>>>>> a5bab42091f2df139434633266e006753bc699fc
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions
@@ -24,8 +30,8 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import LABEL_SMOOTHING, LossSums, Objective, ObjectiveSettings
 from mini_tf.recipe.data import NonEmptyText
 from mini_tf.recipe.kind_settings import ModelSettings
-from mini_tf.recipe.kinds import Rule, Rules, settings_of
-from mini_tf.recipe.values import near, show
+from mini_tf.recipe.kinds import Rule, Rules, Section, settings_of
+from mini_tf.recipe.values import near, no_such_class, show
 from mini_tf.system.errors import RecipeFault
 
 Loss = Callable[[Tensor, Tensor, bool], Tensor]
@@ -49,12 +55,6 @@ def _check_class_weights(value: Any, validate: Any) -> Any:
 
 
 ClassWeights = Annotated[Literal["balanced"] | dict[str, float] | None, WrapValidator(_check_class_weights)]
-
-
-def _no_such_class(name: str, names: Sequence[str]) -> str:
-    similar = near(name, names)
-    known = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-    return f"no such class {show(name)}; {f'did you mean {similar}?' if similar else f'there are {known}'}"
 
 
 class TaskSettings(ObjectiveSettings):
@@ -81,13 +81,26 @@ class TaskSettings(ObjectiveSettings):
         return model.head_flops(sizes, task=True) + (0 if self.dense is None else 2 * sizes.targets * model.d_model**2)
 
 
+class WideSettings(Section):
+    """Settings of the linear model of n-grams beside the network."""
+
+    order: int = Field(2, ge=1, le=8)
+    """Tokens in the longest n-gram."""
+    rows: int = Field(2**17, ge=1, le=10**8)
+    """Rows of the table of weights; n-grams are hashed to them."""
+    scale: float = Field(50.0, gt=0, le=1e6)
+    """Multiplies its outputs: as Adam moves weights by the learning rate, a larger scale makes it learn faster."""
+
+
 class PooledSettings(TaskSettings):
     """Settings of objectives with one prediction per row."""
 
     PREDICTS_ROWS = True
 
     pool: Pool = "mean"
-    """Pooling of the hidden states: first or last token (separators), mean or max over all tokens."""
+    """Pooling of the hidden states: first or last token (separators); mean, max or attention over all tokens."""
+    wide: WideSettings | None = None
+    """A linear model of hashed n-grams, {order, rows, scale}, is added to the outputs: wide and deep learning."""
 
     def forward_flops(self, model: model_contract.ModelSettings, sizes: BatchSizes) -> int | None:
         pools_all = self.pool not in ("first", "last")
@@ -97,7 +110,7 @@ class PooledSettings(TaskSettings):
     def rules_with(self, model: ModelSettings, steps: int | None) -> Rules:
         if self.pool == "first" and model.causal:
             yield "objective.pool", f"the first token of a {model.kind} attends only to itself; use mean or last"
-        if not model.outputs_per_token and self.pool in ("mean", "max"):
+        if model.per_token_setting and self.pool not in ("first", "last"):
             yield Rule("objective.pool", f"{model.kind} with these settings has one output per row; use first", ("model",))
 
 
@@ -112,16 +125,25 @@ class ClassSettings(TaskSettings):
     """Weights of the classes in the training loss: balanced (inverse frequency) or {name: weight}."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Label smoothing in training."""
+    calibrate: bool = False
+    """Temperature scaling of the probabilities, fitted on the validation data after training."""
+    logit_adjustment: Literal["fit"] | None = None
+    """fit: biases fitted on the validation data after training: of O for entity F1, else of each class for macro F1."""
 
     def rules(self) -> Rules:
         if self.labels and len(set(self.labels)) < len(self.labels):
             yield "labels", "a class is listed twice"
         if self.labels is not None and (unknown := self._unknown_weights(self.labels)):
-            yield Rule("class_weights", _no_such_class(unknown[0], self.labels), ("labels",))
+            yield Rule("class_weights", no_such_class(unknown[0], self.labels), ("labels",))
 
     @property
     def classes(self) -> Sequence[str] | None:
         return self.labels
+
+    @property
+    def fitted_after_training(self) -> frozenset[str]:
+        given = {"temperature": self.calibrate, "bias": self.logit_adjustment is not None}
+        return frozenset(name for name, is_fitted in given.items() if is_fitted)
 
     def dataset(self) -> Any:
         dataset = settings_of("data.datasets", self.DATASET)
@@ -141,7 +163,7 @@ class ClassSettings(TaskSettings):
         counts = torch.tensor(labels.counts, dtype=torch.float64)
         if isinstance(self.class_weights, dict):
             if unknown := self._unknown_weights(labels.names):
-                raise RecipeFault(f"objective.class_weights: {_no_such_class(unknown[0], labels.names)}")
+                raise RecipeFault(f"objective.class_weights: {no_such_class(unknown[0], labels.names)}")
             weights = torch.tensor([self.class_weights.get(name, 1.0) for name in labels.names], dtype=torch.float64)
         else:
             weights = 1.0 / counts.clamp(min=1)
@@ -153,6 +175,7 @@ class TaskObjective(Objective):
 
     def __init__(self, settings: TaskSettings, n_outputs: int, vocabulary: Vocabulary) -> None:
         super().__init__(settings)
+        self.vocabulary_size = vocabulary.size
         self.dropout_rate, self.token_dropout_rate = settings.dropout_rate, settings.token_dropout_rate
         self.n_outputs, self.n_types, self.dense = n_outputs, 0, settings.dense
         assert vocabulary.separator is not None
@@ -160,8 +183,15 @@ class TaskObjective(Objective):
         self.replacement = next(id for id in (vocabulary.mask, vocabulary.unk, self.separator) if id is not None)
 
     def add_modules(self, model: Model) -> None:
+<<<<<<< HEAD
         model.replace_head(TaskHead(model.d_model, self.n_outputs, self.dropout_rate, self.dense))
+=======
+        model.replace_head(self.head(model.d_model))
+>>>>>>> a5bab42091f2df139434633266e006753bc699fc
         self.n_types = model.n_types
+
+    def head(self, d_model: int) -> TaskHead:
+        return TaskHead(d_model, self.n_outputs, self.dropout_rate)
 
     def make_batch(self, rows: Rows, labels: Tensor, part: str, at: Tensor | None = None) -> Batch:
         """A batch with the targets `labels`: of the rows, or of the flat token positions `at`.
@@ -188,6 +218,36 @@ class TaskObjective(Objective):
         return {"ids": torch.from_numpy(np.where(dropped, self.replacement, rows.ids)).long()}
 
 
+class PooledObjective(TaskObjective):
+    """An objective with one prediction per row."""
+
+    def __init__(self, settings: PooledSettings, n_outputs: int, vocabulary: Vocabulary) -> None:
+        super().__init__(settings, n_outputs, vocabulary)
+        self.pool, self.wide = settings.pool, settings.wide
+
+    def head(self, d_model: int) -> TaskHead:
+        wide = None
+        if (given := self.wide) is not None:
+            wide = NGramFeatures(self.vocabulary_size, given.order, given.rows, given.scale, self.n_outputs)
+        return TaskHead(d_model, self.n_outputs, self.dropout_rate, wide, self.pool == "attention")
+
+    def fit(self, task: nn.Module, data: Store) -> None:
+        """Set the document frequencies of the n-grams."""
+        assert isinstance(task, TaskLoss)
+        if task.head.wide is not None:
+            task.head.wide.fit(_document_frequencies(task.head.wide, data), data.n_documents)
+
+
+def _document_frequencies(features: NGramFeatures, data: Store) -> Tensor:
+    """(rows,): documents with an n-gram of each row."""
+    found = torch.zeros(features.weights.num_embeddings, dtype=torch.int64)
+    for first, last in map(data.span, range(data.n_documents)):
+        ids = torch.from_numpy(data.ids[first : last + data.separated].astype(np.int64))[None]
+        rows, _ = features.rows(ids, torch.ones_like(ids, dtype=torch.bool))
+        found[rows.unique()] += 1
+    return found
+
+
 class TaskLoss(nn.Module):
     """Loss of a task head: one prediction per row if `pool` is given, else one per target position."""
 
@@ -195,12 +255,19 @@ class TaskLoss(nn.Module):
         super().__init__()
         self.model, self.part, self.loss, self.pool = model, part, loss, pool
 
+    @property
+    def head(self) -> TaskHead:
+        assert isinstance(self.model.head, TaskHead)
+        return self.model.head
+
     def forward(self, batch: Batch, state: State | None = None) -> LossSums:
         inputs = replace(batch.inputs, ids=batch.extras["ids"]) if self.training and "ids" in batch.extras else batch.inputs
         at = token_index(self.pool, inputs) if self.pool in ("first", "last") else batch.target_positions
         mixed = self.model(inputs, None, at, None)
-        hidden = pooled(self.pool, mixed.y, inputs) if self.pool in ("mean", "max") else mixed.y
+        hidden = mixed.y if at is not None or self.pool is None else pooled(self.pool, mixed.y, inputs, self.head.query)
         outputs = self.model.logits(hidden).float()
+        if self.head.wide is not None:
+            outputs = outputs + self.head.wide(inputs.ids, is_token(inputs))
         parts = {self.part: self.loss(outputs, batch.labels, self.training)}
         if mixed.penalty is not None:
             parts["penalty"] = mixed.penalty

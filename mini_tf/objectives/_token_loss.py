@@ -33,12 +33,12 @@ class TokenLoss(nn.Module):
 
     def forward(self, batch: Batch, state: State | None = None) -> LossSums:
         mixed = self.model(batch.inputs, batch.source, batch.target_positions, state)
-        hidden = mixed.y if batch.target_positions is not None else mixed.y.flatten(0, 1)
+        targets = mixed if batch.target_positions is not None else mixed.each(lambda part: part.flatten(0, 1))
         metrics: dict[str, tuple[Tensor, Tensor | int]] = {}
         if self.training:
-            parts = {self.part: self.model.cross_entropy(hidden, batch.labels, self.label_smoothing)}
+            parts = {self.part: self.model.cross_entropy(targets.y, batch.labels, self.label_smoothing, targets.copies)}
         else:
-            logits = self.model.logits(hidden)
+            logits = self.model.logits(targets.y, copies=targets.copies)
             if logits.dtype in (torch.bfloat16, torch.float16):
                 logits = logits.float()  # log-sum-exp is too inexact in half precision
             parts = {self.part: F.cross_entropy(logits, batch.labels, reduction="sum")}

@@ -39,7 +39,7 @@ POWER = 0.75
 
 class Settings(ObjectiveSettings):
     DIRECTIONS = frozenset({"bidirectional"})
-    PIPELINE = "fill_mask"
+    PIPELINE, BASELINES = "fill_mask", ("unigram", "neighbours")
     TOKENS: ClassVar[tuple[str, ...]] = ("mask",)
     PREDICTS_TOKENS, METRICS = True, ("accuracy",)
 
@@ -49,6 +49,10 @@ class Settings(ObjectiveSettings):
     @property
     def TOKEN_LOSS(self) -> str | None:  # type: ignore[override]
         return None if self.negatives else PART
+
+    @property
+    def baselines(self) -> tuple[str, ...]:
+        return () if self.negatives else self.BASELINES  # which have no loss of negative samples
 
     @property
     def LOSS_UNIT(self) -> str:  # type: ignore[override]

@@ -11,7 +11,7 @@ from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.model import Model
-from mini_tf.objectives._task import ClassSettings, PooledSettings, TaskLoss, TaskObjective, class_loss
+from mini_tf.objectives._task import ClassSettings, PooledObjective, PooledSettings, TaskLoss, class_loss
 
 PART = "classify"
 
@@ -19,16 +19,17 @@ PART = "classify"
 class Settings(PooledSettings, ClassSettings):
     DATASET = "classes"
     PIPELINE, TASK = "text_classification", True
+    BASELINES = ("majority", "tfidf_logistic", "tfidf_characters")
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Classify":
         assert labels is not None
         return Classify(self, vocabulary, labels)
 
 
-class Classify(TaskObjective):
+class Classify(PooledObjective):
     def __init__(self, settings: Settings, vocabulary: Vocabulary, labels: Labels) -> None:
         super().__init__(settings, len(labels.names), vocabulary)
-        self.pool, self.labels = settings.pool, labels
+        self.labels = labels
         self.loss = class_loss(settings.weights(labels), settings.label_smoothing)
 
     def prepare(self, rows: Rows) -> Batch:

@@ -34,7 +34,7 @@ DEFAULT_NOISE = (default_kind("noises", "infill"), default_kind("noises", "permu
 class Settings(ObjectiveSettings):
     DIRECTIONS = frozenset({"causal"})
     SOURCE = True
-    PIPELINE = "text_infilling"
+    PIPELINE, BASELINES = "text_infilling", ("ngram",)
     TOKENS: ClassVar[tuple[str, ...]] = ("separator", "mask")
     PREDICTS_TOKENS, TOKEN_LOSS, EVERY_TOKEN, METRICS = True, PART, True, ("accuracy",)
     ADDED_TOKENS = 1
@@ -63,6 +63,10 @@ class Settings(ObjectiveSettings):
     @property
     def predicts_every_token(self) -> bool:
         return self.target == "text"
+
+    @property
+    def baselines(self) -> tuple[str, ...]:
+        return self.BASELINES if self.target == "text" else ()  # sentinels are not in the text that is counted
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Denoising":
         if vocabulary.separator is None:

@@ -22,7 +22,7 @@ PART = "instruct"
 
 class Settings(ObjectiveSettings):
     DIRECTIONS = frozenset({"causal"})
-    DATASET = "chats"
+    DATASET, BASELINES = "chats", ("lead_sentence", "copied_source", "ngram")
     PIPELINE, TASK = "chat", True
     TOKENS = ("separator",)
     PREDICTS_TOKENS, TOKEN_LOSS, METRICS = True, PART, ("accuracy",)

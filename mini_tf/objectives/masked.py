@@ -21,7 +21,7 @@ PART = "masked"
 
 class Settings(MaskingSettings):
     DIRECTIONS = frozenset({"bidirectional"})
-    PIPELINE = "fill_mask"
+    PIPELINE, BASELINES = "fill_mask", ("unigram", "neighbours")
     PREDICTS_TOKENS, TOKEN_LOSS, METRICS = True, PART, ("accuracy",)
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Masked":

@@ -15,7 +15,7 @@ PART = "next_token"
 
 class Settings(ObjectiveSettings):
     DIRECTIONS = frozenset({"causal"})
-    PIPELINE = "text_generation"
+    PIPELINE, BASELINES = "text_generation", ("ngram",)
     STREAMS = True
     PREDICTS_TOKENS, TOKEN_LOSS, EVERY_TOKEN, METRICS = True, PART, True, ("accuracy",)
 

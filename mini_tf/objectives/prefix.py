@@ -26,7 +26,7 @@ PART = "prefix"
 
 class Settings(ObjectiveSettings):
     DIRECTIONS = frozenset({"prefix"})
-    PIPELINE = "text_generation"
+    PIPELINE, BASELINES = "text_generation", ("ngram",)
     PREDICTS_TOKENS, TOKEN_LOSS, METRICS = True, PART, ("accuracy",)
 
     prefix_rate: tuple[Share, Share] = Field((0.0, 1.0))

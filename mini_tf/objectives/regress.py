@@ -12,13 +12,13 @@ from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.model import Model
-from mini_tf.objectives._task import PooledSettings, TaskLoss, TaskObjective
+from mini_tf.objectives._task import PooledObjective, PooledSettings, TaskLoss
 
 PART = "regress"
 
 
 class Settings(PooledSettings):
-    DATASET = "numbers"
+    DATASET, BASELINES = "numbers", ("mean", "ridge")
     PIPELINE, TASK, LOSS_UNIT = "regression", True, "unexplained variance"
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Regress":
@@ -26,10 +26,10 @@ class Settings(PooledSettings):
         return Regress(self, vocabulary, labels)
 
 
-class Regress(TaskObjective):
+class Regress(PooledObjective):
     def __init__(self, settings: Settings, vocabulary: Vocabulary, labels: Labels) -> None:
         super().__init__(settings, 1, vocabulary)
-        self.pool, self.labels = settings.pool, labels
+        self.labels = labels
 
     def prepare(self, rows: Rows) -> Batch:
         assert rows.row_labels is not None

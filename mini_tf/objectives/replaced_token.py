@@ -86,6 +86,9 @@ class Settings(MaskingSettings):
         if steps and self.generator_steps >= steps:
             what = f"{self.generator_steps} steps are not fewer than the {steps} of the run, so the model would not be trained; use fewer"
             yield Rule("objective.generator_steps", what, ("train.steps", "train.tokens"))
+        if self.proposal == "generator" and len(model.stacks()) != 1:
+            what = f"a generator is a smaller model of one stack, but {model.kind} has {len(model.stacks())}"
+            yield Rule("objective.proposal", f"{what}; use unigram, uniform or mask, or model encoder", ("model",))
 
     @property
     def predicts_tokens(self) -> bool:

@@ -28,6 +28,7 @@ class Settings(ObjectiveSettings):
     DIRECTIONS = frozenset({"causal"})
     SOURCE = True
     DATASET = "pairs"
+    BASELINES = ("lead_sentence", "copied_source", "ngram")
     PIPELINE, TASK = "text2text_generation", True
     TOKENS: ClassVar[tuple[str, ...]] = ("separator",)
     PREDICTS_TOKENS, TOKEN_LOSS, EVERY_TOKEN, METRICS = True, PART, True, ("accuracy",)

@@ -16,7 +16,7 @@ PART = "tag"
 
 
 class Settings(ClassSettings):
-    DATASET = "tags"
+    DATASET, BASELINES = "tags", ("frequent_tag", "shape_tagger")
     PIPELINE, TASK = "token_classification", True
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Tag":

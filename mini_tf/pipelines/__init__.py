@@ -17,6 +17,8 @@ from mini_tf.nn.model import Model
 from mini_tf.recipe.kind_settings import pipelines as pipeline_settings
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Data
+from mini_tf.run.manifest import Decision
+from mini_tf.trained.evaluating import evaluate_trained
 from mini_tf.trained.opening import Trained
 from mini_tf.training.evaluation import MetricAccumulator
 
@@ -34,6 +36,18 @@ class ModelBundle(Protocol):
     def source_tokenizer(self) -> Tokenizer: ...
     @property
     def labels(self) -> Labels | None: ...
+    @property
+    def decision(self) -> Decision | None: ...
+
+
+class Fitter(MetricAccumulator, Protocol):
+    """A metric accumulator that fits a decision; both attributes are those of the last call of `scores`.
+
+    lines: messages about it.
+    """
+
+    decision: Decision
+    lines: list[str]
 
 
 class Output(NamedTuple):
@@ -88,6 +102,18 @@ class Prediction(NamedTuple):
     more: Mapping[str, Any] = {}
 
 
+@dataclass(frozen=True)
+class PredictOptions:
+    """Options of `minitf predict`, for pipelines with PREDICTS_CLASSES.
+
+    top: also give so many of the most probable classes. thresholds: the probability that a class needs to be the label;
+    None: every class that is not named.
+    """
+
+    top: int | None = None
+    thresholds: Mapping[str | None, float] = field(default_factory=dict)
+
+
 class Predictor(Protocol):
     """Predicts labels of examples (`minitf predict`). unread: truncated tokens and unknown characters so far."""
 
@@ -119,6 +145,10 @@ class Pipeline:
         """Accumulates the outputs of an evaluation into METRICS; None if there are none."""
         return None
 
+    def decision_fitter(self) -> Fitter | None:
+        """Like `metric_accumulator`, but also fits what `objective.fitted_after_training` names; None if nothing."""
+        return None
+
     def generate_with_references(
         self, store: Store, limit: int | None = None, each_chunk: Callable[[], None] = lambda: None
     ) -> "TextsWithReferences":
@@ -136,6 +166,13 @@ class Pipeline:
         """Signatures of these metrics (sacrebleu's), named `METRIC_signature`."""
         return {}
 
+    def evaluate(self, trained: Trained, store: Store, accumulator: MetricAccumulator | None = None) -> dict[str, float]:
+        """The metrics of a model on `store`, as `minitf evaluate` prints them, without those of generated texts.
+
+        accumulator: default: `metric_accumulator`.
+        """
+        return evaluate_trained(trained, store, accumulator or self.metric_accumulator())
+
     def sample(self, validation: Store) -> str | None:
         """The sample that training saves after an evaluation; None if the model generates no text."""
         return None
@@ -151,7 +188,7 @@ class Pipeline:
         """For the command `generate`. UsageFault for contradictory options."""
         raise NotImplementedError
 
-    def predictor(self, trained: Trained, labelled: bool = False) -> Predictor:
+    def predictor(self, trained: Trained, labelled: bool = False, options: PredictOptions = PredictOptions()) -> Predictor:
         """For the command `predict`. labelled: examples have true labels, for `scores`."""
         raise NotImplementedError
 

@@ -2,18 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from mini_tf.data.batch import Batch
 from mini_tf.data.datasets import Dataset, Reader
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing
 from mini_tf.data.store import Store, Tokenizers, in_memory
 from mini_tf.data.tokenization.input_warnings import InputWarnings
-from mini_tf.pipelines import Pipeline, PipelineSettings, Prediction
+from mini_tf.objectives._task import TaskLoss
+from mini_tf.pipelines import Pipeline, PipelineSettings, Prediction, PredictOptions
 from mini_tf.recipe.sections import Data
 from mini_tf.system.seeds import seed_of
 from mini_tf.trained.opening import Trained
@@ -42,17 +45,87 @@ class PredictionPipeline(Pipeline):
         """One prediction per example from the outputs of the head, which have a row for each label to predict."""
         raise NotImplementedError
 
-    def predictor(self, trained: Trained, labelled: bool = False) -> "HeadPredictor":
-        return HeadPredictor(self, trained, labelled)
+    def average(self, outputs: Sequence[Tensor], models: Sequence[Trained]) -> Tensor:
+        """The outputs (T, C) of an ensemble, from those of its models; needs ENSEMBLES.
+
+        They are to be read as the outputs of one model that has `self.labels`.
+        """
+        raise NotImplementedError
+
+    def with_options(self, options: PredictOptions) -> "PredictionPipeline":
+        """This pipeline, with options that it declares to support."""
+        return self
+
+    def predictor(self, trained: Trained, labelled: bool = False, options: PredictOptions = PredictOptions()) -> "HeadPredictor":
+        pipeline = self.with_options(options)
+        return HeadPredictor(pipeline, trained, pipeline.metric_accumulator() if labelled else None)
+
+    def evaluate(self, trained: Trained, store: Store, accumulator: MetricAccumulator | None = None) -> dict[str, float]:
+        if not trained.members:
+            return super().evaluate(trained, store, accumulator)
+        loss = OutputLoss(trained.task())
+        predictor = HeadPredictor(self, trained, accumulator or self.metric_accumulator(), loss)
+        examples = trained.recipe.objective.dataset().examples(store)
+        while chunk := list(islice(examples, BATCH_SIZE)):
+            predictor.predict(chunk)
+        return {"loss": loss.mean, **predictor.scores(), "targets": float(loss.count)}
+
+
+class OutputLoss:
+    """The loss of outputs that no single model has: that of the task, summed over `count` targets."""
+
+    def __init__(self, task: nn.Module) -> None:
+        assert isinstance(task, TaskLoss)
+        self.task, self.total, self.count = task, 0.0, 0
+
+    def add(self, batch: Batch, outputs: Tensor) -> None:
+        self.total += float(self.task.loss(outputs, batch.labels, False))
+        self.count += len(batch.labels)
+
+    @property
+    def mean(self) -> float:
+        return self.total / max(1, self.count)
+
+
+class Head:
+    """A trained model with its task head."""
+
+    def __init__(self, trained: Trained) -> None:
+        self.trained, self.task = trained, trained.task()
+        self._dataset: Dataset = trained.recipe.objective.dataset()
+
+    def encode(self, examples: Sequence[Any], labels: Labels) -> tuple[Store, Packing]:
+        trained = self.trained
+        used = Tokenizers(trained.source_tokenizer, trained.tokenizer)
+        store = in_memory(self._dataset.encode(examples, used, labels), used)
+        return store, pack(trained.recipe, store, trained.tokenizer, trained.objective)
+
+    def outputs(self, packing: Packing, n_before: int) -> list[tuple[Batch, Tensor]]:
+        """Each batch with its outputs (T, C) on the CPU. n_before: examples before these, which get unique numbers."""
+        trained, found = self.trained, list[tuple[Batch, Tensor]]()
+        with torch.no_grad(), torch.random.fork_rng(devices=[trained.setup.device] if trained.setup.device.type == "cuda" else []):
+            torch.manual_seed(seed_of("evaluate"))  # a model may draw noise
+            for rows in packing.eval_rows(BATCH_SIZE):
+                assert rows.examples is not None
+                batch = trained.objective.prepare(replace(rows, examples=rows.examples + n_before))
+                with trained.setup.autocast():
+                    outputs = self.task(batch.to(trained.setup.device), None).outputs
+                found.append((batch, outputs.cpu()))
+        return found
 
 
 class HeadPredictor:
-    """Predicts with the task head of a trained model."""
+    """Predicts with the task head of a trained model, or with the mean of those of an ensemble.
 
-    def __init__(self, pipeline: PredictionPipeline, trained: Trained, labelled: bool) -> None:
-        self._pipeline, self._trained, self._task = pipeline, trained, trained.task()
+    accumulator: of metrics, for examples with true labels.
+    """
+
+    def __init__(
+        self, pipeline: PredictionPipeline, trained: Trained, accumulator: MetricAccumulator | None, loss: OutputLoss | None = None
+    ) -> None:
+        self._pipeline, self._accumulator, self._loss = pipeline, accumulator, loss
+        self._heads = [Head(one) for one in trained.members or (trained,)]
         self._dataset: Dataset = trained.recipe.objective.dataset()
-        self._accumulator = pipeline.metric_accumulator() if labelled else None
         self._n_predicted = 0
         self.unread = InputWarnings(trained.tokenizer, trained.recipe.train.context, "text", "last")
 
@@ -60,25 +133,19 @@ class HeadPredictor:
         return self._dataset.reader(data, labelled=self._accumulator is not None, labels=self._pipeline.labels)
 
     def predict(self, examples: Sequence[Any]) -> list[Prediction]:
-        trained = self._trained
-        used = Tokenizers(trained.source_tokenizer, trained.tokenizer)
-        store = in_memory(self._dataset.encode(examples, used, self._pipeline.labels), used)
-        packing = pack(trained.recipe, store, trained.tokenizer, trained.objective)
-        found = list[Tensor]()
-        with torch.no_grad(), torch.random.fork_rng(devices=[trained.setup.device] if trained.setup.device.type == "cuda" else []):
-            torch.manual_seed(seed_of("evaluate"))  # a model may draw noise
-            for rows in packing.eval_rows(BATCH_SIZE):
-                assert rows.examples is not None
-                # The accumulator needs a unique number for each example, over all calls.
-                batch = trained.objective.prepare(replace(rows, examples=rows.examples + self._n_predicted))
-                with trained.setup.autocast():
-                    outputs = self._task(batch.to(trained.setup.device), None).outputs
-                if self._accumulator is not None:
-                    self._accumulator.add(batch, outputs)
-                found.append(outputs.cpu())
+        encoded = [head.encode(examples, self._pipeline.labels) for head in self._heads]
+        found = [head.outputs(packing, self._n_predicted) for head, (_, packing) in zip(self._heads, encoded, strict=True)]
+        each = [torch.cat([outputs for _, outputs in batches]) for batches in found]
+        outputs = each[0] if len(each) == 1 else self._pipeline.average(each, [head.trained for head in self._heads])
+        batches = [batch for batch, _ in found[0]]
+        for batch, of_batch in zip(batches, outputs.split([len(one) for _, one in found[0]]), strict=True):
+            if self._accumulator is not None:
+                self._accumulator.add(batch, of_batch)
+            if self._loss is not None:
+                self._loss.add(batch, of_batch)
         self._n_predicted += len(examples)
-        self._count_unread(examples, store, packing)
-        return self._pipeline.predictions(torch.cat(found), examples)
+        self._count_unread(examples, *encoded[0])
+        return self._pipeline.predictions(outputs, examples)
 
     def _count_unread(self, examples: Sequence[Any], store: Store, packing: Packing) -> None:
         # Where examples are cut each is one row, between two separators.

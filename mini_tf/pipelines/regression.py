@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from mini_tf.data.batch import Batch
@@ -12,10 +13,13 @@ from mini_tf.pipelines import ModelBundle, Prediction
 from mini_tf.pipelines._prediction import PredictionPipeline, PredictionPipelineSettings
 from mini_tf.scores import REGRESSION_METRICS
 from mini_tf.scores.numbers import number_scores
+from mini_tf.trained.opening import Trained
 
 
 class Settings(PredictionPipelineSettings):
     METRICS = REGRESSION_METRICS
+    LOWER_IS_BETTER = ("rmse",)
+    ENSEMBLES = True
     SUMMARY_METRICS = ("pearson", "spearman")
 
     def build(self, bundle: ModelBundle) -> "Regression":
@@ -28,6 +32,11 @@ class Regression(PredictionPipeline):
 
     def predictions(self, outputs: Tensor, examples: Sequence[Any]) -> list[Prediction]:
         return [Prediction(output * self.labels.scale + self.labels.mean, {}) for output in outputs.squeeze(-1).tolist()]
+
+    def average(self, outputs: Sequence[Tensor], models: Sequence[Trained]) -> Tensor:
+        labels = [model.labels for model in models if model.labels is not None]
+        numbers = [output.double() * one.scale + one.mean for output, one in zip(outputs, labels, strict=True)]
+        return ((torch.stack(numbers).mean(0) - self.labels.mean) / self.labels.scale).float()
 
 
 class RegressionAccumulator:

@@ -6,53 +6,34 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from mini_tf.data.batch import Batch
-from mini_tf.data.labels import Labels
 from mini_tf.pipelines import ModelBundle, Prediction
-from mini_tf.pipelines._prediction import PredictionPipeline, PredictionPipelineSettings
+from mini_tf.pipelines._prediction import PredictionPipelineSettings
+from mini_tf.pipelines.decisions.class_pipeline import ClassPipeline
+from mini_tf.pipelines.decisions.rule import NO_LABEL
 from mini_tf.scores import CLASS_METRICS
 from mini_tf.scores.classes import class_scores
-from mini_tf.training.evaluation import ClassProbabilities
 
 
 class Settings(PredictionPipelineSettings):
     METRICS = CLASS_METRICS
     MAIN_METRICS = ("accuracy",)
     SUMMARY_METRICS = ("f1_macro",)
+    ENSEMBLES = True
+    PREDICTS_CLASSES = True
     PLOTS = {"confusion": True, "calibration": False}
 
     def build(self, bundle: ModelBundle) -> "TextClassification":
         return TextClassification(bundle)
 
 
-class TextClassification(PredictionPipeline):
-    def metric_accumulator(self) -> "ClassAccumulator":
-        return ClassAccumulator(self.labels)
+class TextClassification(ClassPipeline):
+    def measure(self, truth: np.ndarray, predicted: np.ndarray, lengths: np.ndarray) -> dict[str, float]:
+        return class_scores(truth, predicted, self.labels.names)
 
     def predictions(self, outputs: Tensor, examples: Sequence[Any]) -> list[Prediction]:
-        names, probabilities = self.labels.names, outputs.softmax(-1)
-        by_name = [dict(zip(names, row, strict=True)) for row in probabilities.tolist()]
-        return [Prediction(names[n], scores) for n, scores in zip(probabilities.argmax(-1).tolist(), by_name, strict=True)]
-
-
-class ClassAccumulator(ClassProbabilities):
-    """Accumulates true classes (N,) and class probabilities (N, C)."""
-
-    def __init__(self, labels: Labels) -> None:
-        self.labels = labels
-        self._truth, self._probabilities = list[np.ndarray](), list[np.ndarray]()
-
-    def add(self, batch: Batch, outputs: Tensor) -> None:
-        self._truth.append(batch.labels.cpu().numpy())
-        self._probabilities.append(outputs.softmax(-1).cpu().numpy())
-
-    @property
-    def truth(self) -> np.ndarray:
-        return np.concatenate(self._truth)
-
-    @property
-    def probabilities(self) -> np.ndarray:
-        return np.concatenate(self._probabilities)
-
-    def scores(self) -> dict[str, float]:
-        return class_scores(self.truth, self.probabilities.argmax(1), self.labels.names)
+        names, log_probabilities = self.labels.names, self.rule.log_probabilities(outputs)
+        labels = self.rule.decide(log_probabilities, np.ones(len(examples), np.int64))
+        by_name = [dict(zip(names, row, strict=True)) for row in np.exp(log_probabilities).tolist()]
+        more = [{"top": one} for one in self.most_probable(log_probabilities)] if self.top else [{}] * len(examples)
+        rows = zip(labels.tolist(), by_name, more, strict=True)
+        return [Prediction(None if n == NO_LABEL else names[n], scores, own) for n, scores, own in rows]

@@ -1,24 +1,28 @@
-"""Token classification: a tag for each word, with its probability."""
+"""Token classification: a tag for each word, with its probability; tags that mark entities are a legal sequence."""
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from torch import Tensor
 
-from mini_tf.data.batch import Batch
 from mini_tf.data.examples import Example
-from mini_tf.data.labels import Labels
 from mini_tf.pipelines import ModelBundle, Prediction
-from mini_tf.pipelines._prediction import PredictionPipeline, PredictionPipelineSettings
+from mini_tf.pipelines._prediction import PredictionPipelineSettings
+from mini_tf.pipelines.decisions.class_pipeline import ClassPipeline
+from mini_tf.pipelines.decisions.rule import NO_LABEL
 from mini_tf.scores import ENTITY_METRICS, TAG_METRICS
 from mini_tf.scores.entities import entity_scores, mark_entities
+from mini_tf.scores.tag_scheme import TagScheme
 
 
 class Settings(PredictionPipelineSettings):
     METRICS = TAG_METRICS
     MAIN_METRICS = ("entity_f1", "accuracy")
     SUMMARY_METRICS = ("f1_macro", "entity_f1")
-    PLOTS = {"confusion": False}
+    ENSEMBLES = True
+    PREDICTS_CLASSES = True
+    PLOTS = {"confusion": False, "calibration": False}
 
     def metrics_for(self, classes: Sequence[str] | None = None) -> tuple[str, ...]:
         """Entity metrics for BIO tags, otherwise macro F1 over words."""
@@ -34,40 +38,26 @@ class Settings(PredictionPipelineSettings):
         return TokenClassification(bundle)
 
 
-class TokenClassification(PredictionPipeline):
-    def metric_accumulator(self) -> "TagAccumulator":
-        return TagAccumulator(self.labels)
+class TokenClassification(ClassPipeline):
+    @cached_property
+    def scheme(self) -> TagScheme | None:
+        return TagScheme.of(self.labels.names, self.labels.lax) if mark_entities(self.labels.names) else None
+
+    def measure(self, truth: np.ndarray, predicted: np.ndarray, lengths: np.ndarray) -> dict[str, float]:
+        names, borders = self.labels.names, np.cumsum(lengths)[:-1]
+        true, found = ([[names[tag] for tag in text] for text in np.split(tags, borders)] for tags in (truth, predicted))
+        return entity_scores(true, found, names)
 
     def predictions(self, outputs: Tensor, examples: Sequence[Example]) -> list[Prediction]:
-        probabilities, lengths = outputs.softmax(-1), [len(example.texts) for example in examples]
-        rows = zip(examples, probabilities.argmax(-1).split(lengths), probabilities.amax(-1).split(lengths), strict=True)
-        names = self.labels.names
-        return [Prediction([names[n] for n in tags.tolist()], p.tolist(), {"words": example.texts}) for example, tags, p in rows]
-
-
-class TagAccumulator:
-    """Accumulates true and predicted tags, one list per sentence.
-
-    A sentence longer than the context is split into consecutive rows with the same example number.
-    """
-
-    def __init__(self, labels: Labels) -> None:
-        self.labels = labels
-        self._truth, self._predicted = list[list[str]](), list[list[str]]()
-        self._example: int | None = None
-
-    def add(self, batch: Batch, outputs: Tensor) -> None:
-        assert batch.target_positions is not None
-        rows, length = batch.inputs.ids.shape
-        borders = np.cumsum(np.bincount((batch.target_positions // length).cpu().numpy(), minlength=rows))[:-1]
-        truth, predicted = (np.split(tags.cpu().numpy(), borders) for tags in (batch.labels, outputs.argmax(-1)))
-        examples = batch.extras["examples"].tolist() if "examples" in batch.extras else [None] * rows
-        for example, *row in zip(examples, truth, predicted, strict=True):
-            for sentences, tags in zip((self._truth, self._predicted), row, strict=True):
-                if example is None or example != self._example:
-                    sentences.append([])
-                sentences[-1] += [self.labels.names[tag] for tag in tags.tolist()]
-            self._example = example
-
-    def scores(self) -> dict[str, float]:
-        return entity_scores(self._truth, self._predicted, self.labels.names)
+        log_probabilities, lengths = self.rule.log_probabilities(outputs), np.array([len(example.texts) for example in examples])
+        tags = self.rule.decide(log_probabilities, lengths)
+        shown = np.where(tags == NO_LABEL, log_probabilities.argmax(1), tags)
+        probabilities = np.exp(log_probabilities[np.arange(len(tags)), shown])
+        names, ends = self.labels.names, np.cumsum(lengths)
+        top = self.most_probable(log_probabilities) if self.top else None
+        found = []
+        for example, first, last in zip(examples, ends - lengths, ends, strict=True):
+            own = [None if n == NO_LABEL else names[n] for n in tags[first:last].tolist()]
+            more = {"words": example.texts} | ({} if top is None else {"top": top[first:last]})
+            found.append(Prediction(own, probabilities[first:last].tolist(), more))
+        return found

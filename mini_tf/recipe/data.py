@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from mini_tf.recipe.corpora import CORPUS, CorpusSettings, find_corpus, has_pairs
 from mini_tf.recipe.kinds import Kind, OneOrMore, Rule, Rules, Section
-from mini_tf.recipe.values import real_number, show
+from mini_tf.recipe.values import fit, real_number, show
 
 NonEmptyText = Annotated[str, Field(min_length=1)]
 Corpus = NonEmptyText | Annotated[tuple[NonEmptyText, ...], OneOrMore()]
@@ -25,16 +25,28 @@ FORMATS = {
     ".conllu": "conllu",
 }
 """File format by suffix; all others are txt."""
+MAX_FOLDS = 1000
 
 
 class Split(Section):
-    """The validation split: `5%` (of the documents) or `tail 10%` (the last part of the characters)."""
+    """The validation split: `5%` (of the documents), `tail 10%` (the last part of the characters), or {folds: 5}."""
 
-    share: float = Field(gt=0, lt=1)
+    share: float = Field(0.05, gt=0, lt=1)
     tail: bool = False
     """Split off the last characters of all files as one stream, without separators."""
+    folds: int | None = Field(None, ge=2, le=MAX_FOLDS)
+    """Cross-validation: number of parts, each of which is the validation data of one run."""
+    fold: int | None = Field(None, ge=1)
+    """The part that is the validation data of this run, from 1."""
+
+    @property
+    def is_set(self) -> bool:
+        """Whether it stands for several runs, one per fold."""
+        return self.folds is not None and self.fold is None
 
     def __str__(self) -> str:
+        if self.folds is not None:
+            return f"{self.folds} folds" if self.fold is None else f"fold {self.fold} of {self.folds}"
         percent = f"{(Decimal(repr(self.share)) * 100).normalize():f}%"
         share = percent if len(percent) <= 12 else repr(self.share)
         return f"tail {share}" if self.tail else share
@@ -43,16 +55,48 @@ class Split(Section):
 def _split(value: Any) -> Split:
     if isinstance(value, Split):
         return value
+    if isinstance(value, dict):
+        return _folds(value)
     found = re.fullmatch(r"(tail\s+)?(\S+)", str(value)) if isinstance(value, str) else None
     share = real_number(found[2], (Field(lt=1).metadata[0],)) if found else None
     if found is None or share is None or not 0 < share < 1:
-        raise PydanticCustomError("value", "{m}", {"m": f"must be a share such as 5%, or tail 10%, got {show(value)}"})
+        message = f"must be a share such as 5%, tail 10%, or {{folds: 5}}, got {show(value)}"
+        raise PydanticCustomError("value", "{m}", {"m": message})
     return Split(share=share, tail=found[1] is not None)
 
 
-SplitText = Annotated[
-    Split, PlainValidator(_split), PlainSerializer(str), WithJsonSchema({"type": "string", "pattern": r"^(tail\s+)?[0-9.]+%?$"})
-]
+def _folds(value: dict[str, Any]) -> Split:
+    """{folds: N} for one run per fold, {folds: N, fold: K} for one of these runs."""
+    given = {key: fit(number, int) for key, number in value.items()}
+    folds, fold = given.get("folds"), given.get("fold")
+    message = ""
+    if given.keys() - {"folds", "fold"} or "folds" not in given:
+        message = f"must be a share such as 5%, tail 10%, or {{folds: 5}}, got a mapping of {', '.join(map(str, given)) or 'nothing'}"
+    elif type(folds) is not int or not 2 <= folds <= MAX_FOLDS:
+        message = f"folds must be a whole number from 2 to {MAX_FOLDS}, got {show(folds)}"
+    elif fold is not None and (type(fold) is not int or not 1 <= fold <= folds):
+        message = f"fold must be a whole number from 1 to folds {folds}, got {show(fold)}"
+    if message:
+        raise PydanticCustomError("value", "{m}", {"m": message})
+    return Split(folds=folds, fold=fold)
+
+
+def _written(split: Split) -> Any:
+    return str(split) if split.folds is None else {key: one for key in ("folds", "fold") if (one := getattr(split, key)) is not None}
+
+
+_FORMS: dict[str, Any] = {
+    "anyOf": [
+        {"type": "string", "pattern": r"^(tail\s+)?[0-9.]+%?$"},
+        {
+            "type": "object",
+            "properties": {"folds": {"type": "integer", "minimum": 2, "maximum": MAX_FOLDS}, "fold": {"type": "integer", "minimum": 1}},
+            "required": ["folds"],
+            "additionalProperties": False,
+        },
+    ]
+}
+SplitForm = Annotated[Split, PlainValidator(_split), PlainSerializer(_written), WithJsonSchema(_FORMS)]
 
 
 class FilePair(Section):
@@ -91,8 +135,10 @@ class Data(Section):
     """
     val: CorpusOrFilePair | None = None
     """Validation data, in the same forms; default: a part of `train` (see split)."""
-    split: SplitText = Split(share=0.05)
-    """Validation share of the documents, or `tail 10%`: the last part of the characters, without separators."""
+    split: SplitForm = Split()
+    """Validation share of the documents; `tail 10%`: the last part of the characters; {folds: 5}: cross-validation."""
+    max_train_samples: Annotated[int, Field(ge=1, le=10**12)] | None = None
+    """Train on this many examples (documents), a random subset by hash: a smaller one is part of a larger one."""
     home: Annotated[str, Field(min_length=1, max_length=300)] | None = None
     """Where to download the files, printed if one is missing; dropped if a later level names other files."""
     fields: dict[str, str] = {}
@@ -123,6 +169,10 @@ class Data(Section):
     def rules(self) -> Rules:
         if self.train == self.val == "-":
             yield Rule("val", "data.train already reads stdin; give a file", ("train",))
+        if self.max_train_samples is not None and self.split.tail:
+            yield Rule("max_train_samples", f"{self.split} splits one stream, of which it cannot take documents; use a share", ("split",))
+        if self.val is not None and self.split.folds is not None:
+            yield Rule("val", "with folds each part of data.train is validation data in turn; remove it, or data.split", ("split",))
         if isinstance(self.val, FilePair) and not self.pairs:
             yield Rule("val", "is a pair of files, but data.train is text; give text, or pairs for both", ("train", "fields"))
         for key in ("train", "val"):

@@ -10,6 +10,7 @@ from mini_tf.recipe.gates import Gate
 from mini_tf.recipe.kind_settings import ModelSettings, ObjectiveSettings, OptimizerSettings, ScheduleSettings
 from mini_tf.recipe.kind_settings.directions import Direction
 from mini_tf.recipe.kinds import Kind, KindOf, Rule, Rules, Section, default_kind, kinds_of, usable_settings
+from mini_tf.recipe.metrics import best_rules
 from mini_tf.recipe.sections import Adapter, Checkpoint, Data, Eval, Generate, Log, Runtime, Tokenizer, Train
 from mini_tf.recipe.values import show
 from mini_tf.system.errors import UsageFault
@@ -74,8 +75,12 @@ def _rules(recipe: Recipe) -> Rules:
     yield from recipe.objective.rules_with(recipe.model, steps)
     dataset = recipe.objective.dataset()
     yield from dataset_rules(recipe.data, dataset, recipe.objective.kind, recipe.tokenizer.source is not None)
+    if (key := recipe.model.one_vocabulary_key) and recipe.tokenizer.source is not None:
+        yield Rule(f"model.{key}", "needs one tokenizer for source and target; remove tokenizer.source", ("tokenizer.source",))
     yield from _streaming(recipe)
     yield from _positions(recipe)
+    yield from best_rules(recipe.objective, recipe.eval)
+    yield from _ensemble(recipe)
     if recipe.adapter is not None and recipe.model.init_from is None:
         what = "an adapter needs a trained model; give model.init_from=RUN, or remove it"
         yield Rule("adapter", what, ("model.init_from",))
@@ -98,6 +103,17 @@ def _rules(recipe: Recipe) -> Rules:
             yield "expect", f"{name}: must be a comparison such as <1.9, got {show(gate)}"
 
 
+def _ensemble(recipe: Recipe) -> Rules:
+    if recipe.train.ensemble is None:
+        return
+    pipeline = recipe.objective.pipeline()
+    if pipeline is None or not pipeline.ENSEMBLES:
+        what = f"predictions of {recipe.objective.kind} cannot be averaged; remove it, or use an objective that predicts labels"
+        yield Rule("train.ensemble", what, ("objective",))
+    elif recipe.train.seeds == 1 and not recipe.data.split.is_set:
+        yield Rule("train.ensemble", "averages the predictions of several runs; use train.seeds=5", ("train.seeds", "data.split"))
+
+
 def _words(kinds: Iterable[Kind]) -> Iterable[str]:
     """The names of some kinds, each once."""
     return dict.fromkeys(kind.kind for kind in kinds)
@@ -106,8 +122,8 @@ def _words(kinds: Iterable[Kind]) -> Iterable[str]:
 def _attention(recipe: Recipe) -> Rules:
     model, objective = recipe.model, recipe.objective
     direction = objective.direction(model)
-    if not (model.outputs_per_token or objective.PREDICTS_ROWS):
-        what = f"{objective.kind} predicts tokens, but {model.kind} with these settings has one output per row; use query: position"
+    if (way := model.per_token_setting) and not objective.PREDICTS_ROWS:
+        what = f"{objective.kind} predicts tokens, but {model.kind} with these settings has one output per row; use {way}"
         yield Rule("objective", what, ("model",))
     if direction is not None:
         for word in _words(mixer for mixer in model.mixers() if direction not in mixer.DIRECTIONS):

@@ -17,15 +17,17 @@ from mini_tf.recipe.recipe import Recipe
 NO_EFFECT_ON_RESULT = {
     *("log", "checkpoint", "generate", "expect", "runtime.device"),
     *("train.micro_batch_size", "train.on_nonfinite", "train.most_skips", "train.stop_above"),
+    "eval.baseline",
     *("data.home", "data.errors", "tokenizer.path", "tokenizer.source.path", "model.init_from"),
 }
-"""Sections and keys that do not affect the result: reports and samples; the order of sums and dropout draws; ending a
-run early; names of files and runs, whose contents are hashed instead (data.errors affects the contents; data.home is
-only a hint).
+"""Sections and keys that do not affect the result: reports, samples and baselines; the order of sums and dropout draws;
+ending a run early; names of files and runs, whose contents are hashed instead (data.errors affects the contents;
+data.home is only a hint).
 """
 _CORPORA = {"data.train", "data.val"}
 """Only names of built-in corpora are hashed; files are hashed by their contents."""
-
+_ONE_VALUE = {"data.split"}
+"""A section that may be written as text is one value in either form."""
 
 GIVEN = "given"
 """The hashed value of an optional section that is not null."""
@@ -83,7 +85,7 @@ def _of_keys(section: Section, defaults: dict[str, Any], prefix: str) -> Iterato
         parts = value if isinstance(value, tuple) else (value,)
         if path in _CORPORA:
             yield Key(path, _corpus(plain), _corpus(as_json(own, name, default)))
-        elif isinstance(plain, dict) and isinstance(parts[0], Section):
+        elif isinstance(plain, dict) and isinstance(parts[0], Section) and path not in _ONE_VALUE:
             yield from _of_section(path, parts[0], default)
         elif parts and isinstance(parts[0], Section) and isinstance(plain, list):
             fits = isinstance(default, tuple) and len(default) == len(parts)

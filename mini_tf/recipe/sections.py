@@ -23,6 +23,8 @@ class SingleTokenizer(Section):
     """Kind of tokenizer to train."""
     vocab_size: int = Field(4096, ge=8, le=1_000_000)
     """Vocabulary size with special tokens (an upper limit for unigram and wordpiece); not used by char and byte."""
+    lowercase: bool = False
+    """Lowercase all text first, in training and afterwards."""
     path: NonEmptyText | None = None
     """Tokenizer to load instead of training one: a tokenizer.json, vocab.txt, vocab.json or a run."""
     separator: NonEmptyText | None = None
@@ -91,6 +93,8 @@ class Train(Section):
     """Random seed of the run."""
     seeds: int = Field(1, ge=1, le=1000)
     """Number of runs with seed, seed + 1, ..., in subfolders seed-1, seed-2, ...; the model is the median run's."""
+    ensemble: Literal["mean"] | None = None
+    """mean: predict and evaluate average the class probabilities (numbers) of the models of all seeds or folds."""
     on_nonfinite: Literal["stop", "skip"] = "stop"
     """At a non-finite loss or gradient: end the run before the step (exit code 7), or skip and count the step."""
     most_skips: int = Field(10, ge=1, le=10**6)
@@ -160,8 +164,12 @@ class Eval(Section):
     """Validation tokens per evaluation; auto: few enough to cost little; null: all. The last evaluation uses all."""
     translations: int = Field(64, ge=0, le=10**6)
     """Validation texts generated per evaluation for BLEU, chrF and ROUGE; 0 = none. The last evaluation uses all."""
+    best: NonEmptyText = "loss"
+    """Metric that selects the best checkpoint (model.safetensors): loss, main (main metric of the task), or a name."""
     patience: Count | None = None
-    """Early stopping: end after this many evaluations without a lower loss."""
+    """Early stopping: end after this many evaluations without a better value of `best`."""
+    baseline: bool = True
+    """At the end, measure cheap methods on the same data, such as TF-IDF or an n-gram model, in seconds."""
 
 
 class Checkpoint(Section):
@@ -170,7 +178,7 @@ class Checkpoint(Section):
     keep_last: int = Field(2, ge=1, le=10_000)
     """Number of latest checkpoints to keep."""
     keep_best: int = Field(1, ge=0, le=10_000)
-    """Number of checkpoints with the lowest validation loss to keep as well."""
+    """Number of checkpoints with the best validation metric (eval.best) to keep as well."""
     resume: Literal["auto", "exact"] = "auto"
     """If a changed machine or software may change results bitwise: auto warns and resumes, exact refuses to."""
 

@@ -196,3 +196,10 @@ def near(word: str, words: Sequence[str], cutoff: float = 0.6) -> str | None:
     """The most similar of `words`; None if none is similar."""
     found = get_close_matches(word, words, n=1, cutoff=cutoff) if len(word) <= 200 else []
     return found[0] if found else None
+
+
+def no_such_class(name: str, names: Sequence[str]) -> str:
+    """The message for a name that is not one of the classes `names`."""
+    similar = near(name, names)
+    known = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+    return f"no such class {show(name)}; {f'did you mean {similar}?' if similar else f'there are {known}'}"

@@ -20,7 +20,7 @@ from typing import Any
 
 from mini_tf.run import manifest
 from mini_tf.run.disk import TEMPORARY, Disk, atomic_replace, make_folder, remove_temporary, storage_errors
-from mini_tf.run.finding import seed_folder
+from mini_tf.run.finding import member_folders
 from mini_tf.run.hashes import FileHashes
 from mini_tf.system.errors import RunFault, StorageFault
 from mini_tf.system.plain_file import read_small_file
@@ -43,7 +43,8 @@ class DamagedCheckpoint(Exception):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The manifest of a checkpoint. step: number of finished steps. score: validation loss, if it was measured.
+    """The manifest of a checkpoint. step: number of finished steps. score: lower is better: the validation loss,
+    or another metric of eval.best (`BestMetric`), if it was measured.
 
     sha256, sizes (bytes): by file name. fingerprint: software and hardware that determine the exact bits; empty in
     older checkpoints.
@@ -197,15 +198,15 @@ class Checkpoints:
         return None
 
     def by_score(self) -> list[int]:
-        """The steps that have a validation loss, best first, then by step."""
+        """The steps that have a score, best first, then by step."""
         return [one.step for one in sorted(self.list_valid(), key=lambda one: one.rank) if one.score is not None]
 
     def find(self, which: int | str) -> Checkpoint:
         """The checkpoint of a step, `last` or `best` (lowest score); reads only its manifest. RunFault if missing."""
         steps = self.steps()
         if not steps:
-            one = seed_folder(self.folder.parent)
-            hint = f"use the run of one of its seeds: {one}, ..." if one.is_dir() else ""
+            members = member_folders(self.folder.parent)
+            hint = f"use one of its runs: {members[0]}, ..." if members else ""
             raise RunFault(f"{self.folder.parent} has no checkpoint", hint=hint, where=[str(self.folder.parent)])
         if which == "best":
             which = next(iter(self.by_score()), "last")

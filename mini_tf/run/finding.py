@@ -33,16 +33,36 @@ def find(run: str | Path) -> Path:
     raise RunFault(f"no such run: {str(run)[:200]}", hint=hint, where=[str(run)[:200]])
 
 
-def seed_folder(folder: Path, number: int = 1) -> Path:
-    """The run folder of one seed (from 1) inside a run of several seeds."""
-    return folder / f"seed-{number}"
+def is_run(folder: Path) -> bool:
+    return os.path.isfile(folder / manifest.NAME)
+
+
+MEMBERS = ("fold", "seed")
+"""Names of the runs of a set, before their number: seed-1 in a run of several seeds, fold-1 in a cross-validation."""
+
+
+def member_folders(folder: Path) -> list[Path]:
+    """The run folders of the runs of a set that have begun, in order; empty for any other run."""
+    found = []
+    for kind in MEMBERS:
+        number = 1
+        while is_run(one := folder / f"{kind}-{number}"):
+            found.append(one)
+            number += 1
+    return found
+
+
+def model_folder(folder: Path) -> Path:
+    """The folder with the recipe and the data of a run's model: of a cross-validation, that of one of its folds."""
+    name = manifest.read(folder).model_run
+    return folder / name if name is not None and name.startswith("fold-") else folder
 
 
 def list_runs(folder: Path) -> list[Path]:
     """The run folders directly in a folder, sorted by name."""
     if not folder.is_dir():
         return []
-    return sorted(path for path in folder.iterdir() if os.path.isfile(path / manifest.NAME))
+    return sorted(filter(is_run, folder.iterdir()))
 
 
 def state_of(folder: Path, record: Manifest) -> str:

@@ -25,10 +25,11 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
+from mini_tf.recipe.metrics import BestMetric
 from mini_tf.run import loading, manifest, tensors
 from mini_tf.run.checkpoint import COUNTERS, MODEL, OBJECTIVE, OPTIMIZER, STATE, Checkpoints, rank
 from mini_tf.run.disk import Disk, make_folder, remove_temporary, replace, storage_errors
-from mini_tf.run.finding import seed_folder, supports_locks
+from mini_tf.run.finding import member_folders, supports_locks
 from mini_tf.run.loading import LoadedCheckpoint
 from mini_tf.run.manifest import Manifest, RunState
 from mini_tf.run.metrics import JsonLinesFile, curve
@@ -56,6 +57,7 @@ class Run:
     """A run folder locked by this process. status: how it was found; a finished run can only be read or extended.
 
     fingerprint: what determines the exact bits of a result, stored in every checkpoint; set by `opening.check_exact`.
+    best_metric: what the scores of checkpoints are, for run.json.
     export_weights: function from a checkpoint's weights to those of model.safetensors; None = they are equal.
     is_started: whether this process has written run.json; an existing folder is unchanged before.
     """
@@ -64,6 +66,7 @@ class Run:
         self.folder, self.manifest, self.status, self.disk, self._lock = folder, record, status, disk, lock
         self.checkpoints = Checkpoints(folder / "checkpoints", record.run_id, disk)
         self.fingerprint: dict[str, Any] = {}
+        self.best_metric = BestMetric()
         self.export_weights: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None
         self.is_started, self._pending_log = False, list[str]()
         self.tensorboard: TensorBoardWriter | None = None
@@ -130,7 +133,7 @@ class Run:
                 self.tensorboard.add(report)
 
     def save(self, step: int, contents: CheckpointTensors, counters: Mapping[str, Any], score: float | None = None) -> None:
-        """Save a checkpoint after a finished step. score: its validation loss. StorageFault if the disk is full."""
+        """Save a checkpoint after a finished step. score: lower is better. StorageFault if the disk is full."""
         score = score if score is not None and math.isfinite(score) else None
         with storage_errors(f"saving step {step}", self.checkpoints.describe_newest()):
             sizes = {file.path.name: file.sync() for file in (self._metrics, self._timing)}
@@ -147,8 +150,10 @@ class Run:
 
     def _best_with(self, step: int, score: float | None) -> dict[str, int | float] | None:
         """The best checkpoint so far, including this one."""
-        best = self.manifest.best
-        return {"step": step, "loss": score} if score is not None and (best is None or score < best["loss"]) else best
+        best, metric = self.manifest.best, self.best_metric
+        if score is None or (best is not None and metric.name in best and metric.sign * best[metric.name] <= score):
+            return best
+        return {"step": step, metric.name: metric.value(score)}
 
     def rotate(self, keep_last: int, keep_best: int) -> None:
         """Remove all but the newest and the best checkpoints."""
@@ -183,7 +188,8 @@ class Run:
         with storage_errors(f"publishing step {chosen.step}", self.checkpoints.describe_newest()):
             replace(self.disk, self.folder / MODEL, content)
             hashes.store(self.folder / MODEL, sha256)
-        self.update(model={"step": chosen.step, "score": chosen.score, "sha256": sha256}, publishing=None)
+        restored = before if before and before["step"] == chosen.step else {}  # with what was fitted for these weights
+        self.update(model={**restored, "step": chosen.step, "score": chosen.score, "sha256": sha256}, publishing=None)
 
     def record_auto(self, found: Mapping[str, Any]) -> dict[str, Any]:
         """Store the resolved values of `auto` at the first start; return the stored ones."""
@@ -250,7 +256,7 @@ class Run:
 
     def plot_losses(self) -> None:
         """Write loss.png from metrics.jsonl, if it has losses."""
-        from mini_tf.drawing.loss_curve import loss_curve  # matplotlib is slow to import
+        from mini_tf.drawing.curves.loss import loss_curve  # matplotlib is slow to import
 
         train, val = self.curve("loss"), self.curve("val.loss")
         if train or val:
@@ -278,7 +284,7 @@ class Run:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             with suppress(OSError, StorageFault):  # the disk may be what failed
-                has_results = self._metrics.path.exists() or seed_folder(self.folder).exists()
+                has_results = self._metrics.path.exists() or bool(member_folders(self.folder))
                 if isinstance(error, _START_ERRORS) and self.status == "new" and not has_results:
                     self._remove_files()
                 elif error is not None and self.is_started and self.manifest.state == "running":

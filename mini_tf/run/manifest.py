@@ -2,11 +2,12 @@
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
 from mini_tf.run.disk import Disk, replace
 from mini_tf.system.errors import RunFault
@@ -42,6 +43,12 @@ def _check_precision(auto: dict[str, Any]) -> dict[str, Any]:
     return auto
 
 
+def _check_one_metric(best: dict[str, int | float]) -> dict[str, int | float]:
+    if len(best) != 2:
+        raise ValueError(f"must have a step and one metric, not {', '.join(best)[:80]}")
+    return best
+
+
 _number = (int, float)
 
 
@@ -54,8 +61,35 @@ class KindSource(BaseModel):
     version: str
 
 
-_Best = Annotated[dict[str, int | float], _with_keys(0, True, step=int, loss=_number)]
-_Model = Annotated[dict[str, Any], _with_keys(0, True, step=int, score=(*_number, NoneType), sha256=str)]
+class Decision(BaseModel):
+    """How labels follow from the outputs of a published model, as fitted on the validation data after training.
+
+    bias: added to the log-probability of a class, in nats. figures: before and after, by metric, cross-fitted.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    temperature: float = Field(1.0, gt=0)
+    bias: dict[str, float] = {}
+    figures: dict[str, tuple[float, float]] = {}
+
+    @classmethod
+    def of_ensemble(cls, each: Sequence["Decision | None"]) -> "Decision | None":
+        """Of a mean of probabilities that have the temperatures of their models already: the mean of the biases."""
+        fitted = [one for one in each if one is not None]
+        names = dict.fromkeys(name for one in fitted for name in one.bias)
+        return cls(bias={name: sum(one.bias.get(name, 0.0) for one in fitted) / len(each) for name in names}) if fitted else None
+
+
+def _check_decision(model: dict[str, Any]) -> dict[str, Any]:
+    if (decision := model.get("decision")) is not None:
+        Decision.model_validate(decision)
+    return model
+
+
+_Best = Annotated[dict[str, int | float], _with_keys(0, True, step=int), AfterValidator(_check_one_metric)]
+_MODEL_TYPES = {"step": int, "score": (*_number, NoneType), "sha256": str}
+_Model = Annotated[dict[str, Any], _with_keys(0, True, **_MODEL_TYPES), AfterValidator(_check_decision)]
 _AUTO_TYPES = {"device": str, "precision": str, "compile": bool, "threads": int, "micro_batch_size": int}
 _Auto = Annotated[dict[str, Any], _with_keys(1, False, **_AUTO_TYPES), AfterValidator(_check_precision)]
 
@@ -73,13 +107,17 @@ class Manifest(BaseModel):
     step: NonNegativeInt = 0
     """Number of finished steps at the last checkpoint or the end."""
     best: _Best | None = None
-    """{step, loss}: the lowest validation loss so far."""
+    """{step, loss}: the lowest validation loss so far; or another metric, of eval.best."""
     model: _Model | None = None
-    """The checkpoint published as model.safetensors: {step, score, sha256}."""
+    """The checkpoint published as model.safetensors: {step, score, sha256}, and its `decision` if one was fitted."""
+    model_run: str | None = None
+    """Of a set of runs: the one whose model is published, such as seed-2."""
     publishing: str | None = None
     """Hash of a model.safetensors with merged adapters while it is being written; no checkpoint has this hash."""
     metrics: dict[str, float | None] = {}
     """Metrics of the last evaluation, by their --assert names (val.loss, ...)."""
+    baseline: str | None = None
+    """Name of the best baseline, whose metrics are `baseline.METRIC`; None: none was measured."""
     extensions: list[tuple[NonNegativeInt, PositiveInt]] = []
     """(step at which the run had ended, number of additional steps) of each --extend."""
     recipe: str = ""
@@ -100,14 +138,28 @@ class Manifest(BaseModel):
     """Number of model parameters; 0 in runs of earlier versions."""
     flops_per_step: NonNegativeInt | None = None
     """FLOPs of a training step by formula, forward and backward; None: no formula, or a run of an earlier version."""
+    train_examples: NonNegativeInt | None = None
+    """Number of training examples, or of documents; None: a run of an earlier version."""
     loss_unit: str = ""
     """Unit of val.loss: nats per token, per character, per label, ..."""
     figures: list[str] = []
     """Metrics preferred to the loss for comparing runs, the first measured one is used: val.accuracy, ..."""
+    lower_is_better: list[str] = ["loss", "perplexity", "bits_per_byte", "rmse"]
+    """Metrics of which a lower value is better, without `val.`; of all others a higher one is."""
     started: float = 0.0
     """Unix time of the first start, seconds."""
     pid: int = 0
     host: str = ""
+
+    @property
+    def decision(self) -> Decision | None:
+        """The decision fitted for model.safetensors."""
+        fitted = (self.model or {}).get("decision")
+        return None if fitted is None else Decision.model_validate(fitted)
+
+    def model_with(self, decision: Decision) -> dict[str, Any] | None:
+        """`model`, with a decision fitted for it."""
+        return None if self.model is None else {**self.model, "decision": decision.model_dump(mode="json")}
 
 
 def hashes_token_ids(record: Manifest) -> bool:

@@ -5,9 +5,8 @@ accuracy or rmse; `corpus_scores` and `summary_scores` raise Unavailable. `missi
 caller that continues without them; `require` raises for a caller that needs them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
-from mini_tf.recipe.kind_settings import ObjectiveSettings
 from mini_tf.recipe.kind_settings.pipelines import PipelineSettings
 from mini_tf.system.errors import Unavailable
 
@@ -31,22 +30,6 @@ REGRESSION_METRICS = {"pearson": _F1, "spearman": _F1, "rmse": ()}
 TAG_METRICS = {"accuracy": (), "f1_macro": _F1} | ENTITY_METRICS
 COMMON_METRICS = ("loss", "perplexity", "bits_per_byte", "accuracy")
 """Metrics that several objectives share."""
-
-
-def metrics_of(objective: ObjectiveSettings | type[ObjectiveSettings], classes: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Names of the metrics of an evaluation; a name that ends in a dot is a prefix, followed by a class or entity type.
-
-    classes: those of the run, if known.
-    """
-    every_token = objective.EVERY_TOKEN if isinstance(objective, type) else objective.predicts_every_token
-    of_tokens = ("perplexity", "bits_per_byte")[: 1 + every_token] if objective.TOKEN_LOSS is not None else ()
-    pipeline = objective.pipeline()
-    return (
-        "loss",
-        *of_tokens,
-        *objective.METRICS,
-        *(() if pipeline is None else (*pipeline.metrics_for(classes), *pipeline.GENERATION_METRICS)),
-    )
 
 
 def packages_of(pipeline: PipelineSettings | None, metrics: Iterable[str]) -> tuple[str, ...]:

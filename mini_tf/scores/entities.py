@@ -52,13 +52,13 @@ def mark_entities(tags: Iterable[str]) -> bool:
 def _by_entity(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
     from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fscore_support
 
-    iobes = [[list(map(_as_iobes, text)) for text in tagged] for tagged in (truth, predicted)]
-    precision, recall, f1, _ = precision_recall_fscore_support(*iobes, average="micro", zero_division=0)
-    by_type = precision_recall_fscore_support(*iobes, average=None, zero_division=0)[2]
-    types = sorted({entity[0] for tagged in iobes for entity in get_entities(tagged)})
+    tagged_texts = [[list(map(iobes, text)) for text in tagged] for tagged in (truth, predicted)]
+    precision, recall, f1, _ = precision_recall_fscore_support(*tagged_texts, average="micro", zero_division=0)
+    by_type = precision_recall_fscore_support(*tagged_texts, average=None, zero_division=0)[2]
+    types = sorted({entity[0] for tagged in tagged_texts for entity in get_entities(tagged)})
     overall = {"entity_f1": float(f1), "entity_precision": float(precision), "entity_recall": float(recall)}
     return overall | {f"entity_f1.{name}": float(score) for name, score in zip(types, by_type, strict=True)}
 
 
-def _as_iobes(tag: str) -> str:
+def iobes(tag: str) -> str:
     return _BILOU.get(tag[0], tag[0]) + tag[1:]

@@ -56,6 +56,8 @@ def self_attention_cases(settings: MixerSettings, positions: Mapping[str, Positi
             yield Case(f"{check.__name__}-{direction}-{word}-{layout}", partial(_run, check, settings, position, direction, layout))
     for direction in sorted(settings.DIRECTIONS - {"prefix"}):
         yield Case(f"the_formula_is_what_is_counted-{direction}", partial(the_formula_is_what_is_counted, settings, direction))
+    if "bidirectional" in settings.DIRECTIONS:
+        yield Case("the_order_matters_only_if_declared", partial(the_order_matters_only_if_declared, settings))
     if settings.DIRECTIONS:
         yield Case("refresh_depends_on_seed_and_step_only", partial(refresh_depends_on_seed_and_step_only, settings))
     if settings.STREAMS:
@@ -84,6 +86,13 @@ def explicit_matches_forward(tiny: TinyMixer, direction: Direction, layout: Layo
     assert tiny.settings.signed_weights or (explicit.weights >= 0).all(), "weights are negative, but signed_weights is False"
     diagonal = own.diagonal(dim1=-2, dim2=-1)
     assert tiny.settings.ATTENDS_SELF or not diagonal.any(), "a token attends to itself, but ATTENDS_SELF is False"
+
+
+def the_order_matters_only_if_declared(settings: MixerSettings) -> None:
+    """Without a positional encoding, permuted inputs give permuted outputs, as latent vectors need it."""
+    tiny, mask, order = TinyMixer(settings), visibility_of("bidirectional", TokenPositions(L)), torch.arange(L).roll(4)
+    if not settings.NEEDS_ORDER:
+        assert_same(tiny.mix(tiny.x[:, order], mask), tiny.mix(tiny.x, mask)[:, order], "outputs depend on the order: declare NEEDS_ORDER")
 
 
 def padding_does_not_change_outputs(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:

@@ -107,10 +107,10 @@ def flops_and_memory_match_the_model(settings: ModelSettings) -> None:
 def positions_of_every_embedding_are_finite(settings: ModelSettings) -> None:
     model = tiny_model(settings)
     for one in model.stacks():
-        if (path := positions.embedding_of(model, one)) is None:
+        if (where := positions.encoding_of(model, one)) is None:
             continue
-        found, encoding = positions.analyze_positions(model, path), model.get_submodule(f"{path}.position")
-        assert isinstance(encoding, PositionalEncoding), f"{path}.position must be a PositionalEncoding"
+        path, found, encoding = where.path, positions.analyze_positions(model, where), model.get_submodule(where.path)
+        assert isinstance(encoding, PositionalEncoding), f"{path} must be a PositionalEncoding"
         kernels = {f"the bias of head {head}": bias for head, bias in enumerate(found.biases)}
         kernels |= {} if found.rotary is None else {"rotary": found.rotary.kernel}
         kernels |= {} if found.vectors is None else {"vectors": found.vectors.kernel}

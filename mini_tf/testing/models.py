@@ -2,7 +2,7 @@
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from mini_tf.generation.decoding import CachedModel, pad
 from mini_tf.generation.fast_decoder import FastDecoder
@@ -10,6 +10,7 @@ from mini_tf.inspection.capture import attention_kinds, capture
 from mini_tf.nn.batch_sizes import BatchSizes
 from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.layers.task_head import TaskHead
+from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.nn.model_stack import ModelStack
 from mini_tf.nn.stack import Stack
@@ -21,7 +22,7 @@ from mini_tf.recipe.sections import Adapter
 from mini_tf.system.errors import DataFault
 from mini_tf.testing import Case, cases_of
 from mini_tf.testing.tiny.mixers import assert_same
-from mini_tf.testing.tiny.models import CONTEXT, VOCABULARY, B, L, M, logits_of, random_ids, source_for, tiny_model
+from mini_tf.testing.tiny.models import CONTEXT, VOCABULARY, B, L, M, logits_of, output_logits, random_ids, source_for, tiny_model
 from mini_tf.training.flops import flops_of
 from mini_tf.training.layer_decay import depths
 
@@ -65,7 +66,7 @@ def declared_stacks_exist(settings: ModelSettings) -> None:
         assert model.get_submodule(one.name) is one.stack, f"the module {one.name} must be the declared stack"
         names = {name for name, _ in (*model.named_modules(), *model.named_parameters())}
         assert one.embedding is None or one.embedding in names, f"the declared embedding {one.embedding} must exist"
-    assert any(one.rows == "own" for one in declared), "a stack must have the rows 'own'"
+    assert {one.rows for one in declared} & {"own", "output"}, "a stack must have the rows 'own', or 'output'"
     assert model.needs_source == ("source" in {one.rows for one in declared} | {one.memory for one in declared if _crosses(one.stack)})
 
 
@@ -122,11 +123,12 @@ def _attention_names(one: ModelStack) -> list[str]:
 
 def selected_tokens_match_all_tokens(settings: ModelSettings) -> None:
     model, ids, at = tiny_model(settings), random_ids(), torch.tensor([0, 4, L, 3 * L - 1])
-    whole = model(Tokens(ids), source_for(model)).y
-    assert whole.shape == (B, L, model.d_model), f"hidden states must be (B, L, D): {list(whole.shape)}"
-    assert_same(model(Tokens(ids), source_for(model), at).y, whole.flatten(0, 1)[at], "selected tokens must match all tokens")
-    candidates = torch.tensor([5, 1])
-    assert_same(model.logits(whole, candidates), model.logits(whole)[..., candidates], "logits of candidates must match all logits")
+    whole, chosen = model(Tokens(ids), source_for(model)), model(Tokens(ids), source_for(model), at)
+    assert whole.y.shape == (B, L, model.d_model), f"hidden states must be (B, L, D): {list(whole.y.shape)}"
+    assert_same(chosen.y, whole.y.flatten(0, 1)[at], "selected tokens must match all tokens")
+    logits, candidates = output_logits(model, whole), torch.tensor([5, 1])
+    assert_same(output_logits(model, chosen), logits.flatten(0, 1)[at], "logits of selected tokens must match those of all tokens")
+    assert_same(output_logits(model, whole, candidates), logits[..., candidates], "logits of candidates must match all logits")
 
 
 def padding_does_not_change_outputs(settings: ModelSettings) -> None:
@@ -136,7 +138,8 @@ def padding_does_not_change_outputs(settings: ModelSettings) -> None:
     before, after = logits_of(model, ids, token_positions), logits_of(model, other, token_positions)
     assert before.isfinite().all(), "logits at padding must be finite"
     assert torch.equal(before[segments != 0], after[segments != 0]), "padding must not change logits"
-    alone = model.logits(model(Tokens(ids[1:2, 3:]), None if (source := source_for(model)) is None else Tokens(source.ids[1:2])).y)
+    source = None if (given := source_for(model)) is None else Tokens(given.ids[1:2])
+    alone = output_logits(model, model(Tokens(ids[1:2, 3:]), source))
     assert_same(before[1, 3:], alone[0], "a padded row must match the row alone")
 
 
@@ -152,12 +155,15 @@ def loaded_weights_reproduce_the_model(settings: ModelSettings) -> None:
 
 def loss_is_the_cross_entropy_of_the_logits(settings: ModelSettings) -> None:
     model = tiny_model(settings)
-    hidden, labels = model(Tokens(random_ids()), source_for(model)).y.flatten(0, 1), random_ids(seed=4).flatten()
+    output, labels = _flat(model(Tokens(random_ids()), source_for(model))), random_ids(seed=4).flatten()
     for smoothing in (0.0, 0.1):
-        expected = F.cross_entropy(model.logits(hidden), labels, reduction="sum", label_smoothing=smoothing)
-        assert_same(
-            model.cross_entropy(hidden, labels, smoothing), expected, "cross_entropy must equal the cross-entropy of the logits", 1e-8
-        )
+        expected = F.cross_entropy(output_logits(model, output), labels, reduction="sum", label_smoothing=smoothing)
+        fused = model.cross_entropy(output.y, labels, smoothing, output.copies)
+        assert_same(fused, expected, "cross_entropy must equal the cross-entropy of the logits", 1e-8)
+
+
+def _flat(output: ForwardOutput) -> ForwardOutput:
+    return output.each(lambda part: part.flatten(0, 1))
 
 
 def every_parameter_has_a_gradient_and_a_depth(settings: ModelSettings) -> None:
@@ -166,7 +172,7 @@ def every_parameter_has_a_gradient_and_a_depth(settings: ModelSettings) -> None:
         if isinstance(part, Dropout):
             part.rate = 0.0
     mixed = model(Tokens(random_ids(), None, None), source_for(model))
-    loss = model.cross_entropy(mixed.y.flatten(0, 1), random_ids(seed=4).flatten())
+    loss = model.cross_entropy(_flat(mixed).y, random_ids(seed=4).flatten(), copies=_flat(mixed).copies)
     (loss if mixed.penalty is None else loss + mixed.penalty).backward()
     found = depths(model)
     deepest = 1 + max(one.n_above + one.stack.n_calls for one in model.stacks())
@@ -225,10 +231,11 @@ def max_length_is_enforced(settings: ModelSettings) -> None:
 def the_formula_gives_the_counted_flops(settings: ModelSettings) -> None:
     """The FLOPs by formula are those of a forward pass; None: no formula is known."""
     model, at = tiny_model(settings), torch.tensor([0, 4, L, 3 * L - 1])
-    sizes = BatchSizes(B, L, len(at), VOCABULARY, VOCABULARY, M if model.needs_source else 0)
+    source = M if model.needs_source else 0
+    sizes = BatchSizes(B, L, len(at), VOCABULARY, VOCABULARY, source, shared_positions=True, shared_source_positions=True)
     if (hidden := settings.hidden_flops(sizes)) is None:
         return
-    counted = flops_of(lambda: model.logits(model(Tokens(random_ids()), source_for(model), at).y))
+    counted = flops_of(lambda: output_logits(model, model(Tokens(random_ids()), source_for(model), at)))
     formula = hidden + settings.head_flops(sizes)
     assert formula == counted, f"the formula gives {formula} FLOPs, a forward pass has {counted}; None: no formula is known"
 
@@ -240,7 +247,7 @@ def decoding_token_by_token_matches_one_pass(settings: ModelSettings) -> None:
     for t in range(L):
         mixed = model(Tokens(ids[:, t : t + 1]), memory, state=state)
         state = model.trim(mixed.state)
-        parts.append(model.logits(mixed.y))
+        parts.append(output_logits(model, mixed))
     assert_same(torch.cat(parts, dim=1), whole, "decoding token by token must match one pass", 1e-8)
 
 
@@ -249,14 +256,9 @@ def a_reordered_state_continues_the_reordered_rows(settings: ModelSettings) -> N
     source = source_for(model)
     memory = None if source is None else model.encode(source)
     state = model(Tokens(ids[:, :5]), memory, state=model.start(B)).state
-    continued = model(Tokens(ids[rows, 5:]), None if memory is None else memory.select(rows), state=reorder(state, rows)).y
-    assert_same(
-        model.logits(continued), _logits_from(model, ids, source, 5)[rows], "a reordered state must continue the reordered rows", 1e-8
-    )
-
-
-def _logits_from(model: Model, ids: Tensor, source: Tokens | None, first: int) -> Tensor:
-    return model.logits(model(Tokens(ids), source).y[:, first:])
+    continued = model(Tokens(ids[rows, 5:]), None if memory is None else memory.select(rows), state=reorder(state, rows))
+    expected = output_logits(model, model(Tokens(ids), source))[rows, 5:]
+    assert_same(output_logits(model, continued), expected, "a reordered state must continue the reordered rows", 1e-8)
 
 
 @torch.inference_mode()

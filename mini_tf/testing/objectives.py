@@ -15,7 +15,7 @@ from mini_tf.data.batch import Batch, Rows
 from mini_tf.nn.tokens import Tokens
 from mini_tf.nn.weights.objective_network import objective_tensors, trained_module
 from mini_tf.objectives import LossSums, ObjectiveSettings
-from mini_tf.scores import metrics_of
+from mini_tf.recipe.metrics import metrics_of
 from mini_tf.testing import Case, cases_of
 from mini_tf.testing.datasets import Row
 from mini_tf.testing.rows import FIRST_PLAIN, N_ROWS

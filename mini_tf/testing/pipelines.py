@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +21,7 @@ from torch import nn
 from mini_tf.data.batch import Rows
 from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.tokenization.input_warnings import InputWarnings
+from mini_tf.nn.model import Model
 from mini_tf.pipelines import GenerateOptions, Output, Pipeline, pipeline_of
 from mini_tf.recipe.kind_settings import ObjectiveSettings
 from mini_tf.recipe.kind_settings.pipelines import GENERATE_OPTIONS
@@ -32,7 +33,7 @@ from mini_tf.testing import datasets as dataset_contract
 from mini_tf.testing.datasets import Row
 from mini_tf.trained.architecture import Architecture
 from mini_tf.trained.opening import Trained
-from mini_tf.training.evaluation import ClassProbabilities, evaluate, pack
+from mini_tf.training.evaluation import ClassPredictions, ClassProbabilities, evaluate, pack
 from mini_tf.training.machine.device import resolve_setup
 
 FEW: dict[str, Any] = {"max_new_tokens": 4, "min_new_tokens": 0, "temperature": 0.0, "num_beams": 2}
@@ -73,6 +74,11 @@ class PipelineFixture:
         setup = resolve_setup(Runtime(device="cpu", compile=False))
         one = architecture.initialize(0).eval()
         return _Untrained(self.data.folder, recipe, used.target, used.source, one, {}, labels, architecture.objective, 0, setup)
+
+    def initialized(self, seed: int) -> Model:
+        """Another model of this architecture."""
+        one = self.trained
+        return Architecture.of(one.recipe, one.tokenizer, one.source_tokenizer, one.labels).initialize(seed).eval()
 
     @property
     def pipeline(self) -> Pipeline:
@@ -139,10 +145,13 @@ def scores_texts_the_same_in_any_batch(fixture: PipelineFixture) -> None:
 def measures_the_declared_metrics(fixture: PipelineFixture) -> None:
     declared, generated = (*fixture.settings.METRICS,), (*fixture.settings.GENERATION_METRICS,)
     known = {*declared, *generated, *fixture.objective.METRICS}
-    unknown = {*fixture.settings.MAIN_METRICS, *fixture.settings.SUMMARY_METRICS} - known
-    assert not unknown, f"MAIN_METRICS and SUMMARY_METRICS must be declared metrics: {unknown} are not"
+    settings = fixture.settings
+    unknown = {*settings.MAIN_METRICS, *settings.SUMMARY_METRICS, *settings.LOWER_IS_BETTER} - known
+    assert not unknown, f"MAIN_METRICS, SUMMARY_METRICS and LOWER_IS_BETTER must be declared metrics: {unknown} are not"
     trained, accumulator = fixture.trained, fixture.pipeline.metric_accumulator()
     assert (accumulator is not None) == bool(declared), "there must be a metric accumulator if and only if METRICS are declared"
+    if "confusion" in fixture.settings.PLOTS:
+        assert isinstance(accumulator, ClassPredictions), "PLOTS: confusion needs a ClassPredictions accumulator"
     if "calibration" in fixture.settings.PLOTS:
         assert isinstance(accumulator, ClassProbabilities), "PLOTS: calibration needs a ClassProbabilities accumulator"
     packing = pack(trained.recipe, fixture.data.store, trained.tokenizer, trained.objective)
@@ -158,6 +167,21 @@ def measures_the_declared_metrics(fixture: PipelineFixture) -> None:
         found = predictor.scores()
         near = all(math.isclose(found[name], value, abs_tol=1e-5) for name, value in own.items())
         assert near, f"metrics of single predictions must equal those of the evaluation: {found} {own}"
+
+
+def averages_models_if_declared(fixture: PipelineFixture) -> None:
+    """An ensemble (`train.ensemble`) of equal models is that model, and the order of its models does not matter."""
+    if not fixture.settings.ENSEMBLES:
+        return
+    pipeline, one, examples = fixture.pipeline, fixture.trained, fixture.data.examples[:7]
+    other = replace(one, model=fixture.initialized(1))
+    alone = pipeline.evaluate(one, fixture.data.store)
+    equal = pipeline.evaluate(replace(one, members=(one, one)), fixture.data.store)
+    near = equal.keys() == alone.keys() and all(math.isclose(equal[name], alone[name], abs_tol=1e-5) for name in alone)
+    assert near, f"an ensemble of equal models must have the metrics of one: {equal} {alone}"
+    orders = [replace(one, members=members) for members in ((one, other), (other, one))]
+    first, second = (json.dumps([_rounded(list(p)) for p in pipeline.predictor(ensemble).predict(examples)]) for ensemble in orders)
+    assert first == second, f"the order of the models must not matter: {first} {second}"
 
 
 def generates_texts_with_references(fixture: PipelineFixture) -> None:
@@ -204,6 +228,7 @@ CONTRACT: tuple[Callable[[PipelineFixture], None], ...] = (
     predicts_the_same_in_any_batch,
     scores_texts_the_same_in_any_batch,
     measures_the_declared_metrics,
+    averages_models_if_declared,
     generates_texts_with_references,
     samples_are_deterministic_text,
     shows_the_same_row_in_any_batch,

@@ -17,6 +17,7 @@ class Architecture:
     """The sizes and settings of a model, and its objective; no weights.
 
     source_vocabulary_size: None unless the source has its own vocabulary. context: maximum row length in tokens.
+    special_ids: of the target vocabulary.
     """
 
     recipe: Recipe
@@ -24,6 +25,7 @@ class Architecture:
     vocabulary_size: int
     source_vocabulary_size: int | None
     context: int
+    special_ids: frozenset[int]
 
     @classmethod
     def of(
@@ -35,12 +37,13 @@ class Architecture:
         """
         objective = recipe.objective.build(tokenizer.vocabulary, labels)
         sizes = vocabulary_sizes(tokenizer, source_tokenizer)
-        return cls(recipe, objective, *sizes, context or recipe.train.context)
+        return cls(recipe, objective, *sizes, context or recipe.train.context, tokenizer.vocabulary.special_ids)
 
     def build(self) -> Model:
         """The model, initialized from torch's global random generator."""
         model = self.recipe.model.build(self.vocabulary_size, self.context, self.source_vocabulary_size)
         assert isinstance(model, Model)
+        model.special_ids = self.special_ids
         self.objective.add_modules(model)
         return model
 

@@ -24,7 +24,7 @@ def average(
     transform: Callable[[dict[str, Tensor]], dict[str, Tensor]] = lambda weights: weights,
     buffers: Collection[str] = (),
 ) -> dict[str, Tensor]:
-    """The mean parameters of a run's last `which` checkpoints, or of its `best` ones by validation loss.
+    """The mean parameters of a run's last `which` checkpoints, or of its `best` ones (eval.best).
 
     expected: specs of the tensors, by default those of the first checkpoint read. transform: applied to each checkpoint
     before summing (an adapter is merged first: the mean of products differs from the product of means). buffers: not
@@ -71,11 +71,11 @@ def _last(checkpoints: Checkpoints, folder: Path, n: str) -> list[int]:
 
 
 def _best(checkpoints: Checkpoints, folder: Path) -> list[int]:
-    """The `checkpoint.keep_best` steps of lowest validation loss, the lowest first."""
+    """The `checkpoint.keep_best` best steps by score, the best first."""
     keep_best = reading.read(folder).recipe.checkpoint.keep_best
     found = [checkpoints.find(step) for step in checkpoints.steps()]  # `by_score` would skip unreadable checkpoints
     steps = [one.step for one in sorted(found, key=lambda one: one.rank) if one.score is not None][:keep_best]
     if not steps:
         hint = "a larger checkpoint.keep_best keeps them while training; `--average N` averages the last N"
-        raise UsageFault(f"--average best: {folder} keeps no checkpoint by validation loss", hint=hint)
+        raise UsageFault(f"--average best: {folder} keeps no checkpoint with a validation metric", hint=hint)
     return steps

@@ -1,5 +1,7 @@
 """Evaluation of a trained model: its data and its metrics."""
 
+from collections.abc import Mapping
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -10,7 +12,7 @@ from mini_tf.data.store import Store, Tokenizers
 from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.recipe.reading import read_data
 from mini_tf.recipe.sections import Data
-from mini_tf.run import manifest
+from mini_tf.run import finding, manifest
 from mini_tf.system.errors import RunFault
 from mini_tf.trained.opening import Trained
 from mini_tf.training.evaluation import MetricAccumulator, eval_batch_size, evaluate, pack
@@ -29,22 +31,46 @@ def evaluation_data(
     fields: column names of `data` in the syntax of data.fields. note: called with notes on `data`, such as characters
     unknown to the tokenizer. Raises RunFault if the run's own data have changed since training.
     """
-    used, objective = Tokenizers(trained.source_tokenizer, trained.tokenizer), trained.recipe.objective
     if data is not None:
-        return encode_data(other_data(trained, data, fields), used, objective, trained.labels, say, note)
-    record = manifest.read(trained.folder)
+        used = Tokenizers(trained.source_tokenizer, trained.tokenizer)
+        return encode_data(other_data(trained, data, fields), used, trained.recipe.objective, trained.labels, say, note)
+    if trained.members and finding.model_folder(trained.folder) != trained.folder:
+        fault = f"{trained.folder} is an ensemble of all folds, each of which was trained on most of data.train"
+        one = finding.member_folders(trained.folder)[0]
+        raise RunFault(fault, hint=f"--data FILE evaluates on other data, and {one} on the validation data of its fold")
+    return run_data(trained, say)[split]
+
+
+def run_data(trained: Trained, say: Report = lambda line: None) -> Mapping[str, Store]:
+    """The splits of the run's own data, `train` and `val`. Raises RunFault if they have changed since training."""
+    record = manifest.read(finding.model_folder(trained.folder))
     recorded = record.hashes
     if not manifest.hashes_token_ids(record):
         raise RunFault(f"{trained.folder} {manifest.OLD_HASHES}", hint="--data FILE evaluates on data given by name")
-    tokenized = reopen(trained.recipe.data, used, objective, recorded, say)
+    used = Tokenizers(trained.source_tokenizer, trained.tokenizer)
+    tokenized = reopen(trained.recipe.data, used, trained.recipe.objective, recorded, say)
     if not tokenized.hashes.items() <= recorded.items():
         raise RunFault(f"the data of {trained.folder} have changed since training", hint="--data FILE evaluates on other data")
-    return tokenized.splits[split]
+    return tokenized.splits
 
 
 def other_data(trained: Trained, data: str | None = None, fields: str | None = None) -> Data:
     """The recipe section `data` for other data; the run's own settings apply, except the columns given in `fields`."""
     return read_data(trained.recipe.data, trained.recipe.objective, data, fields)
+
+
+def decision_notes(trained: Trained, fitted_on: bool = False) -> list[str]:
+    """A note on what was fitted to decide on classes, if it is not applied, or with `fitted_on` these very data."""
+    record = manifest.read(trained.folder)
+    fitted = record.decision
+    if fitted is None or fitted == manifest.Decision(figures=fitted.figures):
+        return []
+    what = " and ".join(["temperature"] * (fitted.temperature != 1) + ["bias"] * bool(fitted.bias))
+    if trained.decision is None:
+        assert record.model is not None
+        return [f"the {what} fitted for model.safetensors (step {record.model['step']}) is not applied to these weights"]
+    crossed = ", ".join(f"{name} {after:.4f}" for name, (_, after) in fitted.figures.items())
+    return [f"the {what} was fitted on these data, so the metrics are optimistic; cross-fitted: {crossed}"] if fitted_on else []
 
 
 @torch.no_grad()

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from mini_tf.objectives import Objective
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Runtime
 from mini_tf.run import finding, loading, manifest
-from mini_tf.run.checkpoint import MODEL
+from mini_tf.run.checkpoint import MODEL, Checkpoints
 from mini_tf.run.kind_sources import read_recipe
+from mini_tf.run.manifest import Decision
 from mini_tf.run.tensors import specs
 from mini_tf.system.errors import DataFault, RecipeFault, RunFault, UsageFault
 from mini_tf.system.plain_file import read_small_file
@@ -53,17 +54,21 @@ class LoadedModel:
     objective: Objective
     step: int | str
     """The checkpoint that holds the objective's own network; of averaged checkpoints the newest."""
+    decision: Decision | None = field(default=None, kw_only=True)
+    """How labels follow from outputs, if it was fitted for these weights."""
 
 
 @dataclass(frozen=True)
 class Trained(LoadedModel):
     """A loaded model, ready for inference: `model` is in eval mode on the device of `setup`.
 
-    own: tensors of the objective's own network; None: those of the checkpoint.
+    own: tensors of the objective's own network; None: those of the checkpoint. members: of an ensemble, the models of
+    all runs, whose predictions are averaged; `model` is that of the median run.
     """
 
     setup: Setup
     own: Mapping[str, Tensor] | None = None
+    members: tuple["Trained", ...] = ()
 
     @property
     def generation_context(self) -> int:
@@ -121,10 +126,12 @@ def load_trained(run: str | Path, step: int | str | None = None, average: int | 
         raise UsageFault(f"--step {step} and --average {average} exclude each other", hint="remove one of them")
     folder = finding.find(run)
     record = manifest.read(folder)
-    if record.model is None and finding.seed_folder(folder).is_dir():
-        hint = f"the same command continues it; {finding.seed_folder(folder)} is the run of one seed"
-        raise RunFault(f"{folder} has no model yet: not all of its seeds are trained", hint=hint, where=[str(folder)])
+    if record.model is None and (members := finding.member_folders(folder)):
+        hint = f"the same command continues it; {members[0]} is one of its runs"
+        raise RunFault(f"{folder} has no model yet: not all of its runs are trained", hint=hint, where=[str(folder)])
     recipe, tokenizer, source_tokenizer = read_recipe_and_tokenizers(folder)
+    if (source := finding.model_folder(folder)) != folder:
+        recipe = read_recipe(source)
     config = _read_config(folder / "config.json", vocabulary_sizes(tokenizer, source_tokenizer))
     labels = _read_labels(folder / "config.json", config, recipe)
     architecture = Architecture.of(recipe, tokenizer, source_tokenizer, labels, config["context"])
@@ -151,7 +158,14 @@ def load_trained(run: str | Path, step: int | str | None = None, average: int | 
             used_step = int(record.model["step"])
     model = architecture.build()
     model.load_weights(weights)
-    return LoadedModel(folder, recipe, tokenizer, source_tokenizer, model, record.auto, labels, architecture.objective, used_step)
+    decision = record.decision if average is None and _is_published(folder, record, step) else None
+    objective = architecture.objective
+    return LoadedModel(folder, recipe, tokenizer, source_tokenizer, model, record.auto, labels, objective, used_step, decision=decision)
+
+
+def _is_published(folder: Path, record: manifest.Manifest, step: int | str | None) -> bool:
+    """Whether a checkpoint has the weights of model.safetensors. step: as in `load_trained`."""
+    return step is None or (record.model is not None and Checkpoints.of(folder).find_verified(step).step == record.model["step"])
 
 
 def _fully_trainable(path: Path, config: dict[str, Any]) -> list[str]:

@@ -21,9 +21,9 @@ def number(saved: Mapping[str, Any], name: str) -> Any:
 class Counters:
     """Losses and times of the run so far.
 
-    best: lowest validation loss. patience_counter: evaluations since it. loss, steps: sum of the training losses since
-    the last evaluation and their number, skipped steps excluded. train_loss: their mean at the last evaluation, NaN
-    without a step. wall_seconds: total over all processes of this run.
+    best: lowest score of an evaluation (`BestMetric`). patience_counter: evaluations since it. loss, steps: sum of the
+    training losses since the last evaluation and their number, skipped steps excluded. train_loss: their mean at the
+    last evaluation, NaN without a step. wall_seconds: total over all processes of this run.
     """
 
     best: float = math.inf
@@ -64,8 +64,9 @@ class Counters:
     def add_step(self, loss: float) -> None:
         self.loss, self.steps = self.loss + loss, self.steps + 1
 
-    def add_evaluation(self, loss: float) -> None:
+    def add_evaluation(self, loss: float, score: float) -> None:
+        """loss: of the validation data. score: by which evaluations are ranked, lower is better; may be NaN."""
         self.train_loss, self.val_loss, self.loss, self.steps = self.mean_loss, loss, 0.0, 0
         self._spike_seen = False
-        self.patience_counter = 0 if loss < self.best else self.patience_counter + 1
-        self.best = min(self.best, loss)
+        self.patience_counter = 0 if score < self.best else self.patience_counter + 1
+        self.best = min(self.best, score)

@@ -32,13 +32,22 @@ class MetricAccumulator(Protocol):
     def scores(self) -> dict[str, float]: ...
 
 
-class ClassProbabilities(ABC):
-    """A metric accumulator that keeps class probabilities, e.g. for calibration."""
+class ClassPredictions(ABC):
+    """A metric accumulator that keeps true and predicted classes, for the confusion matrix."""
 
     @property
     @abstractmethod
     def truth(self) -> np.ndarray:
         """(N,): true class ids."""
+
+    @property
+    @abstractmethod
+    def predicted(self) -> np.ndarray:
+        """(N,): predicted class ids."""
+
+
+class ClassProbabilities(ClassPredictions):
+    """A metric accumulator that keeps class probabilities, too, for calibration."""
 
     @property
     @abstractmethod
@@ -115,8 +124,7 @@ def evaluate(
         | {name: total / max(metric_counts[name], 1) for name, total in metric_sums.items()}
     )
     if part is not None and settings.predicts_every_token:
-        share = counts[part] / max(1, len(packing.store) - objective.lookahead)
-        scores["bits_per_byte"] = sums[part] / math.log(2) / (packing.store.raw_bytes * share)
+        scores["bits_per_byte"] = sums[part] / math.log(2) / packing.bytes_of(counts[part])
     return scores | {"targets": max(counts[name] for name in losses)}
 
 

@@ -27,7 +27,9 @@ def sizes_of(batch: Batch, model: Model, vocabulary: int) -> BatchSizes:
     rows, length = batch.inputs.ids.shape
     outputs = model.head.linear.out_features if isinstance(model.head, OutputLayer) else vocabulary
     source = 0 if batch.source is None else batch.source.ids.shape[1]
-    return BatchSizes(rows, length, len(batch.labels), vocabulary, outputs, source, batch.counts)
+    shared = (tokens is not None and (tokens.token_positions is None or tokens.token_positions.positions is None)
+              for tokens in (batch.inputs, batch.source))  # fmt: skip
+    return BatchSizes(rows, length, len(batch.labels), vocabulary, outputs, source, batch.counts, *shared)
 
 
 def flops_of(forward: Callable[[], Any]) -> int:

@@ -122,6 +122,10 @@ COMMANDS = {
     "predict classes": command(
         "predict classify", "predict classify/seed-1 'a nice film' --step 10 --batch-size 1", stdin="a nice soup\na dull film\n"
     ),
+    "predict decided": command(
+        "predict classify 'a nice film' 'a dull soup' --top 2 --threshold 0.6 --threshold bad=0.2",
+        "predict tag 'Anna saw the soup in Oslo .' --top 2 --threshold O=0.9",
+    ),
     "predict table": command("predict classify -i opinions.jsonl --assert 'accuracy>0.1'"),
     "predict numbers": command("predict regress --json", stdin='{"text": "the king", "text_pair": "a house"}\n'),
     "predict tags": command("predict tag 'Anna saw the soup in Oslo .'", "predict tag -i names.conll"),

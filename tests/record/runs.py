@@ -216,6 +216,17 @@ RUNS = {
         """,
         ("pretrain covered.yaml",),
     ),
+    "copied": Run(
+        """
+        data: {train: {kind: world-facts, n_documents: 80, n_facts: 3, n_distractors: 1}, split: 10%}
+        model: {kind: encoder_decoder, init_from: outputs/covered, copy_attention: true}
+        objective: {label_smoothing: 0.1}
+        optimizer: {lr: 1e-2}
+        train: {context: 80}
+        generate: {num_beams: 3}
+        """,
+        ("finetune copied.yaml",),
+    ),
     "noisy": Run(
         """
         data: {train: tiny.txt, split: 10%, pack: docs}

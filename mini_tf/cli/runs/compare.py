@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from mini_tf.cli.runs.equal_cost import NAMES, EqualCost, display_name
+from mini_tf.cli.runs.learning_curves import LearningCurves
 from mini_tf.cli.runs.run_facts import summary
 from mini_tf.cli.terminal import files
 from mini_tf.cli.terminal.completion import run_names
@@ -36,10 +37,10 @@ def compare(
 
     Prints metrics side by side and the recipe keys that differ; two runs also get the difference, second minus first.
     Then metrics at equal FLOPs and at equal training time, with 95 % intervals over runs that differ only in the seed,
-    the cost to reach the same value, and metrics of runs that were initialized from these. -o FILE.png plots the loss
-    curves.
+    the cost to reach the same value, and metrics of runs that were initialized from these. Runs that differ in
+    data.max_train_samples get a table over the number of training examples. -o FILE.png plots it, else the loss curves.
     """
-    from mini_tf.drawing.loss_curve import loss_curves
+    from mini_tf.drawing.curves.loss import loss_curves
     from mini_tf.drawing.terminal import table
     from mini_tf.run import finding, manifest
     from mini_tf.run.metrics import curve
@@ -56,14 +57,14 @@ def compare(
     keys = {key: values for key in _keys([r.decides for r in records]) if _differ(values := [r.decides.get(key) for r in records])}
     equal = EqualCost(folders, at, reach)
     alike = not equal.incomparable
-    result = {"runs": facts, "figures": figures, "keys": keys, "same_unit": alike, **equal.to_json()}
+    by_size = LearningCurves(equal.groups)
+    result = {"runs": facts, "figures": figures, "keys": keys, "same_unit": alike, **equal.to_json(), **by_size.to_json()}
 
     def draw(suffix: str) -> bytes:
         if at is not None:
-            unit = equal.runs[0].record.loss_unit if alike else ""
-            captions = [run.name if alike else f"{run.name} ({run.record.loss_unit})" for run in equal.runs]
-            lines = {name: (run.points(at, "loss"), run.points(at, "val.loss")) for name, run in zip(captions, equal.runs, strict=True)}
-            return loss_curves(lines, unit, suffix, f"{NAMES[at]}{', s' if at == 'time' else ''}")
+            return _at_equal_cost(equal, at, suffix)
+        if by_size.curves:
+            return by_size.draw(suffix)
         curves = {}
         for name, folder, record in zip(names, folders, records, strict=True):
             path = folder / "metrics.jsonl"
@@ -77,7 +78,7 @@ def compare(
         console.show(table, ["", *names, *difference], rows)
         if keys:
             console.show(table, ["keys that differ", *names], [[key, *map(_short, values)] for key, values in keys.items()])
-        for headers, rows in equal.tables():
+        for headers, rows in (*equal.tables(), *by_size.tables()):
             console.show(table, headers, rows)
     for note in equal.notes():
         console.say(note)
@@ -85,6 +86,17 @@ def compare(
         rest = "; compare val.bits_per_byte" if "val.bits_per_byte" in {*figures} - {*equal.incomparable} else ""
         console.say(f"{', '.join(equal.incomparable)}: not comparable, since objectives, units or tokenizers differ{rest}")
     console.output(result=result)
+
+
+def _at_equal_cost(equal: EqualCost, at: Literal["flops", "time", "steps"], suffix: str) -> bytes:
+    """Losses over FLOPs, time or steps, as a picture."""
+    from mini_tf.drawing.curves.loss import loss_curves
+
+    alike = not equal.incomparable
+    captions = [run.name if alike else f"{run.name} ({run.record.loss_unit})" for run in equal.runs]
+    lines = {name: (run.points(at, "loss"), run.points(at, "val.loss")) for name, run in zip(captions, equal.runs, strict=True)}
+    unit = equal.runs[0].record.loss_unit if alike else ""
+    return loss_curves(lines, unit, suffix, f"{NAMES[at]}{', s' if at == 'time' else ''}")
 
 
 def _keys(mappings: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -66,7 +66,8 @@ class EqualCost:
             if self.metrics and untimed and "time" in self.axes:
                 found.append(f"no comparison at equal time: timing.jsonl of {', '.join(untimed)} is incomplete")
         if any(self.equal.values()):
-            seeds = "; ±: 95 % interval over seeds (Student's t)" if any(len(group.members) > 1 for group in self.groups) else ""
+            over = "seeds and folds" if any(run.fold is not None for run in self.runs) else "seeds"
+            seeds = f"; ±: 95 % interval over {over} (Student's t)" if any(len(group.members) > 1 for group in self.groups) else ""
             found.append(f"equal cost: of training, by evaluations during training and linear interpolation between them{seeds}")
             if any(one is not None and any(one.at_first) for one in self.reached.values()):
                 found.append("≤: reached by the first evaluation; eval.every_steps sets when that is")
@@ -82,6 +83,7 @@ class EqualCost:
             {
                 "name": group.name,
                 "seeds": group.seeds,
+                "folds": [run.fold for run in group.members],
                 "folders": [str(run.folder) for run in group.members],
                 "flops_per_step": [run.record.flops_per_step for run in group.members],
                 "totals": {axis: group.total(axis) for axis in NAMES},
@@ -167,9 +169,8 @@ def display_name(folder: Path, folders: Sequence[Path]) -> str:
 
 
 def _runs_folder(run: "RunCurves") -> Path:
-    """The folder of runs that a run is in; the run of one seed is in a run of several."""
-    parent = run.folder.parent
-    return parent.parent if (parent / "run.json").is_file() else parent
+    """The folder of runs that a run, or the set of runs that it is part of, is in."""
+    return run.root.folder.parent
 
 
 def _reached_rows(axis: "Axis", one: "Reached") -> list[list[str]]:

@@ -65,6 +65,8 @@ def shown(value: Any) -> str:
             return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.6g}"
         case {"step": step, "loss": loss}:
             return f"{loss:.4f} at step {step:.0f}"
+        case {"step": step, **rest} if len(rest) == 1:
+            return f"{shown(rest)} at step {step:.0f}"
         case dict():
             return ", ".join(f"{key} {shown(item)}" for key, item in value.items())
         case list():

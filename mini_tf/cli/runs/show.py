@@ -14,30 +14,34 @@ def show(console: Console, run: RUN) -> None:
     folder = finding.find(run)
     record = manifest.read(folder)
     reports = list(metrics.read_lines(folder / "metrics.jsonl"))
-    seeds = [report for report in reports if "seed" in report]
+    kind = next((kind for kind in finding.MEMBERS for report in reports if kind in report), "")
+    members = [report for report in reports if kind and kind in report]  # of a set of runs
+    fitted = record.decision
     facts = summary(folder, record) | {
+        "fitted": {} if fitted is None else {"temperature": fitted.temperature, **{f"bias of {one}": b for one, b in fitted.bias.items()}},
         "extensions": record.extensions,
         "checkpoints": sorted(Checkpoints.of(folder).steps()),
         "error": record.error,
         "seed": record.seed,
-        "seeds": seeds,
+        "seeds": members if kind == "seed" else [],
+        "folds": members if kind == "fold" else [],
         "auto": record.auto,
         "hashes": record.hashes,
         "versions": record.versions | {source.package: source.version for source in record.kinds.values()},
         "command": record.command,
     }
-    last = {key: value for report in reports if not seeds for key, value in report.items() if key != "not_finite"}
+    last = {key: value for report in reports if not members for key, value in report.items() if key != "not_finite"}
     measured = {key: last.pop(key) for key in list(last) if key.startswith(("val.", "train."))}
-    lines = read_lines(facts | {"seeds": len(seeds)} if seeds else facts)
-    for report in seeds:
-        lines += ["", "one seed:", *read_lines(report)]
+    lines = read_lines(facts | {f"{kind}s": len(members)} if members else facts)
+    for report in members:
+        lines += ["", f"one {kind}:", *read_lines(report)]
     if last:
         lines += ["", f"training, last report (step {last.pop('step', '?')}):", *read_lines(last)]
-    if record.metrics and seeds:
-        of = next((number for number, report in enumerate(seeds, start=1) if report.get("median")), "?")
+    if record.metrics and members:
+        of = next((number for number, report in enumerate(members, start=1) if report.get("median")), "?")
         lines += [
             "",
-            f"median of each metric over {len(seeds)} seeds (model.safetensors is from seed-{of}):",
+            f"median of each metric over {len(members)} {kind}s (model.safetensors is from {kind}-{of}):",
             *read_lines(record.metrics),
         ]
     elif record.metrics and record.model:

@@ -16,7 +16,7 @@ from mini_tf.data.formats.data_files import DataFile, find_files
 from mini_tf.data.formats.tables import Row, try_rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing, Shape
-from mini_tf.data.split import DataSplit, ExampleHasher, ReadExamples, hold_out, split_as_given
+from mini_tf.data.split import DataSplit, ExampleHasher, ReadExamples, hold_out, hold_out_fold, split_as_given
 from mini_tf.data.store import Encoded, Store, Tokenizers
 from mini_tf.recipe import kind_settings
 from mini_tf.recipe.data import Data, Split
@@ -230,6 +230,10 @@ class Dataset(kind_settings.DatasetSettings):
         """The classes in an example's labels, all of which must be in the training split; empty without classes."""
         return ()
 
+    def source_and_references(self, example: Any) -> tuple[str, Sequence[str]]:
+        """What the target of an example is written for, and all its references; only with texts as targets."""
+        raise NotImplementedError
+
     # Splitting
 
     def texts(self, example: Any, source: bool = False) -> Sequence[str]:
@@ -253,10 +257,13 @@ class Dataset(kind_settings.DatasetSettings):
         return json.dumps(self.to_json(example))
 
     def split(self, train: ReadExamples, val: ReadExamples | None, split: Split) -> DataSplit:
-        """The validation split is a share of `train`, or `val` without the examples that are also in `train`."""
+        """The validation split is a share or fold of `train`, or `val` without examples that are also in `train`."""
         if val is not None:
             return split_as_given(train, val, self.hasher(content=True))
-        return hold_out(train, self.hasher(content=False), split.share)
+        hasher = self.hasher(content=False)
+        if split.folds is not None:
+            return hold_out_fold(train, hasher, split.folds, split.fold or 1)
+        return hold_out(train, hasher, split.share)
 
     def hasher(self, content: bool) -> ExampleHasher:
         """Hashes examples by `content_key`, or by `split_key`."""

@@ -66,6 +66,11 @@ class Settings(LabelledDataset):
         used = messages[: last + 1]
         return Example([text for _, text in used], [role for role, _ in used], where, tuple(alternatives), len(messages) - len(used))
 
+    def source_and_references(self, example: Example) -> tuple[str, Sequence[str]]:
+        """The message before the assistant's last one."""
+        *before, answer = example.texts
+        return before[-1] if before else "", [answer, *example.alternatives]
+
     def split_key(self, example: Example) -> str:
         return "\0".join(example.texts[:-1] or example.texts)
 

@@ -78,6 +78,9 @@ class Settings(Dataset):
         source, target, alignment, alternatives = given
         return Pair(source, target, where, alignment, tuple(alternatives))
 
+    def source_and_references(self, example: Pair) -> tuple[str, Sequence[str]]:
+        return example.source, example.references
+
     def size(self, example: Pair) -> int:
         return len(example.source) + len(example.target)
 

@@ -3,7 +3,10 @@
 An example longer than the context is split before words into several rows, so that every word is predicted.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -16,6 +19,8 @@ from mini_tf.data.packing import Packing, Shape, Spans
 from mini_tf.data.store import Encoded, Store, Tokenizers
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.truncation import between_characters
+from mini_tf.scores.entities import mark_entities
+from mini_tf.scores.tag_scheme import OUTSIDE, lax_rules
 from mini_tf.system.errors import DataFault
 
 
@@ -39,7 +44,15 @@ class Settings(LabelledDataset):
         return (" ".join(example.texts),)
 
     def fit_labels(self, examples: Iterable[Example]) -> Labels:
-        return class_labels((one.labels for one in examples), self.labels)
+        pairs = Counter[tuple[str, str]]()
+
+        def counted() -> Iterator[Sequence[str]]:
+            for one in examples:
+                pairs.update(pairwise([OUTSIDE, *one.labels, OUTSIDE]))
+                yield one.labels
+
+        labels = class_labels(counted(), self.labels)
+        return replace(labels, lax=lax_rules(labels.names, pairs)) if mark_entities(labels.names) else labels
 
     def classes(self, example: Example) -> Sequence[str]:
         return example.labels

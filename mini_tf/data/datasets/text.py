@@ -61,6 +61,8 @@ class Settings(Dataset):
     def split(self, train: ReadExamples, val: ReadExamples | None, split: Split) -> DataSplit:
         if val is not None:
             return _streams_as_given(train, val) if split.tail else super().split(train, val, split)
+        if split.folds is not None:
+            return super().split(train, None, split)
         hasher = self.hasher(content=False)
         hashes, characters = hasher.scan(train())
         if not characters:

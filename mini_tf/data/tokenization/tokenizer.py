@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import tokenizers
-from tokenizers import Regex, models, pre_tokenizers
+from tokenizers import Regex, models, normalizers, pre_tokenizers
 
 from mini_tf.data.tokenization import loading
 from mini_tf.data.tokenization.components import may_backtrack
@@ -94,7 +94,12 @@ class Tokenizer:
     @classmethod
     def train(cls, settings: sections.SingleTokenizer, texts: Iterable[str]) -> "Tokenizer":
         """Train a tokenizer of the kind in `settings`, whose `path` is ignored."""
+        if settings.lowercase:
+            texts = map(normalizers.Lowercase().normalize_str, texts)
         inner = settings.trainer.train(settings.vocab_size, texts)
+        if settings.lowercase:
+            own = [] if inner.normalizer is None else [inner.normalizer]
+            inner.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own]) if own else normalizers.Lowercase()
         inner.add_special_tokens(list(SPECIALS.values()))
         return cls(inner)
 

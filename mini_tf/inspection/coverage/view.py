@@ -11,6 +11,7 @@ from mini_tf.drawing.panel import Panel, PanelGrid
 from mini_tf.drawing.terminal import heat_map, sentence, table
 from mini_tf.inspection import Picture, View
 from mini_tf.inspection.checkpoints import run_and_step
+from mini_tf.inspection.coverage.copies import CopyMap, copy_map
 from mini_tf.inspection.coverage.maps import CoverageMap, coverage_maps, cross_attention
 from mini_tf.inspection.coverage.summaries import FactCounts, FactsOf, Summaries
 from mini_tf.inspection.head_selection import HeadSelection
@@ -23,6 +24,10 @@ ROWS = "Rows: target tokens, at the position that predicts them. Columns: source
 LABEL = "attention weight or coverage"
 LEGEND = "coverage: sum of the attention weights over the target tokens."
 DIMINISHED = f"{LEGEND} weight: sum of the diminished weights."
+COPIED = (
+    "p_gen: probability that the token is generated, not copied; p: probability of the token; copied: share of it by copying; "
+    "from: the source token with the largest copy attention, and its position."
+)
 REPETITION = "n-grams: share of the n-grams of a text that occur earlier in it."
 FACTS = (
     "facts: in the sources; recall: share of these that the texts say; twice: share of these that a text says more than once; "
@@ -56,12 +61,16 @@ def view(
     texts = {"text": Summaries.of(sources, targets, facts_of)}
     texts |= {} if references is None else {"reference": Summaries.of(sources, references, facts_of)}
     panels = [Panel(f"{one}, {name}", rows, columns, values, ROWS) for one in found for name, values in one.maps.items()]
+    copies = copy_map(trained, source, target)
+    if copies is not None:
+        panels.append(Panel("copied", rows, columns, copies.copied, ROWS))
     scale, title = scale_of([panel.values for panel in panels], LABEL), f"Coverage, {run_and_step(trained.folder, step)}"
     sample = {"source": sources[first], "target": targets[first], "source_tokens": columns, "target_tokens": rows}
-    result = {"sample": {**sample, "maps": [_record(one) for one in found]}, "notes": notes}
+    copied = {} if copies is None else {"copies": copies.to_json()}
+    result = {"sample": {**sample, "maps": [_record(one) for one in found], **copied}, "notes": notes}
     return View(
         result | {f"{name}s": texts[name].to_json() if name in texts else None for name in ("text", "reference")},
-        [*_figures(texts), *_maps(shown, rows, columns)],
+        [*_figures(texts), *_maps(shown, rows, columns), *_copies(copies, rows, columns)],
         [f"note: {note}" for note in notes],
         PanelGrid(panels, scale, title, across=1 if len(columns) > 2 * len(rows) else len(found[0].maps)),
         metrics=texts["text"].metrics(),
@@ -97,6 +106,18 @@ def _table(found: Sequence[CoverageMap], tokens: Sequence[str]) -> Picture:
     columns = {f"{one} {name}": values.tolist() for one in found for name, values in _totals(one).items()}
     rows = [[label(token), *values] for token, *values in zip(tokens, *columns.values(), strict=True)]
     return partial(table, ["source token", *columns], rows)
+
+
+def _copies(copies: CopyMap | None, rows: Sequence[str], columns: Sequence[str]) -> Iterator[Picture]:
+    """A row for each target token: whether it is copied, and from where."""
+    if copies is None:
+        return
+    places = ["" if i is None else f"{label(columns[i])} {i}" for i in copies.best]
+    shares = copies.copied_label / np.maximum(copies.label, np.finfo(float).tiny)
+    figures = zip(rows, copies.p_gen.tolist(), copies.label.tolist(), shares.tolist(), places, strict=True)
+    yield partial(sentence, "")
+    yield partial(table, ["target token", "p_gen", "p", "copied", "from"], [[label(token), *figure] for token, *figure in figures])
+    yield partial(sentence, COPIED)
 
 
 def _totals(one: CoverageMap) -> dict[str, np.ndarray]:

@@ -49,7 +49,7 @@ class Prediction(NamedTuple):
 
 
 class Questions(NamedTuple):
-    """The answers of documents, and the model's input and targets by row; masked: of an encoder."""
+    """The answers of documents, and the model's input and targets by row, in the order of a stream."""
 
     answers: list[Answer]
     rows: dict[likelihoods.Ids, likelihoods.Row]
@@ -88,6 +88,8 @@ def questions_of(trained: Trained, documents: Sequence[LabelledDocument]) -> Que
         pairs, starts = answers_of(document), np.cumsum([0, *(len(word) + 1 for word in document.words)]).tolist()
         places = {word: input.tokens_of(starts[word], starts[word + 1] - 1) for pair in pairs for word in pair if word is not None}
         context = len(input.ids) if streams else trained.model.context
+        if streams:  # a document without answers is part of the stream, too
+            found.rows[(number, 0)] = (tuple(input.ids), [])
         for answer, cue in pairs:
             word, tokens = document.words[answer], places[answer]
             ids, where = tuple(input.ids[token] for token in tokens), f"{document.where}: the answer {word!r}"

@@ -16,7 +16,7 @@ from mini_tf.inspection.head_selection import HeadIndex, HeadSelection
 from mini_tf.inspection.heads import Measures, measure, role
 from mini_tf.inspection.tokenized_texts import TokenizedText, TokenizedTexts, capture_heads, tokenize_texts
 from mini_tf.inspection.words import aggregate_by_words
-from mini_tf.nn.model_stack import SequenceKind
+from mini_tf.nn.model_stack import UNITS, SequenceKind
 from mini_tf.system.errors import RunFault, UsageFault
 from mini_tf.trained.opening import Trained, open_trained
 
@@ -76,14 +76,11 @@ class Sample:
 
     def rows(self, head: Head) -> list[str]:
         """Names of the queries."""
-        return self._units(head.queries, head.weights.shape[0])
+        return self.texts.units(head.queries, head.weights.shape[0])
 
     def columns(self, head: Head) -> list[str]:
         """Names of the keys."""
-        return self._units(head.keys, head.weights.shape[1])
-
-    def _units(self, rows: SequenceKind, n: int) -> list[str]:
-        return [str(i) for i in range(n)] if rows == "latent" else self.texts.of(rows).units
+        return self.texts.units(head.keys, head.weights.shape[1])
 
     def without_weights(self) -> "Sample":
         """The sample without weights, to save memory."""
@@ -162,10 +159,10 @@ def heads_of(
 def _heads_on(captured: CapturedAttention, texts: TokenizedTexts) -> list[Head]:
     pair, sizes = (captured.queries, captured.keys), captured.mask.shape[-2:]
     of_tokens = None
-    if texts.own.by_words:  # a latent vector counts as a word
-        row, column = (list(range(n)) if one == "latent" else texts.of(one).words.of_token for one, n in zip(pair, sizes, strict=True))
+    if texts.own.by_words:  # what is no token counts as a word
+        row, column = (list(range(n)) if one in UNITS else texts.of(one).words.of_token for one, n in zip(pair, sizes, strict=True))
         of_tokens = row, column
-    if pair[0] != pair[1] or pair[0] == "latent":  # latent vectors have no order, and so no distance
+    if pair[0] != pair[1] or pair[0] in UNITS:  # latent vectors have no order, and so no distance
         return heads_of(captured, None, of_tokens)
     text = texts.of(pair[0])
     return heads_of(captured, text.units if text.by_words else text.input.ids, of_tokens)
@@ -178,11 +175,14 @@ def _sequences_of_query(
 
     Raises UsageFault if the queries are not tokens of a text.
     """
+    if not kinds:
+        return "own", "own"  # a model without heads, which is refused later
     found = kinds.get(selection.kind or "") or next((pair for pair in kinds.values() if pair[0] == "own"), None)
-    if found is None or found[0] == "latent":
-        fitting = [kind for kind, (rows, _) in kinds.items() if rows != "latent"]
+    if found is None or found[0] in UNITS:
+        fitting = [kind for kind, (rows, _) in kinds.items() if rows not in UNITS]
         hint = f"use --kind {' or '.join(fitting)}" if fitting else None
-        raise UsageFault(f"--query {query}: the queries of these heads are latent vectors, not tokens of a text", hint=hint)
+        units = " or ".join(dict.fromkeys(UNITS[rows] for rows, _ in ([found] if found else kinds.values())))
+        raise UsageFault(f"--query {query}: these heads have one query per {units}, not per token", hint=hint)
     return found
 
 

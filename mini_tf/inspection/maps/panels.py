@@ -12,7 +12,7 @@ from mini_tf.inspection.describe import describe, summarize
 from mini_tf.inspection.head_selection import HeadIndex, kind_name
 from mini_tf.inspection.heads import NO_ROLE, ROLES
 from mini_tf.inspection.maps.attention import Head, Sample
-from mini_tf.nn.model_stack import SequenceKind
+from mini_tf.nn.model_stack import UNITS, SequenceKind
 
 MAX_MAPS = 4
 """Maximum number of maps of selected heads in a terminal."""
@@ -112,7 +112,7 @@ def axes_legend(sample: Sample, heads: Sequence[Head] | None = None) -> str:
 
 
 def _units(sequences: Sequence[SequenceKind], unit: str) -> str:
-    return " or ".join(dict.fromkeys("latent vector" if one == "latent" else unit for one in sequences)) or unit
+    return " or ".join(dict.fromkeys(UNITS.get(one, unit) for one in sequences)) or unit
 
 
 def most_structured(heads: Sequence[Head], most: int = 3) -> list[Head]:

@@ -18,7 +18,7 @@ from mini_tf.inspection.memories.split_view import split_view
 from mini_tf.inspection.memories.triggers import Triggers, find_triggers
 from mini_tf.inspection.memories.votes import top_votes
 from mini_tf.nn.layers.head import OutputLayer
-from mini_tf.nn.model_stack import ModelStack
+from mini_tf.nn.model_stack import UNITS, ModelStack
 from mini_tf.system.errors import DataFault, UsageFault
 from mini_tf.trained.opening import Trained
 
@@ -57,10 +57,12 @@ def view(trained: Trained, request: MemoryRequest) -> View:
 
     Raises UsageFault if the stack has no memories of tokens, or a text cannot be split.
     """
-    one = select_stack(trained.model.stacks(), request.stack, trained.recipe.model.kind)
+    stacks = [one for one in trained.model.stacks() if one.rows not in UNITS]
+    if not stacks:
+        what = f"{trained.folder.name}: no stack has hidden states of tokens, which trigger memories ({trained.recipe.model.kind})"
+        raise UsageFault(what, hint="use a model with an output per token")
+    one = select_stack(stacks, request.stack, trained.recipe.model.kind)
     layers = memory_layers(one.stack, trained.folder.name)
-    if one.rows == "latent":
-        raise UsageFault(f"{trained.folder.name}: the hidden states of {one.name} belong to no token, so memories have no triggers")
     chosen = parse_memories(request.memories, layers)
     of_layers = parse_layers(request.layer, layers) if request.layer is not None or not chosen else []
     selected = {layer: part for layer, part in layers.items() if layer in {*of_layers, *(memory.layer for memory in chosen)}}

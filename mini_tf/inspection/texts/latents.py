@@ -23,7 +23,7 @@ from mini_tf.inspection import View
 from mini_tf.inspection.capture import Capture
 from mini_tf.inspection.checkpoints import run_and_step
 from mini_tf.inspection.tokenized_texts import capture_heads, tokenize_texts
-from mini_tf.nn.model_stack import SequenceKind
+from mini_tf.nn.model_stack import UNITS, SequenceKind
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained
 
@@ -32,17 +32,21 @@ HEADERS = ["latent", "attends to", "entropy", "used by", "use"]
 
 @dataclass(frozen=True, eq=False)
 class LatentAttention:
-    """encoder (N, L), decoder (L, N), rollout (L, L): rows sum to 1, those of outputs without latents to 0."""
+    """encoder (N, L), decoder (outputs, N), rollout (outputs, L): rows sum to 1, those of outputs without latents to 0.
+
+    outputs: their sequence; one per token, or one of the whole row.
+    """
 
     encoder: np.ndarray
     decoder: np.ndarray
     rollout: np.ndarray
+    outputs: SequenceKind
 
     @classmethod
     def of(cls, captured: Capture) -> "LatentAttention | None":
         """None if the model has no latents between its tokens and its outputs."""
-        encoder = _weights(captured, "latent", "own")
-        decoder = _weights(captured, "own", "latent")
+        outputs: SequenceKind = next((one.queries for one in captured.attention if one.queries != "latent" and one.keys == "latent"), "own")
+        encoder, decoder = _weights(captured, "latent", "own"), _weights(captured, outputs, "latent")
         if not encoder or not decoder:
             return None
         reached = np.mean(encoder, axis=0)
@@ -50,7 +54,7 @@ class LatentAttention:
         for layer in _weights(captured, "latent", "latent"):
             through = (through + layer @ through) / 2
         read = np.mean(decoder, axis=0)
-        return cls(reached, read, read @ through)
+        return cls(reached, read, read @ through, outputs)
 
 
 def _weights(captured: Capture, queries: SequenceKind, keys: SequenceKind) -> list[np.ndarray]:
@@ -69,9 +73,11 @@ def view(trained: Trained, texts: Sequence[str], n: int, step: int | str | None 
             what = f"{trained.folder.name} has no latents: its model is of kind {trained.recipe.model.kind}"
             raise UsageFault(what, hint="minitf pretrain perceiver-nano trains a model that has")
         tokens, name = tokenized.own.tokens, f"text {number}, " if len(texts) > 1 else ""
-        panels += _panels(name, found, [label(token) for token in tokens])
-        rows += [[f"{name}{i}", *_row(found, i, tokens, n)] for i in range(len(found.encoder))]
-        records.append({"text": tokenized.own.input.text, "tokens": tokens, **{key: array.tolist() for key, array in vars(found).items()}})
+        outputs = tokenized.units(found.outputs, len(found.decoder))
+        panels += _panels(name, found, [label(token) for token in tokens], [label(output) for output in outputs])
+        rows += [[f"{name}{i}", *_row(found, i, tokens, outputs, n)] for i in range(len(found.encoder))]
+        maps = {key: getattr(found, key).tolist() for key in ("encoder", "decoder", "rollout")}
+        records.append({"text": tokenized.own.input.text, "tokens": tokens, "outputs": outputs, **maps})
         notes += [f"{name}{note}" for note in tokenized.notes]
     scale = Scale(label="attention weight, mean over heads", high=max(float(panel.values.max()) for panel in panels))
     pictures = [partial(heat_map, panel, scale, max_rows=len(panel.rows)) for panel in panels]
@@ -79,20 +85,23 @@ def view(trained: Trained, texts: Sequence[str], n: int, step: int | str | None 
     return View({"texts": records, "notes": notes}, [*pictures, partial(table, HEADERS, rows)], notes, figure)
 
 
-def _panels(name: str, found: LatentAttention, tokens: Sequence[str]) -> list[Panel]:
+def _panels(name: str, found: LatentAttention, tokens: Sequence[str], outputs: Sequence[str]) -> list[Panel]:
     latents = [str(i) for i in range(len(found.encoder))]
-    return [
-        Panel(f"{name}encoder", latents, tokens, found.encoder, note="encoder: rows are latents, columns tokens.", tokens=False),
-        Panel(f"{name}decoder", tokens, latents, found.decoder, note="decoder: rows are outputs at tokens, columns latents.", tokens=False),
-        Panel(
-            f"{name}rollout", tokens, tokens, found.rollout, note="rollout: rows are outputs, columns tokens that reach them.", tokens=False
-        ),
+    which = "the row is the one output" if found.outputs in UNITS else "rows are outputs at tokens"
+    maps = [
+        ("encoder", latents, tokens, "rows are latents, columns tokens"),
+        ("decoder", outputs, latents, f"{which}, columns latents"),
+        ("rollout", outputs, tokens, f"{which}, columns tokens that reach {'it' if found.outputs in UNITS else 'them'}"),
     ]
+    return [Panel(f"{name}{one}", rows, columns, getattr(found, one), f"{one}: {note}.", False) for one, rows, columns, note in maps]
 
 
-def _row(found: LatentAttention, latent: int, tokens: Sequence[str], n: int) -> list[str]:
+def _row(found: LatentAttention, latent: int, tokens: Sequence[str], outputs: Sequence[str], n: int) -> list[str]:
     """The tokens that a latent attends to most, their entropy, the outputs that attend to it most, and its share."""
     weights, use = found.encoder[latent], found.decoder[:, latent]
-    listed = [" ".join(f"{label(tokens[i])} {part[i]:.2f}" for i in np.argsort(-part, kind="stable")[:n]) for part in (weights, use)]
+    listed = [
+        " ".join(f"{label(names[i])} {part[i]:.2f}" for i in np.argsort(-part, kind="stable")[:n])
+        for part, names in ((weights, tokens), (use, outputs))
+    ]
     entropy = float(-(weights * np.log(np.maximum(weights, 1e-300))).sum() / np.log(len(weights))) if len(weights) > 1 else 0.0
     return [listed[0], f"{entropy:.2f}", listed[1], f"{use.mean():.3f}"]

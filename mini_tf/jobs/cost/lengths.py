@@ -1,4 +1,4 @@
-"""Cost of a self-attention layer against the length of a row: by formula, and measured on this machine."""
+"""Cost of an attention layer against the length of a row: by formula, and measured on this machine."""
 
 import gc
 import math
@@ -12,9 +12,9 @@ from typing import NamedTuple
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixer, MixerSettings
+from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixer
 from mini_tf.nn.model import ModelSettings
-from mini_tf.nn.stack import StackSettings
+from mini_tf.nn.stack import AttentionLayer
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.system.progress import show_progress
@@ -30,16 +30,27 @@ CONVOLUTION_WIDTH = 3
 
 
 class Layer(NamedTuple):
-    """A self-attention sublayer with its projections, as a recipe defines it."""
+    """An attention layer of a recipe, and its name in the table."""
 
     name: str
-    settings: MixerSettings
-    stack: StackSettings
-    causal: bool
+    of: AttentionLayer
 
     @property
     def dims(self) -> AttentionDims:
-        return self.stack.attention_dims()
+        return self.of.stack.attention_dims(self.of.d_memory)
+
+    def sizes(self, length: int) -> tuple[int, int]:
+        """Queries and keys on a row of `length` tokens."""
+        return (length if self.of.queries is None else self.of.queries, length if self.of.keys is None else self.of.keys)
+
+    def formula(self, length: int) -> tuple[int | None, int | None]:
+        """FLOPs of forward and backward, and numbers saved for the latter, where a formula is known."""
+        queries, keys = self.sizes(length)
+        if self.of.d_memory is not None:
+            crossed = self.of.mixer.cross_flops(self.dims, queries, keys)
+            return None if crossed is None else TRAINING_PASSES * crossed, None
+        cost = self.of.mixer.cost(self.dims, queries, self.of.causal)
+        return (None, None) if cost is None else (TRAINING_PASSES * cost.flops, cost.saved)
 
 
 @dataclass(frozen=True)
@@ -102,18 +113,10 @@ def measure_recipes(recipes: Sequence[tuple[str, Recipe]], lengths: Sequence[int
 
 
 def layers_of(name: str, recipe: Recipe) -> list[Layer]:
-    """Each different mixer of the stack before the head."""
+    """The attention layers that the model declares."""
     model = recipe.model
     assert isinstance(model, ModelSettings)
-    stack = next(iter(model.stacks().values()))
-    mixers = [*dict.fromkeys(stack.attention)]
-    kinds = [mixer.kind for mixer in mixers]
-
-    def named(mixer: MixerSettings) -> str:
-        layer = "" if kinds.count(mixer.kind) == 1 else f", layer {stack.attention.index(mixer)}"
-        return name if len(mixers) == 1 else f"{name} ({mixer.kind}{layer})"
-
-    return [Layer(named(mixer), mixer, stack, model.causal) for mixer in mixers]
+    return [Layer(f"{one.name} ({name})" if one.name else name, one) for one in model.attention_layers()]
 
 
 def measure_lengths(layer: Layer, lengths: Sequence[int], setup: Setup) -> Iterator[LengthCost]:
@@ -121,8 +124,8 @@ def measure_lengths(layer: Layer, lengths: Sequence[int], setup: Setup) -> Itera
     numbers = setup.compute_dtype.itemsize
     mixer, fits = _build(layer, max(lengths), setup.device), True
     for length in lengths:
-        cost = layer.settings.cost(layer.dims, length, layer.causal)
-        flops, saved = (None, None) if cost is None else (TRAINING_PASSES * cost.flops, numbers * cost.saved)
+        flops, saved = layer.formula(length)
+        saved = None if saved is None else numbers * saved
         fits = fits and (saved is None or 3 * saved < free_bytes(setup.device))
         measured = _measure(layer, mixer, length, setup) if fits else (None, None, None)
         yield LengthCost(length, flops, saved, *measured)
@@ -148,20 +151,22 @@ def formula_rows(d_model: int) -> dict[str, Callable[[int], float]]:
 
 
 def _build(layer: Layer, length: int, device: torch.device) -> Mixer:
-    stack, dims = layer.stack, layer.dims
-    encoding = stack.positions.build(dims.d_model, dims.n_heads, dims.d_k, length).to(device)
-    return layer.settings.build(dims, LayerSpec(0, 1, "self", encoding, stack.bias)).to(device)
+    stack, dims, cross = layer.of.stack, layer.dims, layer.of.d_memory is not None
+    encoding = None if cross else stack.positions.build(dims.d_model, dims.n_heads, dims.d_k, length).to(device)
+    return layer.of.mixer.build(dims, LayerSpec(0, 1, "cross" if cross else "self", encoding, stack.bias)).to(device)
 
 
 def _measure(layer: Layer, mixer: Mixer, length: int, setup: Setup) -> tuple[float, int, int | None]:
     """Seconds, saved bytes and peak bytes."""
-    positions = TokenPositions(length)
-    mask = Visibility(layer.causal, positions, positions)
-    x = torch.randn(1, length, layer.dims.d_model, device=setup.device).requires_grad_()
+    queries, keys = (TokenPositions(n) for n in layer.sizes(length))
+    mask = Visibility(layer.of.causal, queries, keys)
+    x = torch.randn(1, queries.length, layer.dims.d_model, device=setup.device).requires_grad_()
+    crossed = layer.of.d_memory is not None
+    source = torch.randn(1, keys.length, layer.dims.d_memory, device=setup.device).requires_grad_() if crossed else x
 
     def forward() -> torch.Tensor:
         with setup.autocast():
-            y: torch.Tensor = mixer(x, x, mask).y
+            y: torch.Tensor = mixer(x, mixer.recall(source, keys) if crossed else x, mask).y
             return y
 
     def both() -> None:

@@ -23,7 +23,7 @@ IMPORT_SECONDS = time.process_time()
 class Cost:
     """found: device, precision and other settings (`Setup.found`). peak: FLOP/s of the fastest matrix product.
 
-    counts, seconds: by part of a run; `counts` of one seed, `seconds` summed over all `seeds`.
+    counts, seconds: by part of a run; `counts` of one run, `seconds` summed over all `seeds` of all `folds`.
     """
 
     found: dict[str, Any]
@@ -35,7 +35,13 @@ class Cost:
     counts: dict[str, int]
     seconds: dict[str, float]
     seeds: int
+    folds: int = 1
     stream: StreamMemory | None = None
+
+    @property
+    def run_set(self) -> str:
+        """The runs of a set of runs, such as `5 folds of 3 seeds`; "" for a single run."""
+        return " of ".join(f"{n} {what}" for n, what in ((self.folds, "folds"), (self.seeds, "seeds")) if n > 1)
 
     @property
     def total(self) -> float:
@@ -59,6 +65,7 @@ class Cost:
             "peak_bytes": self.timing.peak_bytes,
             "steps": self.counts["training"],
             "seeds": self.seeds,
+            "folds": self.folds,
             "seconds": self.total,
             **{f"seconds.{name}": seconds for name, seconds in self.seconds.items()},
             "minutes": self.total / 60,
@@ -75,6 +82,7 @@ def measure_cost(parts: Parts, opening: float, seconds: float | None = None) -> 
     overhead = measure_overhead(parts, memory.optimizer)
     counts, times = run_time(parts.evaluations, parts.schedule.horizon, timing.seconds, overhead)
     times = {"start": IMPORT_SECONDS + opening, "warm_up": timing.warmup, **times}
+    folds = recipe.data.split.folds or 1 if recipe.data.split.is_set else 1
     return Cost(
         found=setup.settings,
         parameters=sum(p.numel() for p in parts.trainable.parameters()),
@@ -83,8 +91,9 @@ def measure_cost(parts: Parts, opening: float, seconds: float | None = None) -> 
         timing=timing,
         peak=peak_flops(setup.device, setup.compute_dtype),
         counts=counts,
-        seconds={name: recipe.train.seeds * each for name, each in times.items()},
+        seconds={name: recipe.train.seeds * folds * each for name, each in times.items()},
         seeds=recipe.train.seeds,
+        folds=folds,
     )
 
 

@@ -14,7 +14,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import NoReturn
 
-import mini_tf.drawing.loss_curve  # noqa: F401  imported once here rather than in every fork, which takes a second
+import mini_tf.drawing.curves.loss  # noqa: F401  imported once here rather than in every fork, which takes a second
 from mini_tf.jobs.pretrain import Options, pretrain
 from mini_tf.jobs.session import Reporter
 from mini_tf.recipe import reading

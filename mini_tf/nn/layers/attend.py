@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from mini_tf.nn.layers.fused_attention import fused_attention, repeat_kv
-from mini_tf.nn.layers.persistent_attention import KeysValues, keys_of_heads, persistent_attention
+from mini_tf.nn.layers.persistent_attention import KeysValues, keys_of_heads, merges, persistent_attention
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.token_positions import Visibility
 
@@ -43,8 +43,8 @@ def attend(
     if persistent is not None:
         shared = keys_of_heads(persistent, q)
         kernel = partial(persistent_attention, shared=shared, scale=scale, dropout_rate=dropout_rate)
-    # Elsewhere than on a CPU persistent keys need a mask, which may have to be split.
-    maskless = visibility.full or (visibility.triangular and (persistent is None or q.device.type == "cpu"))
+    # With dropout, or elsewhere than on a CPU, persistent keys need a mask, which may have to be split.
+    maskless = visibility.full or (visibility.triangular and (persistent is None or merges(q, dropout_rate)))
     if encoding is None and maskless:
         return kernel(q, k, v, None, causal=not visibility.full)
     batch = 1 if visibility.plain else q.shape[0]

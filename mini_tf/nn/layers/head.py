@@ -4,6 +4,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from mini_tf.nn.layers.copy_attention import Copies
 from mini_tf.nn.layers.cross_entropy import cross_entropy
 from mini_tf.nn.layers.feed_forward import ACTIVATIONS, Activation, activate
 
@@ -53,11 +54,13 @@ class Head(OutputLayer):
         logits = (weight[candidates] @ hidden[..., None]).squeeze(-1)  # (*at,W,D) @ (*at,D,1) -> (*at,W)
         return logits if bias is None else logits + bias[candidates]
 
-    def cross_entropy(self, hidden: Float[Tensor, "T D"], labels: Int[Tensor, " T"], smoothing: float = 0.0) -> Float[Tensor, ""]:
+    def cross_entropy(
+        self, hidden: Float[Tensor, "T D"], labels: Int[Tensor, " T"], smoothing: float = 0.0, copies: Copies | None = None
+    ) -> Float[Tensor, ""]:
         """The sum of the cross-entropies of `labels` in nats, without computing all logits at once."""
         if self.transform is not None:
             hidden = self.transform(hidden)
-        return cross_entropy(hidden, self.linear.weight, self.linear.bias, labels, smoothing)
+        return cross_entropy(hidden, self.linear.weight, self.linear.bias, labels, smoothing, copies)
 
 
 class Transform(nn.Module):

@@ -16,6 +16,11 @@ _MULTIPLIER = 0x9E3779B97F4A7C15 - (1 << 64)  # odd, near 2^64 / golden ratio, f
 _HASH_BITS = 31
 
 
+def hash_keys(keys: Int[Tensor, "*at"], n_rows: int) -> Int[Tensor, "*at"]:
+    """A row of a table of `n_rows` for each key."""
+    return ((keys * _MULTIPLIER) >> (63 - _HASH_BITS) & (1 << _HASH_BITS) - 1) % n_rows
+
+
 class NGrams(nn.Module):
     """rows[i]: rows of the table of (i + 2)-grams."""
 
@@ -43,6 +48,5 @@ class NGrams(nn.Module):
             assert isinstance(table, nn.Embedding)
             earlier = sequence[:, self.n_previous - back : self.n_previous - back + length]
             key = key * (no_token + 1) + torch.where(positions >= back, earlier, no_token)
-            row = ((key * _MULTIPLIER) >> (63 - _HASH_BITS) & (1 << _HASH_BITS) - 1) % table.num_embeddings if hashed else key
-            summed = summed + table(row)
+            summed = summed + table(hash_keys(key, table.num_embeddings) if hashed else key)
         return summed

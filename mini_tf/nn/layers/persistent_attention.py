@@ -26,6 +26,11 @@ def keys_of_heads(persistent: KeysValues, q: Float[Tensor, "B H L _"]) -> KeysVa
     return keys, values
 
 
+def merges(q: Tensor, dropout_rate: float) -> bool:
+    """Two calls of the kernel are merged, which needs no causal mask."""
+    return dropout_rate == 0 and q.device.type == "cpu"
+
+
 def persistent_attention(
     q: Float[Tensor, "B H L _"],
     k: Float[Tensor, "B H M K"],
@@ -42,7 +47,7 @@ def persistent_attention(
     """
     learned = mask is not None and mask.requires_grad
     empty = not (q.numel() and k.numel())  # the kernel on a CPU divides by these sizes
-    if dropout_rate > 0 or learned or empty or q.device.type != "cpu":
+    if learned or empty or not merges(q, dropout_rate):
         return _concatenated(q, k, v, mask, shared, scale, dropout_rate, causal)
     d_k, d_v, dtype = k.shape[-1], v.shape[-1], q.dtype
     if dtype == torch.bfloat16 and torch.is_grad_enabled():  # see `fused_attention`

@@ -5,22 +5,28 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.layers.head import OutputLayer
+from mini_tf.nn.layers.ngram_features import NGramFeatures
 from mini_tf.nn.tokens import Tokens
 
+<<<<<<< HEAD
 Pool = Literal["first", "last", "mean", "max"]
 Dense = Literal["tanh", "gelu", "relu"]
 """Activation of a dense layer before the output layer of a task: of BERT and RoBERTa, of ELECTRA, of DistilBERT."""
 _DENSE: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}
+=======
+Pool = Literal["first", "last", "mean", "max", "attention"]
+>>>>>>> a5bab42091f2df139434633266e006753bc699fc
 
 
 class TaskHead(OutputLayer):
     """dropout -> linear, replacing the output layer (Devlin et al. 2018, arXiv:1810.04805, section 4.1).
 
+<<<<<<< HEAD
     dense: before it a dense layer of the width of the model with this activation, as in BERT's released code.
     """
 
@@ -32,6 +38,18 @@ class TaskHead(OutputLayer):
         if self.dense is not None:
             self.dense.weight.data.normal_(0.0, d_model**-0.5)
             self.dense.bias.data.zero_()
+=======
+    wide: its outputs for a text are added by the task. query (D,): of attention pooling.
+    """
+
+    def __init__(
+        self, d_model: int, n_outputs: int, dropout_rate: float, wide: NGramFeatures | None = None, pools_by_attention: bool = False
+    ) -> None:
+        super().__init__()
+        self.dropout = Dropout(dropout_rate)
+        self.wide = wide
+        self.query = nn.Parameter(torch.zeros(d_model)) if pools_by_attention else None
+>>>>>>> a5bab42091f2df139434633266e006753bc699fc
         self.linear = nn.Linear(d_model, n_outputs)
         self.linear.weight.data.normal_(0.0, d_model**-0.5)
         self.linear.bias.data.zero_()
@@ -67,17 +85,25 @@ def token_index(pool: Literal["first", "last"], inputs: Tokens) -> Int[Tensor, "
     """Flat index into (B, L) of the first or last token of each row."""
     rows, length = inputs.ids.shape
     first = torch.arange(rows, device=inputs.ids.device) * length
-    return first if pool == "first" else first + _not_padding(inputs).sum(1) - 1
+    return first if pool == "first" else first + is_token(inputs).sum(1) - 1
 
 
-def pooled(pool: Literal["mean", "max"], hidden: Float[Tensor, "B L D"], inputs: Tokens) -> Float[Tensor, "B D"]:
-    """Mean or maximum over the tokens of each row without padding."""
-    not_padding = _not_padding(inputs)[..., None]
+def pooled(pool: Pool, hidden: Float[Tensor, "B L D"], inputs: Tokens, query: Float[Tensor, " D"] | None = None) -> Float[Tensor, "B D"]:
+    """Mean or maximum over the tokens of each row without padding, or their mean with weights softmax(hidden . query).
+
+    Source of the last: Lin et al. 2017, arXiv:1703.03130, with one query.
+    """
+    not_padding = is_token(inputs)[..., None]
     if pool == "max":
         return hidden.masked_fill(~not_padding, -torch.inf).amax(1)
-    return hidden.masked_fill(~not_padding, 0.0).sum(1) / not_padding.sum(1)
+    kept = hidden.masked_fill(~not_padding, 0.0)
+    if query is None:
+        return kept.sum(1) / not_padding.sum(1)
+    weights = (kept * query).sum(-1, keepdim=True).masked_fill(~not_padding, -torch.inf).softmax(dim=1)
+    return (weights * kept).sum(1)
 
 
-def _not_padding(inputs: Tokens) -> Tensor:
+def is_token(inputs: Tokens) -> Bool[Tensor, "B L"]:
+    """False at padding."""
     segments = None if inputs.token_positions is None else inputs.token_positions.segments
     return torch.ones_like(inputs.ids, dtype=torch.bool) if segments is None else segments != 0

@@ -122,9 +122,14 @@ class ModelSettings(Kind):
         return attended_tokens({"causal"} if self.causal else {"bidirectional"}, self.SOURCE)
 
     @property
-    def outputs_per_token(self) -> bool:
-        """Outputs differ by token; False: all tokens of a row have one output, so only the row has a prediction."""
-        return True
+    def per_token_setting(self) -> str:
+        """The setting that gives each token an output of its own, if all tokens of a row have one; else empty."""
+        return ""
+
+    @property
+    def one_vocabulary_key(self) -> str:
+        """A key that is given and needs one vocabulary for source and target; empty if there is none."""
+        return ""
 
     def mixers(self) -> Sequence[Any]:
         """Settings of the self-attention of the layers that process the model's own tokens."""
@@ -220,6 +225,8 @@ class ObjectiveSettings(Kind):
     """Further metrics of its task, by the names that --assert uses; the pipeline has metrics of its own."""
     TRAINING_ONLY: ClassVar[Mapping[str, str]] = {}
     """Settings that change only the training loss, not the validation loss, each with its name in words."""
+    BASELINES: ClassVar[tuple[str, ...]] = ()
+    """Cheap methods that its models are compared with: words of the package `baselines`; see `baselines`."""
 
     def dataset(self) -> Any:
         """The settings of its dataset type."""
@@ -227,8 +234,8 @@ class ObjectiveSettings(Kind):
 
     @classmethod
     def missing_dependency(cls) -> str | None:
-        named = {"data.datasets": ("dataset", cls.DATASET), "pipelines": ("pipeline", cls.PIPELINE)}
-        for package, (what, word) in named.items():
+        named = [("data.datasets", "dataset", cls.DATASET), ("pipelines", "pipeline", cls.PIPELINE)]
+        for package, what, word in [*named, *(("baselines", "baseline", word) for word in cls.BASELINES)]:
             if word is not None and word not in (words := listing(package)):
                 similar = near(word, words)
                 hint = f"did you mean {similar!r}?" if similar else f"there are: {', '.join(words)}"
@@ -257,6 +264,11 @@ class ObjectiveSettings(Kind):
         return self.EVERY_TOKEN
 
     @property
+    def baselines(self) -> tuple[str, ...]:
+        """`BASELINES` with these settings."""
+        return self.BASELINES
+
+    @property
     def n_sentinels(self) -> int:
         """Number of sentinel tokens that the tokenizer must have (`Vocabulary.sentinels`); the model's output then
         consists of spans, each after its sentinel."""
@@ -266,6 +278,11 @@ class ObjectiveSettings(Kind):
     def predicts_tokens(self) -> bool:
         """`PREDICTS_TOKENS` with these settings."""
         return self.PREDICTS_TOKENS
+
+    @property
+    def fitted_after_training(self) -> frozenset[str]:
+        """What is fitted on the validation data after training, to decide on classes: `temperature`, `bias`."""
+        return frozenset()
 
     @property
     def classes(self) -> Sequence[str] | None:

@@ -17,7 +17,7 @@ GENERATE_OPTIONS = {
 
 
 class PipelineSettings(Kind):
-    """Declarations of a pipeline for the commands. Metrics have the names that --assert uses; larger is better."""
+    """Declarations of a pipeline for the commands. Metrics have the names that --assert uses."""
 
     PACKAGE = "pipelines"
 
@@ -35,13 +35,19 @@ class PipelineSettings(Kind):
     """Metrics of generated texts against their references; as METRICS."""
     MAIN_METRICS: ClassVar[tuple[str, ...]] = ()
     """Metrics that rank runs: the first one available, otherwise the loss."""
+    LOWER_IS_BETTER: ClassVar[tuple[str, ...]] = ()
+    """Those of its metrics of which a lower value is better; of all others a higher one is."""
     SUMMARY_METRICS: ClassVar[tuple[str, ...]] = ()
     """Metrics of the summary line of an evaluation."""
+    ENSEMBLES: ClassVar[bool] = False
+    """Predictions of several models can be averaged (`train.ensemble`)."""
     PLOTS: ClassVar[Mapping[str, bool]] = {}
-    """Plots of an evaluation, and whether each is shown by default if there are few classes: `confusion`, for class
-    logits; `calibration`, for a metric accumulator that is a `training.evaluation.ClassProbabilities`."""
+    """Plots of an evaluation, and whether each is shown by default if there are few classes: `confusion`, for a metric
+    accumulator that is a `training.evaluation.ClassPredictions`; `calibration`, for a `ClassProbabilities`."""
     TEXT_SCORES: ClassVar[Mapping[str, str]] = {}
     """Ways to score a text by a log-probability (`evaluate --pairs`), the default first, each with its description."""
+    PREDICTS_CLASSES: ClassVar[bool] = False
+    """It predicts classes, with the options --top and --threshold of `predict`."""
     CHECK_COPYING: ClassVar[bool] = False
     """The last sample is compared with the training data, to report verbatim copies."""
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from mini_tf.run import manifest
+from mini_tf.run import finding, manifest
 from mini_tf.run.manifest import Manifest
 from mini_tf.run.metrics import curve, read_lines
 
@@ -36,6 +36,23 @@ class RunCurves:
     @property
     def seed(self) -> int:
         return self.record.seed
+
+    @property
+    def fold(self) -> int | None:
+        """The fold of a cross-validation that is its validation data."""
+        split = self.record.decides.get("data.split")
+        return split.get("fold") if isinstance(split, dict) else None
+
+    @cached_property
+    def root(self) -> "RunCurves":
+        """The set of runs that it is part of, with seeds of folds the outer one; a single run itself."""
+        parent = self.folder.parent
+        return RunCurves.read(parent).root if self.folder in finding.member_folders(parent) and finding.is_run(parent) else self
+
+    @property
+    def hashes(self) -> Mapping[str, str]:
+        """Hashes that are equal for all runs of a set, although folds have data of their own."""
+        return self.root.record.hashes
 
     @cached_property
     def _seconds(self) -> Mapping[int, float]:

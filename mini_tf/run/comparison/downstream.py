@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mini_tf.run import finding
 from mini_tf.run.comparison.cost_curves import Axis, RunCurves
-from mini_tf.run.comparison.groups import SEEDS, RunGroup, recipe_key, with_seed_runs
+from mini_tf.run.comparison.groups import SEEDS, RunGroup, recipe_key, with_members
 from mini_tf.scores.intervals import Mean, mean_interval
 from mini_tf.system.errors import RunFault
 
@@ -88,7 +88,7 @@ def _finished_runs(folders: Iterable[Path]) -> list[RunCurves]:
     for folder in dict.fromkeys(path.resolve() for path in folders):
         for path in finding.list_runs(folder):
             try:
-                runs = with_seed_runs([RunCurves.read(path)])
+                runs = with_members([RunCurves.read(path)])
             except RunFault:
                 continue
             found |= {run.folder: run for run in runs if run.record.hashes.get("init") and run.record.state == "done"}

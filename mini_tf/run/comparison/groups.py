@@ -1,10 +1,11 @@
-"""Groups of runs that differ only in the seed: their metrics at equal cost, and the cost of equal metrics."""
+"""Groups of runs that differ only in seed and fold: their metrics at equal cost, and the cost of equal metrics."""
 
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from mini_tf.recipe.metrics import is_lower_better
 from mini_tf.run import finding
 from mini_tf.run.comparison.cost_curves import Axis, RunCurves, cost_to_reach, value_at
 from mini_tf.run.manifest import Manifest
@@ -13,7 +14,6 @@ from mini_tf.scores.intervals import Mean, difference_interval, mean_interval
 SEEDS = ("train.seed", "train.seeds")
 SHARES = (0.25, 0.5, 1.0)
 """Shares of the largest common cost at which runs are compared."""
-LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte", "rmse")
 OF_UNIT = ("val.loss", "val.perplexity", "val.accuracy", "train.loss")
 """Metrics that are not comparable between units of the loss or tokenizers; with their parts and statistics."""
 OF_OBJECTIVE = (*OF_UNIT, "val.bits_per_byte")
@@ -22,7 +22,7 @@ OF_OBJECTIVE = (*OF_UNIT, "val.bits_per_byte")
 
 @dataclass(frozen=True)
 class RunGroup:
-    """Runs of one recipe with different seeds."""
+    """Runs of one recipe with different seeds, or different folds of a cross-validation."""
 
     name: str
     members: Sequence[RunCurves]
@@ -30,6 +30,11 @@ class RunGroup:
     @property
     def seeds(self) -> list[int]:
         return [member.seed for member in self.members]
+
+    @property
+    def keys(self) -> list[tuple[int | None, int]]:
+        """Fold and seed of each run, by which runs of two groups are paired."""
+        return [(member.fold, member.seed) for member in self.members]
 
     def total(self, axis: Axis) -> float | None:
         """The mean cost of a run."""
@@ -39,7 +44,7 @@ class RunGroup:
 
 
 class Comparison(NamedTuple):
-    """A metric of each group at one cost. difference: of two groups, second minus first; paired: by seed.
+    """A metric of each group at one cost. difference: of two groups, second minus first; paired: by seed and fold.
 
     A mean is None if the metric of a member is not known at this cost.
     """
@@ -72,45 +77,45 @@ class Reached(NamedTuple):
 
 
 def recipe_key(record: Manifest, without: Iterable[str] = SEEDS) -> str:
-    """Equal for runs that differ only in the seed; "" if run.json does not tell."""
+    """Equal for runs that differ only in the seed or the fold; "" if run.json does not tell."""
     decides = {key: value for key, value in record.decides.items() if key not in without}
+    if isinstance(split := decides.get("data.split"), dict):
+        decides["data.split"] = split | {"fold": None}
     return json.dumps([decides, record.extensions], sort_keys=True, default=str) if decides else ""
 
 
-def with_seed_runs(runs: Iterable[RunCurves]) -> list[RunCurves]:
-    """The runs; a run of several seeds is replaced by its runs of one seed."""
-    found = []
+def with_members(runs: Iterable[RunCurves]) -> list[RunCurves]:
+    """The runs; a set of runs is replaced by its runs."""
+    found = list[RunCurves]()
     for run in runs:
-        number, several = 1, []
-        while (folder := finding.seed_folder(run.folder, number)).is_dir() and (folder / "run.json").is_file():
-            several.append(RunCurves.read(folder, f"{run.name}/{folder.name}"))
-            number += 1
-        found += several or [run]
+        members = [RunCurves.read(one, f"{run.name}/{one.name}") for one in finding.member_folders(run.folder)]
+        found += with_members(members) or [run]
     return found
 
 
 def grouped(runs: Sequence[RunCurves]) -> list[RunGroup]:
-    """Groups in the order of their first runs; two runs of one seed are not in one group."""
+    """Groups in the order of their first runs; two runs of one seed and fold are not in one group."""
     groups: list[tuple[str, list[RunCurves]]] = []
-    for run in with_seed_runs(runs):
-        hashes = json.dumps({key: value for key, value in run.record.hashes.items()}, sort_keys=True)
+    for run in with_members(runs):
         key = recipe_key(run.record)
-        fitting = (members for other, members in groups if key and other == key + hashes and run.seed not in [one.seed for one in members])
+        full = key + json.dumps({**run.hashes}, sort_keys=True)
+        same = [members for other, members in groups if key and other == full]
+        fitting = (members for members in same if (run.fold, run.seed) not in [(one.fold, one.seed) for one in members])
         if (members := next(fitting, None)) is not None:
             members.append(run)
         else:
-            groups.append((key + hashes, [run]))
+            groups.append((full, [run]))
     return [RunGroup(_name(members), members) for _, members in groups]
 
 
 def _name(members: Sequence[RunCurves]) -> str:
-    first = members[0].name
+    first, roots = members[0], {member.root.folder for member in members}
     if len(members) == 1:
-        return first
-    several, *others = {member.folder.parent for member in members}
-    if not others and (several / "run.json").is_file():  # a run of several seeds
-        first = first.rpartition("/")[0] or several.name
-    return f"{first} ({len(members)} seeds)"
+        return first.name
+    inside = f"/{first.folder.relative_to(first.root.folder).as_posix()}"
+    name = first.name if len(roots) > 1 else first.name.removesuffix(inside) if first.name.endswith(inside) else first.root.name
+    sizes = ((len({member.fold for member in members}), "folds"), (len({member.seed for member in members}), "seeds"))
+    return f"{name} ({', '.join(f'{n} {what}' for n, what in sizes if n > 1)})"
 
 
 def incomparable(groups: Sequence[RunGroup]) -> Sequence[str]:
@@ -118,12 +123,13 @@ def incomparable(groups: Sequence[RunGroup]) -> Sequence[str]:
     records = [run.record for group in groups for run in group.members]
     if len({record.decides.get("objective.kind") for record in records}) > 1:
         return OF_OBJECTIVE
-    return OF_UNIT if len({_unit(record) for record in records}) > 1 else ()
+    return OF_UNIT if len({_unit(run) for group in groups for run in group.members}) > 1 else ()
 
 
-def _unit(record: Manifest) -> tuple[str, str]:
+def _unit(run: RunCurves) -> tuple[str, str]:
     """The unit of the loss, with the tokenizer's hash if it is per token."""
-    return record.loss_unit, record.hashes.get("tokenizer", "") if "per token" in record.loss_unit else ""
+    unit = run.record.loss_unit
+    return unit, run.hashes.get("tokenizer", "") if "per token" in unit else ""
 
 
 def is_among(metric: str, names: Sequence[str]) -> bool:
@@ -163,7 +169,7 @@ def to_reach(groups: Sequence[RunGroup], axis: Axis, metric: str, value: float |
     curves = [[run.points(axis, metric) for run in group.members] for group in groups]
     if not all(points for of_group in curves for points in of_group):
         return None
-    lower = is_lower_better(metric)
+    lower = is_lower_better(metric, groups[0].members[0].record.lower_is_better)
     ends = [points[-1][1] for of_group in curves for points in of_group]
     target = value if value is not None else max(ends) if lower else min(ends)
     costs = [[cost_to_reach(points, target, lower) for points in of_group] for of_group in curves]
@@ -173,10 +179,6 @@ def to_reach(groups: Sequence[RunGroup], axis: Axis, metric: str, value: float |
     return Reached(metric, target, means, at_first)
 
 
-def is_lower_better(metric: str) -> bool:
-    return any(part in LOWER_IS_BETTER for part in metric.split("."))
-
-
 def _values(group: RunGroup, axis: Axis, metric: str, budget: float) -> list[float] | None:
     values = [value_at(run.points(axis, metric), budget) for run in group.members]
     known = [value for value in values if value is not None]
@@ -184,11 +186,11 @@ def _values(group: RunGroup, axis: Axis, metric: str, budget: float) -> list[flo
 
 
 def _difference(groups: Sequence[RunGroup], values: Sequence[Sequence[float] | None]) -> tuple[Mean | None, bool]:
-    """Of two groups; paired if they have the same seeds, several of them."""
+    """Of two groups; paired if they have the same seeds and folds, several of them."""
     if len(groups) != 2 or values[0] is None or values[1] is None:
         return None, False
-    seeds = [group.seeds for group in groups]
-    if len(seeds[0]) > 1 and sorted(seeds[0]) == sorted(seeds[1]):
-        first, second = (dict(zip(of_group, found or (), strict=True)) for of_group, found in zip(seeds, values, strict=True))
-        return mean_interval([second[seed] - first[seed] for seed in first]), True
+    keys = [group.keys for group in groups]
+    if len(keys[0]) > 1 and {*keys[0]} == {*keys[1]}:
+        first, second = (dict(zip(of_group, found or (), strict=True)) for of_group, found in zip(keys, values, strict=True))
+        return mean_interval([second[key] - first[key] for key in first]), True
     return difference_interval(values[0], values[1]), False

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
@@ -38,7 +39,12 @@ def source_for(model: Model, rows: int = B) -> Tokens | None:
 
 def logits_of(model: Model, ids: Tensor, token_positions: TokenPositions | None = None) -> Tensor:
     """Logits (rows, length, V) for `ids`."""
-    return model.logits(model(Tokens(ids, token_positions), source_for(model, len(ids))).y)
+    return output_logits(model, model(Tokens(ids, token_positions), source_for(model, len(ids))))
+
+
+def output_logits(model: Model, output: ForwardOutput, candidates: Tensor | None = None) -> Tensor:
+    """Logits of all hidden states of a forward pass."""
+    return model.logits(output.y, candidates, output.copies)
 
 
 def every_mixer(settings: ModelSettings, mixers: list[object]) -> Iterator[ModelSettings]:

@@ -43,7 +43,7 @@ class TinyObjective:
     def metric_accumulator(self) -> MetricAccumulator | None:
         """The metric accumulator of the objective's pipeline."""
         recipe = SimpleNamespace(objective=self.objective.settings)
-        return pipeline_of(SimpleNamespace(recipe=recipe, labels=self.labels)).metric_accumulator()
+        return pipeline_of(SimpleNamespace(recipe=recipe, labels=self.labels, decision=None)).metric_accumulator()
 
     def sums(self, rows: Rows | None = None, training: bool = True) -> tuple[Batch, LossSums]:
         batch = self.objective.prepare(self.rows if rows is None else rows)

@@ -31,14 +31,16 @@ class Trailing(MultiHeadAttention):
         return super().start(batch) | {"cell": cell, "segment": torch.zeros(batch, dtype=torch.long, device=cell.device)}
 
     def join(self, read: Tensor, x: Tensor, visibility: Visibility, state: State | None = None) -> ForwardOutput:
-        attended, _, after = super().join(read, x, visibility, state)
+        joined = super().join(read, x, visibility, state)
         before = self.start(len(x)) if state is None else state
         cell, last, share = before["cell"], before["segment"], self.forget.sigmoid()
         segments, _ = visibility.queries.tensors(len(x), x.device)
         cells = []
         for t in range(x.shape[1]):
             here = segments[:, t]
-            cell = share * torch.where((here == last)[:, None], cell, 0.0) + (1 - share) * attended[:, t]
+            cell = share * torch.where((here == last)[:, None], cell, 0.0) + (1 - share) * joined.y[:, t]
             last = here
             cells.append(cell)
-        return ForwardOutput(torch.stack(cells, dim=1), None, None if after is None else after | {"cell": cell, "segment": last})
+        return ForwardOutput(
+            torch.stack(cells, dim=1), None, None if joined.state is None else joined.state | {"cell": cell, "segment": last}
+        )

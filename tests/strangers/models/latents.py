@@ -67,5 +67,5 @@ class Latents(Model):
         queries = self.queries(token_positions.all_positions(inputs.ids.device)).expand(len(inputs.ids), -1, -1)
         return self.decoder(queries, token_positions, self.decoder.recall(thought, n), at)  # type: ignore[no-any-return]
 
-    def logits(self, hidden: Tensor, words: Tensor | None = None) -> Tensor:
+    def logits(self, hidden: Tensor, words: Tensor | None = None, copies: Any = None) -> Tensor:
         return self.head(hidden, words) if words is not None else self.head(hidden)

@@ -13,7 +13,7 @@ LAYER = Annotated[
 HEAD = Annotated[
     list[str] | None, typer.Option("--head", metavar="1,3", help="Only these heads, from 0. Repeatable.", rich_help_panel=HEADS)
 ]
-STACK = Annotated[str | None, typer.Option("--stack", metavar="encoder|decoder", help="Of an encoder-decoder.", show_default="decoder")]
+STACK = Annotated[str | None, typer.Option("--stack", metavar="encoder|decoder", help="Of a model with several.", show_default="decoder")]
 
 
 def joined(values: Sequence[str] | None) -> str | None:

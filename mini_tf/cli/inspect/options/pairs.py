@@ -34,7 +34,8 @@ def pairs_of(console: Console, trained: "Trained", source: str | None, target: s
     from mini_tf.trained.evaluating import evaluation_data
 
     if not trained.model.needs_source:
-        raise UsageFault(f"{trained.folder.name} has no cross-attention ({trained.recipe.model.kind}); {view} needs an encoder_decoder")
+        what = f"{trained.folder.name} has no cross-attention to a source ({trained.recipe.model.kind}); {view} needs an encoder_decoder"
+        raise UsageFault(what, hint="train one: minitf pretrain transformer-nano")
     if source is None:
         dataset = trained.recipe.objective.dataset()
         if not dataset.SOURCE:

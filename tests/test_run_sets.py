@@ -18,11 +18,11 @@ from commands import EXACT, TINY, minitf, refused, trained
 from mini_tf.cli.finetune import finetune, task_recipes
 from mini_tf.cli.gate_checks import check_gates
 from mini_tf.jobs.cost import run_cost
-from mini_tf.jobs.multi_seed import main_metric, median_run, spread
+from mini_tf.jobs.run_sets import main_metric, median_run, spread
 from mini_tf.recipe import reading
 from mini_tf.recipe.gates import Gate
 from mini_tf.recipe.kinds import settings_of
-from mini_tf.run import manifest, seed_runs
+from mini_tf.run import manifest, set_files
 from mini_tf.run.folder import Run
 from mini_tf.system.errors import UsageFault
 
@@ -152,7 +152,7 @@ DEAD = 9
 
 
 def at_call(deed: str, number: int, after: bool, happens: Callable[[], object]) -> None:
-    """Let it happen before or after the given call of one of Run's methods, or of seed_runs, counted from 1."""
+    """Let it happen before or after the given call of one of Run's methods, or of set_files, counted from 1."""
     done, calls = getattr(owner(deed), deed), [0]
 
     def counted(*given: Any, **named: Any) -> Any:
@@ -168,16 +168,16 @@ def at_call(deed: str, number: int, after: bool, happens: Callable[[], object]) 
 
 
 def owner(deed: str) -> Any:
-    return Run if hasattr(Run, deed) else seed_runs
+    return Run if hasattr(Run, deed) else set_files
 
 
-def train_and_die(prepare: Callable[[], object], arguments: Sequence[str | Path]) -> None:
+def train_and_die(prepare: Callable[[], object], arguments: Sequence[str | Path], recipe: Sequence[str] = (TINY,)) -> None:
     """Train in a fork that has to die, as `prepare` sets it up to."""
     pid = os.fork()
     if pid == 0:
         try:
             prepare()
-            minitf("pretrain", TINY, *arguments)
+            minitf("pretrain", *recipe, *arguments)
         finally:
             os._exit(70)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == DEAD
@@ -190,7 +190,7 @@ def train_and_die(prepare: Callable[[], object], arguments: Sequence[str | Path]
         ("record", 3, True),  # inside the first seed, after a checkpoint
         ("finish", 1, False),
         ("finish", 1, True),  # between the first seed and the second
-        ("write_seed_metrics", 1, True),
+        ("write_metrics", 1, True),
         ("record", 7, True),
         ("save", 4, False),
         ("copy_model", 1, False),
@@ -229,7 +229,7 @@ def test_a_signal_stops_inside_a_seed_and_the_same_command_goes_on(whole: Path, 
     assert_same(folder, whole)
 
 
-@pytest.mark.parametrize(("deed", "after"), [("plot_losses", False), ("finish", False), ("finish", True), ("write_seed_metrics", True)])
+@pytest.mark.parametrize(("deed", "after"), [("plot_losses", False), ("finish", False), ("finish", True), ("write_metrics", True)])
 def test_a_signal_behind_the_last_step_of_a_seed_begins_no_other(
     deed: str, after: bool, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,7 +266,7 @@ def test_a_finished_run_says_so_and_mends_a_model_that_was_damaged(whole: Path, 
 def test_where_its_checkpoints_are_is_told(which: tuple[str, str], whole: Path) -> None:
     refused(
         minitf("evaluate", whole, *which),
-        f"has no checkpoint; use the run of one of its seeds: {whole / 'seed-1'}, ...",
+        f"has no checkpoint; use one of its runs: {whole / 'seed-1'}, ...",
         exit_code=5,
     )
 
@@ -318,8 +318,8 @@ def test_a_refused_start_leaves_nothing_and_takes_no_seed_away(tmp_path: Path, m
     refused(minitf("pretrain", TINY, *SEEDS, "runtime.device=cuda:99", "-d", folder), "cuda:99", exit_code=9)
     assert not folder.exists()
     with monkeypatch.context() as patch:
-        patch.setattr(seed_runs, "write_seed_metrics", seed_runs.write_seed_metrics)
-        at_call("write_seed_metrics", 1, False, partial(_raise, UsageFault("refused after a seed")))
+        patch.setattr(set_files, "write_metrics", set_files.write_metrics)
+        at_call("write_metrics", 1, False, partial(_raise, UsageFault("refused after a seed")))
         assert minitf("pretrain", TINY, *SEEDS, "-d", folder).exit_code == 2
     assert manifest.read(folder / "seed-1").state == "done"
     assert manifest.read(folder).state == "failed"
@@ -337,7 +337,7 @@ def _raise(error: Exception) -> None:
     [
         (("train.seeds=2",), "val.accuracy.mean", ""),
         (("train.seeds=2",), "minutes.max", ""),
-        ((), "val.accuracy.std", "std needs several seeds"),
+        ((), "val.accuracy.std", "std needs several seeds or folds"),
         (("train.seeds=2",), "val.accuracy.median", "not a metric of training"),
         ((), "val.f1_macro", "it belongs to classify and tag, and the objective is next_token"),
         ((), "val.rougeL", "it belongs to instruct and seq2seq, and the objective is next_token"),

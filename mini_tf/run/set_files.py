@@ -1,4 +1,4 @@
-"""Files of a run of several seeds: the metrics of all its seed runs, and the model of one of them."""
+"""Files of a set of runs (seeds or folds): the metrics of all its runs, and the model of one of them."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,9 +13,9 @@ from mini_tf.system.errors import RunFault
 from mini_tf.system.plain_file import read_small_file
 
 
-def write_seed_metrics(run: Run, reports: Iterable[Mapping[str, Any]]) -> None:
-    """Replace metrics.jsonl of a run of several seeds: one line per finished seed run."""
-    with storage_errors(f"recording the seeds of {run.folder}"):
+def write_metrics(run: Run, reports: Iterable[Mapping[str, Any]]) -> None:
+    """Replace metrics.jsonl of a set: one line per finished run."""
+    with storage_errors(f"recording the runs of {run.folder}"):
         replace(run.disk, run.folder / "metrics.jsonl", "".join(f"{to_line(report)}\n" for report in reports).encode())
 
 
@@ -29,4 +29,6 @@ def copy_model(run: Run, other: Path) -> None:
             if (other / name).exists():
                 replace(run.disk, run.folder / name, read_small_file(other / name))
         replace(run.disk, run.folder / MODEL, (other / MODEL).read_bytes())
-    run.update(step=record.step, best=record.best, model=record.model, auto=record.auto)
+    run.update(
+        step=record.step, best=record.best, model=record.model, auto=record.auto, model_run=other.name, train_examples=record.train_examples
+    )

@@ -1,0 +1,1 @@
+"""What baselines for labelled examples share: examples and metrics, TF-IDF features, tags."""

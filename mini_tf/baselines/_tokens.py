@@ -1,0 +1,57 @@
+"""Metrics of baselines that predict tokens, from log-probabilities of the targets; training ids in bounded memory."""
+
+import math
+
+import numpy as np
+
+from mini_tf.baselines import BaselineData, Measured
+from mini_tf.data.batch import Batch
+from mini_tf.data.store import Store
+from mini_tf.data.tokenization.tokenizer import Vocabulary
+
+TOKEN_METRICS = ("loss", "perplexity", "bits_per_byte", "accuracy")
+MOST_TOKENS = 5_000_000
+"""Training tokens that are counted, at most."""
+BLOCKS = 64
+"""Blocks of consecutive tokens, evenly spaced, that are counted of more."""
+
+
+class TokenSums:
+    """Sums over all targets: log-probabilities in nats, and correct predictions."""
+
+    def __init__(self) -> None:
+        self.nats, self.n_correct, self.n = 0.0, 0, 0
+
+    def add(self, log_p: np.ndarray, correct: np.ndarray) -> None:
+        self.nats, self.n_correct, self.n = self.nats - float(log_p.sum()), self.n_correct + int(correct.sum()), self.n + len(log_p)
+
+    def measured(self, name: str, data: BaselineData) -> Measured:
+        loss = self.nats / max(1, self.n)
+        metrics = {"loss": loss, "perplexity": math.exp(min(loss, 700)), "accuracy": self.n_correct / max(1, self.n)}
+        if data.every_token:
+            metrics["bits_per_byte"] = self.nats / math.log(2) / data.val.bytes_of(self.n)
+        total, counted = len(data.train), min(len(data.train), MOST_TOKENS)
+        return Measured(name, metrics, f"from {counted:,} of {total:,} training tokens" if counted < total else "")
+
+
+def training_ids(store: Store) -> np.ndarray:
+    """(N,) int64: the ids of a split, or evenly spaced blocks of MOST_TOKENS ids."""
+    n, size = len(store), MOST_TOKENS // BLOCKS
+    firsts = [0] if n <= MOST_TOKENS else [block * (n - size) // (BLOCKS - 1) for block in range(BLOCKS)]
+    length = n if n <= MOST_TOKENS else size
+    return np.concatenate([np.asarray(store.ids[first : first + length], np.int64) for first in firsts])
+
+
+def unigram(ids: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
+    """(V,): the frequency of each token, special ones not counted, with one added to each count (Laplace)."""
+    counts = np.bincount(ids, minlength=vocabulary.size)
+    counts[sorted(vocabulary.special_ids)] = 0  # which are never targets of masking
+    frequencies: np.ndarray = (counts + 1) / (counts.sum() + vocabulary.size)
+    return frequencies
+
+
+def target_mask(batch: Batch) -> np.ndarray:
+    """(B, L): True at the positions of the inputs that have a target."""
+    mask = np.zeros(batch.inputs.ids.shape, bool)
+    mask.reshape(-1)[slice(None) if batch.target_positions is None else batch.target_positions.numpy()] = True
+    return mask

@@ -1,0 +1,1 @@
+"""Curves over steps, time, length or number of examples."""

@@ -1,0 +1,38 @@
+"""Learning curves: a metric over the number of training examples, on a logarithmic axis."""
+
+from collections.abc import Mapping, Sequence
+
+from mini_tf.drawing.canvas import distinct_colors, figure_bytes
+from mini_tf.drawing.glyphs import figure_caption
+from mini_tf.drawing.plotting import Figure
+
+Values = Sequence[tuple[int, Sequence[float]]]
+"""The values of all runs at each number of examples, ascending."""
+
+
+def draw_learning_curves(lines: Mapping[str, Values], metric: str, suffix: str) -> bytes:
+    """A "png" or "svg" with a line through the means of each recipe, and a dot for each run."""
+    return figure_bytes(lambda: _draw(lines, metric), suffix)
+
+
+def _draw(lines: Mapping[str, Values], metric: str) -> Figure:
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    for (name, values), color in zip(lines.items(), distinct_colors(len(lines)), strict=True):
+        sizes = [n for n, _ in values]
+        axes.plot(sizes, [sum(of_size) / len(of_size) for _, of_size in values], color=color, linewidth=1.6)
+        dots = [(n, value) for n, of_size in values for value in of_size]
+        axes.plot(*zip(*dots, strict=True), color=color, marker="o", markersize=3.5, linestyle="", alpha=0.7)
+        axes.plot([], [], color=color, linewidth=1.6, label=figure_caption(name, 40))
+    sizes = sorted({n for values in lines.values() for n, _ in values})
+    axes.set_xscale("log")
+    axes.set_xticks(sizes, [f"{n:,}" for n in sizes])
+    axes.minorticks_off()
+    axes.set_title(f"{metric}: mean (line) and single runs (dots)", fontsize=11)
+    axes.set_xlabel("training examples", fontsize=10)
+    axes.set_ylabel(metric, fontsize=10)
+    axes.tick_params(labelsize=10)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=10)
+    return figure

@@ -1,0 +1,118 @@
+"""From the outputs of a head over classes to labels: one function for `predict`, `evaluate` and validation.
+
+A label is the class of the largest log-probability, after temperature scaling and with a bias per class; of tags that
+mark entities, the legal sequence of the largest sum. Probabilities are those of temperature scaling alone. Sources:
+Guo et al. 2017, arXiv:1706.04599 (temperature); Menon et al. 2021, arXiv:2007.07314 (bias: logit adjustment).
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from mini_tf.data.batch import Batch
+from mini_tf.pipelines.decisions.tag_decoding import best_tags
+from mini_tf.scores.tag_scheme import TagScheme
+from mini_tf.training.evaluation import ClassProbabilities
+
+NO_LABEL = -1
+_FIRST = 1e4
+"""A score above all log-probabilities of a sentence's words, in nats."""
+
+Measure = Callable[[np.ndarray, np.ndarray, np.ndarray], dict[str, float]]
+"""(true class ids (N,), predicted ones (N,), targets of each example) -> metrics by name."""
+
+
+@dataclass(frozen=True, eq=False)
+class DecisionRule:
+    """How labels follow from outputs. scheme: of tags that mark entities, else None. bias (C,) or 0: in nats.
+
+    thresholds (C,): the probability below which a class is no label. own (C,): classes with a threshold of their own,
+    which are predicted before all others where their probability reaches it, and after all others elsewhere.
+    """
+
+    scheme: TagScheme | None = None
+    temperature: float = 1.0
+    bias: np.ndarray | float = 0.0
+    thresholds: np.ndarray | None = None
+    own: np.ndarray | bool = False
+
+    def log_probabilities(self, outputs: Tensor) -> np.ndarray:
+        """(T, C): of logits (T, C), or of any log-probabilities."""
+        found: np.ndarray = (outputs.float() / self.temperature).log_softmax(-1).cpu().numpy()
+        return found
+
+    def decide(self, log_probabilities: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """(T,): the class of each target, or NO_LABEL. lengths: targets of each example, in order."""
+        scores = log_probabilities + self.bias
+        if self.thresholds is not None:
+            reached = log_probabilities >= np.log(np.maximum(self.thresholds, 1e-300))
+            scores = np.where(self.own, np.where(reached, log_probabilities + _FIRST, scores - _FIRST), scores)
+        found = scores.argmax(1) if self.scheme is None else best_tags(scores, lengths, self.scheme)
+        return found if self.thresholds is None else np.where(reached[np.arange(len(found)), found], found, NO_LABEL)
+
+
+class ClassAccumulator(ClassProbabilities):
+    """Accumulates true classes and log-probabilities of all targets. An example may have several rows and targets."""
+
+    def __init__(self, rule: DecisionRule, measure: Measure) -> None:
+        self.rule, self.measure = rule, measure
+        self._truth, self._log_probabilities = list[np.ndarray](), list[np.ndarray]()
+        self._lengths, self._halves = list[int](), list[int]()
+        self._example: int | None = None
+
+    def add(self, batch: Batch, outputs: Tensor) -> None:
+        self._truth.append(batch.labels.cpu().numpy())
+        self._log_probabilities.append(self.rule.log_probabilities(outputs))
+        rows, length = batch.inputs.ids.shape
+        targets, at = np.ones(rows, np.int64), batch.target_positions
+        if at is not None:
+            targets = np.bincount((at // length).cpu().numpy(), minlength=rows)
+        examples = batch.extras["examples"].tolist() if "examples" in batch.extras else [None] * rows
+        for example, n_targets, half in zip(examples, targets.tolist(), row_halves(batch), strict=True):
+            if example is None or example != self._example:  # else it continues the example of the row before
+                self._lengths.append(0)
+                self._halves.append(half)
+            self._lengths[-1] += n_targets
+            self._example = example
+
+    @property
+    def truth(self) -> np.ndarray:
+        return np.concatenate(self._truth)
+
+    @property
+    def log_probabilities(self) -> np.ndarray:
+        return np.concatenate(self._log_probabilities)
+
+    @property
+    def probabilities(self) -> np.ndarray:
+        probabilities: np.ndarray = np.exp(self.log_probabilities)
+        return probabilities
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(E,): targets of each example."""
+        return np.array(self._lengths)
+
+    @property
+    def halves(self) -> np.ndarray:
+        """(E,): 0 or 1 by the hash of each example (of a long one, of its first row)."""
+        return np.array(self._halves)
+
+    @property
+    def predicted(self) -> np.ndarray:
+        return self.rule.decide(self.log_probabilities, self.lengths)
+
+    def scores(self) -> dict[str, float]:
+        return self.measure(self.truth, self.predicted, self.lengths)
+
+
+def row_halves(batch: Batch) -> list[int]:
+    """0 or 1 for each row, by the hash of its token ids without padding."""
+    ids, positions = batch.inputs.ids.cpu().numpy().astype(np.int64), batch.inputs.token_positions
+    real = np.ones_like(ids, dtype=bool)
+    if positions is not None and positions.segments is not None:
+        real = positions.segments.cpu().numpy() != 0
+    return [hashlib.blake2b(row[own].tobytes(), digest_size=1).digest()[0] & 1 for row, own in zip(ids, real, strict=True)]

@@ -1,0 +1,115 @@
+"""Names of the metrics of an objective, and the one that decides which checkpoint is the best (`eval.best`)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from mini_tf.recipe.kind_settings import ObjectiveSettings
+from mini_tf.recipe.kinds import Rule, Rules
+from mini_tf.recipe.sections import Eval
+from mini_tf.recipe.values import near, show
+from mini_tf.system.errors import RecipeFault
+
+LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte")
+"""Metrics of every objective of which a lower value is better; pipelines declare theirs."""
+MAIN = "main"
+"""The word of `eval.best` for the pipeline's main metric."""
+
+
+def metrics_of(objective: ObjectiveSettings | type[ObjectiveSettings], classes: Sequence[str] | None = None) -> tuple[str, ...]:
+    """Names of the metrics of an evaluation; a name that ends in a dot is a prefix, followed by a class or entity type.
+
+    classes: those of the run, if known.
+    """
+    every_token = objective.EVERY_TOKEN if isinstance(objective, type) else objective.predicts_every_token
+    of_tokens = ("perplexity", "bits_per_byte")[: 1 + every_token] if objective.TOKEN_LOSS is not None else ()
+    pipeline = objective.pipeline()
+    return (
+        "loss",
+        *of_tokens,
+        *objective.METRICS,
+        *(() if pipeline is None else (*pipeline.metrics_for(classes), *pipeline.GENERATION_METRICS)),
+    )
+
+
+def ranking_metrics(objective: ObjectiveSettings) -> tuple[str, ...]:
+    """The metrics that rank models, the first one available: larger is better, but for the loss, the last one."""
+    pipeline = objective.pipeline()
+    return (*(() if pipeline is None else pipeline.MAIN_METRICS), "loss")
+
+
+def lower_is_better(objective: ObjectiveSettings) -> tuple[str, ...]:
+    """Metrics of which a lower value is better, with their parts (loss.generator); of all others a higher one is."""
+    pipeline = objective.pipeline()
+    return (*LOWER_IS_BETTER, *(() if pipeline is None else pipeline.LOWER_IS_BETTER))
+
+
+def is_lower_better(metric: str, names: Sequence[str]) -> bool:
+    """Whether a metric (loss, val.loss, val.loss.generator) is one of `names`, or a part of one."""
+    return metric.removeprefix("val.").removeprefix("train.").partition(".")[0] in names
+
+
+@dataclass(frozen=True)
+class BestMetric:
+    """The metric that decides which checkpoint is the best. name: as `minitf evaluate` prints it, without `val.`.
+
+    Checkpoints have a score, of which the lowest is the best: the metric, or its negative if higher is better.
+    """
+
+    name: str = "loss"
+    lower_is_better: bool = True
+
+    @property
+    def sign(self) -> int:
+        return 1 if self.lower_is_better else -1
+
+    def score(self, metrics: Mapping[str, float]) -> float:
+        """The score of an evaluation, whose metrics have the prefix `val.`; NaN if this one was not measured."""
+        return self.sign * metrics.get(f"val.{self.name}", math.nan)
+
+    def value(self, score: float) -> float:
+        """The value of the metric at a score."""
+        return self.sign * score
+
+
+def best_metric(objective: ObjectiveSettings, settings: Eval, classes: Sequence[str] | None = None) -> BestMetric:
+    """The metric of `eval.best`; RecipeFault if there is none. classes: names of the run's classes, if known."""
+    name, lower = settings.best, lower_is_better(objective)
+    if name == MAIN:
+        known = _available(objective, settings, classes)
+        name = next(one for one in ranking_metrics(objective) if one in known)
+    elif fault := _fault(objective, settings, classes):
+        raise RecipeFault(f"eval.best: {fault}")
+    return BestMetric(name, is_lower_better(name, lower))
+
+
+def best_rules(objective: ObjectiveSettings, settings: Eval) -> Rules:
+    """Broken if the objective has no such metric."""
+    if fault := _fault(objective, settings, objective.classes):
+        yield Rule("eval.best", fault, ("objective", "eval.translations"))
+
+
+def _available(objective: ObjectiveSettings, settings: Eval, classes: Sequence[str] | None) -> list[str]:
+    pipeline = objective.pipeline()
+    without = () if settings.translations or pipeline is None else pipeline.GENERATION_METRICS
+    return [name for name in metrics_of(objective, classes) if name not in without]
+
+
+def _fault(objective: ObjectiveSettings, settings: Eval, classes: Sequence[str] | None) -> str | None:
+    """Why `eval.best` names no metric of the objective; None if it does."""
+    if settings.best in ("loss", MAIN):
+        return None
+    known, (kind, _, class_name) = _available(objective, settings, classes), settings.best.partition(".")
+    if settings.best in known:
+        return None
+    if f"{kind}." in known and class_name:
+        names = None if classes is None else objective.pipeline().classes_of(kind, classes)
+        if names is None or class_name in names:
+            return None
+        return f"there is no class {show(class_name)}; there are: {', '.join(names[:20])}"
+    if settings.best in metrics_of(objective, classes):
+        return f"{settings.best} needs generated texts; use eval.translations above 0"
+    words = [MAIN, *(f"{name}CLASS" if name.endswith(".") else name for name in known)]
+    similar = near(settings.best, words)
+    hint = f"did you mean {similar}?" if similar else f"there are: {', '.join(words)}"
+    return f"{objective.kind} has no metric {show(settings.best)}; {hint}"

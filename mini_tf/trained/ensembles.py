@@ -1,0 +1,39 @@
+"""Ensembles: the models of all runs of a set (`train.ensemble`), whose predictions are averaged.
+
+Memory: all models at once. Time: one forward pass per model.
+Source: Hansen and Salamon 1990, Neural network ensembles; Lakshminarayanan et al. 2017, arXiv:1612.01474 (the mean of
+the probabilities).
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+from mini_tf.run import finding
+from mini_tf.run.kind_sources import read_recipe
+from mini_tf.run.manifest import Decision
+from mini_tf.system.errors import RunFault
+from mini_tf.trained.opening import Trained, open_trained
+
+
+def open_ensemble(run: str | Path, step: int | str | None = None, device: str = "auto", average: int | str | None = None) -> Trained:
+    """`open_trained` with the models of all runs as `members` if the recipe of a set has `train.ensemble`.
+
+    With `step` or `average` there is only the one model. RunFault if a run is missing, or has other classes.
+    """
+    folder = finding.find(run)
+    recipe = read_recipe(folder)
+    trained = open_trained(folder, step, device, average)
+    if recipe.train.ensemble is None or step is not None or average is not None:
+        return trained
+    folders = finding.member_folders(folder)
+    n = recipe.data.split.folds if recipe.data.split.is_set else recipe.train.seeds
+    if len(folders) != n:
+        fault = f"{folder} has {len(folders)} of the {n} runs whose predictions are averaged (train.ensemble)"
+        raise RunFault(fault, hint="the folder of one of its runs can be used by itself", where=[str(folder)])
+    opened = [open_ensemble(one, device=device) for one in folders]
+    members = [model for one in opened for model in (one.members or (one,))]  # with folds and seeds, all seeds of all folds
+    names = None if trained.labels is None else trained.labels.names
+    if other := next((one for one in members if (None if one.labels is None else one.labels.names) != names), None):
+        fault = f"{other.folder} has other classes than the model of {folder}, so their predictions cannot be averaged"
+        raise RunFault(fault, hint="objective.labels lists the classes of all runs", where=[str(other.folder)])
+    return replace(trained, members=tuple(members), decision=Decision.of_ensemble([one.decision for one in members]))

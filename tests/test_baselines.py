@@ -1,0 +1,370 @@
+"""Baselines: the contract over every kind, and each against scikit-learn or a formula called by hand."""
+
+import itertools
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import accuracy_score, f1_score, log_loss, matthews_corrcoef
+from sklearn.pipeline import make_pipeline, make_union
+from test_datasets_contract import ROWS
+
+from mini_tf.baselines import Measured, NoBaseline
+from mini_tf.baselines._labelled.tfidf import WORDS
+from mini_tf.baselines._ngrams import NgramModel
+from mini_tf.baselines.lead_sentence import first_sentence
+from mini_tf.baselines.neighbours import NONE, NeighbourModel
+from mini_tf.baselines.ngram import _histories
+from mini_tf.baselines.shape_tagger import ILLEGAL, best_path, legal_transitions, shape
+from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.recipe.kinds import kinds_of, listing, settings_of
+from mini_tf.recipe.metrics import ranking_metrics
+from mini_tf.testing import baselines as contract
+from mini_tf.testing.baselines import BaselineFixture
+from mini_tf.testing.datasets import DatasetFixture
+
+OBJECTIVES: dict[str, Any] = {word: settings() for word, settings in kinds_of("objectives").items()}
+NAMED = [(kind, word) for word, one in OBJECTIVES.items() for kind in one.baselines]
+
+
+@pytest.mark.parametrize("holds", contract.CONTRACT, ids=lambda holds: holds.__name__)
+@pytest.mark.parametrize(("kind", "word"), NAMED)
+def test_every_baseline_keeps_to_the_contract(kind: str, word: str, holds: Any) -> None:
+    baseline: Any = settings_of("baselines", kind)()
+    cases = {case.name: case for case in contract.cases(baseline, OBJECTIVES[word], ROWS[OBJECTIVES[word].DATASET])}
+    cases[holds.__name__].run()
+
+
+def test_every_baseline_is_named_by_an_objective_and_compared_by_a_metric_that_ranks_its_models() -> None:
+    assert {kind for kind, _ in NAMED} == {*listing("baselines")}
+    for word, one in OBJECTIVES.items():
+        if one.baselines:
+            of_each: list[Any] = [settings_of("baselines", kind) for kind in one.baselines]
+            assert any({*ranking_metrics(one)} & {*baseline.METRICS} for baseline in of_each), word
+
+
+class Undeclared(settings_of("baselines", "majority")):  # type: ignore[misc]
+    def measure(self, data: Any) -> Measured:
+        return Measured("x", {"accuracy": 0.5, "bleu": 1.0})
+
+
+class DrawsAnew(settings_of("baselines", "majority")):  # type: ignore[misc]
+    def measure(self, data: Any) -> Measured:
+        return Measured("x", {"accuracy": float(np.random.random())})
+
+
+class NotFinite(settings_of("baselines", "majority")):  # type: ignore[misc]
+    def measure(self, data: Any) -> Measured:
+        return Measured("x", {"loss": math.inf})
+
+
+@pytest.mark.parametrize(
+    ("fault", "holds", "told"),
+    [
+        (Undeclared, contract.declares_its_metrics, "METRICS must declare"),
+        (NotFinite, contract.declares_its_metrics, "must be a finite float"),
+        (DrawsAnew, contract.measures_the_same_again, "the same data must give the same"),
+    ],
+)
+def test_a_baseline_that_breaks_the_contract_is_found_out(fault: Any, holds: Any, told: str, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=told):
+        holds(fixture(fault(), "classify", ROWS["classes"], tmp_path))
+
+
+def fixture(baseline: Any, word: str, rows: Any, folder: Path) -> BaselineFixture:
+    return BaselineFixture(baseline, OBJECTIVES[word], DatasetFixture(OBJECTIVES[word].dataset(), rows, folder))
+
+
+def measured(kind: str, word: str, rows: Any, folder: Path, **settings: Any) -> dict[str, float]:
+    return fixture(settings_of("baselines", kind)(**settings), word, rows, folder).measure().metrics
+
+
+DRAW = np.random.default_rng(5)
+GOOD, BAD = ["fine", "a lovely film", "I like it !", "so good"], ["dull", "a sad , long film", "not for me", "no good"]
+REVIEWS = [
+    {"text": f"{pool[DRAW.integers(4)]} {pool[DRAW.integers(4)]} {GOOD[DRAW.integers(4)]}", "label": label}
+    for _ in range(30)
+    for label, pool in (("good", GOOD), ("bad", BAD), ("mixed", GOOD + BAD))
+]
+N_TRAIN = 2 * len(REVIEWS) // 3
+TEXTS = [str(row["text"]) for row in REVIEWS]
+LABELS = [str(row["label"]) for row in REVIEWS]
+
+
+def by_hand(vectorizer: Any) -> dict[str, float]:
+    """Logistic regression of the labels by scikit-learn alone."""
+    model = make_pipeline(vectorizer, LogisticRegression(C=10.0, tol=1e-3)).fit(TEXTS[:N_TRAIN], LABELS[:N_TRAIN])
+    truth, predicted = LABELS[N_TRAIN:], model.predict(TEXTS[N_TRAIN:])
+    return {
+        "accuracy": accuracy_score(truth, predicted),
+        "f1_macro": f1_score(truth, predicted, average="macro"),
+        "f1_micro": f1_score(truth, predicted, average="micro"),
+        "matthews": matthews_corrcoef(truth, predicted),
+        "loss": log_loss(truth, model.predict_proba(TEXTS[N_TRAIN:])),
+    }
+
+
+def words() -> Any:
+    return TfidfVectorizer(ngram_range=(1, 2), token_pattern=WORDS)
+
+
+def test_tfidf_with_logistic_regression_is_scikit_learns(tmp_path: Path) -> None:
+    found, hand = measured("tfidf_logistic", "classify", REVIEWS, tmp_path), by_hand(words())
+    assert found == pytest.approx(hand, abs=1e-9)
+    assert 0.4 < found["accuracy"] < 1  # it has learned something, and there are mistakes to count
+
+
+def test_tfidf_of_characters_is_scikit_learns(tmp_path: Path) -> None:
+    union = make_union(words(), TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5)))
+    assert measured("tfidf_characters", "classify", REVIEWS, tmp_path) == pytest.approx(by_hand(union), abs=1e-9)
+
+
+def test_of_two_texts_each_has_its_own_features(tmp_path: Path) -> None:
+    """The label is that of the second text, and the first text has the words of both classes."""
+    rows = [{"text": TEXTS[-1 - n], "text_pair": f"{'yes' if n % 2 else 'no'} {n}", "label": "ab"[n % 2]} for n in range(60)]
+    swapped = [{**row, "text": row["text_pair"], "text_pair": row["text"]} for row in rows]
+    for n, one in enumerate((rows, swapped)):
+        (folder := tmp_path / str(n)).mkdir()
+        assert measured("tfidf_logistic", "classify", one, folder)["accuracy"] == 1
+
+
+def test_majority_is_the_most_frequent_class_of_the_training_data(tmp_path: Path) -> None:
+    rows = [{"text": f"text {n}", "label": "a" if n % 3 else "b"} for n in range(30)]
+    found = measured("majority", "classify", rows, tmp_path)
+    assert found["accuracy"] == pytest.approx(np.mean([n % 3 > 0 for n in range(20, 30)]))
+    assert found["matthews"] == 0
+
+
+def test_ridge_and_mean_are_scikit_learns_and_the_formula(tmp_path: Path) -> None:
+    numbers = [len(text) / 7 + 3 * (label == "good") for text, label in zip(TEXTS, LABELS, strict=True)]
+    rows = [{"text": text, "label": number} for text, number in zip(TEXTS, numbers, strict=True)]
+    model = make_pipeline(words(), Ridge(alpha=1.0)).fit(TEXTS[:N_TRAIN], numbers[:N_TRAIN])
+    truth, predicted = np.array(numbers[N_TRAIN:]), model.predict(TEXTS[N_TRAIN:])
+    for name in ("ridge", "mean"):
+        (tmp_path / name).mkdir()
+    found = measured("ridge", "regress", rows, tmp_path / "ridge")
+    assert found["rmse"] == pytest.approx(np.sqrt(np.mean((truth - predicted) ** 2)), abs=1e-9)
+    assert found["pearson"] == pytest.approx(np.corrcoef(truth, predicted)[0, 1])
+    one = fixture(settings_of("baselines", "mean")(), "regress", rows, tmp_path / "mean")
+    labels, mean = one.inputs.labels, one.measure().metrics
+    assert labels is not None
+    assert mean["loss"] == pytest.approx(np.mean(((truth - labels.mean) / labels.scale) ** 2))
+    assert mean.keys() == {"loss", "rmse"}  # a constant has no correlation
+
+
+def test_one_class_in_the_training_data_is_no_fit(tmp_path: Path) -> None:
+    rows = [{"text": f"text {n}", "label": "a" if n < 25 else "b"} for n in range(30)]
+    with pytest.raises(NoBaseline, match="all training labels are the same"):
+        measured("tfidf_logistic", "classify", rows, tmp_path)
+
+
+NAMES = [f"Anna met {name} in {place}".split() for name in ("Omar", "Lena", "Igor") for place in ("Oslo", "Lima", "New York", "Rome")]
+TAGGED = [{"text": [*one, "."], "label": [*["B-PER", "O", "B-PER", "O", "B-LOC", "I-LOC"][: len(one)], "O"]} for one in NAMES]
+
+
+def test_the_most_frequent_tag_of_each_word(tmp_path: Path) -> None:
+    """Of the validation names, Igor is unknown: its tag is that of most words."""
+    found = measured("frequent_tag", "tag", TAGGED, tmp_path)
+    tags = {word: tag for row in TAGGED[:8] for word, tag in zip(row["text"], row["label"], strict=True)}
+    correct = [tags.get(word, "O") == tag for row in TAGGED[8:] for word, tag in zip(row["text"], row["label"], strict=True)]
+    assert found["accuracy"] == pytest.approx(np.mean(correct))
+    assert 0 < found["entity_f1"] < 1
+
+
+def test_the_logistic_tagger_knows_a_name_by_its_shape_and_place(tmp_path: Path) -> None:
+    assert measured("shape_tagger", "tag", TAGGED, tmp_path)["entity_f1"] == 1
+
+
+def test_shapes() -> None:
+    assert [shape(word) for word in ("McDonald's", "2024", "iPhone12", "...", "Ünsal", "")] == ["AaAa'a", "0", "aAa0", ".", "Aa", ""]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_best_path_is_that_of_all_paths(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    scores, transitions = draw.normal(size=(5, 3)), np.where(draw.random((4, 4)) < 0.3, ILLEGAL, 0.0)
+
+    def total(path: tuple[int, ...]) -> float:
+        steps = itertools.pairwise((3, *path, 3))
+        return float(sum(scores[n, tag] for n, tag in enumerate(path)) + sum(transitions[pair] for pair in steps))
+
+    best = max(itertools.product(range(3), repeat=5), key=total)
+    assert best_path(scores, transitions) == list(best)
+
+
+def test_only_transitions_of_a_kind_that_the_training_data_have_are_legal() -> None:
+    names = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+    legal = legal_transitions([["B-PER", "I-PER", "O", "B-LOC", "B-PER"], ["O", "O"]], names) == 0
+    states = {name: n for n, name in enumerate([*names, ""])}
+    allowed = {(a, b) for a in states for b in states if legal[states[a], states[b]]}
+    assert {("B-LOC", "I-LOC"), ("", "B-LOC"), ("I-LOC", "O"), ("B-PER", "")} <= allowed  # of the same kind as one that is there
+    assert not {("O", "I-PER"), ("B-PER", "I-LOC"), ("", "I-PER")} & allowed
+    assert (legal_transitions([["NOUN", "VERB"]], ["NOUN", "VERB"]) == 0).all()  # which mark no entities
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("One. Two.", "One."),
+        (" What ?  Yes.", "What ?"),
+        ("Version 2.0 is out! Get it.", "Version 2.0 is out!"),
+        ('He said "no." Then he left.', 'He said "no."'),
+        ("no end", "no end"),
+        ("一。二。", "一。"),
+    ],
+)
+def test_first_sentences(text: str, first: str) -> None:
+    assert first_sentence(text) == first
+
+
+def test_lead_and_copy_are_scored_against_the_references(tmp_path: Path) -> None:
+    rows = [{"source": f"Text {n}. More of it.", "target": [f"Text {n}.", "other"]} for n in range(12)]
+    for name in ("lead", "copy"):
+        (tmp_path / name).mkdir()
+    lead = measured("lead_sentence", "seq2seq", rows, tmp_path / "lead")
+    assert lead["exact_match"] == 1
+    assert lead["rouge1"] == pytest.approx(1)
+    copied = measured("copied_source", "seq2seq", rows, tmp_path / "copy")
+    assert copied["exact_match"] == 0
+    assert copied["rouge1"] == pytest.approx(2 * 2 / (5 + 2))  # 5 words, 2 of them in the reference of 2
+
+
+# N-gram models
+
+V = 5
+IDS = np.random.default_rng(0).choice(V - 1, 200, p=[0.5, 0.3, 0.15, 0.05])  # token 4 never occurs
+
+
+def discounts(counts: list[int]) -> list[float]:
+    """Chen and Goodman's, by their equations."""
+    n = [sum(count == k for count in counts) for k in range(5)]
+    if not (n[1] and n[2]):
+        return [0, 0.5, 0.5, 0.5]
+    y = n[1] / (n[1] + 2 * n[2])
+    found = [1 - 2 * y * n[2] / n[1], 2 - 3 * y * n[3] / n[2] if n[3] else y, 3 - 4 * y * n[4] / n[3] if n[3] and n[4] else y]
+    return [0, *(min(max(one, 0.05), k) for k, one in enumerate(found, 1))]
+
+
+class BruteForce:
+    """Interpolated modified Kneser-Ney from dictionaries of tuples."""
+
+    def __init__(self, ids: list[int], order: int) -> None:
+        self.order = min(order, len(ids))
+        self.raw = {n: Counter(tuple(ids[i : i + n]) for i in range(len(ids) - n + 1)) for n in range(1, self.order + 1)}
+        self.before = {
+            n: {gram: max(1, len({longer for longer in self.raw[n + 1] if longer[1:] == gram})) for gram in self.raw[n]}
+            for n in range(1, self.order)
+        }
+
+    def p(self, token: int, history: tuple[int, ...], top: bool = True) -> float:
+        n = len(history) + 1
+        counts: Any = self.raw[n] if top or n == self.order else self.before[n]
+        lower = 1 / V if n == 1 else self.p(token, history[1:], top=False)
+        mine = {gram: count for gram, count in counts.items() if gram[:-1] == history}
+        if not mine:
+            return lower
+        d, total = discounts(list(counts.values())), sum(mine.values())
+        count = mine.get((*history, token), 0)
+        freed = sum(d[min(one, 3)] for one in mine.values())
+        return (count - d[min(count, 3)]) / total + freed / total * lower
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 4])
+def test_the_ngram_model_is_the_brute_force_formula_and_sums_to_one(order: int) -> None:
+    model, brute = NgramModel(IDS, V, order), BruteForce(IDS.tolist(), order)
+    draw = np.random.default_rng(1)
+    for _ in range(40):
+        history = draw.integers(0, V, draw.integers(0, order)).tolist()
+        rows = np.array([[*history, token] for token in range(V)])
+        scored = model.score(rows, np.broadcast_to(np.arange(rows.shape[1]), rows.shape))
+        p = np.exp(scored.log_p[:, -1])
+        assert p == pytest.approx([brute.p(token, tuple(history)) for token in range(V)], rel=1e-12)
+        assert p.sum() == pytest.approx(1, abs=1e-12)
+        best = np.flatnonzero(scored.correct[:, -1])
+        assert best.tolist() == [p.argmax()] or p[best] == pytest.approx([p.max()])
+
+
+def test_a_history_ends_at_the_row_and_at_the_last_separator() -> None:
+    rows = np.array([[7, 1, 2, 0, 3, 4], [0, 1, 0, 0, 1, 2]])
+    assert _histories(rows, 0).tolist() == [[0, 1, 2, 3, 1, 2], [0, 1, 2, 1, 1, 2]]
+    assert _histories(rows, None).tolist() == [[0, 1, 2, 3, 4, 5]] * 2
+
+
+def test_shorter_histories_of_a_row_are_the_smaller_model() -> None:
+    """A row of 6 tokens: the first is scored as by the model of order 1, the second as by that of order 2, ..."""
+    model, row = NgramModel(IDS, V, 4), IDS[None, 50:56]
+    histories = np.arange(6)[None]
+    for n in range(4):
+        smaller = NgramModel(IDS, V, 4).score(row, np.minimum(histories, n)).log_p
+        assert smaller[0, n] == model.score(row, histories).log_p[0, n]
+        brute = BruteForce(IDS.tolist(), 4)
+        assert np.exp(smaller[0, n]) == pytest.approx(brute.p(int(row[0, n]), tuple(row[0, :n].tolist())), rel=1e-12)
+
+
+def test_the_ngram_baseline_is_the_mean_over_the_models_own_targets(tmp_path: Path) -> None:
+    one = fixture(settings_of("baselines", "ngram")(max_order=2), "next_token", ROWS["text"], tmp_path)
+    found, data = one.measure(), one.inputs
+    order, separator = int(found.name[0]), data.train.vocabulary.separator
+    total, n = 0.0, 0
+    model = NgramModel(np.asarray(data.train.ids, np.int64), data.train.vocabulary.size, order)
+    for number in range(data.val.store.n_documents):  # a row each: the target of the last token is the separator
+        ids = np.array([[separator, *data.val.store.document(number), separator]])
+        total -= model.score(ids, np.arange(ids.shape[1])[None]).log_p[0, 1:].sum()
+        n += ids.shape[1] - 1
+    assert found.metrics["loss"] == pytest.approx(total / n)
+    assert found.metrics["perplexity"] == pytest.approx(math.exp(total / n))
+    assert found.metrics["bits_per_byte"] == pytest.approx(total / math.log(2) / data.val.bytes_of(n))
+
+
+PLAIN = Vocabulary(V, separator=3)
+
+
+def neighbours_by_hand(ids: list[int], left: int, right: int) -> list[float]:
+    """Witten-Bell interpolation, from lists of all that occurred."""
+    seen = [(a, w, b) for a, w, b in zip(ids, ids[1:], ids[2:], strict=False) if w != 3]
+    counts = [ids.count(w) if w != 3 else 0 for w in range(V)]
+    lowest = [(count + 1) / (sum(counts) + V) for count in counts]
+
+    def interpolated(found: list[int], lower: list[float]) -> list[float]:
+        n = len(set(found))
+        return [(found.count(w) + n * below) / (len(found) + n) if found else below for w, below in enumerate(lower)]
+
+    of_left, of_right = (interpolated([t[1] for t in seen if t[at] == side], lowest) for at, side in ((0, left), (2, right)))
+    mean = [(a + b) / 2 for a, b in zip(of_left, of_right, strict=True)]
+    lower = of_right if left == NONE else of_left if right == NONE else mean
+    return interpolated([w for a, w, b in seen if (a, b) == (left, right)], lower)
+
+
+def test_counts_of_neighbours_are_the_brute_force_formula_and_sum_to_one() -> None:
+    model, tokens = NeighbourModel(IDS, PLAIN), np.arange(V)
+    for left, right in itertools.product(range(-1, V), repeat=2):
+        p = model.probabilities(np.full(V, left), np.full(V, right), tokens)
+        assert p == pytest.approx(neighbours_by_hand(IDS.tolist(), left, right), rel=1e-12)
+        assert p.sum() == pytest.approx(1, abs=1e-12)
+
+
+def test_masked_neighbours_are_not_seen(tmp_path: Path) -> None:
+    """The losses of two baselines on the masked positions of the model's evaluation, from its batches."""
+    one = fixture(settings_of("baselines", "neighbours")(), "masked", ROWS["text"], tmp_path)
+    data, total, n = one.inputs, 0.0, 0
+    ids, mask = np.asarray(data.train.ids, np.int64), data.train.vocabulary.mask
+    model = NeighbourModel(ids, data.train.vocabulary)
+    for batch in data.batches():
+        assert batch.target_positions is not None
+        segments = batch.inputs.token_positions and batch.inputs.token_positions.segments
+        for at, label in zip(batch.target_positions.tolist(), batch.labels.tolist(), strict=True):
+            row, place = divmod(at, batch.inputs.ids.shape[1])
+            sides = []
+            for beside in (place - 1, place + 1):
+                inside = 0 <= beside < batch.inputs.ids.shape[1] and (segments is None or segments[row, beside] != 0)
+                token = int(batch.inputs.ids[row, beside]) if inside else NONE
+                sides.append(np.array([NONE if token == mask else token]))
+            total -= math.log(model.probabilities(*sides, np.array([label]))[0])
+            n += 1
+    assert n > 30
+    assert one.measure().metrics["loss"] == pytest.approx(total / n)

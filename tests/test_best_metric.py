@@ -1,0 +1,165 @@
+"""`eval.best`: the metric that decides which checkpoint is published, when a run ends early, and what is told of it."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import EXACT, ROOT, TINY, minitf, refused, trained
+
+from mini_tf.jobs.session import Session
+from mini_tf.recipe.kinds import kinds_of, settings_of
+from mini_tf.recipe.metrics import BestMetric, best_metric, is_lower_better, lower_is_better
+from mini_tf.recipe.sections import Eval
+from mini_tf.run import manifest
+from mini_tf.run.comparison.cost_curves import RunCurves
+from mini_tf.run.comparison.groups import grouped, to_reach
+
+SHORT = (*EXACT, "log.samples=0", "train.steps=12", "eval.every_steps=2", "model.d_model=8")
+MEASURED = {
+    2: {"val.loss": 6.0, "val.accuracy": 0.1},
+    4: {"val.loss": 5.0, "val.accuracy": 0.4},
+    6: {"val.loss": 4.0, "val.accuracy": 0.4},  # a tie
+    8: {"val.loss": 3.0, "val.accuracy": math.nan},
+    10: {"val.loss": 2.0, "val.accuracy": 0.3},
+    12: {"val.loss": 1.0, "val.accuracy": 0.9},
+}
+"""The loss is lowest at the end, the accuracy highest at step 4 of the first ten."""
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evaluations measure what stands in MEASURED."""
+    evaluate, steps = Session._evaluate, list[int]()
+
+    def at_step(self: Session, report: Any, bar: Any) -> float:
+        steps.append(report.step)
+        return evaluate(self, report, bar)
+
+    def measure(self: Session, tokens: int | None, each_batch: Callable[[], None] = lambda: None) -> dict[str, float]:
+        return dict(MEASURED[steps[-1]])
+
+    monkeypatch.setattr(Session, "_evaluate", at_step)
+    monkeypatch.setattr(Session, "_measure", measure)
+
+
+def record(run: Path) -> manifest.Manifest:
+    return manifest.read(run)
+
+
+@pytest.mark.parametrize(
+    ("best", "published"),
+    [("loss", 10), ("main", 10), ("perplexity", None), ("accuracy", 4)],
+    ids=["loss", "main", "unmeasured", "accuracy"],
+)
+@pytest.mark.usefixtures("measured")
+def test_the_best_checkpoint_is_that_of_the_metric_and_the_earlier_one_of_a_tie(best: str, published: int | None, tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", *SHORT, "train.steps=10", f"eval.best={best}", "checkpoint.keep_last=1")
+    model, found = record(run).model, record(run).best
+    assert model is not None
+    assert model["step"] == (published or 10)  # without any value the last one is published
+    kept = sorted(int(path.name.removeprefix("step-")) for path in (run / "checkpoints").glob("step-*"))
+    assert kept == sorted({published or 10, 10})
+    name = "loss" if best == "main" else best  # next_token has no other main metric
+    assert found == (None if published is None else {"step": published, name: MEASURED[published][f"val.{name}"]})
+    if published is not None:
+        checkpoint = run / "checkpoints" / f"step-{published:08d}"
+        assert (run / "model.safetensors").read_bytes() == (checkpoint / "model.safetensors").read_bytes()
+        score = json.loads((checkpoint / "MANIFEST.json").read_text())["score"]
+        assert score == model["score"] == MEASURED[published][f"val.{name}"] * (1 if name == "loss" else -1)
+
+
+@pytest.mark.usefixtures("measured")
+def test_patience_follows_the_metric_and_the_end_is_told_by_its_name(tmp_path: Path) -> None:
+    ways = (*SHORT, "eval.best=accuracy", "eval.patience=3", "-d", tmp_path / "run")
+    done = minitf("pretrain", TINY, *ways)
+    assert done.exit_code == 0, done.stderr
+    assert record(tmp_path / "run").step == 10  # the loss would never have ended it, and the accuracy is best at 12
+    assert "early stopping: no higher validation accuracy in 3 evaluations (eval.patience)\n" in done.stderr
+    assert "(the best checkpoint by accuracy, step 4 of 10)\n" in done.stderr
+    assert "0.4000 at step 4" in minitf("runs", "show", tmp_path / "run").stdout
+
+
+@pytest.mark.usefixtures("measured")
+def test_a_continued_and_an_extended_run_know_the_best_value(tmp_path: Path) -> None:
+    ways = (*SHORT, "eval.best=accuracy", "checkpoint.keep_last=1", "-d", tmp_path / "run")
+    assert minitf("pretrain", TINY, *ways, "train.steps=8").exit_code == 0
+    assert record(tmp_path / "run").best == {"step": 4, "accuracy": 0.4}
+    assert minitf("pretrain", TINY, *ways, "train.steps=8", "--extend", "2").exit_code == 0
+    assert record(tmp_path / "run").best == {"step": 4, "accuracy": 0.4}
+    assert minitf("pretrain", TINY, *ways, "train.steps=8", "--extend", "2").exit_code == 0
+    assert (record(tmp_path / "run").best, record(tmp_path / "run").model["step"]) == ({"step": 12, "accuracy": 0.9}, 12)  # type: ignore[index]
+
+
+@pytest.mark.usefixtures("measured")
+def test_another_metric_is_another_run_and_the_default_is_none(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", *SHORT)
+    assert minitf("pretrain", TINY, *SHORT, "eval.best=loss", "-d", run).exit_code == 0
+    refused(minitf("pretrain", TINY, *SHORT, "eval.best=accuracy", "-d", run), 'eval.best: "loss" -> "accuracy"', exit_code=5)
+
+
+CLASSES = (f"data={{train: {ROOT / 'data' / 'opinions.tsv'}, split: 20%}}", "objective=classify", "model.kind=encoder")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("eval.best=acuracy",), "next_token has no metric 'acuracy'; did you mean accuracy?"),
+        (("eval.best=bleu",), "next_token has no metric 'bleu'; there are: main, loss, perplexity, bits_per_byte, accuracy"),
+        ((*CLASSES, "eval.best=val.accuracy"), "classify has no metric 'val.accuracy'; did you mean accuracy?"),
+        ((*CLASSES, "objective.labels=[good, bad]", "eval.best=f1.odd"), "there is no class 'odd'; there are: good, bad"),
+        (("objective=seq2seq", "model=encoder_decoder", "data.train=translate-toy", "eval.translations=0", "eval.best=chrf"),
+         "chrf needs generated texts; use eval.translations above 0"),
+    ],
+)  # fmt: skip
+def test_a_metric_that_the_objective_does_not_have_is_refused(overrides: tuple[str, ...], message: str) -> None:
+    refused(minitf("recipe", "check", TINY, *overrides), f"eval.best={overrides[-1].partition('=')[2]}: {message}", exit_code=3)
+
+
+def test_a_class_is_known_once_the_data_are_read(tmp_path: Path) -> None:
+    done = minitf("finetune", TINY, *SHORT, *CLASSES, "eval.best=f1.odd", "-d", tmp_path / "run")
+    refused(done, "eval.best: there is no class 'odd'; there are: ", exit_code=3)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("objective", "best", "classes", "found"),
+    [
+        ("classify", "main", None, BestMetric("accuracy", False)),
+        ("tag", "main", ["O", "B-PER"], BestMetric("entity_f1", False)),
+        ("tag", "main", ["noun", "verb"], BestMetric("accuracy", False)),
+        ("regress", "main", None, BestMetric("loss", True)),
+        ("regress", "rmse", None, BestMetric("rmse", True)),
+        ("regress", "pearson", None, BestMetric("pearson", False)),
+        ("seq2seq", "main", None, BestMetric("chrf", False)),
+        ("next_token", "bits_per_byte", None, BestMetric("bits_per_byte", True)),
+        ("classify", "f1.loss", None, BestMetric("f1.loss", False)),  # a class of that name
+    ],
+)
+def test_the_main_metric_is_that_of_the_task_and_each_has_its_direction(
+    objective: str, best: str, classes: list[str] | None, found: BestMetric
+) -> None:
+    settings: Any = settings_of("objectives", objective)()
+    assert best_metric(settings, Eval(best=best), classes) == found
+    assert found.score({f"val.{found.name}": 0.25}) == (0.25 if found.lower_is_better else -0.25)
+    assert found.value(found.score({f"val.{found.name}": 0.25})) == 0.25
+    assert math.isnan(found.score({}))
+
+
+def test_a_loss_and_its_parts_are_better_if_lower_whatever_the_objective() -> None:
+    kinds: dict[str, Any] = kinds_of("objectives")
+    for settings in kinds.values():
+        names = lower_is_better(settings())
+        assert all(is_lower_better(name, names) for name in ("loss", "val.loss.generator", "train.loss", "val.perplexity"))
+        assert not any(is_lower_better(name, names) for name in ("accuracy", "val.f1.loss", "val.chrf"))
+
+
+@pytest.mark.usefixtures("measured")
+def test_compare_takes_the_direction_that_the_run_recorded(tmp_path: Path) -> None:
+    runs = grouped([RunCurves.read(trained(tmp_path / "run", *SHORT, "train.steps=10"))])
+    reached = to_reach(runs, "steps", "val.accuracy", 0.35)
+    assert reached is not None
+    assert reached.costs[0] is not None
+    assert 2 < reached.costs[0].mean < 4

@@ -1,0 +1,137 @@
+"""Ensembles of seeds and folds: their predictions are the means of those of their models, recomputed one by one."""
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from commands import EXACT, minitf, refused, trained
+from tiny_tasks import OPINIONS, opinions
+
+from mini_tf.pipelines._prediction import mean_probabilities
+from mini_tf.run import finding, manifest
+
+SMALL = (
+    *EXACT, "model={kind: encoder, d_model: 16, n_layers: 1, n_heads: 2}", "log.samples=0", "optimizer.lr=1e-2",
+    "train={steps: 12, batch_size: 8, context: 48, ensemble: mean}", "tokenizer={kind: bpe, vocab_size: 280}",
+)  # fmt: skip
+ROWS = OPINIONS[:48]
+TEXTS = [str(row["text"]) for row in ROWS[:6]]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return opinions(tmp_path_factory.mktemp("data") / "opinions.jsonl", ROWS)
+
+
+@pytest.fixture(scope="module")
+def seeds(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    ways = (*SMALL, "objective=classify", f"data.train={data}", "data.split=25%", "train.seeds=3")
+    return trained(tmp_path_factory.mktemp("seeds") / "run", *ways, recipe="bert-nano")
+
+
+@pytest.fixture(scope="module")
+def folds(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of numbers, whose mean and scale each fold takes from its own training part."""
+    ways = (*SMALL, "objective=regress", f"data={{train: '{data}', fields: {{text: text, label: stars}}, split: {{folds: 2}}}}")
+    return trained(tmp_path_factory.mktemp("folds") / "run", *ways, recipe="bert-nano")
+
+
+def predicted(run: Path, texts: list[str] = TEXTS) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in minitf("predict", run, *texts, "--device", "cpu").stdout.splitlines()]
+
+
+def evaluated(run: Path, *ways: str | Path) -> dict[str, float]:
+    found: dict[str, float] = json.loads(minitf("evaluate", run, *ways, "--device", "cpu", "--json").stdout)["metrics"]
+    return found
+
+
+def test_the_probabilities_of_an_ensemble_are_the_means_of_those_of_its_seeds(seeds: Path) -> None:
+    each = [predicted(one) for one in finding.member_folders(seeds)]
+    for together, alone in zip(predicted(seeds), zip(*each, strict=True), strict=True):
+        mean = {name: np.mean([one["scores"][name] for one in alone]) for name in together["scores"]}
+        assert together["scores"] == pytest.approx(mean, abs=1e-6)
+        assert together["label"] == max(mean, key=lambda name: mean[name])
+
+
+def test_loss_and_accuracy_are_those_of_the_mean_probabilities(seeds: Path, data: Path) -> None:
+    found = predicted(seeds, [str(row["text"]) for row in ROWS])
+    truth = [str(row["label"]) for row in ROWS]
+    measured = evaluated(seeds, "--data", data)
+    assert measured["loss"] == pytest.approx(
+        np.mean([-math.log(one["scores"][name]) for one, name in zip(found, truth, strict=True)]), rel=1e-4
+    )
+    assert measured["accuracy"] == pytest.approx(np.mean([one["label"] == name for one, name in zip(found, truth, strict=True)]))
+    assert measured["targets"] == len(ROWS)
+    each = [evaluated(one, "--data", data) for one in finding.member_folders(seeds)]
+    assert measured["loss"] <= np.mean([one["loss"] for one in each]) + 1e-6  # Jensen
+
+
+def test_the_run_records_the_metrics_of_its_ensemble_and_evaluate_finds_them_again(seeds: Path) -> None:
+    metrics, measured = manifest.read(seeds).metrics, evaluated(seeds)
+    assert {name: metrics[f"val.{name}.ensemble"] for name in ("loss", "accuracy", "f1_macro")} == pytest.approx(
+        {name: measured[name] for name in ("loss", "accuracy", "f1_macro")}
+    )
+    log = (seeds / "log.txt").read_text()
+    assert f"ensemble of 3 seeds: val.accuracy {measured['accuracy']:.4f}, val.loss {measured['loss']:.4f}" in log
+
+
+def _median(run: Path) -> int:
+    return [one.name for one in finding.member_folders(run)].index(manifest.read(run).model_run or "")
+
+
+def test_other_commands_and_a_seeds_own_folder_have_one_model(seeds: Path, tmp_path: Path) -> None:
+    assert minitf("inspect", "model", seeds).exit_code == 0
+    median = finding.member_folders(seeds)[_median(seeds)]
+    assert (seeds / "model.safetensors").read_bytes() == (median / "model.safetensors").read_bytes()
+    assert manifest.read(median).decides["train.ensemble"] is None
+    refused(minitf("predict", seeds, "--step", "best", TEXTS[0]), f"use one of its runs: {seeds / 'seed-1'}", exit_code=5)
+    copy = Path(shutil.copytree(seeds, tmp_path / "copy"))
+    shutil.rmtree(copy / "seed-3")
+    refused(minitf("predict", copy, TEXTS[0]), "has 2 of the 3 runs whose predictions are averaged", exit_code=5)
+
+
+def test_numbers_of_folds_are_averaged_in_their_unit(folds: Path, data: Path) -> None:
+    each = [predicted(one) for one in finding.member_folders(folds)]
+    for together, *alone in zip(predicted(folds), *each, strict=True):
+        assert together["label"] == pytest.approx(np.mean([one["label"] for one in alone]), rel=1e-5)
+    numbers = [one["label"] for one in predicted(folds, [str(row["text"]) for row in ROWS])]
+    measured = evaluated(folds, "--data", data, "--fields", "{text: text, label: stars}")
+    errors = np.array(numbers) - [float(row["stars"]) for row in ROWS]
+    assert measured["rmse"] == pytest.approx(np.sqrt((errors**2).mean()), rel=1e-4)
+
+
+def test_an_ensemble_of_folds_has_no_validation_data_of_its_own(folds: Path) -> None:
+    done = minitf("evaluate", folds)
+    refused(done, "is an ensemble of all folds, each of which was trained on most of data.train", "--data FILE", exit_code=5)
+    assert not any("ensemble" in name for name in manifest.read(folds).metrics)
+
+
+def test_the_logarithm_of_the_mean_probabilities_is_that_of_the_probabilities() -> None:
+    logits = [torch.randn(5, 3, generator=torch.Generator().manual_seed(n)) * 4 for n in range(3)]
+    expected = np.mean([torch.softmax(one.double(), -1).numpy() for one in logits], axis=0)
+    assert np.exp(mean_probabilities(logits).double().numpy()) == pytest.approx(expected, rel=1e-5)
+    shifted = [one + 100 * n for n, one in enumerate(logits)]  # of one row alike
+    assert mean_probabilities(shifted).numpy() == pytest.approx(mean_probabilities(logits).numpy(), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("train.seeds=3",), "predictions of next_token cannot be averaged; remove it, or use an objective that predicts labels"),
+        (("objective=classify", "model.kind=encoder"), "averages the predictions of several runs; use train.seeds=5"),
+    ],
+)
+def test_what_has_no_mean_is_refused_by_name(overrides: tuple[str, ...], message: str) -> None:
+    refused(minitf("recipe", "check", "quickstart", "train.ensemble=mean", *overrides), f"train.ensemble=mean: {message}", exit_code=3)
+
+
+def test_a_gate_may_name_the_ensemble_where_there_is_one(seeds: Path, data: Path) -> None:
+    ways = ("bert-nano", *SMALL, "objective=classify", f"data.train={data}", "data.split=25%", "train.seeds=3", "-d", seeds)
+    assert minitf("finetune", *ways, "--assert", "val.accuracy.ensemble>=0").exit_code == 0
+    assert minitf("finetune", *ways, "--assert", "val.accuracy.ensemble<0").exit_code == 8
+    refused(minitf("finetune", *ways, "train.ensemble=null", "--assert", "val.loss.ensemble<0"), "there is no ensemble", exit_code=2)

@@ -1,0 +1,103 @@
+"""Runs on part of the training examples: nested subsets beside the same validation data, and their learning curve."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import EXACT, minitf, refused, trained
+from tiny_tasks import OPINIONS, opinions
+
+from mini_tf.data.split import DataSplit, ExampleHasher, hold_out, hold_out_fold, limit_training
+from mini_tf.run import finding, manifest
+
+HASHER = ExampleHasher(lambda example: str(example), lambda example: 1)
+SMALL = (
+    *EXACT, "model={kind: encoder, d_model: 8, n_layers: 1, n_heads: 2}", "tokenizer.kind=byte", "log.samples=0",
+    "train={steps: 2, batch_size: 4, context: 48}", "objective=classify", "data.split=25%", "objective.labels=[good, bad]",
+)  # fmt: skip
+ROWS = [row for row in OPINIONS if row["label"] in ("good", "bad")][:40]
+SIZES = (6, 12)
+
+
+def parts(split: DataSplit) -> tuple[list[int], list[int]]:
+    """The training and the validation examples."""
+    found = [*split.read()]
+    return tuple([example for side, example in found if side == name] for name in ("train", "val"))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("examples", [list(range(200)), [*range(100), *range(100)]], ids=["distinct", "twice"])
+def test_a_smaller_subset_is_part_of_a_larger_one_and_validation_data_stay(examples: Sequence[int]) -> None:
+    whole = hold_out(lambda: iter(examples), HASHER, 0.2)
+    everything, val = parts(whole)
+    before: list[int] = []
+    for n in (1, 7, 40, 120):
+        limited = limit_training(whole, HASHER, n)
+        train, same = parts(limited)
+        assert (len(train), same, limited.characters) == (n, val, n + len(val))
+        assert {*before} <= {*train} <= {*everything}
+        rest = iter(everything)
+        assert all(one in rest for one in train)  # in the order of the file
+        before = train
+    short = limit_training(whole, HASHER, 1000)
+    assert parts(short) == (everything, val)
+    assert short.notes == (f"data.max_train_samples 1,000: there are {len(everything)} training examples",)
+
+
+def test_a_subset_is_independent_of_the_split() -> None:
+    """By the hash of the split, small subsets of all folds but one would be the same examples, of that one fold."""
+    folds = [hold_out_fold(lambda: iter(range(600)), HASHER, 3, fold) for fold in (1, 2, 3)]
+    held_out = [{*parts(one)[1]} for one in folds]
+    train = parts(limit_training(folds[0], HASHER, 100))[0]
+    assert 30 <= len({*train} & held_out[1]) <= 70
+    assert len({*train} & held_out[1]) + len({*train} & held_out[2]) == 100
+
+
+def test_later_parts_of_a_document_go_with_its_first_one() -> None:
+    documents = [(number, part) for number in range(30) for part in range(3)]
+    hasher = ExampleHasher(lambda one: str(one[0]), lambda one: 1, lambda one: one[1] == 0)
+    found = [*limit_training(DataSplit(lambda: (("train", one) for one in documents), 90), hasher, 10).read()]
+    numbers = [number for _, (number, _) in found]
+    assert len({*numbers}) == 10
+    assert len(numbers) == 30
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two seeds on each number of examples, and one run on all."""
+    folder = tmp_path_factory.mktemp("runs")
+    data = f"data.train={opinions(folder / 'opinions.jsonl', ROWS)}"
+    limited = [trained(folder / f"n{n}", *SMALL, data, f"data.max_train_samples={n}", "train.seeds=2", recipe="bert-nano") for n in SIZES]
+    return [*limited, trained(folder / "all", *SMALL, data, recipe="bert-nano")]
+
+
+def test_compare_draws_the_main_metric_over_the_number_of_examples(runs: list[Path], tmp_path: Path) -> None:
+    [curve] = json.loads(minitf("runs", "compare", *runs, "--json").stdout)["result"]["learning_curves"]
+    n_all = manifest.read(runs[2]).train_examples
+    assert (curve["name"], curve["metric"]) == ("bert-nano", "val.accuracy")
+    assert [point["train_examples"] for point in curve["points"]] == [*SIZES, n_all]
+    for point, run in zip(curve["points"], runs, strict=True):
+        assert point["values"] == [manifest.read(one).metrics["val.accuracy"] for one in finding.member_folders(run) or [run]]
+    shown = minitf("runs", "compare", *runs).stdout
+    mean = np.mean(curve["points"][0]["values"])
+    assert "val.accuracy by training examples  bert-nano\n" in shown
+    assert f" 6  {mean:.4f} ± " in shown
+    assert minitf("runs", "compare", *runs, "-o", tmp_path / "curve.png").exit_code == 0
+    assert (tmp_path / "curve.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_runs_on_one_number_of_examples_have_no_learning_curve(runs: list[Path]) -> None:
+    assert json.loads(minitf("runs", "compare", runs[0] / "seed-1", runs[0] / "seed-2", "--json").stdout)["result"]["learning_curves"] == []
+
+
+def test_a_subset_is_another_run_on_the_same_validation_data(runs: list[Path]) -> None:
+    said = [minitf("evaluate", run, "--device", "cpu", "--json").stdout for run in runs]
+    assert len({json.loads(one)["metrics"]["targets"] for one in said}) == 1
+    assert len({manifest.read(run).run_id for run in runs}) == 3
+
+
+def test_documents_of_one_stream_cannot_be_selected() -> None:
+    done = minitf("recipe", "check", "quickstart", "data.split=tail 10%", "data.max_train_samples=5")
+    refused(done, "tail 10% splits one stream, of which it cannot take documents; use a share", exit_code=3)
+    refused(minitf("recipe", "check", "quickstart", "data.max_samples=5"), "did you mean max_train_samples?", exit_code=3)

@@ -1,0 +1,93 @@
+"""The wide part of a task head is TF-IDF of token n-grams, as scikit-learn computes it, times its weights."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_tasks
+import torch
+from commands import minitf
+from safetensors.torch import load_file
+from sklearn.feature_extraction.text import TfidfVectorizer
+from toys import seeded
+
+from mini_tf.nn.layers.ngram_features import NGramFeatures
+from mini_tf.trained.evaluating import evaluation_data
+from mini_tf.trained.opening import open_trained
+from mini_tf.training.evaluation import pack
+
+ROWS = 10_007
+TEXTS = [[3, 1, 4, 15, 9], [2, 6, 5], [3, 1, 6, 7, 8, 0], [9], [1, 4, 2]]
+"""Token ids; no n-gram occurs twice in a text."""
+
+
+def features(order: int = 3, rows: int = ROWS) -> NGramFeatures:
+    found = NGramFeatures(16, order, rows, 2.0, 4).double()
+    found.weights.weight.data = seeded(rows, 4)
+    return found
+
+
+def padded(texts: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    width = max(map(len, texts))
+    ids = torch.tensor([text + [5] * (width - len(text)) for text in texts])
+    return ids, torch.arange(width) < torch.tensor([len(text) for text in texts])[:, None]
+
+
+def test_it_is_tf_idf_of_scikit_learn_times_the_weights() -> None:
+    wide = features()
+    vectorizer = TfidfVectorizer(
+        analyzer=lambda text: [tuple(text[i:j]) for i in range(len(text)) for j in range(i + 1, min(i + 3, len(text)) + 1)]
+    )
+    expected = vectorizer.fit_transform(TEXTS).toarray()
+    rows_of = {}  # of each n-gram, found from texts that are nothing else
+    for ngram in vectorizer.vocabulary_:
+        rows, complete = wide.rows(torch.tensor([ngram]), torch.ones(1, len(ngram), dtype=torch.bool))
+        rows_of[ngram] = int(rows[complete][-1])
+    assert len(set(rows_of.values())) == len(rows_of), "the hashes of so few n-grams must differ, for this test"
+    frequencies = torch.zeros(ROWS, dtype=torch.long)
+    for ngram, row in rows_of.items():
+        frequencies[row] = sum(any(tuple(text[i : i + len(ngram)]) == ngram for i in range(len(text))) for text in TEXTS)
+    wide.fit(frequencies, len(TEXTS))
+    table = wide.weights.weight.detach().numpy()
+    weights = np.stack([table[rows_of[ngram]] for ngram in sorted(vectorizer.vocabulary_, key=vectorizer.vocabulary_.__getitem__)])
+    np.testing.assert_allclose(wide(*padded(TEXTS)).detach().numpy(), 2.0 * expected @ weights, atol=1e-6)  # idf is float32 there
+
+
+@pytest.mark.parametrize("order", [1, 2, 5])
+def test_padding_and_other_texts_change_nothing(order: int) -> None:
+    wide = features(order)
+    together = wide(*padded(TEXTS))
+    for text, row in zip(TEXTS, together, strict=True):
+        torch.testing.assert_close(wide(*padded([text]))[0], row)
+
+
+def test_order_and_tokens_matter_and_a_new_one_adds_nothing() -> None:
+    wide = features(2)
+    assert not torch.allclose(wide(*padded([[1, 2, 3]])), wide(*padded([[3, 2, 1]])))
+    one = features(1)
+    torch.testing.assert_close(one(*padded([[1, 2, 3]])), one(*padded([[3, 2, 1]])))
+    assert NGramFeatures(16, 2, 64, 50.0, 4)(*padded(TEXTS)).abs().max() == 0
+
+
+def test_a_run_keeps_document_frequencies_of_its_training_texts_and_predicts_with_the_weights(tmp_path: Path) -> None:
+    run = tiny_tasks.classifier(tmp_path, "objective.wide={order: 2, rows: 512}", "tokenizer.lowercase=true")
+    weights = load_file(run / "model.safetensors")
+    trained = open_trained(str(run), None, "cpu")
+    store = evaluation_data(trained, None, "train")
+    wide = NGramFeatures(trained.tokenizer.vocabulary.size, 2, 512, 1.0, 3)
+    frequencies = torch.zeros(512)
+    for first, last in map(store.span, range(store.n_documents)):
+        ids = store.ids[first : last + 1].tolist()
+        ngrams = {(one,) for one in ids} | set(itertools.pairwise(ids))
+        rows = {int(wide.rows(torch.tensor([one]), torch.ones(1, len(one), dtype=torch.bool))[0][0, -1]) for one in ngrams}
+        frequencies[list(rows)] += 1
+    torch.testing.assert_close(weights["head.wide.idf"], ((1 + store.n_documents) / (1 + frequencies)).log() + 1)
+    assert weights["head.wide.weights.weight"].abs().sum(1)[frequencies > 0].min() > 0
+    assert trained.tokenizer.encode("A DULL film").tolist() == trained.tokenizer.encode("a dull FILM").tolist()
+    evaluated, predicted = (minitf(command, run, *words) for command, words in (("evaluate", ["--json"]), ("predict", ["a dull film"])))
+    assert evaluated.exit_code == predicted.exit_code == 0, evaluated.stderr + predicted.stderr
+    batch = trained.objective.prepare(next(pack(trained.recipe, store, trained.tokenizer, trained.objective).eval_rows(4)))
+    whole = trained.task()(batch, None).outputs
+    trained.model.head.wide.weights.weight.data.zero_()  # type: ignore[union-attr, operator]
+    assert not torch.allclose(whole, trained.task()(batch, None).outputs)
