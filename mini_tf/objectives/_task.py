@@ -17,12 +17,8 @@ from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn import model as model_contract
 from mini_tf.nn.batch_sizes import BatchSizes
-<<<<<<< HEAD
-from mini_tf.nn.layers.task_head import Dense, Pool, TaskHead, pooled, token_index
-=======
 from mini_tf.nn.layers.ngram_features import NGramFeatures
-from mini_tf.nn.layers.task_head import Pool, TaskHead, is_token, pooled, token_index
->>>>>>> a5bab42091f2df139434633266e006753bc699fc
+from mini_tf.nn.layers.task_head import Dense, Pool, TaskHead, is_token, pooled, token_index
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions
@@ -183,15 +179,11 @@ class TaskObjective(Objective):
         self.replacement = next(id for id in (vocabulary.mask, vocabulary.unk, self.separator) if id is not None)
 
     def add_modules(self, model: Model) -> None:
-<<<<<<< HEAD
-        model.replace_head(TaskHead(model.d_model, self.n_outputs, self.dropout_rate, self.dense))
-=======
         model.replace_head(self.head(model.d_model))
->>>>>>> a5bab42091f2df139434633266e006753bc699fc
         self.n_types = model.n_types
 
     def head(self, d_model: int) -> TaskHead:
-        return TaskHead(d_model, self.n_outputs, self.dropout_rate)
+        return TaskHead(d_model, self.n_outputs, self.dropout_rate, dense=self.dense)
 
     def make_batch(self, rows: Rows, labels: Tensor, part: str, at: Tensor | None = None) -> Batch:
         """A batch with the targets `labels`: of the rows, or of the flat token positions `at`.
@@ -229,7 +221,7 @@ class PooledObjective(TaskObjective):
         wide = None
         if (given := self.wide) is not None:
             wide = NGramFeatures(self.vocabulary_size, given.order, given.rows, given.scale, self.n_outputs)
-        return TaskHead(d_model, self.n_outputs, self.dropout_rate, wide, self.pool == "attention")
+        return TaskHead(d_model, self.n_outputs, self.dropout_rate, wide, self.pool == "attention", self.dense)
 
     def fit(self, task: nn.Module, data: Store) -> None:
         """Set the document frequencies of the n-grams."""

@@ -13,43 +13,37 @@ from mini_tf.nn.layers.head import OutputLayer
 from mini_tf.nn.layers.ngram_features import NGramFeatures
 from mini_tf.nn.tokens import Tokens
 
-<<<<<<< HEAD
-Pool = Literal["first", "last", "mean", "max"]
+Pool = Literal["first", "last", "mean", "max", "attention"]
 Dense = Literal["tanh", "gelu", "relu"]
 """Activation of a dense layer before the output layer of a task: of BERT and RoBERTa, of ELECTRA, of DistilBERT."""
 _DENSE: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}
-=======
-Pool = Literal["first", "last", "mean", "max", "attention"]
->>>>>>> a5bab42091f2df139434633266e006753bc699fc
 
 
 class TaskHead(OutputLayer):
     """dropout -> linear, replacing the output layer (Devlin et al. 2018, arXiv:1810.04805, section 4.1).
 
-<<<<<<< HEAD
-    dense: before it a dense layer of the width of the model with this activation, as in BERT's released code.
-    """
-
-    def __init__(self, d_model: int, n_outputs: int, dropout_rate: float, dense: Dense | None = None) -> None:
-        super().__init__()
-        self.dropout = Dropout(dropout_rate)
-        self.activation = dense
-        self.dense = None if dense is None else nn.Linear(d_model, d_model)
-        if self.dense is not None:
-            self.dense.weight.data.normal_(0.0, d_model**-0.5)
-            self.dense.bias.data.zero_()
-=======
-    wide: its outputs for a text are added by the task. query (D,): of attention pooling.
+    wide: its outputs for a text are added by the task. query (D,): of attention pooling. dense: activation of a dense
+    layer of the width of the model before it, as in BERT's released code.
     """
 
     def __init__(
-        self, d_model: int, n_outputs: int, dropout_rate: float, wide: NGramFeatures | None = None, pools_by_attention: bool = False
+        self,
+        d_model: int,
+        n_outputs: int,
+        dropout_rate: float,
+        wide: NGramFeatures | None = None,
+        pools_by_attention: bool = False,
+        dense: Dense | None = None,
     ) -> None:
         super().__init__()
         self.dropout = Dropout(dropout_rate)
         self.wide = wide
         self.query = nn.Parameter(torch.zeros(d_model)) if pools_by_attention else None
->>>>>>> a5bab42091f2df139434633266e006753bc699fc
+        self.activation = dense
+        self.dense = None if dense is None else nn.Linear(d_model, d_model)
+        if self.dense is not None:
+            self.dense.weight.data.normal_(0.0, d_model**-0.5)
+            self.dense.bias.data.zero_()
         self.linear = nn.Linear(d_model, n_outputs)
         self.linear.weight.data.normal_(0.0, d_model**-0.5)
         self.linear.bias.data.zero_()
