@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from commands import DATA, QUIET, TINY, minitf, refused, tiny_model, trained
+from families import filled
 from safetensors.torch import load_file
-from test_parity import copied
-from torch import Tensor, nn
+from torch import nn
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.nn.model import Model
@@ -123,15 +122,8 @@ def test_hugging_faces_electra_gives_the_same_losses(model: dict[str, Any]) -> N
     )
     task, batch = task_of(own, generator_width=0.5)
     task.float()
-    heads = {
-        "generator": {"head.transform.dense": "generator_predictions.dense", "head.transform.norm": "generator_predictions.LayerNorm"},
-        "model": {"head.dense": "discriminator_predictions.dense", "head.linear": "discriminator_predictions.dense_prediction"},
-    }
-    for which, network in theirs.items():
-        names = electra_names(network.state_dict(), heads[which])
-        if which == "generator":
-            names["head.linear.bias"] = "generator_lm_head.bias"
-        copied(getattr(task, which), network.state_dict(), names, 2, transposed=False)
+    for head, (which, network) in enumerate(reversed(theirs.items())):
+        filled(getattr(task, which), "electra", network.state_dict(), head=head)
     segments = batch.inputs.token_positions.segments  # type: ignore[union-attr]
     labels = torch.full_like(batch.inputs.ids, -100).flatten()
     labels[batch.target_positions] = batch.labels
@@ -147,29 +139,6 @@ def test_hugging_faces_electra_gives_the_same_losses(model: dict[str, Any]) -> N
     torch.testing.assert_close(found.outputs[:, 0], detector.logits[segments != 0], rtol=0, atol=1e-5)
     hits = generator.logits.flatten(0, 1)[batch.target_positions].argmax(-1) == batch.labels
     assert int(found.metrics["generator_accuracy"][0]) == int(hits.sum())
-
-
-def electra_names(theirs: Mapping[str, Tensor], head: Mapping[str, str]) -> dict[str, str]:
-    """Our names of weights, and those of Hugging Face."""
-    own, layer = "attention.self.", "electra.encoder.layer.{i}."
-    modules = {
-        "embedding.norm": "electra.embeddings.LayerNorm.%s",
-        "stack.layers.{i}.own.part.qkv": ",".join(f"{layer}{own}{which}.%s" for which in ("query", "key", "value")),
-        "stack.layers.{i}.own.part.out": f"{layer}attention.output.dense.%s",
-        "stack.layers.{i}.own.norm": f"{layer}attention.output.LayerNorm.%s",
-        "stack.layers.{i}.feed_forward.part.up": f"{layer}intermediate.dense.%s",
-        "stack.layers.{i}.feed_forward.part.down": f"{layer}output.dense.%s",
-        "stack.layers.{i}.feed_forward.norm": f"{layer}output.LayerNorm.%s",
-        **{ours: f"{name}.%s" for ours, name in head.items()},
-    }
-    if "electra.embeddings_project.weight" in theirs:
-        modules["embedding.project"] = "electra.embeddings_project.%s"
-    names = {
-        "embedding.tokens.weight": "electra.embeddings.word_embeddings.weight",
-        "embedding.position.table.weight": "electra.embeddings.position_embeddings.weight",
-        "embedding.types.weight": "electra.embeddings.token_type_embeddings.weight",
-    }
-    return names | {f"{ours}.{kind}": name.replace("%s", kind) for ours, name in modules.items() for kind in ("weight", "bias")}
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])

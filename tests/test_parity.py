@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from families import filled
 from torch import Tensor, nn
 from toys import DIMS, own_view, seeded, tiny_mixer
 
@@ -254,21 +255,6 @@ def test_concatenated_positions_are_added_ones_with_a_matrix_in_blocks() -> None
 # Hugging Face, on copied weights
 
 
-def copied(ours: Model, theirs: dict[str, Tensor], names: dict[str, str], n_layers: int, transposed: bool) -> Model:
-    """`ours` with the weights of `theirs`; `names` maps our names to theirs, {i} is the layer, a comma joins q, k and
-    v.
-    """
-    state = ours.state_dict()
-    given = [(a, b) for a, b in names.items() if "{i}" not in a]
-    given += [(a.format(i=i), b.format(i=i)) for i in range(n_layers) for a, b in names.items() if "{i}" in a]
-    assert {a for a, _ in given} | {"head.linear.weight"} == set(state) | {"head.linear.weight"}
-    for ours_name, theirs_names in given:
-        tensor = torch.cat([theirs[name] for name in theirs_names.split(",")])
-        flip = transposed and tensor.dim() == 2 and "embedding" not in ours_name
-        state[ours_name].copy_(tensor.T if flip else tensor)
-    return ours.eval()
-
-
 def maps_of(model: Model, ids: Tensor) -> list[Tensor]:
     """The weights of every layer, (B, H, L, M), from `explicit` called beside each forward."""
     shown: list[ExplicitAttention] = []
@@ -289,25 +275,7 @@ def test_a_decoder_reproduces_hugging_faces_gpt2() -> None:
     settings = settings_of("models", "decoder")(
         d_model=24, n_layers=3, n_heads=4, bias=True, activation="gelu_tanh", positions=settings_of("positions", "learned")()
     )
-    part = "stack.layers.{i}"
-    names = {
-        "embedding.tokens.weight": "transformer.wte.weight",
-        "embedding.position.table.weight": "transformer.wpe.weight",
-        "stack.norm.weight": "transformer.ln_f.weight",
-        "stack.norm.bias": "transformer.ln_f.bias",
-    }
-    layers = {
-        "own.norm": "ln_1",
-        "own.part.qkv": "attn.c_attn",
-        "own.part.out": "attn.c_proj",
-        "feed_forward.norm": "ln_2",
-        "feed_forward.part.up": "mlp.c_fc",
-        "feed_forward.part.down": "mlp.c_proj",
-    }
-    for a, b in layers.items():
-        for kind in ("weight", "bias"):
-            names[f"{part}.{a}.{kind}"] = f"transformer.h.{{i}}.{b}.{kind}"
-    ours = copied(settings.build(50, 16), theirs.state_dict(), names, 3, transposed=True)  # type: ignore[attr-defined]
+    ours = filled(settings.build(50, 16), "gpt2", theirs.state_dict())  # type: ignore[attr-defined]
     ids = torch.randint(50, (2, 16))
     with torch.no_grad():
         expected = theirs(ids, output_attentions=True)
@@ -329,27 +297,7 @@ def test_an_encoder_reproduces_hugging_faces_bert() -> None:
         d_model=24, n_layers=3, n_heads=4, d_ff=40, bias=True, norm_place="post", norm_eps=1e-12, head="bert", n_types=2, embed_norm=True,
         positions=settings_of("positions", "learned")(),
     )  # fmt: skip
-    names = {
-        "embedding.tokens.weight": "bert.embeddings.word_embeddings.weight",
-        "embedding.position.table.weight": "bert.embeddings.position_embeddings.weight",
-        "embedding.types.weight": "bert.embeddings.token_type_embeddings.weight",
-        "head.linear.bias": "cls.predictions.bias",
-    }
-    own, layer = "attention.self.", "bert.encoder.layer.{i}."
-    parts = {
-        "own.part.qkv": ",".join(f"{layer}{own}{which}.%s" for which in ("query", "key", "value")),
-        "own.part.out": f"{layer}attention.output.dense.%s",
-        "own.norm": f"{layer}attention.output.LayerNorm.%s",
-        "feed_forward.part.up": f"{layer}intermediate.dense.%s",
-        "feed_forward.part.down": f"{layer}output.dense.%s",
-        "feed_forward.norm": f"{layer}output.LayerNorm.%s",
-    }
-    for kind in ("weight", "bias"):
-        names[f"embedding.norm.{kind}"] = f"bert.embeddings.LayerNorm.{kind}"
-        names[f"head.transform.dense.{kind}"] = f"cls.predictions.transform.dense.{kind}"
-        names[f"head.transform.norm.{kind}"] = f"cls.predictions.transform.LayerNorm.{kind}"
-        names |= {f"stack.layers.{{i}}.{a}.{kind}": b.replace("%s", kind) for a, b in parts.items()}
-    ours = copied(settings.build(50, 16), theirs.state_dict(), names, 3, transposed=False)  # type: ignore[attr-defined]
+    ours = filled(settings.build(50, 16), "bert", theirs.state_dict())  # type: ignore[attr-defined]
     ids, types = torch.randint(50, (2, 16)), torch.randint(2, (2, 16))
     segments = torch.ones(2, 16, dtype=torch.long)
     segments[1, 12:] = 0

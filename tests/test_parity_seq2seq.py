@@ -2,29 +2,19 @@
 of 2017.
 
 Each model is one recipe of the block; logits and every attention map agree to 1e-5, also with padded sources and
-targets. What copying has to bring with it, and what the block cannot express:
-
-    BART, mBART   the first two rows of their position tables are never read and are left out; final_logits_bias, which
-    is zero in
-                  all released models, has no counterpart (only the bert head has a bias); of their layerdrop nothing is
-                  left
-    T5            a tied decoder scales its output by d_model^-0.5: the last norm's weight is multiplied by it; the gate
-    of
-                  v1.1 is gelu, ours (swiglu) silu, so the block is T5 v1.1 but for this function
-    Marian        its sinusoids stand as all sines, then all cosines, ours alternate: one order of the residual stream's
-    axes for
-                  the other; released models have swish without a gate, which the block has not; here relu, as in the
-                  paper
-    all           the encoder's d_k and n_kv_heads are the decoder's; both have one activation and one norm
+targets. Its tensors are named and laid out as in `mini_tf/interchange`. The encoder's d_k and n_kv_heads are the
+decoder's, and both have one activation and one norm.
 """
 
 from typing import Any
 
 import pytest
 import torch
+from families import filled
 from torch import Tensor
 
 from mini_tf.inspection.capture import capture
+from mini_tf.interchange import Layout
 from mini_tf.models.encoder_decoder import EncoderDecoder
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
@@ -53,20 +43,6 @@ def built(**settings: Any) -> EncoderDecoder:
     return model.eval()  # type: ignore[no-any-return]
 
 
-def copied(ours: EncoderDecoder, theirs: dict[str, Tensor], names: dict[str, str], layers: dict[str, str], depths: tuple[int, int]) -> None:
-    """Fill `ours`. names: ours to theirs, commas join rows. layers: the same within a layer; {side} and {i} are filled
-    in, and an encoder has no cross mixers.
-    """
-    given = dict(names)
-    for ours_side, side, n_layers in (("encoder", "encoder", depths[0]), ("stack", "decoder", depths[1])):
-        for a, b in layers.items():
-            if side == "decoder" or not a.startswith("cross"):
-                given |= {f"{ours_side}.layers.{i}.{a}": b.replace("{side}", side).replace("{i}", str(i)) for i in range(n_layers)}
-    ours.load_weights({a: torch.cat([theirs[name] for name in b.split(",")]) for a, b in given.items()})
-    assert set(ours.weights()) == set(given)
-    assert not any(parameter.isnan().any() for parameter in ours.parameters())
-
-
 def jolted(model: torch.nn.Module) -> None:
     """Norms and shifts start as 1 and 0, with which a mistaken one would not show."""
     draw = torch.Generator().manual_seed(5)
@@ -74,11 +50,6 @@ def jolted(model: torch.nn.Module) -> None:
         for parameter in model.parameters():
             if parameter.dim() == 1:
                 parameter += 0.3 * torch.randn(parameter.shape, generator=draw)
-
-
-def parts(*pairs: tuple[str, str]) -> dict[str, str]:
-    """The names of the weights and shifts of each (ours, theirs)."""
-    return {f"{a}.{kind}": ",".join(f"{name}.{kind}" for name in b.split(",")) for a, b in pairs for kind in ("weight", "bias")}
 
 
 def asked() -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -117,32 +88,13 @@ def assert_same(ours: EncoderDecoder, theirs: Any) -> None:
         assert shown.difference < 1e-5
 
 
-BART_LAYERS = parts(
-    ("own.part.qkv", ",".join(f"model.{{side}}.layers.{{i}}.self_attn.{x}_proj" for x in "qkv")),
-    ("own.part.out", "model.{side}.layers.{i}.self_attn.out_proj"),
-    ("own.norm", "model.{side}.layers.{i}.self_attn_layer_norm"),
-    ("cross.part.q", "model.{side}.layers.{i}.encoder_attn.q_proj"),
-    ("cross.part.kv", ",".join(f"model.{{side}}.layers.{{i}}.encoder_attn.{x}_proj" for x in "kv")),
-    ("cross.part.out", "model.{side}.layers.{i}.encoder_attn.out_proj"),
-    ("cross.norm", "model.{side}.layers.{i}.encoder_attn_layer_norm"),
-    ("feed_forward.part.up", "model.{side}.layers.{i}.fc1"),
-    ("feed_forward.part.down", "model.{side}.layers.{i}.fc2"),
-    ("feed_forward.norm", "model.{side}.layers.{i}.final_layer_norm"),
-)
-BART_NAMES = {
-    "embedding.tokens.weight": "model.shared.weight",
-    "embedding.position.table.weight": "model.decoder.embed_positions.weight",
-    "source_embedding.position.table.weight": "model.encoder.embed_positions.weight",
-    **parts(("embedding.norm", "model.decoder.layernorm_embedding"), ("source_embedding.norm", "model.encoder.layernorm_embedding")),
-}
 BART_SIDES = {
     "d_model": D, "n_layers": 2, "n_heads": 4, "d_ff": 56, "encoder": {"n_layers": 3, "n_heads": 3, "d_ff": 40}, "bias": True,
 }  # fmt: skip
 
 
-def bart_weights(theirs: torch.nn.Module) -> dict[str, Tensor]:
-    """Place 0 is their row 2."""
-    return {name: tensor[2:] if "embed_positions" in name else tensor for name, tensor in theirs.state_dict().items()}
+LAST_NORMS = {"stack.norm": Layout(".decoder.layer_norm"), "encoder.norm": Layout(".encoder.layer_norm")}
+"""What mBART has beside BART."""
 
 
 @pytest.mark.parametrize("scaled", [False, True])
@@ -157,8 +109,7 @@ def test_bart_post_norm_and_mbart_pre_norm_are_the_block_with_learned_positions(
     jolted(theirs)
     assert theirs.final_logits_bias.abs().sum() == 0
     ours = built(**BART_SIDES, norm_place="pre" if pre else "post", embed_norm=True, embed_scale=scaled, positions="learned")
-    lasts = parts(("stack.norm", "model.decoder.layer_norm"), ("encoder.norm", "model.encoder.layer_norm")) if pre else {}
-    copied(ours, bart_weights(theirs), BART_NAMES | lasts, BART_LAYERS, (3, 2))
+    filled(ours, "bart", theirs.state_dict(), LAST_NORMS if pre else {})
     assert_same(ours, theirs)
 
 
@@ -170,7 +121,7 @@ def test_what_bart_reads_is_what_its_bare_model_reads() -> None:
     theirs = BartModel(BartConfig(**TINY, **SIDES)).eval()
     jolted(theirs)
     ours = built(**BART_SIDES, norm_place="post", embed_norm=True, positions="learned")
-    copied(ours, {f"model.{name}": tensor for name, tensor in bart_weights(theirs).items()}, BART_NAMES, BART_LAYERS, (3, 2))
+    filled(ours, "bart", {f"model.{name}": tensor for name, tensor in theirs.state_dict().items()})
     source, target, read, _ = asked()
     positions = TokenPositions.packed(read)
     with torch.no_grad():
@@ -191,37 +142,13 @@ def test_marian_is_the_transformer_of_2017(separate: bool) -> None:
     theirs = MarianMTModel(config).eval()
     jolted(theirs)
     ours = built(
-        **BART_SIDES, norm_place="post", embed_scale=True, activation="relu", positions="sinusoidal", shared_embeddings=not separate
+        **BART_SIDES, norm_place="post", embed_scale=True, activation="relu", positions={"kind": "sinusoidal", "order": "sines_first"},
+        shared_embeddings=not separate,
     )  # fmt: skip
-    names = {"embedding.tokens.weight": "model.decoder.embed_tokens.weight"}
-    names |= {"source_embedding.tokens.weight": "model.encoder.embed_tokens.weight"} if separate else {}
-    copied(ours, theirs.state_dict(), names, BART_LAYERS, (3, 2))
-    turn_axes(ours, torch.stack([torch.arange(D // 2), torch.arange(D // 2) + D // 2], dim=1).flatten())
+    filled(ours, "marian", theirs.state_dict())
     assert_same(ours, theirs)
 
 
-def turn_axes(model: EncoderDecoder, order: Tensor) -> None:
-    """The same model with the axes of its residual stream in another order: axis i is what axis order[i] was."""
-    inner = ("qkv.bias", "q.bias", "kv.bias", "up.bias")
-    with torch.no_grad():
-        for name, tensor in model.weights().items():
-            if not name.endswith(inner):
-                written = tensor.dim() == 1 or name.endswith(("out.weight", "down.weight"))
-                tensor.copy_(tensor.index_select(0 if written else 1, order))
-
-
-T5_LAYERS = {
-    "own.norm.weight": "{side}.block.{i}.layer.0.layer_norm.weight",
-    "own.part.qkv.weight": ",".join(f"{{side}}.block.{{i}}.layer.0.SelfAttention.{x}.weight" for x in "qkv"),
-    "own.part.out.weight": "{side}.block.{i}.layer.0.SelfAttention.o.weight",
-    "cross.norm.weight": "{side}.block.{i}.layer.1.layer_norm.weight",
-    "cross.part.q.weight": "{side}.block.{i}.layer.1.EncDecAttention.q.weight",
-    "cross.part.kv.weight": ",".join(f"{{side}}.block.{{i}}.layer.1.EncDecAttention.{x}.weight" for x in "kv"),
-    "cross.part.out.weight": "{side}.block.{i}.layer.1.EncDecAttention.o.weight",
-    "feed_forward.norm.weight": "{side}.block.{i}.feed.layer_norm.weight",
-    "feed_forward.part.up.weight": "{side}.block.{i}.feed.up.weight",
-    "feed_forward.part.down.weight": "{side}.block.{i}.feed.DenseReluDense.wo.weight",
-}
 T5_NAMES = {
     "embedding.tokens.weight": "shared.weight",
     "embedding.position.table.weight": "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
@@ -254,27 +181,8 @@ def t5_pair(gated: bool) -> tuple[EncoderDecoder, Any]:
         tied=not gated, attention={"kind": "softmax", "scale": "none"}, cross_attention={"kind": "softmax", "scale": "none"},
         positions=positions | {"bidirectional": False}, encoder={"n_layers": 3, "positions": positions},
     )  # fmt: skip
-    copied(ours, *t5_weights(theirs.state_dict(), gated), (3, 2))
+    filled(ours, "t5", theirs.state_dict())
     return ours, theirs
-
-
-def t5_weights(state: dict[str, Tensor], gated: bool) -> tuple[dict[str, Tensor], dict[str, str], dict[str, str]]:
-    """Their tensors, with the feed-forward layer under one number for both sides, and the names of both."""
-    weights, names = {}, dict(T5_NAMES)
-    for name, tensor in state.items():
-        side, feed = name.split(".")[0], ".2." if name.startswith("decoder") else ".1."
-        is_feed = side in ("encoder", "decoder") and f"layer{feed}" in name
-        weights[name.replace(f"layer{feed}", "feed.") if is_feed else name] = tensor
-    for side, n_layers in (("encoder", 3), ("decoder", 2)):
-        for i in range(n_layers):
-            feed = f"{side}.block.{i}.feed"
-            ups = ["wi_0", "wi_1"] if gated else ["wi"]
-            weights[f"{feed}.up.weight"] = torch.cat([weights[f"{feed}.DenseReluDense.{up}.weight"] for up in ups])
-    if gated:
-        names["head.linear.weight"] = "lm_head.weight"
-    else:
-        weights["decoder.final_layer_norm.weight"] = weights["decoder.final_layer_norm.weight"] * D**-0.5
-    return weights, names, T5_LAYERS
 
 
 @pytest.mark.parametrize("gated", [False, True])

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import mini_tf
-from mini_tf.cli import convert, cost, data, doctor, evaluate, finetune, inspect, predict, pretrain, recipe, runs, tokenizer
+from mini_tf.cli import convert, cost, data, doctor, evaluate, finetune, inspect, interchange, predict, pretrain, recipe, runs, tokenizer
 from mini_tf.cli.generate import generate
 from mini_tf.cli.inspect import attention
 from mini_tf.cli.terminal.console import Console, refuse
@@ -32,7 +32,7 @@ Train, fine-tune, prompt and inspect small transformer language models.
 TRAIN, USE, INSPECT, SETUP, RUNS = "Train", "Use a model", "Look inside a model", "Recipes, data, tokenizers", "Runs and machine"
 """Panels of commands."""
 ORDER = (
-    *("pretrain", "finetune", "convert", "generate", "predict", "evaluate", "inspect-attention", "inspect"),
+    *("pretrain", "finetune", "convert", "import", "generate", "predict", "evaluate", "export", "inspect-attention", "inspect"),
     *("recipe", "data", "tokenizer", "runs", "cost", "doctor"),
 )
 
@@ -54,6 +54,8 @@ add(app, "pretrain", pretrain.pretrain, TRAIN)
 add(app, "finetune", finetune.finetune, TRAIN)
 add(app, "generate", generate, USE)
 add(app, "convert", convert.convert, TRAIN)
+add(app, "import", interchange.import_, TRAIN)
+add(app, "export", interchange.export, USE)
 add(app, "predict", predict.predict, USE)
 add(app, "evaluate", evaluate.evaluate, USE)
 add(app, "inspect-attention", attention.attention, INSPECT)

@@ -21,6 +21,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "minitf evaluate last --pairs pairs.jsonl --assert 'pairs.accuracy>0.6'",
     ),
     "convert": ("minitf convert last model.attention.kind=favor -n performer", "minitf convert last --memory 3:511=0 -n silenced"),
+    "import": ("minitf import ./tiny-llama -n tiny", "minitf import ./tiny-llama -o outputs/tiny --json"),
+    "export": ("minitf export last -o ./my-model --license mit", "minitf export last -o ./tensors --to safetensors"),
     "cost": ("minitf cost quickstart", "minitf cost gpt-nano performer-nano --lengths 128..8192 -o cost.png"),
     "doctor": ("minitf doctor", "minitf doctor --resume"),
     "inspect attention": (

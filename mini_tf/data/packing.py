@@ -246,7 +246,8 @@ def _read(store: Store, spans: Spans) -> tuple[np.ndarray, np.ndarray | None, np
     index = spans.first[:, None] - 1 + at
     index = np.minimum(index + np.where(index >= spans.gap[:, None], spans.skipped[:, None], 0), len(store) - 1)
     ids = store.ids[index].astype(np.int64)
-    separator = store.vocabulary.separator
+    begin, separator = store.vocabulary.begin_id, store.vocabulary.separator
+    assert begin is not None
     assert separator is not None
-    ids[:, 0], ids[closing], ids[~real] = separator, separator, 0
+    ids[:, 0], ids[closing], ids[~real] = begin, separator, 0
     return ids, None if real.all() else real.astype(np.int64), index

@@ -134,7 +134,7 @@ class RawData:
     def _tokenizer(self, settings: sections.SingleTokenizer, sources: Sequence[bool], needs: Sequence[str]) -> Tokenizer:
         """sources: which texts it is trained on: True = sources, False = targets or labelled texts."""
         if settings.path is not None:
-            tokenizer = Tokenizer.load(settings.path)
+            tokenizer = Tokenizer.load(settings.path, settings.separator, settings.begin)
             for name in needs:
                 tokenizer = tokenizer.with_special(name)
             return tokenizer

@@ -39,7 +39,7 @@ class FastDecoder:
         if simple is None or model.training:
             return False
         position = simple.embedding.position
-        if not (position.distance_only and position.orthogonal):
+        if not (position.distance_only and position.orthogonal) or position.of_layer(0) is not position:
             return False
         return all(_is_fast(block) for block in simple.stack.blocks)
 
@@ -94,7 +94,7 @@ class _Layer:
     """A block for one token per row: (B, D) -> (B, D)."""
 
     def __init__(self, block: Block, like: Tensor) -> None:
-        own, feed_forward = block.own, block.feed_forward
+        own, feed_forward, self._parallel = block.own, block.feed_forward, block.parallel
         assert own is not None
         mixer: FastDecoding = own.part.fast_decoding()  # type: ignore[operator]
         self.has_kv_cache = isinstance(mixer, SoftmaxAttention)
@@ -112,11 +112,11 @@ class _Layer:
             self._activation, self._up, self._up_bias = feed_forward.part.activation, up.weight, up.bias
 
     def __call__(self, x: Tensor, position: StepPosition, cache: LayerCache | State) -> Tensor:
-        x = self._own.output(x, self._mix(self._own.input(x), position, cache))
+        mixed = self._own.output(x, self._mix(self._own.input(x), position, cache))
         if self._feed_forward is None:
-            return x
-        hidden = activate(self._activation, F.linear(self._feed_forward.input(x), self._up, self._up_bias))
-        return self._feed_forward.output(x, hidden)
+            return mixed
+        given = self._feed_forward.input(x if self._parallel else mixed)
+        return self._feed_forward.output(mixed, activate(self._activation, F.linear(given, self._up, self._up_bias)))
 
 
 class _Residual:

@@ -65,6 +65,8 @@ class MaskFiller:
             raise RunFault(f"the model's tokenizer has no {MASK} token, so the model cannot fill masks")
         self._mask, self._special = vocabulary.mask, sorted(vocabulary.special_ids)
         self._start_ids = start_ids(tokenizer, separated)
+        # Where a text has a beginning of its own, it has an end, too.
+        self._end_ids = [vocabulary.separator] if self._start_ids and vocabulary.begin is not None and vocabulary.separator else []
 
     def encode_prompt(self, prompt: str) -> MaskedPrompt:
         """UsageFault if the prompt has no mask or is longer than the context."""
@@ -74,6 +76,7 @@ class MaskFiller:
         ids = [*self._start_ids, *map(int, self.tokenizer.encode(parts[0]))]
         for part in parts[1:]:
             ids += [self._mask, *map(int, self.tokenizer.encode(part))]
+        ids += self._end_ids
         if len(ids) > self.context:
             raise UsageFault(f"the prompt has {len(ids)} tokens, more than the context of {self.context}", hint="shorten it")
         return MaskedPrompt(ids, parts)

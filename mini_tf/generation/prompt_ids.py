@@ -6,9 +6,9 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 
 
 def start_ids(tokenizer: Tokenizer, separated: bool) -> list[int]:
-    """[separator] if training documents were `separated` and the tokenizer has a separator; otherwise []."""
-    separator = tokenizer.vocabulary.separator
-    return [separator] if separated and separator is not None else []
+    """[begin] if training documents were `separated` and the tokenizer has a separator; otherwise []."""
+    begin = tokenizer.vocabulary.begin_id
+    return [begin] if separated and begin is not None else []
 
 
 def prompt_ids(tokenizer: Tokenizer, prompt: str, separated: bool) -> list[int]:
@@ -19,7 +19,9 @@ def prompt_ids(tokenizer: Tokenizer, prompt: str, separated: bool) -> list[int]:
 
 def chat_ids(tokenizer: Tokenizer, messages: Sequence[str]) -> list[int]:
     """The prompt ids of a chat: sep message sep message sep; ValueError if the tokenizer has no separator."""
-    [separator] = start_ids(tokenizer, separated=True)
+    separator = tokenizer.vocabulary.separator
+    if separator is None:
+        raise ValueError("the tokenizer has no separator")
     return [separator, *(id for ids in tokenizer.encode_batch(messages) for id in (*map(int, ids), separator))]
 
 

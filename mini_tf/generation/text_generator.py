@@ -73,7 +73,8 @@ class TextGenerator:
         self.context = context or model.context
         self.separated = not recipe.data.split.tail
         self.prefix = recipe.objective.prompts_are_prefixes(recipe.model)
-        self.end_ids = frozenset(start_ids(tokenizer, self.separated))
+        separators = {tokenizer.vocabulary.separator} if self.separated else set()
+        self.end_ids = frozenset(id for id in separators if id is not None) | tokenizer.vocabulary.ends
         self.sync_steps = 1 if next(model.parameters()).device.type == "cpu" else GPU_SYNC_STEPS
 
     def encode_prompt(self, text: str) -> Prompt:
@@ -81,7 +82,7 @@ class TextGenerator:
         if self.chat:
             return self.encode_chat([text])
         ids = prompt_ids(self.tokenizer, text, self.separated)
-        n_start = int(ids[0] in self.end_ids)
+        n_start = int(ids[:1] == start_ids(self.tokenizer, self.separated))
         first = len(ids) - last_tokens(self.tokenizer.vocabulary, np.array(ids), self.context)
         return Prompt(ids[first:], len(ids) - n_start, max(0, first - n_start))
 

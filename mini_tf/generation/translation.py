@@ -60,7 +60,11 @@ class Translator:
         self.device = next(model.parameters()).device
         self._max_length, max_source = (limit or 2**20 for limit in (model.max_length(), model.max_length("source")))
         self.context = min(context or model.context, max_source)
-        [self._separator], [self._source_end] = (start_ids(one, separated=True) for one in (tokenizer, source_tokenizer))
+        [self._begin] = start_ids(tokenizer, separated=True)
+        separator, source_end = (one.vocabulary.separator for one in (tokenizer, source_tokenizer))
+        assert separator is not None
+        assert source_end is not None
+        self._separator, self._source_end = separator, source_end
 
     def encode_sources(self, texts: Sequence[str]) -> list[SourceIds]:
         """Token ids of sources; longer ones than the context are truncated on the right, between characters."""
@@ -120,7 +124,7 @@ class Translator:
             end, settings.num_beams, n_best, settings.length_penalty, settings.min_new_tokens, settings.no_repeat_ngram, banned
         )
         memory = self.model.encode(pad([source.ids for source in sources], self.device, left=False))
-        begin = torch.full((len(sources),), end, device=self.device)
+        begin = torch.full((len(sources),), self._begin, device=self.device)
         decoder = CachedModel(self.model, self.model.start(len(sources)), memory)
         return beam_search(decoder, begin, [self._limit(source) for source in sources], beams)
 

@@ -82,7 +82,7 @@ class Settings(ModelSettings):
 
     @property
     def head_bias(self) -> bool:
-        return self.bias
+        return self.bias or self.output_bias
 
     @property
     def n_passes(self) -> int:

@@ -61,12 +61,22 @@ class ResidualStep(nn.Module):
 
 
 class Block(nn.Module):
-    """A layer; `step` wraps each part in its norm, dropout and residual connection."""
+    """A layer; `step` wraps each part in its norm, dropout and residual connection.
+
+    parallel: the feed-forward layer has the input of the whole layer, x + attention(norm(x)) + feed_forward(norm'(x)).
+    Source: Wang and Komatsuzaki 2021, GPT-J; Black et al. 2022, arXiv:2204.06745, section 2.1.
+    """
 
     def __init__(
-        self, own: Mixer | None, cross: Mixer | None, feed_forward: nn.Module | None, step: Callable[[nn.Module], ResidualStep]
+        self,
+        own: Mixer | None,
+        cross: Mixer | None,
+        feed_forward: nn.Module | None,
+        step: Callable[[nn.Module], ResidualStep],
+        parallel: bool = False,
     ) -> None:
         super().__init__()
+        self.parallel = parallel
         self.own = None if own is None else step(own)
         self.cross = None if cross is None else step(cross)
         self.feed_forward = None if feed_forward is None else step(feed_forward)
@@ -112,4 +122,10 @@ class Block(nn.Module):
         mixed = self.mix(x, visibility, source, state)
         # The feed-forward layer treats each token by itself, so only the selected ones are computed.
         y = mixed.y if at is None else mixed.y.flatten(0, 1)[at]
-        return mixed._replace(y=y if self.feed_forward is None else self.feed_forward(y))
+        if self.feed_forward is None:
+            return mixed._replace(y=y)
+        if not self.parallel:
+            return mixed._replace(y=self.feed_forward(y))
+        given = x if at is None else x.flatten(0, 1)[at]
+        step = self.feed_forward
+        return mixed._replace(y=step.residual_sum(y, step.part(step.part_input(given))))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from mini_tf.nn.batch_sizes import BatchSizes
 from mini_tf.nn.layers.copy_attention import Copies
 from mini_tf.nn.layers.embedding import Embedding
-from mini_tf.nn.layers.feed_forward import ACTIVATIONS
+from mini_tf.nn.layers.feed_forward import ACTIVATIONS, Activation
 from mini_tf.nn.layers.head import Head, Transform
 from mini_tf.nn.layers.ngrams import NGrams
 from mini_tf.nn.layers.norm import build_norm
@@ -40,6 +40,8 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
     """The output layer shares the weights of the token embedding."""
     head: Literal["linear", "bert"] = "linear"
     """linear, or BERT's masked-LM head: dense, activation and norm before the output layer, which has a bias."""
+    head_activation: Activation | None = None
+    """Activation of BERT's head; null: that of the feed-forward layers."""
     embed_norm: bool = False
     """Normalize the embeddings."""
     embed_scale: bool = False
@@ -48,6 +50,8 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
     """Width of the embedding tables, with a projection to d_model, as in ELECTRA; default d_model."""
     ngrams: tuple[Annotated[int, Field(ge=2, le=10**8)], ...] = Field((), max_length=8)
     """Rows of the embedding tables of bigrams, trigrams, ... that are added to the token embedding."""
+    output_bias: bool = False
+    """The output layer over the vocabulary has a bias also with `head: linear`."""
     n_types: int = Field(0, ge=0, le=1024)
     """Number of token types (segment embeddings; BERT has 2); 0 = none."""
 
@@ -106,7 +110,7 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         if task:
             return 2 * sizes.targets * self.d_model * sizes.outputs
         width = self.d_embedding or self.d_model
-        inner = ACTIVATIONS[self.activation].n_inputs if self.head == "bert" else width != self.d_model
+        inner = ACTIVATIONS[self.head_activation or self.activation].n_inputs if self.head == "bert" else width != self.d_model
         return 2 * sizes.targets * width * (self.d_model * inner + sizes.vocabulary)
 
     def build(self, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> "Model":
@@ -119,14 +123,14 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
     @property
     def head_bias(self) -> bool:
         """The output layer has a bias also with `head: linear`."""
-        return False
+        return self.output_bias
 
     def build_head(self, tokens: nn.Embedding) -> Head:
         """The head; `tokens`: the token embedding, whose weight it uses if `tied`."""
         d_embedding, bert = tokens.embedding_dim, self.head == "bert"
         transform: nn.Module | None = None
         if bert:
-            transform = Transform(self.d_model, self.activation, self.make_norm(d_embedding), d_embedding)
+            transform = Transform(self.d_model, self.head_activation or self.activation, self.make_norm(d_embedding), d_embedding)
         elif d_embedding != self.d_model:
             transform = nn.Linear(self.d_model, d_embedding, bias=False)
         return Head(tokens, self.tied, transform, bias=bert or self.head_bias)

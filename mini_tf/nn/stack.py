@@ -36,17 +36,21 @@ class StackSettings(Kind):
     d_ff: int | None = Field(None, ge=0, le=1048576)
     """Width of the feed-forward layer; default 4 d_model, 0 = no feed-forward layer."""
     activation: Activation = "gelu"
-    """Activation of the feed-forward layer; relu2: squared ReLU; swiglu: gated (1.5 times the parameters)."""
+    """Activation of the feed-forward layer; relu2: squared ReLU; swiglu, geglu: gated (1.5 times the parameters)."""
     norm: NormKind = "layer"
     """LayerNorm or RMSNorm."""
     norm_place: Literal["pre", "post", "none"] = "pre"
     """Pre-norm (with a final norm after the last layer), post-norm, or no norms."""
+    first_norm: bool = True
+    """With pre-norm: the first attention has a norm before it, too; false as in ModernBERT, after an embedding norm."""
     norm_weight: bool = True
     """Norms have a learned scale."""
     norm_eps: float = Field(1e-5, gt=0, le=0.1)
     """Epsilon that norms add to the variance."""
     residual: bool = True
     """Residual connections; false: the output of each part replaces its input."""
+    parallel: bool = False
+    """The feed-forward layer has the same input as the attention, and both outputs are added, as in GPT-J."""
     bias: bool = False
     """Linear layers and LayerNorms have a bias."""
     dropout_rate: float = Field(0.0, ge=0, lt=1)
@@ -130,6 +134,8 @@ class StackSettings(Kind):
         if "rotary" in self.positions.APPLIES_TO and self.head_dim % 2:
             what = f"{self.positions.kind} rotates pairs of dimensions and needs an even d_k, not {self.head_dim}"
             yield Rule("positions", what, ("d_k", "d_model", "n_heads"))
+        if self.parallel and (self.norm_place == "post" or not self.residual):
+            yield Rule("parallel", "adds both outputs to the input; use norm_place: pre and residual: true", ("norm_place", "residual"))
         for mixer in dict.fromkeys(self.attention):
             yield from mixer.size_rules(self.attention_dims())
         supported = frozenset({"embed"}).union(*(mixer.POSITIONS for mixer in self.attention))
@@ -230,9 +236,11 @@ class Stack(nn.Module):
 
         def step(part: nn.Module) -> ResidualStep:
             residual = settings.residual and (cross is None or cross.residual or part is not cross_mixer)
-            return ResidualStep(part, norm(), post, residual, settings.dropout_rate)
+            without_norm = part is first_mixer and not post and not settings.first_norm
+            return ResidualStep(part, nn.Identity() if without_norm else norm(), post, residual, settings.dropout_rate)
 
-        blocks = []
+        blocks: list[Block] = []
+        first_mixer: nn.Module | None = None
         for layer in range(settings.n_layers):
             own_mixer, cross_mixer = None, None
             if own:
@@ -240,11 +248,12 @@ class Stack(nn.Module):
                 encoding = None if positional_encoding is None else positional_encoding.of_layer(layer)
                 spec = LayerSpec(layer, settings.n_layers, "self", encoding, settings.bias)
                 own_mixer = mixer.build(settings.attention_dims(), spec)
+                first_mixer = first_mixer or own_mixer
             if cross is not None:
                 spec = LayerSpec(layer, settings.n_layers, "cross", None, settings.bias)
                 cross_mixer = cross.mixer.build(settings.attention_dims(cross.d_memory), spec)
             feed_forward = FeedForward(settings.d_model, d_ff, settings.activation, settings.bias) if d_ff else None
-            blocks.append(Block(own_mixer, cross_mixer, feed_forward, step))
+            blocks.append(Block(own_mixer, cross_mixer, feed_forward, step, settings.parallel))
         self.layers = nn.ModuleList(blocks)
         self.norm = norm() if settings.norm_place == "pre" and final_norm else nn.Identity()
 

@@ -18,7 +18,7 @@ from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn import model as model_contract
 from mini_tf.nn.batch_sizes import BatchSizes
 from mini_tf.nn.layers.ngram_features import NGramFeatures
-from mini_tf.nn.layers.task_head import Pool, TaskHead, is_token, pooled, token_index
+from mini_tf.nn.layers.task_head import Dense, Pool, TaskHead, is_token, pooled, token_index
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions
@@ -65,9 +65,16 @@ class TaskSettings(ObjectiveSettings):
     token_dropout_rate: float = Field(0.0, ge=0, lt=1)
     """Share of the input tokens that are replaced by the mask token in training, as regularization."""
 
+    dense: Dense | None = None
+    """A dense layer of the model's width with this activation before the output layer; null: none."""
+
     def forward_flops(self, model: model_contract.ModelSettings, sizes: BatchSizes) -> int | None:
         hidden = model.hidden_flops(sizes)
-        return None if hidden is None else hidden + model.head_flops(sizes, task=True)
+        return None if hidden is None else hidden + self.head_flops(model, sizes)
+
+    def head_flops(self, model: model_contract.ModelSettings, sizes: BatchSizes) -> int:
+        """FLOPs of the task head."""
+        return model.head_flops(sizes, task=True) + (0 if self.dense is None else 2 * sizes.targets * model.d_model**2)
 
 
 class WideSettings(Section):
@@ -94,7 +101,7 @@ class PooledSettings(TaskSettings):
     def forward_flops(self, model: model_contract.ModelSettings, sizes: BatchSizes) -> int | None:
         pools_all = self.pool not in ("first", "last")
         hidden = model.hidden_flops(sizes._replace(targets=sizes.rows * sizes.length) if pools_all else sizes)
-        return None if hidden is None else hidden + model.head_flops(sizes, task=True)
+        return None if hidden is None else hidden + self.head_flops(model, sizes)
 
     def rules_with(self, model: ModelSettings, steps: int | None) -> Rules:
         if self.pool == "first" and model.causal:
@@ -166,9 +173,9 @@ class TaskObjective(Objective):
         super().__init__(settings)
         self.vocabulary_size = vocabulary.size
         self.dropout_rate, self.token_dropout_rate = settings.dropout_rate, settings.token_dropout_rate
-        self.n_outputs, self.n_types = n_outputs, 0
+        self.n_outputs, self.n_types, self.dense = n_outputs, 0, settings.dense
         assert vocabulary.separator is not None
-        self.separator = vocabulary.separator
+        self.separator, self.separator_begins = vocabulary.separator, vocabulary.begin is None
         self.replacement = next(id for id in (vocabulary.mask, vocabulary.unk, self.separator) if id is not None)
 
     def add_modules(self, model: Model) -> None:
@@ -176,7 +183,7 @@ class TaskObjective(Objective):
         self.n_types = model.n_types
 
     def head(self, d_model: int) -> TaskHead:
-        return TaskHead(d_model, self.n_outputs, self.dropout_rate)
+        return TaskHead(d_model, self.n_outputs, self.dropout_rate, dense=self.dense)
 
     def make_batch(self, rows: Rows, labels: Tensor, part: str, at: Tensor | None = None) -> Batch:
         """A batch with the targets `labels`: of the rows, or of the flat token positions `at`.
@@ -189,7 +196,7 @@ class TaskObjective(Objective):
         types = None
         if self.n_types > 1:  # a separator has the type of the text that it ends
             is_end = ids.eq(self.separator).long()
-            types = (is_end.cumsum(1) - is_end - 1).clamp(0, 1)
+            types = (is_end.cumsum(1) - is_end - int(self.separator_begins)).clamp(0, 1)
         inputs = Tokens(ids, None if segments is None else TokenPositions.packed(segments), types)
         counts = {part: len(labels), "tokens": tokens, "penalty": tokens}
         return Batch(inputs, labels, at, extras=self._token_dropout(rows), counts=counts)
@@ -214,7 +221,7 @@ class PooledObjective(TaskObjective):
         wide = None
         if (given := self.wide) is not None:
             wide = NGramFeatures(self.vocabulary_size, given.order, given.rows, given.scale, self.n_outputs)
-        return TaskHead(d_model, self.n_outputs, self.dropout_rate, wide, self.pool == "attention")
+        return TaskHead(d_model, self.n_outputs, self.dropout_rate, wide, self.pool == "attention", self.dense)
 
     def fit(self, task: nn.Module, data: Store) -> None:
         """Set the document frequencies of the n-grams."""

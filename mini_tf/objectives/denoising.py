@@ -91,6 +91,7 @@ class Denoising(Objective):
     def __init__(self, settings: Settings, vocabulary: Vocabulary, separator: int, mask: int) -> None:
         super().__init__(settings)
         self.noise, self.separator, self.mask = settings.noise, separator, mask
+        self.begin = separator if vocabulary.begin is None else vocabulary.begin
         self.sentinels = np.array(vocabulary.sentinels[: settings.n_sentinels], np.int64)
         self.borders = np.array(sorted(vocabulary.special_ids - {vocabulary.unk}))
         self.needs_sentence_starts = any(noise.NEEDS_SENTENCES for noise in settings.noise)
@@ -100,7 +101,7 @@ class Denoising(Objective):
         source, source_segments = _padded([(one.source, one.source_segments) for one in sides])
         target, segments = _padded([(one.target, one.target_segments) for one in sides])
         opened = np.concatenate([np.full((len(rows), 1), -1), segments[:, :-1]], axis=1) != segments
-        inputs = np.where(opened, self.separator, np.roll(target, 1, axis=1))
+        inputs = np.where(opened, self.begin, np.roll(target, 1, axis=1))
         plain = bool((segments == 1).all())
         given = replace(rows, segments=None if plain else segments)
         positions = None if bool((source_segments == 1).all()) else TokenPositions.packed(torch.from_numpy(source_segments))

@@ -5,11 +5,12 @@ Dimension j is paired with j + d_k/2 (the layout of Hugging Face's Llama). The o
 adjacent, in queries and keys alike, so no score changes. Source: Su et al. 2021, arXiv:2104.09864.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
@@ -22,11 +23,27 @@ class Settings(PositionalEncodingSettings):
     base: float = Field(10000.0, gt=1)
     """Pair i is rotated by base^(-2i/d_k) per token; a smaller base suits short contexts."""
 
+    share: float = Field(1.0, gt=0, le=1)
+    """Share of the dimensions of a head that are rotated, the first ones; the others have no position (GPT-NeoX)."""
+
+    layer_bases: Annotated[tuple[Annotated[float, Field(gt=1)], ...], Field(max_length=1024)] = ()
+    """Bases that are repeated over the layers, in place of base."""
+
+    def build_layers(self, n_layers: int, d_model: int, n_heads: int, d_k: int, context: int) -> PositionalEncoding:
+        if not self.layer_bases:
+            return self.build(d_model, n_heads, d_k, context)
+        return RotaryLayers([Rotary(self._rotated(d_k), self.layer_bases[n % len(self.layer_bases)]) for n in range(n_layers)])
+
     def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> PositionalEncoding:
-        return Rotary(d_k, self.base)
+        return Rotary(self._rotated(d_k), self.base)
+
+    def _rotated(self, d_k: int) -> int:
+        return d_k if self.share == 1 else max(2, int(self.share * d_k) // 2 * 2)
 
 
 class Rotary(PositionalEncoding):
+    """d_k: the number of dimensions of each head that are rotated, the first ones."""
+
     applies_to = Settings.APPLIES_TO
 
     def __init__(self, d_k: int, base: float) -> None:
@@ -40,6 +57,10 @@ class Rotary(PositionalEncoding):
         return self.base ** (-pair / self.d_k)
 
     def rotate(self, x: Tensor, token_positions: TokenPositions, n_queries: int | None = None) -> Tensor:
+        if x.shape[-1] > self.d_k:
+            rest = x.shape[-1] - self.d_k
+            first, others = x.split([self.d_k, rest], dim=-1)
+            return torch.cat([self.rotate(first.contiguous(), token_positions, n_queries), others], dim=-1)
         half = x.dtype in (torch.bfloat16, torch.float16)
         cos, sin, rotations = self._rotations(token_positions, x)
         if rotations is not None:
@@ -71,6 +92,24 @@ class Rotary(PositionalEncoding):
         eager = like.device.type == "cpu" and not torch.compiler.is_compiling()
         self._last = (token_positions, (cos, sin, torch.complex(cos, sin) if eager else None))
         return self._last[1]
+
+
+class RotaryLayers(PositionalEncoding):
+    """Rotations of each layer."""
+
+    applies_to = Settings.APPLIES_TO
+
+    def __init__(self, layers: Sequence[Rotary]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def of_layer(self, layer: int) -> PositionalEncoding:
+        chosen = self.layers[layer]
+        assert isinstance(chosen, PositionalEncoding)
+        return chosen
+
+    def rotate(self, x: Tensor, token_positions: TokenPositions, n_queries: int | None = None) -> Tensor:
+        return self.of_layer(0).rotate(x, token_positions, n_queries)
 
 
 class _Rotate(torch.autograd.Function):

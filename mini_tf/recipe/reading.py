@@ -25,6 +25,7 @@ from mini_tf.recipe.parsing.yaml_tree import CODE_KEYS, UNPRINTABLE, Node, deepe
 from mini_tf.recipe.presets import presets
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.values import Scalar, near, one_line, show
+from mini_tf.system import hub
 from mini_tf.system.errors import RecipeFault, UsageFault
 
 DEFAULT_RECIPE = "quickstart"
@@ -236,6 +237,8 @@ def _anchor(tree: Node, folder: Path) -> None:
             if is_blank(leaf) or (section == "data" and (name in built_in_corpora() or name == "-" or name.startswith("hf:"))):
                 continue
             path = os.path.abspath(folder / os.path.expanduser(name))
+            if section == "model" and name.startswith(hub.PREFIX):
+                path = os.path.abspath(hub.local_folder(name))
             if section != "data" and not _exists(section, path):
                 if name == "last":
                     continue  # refused by the section
@@ -248,9 +251,9 @@ def _anchor(tree: Node, folder: Path) -> None:
 
 
 def _exists(section: str, path: str) -> bool:
-    """Whether a path is a run (section model), or a tokenizer or a folder with one."""
+    """Whether a path is a run or a model's folder (section model), or a tokenizer or a folder with one."""
     if section == "model":
-        return os.path.isfile(os.path.join(path, init_from.RESOLVED))
+        return any(os.path.isfile(os.path.join(path, name)) for name in (init_from.RESOLVED, init_from.CONFIG))
     return os.path.isfile(path) or os.path.isfile(os.path.join(path, "tokenizer.json"))
 
 

@@ -27,6 +27,10 @@ class SingleTokenizer(Section):
     """Lowercase all text first, in training and afterwards."""
     path: NonEmptyText | None = None
     """Tokenizer to load instead of training one: a tokenizer.json, vocab.txt, vocab.json or a run."""
+    separator: NonEmptyText | None = None
+    """Special token between documents of a loaded tokenizer; null: its end of text, found by its usual names."""
+    begin: NonEmptyText | None = None
+    """Special token of a loaded tokenizer before a text that stands alone, and before targets; null: the separator."""
 
     @property
     def trainer(self) -> TokenizerSettings:
@@ -46,6 +50,9 @@ class SingleTokenizer(Section):
     def rules(self) -> Rules:
         if self.path == "last":
             yield "path", "last changes with every run; give a run folder or its name in outputs"
+        for key in ("separator", "begin"):
+            if getattr(self, key) is not None and self.path is None:
+                yield Rule(key, "is for a loaded tokenizer; give tokenizer.path, or remove it", ("path",))
         if self.path is None and self.vocab_size < (least := self.trainer.MIN_VOCAB_SIZE)[0]:
             yield Rule("vocab_size", f"{self.vocab_size} {least[1]}", ("kind", "path"))
 

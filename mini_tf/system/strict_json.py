@@ -1,4 +1,4 @@
-"""Strict JSON parsing: no duplicate keys, no NaN, no number that overflows; short readable error messages."""
+"""Strict JSON: no duplicate keys, no NaN, no number that overflows; short readable error messages."""
 
 import json
 from collections import Counter
@@ -17,6 +17,11 @@ def parse(text: str) -> Any:
         raise ValueError(error.msg + position) from None
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def show_json(value: Any) -> str:
+    """A JSON text for files that people read: indented, with a newline at its end."""
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def short(name: str) -> str:

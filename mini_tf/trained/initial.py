@@ -1,4 +1,4 @@
-"""Initialization of a model from another run (model.init_from): matches tensors and refuses incompatible settings."""
+"""Initialization of a model from a run or a Hugging Face folder: matches tensors, refuses incompatible settings."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from mini_tf.data.datasets import TokenizedData
+from mini_tf.data.tokenization import tokenizer as tokenization
 from mini_tf.nn.model import Model
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.sections import SingleTokenizer, Tokenizer
 from mini_tf.run import finding, manifest
 from mini_tf.system.errors import RecipeFault, RunFault
+from mini_tf.trained.foreign import is_foreign, open_foreign, weights_hash
 from mini_tf.trained.opening import SOURCE_TOKENIZER, LoadedModel, load_trained
 
 _TOKENIZER = "tokenizer.json"
@@ -77,6 +78,8 @@ def init_hash(recipe: Recipe, run_folder: Path | None = None) -> dict[str, str]:
         if recorded is None:
             raise _missing(recipe)
         return {"init": recorded}
+    if is_foreign(Path(recipe.model.init_from)):
+        return {"init": weights_hash(Path(recipe.model.init_from))}
     folder = finding.find(recipe.model.init_from)
     published = manifest.read(folder).model
     if published is None:
@@ -88,8 +91,10 @@ def with_own_tokenizer(recipe: Recipe, run_folder: Path | None) -> Recipe:
     """The recipe, with the tokenizers saved in `run_folder` if the run of model.init_from no longer exists."""
     if run_folder is None or recipe.model.init_from is None or not _is_missing(recipe):
         return recipe
-    source = None if recipe.tokenizer.source is None else SingleTokenizer(path=str(run_folder / SOURCE_TOKENIZER))
-    return recipe.model_copy(update={"tokenizer": Tokenizer(path=str(run_folder / _TOKENIZER), source=source)})
+    own = recipe.tokenizer
+    source = own.source and own.source.model_copy(update={"path": str(run_folder / SOURCE_TOKENIZER)})
+    tokenizer = own.model_copy(update={"path": str(run_folder / _TOKENIZER), "source": source})
+    return recipe.model_copy(update={"tokenizer": tokenizer})
 
 
 def _is_missing(recipe: Recipe) -> bool:
@@ -117,7 +122,7 @@ def match_tensors(meta: Model, recipe: Recipe, data: TokenizedData) -> Initializ
     """
     if _is_missing(recipe):  # and the new run has no checkpoint to continue from
         raise _missing(recipe)
-    trained = load_trained(str(recipe.model.init_from))
+    trained = _load(Path(str(recipe.model.init_from)))
     _refuse_incompatible(recipe, trained, data)
     available, own = trained.model.weights(), meta.weights()
     head_fits = _same_head_outputs(recipe, trained, data)
@@ -134,6 +139,17 @@ def match_tensors(meta: Model, recipe: Recipe, data: TokenizedData) -> Initializ
     used = {source for source in sources.values() if source is not None}
     new, unused = tuple(name for name in own if name not in loaded), tuple(name for name in available if name not in used)
     return Initialization(LoadedTensors(trained.folder.name, tuple(loaded), new, unused, _direction_warning(recipe, trained)), loaded)
+
+
+def _load(path: Path) -> LoadedModel:
+    """The model of a run, or of a Hugging Face folder whose tokenizer has all its ids."""
+    if not is_foreign(path):
+        return load_trained(path)
+    loaded = open_foreign(path).loaded(path)
+    if tokenization.Tokenizer.load(path).vocabulary.size < loaded.tokenizer.vocabulary.size:
+        what = f"model.init_from: the model in {path} has more ids than its tokenizer"
+        raise RecipeFault(what, hint=f"`minitf import {path}` adds them; begin with that run")
+    return loaded
 
 
 def _direction_warning(recipe: Recipe, trained: LoadedModel) -> str:

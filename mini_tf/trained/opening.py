@@ -198,8 +198,9 @@ def read_recipe_and_tokenizers(folder: Path) -> tuple[Recipe, Tokenizer, Tokeniz
     """
     recipe = read_recipe(folder)
     try:
-        tokenizer = Tokenizer.load(folder)
-        return recipe, tokenizer, tokenizer if recipe.tokenizer.source is None else Tokenizer.load(folder / SOURCE_TOKENIZER)
+        own, source = recipe.tokenizer, recipe.tokenizer.source
+        tokenizer = Tokenizer.load(folder, own.separator, own.begin)
+        return recipe, tokenizer, tokenizer if source is None else Tokenizer.load(folder / SOURCE_TOKENIZER, source.separator, source.begin)
     except DataFault as error:
         raise RunFault(f"{folder} is damaged: {error.message}", where=error.where) from error
 

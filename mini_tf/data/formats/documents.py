@@ -1,7 +1,8 @@
 """Read documents from files as a stream in bounded memory.
 
-A document is a block between blank lines in txt, else a table row. Its characters are unchanged, except that a byte
-order mark is dropped and CRLF becomes LF. Invalid input raises DataFault with `file:line`; nothing is repaired.
+A document is a block between blank lines, or lines <|endoftext|>, in txt, else a table row. Its characters are
+unchanged, except that a byte order mark is dropped and CRLF becomes LF. Invalid input raises DataFault with
+`file:line`; nothing is repaired.
 """
 
 import itertools
@@ -91,9 +92,16 @@ def _parts(pieces: Iterable[str], where: str) -> Iterator[Document]:
 
 
 def _blocks(data_file: DataFile, columns: Columns) -> Iterator[Document]:
-    """Runs of non-blank lines, without the final newline."""
-    for blank, lines in itertools.groupby(read_lines(data_file.path, data_file.name, columns.errors), key=lambda line: not line[1].strip()):
-        if not blank:
+    """Runs of lines that are no border, without the final newline."""
+    for border, lines in itertools.groupby(
+        read_lines(data_file.path, data_file.name, columns.errors), key=lambda line: _is_border(line[1])
+    ):
+        if not border:
             number, first = next(lines)
             rest = ("\n" + line.removesuffix("\n") for _, line in lines)
             yield from _parts(itertools.chain([first.removesuffix("\n")], rest), f"{data_file.name}:{number}")
+
+
+def _is_border(line: str) -> bool:
+    """A line between two documents: a blank one, or the mark that TinyStories and others write."""
+    return line.strip() in ("", "<|endoftext|>")

@@ -8,10 +8,11 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ from mini_tf.data.tokenizers import SPECIALS
 from mini_tf.recipe import sections
 from mini_tf.recipe.kind_settings import TokenizerSettings
 from mini_tf.recipe.kinds import listing, settings_of
+from mini_tf.system.errors import DataFault
+from mini_tf.system.strict_json import short
 
 N_CODE_POINTS = 0x110000
 SHORT_INPUT = 512
@@ -46,8 +49,17 @@ class Vocabulary:
     """Special tokens of a loaded tokenizer that minitf does not use, and sentinels."""
     sentinels: tuple[int, ...] = ()
     """Sentinels in their order, <extra_id_0> first; also in `others`."""
+    ends: frozenset[int] = frozenset()
+    """Special tokens that also end a text, where the separator is another one; also in `others`."""
+    begin: int | None = None
+    """Special token before a text that stands alone, if it is not the separator."""
     inside_characters: frozenset[int] = frozenset()
     """Tokens that begin inside a character: their first byte continues one that a token before them begins."""
+
+    @property
+    def begin_id(self) -> int | None:
+        """The id before the first token of a text: `begin`, else the separator."""
+        return self.separator if self.begin is None else self.begin
 
     @property
     def special_ids(self) -> frozenset[int]:
@@ -56,19 +68,28 @@ class Vocabulary:
 
 
 class Tokenizer:
-    """A trained tokenizer; notes: what was changed or assumed when it was loaded."""
+    """A trained tokenizer; notes: what was changed or assumed when it was loaded. roles: see `load`."""
 
-    def __init__(self, inner: tokenizers.Tokenizer, notes: Sequence[str] = ()) -> None:
+    def __init__(self, inner: tokenizers.Tokenizer, notes: Sequence[str] = (), roles: Mapping[str, str] = MappingProxyType({})) -> None:
         inner.encode_special_tokens = True
-        self.notes = list(notes)
+        self.notes, self._roles = list(notes), dict(roles)
         self._inner = inner
         self._json = json.loads(inner.to_str())
         self._slow: dict[tuple[str, ...], bool] = {}
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":
-        """Load a tokenizer.json, vocab.txt or vocab.json, or that of a folder (a run, a model); or DataFault."""
-        return cls(*loading.load(Path(path)))
+    def load(cls, path: str | os.PathLike[str], separator: str | None = None, begin: str | None = None) -> "Tokenizer":
+        """Load a tokenizer.json, vocab.txt or vocab.json, or that of a folder (a run, a model); or DataFault.
+
+        separator: the special token between documents; None: found by its usual names. begin: the special token before
+        the first token of a text that stands alone, and of a target; None: the separator.
+        """
+        roles = {key: name for key, name in (("separator", separator), ("begin", begin)) if name is not None}
+        loaded = cls(*loading.load(Path(path)), roles)
+        for key, name in roles.items():
+            if name not in loaded.special_tokens:
+                raise DataFault.located(str(path), f"the tokenizer has no special token {short(name)!r} (tokenizer.{key})")
+        return loaded
 
     @classmethod
     def train(cls, settings: sections.SingleTokenizer, texts: Iterable[str]) -> "Tokenizer":
@@ -91,15 +112,23 @@ class Tokenizer:
 
     @cached_property
     def hash(self) -> str:
-        return hashlib.sha256(self._inner.to_str().encode()).hexdigest()
+        roles = "".join(f"\0{key}={name}" for key, name in self._roles.items())
+        return hashlib.sha256(f"{self._inner.to_str()}{roles}".encode()).hexdigest()
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
         size = 1 + max(self._inner.get_vocab(with_added_tokens=True).values())
         known = {name: loading.special_token_id(self._inner, name) for name in SPECIALS}
+        usual = known["separator"]
+        if "separator" in self._roles:
+            known["separator"] = self._inner.token_to_id(self._roles["separator"])
+        begin = self._inner.token_to_id(self._roles["begin"]) if "begin" in self._roles else None
+        begin = None if begin == known["separator"] else begin
+        ends = frozenset() if usual is None or usual == known["separator"] else frozenset([usual])
         others = self.piece_table.special - set(known.values())
         inside = self.piece_table.inside_characters
-        return Vocabulary(size, **known, others=others, sentinels=loading.sentinel_ids(self._inner), inside_characters=inside)
+        sentinels = loading.sentinel_ids(self._inner)
+        return Vocabulary(size, **known, others=others, sentinels=sentinels, ends=ends, begin=begin, inside_characters=inside)
 
     @property
     def kind(self) -> str:
@@ -123,7 +152,19 @@ class Tokenizer:
             return self
         inner = tokenizers.Tokenizer.from_str(self._inner.to_str())
         inner.add_special_tokens([SPECIALS[name]])
-        return Tokenizer(inner, [*self.notes, f"the tokenizer has no {name} token; {SPECIALS[name]} was added"])
+        return Tokenizer(inner, [*self.notes, f"the tokenizer has no {name} token; {SPECIALS[name]} was added"], self._roles)
+
+    def with_size(self, size: int) -> "Tokenizer":
+        """This tokenizer, with special tokens without a text added up to `size` ids. DataFault if it has more."""
+        if self.vocabulary.size > size:
+            raise DataFault(f"the tokenizer has {self.vocabulary.size} ids, the model {size}")
+        if self.vocabulary.size == size:
+            return self
+        inner = tokenizers.Tokenizer.from_str(self._inner.to_str())
+        first = self.vocabulary.size
+        inner.add_special_tokens([f"<unused_{id}>" for id in range(first, size)])
+        note = f"the model has {size - first} more ids than the tokenizer; special tokens <unused_{first}> and so on were added"
+        return Tokenizer(inner, [*self.notes, note], self._roles)
 
     def with_sentinels(self, n: int, trained: bool = False) -> "Tokenizer":
         """This tokenizer if it has `n` sentinels, else a copy with those it lacks; with a note unless `trained`."""
@@ -134,7 +175,7 @@ class Tokenizer:
         inner = tokenizers.Tokenizer.from_str(self._inner.to_str())
         inner.add_special_tokens(names)
         note = f"the tokenizer has {first or 'no'} sentinel tokens; {names[0]} to {names[-1]} were added"
-        return Tokenizer(inner, [*self.notes, *([] if trained else [note])])
+        return Tokenizer(inner, [*self.notes, *([] if trained else [note])], self._roles)
 
     @cached_property
     def _table(self) -> Callable[[str], np.ndarray] | None:

@@ -1,7 +1,7 @@
 """The feed-forward layer, d_model -> d_ff -> d_model.
 
 Source: Vaswani et al. 2017, section 3.3; GELU: arXiv:1606.08415; squared ReLU: So et al. 2021, arXiv:2109.08668;
-SwiGLU: Shazeer 2020, arXiv:2002.05202 (`up` computes gate and value together, so it has 1.5 times the parameters).
+SwiGLU and GEGLU: Shazeer 2020, arXiv:2002.05202 (`up` computes gate and value together: 1.5 times the parameters).
 """
 
 from collections.abc import Callable
@@ -43,6 +43,16 @@ def _swiglu(x: Tensor) -> Tensor:
     return F.silu(gate) * value
 
 
+def _geglu(x: Tensor) -> Tensor:
+    gate, value = x.chunk(2, dim=-1)
+    return F.gelu(gate) * value
+
+
+def _geglu_tanh(x: Tensor) -> Tensor:
+    gate, value = x.chunk(2, dim=-1)
+    return F.gelu(gate, approximate="tanh") * value
+
+
 class ActivationFunction(NamedTuple):
     """(..., n_inputs F) -> (..., F); n_inputs is 2 for gated activations."""
 
@@ -55,7 +65,10 @@ ACTIVATIONS = {
     "gelu_tanh": ActivationFunction(lambda x: F.gelu(x, approximate="tanh")),
     "relu": ActivationFunction(F.relu),
     "relu2": ActivationFunction(_squared_relu),
+    "silu": ActivationFunction(F.silu),
     "swiglu": ActivationFunction(_swiglu, n_inputs=2),
+    "geglu": ActivationFunction(_geglu, n_inputs=2),
+    "geglu_tanh": ActivationFunction(_geglu_tanh, n_inputs=2),
 }
 """Activations by the names used in recipes."""
 if TYPE_CHECKING:

@@ -1,5 +1,6 @@
 """Heads of tasks: class logits, one number, or one logit per token."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -13,21 +14,36 @@ from mini_tf.nn.layers.ngram_features import NGramFeatures
 from mini_tf.nn.tokens import Tokens
 
 Pool = Literal["first", "last", "mean", "max", "attention"]
+Dense = Literal["tanh", "gelu", "relu"]
+"""Activation of a dense layer before the output layer of a task: of BERT and RoBERTa, of ELECTRA, of DistilBERT."""
+_DENSE: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}
 
 
 class TaskHead(OutputLayer):
     """dropout -> linear, replacing the output layer (Devlin et al. 2018, arXiv:1810.04805, section 4.1).
 
-    wide: its outputs for a text are added by the task. query (D,): of attention pooling.
+    wide: its outputs for a text are added by the task. query (D,): of attention pooling. dense: activation of a dense
+    layer of the width of the model before it, as in BERT's released code.
     """
 
     def __init__(
-        self, d_model: int, n_outputs: int, dropout_rate: float, wide: NGramFeatures | None = None, pools_by_attention: bool = False
+        self,
+        d_model: int,
+        n_outputs: int,
+        dropout_rate: float,
+        wide: NGramFeatures | None = None,
+        pools_by_attention: bool = False,
+        dense: Dense | None = None,
     ) -> None:
         super().__init__()
         self.dropout = Dropout(dropout_rate)
         self.wide = wide
         self.query = nn.Parameter(torch.zeros(d_model)) if pools_by_attention else None
+        self.activation = dense
+        self.dense = None if dense is None else nn.Linear(d_model, d_model)
+        if self.dense is not None:
+            self.dense.weight.data.normal_(0.0, d_model**-0.5)
+            self.dense.bias.data.zero_()
         self.linear = nn.Linear(d_model, n_outputs)
         self.linear.weight.data.normal_(0.0, d_model**-0.5)
         self.linear.bias.data.zero_()
@@ -36,6 +52,8 @@ class TaskHead(OutputLayer):
         """All outputs; `candidates` must be None, as there is no vocabulary."""
         if candidates is not None:
             raise ValueError("a task head has no vocabulary")
+        if self.dense is not None and self.activation is not None:
+            hidden = _DENSE[self.activation](self.dense(self.dropout(hidden)))
         outputs: Tensor = self.linear(self.dropout(hidden))
         return outputs
 

@@ -19,7 +19,7 @@ from mini_tf.nn.model import Model
 from mini_tf.nn.weights.patterns import match_names
 from mini_tf.recipe.sections import Adapter
 
-_ORIGINAL, _LOW_RANK = ".parametrizations.weight.original", ".parametrizations.weight.0."
+_ORIGINAL, LOW_RANK = ".parametrizations.weight.original", ".parametrizations.weight.0."
 
 
 class LowRank(nn.Module):
@@ -85,11 +85,11 @@ def merged_weights(weights: Mapping[str, Tensor], settings: Adapter) -> dict[str
     merged: dict[str, Tensor] = {}
     for name, tensor in weights.items():
         if name.endswith(_ORIGINAL):
-            prefix = name.removesuffix(_ORIGINAL) + _LOW_RANK
+            prefix = name.removesuffix(_ORIGINAL) + LOW_RANK
             n_parts = sum(other.startswith(f"{prefix}A.") for other in weights)
             a, b = ([weights[f"{prefix}{matrix}.{part}"] for part in range(n_parts)] for matrix in "AB")
             merged[plain_name(name)] = _sum(tensor, a, b, settings.alpha / settings.rank)
-        elif _LOW_RANK not in name:
+        elif LOW_RANK not in name:
             merged[name] = tensor
     return merged
 

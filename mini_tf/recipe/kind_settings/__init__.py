@@ -103,8 +103,8 @@ class ModelSettings(Kind):
     """Objective of a recipe that names none."""
 
     init_from: NonEmptyText | None = None
-    """Run to initialize from: its weights, tokenizer and model settings except dropout_rate; new parameters are
-    random.
+    """Run or Hugging Face folder to initialize from: its weights, tokenizer and model settings except dropout_rate; new
+    parameters are random.
     """
 
     def rules(self) -> Rules:

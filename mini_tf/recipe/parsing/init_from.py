@@ -1,4 +1,4 @@
-"""Fill in model and tokenizer settings from the run in model.init_from.
+"""Fill in model and tokenizer settings from the run, or the Hugging Face folder, in model.init_from.
 
 They replace those of lower levels, as a kind given later replaces the settings of the old kind. Settings of the same
 level or a later one override them, and are compared with the run when its weights are loaded. Of the recipe's own
@@ -8,10 +8,12 @@ model, the kind, keys that the run's kind does not have, and dropout_rate, which
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 from mini_tf.recipe.kinds import usable_settings
 from mini_tf.recipe.parsing.yaml_tree import Node, load, parse
 from mini_tf.recipe.values import Scalar, one_line
+from mini_tf.system import strict_json
 from mini_tf.system.errors import RecipeFault
 from mini_tf.system.plain_file import read_small_file
 
@@ -38,6 +40,7 @@ def with_run_settings(level: Node, lower: Node) -> Node:
     model |= {key: _with_length(node, folder) for key, node in theirs.items() if key not in _OWN and _has(kind, key)}
     model |= {"kind": kind}
     tokenizer = {"path": Node(Scalar(str(folder), quoted=True), given.where)}
+    tokenizer |= {key: node for key, node in _mapping(run.value.get("tokenizer")).items() if key in ("separator", "begin")}
     if _has(kind, "encoder") and (folder / SOURCE_TOKENIZER).exists():
         path = Node(Scalar(str(folder / SOURCE_TOKENIZER), quoted=True), given.where)
         tokenizer["source"] = Node({"path": path}, given.where)
@@ -61,6 +64,8 @@ def _refuse_other_tokenizer(level: Node) -> None:
 
 def _read(folder: Path, given: Node) -> Node:
     path = folder / RESOLVED
+    if not os.path.isfile(path) and (found := _of_other_tool(folder)) is not None:
+        return found
     if not os.path.isfile(path):
         what = f"no such run {one_line(str(folder))}"
         if os.path.lexists(folder):
@@ -71,6 +76,21 @@ def _read(folder: Path, given: Node) -> Node:
     if not isinstance(run.value, dict) or "kind" not in _mapping(run.value.get("model")):
         raise _refusal(given, f"{path} has no model")
     return run
+
+
+def _of_other_tool(folder: Path) -> Node | None:
+    """The sections of a recipe for a folder with a Hugging Face model; None if it is none, or of no known family.
+
+    Raises RunFault if minitf has no such model.
+    """
+    path = folder / CONFIG
+    try:
+        values = strict_json.parse(read_small_file(path).decode())
+        word = values["model_type"].replace("-", "_")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    family: Any = usable_settings("interchange", word)
+    return None if family is None else parse(json.dumps(family().sections(values, folder)), str(path))
 
 
 def _refusal(given: Node, what: str, hint: str = "") -> RecipeFault:

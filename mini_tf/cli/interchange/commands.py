@@ -1,0 +1,80 @@
+"""`minitf import` and `minitf export`: models of Hugging Face as runs, and runs as folders that transformers loads."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.options import INPUT_OUTPUT, RUN, STEP
+from mini_tf.cli.training import FRESH, NAME
+from mini_tf.recipe.kinds import listing
+from mini_tf.system.errors import UsageFault
+from mini_tf.system.hub import local_folder
+
+SOURCE = typer.Argument(metavar="DIR", help="A folder with config.json, safetensors files and a tokenizer, or hf:ORG/NAME.")
+RUN_DIR = typer.Option("-o", "-d", "--out-dir", "--output-dir", metavar="DIR", help="The run folder; with --name, its parent.")
+OUT = typer.Option("-o", "--output", metavar="DIR", help="The folder to write, which must not exist or be empty.", show_default=False)
+TO = typer.Option(
+    "--to",
+    metavar="FAMILY",
+    help="llama, bert, ..., safetensors, or peft (a LoRA adapter).",
+    show_default="the first family that has the model",
+)
+LICENSE = typer.Option("--license", metavar="NAME", help="Licence of the model, for its model card.")
+TOKENIZER = typer.Option(
+    "--tokenizer", metavar="PATH", help="Its tokenizer: a file or folder.", show_default="that of DIR", rich_help_panel=INPUT_OUTPUT
+)
+
+BASE = typer.Option("--base", metavar="DIR", help="Of a PEFT adapter: its model.", show_default="as it says", rich_help_panel=INPUT_OUTPUT)
+
+
+@command
+def import_(
+    console: Console,
+    source: Annotated[str, SOURCE],
+    out_dir: Annotated[Path | None, RUN_DIR] = None,
+    name: Annotated[str | None, NAME] = None,
+    fresh: Annotated[bool, FRESH] = False,
+    tokenizer: Annotated[Path | None, TOKENIZER] = None,
+    base: Annotated[str | None, BASE] = None,
+) -> None:
+    """Read a Hugging Face model as a run, and prove that its outputs are the same.
+
+    All commands then work on the run. Pickle files and code are never read. The largest difference of the outputs on 16
+    sequences is in parity.json; above 1e-4 the exit code is 5.
+    """
+    from mini_tf.jobs.interchange.importing import import_model
+    from mini_tf.run.opening import RunLocation
+
+    imported = import_model(
+        local_folder(source), RunLocation(out_dir, name, fresh), console, tokenizer, local_folder(base) if base else None
+    )
+    console.say(f"{imported.parameters:,} parameters; {imported.parity.describe()}")
+    console.output(str(imported.folder), run=imported.folder, metrics={"largest_difference": imported.parity.largest_difference})
+
+
+@command
+def export(
+    console: Console,
+    run: RUN,
+    output: Annotated[Path, OUT],
+    to: Annotated[str | None, TO] = None,
+    step: STEP = None,
+    license: Annotated[str, LICENSE] = "unknown",
+) -> None:
+    """Write a run as a folder that Hugging Face's transformers loads, and prove that its outputs are the same.
+
+    Writes config, weights, tokenizer, model card and parity.json: the largest difference of the outputs on 16
+    sequences. Above 1e-4 the exit code is 5. A model that no family has is refused with the reason.
+    """
+    from mini_tf.jobs.interchange.exporting import PEFT, PLAIN, export_model
+
+    choices = [*listing("interchange"), PEFT, PLAIN]
+    if to is not None and to not in choices:
+        raise UsageFault(f"--to {to!r}: must be one of {', '.join(choices)}")
+    exported = export_model(run, output, to, step, license)
+    if exported.parity is not None:
+        console.say(exported.parity.describe())
+    difference = 0.0 if exported.parity is None else exported.parity.largest_difference
+    console.output(str(exported.folder), metrics={"largest_difference": difference}, result={"written_as": exported.written_as})

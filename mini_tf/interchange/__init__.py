@@ -1,0 +1,130 @@
+"""The families of Hugging Face models that are read and written; each other file is one, named as its model_type.
+
+A family is a mapping of settings, both ways, and a table of the names of tensors, read both ways. What the settings of
+a family cannot say is found by writing them and reading them back, so a family refuses by itself what it does not have.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
+
+from mini_tf.data.labels import Labels
+from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.interchange._config import Config, special_token
+from mini_tf.interchange._tensors import Layout, Names
+from mini_tf.recipe.kind_settings import ModelSettings, ObjectiveSettings
+from mini_tf.recipe.kinds import Kind, settings_of
+
+__all__ = ["Config", "Facts", "Family", "Head", "Layout", "Names"]
+
+OBJECTIVE = "objective"
+
+
+class Head(NamedTuple):
+    """An architecture of a family, such as LlamaForCausalLM.
+
+    objective: that of a recipe with this output; None: hidden states alone (a model without a head). base: the names of
+    its tensors have no prefix. data: a built-in corpus of the kind that the objective reads; None: text. output: the
+    attribute of transformers' output that holds the logits or hidden states. needs: settings that the objective of a
+    run must have, such as pool: first.
+    """
+
+    architecture: str
+    objective: Mapping[str, Any] | None
+    base: bool = False
+    output: str = "logits"
+    data: str | None = None
+    needs: Mapping[str, Any] = MappingProxyType({})
+
+    def fits(self, objective: ObjectiveSettings) -> bool:
+        """Whether a model that was trained with `objective` has this head."""
+        if self.objective is None:
+            return objective.predicts_tokens
+        own: Any = settings_of("objectives", self.objective["kind"])
+        return bool(own.PREDICTS_TOKENS if objective.predicts_tokens else objective.kind == self.objective["kind"])
+
+
+class Facts(NamedTuple):
+    """What config.json needs beside the settings of the model. labels: of a task; context: in tokens."""
+
+    vocabulary: Vocabulary
+    context: int
+    labels: Labels | None = None
+
+
+class Family(Kind):
+    """A family of Hugging Face models.
+
+    Table of names: those of the base model begin with a dot, which stands for PREFIX or nothing.
+    """
+
+    PACKAGE = "interchange"
+
+    MODEL: ClassVar[str]
+    """The architecture in a recipe: `model.kind`."""
+    PREFIX: ClassVar[str] = ""
+    """What the names of the base model begin with in a model with a head."""
+    HEADS: ClassVar[tuple[Head, ...]]
+    """The architectures, in the order in which a run is tried."""
+    TIED: ClassVar[Mapping[str, str]] = {}
+    """Second names that files may have for a tensor, by name, each with the first one; of which one may be missing."""
+    ZERO: ClassVar[tuple[str, ...]] = ()
+    """Tensors that are 0 where the files lack them."""
+    COMPUTED: ClassVar[str] = r"(?!)"
+    """Tensors of older files that are computed from the settings; a regular expression of names."""
+    DROPPED: ClassVar[Mapping[str, str]] = {}
+    """What is left out, with a note: regular expressions of names, and what they are."""
+    SEPARATOR: ClassVar[str | None] = None
+    """The special token between documents, if it is not the one that ends a text: bos_token."""
+    BEGIN: ClassVar[str | None] = None
+    """The special token before a text or a target, if it is not that between documents: cls_token, pad_token."""
+    RANK: ClassVar[int] = 1
+    """Of several families that have a model, the one with the lowest number is written."""
+
+    def settings(self, config: Config, head: Head) -> dict[str, Any]:
+        """The recipe's section `model`, without its kind. RunFault if minitf has no such model."""
+        raise NotImplementedError
+
+    def config(self, model: ModelSettings, facts: Facts) -> dict[str, Any]:
+        """The keys of config.json for a model. What it cannot say is found by reading it back with `settings`."""
+        raise NotImplementedError
+
+    def names(self, model: ModelSettings, head: Head) -> Names:
+        """Where each tensor of the model stands in the files."""
+        raise NotImplementedError
+
+    def context(self, config: Config) -> int:
+        """The longest text in tokens."""
+        return config.integer("max_position_embeddings")
+
+    def head(self, config: Config) -> Head:
+        """The head of the architecture that config.json names. RunFault if minitf has none."""
+        named = config.values.get("architectures") or [self.HEADS[0].architecture]
+        found = [head for head in self.HEADS if named == [head.architecture]]
+        if not found:
+            config.refuse("architectures", f"of {self.kind} minitf has {', '.join(head.architecture for head in self.HEADS)}")
+        return found[0]
+
+    def sections(self, values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+        """`recipe` for the values of the config.json of a folder, as JSON, with all settings of the model."""
+        recipe = self.recipe(Config(values, str(folder / "config.json")), folder)
+        given = {key: value for key, value in recipe["model"].items() if key != "kind"}
+        model = settings_of("models", self.MODEL).model_validate(given)
+        return recipe | {"model": {"kind": self.MODEL} | model.model_dump(mode="json")}
+
+    def recipe(self, config: Config, folder: Path) -> dict[str, Any]:
+        """The sections of a recipe that describe the model of a folder: model, objective, tokenizer, train."""
+        if "auto_map" in config.values:
+            config.refuse("auto_map", "it names code of the model's own, which minitf never runs")
+        head = self.head(config)
+        model = self.settings(config, head)
+        settings: Any = settings_of("models", self.MODEL)
+        objective = {**(head.objective or {"kind": settings.OBJECTIVE}), **head.needs}
+        # The recipe must say how long it trains; a run that was imported has no step.
+        roles = {"separator": self.SEPARATOR, "begin": self.BEGIN}
+        named = {key: special_token(folder, role, config) for key, role in roles.items() if role is not None}
+        tokenizer = {"path": str(folder)} | {key: name for key, name in named.items() if name is not None}
+        data = {} if head.data is None else {"train": head.data}
+        train = {"steps": 1, "context": self.context(config)}
+        return {"model": {"kind": self.MODEL} | model, "objective": objective, "data": data, "tokenizer": tokenizer, "train": train}

@@ -1,0 +1,175 @@
+"""How the tensors of a model are named and laid out in a family's files: tables that are read in both directions."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mini_tf.nn.model import Model
+from mini_tf.system.errors import RunFault
+
+_LAYER = re.compile(r"\.\d+\.")
+
+
+class Layout:
+    """Names of a module in the files, whose rows are those of ours one after the other; {i} is the layer's number.
+
+    Subclasses arrange them otherwise. `read` and `write` also work on the meta device, for shapes.
+    """
+
+    def __init__(self, *theirs: str) -> None:
+        self.theirs = theirs
+
+    def read(self, parts: Sequence[Tensor], like: Tensor) -> Tensor:
+        """Our tensor, of the shape of `like`."""
+        return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+
+    def write(self, ours: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+        """The tensors of the files; sizes: rows of the parts of ours."""
+        return [ours] if len(self.theirs) == 1 else list(ours.split(list(sizes)))
+
+
+class Transposed(Layout):
+    """A matrix is stored (inputs, outputs), as in GPT-2's Conv1D."""
+
+    def read(self, parts: Sequence[Tensor], like: Tensor) -> Tensor:
+        return parts[0].T.contiguous()
+
+    def write(self, ours: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+        return [ours.T.contiguous()]
+
+
+class Shifted(Layout):
+    """A table whose first `n` rows are not used; they are written as 0."""
+
+    def __init__(self, theirs: str, n: int) -> None:
+        super().__init__(theirs)
+        self.n = n
+
+    def read(self, parts: Sequence[Tensor], like: Tensor) -> Tensor:
+        return parts[0][self.n :].contiguous()
+
+    def write(self, ours: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+        return [torch.cat([ours.new_zeros(self.n, *ours.shape[1:]), ours])]
+
+
+class Scaled(Layout):
+    """Ours is `factor` times theirs."""
+
+    def __init__(self, theirs: str, factor: float) -> None:
+        super().__init__(theirs)
+        self.factor = factor
+
+    def read(self, parts: Sequence[Tensor], like: Tensor) -> Tensor:
+        return parts[0] * self.factor
+
+    def write(self, ours: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+        return [ours / self.factor]
+
+
+class AsRow(Layout):
+    """A vector (N,) is stored as (1, N)."""
+
+    def read(self, parts: Sequence[Tensor], like: Tensor) -> Tensor:
+        return parts[0][0]
+
+    def write(self, ours: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+        return [ours[None]]
+
+
+class ByHead(Layout):
+    """The rows of each head's query, key and value stand together, as in GPT-NeoX."""
+
+    def __init__(self, theirs: str, n_heads: int) -> None:
+        super().__init__(theirs)
+        self.n_heads = n_heads
+
+    def read(self, parts: Sequence[Tensor], like: Tensor) -> Tensor:
+        by_head: Tensor = parts[0].unflatten(0, (self.n_heads, 3, -1))
+        return by_head.transpose(0, 1).flatten(0, 2)
+
+    def write(self, ours: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+        by_part: Tensor = ours.unflatten(0, (3, self.n_heads, -1))
+        return [by_part.transpose(0, 1).flatten(0, 2)]
+
+
+class Twice(Layout):
+    """The files have it under several names, of which the first one counts."""
+
+    def read(self, parts: Sequence[Tensor], like: Tensor) -> Tensor:
+        return parts[0]
+
+    def write(self, ours: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+        return [ours.clone() for _ in self.theirs]
+
+
+class Zero(Layout):
+    """The files have no such tensor: ours is 0, and only a model in which it is 0 can be written."""
+
+    def read(self, parts: Sequence[Tensor], like: Tensor) -> Tensor:
+        return torch.zeros(like.shape)
+
+    def write(self, ours: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+        if not ours.is_meta and bool(ours.count_nonzero()):
+            raise ValueError("is not 0")
+        return []
+
+
+Names = Mapping[str, Layout]
+"""By module of the model, with {i} for the number of a layer, or by the full name of one tensor."""
+
+
+class Pair(NamedTuple):
+    """A tensor of the model, its names in the files, and how it is laid out there. sizes: rows of its parts."""
+
+    ours: str
+    theirs: tuple[str, ...]
+    layout: Layout
+    sizes: tuple[int, ...]
+
+
+def pairs_of(model: Model, names: Names) -> Iterator[Pair]:
+    """All tensors of a model (on the meta device). ValueError for one that the names do not know."""
+    for ours, tensor in model.weights().items():
+        path, _, suffix = ours.rpartition(".")
+        number = _LAYER.search(f"{path}.")
+        layer = number[0][1:-1] if number else ""
+        pattern = _LAYER.sub(".{i}.", f"{path}.")[:-1]
+        whole = names.get(f"{pattern}.{suffix}")
+        layout = whole if whole is not None else names.get(pattern)
+        if layout is None:
+            raise ValueError(ours)
+        end = "" if whole is not None else f".{suffix}"
+        theirs = tuple(name.replace("{i}", layer) + end for name in layout.theirs)
+        sizes = getattr(model.get_submodule(path), "sizes", None) or (len(tensor),)
+        yield Pair(ours, theirs, layout, tuple(sizes))
+
+
+def expected_shapes(model: Model, names: Names) -> dict[str, tuple[int, ...]]:
+    """The tensors that files of this model must have, and their shapes."""
+    own = model.weights()
+    written = {pair: pair.layout.write(own[pair.ours], pair.sizes) for pair in pairs_of(model, names)}
+    return {name: tuple(part.shape) for pair, parts in written.items() for name, part in zip(pair.theirs, parts, strict=True)}
+
+
+def read_tensors(model: Model, names: Names, theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a model, in fp32, from those of the files, whose shapes have been checked."""
+    own = model.weights()
+    read = {}
+    for pair in pairs_of(model, names):
+        parts = [theirs[name].float() for name in pair.theirs]
+        read[pair.ours] = pair.layout.read(parts, own[pair.ours]).to(own[pair.ours].dtype)
+    return read
+
+
+def write_tensors(model: Model, names: Names, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of the files; RunFault if the family has no place for one."""
+    written: dict[str, Tensor] = {}
+    for pair in pairs_of(model, names):
+        try:
+            written |= zip(pair.theirs, pair.layout.write(weights[pair.ours], pair.sizes), strict=True)
+        except ValueError as error:
+            raise RunFault(f"{pair.ours} {error}, and this family of models has no such tensor") from error
+    return written

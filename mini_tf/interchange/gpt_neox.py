@@ -1,0 +1,73 @@
+"""GPT-NeoX and Pythia: a decoder whose attention and feed-forward layer are parallel, with partly rotated heads.
+
+Source: Black et al. 2022, arXiv:2204.06745, and transformers' GPTNeoXForCausalLM.
+"""
+
+from typing import Any
+
+from mini_tf.interchange import Config, Facts, Family, Head, Layout, Names
+from mini_tf.interchange._stacks import ACTIVATIONS, their_word, value_of, within
+from mini_tf.interchange._tensors import ByHead
+
+LAYER = {
+    "own.norm": "input_layernorm",
+    "own.part.out": "attention.dense",
+    "feed_forward.norm": "post_attention_layernorm",
+    "feed_forward.part.up": "mlp.dense_h_to_4h",
+    "feed_forward.part.down": "mlp.dense_4h_to_h",
+}
+
+
+class Settings(Family):
+    MODEL = "decoder"
+    PREFIX = "gpt_neox."
+    HEADS = (Head("GPTNeoXForCausalLM", {"kind": "next_token"}), Head("GPTNeoXModel", None, True, "last_hidden_state"))
+    TIED = {"embed_out.weight": ".embed_in.weight"}
+    COMPUTED = r"\.?layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)"
+
+    def settings(self, config: Config, head: Head) -> dict[str, Any]:
+        config.only("attention_bias", True)
+        config.only("rope_scaling", why=": its rotation is not scaled")
+        rope = config.section("rope_parameters")
+        rope.only("rope_type", "default", why=": its rotation is not scaled")
+        base = rope.number("rope_theta", config.number("rotary_emb_base", 10000.0))
+        share = rope.number("partial_rotary_factor", config.number("rotary_pct", 0.25))
+        return {
+            "d_model": config.integer("hidden_size"),
+            "n_layers": config.integer("num_hidden_layers"),
+            "n_heads": config.integer("num_attention_heads"),
+            "d_ff": config.integer("intermediate_size"),
+            "activation": config.word("hidden_act", ACTIVATIONS, "gelu"),
+            "norm": "layer",
+            "norm_eps": config.number("layer_norm_eps", 1e-5),
+            "bias": True,
+            "parallel": config.flag("use_parallel_residual", True),
+            "tied": head.objective is None or config.flag("tie_word_embeddings", False),
+            "positions": {"kind": "rotary", "base": base, "share": share},
+        }
+
+    def config(self, model: Any, facts: Facts) -> dict[str, Any]:
+        positions = model.positions
+        rope = {"rope_theta": value_of(positions, "base", 10000.0), "partial_rotary_factor": value_of(positions, "share", 1.0)}
+        return {
+            "hidden_size": model.d_model,
+            "num_hidden_layers": model.n_layers,
+            "num_attention_heads": model.n_heads,
+            "intermediate_size": model.hidden_dim,
+            "hidden_act": their_word(model.activation, ACTIVATIONS),
+            "layer_norm_eps": model.norm_eps,
+            "use_parallel_residual": model.parallel,
+            "tie_word_embeddings": model.tied,
+            "max_position_embeddings": facts.context,
+            "rope_parameters": {"rope_type": "default", **rope},
+            "vocab_size": facts.vocabulary.size,
+        }
+
+    def names(self, model: Any, head: Head) -> Names:
+        return {
+            "embedding.tokens": Layout(".embed_in"),
+            **within("stack", LAYER, ".layers"),
+            "stack.layers.{i}.own.part.qkv": ByHead(".layers.{i}.attention.query_key_value", model.n_heads),
+            "stack.norm": Layout(".final_layer_norm"),
+            "head.linear": Layout("embed_out"),
+        }

@@ -1,0 +1,79 @@
+"""Llama: a decoder with rotary positions, RMSNorm, SwiGLU and grouped queries, without biases.
+
+Source: Touvron et al. 2023, arXiv:2302.13971, and transformers' LlamaForCausalLM.
+"""
+
+from typing import Any
+
+from mini_tf.interchange import Config, Facts, Family, Head, Layout, Names
+from mini_tf.interchange._stacks import value_of, within
+
+LAYER = {
+    "own.norm": "input_layernorm",
+    "own.part.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "own.part.out": "self_attn.o_proj",
+    "feed_forward.norm": "post_attention_layernorm",
+    "feed_forward.part.up": ("mlp.gate_proj", "mlp.up_proj"),
+    "feed_forward.part.down": "mlp.down_proj",
+}
+
+
+class Settings(Family):
+    MODEL = "decoder"
+    PREFIX = "model."
+    HEADS = (Head("LlamaForCausalLM", {"kind": "next_token"}), Head("LlamaModel", None, True, "last_hidden_state"))
+    TIED = {"lm_head.weight": ".embed_tokens.weight"}
+    SEPARATOR = "bos_token"
+    COMPUTED = r".*\.rotary_emb\.inv_freq"
+
+    def settings(self, config: Config, head: Head) -> dict[str, Any]:
+        config.only("hidden_act", "silu")
+        config.only("rope_scaling", why=": its rotation is not scaled")
+        rope = config.section("rope_parameters")
+        rope.only("rope_type", "default", why=": its rotation is not scaled")
+        base = rope.number("rope_theta", config.number("rope_theta", 10000.0))
+        config.only("partial_rotary_factor", 1.0, 1)
+        bias = config.flag("attention_bias", False)
+        if bias != config.flag("mlp_bias", False):
+            config.refuse("mlp_bias", "minitf has biases in all linear layers or in none, so it must equal attention_bias")
+        n_heads = config.integer("num_attention_heads")
+        return {
+            "d_model": config.integer("hidden_size"),
+            "n_layers": config.integer("num_hidden_layers"),
+            "n_heads": n_heads,
+            "n_kv_heads": config.integer("num_key_value_heads", n_heads),
+            "d_k": config.integer("head_dim", max(1, config.integer("hidden_size") // n_heads)),
+            "d_ff": config.integer("intermediate_size"),
+            "activation": "swiglu",
+            "norm": "rms",
+            "norm_eps": config.number("rms_norm_eps", 1e-6),
+            "bias": bias,
+            "tied": head.objective is None or config.flag("tie_word_embeddings", False),
+            "positions": {"kind": "rotary", "base": base},
+        }
+
+    def config(self, model: Any, facts: Facts) -> dict[str, Any]:
+        return {
+            "hidden_size": model.d_model,
+            "num_hidden_layers": model.n_layers,
+            "num_attention_heads": model.n_heads,
+            "num_key_value_heads": model.n_kv_heads or model.n_heads,
+            "head_dim": model.head_dim,
+            "intermediate_size": model.hidden_dim,
+            "hidden_act": "silu",
+            "rms_norm_eps": model.norm_eps,
+            "attention_bias": model.bias,
+            "mlp_bias": model.bias,
+            "tie_word_embeddings": model.tied,
+            "max_position_embeddings": facts.context,
+            "rope_parameters": {"rope_type": "default", "rope_theta": value_of(model.positions, "base", 10000.0)},
+            "vocab_size": facts.vocabulary.size,
+        }
+
+    def names(self, model: Any, head: Head) -> Names:
+        return {
+            "embedding.tokens": Layout(".embed_tokens"),
+            **within("stack", LAYER, ".layers"),
+            "stack.norm": Layout(".norm"),
+            "head.linear": Layout("lm_head"),
+        }

@@ -1,0 +1,116 @@
+"""ModernBERT: an encoder with rotary positions, pre-norm, gated GELU, and windows in most layers.
+
+Source: Warner et al. 2024, arXiv:2412.13663, and transformers' ModernBertForMaskedLM.
+"""
+
+from typing import Any
+
+from mini_tf.interchange import Config, Facts, Family, Head, Layout, Names
+from mini_tf.interchange._encoders import is_masked
+from mini_tf.interchange._stacks import shortest_period, their_word, value_of, within
+from mini_tf.interchange._tensors import Zero
+
+GATED = {"gelu": "geglu", "gelu_pytorch_tanh": "geglu_tanh", "silu": "swiglu"}
+PLAIN = {"gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "silu": "silu"}
+FULL, SLIDING = "full_attention", "sliding_attention"
+BASES = {FULL: ("global_rope_theta", 160000.0), SLIDING: ("local_rope_theta", 10000.0)}
+LAYER = {
+    "own.norm": "attn_norm",
+    "own.part.qkv": "attn.Wqkv",
+    "own.part.out": "attn.Wo",
+    "feed_forward.norm": "mlp_norm",
+    "feed_forward.part.up": "mlp.Wi",
+    "feed_forward.part.down": "mlp.Wo",
+}
+
+
+class Settings(Family):
+    MODEL = "encoder"
+    PREFIX = "model."
+    HEADS = (Head("ModernBertForMaskedLM", {"kind": "masked"}), Head("ModernBertModel", None, True, "last_hidden_state"))
+    BEGIN = "cls_token"
+    TIED = {"decoder.weight": ".embeddings.tok_embeddings.weight"}
+    ZERO = ("head.dense.bias",)
+    DROPPED = {r"(head|decoder)\..*": "the masked-LM head, which this architecture does not use"}
+
+    def settings(self, config: Config, head: Head) -> dict[str, Any]:
+        bias, masked = config.flag("attention_bias", False), is_masked(head)
+        for key in ("mlp_bias", "norm_bias"):
+            if config.flag(key, False) != bias:
+                config.refuse(key, "minitf has biases in all layers or in none, so it must equal attention_bias")
+        if masked:
+            config.only("decoder_bias", True)
+        types = self._types(config)
+        window = {"kind": "window", "window": max(1, config.integer("local_attention", 128) // 2)}
+        mixers = shortest_period([{"kind": "softmax"} if one == FULL else window for one in types])
+        bases = shortest_period([self._base(config, one) for one in types])
+        positions = {"base": bases[0]} if len(bases) == 1 else {"layer_bases": tuple(bases)}
+        return {
+            "d_model": config.integer("hidden_size"),
+            "n_layers": config.integer("num_hidden_layers"),
+            "n_heads": config.integer("num_attention_heads"),
+            "d_ff": config.integer("intermediate_size"),
+            "activation": config.word("hidden_activation", GATED, "gelu"),
+            "norm": "layer",
+            "norm_eps": config.number("norm_eps", 1e-5),
+            "first_norm": False,
+            "bias": bias,
+            "head": "bert" if masked else "linear",
+            "head_activation": config.word("classifier_activation", PLAIN, "gelu") if masked else None,
+            "tied": not masked or config.flag("tie_word_embeddings", True),
+            "embed_norm": True,
+            "attention": tuple(mixers) if len(mixers) > 1 else mixers[0],
+            "positions": {"kind": "rotary", **positions},
+        }
+
+    def _types(self, config: Config) -> list[str]:
+        """FULL or SLIDING, by layer."""
+        n_layers, every = config.integer("num_hidden_layers"), config.integer("global_attn_every_n_layers", 3)
+        types = config.values.get("layer_types") or [SLIDING if layer % every else FULL for layer in range(n_layers)]
+        if len(types) != n_layers or not set(types) <= {FULL, SLIDING}:
+            config.refuse("layer_types", f"it must be {FULL} or {SLIDING} for each layer")
+        return list(types)
+
+    def _base(self, config: Config, type_: str) -> float:
+        rope = config.section("rope_parameters").section(type_)
+        rope.only("rope_type", "default", why=": its rotation is not scaled")
+        return rope.number("rope_theta", config.number(*BASES[type_]))
+
+    def config(self, model: Any, facts: Facts) -> dict[str, Any]:
+        # What is no window is written as full attention, which reading it back finds out.
+        windows = [value_of(model.attention[layer % len(model.attention)], "window", None) for layer in range(model.n_layers)]
+        types = [FULL if window is None else SLIDING for window in windows]
+        given = value_of(model.positions, "layer_bases", ()) or (value_of(model.positions, "base", 10000.0),)
+        bases = {one: given[layer % len(given)] for layer, one in enumerate(types)}
+        return {
+            "hidden_size": model.d_model,
+            "num_hidden_layers": model.n_layers,
+            "num_attention_heads": model.n_heads,
+            "intermediate_size": model.hidden_dim,
+            "hidden_activation": their_word(model.activation, GATED),
+            "classifier_activation": their_word(model.head_activation or "gelu", PLAIN),
+            "norm_eps": model.norm_eps,
+            **{key: model.bias for key in ("attention_bias", "mlp_bias", "norm_bias", "classifier_bias")},
+            "decoder_bias": True,
+            "layer_types": types,
+            "local_attention": 2 * next((window for window in windows if window is not None), 64),
+            "rope_parameters": {one: {"rope_type": "default", "rope_theta": bases.get(one, BASES[one][1])} for one in BASES},
+            "tie_word_embeddings": model.tied,
+            "max_position_embeddings": facts.context,
+            "vocab_size": facts.vocabulary.size,
+            "cls_token_id": facts.vocabulary.begin_id,
+            "sep_token_id": facts.vocabulary.separator,
+        }
+
+    def names(self, model: Any, head: Head) -> Names:
+        bias = {} if model.bias else {"head.transform.dense.bias": Zero()}
+        return {
+            "embedding.tokens": Layout(".embeddings.tok_embeddings"),
+            "embedding.norm": Layout(".embeddings.norm"),
+            **within("stack", LAYER, ".layers"),
+            "stack.norm": Layout(".final_norm"),
+            "head.transform.dense": Layout("head.dense"),
+            "head.transform.norm": Layout("head.norm"),
+            "head.linear": Layout("decoder"),
+            **bias,
+        }

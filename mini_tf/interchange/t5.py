@@ -1,0 +1,106 @@
+"""T5: an encoder and a decoder with relative positions, RMSNorm, no biases and scores that are not scaled.
+
+Version 1.0 has ReLU and a tied output layer, whose input is scaled by d_model^-0.5: here the scale is part of the last
+norm's weight. Version 1.1 has a gated GELU and an output layer of its own.
+Source: Raffel et al. 2020, arXiv:1910.10683, and transformers' T5ForConditionalGeneration.
+"""
+
+from typing import Any
+
+from mini_tf.interchange import Config, Facts, Family, Head, Layout, Names
+from mini_tf.interchange._stacks import their_word, value_of, within
+from mini_tf.interchange._tensors import Scaled
+from mini_tf.nn.layers.feed_forward import ACTIVATIONS
+
+WORDS = {
+    **{"relu": "relu", "gelu": "gelu", "gelu_new": "gelu_tanh", "silu": "silu"},
+    **{"gated-gelu": "geglu_tanh", "gated-gelu_new": "geglu_tanh", "gated-silu": "swiglu"},
+}
+OWN = {
+    "own.norm": "layer.0.layer_norm",
+    "own.part.qkv": ("layer.0.SelfAttention.q", "layer.0.SelfAttention.k", "layer.0.SelfAttention.v"),
+    "own.part.out": "layer.0.SelfAttention.o",
+}
+CROSS = {
+    "cross.norm": "layer.1.layer_norm",
+    "cross.part.q": "layer.1.EncDecAttention.q",
+    "cross.part.kv": ("layer.1.EncDecAttention.k", "layer.1.EncDecAttention.v"),
+    "cross.part.out": "layer.1.EncDecAttention.o",
+}
+BIAS = "block.0.layer.0.SelfAttention.relative_attention_bias"
+
+
+class Settings(Family):
+    MODEL = "encoder_decoder"
+    HEADS = (Head("T5ForConditionalGeneration", {"kind": "seq2seq"}, data="translate-toy"),)
+    BEGIN = "pad_token"
+    TIED = {name: "shared.weight" for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")}
+    COMPUTED = r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
+
+    def settings(self, config: Config, head: Head) -> dict[str, Any]:
+        n_layers, tied = config.integer("num_layers"), config.flag("tie_word_embeddings", True)
+        unscaled = {"kind": "softmax", "scale": "none"}
+        positions = {
+            "kind": "t5",
+            "n_buckets": config.integer("relative_attention_num_buckets", 32),
+            "max_distance": config.integer("relative_attention_max_distance", 128),
+        }
+        return {
+            "d_model": config.integer("d_model"),
+            "n_layers": config.integer("num_decoder_layers", n_layers),
+            "n_heads": config.integer("num_heads"),
+            "d_k": config.integer("d_kv"),
+            "d_ff": config.integer("d_ff"),
+            "activation": config.word("feed_forward_proj", WORDS, "relu"),
+            "norm": "rms",
+            "norm_eps": config.number("layer_norm_epsilon", 1e-6),
+            "bias": False,
+            "tied": config.flag("scale_decoder_outputs", tied),
+            "attention": unscaled,
+            "cross_attention": unscaled,
+            "positions": positions | {"bidirectional": False},
+            "encoder": {"n_layers": n_layers, "positions": positions},
+        }
+
+    def config(self, model: Any, facts: Facts) -> dict[str, Any]:
+        positions = model.source_stack.positions
+        return {
+            "d_model": model.d_model,
+            "num_layers": model.source_stack.n_layers,
+            "num_decoder_layers": model.n_layers,
+            "num_heads": model.n_heads,
+            "d_kv": model.head_dim,
+            "d_ff": model.hidden_dim,
+            "feed_forward_proj": their_word(model.activation, WORDS),
+            "layer_norm_epsilon": model.norm_eps,
+            "scale_decoder_outputs": model.tied,
+            "tie_word_embeddings": model.tied,
+            "relative_attention_num_buckets": value_of(positions, "n_buckets", 32),
+            "relative_attention_max_distance": value_of(positions, "max_distance", 128),
+            "n_positions": facts.context,
+            "vocab_size": facts.vocabulary.size,
+            "decoder_start_token_id": facts.vocabulary.begin_id,
+            "is_encoder_decoder": True,
+        }
+
+    def names(self, model: Any, head: Head) -> Names:
+        names = {"embedding.tokens": Layout("shared"), "head.linear": Layout("lm_head")}
+        ups = ("wi",) if ACTIVATIONS[model.activation].n_inputs == 1 else ("wi_0", "wi_1")
+        for path, side, number, more in (("encoder", "encoder", 1, {}), ("stack", "decoder", 2, CROSS)):
+            feed = f"layer.{number}"
+            forward = {
+                "feed_forward.norm": f"{feed}.layer_norm",
+                "feed_forward.part.up": tuple(f"{feed}.DenseReluDense.{up}" for up in ups),
+                "feed_forward.part.down": f"{feed}.DenseReluDense.wo",
+            }
+            names |= within(path, {**OWN, **more, **forward}, f"{side}.block")
+        factor = model.d_model**-0.5
+        return names | {
+            "embedding.position.table": Layout(f"decoder.{BIAS}"),
+            "source_embedding.position.table": Layout(f"encoder.{BIAS}"),
+            "encoder.norm": Layout("encoder.final_layer_norm"),
+            "stack.norm": Scaled("decoder.final_layer_norm", factor) if model.tied else Layout("decoder.final_layer_norm"),
+        }
+
+    def context(self, config: Config) -> int:
+        return config.integer("n_positions", 512)

@@ -1,0 +1,113 @@
+"""Export of a run as a Hugging Face folder: config.json, safetensors, tokenizer, model card, and a proof."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from mini_tf.interchange import Facts, Family, Head
+from mini_tf.interchange._tensors import write_tensors
+from mini_tf.jobs.interchange.model_card import model_card
+from mini_tf.jobs.interchange.proof import FILE, Parity, compare, make_batch
+from mini_tf.jobs.interchange.tokenizer_files import tokenizer_files
+from mini_tf.run import tensors
+from mini_tf.run.disk import storage_errors
+from mini_tf.run.folder import MODEL_TEXT_FILES
+from mini_tf.run.loading import load_model
+from mini_tf.system.errors import RunFault, UsageFault
+from mini_tf.system.strict_json import show_json
+from mini_tf.trained.adapters import CONFIG as ADAPTER
+from mini_tf.trained.adapters import WEIGHTS as ADAPTER_WEIGHTS
+from mini_tf.trained.adapters import read_adapter, written_adapter
+from mini_tf.trained.families import CONFIG, choose
+from mini_tf.trained.foreign import WEIGHTS
+from mini_tf.trained.opening import LoadedModel, load_trained, read_fully_trainable
+
+PEFT = "peft"
+"""The format of a LoRA adapter alone."""
+PLAIN = "safetensors"
+"""The format of tensors under their own names, which every model has."""
+CARD, RECIPE, RESOLVED = "README.md", "recipe.yaml", "resolved.yaml"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """folder: what was written; written_as: architecture, or "safetensors"; parity: None of plain tensors."""
+
+    folder: Path
+    written_as: str
+    parity: Parity | None
+
+
+def export_model(run: str, folder: Path, to: str | None = None, step: int | str | None = None, license: str = "unknown") -> Exported:
+    """Write the model of a run into a new folder, load it from there and compare the outputs.
+
+    to: a family of Hugging Face models, "safetensors", or "peft" for a LoRA adapter alone; None: the first family that
+    has the model. Raises RunFault with the reasons if none has it, or if the outputs differ by more than
+    `proof.TOLERANCE`.
+    """
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise UsageFault(f"{folder} exists and is not an empty folder", hint="give another one with -o")
+    loaded = load_trained(run, step)
+    if to == PLAIN:
+        return _export_plain(loaded, folder, license)
+    facts = Facts(loaded.tokenizer.vocabulary, loaded.model.context, loaded.labels)
+    family, head, config = choose(loaded.recipe, facts, None if to == PEFT else to)
+    if to == PEFT:
+        return _export_adapter(loaded, folder, family, head, step)
+    weights = write_tensors(loaded.model, family.names(loaded.recipe.model, head), loaded.model.weights())
+    files: dict[str, bytes] = {
+        CONFIG: show_json(config).encode(),
+        WEIGHTS: tensors.serialize(_named(weights, family, head)),
+        **tokenizer_files(loaded.tokenizer, loaded.model.context, loaded.recipe.model.causal),
+        CARD: model_card(loaded, head.architecture, license).encode(),
+        RECIPE: (loaded.folder / RESOLVED).read_bytes(),
+    }
+    _write(folder, files)
+    vocabulary = loaded.tokenizer.vocabulary
+    model = loaded.model.eval()
+    parity = compare(model, head, make_batch(model, vocabulary.special_ids, vocabulary.size), folder)
+    _write(folder, {FILE: show_json(parity.to_json()).encode()})
+    parity.check(folder)
+    return Exported(folder, head.architecture, parity)
+
+
+def _export_adapter(loaded: LoadedModel, folder: Path, family: Family, head: Head, step: int | str | None) -> Exported:
+    """The adapter alone; read back, its products are those of the run."""
+    settings = loaded.recipe.adapter
+    if settings is None:
+        raise UsageFault(f"{loaded.folder.name} has no adapter", hint="leave --to out to write its model")
+    if whole := read_fully_trainable(loaded.folder):
+        what = f"{loaded.folder.name} trained {whole[0]} beside its adapter, which is no part of one"
+        raise RunFault(what, hint="without --to peft the adapter is merged into the model that is written", where=[str(loaded.folder)])
+    if settings.merge and step is None:
+        step = "best"  # model.safetensors has it merged
+    weights = load_model(loaded.folder, step)
+    written, config = written_adapter(loaded.model, weights, family, head, settings, str(loaded.recipe.model.init_from))
+    _write(folder, {ADAPTER: show_json(config).encode(), ADAPTER_WEIGHTS: tensors.serialize(written)})
+    read_adapter(folder)
+    return Exported(folder, f"an adapter of {head.architecture}", None)
+
+
+def _named(weights: Mapping[str, Tensor], family: Family, head: Head) -> dict[str, Tensor]:
+    """The tensors under their full names."""
+    prefix = "" if head.base else family.PREFIX
+    return {prefix + name[1:] if name.startswith(".") else name: tensor for name, tensor in weights.items()}
+
+
+def _export_plain(loaded: LoadedModel, folder: Path, license: str) -> Exported:
+    texts: dict[str, Any] = {name: (loaded.folder / name).read_bytes() for name in MODEL_TEXT_FILES if (loaded.folder / name).exists()}
+    weights = {WEIGHTS: tensors.serialize(loaded.model.weights())}
+    card = {CARD: model_card(loaded, PLAIN, license).encode(), RECIPE: (loaded.folder / RESOLVED).read_bytes()}
+    _write(folder, {**texts, **weights, **card})
+    tensors.read(folder / WEIGHTS, tensors.specs(loaded.model.weights()))
+    return Exported(folder, PLAIN, None)
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+    with storage_errors(f"writing {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (folder / name).write_bytes(content)

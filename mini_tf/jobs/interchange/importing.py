@@ -1,0 +1,74 @@
+"""Import of a Hugging Face folder as a run: its weights, its tokenizer, and the recipe of its architecture."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torch import Tensor
+
+from mini_tf.jobs.assembling import write_model_files
+from mini_tf.jobs.interchange.proof import FILE, Parity, compare, make_batch
+from mini_tf.jobs.session import Reporter, save_checkpoint
+from mini_tf.recipe.parsing.yaml_tree import Node
+from mini_tf.recipe.reading import Resolved, dump
+from mini_tf.run.folder import CheckpointTensors
+from mini_tf.run.hashes import FileHashes
+from mini_tf.run.identity import Identity
+from mini_tf.run.opening import RunLocation, open_run, start_run
+from mini_tf.system.strict_json import show_json
+from mini_tf.trained.adapters import WEIGHTS, is_adapter, read_adapter
+from mini_tf.trained.foreign import ForeignModel, open_foreign, weights_hash
+from mini_tf.trained.opening import load_trained
+
+
+@dataclass(frozen=True)
+class Imported:
+    """folder: the new run; parameters: of its model."""
+
+    folder: Path
+    parity: Parity
+    parameters: int
+
+
+def import_model(
+    source: Path, location: RunLocation, reporter: Reporter, tokenizer: Path | None = None, base: Path | None = None
+) -> Imported:
+    """Write a run with the model of a Hugging Face folder, and compare the outputs of both.
+
+    tokenizer: file or folder of its tokenizer; default: the folder. base: the model of an adapter in PEFT's format,
+    which is added to it; default: the folder that the adapter names.
+
+    Raises RunFault if minitf has no such model, a file is damaged, or the outputs differ by more than
+    `proof.TOLERANCE`.
+    """
+    adapter = read_adapter(source) if is_adapter(source) else None
+    model_folder = source.absolute() if adapter is None else (base or Path(adapter.base)).absolute()
+    deltas = {} if adapter is None else adapter.deltas
+    foreign = open_foreign(model_folder, tokenizer, deltas)
+    for note in foreign.notes:
+        reporter.say(note)
+    text = f"# {foreign.head.architecture}, imported from {source.absolute()}\n{dump(foreign.recipe)}"
+    name = re.sub(r"[^\w.-]+", "-", source.absolute().name).strip("-.") or foreign.family.kind
+    resolved = Resolved(foreign.recipe, name, {}, False, text, source, Node({}, str(source)))
+    identity = Identity.of(resolved, {"tokenizer": foreign.tokenizer.hash, "init": weights_hash(model_folder)})
+    if adapter is not None:
+        identity = replace(identity, hashes={**identity.hashes, "adapter": FileHashes().sha256(source / WEIGHTS)})
+        reporter.say(f"the adapter is added to {len(deltas)} matrices of {model_folder}")
+    with open_run(location, identity) as run:
+        if run.status != "finished":
+            start_run(run, identity)
+            model = foreign.model
+            write_model_files(run, foreign.recipe, model, foreign.loaded(run.folder))
+            save_checkpoint(run, 0, CheckpointTensors(model.weights(), {}, {}), {}, None, foreign.recipe.checkpoint, reporter.warn)
+        parity = _prove(run.folder, foreign, model_folder, deltas)
+        run.write(FILE, show_json(parity.to_json()))
+        parity.check(run.folder)
+        run.finish("done")
+        return Imported(run.folder, parity, run.manifest.parameters)
+
+
+def _prove(run: Path, foreign: ForeignModel, source: Path, deltas: Mapping[str, Tensor]) -> Parity:
+    """The model is read back from the run folder."""
+    model, vocabulary = load_trained(run).model.eval(), foreign.tokenizer.vocabulary
+    return compare(model, foreign.head, make_batch(model, vocabulary.special_ids, vocabulary.size), source, deltas)

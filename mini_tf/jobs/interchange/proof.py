@@ -1,0 +1,166 @@
+"""The proof of an import or export: 16 sequences through both models, and the largest difference of the outputs."""
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mini_tf.interchange import Head
+from mini_tf.nn.layers.task_head import token_index
+from mini_tf.nn.model import Model
+from mini_tf.nn.token_positions import TokenPositions
+from mini_tf.nn.tokens import Tokens
+from mini_tf.recipe.values import one_line
+from mini_tf.system.errors import RunFault
+from mini_tf.trained.foreign import open_foreign
+
+TOLERANCE = 1e-4
+SEQUENCES, LONGEST = 16, 32
+FILE = "parity.json"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Token ids of the cases, (B, L); mask: 1 where there is a token, to the right of which is padding.
+
+    types: token types, None if the model has none. source, source_mask: of an encoder-decoder.
+    """
+
+    ids: Tensor
+    mask: Tensor
+    types: Tensor | None = None
+    source: Tensor | None = None
+    source_mask: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Parity:
+    """The largest absolute difference of the outputs in fp32, of all sequences and by case; reader: who loaded it."""
+
+    largest_difference: float
+    cases: Mapping[str, float]
+    reader: str
+    architecture: str
+    outputs: str
+    sequences: int = SEQUENCES
+    tolerance: float = TOLERANCE
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "cases": dict(self.cases)}
+
+    def describe(self) -> str:
+        """One line for people."""
+        what = f"{self.outputs} of {self.sequences} sequences differ by at most {self.largest_difference:.2g}"
+        return f"proof: loaded by {self.reader} as {self.architecture}, {what}"
+
+    def check(self, where: Path) -> None:
+        """RunFault if the difference is too large, or is no number."""
+        if not self.largest_difference <= self.tolerance:
+            what = f"the {self.outputs} differ by up to {self.largest_difference:.3g}, more than {self.tolerance:g} (see {FILE})"
+            raise RunFault(f"{where}: {what}", where=[str(where)])
+
+
+def make_batch(model: Model, special: frozenset[int], vocabulary: int, source_vocabulary: int | None = None) -> Batch:
+    """Sequences of ids that are not special: half of them padded, and half of them pairs if there are token types."""
+    draw = torch.Generator().manual_seed(0)
+    length = min(LONGEST, model.max_length() or LONGEST, model.context)
+
+    def rows(size: int, n: int) -> tuple[Tensor, Tensor]:
+        usual = torch.tensor([id for id in range(size) if id not in special] or [0])
+        ids = usual[torch.randint(len(usual), (SEQUENCES, n), generator=draw)]
+        lengths = torch.full((SEQUENCES,), n)
+        lengths[SEQUENCES // 2 :] = torch.randint(1, n + 1, (SEQUENCES // 2,), generator=draw)
+        return ids, (torch.arange(n) < lengths[:, None]).long()
+
+    ids, mask = rows(vocabulary, length)
+    types = None
+    if model.n_types > 1:
+        first = torch.randint(1, length + 1, (SEQUENCES, 1), generator=draw)
+        types = (torch.arange(length) >= first).long() * (torch.arange(SEQUENCES) % 2)[:, None]
+    if not model.needs_source:
+        return Batch(ids, mask, types)
+    n_source = min(LONGEST, model.max_length("source") or LONGEST, model.context)
+    return Batch(ids, mask, types, *rows(source_vocabulary or vocabulary, max(1, n_source - 3)))
+
+
+@torch.no_grad()
+def own_outputs(model: Model, head: Head, batch: Batch) -> Tensor:
+    """The outputs of our model: logits, or hidden states of a model without a head."""
+    inputs = Tokens(batch.ids, TokenPositions.packed(batch.mask), batch.types)
+    source = None
+    if batch.source is not None and batch.source_mask is not None:
+        source = Tokens(batch.source, TokenPositions.packed(batch.source_mask))
+    hidden = model(inputs, source).y
+    if "pool" in head.needs:
+        hidden = hidden.flatten(0, 1)[token_index(head.needs["pool"], inputs)]
+    return hidden.float() if head.objective is None else model.logits(hidden).float()
+
+
+def compare(model: Model, head: Head, batch: Batch, folder: Path, deltas: Mapping[str, Tensor] = MappingProxyType({})) -> Parity:
+    """The parity of our model with that of a Hugging Face folder, loaded by transformers if it is installed.
+
+    deltas: what an adapter adds to its tensors.
+    """
+    reader, outputs = _transformers(folder, head, deltas)
+    if outputs is None:
+        other = open_foreign(folder, deltas=deltas)
+        reader, outputs = "minitf", lambda given: own_outputs(other.model, other.head, given)
+    ours, theirs = own_outputs(model, head, batch), outputs(batch)
+    difference = (ours - theirs.view_as(ours)).abs().amax(-1)
+    if difference.dim() == 2:  # by token, of which padding does not count
+        difference = difference.masked_fill(batch.mask == 0, 0.0).amax(1)
+    padded = batch.mask.eq(0).any(1)
+    cases = {"whole": ~padded, "padded": padded}
+    if batch.types is not None:
+        cases["pairs"] = batch.types.ne(0).any(1)
+    if batch.source_mask is not None:
+        cases["padded sources"] = batch.source_mask.eq(0).any(1)
+    found = {name: float(difference[rows].max()) for name, rows in cases.items() if bool(rows.any())}
+    what = "hidden states" if head.objective is None else "logits"
+    return Parity(float(difference.max()), found, reader, head.architecture, what)
+
+
+def _transformers(folder: Path, head: Head, deltas: Mapping[str, Tensor]) -> tuple[str, Callable[[Batch], Tensor] | None]:
+    """The name of the installed transformers and its outputs for a batch; None without it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import transformers
+    except ImportError:
+        return "", None
+    made = getattr(transformers, head.architecture, None)
+    if made is None:
+        return "", None
+    transformers.utils.logging.disable_progress_bar()
+    before = transformers.utils.logging.get_verbosity()
+    transformers.utils.logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = made.from_pretrained(folder, local_files_only=True, dtype=torch.float32).eval()
+    except Exception as error:  # whatever their code raises
+        what = f"transformers cannot load it: {type(error).__name__}: {one_line(str(error))[:200]}"
+        raise RunFault(f"{folder}: {what}", where=[str(folder)]) from error
+    finally:
+        transformers.utils.logging.set_verbosity(before)
+        transformers.utils.logging.enable_progress_bar()
+    for name, delta in deltas.items():
+        model.get_parameter(name).data += delta
+
+    @torch.no_grad()
+    def outputs(batch: Batch) -> Tensor:
+        if batch.source is None:
+            types = {} if batch.types is None else {"token_type_ids": batch.types}
+            given: Any = model(input_ids=batch.ids, attention_mask=batch.mask, **types)
+        else:
+            targets = {"decoder_input_ids": batch.ids, "decoder_attention_mask": batch.mask, "use_cache": False}
+            given = model(input_ids=batch.source, attention_mask=batch.source_mask, **targets)
+        found: Tensor = given[head.output]
+        return found.float()
+
+    return f"transformers {transformers.__version__}", outputs

@@ -1,0 +1,33 @@
+"""Models of Hugging Face's hub by name, through its own client: its cache, its offline mode and its tokens apply."""
+
+import re
+from pathlib import Path
+
+from mini_tf.system.errors import Unavailable, UsageFault
+
+PREFIX = "hf:"
+"""What a name begins with: hf:org/name."""
+FILES = ("*.json", "*.safetensors", "vocab.txt", "merges.txt", "*.model", "*.spm")
+"""The files that are downloaded: neither pickle files nor code."""
+
+
+def local_folder(name: str) -> Path:
+    """The folder of hf:org/name in the client's cache, downloaded if it is not there; any other name as a path.
+
+    Raises Unavailable without the client, or if it cannot get the model, and UsageFault for an invalid name.
+    """
+    if not name.startswith(PREFIX):
+        return Path(name)
+    repository = name.removeprefix(PREFIX)
+    if not re.fullmatch(r"[\w.-]{1,96}(/[\w.-]{1,96})?", repository):
+        raise UsageFault(f"{name[:80]!r} is not a model of the hub", hint="write hf:ORGANIZATION/NAME")
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise Unavailable(f"{name} needs the package huggingface-hub", hint="pip install 'minitf[hf]'") from None
+    try:
+        return Path(snapshot_download(repository, allow_patterns=list(FILES)))
+    except Exception as error:  # of the network, of the hub, of its client
+        reason = (str(error).strip().splitlines() or [""])[0][:200]
+        hint = "download it on another machine, copy the folder, and give its path"
+        raise Unavailable(f"{name} is not available: {type(error).__name__}: {reason}", hint=hint, where=[name]) from error

@@ -1,0 +1,111 @@
+"""LoRA adapters in the format of PEFT: adapter_config.json and adapter_model.safetensors.
+
+A matrix W of the base model becomes W + (alpha / r) B A, with A (r, inputs) and B (outputs, r): `nn.weights.lora`.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from mini_tf.interchange import Config, Family, Head, Layout
+from mini_tf.interchange._tensors import pairs_of
+from mini_tf.nn.model import Model
+from mini_tf.nn.weights.lora import LOW_RANK
+from mini_tf.recipe.sections import Adapter
+from mini_tf.run import tensors
+from mini_tf.system.errors import RunFault
+from mini_tf.trained.foreign import read_config
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+_PREFIX, _A, _B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
+
+
+class LoraDelta(NamedTuple):
+    """base: the folder of the base model as the adapter names it. deltas: what is added to its tensors, by name."""
+
+    base: str
+    deltas: dict[str, Tensor]
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether a folder has an adapter in PEFT's format."""
+    return (folder / CONFIG).is_file()
+
+
+def read_adapter(folder: Path) -> LoraDelta:
+    """The adapter of a folder. RunFault if it is none that is a sum of low-rank products."""
+    config = read_config(folder, CONFIG)
+    config.only("peft_type", "LORA")
+    config.only("bias", "none")
+    for key in ("use_dora", "use_rslora", "lora_bias"):
+        config.only(key, False)
+    for key in ("rank_pattern", "alpha_pattern"):
+        config.only(key, why=": all matrices have one rank")
+    config.only("modules_to_save")
+    rank, alpha = config.integer("r"), config.number("lora_alpha", 8)
+    found = tensors.read(folder / WEIGHTS, _expected(config, folder, rank))
+    tensors.check_finite(found, folder / WEIGHTS)
+    transposed, deltas = config.flag("fan_in_fan_out", False), {}
+    for name in (name for name in found if name.endswith(_A)):
+        module = name.removesuffix(_A)
+        delta = found[module + _B].float() @ found[name].float() * (alpha / rank)
+        deltas[f"{module.removeprefix(_PREFIX)}.weight"] = delta.T.contiguous() if transposed else delta
+    return LoraDelta(str(config.values.get("base_model_name_or_path") or ""), deltas)
+
+
+def _expected(config: Config, folder: Path, rank: int) -> dict[str, tensors.TensorSpec]:
+    """The header of the file; RunFault unless it is of pairs of matrices of this rank."""
+    path = folder / WEIGHTS
+    if not path.is_file():
+        what = f"{folder} has no {WEIGHTS}"
+        raise RunFault(what, hint="adapters in pickle files (.bin) can run code and are never opened", where=[str(folder)])
+    header = tensors.read_specs(path)
+    for name, spec in header.items():
+        other = name.removesuffix(_A) + _B if name.endswith(_A) else name.removesuffix(_B) + _A
+        side = 0 if name.endswith(_A) else 1
+        whole = name.startswith(_PREFIX) and name.endswith((_A, _B)) and other in header
+        if not whole or len(spec.shape) != 2 or spec.shape[side] != rank:
+            what = f"{name[:80]} {str(spec)[:60]} is no part of a low-rank product of rank {rank}"
+            raise RunFault(f"{path}: {what}", where=[str(path)])
+    return header
+
+
+def written_adapter(
+    model: Model, weights: Mapping[str, Tensor], family: Family, head: Head, settings: Adapter, base: str
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the config of an adapter, from the weights of an adapted run.
+
+    model: on the meta device, without adapter. RunFault for a matrix that the family stores in another form.
+    """
+    written: dict[str, Tensor] = {}
+    targets: set[str] = set()
+    for pair in pairs_of(model, family.names(model.settings, head)):
+        prefix = pair.ours.removesuffix(".weight") + LOW_RANK
+        n_parts = sum(name.startswith(f"{prefix}A.") for name in weights)
+        if not n_parts:
+            continue
+        if type(pair.layout) is not Layout or len(pair.theirs) != n_parts:
+            raise RunFault(f"{pair.ours} is stored in another form by {family.kind}, which no adapter of its own fits", hint=_WAY)
+        for part, name in enumerate(pair.theirs):
+            module = name.removesuffix(".weight")
+            full = f"{family.PREFIX}{module[1:]}" if module.startswith(".") else module
+            written |= {f"{_PREFIX}{full}{_A}": weights[f"{prefix}A.{part}"], f"{_PREFIX}{full}{_B}": weights[f"{prefix}B.{part}"]}
+            targets.add(full.rpartition(".")[2])
+    config = {
+        "peft_type": "LORA",
+        "base_model_name_or_path": base,
+        "r": settings.rank,
+        "lora_alpha": settings.alpha,
+        "lora_dropout": 0.0,
+        "target_modules": sorted(targets),
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "inference_mode": True,
+        "modules_to_save": None,
+    }
+    return written, config
+
+
+_WAY = "without --to peft the adapter is merged into the model that is written"

@@ -1,0 +1,141 @@
+"""The family of a config.json, and the family that can hold a model: by writing its settings and reading them back."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from mini_tf.interchange import Config, Facts, Family, Head
+from mini_tf.interchange._stacks import shortest_period
+from mini_tf.nn.model import ModelSettings
+from mini_tf.recipe.kinds import kinds_of, listing, settings_of, usable_settings
+from mini_tf.recipe.recipe import Recipe
+from mini_tf.recipe.values import near, show
+from mini_tf.system.errors import RunFault
+
+CONFIG = "config.json"
+_FREE = ("init", "init_std", "init_from", "dropout_rate")
+"""Settings of a model that do not change what a trained one computes."""
+_OF_HEAD = ("head", "tied", "output_bias", "head_activation")
+"""Settings of the output layer over the vocabulary, which the head of a task replaces."""
+
+
+class Written(NamedTuple):
+    """A family, one of its heads, and the keys of config.json for a model."""
+
+    family: Family
+    head: Head
+    config: dict[str, Any]
+
+
+def family_of(config: Config) -> Family:
+    """The family of a config.json. RunFault if there is none."""
+    word = str(config.values.get("model_type", "")).replace("-", "_")
+    found = usable_settings("interchange", word)
+    if found is None:
+        words = listing("interchange")
+        hint = f"did you mean {near(word, words)}?" if near(word, words) else None
+        what = f"{config.where}: model_type is {show(config.values.get('model_type'))}; minitf reads {', '.join(words)}"
+        raise RunFault(what, hint=hint, where=[config.where])
+    family = found()
+    assert isinstance(family, Family)
+    return family
+
+
+def choose(recipe: Recipe, facts: Facts, wanted: str | None = None) -> Written:
+    """The family and the architecture that a trained model is written as. RunFault with the reasons if none has it.
+
+    wanted: the only family to try.
+    """
+    model = recipe.model
+    assert isinstance(model, ModelSettings)
+    words = [wanted] if wanted is not None else list(kinds_of("interchange"))
+    families = [settings_of("interchange", word)() for word in words]
+    fitting = [one for one in families if isinstance(one, Family) and model.kind == one.MODEL]
+    reasons: dict[str, list[str]] = {}
+    for family in sorted(fitting, key=lambda one: one.RANK):
+        for head in (head for head in family.HEADS if head.fits(recipe.objective)):
+            found = [*_other_task(family, head, recipe), *_differences(family, head, model, facts)]
+            if not found:
+                return Written(family, head, family.config(model, facts) | _bookkeeping(family, head, facts))
+            reasons.setdefault(family.kind, found)
+    if not reasons:
+        what = f"of the architecture {model.kind} with the objective {recipe.objective.kind}"
+        raise RunFault(f"{wanted or 'no family of Hugging Face models'} has {'no ' if wanted else 'a '}model {what}", hint=_WAY)
+    # A family that cannot even write the settings is farther than one that writes others.
+    nearest = min(reasons, key=lambda word: (any(CONFIG in reason for reason in reasons[word]), len(reasons[word])))
+    what = f"cannot be written as {', '.join(reasons)}; nearest is {nearest}, but {'; '.join(reasons[nearest][:4])}"
+    faults = [f"{word}: {reason}" for word, found in reasons.items() for reason in found]
+    raise RunFault(f"this model {what}", hint=_WAY, faults=[f"this model {what}", *faults])
+
+
+_WAY = "--to safetensors writes the tensors under their own names"
+
+
+def _other_task(family: Family, head: Head, recipe: Recipe) -> Iterator[str]:
+    """Settings of the objective that are others than those of the head."""
+    own = recipe.objective.model_dump(mode="json")
+    for key, needed in head.needs.items():
+        if own.get(key) != needed:
+            yield f"objective.{key} is {own.get(key)}, which {family.kind} has {needed}"
+
+
+def _differences(family: Family, head: Head, model: ModelSettings, facts: Facts) -> Iterator[str]:
+    """Settings of the model that are others after it was written as this family and read back."""
+    try:
+        config = family.config(model, facts)
+        back = family.settings(Config(config, f"{family.kind}'s {CONFIG}"), head)
+    except RunFault as fault:
+        yield fault.message
+        return
+    read: Any = settings_of("models", model.kind).model_validate(back)
+    free = {*_FREE, *(() if head.objective is None or _over_tokens(head) else _OF_HEAD)}
+    ours, theirs = (_plain(one, facts.context) for one in (model, read))
+    for key in sorted({*ours, *theirs}):
+        if ours.get(key) != theirs.get(key) and not {*key.split(".")} & free:
+            yield f"model.{key} is {_shown(ours, key)}, which {family.kind} has {_shown(theirs, key)}"
+
+
+def _shown(values: Mapping[str, Any], key: str) -> str:
+    return "not" if key not in values else str(values[key]).lower() if isinstance(values[key], bool) else str(values[key])
+
+
+def _over_tokens(head: Head) -> bool:
+    own: Any = settings_of("objectives", str((head.objective or {})["kind"]))
+    return bool(own.PREDICTS_TOKENS)
+
+
+def _plain(model: ModelSettings, context: int) -> dict[str, Any]:
+    """All settings by dotted key, each as the number that it stands for."""
+    values = model.model_dump(mode="json") | {"kind": model.kind}
+    for path, stack in model.stacks().items():
+        given = stack.model_dump(mode="json")
+        dims = stack.attention_dims()
+        sizes = {"d_k": dims.d_k, "d_v": dims.d_v, "n_kv_heads": dims.n_kv_heads, "d_ff": stack.hidden_dim}
+        if path in values:
+            own = {key: given[key] for key in values[path] if key in given}
+            values[path] = own | {key: size for key, size in sizes.items() if key in own}
+        else:
+            values |= sizes
+    values["d_embedding"] = values.get("d_embedding") or model.d_model
+    return dict(_leaves(values, "", context))
+
+
+def _leaves(value: Any, path: str, context: int) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, list):  # repeated over the layers
+        value = shortest_period(value)
+        value = value[0] if len(value) == 1 else dict(enumerate(value))
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _leaves(one, f"{path}.{key}" if path else key, context)
+    else:
+        yield path, context if path.endswith(".length") and value == "auto" else value
+
+
+def _bookkeeping(family: Family, head: Head, facts: Facts) -> dict[str, Any]:
+    """What every config.json has: architecture, special tokens, labels."""
+    vocabulary = facts.vocabulary
+    ids = {"bos": vocabulary.separator, "eos": vocabulary.separator, "pad": vocabulary.pad}
+    config: dict[str, Any] = {f"{name}_token_id": id for name, id in ids.items()}
+    if facts.labels is not None:
+        names: Sequence[str] = facts.labels.names or ("LABEL_0",)
+        config |= {"id2label": dict(enumerate(names)), "label2id": {name: n for n, name in enumerate(names)}}
+    return config | {"architectures": [head.architecture], "model_type": family.kind, "dtype": "float32"}

@@ -1,0 +1,235 @@
+"""Opens a folder with a Hugging Face model: config.json, safetensors files, tokenizer. Reads no code and no pickle."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from mini_tf.data.labels import Labels
+from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.interchange import Config, Family, Head
+from mini_tf.interchange._tensors import expected_shapes, read_tensors
+from mini_tf.nn.model import Model
+from mini_tf.recipe.recipe import Recipe
+from mini_tf.run import manifest, tensors
+from mini_tf.run.hashes import FileHashes
+from mini_tf.run.tensors import TensorSpec
+from mini_tf.system import strict_json
+from mini_tf.system.errors import RunFault
+from mini_tf.system.plain_file import read_small_file
+from mini_tf.trained.architecture import Architecture
+from mini_tf.trained.families import CONFIG, family_of
+from mini_tf.trained.opening import LoadedModel
+
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+_OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}
+"""Suffixes of LayerNorms in files of before 2020."""
+
+
+@dataclass(frozen=True)
+class ForeignModel:
+    """A model that was read from a Hugging Face folder, on the CPU in fp32. notes: what was left out or added."""
+
+    family: Family
+    head: Head
+    recipe: Recipe
+    model: Model
+    tokenizer: Tokenizer
+    labels: Labels | None
+    notes: list[str]
+
+    def loaded(self, folder: Path) -> LoadedModel:
+        """As the model of a run in `folder`."""
+        objective = self.recipe.objective.build(self.tokenizer.vocabulary, self.labels)
+        return LoadedModel(folder, self.recipe, self.tokenizer, self.tokenizer, self.model, {}, self.labels, objective, 0)
+
+
+def is_foreign(path: Path) -> bool:
+    """Whether a path is a folder with a config.json that is no run."""
+    return (path / CONFIG).is_file() and not (path / manifest.NAME).exists()
+
+
+def read_config(folder: Path, name: str = CONFIG) -> Config:
+    """The config.json of a folder; RunFault if there is none."""
+    path = folder / name
+    try:
+        values = strict_json.parse(read_small_file(path).decode())
+        if not isinstance(values, dict):
+            raise ValueError("it is not a JSON object")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise RunFault(f"{path}: not a {name} of a model: {reason}", where=[str(path)]) from error
+    return Config(values, str(path))
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a folder, in order. RunFault if there are none, or only pickle files."""
+    if (folder / INDEX).is_file():
+        return [folder / name for name in sorted(set(_index(folder / INDEX).values()))]
+    if (folder / WEIGHTS).is_file():
+        return [folder / WEIGHTS]
+    pickled = sorted(path.name for path in folder.glob("*.bin") if path.is_file())
+    what = f"has only {pickled[0]}, a pickle file, which can run code and is never opened" if pickled else f"has no {WEIGHTS}"
+    way = "load it with transformers where you trust it, and save it again: save_pretrained writes model.safetensors"
+    raise RunFault(f"{folder} {what}", hint=way, where=[str(folder)])
+
+
+def _index(path: Path) -> dict[str, str]:
+    """The file of each tensor, by the index of a model in several files."""
+    try:
+        names = json.loads(read_small_file(path))["weight_map"]
+        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+            raise ValueError("weight_map must give a file for each tensor")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise RunFault(f"{path}: not an index of safetensors files: {error}", where=[str(path)]) from error
+    if bad := [name for name in names.values() if not re.fullmatch(r"[\w.-]+\.safetensors", name)]:
+        raise RunFault(f"{path}: {bad[0][:80]!r} is not a safetensors file of this folder", where=[str(path)])
+    return names
+
+
+def weights_hash(folder: Path) -> str:
+    """A hash of config.json and all weights."""
+    hashes = FileHashes()
+    parts = [hashes.sha256(path) for path in (folder / CONFIG, *weight_files(folder))]
+    return parts[1] if len(parts) == 2 else "-".join(parts)
+
+
+def read_weights(
+    folder: Path, family: Family, head: Head, model: Model, recipe: Recipe, deltas: Mapping[str, Tensor] = MappingProxyType({})
+) -> tuple[dict[str, Tensor], list[str]]:
+    """The tensors of `model` (on the meta device) from the files, with `deltas` added, and notes on what was left out.
+
+    RunFault, before any content is read, unless each tensor is there once with its shape, and none remains.
+    """
+    headers = {path: tensors.read_specs(path) for path in weight_files(folder)}
+    names = family.names(recipe.model, head)
+    expected = expected_shapes(model, names)
+    places = _places(headers, family, expected)
+    found = {name: headers[path][theirs] for name, (path, theirs) in places.items()}
+    unused = dict(_unused(family, expected, found))
+    notes = [f"left out: {what}" for what in dict.fromkeys(filter(None, unused.values()))]
+    ties = {name: _first_name(family, name, found) for name in family.TIED}
+    again = {name: first for name, first in ties.items() if name in found and name not in expected and name not in unused}
+    lent = {name: first for name, first in ties.items() if name in expected and name not in found and first in found}
+    zero = {name for name in family.ZERO if name in expected and name not in found}
+    notes += [f"{name} is not in the files: the model has {first.lstrip('.')} in its place" for name, first in lent.items()]
+    notes += [f"{name} is not in the files: it is 0" for name in sorted(zero)]
+    given = {name: spec for name, spec in found.items() if name not in unused and name not in again}
+    _check(folder, {name: shape for name, shape in expected.items() if name not in lent and name not in zero}, given)
+    read = {path: tensors.read(path, header) for path, header in headers.items()}
+    theirs = {own: read[path][name] for own, (path, name) in places.items()}
+    theirs |= {name: theirs[first] for name, first in lent.items()} | {name: torch.zeros(expected[name]) for name in zero}
+    for name, first in again.items():
+        if first not in theirs or not torch.equal(theirs[name], theirs[first]):
+            what = f"{places[name][1]} differs from {first.lstrip('.')}, to which {CONFIG} ties it"
+            raise RunFault(f"{folder}: {what}", where=[str(folder)])
+    for name, delta in deltas.items():
+        own = _canonical(name, family, True, expected)
+        if own not in theirs or theirs[own].shape != delta.shape:
+            raise RunFault(f"{folder}: the adapter is of another model: {name[:80]} {list(delta.shape)}", where=[str(folder)])
+        theirs[own] = theirs[own].float() + delta
+    weights = read_tensors(model, names, theirs)
+    tensors.check_finite(weights, folder)
+    return weights, notes
+
+
+def _places(headers: Mapping[Path, Mapping[str, TensorSpec]], family: Family, expected: Mapping[str, Any]) -> dict[str, tuple[Path, str]]:
+    """The file and the name in it of each tensor, by its name in the tables. RunFault for one that is given twice."""
+    prefixed = any(name.startswith(family.PREFIX) for header in headers.values() for name in header)
+    places: dict[str, tuple[Path, str]] = {}
+    for path, header in headers.items():
+        for name in header:
+            own = _canonical(name, family, prefixed, expected)
+            if own in places:
+                raise RunFault(f"{path}: {name[:80]} is given twice", where=[str(path)])
+            places[own] = path, name
+    return places
+
+
+def _first_name(family: Family, name: str, found: Mapping[str, Any]) -> str:
+    """The first name of a tied tensor: one that the files have, or the last one of a chain of names."""
+    first = family.TIED[name]
+    while first not in found and first in family.TIED:
+        first = family.TIED[first]
+    return first
+
+
+def _canonical(name: str, family: Family, prefixed: bool, expected: Mapping[str, Any]) -> str:
+    """A tensor's name as in the tables: a dot stands for the prefix, and norms have weight and bias."""
+    for old, new in _OLD_NAMES.items():
+        name = name.removesuffix(old) + new if name.endswith(old) else name
+    if family.PREFIX and name.startswith(family.PREFIX):
+        return f".{name.removeprefix(family.PREFIX)}"
+    return f".{name}" if not prefixed and family.PREFIX and name not in expected and name not in family.TIED else name
+
+
+def _unused(family: Family, expected: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Tensors that are not read, and what they are; "" for what is computed."""
+    for name in found:
+        if name in expected:
+            continue
+        if re.fullmatch(family.COMPUTED, name):
+            yield name, ""
+        elif name not in family.TIED:
+            yield from ((name, what) for pattern, what in family.DROPPED.items() if re.fullmatch(pattern, name))
+
+
+def _check(folder: Path, expected: Mapping[str, tuple[int, ...]], found: Mapping[str, TensorSpec]) -> None:
+    """RunFault, listing the first five faults, unless the tensors are exactly the expected ones."""
+    faults = [f"{name.lstrip('.')} is missing" for name in expected if name not in found]
+    faults += [f"{name.lstrip('.')[:80]} is not known" for name in found if name not in expected]
+    for name, spec in found.items():
+        if name in expected and (spec.shape != expected[name] or spec.dtype not in _FLOATS):
+            faults.append(f"{name.lstrip('.')} is {str(spec)[:80]}, not {list(expected[name])} floating-point numbers")
+    if faults:
+        more = f" (and {len(faults) - 5} more)" if len(faults) > 5 else ""
+        raise RunFault(f"{folder}: its tensors are not those of its {CONFIG}: {', '.join(faults[:5])}{more}", where=[str(folder)])
+
+
+def open_foreign(folder: Path, tokenizer: Path | None = None, deltas: Mapping[str, Tensor] = MappingProxyType({})) -> ForeignModel:
+    """The model of a Hugging Face folder. tokenizer: file or folder of its tokenizer, by default the folder.
+
+    deltas: what is added to its tensors, by their names in the files.
+
+    RunFault if minitf has no such model or a file is damaged, DataFault if the tokenizer cannot be used.
+    """
+    config = read_config(folder)
+    family = family_of(config)
+    head, sections = family.head(config), family.recipe(config, folder)
+    sections["tokenizer"] |= {} if tokenizer is None else {"path": str(tokenizer)}
+    try:
+        recipe = Recipe.model_validate(sections)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise RunFault(f"{config.where}: minitf has no such model: {what}", where=[config.where]) from error
+    own = Tokenizer.load(str(recipe.tokenizer.path), recipe.tokenizer.separator, recipe.tokenizer.begin).with_size(
+        config.integer("vocab_size")
+    )
+    labels = _labels(config, recipe)
+    architecture = Architecture.of(recipe, own, own, labels)
+    weights, notes = read_weights(folder, family, head, architecture.on_meta(), recipe, deltas)
+    model = architecture.build()
+    model.load_weights(weights)
+    return ForeignModel(family, head, recipe, model.eval(), own, labels, [*own.notes, *notes])
+
+
+def _labels(config: Config, recipe: Recipe) -> Labels | None:
+    """The labels of a task, by id2label; None for other objectives."""
+    if not recipe.objective.TASK:
+        return None
+    config.only("problem_type", "single_label_classification", why=": each text or token has one label")
+    names = config.section("id2label").values
+    n = len(names) or config.integer("num_labels", 2)
+    listed = [str(names.get(str(i), f"LABEL_{i}")) for i in range(n)]
+    if len(set(listed)) < n:
+        config.refuse("id2label", "the names of labels must be different")
+    return Labels(tuple(listed), (0,) * n)

@@ -1,0 +1,182 @@
+"""Tiny random models of Hugging Face's families, saved as folders with a tokenizer of words w0, w1, ..."""
+
+import functools
+import json
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import tokenizers
+import torch
+from tokenizers import models, pre_tokenizers
+from torch import Tensor
+
+from mini_tf.interchange import Names
+from mini_tf.interchange._tensors import read_tensors
+from mini_tf.nn.model import Model
+from mini_tf.recipe.kinds import settings_of
+
+V, CONTEXT = 48, 40
+NAMES = ("<pad>", "<s>", "</s>", "<unk>", "[MASK]")
+
+
+@functools.cache
+def transformers() -> Any:
+    """transformers, without its progress bars."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import transformers as module
+    module.utils.logging.disable_progress_bar()
+    return module
+
+
+def words(config: Any) -> tokenizers.Tokenizer:
+    """Special tokens, of which padding and end have their ids of `config`, and words w5, w6, ... by their ids."""
+    given = {"<pad>": config.pad_token_id, "</s>": config.eos_token_id}
+    free = iter(sorted({*range(len(NAMES) + 2)} - {*given.values()}))
+    special = {name: given[name] if name in given else next(free) for name in NAMES}
+    vocabulary = special | {f"w{id}": id for id in range(config.vocab_size) if id not in special.values()}
+    inner = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    inner.add_special_tokens([*NAMES])
+    return inner
+
+
+def made(architecture: str, config: str, **settings: Any) -> Any:
+    """A model with random weights, in which no norm is 1 and no bias 0, so that a mistaken one would show."""
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = getattr(transformers(), architecture)(getattr(transformers(), config)(**settings)).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() == 1:
+                parameter += 0.3 * torch.randn(parameter.shape)
+            elif "relative_attention_bias" in name:
+                parameter.normal_()
+        for name, buffer in model.named_buffers():
+            if name == "final_logits_bias":
+                buffer.normal_()
+        if architecture == "T5ForConditionalGeneration" and not model.config.scale_decoder_outputs:
+            model.lm_head.weight = torch.nn.Parameter(0.2 * torch.randn(model.lm_head.weight.shape))  # it was tied
+    return model
+
+
+def saved(model: Any, folder: Path, **more: Any) -> Path:
+    """The model as transformers saves it, with its tokenizer; more: keys of config.json."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.save_pretrained(folder)
+    words(model.config).save(str(folder / "tokenizer.json"))
+    if more:
+        change_config(folder, more)
+    return folder
+
+
+def change_config(folder: Path, changes: Mapping[str, Any]) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | dict(changes)))
+
+
+IDS = {"vocab_size": V, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 2}
+LLAMA = {
+    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24, "max_position_embeddings": CONTEXT,
+    "initializer_range": 0.2,
+}  # fmt: skip
+GPT2 = {"n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": CONTEXT, "initializer_range": 0.2}
+BERT = LLAMA
+DISTILBERT = {"dim": 16, "n_layers": 2, "n_heads": 4, "hidden_dim": 24, "max_position_embeddings": CONTEXT, "initializer_range": 0.2}
+ROBERTA = BERT | {"pad_token_id": 1, "type_vocab_size": 1}
+CLASSES = {"id2label": {0: "bad", 1: "good", 2: "so-so"}}
+ELECTRA = BERT | {"embedding_size": 12}
+MODERN = {
+    "hidden_size": 16, "num_hidden_layers": 5, "num_attention_heads": 4, "intermediate_size": 24, "max_position_embeddings": CONTEXT,
+    "initializer_range": 0.2, "local_attention": 6, "cls_token_id": 2, "sep_token_id": 2,
+}  # fmt: skip
+SIDES = {
+    "d_model": 16, "encoder_layers": 3, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 20, "decoder_ffn_dim": 24, "max_position_embeddings": CONTEXT, "init_std": 0.2, "forced_eos_token_id": None,
+    "decoder_start_token_id": 2,
+}  # fmt: skip
+T5 = {
+    "d_model": 16, "d_kv": 5, "num_heads": 4, "d_ff": 24, "num_layers": 3, "num_decoder_layers": 2, "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 10, "decoder_start_token_id": 2,
+}  # fmt: skip
+# fmt: off
+CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "llama": ("LlamaForCausalLM", "LlamaConfig", LLAMA),
+    "llama, grouped queries, wide heads, tied": (
+        "LlamaForCausalLM",
+        "LlamaConfig",
+        LLAMA | {"num_key_value_heads": 2, "head_dim": 6, "tie_word_embeddings": True, "rope_theta": 500.0},
+    ),
+    "llama, biases": ("LlamaForCausalLM", "LlamaConfig", LLAMA | {"attention_bias": True, "mlp_bias": True, "rms_norm_eps": 1e-3}),
+    "llama without a head": ("LlamaModel", "LlamaConfig", LLAMA),
+    "gpt2": ("GPT2LMHeadModel", "GPT2Config", GPT2),
+    "gpt2, untied, relu": (
+        "GPT2LMHeadModel",
+        "GPT2Config",
+        GPT2 | {"tie_word_embeddings": False, "activation_function": "relu", "n_inner": 20},
+    ),
+    "gpt2 without a head": ("GPT2Model", "GPT2Config", GPT2 | {"layer_norm_epsilon": 1e-3}),
+    "bert": ("BertForMaskedLM", "BertConfig", BERT),
+    "bert, 3 types, untied": ("BertForMaskedLM", "BertConfig", BERT | {"type_vocab_size": 3, "tie_word_embeddings": False}),
+    "bert, next sentence": ("BertForPreTraining", "BertConfig", BERT | {"hidden_act": "gelu_new"}),
+    "bert without a head": ("BertModel", "BertConfig", BERT),
+    "roberta": ("RobertaForMaskedLM", "RobertaConfig", ROBERTA),
+    "roberta, 2 types, untied": ("RobertaForMaskedLM", "RobertaConfig", ROBERTA | {"type_vocab_size": 2, "tie_word_embeddings": False}),
+    "roberta without a head": ("RobertaModel", "RobertaConfig", ROBERTA | {"layer_norm_eps": 1e-3}),
+    "distilbert": ("DistilBertForMaskedLM", "DistilBertConfig", DISTILBERT),
+    "distilbert, relu": ("DistilBertForMaskedLM", "DistilBertConfig", DISTILBERT | {"activation": "relu"}),
+    "distilbert, tags": ("DistilBertForTokenClassification", "DistilBertConfig", DISTILBERT | {"id2label": {0: "O", 1: "x"}}),
+    "electra": ("ElectraForPreTraining", "ElectraConfig", ELECTRA),
+    "electra generator": ("ElectraForMaskedLM", "ElectraConfig", ELECTRA),
+    "electra, embeddings as wide as the model": ("ElectraForPreTraining", "ElectraConfig", BERT | {"embedding_size": 16}),
+    "electra without a head": ("ElectraModel", "ElectraConfig", ELECTRA | {"hidden_act": "relu"}),
+    "gpt_neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", LLAMA | {"rotary_pct": 0.5}),
+    "gpt_neox, one after the other": (
+        "GPTNeoXForCausalLM", "GPTNeoXConfig", LLAMA | {"use_parallel_residual": False, "rotary_pct": 1.0, "tie_word_embeddings": True},
+    ),
+    "bart": ("BartForConditionalGeneration", "BartConfig", SIDES),
+    "bart, scaled embeddings, relu": (
+        "BartForConditionalGeneration", "BartConfig", SIDES | {"scale_embedding": True, "activation_function": "relu"},
+    ),
+    "marian": ("MarianMTModel", "MarianConfig", SIDES | {"scale_embedding": True, "activation_function": "swish"}),
+    "marian, separate embeddings": (
+        "MarianMTModel", "MarianConfig", SIDES | {"activation_function": "relu", "share_encoder_decoder_embeddings": False},
+    ),
+    "t5": ("T5ForConditionalGeneration", "T5Config", T5),
+    "t5 1.1": ("T5ForConditionalGeneration", "T5Config", T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
+    "t5, gated silu": ("T5ForConditionalGeneration", "T5Config", T5 | {"feed_forward_proj": "gated-silu"}),
+    "modernbert": ("ModernBertForMaskedLM", "ModernBertConfig", MODERN),
+    "modernbert, biases, wide windows": (
+        "ModernBertForMaskedLM", "ModernBertConfig",
+        MODERN | {"attention_bias": True, "mlp_bias": True, "norm_bias": True, "classifier_bias": True, "local_attention": 16},
+    ),
+    "modernbert without a head": ("ModernBertModel", "ModernBertConfig", MODERN | {"num_hidden_layers": 2}),
+    "bert, classes": ("BertForSequenceClassification", "BertConfig", BERT | CLASSES),
+    "roberta, classes": ("RobertaForSequenceClassification", "RobertaConfig", ROBERTA | CLASSES),
+    "distilbert, classes": ("DistilBertForSequenceClassification", "DistilBertConfig", DISTILBERT | CLASSES),
+    "electra, classes": ("ElectraForSequenceClassification", "ElectraConfig", ELECTRA | CLASSES),
+    "bert, tags": ("BertForTokenClassification", "BertConfig", BERT | {"id2label": {0: "O", 1: "B-x", 2: "I-x"}}),
+}
+# fmt: on
+"""By name: architecture, class of its configuration, settings."""
+
+
+def folder_of(case: str, folder: Path, **more: Any) -> Path:
+    """The saved model of a case."""
+    architecture, config, settings = CASES[case]
+    return saved(made(architecture, config, **IDS | settings), folder, **more)
+
+
+def filled(ours: Model, family: str, theirs: Mapping[str, Tensor], more: Names = MappingProxyType({}), head: int = 0) -> Model:
+    """Our model with all weights of theirs, by the names of a family, for one of its heads, and `more`."""
+    known: Any = settings_of("interchange", family)()
+    named = {f".{name.removeprefix(known.PREFIX)}" if name.startswith(known.PREFIX or "\0") else name: t for name, t in theirs.items()}
+    names = {**known.names(ours.settings, known.HEADS[head]), **more}
+    ours.load_weights(read_tensors(ours, names, named))
+    assert not any(parameter.isnan().any() for parameter in ours.parameters())
+    return ours.eval()
