@@ -21,7 +21,7 @@ from mini_tf.baselines.lead_sentence import first_sentence
 from mini_tf.baselines.neighbours import NONE, NeighbourModel
 from mini_tf.baselines.ngram import _histories
 from mini_tf.baselines.shape_tagger import ILLEGAL, best_path, legal_transitions, shape
-from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.recipe.kinds import kinds_of, listing, settings_of
 from mini_tf.recipe.metrics import ranking_metrics
 from mini_tf.testing import baselines as contract

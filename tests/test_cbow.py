@@ -15,7 +15,7 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from mini_tf.data.batch import Rows
-from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.model import Model
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens

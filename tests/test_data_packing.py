@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mini_tf.data.packing import Shape
 from mini_tf.data.store import Store
-from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.data.windows import Windows
 
 SEPARATOR = 2

@@ -14,7 +14,7 @@ from toys import FadingMean, causal_mixers, mixer_kinds, mixer_settings, seeded
 from mini_tf.models.encoder_decoder import EncoderDecoder, EncoderSettings, Settings
 from mini_tf.nn import state as states
 from mini_tf.nn.model import Model
-from mini_tf.nn.stack import SourceMemory
+from mini_tf.nn.token_cache import SourceMemory
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import listing, settings_of
@@ -173,7 +173,9 @@ def test_a_decoder_without_cross_mixers_ignores_the_source_and_is_the_decoder_al
     ours = scores(model, target, source)
     assert torch.equal(scores(model, target, Tokens(some_ids(B, 2, seed=7))), ours)
     assert torch.equal(scores(model, target, memory), ours)
-    shared = settings_with(cross=None, embed_norm=True).model_dump(exclude={"encoder", "cross_attention", "shared_embeddings"})
+    shared = settings_with(cross=None, embed_norm=True).model_dump(
+        exclude={"encoder", "cross_attention", "copy_attention", "shared_embeddings"}
+    )
     decoder = settings_of("models", "decoder")(**shared).build(V, CONTEXT).double().eval()  # type: ignore[attr-defined]
     decoder.load_weights(model.weights())
     torch.testing.assert_close(ours, decoder.logits(decoder(target).y), **EXACT)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.packing import Shape
 from mini_tf.data.store import Store
-from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.data.windows import Windows
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens

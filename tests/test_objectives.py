@@ -16,7 +16,8 @@ from torch import Tensor
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.packing import Shape
 from mini_tf.data.store import Store
-from mini_tf.data.tokenization.tokenizer import Tokenizer, Vocabulary
+from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.data.windows import Windows
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens

@@ -14,7 +14,8 @@ from commands import TINY, minitf, refused, tiny_model, trained
 from torch import Tensor
 
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.data.tokenization.tokenizer import Tokenizer, Vocabulary
+from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.generation.infilling import Infiller
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from mini_tf.data.batch import Rows
-from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.layers import cross_entropy as fused
 from mini_tf.nn.layers.cross_entropy import cross_entropy
 from mini_tf.nn.model import Model

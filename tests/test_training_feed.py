@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.packing import Packing, Shape
 from mini_tf.data.store import Store
-from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.data.windows import Windows
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import settings_of

@@ -7,7 +7,7 @@ import numpy as np
 from mini_tf.baselines import BaselineData, Measured
 from mini_tf.data.batch import Batch
 from mini_tf.data.store import Store
-from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.data.tokenization.vocabulary import Vocabulary
 
 TOKEN_METRICS = ("loss", "perplexity", "bits_per_byte", "accuracy")
 MOST_TOKENS = 5_000_000

@@ -10,7 +10,7 @@ import numpy as np
 from mini_tf.baselines import BaselineData, BaselineSettings, Measured, NoBaseline
 from mini_tf.baselines._tokens import TOKEN_METRICS, TokenSums, target_mask, training_ids, unigram
 from mini_tf.data.batch import Batch
-from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.data.tokenization.vocabulary import Vocabulary
 
 NONE = -1
 """A neighbour that is not visible."""

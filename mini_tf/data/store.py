@@ -14,7 +14,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from mini_tf.data.tokenization.tokenizer import Tokenizer, Vocabulary
+from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.system.errors import DataFault
 
 

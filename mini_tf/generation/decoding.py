@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.data.tokenization.truncation import last_tokens
+from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.generation.fast_decoder import FastDecoder
 from mini_tf.nn import state as states
 from mini_tf.nn.model import Model
-from mini_tf.nn.stack import SourceMemory
 from mini_tf.nn.state import State
+from mini_tf.nn.token_cache import SourceMemory
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.system.errors import RunFault

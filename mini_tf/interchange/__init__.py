@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 from mini_tf.data.labels import Labels
-from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.interchange._config import Config, special_token
 from mini_tf.interchange._tensors import Layout, Names
 from mini_tf.recipe.kind_settings import ModelSettings, ObjectiveSettings

@@ -17,8 +17,9 @@ from mini_tf.nn.mixer import ForwardOutput, MixerSettings, describe_restrictions
 from mini_tf.nn.model import ModelSettings, OneStack, build_embedding
 from mini_tf.nn.model_stack import ModelStack
 from mini_tf.nn.positional_encoding import PositionalEncodingSettings
-from mini_tf.nn.stack import CrossAttentionSpec, SourceMemory, Stack, StackSettings
+from mini_tf.nn.stack import CrossAttentionSpec, Stack, StackSettings
 from mini_tf.nn.state import State
+from mini_tf.nn.token_cache import SourceMemory
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.nn.weights.init import init_weights

@@ -22,8 +22,9 @@ from mini_tf.nn.mixer import ForwardOutput, MixerSettings
 from mini_tf.nn.model import Model, ModelSettings, build_embedding
 from mini_tf.nn.model_stack import ModelStack, SequenceKind
 from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
-from mini_tf.nn.stack import AttentionLayer, CrossAttentionSpec, SourceMemory, Stack, StackSettings
+from mini_tf.nn.stack import AttentionLayer, CrossAttentionSpec, Stack, StackSettings
 from mini_tf.nn.state import State
+from mini_tf.nn.token_cache import SourceMemory
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.nn.weights.init import init_weights

@@ -22,8 +22,9 @@ from mini_tf.nn.layers.norm import build_norm
 from mini_tf.nn.mixer import ForwardOutput, Mixer, MixerSettings, describe_restrictions
 from mini_tf.nn.model_stack import ModelStack, SequenceKind
 from mini_tf.nn.positional_encoding import PositionalEncoding
-from mini_tf.nn.stack import AttentionLayer, CrossAttentionSpec, SourceMemory, Stack, StackSettings
+from mini_tf.nn.stack import AttentionLayer, CrossAttentionSpec, Stack, StackSettings
 from mini_tf.nn.state import State
+from mini_tf.nn.token_cache import SourceMemory
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.nn.weights.init import init_weights
@@ -140,8 +141,7 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         n_heads, head_dim = max(1, round(width * self.n_heads)), self.head_dim
         n_kv_heads = None if self.n_kv_heads is None else math.gcd(n_heads, max(1, round(width * self.n_kv_heads)))
         d_model = n_heads * head_dim if self.d_k is None else max(1, round(width * self.d_model))
-        d_ff = self.d_ff and max(1, round(width * self.d_ff))
-        sizes = {"d_model": d_model, "n_heads": n_heads, "n_kv_heads": n_kv_heads, "d_ff": d_ff}
+        sizes = {"d_model": d_model, "n_heads": n_heads, "n_kv_heads": n_kv_heads, "d_ff": self.d_ff and max(1, round(width * self.d_ff))}
         return self.model_copy(update={**sizes, "n_layers": max(1, round(depth * self.n_layers))})
 
     def make_norm(self, d_model: int | None = None) -> nn.Module:
@@ -176,13 +176,12 @@ class Model(nn.Module):
 
     def max_length(self, rows: SequenceKind = "own") -> int | None:
         """Maximum number of tokens that the positional encodings allow; None: unlimited."""
-        lengths = [embedding.position.max_positions for embedding in self.embeddings(rows).values()]
-        return min((length for length in lengths if length is not None), default=None)
+        return min((n for one in self.embeddings(rows).values() if (n := one.position.max_positions) is not None), default=None)
 
     def embeddings(self, rows: SequenceKind = "own") -> dict[str, Embedding]:
         """The embeddings of the tokens of a sequence, by their paths in the model."""
         modules = dict(self.named_modules())
-        paths = [path for one in self.stacks() for path in one.embedding_paths(rows)]
+        paths = (path for one in self.stacks() for path in one.embedding_paths(rows))
         return {path: found for path in paths if isinstance(found := modules.get(path), Embedding)}
 
     def start(self, batch: int) -> State:
@@ -214,8 +213,7 @@ class Model(nn.Module):
 
         smoothing: share of the target probability that is spread evenly over the vocabulary; copies: as in `logits`.
         """
-        loss: Tensor = self.head.cross_entropy(hidden, labels, smoothing, copies)  # type: ignore[operator]
-        return loss
+        return self.head.cross_entropy(hidden, labels, smoothing, copies)  # type: ignore[operator, no-any-return]
 
     def replace_head(self, head: nn.Module) -> None:
         """Replace the head; `logits` then returns the outputs of a task instead of scores over the vocabulary."""
@@ -292,11 +290,8 @@ class OneStack(Model):
 
     def _next_token_positions(self, ids: Tensor, state: State | None) -> TokenPositions:
         """Positions of tokens that continue the rows of `state`."""
-        length = ids.shape[1]
-        if state is None:
-            return TokenPositions(length)
-        seen = state["seen"]
-        if isinstance(seen, int):
+        length, seen = ids.shape[1], 0 if state is None else state["seen"]
+        if state is None or isinstance(seen, int):
             return TokenPositions(length, seen)
         segments = state["segment"][:, None].expand(-1, length)
         return TokenPositions(length, 0, segments, seen[:, None] + torch.arange(length, device=ids.device))

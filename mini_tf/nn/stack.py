@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -12,7 +11,8 @@ from mini_tf.nn.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
 from mini_tf.nn.layers.norm import NormKind, build_norm
 from mini_tf.nn.mixer import AttentionDims, ForwardOutput, LayerSpec, MixerSettings
 from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
-from mini_tf.nn.state import State, batch_size, reorder
+from mini_tf.nn.state import State
+from mini_tf.nn.token_cache import SourceMemory
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.weights.init import Init
 from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, Rule, Rules, default_kind, kinds_of
@@ -177,34 +177,6 @@ class CrossAttentionSpec(NamedTuple):
     mixer: MixerSettings
     d_memory: int
     residual: bool = True
-
-
-class SourceMemory(NamedTuple):
-    """An encoded source and its positions.
-
-    layers[i]: output of `Mixer.recall` of the cross-attention of layer i, such as keys and values; layers is None for a
-    stack without cross-attention. copy: output of `CopyAttention.recall`; None without copy attention.
-    """
-
-    layers: list[State] | None
-    token_positions: TokenPositions
-    copy: State | None = None
-
-    @property
-    def states(self) -> list[State]:
-        """All that was computed of the source."""
-        return [*(self.layers or []), *([] if self.copy is None else [self.copy])]
-
-    def select(self, rows: Tensor) -> "SourceMemory":
-        """Row i of the result is row `rows[i]`."""
-        layers = None if self.layers is None else [reorder(layer, rows) or {} for layer in self.layers]
-        return SourceMemory(layers, self.token_positions.select(rows), reorder(self.copy, rows))
-
-    def visibility(self, queries: TokenPositions, rows: int, device: torch.device) -> Visibility:
-        """The mask of the source for `rows` rows of tokens at `queries`; those that share a source are concatenated."""
-        rows_per_source = rows // batch_size(self.states[0])
-        merged = queries if rows_per_source == 1 else queries.merge_rows(rows, rows_per_source, device)
-        return Visibility(False, merged, self.token_positions, rows_per_source=rows_per_source)
 
 
 class Stack(nn.Module):

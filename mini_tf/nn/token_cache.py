@@ -3,11 +3,13 @@
 Its tensors are layer inputs `x` (B, M, D), or keys `k` and values `v` (B, G, M, ..), or `spans` (B, M).
 """
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from mini_tf.nn.state import State
+from mini_tf.nn.state import State, batch_size, reorder
 from mini_tf.nn.token_positions import POSITIONS_KEY, TokenPositions, Visibility
 
 AXES = {"x": 1, "k": 2, "v": 2, "spans": 1}
@@ -56,3 +58,31 @@ def token_positions_of(state: State) -> TokenPositions:
     """The positions of the tokens in the cache."""
     length = next(state[name].shape[axis] for name, axis in AXES.items() if name in state)
     return TokenPositions.of_state(state[POSITIONS_KEY], length)
+
+
+class SourceMemory(NamedTuple):
+    """An encoded source and its positions.
+
+    layers[i]: output of `Mixer.recall` of the cross-attention of layer i, such as keys and values; layers is None for a
+    stack without cross-attention. copy: output of `CopyAttention.recall`; None without copy attention.
+    """
+
+    layers: list[State] | None
+    token_positions: TokenPositions
+    copy: State | None = None
+
+    @property
+    def states(self) -> list[State]:
+        """All that was computed of the source."""
+        return [*(self.layers or []), *([] if self.copy is None else [self.copy])]
+
+    def select(self, rows: Tensor) -> "SourceMemory":
+        """Row i of the result is row `rows[i]`."""
+        layers = None if self.layers is None else [reorder(layer, rows) or {} for layer in self.layers]
+        return SourceMemory(layers, self.token_positions.select(rows), reorder(self.copy, rows))
+
+    def visibility(self, queries: TokenPositions, rows: int, device: torch.device) -> Visibility:
+        """The mask of the source for `rows` rows of tokens at `queries`; those that share a source are concatenated."""
+        rows_per_source = rows // batch_size(self.states[0])
+        merged = queries if rows_per_source == 1 else queries.merge_rows(rows, rows_per_source, device)
+        return Visibility(False, merged, self.token_positions, rows_per_source=rows_per_source)

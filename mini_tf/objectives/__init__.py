@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.store import Store
-from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.batch_sizes import BatchSizes
 from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.nn.state import State

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from mini_tf.data.batch import Rows
-from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.objectives import ObjectiveSettings
 from mini_tf.recipe.kinds import Rule, Rules
 from mini_tf.system.errors import DataFault

@@ -5,7 +5,7 @@ from torch import nn
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
-from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.model import Model
 from mini_tf.objectives import Objective, ObjectiveSettings
 from mini_tf.objectives._token_loss import TokenLoss, make_batch

@@ -6,7 +6,7 @@ import numpy as np
 
 from mini_tf.data.batch import Rows
 from mini_tf.data.labels import Labels
-from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.data.tokenization.vocabulary import Vocabulary
 
 PAD, SEPARATOR, N_ROWS = 0, 2, 8
 PLAIN_END = 40

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from mini_tf.data.batch import Rows
-from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.model import Model
 from mini_tf.objectives import Objective
 from mini_tf.recipe import reading

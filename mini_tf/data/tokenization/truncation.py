@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.data.tokenization.vocabulary import Vocabulary
 
 MAX_INSIDE = 3
 """Tokens of a character that do not begin it, at most: UTF-8 has up to four bytes."""

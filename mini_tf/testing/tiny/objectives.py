@@ -15,7 +15,7 @@ from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Shape
 from mini_tf.data.store import in_memory
-from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.objectives import LossSums, Objective, ObjectiveSettings

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.nn.model import ModelSettings, OneStack
 from mini_tf.nn.model_stack import ModelStack
-from mini_tf.nn.stack import SourceMemory, Stack, StackSettings
+from mini_tf.nn.stack import Stack, StackSettings
 from mini_tf.nn.state import State
+from mini_tf.nn.token_cache import SourceMemory
 from mini_tf.nn.tokens import Tokens
 from mini_tf.nn.weights.init import init_weights
 
