@@ -81,10 +81,6 @@ class Settings(ModelSettings):
         return "query: position" if self.query == "task" else ""
 
     @property
-    def head_bias(self) -> bool:
-        return self.bias or self.output_bias
-
-    @property
     def n_passes(self) -> int:
         """Passes through the layers of the latents."""
         return self.n_blocks if self.share_blocks else 1
@@ -211,7 +207,7 @@ class Perceiver(Model):
             self.queries = settings.query_positions.build(settings.d_model, settings.n_heads, settings.head_dim, context)
         elif settings.query == "task":
             self.queries = nn.Parameter(torch.empty(1, settings.d_model).normal_(0.0, settings.init_std))
-        self.head = head = settings.build_head(tokens)
+        self.head = head = settings.build_head(tokens, settings.bias)
         untied = None if settings.tied else head.linear
         init_weights(self, self._residual_outputs(), untied, settings.init_std, settings.init, settings.n_passes)
 

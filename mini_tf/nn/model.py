@@ -120,20 +120,15 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         """
         return OneStack(self, vocabulary_size, context)
 
-    @property
-    def head_bias(self) -> bool:
-        """The output layer has a bias also with `head: linear`."""
-        return self.output_bias
-
-    def build_head(self, tokens: nn.Embedding) -> Head:
-        """The head; `tokens`: the token embedding, whose weight it uses if `tied`."""
+    def build_head(self, tokens: nn.Embedding, bias: bool = False) -> Head:
+        """The head; `tokens`: the token embedding, whose weight it uses if `tied`; bias: it has one in any case."""
         d_embedding, bert = tokens.embedding_dim, self.head == "bert"
         transform: nn.Module | None = None
         if bert:
             transform = Transform(self.d_model, self.head_activation or self.activation, self.make_norm(d_embedding), d_embedding)
         elif d_embedding != self.d_model:
             transform = nn.Linear(self.d_model, d_embedding, bias=False)
-        return Head(tokens, self.tied, transform, bias=bert or self.head_bias)
+        return Head(tokens, self.tied, transform, bias=bert or bias or self.output_bias)
 
     def scaled(self, width: float, depth: float) -> "ModelSettings":
         """Settings of a smaller model: shares of the width, in whole heads of the same size, and of the layers."""

@@ -82,14 +82,8 @@ class StackSettings(Kind):
 
     def attention_dims(self, d_memory: int | None = None) -> AttentionDims:
         """Sizes of each mixer; d_memory: width of the source's hidden states, for cross-attention."""
-        return AttentionDims(
-            self.d_model,
-            d_memory or self.d_model,
-            self.n_heads,
-            self.n_kv_heads or self.n_heads,
-            self.head_dim,
-            self.d_v or self.head_dim,
-        )
+        n_kv_heads, d_v = self.n_kv_heads or self.n_heads, self.d_v or self.head_dim
+        return AttentionDims(self.d_model, d_memory or self.d_model, self.n_heads, n_kv_heads, self.head_dim, d_v)
 
     def attention_layers_of(self, causal: bool, name: str = "", length: int | None = None) -> "list[AttentionLayer]":
         """Each different self-attention layer, on rows of `length` (None: any) hidden states."""
@@ -236,11 +230,10 @@ class Stack(nn.Module):
 
         def step(part: nn.Module) -> ResidualStep:
             residual = settings.residual and (cross is None or cross.residual or part is not cross_mixer)
-            without_norm = part is first_mixer and not post and not settings.first_norm
+            without_norm = part is own_mixer and not blocks and not post and not settings.first_norm
             return ResidualStep(part, nn.Identity() if without_norm else norm(), post, residual, settings.dropout_rate)
 
         blocks: list[Block] = []
-        first_mixer: nn.Module | None = None
         for layer in range(settings.n_layers):
             own_mixer, cross_mixer = None, None
             if own:
@@ -248,7 +241,6 @@ class Stack(nn.Module):
                 encoding = None if positional_encoding is None else positional_encoding.of_layer(layer)
                 spec = LayerSpec(layer, settings.n_layers, "self", encoding, settings.bias)
                 own_mixer = mixer.build(settings.attention_dims(), spec)
-                first_mixer = first_mixer or own_mixer
             if cross is not None:
                 spec = LayerSpec(layer, settings.n_layers, "cross", None, settings.bias)
                 cross_mixer = cross.mixer.build(settings.attention_dims(cross.d_memory), spec)

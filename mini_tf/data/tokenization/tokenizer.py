@@ -9,7 +9,6 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -24,6 +23,7 @@ from mini_tf.data.tokenization.components import may_backtrack
 from mini_tf.data.tokenization.guard import call_guarded, check_token_count
 from mini_tf.data.tokenization.pieces import BYTE_OF, PieceTable, kind_of, piece_table_of, sentence_edges, word_edges
 from mini_tf.data.tokenization.round_trip import round_trip_losses
+from mini_tf.data.tokenization.vocabulary import Vocabulary as Vocabulary
 from mini_tf.data.tokenizers import SPECIALS
 from mini_tf.recipe import sections
 from mini_tf.recipe.kind_settings import TokenizerSettings
@@ -34,37 +34,6 @@ from mini_tf.system.strict_json import short
 N_CODE_POINTS = 0x110000
 SHORT_INPUT = 512
 """Bytes, or ids, that are fast unless a regex backtracks."""
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """Number of ids, and the ids of special tokens; None where the tokenizer has no such token."""
-
-    size: int
-    pad: int | None = None
-    unk: int | None = None
-    separator: int | None = None
-    mask: int | None = None
-    others: frozenset[int] = frozenset()
-    """Special tokens of a loaded tokenizer that minitf does not use, and sentinels."""
-    sentinels: tuple[int, ...] = ()
-    """Sentinels in their order, <extra_id_0> first; also in `others`."""
-    ends: frozenset[int] = frozenset()
-    """Special tokens that also end a text, where the separator is another one; also in `others`."""
-    begin: int | None = None
-    """Special token before a text that stands alone, if it is not the separator."""
-    inside_characters: frozenset[int] = frozenset()
-    """Tokens that begin inside a character: their first byte continues one that a token before them begins."""
-
-    @property
-    def begin_id(self) -> int | None:
-        """The id before the first token of a text: `begin`, else the separator."""
-        return self.separator if self.begin is None else self.begin
-
-    @property
-    def special_ids(self) -> frozenset[int]:
-        """All ids of special tokens, which have no text."""
-        return self.others.union(id for id in (self.pad, self.unk, self.separator, self.mask) if id is not None)
 
 
 class Tokenizer:

@@ -1,0 +1,34 @@
+"""The number of ids of a tokenizer, and the ids of its special tokens."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Number of ids, and the ids of special tokens; None where the tokenizer has no such token."""
+
+    size: int
+    pad: int | None = None
+    unk: int | None = None
+    separator: int | None = None
+    mask: int | None = None
+    others: frozenset[int] = frozenset()
+    """Special tokens of a loaded tokenizer that minitf does not use, and sentinels."""
+    sentinels: tuple[int, ...] = ()
+    """Sentinels in their order, <extra_id_0> first; also in `others`."""
+    ends: frozenset[int] = frozenset()
+    """Special tokens that also end a text, where the separator is another one; also in `others`."""
+    begin: int | None = None
+    """Special token before a text that stands alone, if it is not the separator."""
+    inside_characters: frozenset[int] = frozenset()
+    """Tokens that begin inside a character: their first byte continues one that a token before them begins."""
+
+    @property
+    def begin_id(self) -> int | None:
+        """The id before the first token of a text: `begin`, else the separator."""
+        return self.separator if self.begin is None else self.begin
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """All ids of special tokens, which have no text."""
+        return self.others.union(id for id in (self.pad, self.unk, self.separator, self.mask) if id is not None)
