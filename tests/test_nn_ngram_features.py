@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 from sklearn.feature_extraction.text import TfidfVectorizer
 from toys import seeded
 
-from mini_tf.nn.layers.ngram_features import NGramFeatures
+from mini_tf.nn.layers.ngram_features import NGramFeatures, WindowFeatures
+from mini_tf.nn.layers.ngrams import hash_keys
 from mini_tf.trained.evaluating import evaluation_data
 from mini_tf.trained.opening import open_trained
 from mini_tf.training.evaluation import pack
@@ -91,3 +92,34 @@ def test_a_run_keeps_document_frequencies_of_its_training_texts_and_predicts_wit
     whole = trained.task()(batch, None).outputs
     trained.model.head.wide.weights.weight.data.zero_()  # type: ignore[union-attr, operator]
     assert not torch.allclose(whole, trained.task()(batch, None).outputs)
+
+
+@pytest.mark.parametrize(("order", "window"), [(1, 0), (2, 2), (3, 1)])
+def test_of_a_token_those_around_it_count_each_at_its_distance(order: int, window: int) -> None:
+    """Against a loop: the row of an n-gram at a distance is that of a text made of it alone, seen from there."""
+    wide = WindowFeatures(16, order, ROWS, 2.0, 4, window).double()
+    wide.weights.weight.data = seeded(ROWS, 4)
+    ids, is_token = padded(TEXTS)
+    found = wide(ids, is_token, None).view(*ids.shape, 4)
+
+    def weight(ngram: list[int], distance: int) -> torch.Tensor:
+        """Of an n-gram that begins at this distance: what it adds to a token that sees nothing else new."""
+        only = torch.zeros(1, 2 * window + 1, dtype=torch.bool)
+        row = torch.full((1, 2 * window + 1), 7)
+        first = window + distance
+        row[0, first : first + len(ngram)] = torch.tensor(ngram)
+        only[0, first : first + len(ngram)] = True
+        keys = [*wide._ngrams(row, only)][len(ngram) - 1][0][0, first]
+        hashed = hash_keys(keys * (2 * window + 1) + first, ROWS)
+        return wide.weights.weight[hashed]
+
+    for row, text in enumerate(TEXTS):
+        for position in range(len(text)):
+            seen = [
+                weight(text[first : first + n], first - position)
+                for n in range(1, order + 1)
+                for first in range(max(0, position - window), min(len(text), position + window + 1) - n + 1)
+            ]
+            torch.testing.assert_close(found[row, position], 2.0 * torch.stack(seen).sum(0) / len(seen) ** 0.5)
+    at = torch.tensor([1, 9, 2])
+    torch.testing.assert_close(wide(ids, is_token, at), found.flatten(0, 1)[at])

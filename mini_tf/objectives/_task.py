@@ -226,7 +226,7 @@ class PooledObjective(TaskObjective):
     def fit(self, task: nn.Module, data: Store) -> None:
         """Set the document frequencies of the n-grams."""
         assert isinstance(task, TaskLoss)
-        if task.head.wide is not None:
+        if isinstance(task.head.wide, NGramFeatures):
             task.head.wide.fit(_document_frequencies(task.head.wide, data), data.n_documents)
 
 
@@ -259,7 +259,7 @@ class TaskLoss(nn.Module):
         hidden = mixed.y if at is not None or self.pool is None else pooled(self.pool, mixed.y, inputs, self.head.query)
         outputs = self.model.logits(hidden).float()
         if self.head.wide is not None:
-            outputs = outputs + self.head.wide(inputs.ids, is_token(inputs))
+            outputs = outputs + self.head.wide(inputs.ids, is_token(inputs), batch.target_positions)
         parts = {self.part: self.loss(outputs, batch.labels, self.training)}
         if mixed.penalty is not None:
             parts["penalty"] = mixed.penalty

@@ -1,9 +1,12 @@
-"""A linear model of the n-grams of a text, which a task head adds to its outputs (wide and deep learning).
+"""A linear model of n-grams of tokens, which a task head adds to its outputs (wide and deep learning).
 
-The n-grams of tokens are hashed to the rows of a table. Each counts with its inverse document frequency, and a text is
-scaled to unit length, as in TF-IDF. On small data this alone is hard to beat; the network learns what it cannot see.
+The n-grams are hashed to the rows of a table. Of a text, each counts with its inverse document frequency, and the text
+is scaled to unit length, as in TF-IDF; of a token, those in a window around it count, each at its distance. On small
+data this alone is hard to beat; the network learns what it cannot see.
 Sources: Cheng et al. 2016, arXiv:1606.07792 (wide and deep); Joulin et al. 2017, arXiv:1607.01759 (hashed n-grams).
 """
+
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
@@ -13,36 +16,72 @@ from torch import Tensor, nn
 from mini_tf.nn.layers.ngrams import hash_keys
 
 
-class NGramFeatures(nn.Module):
+class LinearFeatures(nn.Module):
     """A weight per output of each n-gram of 1 to `order` tokens, 0 at first. scale: multiplies the outputs."""
-
-    idf: Tensor
 
     def __init__(self, vocabulary_size: int, order: int, rows: int, scale: float, n_outputs: int) -> None:
         super().__init__()
         self.vocabulary_size, self.order, self.scale = vocabulary_size, order, scale
         self.weights = nn.Embedding(rows, n_outputs)
         self.weights.weight.data.zero_()
-        self.register_buffer("idf", torch.ones(rows))
 
-    def forward(self, ids: Int[Tensor, "B L"], is_token: Bool[Tensor, "B L"]) -> Float[Tensor, "B C"]:
-        """is_token: False at padding."""
-        rows, is_ngram = self.rows(ids, is_token)
-        values = self.idf[rows] * is_ngram
-        values = values / torch.linalg.vector_norm(values, dim=1, keepdim=True).clamp(min=1e-6)
-        return self.scale * F.embedding_bag(rows, self.weights.weight, per_sample_weights=values, mode="sum")
+    def forward(self, ids: Int[Tensor, "B L"], is_token: Bool[Tensor, "B L"], at: Int[Tensor, " T"] | None) -> Float[Tensor, "N C"]:
+        """Outputs for each text, or for the tokens at flat indices `at` into (B, L). is_token: False at padding."""
+        raise NotImplementedError
 
-    def rows(self, ids: Int[Tensor, "B L"], is_token: Bool[Tensor, "B L"]) -> tuple[Int[Tensor, "B N"], Bool[Tensor, "B N"]]:
-        """The row of the n-gram that begins at each token, shorter n-grams first; and whether it ends in the text."""
-        rows, complete = [], []
+    def _ngrams(self, ids: Tensor, is_token: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """For n = 1, 2, ...: a key of the n-gram that begins at each token (B, L - n + 1), and if it has no padding."""
         keys, inside = torch.zeros_like(ids), torch.ones_like(is_token)
         for n in range(min(self.order, ids.shape[1])):
             keys = keys[:, : ids.shape[1] - n] * (self.vocabulary_size + 1) + ids[:, n:] + 1
             inside = inside[:, : ids.shape[1] - n] & is_token[:, n:]
-            rows.append(hash_keys(keys, self.weights.num_embeddings))
-            complete.append(inside)
-        return torch.cat(rows, dim=1), torch.cat(complete, dim=1)
+            yield keys, inside
+
+    def _weighted(self, rows: Int[Tensor, "N F"], values: Float[Tensor, "N F"]) -> Float[Tensor, "N C"]:
+        """The sum of the weights of the features with these values, scaled to unit length."""
+        values = values / torch.linalg.vector_norm(values, dim=1, keepdim=True).clamp(min=1e-6)
+        return self.scale * F.embedding_bag(rows, self.weights.weight, per_sample_weights=values, mode="sum")
+
+
+class NGramFeatures(LinearFeatures):
+    """Of whole texts."""
+
+    idf: Tensor
+
+    def __init__(self, vocabulary_size: int, order: int, rows: int, scale: float, n_outputs: int) -> None:
+        super().__init__(vocabulary_size, order, rows, scale, n_outputs)
+        self.register_buffer("idf", torch.ones(rows))
+
+    def forward(self, ids: Int[Tensor, "B L"], is_token: Bool[Tensor, "B L"], at: Tensor | None = None) -> Float[Tensor, "B C"]:
+        rows, complete = self.rows(ids, is_token)
+        return self._weighted(rows, self.idf[rows] * complete)
+
+    def rows(self, ids: Int[Tensor, "B L"], is_token: Bool[Tensor, "B L"]) -> tuple[Int[Tensor, "B N"], Bool[Tensor, "B N"]]:
+        """The row of the n-gram that begins at each token, shorter n-grams first; and whether it ends in the text."""
+        keys, complete = zip(*self._ngrams(ids, is_token), strict=True)
+        return hash_keys(torch.cat(keys, dim=1), self.weights.num_embeddings), torch.cat(complete, dim=1)
 
     def fit(self, frequencies: Int[Tensor, " rows"], n_texts: int) -> None:
         """Set the inverse document frequencies, smoothed as scikit-learn does. frequencies: texts with each row."""
         self.idf.copy_(((1 + n_texts) / (1 + frequencies)).log() + 1)
+
+
+class WindowFeatures(LinearFeatures):
+    """Of tokens: the n-grams within `window` tokens before and after it, each with its distance."""
+
+    def __init__(self, vocabulary_size: int, order: int, rows: int, scale: float, n_outputs: int, window: int) -> None:
+        super().__init__(vocabulary_size, order, rows, scale, n_outputs)
+        self.window = window
+
+    def forward(self, ids: Int[Tensor, "B L"], is_token: Bool[Tensor, "B L"], at: Int[Tensor, " T"] | None) -> Float[Tensor, "T C"]:
+        length, around = ids.shape[1], (self.window, self.window)
+        at = torch.arange(ids.numel(), device=ids.device) if at is None else at
+        row, position = at // length, at % length
+        keys, complete = [], []
+        for n, (key, inside) in enumerate(self._ngrams(F.pad(ids, around), F.pad(is_token, around)), start=1):
+            first = torch.arange(2 * self.window + 2 - n, device=ids.device)  # of the n-gram in the window
+            places = position[:, None] + first
+            keys.append(key[row[:, None], places] * (2 * self.window + 1) + first)
+            complete.append(inside[row[:, None], places])
+        rows = hash_keys(torch.cat(keys, dim=1), self.weights.num_embeddings)
+        return self._weighted(rows, torch.cat(complete, dim=1).to(self.weights.weight.dtype))

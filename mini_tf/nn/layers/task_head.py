@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.layers.head import OutputLayer
-from mini_tf.nn.layers.ngram_features import NGramFeatures
+from mini_tf.nn.layers.ngram_features import LinearFeatures
 from mini_tf.nn.tokens import Tokens
 
 Pool = Literal["first", "last", "mean", "max", "attention"]
@@ -22,7 +22,7 @@ _DENSE: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.g
 class TaskHead(OutputLayer):
     """dropout -> linear, replacing the output layer (Devlin et al. 2018, arXiv:1810.04805, section 4.1).
 
-    wide: its outputs for a text are added by the task. query (D,): of attention pooling. dense: activation of a dense
+    wide: its outputs are added by the task. query (D,): of attention pooling. dense: activation of a dense
     layer of the width of the model before it, as in BERT's released code.
     """
 
@@ -31,7 +31,7 @@ class TaskHead(OutputLayer):
         d_model: int,
         n_outputs: int,
         dropout_rate: float,
-        wide: NGramFeatures | None = None,
+        wide: LinearFeatures | None = None,
         pools_by_attention: bool = False,
         dense: Dense | None = None,
     ) -> None:
