@@ -20,7 +20,7 @@ from mini_tf.run.identity import Identity
 from mini_tf.run.loading import invalid_counters, load_model
 from mini_tf.run.metrics import curve, read_lines
 from mini_tf.run.opening import RunLocation, check_exact, environment_changes, open_run, start_run
-from mini_tf.run.seed_runs import copy_model
+from mini_tf.run.set_files import copy_model
 from mini_tf.run.tensors import specs
 from mini_tf.system.errors import DataFault, Diverged, RunFault, UsageFault
 
