@@ -53,8 +53,10 @@ class ForeignModel:
 
 
 def is_foreign(path: Path) -> bool:
-    """Whether a path is a folder with a config.json that is no run."""
-    return (path / CONFIG).is_file() and not (path / manifest.NAME).exists()
+    """Whether a path is a folder with a config.json of another tool, and no run."""
+    if (path / manifest.NAME).exists() or not (path / CONFIG).is_file():
+        return False
+    return "model_type" in read_config(path).values
 
 
 def read_config(folder: Path, name: str = CONFIG) -> Config:

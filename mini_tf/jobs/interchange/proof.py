@@ -142,7 +142,7 @@ def _transformers(folder: Path, head: Head, deltas: Mapping[str, Tensor]) -> tup
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model = made.from_pretrained(folder, local_files_only=True, dtype=torch.float32).eval()
+            model = made.from_pretrained(folder, local_files_only=True, use_safetensors=True, dtype=torch.float32).eval()
     except Exception as error:  # whatever their code raises
         what = f"transformers cannot load it: {type(error).__name__}: {one_line(str(error))[:200]}"
         raise RunFault(f"{folder}: {what}", where=[str(folder)]) from error
