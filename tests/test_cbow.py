@@ -312,6 +312,8 @@ def test_each_step_of_the_ladder_changes_one_switch() -> None:
         assert {name for name in changed if not name.startswith("expect")} <= expected | {
             "model.positions.base",
             "model.attention.n_persistent",
+            "model.positions.layer_bases",
+            "model.positions.share",
         }
         assert changed & expected
 

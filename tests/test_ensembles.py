@@ -3,7 +3,9 @@
 import json
 import math
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,9 @@ import torch
 from commands import EXACT, minitf, refused, trained
 from tiny_tasks import OPINIONS, opinions
 
-from mini_tf.pipelines._prediction import mean_probabilities
+from mini_tf.pipelines.decisions.class_pipeline import ClassPipeline
 from mini_tf.run import finding, manifest
+from mini_tf.run.manifest import Decision
 
 SMALL = (
     *EXACT, "model={kind: encoder, d_model: 16, n_layers: 1, n_heads: 2}", "log.samples=0", "optimizer.lr=1e-2",
@@ -111,12 +114,20 @@ def test_an_ensemble_of_folds_has_no_validation_data_of_its_own(folds: Path) -> 
     assert not any("ensemble" in name for name in manifest.read(folds).metrics)
 
 
+def mean(logits: Sequence[torch.Tensor], temperatures: Sequence[float] = (1.0, 1.0, 1.0)) -> torch.Tensor:
+    """As of models with these temperatures."""
+    models: Any = [SimpleNamespace(decision=Decision(temperature=one)) for one in temperatures[: len(logits)]]
+    return ClassPipeline.average(None, logits, models)  # type: ignore[arg-type]
+
+
 def test_the_logarithm_of_the_mean_probabilities_is_that_of_the_probabilities() -> None:
     logits = [torch.randn(5, 3, generator=torch.Generator().manual_seed(n)) * 4 for n in range(3)]
     expected = np.mean([torch.softmax(one.double(), -1).numpy() for one in logits], axis=0)
-    assert np.exp(mean_probabilities(logits).double().numpy()) == pytest.approx(expected, rel=1e-5)
+    assert np.exp(mean(logits).double().numpy()) == pytest.approx(expected, rel=1e-5)
     shifted = [one + 100 * n for n, one in enumerate(logits)]  # of one row alike
-    assert mean_probabilities(shifted).numpy() == pytest.approx(mean_probabilities(logits).numpy(), abs=1e-4)
+    assert mean(shifted).numpy() == pytest.approx(mean(logits).numpy(), abs=1e-4)
+    scaled = mean([logits[0], 2 * logits[1]], (1.0, 2.0))  # each with its own temperature
+    assert scaled.numpy() == pytest.approx(mean(logits[:2]).numpy(), abs=1e-5)
 
 
 @pytest.mark.parametrize(

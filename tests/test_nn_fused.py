@@ -123,17 +123,21 @@ def test_squared_relu_is_the_square_of_relu_in_values_and_gradients() -> None:
 
 FORMULAS: dict[str, Callable[[float], float]] = {
     "gelu": lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2,
+    "silu": lambda x: x / (1 + math.exp(-x)),
     "gelu_tanh": lambda x: x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
     "relu": lambda x: max(x, 0.0),
     "relu2": lambda x: max(x, 0.0) ** 2,
 }
+GATES = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh"}
+"""Activations of two inputs: the formula of the first one, which is multiplied by the second one."""
 
 
 @pytest.mark.parametrize("kind", ACTIVATIONS)
 def test_an_activation_is_its_formula_with_gradients_and_without(kind: str) -> None:
     x = drawn(4, 6)
-    if kind == "swiglu":
-        expected = [[a / (1 + math.exp(-a)) * b for a, b in zip(row[:3], row[3:], strict=True)] for row in x.tolist()]
+    if kind in GATES:
+        gate = FORMULAS[GATES[kind]]
+        expected = [[gate(a) * b for a, b in zip(row[:3], row[3:], strict=True)] for row in x.tolist()]
     else:
         expected = [[FORMULAS[kind](number) for number in row] for row in x.tolist()]
     given = x.tolist()

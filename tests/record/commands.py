@@ -91,6 +91,13 @@ COMMANDS = {
         "convert pairs model.cross_attention.kind=diminishing -d diminishing --json",
     ),
     "convert memory": command("convert text --memory 1:3=0 --memory 0:0-4=0.5 -d silenced --json", "convert text --memory 2:0=0"),
+    # interchange
+    "export": command(
+        "export text -o tensors --to safetensors",
+        "export text -o folder --to nowhere",
+        "import tensors -d back",
+        "import nothing -d back",
+    ),
     # evaluate
     "evaluate": command("evaluate text", "evaluate text --split train"),
     "evaluate file": command("evaluate text --data other.txt --step last --json"),

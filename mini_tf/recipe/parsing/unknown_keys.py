@@ -91,11 +91,11 @@ def no_such_key(path: Sequence[str | int], tree: Node) -> str:
     found = OTHER_NAMES.get(key)
     found = next((name for name in own if found and found.rpartition(".")[2] == name), found)
     found = found or next((name for name in known if name.rpartition(".")[2] == key), None)
+    if not found and (others := _other_kinds(path, key, tree)):
+        return f"no such key of this kind; it belongs to {' and '.join(others)}"
     found = found or near(key, own) or _near_elsewhere(key, known) or OTHER_NAMES.get(near(key, list(OTHER_NAMES), cutoff=0.8) or "")
     if found:
         return f"no such key; did you mean {found.removeprefix('.'.join(parents) + '.')}?"
-    if others := _other_kinds(path, key, tree):
-        return f"no such key of this kind; it belongs to {' and '.join(others)}"
     if not own:
         return "no such key; this kind has no settings"
     return f"no such key; use one of {', '.join(own)}" if len(own) <= 12 else f"no such key; see `minitf recipe keys {'.'.join(parents)}`"
