@@ -200,6 +200,16 @@ def test_a_config_that_does_not_map_is_refused_with_the_reason(case: str, tmp_pa
     assert not (tmp_path / "run").exists()
 
 
+def test_a_source_that_is_no_model_folder_is_refused_with_what_it_lacks(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("{}")
+    (tmp_path / "empty").mkdir()
+    for name, what in (("none", "not a folder"), ("file", "not a folder"), ("empty", "it has no config.json")):
+        refused(minitf("import", tmp_path / name, "-o", tmp_path / "run"), f"{name}: {what}", "save_pretrained", exit_code=5)
+    source = folder_of("gpt2", tmp_path / "theirs")
+    refused(minitf("import", source, "--base", source, "-o", tmp_path / "run"), "is no adapter", "leave --base out", exit_code=2)
+    assert not (tmp_path / "run").exists()
+
+
 def test_pickle_files_are_never_opened(tmp_path: Path) -> None:
     source = folder_of("gpt2", tmp_path / "theirs")
     (source / "model.safetensors").rename(source / "pytorch_model.bin")
@@ -246,6 +256,29 @@ def test_a_run_that_no_family_has_is_refused_by_name_and_its_tensors_go_out(tmp_
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
     refused(minitf("export", run, "-o", tmp_path / "out", "--to", "safetensors"), "not an empty folder", exit_code=2)
     refused(minitf("export", run, "-o", tmp_path / "other", "--to", "gpt3"), "must be one of bart", exit_code=2)
+    alone = minitf("export", run, "-o", tmp_path / "other", "--to", "llama")
+    refused(alone, "cannot be written as llama: ", "model.attention.kind is favor", exit_code=5)
+    assert "features" not in alone.stderr  # a setting of favor
+    refused(minitf("import", run, "-o", tmp_path / "other"), "a run of minitf", exit_code=5)
+    refused(minitf("export", run, "-o", tmp_path / "other", "--license", "mit\n---"), "--license", exit_code=2)
+    assert len(alone.stderr.splitlines()) == 1
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_tagger_with_wide_features_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "tags.conll").write_text("".join(f"{word}\tO\nbat\tB-x\n\n" for word in "abcdefgh"))
+    tagger = ("model={kind: encoder, d_model: 16, n_layers: 1, n_heads: 2}", "objective={kind: tag, wide: {order: 1, window: 1, scale: 1}}")
+    data = (
+        f"data.train={tmp_path / 'tags.conll'}",
+        "data.val=null",
+        "data.split=25%",
+        "train.steps=1",
+        "tokenizer={kind: wordpiece, vocab_size: 120}",
+    )
+    done = minitf("finetune", "tag-nano", *data, *tagger, *QUIET, "-d", tmp_path / "run")
+    assert done.exit_code == 0, done.stderr
+    refused(minitf("export", tmp_path / "run", "-o", tmp_path / "out", "--to", "bert"), "objective.wide is", exit_code=5)
+    assert not (tmp_path / "out").exists()
 
 
 def test_outputs_that_differ_are_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +317,7 @@ def test_a_model_of_the_hub_is_taken_from_the_cache_and_else_not_available(cache
     assert done.exit_code == 0, done.stderr
     shown = minitf("recipe", "show", "bert-nano", "model.init_from=hf:tests/tiny", "train.context=32")
     assert str(cached_on_hub) in shown.stdout
-    for name, code in (("hf:tests/other", 9), ("hf:../etc/passwd", 2), ("hf:a/b/c", 2)):
+    for name, code in (("hf:tests/other", 9), ("hf:../etc/passwd", 2), ("hf:../a", 2), ("hf:a/b/c", 2)):
         refused(minitf("import", name, "-o", tmp_path / "no"), name, exit_code=code)
 
 

@@ -18,10 +18,10 @@ LAYER = {
 
 def task_heads(name: str, dense: str) -> tuple[Head, ...]:
     """The heads of classifiers of tokens, and of texts by their first token, with a dense layer of this activation."""
-    raw = {"calibrate": False, "logit_adjustment": None}  # logits as they are
+    raw = {"calibrate": False, "logit_adjustment": None, "wide": None}  # logits as they are, of the encoder alone
     return (
         Head(f"{name}ForTokenClassification", {"kind": "tag"}, needs={**raw, "dense": None}),
-        Head(f"{name}ForSequenceClassification", {"kind": "classify"}, needs={**raw, "pool": "first", "dense": dense, "wide": None}),
+        Head(f"{name}ForSequenceClassification", {"kind": "classify"}, needs={**raw, "pool": "first", "dense": dense}),
     )
 
 

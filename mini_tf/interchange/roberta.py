@@ -47,7 +47,7 @@ class Settings(Family):
 
     def config(self, model: Any, facts: Facts) -> dict[str, Any]:
         if facts.vocabulary.pad != PAD:
-            raise RunFault(f"the padding token has the id {facts.vocabulary.pad}, which roberta has {PAD}")
+            raise RunFault(f"roberta's config.json: the padding token has the id {facts.vocabulary.pad}, which roberta has {PAD}")
         written = encoder_config(model, facts)
         length = written["max_position_embeddings"] + PAD + 1
         return written | {"type_vocab_size": model.n_types, "max_position_embeddings": length, "pad_token_id": PAD}

@@ -19,7 +19,7 @@ def local_folder(name: str) -> Path:
     if not name.startswith(PREFIX):
         return Path(name)
     repository = name.removeprefix(PREFIX)
-    if not re.fullmatch(r"[\w.-]{1,96}(/[\w.-]{1,96})?", repository):
+    if not re.fullmatch(r"\w[\w.-]{0,95}(/\w[\w.-]{0,95})?", repository, re.ASCII):
         raise UsageFault(f"{name[:80]!r} is not a model of the hub", hint="write hf:ORGANIZATION/NAME")
     try:
         from huggingface_hub import snapshot_download

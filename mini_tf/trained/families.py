@@ -60,6 +60,9 @@ def choose(recipe: Recipe, facts: Facts, wanted: str | None = None) -> Written:
     if not reasons:
         what = f"of the architecture {model.kind} with the objective {recipe.objective.kind}"
         raise RunFault(f"{wanted or 'no family of Hugging Face models'} has {'no ' if wanted else 'a '}model {what}", hint=_WAY)
+    if len(reasons) == 1:
+        ((word, found),) = reasons.items()
+        raise RunFault(f"this model cannot be written as {word}: {'; '.join(found[:4])}", hint=_WAY)
     # A family that cannot even write the settings is farther than one that writes others.
     nearest = min(reasons, key=lambda word: (any(CONFIG in reason for reason in reasons[word]), len(reasons[word])))
     what = f"cannot be written as {', '.join(reasons)}; nearest is {nearest}, but {'; '.join(reasons[nearest][:4])}"
@@ -89,8 +92,10 @@ def _differences(family: Family, head: Head, model: ModelSettings, facts: Facts)
     read: Any = settings_of("models", model.kind).model_validate(back)
     free = {*_FREE, *(() if head.objective is None or _over_tokens(head) else _OF_HEAD)}
     ours, theirs = (_plain(one, facts.context) for one in (model, read))
-    for key in sorted({*ours, *theirs}):
-        if ours.get(key) != theirs.get(key) and not {*key.split(".")} & free:
+    other = [key for key in sorted({*ours, *theirs}) if ours.get(key) != theirs.get(key) and not {*key.split(".")} & free]
+    kinds = tuple(key.removesuffix("kind") for key in other if key.endswith(".kind"))
+    for key in other:
+        if key.endswith(".kind") or not key.startswith(kinds):  # another kind has other settings
             yield f"model.{key} is {_shown(ours, key)}, which {family.kind} has {_shown(theirs, key)}"
 
 

@@ -62,6 +62,10 @@ def is_foreign(path: Path) -> bool:
 def read_config(folder: Path, name: str = CONFIG) -> Config:
     """The config.json of a folder; RunFault if there is none."""
     path = folder / name
+    if not path.exists():
+        what = f"{folder}: it has no {name}" if folder.is_dir() else f"{folder}: not a folder"
+        way = f"give a folder with {name}, {WEIGHTS} and a tokenizer, as save_pretrained writes it, or hf:ORGANIZATION/NAME"
+        raise RunFault(what, hint=way, where=[str(folder)])
     try:
         values = strict_json.parse(read_small_file(path).decode())
         if not isinstance(values, dict):
@@ -203,6 +207,8 @@ def open_foreign(folder: Path, tokenizer: Path | None = None, deltas: Mapping[st
 
     RunFault if minitf has no such model or a file is damaged, DataFault if the tokenizer cannot be used.
     """
+    if (folder / manifest.NAME).exists():
+        raise RunFault(f"{folder}: a run of minitf", hint="all commands and model.init_from take it as it is", where=[str(folder)])
     config = read_config(folder)
     family = family_of(config)
     head, sections = family.head(config), family.recipe(config, folder)

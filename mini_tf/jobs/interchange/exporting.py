@@ -1,5 +1,6 @@
 """Export of a run as a Hugging Face folder: config.json, safetensors, tokenizer, model card, and a proof."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from mini_tf.interchange._tensors import write_tensors
 from mini_tf.jobs.interchange.model_card import model_card
 from mini_tf.jobs.interchange.proof import FILE, Parity, compare, make_batch
 from mini_tf.jobs.interchange.tokenizer_files import tokenizer_files
+from mini_tf.recipe.values import show
 from mini_tf.run import tensors
 from mini_tf.run.disk import storage_errors
 from mini_tf.run.folder import MODEL_TEXT_FILES
@@ -48,6 +50,8 @@ def export_model(run: str, folder: Path, to: str | None = None, step: int | str 
     has the model. Raises RunFault with the reasons if none has it, or if the outputs differ by more than
     `proof.TOLERANCE`.
     """
+    if not re.fullmatch(r"[\w.+-]+( [\w.+-]+)*", license):
+        raise UsageFault(f"--license {show(license)}: must be a name such as mit or apache-2.0, without other signs")
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise UsageFault(f"{folder} exists and is not an empty folder", hint="give another one with -o")
     loaded = load_trained(run, step)

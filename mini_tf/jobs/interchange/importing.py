@@ -16,6 +16,7 @@ from mini_tf.run.folder import CheckpointTensors
 from mini_tf.run.hashes import FileHashes
 from mini_tf.run.identity import Identity
 from mini_tf.run.opening import RunLocation, open_run, start_run
+from mini_tf.system.errors import UsageFault
 from mini_tf.system.strict_json import show_json
 from mini_tf.trained.adapters import WEIGHTS, is_adapter, read_adapter
 from mini_tf.trained.foreign import ForeignModel, open_foreign, weights_hash
@@ -37,12 +38,14 @@ def import_model(
     """Write a run with the model of a Hugging Face folder, and compare the outputs of both.
 
     tokenizer: file or folder of its tokenizer; default: the folder. base: the model of an adapter in PEFT's format,
-    which is added to it; default: the folder that the adapter names.
+    which is added to it; default: the folder that the adapter names. UsageFault if there is no adapter.
 
     Raises RunFault if minitf has no such model, a file is damaged, or the outputs differ by more than
     `proof.TOLERANCE`.
     """
     adapter = read_adapter(source) if is_adapter(source) else None
+    if adapter is None and base is not None:
+        raise UsageFault(f"--base {base}: {source} is no adapter in PEFT's format", hint="leave --base out to import the folder alone")
     model_folder = source.absolute() if adapter is None else (base or Path(adapter.base)).absolute()
     deltas = {} if adapter is None else adapter.deltas
     foreign = open_foreign(model_folder, tokenizer, deltas)
