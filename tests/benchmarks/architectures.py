@@ -149,6 +149,7 @@ PLANS = {
             f"data.train={{kind: corridor, n_documents: 4000, distance: {DISTANCE}, n_fillers: 10, repeat_filler: true}}",
             *("tokenizer={kind: wordpiece, vocab_size: 1024}", "model.d_model=64", "model.n_layers=1", "model.n_heads=4"),
             *("train.context=128", "train.batch_size=16", "optimizer.lr=0.02", "schedule.decay=0.3", *STREAM),
+            "model.ngrams=[10000]",  # else a cue word and the answer of the document before, as far away, are the same
         ),
         {
             "expire_span": corridor(
