@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +16,7 @@ from tiny_tasks import OPINIONS, opinions
 from mini_tf.pipelines.decisions.class_pipeline import ClassPipeline
 from mini_tf.run import finding, manifest
 from mini_tf.run.manifest import Decision
+from mini_tf.trained.evaluating import decision_notes
 
 SMALL = (
     *EXACT, "model={kind: encoder, d_model: 16, n_layers: 1, n_heads: 2}", "log.samples=0", "optimizer.lr=1e-2",
@@ -83,6 +83,14 @@ def test_the_run_records_the_metrics_of_its_ensemble_and_evaluate_finds_them_aga
     assert f"ensemble of 3 seeds: val.accuracy {measured['accuracy']:.4f}, val.loss {measured['loss']:.4f}" in log
 
 
+def test_metrics_of_an_ensemble_whose_models_were_fitted_on_these_data_are_called_optimistic() -> None:
+    of_use, of_none = Decision(bias={"a": 1.0}), Decision(figures={"ece": (0.1, 0.2)})
+    for fitted, expected in (([of_use, of_none, None], 1), ([of_none, None, None], 0)):
+        trained: Any = SimpleNamespace(members=[SimpleNamespace(decision=one) for one in fitted])
+        assert len(decision_notes(trained, fitted_on=True)) == expected
+        assert decision_notes(trained, fitted_on=False) == []
+
+
 def _median(run: Path) -> int:
     return [one.name for one in finding.member_folders(run)].index(manifest.read(run).model_run or "")
 
@@ -114,20 +122,16 @@ def test_an_ensemble_of_folds_has_no_validation_data_of_its_own(folds: Path) -> 
     assert not any("ensemble" in name for name in manifest.read(folds).metrics)
 
 
-def mean(logits: Sequence[torch.Tensor], temperatures: Sequence[float] = (1.0, 1.0, 1.0)) -> torch.Tensor:
-    """As of models with these temperatures."""
-    models: Any = [SimpleNamespace(decision=Decision(temperature=one)) for one in temperatures[: len(logits)]]
-    return ClassPipeline.average(None, logits, models)  # type: ignore[arg-type]
-
-
-def test_the_logarithm_of_the_mean_probabilities_is_that_of_the_probabilities() -> None:
+@pytest.mark.parametrize("temperatures", [(None, None, None), (0.5, None, 3.0)])
+def test_the_mean_is_of_the_probabilities_each_with_the_temperature_of_its_model(temperatures: tuple[float | None, ...]) -> None:
+    pipeline: Any = object.__new__(ClassPipeline)
+    models: Any = [SimpleNamespace(decision=None if one is None else Decision(temperature=one)) for one in temperatures]
     logits = [torch.randn(5, 3, generator=torch.Generator().manual_seed(n)) * 4 for n in range(3)]
-    expected = np.mean([torch.softmax(one.double(), -1).numpy() for one in logits], axis=0)
-    assert np.exp(mean(logits).double().numpy()) == pytest.approx(expected, rel=1e-5)
+    each = [torch.softmax(one.double() / (own or 1), -1).numpy() for one, own in zip(logits, temperatures, strict=True)]
+    found = pipeline.average(logits, models)
+    assert np.exp(found.double().numpy()) == pytest.approx(np.mean(each, axis=0), rel=1e-5)
     shifted = [one + 100 * n for n, one in enumerate(logits)]  # of one row alike
-    assert mean(shifted).numpy() == pytest.approx(mean(logits).numpy(), abs=1e-4)
-    scaled = mean([logits[0], 2 * logits[1]], (1.0, 2.0))  # each with its own temperature
-    assert scaled.numpy() == pytest.approx(mean(logits[:2]).numpy(), abs=1e-5)
+    assert pipeline.average(shifted, models).numpy() == pytest.approx(found.numpy(), abs=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -123,3 +123,12 @@ def test_of_a_token_those_around_it_count_each_at_its_distance(order: int, windo
             torch.testing.assert_close(found[row, position], 2.0 * torch.stack(seen).sum(0) / len(seen) ** 0.5)
     at = torch.tensor([1, 9, 2])
     torch.testing.assert_close(wide(ids, is_token, at), found.flatten(0, 1)[at])
+
+
+@pytest.mark.parametrize("window", [0, 1, 2])
+def test_ngrams_longer_than_the_window_add_nothing(window: int) -> None:
+    at = torch.arange(12)
+    long, longest = (WindowFeatures(16, order, ROWS, 2.0, 4, window) for order in (8, 2 * window + 1))
+    longest.weights.weight.data = long.weights.weight.data = seeded(ROWS, 4)
+    ids, is_token = padded([[3, 1, 4, 15, 9, 7], [2, 6, 5]])
+    torch.testing.assert_close(long(ids, is_token, at), longest(ids, is_token, at))

@@ -88,11 +88,11 @@ class Baselines:
         return sorted(kinds, key=rank)
 
 
-def verdict(name: str, metric: str, baseline: float, model: float | None) -> str:
-    """A baseline beside the model, and whether the model does not beat it."""
+def verdict(name: str, metric: str, baseline: float, model: float | None, whose: str = "the model") -> str:
+    """A baseline beside the model, and whether the model does not beat it. whose: what has the value `model`."""
     better = model is not None and (model < baseline if _smaller_is_better(metric) else model > baseline)
     shown = "not finite" if model is None else f"{model:.4f}"
-    return f"{name} has {metric} {baseline:.4f} (the model: {shown})" + ("" if better else ": the model does not beat it")
+    return f"{name} has {metric} {baseline:.4f} ({whose}: {shown})" + ("" if better else f": {whose} does not beat it")
 
 
 def measure_baselines(

@@ -28,7 +28,7 @@ from mini_tf.run.identity import Identity
 from mini_tf.run.opening import RunLocation, open_run, start_run
 from mini_tf.system.errors import DataFault, Diverged, RunFault, UsageFault
 from mini_tf.trained.ensembles import open_ensemble
-from mini_tf.trained.evaluating import evaluation_data
+from mini_tf.trained.evaluating import decision_notes, evaluation_data
 from mini_tf.training.signals import StopRequest
 
 Metrics = Mapping[str, float | None]
@@ -222,13 +222,14 @@ def _finish(run: Run, done: Sequence[FinishedRun], reporter: Reporter, recipe: R
         reporter.say(f"{line}  <- median" if one is median else line)
     reporter.say(f"median over {len(done)} {kind}s: {_format_spread(name, metrics, kind)}")
     baseline, value = manifest.read(median.folder).baseline, metrics.get(f"{PREFIX}{name.removeprefix('val.')}")
-    if baseline is not None and value is not None:
-        reporter.say(f"baseline: {verdict(baseline, name.removeprefix('val.'), value, metrics[name])}")
-        run.update(baseline=baseline)
+    whose, reached = "the median", metrics[name]
     if recipe.train.ensemble is not None and kind == "seed":
-        together = _ensemble_metrics(run, reporter)
+        together = _ensemble_metrics(run, reporter, f"ensemble of {len(done)} seeds", name, objective)
         metrics |= {f"{metric}{ENSEMBLE}": value for metric, value in together.items()}
-        reporter.say(f"ensemble of {len(done)} seeds: {_format(together, name, objective)}")
+        whose, reached = "the ensemble", together[name]
+    if baseline is not None and value is not None:
+        reporter.say(f"baseline: {verdict(baseline, name.removeprefix('val.'), value, reached, whose)}")
+        run.update(baseline=baseline)
     reporter.say(f"the model is that of {median.folder.name}, which also has the checkpoints")
     if recipe.train.ensemble is not None:
         reporter.say(f"`predict` and `evaluate` average the predictions of the models of {len(done)} {kind}s")
@@ -236,11 +237,15 @@ def _finish(run: Run, done: Sequence[FinishedRun], reporter: Reporter, recipe: R
     return RunResult(run.folder, metrics)
 
 
-def _ensemble_metrics(run: Run, reporter: Reporter) -> dict[str, float | None]:
-    """The validation metrics of the ensemble of all runs."""
+def _ensemble_metrics(run: Run, reporter: Reporter, title: str, name: str, objective: ObjectiveSettings) -> dict[str, float | None]:
+    """Measure the ensemble of all runs on the validation data, and say so."""
     trained = open_ensemble(run.folder, device=str(run.manifest.auto.get("device", "auto")))
     found = pipeline_of(trained).evaluate(trained, evaluation_data(trained, None, "val", reporter.detail))
-    return {f"val.{name}": value if math.isfinite(value) else None for name, value in found.items() if name != "targets"}
+    metrics = {f"val.{name}": value if math.isfinite(value) else None for name, value in found.items() if name != "targets"}
+    reporter.say(f"{title}: {_format(metrics, name, objective)}")
+    for note in decision_notes(trained, fitted_on=True):
+        reporter.say(note)
+    return metrics
 
 
 def _format(metrics: Metrics, name: str, objective: ObjectiveSettings) -> str:

@@ -61,6 +61,11 @@ def other_data(trained: Trained, data: str | None = None, fields: str | None = N
 
 def decision_notes(trained: Trained, fitted_on: bool = False) -> list[str]:
     """A note on what was fitted to decide on classes, if it is not applied, or with `fitted_on` these very data."""
+    if trained.members:
+        each = [one.decision for one in trained.members if one.decision is not None]
+        n = sum(one != manifest.Decision(figures=one.figures) for one in each)
+        note = f"a temperature or bias of {n} of {len(trained.members)} models was fitted on these data, so the metrics are optimistic"
+        return [note] if n and fitted_on else []
     record = manifest.read(trained.folder)
     fitted = record.decision
     if fitted is None or fitted == manifest.Decision(figures=fitted.figures):

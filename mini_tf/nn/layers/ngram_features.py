@@ -70,7 +70,7 @@ class WindowFeatures(LinearFeatures):
     """Of tokens: the n-grams within `window` tokens before and after it, each with its distance."""
 
     def __init__(self, vocabulary_size: int, order: int, rows: int, scale: float, n_outputs: int, window: int) -> None:
-        super().__init__(vocabulary_size, order, rows, scale, n_outputs)
+        super().__init__(vocabulary_size, min(order, 2 * window + 1), rows, scale, n_outputs)  # no longer n-gram fits in
         self.window = window
 
     def forward(self, ids: Int[Tensor, "B L"], is_token: Bool[Tensor, "B L"], at: Int[Tensor, " T"] | None) -> Float[Tensor, "T C"]:
