@@ -72,6 +72,8 @@ def test_order_and_tokens_matter_and_a_new_one_adds_nothing() -> None:
 
 
 def test_a_run_keeps_document_frequencies_of_its_training_texts_and_predicts_with_the_weights(tmp_path: Path) -> None:
+    (tmp_path / "cased").mkdir()
+    tiny_tasks.classifier(tmp_path / "cased")  # its tokenizer, of the same texts, is in the cache
     run = tiny_tasks.classifier(tmp_path, "objective.wide={order: 2, rows: 512}", "tokenizer.lowercase=true")
     weights = load_file(run / "model.safetensors")
     trained = open_trained(str(run), None, "cpu")

@@ -139,7 +139,8 @@ class RawData:
                 tokenizer = tokenizer.with_special(name)
             return tokenizer
         size = settings.vocab_size if settings.uses_vocab_size else 0
-        key = hash_of([TRAINER_VERSION, self.hash, sources, tokenizers.__version__, cache_identity(settings.trainer), size])
+        lowercase = ["lowercase"] if settings.lowercase else []
+        key = hash_of([TRAINER_VERSION, self.hash, sources, tokenizers.__version__, cache_identity(settings.trainer), size, *lowercase])
 
         def build(folder: Path) -> dict[str, Any]:
             # All sources, then all targets: in alternating order a stride of 2 would take the sources only.
