@@ -180,7 +180,7 @@ PLANS = {
             "memory of 600": corridor("kind: softmax, memory_length: 600, memory_cache: inputs"),
             "memory of 100": corridor("kind: softmax, memory_length: 100, memory_cache: inputs"),
             "expire_span": corridor(
-                "kind: expire_span, max_span: 640, ramp: 32, initial_span: 0.95, pre_div: 30, span_loss_weight: 0.0005"
+                "kind: expire_span, max_span: 960, ramp: 32, initial_span: 0.995, pre_div: 30, span_loss_weight: 0.0002"
             ),
         },
         answers=True,
