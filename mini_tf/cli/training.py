@@ -60,7 +60,9 @@ def training_command(
         if nproc > 1 and not (dry_run or print_config or is_worker()):
             from mini_tf.jobs.launching import launch
 
-            return launch(nproc, sys.argv[1:])
+            exit_code = launch(nproc, sys.argv[1:])
+            console.json = False  # rank 0 has printed the object
+            return exit_code
         with show_progress("loading PyTorch and the recipe"):
             resolved = _resolve(arguments or [], device, without_recipe, out_dir if name is None else (out_dir or Path("outputs")) / name)
         bounds = _gates(resolved, gates or [], expect)

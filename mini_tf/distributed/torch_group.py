@@ -1,6 +1,7 @@
 """A group of several processes by torch.distributed: gloo for the CPU and for small messages, NCCL between GPUs."""
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
@@ -124,9 +125,10 @@ class TorchGroup(ProcessGroup):
         try:
             dist.monitored_barrier(group=self._diagnosis, timeout=DIAGNOSIS, wait_all_ranks=True)
         except RuntimeError as error:
-            named = str(error).partition("Rank")[2].removeprefix("s").strip().partition(" failed")[0]
-            return f"rank {named}" if self.leads and named else "rank 0" if not self.leads else "a process"
-        return "a process"
+            if named := re.search(r"Ranks? ([\d, ]+) failed", str(error)):  # on rank 0 only
+                return f"rank {named[1].strip()}"
+            return "another process" if self.leads else "rank 0"
+        return "another process"
 
 
 def _bytes(tensor: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from mini_tf.system.errors import Unavailable
 from mini_tf.system.processes import FAULTS, LAUNCHER, RENDEZVOUS
 from mini_tf.system.worker_faults import read_fault
 
-GRACE = 10.0
+GRACE = 5.0
 """Seconds from the first failure to SIGTERM for the others, which usually notice it themselves, and on to SIGKILL."""
 _POLL = 0.05
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -71,7 +71,7 @@ class _Workers:
         files = {RENDEZVOUS: str(self.folder / "rendezvous"), FAULTS: str(self.folder)}
         self.running[rank] = subprocess.Popen(
             [sys.executable, "-m", "mini_tf", *arguments],
-            env={**os.environ, **{name: str(value) for name, value in places.items()}, **files},
+            env={"TORCH_CPP_LOG_LEVEL": "FATAL", **os.environ, **{name: str(value) for name, value in places.items()}, **files},
             stdin=None if rank == 0 else subprocess.DEVNULL,
             stdout=None if rank == 0 else subprocess.DEVNULL,
             start_new_session=True,  # otherwise Ctrl-C would reach each of them twice
