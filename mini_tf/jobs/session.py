@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from mini_tf.distributed.group import ProcessGroup
 from mini_tf.jobs.closing_messages import format_metrics
 from mini_tf.jobs.parts import Parts, training_of
 from mini_tf.jobs.samples import Samples
@@ -166,15 +167,20 @@ class Session:
         self.finished = self._out_of_patience()
 
     def measure(
-        self, tokens: int | None, each_batch: Callable[[], None] = lambda: None, accumulator: MetricAccumulator | None = None
+        self,
+        tokens: int | None,
+        group: ProcessGroup,
+        each_batch: Callable[[], None] = lambda: None,
+        accumulator: MetricAccumulator | None = None,
     ) -> dict[str, float]:
-        metrics = self.parts.evaluate(tokens, each_batch, accumulator)
+        """The metrics of `Parts.evaluate`, by the names that a run records."""
+        metrics = self.parts.evaluate(tokens, each_batch, accumulator, group)
         return {f"val.{name}": value for name, value in metrics.items() if name != "targets"}
 
     def _evaluate(self, report: Report, bar: Any) -> float:
         """Evaluate and log after a step; returns the score (`BestMetric`)."""
         tokens = self.parts.sample_tokens
-        metrics = self.measure(tokens)
+        metrics = self.measure(tokens, self.group)
         if tokens is None:
             self.full = report.step, metrics
         measured = metrics | {f"val.{name}": value for name, value in self.group.share(self.samples.scores).items()}
