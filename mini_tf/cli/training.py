@@ -14,6 +14,7 @@ from mini_tf.cli.gate_checks import check_gates
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.options import CHECKS, GATES, RECIPE, RUN_FOLDER, RUNTIME_DEVICE
 from mini_tf.system.processes import is_worker
+from mini_tf.system.errors import UsageFault
 from mini_tf.system.progress import show_progress
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ def training_command(
         if nproc > 1 and not (dry_run or print_config or is_worker()):
             from mini_tf.jobs.launching import launch
 
+            if {"data.train=-", "data.val=-"} & {*(arguments or ())}:
+                raise UsageFault("--nproc: a text on stdin is read by one process only", hint="write it to a file first")
             exit_code = launch(nproc, sys.argv[1:])
             console.json = False  # rank 0 has printed the object
             return exit_code
@@ -111,7 +114,6 @@ def _resolve(arguments: list[str], device: str | None, without_recipe: Callable[
 def _gates(resolved: "Resolved", gates: list[str], expect: bool) -> "list[Gate]":
     """All metric bounds of the command line and of `expect`; UsageFault for a metric that this run never computes."""
     from mini_tf.recipe.gates import Gate
-    from mini_tf.system.errors import UsageFault
 
     bounds = [Gate.parse(gate) for gate in gates]
     if expect:
