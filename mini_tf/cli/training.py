@@ -13,8 +13,8 @@ import typer
 from mini_tf.cli.gate_checks import check_gates
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.options import CHECKS, GATES, RECIPE, RUN_FOLDER, RUNTIME_DEVICE
-from mini_tf.system.processes import is_worker
 from mini_tf.system.errors import UsageFault
+from mini_tf.system.processes import is_worker
 from mini_tf.system.progress import show_progress
 
 if TYPE_CHECKING:
