@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import EXACT, minitf, refused, trained
+from data_of import dataset_of
 from test_run_sets import DEAD, assert_same, at_call, figures, os, train_and_die
 from tiny_tasks import OPINIONS, opinions
 
+from mini_tf.data.examples import Example
 from mini_tf.data.split import ExampleHasher, hold_out_fold
+from mini_tf.recipe.data import Split
 from mini_tf.recipe.reading import read
 from mini_tf.run import finding, manifest
 from mini_tf.run.comparison.cost_curves import RunCurves
@@ -56,6 +59,23 @@ def test_every_example_is_validated_once_beside_its_copies_and_folds_are_of_one_
     sizes = [len({*part}) for part in parts]
     assert max(sizes) - min(sizes) <= 1
     assert [sorted(part) for part in held_out(examples[::-1], folds)] == [sorted(part) for part in parts]  # whatever the order
+
+
+def test_folds_have_their_share_of_every_class_and_copies_stay_together() -> None:
+    """Also a text with two labels, and whatever the order of the examples."""
+    rows = [{"text": f"text {n}", "label": "rare" if n % 10 == 0 else "pos" if n % 3 else "neg"} for n in range(100)]
+    rows += [rows[n] for n in range(0, 100, 7)] + [{"text": "text 1", "label": "rare"}]
+    examples, dataset = [Example([row["text"]], [row["label"]], "x") for row in rows], dataset_of("classes")
+    counts = []
+    for fold in range(1, 5):
+        held = [dataset.split(lambda given=given: iter(given), None, Split(folds=4, fold=fold)) for given in (examples, examples[::-1])]  # type: ignore[misc]
+        train, val = ({one.texts[0] for split, one in held[0].read() if split == part} for part in ("train", "val"))
+        assert not train & val
+        assert val == {one.texts[0] for split, one in held[1].read() if split == "val"}
+        counts.append(Counter(row["label"] for row in {row["text"]: row for row in rows[:100]}.values() if row["text"] in val))
+    assert [sum(one[label] for one in counts) for label in ("rare", "pos", "neg")] == [10, 60, 30]
+    for label in ("rare", "pos", "neg"):
+        assert max(one[label] for one in counts) - min(one[label] for one in counts) <= 1
 
 
 def test_too_few_different_examples_are_refused() -> None:
