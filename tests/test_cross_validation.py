@@ -16,7 +16,9 @@ from tiny_tasks import OPINIONS, opinions
 
 from mini_tf.data.examples import Example
 from mini_tf.data.split import ExampleHasher, hold_out_fold
+from mini_tf.jobs.set_metrics import same_baseline
 from mini_tf.recipe.data import Split
+from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.reading import read
 from mini_tf.run import finding, manifest
 from mini_tf.run.comparison.cost_curves import RunCurves
@@ -147,6 +149,46 @@ def test_folds_of_seeds_have_the_means_over_their_seeds(data: Path, tmp_path: Pa
     assert evaluated["loss"] == pytest.approx(
         figures(finding.model_folder(run) / manifest.read(finding.model_folder(run)).model_run or "")["val.loss"]
     )  # type: ignore[operator]
+
+
+def test_folds_of_ensembles_are_judged_by_their_ensembles(data: Path, tmp_path: Path) -> None:
+    ways = (
+        *SMALL,
+        "eval.baseline=true",
+        "train.steps=1",
+        f"data.train={data}",
+        "train.seeds=2",
+        "train.ensemble=mean",
+        "data.split={folds: 2}",
+    )
+    run = trained(tmp_path / "run", *ways, recipe="bert-nano")
+    each, log = [figures(fold) for fold in finding.member_folders(run)], (run / "log.txt").read_text()
+    for n, one in enumerate(each, 1):
+        numbers = (one["val.accuracy.ensemble"], one["val.loss.ensemble"], one["val.f1_macro.ensemble"], one["baseline.accuracy"])
+        words = "fold-{}  val.accuracy {:.4f}, val.loss {:.4f}, val.f1_macro {:.4f} (ensemble); baseline {:.4f}"
+        assert words.format(n, *numbers) in log
+    assert f"median over 2 folds: val.accuracy.ensemble {min(one['val.accuracy.ensemble'] for one in each):.4f} (mean" in log
+    means = [np.mean([one[name] for one in each]) for name in ("baseline.accuracy", "val.accuracy.ensemble")]
+    assert f"has accuracy {means[0]:.4f} (the model: {means[1]:.4f})" in log.partition("baseline, mean over folds: ")[2]
+    assert f"next: minitf evaluate {run} --data FILE; minitf predict {run}\n" in log
+
+
+def test_the_baseline_of_folds_is_one_and_the_same_in_all_of_them() -> None:
+    """In the first fold another one is the best; its other metrics are not mixed with those of the other folds."""
+    by_fold = [(0.9, 0.7), (0.5, 0.8), (0.6, 0.75)]
+    each = [
+        {"val.accuracy": 0.5, "baseline.accuracy": max(a, b), "baseline.f1_macro": 0.1 if a > b else 0.2}
+        | {"baseline.majority.accuracy": a, "baseline.tfidf_logistic.accuracy": b}
+        for a, b in by_fold
+    ]
+    classify = settings_of("objectives", "classify")()
+    name, found = same_baseline(each, ["most", "TF-IDF", "TF-IDF"], "val.accuracy", classify)  # type: ignore[arg-type]
+    assert name == "TF-IDF"
+    assert [one["baseline.accuracy"] for one in found] == [0.7, 0.8, 0.75]
+    assert not any("baseline.f1_macro" in one for one in found)
+    name, kept = same_baseline(each[1:], ["TF-IDF", "TF-IDF"], "val.accuracy", classify)  # type: ignore[arg-type]
+    assert (name, kept) == ("TF-IDF", each[1:])
+    assert same_baseline([{"val.accuracy": 0.5}], [None], "val.accuracy", classify) == (None, [{"val.accuracy": 0.5}])  # type: ignore[arg-type]
 
 
 def test_folds_of_one_data_set_are_one_group_and_pairs_of_folds_are_compared(whole: Path, tmp_path: Path) -> None:

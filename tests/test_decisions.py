@@ -161,7 +161,7 @@ def test_figures_are_those_of_each_half_with_the_values_of_the_other() -> None:
     assert figures["f1_macro"] == pytest.approx(both)
     assert both[1] > both[0]
     assert seen[-1].tolist() == predicted.tolist()
-    assert metrics == class_scores(truth, predicted, NAMES)
+    assert metrics == {"loss": figures["log_loss"][1]} | class_scores(truth, predicted, NAMES)
     assert fitter.decision.temperature == fit_temperature(given, truth), "the values that are kept are fitted on all data"
     everything = fit_bias(rescaled(given, fitter.decision.temperature), truth, np.ones(len(truth), int), None)
     assert fitter.decision.bias == {name: value for name, value in zip(NAMES, everything, strict=True) if value}
@@ -432,7 +432,8 @@ def test_metrics_with_thresholds_are_those_of_the_labels_that_predict_prints(fit
         answer = json.loads(done.stdout)
         right = np.mean([label == true for label, true in zip(labels, truth, strict=True)])
         classes = {*truth} | {label for label in labels if label is not None}
-        f1 = [2 * both / (labels.count(name) + truth.count(name)) for name in classes for both in [sum(a == b == name for a, b in zip(labels, truth, strict=True))]]  # fmt: skip
+        both = {name: sum(a == b == name for a, b in zip(labels, truth, strict=True)) for name in classes}
+        f1 = [2 * both[name] / (labels.count(name) + truth.count(name)) for name in classes]
         assert answer["metrics"]["accuracy"] == pytest.approx(right)
         assert answer["metrics"]["f1_macro"] == pytest.approx(np.mean(f1))
         n_without = labels.count(None)

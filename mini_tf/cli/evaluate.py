@@ -60,8 +60,8 @@ def evaluate(
 
     Every target counts once. Language models: loss in nats, perplexity, bits per byte, accuracy. Classes: accuracy, F1,
     Matthews correlation. Tags: entity F1. Numbers: Pearson and Spearman correlation. Generated texts: ROUGE, BLEU,
-    chrF. With --pairs instead: the share of minimal pairs whose acceptable sentence is more probable. What has no label by
-    --threshold is a wrong prediction, and of no entity.
+    chrF. With --pairs instead: the share of minimal pairs whose acceptable sentence is more probable. With --threshold
+    what has no label counts as a wrong prediction, and belongs to no entity.
     """
     others = {"--confusion": confusion, "--calibration": calibration, "--threshold": threshold or None}
     _check_options(data, fields, split, pairs, score, others)

@@ -76,8 +76,10 @@ def _without_statistic(name: str, recipe: "Recipe", names: Sequence[str]) -> str
     metric, dot, statistic = name.rpartition(".")
     if recipe.train.ensemble is not None and dot + statistic in OF_SEEDS:
         metric = metric.removesuffix(".ensemble")  # its statistics over folds
-    if name.startswith("baseline.") or dot + statistic not in OF_SEEDS or not _is_among(metric, names):
+    if dot + statistic not in OF_SEEDS or not _is_among(metric, names):
         return name
+    if name.startswith("baseline."):  # it differs between folds, not between seeds
+        return metric if recipe.data.split.is_set and statistic != "ensemble" else name
     if statistic == "ensemble" and recipe.train.ensemble is None and not _is_among(name, names):
         raise UsageFault(f"--assert {name}: there is no ensemble", hint="train.ensemble=mean averages the predictions of several seeds")
     if recipe.train.seeds > 1 or recipe.data.split.is_set:

@@ -21,7 +21,6 @@ from mini_tf.system.errors import DataFault, GateMissed, UsageFault
 if TYPE_CHECKING:
     from mini_tf.data.datasets import Reader
     from mini_tf.pipelines import Prediction, Predictor
-    from mini_tf.trained.opening import Trained
 
 _io = partial(typer.Option, rich_help_panel=INPUT_OUTPUT)
 INPUT = _io("-i", "--input", metavar="FILE", help="Read texts from lines, or from a table (csv, tsv, jsonl, parquet, conll).")

@@ -1,6 +1,5 @@
 """The training session of a run: runs the training loop, and evaluates, logs, samples and saves when due."""
 
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mini_tf.jobs.baselines import Baselines, baselines_of
-from mini_tf.jobs.closing_messages import format_metrics, overfitting
+from mini_tf.jobs.closing_messages import format_metrics, next_commands, overfitting, quoted
 from mini_tf.jobs.parts import Parts, training_of
 from mini_tf.jobs.samples import Samples
 from mini_tf.jobs.step_lines import LOSSES, StepLines, curves
@@ -127,7 +126,7 @@ class Session:
                 facts = divergence.DivergenceInfo.from_step(fault, self.parts.setup)
                 tensors = self._tensors(fault.at)
                 divergence.write(self.run.disk, self.run.folder, facts, tensors.model, tensors.state, tensors.objective)
-                self.reporter.say(f"`minitf inspect crash {_quoted(self.run.folder)}` replays the step")
+                self.reporter.say(f"`minitf inspect crash {quoted(self.run.folder)}` replays the step")
             except Exception as error:  # the divergence is the error to report
                 self.reporter.warn(f"step {fault.report.step} could not be saved for `minitf inspect crash`: {error}")
             raise
@@ -276,9 +275,9 @@ class Session:
         sample = self.run.last_sample()
         if copied := self.samples.copied(sample):
             yield copied
-        folder, pipeline = _quoted(self.run.folder), self.samples.settings
+        pipeline = self.samples.settings
         command = pipeline.COMMAND if pipeline is not None and (sample or pipeline.COMMAND == "predict") else None
-        yield f"next: minitf evaluate {folder}" + (f"; minitf {command} {folder}" if command else "")
+        yield next_commands(self.run.folder, command)
 
 
 def _with_wait_message(reports: Iterator[Report], compiles: bool) -> Iterator[Report]:
@@ -303,8 +302,3 @@ def save_checkpoint(
     run.save(step, tensors, counters, score)
     run.publish(warn=warn)
     run.rotate(settings.keep_last, settings.keep_best)
-
-
-def _quoted(path: Path) -> str:
-    current = Path.cwd()
-    return shlex.quote(str(path.relative_to(current) if path.is_relative_to(current) else path))

@@ -30,8 +30,8 @@ def class_scores(truth: np.ndarray, predicted: np.ndarray, names: Sequence[str])
     A negative prediction is none: it is wrong, and no class has it among its predictions.
 
     A class with neither labels nor predictions has no F1 and is not part of the macro mean; one without a correct
-    prediction has 0. matthews is 0 if all labels or all predictions are one class. f1_micro equals accuracy if all are predicted. Without
-    scikit-learn: only accuracy.
+    prediction has 0. matthews is 0 if all labels or all predictions are one class. f1_micro equals accuracy if none is
+    negative. Without scikit-learn: only accuracy.
     """
     _check_same_length(truth, predicted)
     scores = {"accuracy": float(np.mean(truth == predicted))}
@@ -71,7 +71,7 @@ def log_loss(probabilities: np.ndarray, truth: np.ndarray) -> float:
 
 
 def confusion(truth: np.ndarray, predicted: np.ndarray, n: int) -> np.ndarray:
-    """Confusion matrix: counts (n, n), one row per true class, one column per predicted class; negative: not counted."""
+    """Confusion matrix: counts (n, n), a row per true class, a column per predicted one; negative: not counted."""
     _check_same_length(truth, predicted)
     has = predicted >= 0
     return np.bincount(truth[has].astype(np.int64) * n + predicted[has], minlength=n * n).reshape(n, n)

@@ -34,7 +34,7 @@ class DecisionFitter(ClassAccumulator):
         self.decision, self.lines = Decision(), list[str]()
 
     def scores(self) -> dict[str, float]:
-        """The metrics of the cross-fitted decisions, and the loss of the cross-fitted temperatures if they are of use."""
+        """The metrics of the cross-fitted decisions, with the loss if a temperature is of use."""
         truth, given, lengths = self.truth, self.log_probabilities, self.lengths
         self.decision, self.lines = Decision(), []
         smallest = int(np.bincount(self.halves, minlength=2).min())
