@@ -29,7 +29,7 @@ def launched(console: Console, nproc: int) -> int | None:
     """The exit code of the processes that were started for this command; None in a process that does the work."""
     if nproc == 1 or is_worker():
         return None
-    from mini_tf.jobs.launching import launch
+    from mini_tf.distributed.launching import launch
 
     exit_code = launch(nproc, sys.argv[1:])
     console.json = False  # rank 0 has printed the object
