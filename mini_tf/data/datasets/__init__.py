@@ -51,18 +51,8 @@ class TokenizedData:
 
 
 TEXT_COLUMNS = (
-    "sentence",
-    "sentence1",
-    "review",
-    "content",
-    "body",
-    "comment",
-    "question",
-    "message",
-    "tweet",
-    "document",
-    "article",
-    "post",
+    *("sentence", "sentence1", "review", "content", "body", "comment"),
+    *("question", "message", "tweet", "document", "article", "post"),
 )
 """Common names of text columns."""
 
