@@ -13,7 +13,8 @@ from mini_tf.cli.minimal_pairs import evaluate_pairs
 from mini_tf.cli.terminal.class_options import THRESHOLD, class_options
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE
-from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, GATES, INPUT_OUTPUT, RUN, STEP
+from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, GATES, INPUT_OUTPUT, NPROC, RUN, STEP
+from mini_tf.cli.terminal.processes import group_of, launched
 from mini_tf.recipe.gates import Gate, failures
 from mini_tf.system.errors import GateMissed, UsageFault
 from mini_tf.system.progress import show_progress
@@ -54,6 +55,7 @@ def evaluate(
     step: STEP = None,
     average: AVERAGE = None,
     device: DEVICE = "auto",
+    nproc: NPROC = 1,
     gates: GATES = None,
 ) -> int:
     """Compute loss, perplexity and task metrics on validation data or a file.
@@ -67,12 +69,13 @@ def evaluate(
     _check_options(data, fields, split, pairs, score, others)
     pictures, bounds = ClassPlots(confusion, calibration), [Gate.parse(gate) for gate in gates or []]
     pictures.check(force)
+    if (exit_code := launched(console, nproc)) is not None:
+        return exit_code
 
     from mini_tf.pipelines import pipeline_of
     from mini_tf.recipe.metrics import metrics_of
     from mini_tf.scores import missing_warning, packages_of
     from mini_tf.trained.ensembles import open_ensemble
-    from mini_tf.trained.evaluating import decision_notes, evaluation_data
 
     trained = open_ensemble(run, step, device, average)
     _set_memory(trained, memory)
@@ -84,12 +87,11 @@ def evaluate(
     pipeline = pipeline_of(trained).with_options(class_options(trained, None, threshold or []))
     pictures.check_task(trained)
     accumulator = pipeline.metric_accumulator()
-    notes: list[str] = []
-    store = evaluation_data(trained, data, split or "val", console.detail, fields, notes.append)
-    notes += _cut(trained, store) + decision_notes(trained, data is None and split != "train")
-    for note in notes:
-        console.say(note)
-    scores = pipeline.evaluate(trained, store, accumulator)
+    store, notes = _data(console, trained, data, split, fields)
+    with group_of() as group:
+        scores = pipeline.evaluate(trained, store, accumulator, group)
+    if not group.leads:
+        return 0
     calibrated, figures = pictures.calibrated(trained, accumulator)
     for line in filter(None, (calibrated, pictures.unlabelled(accumulator))):
         console.say(line)
@@ -105,6 +107,18 @@ def evaluate(
     if missed := failures(bounds, {name: value for name, value in metrics.items() if isinstance(value, float)}):
         raise GateMissed(missed[0], faults=missed)
     return 0
+
+
+def _data(console: Console, trained: "Trained", data: str | None, split: str | None, fields: str | None) -> "tuple[Store, list[str]]":
+    """The data to evaluate on, and what is to be known about it, which is also printed."""
+    from mini_tf.trained.evaluating import decision_notes, evaluation_data
+
+    notes: list[str] = []
+    store = evaluation_data(trained, data, split or "val", console.detail, fields, notes.append)
+    notes += _cut(trained, store) + decision_notes(trained, data is None and split != "train")
+    for note in notes:
+        console.say(note)
+    return store, notes
 
 
 def _weights(trained: "Trained", step: str | None, average: str | None) -> str:
