@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 def short(number: float) -> str:
     """1234567 -> "1.23 M"."""
-    number, unit = _scaled(number, 1000, ("", "k", "M", "G", "T", "P"))
+    number, unit = _scaled(number, 1000, ("", "k", "M", "G", "T", "P", "E"))
     return f"{number:.3g} {unit}".rstrip()
 
 
 def in_flop(number: float) -> str:
     """1234567 -> "1.23 MFLOP"."""
-    number, unit = _scaled(number, 1000, ("", "k", "M", "G", "T", "P"))
+    number, unit = _scaled(number, 1000, ("", "k", "M", "G", "T", "P", "E"))
     return f"{number:.3g} {unit}FLOP"
 
 
