@@ -13,6 +13,8 @@ from commands import DATA, EXACT, TINY, minitf, refused, tiny_model
 
 from mini_tf.cli.terminal.console import Console
 from mini_tf.data.opening import open_data
+from mini_tf.distributed import reduction
+from mini_tf.distributed.group import ProcessGroup
 from mini_tf.jobs.assembling import build
 from mini_tf.jobs.cluster.demand import Demand, demand_of
 from mini_tf.jobs.cluster.plan import Cluster, Plan
@@ -20,6 +22,7 @@ from mini_tf.jobs.cluster.traffic import REDUCTIONS, SHARDS, Sent, recursive_dou
 from mini_tf.jobs.cost.steps import MemoryUse, median_step, memory_of
 from mini_tf.jobs.parts import training_of
 from mini_tf.recipe.reading import read
+from mini_tf.system.processes import Place
 from mini_tf.training.machine.device import resolve_setup
 from mini_tf.training.optimizer import build as build_optimizer
 
@@ -200,22 +203,13 @@ def test_more_devices_are_never_more_efficient_nor_need_more_memory_each_and_a_s
     assert steps[0] < steps[-1]
 
 
-def owners(n: int, size: int, aligned: bool) -> list[int]:
-    """Micro-batches of each of `size` devices, dealt out one contiguous block after the other."""
-    if not aligned:
-        return [n * (rank + 1) // size - n * rank // size for rank in range(size)]
-    block = 1
-    while block * size < n:
-        block *= 2
-    return [max(0, min(n, block * (rank + 1)) - block * rank) for rank in range(size)]
-
-
 @pytest.mark.parametrize("reduce", REDUCTIONS)
 @pytest.mark.parametrize("micro_batches", [1, 6, 7, 16])
-def test_the_busiest_device_and_the_idle_ones_are_those_of_blocks_dealt_out(micro_batches: int, reduce: str) -> None:
+def test_the_busiest_device_and_the_idle_ones_are_those_of_real_processes(micro_batches: int, reduce: str) -> None:
+    assert REDUCTIONS.keys() == reduction.REDUCTIONS.keys()
     for n in (1, 2, 4, 8, 16, 32):
-        each = owners(micro_batches, n, reduce == "tree")
-        assert sum(each) == micro_batches
+        groups = [ProcessGroup(Place(rank, n)) for rank in range(n)]
+        each = [len(reduction.REDUCTIONS[reduce]({}, group).own(micro_batches)) for group in groups]
         made = plan(n, reduce, demand=replace(DEMAND, micro_batches=micro_batches))
         assert made.idle == each.count(0)
         assert min(made.passes, micro_batches) == max(each)
@@ -254,7 +248,7 @@ def test_the_largest_micro_batch_of_which_every_device_has_one_is_named() -> Non
 
 
 def test_a_reader_sees_each_number_with_its_formula_and_a_model_that_does_not_fit() -> None:
-    done = minitf("plan", TINY, *HARDWARE, "--devices", "4", "--device-memory", "100k", "--reduce", "overlap", "-q")
+    done = minitf("plan", TINY, *HARDWARE, "--devices", "4", "--device-memory", "100k", "runtime.reduce=overlap", "-q")
     assert done.exit_code == 0, done.stderr
     for words in (
         "33,056 parameters, 384 tokens per step",
@@ -286,7 +280,7 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
     "memory": ({"--device-memory": "0"}, "--device-memory 0: must be a number above 0, such as 80G"),
     "utilization": ({"--utilization": "1.5"}, "--utilization 1.5: must be a number above 0 and at most 1, such as 40%"),
     "latency": ({"--latency": "-1"}, "--latency -1: must be a number of at least 0, such as 10e-6"),
-    "power": ({"--devices": "6", "--reduce": "tree"}, "runtime.reduce tree needs a power of two; use 4 or 8"),
+    "power": ({"--devices": "6"}, "--devices 6: runtime.reduce tree needs a power of two; use 4 or 8"),
 }
 PERCEIVER = ("model={kind: perceiver, d_model: 32, n_layers: 1, n_heads: 2}", "objective.kind=masked")
 TWO_STAGES = (
@@ -298,7 +292,8 @@ TWO_STAGES = (
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_option_is_refused_in_one_line(name: str) -> None:
     options, words = BAD[name]
-    refused(minitf("plan", TINY, *chain(*(DEVICES | options).items()), "-q"), words, exit_code=2)
+    tree = ("runtime.reduce=tree", "train.micro_batch_size=1")
+    refused(minitf("plan", TINY, *tree, *chain(*(DEVICES | options).items()), "-q"), words, exit_code=2)
 
 
 @pytest.mark.parametrize(

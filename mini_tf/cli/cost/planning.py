@@ -41,12 +41,10 @@ def plan(
     utilization: Annotated[
         str, typer.Option("--utilization", metavar="U", help="Share of the peak that training reaches without exchanges.")
     ] = "40%",
-    reduce: Annotated[
-        Literal["sum", "tree", "overlap"], typer.Option("--reduce", help="How gradients are added up, as runtime.reduce.")
-    ] = "sum",
     shard: Annotated[
-        Literal["none", "optimizer", "full"], typer.Option("--shard", help="What devices divide among them, as runtime.shard.")
-    ] = "none",
+        Literal["none", "optimizer", "full"] | None,
+        typer.Option("--shard", help="What devices divide among them, as runtime.shard.", show_default="the recipe's, none"),
+    ] = None,
     vocabulary: Annotated[
         int | None,
         typer.Option(
@@ -58,7 +56,8 @@ def plan(
     """Estimate step time, memory per device and efficiency of data-parallel training on a cluster, by formula.
 
     Nothing is trained: FLOPs and memory are those of `minitf cost`, from shapes alone, so a model of any size is
-    planned on any machine. The global batch of the recipe is the same on any number of devices. The output says what
+    planned on any machine. The global batch of the recipe is the same on any number of devices; runtime.reduce and
+    runtime.shard say what they exchange. The output says what
     each number assumes. One number of devices prints details, a range a table. --json: `metrics` is that of the last
     number of devices.
     """
@@ -76,21 +75,22 @@ def plan(
         None if device_memory is None else number("--device-memory", device_memory, "80G"),
     )
     recipe, overrides = split_arguments(arguments or [])
-    resolved = resolve(recipe or DEFAULT_RECIPE, overrides)
+    resolved = resolve(recipe or DEFAULT_RECIPE, overrides if shard is None else [*overrides, f"runtime.shard={shard}"])
 
     from mini_tf.jobs.cluster.demand import demand_of
     from mini_tf.jobs.cluster.notes import assumptions, warnings
     from mini_tf.jobs.cluster.plan import Cluster, Plan
 
     console.say(f"{resolved.name}: reading the data, then counting FLOPs and bytes")
+    runtime = resolved.recipe.runtime
     demand = demand_of(resolved.recipe, console, vocabulary)
-    plans = [Plan(demand, Cluster(*cluster), n, reduce, shard) for n in counts]
+    plans = [Plan(demand, Cluster(*cluster), n, runtime.reduce, runtime.shard) for n in counts]
     notes, warned = assumptions(plans[0], resolved.recipe), warnings(plans)
     _show(console, resolved.name, plans, [*warned, *notes])
     result = {
         "recipe": resolved.name,
-        "reduce": reduce,
-        "shard": shard,
+        "reduce": runtime.reduce,
+        "shard": runtime.shard,
         "cluster": vars(plans[0].cluster),
         "demand": {**vars(demand), "memory": vars(demand.memory)},
         "plans": [one.metrics for one in plans],
