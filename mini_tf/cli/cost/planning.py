@@ -124,11 +124,11 @@ def _cells(plan: "Plan") -> list[str]:
     numbers = (plan.compute, plan.communication - plan.hidden, plan.step)
     return [
         f"{plan.devices:,}",
-        *(f"{seconds:.3g}" for seconds in numbers),
+        *map(_three_digits, numbers),
         short(plan.demand.tokens / plan.step),
         f"{100 * plan.efficiency:.1f}",
-        "" if plan.run is None else f"{plan.run / 3600:,.2f}",
-        f"{plan.memory_bytes / 1e9:,.2f}",
+        "" if plan.run is None else _three_digits(plan.run / 3600),
+        _three_digits(plan.memory_bytes / 1e9),
         *([] if plan.fits is None else ["yes" if plan.fits else "no"]),
     ]
 
@@ -157,6 +157,10 @@ def _exchange(plan: "Plan", exchange: "Exchange") -> str:
     sent = exchange.sent
     seconds = duration(plan.cluster.seconds(exchange))
     return f"{seconds} for {exchange.name}: {_size(sent.bytes)} ({exchange.formula}), {sent.messages:,.0f} messages"
+
+
+def _three_digits(number: float) -> str:
+    return f"{number:,.0f}" if number >= 999.5 else f"{number:.3g}"
 
 
 def _size(n_bytes: float) -> str:

@@ -84,7 +84,8 @@ class Plan:
         if self.devices == 1:
             return []
         memory = self.demand.memory
-        return self.sharding.exchanges(Step(self.devices, self.passes, memory.weights, memory.gradients), self.reduction)
+        step = Step(self.devices, self.passes, self.idle, memory.weights, memory.gradients)
+        return self.sharding.exchanges(step, self.reduction)
 
     @property
     def communication(self) -> float:

@@ -32,13 +32,14 @@ class Exchange(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What is exchanged. devices: their number N. passes: micro-batches per device and step.
+    """What is exchanged. devices: their number N. passes: micro-batches per device and step; idle: devices without any.
 
     weights, gradients: bytes of the whole model.
     """
 
     devices: int
     passes: int
+    idle: int
     weights: int
     gradients: int
 
@@ -53,8 +54,8 @@ class Reduction(NamedTuple):
     power_of_two: bool = False
 
     def exchange(self, step: Step) -> Exchange:
-        """Only the last micro-batch's backward pass has all gradients."""
-        window = BACKWARD / step.passes if self.overlaps else 0.0
+        """Only the last micro-batch's backward pass has all gradients; an idle device has none."""
+        window = BACKWARD / step.passes if self.overlaps and not step.idle else 0.0
         return Exchange(f"gradients, {self.name}", self.formula, self.sent(step.gradients, step.devices), window)
 
 
