@@ -23,36 +23,41 @@ MEANING = (
 )
 
 
+DEVICES = typer.Option("--devices", metavar="N|FIRST..LAST", help="Number of devices, or FIRST devices, doubled up to LAST.")
+FLOPS = typer.Option("--device-flops", metavar="F", help="Peak FLOP/s of a device, such as 312T.")
+BANDWIDTH = typer.Option("--bandwidth", metavar="B", help="Bytes per second that a device can send, such as 25G (200 Gbit/s).")
+MEMORY = typer.Option("--device-memory", metavar="M", help="Bytes of a device, such as 80G.", show_default="not checked")
+LATENCY = typer.Option("--latency", metavar="S", help="Seconds per message.")
+UTILIZATION = typer.Option("--utilization", metavar="U", help="Share of the peak that training reaches without exchanges.")
+SHARD = typer.Option(
+    "--shard",
+    metavar="none|optimizer|full",
+    help="What devices divide among them, as runtime.shard.",
+    show_default="the recipe's, none",
+)
+VOCABULARY = typer.Option(
+    "--vocabulary",
+    min=1,
+    max=2**24,
+    metavar="N",
+    help="Size of the vocabulary, if the data are a sample.",
+    show_default="the tokenizer's",
+)
+
+
 @command
 def plan(
     console: Console,
-    devices: Annotated[
-        str, typer.Option("--devices", metavar="N|FIRST..LAST", help="Number of devices, or FIRST devices, doubled up to LAST.")
-    ],
-    device_flops: Annotated[str, typer.Option("--device-flops", metavar="F", help="Peak FLOP/s of a device, such as 312T.")],
-    bandwidth: Annotated[
-        str, typer.Option("--bandwidth", metavar="B", help="Bytes per second that a device can send, such as 25G (200 Gbit/s).")
-    ],
+    devices: Annotated[str, DEVICES],
+    device_flops: Annotated[str, FLOPS],
+    bandwidth: Annotated[str, BANDWIDTH],
     arguments: RECIPE = None,
-    device_memory: Annotated[
-        str | None, typer.Option("--device-memory", metavar="M", help="Bytes of a device, such as 80G.", show_default="not checked")
-    ] = None,
-    latency: Annotated[str, typer.Option("--latency", metavar="S", help="Seconds per message.")] = "10e-6",
-    utilization: Annotated[
-        str, typer.Option("--utilization", metavar="U", help="Share of the peak that training reaches without exchanges.")
-    ] = "40%",
-    shard: Annotated[
-        Literal["none", "optimizer", "full"] | None,
-        typer.Option("--shard", help="What devices divide among them, as runtime.shard.", show_default="the recipe's, none"),
-    ] = None,
-    vocabulary: Annotated[
-        int | None,
-        typer.Option(
-            "--vocabulary", min=1, max=2**24, metavar="N", help="Size of the vocabulary, if planned on a sample of the data.",
-            show_default="that of the tokenizer",
-        ),
-    ] = None,
-) -> None:  # fmt: skip
+    device_memory: Annotated[str | None, MEMORY] = None,
+    latency: Annotated[str, LATENCY] = "10e-6",
+    utilization: Annotated[str, UTILIZATION] = "40%",
+    shard: Annotated[Literal["none", "optimizer", "full"] | None, SHARD] = None,
+    vocabulary: Annotated[int | None, VOCABULARY] = None,
+) -> None:
     """Estimate step time, memory per device and efficiency of data-parallel training on a cluster, by formula.
 
     Nothing is trained: FLOPs and memory are those of `minitf cost`, from shapes alone, so a model of any size is
