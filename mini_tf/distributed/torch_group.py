@@ -1,6 +1,7 @@
 """A group of several processes by torch.distributed: gloo for the CPU and for small messages, NCCL between GPUs."""
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
@@ -61,7 +62,8 @@ class TorchGroup(ProcessGroup):
         return [one.numpy().tobytes() for one in received]
 
     def collect(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        specs = self.gather([(name, str(t.dtype).removeprefix("torch."), list(t.shape)) for name, t in tensors.items()])
+        real = {name: tensor for name, tensor in tensors.items() if not tensor.is_meta}
+        specs = self.gather([(name, str(t.dtype).removeprefix("torch."), list(t.shape)) for name, t in real.items()])
         collected, known = dict(tensors) if self.leads else {}, {name for name, _, _ in specs[0]}
         for source in range(1, self.size):
             for name, dtype, shape in specs[source]:
@@ -73,7 +75,7 @@ class TorchGroup(ProcessGroup):
                         collected[name] = torch.empty(shape, dtype=getattr(torch, dtype))
                         dist.recv(_bytes(collected[name]), source, group=self._control)
                     elif self.rank == source:
-                        dist.send(_bytes(tensors[name].detach().cpu().contiguous()), 0, group=self._control)
+                        dist.send(_bytes(real[name].detach().cpu().contiguous()), 0, group=self._control)
         return collected
 
     @contextmanager
@@ -124,9 +126,10 @@ class TorchGroup(ProcessGroup):
         try:
             dist.monitored_barrier(group=self._diagnosis, timeout=DIAGNOSIS, wait_all_ranks=True)
         except RuntimeError as error:
-            named = str(error).partition("Rank")[2].removeprefix("s").strip().partition(" failed")[0]
-            return f"rank {named}" if self.leads and named else "rank 0" if not self.leads else "a process"
-        return "a process"
+            if named := re.search(r"Ranks? ([\d, ]+) failed", str(error)):  # on rank 0 only
+                return f"rank {named[1].strip()}"
+            return "another process" if self.leads else "rank 0"
+        return "another process"
 
 
 def _bytes(tensor: Tensor) -> Tensor:

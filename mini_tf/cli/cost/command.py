@@ -8,8 +8,7 @@ import typer
 from mini_tf.cli.terminal.completion import recipe_arguments
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT, check
-from mini_tf.cli.terminal.number_options import doubled
-from mini_tf.cli.terminal.numbers import duration, in_bytes, short
+from mini_tf.cli.terminal.numbers import doubled, duration, in_bytes, short
 from mini_tf.cli.terminal.options import RUNTIME_DEVICE
 from mini_tf.system.errors import UsageFault
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from mini_tf.cli.terminal.console import Console, command
-from mini_tf.cli.terminal.number_options import doubled, number
-from mini_tf.cli.terminal.numbers import duration, in_flop, short
+from mini_tf.cli.terminal.numbers import doubled, duration, in_flop, number, short
 from mini_tf.cli.terminal.options import RECIPE
 from mini_tf.system.errors import UsageFault
 
@@ -32,8 +31,8 @@ UTILIZATION = typer.Option("--utilization", metavar="U", help="Share of the peak
 SHARD = typer.Option(
     "--shard",
     metavar="none|optimizer|full",
-    help="What devices divide among them, as runtime.shard.",
-    show_default="the recipe's, none",
+    help="What devices divide; full (FSDP) is an estimate of what minitf does not do.",
+    show_default="runtime.shard of the recipe",
 )
 VOCABULARY = typer.Option(
     "--vocabulary",
@@ -61,8 +60,8 @@ def plan(
     """Estimate step time, memory per device and efficiency of data-parallel training on a cluster, by formula.
 
     Nothing is trained: FLOPs and memory are those of `minitf cost`, from shapes alone, so a model of any size is
-    planned on any machine. The global batch of the recipe is the same on any number of devices; runtime.reduce and
-    runtime.shard say what they exchange. The output says what
+    planned on any machine. The global batch of the recipe is the same on any number of devices; runtime.reduce
+    says how gradients are added up. The output says what
     each number assumes. One number of devices prints details, a range a table. --json: `metrics` is that of the last
     number of devices.
     """
@@ -80,24 +79,24 @@ def plan(
         None if device_memory is None else number("--device-memory", device_memory, "80G"),
     )
     recipe, overrides = split_arguments(arguments or [])
-    resolved = resolve(recipe or DEFAULT_RECIPE, overrides if shard is None else [*overrides, f"runtime.shard={shard}"])
+    resolved = resolve(recipe or DEFAULT_RECIPE, overrides)
 
     from mini_tf.jobs.cluster.demand import demand_of
     from mini_tf.jobs.cluster.notes import assumptions, warnings
     from mini_tf.jobs.cluster.plan import Cluster, Plan
 
     console.say(f"{resolved.name}: reading the data, then counting FLOPs and bytes")
-    runtime = resolved.recipe.runtime
+    reduce, shard = resolved.recipe.runtime.reduce, shard or resolved.recipe.runtime.shard
     demand = demand_of(resolved.recipe, console, vocabulary)
-    plans = [Plan(demand, Cluster(*cluster), n, runtime.reduce, runtime.shard) for n in counts]
+    plans = [Plan(demand, Cluster(*cluster), n, reduce, shard) for n in counts]
     notes, warned = assumptions(plans[0], resolved.recipe), warnings(plans)
     _show(console, resolved.name, plans, [*warned, *notes])
     result = {
         "recipe": resolved.name,
-        "reduce": runtime.reduce,
-        "shard": runtime.shard,
+        "reduce": reduce,
+        "shard": shard,
         "cluster": vars(plans[0].cluster),
-        "demand": {**vars(demand), "memory": vars(demand.memory)},
+        "demand": {**vars(demand), "memory": vars(demand.memory), "sizes": len(demand.sizes)},
         "plans": [one.metrics for one in plans],
         "warnings": warned,
         "assumptions": notes,

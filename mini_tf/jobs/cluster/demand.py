@@ -3,6 +3,7 @@
 The numbers are those of `minitf cost`, on tensors without data: a model of any size is counted on any machine.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -32,7 +33,8 @@ class Demand:
 
     micro_batch_size: in rows; micro_batches: number of them in a step. memory: as of one device that holds everything.
     gathered: bytes of parameters and gradients that a device holds whole at the same time when both are sharded.
-    steps: None if the recipe gives a time.
+    sizes: numbers of each
+    trained parameter. steps: None if the recipe gives a time.
     """
 
     precision: str
@@ -44,6 +46,7 @@ class Demand:
     micro_batches: int
     memory: MemoryUse
     gathered: int
+    sizes: Mapping[str, int]
     steps: int | None
 
 
@@ -72,6 +75,7 @@ def demand_of(recipe: Recipe, reporter: Reporter, vocabulary: int | None = None)
         micro_batches=len(batches),
         memory=memory,
         gathered=_gathered(parts),
+        sizes={name: p.numel() for name, p in parts.trainable.named_parameters() if p.requires_grad},
         steps=parts.schedule.horizon.steps,
     )
 

@@ -4,6 +4,7 @@ The global batch of the recipe is the same on any number of devices (strong scal
 device over N times that of N. Source: Narayanan et al. 2021, arXiv:2104.04473, sections 3 and 5, for data parallelism.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from mini_tf.jobs.cluster.demand import Demand
 from mini_tf.jobs.cluster.traffic import REDUCTIONS, SHARDS, Exchange, Reduction, Shard, Step
 from mini_tf.system.errors import UsageFault
+from mini_tf.training.sharded_optimizer import owners
 
 
 @dataclass(frozen=True)
@@ -114,10 +116,19 @@ class Plan:
     @property
     def memory(self) -> dict[str, float]:
         """Bytes per device, by what they hold."""
-        parts = vars(self.demand.memory)
-        n, divided = self.devices, self.sharding.divided
-        sizes = {name: size / n if name in divided else size for name, size in parts.items()}
-        return {**sizes, "gathered": self.demand.gathered} if self.sharding.gathers and n > 1 else sizes
+        divided = self.sharding.divided
+        sizes = {name: size * self._share if name in divided else size for name, size in vars(self.demand.memory).items()}
+        return {**sizes, "gathered": self.demand.gathered} if self.sharding.gathers and self.devices > 1 else sizes
+
+    @cached_property
+    def _share(self) -> float:
+        """The largest share of a device in what is divided."""
+        if self.sharding.evenly or not (sizes := self.demand.sizes):
+            return 1 / self.devices
+        loads = Counter[int]()
+        for name, owner in owners(sizes, self.devices).items():
+            loads[owner] += sizes[name]
+        return max(loads.values()) / loads.total()
 
     @property
     def memory_bytes(self) -> float:

@@ -60,10 +60,13 @@ class Reduction(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """What the devices divide among them. divided: fields of `MemoryUse`. gathers: a block is gathered to compute."""
+    """What the devices divide among them. divided: fields of `MemoryUse`; evenly: else by whole parameters, as
+    `ShardedOptimizer` does. gathers: a block is gathered to compute.
+    """
 
     divided: frozenset[str]
     exchanges: Callable[[Step, Reduction], list[Exchange]]
+    evenly: bool = False
     gathers: bool = False
 
 
@@ -110,6 +113,6 @@ REDUCTIONS: Mapping[str, Reduction] = {
 SHARDS: Mapping[str, Shard] = {
     "none": Shard(frozenset(), _replicated),
     "optimizer": Shard(frozenset({"optimizer"}), _optimizer),
-    "full": Shard(frozenset({"weights", "gradients", "optimizer"}), _full, gathers=True),
+    "full": Shard(frozenset({"weights", "gradients", "optimizer"}), _full, evenly=True, gathers=True),
 }
-"""By `runtime.shard`."""
+"""By `runtime.shard`; full is what FSDP does, and an estimate only."""
