@@ -308,6 +308,8 @@ ALONE = {
     "ctypes": {"training/machine/device.py"},  # asks glibc to keep freed memory
     "subprocess": {"drawing/plotting.py"},  # keeps matplotlib from starting any
     "huggingface_hub": {"system/hub.py"},  # models by the name hf:ORG/NAME, which a user wrote
+    "datasets": {"data/formats/hub_datasets.py"},  # data by that name; from version 4 on it has no scripts
+    "sentencepiece": {"data/tokenization/sentencepiece_models.py"},  # the form of its files, for protobuf to parse
     "transformers": {"jobs/interchange/proof.py"},  # the other side of a proof, if it is installed
 }
 """Modules that one file may import, and for what."""

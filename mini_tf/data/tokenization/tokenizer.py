@@ -48,7 +48,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], separator: str | None = None, begin: str | None = None) -> "Tokenizer":
-        """Load a tokenizer.json, vocab.txt or vocab.json, or that of a folder (a run, a model); or DataFault.
+        """Load a tokenizer.json, vocab.txt, vocab.json or SentencePiece model, or that of a folder; or DataFault.
 
         separator: the special token between documents; None: found by its usual names. begin: the special token before
         the first token of a text that stands alone, and of a target; None: the separator.
