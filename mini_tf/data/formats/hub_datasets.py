@@ -140,7 +140,7 @@ def _translated(dataset: HubDataset, key: str) -> Iterator[None]:
 
 
 def _cells(column: str, value: Any, feature: Any) -> Iterator[tuple[str, Any]]:
-    """The cells of a column: labels by name, fields of a struct as column.field; what JSON does not have is left out."""
+    """The cells of a column: labels by name, fields of a struct as column.field; without what JSON lacks."""
     if isinstance(value, Mapping):
         fields = feature if isinstance(feature, Mapping) else {}
         for name, one in value.items():
