@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 import sentencepiece
-from commands import ROOT, minitf, refused
+import torch
+from commands import QUIET, ROOT, minitf, refused
+from families import LLAMA, SIDES, T5, made, transformers
 
 from mini_tf.data.tokenization.stream import TextStream
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.system.errors import DataFault, Unavailable
+from mini_tf.trained.opening import open_trained
 
 TEXTS = [
     *("Hello world.", "héllo  naïve\tNAIVE", "漢字 and 🙂", "a\0b\x07c", "a\u200db\u200bc\ufeff", "½ﬁⅧ e\u0301 Å", "\u00a0x\u3000y"),
@@ -54,13 +57,6 @@ def folder_of(models: Path, name: str, file: str, folder: Path, **config: Any) -
     if config:
         (folder / "tokenizer_config.json").write_text(json.dumps(config))
     return folder
-
-
-def transformers() -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import transformers
-    return transformers
 
 
 def theirs(tokenizer: Any, text: str) -> list[int]:
@@ -149,6 +145,67 @@ def test_the_two_models_of_marian_have_the_ids_of_transformers(models: Path, tmp
     assert Tokenizer.load(folder).decode([source_only, source_only]) == "file file"
     v = Tokenizer.load(folder).vocabulary
     assert (v.separator, v.unk, v.pad) == (0, 1, len(reference) - 1)
+
+
+def imported(folder: Path, run: Path) -> Path:
+    done = minitf("import", folder, "-o", run)
+    assert done.exit_code == 0, done.stderr
+    return run
+
+
+def test_a_marian_folder_with_two_models_translates_as_in_transformers(models: Path, tmp_path: Path) -> None:
+    """One embedding, two ways to split text; also after another export and import."""
+    folder = marian(models, tmp_path / "marian")
+    n = len(json.loads((folder / "vocab.json").read_text()))
+    ids = {"vocab_size": n, "decoder_vocab_size": n, "pad_token_id": n - 1, "decoder_start_token_id": n - 1, "eos_token_id": 0}
+    model = made("MarianMTModel", "MarianConfig", **SIDES | ids)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.save_pretrained(folder)
+        reference = transformers().MarianTokenizer.from_pretrained(folder)
+    run = imported(folder, tmp_path / "run")
+    assert minitf("export", run, "-o", tmp_path / "out").exit_code == 0
+    texts = [">>deu<< Hello world.", "the files", "naïve 漢字"]
+    for one in (run, imported(tmp_path / "out", tmp_path / "again")):
+        trained = open_trained(one, device="cpu")
+        assert trained.source_tokenizer.hash == Tokenizer.load(folder / "source.spm", begin="<pad>").hash
+        assert trained.tokenizer.encode("die Häuser").tolist() == reference(text_target="die Häuser")["input_ids"][:-1]
+        assert sum(parameter.numel() for parameter in trained.model.parameters()) < 2 * sum(p.numel() for p in model.parameters())
+        done = minitf("generate", one, *texts, "--num-beams", "1", "--max-new-tokens", "9", "--json")
+        for text, line in zip(texts, done.stdout.splitlines(), strict=True):
+            inputs = torch.tensor([reference(text)["input_ids"]])
+            special = [id for id in (0, 1, 2, n - 1) if id != 0]
+            new = model.generate(inputs, do_sample=False, num_beams=1, max_new_tokens=9, suppress_tokens=special, forced_eos_token_id=None)
+            expected = reference.decode(new[0], skip_special_tokens=True, use_source_tokenizer=False)
+            assert json.loads(line)["result"]["texts"][0].split() == expected.split(), text
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"source": f"the file {n}", "target": f"die Häuser {n}"}) + "\n" for n in range(40)))
+    keys = (
+        f"data.train={rows}",
+        "data.fields={source: source, target: target}",
+        "train.steps=1",
+        "train.context=24",
+        "train.batch_tokens=96",
+    )
+    quick = ("train.context=24", "eval.translations=0", "eval.baseline=false", "log.samples=0")
+    for begin in (folder, run):
+        done = minitf(
+            "finetune", "transformer-nano", *keys, *quick, f"model.init_from={begin}", *QUIET, "-d", tmp_path / f"tuned-{begin.name}"
+        )
+        assert done.exit_code == 0, done.stderr
+
+
+def test_the_roles_of_special_tokens_come_from_their_ids_in_the_config(models: Path, tmp_path: Path) -> None:
+    folder = folder_of(models, "llama", "tokenizer.model", tmp_path / "llama")
+    size = Tokenizer.load(folder).vocabulary.size
+    made("LlamaForCausalLM", "LlamaConfig", **LLAMA, vocab_size=size, bos_token_id=1, eos_token_id=2).save_pretrained(folder)
+    v = open_trained(imported(folder, tmp_path / "run"), device="cpu").tokenizer.vocabulary
+    assert (v.separator, v.ends) == (1, frozenset({2}))
+    folder = folder_of(models, "t5", "spiece.model", tmp_path / "t5")
+    size = Tokenizer.load(folder).vocabulary.size
+    made("T5ForConditionalGeneration", "T5Config", **T5, vocab_size=size + 128, pad_token_id=0, eos_token_id=1).save_pretrained(folder)
+    v = open_trained(imported(folder, tmp_path / "t5-run"), device="cpu").tokenizer.vocabulary
+    assert (v.begin, v.separator, len(v.sentinels), v.size) == (0, 1, 100, size + 128)
 
 
 def test_added_tokens_follow_the_pieces(models: Path, tmp_path: Path) -> None:

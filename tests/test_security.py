@@ -58,7 +58,7 @@ OURS_AND_DEPENDENCIES = {
     *("Cython", "cython", "opt_einsum", "pandas", "pynvml", "dill"),  # which these import where they happen to be installed
 }
 PROBE = re.compile(rf"{re.escape(tempfile.gettempdir())}/[a-z0-9_]{{8}}")
-"""With this file, which is removed at once, Python asks whether the folder can be written to; dill lets it (see above)."""
+"""With such a file, removed at once, Python asks whether the folder can be written to, for dill (see above)."""
 EVIL = "evil_of_the_input"
 """Stands in every hostile file: no compiled text and no imported name may have it."""
 
@@ -75,7 +75,9 @@ class Audit(NamedTuple):
         return [
             path
             for path in self.report["changed"]
-            if path != os.devnull and not PROBE.fullmatch(path) and not any(path == place or path.startswith(place + os.sep) for place in allowed)
+            if path != os.devnull
+            and not PROBE.fullmatch(path)
+            and not any(path == place or path.startswith(place + os.sep) for place in allowed)
         ]
 
 
@@ -257,8 +259,8 @@ def test_no_text_of_an_input_becomes_code(audited: Audit) -> None:
     code = audited.report["code"]
     assert [one for one in code if one.startswith(("pickle.", "marshal."))] == []
     assert [one for one in code if f"by {PACKAGE}{os.sep}" in one or EVIL in one] == []
-    # cloudpickle is imported by joblib, as scikit-learn imports that, and dill by torch where it is installed, as datasets
-    # needs it; above, nothing was unpickled.
+    # cloudpickle is imported by joblib, as scikit-learn imports that, and dill by torch where it is installed, which
+    # datasets needs; above, nothing was unpickled.
     assert {"jinja2", "transformers", "datasets"} & set(audited.report["modules"]) == set()
 
 

@@ -21,6 +21,8 @@ from mini_tf.system.plain_file import read_plain
 
 FILE_NAMES = ("tokenizer.json", "spiece.model", "tokenizer.model", "target.spm", "vocab.txt", "vocab.json")
 """The tokenizer files of a folder, in order of preference; a vocab.json needs a merges.txt or target.spm."""
+SAVED_TARGETS, SAVED_SOURCES = "target_tokenizer.json", "source_tokenizer.json"
+"""The tokenizers of an exported model that has two."""
 MAX_UNUSED_IDS = 1024
 """Ids without a token below the highest id."""
 PROBE = "The quick brown fox, 12 3.5\n\tnaïve 漢字 🙂 </s> [MASK] don't"
@@ -51,6 +53,14 @@ def load(path: Path) -> tuple[tokenizers.Tokenizer, list[str]]:
     if max(ids) >= len(ids) + MAX_UNUSED_IDS:
         raise DataFault.located(str(file), f"the highest id is {max(ids)}, but there are only {len(ids)} tokens")
     return inner, notes
+
+
+def find_two(folder: Path) -> tuple[Path, Path] | None:
+    """The tokenizers of targets and of sources, where a folder has two that give the ids of one vocabulary."""
+    pairs = [(folder / SAVED_TARGETS, folder / SAVED_SOURCES)]
+    if (file := find_tokenizer_file(folder)) is not None and file.name == "target.spm":
+        pairs.append((file, folder / "source.spm"))
+    return next(((one, other) for one, other in pairs if one.is_file() and other.is_file()), None)
 
 
 def find_tokenizer_file(folder: Path) -> Path | None:

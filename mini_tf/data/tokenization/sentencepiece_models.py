@@ -117,7 +117,7 @@ _NAMED = (UNKNOWN, CONTROL, USER_DEFINED)
 def content(
     model: SentencePieceModel, ids: Mapping[str, int], rows: list[list[Any]], added: Iterable[AddedToken], prefix: str
 ) -> dict[str, Any]:
-    """A tokenizer.json. ids, rows: the vocabulary for BPE, and with scores in the order of ids for Unigram.
+    """A tokenizer.json. ids: of all tokens. rows: tokens as text can become them, with scores, in the order of ids.
 
     prefix: Metaspace's prepend_scheme. The name of an unknown, control or byte piece in a text stays text: it is
     split behind its first character, since Unigram would take it.
@@ -127,7 +127,7 @@ def content(
         inner = {"type": "Unigram", "unk_id": ids[unknown], "vocab": rows, "byte_fallback": model.has_bytes}
     else:
         inner = {"type": "BPE", "unk_token": unknown, "fuse_unk": True, "byte_fallback": model.has_bytes}
-        inner |= {"vocab": dict(ids), "merges": _merges(model.pieces)}
+        inner |= {"vocab": {name: id for id, (name, _) in enumerate(rows)}, "merges": _merges(model.pieces)}
     unsplit = [piece.text for piece in model.pieces if piece.kind in (UNKNOWN, CONTROL, BYTE) and len(piece.text) > 1]
     steps: list[dict[str, Any]] = []
     if model.charsmap:
