@@ -65,7 +65,8 @@ class StreamSample:
             if size >= most:
                 break
             of_part = 0
-            for document in sorted(self.shards.read(*self._part(visit)), key=lambda one: hash_text(one.text)):
+            part = self._part(self._n_parts - 1 - visit)  # not those of the training sample, which stands for the rest
+            for document in sorted(self.shards.read(*part), key=lambda one: hash_text(one.text)):
                 if of_part >= most / VAL_PARTS or size >= most:
                     break
                 found.append(document)
