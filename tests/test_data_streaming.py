@@ -36,6 +36,7 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.jobs import pretrain
 from mini_tf.recipe import sections
 from mini_tf.recipe.sections import Data, Train
+from mini_tf.run.folder import Run
 from mini_tf.system.errors import DataFault
 from mini_tf.training.divergence import StepData
 from mini_tf.training.feed import Feed
@@ -331,6 +332,34 @@ def test_a_corpus_many_times_larger_than_what_is_stored_trains(small: Path) -> N
     finally:
         tracemalloc.stop()
     assert len(packing._open) <= 2 * packing.layout.n_open
+
+
+def test_a_run_that_dies_between_two_saves_ends_with_the_same_bytes(small: Path) -> None:
+    write("a.txt", documents(600))
+    given = ("data.train=a.txt", "data.streaming=true", "model.dropout_rate=0.1", "checkpoint.every_steps=10", "train.steps=22")
+
+    def die() -> None:
+        record = Run.record
+
+        def record_and_die(self: Run, report: dict[str, Any], seconds: float | None = None) -> None:
+            record(self, report, seconds)
+            if report["step"] >= 15:
+                os._exit(9)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Run, "record", record_and_die)
+            trained(small / "cut", *given)
+
+    if (pid := os.fork()) == 0:
+        try:
+            die()
+        finally:
+            os._exit(70)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+    assert [path.name for path in (small / "cut" / "checkpoints").glob("step-*")] == ["step-00000010"]
+    cut, whole = trained(small / "cut", *given), trained(small / "whole", *given)
+    for name in ("model.safetensors", "metrics.jsonl", "checkpoints/step-00000022/optimizer.safetensors"):
+        assert (cut / name).read_bytes() == (whole / name).read_bytes()
 
 
 @pytest.mark.parametrize("change", ["removed", "shortened"])

@@ -281,7 +281,6 @@ RECIPES = {
         *("checkpoint.keep_best=0", "checkpoint.keep_last=1"),
     ),
     "P5-encoder_decoder": (*PAIRS, *BY_TOKENS, tiny_model("encoder_decoder"), "model.dropout_rate=0.2", "generate.num_beams=3"),
-    "streamed": ("data.train=grammar", "data.streaming=true", "model.dropout_rate=0.1"),
     "patience": ("eval.patience=2", "eval.every_steps=1", "optimizer.lr=1", "schedule.kind=constant"),
     "best": ("eval.best=accuracy", "eval.every_steps=1", "checkpoint.keep_last=1"),
 }

@@ -46,7 +46,7 @@ class Shards:
         """Number of places: bytes of text, with the syntax of jsonl."""
         return int(self.starts[-1])
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """Hash of the names and sizes of the files, of evenly spaced parts of each, and of the column that is read."""
         facts = ((shard.file.path.name, shard.file.format, shard.size, shard.column) for shard in self.shards)
