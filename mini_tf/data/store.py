@@ -10,16 +10,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from mini_tf.data.streaming.text import StreamedText
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.data.tokenization.vocabulary import Vocabulary
+from mini_tf.data.tokenization.vocabulary import Vocabulary, compact, id_dtype
 from mini_tf.system.errors import DataFault
-
-if TYPE_CHECKING:
-    from mini_tf.data.streaming.text import StreamedText
 
 
 class Tokenizers(NamedTuple):
@@ -62,7 +60,7 @@ class Store:
     row_labels: np.ndarray | None = None
     source: "Store | None" = None
     raw: Path | None = None
-    streamed: "StreamedText | None" = None
+    streamed: StreamedText | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -156,24 +154,13 @@ class Writer:
 
     def _separate(self) -> None:
         if self.separated:
-            self._write("ids", np.array([self.vocabulary.separator], _dtype(self.vocabulary)))
+            self._write("ids", np.array([self.vocabulary.separator], id_dtype(self.vocabulary)))
             self.n_tokens += 1
 
     def _write(self, suffix: str, array: np.ndarray) -> None:
         if suffix not in self._open:
             self._open[suffix] = self.files.enter_context((self.folder / f"{self.name}.{suffix}").open("wb"))
         self._open[suffix].write(array.tobytes())
-
-
-def compact(ids: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
-    """The ids in the fewest bytes. Raises DataFault if one is outside the vocabulary."""
-    if ids.size and int(ids.max()) >= vocabulary.size:
-        raise DataFault(f"the tokenizer returned id {int(ids.max())}, but its vocabulary has {vocabulary.size} tokens")
-    return ids.astype(_dtype(vocabulary))
-
-
-def _dtype(vocabulary: Vocabulary) -> type[np.uint16] | type[np.uint32]:
-    return np.uint16 if vocabulary.size <= 1 << 16 else np.uint32
 
 
 def open_store(folder: Path, name: str, facts: dict[str, Any], vocabulary: Vocabulary, source: Store | None = None) -> Store:
@@ -185,7 +172,7 @@ def open_store(folder: Path, name: str, facts: dict[str, Any], vocabulary: Vocab
 
     return Store(
         folder / f"{name}.ids",
-        mapped("ids", _dtype(vocabulary), n),
+        mapped("ids", id_dtype(vocabulary), n),
         mapped("starts", np.int64, n_documents),
         facts["raw_bytes"],
         facts["separated"],

@@ -83,11 +83,11 @@ def _blocks(shard: Shard, begin: int, end: int, errors: Errors) -> Iterator[Docu
     reading starts there: whether a part begins at `begin` depends on nothing before it.
     """
     first = max(0, begin // CUT - 1) * CUT
-    last_border, before = -1 if first == 0 else None, -1
-    was_border, lines, opens, where = first == 0, list[str](), True, ""
+    before, last_border, was_border = None, -1, first == 0  # the line before; the file begins behind a border
+    lines, opens, where = list[str](), True, ""
     for start, line in read_lines_from(shard.file.path, shard.file.name, first, errors):
         border, multiple = is_border(line), start // CUT * CUT
-        cut = before < multiple and (last_border is None or last_border < multiple - CUT) and before >= 0
+        cut = before is not None and before < multiple and last_border < multiple - CUT
         begins = not border and (was_border or cut)
         if lines and (border or begins):
             yield Document("".join(lines).removesuffix("\n" if border else ""), where, opens)

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mini_tf.data.store import compact
 from mini_tf.data.streaming.sample import HeldOut
 from mini_tf.data.streaming.shards import Shards
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.data.tokenization.vocabulary import compact
 
 
 class TokenizedPart(NamedTuple):
