@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,12 +11,14 @@ import typer
 
 from mini_tf.cli.gate_checks import check_gates
 from mini_tf.cli.terminal.console import Console, command
-from mini_tf.cli.terminal.options import CHECKS, GATES, RECIPE, RUN_FOLDER, RUNTIME_DEVICE
+from mini_tf.cli.terminal.options import CHECKS, GATES, RECIPE, RUN_FOLDER, RUNTIME_DEVICE, RUNTIME_NPROC
+from mini_tf.cli.terminal.processes import group_of, launched, refuse_stdin
+from mini_tf.system.errors import UsageFault
 from mini_tf.system.progress import show_progress
 
 if TYPE_CHECKING:
     from mini_tf.data.datasets import TokenizedData
-    from mini_tf.jobs.pretrain import Options
+    from mini_tf.jobs.options import Options
     from mini_tf.recipe.gates import Gate
     from mini_tf.recipe.reading import Resolved
 
@@ -48,9 +51,14 @@ def training_command(
         dry_run: Annotated[bool, DRY_RUN] = False,
         print_config: Annotated[bool, PRINT_CONFIG] = False,
         tensorboard: Annotated[bool, TENSORBOARD] = False,
+        nproc: RUNTIME_NPROC = 1,
         gates: GATES = None,
         expect: Annotated[bool, EXPECT] = False,
     ) -> int:
+        refuse_stdin(nproc, bool({"data.train=-", "data.val=-"} & {*(arguments or ())}), "write the text to a file")
+        exit_code = None if dry_run or print_config else launched(console, nproc)
+        if exit_code is not None:
+            return exit_code
         with show_progress("loading PyTorch and the recipe"):
             resolved = _resolve(arguments or [], device, without_recipe, out_dir if name is None else (out_dir or Path("outputs")) / name)
         bounds = _gates(resolved, gates or [], expect)
@@ -61,7 +69,7 @@ def training_command(
             return 0
         if warning := _command_warning(console.command, resolved):
             console.warn(warning)
-        from mini_tf.jobs.pretrain import Options
+        from mini_tf.jobs.options import Options
         from mini_tf.run.opening import RunLocation
 
         def check(data: "TokenizedData") -> None:
@@ -99,7 +107,6 @@ def _resolve(arguments: list[str], device: str | None, without_recipe: Callable[
 def _gates(resolved: "Resolved", gates: list[str], expect: bool) -> "list[Gate]":
     """All metric bounds of the command line and of `expect`; UsageFault for a metric that this run never computes."""
     from mini_tf.recipe.gates import Gate
-    from mini_tf.system.errors import UsageFault
 
     bounds = [Gate.parse(gate) for gate in gates]
     if expect:
@@ -118,8 +125,13 @@ def _train(console: Console, resolved: "Resolved", options: "Options", bounds: "
     from mini_tf.jobs.run_sets import train
     from mini_tf.recipe.gates import failures
     from mini_tf.system.errors import GateMissed
+    from mini_tf.training.machine.device import on_gpu
 
-    result = train(resolved, options, console)
+    runtime = resolved.recipe.runtime
+    with group_of(runtime.timeout, on_gpu(runtime)) as group:
+        result = train(resolved, replace(options, group=group), console)
+    if not group.leads:
+        return result.exit_code
     shown = None if result.folder is None else str(result.folder)
     console.output(shown, run=result.folder, metrics={**result.metrics, **_baseline_name(result.folder)})
     if result.exit_code == 0 and not options.dry_run and (missed := failures(bounds, result.metrics)):
