@@ -247,6 +247,22 @@ def test_any_part_of_the_rows_of_a_step_is_read_alone_and_epochs_differ(small: P
     assert (take(streamed("a.txt", "b.jsonl", seed=1), numbers) != whole).any()
 
 
+def test_processes_that_share_a_step_read_different_blocks_and_the_same_rows_as_one(small: Path) -> None:
+    write("a.txt", documents(600))
+
+    def feed(first: int, last: int) -> tuple[StreamedRows, list[np.ndarray]]:
+        packing = streamed("a.txt")
+        plan = make_plan(Train(steps=1, batch_size=16), packing)
+        ids: Any = Feed(plan, packing, lambda given: given.ids, 2, lambda n: range(n)[first:last])  # type: ignore[arg-type, return-value]
+        return packing, [micro for step in range(3) for micro in ids.micro_batches(step)]
+
+    (_, whole), (one, left), (other, right) = feed(0, 8), feed(0, 4), feed(4, 8)
+    assert len(left) == len(right) == 12
+    of_both = [micro for step in range(3) for half in (left, right) for micro in half[4 * step : 4 * step + 4]]
+    assert all((mine == theirs).all() for mine, theirs in zip(of_both, whole, strict=True))
+    assert one._open.keys().isdisjoint(other._open.keys())
+
+
 def test_documents_within_a_row_are_numbered_at_their_separators(small: Path) -> None:
     packing = streamed(write("a.txt", documents(300, longest=9)), context=64, pack="docs")
     found = packing.take(np.arange(packing.n_rows), 0, np.zeros(packing.n_rows, np.uint64))
