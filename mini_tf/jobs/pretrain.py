@@ -54,7 +54,8 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
         start_run(run, identity)
         run.record_auto(parts.setup.record)
         if run.manifest.flops_per_step is None:
-            run.update(flops_per_step=parts.flops_per_step, train_examples=data.train.n_documents)
+            n_examples = data.train.n_documents if data.train.streamed is None else None  # which nothing has counted
+            run.update(flops_per_step=parts.flops_per_step, train_examples=n_examples)
         write_model_files(run, recipe, parts.model, data, parts.fully_trainable)
         report_start(parts, reporter)
         session = Session(run, parts, reporter, started)

@@ -151,6 +151,8 @@ class Data(Section):
     """Bytes that are not UTF-8: strict raises an error, replace reads each as U+FFFD and prints their number."""
     pack: Literal["docs", "concat", "none"] = "concat"
     """concat packs documents into rows; docs does too, without attention between documents; none: one per row."""
+    streaming: bool = False
+    """Read training rows from the files in every step, without an encoded copy on disk: txt, jsonl, parquet."""
 
     @classmethod
     def inherited(cls, below: Mapping[str, Any], given: Set[str]) -> dict[str, Any]:

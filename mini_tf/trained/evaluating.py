@@ -39,7 +39,10 @@ def evaluation_data(
         fault = f"{trained.folder} is an ensemble of all folds, each of which was trained on most of data.train"
         one = finding.member_folders(trained.folder)[0]
         raise RunFault(fault, hint=f"--data FILE evaluates on other data, and {one} on the validation data of its fold")
-    return run_data(trained, say)[split]
+    store = run_data(trained, say)[split]
+    if store.streamed is not None:
+        note(f"the training data are streamed: the metrics are those of a sample of {len(store):,} of about {store.n_tokens:,} tokens")
+    return store
 
 
 def run_data(trained: Trained, say: Report = lambda line: None) -> Mapping[str, Store]:

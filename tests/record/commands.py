@@ -50,6 +50,7 @@ COMMANDS = {
     "data show tags": command("data show tag.yaml"),
     "data show chats": command("data show chats.yaml --rows 2"),
     "data stats": command("data stats mixed.yaml"),
+    "data stats streamed": command("data stats streamed.yaml", "data check streamed.yaml"),
     "data stats built-in": command(
         "data stats data.train=grammar data.split=0.2% tokenizer.kind=char --json",
         "data stats data.train=docs-summaries objective.kind=instruct tokenizer.kind=byte",

@@ -127,7 +127,9 @@ def _file(path: Path, key: str) -> DataFile:
     what = next((what for magic, what in MAGIC.items() if head.startswith(magic)), None)
     if head[257:262] == b"ustar":
         what = "a tar archive"
+    compressed = what is not None and what.endswith("compressed")
     hint = "use a plain text file; archives and binary files are not opened"
+    hint = "unpack it, or convert it to parquet, which is compressed inside" if compressed else hint
     if what and not (format == "parquet" and head.startswith(b"PAR1")):
         raise DataFault(f"{key}: {path} is {what}", hint=hint, where=(str(path),))
     if format != "parquet":
