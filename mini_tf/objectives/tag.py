@@ -1,7 +1,7 @@
 """Token classification: a tag for every word, predicted at its first token. Source: Devlin et al. 2018,
 arXiv:1810.04805, section 5.3."""
 
-from dataclasses import replace
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -10,19 +10,29 @@ from torch import nn
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
-from mini_tf.nn.layers.ngram_features import WindowFeatures
+from mini_tf.nn.layers.ngram_features import LinearFeatures, WindowFeatures
 from mini_tf.nn.layers.task_head import TaskHead
+from mini_tf.nn.layers.word_features import WordFeatures
 from mini_tf.nn.model import Model
 from mini_tf.objectives._task import ClassSettings, TaskLoss, TaskObjective, WideSettings, class_loss
+from mini_tf.objectives._words import word_keys, words_of
 
 PART = "tag"
 
 
 class WideTagSettings(WideSettings):
-    """Settings of the linear model of n-grams around a token."""
+    """Settings of the linear model of n-grams around a word."""
 
+    unit: Literal["token", "word"] = "token"
+    """Of what n-grams and window are: tokens, or words, with features of their shapes, prefixes and suffixes, too."""
     window: int = Field(2, ge=0, le=64)
-    """Tokens before and after."""
+    """Tokens or words before and after."""
+    affixes: int = Field(4, ge=0, le=16)
+    """Characters in the longest prefix and suffix, for words."""
+
+    def build(self, vocabulary_size: int, n_outputs: int) -> LinearFeatures:
+        features = WordFeatures if self.unit == "word" else WindowFeatures
+        return features(vocabulary_size, self.order, self.rows, self.scale, n_outputs, self.window)
 
 
 class Settings(ClassSettings):
@@ -30,7 +40,7 @@ class Settings(ClassSettings):
     PIPELINE, TASK = "token_classification", True
 
     wide: WideTagSettings | None = None
-    """A linear model of hashed n-grams around a token, {order, window, rows, scale}, is added to the outputs."""
+    """A linear model of hashed n-grams around a word, {unit, order, window, rows, scale}, is added to the outputs."""
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Tag":
         assert labels is not None
@@ -40,13 +50,11 @@ class Settings(ClassSettings):
 class Tag(TaskObjective):
     def __init__(self, settings: Settings, vocabulary: Vocabulary, labels: Labels) -> None:
         super().__init__(settings, len(labels.names), vocabulary)
-        self.labels, self.wide = labels, settings.wide
+        self.labels, self.wide, self.texts = labels, settings.wide, vocabulary.texts
         self.loss = class_loss(settings.weights(labels), settings.label_smoothing)
 
     def head(self, d_model: int) -> TaskHead:
-        wide = None
-        if (given := self.wide) is not None:
-            wide = WindowFeatures(self.vocabulary_size, given.order, given.rows, given.scale, self.n_outputs, given.window)
+        wide = None if self.wide is None else self.wide.build(self.vocabulary_size, self.n_outputs)
         return TaskHead(d_model, self.n_outputs, self.dropout_rate, wide, dense=self.dense)
 
     def prepare(self, rows: Rows) -> Batch:
@@ -54,7 +62,12 @@ class Tag(TaskObjective):
         labels = torch.from_numpy(rows.labels).flatten()
         at = (~labels.isnan()).nonzero().squeeze(1)
         batch = self.make_batch(rows, labels[at].long(), PART, at)
-        return batch if rows.examples is None else replace(batch, extras=batch.extras | {"examples": torch.from_numpy(rows.examples)})
+        if rows.examples is not None:
+            batch.extras["examples"] = torch.from_numpy(rows.examples)
+        if self.wide is not None and self.wide.unit == "word":
+            words = words_of(rows, at.numpy(), self.texts)
+            batch.extras["words"] = torch.from_numpy(word_keys(words, self.wide.affixes))
+        return batch
 
     def task(self, model: Model) -> nn.Module:
         return TaskLoss(model, PART, self.loss)
