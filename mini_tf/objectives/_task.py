@@ -119,7 +119,7 @@ class PooledSettings(TaskSettings):
     pool: Pool = "mean"
     """Pooling of the hidden states: first or last token (separators); mean, max or attention over all tokens."""
     wide: WideTextSettings | None = None
-    """A linear model of hashed n-grams, {order, characters, rows, scale}, is added to the outputs: wide and deep learning."""
+    """A linear model of hashed n-grams, {order, characters, rows}, is added to the outputs: wide and deep learning."""
 
     def forward_flops(self, model: model_contract.ModelSettings, sizes: BatchSizes) -> int | None:
         pools_all = self.pool not in ("first", "last")
