@@ -22,7 +22,7 @@ _TOKENS = 1024
 
 
 class Subwords(nn.Module):
-    """A table of `n_rows` vectors. `spell` tells the texts of the tokens, once; the weights keep the n-grams of each."""
+    """A table of `n_rows` vectors. `spell` tells the texts of the tokens, once; weights keep the n-grams of each."""
 
     rows: Tensor
 
