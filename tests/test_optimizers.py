@@ -32,6 +32,33 @@ def test_every_optimizer(kind: str, holds: Callable[[OptimizerSettings], None]) 
     holds(settings_for(kind))
 
 
+@pytest.mark.parametrize("holds", [one for one in contract.CONTRACT if one is not contract.minimizes_a_quadratic], ids=lambda h: h.__name__)
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_those_that_update_features_by_adagrad(kind: str, holds: Callable[[OptimizerSettings], None]) -> None:
+    holds(settings_for(kind, features_lr=0.2))
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_features_move_as_by_adagrad_of_torch(kind: str) -> None:
+    """Rows without a gradient keep still, and the rates of other parameters do not matter."""
+    features, other, expected = (torch.ones(6, 2, requires_grad=True) for _ in range(3))
+    settings = settings_for(kind, features_lr=0.3, lr=0.01)
+    scale = settings.lr_of("features") / settings.lr
+    optimizer = settings.build({"features": Parameter(features, "features", scale), "other": Parameter(other, "embedding")})
+    theirs = torch.optim.Adagrad([expected], lr=0.3)
+    for step in range(4):
+        drawn = torch.randn(6, 2, generator=torch.Generator().manual_seed(step)) * (torch.arange(6) % (step + 1) == 0)[:, None]
+        for tensor in (features, other, expected):
+            tensor.grad = drawn.clone()
+        optimizer.step(0.01)
+        theirs.step()
+    torch.testing.assert_close(features, expected)
+    assert not torch.allclose(other, expected)
+    assert optimizer.state_tensors()["features.sum"].shape == (6, 2)
+    with_adam = settings_for(kind).build({"features": Parameter(features, "features")}).state_tensors()
+    assert sorted(with_adam) == ["features.exp_avg", "features.exp_avg_sq", "step"]
+
+
 class Plain(OptimizerSettings):
     """Descent along a mean of gradients; `Broken` ones below differ from it in one thing."""
 

@@ -1,4 +1,4 @@
-"""From token ids to embeddings: token, subword and n-gram tables, positional encoding, token types, norm, projection."""
+"""From token ids to embeddings: tables of tokens, subwords and n-grams, positions, token types, norm, projection."""
 
 from collections.abc import Sequence
 

@@ -18,4 +18,4 @@ class CharacterFeatures(NGramFeatures):
         self.words = WordCharacters(texts, *lengths)
 
     def _ngrams(self, ids: Tensor, is_token: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        return self.words(ids, is_token)  # type: ignore[no-any-return]
+        yield from self.words(ids, is_token)

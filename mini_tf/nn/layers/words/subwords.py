@@ -22,7 +22,7 @@ _TOKENS = 1024
 
 
 class Subwords(nn.Module):
-    """A table of `n_rows` vectors. `spell` tells the texts of the tokens, once; weights contain what follows from it."""
+    """A table of `n_rows` vectors. `spell` tells the texts of the tokens, once; weights keep the n-grams of each."""
 
     rows: Tensor
 
@@ -36,7 +36,8 @@ class Subwords(nn.Module):
         spelling = WordCharacters([text.strip() for text in texts], SHORTEST, LONGEST)
         for first in range(0, len(texts), _TOKENS):
             ids = torch.arange(first, min(first + _TOKENS, len(texts)))[:, None]
-            keys, inside = (torch.cat(parts, dim=1) for parts in zip(*spelling(ids, torch.ones_like(ids, dtype=torch.bool)), strict=True))
+            found = spelling(ids, torch.ones_like(ids, dtype=torch.bool))
+            keys, inside = (torch.cat(parts, dim=1) for parts in zip(*found, strict=True))
             order = torch.sort(~inside, dim=1, stable=True).indices[:, :MOST]
             rows = torch.where(inside, hash_keys(keys, self.vectors.num_embeddings), -1).gather(1, order)
             self.rows[first : first + _TOKENS, : rows.shape[1]] = rows

@@ -5,7 +5,7 @@ over words, but over the space before and after: of "a cat", with 3 characters, 
 Source: Bojanowski et al. 2017, arXiv:1607.04606, section 3.2; scikit-learn's analyzer `char_wb`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Bool, Int
@@ -31,14 +31,14 @@ class WordCharacters(nn.Module):
         self.register_buffer("first", lengths.cumsum(0) - lengths, persistent=False)
         self.register_buffer("lengths", lengths, persistent=False)
 
-    def forward(self, ids: Int[Tensor, "B L"], is_token: Bool[Tensor, "B L"]) -> Iterator[tuple[Tensor, Tensor]]:
+    def forward(self, ids: Int[Tensor, "B L"], is_token: Bool[Tensor, "B L"]) -> list[tuple[Tensor, Tensor]]:
         """For each length n: a key of the n-gram that begins at each character (B, P - n + 1), and if it is one.
 
         is_token: False at padding.
         """
         characters, _ = self.spell(ids, is_token)
         is_space = characters == _SPACE
-        keys = torch.zeros_like(characters)
+        keys, found = torch.zeros_like(characters), []
         has_space_inside = torch.zeros_like(is_space)  # so that it extends over words
         for n in range(1, min(self.longest, characters.shape[1]) + 1):
             keys = keys[:, : characters.shape[1] - n + 1] * _BASE + characters[:, n - 1 :] + 1
@@ -47,7 +47,8 @@ class WordCharacters(nn.Module):
                 has_space_inside = has_space_inside | is_space[:, n - 2 : -1]
             if n >= self.shortest:
                 only_space = is_space[:, : keys.shape[1]] & is_space[:, n - 1 :]
-                yield keys, ~(has_space_inside | only_space if n < 3 else has_space_inside)
+                found.append((keys, ~(has_space_inside | only_space if n < 3 else has_space_inside)))
+        return found
 
     def spell(self, ids: Int[Tensor, "B L"], is_token: Bool[Tensor, "B L"]) -> tuple[Int[Tensor, "B P"], Int[Tensor, "B P"]]:
         """The characters of each text with spaces around it, 0 = whitespace; and the index of the token of each.
