@@ -3,6 +3,7 @@ arXiv:1810.04805, section 5.3."""
 
 from typing import Literal
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import nn
@@ -10,12 +11,12 @@ from torch import nn
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
+from mini_tf.data.tokenization.words import word_keys, words_at
 from mini_tf.nn.layers.ngram_features import LinearFeatures, WindowFeatures
 from mini_tf.nn.layers.task_head import TaskHead
-from mini_tf.nn.layers.word_features import WordFeatures
+from mini_tf.nn.layers.words.word_features import WordFeatures
 from mini_tf.nn.model import Model
 from mini_tf.objectives._task import ClassSettings, TaskLoss, TaskObjective, WideSettings, class_loss
-from mini_tf.objectives._words import word_keys, words_of
 
 PART = "tag"
 
@@ -50,12 +51,15 @@ class Settings(ClassSettings):
 class Tag(TaskObjective):
     def __init__(self, settings: Settings, vocabulary: Vocabulary, labels: Labels) -> None:
         super().__init__(settings, len(labels.names), vocabulary)
-        self.labels, self.wide, self.texts = labels, settings.wide, vocabulary.texts
+        self.labels, self.wide = labels, settings.wide
         self.loss = class_loss(settings.weights(labels), settings.label_smoothing)
 
     def head(self, d_model: int) -> TaskHead:
         wide = None if self.wide is None else self.wide.build(self.vocabulary_size, self.n_outputs)
-        return TaskHead(d_model, self.n_outputs, self.dropout_rate, wide, dense=self.dense)
+        head = TaskHead(d_model, self.n_outputs, self.dropout_rate, wide, dense=self.dense)
+        if self.wide is not None and self.wide.unit == "word":  # as it learns in few steps: no noise of a network that knows nothing yet
+            nn.init.zeros_(head.linear.weight)
+        return head
 
     def prepare(self, rows: Rows) -> Batch:
         assert rows.labels is not None
@@ -65,7 +69,8 @@ class Tag(TaskObjective):
         if rows.examples is not None:
             batch.extras["examples"] = torch.from_numpy(rows.examples)
         if self.wide is not None and self.wide.unit == "word":
-            words = words_of(rows, at.numpy(), self.texts)
+            is_token = np.ones_like(rows.ids, dtype=bool) if rows.segments is None else rows.segments != 0
+            words = words_at(rows.ids, is_token, at.numpy(), self.texts)
             batch.extras["words"] = torch.from_numpy(word_keys(words, self.wide.affixes))
         return batch
 
