@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from mini_tf.distributed.group import ProcessGroup
 from mini_tf.jobs.baselines import Baselines, baselines_of
 from mini_tf.jobs.closing_messages import format_metrics, overfitting
 from mini_tf.jobs.session import RunResult, Session, quoted
@@ -58,7 +59,7 @@ def _final_metrics(session: Session, stop: StopRequest, fitter: MetricAccumulato
         merged = session.run.export_weights is not None  # model.safetensors then has other tensors than the trained model
         own = load_objective(session.run.folder, model["step"] if model else "best", specs(session.parts.objective_tensors()))
         session.parts.load(load_model(session.run.folder, model["step"] if model and merged else None), own)
-        metrics = session.measure(None, stop.check, fitter)
+        metrics = session.measure(None, ProcessGroup(), stop.check, fitter)  # this process alone
     return metrics | {f"val.{name}": value for name, value in session.samples.scores(full=True, each_chunk=stop.check).items()}
 
 
