@@ -98,8 +98,6 @@ class WideTextSettings(WideSettings):
     """Shortest and longest n-gram of characters within words, as further features; null: none."""
     log_counts: bool = False
     """An n-gram that occurs c times in a text counts 1 + log c times; else c times."""
-    dropout_rate: float = Field(0.0, ge=0, lt=1)
-    """Share of the texts in training without these features, so that the network learns to do without them."""
 
     def rules(self) -> Rules:
         if self.characters is not None and self.characters[0] > self.characters[1]:
@@ -108,7 +106,6 @@ class WideTextSettings(WideSettings):
     def features(self, vocabulary_size: int, texts: Sequence[str], n_outputs: int) -> NGramFeatures:
         """texts: of each token id."""
         found = NGramFeatures(vocabulary_size, self.order, self.rows, self.scale, n_outputs, self.log_counts)
-        found.dropout_rate = self.dropout_rate
         if self.characters is not None:
             found.characters = CharacterFeatures(texts, self.characters, self.rows, self.scale, n_outputs, self.log_counts)
         return found

@@ -73,9 +73,9 @@ class AdamW(Optimizer):
 
 
 def _adagrad(parameter: Parameter, squares: Tensor, lr: float, eps: float) -> None:
-    """A step of Adagrad on the rows that have a gradient; squares: the sum of squared gradients of all steps."""
-    rows = (parameter.grad != 0).flatten(1).any(dim=1).nonzero().squeeze(1)
-    grads = parameter.grad[rows]
-    summed = squares[rows] + grads**2
-    squares[rows] = summed
-    parameter.tensor[rows] -= lr * parameter.lr_scale * grads / (summed.sqrt() + eps)
+    """A step of Adagrad where there is a gradient; squares: the sum of squared gradients of all steps."""
+    at = parameter.grad.flatten().nonzero().squeeze(1)
+    grads, squares, weights = parameter.grad.flatten()[at], squares.view(-1), parameter.tensor.view(-1)
+    summed = squares[at] + grads**2
+    squares[at] = summed
+    weights[at] -= lr * parameter.lr_scale * grads / (summed.sqrt() + eps)

@@ -52,12 +52,10 @@ class LinearFeatures(nn.Module):
 class NGramFeatures(LinearFeatures):
     """Of whole texts. log_counts: what occurs c times counts 1 + log c times, else c times.
 
-    characters: further features, whose outputs are added. dropout_rate: share of the texts in training that have no
-    outputs, so that the network learns to do without them.
+    characters: further features, whose outputs are added.
     """
 
     idf: Tensor
-    dropout_rate = 0.0
 
     def __init__(self, vocabulary_size: int, order: int, rows: int, scale: float, n_outputs: int, log_counts: bool = False) -> None:
         super().__init__(vocabulary_size, order, rows, scale, n_outputs)
@@ -74,11 +72,7 @@ class NGramFeatures(LinearFeatures):
             rows, counts = distinct(rows, occurs)
             values = torch.where(counts > 0, 1 + counts.clamp(min=1).log(), 0)
         outputs = self._weighted(rows, self.idf[rows] * values)
-        if self.characters is not None:
-            outputs = outputs + self.characters(ids, is_token)
-        if self.training and self.dropout_rate:
-            outputs = outputs * (torch.rand(len(outputs), 1, device=outputs.device) >= self.dropout_rate)
-        return outputs
+        return outputs if self.characters is None else outputs + self.characters(ids, is_token)
 
     def rows(self, ids: Int[Tensor, "B L"], is_token: Bool[Tensor, "B L"]) -> tuple[Int[Tensor, "B N"], Bool[Tensor, "B N"]]:
         """The row of the n-gram that begins at each token, shorter n-grams first; and whether it ends in the text."""

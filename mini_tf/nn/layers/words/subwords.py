@@ -43,8 +43,9 @@ class Subwords(nn.Module):
             self.rows[first : first + _TOKENS, : rows.shape[1]] = rows
 
     def forward(self, ids: Int[Tensor, "B L"]) -> Float[Tensor, "B L D"]:
-        rows = self.rows[ids.flatten()].long()
+        tokens, places = ids.unique(return_inverse=True)  # many occur several times
+        rows = self.rows[tokens].long()
         shares = (rows >= 0) / (rows >= 0).sum(1, keepdim=True).clamp(min=1)
         table = self.vectors.weight
         mean = F.embedding_bag(rows.clamp(min=0), table, per_sample_weights=shares.to(table.dtype), mode="sum")
-        return mean.view(*ids.shape, -1)
+        return mean[places]
