@@ -21,7 +21,7 @@ from tokenizers import Regex, models, normalizers, pre_tokenizers
 from mini_tf.data.tokenization import loading
 from mini_tf.data.tokenization.components import may_backtrack
 from mini_tf.data.tokenization.guard import call_guarded, check_token_count
-from mini_tf.data.tokenization.pieces import BYTE_OF, PieceTable, kind_of, piece_table_of, sentence_edges, word_edges
+from mini_tf.data.tokenization.pieces import BYTE_OF, PieceTable, kind_of, piece_table_of, sentence_edges, texts_of, word_edges
 from mini_tf.data.tokenization.round_trip import round_trip_losses
 from mini_tf.data.tokenization.sentencepiece_models import UNREACHABLE
 from mini_tf.data.tokenization.vocabulary import Vocabulary
@@ -98,7 +98,8 @@ class Tokenizer:
         others = self.piece_table.special - set(known.values())
         inside = self.piece_table.inside_characters
         sentinels = loading.sentinel_ids(self._inner)
-        return Vocabulary(size, **known, others=others, sentinels=sentinels, ends=ends, begin=begin, inside_characters=inside)
+        texts = texts_of(self.piece_table, self.is_wordpiece)
+        return Vocabulary(size, **known, others=others, sentinels=sentinels, ends=ends, begin=begin, inside_characters=inside, texts=texts)
 
     def splits_as_other_language(self, other: "Tokenizer") -> bool:
         """Whether both have the same ids for the same tokens, of which each finds its own in text: those of Marian."""
