@@ -126,7 +126,8 @@ def test_bytes_and_messages_are_those_of_simulated_devices(n: int) -> None:
 
 DEMAND = Demand(
     precision="bf16", parameters=1000, flops=64 * 10**6, tokens=640, batch_size=64, micro_batch_size=4, micro_batches=16,
-    memory=MemoryUse(weights=4000, gradients=3600, optimizer=8000, activations=500), gathered=700, sizes={"a": 400, "b": 300, "c": 200, "d": 100}, steps=10,
+    memory=MemoryUse(weights=4000, gradients=3600, optimizer=8000, activations=500), gathered=700,
+    sizes={"a": 400, "b": 300, "c": 200, "d": 100}, steps=10,
 )  # fmt: skip
 FAST = Cluster(flops=1e9, bandwidth=1e6, utilization=0.5, latency=1e-5, memory=9000.0)
 ALL = [(reduce, shard) for reduce in REDUCTIONS for shard in SHARDS]
