@@ -152,7 +152,7 @@ def _opened(
     train, val = (_open(found, split, tokenizers, f"data.{split}") for split in ("train", "val"))
     hashes = {"data": _hash(found), "tokenizer": tokenizers.target.hash}
     if sample is not None:
-        held_out = HeldOut(np.fromfile(found.folder / HELD_OUT, np.uint64))
+        held_out = HeldOut(np.frombuffer((found.folder / HELD_OUT).read_bytes(), np.uint64))
         train = replace(train, streamed=StreamedText(sample.shards, tokenizers.target, held_out, sample.n_bytes, len(train)))
         hashes["data"] = hash_of([hashes["data"], sample.shards.hash])
     hashes |= {} if tokenizers.source is tokenizers.target else {"source_tokenizer": tokenizers.source.hash}
