@@ -6,14 +6,13 @@ from typing import Any, NamedTuple
 from mini_tf.interchange import Config, Facts, Family, Head
 from mini_tf.interchange._stacks import shortest_period
 from mini_tf.nn.model import ModelSettings
+from mini_tf.recipe.kind_settings.inference_settings import inference_settings
 from mini_tf.recipe.kinds import kinds_of, listing, settings_of, usable_settings
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.values import near, show
 from mini_tf.system.errors import RunFault
 
 CONFIG = "config.json"
-_FREE = ("init", "init_std", "init_from", "dropout_rate")
-"""Settings of a model that do not change what a trained one computes."""
 _OF_HEAD = ("head", "tied", "output_bias", "head_activation")
 """Settings of the output layer over the vocabulary, which the head of a task replaces."""
 
@@ -90,7 +89,7 @@ def _differences(family: Family, head: Head, model: ModelSettings, facts: Facts)
         yield fault.message
         return
     read: Any = settings_of("models", model.kind).model_validate(back)
-    free = {*_FREE, *(() if head.objective is None or _over_tokens(head) else _OF_HEAD)}
+    free = set() if head.objective is None or _over_tokens(head) else {*_OF_HEAD}
     ours, theirs = (_plain(one, facts.context) for one in (model, read))
     other = [key for key in sorted({*ours, *theirs}) if ours.get(key) != theirs.get(key) and not {*key.split(".")} & free]
     kinds = tuple(key.removesuffix("kind") for key in other if key.endswith(".kind"))
@@ -109,10 +108,10 @@ def _over_tokens(head: Head) -> bool:
 
 
 def _plain(model: ModelSettings, context: int) -> dict[str, Any]:
-    """All settings by dotted key, each as the number that it stands for."""
-    values = model.model_dump(mode="json") | {"kind": model.kind}
+    """All settings that a trained model computes with, by dotted key, each as the number that it stands for."""
+    values = inference_settings(model) | {"kind": model.kind}
     for path, stack in model.stacks().items():
-        given = stack.model_dump(mode="json")
+        given = inference_settings(stack)
         dims = stack.attention_dims()
         sizes = {"d_k": dims.d_k, "d_v": dims.d_v, "n_kv_heads": dims.n_kv_heads, "d_ff": stack.hidden_dim}
         if path in values:
