@@ -35,15 +35,13 @@ class ExampleHasher:
     """Hashes examples by a key.
 
     size: characters of an example. is_first_part: False for the later parts of an example. unit: what messages call
-    examples. empty: the message if there are none. stratum: folds have equal shares of the examples of each; None: all
-    are alike.
+    examples. stratum: folds have equal shares of the examples of each; None: all are alike.
     """
 
     key: Callable[[Any], str]
     size: Callable[[Any], int]
     is_first_part: Callable[[Any], bool] = lambda example: True
     unit: str = "examples"
-    empty: str = "no examples"
     stratum: Callable[[Any], str] | None = None
 
     def scan(self, examples: Iterable[Any]) -> tuple[np.ndarray, int]:
@@ -118,7 +116,7 @@ def split_as_given(train: ReadExamples, val: ReadExamples, hasher: ExampleHasher
     (train_hashes, n_train), (val_hashes, n_val) = hasher.scan(train()), hasher.scan(val())
     for key, n in (("data.train", n_train), ("data.val", n_val)):
         if not n:
-            raise DataFault(f"{key}: {hasher.empty}")
+            raise DataFault(f"{key}: no {hasher.unit}")
     shared = np.isin(val_hashes, np.unique(train_hashes))
     if shared.all():
         hint = "remove data.val: then a part of data.train is used for validation"

@@ -253,16 +253,15 @@ class Dataset(kind_settings.DatasetSettings):
         """The validation split is a share or fold of `train`, or `val` without examples that are also in `train`."""
         if val is not None:
             return split_as_given(train, val, self.hasher(content=True))
-        hasher = self.hasher(content=False)
         if split.folds is not None:
-            return hold_out_fold(train, hasher, split.folds, split.fold or 1)
-        return hold_out(train, hasher, split.share)
+            return hold_out_fold(train, self.hasher(content=False), split.folds, split.fold or 1)
+        return hold_out(train, self.hasher(content=False), split.share)
 
     def hasher(self, content: bool) -> ExampleHasher:
         """Hashes examples by `content_key`, or by `split_key`."""
         key, unit = (self.content_key, self.UNIT) if content else (self.split_key, self.SPLIT_UNIT or self.UNIT)
         stratum = (lambda example: self.classes(example)[0]) if self.STRATIFIED else None
-        return ExampleHasher(key, self.size, self.is_first_part, unit, "no text" if self.STREAM else f"no {unit}", stratum)
+        return ExampleHasher(key, self.size, self.is_first_part, unit, stratum)
 
     # Encoding
 
