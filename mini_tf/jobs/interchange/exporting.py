@@ -65,7 +65,7 @@ def export_model(run: str, folder: Path, to: str | None = None, step: int | str 
     files: dict[str, bytes] = {
         CONFIG: show_json(config).encode(),
         WEIGHTS: tensors.serialize(_named(weights, family, head)),
-        **tokenizer_files(loaded.tokenizer, loaded.model.context, loaded.recipe.model.causal),
+        **tokenizer_files(loaded),
         CARD: model_card(loaded, head.architecture, license).encode(),
         RECIPE: (loaded.folder / RESOLVED).read_bytes(),
     }
