@@ -18,12 +18,20 @@ _OF_HEAD = ("head", "tied", "output_bias", "head_activation")
 """Settings of the output layer over the vocabulary, which the head of a task replaces."""
 
 
+_FILLED = ("bias", "norm_weight")
+"""Settings that are true in the files of a family and may be false here: such biases are 0 there, such weights 1."""
+
+
 class Written(NamedTuple):
-    """A family, one of its heads, and the keys of config.json for a model."""
+    """A family, one of its heads, and the keys of config.json for a model.
+
+    read: the settings that these files are read back as; they may have biases and weights that the model lacks.
+    """
 
     family: Family
     head: Head
     config: dict[str, Any]
+    read: ModelSettings
 
 
 def family_of(config: Config) -> Family:
@@ -53,9 +61,17 @@ def choose(recipe: Recipe, facts: Facts, wanted: str | None = None) -> Written:
     reasons: dict[str, list[str]] = {}
     for family in sorted(fitting, key=lambda one: one.RANK):
         for head in (head for head in family.HEADS if head.fits(recipe.objective)):
-            found = [*_other_task(family, head, recipe), *_differences(family, head, model, facts)]
+            found = [*_other_task(family, head, recipe)]
+            try:
+                config = family.config(model, facts)
+                read: Any = settings_of("models", model.kind).model_validate(
+                    family.settings(Config(config, f"{family.kind}'s {CONFIG}"), head)
+                )
+                found += _differences(family, head, model, read, facts)
+            except RunFault as fault:
+                found.append(fault.message)
             if not found:
-                return Written(family, head, family.config(model, facts) | _bookkeeping(family, head, facts))
+                return Written(family, head, config | _bookkeeping(family, head, facts), read)
             reasons.setdefault(family.kind, found)
     if not reasons:
         what = f"of the architecture {model.kind} with the objective {recipe.objective.kind}"
@@ -81,17 +97,11 @@ def _other_task(family: Family, head: Head, recipe: Recipe) -> Iterator[str]:
             yield f"objective.{key} is {own.get(key)}, which {family.kind} has {needed}"
 
 
-def _differences(family: Family, head: Head, model: ModelSettings, facts: Facts) -> Iterator[str]:
+def _differences(family: Family, head: Head, model: ModelSettings, read: ModelSettings, facts: Facts) -> Iterator[str]:
     """Settings of the model that are others after it was written as this family and read back."""
-    try:
-        config = family.config(model, facts)
-        back = family.settings(Config(config, f"{family.kind}'s {CONFIG}"), head)
-    except RunFault as fault:
-        yield fault.message
-        return
-    read: Any = settings_of("models", model.kind).model_validate(back)
     free = {*_FREE, *(() if head.objective is None or _over_tokens(head) else _OF_HEAD)}
     ours, theirs = (_plain(one, facts.context) for one in (model, read))
+    free |= {key for key in _FILLED if theirs[key] and not ours[key]}
     other = [key for key in sorted({*ours, *theirs}) if ours.get(key) != theirs.get(key) and not {*key.split(".")} & free]
     kinds = tuple(key.removesuffix("kind") for key in other if key.endswith(".kind"))
     for key in other:

@@ -23,6 +23,7 @@ from mini_tf.system.strict_json import show_json
 from mini_tf.trained.adapters import CONFIG as ADAPTER
 from mini_tf.trained.adapters import WEIGHTS as ADAPTER_WEIGHTS
 from mini_tf.trained.adapters import read_adapter, written_adapter
+from mini_tf.trained.architecture import Architecture
 from mini_tf.trained.families import CONFIG, choose
 from mini_tf.trained.foreign import WEIGHTS
 from mini_tf.trained.opening import LoadedModel, load_trained, read_fully_trainable
@@ -58,10 +59,12 @@ def export_model(run: str, folder: Path, to: str | None = None, step: int | str 
     if to == PLAIN:
         return _export_plain(loaded, folder, license)
     facts = Facts(loaded.tokenizer.vocabulary, loaded.model.context, loaded.labels)
-    family, head, config = choose(loaded.recipe, facts, None if to == PEFT else to)
+    family, head, config, read = choose(loaded.recipe, facts, None if to == PEFT else to)
     if to == PEFT:
         return _export_adapter(loaded, folder, family, head, step)
-    weights = write_tensors(loaded.model, family.names(loaded.recipe.model, head), loaded.model.weights())
+    recipe = loaded.recipe.model_copy(update={"model": read})
+    theirs = Architecture.of(recipe, loaded.tokenizer, loaded.source_tokenizer, loaded.labels, loaded.model.context).on_meta()
+    weights = write_tensors(theirs, family.names(read, head), loaded.model.weights())
     files: dict[str, bytes] = {
         CONFIG: show_json(config).encode(),
         WEIGHTS: tensors.serialize(_named(weights, family, head)),
