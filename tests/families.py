@@ -160,6 +160,11 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "roberta, classes": ("RobertaForSequenceClassification", "RobertaConfig", ROBERTA | CLASSES),
     "distilbert, classes": ("DistilBertForSequenceClassification", "DistilBertConfig", DISTILBERT | CLASSES),
     "electra, classes": ("ElectraForSequenceClassification", "ElectraConfig", ELECTRA | CLASSES),
+    "bert, numbers": ("BertForSequenceClassification", "BertConfig", BERT | {"num_labels": 1, "problem_type": "regression"}),
+    "electra, numbers": ("ElectraForSequenceClassification", "ElectraConfig", ELECTRA | {"num_labels": 1}),
+    "llama, classes": ("LlamaForSequenceClassification", "LlamaConfig", LLAMA | CLASSES),
+    "gpt2, classes": ("GPT2ForSequenceClassification", "GPT2Config", GPT2 | CLASSES),
+    "gpt_neox, classes": ("GPTNeoXForSequenceClassification", "GPTNeoXConfig", LLAMA | CLASSES),
     "bert, tags": ("BertForTokenClassification", "BertConfig", BERT | {"id2label": {0: "O", 1: "B-x", 2: "I-x"}}),
 }
 # fmt: on

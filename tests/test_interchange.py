@@ -254,7 +254,7 @@ def test_a_run_that_no_family_has_is_refused_by_name_and_its_tensors_go_out(tmp_
     done = minitf("export", run, "-o", tmp_path / "out", "--to", "safetensors")
     assert done.exit_code == 0, done.stderr
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
-    refused(minitf("export", run, "-o", tmp_path / "out", "--to", "safetensors"), "not an empty folder", exit_code=2)
+    refused(minitf("export", run, "-o", tmp_path / "out", "--to", "safetensors"), "not an empty folder", exit_code=5)
     refused(minitf("export", run, "-o", tmp_path / "other", "--to", "gpt3"), "must be one of bart", exit_code=2)
     alone = minitf("export", run, "-o", tmp_path / "other", "--to", "llama")
     refused(alone, "cannot be written as llama: ", "model.attention.kind is favor", exit_code=5)
@@ -284,10 +284,33 @@ def test_a_tagger_with_wide_features_is_refused_by_name(tmp_path: Path) -> None:
 def test_outputs_that_differ_are_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = folder_of("gpt2", tmp_path / "theirs")
     monkeypatch.setattr(gpt2.Settings, "settings", lambda self, config, head: ORIGINAL(self, config, head) | {"norm_eps": 0.1})
-    refused(minitf("import", source, "-o", tmp_path / "run"), "the logits differ by up to", "parity.json", exit_code=5)
+    refused(minitf("import", source, "-o", tmp_path / "run"), "the logits differ by up to", "by case whole", exit_code=5)
+    assert not (tmp_path / "run").exists()
 
 
 ORIGINAL = gpt2.Settings.settings
+
+
+def test_what_transformers_cannot_load_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = folder_of("gpt2", tmp_path / "theirs")
+    imported(source, tmp_path / "run")
+
+    def fail(*arguments: Any, **more: Any) -> None:
+        raise ValueError("no such head")
+
+    monkeypatch.setattr(transformers().GPT2LMHeadModel, "from_pretrained", fail)
+    (tmp_path / "empty").mkdir()
+    for command, given, folder in (("import", source, "again"), ("export", tmp_path / "run", "out"), ("export", tmp_path / "run", "empty")):
+        refused(minitf(command, given, "-o", tmp_path / folder), "transformers cannot load it: ValueError: no such head", exit_code=5)
+    assert {path.name for path in tmp_path.iterdir()} == {"theirs", "run", "empty"}
+    assert not [*(tmp_path / "empty").iterdir()]
+
+
+def test_a_folder_with_other_files_is_refused_by_both_commands(tmp_path: Path) -> None:
+    source = folder_of("gpt2", tmp_path / "theirs")
+    imported(source, tmp_path / "run")
+    refused(minitf("import", source, "-o", source), "is not empty", exit_code=5)
+    refused(minitf("export", tmp_path / "run", "-o", source), "not an empty folder", exit_code=5)
 
 
 def test_without_transformers_the_files_are_read_back_by_minitf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,13 +3,36 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from mini_tf.interchange import Layout
+from mini_tf.interchange import Head, Layout
 from mini_tf.recipe.kinds import Kind
 
 Item = TypeVar("Item")
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "relu2": "relu2"}
 """Their words for activations without a gate, and ours."""
+
+
+RAW = {"calibrate": False, "logit_adjustment": None, "wide": None}
+"""Settings of classifiers: logits as they are, of the model alone."""
+ENDS = {"text_end": "text_end", "last": "last"}
+"""`Family.POOLS` of decoders. transformers takes the last token that is not padding; here a row ends with a separator,
+which `last` takes, and an exported tokenizer writes it.
+"""
+
+
+def decoder_heads(name: str, causal: str) -> tuple[Head, ...]:
+    """The heads of a decoder: of next tokens, of classes of whole texts by their last token, and none."""
+    classes = {**RAW, "dense": None, "head_bias": False}
+    return (
+        Head(f"{name}{causal}", {"kind": "next_token"}),
+        Head(f"{name}ForSequenceClassification", {"kind": "classify"}, needs=classes, pools=tuple(ENDS)),
+        Head(f"{name}Model", None, True, "last_hidden_state"),
+    )
+
+
+def output_layer(head: Head, theirs: str) -> Layout:
+    """The name of the output layer, which is `theirs` over the vocabulary."""
+    return Layout("score" if head.pools else theirs)
 
 
 def their_word(ours: str, meanings: Mapping[str, str]) -> str:

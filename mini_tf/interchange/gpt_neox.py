@@ -6,7 +6,7 @@ Source: Black et al. 2022, arXiv:2204.06745, and transformers' GPTNeoXForCausalL
 from typing import Any
 
 from mini_tf.interchange import Config, Facts, Family, Head, Layout, Names
-from mini_tf.interchange._stacks import ACTIVATIONS, their_word, value_of, within
+from mini_tf.interchange._stacks import ACTIVATIONS, ENDS, decoder_heads, output_layer, their_word, value_of, within
 from mini_tf.interchange._tensors import ByHead
 
 LAYER = {
@@ -21,7 +21,8 @@ LAYER = {
 class Settings(Family):
     MODEL = "decoder"
     PREFIX = "gpt_neox."
-    HEADS = (Head("GPTNeoXForCausalLM", {"kind": "next_token"}), Head("GPTNeoXModel", None, True, "last_hidden_state"))
+    HEADS = decoder_heads("GPTNeoX", "ForCausalLM")
+    POOLS = ENDS
     TIED = {"embed_out.weight": ".embed_in.weight"}
     COMPUTED = r"\.?layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)"
 
@@ -69,5 +70,5 @@ class Settings(Family):
             **within("stack", LAYER, ".layers"),
             "stack.layers.{i}.own.part.qkv": ByHead(".layers.{i}.attention.query_key_value", model.n_heads),
             "stack.norm": Layout(".final_layer_norm"),
-            "head.linear": Layout("embed_out"),
+            "head.linear": output_layer(head, "embed_out"),
         }

@@ -6,7 +6,7 @@ Source: Touvron et al. 2023, arXiv:2302.13971, and transformers' LlamaForCausalL
 from typing import Any
 
 from mini_tf.interchange import Config, Facts, Family, Head, Layout, Names
-from mini_tf.interchange._stacks import value_of, within
+from mini_tf.interchange._stacks import ENDS, decoder_heads, output_layer, value_of, within
 
 LAYER = {
     "own.norm": "input_layernorm",
@@ -21,7 +21,8 @@ LAYER = {
 class Settings(Family):
     MODEL = "decoder"
     PREFIX = "model."
-    HEADS = (Head("LlamaForCausalLM", {"kind": "next_token"}), Head("LlamaModel", None, True, "last_hidden_state"))
+    HEADS = decoder_heads("Llama", "ForCausalLM")
+    POOLS = ENDS
     TIED = {"lm_head.weight": ".embed_tokens.weight"}
     SEPARATOR = "bos_token"
     COMPUTED = r".*\.rotary_emb\.inv_freq"
@@ -75,5 +76,5 @@ class Settings(Family):
             "embedding.tokens": Layout(".embed_tokens"),
             **within("stack", LAYER, ".layers"),
             "stack.norm": Layout(".norm"),
-            "head.linear": Layout("lm_head"),
+            "head.linear": output_layer(head, "lm_head"),
         }

@@ -47,7 +47,7 @@ class Tag(TaskObjective):
         wide = None
         if (given := self.wide) is not None:
             wide = WindowFeatures(self.vocabulary_size, given.order, given.rows, given.scale, self.n_outputs, given.window)
-        return TaskHead(d_model, self.n_outputs, self.dropout_rate, wide, dense=self.dense)
+        return TaskHead(d_model, self.n_outputs, self.dropout_rate, wide, dense=self.dense, bias=self.head_bias)
 
     def prepare(self, rows: Rows) -> Batch:
         assert rows.labels is not None

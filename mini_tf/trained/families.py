@@ -71,7 +71,7 @@ def choose(recipe: Recipe, facts: Facts, wanted: str | None = None) -> Written:
             except RunFault as fault:
                 found.append(fault.message)
             if not found:
-                return Written(family, head, config | _bookkeeping(family, head, facts), read)
+                return Written(family, head, config | _bookkeeping(family, head, facts, recipe), read)
             reasons.setdefault(family.kind, found)
     if not reasons:
         what = f"of the architecture {model.kind} with the objective {recipe.objective.kind}"
@@ -92,9 +92,10 @@ _WAY = "--to safetensors writes the tensors under their own names"
 def _other_task(family: Family, head: Head, recipe: Recipe) -> Iterator[str]:
     """Settings of the objective that are others than those of the head."""
     own = recipe.objective.model_dump(mode="json")
-    for key, needed in head.needs.items():
-        if own.get(key) != needed:
-            yield f"objective.{key} is {own.get(key)}, which {family.kind} has {needed}"
+    pooled = {"pool": head.pools} if head.pools else {}
+    for key, allowed in (pooled | {key: (needed,) for key, needed in head.needs.items()}).items():
+        if own.get(key) not in allowed:
+            yield f"objective.{key} is {own.get(key)}, which {family.kind} has {' or '.join(map(str, allowed))}"
 
 
 def _differences(family: Family, head: Head, model: ModelSettings, read: ModelSettings, facts: Facts) -> Iterator[str]:
@@ -145,11 +146,16 @@ def _leaves(value: Any, path: str, context: int) -> Iterator[tuple[str, Any]]:
         yield path, context if path.endswith(".length") and value == "auto" else value
 
 
-def _bookkeeping(family: Family, head: Head, facts: Facts) -> dict[str, Any]:
+def _bookkeeping(family: Family, head: Head, facts: Facts, recipe: Recipe) -> dict[str, Any]:
     """What every config.json has: architecture, special tokens, labels."""
     vocabulary = facts.vocabulary
     ids = {"bos": vocabulary.separator, "eos": vocabulary.separator, "pad": vocabulary.pad}
     config: dict[str, Any] = {f"{name}_token_id": id for name, id in ids.items()}
+    if len(head.pools) > 1:
+        pool = recipe.objective.model_dump()["pool"]
+        config[family.POOL] = next(theirs for theirs, ours in family.POOLS.items() if ours == pool)
+    if head.numbers:
+        config["problem_type"] = "regression"
     if facts.labels is not None:
         names: Sequence[str] = facts.labels.names or ("LABEL_0",)
         config |= {"id2label": dict(enumerate(names)), "label2id": {name: n for n, name in enumerate(names)}}
