@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import QUIET, TINY, minitf, results, trained
+from commands import QUIET, TINY, minitf, refused, results, trained
 from families import transformers
 
 from mini_tf.data.tokenizers import SPECIALS
@@ -43,21 +43,57 @@ def test_masks_are_filled_with_the_same_probabilities(kind: str, tmp_path: Path)
         assert found == pytest.approx([one["p"] for one in ours["candidates"][0]], abs=1e-5)
 
 
-@pytest.mark.parametrize("pairs", [False, True], ids=["texts", "pairs"])
-def test_classes_have_the_same_probabilities(pairs: bool, tmp_path: Path) -> None:
-    rows = tmp_path / "rows.jsonl"
-    second = [{"text_pair": f"the {word}"} if pairs else {} for word in ("cat", "dog", "sun", "sea")]
-    rows.write_text("".join(json.dumps({"text": f"a {n}", "label": "ab"[n % 2], **second[n % 4]}) + "\n" for n in range(20)))
-    model = f"{BERT} n_types: 2, positions: learned, init_std: 0.4}}"
-    objective = "objective={kind: classify, pool: first, dense: tanh}"
-    data = (f"data.train={rows}", "data.val=null", "data.split=25%", "tokenizer={kind: bpe, vocab_size: 300}", "train.context=32")
-    done = minitf("finetune", TINY, *data, model, objective, "train.steps=1", *QUIET, "-d", tmp_path / "run")
+LLAMA_CLASSES = "objective={kind: classify, dense: null, head_bias: false, pool: "
+BERT_TASK = f"{BERT} n_types: 2, positions: learned, init_std: 0.4}}"
+TASKS = {
+    "texts": (BERT_TASK, "objective={kind: classify, pool: first, dense: tanh}", False),
+    "pairs": (BERT_TASK, "objective={kind: classify, pool: first, dense: tanh}", True),
+    "a decoder at the separator": (LLAMA, f"{LLAMA_CLASSES}last}}", False),
+    "a decoder at the end of the text": (LLAMA, f"{LLAMA_CLASSES}text_end}}", True),
+}
+
+
+def finetuned(folder: Path, model: str, objective: str, rows: str) -> Path:
+    (folder / "rows.jsonl").write_text(rows)
+    data = (f"data.train={folder / 'rows.jsonl'}", "data.val=null", "data.split=25%", "tokenizer={kind: bpe, vocab_size: 300}")
+    more = ("train.context=32", "train.steps=2", "optimizer.lr=0.1", *QUIET)
+    done = minitf("finetune", TINY, *data, model, objective, *more, "-d", folder / "run")
     assert done.exit_code == 0, done.stderr
-    given = {"text": "a 3", **second[1]}
-    line = minitf("predict", tmp_path / "run", stdin=json.dumps(given) + "\n").stdout
-    classify = pipeline("text-classification", exported(tmp_path / "run"), top_k=None)
-    theirs = {one["label"]: one["score"] for one in classify([given])[0]}
-    assert theirs == pytest.approx(json.loads(line)["scores"], abs=1e-5)
+    return folder / "run"
+
+
+SECOND = ("the cat", "the dog", "the sun", "the sea")
+
+
+@pytest.mark.parametrize("case", TASKS)
+def test_classes_have_the_same_probabilities(case: str, tmp_path: Path) -> None:
+    model, objective, pairs = TASKS[case]
+    rows = [{"text": f"a {n}", **({"text_pair": SECOND[n % 4]} if pairs else {})} for n in range(20)]
+    run = finetuned(tmp_path, model, objective, "".join(json.dumps(row | {"label": "ab"[n % 2]}) + "\n" for n, row in enumerate(rows)))
+    lines = minitf("predict", run, stdin="".join(json.dumps(row) + "\n" for row in rows[3:7])).stdout.splitlines()
+    classify = pipeline("text-classification", exported(run), top_k=None)
+    for row, line in zip(rows[3:7], lines, strict=True):
+        assert {one["label"]: one["score"] for one in classify([row])[0]} == pytest.approx(json.loads(line)["scores"], abs=1e-5)
+
+
+def test_numbers_are_the_same(tmp_path: Path) -> None:
+    """An exported model predicts numbers, not those that training standardized."""
+    rows = "".join(json.dumps({"text": f"a {n % 7}", "label": 100 + 20 * (n % 7)}) + "\n" for n in range(40))
+    run = finetuned(tmp_path, BERT_TASK, "objective={kind: regress, pool: first, dense: tanh}", rows)
+    ours = json.loads(minitf("predict", run, stdin="a 3\n").stdout)["label"]
+    regress = pipeline("text-classification", exported(run), function_to_apply="none")
+    assert regress("a 3")[0]["score"] == pytest.approx(ours, rel=1e-6)
+    assert minitf("import", tmp_path / "exported", "-o", tmp_path / "again").exit_code == 0
+    again = json.loads(minitf("predict", tmp_path / "again", stdin="a 3\n").stdout)["label"]
+    assert again == pytest.approx(ours, rel=1e-6)
+
+
+def test_a_classifier_of_the_mean_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    rows = "".join(json.dumps({"text": f"a {n}", "label": "ab"[n % 2]}) + "\n" for n in range(20))
+    run = finetuned(tmp_path, BERT_TASK, "objective={kind: classify}", rows)
+    done = minitf("export", run, "-o", tmp_path / "out", "--to", "bert")
+    way = "trained with objective.dense=tanh objective.pool=first its objective fits"
+    refused(done, "objective.pool is mean, which bert has first", way, exit_code=5)
 
 
 def test_prompts_are_continued_with_the_same_text(tmp_path: Path) -> None:

@@ -58,44 +58,55 @@ def choose(recipe: Recipe, facts: Facts, wanted: str | None = None) -> Written:
     words = [wanted] if wanted is not None else list(kinds_of("interchange"))
     families = [settings_of("interchange", word)() for word in words]
     fitting = [one for one in families if isinstance(one, Family) and model.kind == one.MODEL]
-    reasons: dict[str, list[str]] = {}
+    refused: dict[str, _Refusal] = {}
     for family in sorted(fitting, key=lambda one: one.RANK):
         for head in (head for head in family.HEADS if head.fits(recipe.objective)):
-            found = [*_other_task(family, head, recipe)]
+            missing = _other_task(head, recipe)
+            found = [f"objective.{key} is {own}, which {family.kind} has {needed}" for key, (own, needed) in missing.items()]
             try:
                 config = family.config(model, facts)
-                read: Any = settings_of("models", model.kind).model_validate(
-                    family.settings(Config(config, f"{family.kind}'s {CONFIG}"), head)
-                )
+                back = family.settings(Config(config, f"{family.kind}'s {CONFIG}"), head)
+                read: Any = settings_of("models", model.kind).model_validate(back)
                 found += _differences(family, head, model, read, facts)
             except RunFault as fault:
                 found.append(fault.message)
             if not found:
                 return Written(family, head, config | _bookkeeping(family, head, facts, recipe), read)
-            reasons.setdefault(family.kind, found)
-    if not reasons:
+            ways = [f"objective.{key}={'null' if needed is None else str(needed).lower()}" for key, (_, needed) in missing.items()]
+            refused.setdefault(family.kind, _Refusal(found, ways))
+    if not refused:
         what = f"of the architecture {model.kind} with the objective {recipe.objective.kind}"
         raise RunFault(f"{wanted or 'no family of Hugging Face models'} has {'no ' if wanted else 'a '}model {what}", hint=_WAY)
-    if len(reasons) == 1:
-        ((word, found),) = reasons.items()
-        raise RunFault(f"this model cannot be written as {word}: {'; '.join(found[:4])}", hint=_WAY)
+    raise _refusal(refused)
+
+
+class _Refusal(NamedTuple):
+    """Why a family has no such model. ways: overrides of a training with which its objective would fit."""
+
+    reasons: list[str]
+    ways: list[str]
+
+
+def _refusal(refused: Mapping[str, _Refusal]) -> RunFault:
     # A family that cannot even write the settings is farther than one that writes others.
-    nearest = min(reasons, key=lambda word: (any(CONFIG in reason for reason in reasons[word]), len(reasons[word])))
-    what = f"cannot be written as {', '.join(reasons)}; nearest is {nearest}, but {'; '.join(reasons[nearest][:4])}"
-    faults = [f"{word}: {reason}" for word, found in reasons.items() for reason in found]
-    raise RunFault(f"this model {what}", hint=_WAY, faults=[f"this model {what}", *faults])
+    nearest = min(refused, key=lambda word: (any(CONFIG in reason for reason in refused[word].reasons), len(refused[word].reasons)))
+    reasons, ways = refused[nearest]
+    hint = f"trained with {' '.join(ways)} its objective fits; {_WAY}" if ways else _WAY
+    if len(refused) == 1:
+        return RunFault(f"this model cannot be written as {nearest}: {'; '.join(reasons[:4])}", hint=hint)
+    what = f"this model cannot be written as {', '.join(refused)}; nearest is {nearest}, but {'; '.join(reasons[:4])}"
+    faults = [f"{word}: {reason}" for word, refusal in refused.items() for reason in refusal.reasons]
+    return RunFault(what, hint=hint, faults=[what, *faults])
 
 
 _WAY = "--to safetensors writes the tensors under their own names"
 
 
-def _other_task(family: Family, head: Head, recipe: Recipe) -> Iterator[str]:
-    """Settings of the objective that are others than those of the head."""
+def _other_task(head: Head, recipe: Recipe) -> dict[str, tuple[Any, Any]]:
+    """Settings of the objective that are others than those of the head: theirs and the one it has."""
     own = recipe.objective.model_dump(mode="json")
-    pooled = {"pool": head.pools} if head.pools else {}
-    for key, allowed in (pooled | {key: (needed,) for key, needed in head.needs.items()}).items():
-        if own.get(key) not in allowed:
-            yield f"objective.{key} is {own.get(key)}, which {family.kind} has {' or '.join(map(str, allowed))}"
+    needed = {**{key: (value,) for key, value in head.needs.items()}, **({"pool": head.pools} if head.pools else {})}
+    return {key: (own.get(key), allowed[0]) for key, allowed in needed.items() if own.get(key) not in allowed}
 
 
 def _differences(family: Family, head: Head, model: ModelSettings, read: ModelSettings, facts: Facts) -> Iterator[str]:
