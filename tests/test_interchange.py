@@ -98,6 +98,37 @@ def test_greedy_translation_is_theirs_token_by_token(case: str, tmp_path: Path) 
         assert ours
 
 
+@pytest.mark.parametrize("case", ["bart", "marian", "t5 1.1"])
+def test_beam_search_is_theirs_without_a_length_penalty(case: str, tmp_path: Path) -> None:
+    """All hypotheses and their scores, if theirs stops early: ours does so, and divides by another length penalty."""
+    source, run = broken(folder_of(case, tmp_path / "theirs"), with_frequent_ends), tmp_path / "run"
+    change_config(source, {"decoder_start_token_id": 2 if case == "bart" else 0})
+    imported(source, run)
+    texts = ["w9 w30 w17", "w11 w12 w13 w14 w15 w16 w17", "w40", "w8 w7 w6 w5 w25"]
+    options = ("--num-beams", "4", "--n-best", "4", "--length-penalty", "0", "--max-new-tokens", "10")
+    done = minitf("generate", run, *texts, *options, "--json")
+    assert done.exit_code == 0, done.stderr
+    found = [json.loads(line)["result"] for line in done.stdout.splitlines()]
+    model = getattr(transformers(), CASES[case][0]).from_pretrained(source)
+    start = model.config.decoder_start_token_id
+    more = {"do_sample": False, "num_beams": 4, "num_return_sequences": 4, "length_penalty": 0.0, "early_stopping": True}
+    more |= {"max_new_tokens": 10, "decoder_start_token_id": start, "forced_eos_token_id": None, "pad_token_id": 0}
+    ended = 0
+    for text, ours in zip(texts, found, strict=True):
+        ids = torch.tensor([[*(int(word[1:]) for word in text.split()), 2]])
+        new = model.generate(ids, suppress_tokens=[0, 1, 3, 4], return_dict_in_generate=True, output_scores=True, **more)
+        sequences = [[f"w{id}" for id in sequence if id > 4] for sequence in new.sequences[:, 1:].tolist()]
+        assert [one.split() for one in ours["texts"]] == sequences
+        assert ours["scores"] == pytest.approx(new.sequences_scores.tolist(), abs=1e-4)
+        ended += sum(len(sequence) < 10 for sequence in sequences)
+    assert ended or case == "t5 1.1"  # which has no bias of the output
+
+
+def with_frequent_ends(tensors: dict[str, torch.Tensor]) -> None:
+    if "final_logits_bias" in tensors:
+        tensors["final_logits_bias"][0, 2] += 4
+
+
 def test_a_real_model_of_stories_comes_in_tells_one_and_goes_out_byte_for_byte(tmp_path: Path) -> None:
     stories, run = SHARED / "data" / "stories260k", tmp_path / "stories"
     if not stories.exists():
