@@ -231,6 +231,15 @@ def test_a_config_that_does_not_map_is_refused_with_the_reason(case: str, tmp_pa
     assert not (tmp_path / "run").exists()
 
 
+def test_rotations_that_older_files_scale_are_read_and_others_refused(tmp_path: Path) -> None:
+    source = folder_of("llama", tmp_path / "theirs", rope_parameters=None, rope_theta=500.0, rope_scaling={"type": "linear", "factor": 2.0})
+    parity = imported(source, tmp_path / "run")
+    assert parity["largest_difference"] < EXACT
+    assert "factor: 2.0" in (tmp_path / "run" / "recipe.yaml").read_text()
+    change_config(source, {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}})
+    refused(minitf("import", source, "-o", tmp_path / "no"), "rope_type is 'yarn'; minitf has default, linear, llama3", exit_code=5)
+
+
 def test_a_source_that_is_no_model_folder_is_refused_with_what_it_lacks(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("{}")
     (tmp_path / "empty").mkdir()

@@ -115,6 +115,8 @@ def test_sources_end_with_a_separator_and_begin_with_none(tmp_path: Path) -> Non
     assert ids == [*tokenizer("go", add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
     ours = minitf("generate", run, "go 1", "--greedy", "--max-new-tokens", "6").stdout
     model = transformers().MarianMTModel.from_pretrained(folder)
+    two = trained(tmp_path / "two", "train.steps=1", MARIAN, *data, "tokenizer={kind: byte, source: {kind: char}}", "model.tied=true")
+    refused(minitf("export", two, "-o", tmp_path / "no"), "two vocabularies", "--to safetensors", exit_code=5)
     suppressed = [id for id in tokenizer.all_special_ids if id != tokenizer.eos_token_id]
     [found] = model.generate(
         **tokenizer("go 1", return_tensors="pt"), do_sample=False, num_beams=1, max_new_tokens=6, suppress_tokens=suppressed

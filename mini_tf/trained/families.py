@@ -76,7 +76,7 @@ def choose(recipe: Recipe, facts: Facts, wanted: str | None = None) -> Written:
             refused.setdefault(family.kind, _Refusal(found, ways))
     if not refused:
         what = f"of the architecture {model.kind} with the objective {recipe.objective.kind}"
-        raise RunFault(f"{wanted or 'no family of Hugging Face models'} has {'no ' if wanted else 'a '}model {what}", hint=_WAY)
+        raise RunFault(f"{wanted or 'no family of Hugging Face models'} has {'no ' if wanted else 'a '}model {what}", hint=WAY)
     raise _refusal(refused)
 
 
@@ -91,7 +91,7 @@ def _refusal(refused: Mapping[str, _Refusal]) -> RunFault:
     # A family that cannot even write the settings is farther than one that writes others.
     nearest = min(refused, key=lambda word: (any(CONFIG in reason for reason in refused[word].reasons), len(refused[word].reasons)))
     reasons, ways = refused[nearest]
-    hint = f"trained with {' '.join(ways)} its objective fits; {_WAY}" if ways else _WAY
+    hint = f"trained with {' '.join(ways)} its objective fits; {WAY}" if ways else WAY
     if len(refused) == 1:
         return RunFault(f"this model cannot be written as {nearest}: {'; '.join(reasons[:4])}", hint=hint)
     what = f"this model cannot be written as {', '.join(refused)}; nearest is {nearest}, but {'; '.join(reasons[:4])}"
@@ -99,7 +99,7 @@ def _refusal(refused: Mapping[str, _Refusal]) -> RunFault:
     return RunFault(what, hint=hint, faults=[what, *faults])
 
 
-_WAY = "--to safetensors writes the tensors under their own names"
+WAY = "--to safetensors writes the tensors under their own names"
 
 
 def _other_task(head: Head, recipe: Recipe) -> dict[str, tuple[Any, Any]]:
