@@ -1,6 +1,8 @@
 """Which shipped recipes can be exported, as which family, and with which overrides the others can."""
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from safetensors.torch import load_file
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.interchange import Facts
+from mini_tf.recipe.kinds import kinds_of
 from mini_tf.recipe.reading import read
 from mini_tf.system.errors import RunFault
 from mini_tf.trained.families import Written, choose
@@ -40,33 +43,9 @@ REFUSED = {
 }
 """What the reasons must have among them."""
 
-PLAIN = "model.attention={qk_norm: false, scale: rsqrt_dk}"
-CROSS = "model.cross_attention={qk_norm: false, scale: rsqrt_dk}"
-OLD = ("model.norm=layer", "model.norm_place=post", "model.embed_norm=true", "model.positions=learned", PLAIN)
-SIDES = ("model.norm=layer", "model.norm_place=post", "model.output_bias=true", PLAIN, CROSS)
-T5 = (
-    "model.activation=relu", "model.norm_weight=true", "model.positions={kind: t5, bidirectional: false}",
-    "model.encoder.positions=t5",
-    "model.attention={qk_norm: false, scale: none}", "model.cross_attention={qk_norm: false, scale: none}",
-)  # fmt: skip
-WAYS: dict[tuple[str, str], tuple[str, ...]] = {
-    ("quickstart", "llama"): ("model.activation=swiglu", PLAIN),
-    ("quickstart", "gpt2"): ("model.norm=layer", "model.positions=learned", PLAIN),
-    ("quickstart", "gpt_neox"): ("model.norm=layer", PLAIN),
-    ("bert-nano", "bert"): (*OLD, "model.head=bert", "model.n_types=2"),
-    ("bert-nano", "distilbert"): (*OLD, "model.head=bert", "model.tied=true", "model.norm_eps=1e-12"),
-    ("bert-nano", "modernbert"): (
-        "model.activation=geglu", "model.norm=layer", "model.embed_norm=true", "model.first_norm=false", "model.head=bert",
-        "model.head_activation=gelu", PLAIN,
-    ),
-    ("electra-nano", "electra"): (*OLD, "model.activation=gelu", "model.n_types=2"),
-    ("sst2-nano", "bert"): (*OLD, "model.n_types=2", "objective.pool=first", "objective.dense=tanh"),
-    ("wnut17-nano", "distilbert"): (*OLD, "model.norm_eps=1e-12"),
-    ("transformer-nano", "marian"): (*SIDES, "model.positions={kind: sinusoidal, order: sines_first}", "model.activation=relu"),
-    ("transformer-nano", "bart"): (*SIDES, "model.positions=learned", "model.embed_norm=true", "model.activation=gelu"),
-    ("multi30k-en-de", "t5"): T5,
-}  # fmt: skip
-"""Overrides by recipe and family, as on the page of interchange."""
+PAGE = (Path(__file__).parents[1] / "mini_tf" / "interchange" / "README.md").read_text()
+WAYS = {(name, family): shlex.split(ways) for name, family, ways in re.findall(r"\| `([\w-]+)` \| `(\w+)` \| `(model\..+)` \|", PAGE)}
+"""Overrides by recipe and family, from the table of the page."""
 
 
 def chosen(name: str, *overrides: str, to: str | None = None) -> Written:
@@ -90,6 +69,10 @@ def test_a_shipped_recipe_is_refused_with_the_reason(name: str) -> None:
         chosen(name)
     said = "\n".join([refused.value.message, *refused.value.faults])
     assert all(reason in said for reason in REFUSED[name]), said
+
+
+def test_the_page_has_a_way_to_every_family() -> None:
+    assert {family for _, family in WAYS} | {*EXPORTED.values()} == {*kinds_of("interchange")} - {"roberta"}  # its padding has id 1
 
 
 @pytest.mark.parametrize(("name", "family"), WAYS)
