@@ -16,7 +16,7 @@ import pytest
 from hostile import STEERING
 
 from mini_tf.cli.app import main
-from mini_tf.jobs import baselines, session
+from mini_tf.jobs import baselines, finishing
 from mini_tf.run.folder import Run
 
 ROOT = Path(__file__).parents[1]
@@ -91,14 +91,14 @@ def evaluated(*arguments: str | Path) -> dict[str, Any]:
     return dict(json.loads(done.stdout)["metrics"])
 
 
-BASELINES = session.baselines_of, baselines.baselines_of_trained
+BASELINES = finishing.baselines_of, baselines.baselines_of_trained
 
 
 @contextmanager
 def compared() -> Iterator[None]:
     """Runs and evaluations measure baselines within, which are left out elsewhere (conftest.py)."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "baselines_of", BASELINES[0])
+        patch.setattr(finishing, "baselines_of", BASELINES[0])
         patch.setattr(baselines, "baselines_of_trained", BASELINES[1])
         yield
 

@@ -81,14 +81,14 @@ def quick(pytestconfig: pytest.Config) -> Iterator[None]:
     import torch
 
     from mini_tf.cli.terminal import waits
-    from mini_tf.jobs import baselines, session
+    from mini_tf.jobs import baselines, finishing
     from mini_tf.run.folder import Run  # after the hook
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         patch.setattr(Run, "plot_losses", lambda run: None)
         patch.setattr(waits, "DELAY", 1e6)
-        patch.setattr(session, "baselines_of", lambda parts, check: baselines.Baselines())
+        patch.setattr(finishing, "baselines_of", lambda parts, check: baselines.Baselines())
         patch.setattr(baselines, "baselines_of_trained", lambda trained, store, note: baselines.Baselines())
         if pytestconfig.option.markexpr != "gpu":
             patch.setattr(torch, "manual_seed", torch.default_generator.manual_seed)

@@ -10,6 +10,7 @@ FLOORS: list[dict[str, str]] = [
         "nn": "tensors: layers, blocks, the contracts of mixers, positions and models",
         "drawing": "numbers to pictures; no torch",
         "scores": "metrics of predictions",
+        "distributed": "several processes that train one model",
     },
     {
         "attention": "KINDS",

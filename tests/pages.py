@@ -17,7 +17,10 @@ ROOT = Path(__file__).parents[1]
 PAGES = [
     "README.md",
     *(f"recipes/{name}.md" for name in ("README", "tutorial", "coming-from")),
-    *(f"mini_tf/{room}/README.md" for room in ("data", "pipelines", "inspection", "attention", "interchange", "run", "jobs")),
+    *(
+        f"mini_tf/{room}/README.md"
+        for room in ("data", "pipelines", "inspection", "attention", "interchange", "run", "jobs", "distributed")
+    ),
 ]
 INSTALL = ("first command", "test command")
 """Blocks that .ci/run and a new machine run."""

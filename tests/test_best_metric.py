@@ -41,7 +41,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
         return dict(MEASURED[steps[-1]])
 
     monkeypatch.setattr(Session, "_evaluate", at_step)
-    monkeypatch.setattr(Session, "_measure", measure)
+    monkeypatch.setattr(Session, "measure", measure)
 
 
 def record(run: Path) -> manifest.Manifest:

@@ -23,7 +23,7 @@ from test_tag_decoding import batch_of
 from mini_tf.data.batch import Batch
 from mini_tf.data.examples import Example
 from mini_tf.data.labels import Labels
-from mini_tf.jobs.session import Session
+from mini_tf.jobs import finishing
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.pipelines import pipeline_of
@@ -319,7 +319,7 @@ def test_a_run_that_ends_before_it_is_recorded_is_fitted_again(fitted: Path, tmp
 
     again = ("finetune", fitted / "resolved.yaml", "-d", tmp_path / "run")
     with monkeypatch.context() as patch:
-        patch.setattr(Session, "_closing_lines", killed)
+        patch.setattr(finishing, "_closing_lines", killed)
         assert minitf(*again).exit_code == 130
     assert minitf(*again).exit_code == 0
     assert manifest.read(tmp_path / "run").model == manifest.read(fitted).model

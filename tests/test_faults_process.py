@@ -34,6 +34,7 @@ import mini_tf.jobs.session
 import mini_tf.training.loop
 from mini_tf.cli import app
 from mini_tf.cli.terminal.console import Console
+from mini_tf.jobs import finishing
 from mini_tf.jobs.session import Session
 from mini_tf.pipelines._references import ReferencePipeline
 from mini_tf.run.disk import Disk
@@ -169,7 +170,7 @@ def test_a_signal_that_comes_while_a_sample_is_written_is_answered_with_a_save(t
 
     def change(patch: pytest.MonkeyPatch) -> None:
         worse = count(1)
-        patch.setattr(Session, "_measure", lambda *given: {"val.loss": float(next(worse))})
+        patch.setattr(Session, "measure", lambda *given: {"val.loss": float(next(worse))})
         signalled(Session, "_sample", signal.SIGTERM, call=2)(patch)
 
     run = tmp_path / "run"
@@ -181,7 +182,7 @@ def test_a_signal_that_comes_while_a_sample_is_written_is_answered_with_a_save(t
 def test_the_last_evaluation_is_left_for_later_by_a_signal(tmp_path: Path) -> None:
     """P3: all is saved by then, and the whole held-out text may take long."""
     run, command = tmp_path / "run", (*RUN, "eval.tokens=100")
-    stopped = forked(tmp_path, *command, "-d", run, change=signalled(Session, "_final_metrics", signal.SIGTERM))
+    stopped = forked(tmp_path, *command, "-d", run, change=signalled(finishing, "_final_metrics", signal.SIGTERM))
     assert (stopped.status, stopped.stderr.splitlines()[-1]) == (
         143,
         "stopped at step 8, saved, before the last evaluation; run the same command to continue",
@@ -394,7 +395,7 @@ def test_out_of_memory_is_6_and_half_a_micro_batch_goes_on(tmp_path: Path) -> No
             with suppress(RuntimeError):
                 while True:
                     held.append(torch.empty(1 << 20, dtype=torch.uint8))
-            del held[-2:]
+            del held[-4:]
             return learn(*given)
 
         patch.setattr(mini_tf.training.loop, "_accumulate_gradients", limited)

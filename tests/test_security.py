@@ -305,8 +305,8 @@ FORBIDDEN = {
 ALONE = {
     "multiprocessing": {"jobs/resume_proof/forked_run.py"},  # forks, to which nothing is sent
     "importlib": {"recipe/kinds.py", "recipe/entry_points.py"},  # imports by a word that stands in a listing; reads metadata
-    "ctypes": {"training/machine/device.py"},  # asks glibc to keep freed memory
-    "subprocess": {"drawing/plotting.py"},  # keeps matplotlib from starting any
+    "ctypes": {"training/machine/device.py", "distributed/joining.py"},  # asks glibc to keep freed memory; to end with the launcher
+    "subprocess": {"drawing/plotting.py", "jobs/launching.py"},  # keeps matplotlib from starting any; --nproc starts this program
     "huggingface_hub": {"system/hub.py"},  # models by the name hf:ORG/NAME, which a user wrote
     "transformers": {"jobs/interchange/proof.py"},  # the other side of a proof, if it is installed
 }
@@ -346,10 +346,14 @@ REHEARSAL = PACKAGE / "jobs" / "resume_proof" / "trial.py"
 
 
 PROOF = PACKAGE / "jobs" / "interchange" / "proof.py"
+LAUNCHER = PACKAGE / "jobs" / "launching.py"
+STARTS = {REHEARSAL: {"os.fork"}, LAUNCHER: {"subprocess.Popen"}}
+"""What may start processes, and how: only this program itself."""
 
 
 def test_nothing_calls_what_runs_programs_or_loads_code() -> None:
-    assert [call for file in FILES for call in calls_of(file, CALLS - ({"os.fork"} if file == REHEARSAL else set()))] == []
+    assert [call for file in FILES for call in calls_of(file, CALLS - STARTS.get(file, set()))] == []
+    assert '[sys.executable, "-m", "mini_tf", *arguments]' in LAUNCHER.read_text()
     keywords = [
         f"{file.relative_to(ROOT)}:{node.value.lineno}: {node.arg}"
         for file in FILES

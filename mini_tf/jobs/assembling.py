@@ -11,6 +11,7 @@ from torch import Tensor
 from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.labels import Labels
 from mini_tf.data.opening import Report, open_data
+from mini_tf.distributed.group import ProcessGroup
 from mini_tf.jobs.parts import Parts
 from mini_tf.jobs.session import Reporter
 from mini_tf.nn.model import Model
@@ -21,7 +22,7 @@ from mini_tf.recipe.metrics import BestMetric, best_metric, lower_is_better
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run.folder import Run
 from mini_tf.scores import packages_of, require
-from mini_tf.system.errors import DataFault, RunFault
+from mini_tf.system.errors import DataFault, RecipeFault, RunFault
 from mini_tf.system.progress import show_progress
 from mini_tf.system.seeds import seed_of
 from mini_tf.trained import initial
@@ -81,10 +82,18 @@ def write_model_files(
     run.update(parameters=parameters, loss_unit=unit, figures=metrics, lower_is_better=[*lower_is_better(objective)])
 
 
-def build(recipe: Recipe, data: TokenizedData, setup: Setup, say: Report = lambda line: None, resumed: Path | None = None) -> Parts:
+def build(
+    recipe: Recipe,
+    data: TokenizedData,
+    setup: Setup,
+    say: Report = lambda line: None,
+    resumed: Path | None = None,
+    group: ProcessGroup | None = None,
+) -> Parts:
     """Build objective, model and task, initialized from the seed alone, and complete `setup` by measurements.
 
-    resumed: the folder of a run to continue, whose checkpoint is loaded later; model.init_from is then not read.
+    resumed: the folder of a run to continue, whose checkpoint is loaded later; model.init_from is then not read. group:
+    the processes that train it, with the weights of rank 0.
     """
     setup.apply()
     architecture = Architecture.of(recipe, data.tokenizer, data.source_tokenizer, data.labels)
@@ -110,8 +119,10 @@ def build(recipe: Recipe, data: TokenizedData, setup: Setup, say: Report = lambd
     task = objective.task(model)
     if resumed is None:
         objective.fit(task, data.train)
-    parts = Parts(recipe, data, objective, setup, model, task.to(setup.device), loaded, full)
-    return replace(parts, setup=decide_setup(parts, say))
+    parts = Parts(recipe, data, objective, setup, model, task.to(setup.device), loaded, full, group or ProcessGroup())
+    for tensor in (*parts.trainable.parameters(), *parts.trainable.buffers()):
+        parts.group.broadcast(tensor.data)  # other processors may draw other last bits
+    return replace(parts, setup=setup_of_all(parts, say))
 
 
 def fully_trainable(model: Model, predicts_tokens: bool, loaded: initial.LoadedTensors | None) -> list[str]:
@@ -126,6 +137,28 @@ def restrict_trainable(model: Model, recipe: Recipe, full: Sequence[str] | None)
         adapt(model, recipe.adapter, full or ())
     freeze(model, recipe.train.freeze)
     return model
+
+
+def setup_of_all(parts: Parts, say: Report) -> Setup:
+    """The setup that rank 0 decides on, applied, on every process; each has its own device.
+
+    Raises RecipeFault if a step has fewer micro-batches than processes.
+    """
+    group, setup = parts.group, parts.setup
+    if group.size == 1:
+        return decide_setup(parts, say)
+    own = {"device": setup.device, "undecided": frozenset()}
+    decided, reasons = group.share(lambda: [(found := decide_setup(parts, say)).settings, found.reasons])
+    setup = replace(setup, **{**decided, **own}, reasons=reasons)
+    batch_size, rows = parts.plan.batch_size, setup.micro_batch_size
+    if batch_size < group.size * rows:
+        most = max([size for size in range(1, batch_size // group.size + 1) if not parts.plan.even or batch_size % size == 0], default=0)
+        if parts.recipe.train.micro_batch_size != "auto" or not most:
+            what = f"train.micro_batch_size: micro-batches of {rows} of {batch_size} rows are fewer than the {group.size} processes"
+            raise RecipeFault(what, hint=f"train.micro_batch_size={most}" if most else "fewer processes or a larger train.batch_size")
+        setup = setup.decided("micro_batch_size", most, f"{batch_size} rows for {group.size} processes")
+    setup.apply()
+    return setup
 
 
 def decide_setup(parts: Parts, say: Report) -> Setup:

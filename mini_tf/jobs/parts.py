@@ -1,7 +1,7 @@
 """The components of a training run: recipe, data, objective, model, setup; and the training loop built from them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from torch import Tensor, nn
@@ -10,6 +10,8 @@ from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.distributed.group import ProcessGroup
+from mini_tf.distributed.reduction import REDUCTIONS
 from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.nn.weights import objective_network
 from mini_tf.objectives import Objective, ObjectiveSettings
@@ -46,6 +48,8 @@ class Parts:
     """The tensors loaded from model.init_from; None without init_from and for a resumed run."""
     fully_trainable: Sequence[str] | None = None
     """Parameters trained directly, beside an adapter; None without an adapter."""
+    group: ProcessGroup = field(default_factory=ProcessGroup)
+    """The processes that train the model together."""
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -118,15 +122,19 @@ class Parts:
         return int(self.val.eval_row_tokens[self.val.eval_row_indices(self.sample_tokens)].sum())
 
     def evaluate(
-        self, tokens: int | None = None, each_batch: Callable[[], None] = lambda: None, accumulator: MetricAccumulator | None = None
+        self,
+        tokens: int | None = None,
+        each_batch: Callable[[], None] = lambda: None,
+        accumulator: MetricAccumulator | None = None,
+        group: ProcessGroup | None = None,
     ) -> dict[str, float]:
         """The metrics on the validation data, or on a sample of `tokens` tokens spread evenly over them.
 
-        accumulator: default that of the pipeline.
+        accumulator: default that of the pipeline. group: processes that evaluate together.
         """
         rows = eval_batch_size(self.recipe, self.setup.micro_batch_size)
         used = accumulator or pipeline_of(self).metric_accumulator()
-        return evaluate(self.task, self.objective, self.val, self.setup, rows, tokens, each_batch, used)
+        return evaluate(self.task, self.objective, self.val, self.setup, rows, tokens, each_batch, used, group=group)
 
     @property
     def flops_per_step(self) -> int | None:
@@ -157,7 +165,8 @@ def training_of(parts: Parts, extensions: Iterable[tuple[int, int]], optimizer: 
     for begin, steps in extensions:
         schedule = schedule.extended(begin, steps)
     train = recipe.train
-    feed = Feed(parts.plan, parts.train, parts.objective.prepare, parts.setup.micro_batch_size)
+    reduction = REDUCTIONS[recipe.runtime.reduce]([p.tensor for p in optimizer.parameters.values()], parts.group)
+    feed = Feed(parts.plan, parts.train, parts.objective.prepare, parts.setup.micro_batch_size, reduction.own)
     return Training(
         parts.task,
         feed,
@@ -168,4 +177,5 @@ def training_of(parts: Parts, extensions: Iterable[tuple[int, int]], optimizer: 
         clip=recipe.optimizer.clip,
         tolerance=Tolerance.of(train),
         weights=parts.objective.weights,
+        reduction=reduction,
     )

@@ -1,50 +1,35 @@
 """Training from a recipe: read the data, build the model, train, write the run folder."""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
 
-from mini_tf.data.datasets import TokenizedData
-from mini_tf.jobs.assembling import build, load_data, merge_function, usable_best_metric, write_model_files
-from mini_tf.jobs.cost.estimating import estimate
+from mini_tf.jobs.assembling import build, merge_function, usable_best_metric, write_model_files
+from mini_tf.jobs.cost.estimating import report_estimate
+from mini_tf.jobs.finishing import finish
+from mini_tf.jobs.identifying import identify, numerics
+from mini_tf.jobs.options import Options
 from mini_tf.jobs.session import Reporter, RunResult, Session
 from mini_tf.jobs.start_messages import report_extension, report_start
 from mini_tf.recipe.reading import Resolved
-from mini_tf.run.identity import Identity
-from mini_tf.run.opening import RunLocation, check_exact, explicit_folder, open_run, start_run
+from mini_tf.run.following import follow
+from mini_tf.run.opening import check_exact, open_run, start_run
 from mini_tf.run.tensorboard import TensorBoardWriter
 from mini_tf.trained import initial
 from mini_tf.training.machine.device import resolve_setup
 from mini_tf.training.signals import StopRequest
 
 
-@dataclass(frozen=True)
-class Options:
-    """Options of a training command beside the recipe."""
-
-    location: RunLocation = field(default_factory=RunLocation)
-    extend: int | None = None
-    dry_run: bool = False
-    command: tuple[str, ...] = ()
-    tensorboard: bool = False
-    check: Callable[[TokenizedData], None] = lambda data: None
-    """Raises before training if the data do not fit the command."""
-
-
 def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult:
-    """Train the model of a recipe in a run folder. The same call on an unfinished run continues it."""
-    started, recipe = time.monotonic(), resolved.recipe
+    """Train the model of a recipe in a run folder. The same call on an unfinished run continues it.
+
+    Of several processes only rank 0 has metrics; all have the same exit code.
+    """
+    started, recipe, group = time.monotonic(), resolved.recipe, options.group
     if options.dry_run:
-        cost = estimate(recipe, reporter)
-        runs = f" for {cost.run_set}" if cost.run_set else ""
-        reporter.say(
-            f"estimate: {cost.timing.seconds * 1000:.0f} ms per step, {cost.total / 60:.1f} minutes in total{runs}; nothing was saved"
-        )
-        return RunResult(None, cost.metrics)
-    identity, data = identify(resolved, options.location, reporter)
+        return RunResult(None, report_estimate(recipe, reporter))
+    identity, data = identify(resolved, options, reporter)
     options.check(data)
     best = usable_best_metric(recipe, data.labels)
-    with open_run(options.location, identity, options.command) as run:
+    with follow(group, open_run(options.location, identity, options.command) if group.leads else None) as run:
         run.export_weights, run.best_metric = merge_function(recipe), best
         if run.status == "finished" and options.extend is None:
             if options.tensorboard:
@@ -61,10 +46,12 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
         if run.status == "continued":
             reporter.say(f"continuing {run.folder} from step {next(iter(run.checkpoints.steps()), 0)}")
         resumed = run.folder if run.checkpoints.steps() else None
-        parts = build(recipe, data, resolve_setup(recipe.runtime, run.manifest.auto), reporter.detail, resumed)
+        setup = resolve_setup(recipe.runtime, run.manifest.auto, place=group.place)
+        parts = build(recipe, data, setup, reporter.detail, resumed, group)
         if resumed is None:
             initial.refuse_changed(recipe, identity.hashes)
-        check_exact(run, parts.setup.settings, recipe.checkpoint.resume == "exact", reporter.warn)
+        if group.leads:
+            check_exact(run, parts.setup.settings | numerics(group, recipe.runtime), recipe.checkpoint.resume == "exact", reporter.warn)
         start_run(run, identity)
         run.record_auto(parts.setup.record)
         if run.manifest.flops_per_step is None:
@@ -73,15 +60,4 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
         report_start(parts, reporter)
         session = Session(run, parts, reporter, started)
         with StopRequest(reporter.say) as stop:
-            return session.finish(session.train(stop), stop)
-
-
-def identify(resolved: Resolved, location: RunLocation, reporter: Reporter) -> tuple[Identity, TokenizedData]:
-    """The identity of a recipe's run, by the contents of all files that it reads, and its tokenized data.
-
-    If the run of model.init_from no longer exists, its hash and tokenizers are read from the run at `location`.
-    """
-    folder = explicit_folder(location)
-    init = initial.init_hash(resolved.recipe, folder)  # before the data, which may take long to read
-    data = load_data(initial.with_own_tokenizer(resolved.recipe, folder), reporter)
-    return Identity.of(resolved, data.hashes | init), data
+            return finish(session, session.train(stop), stop)

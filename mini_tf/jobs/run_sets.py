@@ -15,7 +15,9 @@ from typing import Any
 
 from mini_tf.jobs.baselines import PREFIX, verdict
 from mini_tf.jobs.closing_messages import format_metrics
-from mini_tf.jobs.pretrain import Options, identify, pretrain
+from mini_tf.jobs.identifying import identify
+from mini_tf.jobs.options import Options
+from mini_tf.jobs.pretrain import pretrain
 from mini_tf.jobs.session import Reporter, RunResult
 from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.kind_settings import ObjectiveSettings
@@ -24,6 +26,7 @@ from mini_tf.recipe.reading import Resolved
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run import loading, manifest, set_files
 from mini_tf.run.folder import Run
+from mini_tf.run.following import follow
 from mini_tf.run.identity import Identity
 from mini_tf.run.opening import RunLocation, open_run, start_run
 from mini_tf.system.errors import DataFault, Diverged, RunFault, UsageFault
@@ -109,8 +112,9 @@ def train(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult
         name = several[0].folder
         hint = f"extend its runs one by one: minitf pretrain RUN/{name} -d RUN/{name} --extend N"
         raise UsageFault(f"--extend: a run of {size} cannot be extended", hint=hint)
+    group = options.group
     identity = _identify(resolved, several, options, reporter)
-    with open_run(options.location, identity, options.command) as run:
+    with follow(group, open_run(options.location, identity, options.command) if group.leads else None) as run:
         if run.status == "finished" and loading.is_published(run.folder, run.manifest, run.checkpoints.hashes):
             reporter.say(f"already complete: {run.folder} ({size}); --fresh starts over")
             return RunResult(run.folder, run.manifest.metrics)
@@ -118,14 +122,16 @@ def train(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult
         done: list[FinishedRun] = []
         with StopRequest(reporter.say) as stop:
             for member in several:
-                if stop:  # since the previous run ended
+                stop.request(stopping := max(group.gather(stop.number)))
+                if stopping:  # since the previous run ended
                     return _stopped(run, stop.exit_code, f"before {member.folder}")
                 result = _train_member(run, member, options, reporter)
                 if result.folder is None or result.exit_code:
                     return _stopped(run, result.exit_code, f"in {member.folder}")
-                done.append(_finished(member, result.folder))
-                set_files.write_metrics(run, (one.record for one in done))
-            return _finish(run, done, reporter, resolved.recipe)
+                if group.leads:
+                    done.append(_finished(member, result.folder))
+                    set_files.write_metrics(run, (one.record for one in done))
+            return _finish(run, done, reporter, resolved.recipe) if group.leads else RunResult(run.folder, {})
 
 
 def _identify(resolved: Resolved, several: Sequence[Member], options: Options, reporter: Reporter) -> Identity:
@@ -136,7 +142,7 @@ def _identify(resolved: Resolved, several: Sequence[Member], options: Options, r
     found = []
     for member in several if resolved.recipe.data.split.is_set else several[:1]:
         try:
-            identity, data = identify(member.resolved, options.location, reporter)
+            identity, data = identify(member.resolved, options, reporter)
         except DataFault as fault:
             if member.kind == "fold":
                 raise DataFault(f"{member.title}: {fault.message}", hint=fault.hint, where=fault.where) from fault
@@ -184,8 +190,9 @@ def _train_member(run: Run, member: Member, options: Options, reporter: Reporter
     """Start or continue one run of a set; its messages go to its own log.txt."""
     reporter.say(member.title)
     location = RunLocation(run.folder / member.folder)
+    inner = Options(location, command=options.command, tensorboard=options.tensorboard, group=options.group)
     try:
-        return train(member.resolved, Options(location, command=options.command, tensorboard=options.tensorboard), reporter)
+        return train(member.resolved, inner, reporter)
     except Diverged as fault:
         raise Diverged(f"{member.title}: {fault.message}", hint=fault.hint, where=fault.where) from fault
     finally:

@@ -1,23 +1,25 @@
-"""The training session of a run: runs the training loop, and evaluates, logs, samples and saves when due."""
+"""The training session of a run: runs the training loop, and evaluates, logs, samples and saves when due.
+
+Of several processes all do the same, but only rank 0 writes and samples.
+"""
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from mini_tf.jobs.baselines import Baselines, baselines_of
-from mini_tf.jobs.closing_messages import format_metrics, overfitting
+from mini_tf.distributed.group import ProcessGroup
+from mini_tf.jobs.closing_messages import format_metrics
 from mini_tf.jobs.parts import Parts, training_of
 from mini_tf.jobs.samples import Samples
-from mini_tf.jobs.step_lines import LOSSES, StepLines, curves
+from mini_tf.jobs.step_lines import StepLines
 from mini_tf.nn import state as states
-from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.sections import Checkpoint
 from mini_tf.run import divergence
 from mini_tf.run.folder import CheckpointTensors, Run
-from mini_tf.run.loading import load_model, load_objective
+from mini_tf.run.following import Follower
 from mini_tf.run.tensors import specs
 from mini_tf.system.errors import RunFault
 from mini_tf.system.progress import show_progress
@@ -26,7 +28,7 @@ from mini_tf.training.due import Due
 from mini_tf.training.evaluation import MetricAccumulator
 from mini_tf.training.loop import DivergedStep, Progress, Report, train
 from mini_tf.training.optimizer import build as build_optimizer
-from mini_tf.training.signals import Stopped, StopRequest
+from mini_tf.training.signals import StopRequest
 
 
 class Reporter(Protocol):
@@ -55,8 +57,10 @@ class Session:
 
     def __init__(self, run: Run, parts: Parts, reporter: Reporter, started: float) -> None:
         self.run, self.parts, self.reporter = run, parts, reporter
-        self.optimizer = build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.compute_dtype)
+        shards = parts.group if parts.recipe.runtime.shard == "optimizer" else None
+        self.optimizer = build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.compute_dtype, shards)
         self.training = training_of(parts, run.manifest.extensions, self.optimizer)
+        self.group = parts.group
         self.due = Due(parts.evaluations, self.training.schedule.horizon)
         self.counters = Counters(_started=started)
         self.samples = Samples(parts, reporter.say)
@@ -80,11 +84,13 @@ class Session:
                 if score is None:
                     self._record(report, {}, bar)
                 self.finished = last or (score is not None and self._out_of_patience())
-                if self.finished or stop or self.due.checkpoint(report) or score == self.counters.best:
+                stopping = self._agree(stop)
+                if self.finished or stopping or self.due.checkpoint(report) or score == self.counters.best:
                     self._save(report, score)
-                if score is not None and not stop:  # after a stop, the continuation samples
+                if score is not None and not stopping:  # after a stop, the continuation samples
                     self._sample(report.step)
-                if self.finished or stop:
+                worked = score is not None or self.saved == report.step  # which may take long
+                if self.finished or stopping or (worked and self._agree(stop)):
                     break
             else:
                 self.finished = True
@@ -92,6 +98,11 @@ class Session:
             return self.start.step
         self._complete_last_step(report, score, bar)
         return report.step
+
+    def _agree(self, stop: StopRequest) -> bool:
+        """Whether any process was asked to stop; then all are, so that they stop after the same step."""
+        stop.request(max(self.group.gather(stop.number)))
+        return bool(stop)
 
     def _complete_last_step(self, report: Report, score: float | None, bar: Any) -> None:
         """Evaluate, save and sample after the last step if not done: a stop or the time limit may follow its checks."""
@@ -125,16 +136,21 @@ class Session:
             try:
                 self.run.record({**self._line(fault.report), "diverged": True})
                 facts = divergence.DivergenceInfo.from_step(fault, self.parts.setup)
-                tensors = self._tensors(fault.at)
-                divergence.write(self.run.disk, self.run.folder, facts, tensors.model, tensors.state, tensors.objective)
-                self.reporter.say(f"`minitf inspect crash {_quoted(self.run.folder)}` replays the step")
+                tensors = self._all_tensors(fault.at)
+                if self.group.leads:
+                    divergence.write(self.run.disk, self.run.folder, facts, tensors.model, tensors.state, tensors.objective)
+                self.reporter.say(f"`minitf inspect crash {quoted(self.run.folder)}` replays the step")
             except Exception as error:  # the divergence is the error to report
                 self.reporter.warn(f"step {fault.report.step} could not be saved for `minitf inspect crash`: {error}")
             raise
 
     def _resume(self) -> None:
         now = self._tensors(self.start)
-        saved = self.run.resume(self.reporter.warn, specs(now.model), specs(now.optimizer), specs(now.objective))
+        expected = specs(now.model), specs(now.optimizer), specs(now.objective)
+        saved = None if isinstance(self.run, Follower) else self.run.resume(self.reporter.warn, *expected)
+        step = self.group.share(lambda: None if saved is None else saved.step)
+        if isinstance(self.run, Follower) and step is not None:
+            saved = self.run.load(step, *expected)
         if saved is None:
             return
         self.parts.load(saved.model, saved.objective)
@@ -150,19 +166,24 @@ class Session:
             self.counters.patience_counter = 0  # --extend resets eval.patience
         self.finished = self._out_of_patience()
 
-    def _measure(
-        self, tokens: int | None, each_batch: Callable[[], None] = lambda: None, accumulator: MetricAccumulator | None = None
+    def measure(
+        self,
+        tokens: int | None,
+        group: ProcessGroup,
+        each_batch: Callable[[], None] = lambda: None,
+        accumulator: MetricAccumulator | None = None,
     ) -> dict[str, float]:
-        metrics = self.parts.evaluate(tokens, each_batch, accumulator)
+        """The metrics of `Parts.evaluate`, by the names that a run records."""
+        metrics = self.parts.evaluate(tokens, each_batch, accumulator, group)
         return {f"val.{name}": value for name, value in metrics.items() if name != "targets"}
 
     def _evaluate(self, report: Report, bar: Any) -> float:
         """Evaluate and log after a step; returns the score (`BestMetric`)."""
         tokens = self.parts.sample_tokens
-        metrics = self._measure(tokens)
+        metrics = self.measure(tokens, self.group)
         if tokens is None:
             self.full = report.step, metrics
-        measured = metrics | {f"val.{name}": value for name, value in self.samples.scores().items()}
+        measured = metrics | {f"val.{name}": value for name, value in self.group.share(self.samples.scores).items()}
         score = self.parts.best.score(measured)
         self.counters.add_evaluation(metrics["val.loss"], score)
         self._record(report, measured | {"train.loss": self.counters.train_loss}, bar)
@@ -205,15 +226,22 @@ class Session:
     def _save(self, report: Report, score: float | None) -> None:
         self.saved = report.step
         counters, settings = report.counters() | self.counters.save(), self.parts.recipe.checkpoint
-        save_checkpoint(self.run, report.step, self._tensors(report), counters, score, settings, self.reporter.warn)
+        save_checkpoint(self.run, report.step, self._all_tensors(report), counters, score, settings, self.reporter.warn)
 
     def _tensors(self, at: Progress) -> CheckpointTensors:
-        """The current tensors of the run; not copies."""
+        """The current tensors of this process; not copies."""
         parts = self.parts
         return CheckpointTensors(parts.model.weights(), self.optimizer.state_tensors(), states.flatten(at.state), parts.objective_tensors())
 
+    def _all_tensors(self, at: Progress) -> CheckpointTensors:
+        """Those of all processes, on rank 0."""
+        own = self._tensors(at)
+        return own._replace(optimizer=self.group.collect(own.optimizer), state=self.group.collect(own.state))
+
     def _sample(self, step: int) -> None:
         """Write a sample after this step, if the model generates text."""
+        if not self.group.leads:
+            return
         try:
             text = self.samples.text()
         except RunFault as fault:  # the next training step reports the cause
@@ -221,64 +249,6 @@ class Session:
             return
         if text is not None:
             self.run.write_sample(step, text)
-
-    def finish(self, step: int, stop: StopRequest) -> RunResult:
-        """Finish the run: final evaluation, plots, closing messages."""
-        run, fitter = self.run, pipeline_of(self.parts).decision_fitter()
-        if stop and not self.finished:
-            return self._stopped(f"stopped at step {step}, saved", stop)
-        try:
-            final = self._final_metrics(stop, fitter)
-            minutes, baselines = self.counters.wall() / 60, baselines_of(self.parts, stop.check)
-        except Stopped:
-            return self._stopped(f"stopped at step {step}, saved, before the last evaluation", stop)
-        metrics = final | {"train.loss": self.counters.train_loss, "minutes": minutes} | baselines.metrics(final)
-        if (name := baselines.name(final)) is not None:
-            run.update(baseline=name)
-        with show_progress("plotting the losses"):
-            run.plot_losses()
-        if fitter is not None:
-            run.update(model=run.manifest.model_with(fitter.decision))
-        for line in self._closing_lines(step, metrics, baselines, [] if fitter is None else fitter.lines):
-            self.reporter.say(line)
-        run.finish("done", metrics=metrics)  # last and fast: if killed after it, the run is done and another --extend would add to it
-        return RunResult(run.folder, {**metrics})
-
-    def _stopped(self, state: str, stop: StopRequest) -> RunResult:
-        self.reporter.say(f"{state}; run the same command to continue")
-        self.run.finish("stopped", stop.exit_code, error=f"stopped by {stop.signal.name if stop.signal else 'a signal'}")
-        return RunResult(self.run.folder, {}, stop.exit_code)
-
-    def _final_metrics(self, stop: StopRequest, fitter: MetricAccumulator | None) -> dict[str, float]:
-        """Metrics of model.safetensors on all validation data; raises Stopped on a signal, since it may take long."""
-        model = self.run.manifest.model
-        metrics = self.full[1] if self.full is not None and model is not None and model["step"] == self.full[0] else None
-        if metrics is None or fitter is not None:
-            merged = self.run.export_weights is not None  # model.safetensors then has other tensors than the trained model
-            own = load_objective(self.run.folder, model["step"] if model else "best", specs(self.parts.objective_tensors()))
-            self.parts.load(load_model(self.run.folder, model["step"] if model and merged else None), own)
-            metrics = self._measure(None, stop.check, fitter)
-        return metrics | {f"val.{name}": value for name, value in self.samples.scores(full=True, each_chunk=stop.check).items()}
-
-    def _closing_lines(self, step: int, metrics: dict[str, float], baselines: Baselines, fitted: Sequence[str]) -> Iterator[str]:
-        model = self.run.manifest.model
-        by = "" if self.parts.best.name == "loss" else f" by {self.parts.best.name}"
-        best = f" (the best checkpoint{by}, step {model['step']} of {step})" if model and model["step"] != step else ""
-        summary = format_metrics(metrics, self.parts.recipe.objective)
-        yield f"done: {summary}, on all {self.parts.validation_tokens:,} validation tokens{best}"
-        yield from baselines.lines(metrics)
-        yield from fitted
-        yield from curves({name: self.run.curve(key) for name, key in LOSSES.items()})
-        if self.skips:
-            yield f"{self.skips} of {step} steps were skipped: their loss or gradient was not finite"
-        epochs = step / self.training.feed.plan.epoch_steps
-        yield overfitting(epochs, self.counters.train_loss, self.counters.val_loss, self.parts.recipe.objective)
-        sample = self.run.last_sample()
-        if copied := self.samples.copied(sample):
-            yield copied
-        folder, pipeline = _quoted(self.run.folder), self.samples.settings
-        command = pipeline.COMMAND if pipeline is not None and (sample or pipeline.COMMAND == "predict") else None
-        yield f"next: minitf evaluate {folder}" + (f"; minitf {command} {folder}" if command else "")
 
 
 def _with_wait_message(reports: Iterator[Report], compiles: bool) -> Iterator[Report]:
@@ -305,6 +275,7 @@ def save_checkpoint(
     run.rotate(settings.keep_last, settings.keep_best)
 
 
-def _quoted(path: Path) -> str:
+def quoted(path: Path) -> str:
+    """A path as an argument of a command in a message."""
     current = Path.cwd()
     return shlex.quote(str(path.relative_to(current) if path.is_relative_to(current) else path))

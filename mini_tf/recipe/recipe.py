@@ -81,6 +81,10 @@ def _rules(recipe: Recipe) -> Rules:
     yield from _positions(recipe)
     yield from best_rules(recipe.objective, recipe.eval)
     yield from _ensemble(recipe)
+    if recipe.runtime.reduce == "tree" and train.micro_batch_size == "auto":
+        size = train.batch_size if train.batch_tokens is None else 8
+        what = f"tree fixes the order of all sums, so train.micro_batch_size must be a number, such as {max(1, size // 8)}"
+        yield Rule("runtime.reduce", what, ("train.micro_batch_size",))
     if recipe.adapter is not None and recipe.model.init_from is None:
         what = "an adapter needs a trained model; give model.init_from=RUN, or remove it"
         yield Rule("adapter", what, ("model.init_from",))

@@ -16,13 +16,14 @@ from mini_tf.recipe.recipe import Recipe
 
 NO_EFFECT_ON_RESULT = {
     *("log", "checkpoint", "generate", "expect", "runtime.device"),
+    *("runtime.reduce", "runtime.shard", "runtime.timeout"),
     *("train.micro_batch_size", "train.on_nonfinite", "train.most_skips", "train.stop_above"),
     "eval.baseline",
     *("data.home", "data.errors", "tokenizer.path", "tokenizer.source.path", "model.init_from"),
 }
 """Sections and keys that do not affect the result: reports, samples and baselines; the order of sums and dropout draws;
-ending a run early; names of files and runs, whose contents are hashed instead (data.errors affects the contents;
-data.home is only a hint).
+how processes share the work; ending a run early; names of files and runs, whose contents are hashed instead
+(data.errors affects the contents; data.home is only a hint).
 """
 _CORPORA = {"data.train", "data.val"}
 """Only names of built-in corpora are hashed; files are hashed by their contents."""

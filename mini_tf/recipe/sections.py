@@ -198,7 +198,13 @@ class Runtime(Section):
     compile: Literal["auto"] | bool = "auto"
     """Use torch.compile; auto: tried if the run is long enough to make up for compilation."""
     threads: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = "auto"
-    """CPU threads; auto: the available cores, or fewer if measured to be faster."""
+    """CPU threads of a process; auto: its share of the available cores, or fewer if measured to be faster."""
+    reduce: Literal["sum", "tree", "overlap"] = "sum"
+    """Sum of gradients over processes; tree: equal to the bit for 1, 2, 4, ...; overlap: during the backward pass."""
+    shard: Literal["none", "optimizer"] = "none"
+    """What processes divide among them: nothing, or the optimizer state (ZeRO stage 1)."""
+    timeout: Seconds = 600.0
+    """Longest wait for another process in one step, after which the run ends and can be continued."""
 
     def rules(self) -> Rules:
         if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,3})?|mps", self.device):

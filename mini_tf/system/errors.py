@@ -9,6 +9,7 @@
     ├── Diverged         7   the loss or a gradient is not finite
     ├── GateMissed       8   an --assert or --expect was not met; the work itself succeeded
     └── Unavailable      9   a device, an optional package or another process is missing
+        └── ProcessLost  9   another of several processes ended, hangs or cannot be reached; it knows why
 
 A ValueError inside minitf means a wrong call in the code, not a user's error.
 """
@@ -79,3 +80,7 @@ class GateMissed(MinitfError):
 
 class Unavailable(MinitfError):
     exit_code = 9
+
+
+class ProcessLost(Unavailable):
+    pass

@@ -24,6 +24,8 @@ class Feed:
     packing: Packing
     prepare: Callable[[Rows], Batch]
     micro_batch_size: int
+    own: Callable[[int], range] = range
+    """The micro-batches of this process, out of a number of them (`Reduction.own`); by default all."""
 
     @property
     def n_micro(self) -> int:
@@ -36,9 +38,14 @@ class Feed:
         return [(n_rows * m // n, n_rows * (m + 1) // n) for m in range(n)]
 
     def micro_batches(self, step: int) -> list[Batch]:
-        """The micro-batches of step number `step` (from 0), on the CPU."""
-        rows = self._rows(step)
-        return [self.prepare(rows.slice(first, last)) for first, last in self.bounds(len(rows))]
+        """This process's micro-batches of step number `step` (from 0), on the CPU."""
+        rows = self._rows(step)  # of all processes, since they decide to which length rows are padded
+        bounds = self.bounds(len(rows))
+        return [self.prepare(rows.slice(*bounds[micro])) for micro in self.own(len(bounds))]
+
+    def n_micro_of(self, step: int) -> int:
+        """Number of micro-batches of step number `step`, of all processes."""
+        return len(self.bounds(len(self.plan.rows(step).rows)))
 
     def _rows(self, step: int) -> Rows:
         chosen = self.plan.rows(step)

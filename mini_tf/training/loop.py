@@ -3,6 +3,9 @@
 The loss of a step is the sum over its micro-batches, divided by the counts of the whole step, so gradient accumulation
 is exact for any micro-batch size. Random numbers are seeded from (seed, step, micro-batch), so a resumed run equals an
 uninterrupted one, and what the caller does between two reports (evaluation, sampling) changes nothing.
+
+Several processes share the micro-batches of a step: each knows the counts of all before the backward pass, the sum of
+the gradients and all measured numbers after it, so all have the same report and take the same update.
 """
 
 import math
@@ -16,6 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch
+from mini_tf.distributed.group import ProcessGroup
+from mini_tf.distributed.reduction import Reduction
 from mini_tf.nn.mixer import Mixer
 from mini_tf.nn.state import State, detach
 from mini_tf.objectives import LossSums, Task
@@ -39,7 +44,7 @@ class Progress:
 
     step: finished steps. tokens: training tokens so far, without padding. seconds: training time so far.
     skips: skipped steps so far, including fp16 overflows. skips_in_a_row: consecutive last steps skipped for a
-    non-finite loss or gradient. state: recurrent state of a stream, by micro-batch.
+    non-finite loss or gradient. state: recurrent state of a stream, by micro-batch, for those of this process.
     """
 
     step: int = 0
@@ -100,7 +105,8 @@ class Training:
 
     task: the module of `Objective.task`. For a stream, `task.start(rows)` returns the initial state and
     `task.carry(state)` is what the next rows need of it. clip: largest gradient norm, 0 = no clipping. tolerance:
-    non-finite steps to skip, largest loss allowed. weights: weight of each part of the loss; 1 if absent.
+    non-finite steps to skip, largest loss allowed. weights: weight of each part of the loss; 1 if absent. reduction:
+    how the gradients of micro-batches and processes are added.
     """
 
     task: nn.Module
@@ -112,6 +118,7 @@ class Training:
     clip: float = 0.0
     tolerance: Tolerance = field(default_factory=Tolerance)
     weights: Mapping[str, float] = field(default_factory=dict)
+    reduction: Reduction = field(default_factory=lambda: Reduction((), ProcessGroup()))
 
 
 def train(
@@ -125,11 +132,15 @@ def train(
     at: Progress = start or Progress()
     start_time = clock() - at.seconds
     training.task.train()
-    states = initial_states(training.task, training.feed, training.setup, at.step, at.state)
-    forward = training.setup.compiled(training.task)
+    states, group = initial_states(training.task, training.feed, training.setup, at.step, at.state), training.reduction.group
+    forward = training.setup.compiled(training.reduction.forward(training.task))
     mixers = [part for part in training.task.modules() if isinstance(part, Mixer)]
     with prefetch(training.feed, at.step, in_background=training.setup.device.type != "cpu") as upcoming:
-        while not training.schedule.finished(at.step, now := clock() - start_time):
+        for batches in upcoming:
+            own = _sum_by_name(count for batch in batches for count in batch.counts.items())
+            together = group.gather([own, clock() - start_time])
+            if training.schedule.finished(at.step, now := together[0][1]):
+                return
             lr = training.schedule.lr(at.step, now)
             training.task.train()
             if isinstance(training.task, Task):
@@ -137,18 +148,20 @@ def train(
             outdated = [mixer.refresh(seed_of(training.seed, "refresh", i), at.step) for i, mixer in enumerate(mixers)]
             if any(outdated):
                 states = initial_states(training.task, training.feed, training.setup, 0, None)
-            batches = next(upcoming)
-            counts, before = _sum_by_name(count for batch in batches for count in batch.counts.items()), list(states)
+            counts, before = _sum_by_name(count for counts, _ in together for count in counts.items()), dict(states)
             with _memory_faults(training, at):
                 measured = _accumulate_gradients(training, forward, batches, counts, states, at)
-            report = _report(training, _fetch(measured, training.setup.device), counts, lr, at)
+            fetched = _fetch(measured, training.setup.device)
+            everywhere = group.gather([[[*key, value] for key, value in fetched.items()], clock() - start_time])
+            numbers = {(kind, name, micro): value for some, _ in everywhere for kind, name, micro, value in some}
+            report = _report(training, numbers, counts, lr, at)
             if not report.skipped:
                 training.optimizer.step(lr, clip_factor(report.grad_norm, training.clip) / _scale(training, at))
             if report.problem is not None:  # the new states may not be finite either
                 states = before
             training.optimizer.zero_grad()
-            state: State = {str(micro): one for micro, one in enumerate(states) if one is not None}
-            at = replace(report, seconds=clock() - start_time, state=state or None)
+            state: State = {str(micro): one for micro, one in states.items() if one is not None}
+            at = replace(report, seconds=everywhere[0][1], state=state or None)
             yield at
 
 
@@ -182,21 +195,26 @@ def _accumulate_gradients(
     forward: Callable[..., LossSums],
     batches: list[Batch],
     counts: dict[str, int],
-    states: list[State | None],
+    states: dict[int, State | None],
     at: Progress,
 ) -> dict[Key, Tensor | int]:
-    """Forward and backward pass of every micro-batch; updates `states`. Without a device synchronization."""
+    """Forward and backward pass of every micro-batch of this process; updates `states`. The gradient is that of the
+    step. Without a device synchronization."""
     measured: dict[Key, Tensor | int] = {}
-    for micro, batch in enumerate(batches):
+    n, reduction = training.feed.n_micro_of(at.step), training.reduction
+    for micro, batch in zip(training.feed.own(n), batches, strict=True):
         torch.manual_seed(seed_of(training.seed, at.step, micro))
-        with training.setup.autocast():
-            sums = forward(batch.to(training.setup.device), states[micro])
-        terms = [part * (training.weights.get(name, 1.0) / max(counts[name], 1)) for name, part in sums.parts.items()]
-        torch.stack(terms).sum().mul(_scale(training, at)).backward()
+        with reduction.micro_batch(micro, n):
+            with training.setup.autocast():
+                sums = forward(batch.to(training.setup.device), states.get(micro))
+            terms = [part * (training.weights.get(name, 1.0) / max(counts[name], 1)) for name, part in sums.parts.items()]
+            torch.stack(terms).sum().mul(_scale(training, at)).backward()
+        reduction.add()
         states[micro] = None if sums.state is None else training.task.carry(detach(sums.state))  # type: ignore[operator]
         measured |= {("loss", name, micro): part.detach() for name, part in sums.parts.items()}
         for name, (total, count) in sums.metrics.items():
             measured["metric_sum", name, micro], measured["metric_count", name, micro] = total.detach(), count
+    reduction.finish(n)
     return measured | {("grad_norm", "", 0): training.optimizer.grad_norm()}
 
 

@@ -40,6 +40,16 @@ class StopRequest:
     def __bool__(self) -> bool:
         return self.signal is not None
 
+    @property
+    def number(self) -> int:
+        """The signal's number; 0 without a request."""
+        return 0 if self.signal is None else int(self.signal)
+
+    def request(self, number: int) -> None:
+        """A request that another process of the run got; 0 is none."""
+        if number and self.signal is None:
+            self._request(signal.Signals(number))
+
     def check(self) -> None:
         """Raise Stopped if a stop was requested."""
         if self:
@@ -48,7 +58,7 @@ class StopRequest:
     @property
     def exit_code(self) -> int:
         """130 for SIGINT, 143 for SIGTERM, 129 for SIGHUP, 131 for SIGQUIT; 0 without a request."""
-        return 0 if self.signal is None else 128 + self.signal
+        return self.number and 128 + self.number
 
     def __enter__(self) -> "StopRequest":
         if threading.current_thread() is threading.main_thread():

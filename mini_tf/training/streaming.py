@@ -13,24 +13,26 @@ from mini_tf.training.feed import Feed
 from mini_tf.training.machine.device import Setup
 
 
-def initial_states(task: nn.Module, feed: Feed, setup: Setup, step: int, saved: State | None) -> list[State | None]:
-    """The state of each micro-batch after `step` steps; None for each without `train.stream`.
+def initial_states(task: nn.Module, feed: Feed, setup: Setup, step: int, saved: State | None) -> dict[int, State | None]:
+    """The state of each micro-batch of this process after `step` steps; empty without `train.stream`.
 
-    Raises RunFault if `saved` does not fit.
+    saved: that of all micro-batches. Raises RunFault if it does not fit.
     """
+    own = feed.own(feed.n_micro)
     if not feed.plan.stream:
-        return [None] * feed.n_micro
+        return {}
     if saved is None:
         if step:
             raise RunFault(f"the stream state after step {step} is missing", hint="--fresh starts over")
-        return [task.start(feed.micro_batch_size) for _ in range(feed.n_micro)]  # type: ignore[operator]
+        return {micro: task.start(feed.micro_batch_size) for micro in own}  # type: ignore[operator]
     if saved.keys() != {str(micro) for micro in range(feed.n_micro)}:
         size = feed.plan.batch_size // len(saved)
         raise RunFault(
             f"the stream was saved in micro-batches of {size} rows; train.micro_batch_size is {feed.micro_batch_size}",
             hint=f"train.micro_batch_size={size}",
         )
-    return [_validated(task, setup, batch, saved[str(micro)], micro) for micro, batch in enumerate(feed.micro_batches(step))]
+    batches = zip(own, feed.micro_batches(step), strict=True)
+    return {micro: _validated(task, setup, batch, saved[str(micro)], micro) for micro, batch in batches}
 
 
 def _validated(task: nn.Module, setup: Setup, batch: Batch, saved: object, micro: int) -> State | None:

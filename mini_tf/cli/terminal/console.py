@@ -31,6 +31,7 @@ from mini_tf.cli.terminal.tracebacks import save_traceback
 from mini_tf.cli.terminal.waits import waits_of
 from mini_tf.system.error_conversion import is_bug, to_minitf_error
 from mini_tf.system.errors import MinitfError, StorageFault
+from mini_tf.system.processes import is_worker
 from mini_tf.system.progress import progress_display
 from mini_tf.system.safe_text import safe_text
 
@@ -216,7 +217,10 @@ def command(body: Callable[..., int | None]) -> Callable[..., None]:
         **arguments: Any,
     ) -> None:
         name = ctx.command_path.partition(" ")[2]
-        console = Console(command=name, quiet=quiet, verbose=verbose, json=json, debug=debug, color=color)
+        of_class = Console
+        if is_worker():
+            from mini_tf.cli.terminal.workers import WorkerConsole as of_class  # it is a Console
+        console = of_class(command=name, quiet=quiet, verbose=verbose, json=json, debug=debug, color=color)
         console.context = ctx
         raise typer.Exit(_run(body, console, arguments))
 

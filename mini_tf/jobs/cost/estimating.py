@@ -19,3 +19,11 @@ def estimate(recipe: Recipe, reporter: Reporter, seconds: float | None = None) -
     parts = build(recipe, data, resolve_setup(recipe.runtime), reporter.detail)
     report_start(parts, reporter)
     return measure_cost(parts, time.monotonic() - start, seconds)
+
+
+def report_estimate(recipe: Recipe, reporter: Reporter) -> dict[str, float | None]:
+    """Print the estimate of a run, for --dry-run; returns its metrics."""
+    cost = estimate(recipe, reporter)
+    runs = f" for {cost.run_set}" if cost.run_set else ""
+    reporter.say(f"estimate: {cost.timing.seconds * 1000:.0f} ms per step, {cost.total / 60:.1f} minutes in total{runs}; nothing was saved")
+    return {**cost.metrics}

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import NoReturn
 
 import mini_tf.drawing.curves.loss  # noqa: F401  imported once here rather than in every fork, which takes a second
-from mini_tf.jobs.pretrain import Options, pretrain
+from mini_tf.jobs.options import Options
+from mini_tf.jobs.pretrain import pretrain
 from mini_tf.jobs.session import Reporter
 from mini_tf.recipe import reading
 from mini_tf.run import manifest

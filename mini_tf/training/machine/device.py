@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from torch.utils._triton import has_triton
 
 from mini_tf.recipe.sections import Runtime
 from mini_tf.system.errors import Unavailable
+from mini_tf.system.processes import Place
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -107,10 +109,13 @@ def _keep_freed_memory() -> None:
         set_option(_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def resolve_setup(runtime: Runtime, recorded: Mapping[str, Any] | None = None, device_key: str = "runtime.device") -> Setup:
+def resolve_setup(
+    runtime: Runtime, recorded: Mapping[str, Any] | None = None, device_key: str = "runtime.device", place: Place | None = None
+) -> Setup:
     """The setup of a recipe's runtime section on this machine.
 
     recorded: `Setup.settings` of the run's first start. device_key: key or option that names the device, for messages.
+    place: of this process among those on this machine, which share its cores, and have a GPU each.
     Raises Unavailable if this machine does not support a requested setting.
     """
     before = recorded or {}
@@ -127,19 +132,26 @@ def resolve_setup(runtime: Runtime, recorded: Mapping[str, Any] | None = None, d
         return value
 
     device = _open(choose("device", _best_device), device_key)
+    if place is not None and place.size > 1 and device.type == "cuda":
+        device = _open(f"cuda:{place.local_rank}", device_key)
     precision = _check_precision(choose("precision", lambda: _safe_precision(device)), device)
     compiled = choose("compile", lambda: (False, "not measured"))
     if compiled and (missing := missing_compiler(device)):
         if reasons["compile"] == _EXPLICIT:
             raise Unavailable(f"runtime.compile: {missing}", hint="runtime.compile=auto")
         compiled, reasons["compile"] = False, f"{missing}, unlike at the first start: results may differ in the last bits"
-    threads = choose("threads", _most_threads)
+    threads = choose("threads", partial(_most_threads, 1 if place is None else place.local_size))
     if reasons["threads"] == _RECORDED and threads > (cores := available_cores()):
         reasons["threads"] = f"only {cores} cores now, {threads} at the first start: results may differ in the last bits"
         threads = cores
     rows = before.get("micro_batch_size", 0)
     undecided = frozenset() if before else _tunable(device, threads) - {key for key in reasons if reasons[key] == _EXPLICIT}
     return Setup(device, precision, compiled, threads, rows, reasons | ({"micro_batch_size": _RECORDED} if rows else {}), undecided)
+
+
+def on_gpu(runtime: Runtime) -> bool:
+    """Whether `resolve_setup` chooses a GPU of NVIDIA."""
+    return runtime.device.startswith("cuda") or (runtime.device == "auto" and torch.cuda.is_available())
 
 
 def missing_compiler(device: torch.device) -> str | None:
@@ -213,8 +225,10 @@ def _check_precision(precision: str, device: torch.device) -> str:
     return precision
 
 
-def _most_threads() -> tuple[int, str]:
+def _most_threads(processes: int) -> tuple[int, str]:
     cores = available_cores()
+    if processes > 1:  # torch's default may be one thread, as torchrun sets OMP_NUM_THREADS
+        return max(1, cores // processes), f"{cores} cores for {processes} processes"
     default = torch.get_num_threads()  # physical cores of the machine, or OMP_NUM_THREADS
     if default < cores:
         return default, f"torch's default; {cores} logical cores available"

@@ -1,0 +1,68 @@
+"""The group of processes that train one model together, as every part of minitf sees it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from mini_tf.system.processes import Place
+
+Result = TypeVar("Result")
+
+
+class ProcessGroup:
+    """A single process, and the contract of several (`TorchGroup`).
+
+    Every method is collective: all processes call it, in the same order. ProcessLost where another one does not.
+    """
+
+    def __init__(self, place: Place | None = None) -> None:
+        self.place = place or Place()
+
+    @property
+    def rank(self) -> int:
+        return self.place.rank
+
+    @property
+    def size(self) -> int:
+        """Number of processes."""
+        return self.place.size
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes the run folder and the messages."""
+        return self.place.rank == 0
+
+    def gather(self, value: Any) -> list[Any]:
+        """The values of all processes by rank, on every process; of JSON, with non-finite numbers."""
+        return [value]
+
+    def share(self, make: Callable[[], Result]) -> Result:
+        """What `make` returns on rank 0, on every process; only rank 0 calls it, and may take long. Of JSON."""
+        return make()
+
+    def collect(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """The tensors of all processes by name, on rank 0; {} on the others.
+
+        A process that does not have a tensor's numbers may give it on the meta device, for its place in the order.
+        """
+        return tensors
+
+    @contextmanager
+    def in_turn(self) -> Iterator[None]:
+        """The block runs on the first process of each machine, then on the others, which find what it cached."""
+        yield
+
+    def add_up(self, tensor: Tensor) -> None:
+        """Replace a tensor by the sum over all processes, in an order that depends on their number only."""
+
+    def swap(self, tensor: Tensor, partner: int) -> Tensor:
+        """Send a tensor to the process `partner` and return its tensor; the partner names this process."""
+        raise ValueError(f"a single process has no partner {partner}")
+
+    def broadcast(self, tensor: Tensor, source: int = 0) -> None:
+        """Replace a tensor by that of the process `source`."""
+
+    def wait(self) -> None:
+        """Wait until all processes are here."""

@@ -1,0 +1,137 @@
+"""A group of several processes by torch.distributed: gloo for the CPU and for small messages, NCCL between GPUs."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from mini_tf.distributed.group import ProcessGroup
+from mini_tf.system.errors import ProcessLost
+from mini_tf.system.processes import Place
+from mini_tf.system.safe_text import safe_text
+
+Result = TypeVar("Result")
+MESSAGE = 4096
+"""Bytes of a `gather` that needs one collective only."""
+PATIENCE = timedelta(days=1)
+"""Longest wait for work of rank 0 alone, such as encoding a large corpus."""
+DIAGNOSIS = timedelta(seconds=5)
+"""How long all processes are asked for a sign of life after a timeout."""
+
+
+class TorchGroup(ProcessGroup):
+    """timeout: longest wait for another process in one collective."""
+
+    def __init__(self, place: Place, timeout: timedelta) -> None:
+        super().__init__(place)
+        self._timeout = timeout
+        with self._communication():  # groups of their own: a collective that timed out closes the connections of its group
+            self._patient = dist.new_group(backend="gloo", timeout=PATIENCE)
+            self._control = dist.new_group(backend="gloo", timeout=timeout)
+            self._diagnosis = dist.new_group(backend="gloo", timeout=DIAGNOSIS)
+            dist.barrier(group=self._diagnosis)  # connects all pairs now, as it may not be possible later
+
+    def gather(self, value: Any) -> list[Any]:
+        return self._gather(value, self._control)
+
+    def share(self, make: Callable[[], Result]) -> Result:
+        shared: Result = self._gather(make() if self.leads else None, self._patient)[0]
+        return shared
+
+    def _gather(self, value: Any, group: dist.ProcessGroup) -> list[Any]:
+        data = json.dumps(value).encode()
+        head = len(data).to_bytes(8, "big") + data[: MESSAGE - 8]
+        heads = self._all_gather(head, MESSAGE, group)
+        lengths = [int.from_bytes(one[:8], "big") for one in heads]
+        rest = max(lengths) - (MESSAGE - 8)
+        rests = self._all_gather(data[MESSAGE - 8 :], rest, group) if rest > 0 else [b""] * self.size
+        return [json.loads((one[8:] + more)[:length]) for one, more, length in zip(heads, rests, lengths, strict=True)]
+
+    def _all_gather(self, data: bytes, length: int, group: dist.ProcessGroup) -> list[bytes]:
+        """The bytes of all processes, padded to `length`."""
+        own = torch.frombuffer(bytearray(data.ljust(length, b"\0")), dtype=torch.uint8)
+        received = [torch.empty(length, dtype=torch.uint8) for _ in range(self.size)]
+        with self._communication():
+            dist.all_gather(received, own, group=group)
+        return [one.numpy().tobytes() for one in received]
+
+    def collect(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        real = {name: tensor for name, tensor in tensors.items() if not tensor.is_meta}
+        specs = self.gather([(name, str(t.dtype).removeprefix("torch."), list(t.shape)) for name, t in real.items()])
+        collected, known = dict(tensors) if self.leads else {}, {name for name, _, _ in specs[0]}
+        for source in range(1, self.size):
+            for name, dtype, shape in specs[source]:
+                if name in known:
+                    continue
+                known.add(name)
+                with self._communication():
+                    if self.leads:
+                        collected[name] = torch.empty(shape, dtype=getattr(torch, dtype))
+                        dist.recv(_bytes(collected[name]), source, group=self._control)
+                    elif self.rank == source:
+                        dist.send(_bytes(real[name].detach().cpu().contiguous()), 0, group=self._control)
+        return collected
+
+    @contextmanager
+    def in_turn(self) -> Iterator[None]:
+        if self.place.local_rank == 0:
+            yield
+        self._gather(None, self._patient)
+        if self.place.local_rank != 0:
+            yield
+
+    def add_up(self, tensor: Tensor) -> None:
+        with self._communication():
+            dist.all_reduce(tensor)
+
+    def swap(self, tensor: Tensor, partner: int) -> Tensor:
+        received = torch.empty_like(tensor)
+        operations = [dist.P2POp(dist.isend, tensor, partner), dist.P2POp(dist.irecv, received, partner)]
+        with self._communication():
+            for work in dist.batch_isend_irecv(operations):
+                work.wait()
+        return received
+
+    def broadcast(self, tensor: Tensor, source: int = 0) -> None:
+        with self._communication():
+            dist.broadcast(tensor, source)
+
+    def wait(self) -> None:
+        self._gather(None, self._patient)
+
+    @contextmanager
+    def _communication(self) -> Iterator[None]:
+        """Turn a failed collective into ProcessLost, which names the process that hangs."""
+        try:
+            yield
+        except RuntimeError as error:  # gloo has no exception of its own
+            reason = next(iter(str(error).splitlines()), "")
+            if "imed out" in reason:
+                raise ProcessLost(
+                    f"{self._silent()} did not answer for {self._timeout.total_seconds():g} seconds (runtime.timeout)",
+                    hint="the same command continues from the last checkpoint",
+                ) from error
+            raise ProcessLost(
+                f"another process of the run ended: {safe_text(reason)[:200]}", hint="the same command continues from the last checkpoint"
+            ) from error
+
+    def _silent(self) -> str:
+        """The processes that give no sign of life; the others must call it, too."""
+        try:
+            dist.monitored_barrier(group=self._diagnosis, timeout=DIAGNOSIS, wait_all_ranks=True)
+        except RuntimeError as error:
+            if named := re.search(r"Ranks? ([\d, ]+) failed", str(error)):  # on rank 0 only
+                return f"rank {named[1].strip()}"
+            return "another process" if self.leads else "rank 0"
+        return "another process"
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    """A contiguous tensor as bytes, which every backend sends; not a copy."""
+    return tensor.view(-1).view(torch.uint8) if tensor.dim() else tensor.view(1).view(torch.uint8)

@@ -1,0 +1,84 @@
+"""The end of a run: the final evaluation, baselines, plots and closing messages."""
+
+from collections.abc import Iterator, Sequence
+
+from mini_tf.distributed.group import ProcessGroup
+from mini_tf.jobs.baselines import Baselines, baselines_of
+from mini_tf.jobs.closing_messages import format_metrics, overfitting
+from mini_tf.jobs.session import RunResult, Session, quoted
+from mini_tf.jobs.step_lines import LOSSES, curves
+from mini_tf.pipelines import pipeline_of
+from mini_tf.run.loading import load_model, load_objective
+from mini_tf.run.tensors import specs
+from mini_tf.system.progress import show_progress
+from mini_tf.training.evaluation import MetricAccumulator
+from mini_tf.training.signals import Stopped, StopRequest
+
+
+def finish(session: Session, step: int, stop: StopRequest) -> RunResult:
+    """Finish the run after its last step. Rank 0 does it; the others wait and get its exit code, without metrics."""
+    result = _finish(session, step, stop) if session.group.leads else None
+    exit_code = session.group.share(lambda: 0 if result is None else result.exit_code)
+    return result or RunResult(session.run.folder, {}, exit_code)
+
+
+def _finish(session: Session, step: int, stop: StopRequest) -> RunResult:
+    """Final evaluation, baselines, plots, closing messages."""
+    run, fitter = session.run, pipeline_of(session.parts).decision_fitter()
+    if stop and not session.finished:
+        return _stopped(session, f"stopped at step {step}, saved", stop)
+    try:
+        final = _final_metrics(session, stop, fitter)
+        minutes, baselines = session.counters.wall() / 60, baselines_of(session.parts, stop.check)
+    except Stopped:
+        return _stopped(session, f"stopped at step {step}, saved, before the last evaluation", stop)
+    metrics = final | {"train.loss": session.counters.train_loss, "minutes": minutes} | baselines.metrics(final)
+    if (name := baselines.name(final)) is not None:
+        run.update(baseline=name)
+    with show_progress("plotting the losses"):
+        run.plot_losses()
+    if fitter is not None:
+        run.update(model=run.manifest.model_with(fitter.decision))
+    for line in _closing_lines(session, step, metrics, baselines, [] if fitter is None else fitter.lines):
+        session.reporter.say(line)
+    run.finish("done", metrics=metrics)  # last and fast: if killed after it, the run is done and another --extend would add to it
+    return RunResult(run.folder, {**metrics})
+
+
+def _stopped(session: Session, state: str, stop: StopRequest) -> RunResult:
+    session.reporter.say(f"{state}; run the same command to continue")
+    session.run.finish("stopped", stop.exit_code, error=f"stopped by {stop.signal.name if stop.signal else 'a signal'}")
+    return RunResult(session.run.folder, {}, stop.exit_code)
+
+
+def _final_metrics(session: Session, stop: StopRequest, fitter: MetricAccumulator | None) -> dict[str, float]:
+    """Metrics of model.safetensors on all validation data; raises Stopped on a signal, since it may take long."""
+    model = session.run.manifest.model
+    metrics = session.full[1] if session.full is not None and model is not None and model["step"] == session.full[0] else None
+    if metrics is None or fitter is not None:
+        merged = session.run.export_weights is not None  # model.safetensors then has other tensors than the trained model
+        own = load_objective(session.run.folder, model["step"] if model else "best", specs(session.parts.objective_tensors()))
+        session.parts.load(load_model(session.run.folder, model["step"] if model and merged else None), own)
+        metrics = session.measure(None, ProcessGroup(), stop.check, fitter)  # this process alone
+    return metrics | {f"val.{name}": value for name, value in session.samples.scores(full=True, each_chunk=stop.check).items()}
+
+
+def _closing_lines(session: Session, step: int, metrics: dict[str, float], baselines: Baselines, fitted: Sequence[str]) -> Iterator[str]:
+    model = session.run.manifest.model
+    by = "" if session.parts.best.name == "loss" else f" by {session.parts.best.name}"
+    best = f" (the best checkpoint{by}, step {model['step']} of {step})" if model and model["step"] != step else ""
+    summary = format_metrics(metrics, session.parts.recipe.objective)
+    yield f"done: {summary}, on all {session.parts.validation_tokens:,} validation tokens{best}"
+    yield from baselines.lines(metrics)
+    yield from fitted
+    yield from curves({name: session.run.curve(key) for name, key in LOSSES.items()})
+    if session.skips:
+        yield f"{session.skips} of {step} steps were skipped: their loss or gradient was not finite"
+    epochs = step / session.training.feed.plan.epoch_steps
+    yield overfitting(epochs, session.counters.train_loss, session.counters.val_loss, session.parts.recipe.objective)
+    sample = session.run.last_sample()
+    if copied := session.samples.copied(sample):
+        yield copied
+    folder, pipeline = quoted(session.run.folder), session.samples.settings
+    command = pipeline.COMMAND if pipeline is not None and (sample or pipeline.COMMAND == "predict") else None
+    yield f"next: minitf evaluate {folder}" + (f"; minitf {command} {folder}" if command else "")

@@ -1,0 +1,70 @@
+"""The run folder as seen by a process that does not write it: one of several that train together, except the first."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from mini_tf.distributed.group import ProcessGroup
+from mini_tf.run import loading
+from mini_tf.run.disk import Disk
+from mini_tf.run.folder import CheckpointTensors, Run
+from mini_tf.run.loading import LoadedCheckpoint
+from mini_tf.run.manifest import Manifest, RunState
+from mini_tf.run.tensors import TensorSpec
+from mini_tf.system.errors import RunFault
+
+
+def follow(group: ProcessGroup, run: Run | None) -> Run:
+    """The run that rank 0 has opened, on every process; `run` is None on the others.
+
+    Raises RunFault where another process does not see its folder.
+    """
+    facts = group.share(lambda: [str(run.folder), run.manifest.model_dump_json(), run.status] if run is not None else [])
+    if run is not None:
+        return run
+    folder = Path(facts[0])
+    if not folder.is_dir():
+        where = f"rank {group.rank} cannot see {folder}, which rank 0 has opened"
+        raise RunFault(where, hint="all machines need the same file system", where=[str(folder)])
+    return Follower(folder, Manifest.model_validate_json(facts[1]), facts[2])  # type: ignore[arg-type]
+
+
+class Follower(Run):
+    """A run that only rank 0 writes: everything else is kept in memory."""
+
+    def __init__(self, folder: Path, record: Manifest, status: Literal["new", "continued", "finished"]) -> None:
+        super().__init__(folder, record, -1, status, Disk())
+
+    def start(self, existed: bool = True) -> None:
+        self.is_started = True
+
+    def load(
+        self,
+        step: int,
+        expected: Mapping[str, TensorSpec],
+        expected_optimizer: Mapping[str, TensorSpec],
+        expected_objective: Mapping[str, TensorSpec],
+    ) -> LoadedCheckpoint:
+        """The checkpoint that rank 0 continues from; RunFault if it is not the same here."""
+        return loading.load(self.checkpoints.find_verified(step), expected, expected_optimizer, expected_objective)
+
+    def record(self, report: Mapping[str, Any], seconds: float | None = None) -> None: ...
+    def save(self, step: int, contents: CheckpointTensors, counters: Mapping[str, Any], score: float | None = None) -> None: ...
+    def rotate(self, keep_last: int, keep_best: int) -> None: ...
+    def publish(self, which: int | Literal["last", "best"] = "best", warn: Callable[[str], None] = lambda line: None) -> None: ...
+    def write(self, name: str, text: str) -> None: ...
+    def write_sample(self, step: int, text: str) -> None: ...
+    def log(self, line: str) -> None: ...
+
+    def crash(self, text: str) -> Path:
+        raise RunFault(f"only rank 0 writes into {self.folder}")  # the traceback is then kept in the cache
+
+    def plot_losses(self) -> None: ...
+    def close(self) -> None: ...
+
+    def finish(self, state: RunState, exit_code: int = 0, error: str | None = None, metrics: Mapping[str, float] | None = None) -> None: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def update(self, **fields: Any) -> None:
+        self.manifest = self.manifest.model_copy(update=fields)

@@ -1,0 +1,38 @@
+"""The error that ends one of several processes, in a file for its launcher, which prints the one that came first."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mini_tf.system.errors import MinitfError
+
+_FIELDS = ("message", "hint", "where", "faults")
+
+
+class WorkerFault(MinitfError):
+    """An error of another process, with its exit code. lost: it only says that yet another process is gone."""
+
+    def __init__(self, exit_code: int, message: str, *, lost: bool = False, **given: Any) -> None:
+        super().__init__(message, **given)
+        self.exit_code, self.lost = exit_code, lost
+
+    def of(self, who: str) -> "WorkerFault":
+        """The error, with the process that had it."""
+        given = {name: getattr(self, name) for name in ("hint", "where", "faults") if name != "faults" or len(self.faults) > 1}
+        return WorkerFault(self.exit_code, f"{who}: {self.message}", **given)
+
+
+def write_fault(folder: Path, rank: int, error: MinitfError, lost: bool) -> None:
+    """Write the error of a process."""
+    fields = {name: getattr(error, name) for name in _FIELDS}
+    (folder / f"rank-{rank}.json").write_text(json.dumps({"exit_code": error.exit_code, "lost": lost, **fields}))
+
+
+def read_fault(folder: Path, rank: int) -> WorkerFault | None:
+    """The error that a process has written, if any."""
+    path = folder / f"rank-{rank}.json"
+    if not path.is_file():
+        return None
+    fields: Mapping[str, Any] = json.loads(path.read_text())
+    return WorkerFault(**fields)
