@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 from commands import QUIET, TINY, minitf, refused, results, trained
-from families import transformers
+from families import folder_of, transformers
 
 from mini_tf.data.tokenizers import SPECIALS
 
@@ -122,3 +123,16 @@ def test_sources_end_with_a_separator_and_begin_with_none(tmp_path: Path) -> Non
         **tokenizer("go 1", return_tensors="pt"), do_sample=False, num_beams=1, max_new_tokens=6, suppress_tokens=suppressed
     )
     assert tokenizer.decode(found, skip_special_tokens=True) == ours.removesuffix("\n")
+
+
+def test_a_model_that_was_only_imported_keeps_its_template(tmp_path: Path) -> None:
+    source = folder_of("bert", tmp_path / "theirs")
+    theirs = tokenizers.Tokenizer.from_file(str(source / "tokenizer.json"))
+    theirs.post_processor = tokenizers.processors.TemplateProcessing("<s> $A <s>", special_tokens=[("<s>", theirs.token_to_id("<s>"))])
+    theirs.save(str(source / "tokenizer.json"))
+    assert minitf("import", source, "-o", tmp_path / "run").exit_code == 0
+    for options in ((), ("--step", "best")):
+        done = minitf("export", tmp_path / "run", "-o", tmp_path / f"out{len(options)}", *options)
+        assert done.exit_code == 0, done.stderr
+        again = tokenizers.Tokenizer.from_file(str(tmp_path / f"out{len(options)}" / "tokenizer.json"))
+        assert again.encode("w9 w10").ids == theirs.encode("w9 w10").ids

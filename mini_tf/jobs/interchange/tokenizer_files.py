@@ -5,6 +5,7 @@ from typing import Any
 
 from mini_tf.generation.mask_filling import mask_takes_space
 from mini_tf.pipelines import pipeline_of
+from mini_tf.run import manifest
 from mini_tf.system.strict_json import show_json
 from mini_tf.trained.opening import LoadedModel
 
@@ -19,9 +20,10 @@ def tokenizer_files(loaded: LoadedModel) -> dict[str, bytes]:
     names = {id: name for name, id in tokenizer.special_tokens.items()}
     separator = None if vocabulary.separator is None else names[vocabulary.separator]
     begin = None if vocabulary.begin_id is None else names[vocabulary.begin_id]
-    if loaded.step or not content["post_processor"]:
+    was_trained = manifest.read(loaded.folder).step > 0
+    if was_trained or not content["post_processor"]:
         content["post_processor"] = _template(loaded, names, content["post_processor"])
-    if loaded.step and mask_takes_space(tokenizer):
+    if was_trained and mask_takes_space(tokenizer):
         content["added_tokens"] = [one | {"lstrip": True} if one["id"] == vocabulary.mask else one for one in content["added_tokens"]]
     end = names[min(vocabulary.ends)] if vocabulary.ends else separator
     tokens = {"bos_token": separator, "eos_token": end, "unk_token": vocabulary.unk, "pad_token": vocabulary.pad}
