@@ -79,8 +79,10 @@ class DetectionHead(OutputLayer):
         return logit
 
 
-def token_index(pool: Literal["first", "last", "text_end"], inputs: Tokens) -> Int[Tensor, " B"]:
-    """Flat index into (B, L) of the first or last token of each row, or of the one before the last."""
+def token_index(pool: Pool, inputs: Tokens) -> Int[Tensor, " B"]:
+    """Flat index into (B, L) of the token of each row that `pool`, one of TOKEN_POOLS, takes: the first one, the last
+    one, or the one before the last.
+    """
     rows, length = inputs.ids.shape
     first = torch.arange(rows, device=inputs.ids.device) * length
     if pool == "first":
