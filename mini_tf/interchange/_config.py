@@ -71,6 +71,11 @@ class Config:
         if value is not None and value != [] and value != {} and not any(type(value) is type(one) and value == one for one in allowed):
             self.refuse(key, f"minitf has {' or '.join(map(show, allowed)) or 'no such setting'}{why}")
 
+    @property
+    def n_labels(self) -> int:
+        """The number of classes, or 1 of numbers; 2 where nothing is said, as in transformers."""
+        return len(self.section("id2label").values) or self.integer("num_labels", 2)
+
     def section(self, key: str) -> "Config":
         """The keys of an object within; empty if there is none."""
         value = self.values.get(key)

@@ -18,7 +18,7 @@ from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn import model as model_contract
 from mini_tf.nn.batch_sizes import BatchSizes
 from mini_tf.nn.layers.ngram_features import NGramFeatures
-from mini_tf.nn.layers.task_head import Dense, Pool, TaskHead, is_token, pooled, token_index
+from mini_tf.nn.layers.task_head import TOKEN_POOLS, Dense, Pool, TaskHead, is_token, pooled, token_index
 from mini_tf.nn.layers.words.character_features import CharacterFeatures
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
@@ -70,6 +70,8 @@ class TaskSettings(ObjectiveSettings):
 
     dense: Dense | None = None
     """A dense layer of the model's width with this activation before the output layer; null: none."""
+    head_bias: bool = True
+    """The output layer has a bias; false as in the classifiers of Llama and GPT-2."""
 
     def forward_flops(self, model: model_contract.ModelSettings, sizes: BatchSizes) -> int | None:
         hidden = model.hidden_flops(sizes)
@@ -117,19 +119,19 @@ class PooledSettings(TaskSettings):
     PREDICTS_ROWS = True
 
     pool: Pool = "mean"
-    """Pooling of the hidden states: first or last token (separators); mean, max or attention over all tokens."""
+    """Pooling of the hidden states: first, last (separators) or text_end token; mean, max or attention over all."""
     wide: WideTextSettings | None = None
     """A linear model of hashed n-grams, {order, characters, rows}, is added to the outputs: wide and deep learning."""
 
     def forward_flops(self, model: model_contract.ModelSettings, sizes: BatchSizes) -> int | None:
-        pools_all = self.pool not in ("first", "last")
+        pools_all = self.pool not in TOKEN_POOLS
         hidden = model.hidden_flops(sizes._replace(targets=sizes.rows * sizes.length) if pools_all else sizes)
         return None if hidden is None else hidden + self.head_flops(model, sizes)
 
     def rules_with(self, model: ModelSettings, steps: int | None) -> Rules:
         if self.pool == "first" and model.causal:
             yield "objective.pool", f"the first token of a {model.kind} attends only to itself; use mean or last"
-        if model.per_token_setting and self.pool not in ("first", "last"):
+        if model.per_token_setting and self.pool not in TOKEN_POOLS:
             yield Rule("objective.pool", f"{model.kind} with these settings has one output per row; use first", ("model",))
 
 
@@ -196,7 +198,7 @@ class TaskObjective(Objective):
         super().__init__(settings)
         self.vocabulary_size, self.texts = vocabulary.size, vocabulary.texts
         self.dropout_rate, self.token_dropout_rate = settings.dropout_rate, settings.token_dropout_rate
-        self.n_outputs, self.n_types, self.dense = n_outputs, 0, settings.dense
+        self.n_outputs, self.n_types, self.dense, self.head_bias = n_outputs, 0, settings.dense, settings.head_bias
         assert vocabulary.separator is not None
         self.separator, self.separator_begins = vocabulary.separator, vocabulary.begin is None
         self.replacement = next(id for id in (vocabulary.mask, vocabulary.unk, self.separator) if id is not None)
@@ -206,7 +208,7 @@ class TaskObjective(Objective):
         self.n_types = model.n_types
 
     def head(self, d_model: int) -> TaskHead:
-        return TaskHead(d_model, self.n_outputs, self.dropout_rate, dense=self.dense)
+        return TaskHead(d_model, self.n_outputs, self.dropout_rate, dense=self.dense, bias=self.head_bias)
 
     def make_batch(self, rows: Rows, labels: Tensor, part: str, at: Tensor | None = None) -> Batch:
         """A batch with the targets `labels`: of the rows, or of the flat token positions `at`.
@@ -242,7 +244,7 @@ class PooledObjective(TaskObjective):
 
     def head(self, d_model: int) -> TaskHead:
         wide = None if self.wide is None else self.wide.features(self.vocabulary_size, self.texts, self.n_outputs)
-        return TaskHead(d_model, self.n_outputs, self.dropout_rate, wide, self.pool == "attention", self.dense)
+        return TaskHead(d_model, self.n_outputs, self.dropout_rate, wide, self.pool == "attention", self.dense, self.head_bias)
 
     def fit(self, task: nn.Module, data: Store) -> None:
         """Set the document frequencies of the n-grams."""
@@ -278,7 +280,7 @@ class TaskLoss(nn.Module):
 
     def forward(self, batch: Batch, state: State | None = None) -> LossSums:
         inputs = replace(batch.inputs, ids=batch.extras["ids"]) if self.training and "ids" in batch.extras else batch.inputs
-        at = token_index(self.pool, inputs) if self.pool in ("first", "last") else batch.target_positions
+        at = token_index(self.pool, inputs) if self.pool in TOKEN_POOLS else batch.target_positions
         mixed = self.model(inputs, None, at, None)
         hidden = mixed.y if at is not None or self.pool is None else pooled(self.pool, mixed.y, inputs, self.head.query)
         outputs = self.model.logits(hidden).float()

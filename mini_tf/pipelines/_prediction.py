@@ -16,7 +16,8 @@ from mini_tf.data.packing import Packing
 from mini_tf.data.store import Store, Tokenizers, in_memory
 from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.distributed.group import ProcessGroup
-from mini_tf.objectives._task import TaskLoss
+from mini_tf.generation.prompt_ids import Affixes
+from mini_tf.objectives._task import PooledSettings, TaskLoss
 from mini_tf.pipelines import Pipeline, PipelineSettings, Prediction, PredictOptions
 from mini_tf.recipe.sections import Data
 from mini_tf.system.seeds import seed_of
@@ -38,6 +39,13 @@ class PredictionPipeline(Pipeline):
     def labels(self) -> Labels:
         assert self.bundle.labels is not None
         return self.bundle.labels
+
+    def affixes(self) -> Affixes:
+        before, behind = super().affixes()
+        objective = self.recipe.objective
+        # What follows the pooled token changes nothing in a decoder.
+        ends_there = isinstance(objective, PooledSettings) and objective.pool == "text_end" and self.recipe.model.causal
+        return Affixes(before, [] if ends_there else behind)
 
     def metric_accumulator(self) -> MetricAccumulator:
         raise NotImplementedError

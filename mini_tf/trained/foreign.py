@@ -223,7 +223,7 @@ def open_foreign(folder: Path, tokenizer: Path | None = None, deltas: Mapping[st
     used = [one for one in (recipe.tokenizer, recipe.tokenizer.source) if one is not None]
     loaded = [Tokenizer.load(str(one.path), one.separator, one.begin).with_size(config.integer("vocab_size")) for one in used]
     own, source = loaded[0], loaded[-1]
-    labels = _labels(config, recipe)
+    labels = _labels(config, head, recipe)
     architecture = Architecture.of(recipe, own, source, labels)
     weights, notes = read_weights(folder, family, head, architecture.on_meta(), recipe, deltas)
     model = architecture.build()
@@ -232,13 +232,17 @@ def open_foreign(folder: Path, tokenizer: Path | None = None, deltas: Mapping[st
     return ForeignModel(family, head, recipe, model.eval(), own, source, labels, notes)
 
 
-def _labels(config: Config, recipe: Recipe) -> Labels | None:
+def _labels(config: Config, head: Head, recipe: Recipe) -> Labels | None:
     """The labels of a task, by id2label; None for other objectives."""
     if not recipe.objective.TASK:
         return None
+    n, names = config.n_labels, config.section("id2label").values
+    if head.numbers:
+        config.only("problem_type", "regression")
+        if n != 1:
+            config.refuse("id2label", f"it has {n} numbers, and minitf predicts one of each text")
+        return Labels()
     config.only("problem_type", "single_label_classification", why=": each text or token has one label")
-    names = config.section("id2label").values
-    n = len(names) or config.integer("num_labels", 2)
     listed = [str(names.get(str(i), f"LABEL_{i}")) for i in range(n)]
     if len(set(listed)) < n:
         config.refuse("id2label", "the names of labels must be different")
