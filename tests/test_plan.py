@@ -155,11 +155,7 @@ def by_hand(n: int, reduce: str, shard: str) -> tuple[float, float, float]:
     if shard == "none":
         return compute, compute + exposed, w + g + o + a
     if shard == "optimizer":
-        return (
-            compute,
-            compute + exposed + send(part * w, n - 1),
-            w + g + o * {2: 0.5, 8: 0.4, 16: 0.4}[n] + a,
-        )  # whole parameters: 400 + 100 and 300 + 200, or 400 alone
+        return compute, compute + exposed + send(part * w, n - 1), w + g + o * (0.5 if n == 2 else 0.4) + a
     traffic = k * (2 * send(part * w, n - 1) + send(part * g, n - 1))
     return compute, max(compute, traffic) if reduce == "overlap" else compute + traffic, (w + g + o) / n + a + 700
 
