@@ -15,10 +15,13 @@ from mini_tf.data.formats.text_lines import count_bad_bytes
 from mini_tf.data.labels import Labels
 from mini_tf.data.split import DataSplit, limit_training
 from mini_tf.data.store import Tokenizers
+from mini_tf.data.streaming.sample import StreamSample
+from mini_tf.data.streaming.shards import Shards
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import cache_identity
 from mini_tf.system.cache import build_or_load, hash_of
+from mini_tf.system.errors import DataFault
 from mini_tf.system.interruptible import interruptible_call
 from mini_tf.system.progress import show_progress
 from mini_tf.system.strict_json import short
@@ -57,8 +60,23 @@ class Files:
         return hash_of([[source.digest() for source in self.sources], cache_identity(self.dataset), reading])
 
     def read(self) -> Iterator[Any]:
-        """All examples in order; DataFault at the first invalid one."""
-        return self.dataset.read(self.sources, self.data, self.corpus, self.labels)
+        """All examples in order; DataFault at the first invalid one, or if there is none."""
+        examples = self.dataset.read(self.sources, self.data, self.corpus, self.labels)
+        for first in examples:
+            yield first
+            yield from examples
+            return
+        raise self.no_examples()
+
+    def no_examples(self) -> DataFault:
+        """The fault of files without any example."""
+        names = [source.name for source in self.sources]
+        listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        empty = not any(source.path.stat().st_size for source in self.sources)
+        tables = all(source.format in ("csv", "tsv") for source in self.sources)
+        why = " (an empty file)" if empty and len(names) == 1 else " (nothing but a header)" if tables and not empty else ""
+        unit = "text" if self.dataset.STREAM else self.dataset.UNIT
+        return DataFault(f"{self.key}: no {unit} in {listed}{why}", hint=f"name a file with {unit}", where=tuple(names))
 
     @property
     def column_notes(self) -> Iterator[str]:
@@ -94,10 +112,31 @@ class RawData:
         return {split: Files(self.dataset, self.data, corpus, f"data.{split}") for split, corpus in corpora.items() if corpus is not None}
 
     @cached_property
+    def sample(self) -> StreamSample | None:
+        """The sample that is encoded of a corpus that is streamed."""
+        if not self.data.streaming:
+            return None
+        files, columns = self.files["train"], self.dataset.reader(self.data, self.data.train).columns
+        val = self.files["val"].read if "val" in self.files else None
+        with show_progress(f"opening {len(files.sources):,} files"):
+            return StreamSample(Shards.open(files.sources, columns), self.data.split.share, val)
+
+    @property
+    def column_notes(self) -> list[str]:
+        """`Files.column_notes` of all files; of a corpus that is streamed, the column of its first file."""
+        files = self.files.values() if self.sample is None else [one for split, one in self.files.items() if split != "train"]
+        notes = [note for one in files for note in one.column_notes]
+        return notes if self.sample is None else [*notes, *self.sample.shards.notes(self.data.fields.get("text", "text"))]
+
+    @cached_property
     def hash(self) -> str:
         """Hash of the contents of all files, and of the settings that they are read and split with."""
+        if self.sample is not None:
+            val = self.files["val"].hash if "val" in self.files else str(self.data.split)
+            return hash_of({"streaming": self.sample.shards.hash, "errors": self.data.errors, "split": val})
         split = "" if "val" in self.files else str(self.data.split)
         limit = self.data.max_train_samples
+        split = f"{split}, stratified" if self.dataset.STRATIFIED and self.data.split.folds is not None else split
         split = split if limit is None else f"{split}, {limit} training examples"
         return hash_of({"split": split, **{name: files.hash for name, files in self.files.items()}})
 
@@ -108,6 +147,9 @@ class RawData:
 
     @cached_property
     def data_split(self) -> DataSplit:
+        if self.sample is not None:
+            with show_progress("reading a sample of the data"):
+                return self.sample.split()
         val = self.files["val"].read if "val" in self.files else None
         with show_progress(f"reading {self._size / 1e6:,.1f} MB"):
             data_split = self.dataset.split(self.files["train"].read, val, self.data.split)

@@ -1,6 +1,8 @@
 """Messages at the end of a run: metrics, epochs, overfitting, text copied from the training data."""
 
+import shlex
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
@@ -20,6 +22,18 @@ def format_metrics(metrics: Mapping[str, float], objective: ObjectiveSettings) -
     pipeline = objective.pipeline()
     names = (f"val.{name}" for name in (*_COMMON, *(() if pipeline is None else pipeline.SUMMARY_METRICS)))
     return ", ".join(f"{name} {metrics[name]:.4f}" for name in names if name in metrics)
+
+
+def next_commands(folder: Path, command: str | None, options: str = "") -> str:
+    """The commands to try on a finished run. command: of its pipeline; None: none. options: of `minitf evaluate`."""
+    shown = quoted(folder)
+    return f"next: minitf evaluate {shown}{options}" + (f"; minitf {command} {shown}" if command else "")
+
+
+def quoted(path: Path) -> str:
+    """A path as it is written in a shell, relative to the current folder if it is below it."""
+    current = Path.cwd()
+    return shlex.quote(str(path.relative_to(current) if path.is_relative_to(current) else path))
 
 
 def times(number: float) -> str:
@@ -43,8 +57,11 @@ def overfitting(epochs: float, train_loss: float, val_loss: float, objective: Ob
 
 def copying(sample: str, store: Store, tokenizer: Tokenizer) -> str:
     """The share of a sample that is copied verbatim from the training data, as a sentence."""
-    share = copied_share(sample, _documents(store, tokenizer))
-    return f"{share:.0%} of the last sample is copied verbatim from the training data (runs of {MIN_RUN} words or more)"
+    share, data = (
+        copied_share(sample, _documents(store, tokenizer)),
+        "the training data" if store.streamed is None else "a sample of the data",
+    )
+    return f"{share:.0%} of the last sample is copied verbatim from {data} (runs of {MIN_RUN} words or more)"
 
 
 def _documents(store: Store, tokenizer: Tokenizer) -> Iterator[str]:

@@ -34,8 +34,8 @@ class OptimizerSettings(Kind):
     """Layer-wise decay: lr * layer_decay^depth; depth: head 0, last layer 1, ..., embeddings largest."""
 
     def lr_of(self, role: str) -> float:
-        """The peak learning rate of a role: matrix, embedding, head, adapter or vector."""
-        if role == "embedding":
+        """The peak learning rate of a role: matrix, embedding, features, head, adapter or vector."""
+        if role in ("embedding", "features"):
             return self.embedding_lr or self.lr
         return (self.head_lr or self.lr) if role == "head" else self.lr
 
