@@ -14,7 +14,7 @@ from commands import minitf, refused, results, tiny_model, trained
 from test_cli_prompt_loop import Terminal
 
 from mini_tf.cli.app import main
-from mini_tf.cli.generate.prompt_lines import default_lookahead, generate_from_lines
+from mini_tf.cli.generate.prompt_lines import default_lookahead, prompt_batches
 from mini_tf.generation.translation import Translator
 from mini_tf.pipelines._options import one_line
 from mini_tf.system.safe_text import safe_text
@@ -204,7 +204,7 @@ def test_of_ten_thousand_lines_no_more_are_held_than_are_translated_together(
         monkeypatch.setattr(sys, "stdin", stdin)
         assert default_lookahead(None, 512) == default_lookahead(file, 512) == 512
         held: list[list[str]] = []
-        generate_from_lines(lambda texts, positions: held.append([*texts, *positions[:1]]), None, 512)
+        held.extend([*texts, *positions[:1]] for texts, positions in prompt_batches(None, 512))
     assert [len(texts) - 1 for texts in held] == [512] * 19 + [272]
     assert held[1] == [*map(str, range(512, 1024)), "stdin:513"]
     file.write_text("\n" * 10_000)

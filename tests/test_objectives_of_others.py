@@ -95,8 +95,8 @@ def test_the_best_checkpoint_stays_where_only_it_has_the_network_of_the_publishe
 ) -> None:
     added = iter((0.0, 1e3, 2e3, 0.0))
 
-    def made_worse(*given: Any) -> dict[str, float]:
-        scores = evaluate(*given)
+    def made_worse(*given: Any, **more: Any) -> dict[str, float]:
+        scores = evaluate(*given, **more)
         return scores | {"loss": scores["loss"] + next(added)}
 
     monkeypatch.setattr("mini_tf.jobs.parts.evaluate", made_worse)

@@ -18,10 +18,15 @@ from commands import EXACT, TINY, minitf
 from processes import together
 from record.runs import RUNS, needed, write_files
 from torch import Tensor
+from torch.testing import assert_close
 
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.distributed.reduction import REDUCTIONS, Reduction
+from mini_tf.jobs.resume_proof import processes_proof
+from mini_tf.optimizers import Optimizer, Parameter
+from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.system.processes import Place
+from mini_tf.training.sharded_optimizer import ShardedOptimizer
 
 BEGIN = sorted(set().union(*(needed(found[1]) for run in RUNS.values() if (found := re.search(r"init_from: outputs/(\w+)", run.recipe)))))
 """Runs that others begin with."""
@@ -76,7 +81,8 @@ def test_every_run_of_the_record_ends_with_the_same_bytes_on_two_processes(alone
 def test_four_processes_sum_as_one_with_every_reduction(alone: Path) -> None:
     """`tree` to the bit. The other sums differ in their last bits."""
     names = ["stream", "masked", "pairs", "instruct"]
-    run_together(alone, 4, lines_of(["masked", "pairs"], 4, "tree") + lines_of(names, 4, "sum") + lines_of(names, 4, "overlap"))
+    equal = lines_of(["masked"], 4, "tree") + lines_of(["pairs"], 4, "tree", "runtime.shard=optimizer")
+    run_together(alone, 4, equal + lines_of(names, 4, "sum") + lines_of(names, 4, "overlap"))
     assert [name for name in ("masked", "pairs") if bytes_of(alone / "tree-1" / name) != bytes_of(alone / "tree-4" / name)] == []
     for name in names:
         [one, *others] = (metrics_of(alone / folder / name) for folder in ("tree-1", "sum-4", "overlap-4"))
@@ -110,6 +116,9 @@ class Threads(ProcessGroup):
     def swap(self, tensor: Tensor, partner: int) -> Tensor:
         other: Tensor = self.gather(tensor.clone())[partner]
         return other
+
+    def broadcast(self, tensor: Tensor, source: int = 0) -> None:
+        tensor.copy_(self.gather(tensor.clone())[source])
 
 
 def in_threads(size: int, work: Callable[[ProcessGroup], Any]) -> list[Any]:
@@ -169,6 +178,48 @@ def test_every_micro_batch_belongs_to_one_process_and_order_is_that_of_ranks(red
         assert [micro for share in shares for micro in share] == [*range(n)]
         if reduce != "tree":
             assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+@pytest.mark.parametrize("kind", listing("optimizers"))
+@pytest.mark.parametrize("size", [2, 3])
+def test_an_optimizer_whose_state_is_divided_moves_the_weights_as_a_whole_one(kind: str, size: int) -> None:
+    settings = settings_of("optimizers", kind)()
+    shapes = {"a": (6, 4), "b": (4, 6), "c": (5,), "d": (6, 4), "e": (40, 3)}
+    draw = torch.Generator().manual_seed(0)
+    first, *grads = ({name: torch.randn(shape, generator=draw) for name, shape in shapes.items()} for _ in range(4))
+
+    def parameters() -> dict[str, Parameter]:
+        roles = {"c": "vector", "e": "embedding"}
+        return {name: Parameter(tensor.clone().requires_grad_(), roles.get(name, "matrix")) for name, tensor in first.items()}  # type: ignore[arg-type]
+
+    def steps(optimizer: Optimizer) -> Optimizer:
+        for grad in grads:
+            for name, p in optimizer.parameters.items():
+                p.tensor.grad = grad[name].clone()
+            optimizer.step(0.1, 0.5)
+        return optimizer
+
+    whole = steps(settings.build(parameters()))
+    numbers = {name: sum(tensor.numel() for tensor in moments.values()) for name, moments in whole.state.items()}
+    made = in_threads(size, lambda group: steps(ShardedOptimizer(settings, parameters(), torch.float32, group)))
+    for optimizer in made:
+        own = [name for name, moments in optimizer.state.items() if not any(tensor.is_meta for tensor in moments.values())]
+        assert sum(numbers[name] for name in own) <= sum(numbers.values()) / size + max(numbers.values())
+        for name, p in whole.parameters.items():
+            assert_close(optimizer.parameters[name].tensor, p.tensor)
+        for name, tensor in optimizer.state_tensors().items():
+            expected = whole.state_tensors()[name]
+            assert (tensor.shape, tensor.dtype) == (expected.shape, expected.dtype)
+            if not tensor.is_meta:
+                assert_close(tensor, expected)
+    assert sorted(name for optimizer in made for name in optimizer.inner.state) == sorted(shapes)
+    again = in_threads(size, lambda group: ShardedOptimizer(settings, parameters(), torch.float32, group))
+    for optimizer in again:
+        optimizer.load(whole.state_tensors())
+        assert optimizer.step_count == 3
+        for name, moments in optimizer.inner.state.items():
+            for moment, tensor in moments.items():
+                assert torch.equal(tensor, whole.state[name][moment])
 
 
 LONG = (TINY, *EXACT, "train.micro_batch_size=2", "runtime.reduce=tree", "log.samples=0", "train.steps=300", "checkpoint.every_steps=10",
@@ -254,3 +305,24 @@ def listening(processes: list[int]) -> set[str]:
             if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
                 found.add("127.0.0.1" if fields[1].startswith("0100007F") else fields[1])
     return found
+
+
+def test_doctor_kills_a_process_and_compares_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes_proof, "KILLS", 1)
+    monkeypatch.setattr(processes_proof, "OVERRIDES", (*processes_proof.OVERRIDES, "train.steps=24"))
+    done = minitf("doctor", "--nproc", "2", "--json")
+    assert done.exit_code == 0, done.stderr
+    result = json.loads(done.stdout)["result"]
+    assert len(result["kills"]) == 1
+    assert set(result["differs"].values()) == {None}
+
+
+def test_a_fault_of_all_processes_is_told_once_and_has_its_exit_code(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mini_tf", "pretrain", TINY, "train.micro_batch_size=8", "-d", "run", "--nproc", "2", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 3
+    error = json.loads(done.stdout)["error"]
+    assert error["message"] == "train.micro_batch_size: micro-batches of 8 of 8 rows are fewer than the 2 processes"
+    assert error["hint"] == "train.micro_batch_size=4"
+    assert done.stderr.count("micro-batches of 8") == 1
+    assert not (tmp_path / "run").exists()

@@ -306,7 +306,7 @@ ALONE = {
     "multiprocessing": {"jobs/resume_proof/forked_run.py"},  # forks, to which nothing is sent
     "importlib": {"recipe/kinds.py", "recipe/entry_points.py"},  # imports by a word that stands in a listing; reads metadata
     "ctypes": {"training/machine/device.py", "distributed/joining.py"},  # asks glibc to keep freed memory; to end with the launcher
-    "subprocess": {"drawing/plotting.py", "jobs/launching.py"},  # keeps matplotlib from starting any; --nproc starts this program
+    "subprocess": {"drawing/plotting.py", "distributed/launching.py"},  # keeps matplotlib from starting any; --nproc starts this program
     "huggingface_hub": {"system/hub.py"},  # models by the name hf:ORG/NAME, which a user wrote
     "transformers": {"jobs/interchange/proof.py"},  # the other side of a proof, if it is installed
 }
@@ -346,7 +346,7 @@ REHEARSAL = PACKAGE / "jobs" / "resume_proof" / "trial.py"
 
 
 PROOF = PACKAGE / "jobs" / "interchange" / "proof.py"
-LAUNCHER = PACKAGE / "jobs" / "launching.py"
+LAUNCHER = PACKAGE / "distributed" / "launching.py"
 STARTS = {REHEARSAL: {"os.fork"}, LAUNCHER: {"subprocess.Popen"}}
 """What may start processes, and how: only this program itself."""
 

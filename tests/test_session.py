@@ -29,8 +29,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Checkpoints have a count of their own, and rotation keeps two and the best."""
     added = iter(WORSE.values())
 
-    def made_worse(*given: Any) -> dict[str, float]:
-        scores, tokens = evaluate(*given), given[5]
+    def made_worse(*given: Any, **more: Any) -> dict[str, float]:
+        scores, tokens = evaluate(*given, **more), given[5]
         return scores if tokens is None else scores | {"loss": scores["loss"] + next(added)}
 
     due = ("train.steps=10", "eval.every_steps=3", "eval.tokens=96", "log.every_steps=1")
@@ -153,9 +153,9 @@ def test_the_last_step_is_saved_though_the_time_ran_out_while_it_was_evaluated(t
     """By a clock that evaluations alone move; a checkpoint is not due, and the first evaluation stays the best."""
     seconds, added = [0.0], iter((0.0, 10.0, 20.0, 0.0))
 
-    def slow(*given: Any) -> dict[str, float]:
+    def slow(*given: Any, **more: Any) -> dict[str, float]:
         seconds[0] += 4.0
-        scores = evaluate(*given)
+        scores = evaluate(*given, **more)
         return scores | {"loss": scores["loss"] + next(added)}
 
     monkeypatch.setattr("mini_tf.jobs.parts.evaluate", slow)

@@ -1,4 +1,4 @@
-"""`minitf doctor`: versions, devices, free space; with --resume a test of exact continuation."""
+"""`minitf doctor`: versions, devices, free space; with --resume or --nproc a test of exact continuation."""
 
 import os
 import shutil
@@ -19,10 +19,18 @@ def doctor(
     resume: Annotated[
         bool, typer.Option("--resume", help="Kill and continue small runs, and compare their files byte for byte (20 s).")
     ] = False,
+    nproc: Annotated[
+        int,
+        typer.Option(
+            "--nproc", min=1, max=64, metavar="P", help="Train in P processes, kill some, and compare with one (30 s).", show_default=False
+        ),
+    ] = 1,
 ) -> None:
     """Report versions, devices and free space, and what works here."""
     if resume:
         return _prove_resume(console)
+    if nproc > 1:
+        return _prove_processes(console, nproc)
     facts = {**_software(), "added kinds": _added(), **_devices(), **_space()}
     problems = [*(f"{key}: {facts[key]}" for key in ("cache", "outputs") if "not writable" in facts[key]), *_unusable()]
     for problem in problems:
@@ -39,6 +47,18 @@ def _prove_resume(console: Console) -> None:
     console.output("\n".join([*_table(proof), _verdict(proof)]), result=as_json(proof))
     if proof.first_difference is not None:
         raise GateMissed(proof.first_difference, hint=_WAYS_OUT[bool(proof.repeats)])
+
+
+def _prove_processes(console: Console, processes: int) -> None:
+    from mini_tf.jobs.resume_proof.processes_proof import prove_processes
+    from mini_tf.system.errors import GateMissed
+
+    proof = prove_processes(processes, console.say)
+    different = [f"{name} differs, first in {place}" for name, place in proof.differs.items() if place is not None]
+    how = f"{processes} processes, killed {len(proof.kills)} times with kill -9 and continued"
+    console.output(f"{how}: {'NOT byte-identical' if different else 'byte-identical'} to one process", result=proof.as_json)
+    if different:
+        raise GateMissed(different[0], hint="processes on processors of different kinds, or a bug in minitf", faults=different)
 
 
 _WAYS_OUT = {

@@ -10,6 +10,7 @@ import typer
 from mini_tf.cli.class_plots import ClassPlots
 from mini_tf.cli.gate_checks import check_gates
 from mini_tf.cli.minimal_pairs import evaluate_pairs
+from mini_tf.cli.terminal.class_options import THRESHOLD, class_options
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, GATES, INPUT_OUTPUT, RUN, STEP
@@ -46,6 +47,7 @@ def evaluate(
     pairs: Annotated[list[str] | None, PAIRS] = None,
     score: Annotated[str | None, SCORE] = None,
     memory: Annotated[int | None, MEMORY] = None,
+    threshold: Annotated[list[str] | None, THRESHOLD] = None,
     confusion: Annotated[Path | None, CONFUSION] = None,
     calibration: Annotated[Path | None, CALIBRATION] = None,
     force: FORCE = False,
@@ -58,9 +60,11 @@ def evaluate(
 
     Every target counts once. Language models: loss in nats, perplexity, bits per byte, accuracy. Classes: accuracy, F1,
     Matthews correlation. Tags: entity F1. Numbers: Pearson and Spearman correlation. Generated texts: ROUGE, BLEU,
-    chrF. With --pairs instead: the share of minimal pairs whose acceptable sentence is more probable.
+    chrF. With --pairs instead: the share of minimal pairs whose acceptable sentence is more probable. With --threshold
+    what has no label counts as a wrong prediction, and belongs to no entity.
     """
-    _check_options(data, fields, split, pairs, score, {"--confusion": confusion, "--calibration": calibration})
+    others = {"--confusion": confusion, "--calibration": calibration, "--threshold": threshold or None}
+    _check_options(data, fields, split, pairs, score, others)
     pictures, bounds = ClassPlots(confusion, calibration), [Gate.parse(gate) for gate in gates or []]
     pictures.check(force)
 
@@ -77,7 +81,7 @@ def evaluate(
     check_gates(bounds, "evaluate", trained.recipe, None if trained.labels is None else trained.labels.names)
     if note := missing_warning(*packages_of(trained.recipe.objective.pipeline(), metrics_of(trained.recipe.objective))):
         console.say(note)
-    pipeline = pipeline_of(trained)
+    pipeline = pipeline_of(trained).with_options(class_options(trained, None, threshold or []))
     pictures.check_task(trained)
     accumulator = pipeline.metric_accumulator()
     notes: list[str] = []
@@ -86,11 +90,14 @@ def evaluate(
     for note in notes:
         console.say(note)
     scores = pipeline.evaluate(trained, store, accumulator)
+    calibrated, figures = pictures.calibrated(trained, accumulator)
+    for line in filter(None, (calibrated, pictures.unlabelled(accumulator))):
+        console.say(line)
     evaluated_on = {"split": "data" if data is not None else split or "val"}
     written, signatures = _written(trained, pipeline, store)
     scores |= written
     title = f"{_weights(trained, step, average)}, {evaluated_on['split']}"
-    result = pictures.write(console, trained, accumulator, title) | ({"notes": notes} if notes else {})
+    result = pictures.write(console, trained, accumulator, title) | figures | ({"notes": notes} if notes else {})
     baselines = _baselines(console, trained, store, scores, split)
     metrics = {**scores, **evaluated_on, **signatures, **baselines}
     console.output(_table(metrics), run=trained.folder, metrics=metrics, result=result or None)
@@ -110,12 +117,12 @@ def _weights(trained: "Trained", step: str | None, average: str | None) -> str:
 
 
 def _check_options(
-    data: str | None, fields: str | None, split: str | None, pairs: list[str] | None, score: str | None, plots: Mapping[str, Path | None]
+    data: str | None, fields: str | None, split: str | None, pairs: list[str] | None, score: str | None, further: Mapping[str, object]
 ) -> None:
     """UsageFault for options that contradict each other."""
     if score is not None and not pairs:
         raise UsageFault(f"--score {score}: used without --pairs", hint="--pairs FILE.jsonl names the pairs")
-    others = {"--data": data, "--split": split, "--fields": fields, **plots}
+    others = {"--data": data, "--split": split, "--fields": fields, **further}
     if pairs and (given := [name for name, value in others.items() if value is not None]):
         raise UsageFault(f"--pairs does not combine with {given[0]}", hint="remove one of them")
     if data is not None and split == "train":

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,13 +11,13 @@ import typer
 
 from mini_tf.cli.gate_checks import check_gates
 from mini_tf.cli.terminal.console import Console, command
-from mini_tf.cli.terminal.options import CHECKS, GATES, RECIPE, RUN_FOLDER, RUNTIME_DEVICE
-from mini_tf.system.processes import is_worker
+from mini_tf.cli.terminal.options import CHECKS, GATES, RECIPE, RUN_FOLDER, RUNTIME_DEVICE, RUNTIME_NPROC
+from mini_tf.cli.terminal.processes import group_of, launched, refuse_stdin
+from mini_tf.system.errors import UsageFault
 from mini_tf.system.progress import show_progress
 
 if TYPE_CHECKING:
     from mini_tf.data.datasets import TokenizedData
-    from mini_tf.distributed.group import ProcessGroup
     from mini_tf.jobs.options import Options
     from mini_tf.recipe.gates import Gate
     from mini_tf.recipe.reading import Resolved
@@ -31,7 +30,6 @@ EXTEND = _folder("--extend", min=1, metavar="N", help="Train a finished run for 
 DRY_RUN = typer.Option("--dry-run", help="Read the data, build the model, print the plan; train nothing.")
 PRINT_CONFIG = typer.Option("--print-config", help="Print the complete recipe and exit.")
 TENSORBOARD = typer.Option("--tensorboard", help="Also write TensorBoard event files.")
-NPROC = typer.Option("--nproc", min=1, max=1024, metavar="P", help="Train in P processes on this machine.", show_default=False)
 EXPECT = typer.Option("--expect", help="Check the shipped recipe's own `expect` section.", rich_help_panel=CHECKS)
 
 
@@ -53,15 +51,13 @@ def training_command(
         dry_run: Annotated[bool, DRY_RUN] = False,
         print_config: Annotated[bool, PRINT_CONFIG] = False,
         tensorboard: Annotated[bool, TENSORBOARD] = False,
-        nproc: Annotated[int, NPROC] = 1,
+        nproc: RUNTIME_NPROC = 1,
         gates: GATES = None,
         expect: Annotated[bool, EXPECT] = False,
     ) -> int:
-        if nproc > 1 and not (dry_run or print_config or is_worker()):
-            from mini_tf.jobs.launching import launch
-
-            exit_code = launch(nproc, sys.argv[1:])
-            console.json = False  # rank 0 has printed the object
+        refuse_stdin(nproc, bool({"data.train=-", "data.val=-"} & {*(arguments or ())}), "write the text to a file")
+        exit_code = None if dry_run or print_config else launched(console, nproc)
+        if exit_code is not None:
             return exit_code
         with show_progress("loading PyTorch and the recipe"):
             resolved = _resolve(arguments or [], device, without_recipe, out_dir if name is None else (out_dir or Path("outputs")) / name)
@@ -111,7 +107,6 @@ def _resolve(arguments: list[str], device: str | None, without_recipe: Callable[
 def _gates(resolved: "Resolved", gates: list[str], expect: bool) -> "list[Gate]":
     """All metric bounds of the command line and of `expect`; UsageFault for a metric that this run never computes."""
     from mini_tf.recipe.gates import Gate
-    from mini_tf.system.errors import UsageFault
 
     bounds = [Gate.parse(gate) for gate in gates]
     if expect:
@@ -130,8 +125,10 @@ def _train(console: Console, resolved: "Resolved", options: "Options", bounds: "
     from mini_tf.jobs.run_sets import train
     from mini_tf.recipe.gates import failures
     from mini_tf.system.errors import GateMissed
+    from mini_tf.training.machine.device import on_gpu
 
-    with _group(resolved) as group:
+    runtime = resolved.recipe.runtime
+    with group_of(runtime.timeout, on_gpu(runtime)) as group:
         result = train(resolved, replace(options, group=group), console)
     if not group.leads:
         return result.exit_code
@@ -149,15 +146,3 @@ def _baseline_name(folder: Path | None) -> dict[str, str]:
 
     name = None if folder is None else manifest.read(folder).baseline
     return {} if name is None else {NAME: name}
-
-
-def _group(resolved: "Resolved") -> "AbstractContextManager[ProcessGroup]":
-    """The processes that train together, as a context manager; usually only this one."""
-    if not is_worker():
-        from mini_tf.distributed.group import ProcessGroup
-
-        return nullcontext(ProcessGroup())
-    from mini_tf.distributed.joining import joined
-    from mini_tf.training.machine.device import on_gpu
-
-    return joined(resolved.recipe.runtime.timeout, on_gpu(resolved.recipe.runtime))

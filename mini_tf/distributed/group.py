@@ -43,7 +43,10 @@ class ProcessGroup:
         return make()
 
     def collect(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """The tensors of all processes by name, on the CPU of rank 0, the lowest rank first; {} on the others."""
+        """The tensors of all processes by name, on rank 0; {} on the others.
+
+        A process that does not have a tensor's numbers may give it on the meta device, for its place in the order.
+        """
         return tensors
 
     @contextmanager

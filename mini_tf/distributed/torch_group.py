@@ -62,7 +62,8 @@ class TorchGroup(ProcessGroup):
         return [one.numpy().tobytes() for one in received]
 
     def collect(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        specs = self.gather([(name, str(t.dtype).removeprefix("torch."), list(t.shape)) for name, t in tensors.items()])
+        real = {name: tensor for name, tensor in tensors.items() if not tensor.is_meta}
+        specs = self.gather([(name, str(t.dtype).removeprefix("torch."), list(t.shape)) for name, t in real.items()])
         collected, known = dict(tensors) if self.leads else {}, {name for name, _, _ in specs[0]}
         for source in range(1, self.size):
             for name, dtype, shape in specs[source]:
@@ -74,7 +75,7 @@ class TorchGroup(ProcessGroup):
                         collected[name] = torch.empty(shape, dtype=getattr(torch, dtype))
                         dist.recv(_bytes(collected[name]), source, group=self._control)
                     elif self.rank == source:
-                        dist.send(_bytes(tensors[name].detach().cpu().contiguous()), 0, group=self._control)
+                        dist.send(_bytes(real[name].detach().cpu().contiguous()), 0, group=self._control)
         return collected
 
     @contextmanager

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
+from mini_tf.distributed.group import ProcessGroup
 from mini_tf.jobs.baselines import Baselines, baselines_of
-from mini_tf.jobs.closing_messages import format_metrics, overfitting
-from mini_tf.jobs.session import RunResult, Session, quoted
+from mini_tf.jobs.closing_messages import format_metrics, next_commands, overfitting
+from mini_tf.jobs.session import RunResult, Session
 from mini_tf.jobs.step_lines import LOSSES, curves
 from mini_tf.pipelines import pipeline_of
 from mini_tf.run.loading import load_model, load_objective
@@ -58,7 +59,7 @@ def _final_metrics(session: Session, stop: StopRequest, fitter: MetricAccumulato
         merged = session.run.export_weights is not None  # model.safetensors then has other tensors than the trained model
         own = load_objective(session.run.folder, model["step"] if model else "best", specs(session.parts.objective_tensors()))
         session.parts.load(load_model(session.run.folder, model["step"] if model and merged else None), own)
-        metrics = session.measure(None, stop.check, fitter)
+        metrics = session.measure(None, ProcessGroup(), stop.check, fitter)  # this process alone
     return metrics | {f"val.{name}": value for name, value in session.samples.scores(full=True, each_chunk=stop.check).items()}
 
 
@@ -78,6 +79,6 @@ def _closing_lines(session: Session, step: int, metrics: dict[str, float], basel
     sample = session.run.last_sample()
     if copied := session.samples.copied(sample):
         yield copied
-    folder, pipeline = quoted(session.run.folder), session.samples.settings
+    pipeline = session.samples.settings
     command = pipeline.COMMAND if pipeline is not None and (sample or pipeline.COMMAND == "predict") else None
-    yield f"next: minitf evaluate {folder}" + (f"; minitf {command} {folder}" if command else "")
+    yield next_commands(session.run.folder, command)

@@ -122,15 +122,19 @@ class Parts:
         return int(self.val.eval_row_tokens[self.val.eval_row_indices(self.sample_tokens)].sum())
 
     def evaluate(
-        self, tokens: int | None = None, each_batch: Callable[[], None] = lambda: None, accumulator: MetricAccumulator | None = None
+        self,
+        tokens: int | None = None,
+        each_batch: Callable[[], None] = lambda: None,
+        accumulator: MetricAccumulator | None = None,
+        group: ProcessGroup | None = None,
     ) -> dict[str, float]:
         """The metrics on the validation data, or on a sample of `tokens` tokens spread evenly over them.
 
-        accumulator: default that of the pipeline.
+        accumulator: default that of the pipeline. group: processes that evaluate together.
         """
         rows = eval_batch_size(self.recipe, self.setup.micro_batch_size)
         used = accumulator or pipeline_of(self).metric_accumulator()
-        return evaluate(self.task, self.objective, self.val, self.setup, rows, tokens, each_batch, used)
+        return evaluate(self.task, self.objective, self.val, self.setup, rows, tokens, each_batch, used, group=group)
 
     @property
     def flops_per_step(self) -> int | None:

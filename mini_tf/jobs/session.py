@@ -3,14 +3,14 @@
 Of several processes all do the same, but only rank 0 writes and samples.
 """
 
-import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from mini_tf.jobs.closing_messages import format_metrics
+from mini_tf.distributed.group import ProcessGroup
+from mini_tf.jobs.closing_messages import format_metrics, quoted
 from mini_tf.jobs.parts import Parts, training_of
 from mini_tf.jobs.samples import Samples
 from mini_tf.jobs.step_lines import StepLines
@@ -56,7 +56,8 @@ class Session:
 
     def __init__(self, run: Run, parts: Parts, reporter: Reporter, started: float) -> None:
         self.run, self.parts, self.reporter = run, parts, reporter
-        self.optimizer = build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.compute_dtype)
+        shards = parts.group if parts.recipe.runtime.shard == "optimizer" else None
+        self.optimizer = build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.compute_dtype, shards)
         self.training = training_of(parts, run.manifest.extensions, self.optimizer)
         self.group = parts.group
         self.due = Due(parts.evaluations, self.training.schedule.horizon)
@@ -134,7 +135,7 @@ class Session:
             try:
                 self.run.record({**self._line(fault.report), "diverged": True})
                 facts = divergence.DivergenceInfo.from_step(fault, self.parts.setup)
-                tensors = self._tensors(fault.at)
+                tensors = self._all_tensors(fault.at)
                 if self.group.leads:
                     divergence.write(self.run.disk, self.run.folder, facts, tensors.model, tensors.state, tensors.objective)
                 self.reporter.say(f"`minitf inspect crash {quoted(self.run.folder)}` replays the step")
@@ -165,15 +166,20 @@ class Session:
         self.finished = self._out_of_patience()
 
     def measure(
-        self, tokens: int | None, each_batch: Callable[[], None] = lambda: None, accumulator: MetricAccumulator | None = None
+        self,
+        tokens: int | None,
+        group: ProcessGroup,
+        each_batch: Callable[[], None] = lambda: None,
+        accumulator: MetricAccumulator | None = None,
     ) -> dict[str, float]:
-        metrics = self.parts.evaluate(tokens, each_batch, accumulator)
+        """The metrics of `Parts.evaluate`, by the names that a run records."""
+        metrics = self.parts.evaluate(tokens, each_batch, accumulator, group)
         return {f"val.{name}": value for name, value in metrics.items() if name != "targets"}
 
     def _evaluate(self, report: Report, bar: Any) -> float:
         """Evaluate and log after a step; returns the score (`BestMetric`)."""
         tokens = self.parts.sample_tokens
-        metrics = self.measure(tokens)
+        metrics = self.measure(tokens, self.group)
         if tokens is None:
             self.full = report.step, metrics
         measured = metrics | {f"val.{name}": value for name, value in self.group.share(self.samples.scores).items()}
@@ -219,12 +225,17 @@ class Session:
     def _save(self, report: Report, score: float | None) -> None:
         self.saved = report.step
         counters, settings = report.counters() | self.counters.save(), self.parts.recipe.checkpoint
-        save_checkpoint(self.run, report.step, self._tensors(report), counters, score, settings, self.reporter.warn)
+        save_checkpoint(self.run, report.step, self._all_tensors(report), counters, score, settings, self.reporter.warn)
 
     def _tensors(self, at: Progress) -> CheckpointTensors:
-        """The current tensors of the run; not copies."""
-        parts, state = self.parts, self.group.collect(states.flatten(at.state))
-        return CheckpointTensors(parts.model.weights(), self.optimizer.state_tensors(), state, parts.objective_tensors())
+        """The current tensors of this process; not copies."""
+        parts = self.parts
+        return CheckpointTensors(parts.model.weights(), self.optimizer.state_tensors(), states.flatten(at.state), parts.objective_tensors())
+
+    def _all_tensors(self, at: Progress) -> CheckpointTensors:
+        """Those of all processes, on rank 0."""
+        own = self._tensors(at)
+        return own._replace(optimizer=self.group.collect(own.optimizer), state=self.group.collect(own.state))
 
     def _sample(self, step: int) -> None:
         """Write a sample after this step, if the model generates text."""
@@ -261,9 +272,3 @@ def save_checkpoint(
     run.save(step, tensors, counters, score)
     run.publish(warn=warn)
     run.rotate(settings.keep_last, settings.keep_best)
-
-
-def quoted(path: Path) -> str:
-    """A path as an argument of a command in a message."""
-    current = Path.cwd()
-    return shlex.quote(str(path.relative_to(current) if path.is_relative_to(current) else path))

@@ -126,6 +126,11 @@ class Optimizer(ABC):
 
 def state_bytes(settings: Any, parameters: Mapping[str, Parameter]) -> int:
     """Bytes of the optimizer state for these parameters; nothing is allocated."""
-    tensors = {name: torch.empty(p.tensor.shape, dtype=p.tensor.dtype, device="meta") for name, p in parameters.items()}
-    on_meta = [p._replace(tensor=tensors[name]) for name, p in parameters.items()]
-    return sum(moment.numel() * moment.element_size() for p in on_meta for moment in settings.moments(p).values())
+    moments = (moment for p in parameters.values() for moment in settings.moments(on_meta(p)).values())
+    return sum(moment.numel() * moment.element_size() for moment in moments)
+
+
+def on_meta(parameter: Parameter) -> Parameter:
+    """The parameter without numbers."""
+    tensor = parameter.tensor
+    return parameter._replace(tensor=torch.empty(tensor.shape, dtype=tensor.dtype, device="meta"))

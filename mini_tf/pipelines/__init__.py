@@ -7,7 +7,7 @@ overrides what it supports: `generator` or `predictor` for one of the two comman
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 from mini_tf.data.labels import Labels
 from mini_tf.data.store import Store
@@ -104,7 +104,7 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True)
 class PredictOptions:
-    """Options of `minitf predict`, for pipelines with PREDICTS_CLASSES.
+    """Options of `minitf predict` and `minitf evaluate`, for pipelines with PREDICTS_CLASSES.
 
     top: also give so many of the most probable classes. thresholds: the probability that a class needs to be the label;
     None: every class that is not named.
@@ -140,6 +140,10 @@ class Pipeline:
     def __init__(self, bundle: ModelBundle) -> None:
         self.bundle = bundle
         self.recipe = bundle.recipe
+
+    def with_options(self, options: PredictOptions) -> Self:
+        """This pipeline, with options that its settings declare to support."""
+        return self
 
     def metric_accumulator(self) -> MetricAccumulator | None:
         """Accumulates the outputs of an evaluation into METRICS; None if there are none."""

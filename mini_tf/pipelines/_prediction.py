@@ -52,10 +52,6 @@ class PredictionPipeline(Pipeline):
         """
         raise NotImplementedError
 
-    def with_options(self, options: PredictOptions) -> "PredictionPipeline":
-        """This pipeline, with options that it declares to support."""
-        return self
-
     def predictor(self, trained: Trained, labelled: bool = False, options: PredictOptions = PredictOptions()) -> "HeadPredictor":
         pipeline = self.with_options(options)
         return HeadPredictor(pipeline, trained, pipeline.metric_accumulator() if labelled else None)
@@ -154,7 +150,7 @@ class HeadPredictor:
             self.unread.add(self._dataset.texts(example), length, n_cut, example.where)
 
     def scores(self) -> dict[str, float]:
-        """ValueError if the predictor is not `labelled`."""
+        """The metrics without the loss; ValueError if the predictor is not `labelled`."""
         if self._accumulator is None:
             raise ValueError("labelled: must be True for scores")
-        return self._accumulator.scores()
+        return {name: value for name, value in self._accumulator.scores().items() if name != "loss"}

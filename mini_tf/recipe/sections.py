@@ -201,8 +201,8 @@ class Runtime(Section):
     """CPU threads of a process; auto: its share of the available cores, or fewer if measured to be faster."""
     reduce: Literal["sum", "tree", "overlap"] = "sum"
     """Sum of gradients over processes; tree: equal to the bit for 1, 2, 4, ...; overlap: during the backward pass."""
-    shard: Literal["none", "optimizer", "full"] = "none"
-    """What processes divide among them: nothing, the optimizer state, or parameters and gradients, too."""
+    shard: Literal["none", "optimizer"] = "none"
+    """What processes divide among them: nothing, or the optimizer state (ZeRO stage 1)."""
     timeout: Seconds = 600.0
     """Longest wait for another process in one step, after which the run ends and can be continued."""
 

@@ -74,7 +74,7 @@ def decision_notes(trained: Trained, fitted_on: bool = False) -> list[str]:
     if trained.decision is None:
         assert record.model is not None
         return [f"the {what} fitted for model.safetensors (step {record.model['step']}) is not applied to these weights"]
-    crossed = ", ".join(f"{name} {after:.4f}" for name, (_, after) in fitted.figures.items())
+    crossed = ", ".join(f"{name} {before:.4f} -> {after:.4f}" for name, (before, after) in fitted.figures.items())
     return [f"the {what} was fitted on these data, so the metrics are optimistic; cross-fitted: {crossed}"] if fitted_on else []
 
 

@@ -2,8 +2,8 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +14,7 @@ from mini_tf.data.batch import Batch
 from mini_tf.data.packing import EvalBatch, Packing, Shape
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.distributed.group import ProcessGroup
 from mini_tf.nn.state import State, reorder
 from mini_tf.objectives import Objective, Task
 from mini_tf.recipe.recipe import Recipe
@@ -21,12 +22,17 @@ from mini_tf.system.progress import show_progress
 from mini_tf.system.seeds import seed_of
 from mini_tf.training.machine.device import Setup
 
+Sums = dict[str, tuple[float, float]]
+"""(sum, count) by name."""
 GRADIENT_ROWS = 8
 """Rows of an evaluation for metrics of gradients (`Task.gradient_metrics`), which need a backward pass."""
 
 
 class MetricAccumulator(Protocol):
-    """Collects the outputs of an evaluation, for metrics that are not means over batches."""
+    """Collects the outputs of an evaluation, for metrics that are not means over batches.
+
+    scores may have a `loss` that replaces that of the task: of probabilities after temperature scaling.
+    """
 
     def add(self, batch: Batch, outputs: Tensor) -> None: ...
     def scores(self) -> dict[str, float]: ...
@@ -54,6 +60,11 @@ class ClassProbabilities(ClassPredictions):
     def probabilities(self) -> np.ndarray:
         """(N, C): predicted probabilities."""
 
+    @property
+    def unscaled(self) -> np.ndarray | None:
+        """(N, C): the probabilities before temperature scaling; None without it."""
+        return None
+
 
 def pack(recipe: Recipe, store: Store, tokenizer: Tokenizer, objective: Objective, context: int | None = None) -> Packing:
     """The rows of a store for the recipe's objective. context: default `train.context`."""
@@ -76,6 +87,8 @@ def evaluate(
     tokens: int | None = None,
     each_batch: Callable[[], None] = lambda: None,
     accumulator: MetricAccumulator | None = None,
+    *,
+    group: ProcessGroup | None = None,
 ) -> dict[str, float]:
     """Evaluate in eval mode without gradients, and return the metrics by name.
 
@@ -84,16 +97,21 @@ def evaluate(
     of the raw text; on a sample, by the average bytes of as many targets.
 
     tokens: evaluate on a sample of about this many tokens, spread evenly. each_batch: called before each batch; an
-    exception from it ends the evaluation. Random draws are fixed per example, so evaluations are repeatable.
+    exception from it ends the evaluation. Random draws are fixed per example, so evaluations are repeatable. group:
+    processes that evaluate together. They divide the batches, unless outputs are collected or a state is carried over;
+    then each evaluates all of them. The metrics are the same to the bit.
     """
+    divided = group if group is not None and accumulator is None and not packing.shape.streams else ProcessGroup()
+    measured: list[tuple[int, Sums, Sums]] = []
     was_training = task.training
     task.eval()
-    sums, counts, metric_sums, metric_counts = (defaultdict[str, float](float) for _ in range(4))
     # A model may draw random numbers too; evaluation must not depend on torch's generator nor change it.
     with torch.random.fork_rng(devices=[setup.device] if setup.device.type == "cuda" else []):
         torch.manual_seed(seed_of("evaluate"))
         state: State | None = None
-        for rows, continues, ends in _with_progress(packing, batch_size, tokens):
+        for number, (rows, continues, ends) in enumerate(_with_progress(packing, batch_size, tokens)):
+            if number % divided.size != divided.rank:
+                continue
             each_batch()
             batch, before = objective.prepare(rows), None
             if packing.shape.streams:
@@ -104,28 +122,40 @@ def evaluate(
                 state = task.carry(output.state)  # type: ignore[operator]
             if accumulator is not None:
                 accumulator.add(batch, output.outputs)
-            for name, part in output.parts.items():
-                sums[name], counts[name] = sums[name] + float(part), counts[name] + batch.counts[name]
-            for name, (total, number) in output.metrics.items():
-                metric_sums[name], metric_counts[name] = metric_sums[name] + float(total), metric_counts[name] + float(number)
+            losses = {name: (float(part), float(batch.counts[name])) for name, part in output.parts.items()}
+            measured.append((number, losses, {name: (float(total), float(count)) for name, (total, count) in output.metrics.items()}))
         first = next(packing.eval_rows(GRADIENT_ROWS, tokens), None) if isinstance(task, Task) else None
         gradients = {} if first is None else _gradient_metrics(task, objective.prepare(first), setup)
     task.train(was_training)
+    in_order = sorted((one for some in divided.gather(measured) for one in some), key=itemgetter(0))
+    metrics = {name: total / max(count, 1) for name, (total, count) in _added(one for _, _, one in in_order).items()}
+    more = (accumulator.scores() if accumulator is not None else {}) | gradients | metrics
+    return _scores(objective, packing, _added(one for _, one, _ in in_order), more)
+
+
+def _added(sums: Iterable[Sums]) -> Sums:
+    """(sum, count) of each name over all batches, added in their order."""
+    added: Sums = {}
+    for of_batch in sums:
+        for name, (total, count) in of_batch.items():
+            before = added.get(name, (0.0, 0.0))
+            added[name] = before[0] + total, before[1] + count
+    return added
+
+
+def _scores(objective: Objective, packing: Packing, sums: Sums, more: dict[str, float]) -> dict[str, float]:
+    """The metrics of `evaluate`. sums: of each part of the loss; more: metrics that are complete."""
     # The penalty regularizes training; it is not part of a validation loss.
-    losses = {name: total / max(counts[name], 1) for name, total in sums.items() if name != "penalty"}
+    losses = {name: total / max(count, 1) for name, (total, count) in sums.items() if name != "penalty"}
     loss = sum(objective.weights.get(name, 1.0) * value for name, value in losses.items())
     scores = {"loss": loss, **({f"loss.{name}": value for name, value in losses.items()} if len(losses) > 1 else {})}
     settings, part = objective.settings, objective.settings.TOKEN_LOSS
     if part is not None:
         scores["perplexity"] = math.exp(losses[part]) if losses[part] < 700 else math.inf
-    scores |= (
-        (accumulator.scores() if accumulator is not None else {})
-        | gradients
-        | {name: total / max(metric_counts[name], 1) for name, total in metric_sums.items()}
-    )
+    scores |= more
     if part is not None and settings.predicts_every_token:
-        scores["bits_per_byte"] = sums[part] / math.log(2) / packing.bytes_of(counts[part])
-    return scores | {"targets": max(counts[name] for name in losses)}
+        scores["bits_per_byte"] = sums[part][0] / math.log(2) / packing.bytes_of(sums[part][1])
+    return scores | {"targets": max(sums[name][1] for name in losses)}
 
 
 def _gradient_metrics(task: nn.Module, batch: Batch, setup: Setup) -> dict[str, float]:

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from mini_tf import optimizers
+from mini_tf.distributed.group import ProcessGroup
 from mini_tf.nn.layers.fused_linear import FusedLinear
 from mini_tf.nn.layers.head import OutputLayer
 from mini_tf.nn.layers.ngram_features import LinearFeatures
@@ -11,14 +12,24 @@ from mini_tf.nn.weights.lora import LowRank
 from mini_tf.optimizers import Optimizer, Parameter, Role
 from mini_tf.recipe.kind_settings import OptimizerSettings
 from mini_tf.training.layer_decay import depths, stacks_of
+from mini_tf.training.sharded_optimizer import ShardedOptimizer
 
 
-def build(settings: OptimizerSettings, model: nn.Module, matmul_dtype: torch.dtype = torch.float32) -> Optimizer:
+def build(
+    settings: OptimizerSettings,
+    model: nn.Module,
+    matmul_dtype: torch.dtype = torch.float32,
+    group: ProcessGroup | None = None,
+) -> Optimizer:
     """The optimizer of all trainable parameters of `model`, by their names in the model.
 
-    matmul_dtype: dtype of the matrix products of the forward pass.
+    matmul_dtype: dtype of the matrix products of the forward pass. group: processes that divide its state, if any.
     """
-    optimizer: Optimizer = settings.build(_parameters(settings, model), matmul_dtype)
+    parameters = _parameters(settings, model)
+    if group is not None and group.size > 1:
+        assert isinstance(settings, optimizers.OptimizerSettings)
+        return ShardedOptimizer(settings, parameters, matmul_dtype, group)
+    optimizer: Optimizer = settings.build(parameters, matmul_dtype)
     return optimizer
 
 

@@ -1,17 +1,22 @@
 """`minitf generate`: text from a trained model."""
 
 import sys
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mini_tf.cli.generate import options
-from mini_tf.cli.generate.prompt_lines import default_lookahead, generate_from_lines
+from mini_tf.cli.generate.prompt_lines import default_lookahead, faults_of_lines, prompt_batches
 from mini_tf.cli.generate.prompt_loop import prompt_loop
 from mini_tf.cli.generate.prompting import PromptSession
 from mini_tf.cli.generate.stop_strings import stops
 from mini_tf.cli.terminal.console import Console, command
-from mini_tf.cli.terminal.options import AVERAGE, DEVICE, RUN, STEP
+from mini_tf.cli.terminal.options import AVERAGE, DEVICE, NPROC, RUN, STEP
+from mini_tf.cli.terminal.processes import group_of, in_order, launched, refuse_stdin
 from mini_tf.cli.terminal.text_input import one_source, refuse_non_utf8
+
+if TYPE_CHECKING:
+    from mini_tf.pipelines import Generator
 
 
 @command
@@ -42,6 +47,7 @@ def generate(
     step: STEP = None,
     average: AVERAGE = None,
     device: DEVICE = "auto",
+    nproc: NPROC = 1,
 ) -> int:
     """Continue prompts (decoder), fill [MASK] (encoder), translate (encoder-decoder) or answer a chat.
 
@@ -49,6 +55,9 @@ def generate(
     JSON: {"messages": [{"role": "user", "content": "..."}]}. Without prompts, a terminal opens a prompt loop; /help
     lists its commands.
     """
+    refuse_stdin(nproc, input is None or input == Path("-"))
+    if (exit_code := launched(console, nproc)) is not None:
+        return exit_code
     from mini_tf.trained.opening import open_trained
 
     refuse_non_utf8(prompts or [], "a prompt")
@@ -70,7 +79,15 @@ def generate(
         session.print_outputs(generation, prompts)
         return 0
     file = None if input == Path("-") else input
-    with session.printing_notes():
-        lookahead = default_lookahead(file, generation.chunk_size, batch_size or 1)
-        generate_from_lines(partial(session.print_outputs, generation), file, lookahead)
+    _generate_by_lines(session, generation, prompt_batches(file, default_lookahead(file, generation.chunk_size, batch_size or 1)))
     return 0
+
+
+def _generate_by_lines(session: PromptSession, generation: "Generator", batches: Iterator[tuple[list[str], list[str]]]) -> None:
+    """A prompt that is refused ends the command; the lines before its batch are answered."""
+    with session.printing_notes(), faults_of_lines(), group_of() as group:
+        if group.size > 1:
+            for output in in_order(group, batches, lambda batch: [*session.outputs(generation, *batch)]):
+                session.print_output(output)
+        for texts, where in batches:  # each output as soon as it is ready
+            session.print_outputs(generation, texts, where)

@@ -3,7 +3,8 @@
 import os
 import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from mini_tf.cli.terminal.text_input import batches_of, read_lines
@@ -19,18 +20,19 @@ def default_lookahead(file: Path | None, for_file: int, for_pipe: int = 1) -> in
     return for_file if stat.S_ISREG(mode) else for_pipe
 
 
-def generate_from_lines(generate: Callable[[Sequence[str], Sequence[str]], None], file: Path | None, lookahead: int) -> None:
-    """Generate from each line of a file or of stdin, `lookahead` lines at a time. `generate`: called with prompts and
-    their "stdin:3".
-
-    A prompt that is refused raises DataFault; the lines before it are processed.
-    """
+def prompt_batches(file: Path | None, lookahead: int) -> Iterator[tuple[list[str], list[str]]]:
+    """The lines of a file or of stdin, `lookahead` at a time, and the place of each, such as "stdin:3"."""
     name = "stdin" if file is None else str(file)
     first = 1
     for texts in batches_of(read_lines(file), lookahead):
-        where = [f"{name}:{first + i}" for i in range(len(texts))]
+        yield texts, [f"{name}:{first + i}" for i in range(len(texts))]
         first += len(texts)
-        try:
-            generate(texts, where)
-        except UsageFault as fault:
-            raise DataFault(fault.message, hint=fault.hint, where=fault.where) from fault
+
+
+@contextmanager
+def faults_of_lines() -> Iterator[None]:
+    """A prompt that is refused is an error of the data, not of the command line."""
+    try:
+        yield
+    except UsageFault as fault:
+        raise DataFault(fault.message, hint=fault.hint, where=fault.where) from fault

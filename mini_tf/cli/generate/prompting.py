@@ -51,12 +51,21 @@ class PromptSession:
 
     def print_outputs(self, generation: "Generator", prompts: Sequence[str], where: Sequence[str] = ()) -> None:
         """Generate from prompts and print each result as soon as it is ready. where: file and line of each prompt."""
+        for one in self.outputs(generation, prompts, where):
+            self.print_output(one)
+
+    def outputs(self, generation: "Generator", prompts: Sequence[str], where: Sequence[str] = ()) -> Iterator[Any]:
+        """What is printed for each prompt: with --json its result, else its lines."""
         for one in generation.outputs(prompts, where):
-            if self.console.json:
-                self.console.emit_json(run=self.trained.folder, result=one.result)
-            else:
-                for line in one.lines if self.by_line else one.shown:
-                    self.console.print_output(line)
+            yield one.result if self.console.json else [*(one.lines if self.by_line else one.shown)]
+
+    def print_output(self, output: Any) -> None:
+        """Print one of `outputs`."""
+        if self.console.json:
+            self.console.emit_json(run=self.trained.folder, result=output)
+            return
+        for line in output:
+            self.console.print_output(line)
 
     @contextmanager
     def printing_notes(self) -> Iterator[None]:

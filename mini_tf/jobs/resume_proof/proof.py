@@ -73,7 +73,7 @@ def prove_resume(reporter: Reporter, say: Callable[[str], None]) -> ResumeProof:
     if not hasattr(os, "fork"):
         raise Unavailable("doctor --resume forks processes, which this system cannot do", hint="use Linux or macOS")
     start = time.monotonic()
-    with _temporary_folder() as folder:
+    with temporary_folder() as folder:
         reference = ForkedRun(folder, "uninterrupted", reporter)
         seconds = _run_uninterrupted(reference)
         record = manifest.read(reference.folder)
@@ -140,7 +140,7 @@ def _outcome(kill: Kill) -> str:
 
 
 @contextmanager
-def _temporary_folder() -> Iterator[Path]:
+def temporary_folder() -> Iterator[Path]:
     """The folder of all runs, in the cache folder; first emptied of what a killed check left."""
     folder = cache_folder() / "resume-proof"
     folder.mkdir(exist_ok=True)

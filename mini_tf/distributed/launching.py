@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,19 +30,24 @@ _POLL = 0.05
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
-def launch(processes: int, arguments: Sequence[str]) -> int:
+def launch(
+    processes: int,
+    arguments: Sequence[str],
+    quiet: bool = False,
+    watch: Callable[[Mapping[int, subprocess.Popen[bytes]]], None] = lambda running: None,
+) -> int:
     """Run `python -m mini_tf ARGUMENTS` in several processes, and return their exit code.
 
-    Stop signals are forwarded, so that all processes stop after the same step. Raises WorkerFault with the error of the
-    process that failed first.
+    Stop signals are forwarded, so that all processes stop after the same step. quiet: nothing on stdout. watch: called
+    all the time with the running processes by rank. Raises WorkerFault with the error of the process that failed first.
     """
     folder = Path(tempfile.mkdtemp(prefix="minitf-"))
     workers = _Workers(folder)
     try:
         with _forwarding(workers):
             for rank in range(processes):
-                workers.start(rank, processes, arguments)
-            workers.wait()
+                workers.start(rank, processes, arguments, quiet)
+            workers.wait(watch)
         return workers.exit_code()
     finally:
         workers.kill()
@@ -66,22 +71,23 @@ class _Workers:
     ends: list[_End] = field(default_factory=list)
     ending: bool = False
 
-    def start(self, rank: int, size: int, arguments: Sequence[str]) -> None:
+    def start(self, rank: int, size: int, arguments: Sequence[str], quiet: bool) -> None:
         places = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size, LAUNCHER: os.getpid()}
         files = {RENDEZVOUS: str(self.folder / "rendezvous"), FAULTS: str(self.folder)}
         self.running[rank] = subprocess.Popen(
             [sys.executable, "-m", "mini_tf", *arguments],
             env={"TORCH_CPP_LOG_LEVEL": "FATAL", **os.environ, **{name: str(value) for name, value in places.items()}, **files},
             stdin=None if rank == 0 else subprocess.DEVNULL,
-            stdout=None if rank == 0 else subprocess.DEVNULL,
+            stdout=None if rank == 0 and not quiet else subprocess.DEVNULL,
             start_new_session=True,  # otherwise Ctrl-C would reach each of them twice
         )
 
-    def wait(self) -> None:
+    def wait(self, watch: Callable[[Mapping[int, subprocess.Popen[bytes]]], None]) -> None:
         """Until all have ended; after the first failure, the others have 2 * GRACE seconds."""
         failed_at = math.inf
         while self.running:
             time.sleep(_POLL)
+            watch(self.running)
             for rank, worker in list(self.running.items()):
                 if worker.poll() is not None:
                     self.ends.append(_End(rank, worker.returncode, self.ending))

@@ -1,0 +1,55 @@
+"""`--nproc P`: a command starts itself P times, and these processes divide its work."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, TypeVar
+
+from mini_tf.cli.terminal.console import Console
+from mini_tf.cli.terminal.text_input import batches_of
+from mini_tf.system.errors import UsageFault
+from mini_tf.system.processes import is_worker
+
+if TYPE_CHECKING:
+    from mini_tf.distributed.group import ProcessGroup
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+DAY = 86400.0
+"""Longest wait for another process of a command whose parts may take long, in seconds."""
+
+
+def refuse_stdin(nproc: int, reads_stdin: bool, hint: str = "give a file with -i FILE") -> None:
+    """UsageFault if several processes would read stdin."""
+    if nproc > 1 and reads_stdin:
+        raise UsageFault("--nproc: stdin can be read by one process only", hint=hint)
+
+
+def launched(console: Console, nproc: int) -> int | None:
+    """The exit code of the processes that were started for this command; None in a process that does the work."""
+    if nproc == 1 or is_worker():
+        return None
+    from mini_tf.distributed.launching import launch
+
+    exit_code = launch(nproc, sys.argv[1:])
+    console.json = False  # rank 0 has printed the object
+    return exit_code
+
+
+def group_of(timeout: float = DAY, on_gpu: bool = False) -> "AbstractContextManager[ProcessGroup]":
+    """The processes that work together, as a context manager; usually only this one."""
+    if not is_worker():
+        from mini_tf.distributed.group import ProcessGroup
+
+        return nullcontext(ProcessGroup())
+    from mini_tf.distributed.joining import joined
+
+    return joined(timeout, on_gpu)
+
+
+def in_order(group: "ProcessGroup", items: Iterator[Item], work: Callable[[Item], list[Result]]) -> Iterator[Result]:
+    """The results of all items, in their order, on every process; each does its share. Results are JSON."""
+    for some in batches_of(items, group.size):
+        own = work(some[group.rank]) if group.rank < len(some) else []
+        for results in group.gather(own):
+            yield from results
