@@ -276,9 +276,9 @@ def test_summaries_are_measured_once_and_compared_seed_by_seed(
 def test_sets_of_texts_have_each_text_once_and_are_the_same_every_time() -> None:
     found = classification.sets(None)
     assert found == classification.sets(None)
-    for rows in found.values():
-        assert len({text for text, _ in rows}) == len(rows) > 1500
-        assert len({label for _, label in rows}) > 8
+    for labelled in found.values():
+        assert len({text for text, _ in labelled}) == len(labelled) > 1500
+        assert len({label for _, label in labelled}) > 8
 
 
 def test_the_baseline_of_classification_finds_the_words_of_a_class() -> None:
