@@ -21,6 +21,7 @@ POOLS = [(kind, {"pool": pool}) for kind in ("classify", "regress") for pool in 
 POOLS += [
     ("classify", {"wide": {"order": 2, "rows": 64, "characters": (2, 3), "log_counts": True}}),
     ("tag", {"wide": {"window": 1, "rows": 64}}),
+    ("tag", {"wide": {"unit": "word", "order": 3, "rows": 64}}),
 ]
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *POOLS,

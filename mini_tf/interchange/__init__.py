@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 from mini_tf.data.labels import Labels
+from mini_tf.data.tokenization.loading import find_two
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.interchange._config import Config, special_token
 from mini_tf.interchange._tensors import Layout, Names
@@ -124,7 +125,9 @@ class Family(Kind):
         # The recipe must say how long it trains; a run that was imported has no step.
         roles = {"separator": self.SEPARATOR, "begin": self.BEGIN}
         named = {key: special_token(folder, role, config) for key, role in roles.items() if role is not None}
-        tokenizer = {"path": str(folder)} | {key: name for key, name in named.items() if name is not None}
+        tokenizer: dict[str, Any] = {"path": str(folder)} | {key: name for key, name in named.items() if name is not None}
+        if settings.SOURCE and (two := find_two(folder)) is not None:
+            tokenizer |= {"path": str(two[0]), "source": tokenizer | {"path": str(two[1])}}
         data = {} if head.data is None else {"train": head.data}
         train = {"steps": 1, "context": self.context(config)}
         return {"model": {"kind": self.MODEL} | model, "objective": objective, "data": data, "tokenizer": tokenizer, "train": train}

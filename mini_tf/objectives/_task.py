@@ -283,7 +283,7 @@ class TaskLoss(nn.Module):
         hidden = mixed.y if at is not None or self.pool is None else pooled(self.pool, mixed.y, inputs, self.head.query)
         outputs = self.model.logits(hidden).float()
         if self.head.wide is not None:
-            outputs = outputs + self.head.wide(inputs.ids, is_token(inputs), batch.target_positions)
+            outputs = outputs + self.head.wide(inputs.ids, is_token(inputs), batch.target_positions, batch.extras.get("words"))
         parts = {self.part: self.loss(outputs, batch.labels, self.training)}
         if mixed.penalty is not None:
             parts["penalty"] = mixed.penalty

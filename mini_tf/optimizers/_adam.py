@@ -15,9 +15,6 @@ from torch import Tensor
 
 from mini_tf.optimizers import Optimizer, OptimizerSettings, Parameter
 
-ADAGRAD_EPS = 1e-10
-"""Added to Adagrad's denominator, as in torch: steps do not depend on the size of gradients."""
-
 
 class AdamSettings(OptimizerSettings):
     """Settings of optimizers that use AdamW for all or some of the parameters."""
@@ -28,6 +25,8 @@ class AdamSettings(OptimizerSettings):
     """Added to AdamW's denominator, sqrt(exp_avg_sq)."""
     features_lr: float | None = Field(None, gt=0, le=10)
     """Peak learning rate of the weights of n-grams (objective.wide), then by Adagrad; null: as embeddings, by AdamW."""
+    features_eps: float = Field(1e-10, gt=0, le=10)
+    """Added to the denominator of Adagrad; a larger one makes steps of small gradients smaller."""
 
     def lr_of(self, role: str) -> float:
         return self.features_lr if role == "features" and self.features_lr else super().lr_of(role)
@@ -47,7 +46,7 @@ class AdamW(Optimizer):
 
     def __init__(self, settings: AdamSettings, parameters: Mapping[str, Parameter]) -> None:
         super().__init__(settings, parameters)
-        self.betas, self.eps = settings.betas, settings.eps
+        self.betas, self.eps, self.features_eps = settings.betas, settings.eps, settings.features_eps
         groups: dict[tuple[float, float], list[str]] = defaultdict(list)
         self.features = [name for name, p in self.parameters.items() if settings.uses_adagrad(p)]
         for name, p in self.parameters.items():
@@ -70,13 +69,13 @@ class AdamW(Optimizer):
                 lr=lr * scale, beta1=self.betas[0], beta2=self.betas[1], weight_decay=decay, eps=self.eps, amsgrad=False, maximize=False,
             )  # fmt: skip
         for name in (name for name in self.features if name in parameters):
-            _adagrad(parameters[name], self.state[name]["sum"], lr)
+            _adagrad(parameters[name], self.state[name]["sum"], lr, self.features_eps)
 
 
-def _adagrad(parameter: Parameter, squares: Tensor, lr: float) -> None:
+def _adagrad(parameter: Parameter, squares: Tensor, lr: float, eps: float) -> None:
     """A step of Adagrad where there is a gradient; squares: the sum of squared gradients of all steps."""
     at = parameter.grad.flatten().nonzero().squeeze(1)
     grads, squares, weights = parameter.grad.flatten()[at], squares.view(-1), parameter.tensor.view(-1)
     summed = squares[at] + grads**2
     squares[at] = summed
-    weights[at] -= lr * parameter.lr_scale * grads / (summed.sqrt() + ADAGRAD_EPS)
+    weights[at] -= lr * parameter.lr_scale * grads / (summed.sqrt() + eps)

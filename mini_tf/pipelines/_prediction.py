@@ -15,6 +15,7 @@ from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing
 from mini_tf.data.store import Store, Tokenizers, in_memory
 from mini_tf.data.tokenization.input_warnings import InputWarnings
+from mini_tf.distributed.group import ProcessGroup
 from mini_tf.objectives._task import TaskLoss
 from mini_tf.pipelines import Pipeline, PipelineSettings, Prediction, PredictOptions
 from mini_tf.recipe.sections import Data
@@ -56,9 +57,11 @@ class PredictionPipeline(Pipeline):
         pipeline = self.with_options(options)
         return HeadPredictor(pipeline, trained, pipeline.metric_accumulator() if labelled else None)
 
-    def evaluate(self, trained: Trained, store: Store, accumulator: MetricAccumulator | None = None) -> dict[str, float]:
+    def evaluate(
+        self, trained: Trained, store: Store, accumulator: MetricAccumulator | None = None, group: ProcessGroup | None = None
+    ) -> dict[str, float]:
         if not trained.members:
-            return super().evaluate(trained, store, accumulator)
+            return super().evaluate(trained, store, accumulator, group)
         loss = OutputLoss(trained.task())
         predictor = HeadPredictor(self, trained, accumulator or self.metric_accumulator(), loss)
         examples = trained.recipe.objective.dataset().examples(store)

@@ -66,4 +66,5 @@ class Architecture:
 
 def vocabulary_sizes(tokenizer: Tokenizer, source_tokenizer: Tokenizer) -> tuple[int, int | None]:
     """The size of the (target) vocabulary, and of the source vocabulary or None if it is shared."""
-    return tokenizer.vocabulary.size, None if source_tokenizer is tokenizer else source_tokenizer.vocabulary.size
+    shared = source_tokenizer is tokenizer or source_tokenizer.splits_as_other_language(tokenizer)
+    return tokenizer.vocabulary.size, None if shared else source_tokenizer.vocabulary.size

@@ -1,6 +1,10 @@
-"""The ids of a tokenizer: their number, and those of special tokens."""
+"""The ids of a tokenizer: their number, those of special tokens, and how they are stored."""
 
 from dataclasses import dataclass, field
+
+import numpy as np
+
+from mini_tf.system.errors import DataFault
 
 
 @dataclass(frozen=True)
@@ -34,3 +38,14 @@ class Vocabulary:
     def special_ids(self) -> frozenset[int]:
         """All ids of special tokens, which have no text."""
         return self.others.union(id for id in (self.pad, self.unk, self.separator, self.mask) if id is not None)
+
+
+def compact(ids: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
+    """The ids in the fewest bytes. Raises DataFault if one is outside the vocabulary."""
+    if ids.size and int(ids.max()) >= vocabulary.size:
+        raise DataFault(f"the tokenizer returned id {int(ids.max())}, but its vocabulary has {vocabulary.size} tokens")
+    return ids.astype(id_dtype(vocabulary))
+
+
+def id_dtype(vocabulary: Vocabulary) -> type[np.uint16] | type[np.uint32]:
+    return np.uint16 if vocabulary.size <= 1 << 16 else np.uint32

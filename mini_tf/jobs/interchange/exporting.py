@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from mini_tf.data.tokenization.loading import SAVED_SOURCES, SAVED_TARGETS
 from mini_tf.interchange import Facts, Family, Head
 from mini_tf.interchange._tensors import write_tensors
 from mini_tf.jobs.interchange.model_card import model_card
@@ -66,6 +67,7 @@ def export_model(run: str, folder: Path, to: str | None = None, step: int | str 
         CONFIG: show_json(config).encode(),
         WEIGHTS: tensors.serialize(_named(weights, family, head)),
         **tokenizer_files(loaded.tokenizer, loaded.model.context, loaded.recipe.model.causal),
+        **_two_tokenizers(loaded),
         CARD: model_card(loaded, head.architecture, license).encode(),
         RECIPE: (loaded.folder / RESOLVED).read_bytes(),
     }
@@ -93,6 +95,13 @@ def _export_adapter(loaded: LoadedModel, folder: Path, family: Family, head: Hea
     _write(folder, {ADAPTER: show_json(config).encode(), ADAPTER_WEIGHTS: tensors.serialize(written)})
     read_adapter(folder)
     return Exported(folder, f"an adapter of {head.architecture}", None)
+
+
+def _two_tokenizers(loaded: LoadedModel) -> dict[str, bytes]:
+    """Where sources and targets are split in two ways, both tokenizers, which minitf reads: transformers has one."""
+    if loaded.source_tokenizer is loaded.tokenizer:
+        return {}
+    return {SAVED_TARGETS: loaded.tokenizer.to_json().encode(), SAVED_SOURCES: loaded.source_tokenizer.to_json().encode()}
 
 
 def _named(weights: Mapping[str, Tensor], family: Family, head: Head) -> dict[str, Tensor]:

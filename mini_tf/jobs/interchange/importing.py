@@ -54,7 +54,10 @@ def import_model(
     text = f"# {foreign.head.architecture}, imported from {source.absolute()}\n{dump(foreign.recipe)}"
     name = re.sub(r"[^\w.-]+", "-", source.absolute().name).strip("-.") or foreign.family.kind
     resolved = Resolved(foreign.recipe, name, {}, False, text, source, Node({}, str(source)))
-    identity = Identity.of(resolved, {"tokenizer": foreign.tokenizer.hash, "init": weights_hash(model_folder)})
+    hashes = {"tokenizer": foreign.tokenizer.hash, "init": weights_hash(model_folder)}
+    if foreign.source_tokenizer is not foreign.tokenizer:
+        hashes["source_tokenizer"] = foreign.source_tokenizer.hash
+    identity = Identity.of(resolved, hashes)
     if adapter is not None:
         identity = replace(identity, hashes={**identity.hashes, "adapter": FileHashes().sha256(source / WEIGHTS)})
         reporter.say(f"the adapter is added to {len(deltas)} matrices of {model_folder}")

@@ -26,8 +26,13 @@ class LinearFeatures(nn.Module):
         self.weights = nn.Embedding(rows, n_outputs)
         self.weights.weight.data.zero_()
 
-    def forward(self, ids: Int[Tensor, "B L"], is_token: Bool[Tensor, "B L"], at: Int[Tensor, " T"] | None) -> Float[Tensor, "N C"]:
-        """Outputs for each text, or for the tokens at flat indices `at` into (B, L). is_token: False at padding."""
+    def forward(
+        self, ids: Int[Tensor, "B L"], is_token: Bool[Tensor, "B L"], at: Int[Tensor, " T"] | None, words: Int[Tensor, "T K"] | None = None
+    ) -> Float[Tensor, "N C"]:
+        """Outputs for each text, or for the tokens at flat indices `at` into (B, L). is_token: False at padding.
+
+        words: keys of the word that begins at each of them, for a model of words.
+        """
         raise NotImplementedError
 
     def _ngrams(self, ids: Tensor, is_token: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -58,7 +63,9 @@ class NGramFeatures(LinearFeatures):
         self.register_buffer("idf", torch.ones(rows))
         self.characters: NGramFeatures | None = None
 
-    def forward(self, ids: Int[Tensor, "B L"], is_token: Bool[Tensor, "B L"], at: Tensor | None = None) -> Float[Tensor, "B C"]:
+    def forward(
+        self, ids: Int[Tensor, "B L"], is_token: Bool[Tensor, "B L"], at: Tensor | None = None, words: Tensor | None = None
+    ) -> Float[Tensor, "B C"]:
         rows, occurs = self.rows(ids, is_token)
         values: Tensor = occurs
         if self.log_counts:
@@ -105,7 +112,9 @@ class WindowFeatures(LinearFeatures):
         super().__init__(vocabulary_size, min(order, 2 * window + 1), rows, scale, n_outputs)  # no longer n-gram fits in
         self.window = window
 
-    def forward(self, ids: Int[Tensor, "B L"], is_token: Bool[Tensor, "B L"], at: Int[Tensor, " T"] | None) -> Float[Tensor, "T C"]:
+    def forward(
+        self, ids: Int[Tensor, "B L"], is_token: Bool[Tensor, "B L"], at: Int[Tensor, " T"] | None, words: Tensor | None = None
+    ) -> Float[Tensor, "T C"]:
         length, around = ids.shape[1], (self.window, self.window)
         at = torch.arange(ids.numel(), device=ids.device) if at is None else at
         row, position = at // length, at % length

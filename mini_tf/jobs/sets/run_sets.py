@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mini_tf.jobs import set_metrics
 from mini_tf.jobs.baselines import PREFIX
 from mini_tf.jobs.closing_messages import next_commands
 from mini_tf.jobs.identifying import identify
 from mini_tf.jobs.options import Options
 from mini_tf.jobs.pretrain import pretrain
 from mini_tf.jobs.session import Reporter, RunResult
-from mini_tf.jobs.set_metrics import ENSEMBLE, Metrics
+from mini_tf.jobs.sets import set_metrics
+from mini_tf.jobs.sets.set_metrics import ENSEMBLE, Metrics
 from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.kind_settings import ObjectiveSettings
 from mini_tf.recipe.reading import Resolved
