@@ -1,9 +1,9 @@
 """`minitf evaluate`: metrics of a trained model on validation data or a file."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mini_tf.data.store import Store
     from mini_tf.pipelines import Pipeline
     from mini_tf.trained.opening import Trained
+    from mini_tf.training.evaluation import MetricAccumulator
 
 _input, _plot = (partial(typer.Option, rich_help_panel=name) for name in (INPUT_OUTPUT, "Plots"))
 DATA = _input("--data", metavar="FILE", help="Evaluate on this file, in any format of data.val.", show_default="the run's data")
@@ -63,14 +64,11 @@ def evaluate(
     chrF. With --pairs instead: the share of minimal pairs whose acceptable sentence is more probable. With --threshold
     what has no label counts as a wrong prediction, and belongs to no entity.
     """
-    others = {"--confusion": confusion, "--calibration": calibration, "--threshold": threshold or None}
-    _check_options(data, fields, split, pairs, score, others)
+    _check_options(data, fields, split, pairs, score, {"--confusion": confusion, "--calibration": calibration, "--threshold": threshold})
     pictures, bounds = ClassPlots(confusion, calibration), [Gate.parse(gate) for gate in gates or []]
     pictures.check(force)
 
     from mini_tf.pipelines import pipeline_of
-    from mini_tf.recipe.metrics import metrics_of
-    from mini_tf.scores import missing_warning, packages_of
     from mini_tf.trained.ensembles import open_ensemble
     from mini_tf.trained.evaluating import decision_notes, evaluation_data
 
@@ -78,11 +76,8 @@ def evaluate(
     _set_memory(trained, memory)
     if pairs:
         return evaluate_pairs(console, trained, pairs, score, bounds)
-    check_gates(bounds, "evaluate", trained.recipe, None if trained.labels is None else trained.labels.names)
-    if note := missing_warning(*packages_of(trained.recipe.objective.pipeline(), metrics_of(trained.recipe.objective))):
-        console.say(note)
+    _check_task(console, trained, bounds, pictures)
     pipeline = pipeline_of(trained).with_options(class_options(trained, None, threshold or []))
-    pictures.check_task(trained)
     accumulator = pipeline.metric_accumulator()
     notes: list[str] = []
     store = evaluation_data(trained, data, split or "val", console.detail, fields, notes.append)
@@ -90,9 +85,7 @@ def evaluate(
     for note in notes:
         console.say(note)
     scores = pipeline.evaluate(trained, store, accumulator)
-    calibrated, figures = pictures.calibrated(trained, accumulator)
-    for line in filter(None, (calibrated, pictures.unlabelled(accumulator))):
-        console.say(line)
+    figures = _decisions(console, pictures, trained, accumulator)
     evaluated_on = {"split": "data" if data is not None else split or "val"}
     written, signatures = _written(trained, pipeline, store)
     scores |= written
@@ -105,6 +98,16 @@ def evaluate(
     if missed := failures(bounds, {name: value for name, value in metrics.items() if isinstance(value, float)}):
         raise GateMissed(missed[0], faults=missed)
     return 0
+
+
+def _decisions(
+    console: Console, plots: ClassPlots, trained: "Trained", accumulator: "MetricAccumulator | None"
+) -> dict[str, dict[str, Any]]:
+    """Print what the temperature changes, and how many targets have no label; returns the former as JSON."""
+    calibrated, figures = plots.calibrated(trained, accumulator)
+    for line in filter(None, (calibrated, plots.unlabelled(accumulator))):
+        console.say(line)
+    return figures
 
 
 def _weights(trained: "Trained", step: str | None, average: str | None) -> str:
@@ -123,12 +126,23 @@ def _check_options(
     if score is not None and not pairs:
         raise UsageFault(f"--score {score}: used without --pairs", hint="--pairs FILE.jsonl names the pairs")
     others = {"--data": data, "--split": split, "--fields": fields, **further}
-    if pairs and (given := [name for name, value in others.items() if value is not None]):
+    if pairs and (given := [name for name, value in others.items() if value not in (None, [])]):
         raise UsageFault(f"--pairs does not combine with {given[0]}", hint="remove one of them")
     if data is not None and split == "train":
         raise UsageFault(f"--data {data} has no training split: all of it is evaluated", hint="give one of --data and --split")
     if data is None and fields is not None:
         raise UsageFault(f"--fields {fields}: used without --data", hint="--data FILE names the file with these columns")
+
+
+def _check_task(console: Console, trained: "Trained", bounds: Sequence[Gate], plots: ClassPlots) -> None:
+    """UsageFault for a metric or plot that the task does not have; warns of missing packages."""
+    from mini_tf.recipe.metrics import metrics_of
+    from mini_tf.scores import missing_warning, packages_of
+
+    check_gates(bounds, "evaluate", trained.recipe, None if trained.labels is None else trained.labels.names)
+    if note := missing_warning(*packages_of(trained.recipe.objective.pipeline(), metrics_of(trained.recipe.objective))):
+        console.say(note)
+    plots.check_task(trained)
 
 
 def _set_memory(trained: "Trained", memory: int | None) -> None:
