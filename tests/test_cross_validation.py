@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from commands import EXACT, compared, minitf, refused, trained
 from data_of import dataset_of
-from mini_tf.jobs.sets.set_metrics import same_baseline
 from test_run_sets import DEAD, assert_same, at_call, figures, os, train_and_die
 from tiny_tasks import OPINIONS, opinions
 
 from mini_tf.data.examples import Example
 from mini_tf.data.split import ExampleHasher, hold_out_fold
+from mini_tf.jobs.sets.set_metrics import same_baseline
 from mini_tf.recipe.data import Split
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.reading import read

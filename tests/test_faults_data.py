@@ -2,6 +2,7 @@
 (D1 to D18).
 """
 
+import errno
 import fcntl
 import gzip
 import io
@@ -14,6 +15,7 @@ import signal
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ from mini_tf.recipe import sections
 from mini_tf.recipe.sections import Data
 from mini_tf.system import cache, temporary_files
 from mini_tf.system.errors import DataFault
+from mini_tf.system.progress import progress_display
 
 BYTE = sections.Tokenizer(kind="byte")
 WORDS = "\n\n".join(f"tale number {n}: once there was a cat" for n in range(40))
@@ -430,13 +433,17 @@ def test_a_cache_whose_making_was_killed_anywhere_is_made_by_the_next_call(
     assert 8 <= deaths < 99
 
 
-def test_two_that_make_the_same_cache_at_once_both_get_it(here: Path) -> None:
+def test_two_that_make_the_same_cache_at_once_both_get_it(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """D11: the slower one finds the name taken, and what stands there sound."""
     data = Data(train=write("a.txt", WORDS))
 
+    def no_locks(*given: Any) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
     def build(folder: Path) -> dict[str, Any]:
         (folder / "a").write_text("x")
-        if not (folder.parent / "k").exists():  # somebody else is faster
+        if not (folder.parent / "k").exists():  # somebody else is faster, on a file system without locks
+            monkeypatch.setattr(fcntl, "lockf", no_locks)
             assert forked(lambda: cache.build_or_load("tokens", "k", lambda other: (other / "a").write_text("x") and {"n": 1}, print)) == 0
         return {"n": 1}
 
@@ -460,10 +467,10 @@ def test_two_that_find_the_same_cache_damaged_both_get_it_and_neither_takes_it_f
         return cache.build_or_load("tokens", "k", lambda draft: (draft / "a").write_text("x") and {"n": 1}, lambda line: None)[0]
 
     hears, told = os.pipe()
-    lock, replace, used, heard = fcntl.flock, os.replace, list[Path](), list[bytes]()
+    lock, replace, used, heard = fcntl.lockf, os.replace, list[Path](), list[bytes]()
 
     def get_after_telling() -> None:
-        monkeypatch.setattr(fcntl, "flock", lambda *given: os.write(told, b"waits ") and lock(*given))
+        monkeypatch.setattr(fcntl, "lockf", lambda *given: os.write(told, b"waits ") and lock(*given))
         os.write(told, str(get().stat().st_ino).encode())
 
     second = multiprocessing.get_context("fork").Process(target=get_after_telling)
@@ -484,6 +491,36 @@ def test_two_that_find_the_same_cache_damaged_both_get_it_and_neither_takes_it_f
     assert (used, second.exitcode) == ([folder], 0)
     assert b"".join(heard).split()[-1] == str(folder.stat().st_ino).encode(), "the second has what stands there"
     assert [path.name for path in folder.parent.iterdir()] == ["k"]
+
+
+def test_of_two_processes_that_need_the_same_cache_one_builds_it_and_the_other_says_that_it_waits(here: Path) -> None:
+    begun, released = os.pipe(), os.pipe()
+
+    def slow(folder: Path) -> dict[str, Any]:
+        os.write(begun[1], b"x")
+        os.read(released[0], 1)
+        (folder / "a").write_text("x")
+        return {"n": 1}
+
+    first = multiprocessing.get_context("fork").Process(target=lambda: cache.build_or_load("tokens", "k", slow, lambda line: None))
+    first.start()
+    os.read(begun[0], 1)
+    waits, said = list[str](), list[str]()
+
+    @contextmanager
+    def display(what: str) -> Iterator[Callable[[float], None]]:
+        waits.append(what)
+        os.write(released[1], b"x")
+        yield lambda share: None
+
+    with progress_display(display):
+        found = cache.build_or_load("tokens", "k", lambda folder: pytest.fail("it is built twice"), said.append)
+    first.join()
+    assert waits == ["waiting for another process, which is building the same tokens"]
+    assert said[-1].endswith("another process has just built it")
+    assert (found.facts, first.exitcode) == ({"n": 1}, 0)
+    for descriptor in (*begun, *released):
+        os.close(descriptor)
 
 
 @pytest.mark.parametrize("place", ["D11-spool-of-stdin", "D11-draft-of-a-built-in-corpus"])

@@ -204,7 +204,7 @@ def test_rows_of_rare_lengths_go_with_the_next_shorter_ones() -> None:
 
 
 def test_the_recipe_says_whether_rows_or_tokens_are_counted() -> None:
-    rows = SimpleNamespace(n_rows=20, lengths=np.full(20, 8))
+    rows = SimpleNamespace(n_rows=20, lengths=np.full(20, 8), layout=None)
     assert make_plan(Train(steps=1, batch_size=5, seed=4), rows) == RowPlan(20, 5, 4)
     assert make_plan(Train(steps=1, batch_size=5, stream=True), rows) == RowPlan(20, 5, 0, stream=True)
     plan = make_plan(Train(steps=1, batch_tokens=32, context=8, seed=4), rows)

@@ -30,7 +30,7 @@ class TokenSums:
         metrics = {"loss": loss, "perplexity": math.exp(min(loss, 700)), "accuracy": self.n_correct / max(1, self.n)}
         if data.every_token:
             metrics["bits_per_byte"] = self.nats / math.log(2) / data.val.bytes_of(self.n)
-        total, counted = len(data.train), min(len(data.train), MOST_TOKENS)
+        total, counted = data.train.n_tokens, min(len(data.train), MOST_TOKENS)
         return Measured(name, metrics, f"from {counted:,} of {total:,} training tokens" if counted < total else "")
 
 

@@ -13,7 +13,8 @@ from mini_tf.cli.gate_checks import check_gates
 from mini_tf.cli.generate.prompt_lines import default_lookahead
 from mini_tf.cli.terminal.class_options import THRESHOLD, TOP, class_options
 from mini_tf.cli.terminal.console import Console, command, to_json
-from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, INPUT_OUTPUT, PREDICTED_GATES, RUN, STEP
+from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, INPUT_OUTPUT, NPROC, PREDICTED_GATES, RUN, STEP
+from mini_tf.cli.terminal.processes import group_of, in_order, launched, refuse_stdin
 from mini_tf.cli.terminal.text_input import batches_of, one_source, read_lines, refuse_non_utf8
 from mini_tf.recipe.gates import Gate, failures
 from mini_tf.system.errors import DataFault, GateMissed, UsageFault
@@ -42,6 +43,7 @@ def predict(
     step: STEP = None,
     average: AVERAGE = None,
     device: DEVICE = "auto",
+    nproc: NPROC = 1,
     gates: PREDICTED_GATES = None,
 ) -> int:
     """Predict labels, tags or numbers for texts.
@@ -54,6 +56,11 @@ def predict(
     if not texts and input is None and sys.stdin.isatty():
         raise UsageFault("no text given", hint='give one: "a text", or -i FILE')
     bounds = [Gate.parse(gate) for gate in gates or []]
+    refuse_stdin(nproc, not texts and input in (None, Path("-")))
+    if nproc > 1 and bounds:
+        raise UsageFault("--nproc does not combine with --assert, which needs all predictions in one process", hint="remove one of them")
+    if (exit_code := launched(console, nproc)) is not None:
+        return exit_code
 
     from mini_tf.pipelines import pipeline_of
     from mini_tf.trained.ensembles import open_ensemble
@@ -74,16 +81,7 @@ def predict(
     reader, file = predictor.reader(other_data(trained, fields=fields)), None if input == Path("-") else input
     for note in decision_notes(trained):
         console.say(note)
-    n_read = 0
-    try:
-        for batch in batches_of(_examples(reader, texts, file), _batch_size(texts, file, batch_size)):
-            for example, prediction in _predict(predictor, batch):
-                line = {"line": _number_of(example.where), **prediction.more, "label": prediction.label, "scores": prediction.scores}
-                console.print_output(to_json(line))
-                n_read += 1
-    finally:
-        for note in predictor.unread.notes():
-            console.say(note)
+    n_read = _print(console, predictor, batches_of(_examples(reader, texts, file), _batch_size(texts, file, batch_size)))
     if bounds:
         _check(console, predictor, bounds, n_read)
     return 0
@@ -115,6 +113,26 @@ def _examples(reader: "Reader", texts: Sequence[str] | None, file: Path | None) 
     name = "argument " if texts else f"{file or 'stdin'}:"
     for number, line in enumerate(texts or read_lines(file), 1):
         yield reader.line(line, f"{name}{number}")
+
+
+def _print(console: Console, predictor: "Predictor", batches: Iterator[list[Any]]) -> int:
+    """Print the predictions, then what of the texts was not read; returns the number of texts."""
+    n_read = 0
+    try:
+        with group_of() as group:
+            for line in in_order(group, batches, partial(_lines, predictor)):
+                console.print_output(to_json(line))
+                n_read += 1
+    finally:
+        for note in predictor.unread.notes():
+            console.say(note)
+    return n_read
+
+
+def _lines(predictor: "Predictor", examples: list[Any]) -> Iterator[dict[str, Any]]:
+    """What is printed for each example, as JSON."""
+    for example, prediction in _predict(predictor, examples):
+        yield {"line": _number_of(example.where), **prediction.more, "label": prediction.label, "scores": prediction.scores}
 
 
 def _predict(predictor: "Predictor", examples: list[Any]) -> "Iterator[tuple[Any, Prediction]]":

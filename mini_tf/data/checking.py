@@ -56,7 +56,8 @@ class DataReport:
 
 def check_data(dataset: Dataset, data: Data, limit: int) -> DataReport:
     """Read all files of a recipe; report the first `limit` faults; split and count the valid examples."""
-    faults, files = Faults(limit), RawData(dataset, data).files
+    raw = RawData(dataset, data)
+    faults, files = Faults(limit), raw.files
     readable = {split: one for split, one in files.items() if _exists(one, faults)}
     for one in readable.values():
         if not sum(1 for _ in _valid_examples(one, faults)) and not faults.count:
@@ -64,10 +65,10 @@ def check_data(dataset: Dataset, data: Data, limit: int) -> DataReport:
             return DataReport(faults, {}, 0)
     if len(readable) < len(files):
         return DataReport(faults, {}, 0)
-    ignored = Faults(0)
+    ignored, sample = Faults(0), None if faults.count else raw.sample
     reads = {split: partial(_valid_examples, one, ignored) for split, one in readable.items()}
     try:
-        data_split = dataset.split(reads["train"], reads.get("val"), data.split)
+        data_split = dataset.split(reads["train"], reads.get("val"), data.split) if sample is None else sample.whole(reads["train"])
         labels = dataset.fit_labels(example for split, example in data_split.read() if split == "train")
         reports = _split_reports(dataset, data_split)
     except DataFault as fault:  # if most rows are invalid, too few are left; their faults are reported already

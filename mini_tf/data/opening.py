@@ -6,8 +6,11 @@ does not change it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from mini_tf.data.datasets import Dataset, TokenizedData
 from mini_tf.data.encoding import write_stores
@@ -15,6 +18,8 @@ from mini_tf.data.labels import Labels
 from mini_tf.data.raw import Files, RawData
 from mini_tf.data.split import DataSplit
 from mini_tf.data.store import Store, Tokenizers, open_store
+from mini_tf.data.streaming.sample import HeldOut, StreamSample
+from mini_tf.data.streaming.text import StreamedText
 from mini_tf.recipe import sections
 from mini_tf.recipe.kind_settings import ObjectiveSettings
 from mini_tf.system.cache import CacheEntry, build_or_load, find_entry, hash_of
@@ -23,6 +28,7 @@ from mini_tf.system.progress import ProgressCallback, show_progress
 
 FORMAT = 7
 Report = Callable[[str], None]
+HELD_OUT = "held_out.hashes"
 _IDS = (".ids", ".starts", ".labels", ".row_labels")
 
 
@@ -49,10 +55,12 @@ def open_data(
         with show_progress(f"encoding {data_split.characters:,} characters") as reached:
             advance = _progress(reached, data_split.characters)
             facts = write_stores(folder, dataset, data_split.read(), used, labels, dataset.separated(data), advance)
+        if raw.sample is not None:
+            raw.sample.held_out.tofile(folder / HELD_OUT)
         return facts | {"labels": None if labels is None else labels.to_json(), "notes": [*data_split.notes, *facts["notes"]]}
 
     found = build_or_load("tokens", _key(raw.hash, used), build, report)
-    return _opened(found, dataset, used, report, [note for files in raw.files.values() for note in files.column_notes])
+    return _opened(found, dataset, used, report, raw.column_notes, raw.sample)
 
 
 def _fit_labels(dataset: Dataset, data: sections.Data, data_split: DataSplit) -> Labels | None:
@@ -132,9 +140,21 @@ def _hash(found: CacheEntry) -> str:
     return hash_of([ids, found.facts["labels"]] if found.facts["labels"] else ids)
 
 
-def _opened(found: CacheEntry, dataset: Dataset, tokenizers: Tokenizers, report: Report, column_notes: Sequence[str] = ()) -> TokenizedData:
+def _opened(
+    found: CacheEntry,
+    dataset: Dataset,
+    tokenizers: Tokenizers,
+    report: Report,
+    column_notes: Sequence[str] = (),
+    sample: StreamSample | None = None,
+) -> TokenizedData:
+    """sample: that of a corpus that is streamed, which is then the training data."""
     train, val = (_open(found, split, tokenizers, f"data.{split}") for split in ("train", "val"))
     hashes = {"data": _hash(found), "tokenizer": tokenizers.target.hash}
+    if sample is not None:
+        held_out = HeldOut(np.frombuffer((found.folder / HELD_OUT).read_bytes(), np.uint64))
+        train = replace(train, streamed=StreamedText(sample.shards, tokenizers.target, held_out, sample.n_bytes, len(train)))
+        hashes["data"] = hash_of([hashes["data"], sample.shards.hash])
     hashes |= {} if tokenizers.source is tokenizers.target else {"source_tokenizer": tokenizers.source.hash}
     labels = None if found.facts["labels"] is None else Labels.of_json(found.facts["labels"])
     notes = [*dict.fromkeys([*(note for one in tokenizers for note in one.notes), *column_notes, *found.facts["notes"]])]

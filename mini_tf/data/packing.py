@@ -35,6 +35,14 @@ class Shape:
     streams: int = 0
 
 
+class BlockLayout(NamedTuple):
+    """Rows in blocks that are costly to read: row n is in block n // rows. n_open: blocks that stay in memory."""
+
+    n_blocks: int
+    rows: int
+    n_open: int
+
+
 @dataclass(frozen=True, eq=False)
 class Packing:
     """Base class: the rows of a store."""
@@ -55,6 +63,11 @@ class Packing:
         return len(self.lengths)
 
     @property
+    def layout(self) -> BlockLayout | None:
+        """The blocks of the rows; None if rows can be read in any order."""
+        return None
+
+    @property
     def lengths(self) -> np.ndarray:
         """(n_rows,): input tokens of each row; the longer of source and target."""
         raise NotImplementedError
@@ -71,6 +84,10 @@ class Packing:
     def documents(self, rows: np.ndarray, epoch: int) -> np.ndarray:
         """The distinct documents (from 0) in these rows (B,) of an epoch; empty if the store has a single one."""
         raise NotImplementedError
+
+    def names(self, rows: np.ndarray) -> list[str]:
+        """Where these rows (B,) are in the files, if documents have no numbers."""
+        return []
 
     @property
     def eval_row_tokens(self) -> np.ndarray:

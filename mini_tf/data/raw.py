@@ -15,6 +15,8 @@ from mini_tf.data.formats.text_lines import count_bad_bytes
 from mini_tf.data.labels import Labels
 from mini_tf.data.split import DataSplit, limit_training
 from mini_tf.data.store import Tokenizers
+from mini_tf.data.streaming.sample import StreamSample
+from mini_tf.data.streaming.shards import Shards
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import cache_identity
@@ -110,8 +112,28 @@ class RawData:
         return {split: Files(self.dataset, self.data, corpus, f"data.{split}") for split, corpus in corpora.items() if corpus is not None}
 
     @cached_property
+    def sample(self) -> StreamSample | None:
+        """The sample that is encoded of a corpus that is streamed."""
+        if not self.data.streaming:
+            return None
+        files, columns = self.files["train"], self.dataset.reader(self.data, self.data.train).columns
+        val = self.files["val"].read if "val" in self.files else None
+        with show_progress(f"opening {len(files.sources):,} files"):
+            return StreamSample(Shards.open(files.sources, columns), self.data.split.share, val)
+
+    @property
+    def column_notes(self) -> list[str]:
+        """`Files.column_notes` of all files; of a corpus that is streamed, the column of its first file."""
+        files = self.files.values() if self.sample is None else [one for split, one in self.files.items() if split != "train"]
+        notes = [note for one in files for note in one.column_notes]
+        return notes if self.sample is None else [*notes, *self.sample.shards.notes(self.data.fields.get("text", "text"))]
+
+    @cached_property
     def hash(self) -> str:
         """Hash of the contents of all files, and of the settings that they are read and split with."""
+        if self.sample is not None:
+            val = self.files["val"].hash if "val" in self.files else str(self.data.split)
+            return hash_of({"streaming": self.sample.shards.hash, "errors": self.data.errors, "split": val})
         split = "" if "val" in self.files else str(self.data.split)
         limit = self.data.max_train_samples
         split = f"{split}, stratified" if self.dataset.STRATIFIED and self.data.split.folds is not None else split
@@ -125,6 +147,9 @@ class RawData:
 
     @cached_property
     def data_split(self) -> DataSplit:
+        if self.sample is not None:
+            with show_progress("reading a sample of the data"):
+                return self.sample.split()
         val = self.files["val"].read if "val" in self.files else None
         with show_progress(f"reading {self._size / 1e6:,.1f} MB"):
             data_split = self.dataset.split(self.files["train"].read, val, self.data.split)

@@ -14,8 +14,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from mini_tf.data.streaming.text import StreamedText
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.data.tokenization.vocabulary import Vocabulary
+from mini_tf.data.tokenization.vocabulary import Vocabulary, compact, id_dtype
 from mini_tf.system.errors import DataFault
 
 
@@ -45,7 +46,8 @@ class Store:
 
     raw_bytes: UTF-8 bytes of the text without separators, the divisor of bits per byte. labels (N,) and row_labels
     (n_documents, k) as in `Encoded`. source: a store of the sources, one per document. raw: a file of the original
-    examples, one line of JSON each. path: None if the store is in memory.
+    examples, one line of JSON each. path: None if the store is in memory. streamed: the corpus that training
+    rows are read from; the store itself is then a sample of it.
     """
 
     path: Path | None
@@ -58,6 +60,7 @@ class Store:
     row_labels: np.ndarray | None = None
     source: "Store | None" = None
     raw: Path | None = None
+    streamed: StreamedText | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -65,6 +68,11 @@ class Store:
     @property
     def n_documents(self) -> int:
         return len(self.starts)
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of the split: len(store), or of a streamed corpus an estimate."""
+        return len(self) if self.streamed is None else self.streamed.n_tokens
 
     @cached_property
     def lengths(self) -> np.ndarray:
@@ -118,13 +126,12 @@ class Writer:
 
     def add(self, text: str, ids: np.ndarray, is_first_part: bool = True) -> None:
         """Append a document, or a further part of the last one. Raises DataFault if an id is outside the vocabulary."""
-        if ids.size and int(ids.max()) >= self.vocabulary.size:
-            raise DataFault(f"the tokenizer returned id {int(ids.max())}, but its vocabulary has {self.vocabulary.size} tokens")
+        ids = compact(ids, self.vocabulary)
         if is_first_part:
             self._write("starts", np.array([self.n_tokens], np.int64))
             self.n_documents += 1
             self._separate()
-        self._write("ids", ids.astype(_dtype(self.vocabulary)))
+        self._write("ids", ids)
         self.n_tokens += len(ids)
         self.raw_bytes += len(text.encode())
 
@@ -147,17 +154,13 @@ class Writer:
 
     def _separate(self) -> None:
         if self.separated:
-            self._write("ids", np.array([self.vocabulary.separator], _dtype(self.vocabulary)))
+            self._write("ids", np.array([self.vocabulary.separator], id_dtype(self.vocabulary)))
             self.n_tokens += 1
 
     def _write(self, suffix: str, array: np.ndarray) -> None:
         if suffix not in self._open:
             self._open[suffix] = self.files.enter_context((self.folder / f"{self.name}.{suffix}").open("wb"))
         self._open[suffix].write(array.tobytes())
-
-
-def _dtype(vocabulary: Vocabulary) -> type[np.uint16] | type[np.uint32]:
-    return np.uint16 if vocabulary.size <= 1 << 16 else np.uint32
 
 
 def open_store(folder: Path, name: str, facts: dict[str, Any], vocabulary: Vocabulary, source: Store | None = None) -> Store:
@@ -169,7 +172,7 @@ def open_store(folder: Path, name: str, facts: dict[str, Any], vocabulary: Vocab
 
     return Store(
         folder / f"{name}.ids",
-        mapped("ids", _dtype(vocabulary), n),
+        mapped("ids", id_dtype(vocabulary), n),
         mapped("starts", np.int64, n_documents),
         facts["raw_bytes"],
         facts["separated"],

@@ -43,7 +43,7 @@ def load_data(recipe: Recipe, reporter: Reporter) -> TokenizedData:
     data = open_data(recipe.data, recipe.tokenizer, recipe.objective, reporter.detail)
     for note in data.notes:
         reporter.say(note)
-    context, tokens = recipe.train.context, len(data.train)
+    context, tokens = recipe.train.context, data.train.n_tokens
     if recipe.objective.dataset().STREAM and tokens <= context:  # before the machine settings are measured, which takes long with such rows
         fitting = 1 << max(0, tokens.bit_length() - 4)
         reporter.warn(f"train.context {context} is longer than the training data of {tokens:,} tokens; train.context={fitting} fits")

@@ -57,8 +57,11 @@ def overfitting(epochs: float, train_loss: float, val_loss: float, objective: Ob
 
 def copying(sample: str, store: Store, tokenizer: Tokenizer) -> str:
     """The share of a sample that is copied verbatim from the training data, as a sentence."""
-    share = copied_share(sample, _documents(store, tokenizer))
-    return f"{share:.0%} of the last sample is copied verbatim from the training data (runs of {MIN_RUN} words or more)"
+    share, data = (
+        copied_share(sample, _documents(store, tokenizer)),
+        "the training data" if store.streamed is None else "a sample of the data",
+    )
+    return f"{share:.0%} of the last sample is copied verbatim from {data} (runs of {MIN_RUN} words or more)"
 
 
 def _documents(store: Store, tokenizer: Tokenizer) -> Iterator[str]:

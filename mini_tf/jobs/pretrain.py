@@ -46,8 +46,7 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
         if run.status == "continued":
             reporter.say(f"continuing {run.folder} from step {next(iter(run.checkpoints.steps()), 0)}")
         resumed = run.folder if run.checkpoints.steps() else None
-        setup = resolve_setup(recipe.runtime, run.manifest.auto, place=group.place)
-        parts = build(recipe, data, setup, reporter.detail, resumed, group)
+        parts = build(recipe, data, resolve_setup(recipe.runtime, run.manifest.auto), reporter.detail, resumed, group)
         if resumed is None:
             initial.refuse_changed(recipe, identity.hashes)
         if group.leads:
@@ -55,7 +54,8 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
         start_run(run, identity)
         run.record_auto(parts.setup.record)
         if run.manifest.flops_per_step is None:
-            run.update(flops_per_step=parts.flops_per_step, train_examples=data.train.n_documents)
+            n_examples = data.train.n_documents if data.train.streamed is None else None  # which nothing has counted
+            run.update(flops_per_step=parts.flops_per_step, train_examples=n_examples)
         write_model_files(run, recipe, parts.model, data, parts.fully_trainable)
         report_start(parts, reporter)
         session = Session(run, parts, reporter, started)

@@ -94,7 +94,7 @@ MIN_TOKENS_PER_ENTRY = 20
 
 def _vocabulary_warning(parts: Parts) -> str | None:
     """A warning if the vocabulary of a newly trained tokenizer is large for the training data."""
-    settings, size, tokens = parts.recipe.tokenizer, parts.data.tokenizer.vocabulary.size, len(parts.data.train)
+    settings, size, tokens = parts.recipe.tokenizer, parts.data.tokenizer.vocabulary.size, parts.data.train.n_tokens
     if settings.path is not None or not settings.uses_vocab_size or tokens >= MIN_TOKENS_PER_ENTRY * size:
         return None
     fitting = max(300, round(tokens // MIN_TOKENS_PER_ENTRY, -2))

@@ -15,7 +15,9 @@ from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing
 from mini_tf.data.store import Store, Tokenizers, in_memory
 from mini_tf.data.tokenization.input_warnings import InputWarnings
-from mini_tf.objectives._task import TaskLoss
+from mini_tf.distributed.group import ProcessGroup
+from mini_tf.generation.prompt_ids import Affixes
+from mini_tf.objectives._task import PooledSettings, TaskLoss
 from mini_tf.pipelines import Pipeline, PipelineSettings, Prediction, PredictOptions
 from mini_tf.recipe.sections import Data
 from mini_tf.system.seeds import seed_of
@@ -38,6 +40,13 @@ class PredictionPipeline(Pipeline):
         assert self.bundle.labels is not None
         return self.bundle.labels
 
+    def affixes(self) -> Affixes:
+        before, behind = super().affixes()
+        objective = self.recipe.objective
+        # What follows the pooled token changes nothing in a decoder.
+        ends_there = isinstance(objective, PooledSettings) and objective.pool == "text_end" and self.recipe.model.causal
+        return Affixes(before, [] if ends_there else behind)
+
     def metric_accumulator(self) -> MetricAccumulator:
         raise NotImplementedError
 
@@ -56,9 +65,11 @@ class PredictionPipeline(Pipeline):
         pipeline = self.with_options(options)
         return HeadPredictor(pipeline, trained, pipeline.metric_accumulator() if labelled else None)
 
-    def evaluate(self, trained: Trained, store: Store, accumulator: MetricAccumulator | None = None) -> dict[str, float]:
+    def evaluate(
+        self, trained: Trained, store: Store, accumulator: MetricAccumulator | None = None, group: ProcessGroup | None = None
+    ) -> dict[str, float]:
         if not trained.members:
-            return super().evaluate(trained, store, accumulator)
+            return super().evaluate(trained, store, accumulator, group)
         loss = OutputLoss(trained.task())
         predictor = HeadPredictor(self, trained, accumulator or self.metric_accumulator(), loss)
         examples = trained.recipe.objective.dataset().examples(store)

@@ -131,7 +131,7 @@ CorpusOrFilePair = Annotated[Corpus | FilePair | Annotated[CorpusSettings, CORPU
 class Data(Section):
     train: CorpusOrFilePair = "python-docs"
     """Training data: a built-in corpus, also with settings {kind: world, seed: 1}; a path, a glob, a list, - (stdin),
-    or parallel files {source: F, target: G}.
+    hf:ORG/NAME/CONFIG:SPLIT, or parallel files {source: F, target: G}.
     """
     val: CorpusOrFilePair | None = None
     """Validation data, in the same forms; default: a part of `train` (see split)."""
@@ -151,6 +151,8 @@ class Data(Section):
     """Bytes that are not UTF-8: strict raises an error, replace reads each as U+FFFD and prints their number."""
     pack: Literal["docs", "concat", "none"] = "concat"
     """concat packs documents into rows; docs does too, without attention between documents; none: one per row."""
+    streaming: bool = False
+    """Read training rows from the files in every step, without an encoded copy on disk: txt, jsonl, parquet."""
 
     @classmethod
     def inherited(cls, below: Mapping[str, Any], given: Set[str]) -> dict[str, Any]:

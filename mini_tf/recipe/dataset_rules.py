@@ -4,6 +4,7 @@ from mini_tf.recipe.corpora import has_pairs
 from mini_tf.recipe.data import Data, FilePair
 from mini_tf.recipe.kind_settings import DatasetSettings
 from mini_tf.recipe.kinds import Rule, Rules
+from mini_tf.recipe.sections import Train
 
 
 def dataset_rules(data: Data, dataset: DatasetSettings, objective: str, own_source_tokenizer: bool = False) -> Rules:
@@ -35,6 +36,30 @@ def _rules(data: Data, dataset: DatasetSettings, objective: str, own_source_toke
     if data.val is not None and isinstance(data.train, FilePair) != isinstance(data.val, FilePair) and not has_pairs(data.val):
         what = "must have the form of data.train: two files {source: F, target: G}, or a table with data.fields"
         yield Rule("data.val", what, ("data.train",))
+
+
+def streaming_rules(data: Data, train: Train, dataset: DatasetSettings, objective: str) -> Rules:
+    """Broken rules of `data.streaming`, with keys of the whole recipe."""
+    if not data.streaming:
+        return
+    way = "use data.streaming: false"
+    if not dataset.STREAM:
+        yield Rule("data.streaming", f"rows of {objective} are whole {dataset.UNIT}, which cannot be streamed; {way}", ("objective",))
+        return
+    if "-" in (data.train if isinstance(data.train, tuple) else (data.train,)):
+        yield Rule("data.streaming", "stdin cannot be read in parts; save it as a file", ("data.train",))
+    if data.split.tail or data.split.folds is not None:
+        yield Rule("data.split", f"{data.split} needs all documents of a corpus; give a share such as 5%, or {way}", ("data.streaming",))
+    if data.max_train_samples is not None:
+        yield Rule("data.max_train_samples", f"needs all documents of a corpus; give fewer files, or {way}", ("data.streaming",))
+    if data.pack == "none":
+        yield Rule("data.pack", f"none needs the lengths of all documents; use concat or docs, or {way}", ("data.streaming",))
+    if train.batch_tokens is not None:
+        yield Rule(
+            "train.batch_tokens", f"streamed rows have train.context tokens each; use train.batch_size, or {way}", ("data.streaming",)
+        )
+    if train.stream:
+        yield Rule("train.stream", f"needs the rows of a corpus in order; use train.stream: false, or {way}", ("data.streaming",))
 
 
 def reading_rules(data: Data, dataset: DatasetSettings, objective: str) -> Rules:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, SerializeAsAny
 
-from mini_tf.recipe.dataset_rules import dataset_rules
+from mini_tf.recipe.dataset_rules import dataset_rules, streaming_rules
 from mini_tf.recipe.gates import Gate
 from mini_tf.recipe.kind_settings import ModelSettings, ObjectiveSettings, OptimizerSettings, ScheduleSettings
 from mini_tf.recipe.kind_settings.directions import Direction
@@ -75,6 +75,7 @@ def _rules(recipe: Recipe) -> Rules:
     yield from recipe.objective.rules_with(recipe.model, steps)
     dataset = recipe.objective.dataset()
     yield from dataset_rules(recipe.data, dataset, recipe.objective.kind, recipe.tokenizer.source is not None)
+    yield from streaming_rules(recipe.data, recipe.train, dataset, recipe.objective.kind)
     if (key := recipe.model.one_vocabulary_key) and recipe.tokenizer.source is not None:
         yield Rule(f"model.{key}", "needs one tokenizer for source and target; remove tokenizer.source", ("tokenizer.source",))
     yield from _streaming(recipe)

@@ -5,6 +5,7 @@ folder that does not verify is rebuilt.
 """
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -17,9 +18,11 @@ from typing import Any, NamedTuple
 from mini_tf.system.errors import StorageFault
 from mini_tf.system.library_caches import cache_path
 from mini_tf.system.plain_file import open_plain, read_small_file
+from mini_tf.system.progress import show_progress
 from mini_tf.system.temporary_files import remove_path, temporary_path
 
 MANIFEST = "manifest.json"
+LOCKS = "building.lock"
 CHUNK = 1 << 20
 """Bytes per read."""
 
@@ -54,7 +57,7 @@ class CacheEntry(NamedTuple):
 def build_or_load(group: str, key: str, build: Callable[[Path], dict[str, Any]], say: Callable[[str], None]) -> CacheEntry:
     """The folder group/key of the cache; if missing or damaged, `build(folder)` fills it and returns its facts.
 
-    `say` prints which of these it was.
+    `say` prints which of these it was. Of several processes that need it at once, one builds it and the others wait.
     """
     folder = cache_folder() / group / key
     if not os.path.lexists(folder):
@@ -64,6 +67,14 @@ def build_or_load(group: str, key: str, build: Callable[[Path], dict[str, Any]],
         return found
     else:
         say(f"data: the cache is damaged ({key[:12]}: {found}); rebuilding it")
+    with _only_builder(f"{group}/{key}"):
+        if isinstance(found := _verify(folder), CacheEntry):
+            say(f"data: loaded from the cache ({key[:12]}): another process has just built it")
+            return found
+        return _build(folder, build)
+
+
+def _build(folder: Path, build: Callable[[Path], dict[str, Any]]) -> CacheEntry:
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = temporary_path(folder)
     temporary.mkdir()
@@ -111,6 +122,23 @@ def _locked(group: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_UN)  # closing is not enough: a forked process shares the descriptor
         os.close(lock)
+
+
+@contextlib.contextmanager
+def _only_builder(entry: str) -> Iterator[None]:
+    """Hold the lock on an entry of the cache, if the file system supports locks; dead processes hold none.
+
+    The lock is on one byte of a file, since a file for each entry would have to be removed.
+    """
+    with (cache_folder() / LOCKS).open("ab") as file:
+        byte = int(hash_of(entry)[:15], 16)
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                with show_progress(f"waiting for another process, which is building the same {entry.partition('/')[0]}"):
+                    fcntl.lockf(file, fcntl.LOCK_EX, 1, byte)
+        yield  # closing the file unlocks it
 
 
 def _verify(folder: Path) -> CacheEntry | str:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from mini_tf.data.batch import Batch
 from mini_tf.data.opening import Report, encode_data, reopen
 from mini_tf.data.store import Store, Tokenizers
+from mini_tf.distributed.group import ProcessGroup
 from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.recipe.reading import read_data
 from mini_tf.recipe.sections import Data
@@ -38,7 +39,10 @@ def evaluation_data(
         fault = f"{trained.folder} is an ensemble of all folds, each of which was trained on most of data.train"
         one = finding.member_folders(trained.folder)[0]
         raise RunFault(fault, hint=f"--data FILE evaluates on other data, and {one} on the validation data of its fold")
-    return run_data(trained, say)[split]
+    store = run_data(trained, say)[split]
+    if store.streamed is not None:
+        note(f"the training data are streamed: the metrics are those of a sample of {len(store):,} of about {store.n_tokens:,} tokens")
+    return store
 
 
 def run_data(trained: Trained, say: Report = lambda line: None) -> Mapping[str, Store]:
@@ -119,8 +123,13 @@ class _TargetLogProbs:
         self._hidden = output.y
 
 
-def evaluate_trained(trained: Trained, store: Store, accumulator: MetricAccumulator | None = None) -> dict[str, float]:
-    """The metrics of a trained model on `store`, with the objective and the micro-batch size of its training."""
+def evaluate_trained(
+    trained: Trained, store: Store, accumulator: MetricAccumulator | None = None, group: ProcessGroup | None = None
+) -> dict[str, float]:
+    """The metrics of a trained model on `store`, with the objective and the micro-batch size of its training.
+
+    group: processes that evaluate together.
+    """
     packing = pack(trained.recipe, store, trained.tokenizer, trained.objective)
     rows = eval_batch_size(trained.recipe, int(trained.auto.get("micro_batch_size", trained.recipe.train.batch_size)))
-    return evaluate(trained.task(), trained.objective, packing, trained.setup, rows, accumulator=accumulator)
+    return evaluate(trained.task(), trained.objective, packing, trained.setup, rows, accumulator=accumulator, group=group)

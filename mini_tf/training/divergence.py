@@ -4,7 +4,7 @@ Numbers in messages count from 1: steps, micro-batches, rows, documents (of the 
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -42,10 +42,14 @@ class Problem:
 
 @dataclass(frozen=True)
 class StepData:
-    """Rows and documents of a step or of one of its micro-batches; documents is empty if the data is a single one."""
+    """Rows and documents of a step or of one of its micro-batches; documents is empty if the data is a single one.
+
+    names: where the rows are in the files, of documents without numbers.
+    """
 
     rows: list[int]
     documents: list[int]
+    names: Sequence[str] = ()
 
     @classmethod
     def of(cls, feed: Feed, step: int, micro: int | None) -> "StepData":
@@ -54,9 +58,12 @@ class StepData:
         cut = slice(None) if micro is None else slice(*feed.bounds(len(chosen.rows))[micro])
         rows, epochs = chosen.rows[cut], chosen.epochs[cut]
         documents = [feed.packing.documents(rows[epochs == epoch], int(epoch)) for epoch in np.unique(epochs)]
-        return cls([int(row) + 1 for row in rows], sorted({int(n) + 1 for n in np.concatenate(documents)}))
+        names = feed.packing.names(rows)
+        return cls([int(row) + 1 for row in rows], sorted({int(n) + 1 for n in np.concatenate(documents)}), names)
 
     def __str__(self) -> str:
+        if self.names:
+            return f"{'; '.join(self.names[:_SHOWN])}{'; ...' if len(self.names) > _SHOWN else ''}"
         return f"documents {ranges(self.documents)}" if self.documents else f"rows {ranges(sorted(set(self.rows)))}"
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.packing import Packing
-from mini_tf.training.plan import Plan
+from mini_tf.training.plan import Plan, StepRows
 
 
 @dataclass(frozen=True)
@@ -39,16 +39,19 @@ class Feed:
 
     def micro_batches(self, step: int) -> list[Batch]:
         """This process's micro-batches of step number `step` (from 0), on the CPU."""
-        rows = self._rows(step)  # of all processes, since they decide to which length rows are padded
-        bounds = self.bounds(len(rows))
-        return [self.prepare(rows.slice(*bounds[micro])) for micro in self.own(len(bounds))]
+        chosen = self.plan.rows(step)
+        bounds = self.bounds(len(chosen.rows))
+        own = [bounds[micro] for micro in self.own(len(bounds))]
+        if self.packing.layout is not None:  # rows of one length, which are costly to read
+            return [self.prepare(self._rows(StepRows(*(array[first:last] for array in chosen)))) for first, last in own]
+        rows = self._rows(chosen)  # of all processes, since they decide to which length rows are padded
+        return [self.prepare(rows.slice(first, last)) for first, last in own]
 
     def n_micro_of(self, step: int) -> int:
         """Number of micro-batches of step number `step`, of all processes."""
         return len(self.bounds(len(self.plan.rows(step).rows)))
 
-    def _rows(self, step: int) -> Rows:
-        chosen = self.plan.rows(step)
+    def _rows(self, chosen: StepRows) -> Rows:
         parts = []
         for epoch in np.unique(chosen.epochs):
             of_epoch = chosen.epochs == epoch

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from mini_tf.data.packing import BlockLayout
 from mini_tf.recipe.sections import Train
 from mini_tf.system.seeds import seed_of
 
@@ -60,6 +61,8 @@ class RowLengths(Protocol):
     def n_rows(self) -> int: ...
     @property
     def lengths(self) -> np.ndarray: ...
+    @property
+    def layout(self) -> BlockLayout | None: ...
 
 
 @dataclass(frozen=True)
@@ -162,6 +165,46 @@ class TokenPlan:
         return StepRows(rows, np.full(len(rows), epoch), splitmix64(seed_of(self.seed, "rows", step), positions - first))
 
 
+@dataclass(frozen=True)
+class BlockPlan:
+    """Equally many rows per step, from rows in blocks that are costly to read.
+
+    An epoch is a keyed permutation of the blocks, with the rows of each in another order. This sequence is cut into
+    equally long segments, one for each group of successive rows of a step, and every step takes the next rows of every
+    segment. So the rows of a step are from up to `n_open` different blocks, each block is read once in an epoch, and
+    the processes that share a step read different blocks. Rows that would fill only a part of a step are left out of
+    the epoch.
+    """
+
+    layout: BlockLayout
+    batch_size: int
+    seed: int
+
+    stream = False
+    even = True
+
+    @property
+    def epoch_steps(self) -> float:
+        return max(1, self.layout.n_blocks * self.layout.rows // self.batch_size)
+
+    def rows(self, step: int) -> StepRows:
+        """The rows of step number `step` (from 0), all of one epoch."""
+        (n_blocks, rows, n_open), n_steps = self.layout, int(self.epoch_steps)
+        epoch, step_in_epoch = divmod(step, n_steps)
+        index = np.arange(self.batch_size, dtype=np.int64)
+        n_segments = min(n_open, self.batch_size)
+        cuts = np.arange(n_segments + 1) * self.batch_size // n_segments
+        segment = np.searchsorted(cuts, index, side="right") - 1
+        first, width = cuts[segment], np.diff(cuts)[segment]
+        place = (first * n_steps + step_in_epoch * width + index - first) % (n_blocks * rows)
+        slot, row = np.divmod(place, rows)
+        blocks = permute(slot, n_blocks, seed_of(self.seed, "blocks", epoch))
+        rotation = splitmix64(seed_of(self.seed, "rotation", epoch), blocks) % np.uint64(rows)
+        row = (permute(row, rows, seed_of(self.seed, "epoch", epoch)) + rotation.astype(np.int64)) % rows
+        keys = splitmix64(seed_of(self.seed, "rows", step), index)
+        return StepRows(blocks * rows + row, np.full(self.batch_size, epoch), keys)
+
+
 def _edges(longest: int) -> np.ndarray:
     """The largest length of each bucket, each 1/8 above the one before."""
     edges = [8]
@@ -170,11 +213,13 @@ def _edges(longest: int) -> np.ndarray:
     return np.array(edges)
 
 
-Plan = RowPlan | TokenPlan
+Plan = RowPlan | TokenPlan | BlockPlan
 
 
 def make_plan(train: Train, rows: RowLengths) -> Plan:
     """The plan of a recipe: by `train.batch_tokens`, else by `train.batch_size`."""
+    if rows.layout is not None:
+        return BlockPlan(rows.layout, train.batch_size, train.seed)
     if train.batch_tokens is not None:
         return TokenPlan(rows.lengths, train.batch_tokens, train.seed)
     return RowPlan(rows.n_rows, train.batch_size, train.seed, train.stream)

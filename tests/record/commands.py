@@ -34,6 +34,7 @@ COMMANDS = {
     "version": command("--version"),
     "doctor": command("doctor --json"),
     "cost": command("cost regress.yaml --json --seconds 0"),
+    "plan": command("plan masked.yaml --devices 1..8 --device-flops 1T --bandwidth 1G --shard optimizer --json"),
     # recipes
     "recipe list": command("recipe list --json"),
     "recipe show": command("recipe show pairs.yaml model.n_layers=3"),
@@ -49,6 +50,7 @@ COMMANDS = {
     "data show tags": command("data show tag.yaml"),
     "data show chats": command("data show chats.yaml --rows 2"),
     "data stats": command("data stats mixed.yaml"),
+    "data stats streamed": command("data stats streamed.yaml", "data check streamed.yaml"),
     "data stats built-in": command(
         "data stats data.train=grammar data.split=0.2% tokenizer.kind=char --json",
         "data stats data.train=docs-summaries objective.kind=instruct tokenizer.kind=byte",

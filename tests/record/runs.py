@@ -52,6 +52,15 @@ RUNS = {
         """,
         ("pretrain text.yaml", "pretrain text.yaml --extend 10"),
     ),
+    "streamed": Run(
+        """
+        data: {train: [tiny.txt, other.txt], streaming: true, split: 10%, pack: docs}
+        tokenizer: {kind: bpe, vocab_size: 300}
+        model: {kind: encoder, d_model: 16, n_layers: 1, n_heads: 2}
+        objective: {kind: masked, scheme: whole_word}
+        """,
+        ("pretrain streamed.yaml",),
+    ),
     "stream": Run(
         """
         data: {train: tiny.txt, val: other.txt}

@@ -1,7 +1,7 @@
 """Dataset types: how examples are read, split, encoded, packed into rows, and shown.
 
-This file is the contract; every other file of this package is one dataset type, which an objective names (`DATASET`).
-The objective passes on its `Settings` (`ObjectiveSettings.dataset`). Each dataset chooses the type of its examples.
+This file is the contract; every other one is a dataset type, which an objective names (`DATASET`) and whose `Settings`
+it passes on (`ObjectiveSettings.dataset`). Each dataset chooses the type of its examples.
 """
 
 import json
@@ -51,18 +51,8 @@ class TokenizedData:
 
 
 TEXT_COLUMNS = (
-    "sentence",
-    "sentence1",
-    "review",
-    "content",
-    "body",
-    "comment",
-    "question",
-    "message",
-    "tweet",
-    "document",
-    "article",
-    "post",
+    *("sentence", "sentence1", "review", "content", "body", "comment"),
+    *("question", "message", "tweet", "document", "article", "post"),
 )
 """Common names of text columns."""
 
@@ -152,7 +142,7 @@ class Dataset(kind_settings.DatasetSettings):
     """The original examples are stored beside their ids."""
 
     STRATIFIED: ClassVar[bool] = False
-    """Each fold of a cross-validation has its share of the examples of each class; an example has one class."""
+    """Each fold of a cross-validation has its share of each class; an example has one class."""
 
     # Reading
 

@@ -15,6 +15,7 @@ from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing, Shape
 from mini_tf.data.split import MIN_EXAMPLES, DataSplit, ReadExamples, SplitName, hash_text, hold_out_by_hash
 from mini_tf.data.store import Encoded, Store, Tokenizers
+from mini_tf.data.streaming.rows import StreamedRows
 from mini_tf.data.windows import Windows
 from mini_tf.recipe.data import Data, Split
 from mini_tf.system.errors import DataFault
@@ -78,19 +79,26 @@ class Settings(Dataset):
         return [Encoded(ids) for ids in tokenizers.target.encode_batch([document.text for document in examples])]
 
     def packing(self, store: Store, shape: Shape) -> Packing:
-        return Windows(store, shape)
+        return Windows(store, shape) if store.streamed is None else StreamedRows(store, shape)
 
     def size_summary(self, data: TokenizedData) -> str:
-        return ", ".join(f"{split} {len(store):,} tokens in {store.n_documents:,} documents" for split, store in data.splits.items())
+        sizes = (f"{split} {len(store):,} tokens in {store.n_documents:,} documents" for split, store in data.splits.items())
+        return ", ".join([*sizes, *_streamed(data.train)])
 
     def summary(self, data: TokenizedData) -> Iterator[str]:
-        yield f"data: {len(data.train):,} training tokens, {len(data.val):,} validation tokens"
+        if data.train.streamed is None:
+            yield f"data: {len(data.train):,} training tokens, {len(data.val):,} validation tokens"
+        yield from (f"data: {line}, {len(data.val):,} validation tokens" for line in _streamed(data.train))
 
     def stats(self, data: TokenizedData, packings: Mapping[str, Packing]) -> tuple[list[str], dict[str, Any]]:
         splits = {split: describing.store_statistics(store) for split, store in data.splits.items()}
         shared, size = describing.n_shared_documents(data.train, data.val), data.tokenizer.vocabulary.size
         lines = [*describing.format_statistics(splits), f"vocabulary: {size:,} tokens", f"documents in both splits: {shared}"]
-        return lines, {**splits, "vocabulary": size, "documents_on_both_sides": shared}
+        result = {**splits, "vocabulary": size, "documents_on_both_sides": shared}
+        if (streamed := data.train.streamed) is not None:
+            lines += [f"train is a sample of {line}" for line in _streamed(data.train)]
+            result["streamed"] = {"files": len(streamed.shards.shards), "bytes": streamed.shards.length, "tokens": streamed.n_tokens}
+        return lines, result
 
     def describe_row(self, data: TokenizedData, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
         if batch.source is not None:
@@ -103,6 +111,14 @@ class Settings(Dataset):
         if "source" in row:
             return describing.source_and_target_table(row, head)
         return [f"{head}: {describing.row_size(row)}", *describing.token_table(row)]
+
+
+def _streamed(store: Store) -> list[str]:
+    """The size of a corpus that is streamed; empty for one that is not."""
+    if (text := store.streamed) is None:
+        return []
+    n = len(text.shards.shards)
+    return [f"{n:,} file{'s' * (n != 1)} of {text.shards.length / 1e6:,.1f} MB, about {text.n_tokens:,} training tokens (streamed)"]
 
 
 def _hold_out_tail(documents: ReadExamples, characters: int, split: Split, *notes: str) -> DataSplit:

@@ -50,7 +50,7 @@ def try_documents(data_file: DataFile, columns: Columns) -> Iterator[Document | 
             yield fault
             continue
         if text.strip():
-            yield from _parts([text], row.where)
+            yield from parts_of([text], row.where)
 
 
 def read_raw(data_files: Iterable[DataFile], columns: Columns) -> Iterator[Document]:
@@ -86,22 +86,21 @@ def _regrouped(pieces: Iterable[str]) -> Iterator[str]:
         yield "".join(buffer)
 
 
-def _parts(pieces: Iterable[str], where: str) -> Iterator[Document]:
+def parts_of(pieces: Iterable[str], where: str) -> Iterator[Document]:
+    """A document, given in pieces, in parts of about PART_SIZE."""
     for n, text in enumerate(_regrouped(pieces)):
         yield Document(text, where, opens=n == 0)
 
 
 def _blocks(data_file: DataFile, columns: Columns) -> Iterator[Document]:
     """Runs of lines that are no border, without the final newline."""
-    for border, lines in itertools.groupby(
-        read_lines(data_file.path, data_file.name, columns.errors), key=lambda line: _is_border(line[1])
-    ):
+    for border, lines in itertools.groupby(read_lines(data_file.path, data_file.name, columns.errors), key=lambda line: is_border(line[1])):
         if not border:
             number, first = next(lines)
             rest = ("\n" + line.removesuffix("\n") for _, line in lines)
-            yield from _parts(itertools.chain([first.removesuffix("\n")], rest), f"{data_file.name}:{number}")
+            yield from parts_of(itertools.chain([first.removesuffix("\n")], rest), f"{data_file.name}:{number}")
 
 
-def _is_border(line: str) -> bool:
+def is_border(line: str) -> bool:
     """A line between two documents: a blank one, or the mark that TinyStories and others write."""
     return line.strip() in ("", "<|endoftext|>")

@@ -4,7 +4,8 @@ Invalid rows raise DataFault with `file:line`; nothing is repaired.
 """
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -16,6 +17,9 @@ from mini_tf.data.formats.text_lines import read_lines
 from mini_tf.system import strict_json
 from mini_tf.system.errors import DataFault, Unavailable, raise_first_fault
 from mini_tf.system.limits import format_bytes, limits
+
+PARQUET_ROWS = 256
+"""Rows of a parquet file that are in memory at once."""
 
 
 class Row(NamedTuple):
@@ -50,13 +54,11 @@ def read_columns(data_file: DataFile, columns: Columns) -> list[str]:
         selected = select_columns(first, columns, data_file.name, data_file.key)
         return [first[n] for n in selected.indices] if selected.has_header else []
     if data_file.format == "jsonl":
-        first = next(
-            ([*strict_json.parse(line)] for _, line in read_lines(data_file.path, data_file.name, columns.errors) if not line.isspace()), []
-        )
+        lines = read_lines(data_file.path, data_file.name, columns.errors)
+        first = next(([*parse_object(line, f"{data_file.name}:{number}")] for number, line in lines if not line.isspace()), [])
     elif data_file.format == "parquet":
-        import pyarrow.parquet
-
-        first = pyarrow.parquet.read_schema(data_file.path).names
+        with parquet_file(data_file) as file:
+            first = file.schema_arrow.names
     return _column_names(columns, first, data_file.name, data_file.key) if first else []
 
 
@@ -75,7 +77,7 @@ def _jsonl(data_file: DataFile, columns: Columns) -> Iterator[Row | DataFault]:
         if line.isspace():
             continue
         try:
-            row = _object(line, where := f"{data_file.name}:{number}")
+            row = parse_object(line, where := f"{data_file.name}:{number}")
             if not resolved:  # the first row decides for all
                 columns, resolved = _resolve(columns, [*row]), True
             names = _column_names(columns, [*row], where, data_file.key)
@@ -92,7 +94,8 @@ def _resolve(columns: Columns, available: Sequence[str]) -> Columns:
     return replace(columns, names=tuple(names), aliases={})
 
 
-def _object(line: str, where: str) -> dict[str, Any]:
+def parse_object(line: str, where: str) -> dict[str, Any]:
+    """The object of a line of jsonl; DataFault if it is not one."""
     try:
         row = strict_json.parse(line)
     except ValueError as error:
@@ -155,6 +158,27 @@ def _conll(data_file: DataFile, columns: Columns) -> Iterator[Row | DataFault]:
 
 
 def _parquet(data_file: DataFile, columns: Columns) -> Iterator[Row | DataFault]:
+    with parquet_file(data_file) as file:
+        available = file.schema_arrow.names
+        names = _column_names(columns, available, data_file.name, data_file.key)
+        read = [name for name in dict.fromkeys([*names, *columns.optional]) if name in available]
+        for name in read:
+            index_of(name, available, data_file.name)
+        number = 0
+        for batch in file.iter_batches(batch_size=PARQUET_ROWS, columns=read):
+            for values in zip(*(batch.column(name).to_pylist() for name in read), strict=True):
+                number += 1
+                where = f"{data_file.name}: row {number}"
+                if (fault := too_long(values, where)) is not None:
+                    yield fault
+                    continue
+                row = dict(zip(read, values, strict=True))
+                yield Row([row[name] for name in names], where, [row.get(name) for name in columns.optional])
+
+
+@contextmanager
+def parquet_file(data_file: DataFile) -> Iterator[Any]:
+    """An open `pyarrow.parquet.ParquetFile`; its errors become a DataFault. Unavailable without pyarrow."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -162,23 +186,17 @@ def _parquet(data_file: DataFile, columns: Columns) -> Iterator[Row | DataFault]
         raise Unavailable(f"{data_file.name}: reading parquet needs pyarrow", hint="pip install 'minitf[parquet]'") from None
     try:
         with pyarrow.parquet.ParquetFile(data_file.path) as file:
-            available = file.schema_arrow.names
-            names = _column_names(columns, available, data_file.name, data_file.key)
-            read = [name for name in dict.fromkeys([*names, *columns.optional]) if name in available]
-            for name in read:
-                index_of(name, available, data_file.name)
-            number = 0
-            for batch in file.iter_batches(batch_size=256, columns=read):
-                for values in zip(*(batch.column(name).to_pylist() for name in read), strict=True):
-                    number += 1
-                    where = f"{data_file.name}: row {number}"
-                    if any(_size(value) > limits().line_bytes for value in values):
-                        yield DataFault.located(where, f"a cell is longer than {format_bytes(limits().line_bytes)}")
-                        continue
-                    row = dict(zip(read, values, strict=True))
-                    yield Row([row[name] for name in names], where, [row.get(name) for name in columns.optional])
+            yield file
     except (pyarrow.ArrowException, OSError) as error:
         raise DataFault.located(data_file.name, f"not a readable parquet file: {str(error).splitlines()[0]}") from None
+
+
+def too_long(cells: Iterable[Any], where: str) -> DataFault | None:
+    """A DataFault if a cell exceeds the limit."""
+    longest = limits().line_bytes
+    return (
+        DataFault.located(where, f"a cell is longer than {format_bytes(longest)}") if any(_size(cell) > longest for cell in cells) else None
+    )
 
 
 def _size(value: Any) -> int:

@@ -1,6 +1,10 @@
-"""The ids of a tokenizer: their number, and those of special tokens."""
+"""The ids of a tokenizer: their number, those of special tokens, and how they are stored."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mini_tf.system.errors import DataFault
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,8 @@ class Vocabulary:
     """Special token before a text that stands alone, if it is not the separator."""
     inside_characters: frozenset[int] = frozenset()
     """Tokens that begin inside a character: their first byte continues one that a token before them begins."""
+    texts: tuple[str, ...] = field(default=(), repr=False)
+    """The text of each id, with a space where it begins a word; of a special token a space."""
 
     @property
     def begin_id(self) -> int | None:
@@ -32,3 +38,14 @@ class Vocabulary:
     def special_ids(self) -> frozenset[int]:
         """All ids of special tokens, which have no text."""
         return self.others.union(id for id in (self.pad, self.unk, self.separator, self.mask) if id is not None)
+
+
+def compact(ids: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
+    """The ids in the fewest bytes. Raises DataFault if one is outside the vocabulary."""
+    if ids.size and int(ids.max()) >= vocabulary.size:
+        raise DataFault(f"the tokenizer returned id {int(ids.max())}, but its vocabulary has {vocabulary.size} tokens")
+    return ids.astype(id_dtype(vocabulary))
+
+
+def id_dtype(vocabulary: Vocabulary) -> type[np.uint16] | type[np.uint32]:
+    return np.uint16 if vocabulary.size <= 1 << 16 else np.uint32

@@ -1,0 +1,150 @@
+"""Documents that begin in a part of a file, found by seeking: every document is in exactly one of any adjoining parts.
+
+A place in a txt or jsonl file is a byte. A place in a parquet file is a byte of the uncompressed text of its row
+groups, whose rows count as equally long: a part of a row group is read by decoding the row group up to there.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mini_tf.data.formats.cells import Cell, text_of
+from mini_tf.data.formats.columns import Columns, missing_column
+from mini_tf.data.formats.data_files import DataFile
+from mini_tf.data.formats.documents import Document, is_border, parts_of
+from mini_tf.data.formats.tables import PARQUET_ROWS, parquet_file, parse_object, read_columns, too_long
+from mini_tf.data.formats.text_lines import Errors, read_lines_from
+from mini_tf.system.errors import DataFault
+from mini_tf.system.limits import format_bytes
+
+CUT = 1 << 16
+"""A document of a txt file with more bytes than this is cut, at the first line behind each multiple of CUT."""
+MAX_ROW_GROUP = 256 << 20
+"""Bytes of text of a parquet row group, at most: reading one of its rows decodes those before it."""
+
+
+def _none() -> np.ndarray:
+    return np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """A file whose parts can be read. size: bytes of the file. length: number of places. column: of a table's text.
+
+    n_rows, ends (n_groups,): of parquet, the rows of each row group, and where its text ends.
+    """
+
+    file: DataFile
+    size: int
+    length: int
+    column: str = ""
+    n_rows: np.ndarray = field(default_factory=_none)
+    ends: np.ndarray = field(default_factory=_none)
+
+    @property
+    def largest_group(self) -> int:
+        """Bytes of text that must be decoded at once, at most; 0 where any place can be reached."""
+        return int(np.diff(self.ends, prepend=0).max(initial=0))
+
+
+def open_shard(data_file: DataFile, columns: Columns) -> Shard:
+    """DataFault if parts of such a file cannot be read, or if it has no such column."""
+    if data_file.format not in ("txt", "jsonl", "parquet"):
+        hint = "convert it to jsonl or parquet, or use data.streaming=false"
+        what = f"{data_file.format} cannot be read in parts; data.streaming reads txt, jsonl and parquet"
+        raise DataFault.located(data_file.name, what, hint)
+    size = data_file.path.stat().st_size
+    column = next(iter(read_columns(data_file, columns)), "") if size and data_file.format != "txt" else ""
+    if data_file.format != "parquet":
+        return Shard(data_file, size, size, column)
+    with parquet_file(data_file) as file:
+        groups = [file.metadata.row_group(n) for n in range(file.metadata.num_row_groups)]
+        sizes = [max(1, _text_bytes(group, column)) for group in groups]
+        rows = [group.num_rows for group in groups]
+    if sizes and max(sizes) > MAX_ROW_GROUP:
+        hint = "write the file with a smaller row_group_size, or convert it to jsonl"
+        size_of_it, most = format_bytes(max(sizes)), format_bytes(MAX_ROW_GROUP)
+        what = f"row group {sizes.index(max(sizes))} has {size_of_it} of text; data.streaming reads at most {most}"
+        raise DataFault.located(data_file.name, what, hint)
+    return Shard(data_file, size, sum(sizes), column, np.array(rows, np.int64), np.cumsum(sizes, dtype=np.int64))
+
+
+def read_range(shard: Shard, begin: int, end: int, errors: Errors) -> Iterator[Document]:
+    """The documents that begin at a place in [begin, end); empty ones are skipped. Raises the first DataFault."""
+    readers = {"txt": _blocks, "jsonl": _lines, "parquet": _groups}
+    return readers[shard.file.format](shard, begin, end, errors)
+
+
+def _blocks(shard: Shard, begin: int, end: int, errors: Errors) -> Iterator[Document]:
+    """Runs of lines that are no border, as in documents.py; a longer one than CUT in parts that any range finds.
+
+    A line that follows a multiple of CUT begins a part if no border begins in the CUT bytes before that multiple, so
+    reading starts there: whether a part begins at `begin` depends on nothing before it.
+    """
+    first = max(0, begin // CUT - 1) * CUT
+    before, last_border, was_border = None, -1, first == 0  # the line before; the file begins behind a border
+    lines, opens, where = list[str](), True, ""
+    for start, line in read_lines_from(shard.file.path, shard.file.name, first, errors):
+        border, multiple = is_border(line), start // CUT * CUT
+        cut = before is not None and before < multiple and last_border < multiple - CUT
+        begins = not border and (was_border or cut)
+        if lines and (border or begins):
+            yield Document("".join(lines).removesuffix("\n" if border else ""), where, opens)
+            lines = []
+        if start >= end and not lines:
+            return
+        if begins and start >= begin:
+            lines, opens, where = [line], was_border, f"{shard.file.name}: byte {start}"
+        elif lines:
+            lines.append(line)
+        before, was_border = start, border
+        last_border = start if border else last_border
+    if lines:
+        yield Document("".join(lines).removesuffix("\n"), where, opens)
+
+
+def _lines(shard: Shard, begin: int, end: int, errors: Errors) -> Iterator[Document]:
+    """The rows of a jsonl file; only byte numbers tell where they are, since lines before them are not counted."""
+    for start, line in read_lines_from(shard.file.path, shard.file.name, begin, errors):
+        if start >= end:
+            return
+        if start < begin or line.isspace():
+            continue
+        row = parse_object(line, where := f"{shard.file.name}: byte {start}")
+        if shard.column not in row:
+            raise missing_column(where, shard.column, [*row], [shard.column], shard.file.key)
+        yield from _document(row[shard.column], where, shard.column)
+
+
+def _groups(shard: Shard, begin: int, end: int, errors: Errors) -> Iterator[Document]:
+    with parquet_file(shard.file) as file:
+        for group in range(int(np.searchsorted(shard.ends, begin, side="right")), len(shard.ends)):
+            first = int(shard.ends[group - 1]) if group else 0
+            if first >= end:
+                return
+            n, size = int(shard.n_rows[group]), int(shard.ends[group]) - first
+            low, high = (min(n, -(-max(0, place - first) * n // size)) for place in (begin, end))
+            number = 0
+            for batch in file.iter_batches(PARQUET_ROWS, row_groups=[group], columns=[shard.column]) if low < high else ():
+                cut = batch.slice(max(0, low - number), max(0, high - max(low, number)))
+                for n_row, cell in enumerate(cut.column(0).to_pylist(), max(low, number)):
+                    where = f"{shard.file.name}: row group {group}, row {n_row}"
+                    if (fault := too_long([cell], where)) is not None:
+                        raise fault
+                    yield from _document(cell, where, shard.column)
+                number += batch.num_rows
+                if number >= high:
+                    break
+
+
+def _document(cell: Cell, where: str, column: str) -> Iterator[Document]:
+    text = text_of(cell, where, column)
+    if text.strip():
+        yield from parts_of([text], where)
+
+
+def _text_bytes(group: object, column: str) -> int:
+    """Uncompressed bytes of a column, with all parts of a nested one, in a row group."""
+    columns = [group.column(n) for n in range(group.num_columns)]  # type: ignore[attr-defined]
+    return sum(one.total_uncompressed_size for one in columns if one.path_in_schema.split(".")[0] == column)

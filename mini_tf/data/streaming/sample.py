@@ -1,0 +1,114 @@
+"""A bounded sample of a corpus that is streamed: for validation, for training a tokenizer, and for estimates.
+
+Parts of the corpus are visited evenly spaced. Documents of the validation sample are left out of training wherever they
+occur, by the hashes of their texts.
+"""
+
+import math
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from mini_tf.data.formats.documents import Document
+from mini_tf.data.split import DataSplit, SplitName, hash_text
+from mini_tf.data.streaming.shards import Shards
+from mini_tf.system.errors import DataFault
+
+PART = 1 << 16
+"""Bytes of a part that is visited; with large row groups of parquet more."""
+TRAIN_BYTES, VAL_BYTES = 12 << 20, 4 << 20
+"""Sizes of the samples, at most."""
+VAL_PARTS = 64
+"""The validation sample has documents of at least so many parts, if the corpus has them."""
+
+
+@dataclass(frozen=True, eq=False)
+class StreamSample:
+    """share: of the corpus for validation, up to VAL_BYTES. val: reads the validation data if they are given."""
+
+    shards: Shards
+    share: float
+    val: Callable[[], Iterator[Document]] | None = None
+
+    @cached_property
+    def _n_parts(self) -> int:
+        size = max(PART, max((shard.largest_group for shard in self.shards.shards), default=0) // 8)
+        return -(-self.shards.length // max(1, min(size, -(-self.shards.length // VAL_PARTS))))
+
+    def _part(self, visit: int) -> tuple[int, int]:
+        """The places of the part with this number in an order in which any beginning is evenly spaced."""
+        n = self._n_parts
+        stride = next(k for k in range(max(1, round(n * (math.sqrt(5) - 1) / 2)), 0, -1) if math.gcd(k, n) == 1)
+        part = visit * stride % n
+        return part * self.shards.length // n, (part + 1) * self.shards.length // n
+
+    @cached_property
+    def _parts(self) -> list[tuple[int, int]]:
+        """The parts of the training sample, in the order of the corpus."""
+        n = max(1, min(self._n_parts, self._n_parts * TRAIN_BYTES // max(1, self.shards.length)))
+        return sorted(map(self._part, range(n)))
+
+    @property
+    def n_bytes(self) -> int:
+        """Places of the training sample."""
+        return sum(end - begin for begin, end in self._parts)
+
+    @cached_property
+    def _validation(self) -> list[Document]:
+        """Documents of about `share` of the corpus, those with the smallest hashes of each part."""
+        most = max(1, min(VAL_BYTES, int(self.shards.length * self.share)))
+        found, size = list[Document](), 0
+        for visit in range(self._n_parts):
+            if size >= most:
+                break
+            of_part = 0
+            part = self._part(self._n_parts - 1 - visit)  # not those of the training sample, which stands for the rest
+            for document in sorted(self.shards.read(*part), key=lambda one: hash_text(one.text)):
+                if of_part >= most / VAL_PARTS or size >= most:
+                    break
+                found.append(document)
+                of_part, size = of_part + len(document.text), size + len(document.text)
+        return [Document(one.text, one.where) for one in found]
+
+    def _read_validation(self) -> Iterator[Document]:
+        return self.val() if self.val is not None else iter(self._validation)
+
+    @cached_property
+    def held_out(self) -> np.ndarray:
+        """(n,) uint64: the sorted hashes of the validation documents."""
+        return np.unique(np.array(array("Q", (hash_text(one.text) for one in self._read_validation())), np.uint64))
+
+    def read(self) -> Iterator[tuple[SplitName, Document]]:
+        held_out = HeldOut(self.held_out)
+        train = (one for begin, end in self._parts for one in held_out.remove(self.shards.read(begin, end)))
+        yield from (("train", Document(one.text, one.where)) for one in train)  # what a part of one continues may be missing
+        yield from (("val", one) for one in self._read_validation())
+
+    def whole(self, train: Callable[[], Iterator[Document]]) -> DataSplit:
+        """All documents of the corpus, those of the validation sample apart. train: reads it in any other way."""
+        held_out = HeldOut(self.held_out)
+
+        def read() -> Iterator[tuple[SplitName, Document]]:
+            yield from (("train", one) for one in held_out.remove(train()))
+            yield from (("val", one) for one in self._read_validation())
+
+        return DataSplit(read, self.shards.length)
+
+    def split(self) -> DataSplit:
+        """Both samples, as the splits that are encoded. DataFault if the corpus is empty."""
+        if not self.shards.length:
+            raise DataFault("data.train: no text")
+        return DataSplit(self.read, sum(len(one.text) for _, one in self.read()))
+
+
+class HeldOut:
+    """The documents that are left out of training. hashes (n,): sorted."""
+
+    def __init__(self, hashes: np.ndarray) -> None:
+        self._hashes = frozenset(hashes.tolist())
+
+    def remove(self, documents: Iterator[Document]) -> Iterator[Document]:
+        return (one for one in documents if hash_text(one.text) not in self._hashes)
