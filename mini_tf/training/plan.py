@@ -76,6 +76,8 @@ class RowPlan:
 
     even = True
     """All steps have equally many rows, so all micro-batches do."""
+    reads_own_rows = False
+    """Rows have one length and are costly to read: a process reads only those of its own micro-batches."""
 
     @property
     def epoch_steps(self) -> float:
@@ -116,6 +118,7 @@ class TokenPlan:
 
     stream = False
     even = False
+    reads_own_rows = False
 
     @cached_property
     def _buckets(self) -> list[np.ndarray]:
@@ -182,6 +185,7 @@ class BlockPlan:
 
     stream = False
     even = True
+    reads_own_rows = True
 
     @property
     def epoch_steps(self) -> float:
