@@ -85,6 +85,11 @@ LLAMA = {
     "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24, "max_position_embeddings": CONTEXT,
     "initializer_range": 0.2,
 }  # fmt: skip
+LINEAR = {"rope_type": "linear", "rope_theta": 100.0, "factor": 4.0}
+LLAMA3 = {
+    "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}  # fmt: skip
 GPT2 = {"n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": CONTEXT, "initializer_range": 0.2}
 BERT = LLAMA
 DISTILBERT = {"dim": 16, "n_layers": 2, "n_heads": 4, "hidden_dim": 24, "max_position_embeddings": CONTEXT, "initializer_range": 0.2}
@@ -113,6 +118,8 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
         LLAMA | {"num_key_value_heads": 2, "head_dim": 6, "tie_word_embeddings": True, "rope_theta": 500.0},
     ),
     "llama, biases": ("LlamaForCausalLM", "LlamaConfig", LLAMA | {"attention_bias": True, "mlp_bias": True, "rms_norm_eps": 1e-3}),
+    "llama, positions interpolated": ("LlamaForCausalLM", "LlamaConfig", LLAMA | {"rope_parameters": LINEAR}),
+    "llama, long wavelengths scaled": ("LlamaForCausalLM", "LlamaConfig", LLAMA | {"head_dim": 16, "rope_parameters": LLAMA3}),
     "llama without a head": ("LlamaModel", "LlamaConfig", LLAMA),
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", GPT2),
     "gpt2, untied, relu": (
@@ -160,6 +167,11 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "roberta, classes": ("RobertaForSequenceClassification", "RobertaConfig", ROBERTA | CLASSES),
     "distilbert, classes": ("DistilBertForSequenceClassification", "DistilBertConfig", DISTILBERT | CLASSES),
     "electra, classes": ("ElectraForSequenceClassification", "ElectraConfig", ELECTRA | CLASSES),
+    "bert, numbers": ("BertForSequenceClassification", "BertConfig", BERT | {"num_labels": 1, "problem_type": "regression"}),
+    "electra, numbers": ("ElectraForSequenceClassification", "ElectraConfig", ELECTRA | {"num_labels": 1}),
+    "llama, classes": ("LlamaForSequenceClassification", "LlamaConfig", LLAMA | CLASSES),
+    "gpt2, classes": ("GPT2ForSequenceClassification", "GPT2Config", GPT2 | CLASSES),
+    "gpt_neox, classes": ("GPTNeoXForSequenceClassification", "GPTNeoXConfig", LLAMA | CLASSES),
     "bert, tags": ("BertForTokenClassification", "BertConfig", BERT | {"id2label": {0: "O", 1: "B-x", 2: "I-x"}}),
 }
 # fmt: on

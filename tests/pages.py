@@ -1,7 +1,8 @@
 """The pages for users: their commands, and the outputs they show.
 
-`python -m tests.pages FOLDER` runs every page as it is written in FOLDER (half an hour on 2 cores), and writes what the
-commands print, and the pictures, into the pages. A block that has run in FOLDER before is not run again.
+`python -m tests.pages FOLDER [PAGE ...]` runs every page, or those that are named (README.md), as it is written in
+FOLDER (all: half an hour on 2 cores), and writes what the commands print, and the pictures, into the pages. A block
+that has run in FOLDER before is not run again.
 """
 
 import csv
@@ -10,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +21,7 @@ PAGES = [
     *(f"recipes/{name}.md" for name in ("README", "tutorial", "coming-from")),
     *(
         f"mini_tf/{room}/README.md"
-        for room in ("data", "pipelines", "inspection", "attention", "interchange", "run", "jobs", "distributed")
+        for room in ("data", "pipelines", "inspection", "attention", "interchange", "run", "jobs", "distributed", "jobs/cluster")
     ),
 ]
 INSTALL = ("first command", "test command")
@@ -63,6 +65,7 @@ def _log(run: str) -> str:
 
 PATH_QUERY = "Return the name of the file, or the name of the path."
 SENTENCE = "the wise king of a sailor did not follow these birds near the river today"
+GPT_2, A100 = "minitf plan gpt2-small.yaml --vocabulary 50257", "--device-flops 312T --bandwidth 25G --device-memory 80G"
 MADE_BY = {
     "first.log": _log("first"),
     "evaluate first": "minitf evaluate first",
@@ -88,29 +91,32 @@ MADE_BY = {
     "doctor": "minitf doctor --resume",
     "crash": "minitf inspect crash burst",
     "cost": "minitf cost quickstart",
+    "plan": f"{GPT_2} --devices 64 {A100}",
+    "plan gpt2": f"{GPT_2} --devices 1..4096 {A100} runtime.reduce=overlap | sed -n 1,14p",
+    "plan 7b": f"minitf plan 7b.yaml --vocabulary 32000 --devices 1..4096 {A100} --shard full | sed -n 1,14p",
     "lengths": "minitf cost quickstart window.yaml performer-nano linear-nano --lengths 4096..32768 | grep 'time ~'",
     "convert": "minitf convert chars model.attention.kind=favor model.attention.features=128 -n chars-favor 2>&1 | grep -e KL -e loss",
 }
 """The command that makes each output, after the commands of the pages have run."""
-CUT = {"first.log": (6, 9), "opinions.log": (5, 2), "attention first": (27, 5), "crash": (14, 7)}
+CUT = {"first.log": (6, 10), "opinions.log": (5, 2), "attention first": (27, 5), "crash": (14, 7)}
 """Long outputs: how many lines are kept at the beginning and at the end."""
 
 
-def fill(folder: Path) -> None:
-    """Run all pages in a folder, and put outputs and pictures into them."""
+def fill(folder: Path, pages: Sequence[str] = PAGES) -> None:
+    """Run pages in a folder, and put outputs and pictures into them."""
     done = folder / "blocks.json"
     if not done.exists():
         shutil.copytree(ROOT / "data", folder / "data", dirs_exist_ok=True)
         prepare(folder)
     finished = json.loads(done.read_text()) if done.exists() else []
-    for page in PAGES:
+    for page in pages:
         for block in blocks(page):
             if [page, block.script] in finished:
                 continue
             print(f"+ {page}: {block.name}", file=sys.stderr)
             _run("set +e\n" * (block.name == "crash") + block.script, folder)
             done.write_text(json.dumps(finished := [*finished, [page, block.script]]))
-    for page in PAGES:
+    for page in pages:
         text = text_of(page)
         for name in outputs(page):
             made = cut(_run(MADE_BY[name], folder), *CUT.get(name, (10**6, 0)))
@@ -122,7 +128,8 @@ def fill(folder: Path) -> None:
             for suffix in ("png", "json"):
                 if (folder / f"{picture}.{suffix}").exists():
                     shutil.copy(folder / f"{picture}.{suffix}", ROOT / "data" / "pictures")
-    shutil.copy(folder / "outputs/first/loss.png", ROOT / "data/pictures/quickstart-loss.png")
+    if "README.md" in pages:
+        shutil.copy(folder / "outputs/first/loss.png", ROOT / "data/pictures/quickstart-loss.png")
 
 
 def cut(text: str, first: int, last: int) -> str:
@@ -150,4 +157,6 @@ def _run(script: str, folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    fill(Path(sys.argv[1]))
+    if unknown := {*sys.argv[2:]} - {*PAGES}:
+        sys.exit(f"no such page: {', '.join(sorted(unknown))}; there are {', '.join(PAGES)}")
+    fill(Path(sys.argv[1]), sys.argv[2:] or PAGES)

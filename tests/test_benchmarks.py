@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 from benchmarks import __main__ as command
-from benchmarks import generation, guard, loops, pretraining, summarisation, table, weights
+from benchmarks import classification, generation, guard, loops, nproc, pretraining, summarisation, table, weights
 from benchmarks.contest import ROOT, Contest, Goal, Side
-from benchmarks.measuring import Record, measure
+from benchmarks.measuring import Record, key_of, measure
 from benchmarks.own import first_batch, recipe_of, training_of
 from benchmarks.plain import plain
 from benchmarks.shapes import SHAPES
@@ -271,3 +271,34 @@ def test_summaries_are_measured_once_and_compared_seed_by_seed(
         ["x", "3.0000", "+-", "12.7062", "minus", "plain", "1.0000", "+-", "0.0000"],
         ["y", "2.0000", "+-", "12.7062", "minus", "plain", "2.0000"],
     ]
+
+
+def test_sets_of_texts_have_each_text_once_and_are_the_same_every_time() -> None:
+    found = classification.sets(None)
+    assert found == classification.sets(None)
+    for labelled in found.values():
+        assert len({text for text, _ in labelled}) == len(labelled) > 1500
+        assert len({label for _, label in labelled}) > 8
+
+
+def test_the_baseline_of_classification_finds_the_words_of_a_class() -> None:
+    rows = [(f"a {word} day {n}", word) for n in range(20) for word in ("warm", "cold")]
+    assert classification.accuracy_of([classification.words()], rows, [("so warm", "warm"), ("so cold", "cold")]) == 1.0
+    assert classification.accuracy_of([classification.words()], rows, [("so warm", "cold")]) == 0.0
+
+
+def test_throughput_of_processes_is_of_the_steps_after_the_warm_up(tmp_path: Path) -> None:
+    """Of a run whose first steps are slow, and whose ratios differ from the ratio of the medians."""
+    for name, lines in (
+        ("metrics.jsonl", [{"step": n, "tokens": 100 * n, "loss": 9.0 - n} for n in range(1, 9)]),
+        ("timing.jsonl", [{"step": n, "seconds": 50 + n / 2 if n > 3 else 15 * n} for n in range(1, 9)]),
+    ):
+        (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert nproc.figures(tmp_path) == {"value": 200.0, "seconds": 2.0, "loss": 1.0}
+    record, sides = Record(None), [Side(n, ["measure", n, "{run}"]) for n in ("1", "2")]
+    for run, values in enumerate([(100, 150), (200, 340), (400, 720)]):
+        for side, value in zip(sides, values, strict=True):
+            record.add(key_of(side, run), {"value": value})
+    _, one, two = nproc.table(sides, record, 4)
+    assert one.split() == ["1", "200", "1.00", "(1.00", "to", "1.00)", "3"]
+    assert two.split() == ["2", "340", "1.70", "(1.50", "to", "1.80)", "3"]

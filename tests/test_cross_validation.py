@@ -9,11 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import EXACT, minitf, refused, trained
+from commands import EXACT, compared, minitf, refused, trained
+from data_of import dataset_of
 from test_run_sets import DEAD, assert_same, at_call, figures, os, train_and_die
 from tiny_tasks import OPINIONS, opinions
 
+from mini_tf.data.examples import Example
 from mini_tf.data.split import ExampleHasher, hold_out_fold
+from mini_tf.jobs.sets.set_metrics import same_baseline
+from mini_tf.recipe.data import Split
+from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.reading import read
 from mini_tf.run import finding, manifest
 from mini_tf.run.comparison.cost_curves import RunCurves
@@ -56,6 +61,23 @@ def test_every_example_is_validated_once_beside_its_copies_and_folds_are_of_one_
     sizes = [len({*part}) for part in parts]
     assert max(sizes) - min(sizes) <= 1
     assert [sorted(part) for part in held_out(examples[::-1], folds)] == [sorted(part) for part in parts]  # whatever the order
+
+
+def test_folds_have_their_share_of_every_class_and_copies_stay_together() -> None:
+    """Also a text with two labels, and whatever the order of the examples."""
+    rows = [{"text": f"text {n}", "label": "rare" if n % 10 == 0 else "pos" if n % 3 else "neg"} for n in range(100)]
+    rows += [rows[n] for n in range(0, 100, 7)] + [{"text": "text 1", "label": "rare"}]
+    examples, dataset = [Example([row["text"]], [row["label"]], "x") for row in rows], dataset_of("classes")
+    counts = []
+    for fold in range(1, 5):
+        held = [dataset.split(lambda given=given: iter(given), None, Split(folds=4, fold=fold)) for given in (examples, examples[::-1])]  # type: ignore[misc]
+        train, val = ({one.texts[0] for split, one in held[0].read() if split == part} for part in ("train", "val"))
+        assert not train & val
+        assert val == {one.texts[0] for split, one in held[1].read() if split == "val"}
+        counts.append(Counter(row["label"] for row in {row["text"]: row for row in rows[:100]}.values() if row["text"] in val))
+    assert [sum(one[label] for one in counts) for label in ("rare", "pos", "neg")] == [10, 60, 30]
+    for label in ("rare", "pos", "neg"):
+        assert max(one[label] for one in counts) - min(one[label] for one in counts) <= 1
 
 
 def test_too_few_different_examples_are_refused() -> None:
@@ -127,6 +149,42 @@ def test_folds_of_seeds_have_the_means_over_their_seeds(data: Path, tmp_path: Pa
     assert evaluated["loss"] == pytest.approx(
         figures(finding.model_folder(run) / manifest.read(finding.model_folder(run)).model_run or "")["val.loss"]
     )  # type: ignore[operator]
+
+
+def test_folds_of_ensembles_are_judged_by_their_ensembles(data: Path, tmp_path: Path) -> None:
+    ways = (*SMALL, "train.steps=1", f"data.train={data}", "train.seeds=2", "train.ensemble=mean", "data.split={folds: 2}")
+    with compared():
+        run = trained(tmp_path / "run", *ways, recipe="bert-nano")
+    each, log = [figures(fold) for fold in finding.member_folders(run)], (run / "log.txt").read_text()
+    kinds = [[one[f"baseline.{kind}.accuracy"] for one in each] for kind in ("majority", "tfidf_logistic", "tfidf_characters")]
+    baseline = max(kinds, key=sum)
+    for n, one in enumerate(each):
+        numbers = (one["val.accuracy.ensemble"], one["val.loss.ensemble"], one["val.f1_macro.ensemble"], baseline[n])
+        words = "fold-{}  val.accuracy {:.4f}, val.loss {:.4f}, val.f1_macro {:.4f} (ensemble); baseline {:.4f}"
+        assert words.format(n + 1, *numbers) in log
+    ensembles = [one["val.accuracy.ensemble"] for one in each]
+    assert f"median over 2 folds: val.accuracy.ensemble {min(ensembles):.4f} (mean {np.mean(ensembles):.4f}" in log
+    means = (np.mean(baseline), np.mean(ensembles))
+    assert "has accuracy {:.4f} (the model: {:.4f})".format(*means) in log.partition("baseline, mean over folds: ")[2]
+    assert f"next: minitf evaluate {run} --data FILE; minitf predict {run}\n" in log
+
+
+def test_the_baseline_of_folds_is_one_and_the_same_in_all_of_them() -> None:
+    """In the first fold another one is the best; its other metrics are not mixed with those of the other folds."""
+    by_fold = [(0.9, 0.7), (0.5, 0.8), (0.6, 0.75)]
+    each = [
+        {"val.accuracy": 0.5, "baseline.accuracy": max(a, b), "baseline.f1_macro": 0.1 if a > b else 0.2}
+        | {"baseline.majority.accuracy": a, "baseline.tfidf_logistic.accuracy": b}
+        for a, b in by_fold
+    ]
+    classify = settings_of("objectives", "classify")()
+    name, found = same_baseline(each, ["most", "TF-IDF", "TF-IDF"], "val.accuracy", classify)  # type: ignore[arg-type]
+    assert name == "TF-IDF"
+    assert [one["baseline.accuracy"] for one in found] == [0.7, 0.8, 0.75]
+    assert not any("baseline.f1_macro" in one for one in found)
+    name, kept = same_baseline(each[1:], ["TF-IDF", "TF-IDF"], "val.accuracy", classify)  # type: ignore[arg-type]
+    assert (name, kept) == ("TF-IDF", each[1:])
+    assert same_baseline([{"val.accuracy": 0.5}], [None], "val.accuracy", classify) == (None, [{"val.accuracy": 0.5}])  # type: ignore[arg-type]
 
 
 def test_folds_of_one_data_set_are_one_group_and_pairs_of_folds_are_compared(whole: Path, tmp_path: Path) -> None:

@@ -208,7 +208,7 @@ def test_stdin_is_read_once_and_kept_under_its_hash(monkeypatch: pytest.MonkeyPa
 
 
 def test_names_of_other_positions_are_refused() -> None:
-    with pytest.raises(Unavailable, match="cannot be read yet"):
+    with pytest.raises(Unavailable, match="hf:roneneldan/TinyStories is not available"):
         find_files("hf:roneneldan/TinyStories")
     with pytest.raises(DataFault, match="must be a built-in corpus"):
         find_files({"source": "a", "target": "b"})

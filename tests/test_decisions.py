@@ -161,7 +161,7 @@ def test_figures_are_those_of_each_half_with_the_values_of_the_other() -> None:
     assert figures["f1_macro"] == pytest.approx(both)
     assert both[1] > both[0]
     assert seen[-1].tolist() == predicted.tolist()
-    assert metrics == class_scores(truth, predicted, NAMES)
+    assert metrics == {"loss": figures["log_loss"][1]} | class_scores(truth, predicted, NAMES)
     assert fitter.decision.temperature == fit_temperature(given, truth), "the values that are kept are fitted on all data"
     everything = fit_bias(rescaled(given, fitter.decision.temperature), truth, np.ones(len(truth), int), None)
     assert fitter.decision.bias == {name: value for name, value in zip(NAMES, everything, strict=True) if value}
@@ -308,6 +308,7 @@ def test_training_records_what_the_published_model_is_fitted_to(fitted: Path) ->
     assert record.decision.temperature == pytest.approx(fitter.decision.temperature, rel=1e-3)
     assert record.decision.bias == pytest.approx(fitter.decision.bias)
     assert record.metrics["val.f1_macro"] == pytest.approx(metrics["f1_macro"]), "the metrics of the run are cross-fitted"
+    assert record.metrics["val.loss"] == pytest.approx(record.decision.figures["log_loss"][record.decision.temperature != 1])
     assert trained.decision == record.decision
     for line in fitter.lines:
         assert line.partition(":")[0] in (fitted / "log.txt").read_text()
@@ -355,7 +356,7 @@ def test_predictions_and_metrics_follow_the_decision(changed: Callable[..., Path
     assert drawn["temperature"] == 2
     assert sum(n * c for n, c in zip(drawn["counts"], drawn["confidence"], strict=True) if n) / 12 == pytest.approx(confidence, rel=1e-4)
     assert "optimistic" not in done.stderr
-    told = "the temperature and bias was fitted on these data, so the metrics are optimistic; cross-fitted: f1_macro 0.7500"
+    told = "the temperature and bias was fitted on these data, so the metrics are optimistic; cross-fitted: f1_macro 0.2500 -> 0.7500"
     assert told in minitf("evaluate", run).stderr
 
 
@@ -414,11 +415,60 @@ def test_thresholds_of_predict(fitted: Path, tagger: Path, regressor: Path) -> N
         (fitted, ("--threshold", "1.5"), "--threshold 1.5: must be a probability from 0 to 1"),
         (fitted, ("--threshold", "nan"), "must be a probability from 0 to 1"),
         (fitted, ("--threshold", "0.5", "--threshold", "0.6"), "--threshold 0.6: a second threshold of all classes"),
-        (fitted, ("--threshold", "0.5", "--assert", "accuracy>0"), "--threshold does not combine with --assert"),
         (regressor, ("--top", "2"), "--top needs classes or tags, but run was trained with the objective regress"),
         (regressor, ("--threshold", "0.5"), "--threshold needs classes or tags"),
     ):
         refused(minitf("predict", run, *given, "text"), told, exit_code=2)
+
+
+def test_metrics_with_thresholds_are_those_of_the_labels_that_predict_prints(fitted: Path, tmp_path: Path) -> None:
+    """A text without a label is a wrong prediction, and none of any class."""
+    rows = tiny_tasks.OPINIONS[:30]
+    file, truth = tiny_tasks.opinions(tmp_path / "some.jsonl", rows), [row["label"] for row in rows]
+    for given in (("0.45",), ("good=0.3",), ("0.4", "bad=0.3")):
+        ways = [word for one in given for word in ("--threshold", one)]
+        labels = [one["label"] for one in predicted(fitted, "-i", file, *ways)]
+        done = minitf("evaluate", fitted, "--data", file, *ways, "--json")
+        answer = json.loads(done.stdout)
+        right = np.mean([label == true for label, true in zip(labels, truth, strict=True)])
+        classes = {*truth} | {label for label in labels if label is not None}
+        both = {name: sum(a == b == name for a, b in zip(labels, truth, strict=True)) for name in classes}
+        f1 = [2 * both[name] / (labels.count(name) + truth.count(name)) for name in classes]
+        assert answer["metrics"]["accuracy"] == pytest.approx(right)
+        assert answer["metrics"]["f1_macro"] == pytest.approx(np.mean(f1))
+        n_without = labels.count(None)
+        assert (f"{n_without} of 30 predictions have no label" in done.stderr) == bool(n_without)
+        assert np.sum(answer["result"]["confusion"]["counts"]) == 30 - n_without
+        asserted = minitf("predict", fitted, "-i", file, *ways, "--assert", f"accuracy>={right - 1e-9}")
+        assert asserted.exit_code == 0, asserted.stderr
+    refused(minitf("evaluate", fitted, "--threshold", "god=0.5"), "no such class 'god'; did you mean good?", exit_code=2)
+
+
+def test_words_without_a_tag_are_wrong_and_of_no_entity(tagger: Path, regressor: Path, tmp_path: Path) -> None:
+    ways = ("--data", tiny_tasks.names(tmp_path / "n.conll", tiny_tasks.NAMES[:4]), "--threshold", "1", "--json")
+    metrics = json.loads(minitf("evaluate", tagger, *ways).stdout)["metrics"]
+    assert (metrics["accuracy"], metrics["entity_f1"]) == (0, 0)
+    assert entity_scores([["B-x", "I-x", "O", "B-x"]], [["B-x", None, None, "B-x"]])["accuracy"] == 0.5
+    refused(minitf("evaluate", regressor, "--threshold", "0.5"), "--threshold needs classes or tags", exit_code=2)
+
+
+def test_the_loss_is_that_of_the_probabilities_that_predict_prints(changed: Callable[..., Path], tmp_path: Path) -> None:
+    rows = tiny_tasks.OPINIONS[:30]
+    file = tiny_tasks.opinions(tmp_path / "some.jsonl", rows)
+    runs = {"raw": Path(shutil.copytree(changed(), tmp_path / "raw")), "scaled": changed(temperature=2.0, bias={"bad": 3.5})}
+    scores = {name: [one["scores"] for one in predicted(run, "-i", file)] for name, run in runs.items()}
+    loss, error = {}, {}
+    for name, given in scores.items():
+        loss[name] = np.mean([-math.log(p[row["label"]]) for p, row in zip(given, rows, strict=True)])
+        p = np.array([list(one.values()) for one in given])
+        error[name] = calibration(p, np.array([list(given[0]).index(str(row["label"])) for row in rows])).error
+    done = minitf("evaluate", runs["scaled"], "--data", file, "--json")
+    answer = json.loads(done.stdout)
+    assert answer["metrics"]["loss"] == pytest.approx(loss["scaled"], rel=1e-5)
+    found = answer["result"]["calibrated"]
+    assert found["log_loss"] == pytest.approx([loss["raw"], loss["scaled"]], rel=1e-4)
+    assert found["ece"] == pytest.approx([error["raw"], error["scaled"]], rel=1e-4)
+    assert f"temperature 2: loss {loss['raw']:.4f} -> {loss['scaled']:.4f}, expected calibration error" in done.stderr
 
 
 def test_biases_in_words_are_the_largest_ones_and_steer_no_terminal() -> None:

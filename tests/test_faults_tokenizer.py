@@ -121,7 +121,7 @@ TEMPLATE = {
 
 REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
     "T1-no-file": (lambda: "nowhere/tokenizer.json", ("nowhere/tokenizer.json: no such file",)),
-    "T1-folder-without-one": (lambda: ".", ("no such file", "use a tokenizer.json, vocab.txt or vocab.json")),
+    "T1-folder-without-one": (lambda: ".", ("no such file", "use a tokenizer.json, vocab.txt, vocab.json or SentencePiece")),
     "T1-name-too-long": (lambda: "a" * 300, ("File name too long",)),
     "T1-empty": (lambda: write(""), ("tokenizer.json: not JSON",)),
     "T1-not-json": (lambda: write("{'model': 1}"), ("not JSON: Expecting property name",)),

@@ -40,7 +40,7 @@ def filler_of(tokenizer: Tokenizer = CHAR, separated: bool = True, context: int 
 def test_a_mask_stands_where_its_token_stood_and_the_token_brings_the_text_back(kind: str) -> None:
     """So a blank belongs to the mask where it belongs to the token, and the text around it is what training saw."""
     tokenizer = TOKENIZERS[kind]
-    [separator, *ids] = (*filler_of(tokenizer)._start_ids, *map(int, tokenizer.encode("the cat sat")))
+    [separator, *ids] = (*filler_of(tokenizer)._affixes.before, *map(int, tokenizer.encode("the cat sat")))
     word = "c" if kind in ("char", "byte") else "cat"
     at = next(i for i, piece in enumerate(tokenizer.pieces(ids)) if piece.strip() == word)
     filler = filler_of(tokenizer)

@@ -98,6 +98,37 @@ def test_greedy_translation_is_theirs_token_by_token(case: str, tmp_path: Path) 
         assert ours
 
 
+@pytest.mark.parametrize("case", ["bart", "marian", "t5 1.1"])
+def test_beam_search_is_theirs_without_a_length_penalty(case: str, tmp_path: Path) -> None:
+    """All hypotheses and their scores, if theirs stops early: ours does so, and divides by another length penalty."""
+    source, run = broken(folder_of(case, tmp_path / "theirs"), with_frequent_ends), tmp_path / "run"
+    change_config(source, {"decoder_start_token_id": 2 if case == "bart" else 0})
+    imported(source, run)
+    texts = ["w9 w30 w17", "w11 w12 w13 w14 w15 w16 w17", "w40", "w8 w7 w6 w5 w25"]
+    options = ("--num-beams", "4", "--n-best", "4", "--length-penalty", "0", "--max-new-tokens", "10")
+    done = minitf("generate", run, *texts, *options, "--json")
+    assert done.exit_code == 0, done.stderr
+    found = [json.loads(line)["result"] for line in done.stdout.splitlines()]
+    model = getattr(transformers(), CASES[case][0]).from_pretrained(source)
+    start = model.config.decoder_start_token_id
+    more = {"do_sample": False, "num_beams": 4, "num_return_sequences": 4, "length_penalty": 0.0, "early_stopping": True}
+    more |= {"max_new_tokens": 10, "decoder_start_token_id": start, "forced_eos_token_id": None, "pad_token_id": 0}
+    ended = 0
+    for text, ours in zip(texts, found, strict=True):
+        ids = torch.tensor([[*(int(word[1:]) for word in text.split()), 2]])
+        new = model.generate(ids, suppress_tokens=[0, 1, 3, 4], return_dict_in_generate=True, output_scores=True, **more)
+        sequences = [[f"w{id}" for id in sequence if id > 4] for sequence in new.sequences[:, 1:].tolist()]
+        assert [one.split() for one in ours["texts"]] == sequences
+        assert ours["scores"] == pytest.approx(new.sequences_scores.tolist(), abs=1e-4)
+        ended += sum(len(sequence) < 10 for sequence in sequences)
+    assert ended or case == "t5 1.1"  # which has no bias of the output
+
+
+def with_frequent_ends(tensors: dict[str, torch.Tensor]) -> None:
+    if "final_logits_bias" in tensors:
+        tensors["final_logits_bias"][0, 2] += 4
+
+
 def test_a_real_model_of_stories_comes_in_tells_one_and_goes_out_byte_for_byte(tmp_path: Path) -> None:
     stories, run = SHARED / "data" / "stories260k", tmp_path / "stories"
     if not stories.exists():
@@ -200,6 +231,15 @@ def test_a_config_that_does_not_map_is_refused_with_the_reason(case: str, tmp_pa
     assert not (tmp_path / "run").exists()
 
 
+def test_rotations_that_older_files_scale_are_read_and_others_refused(tmp_path: Path) -> None:
+    source = folder_of("llama", tmp_path / "theirs", rope_parameters=None, rope_theta=500.0, rope_scaling={"type": "linear", "factor": 2.0})
+    parity = imported(source, tmp_path / "run")
+    assert parity["largest_difference"] < EXACT
+    assert "factor: 2.0" in (tmp_path / "run" / "recipe.yaml").read_text()
+    change_config(source, {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}})
+    refused(minitf("import", source, "-o", tmp_path / "no"), "rope_type is 'yarn'; minitf has default, linear, llama3", exit_code=5)
+
+
 def test_a_source_that_is_no_model_folder_is_refused_with_what_it_lacks(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("{}")
     (tmp_path / "empty").mkdir()
@@ -254,7 +294,7 @@ def test_a_run_that_no_family_has_is_refused_by_name_and_its_tensors_go_out(tmp_
     done = minitf("export", run, "-o", tmp_path / "out", "--to", "safetensors")
     assert done.exit_code == 0, done.stderr
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
-    refused(minitf("export", run, "-o", tmp_path / "out", "--to", "safetensors"), "not an empty folder", exit_code=2)
+    refused(minitf("export", run, "-o", tmp_path / "out", "--to", "safetensors"), "not an empty folder", exit_code=5)
     refused(minitf("export", run, "-o", tmp_path / "other", "--to", "gpt3"), "must be one of bart", exit_code=2)
     alone = minitf("export", run, "-o", tmp_path / "other", "--to", "llama")
     refused(alone, "cannot be written as llama: ", "model.attention.kind is favor", exit_code=5)
@@ -284,10 +324,33 @@ def test_a_tagger_with_wide_features_is_refused_by_name(tmp_path: Path) -> None:
 def test_outputs_that_differ_are_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = folder_of("gpt2", tmp_path / "theirs")
     monkeypatch.setattr(gpt2.Settings, "settings", lambda self, config, head: ORIGINAL(self, config, head) | {"norm_eps": 0.1})
-    refused(minitf("import", source, "-o", tmp_path / "run"), "the logits differ by up to", "parity.json", exit_code=5)
+    refused(minitf("import", source, "-o", tmp_path / "run"), "the logits differ by up to", "by case whole", exit_code=5)
+    assert not (tmp_path / "run").exists()
 
 
 ORIGINAL = gpt2.Settings.settings
+
+
+def test_what_transformers_cannot_load_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = folder_of("gpt2", tmp_path / "theirs")
+    imported(source, tmp_path / "run")
+
+    def fail(*arguments: Any, **more: Any) -> None:
+        raise ValueError("no such head")
+
+    monkeypatch.setattr(transformers().GPT2LMHeadModel, "from_pretrained", fail)
+    (tmp_path / "empty").mkdir()
+    for command, given, folder in (("import", source, "again"), ("export", tmp_path / "run", "out"), ("export", tmp_path / "run", "empty")):
+        refused(minitf(command, given, "-o", tmp_path / folder), "transformers cannot load it: ValueError: no such head", exit_code=5)
+    assert {path.name for path in tmp_path.iterdir()} == {"theirs", "run", "empty"}
+    assert not [*(tmp_path / "empty").iterdir()]
+
+
+def test_a_folder_with_other_files_is_refused_by_both_commands(tmp_path: Path) -> None:
+    source = folder_of("gpt2", tmp_path / "theirs")
+    imported(source, tmp_path / "run")
+    refused(minitf("import", source, "-o", source), "is not empty", exit_code=5)
+    refused(minitf("export", tmp_path / "run", "-o", source), "not an empty folder", exit_code=5)
 
 
 def test_without_transformers_the_files_are_read_back_by_minitf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from commands import EXACT, minitf, refused, trained
 from tiny_tasks import OPINIONS, opinions
 
 from mini_tf.data.split import DataSplit, ExampleHasher, hold_out, hold_out_fold, limit_training
+from mini_tf.drawing.curves.learning import labelled_sizes
 from mini_tf.run import finding, manifest
 
 HASHER = ExampleHasher(lambda example: str(example), lambda example: 1)
@@ -101,3 +102,8 @@ def test_documents_of_one_stream_cannot_be_selected() -> None:
     done = minitf("recipe", "check", "quickstart", "data.split=tail 10%", "data.max_train_samples=5")
     refused(done, "tail 10% splits one stream, of which it cannot take documents; use a share", exit_code=3)
     refused(minitf("recipe", "check", "quickstart", "data.max_samples=5"), "did you mean max_train_samples?", exit_code=3)
+
+
+def test_sizes_that_are_close_to_each_other_share_a_label() -> None:
+    assert labelled_sizes([87, 100, 110, 200, 1000, 1050, 60_000]) == [60_000, 1050, 200, 110]
+    assert labelled_sizes([50, 200, 800]) == [800, 200, 50]

@@ -14,6 +14,7 @@ from toys import seeded
 
 from mini_tf.nn.layers.ngram_features import NGramFeatures, WindowFeatures
 from mini_tf.nn.layers.ngrams import hash_keys
+from mini_tf.nn.layers.words.character_features import CharacterFeatures
 from mini_tf.trained.evaluating import evaluation_data
 from mini_tf.trained.opening import open_trained
 from mini_tf.training.evaluation import pack
@@ -23,8 +24,8 @@ TEXTS = [[3, 1, 4, 15, 9], [2, 6, 5], [3, 1, 6, 7, 8, 0], [9], [1, 4, 2]]
 """Token ids; no n-gram occurs twice in a text."""
 
 
-def features(order: int = 3, rows: int = ROWS) -> NGramFeatures:
-    found = NGramFeatures(16, order, rows, 2.0, 4).double()
+def features(order: int = 3, rows: int = ROWS, log_counts: bool = False) -> NGramFeatures:
+    found = NGramFeatures(16, order, rows, 2.0, 4, log_counts).double()
     found.weights.weight.data = seeded(rows, 4)
     return found
 
@@ -55,9 +56,54 @@ def test_it_is_tf_idf_of_scikit_learn_times_the_weights() -> None:
     np.testing.assert_allclose(wide(*padded(TEXTS)).detach().numpy(), 2.0 * expected @ weights, atol=1e-6)  # idf is float32 there
 
 
+PIECES = (" ", " a", " cat", "s", " it", "'s", " mat", " sat", "ing")
+REPEATED = [[0, 1, 2, 3, 7, 1, 2, 0], [0, 4, 5, 4, 5, 4, 8, 0], [0, 2, 0], [0, 6, 8, 1, 3, 3, 3, 0]]
+
+
+@pytest.mark.parametrize("lengths", [(1, 1), (2, 3), (3, 5)])
+def test_characters_in_words_are_those_of_scikit_learn_too(lengths: tuple[int, int]) -> None:
+    """With what occurs in the training texts alone, each of which counts 1 + log of how often it occurs."""
+    wide = CharacterFeatures(PIECES, lengths, ROWS, 2.0, 4, log_counts=True).double()
+    wide.weights.weight.data = seeded(ROWS, 4)
+    spelled = ["".join(PIECES[id] for id in ids) for ids in REPEATED]
+    vectorizer = TfidfVectorizer(analyzer="char_wb", ngram_range=lengths, sublinear_tf=True, lowercase=False)
+    if lengths == (1, 1):  # scikit-learn counts spaces, too
+        vectorizer = TfidfVectorizer(analyzer=lambda text: list(text.replace(" ", "")), sublinear_tf=True)
+    expected = vectorizer.fit(spelled[:3]).transform(spelled).toarray()
+    seen, new = padded(REPEATED[:3]), padded(REPEATED)
+    wide.fit(wide.document_frequencies([padded(REPEATED[:2]), padded(REPEATED[2:3])]), 3)
+    assert torch.equal(wide.document_frequencies([seen]), wide.document_frequencies([padded([one]) for one in REPEATED[:3]]))
+    row_of = {}
+    for ids, is_token in (padded([text]) for text in REPEATED[:3]):
+        characters, _ = wide.words.spell(ids, is_token)
+        for n, (keys, inside) in enumerate(wide.words(ids, is_token), start=lengths[0]):
+            for _, first in inside.nonzero().tolist():
+                ngram = "".join(chr(code or 32) for code in characters[0, first : first + n].tolist())
+                row_of[ngram] = int(hash_keys(keys[0, first], ROWS))
+    assert row_of.keys() == vectorizer.vocabulary_.keys()
+    assert len(set(row_of.values())) == len(row_of), "the hashes of so few n-grams must differ, for this test"
+    table = wide.weights.weight.detach().numpy()
+    weights = np.stack([table[row_of[ngram]] for ngram in sorted(vectorizer.vocabulary_, key=vectorizer.vocabulary_.__getitem__)])
+    np.testing.assert_allclose(wide(*new).detach().numpy(), 2.0 * expected @ weights, atol=1e-6)
+
+
+def test_log_counts_count_repetitions_less() -> None:
+    """Against a loop."""
+    wide = features(2, log_counts=True)
+    wide.idf = seeded(ROWS).abs().double()
+    text = [3, 1, 3, 1, 3]
+    rows = [int(wide.rows(torch.tensor([one]), torch.ones(1, len(one), dtype=torch.bool))[0][0, -1]) for one in ([3], [1], [3, 1], [1, 3])]
+    values = torch.stack([(1 + np.log(count)) * wide.idf[row] for row, count in zip(rows, (3, 2, 2, 2), strict=True)])
+    expected = 2.0 * (values[:, None] * wide.weights.weight[rows]).sum(0) / values.norm()
+    torch.testing.assert_close(wide(*padded([text]))[0], expected)
+
+
+@pytest.mark.parametrize("log_counts", [False, True])
 @pytest.mark.parametrize("order", [1, 2, 5])
-def test_padding_and_other_texts_change_nothing(order: int) -> None:
-    wide = features(order)
+def test_padding_and_other_texts_change_nothing(order: int, log_counts: bool) -> None:
+    wide = features(order, log_counts=log_counts)
+    wide.characters = CharacterFeatures([f" {chr(97 + id)}" for id in range(16)], (2, 3), ROWS, 1.0, 4, log_counts).double()
+    wide.characters.weights.weight.data = seeded(ROWS, 4)
     together = wide(*padded(TEXTS))
     for text, row in zip(TEXTS, together, strict=True):
         torch.testing.assert_close(wide(*padded([text]))[0], row)
@@ -74,7 +120,7 @@ def test_order_and_tokens_matter_and_a_new_one_adds_nothing() -> None:
 def test_a_run_keeps_document_frequencies_of_its_training_texts_and_predicts_with_the_weights(tmp_path: Path) -> None:
     (tmp_path / "cased").mkdir()
     tiny_tasks.classifier(tmp_path / "cased")  # its tokenizer, of the same texts, is in the cache
-    run = tiny_tasks.classifier(tmp_path, "objective.wide={order: 2, rows: 512}", "tokenizer.lowercase=true")
+    run = tiny_tasks.classifier(tmp_path, "objective.wide={order: 2, rows: 512, characters: [3, 4]}", "tokenizer.lowercase=true")
     weights = load_file(run / "model.safetensors")
     trained = open_trained(str(run), None, "cpu")
     store = evaluation_data(trained, None, "train")
@@ -85,8 +131,14 @@ def test_a_run_keeps_document_frequencies_of_its_training_texts_and_predicts_wit
         ngrams = {(one,) for one in ids} | set(itertools.pairwise(ids))
         rows = {int(wide.rows(torch.tensor([one]), torch.ones(1, len(one), dtype=torch.bool))[0][0, -1]) for one in ngrams}
         frequencies[list(rows)] += 1
-    torch.testing.assert_close(weights["head.wide.idf"], ((1 + store.n_documents) / (1 + frequencies)).log() + 1)
+    expected = torch.where(frequencies > 0, ((1 + store.n_documents) / (1 + frequencies)).log() + 1, 0)
+    torch.testing.assert_close(weights["head.wide.idf"], expected)
     assert weights["head.wide.weights.weight"].abs().sum(1)[frequencies > 0].min() > 0
+    characters = CharacterFeatures(trained.tokenizer.vocabulary.texts, (3, 4), 512, 1.0, 3)
+    texts = [torch.from_numpy(store.document(n).astype(np.int64))[None] for n in range(store.n_documents)]
+    found = characters.document_frequencies((ids, torch.ones_like(ids, dtype=torch.bool)) for ids in texts)
+    assert torch.equal(weights["head.wide.characters.idf"] > 0, found > 0)
+    assert weights["head.wide.characters.weights.weight"].abs().sum(1)[found > 0].min() > 0
     assert trained.tokenizer.encode("A DULL film").tolist() == trained.tokenizer.encode("a dull FILM").tolist()
     evaluated, predicted = (minitf(command, run, *words) for command, words in (("evaluate", ["--json"]), ("predict", ["a dull film"])))
     assert evaluated.exit_code == predicted.exit_code == 0, evaluated.stderr + predicted.stderr

@@ -326,3 +326,21 @@ def test_a_fault_of_all_processes_is_told_once_and_has_its_exit_code(tmp_path: P
     assert error["hint"] == "train.micro_batch_size=4"
     assert done.stderr.count("micro-batches of 8") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_what_several_processes_answer_stands_in_the_order_of_the_lines(alone: Path, tmp_path: Path) -> None:
+    """Continuations, classes and metrics; of classes more than there are batches, so that a process has none."""
+    (alone / "prompts.txt").write_text("".join(f"The {n}\n" for n in range(7)))
+    (alone / "texts.txt").write_text("".join(f"a nice film number {n}\n" for n in range(3)))
+    lines = [
+        ["generate", "outputs/text", "-i", "prompts.txt", "--batch-size", "2", "--seed", "4", "--max-new-tokens", "5"],
+        ["predict", "tree-1/tag", "-i", "texts.txt", "--batch-size", "2"],
+        ["evaluate", "outputs/text", "--json"],
+    ]
+    for line in lines:
+        one, several = (
+            subprocess.run([sys.executable, "-m", "mini_tf", *line, *more], cwd=alone, capture_output=True, text=True, timeout=300)
+            for more in ((), ("--nproc", "2"))
+        )
+        assert (one.returncode, several.returncode) == (0, 0), several.stderr
+        assert several.stdout == one.stdout != ""

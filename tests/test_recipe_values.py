@@ -13,7 +13,19 @@ from mini_tf.recipe.values import Scalar, Seconds, Share, describe, fit
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("12", 12), ("-3", -3), ("+3", 3), ("0", 0), ("1_000", 1000), ("10k", 10_000), ("2M", 2_000_000), ("1.5k", 1500), ("3E4", 30_000)],
+    [
+        ("12", 12),
+        ("-3", -3),
+        ("+3", 3),
+        ("0", 0),
+        ("1_000", 1000),
+        ("10k", 10_000),
+        ("2M", 2_000_000),
+        ("1.5k", 1500),
+        ("3E4", 30_000),
+        ("2G", 2 * 10**9),
+        ("1.4T", 14 * 10**11),
+    ],
 )
 def test_a_count_may_be_written_short(text: str, value: int) -> None:
     assert fit(Scalar(text), int) == value
@@ -29,7 +41,17 @@ def test_what_is_no_whole_number_stays_text_and_is_refused_later(text: str) -> N
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("1e-3", 1e-3), ("3E4", 3e4), ("1_000", 1000.0), (".5", 0.5), ("5.", 5.0), ("-0.25", -0.25), ("1e-320", 1e-320), ("10k", 1e4)],
+    [
+        ("1e-3", 1e-3),
+        ("3E4", 3e4),
+        ("1_000", 1000.0),
+        (".5", 0.5),
+        ("5.", 5.0),
+        ("-0.25", -0.25),
+        ("1e-320", 1e-320),
+        ("10k", 1e4),
+        ("312T", 3.12e14),
+    ],
 )
 def test_a_number_is_a_number_however_it_is_written(text: str, value: float) -> None:
     assert fit(Scalar(text), float) == value
@@ -96,8 +118,8 @@ def test_every_whole_number_that_python_writes_is_read_back(number: int) -> None
     assert fit(Scalar(f"{number:_}"), int) == number
 
 
-@given(st.text(alphabet="0123456789.eE+-_kM%smhd", max_size=12))
+@given(st.text(alphabet="0123456789.eE+-_kMGT%smhd", max_size=12))
 def test_a_number_without_a_unit_is_what_decimal_says(text: str) -> None:
     value = fit(Scalar(text), float)
-    if isinstance(value, float) and text[-1] not in "kM":
+    if isinstance(value, float) and text[-1] not in "kMGT":
         assert value == float(Decimal(text.replace("_", "")))

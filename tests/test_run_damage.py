@@ -77,7 +77,7 @@ def test_runs_of_every_format_keep_loading(folder: Path, tmp_path: Path) -> None
         (("generate", "{run}", "x", "--device", "zzz"), 2, "--device 'zzz': must be auto, cpu"),
         (("generate", "{run}", "a\udcff"), 2, "a prompt is not UTF-8"),
         (("evaluate", "{run}", "--step", "9" * 5000), 2, "no such checkpoint"),
-        (("pretrain", TINY, "--assert", "val.los<1"), 2, "--assert val.los: not a metric of training; available: val.loss"),
+        (("pretrain", TINY, "--assert", "val.los<1"), 2, "--assert val.los: not a metric of training; did you mean val.loss?"),
     ],
 )
 def test_odd_arguments_are_refused_in_a_line(run: Path, arguments: tuple[str, ...], exit_code: int, message: str) -> None:

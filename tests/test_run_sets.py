@@ -18,7 +18,7 @@ from commands import EXACT, TINY, minitf, refused, trained
 from mini_tf.cli.finetune import finetune, task_recipes
 from mini_tf.cli.gate_checks import check_gates
 from mini_tf.jobs.cost import run_cost
-from mini_tf.jobs.run_sets import main_metric, median_run, spread
+from mini_tf.jobs.sets.set_metrics import main_metric, median_run, spread
 from mini_tf.recipe import reading
 from mini_tf.recipe.gates import Gate
 from mini_tf.recipe.kinds import settings_of
@@ -100,7 +100,7 @@ def test_the_end_is_told_in_a_table_and_a_sentence(tmp_path: Path) -> None:
     measured = figures(tmp_path / "run")
     assert (done.exit_code, done.stdout) == (8, f"{tmp_path / 'run'}\n")
     assert f"val.loss.mean is {measured['val.loss.mean']:.6g}, but must be < 0.1\n" in done.stderr
-    told = done.stderr.splitlines()[-6:]
+    told = done.stderr.splitlines()[-7:]
     assert [line.split("  ")[:2] for line in told[:3]] == [[name, f"train.seed {1 + i}"] for i, name in enumerate(FOLDERS)]
     [median] = [line for line in told[:3] if line.endswith("  <- median")]
     assert f"val.loss {measured['val.loss']:.4f}, " in median
@@ -108,6 +108,7 @@ def test_the_end_is_told_in_a_table_and_a_sentence(tmp_path: Path) -> None:
         f"median over 3 seeds: val.loss {measured['val.loss']:.4f} (mean {measured['val.loss.mean']:.4f}, "
         f"standard deviation {measured['val.loss.std']:.4f}, {measured['val.loss.min']:.4f} to {measured['val.loss.max']:.4f})"
     )
+    assert told[5] == f"next: minitf evaluate '{tmp_path}/run'; minitf generate '{tmp_path}/run'".replace("'", "")
 
 
 @pytest.mark.parametrize(
@@ -339,6 +340,12 @@ def _raise(error: Exception) -> None:
         (("train.seeds=2",), "minutes.max", ""),
         ((), "val.accuracy.std", "std needs several seeds or folds"),
         (("train.seeds=2",), "val.accuracy.median", "not a metric of training"),
+        ((), "val.acuracy", "not a metric of training; did you mean val.accuracy?"),
+        (("train.seeds=2",), "val.acuracy.mean", "did you mean val.accuracy.mean?"),
+        (("objective.kind=classify",), "baseline.acc", "did you mean baseline.accuracy?"),
+        (("objective.kind=classify",), "baseline.majority.acuracy", "did you mean baseline.majority.accuracy?"),
+        (("objective.kind=classify",), "baseline.accuracy.mean", "not a metric of training"),
+        (("objective.kind=classify", "data.split={folds: 3}"), "baseline.accuracy.mean", ""),
         ((), "val.f1_macro", "it belongs to classify and tag, and the objective is next_token"),
         ((), "val.rougeL", "it belongs to instruct and seq2seq, and the objective is next_token"),
         ((*TURNS, "eval.translations=0"), "val.rougeL", "eval.translations is 0: no text is generated"),

@@ -9,8 +9,10 @@ import ast
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,8 +55,10 @@ OURS_AND_DEPENDENCIES = {
     *("sacrebleu", "portalocker", "regex", "tabulate", "colorama", "lxml", "cython_runtime"),
     *("rouge_score", "nltk", "absl", "seqeval", "sklearn", "scipy", "joblib", "threadpoolctl", "psutil"),
     *("cloudpickle", "charset_normalizer", "narwhals", "defusedxml"),
-    *("Cython", "cython", "opt_einsum", "pandas", "pynvml"),  # which these import where they happen to be installed
+    *("Cython", "cython", "opt_einsum", "pandas", "pynvml", "dill"),  # which these import where they happen to be installed
 }
+PROBE = re.compile(rf"{re.escape(tempfile.gettempdir())}/[a-z0-9_]{{8}}")
+"""With such a file, removed at once, Python asks whether the folder can be written to, for dill (see above)."""
 EVIL = "evil_of_the_input"
 """Stands in every hostile file: no compiled text and no imported name may have it."""
 
@@ -71,7 +75,9 @@ class Audit(NamedTuple):
         return [
             path
             for path in self.report["changed"]
-            if path != os.devnull and not any(path == place or path.startswith(place + os.sep) for place in allowed)
+            if path != os.devnull
+            and not PROBE.fullmatch(path)
+            and not any(path == place or path.startswith(place + os.sep) for place in allowed)
         ]
 
 
@@ -253,8 +259,9 @@ def test_no_text_of_an_input_becomes_code(audited: Audit) -> None:
     code = audited.report["code"]
     assert [one for one in code if one.startswith(("pickle.", "marshal."))] == []
     assert [one for one in code if f"by {PACKAGE}{os.sep}" in one or EVIL in one] == []
-    # cloudpickle is imported by joblib, as scikit-learn imports that; above, nothing was unpickled.
-    assert {"jinja2", "transformers", "dill"} & set(audited.report["modules"]) == set()
+    # cloudpickle is imported by joblib, as scikit-learn imports that, and dill by torch where it is installed, which
+    # datasets needs; above, nothing was unpickled.
+    assert {"jinja2", "transformers", "datasets"} & set(audited.report["modules"]) == set()
 
 
 def test_no_library_is_loaded_but_torchs_own_and_the_program_itself(audited: Audit) -> None:
@@ -306,8 +313,10 @@ ALONE = {
     "multiprocessing": {"jobs/resume_proof/forked_run.py"},  # forks, to which nothing is sent
     "importlib": {"recipe/kinds.py", "recipe/entry_points.py"},  # imports by a word that stands in a listing; reads metadata
     "ctypes": {"training/machine/device.py", "distributed/joining.py"},  # asks glibc to keep freed memory; to end with the launcher
-    "subprocess": {"drawing/plotting.py", "jobs/launching.py"},  # keeps matplotlib from starting any; --nproc starts this program
+    "subprocess": {"drawing/plotting.py", "distributed/launching.py"},  # keeps matplotlib from starting any; --nproc starts this program
     "huggingface_hub": {"system/hub.py"},  # models by the name hf:ORG/NAME, which a user wrote
+    "datasets": {"data/formats/hub_datasets.py"},  # data by that name; from version 4 on it has no scripts
+    "sentencepiece": {"data/tokenization/sentencepiece_models.py"},  # the form of its files, for protobuf to parse
     "transformers": {"jobs/interchange/proof.py"},  # the other side of a proof, if it is installed
 }
 """Modules that one file may import, and for what."""
@@ -346,7 +355,7 @@ REHEARSAL = PACKAGE / "jobs" / "resume_proof" / "trial.py"
 
 
 PROOF = PACKAGE / "jobs" / "interchange" / "proof.py"
-LAUNCHER = PACKAGE / "jobs" / "launching.py"
+LAUNCHER = PACKAGE / "distributed" / "launching.py"
 STARTS = {REHEARSAL: {"os.fork"}, LAUNCHER: {"subprocess.Popen"}}
 """What may start processes, and how: only this program itself."""
 

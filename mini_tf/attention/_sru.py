@@ -19,6 +19,7 @@ from mini_tf.nn.token_positions import Visibility
 class RecurrenceSettings(MixerSettings):
     DIRECTIONS = frozenset({"causal"})
     CROSS = False
+    TRAINING_KEYS = frozenset({"forget_bias"})
 
     state_gates: bool = True
     """The gates read the previous state; false: all tokens are computed in parallel."""

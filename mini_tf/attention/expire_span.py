@@ -35,6 +35,7 @@ class Settings(MultiHeadSettings):
     DIRECTIONS = frozenset({"causal"})
     CROSS = False
     STREAMS = True
+    TRAINING_KEYS = frozenset({"span_loss_weight", "initial_span", "noisy"})
 
     max_span: int = Field(128, ge=1, le=2**20)
     """Longest span, in tokens."""

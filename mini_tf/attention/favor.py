@@ -25,6 +25,8 @@ RELU_EPSILON = 1e-3
 
 
 class Settings(LinearAttentionSettings):
+    TRAINING_KEYS = frozenset({"redraw_every"})
+
     features: int = Field(64, ge=1, le=2**14)
     """Number of random features."""
     variant: Variant = "positive"

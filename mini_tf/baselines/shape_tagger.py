@@ -4,7 +4,6 @@ Tags that mark entities are decoded by the Viterbi algorithm, with the kinds of 
 I-PER follows B-PER, not O. Source of the features: Ratinov and Roth 2009, section 3.1.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from mini_tf.baselines._labelled.metrics import LabelledSplits, labelled_splits
 from mini_tf.baselines._labelled.tags import TAG_METRICS, tag_metrics
 from mini_tf.baselines._labelled.tfidf import logistic
 from mini_tf.data.examples import Example
+from mini_tf.data.tokenization.words import shape
 from mini_tf.scores.entities import mark_entities
 
 MOST_BYTES = 5_000_000
@@ -73,12 +73,6 @@ def _features(examples: Iterable[Example]) -> Iterator[list[str]]:
                 inside = 0 <= n + offset < len(words)
                 found += [f"{offset}={words[n + offset]}", f"{offset}shape={shapes[n + offset]}"] if inside else [f"{offset}="]
             yield found
-
-
-def shape(word: str) -> str:
-    """The shape of a word, runs shortened: "McDonald's" is AaAa'a, "2024" is 0."""
-    marks = "".join("A" if one.isupper() else "a" if one.isalpha() else "0" if one.isdigit() else one for one in word)
-    return re.sub(r"(.)\1+", r"\1", marks, flags=re.DOTALL)
 
 
 def legal_transitions(tagged: Iterable[Sequence[str]], names: Sequence[str]) -> np.ndarray:

@@ -71,6 +71,37 @@ class ClassPlots:
             files.write_all(console, [self.calibration], result["calibration"], lambda suffix: draw(suffix=suffix))
         return result
 
+    def calibrated(self, trained: "Trained", accumulator: "MetricAccumulator | None") -> tuple[str, dict[str, Any]]:
+        """What the fitted temperature changes on these data, as a line and as JSON; both empty without one."""
+        from mini_tf.scores.classes import calibration, log_loss
+        from mini_tf.training.evaluation import ClassProbabilities
+
+        if not isinstance(accumulator, ClassProbabilities):
+            return "", {}
+        truth, after, before = accumulator.truth, accumulator.probabilities, accumulator.unscaled
+        if before is None:
+            error = calibration(after, truth).error
+            several = any(one.decision is not None and one.decision.temperature != 1 for one in trained.members)
+            line = f"probabilities are the mean of those of the models, each with its temperature: expected calibration error {error:.4f}"
+            return (line, {"calibrated": {"ece": error}}) if several else ("", {})
+        assert trained.decision is not None
+        figures = {
+            "log_loss": [log_loss(one, truth) for one in (before, after)],
+            "ece": [calibration(one, truth).error for one in (before, after)],
+        }
+        changes = {name: f"{first:.4f} -> {last:.4f}" for name, (first, last) in figures.items()}
+        temperature = trained.decision.temperature
+        line = f"temperature {temperature:.3g}: loss {changes['log_loss']}, expected calibration error {changes['ece']}"
+        return line, {"calibrated": {"temperature": temperature, **figures}}
+
+    def unlabelled(self, accumulator: "MetricAccumulator | None") -> str:
+        """A line on targets to which --threshold gives no label; "" if all have one."""
+        from mini_tf.training.evaluation import ClassPredictions
+
+        if not isinstance(accumulator, ClassPredictions) or not (n := int((accumulator.predicted < 0).sum())):
+            return ""
+        return f"{n:,} of {len(accumulator.truth):,} predictions have no label (--threshold): they count as wrong"
+
     def show(self, console: Console, trained: "Trained", accumulator: "MetricAccumulator | None", title: str) -> None:
         """Print the confusion matrix of few classes if no file was requested."""
         from mini_tf.drawing.confusion import confusion_text

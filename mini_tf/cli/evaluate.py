@@ -1,18 +1,20 @@
 """`minitf evaluate`: metrics of a trained model on validation data or a file."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from mini_tf.cli.class_plots import ClassPlots
 from mini_tf.cli.gate_checks import check_gates
 from mini_tf.cli.minimal_pairs import evaluate_pairs
+from mini_tf.cli.terminal.class_options import THRESHOLD, class_options
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE
-from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, GATES, INPUT_OUTPUT, RUN, STEP
+from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, GATES, INPUT_OUTPUT, NPROC, RUN, STEP
+from mini_tf.cli.terminal.processes import group_of, launched
 from mini_tf.recipe.gates import Gate, failures
 from mini_tf.system.errors import GateMissed, UsageFault
 from mini_tf.system.progress import show_progress
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from mini_tf.data.store import Store
     from mini_tf.pipelines import Pipeline
     from mini_tf.trained.opening import Trained
+    from mini_tf.training.evaluation import MetricAccumulator
 
 _input, _plot = (partial(typer.Option, rich_help_panel=name) for name in (INPUT_OUTPUT, "Plots"))
 DATA = _input("--data", metavar="FILE", help="Evaluate on this file, in any format of data.val.", show_default="the run's data")
@@ -46,58 +49,93 @@ def evaluate(
     pairs: Annotated[list[str] | None, PAIRS] = None,
     score: Annotated[str | None, SCORE] = None,
     memory: Annotated[int | None, MEMORY] = None,
+    threshold: Annotated[list[str] | None, THRESHOLD] = None,
     confusion: Annotated[Path | None, CONFUSION] = None,
     calibration: Annotated[Path | None, CALIBRATION] = None,
     force: FORCE = False,
     step: STEP = None,
     average: AVERAGE = None,
     device: DEVICE = "auto",
+    nproc: NPROC = 1,
     gates: GATES = None,
 ) -> int:
     """Compute loss, perplexity and task metrics on validation data or a file.
 
     Every target counts once. Language models: loss in nats, perplexity, bits per byte, accuracy. Classes: accuracy, F1,
     Matthews correlation. Tags: entity F1. Numbers: Pearson and Spearman correlation. Generated texts: ROUGE, BLEU,
-    chrF. With --pairs instead: the share of minimal pairs whose acceptable sentence is more probable.
+    chrF. With --pairs instead: the share of minimal pairs whose acceptable sentence is more probable. With --threshold
+    what has no label counts as a wrong prediction, and belongs to no entity.
     """
-    _check_options(data, fields, split, pairs, score, {"--confusion": confusion, "--calibration": calibration})
+    _check_options(data, fields, split, pairs, score, {"--confusion": confusion, "--calibration": calibration, "--threshold": threshold})
     pictures, bounds = ClassPlots(confusion, calibration), [Gate.parse(gate) for gate in gates or []]
     pictures.check(force)
+    if (exit_code := launched(console, nproc)) is not None:
+        return exit_code
 
     from mini_tf.pipelines import pipeline_of
-    from mini_tf.recipe.metrics import metrics_of
-    from mini_tf.scores import missing_warning, packages_of
     from mini_tf.trained.ensembles import open_ensemble
-    from mini_tf.trained.evaluating import decision_notes, evaluation_data
 
     trained = open_ensemble(run, step, device, average)
     _set_memory(trained, memory)
     if pairs:
         return evaluate_pairs(console, trained, pairs, score, bounds)
     check_gates(bounds, "evaluate", trained.recipe, None if trained.labels is None else trained.labels.names)
-    if note := missing_warning(*packages_of(trained.recipe.objective.pipeline(), metrics_of(trained.recipe.objective))):
-        console.say(note)
-    pipeline = pipeline_of(trained)
+    _say_missing(console, trained)
+    pipeline = pipeline_of(trained).with_options(class_options(trained, None, threshold or []))
     pictures.check_task(trained)
     accumulator = pipeline.metric_accumulator()
+    store, notes = _data(console, trained, data, split, fields)
+    with group_of() as group:
+        scores = pipeline.evaluate(trained, store, accumulator, group)
+    if not group.leads:
+        return 0
+    figures = _say_calibration(console, trained, pictures, accumulator)
+    evaluated_on = {"split": "data" if data is not None else split or "val"}
+    written, signatures = _written(trained, pipeline, store)
+    scores |= written
+    title = f"{_weights(trained, step, average)}, {evaluated_on['split']}"
+    result = pictures.write(console, trained, accumulator, title) | figures | ({"notes": notes} if notes else {})
+    baselines = _baselines(console, trained, store, scores, split)
+    metrics = {**scores, **evaluated_on, **signatures, **baselines}
+    console.output(_table(metrics), run=trained.folder, metrics=metrics, result=result or None)
+    pictures.show(console, trained, accumulator, title)
+    return _check(bounds, metrics)
+
+
+def _say_missing(console: Console, trained: "Trained") -> None:
+    """Say which packages are missing for some of the metrics."""
+    from mini_tf.recipe.metrics import metrics_of
+    from mini_tf.scores import missing_warning, packages_of
+
+    if note := missing_warning(*packages_of(trained.recipe.objective.pipeline(), metrics_of(trained.recipe.objective))):
+        console.say(note)
+
+
+def _say_calibration(console: Console, trained: "Trained", pictures: ClassPlots, accumulator: "MetricAccumulator | None") -> dict[str, Any]:
+    """Say how well probabilities are calibrated, and how many examples have no label; returns the figures."""
+    calibrated, figures = pictures.calibrated(trained, accumulator)
+    for line in filter(None, (calibrated, pictures.unlabelled(accumulator))):
+        console.say(line)
+    return figures
+
+
+def _check(bounds: Sequence[Gate], metrics: Mapping[str, object]) -> int:
+    """0, or GateMissed if a metric misses its bound."""
+    if missed := failures(bounds, {name: value for name, value in metrics.items() if isinstance(value, float)}):
+        raise GateMissed(missed[0], faults=missed)
+    return 0
+
+
+def _data(console: Console, trained: "Trained", data: str | None, split: str | None, fields: str | None) -> "tuple[Store, list[str]]":
+    """The data to evaluate on, and what is to be known about it, which is also printed."""
+    from mini_tf.trained.evaluating import decision_notes, evaluation_data
+
     notes: list[str] = []
     store = evaluation_data(trained, data, split or "val", console.detail, fields, notes.append)
     notes += _cut(trained, store) + decision_notes(trained, data is None and split != "train")
     for note in notes:
         console.say(note)
-    scores = pipeline.evaluate(trained, store, accumulator)
-    evaluated_on = {"split": "data" if data is not None else split or "val"}
-    written, signatures = _written(trained, pipeline, store)
-    scores |= written
-    title = f"{_weights(trained, step, average)}, {evaluated_on['split']}"
-    result = pictures.write(console, trained, accumulator, title) | ({"notes": notes} if notes else {})
-    baselines = _baselines(console, trained, store, scores, split)
-    metrics = {**scores, **evaluated_on, **signatures, **baselines}
-    console.output(_table(metrics), run=trained.folder, metrics=metrics, result=result or None)
-    pictures.show(console, trained, accumulator, title)
-    if missed := failures(bounds, {name: value for name, value in metrics.items() if isinstance(value, float)}):
-        raise GateMissed(missed[0], faults=missed)
-    return 0
+    return store, notes
 
 
 def _weights(trained: "Trained", step: str | None, average: str | None) -> str:
@@ -110,12 +148,12 @@ def _weights(trained: "Trained", step: str | None, average: str | None) -> str:
 
 
 def _check_options(
-    data: str | None, fields: str | None, split: str | None, pairs: list[str] | None, score: str | None, plots: Mapping[str, Path | None]
+    data: str | None, fields: str | None, split: str | None, pairs: list[str] | None, score: str | None, further: Mapping[str, object]
 ) -> None:
     """UsageFault for options that contradict each other."""
     if score is not None and not pairs:
         raise UsageFault(f"--score {score}: used without --pairs", hint="--pairs FILE.jsonl names the pairs")
-    others = {"--data": data, "--split": split, "--fields": fields, **plots}
+    others = {"--data": data, "--split": split, "--fields": fields, **{name: value or None for name, value in further.items()}}
     if pairs and (given := [name for name, value in others.items() if value is not None]):
         raise UsageFault(f"--pairs does not combine with {given[0]}", hint="remove one of them")
     if data is not None and split == "train":

@@ -76,8 +76,10 @@ def _without_statistic(name: str, recipe: "Recipe", names: Sequence[str]) -> str
     metric, dot, statistic = name.rpartition(".")
     if recipe.train.ensemble is not None and dot + statistic in OF_SEEDS:
         metric = metric.removesuffix(".ensemble")  # its statistics over folds
-    if name.startswith("baseline.") or dot + statistic not in OF_SEEDS or not _is_among(metric, names):
+    if dot + statistic not in OF_SEEDS or not _is_among(metric, names):
         return name
+    if name.startswith("baseline."):  # it differs between folds, not between seeds
+        return metric if recipe.data.split.is_set and statistic != "ensemble" else name
     if statistic == "ensemble" and recipe.train.ensemble is None and not _is_among(name, names):
         raise UsageFault(f"--assert {name}: there is no ensemble", hint="train.ensemble=mean averages the predictions of several seeds")
     if recipe.train.seeds > 1 or recipe.data.split.is_set:
@@ -94,7 +96,6 @@ def _is_among(metric: str, names: Sequence[str]) -> bool:
 def _no_such_metric(assertion: str, metric: str, command: str, recipe: "Recipe", names: Sequence[str]) -> UsageFault:
     from mini_tf.recipe.kinds import kinds_of
     from mini_tf.recipe.metrics import metrics_of
-    from mini_tf.recipe.values import near
     from mini_tf.scores import COMMON_METRICS
     from mini_tf.scores.minimal_pairs import METRICS
 
@@ -109,11 +110,22 @@ def _no_such_metric(assertion: str, metric: str, command: str, recipe: "Recipe",
     hint = f"it belongs to {' and '.join(others)}, and the objective is {kind}" if others and kind not in others else None
     if bare.startswith("baseline.") and not recipe.eval.baseline:
         hint = "eval.baseline is false: remove it"
-    elif hint is None and (similar := near(metric, [name for name in names if not name.endswith(".")])):
-        hint = f"did you mean {similar}?"
-    return UsageFault(
-        f"--assert {assertion}: not a metric of {'evaluate --pairs' if command == 'pairs' else command}; available: {listed}", hint=hint
-    )
+    elif command == "predict" and bare.startswith("baseline."):
+        hint = "`minitf evaluate RUN --data FILE` measures baselines"
+    told = f"--assert {assertion}: not a metric of {'evaluate --pairs' if command == 'pairs' else command}"
+    if hint is None and (similar := _similar(metric, names)):
+        return UsageFault(told, hint=f"did you mean {similar}?")
+    return UsageFault(f"{told}; available: {listed}", hint=hint)
+
+
+def _similar(metric: str, names: Sequence[str]) -> str | None:
+    """The most similar metric, with the statistic of `metric`, and of the model if that is one; None if none is."""
+    from mini_tf.recipe.values import near
+
+    found, of_model = next((one for one in OF_SEEDS if metric.endswith(one)), ""), metric.startswith("val.")
+    others = [name for name in names if not name.endswith(".") and not (of_model and name.startswith("baseline."))]
+    similar = near(metric.removesuffix(found), others)
+    return similar and similar + found
 
 
 def _check_class(assertion: str, metric: str, classes: Sequence[str], recipe: "Recipe") -> None:

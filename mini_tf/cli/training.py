@@ -122,7 +122,7 @@ def _gates(resolved: "Resolved", gates: list[str], expect: bool) -> "list[Gate]"
 
 def _train(console: Console, resolved: "Resolved", options: "Options", bounds: "list[Gate]") -> int:
     """Train, print the run folder, and check the metric bounds."""
-    from mini_tf.jobs.run_sets import train
+    from mini_tf.jobs.sets.run_sets import train
     from mini_tf.recipe.gates import failures
     from mini_tf.system.errors import GateMissed
     from mini_tf.training.machine.device import on_gpu

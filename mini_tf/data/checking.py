@@ -60,8 +60,9 @@ def check_data(dataset: Dataset, data: Data, limit: int) -> DataReport:
     faults, files = Faults(limit), raw.files
     readable = {split: one for split, one in files.items() if _exists(one, faults)}
     for one in readable.values():
-        for _ in _valid_examples(one, faults):
-            pass
+        if not sum(1 for _ in _valid_examples(one, faults)) and not faults.count:
+            faults.add(one.no_examples())
+            return DataReport(faults, {}, 0)
     if len(readable) < len(files):
         return DataReport(faults, {}, 0)
     ignored, sample = Faults(0), None if faults.count else raw.sample

@@ -16,6 +16,7 @@ from mini_tf.data.datasets import Dataset, TokenizedData
 from mini_tf.data.encoding import write_stores
 from mini_tf.data.labels import Labels
 from mini_tf.data.raw import Files, RawData
+from mini_tf.data.split import DataSplit
 from mini_tf.data.store import Store, Tokenizers, open_store
 from mini_tf.data.streaming.sample import HeldOut, StreamSample
 from mini_tf.data.streaming.text import StreamedText
@@ -50,8 +51,7 @@ def open_data(
 
     def build(folder: Path) -> dict[str, Any]:
         data_split = raw.data_split
-        with show_progress("collecting the labels"):
-            labels = dataset.fit_labels(example for split, example in data_split.read() if split == "train")
+        labels = _fit_labels(dataset, data, data_split)
         with show_progress(f"encoding {data_split.characters:,} characters") as reached:
             advance = _progress(reached, data_split.characters)
             facts = write_stores(folder, dataset, data_split.read(), used, labels, dataset.separated(data), advance)
@@ -61,6 +61,18 @@ def open_data(
 
     found = build_or_load("tokens", _key(raw.hash, used), build, report)
     return _opened(found, dataset, used, report, raw.column_notes, raw.sample)
+
+
+def _fit_labels(dataset: Dataset, data: sections.Data, data_split: DataSplit) -> Labels | None:
+    """The labels of the training split; a DataFault names the limit on it, if there is one."""
+    try:
+        with show_progress("collecting the labels"):
+            return dataset.fit_labels(example for split, example in data_split.read() if split == "train")
+    except DataFault as fault:
+        if data.max_train_samples is None or fault.where:
+            raise
+        message = f"data.max_train_samples {data.max_train_samples:,}: {fault.message}"
+        raise DataFault(message, hint="raise it, or list the classes in objective.labels") from fault
 
 
 def reopen(
@@ -140,7 +152,7 @@ def _opened(
     train, val = (_open(found, split, tokenizers, f"data.{split}") for split in ("train", "val"))
     hashes = {"data": _hash(found), "tokenizer": tokenizers.target.hash}
     if sample is not None:
-        held_out = HeldOut(np.fromfile(found.folder / HELD_OUT, np.uint64))
+        held_out = HeldOut(np.frombuffer((found.folder / HELD_OUT).read_bytes(), np.uint64))
         train = replace(train, streamed=StreamedText(sample.shards, tokenizers.target, held_out, sample.n_bytes, len(train)))
         hashes["data"] = hash_of([hashes["data"], sample.shards.hash])
     hashes |= {} if tokenizers.source is tokenizers.target else {"source_tokenizer": tokenizers.source.hash}

@@ -21,6 +21,7 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import cache_identity
 from mini_tf.system.cache import build_or_load, hash_of
+from mini_tf.system.errors import DataFault
 from mini_tf.system.interruptible import interruptible_call
 from mini_tf.system.progress import show_progress
 from mini_tf.system.strict_json import short
@@ -59,8 +60,23 @@ class Files:
         return hash_of([[source.digest() for source in self.sources], cache_identity(self.dataset), reading])
 
     def read(self) -> Iterator[Any]:
-        """All examples in order; DataFault at the first invalid one."""
-        return self.dataset.read(self.sources, self.data, self.corpus, self.labels)
+        """All examples in order; DataFault at the first invalid one, or if there is none."""
+        examples = self.dataset.read(self.sources, self.data, self.corpus, self.labels)
+        for first in examples:
+            yield first
+            yield from examples
+            return
+        raise self.no_examples()
+
+    def no_examples(self) -> DataFault:
+        """The fault of files without any example."""
+        names = [source.name for source in self.sources]
+        listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        empty = not any(source.path.stat().st_size for source in self.sources)
+        tables = all(source.format in ("csv", "tsv") for source in self.sources)
+        why = " (an empty file)" if empty and len(names) == 1 else " (nothing but a header)" if tables and not empty else ""
+        unit = "text" if self.dataset.STREAM else self.dataset.UNIT
+        return DataFault(f"{self.key}: no {unit} in {listed}{why}", hint=f"name a file with {unit}", where=tuple(names))
 
     @property
     def column_notes(self) -> Iterator[str]:
@@ -120,6 +136,7 @@ class RawData:
             return hash_of({"streaming": self.sample.shards.hash, "errors": self.data.errors, "split": val})
         split = "" if "val" in self.files else str(self.data.split)
         limit = self.data.max_train_samples
+        split = f"{split}, stratified" if self.dataset.STRATIFIED and self.data.split.folds is not None else split
         split = split if limit is None else f"{split}, {limit} training examples"
         return hash_of({"split": split, **{name: files.hash for name, files in self.files.items()}})
 

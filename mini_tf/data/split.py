@@ -35,14 +35,14 @@ class ExampleHasher:
     """Hashes examples by a key.
 
     size: characters of an example. is_first_part: False for the later parts of an example. unit: what messages call
-    examples. empty: the message if there are none.
+    examples. stratum: folds have equal shares of the examples of each; None: all are alike.
     """
 
     key: Callable[[Any], str]
     size: Callable[[Any], int]
     is_first_part: Callable[[Any], bool] = lambda example: True
     unit: str = "examples"
-    empty: str = "no examples"
+    stratum: Callable[[Any], str] | None = None
 
     def scan(self, examples: Iterable[Any]) -> tuple[np.ndarray, int]:
         """The hash of every example (uint64), and the number of characters of all."""
@@ -84,16 +84,31 @@ def hold_out_by_hash(read: ReadExamples, hasher: ExampleHasher, share: float, di
 def hold_out_fold(read: ReadExamples, hasher: ExampleHasher, folds: int, fold: int) -> DataSplit:
     """Hold out the part `fold` (from 1) of `folds` parts, whose numbers of distinct keys differ by at most one.
 
-    The keys are ordered by hash and cut into consecutive parts, so every key is held out in exactly one fold.
+    Every key is held out in exactly one fold. The keys are ordered by hash and cut into consecutive parts. With strata
+    they are ordered by stratum, then by hash, and dealt to the folds in turn, so that the numbers of keys of a stratum
+    differ by at most one too; a key with examples of several strata belongs to the first one by name.
     """
     hashes, characters = hasher.scan(read())
     distinct = np.unique(hashes)
     if len(distinct) < folds:
         fault = f"data.train: {len(distinct)} different {hasher.unit}; at least {folds} are needed, one for each fold of data.split"
         raise DataFault(fault, hint=f"data.split.folds={len(distinct)}" if len(distinct) > 1 else "")
+    if hasher.stratum is not None:
+        own = frozenset(_by_stratum(read(), hasher)[fold - 1 :: folds])
+        return DataSplit(lambda: _with_split(read(), hasher, lambda hashed: hashed in own), characters)
     begin, end = (len(distinct) * n // folds for n in (fold - 1, fold))
     lowest, highest = int(distinct[begin]), int(distinct[end - 1])
     return DataSplit(lambda: _with_split(read(), hasher, lambda hashed: lowest <= hashed <= highest), characters)
+
+
+def _by_stratum(examples: Iterator[Any], hasher: ExampleHasher) -> list[int]:
+    """The distinct hashes, ordered by stratum, then by value."""
+    assert hasher.stratum is not None
+    found: dict[int, str] = {}
+    for hashed, example in hasher.hashed(examples):
+        stratum = hasher.stratum(example)
+        found[hashed] = min(found.get(hashed, stratum), stratum)
+    return sorted(found, key=lambda hashed: (found[hashed], hashed))
 
 
 def split_as_given(train: ReadExamples, val: ReadExamples, hasher: ExampleHasher) -> DataSplit:
@@ -101,7 +116,7 @@ def split_as_given(train: ReadExamples, val: ReadExamples, hasher: ExampleHasher
     (train_hashes, n_train), (val_hashes, n_val) = hasher.scan(train()), hasher.scan(val())
     for key, n in (("data.train", n_train), ("data.val", n_val)):
         if not n:
-            raise DataFault(f"{key}: {hasher.empty}")
+            raise DataFault(f"{key}: no {hasher.unit}")
     shared = np.isin(val_hashes, np.unique(train_hashes))
     if shared.all():
         hint = "remove data.val: then a part of data.train is used for validation"

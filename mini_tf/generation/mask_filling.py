@@ -13,7 +13,7 @@ import torch
 from mini_tf.data.tokenization.stream import TextStream
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.decoding import check_finite, pad
-from mini_tf.generation.prompt_ids import first_text_id, start_ids
+from mini_tf.generation.prompt_ids import Affixes, between_separators, first_text_id
 from mini_tf.nn.model import Model
 from mini_tf.system.errors import RunFault, UsageFault
 
@@ -30,7 +30,7 @@ class MaskedPrompt(NamedTuple):
 def split_at_masks(tokenizer: Tokenizer, prompt: str) -> list[str]:
     """The parts of a prompt around its masks, one more than there are masks."""
     *before, last = prompt.split(MASK)
-    takes_space = tokenizer.has_space_prefixed_tokens or len(tokenizer.encode(" ")) == 0
+    takes_space = mask_takes_space(tokenizer)
     return [*(part.removesuffix(" ") if takes_space else part for part in before), last]
 
 
@@ -41,6 +41,17 @@ def text_after(tokenizer: Tokenizer, before: str, ids: Sequence[int]) -> str:
         after = [first_text_id(tokenizer)]  # unknown characters are text too: the ids are not at the beginning
     stream = TextStream(tokenizer, after)
     return "".join(map(stream.push, ids)) + stream.end()
+
+
+def mask_takes_space(tokenizer: Tokenizer) -> bool:
+    """Whether the space before a mask belongs to it."""
+    return tokenizer.has_space_prefixed_tokens or len(tokenizer.encode(" ")) == 0
+
+
+def masked_affixes(tokenizer: Tokenizer, separated: bool) -> Affixes:
+    """Of a prompt with masks: where a text has a beginning of its own, it has an end, too."""
+    before, behind = between_separators(tokenizer)
+    return Affixes(before, behind if tokenizer.vocabulary.begin is not None else []) if separated else Affixes([], [])
 
 
 class Candidate(NamedTuple):
@@ -64,19 +75,17 @@ class MaskFiller:
         if vocabulary.mask is None:
             raise RunFault(f"the model's tokenizer has no {MASK} token, so the model cannot fill masks")
         self._mask, self._special = vocabulary.mask, sorted(vocabulary.special_ids)
-        self._start_ids = start_ids(tokenizer, separated)
-        # Where a text has a beginning of its own, it has an end, too.
-        self._end_ids = [vocabulary.separator] if self._start_ids and vocabulary.begin is not None and vocabulary.separator else []
+        self._affixes = masked_affixes(tokenizer, separated)
 
     def encode_prompt(self, prompt: str) -> MaskedPrompt:
         """UsageFault if the prompt has no mask or is longer than the context."""
         parts = split_at_masks(self.tokenizer, prompt)
         if len(parts) == 1:
             raise UsageFault(f"the prompt has no {MASK}, and an encoder predicts tokens only there", hint=f"example: The {MASK} is red.")
-        ids = [*self._start_ids, *map(int, self.tokenizer.encode(parts[0]))]
+        ids = [*self._affixes.before, *map(int, self.tokenizer.encode(parts[0]))]
         for part in parts[1:]:
             ids += [self._mask, *map(int, self.tokenizer.encode(part))]
-        ids += self._end_ids
+        ids += self._affixes.behind
         if len(ids) > self.context:
             raise UsageFault(f"the prompt has {len(ids)} tokens, more than the context of {self.context}", hint="shorten it")
         return MaskedPrompt(ids, parts)

@@ -1,6 +1,7 @@
 """Token ids of prompts and chats, with separators as in training."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 
@@ -9,6 +10,19 @@ def start_ids(tokenizer: Tokenizer, separated: bool) -> list[int]:
     """[begin] if training documents were `separated` and the tokenizer has a separator; otherwise []."""
     begin = tokenizer.vocabulary.begin_id
     return [begin] if separated and begin is not None else []
+
+
+class Affixes(NamedTuple):
+    """The ids before and behind a text that stands alone, as the model was trained to read it."""
+
+    before: list[int]
+    behind: list[int]
+
+
+def between_separators(tokenizer: Tokenizer) -> Affixes:
+    """Those of one example per row, or of a message."""
+    separator = tokenizer.vocabulary.separator
+    return Affixes(start_ids(tokenizer, separated=True), [] if separator is None else [separator])
 
 
 def prompt_ids(tokenizer: Tokenizer, prompt: str, separated: bool) -> list[int]:

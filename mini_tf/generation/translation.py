@@ -13,7 +13,7 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.truncation import first_tokens
 from mini_tf.generation.beam import BeamSettings, Hypothesis, beam_search
 from mini_tf.generation.decoding import CachedModel, pad
-from mini_tf.generation.prompt_ids import start_ids
+from mini_tf.generation.prompt_ids import Affixes, between_separators, start_ids
 from mini_tf.nn.model import Model
 from mini_tf.recipe.sections import Generate
 
@@ -23,6 +23,11 @@ SORTED_BATCHES = 16
 """Batches whose sources are sorted by length together."""
 MAX_EXTRA_TOKENS = 50
 """Tokens by which a target may be longer than its source (Vaswani et al. 2017, section 6.1)."""
+
+
+def source_affixes(tokenizer: Tokenizer) -> Affixes:
+    """The ids around a source: a separator behind it."""
+    return Affixes([], between_separators(tokenizer).behind)
 
 
 class SourceIds(NamedTuple):
@@ -61,10 +66,9 @@ class Translator:
         self._max_length, max_source = (limit or 2**20 for limit in (model.max_length(), model.max_length("source")))
         self.context = min(context or model.context, max_source)
         [self._begin] = start_ids(tokenizer, separated=True)
-        separator, source_end = (one.vocabulary.separator for one in (tokenizer, source_tokenizer))
-        assert separator is not None
-        assert source_end is not None
-        self._separator, self._source_end = separator, source_end
+        assert tokenizer.vocabulary.separator is not None
+        self._separator = tokenizer.vocabulary.separator
+        [self._source_end] = source_affixes(source_tokenizer).behind
 
     def encode_sources(self, texts: Sequence[str]) -> list[SourceIds]:
         """Token ids of sources; longer ones than the context are truncated on the right, between characters."""

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 from mini_tf.data.labels import Labels
+from mini_tf.data.tokenization.loading import find_two
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.interchange._config import Config, special_token
 from mini_tf.interchange._tensors import Layout, Names
@@ -27,7 +28,8 @@ class Head(NamedTuple):
     objective: that of a recipe with this output; None: hidden states alone (a model without a head). base: the names of
     its tensors have no prefix. data: a built-in corpus of the kind that the objective reads; None: text. output: the
     attribute of transformers' output that holds the logits or hidden states. needs: settings that the objective of a
-    run must have, such as pool: first.
+    run must have, such as dense: tanh. pools: of a head of whole texts, the values of its objective's pool. numbers:
+    its outputs are numbers, not classes.
     """
 
     architecture: str
@@ -36,6 +38,8 @@ class Head(NamedTuple):
     output: str = "logits"
     data: str | None = None
     needs: Mapping[str, Any] = MappingProxyType({})
+    pools: tuple[str, ...] = ()
+    numbers: bool = False
 
     def fits(self, objective: ObjectiveSettings) -> bool:
         """Whether a model that was trained with `objective` has this head."""
@@ -79,6 +83,10 @@ class Family(Kind):
     """The special token between documents, if it is not the one that ends a text: bos_token."""
     BEGIN: ClassVar[str | None] = None
     """The special token before a text or a target, if it is not that between documents: cls_token, pad_token."""
+    POOL: ClassVar[str] = "minitf_pool"
+    """The key of config.json with the pooling of a head that has several."""
+    POOLS: ClassVar[Mapping[str, str]] = {}
+    """Our pooling by their word; the first is that of a config.json without the key."""
     RANK: ClassVar[int] = 1
     """Of several families that have a model, the one with the lowest number is written."""
 
@@ -103,8 +111,18 @@ class Family(Kind):
         named = config.values.get("architectures") or [self.HEADS[0].architecture]
         found = [head for head in self.HEADS if named == [head.architecture]]
         if not found:
-            config.refuse("architectures", f"of {self.kind} minitf has {', '.join(head.architecture for head in self.HEADS)}")
+            known = dict.fromkeys(head.architecture for head in self.HEADS)
+            config.refuse("architectures", f"of {self.kind} minitf has {', '.join(known)}")
+        if len(found) > 1:  # the same for classes and for numbers
+            numbers = config.values.get("problem_type") == "regression" or config.n_labels == 1
+            found = [head for head in found if head.numbers == numbers] or found
         return found[0]
+
+    def pooling(self, config: Config, head: Head) -> dict[str, str]:
+        """The setting `pool` of the objective of a head of whole texts, else none."""
+        if len(head.pools) > 1:
+            return {"pool": config.word(self.POOL, self.POOLS, next(iter(self.POOLS)))}
+        return {"pool": head.pools[0]} if head.pools else {}
 
     def sections(self, values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         """`recipe` for the values of the config.json of a folder, as JSON, with all settings of the model."""
@@ -120,11 +138,13 @@ class Family(Kind):
         head = self.head(config)
         model = self.settings(config, head)
         settings: Any = settings_of("models", self.MODEL)
-        objective = {**(head.objective or {"kind": settings.OBJECTIVE}), **head.needs}
+        objective = {**(head.objective or {"kind": settings.OBJECTIVE}), **head.needs, **self.pooling(config, head)}
         # The recipe must say how long it trains; a run that was imported has no step.
         roles = {"separator": self.SEPARATOR, "begin": self.BEGIN}
         named = {key: special_token(folder, role, config) for key, role in roles.items() if role is not None}
-        tokenizer = {"path": str(folder)} | {key: name for key, name in named.items() if name is not None}
+        tokenizer: dict[str, Any] = {"path": str(folder)} | {key: name for key, name in named.items() if name is not None}
+        if settings.SOURCE and (two := find_two(folder)) is not None:
+            tokenizer |= {"path": str(two[0]), "source": tokenizer | {"path": str(two[1])}}
         data = {} if head.data is None else {"train": head.data}
         train = {"steps": 1, "context": self.context(config)}
         return {"model": {"kind": self.MODEL} | model, "objective": objective, "data": data, "tokenizer": tokenizer, "train": train}

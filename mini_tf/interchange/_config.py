@@ -5,9 +5,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe.values import show
 from mini_tf.system import strict_json
-from mini_tf.system.errors import RunFault
+from mini_tf.system.errors import DataFault, RunFault
 from mini_tf.system.limits import limits
 from mini_tf.system.plain_file import read_plain, read_small_file
 
@@ -70,6 +71,11 @@ class Config:
         if value is not None and value != [] and value != {} and not any(type(value) is type(one) and value == one for one in allowed):
             self.refuse(key, f"minitf has {' or '.join(map(show, allowed)) or 'no such setting'}{why}")
 
+    @property
+    def n_labels(self) -> int:
+        """The number of classes, or 1 of numbers; 2 where nothing is said, as in transformers."""
+        return len(self.section("id2label").values) or self.integer("num_labels", 2)
+
     def section(self, key: str) -> "Config":
         """The keys of an object within; empty if there is none."""
         value = self.values.get(key)
@@ -97,6 +103,10 @@ def special_token(folder: Path, name: str, config: Config) -> str | None:
     with suppress(OSError, ValueError):
         lines = read_plain(folder / "vocab.txt", limits().tokenizer_bytes).decode().split("\n")
         return next((usual for usual in USUAL.get(name, ()) if usual in lines), None)
+    with suppress(DataFault):
+        names = {id: token for token, id in Tokenizer.load(folder).special_tokens.items()}
+        id = config.values.get(f"{name}_id")
+        return names.get(id) if isinstance(id, int) else None
     return None
 
 

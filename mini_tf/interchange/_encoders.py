@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from mini_tf.interchange import Config, Facts, Head, Layout
-from mini_tf.interchange._stacks import ACTIVATIONS, their_word, within
+from mini_tf.interchange._stacks import ACTIVATIONS, RAW, their_word, within
 
 LAYER = {
     "own.part.qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
@@ -18,10 +18,11 @@ LAYER = {
 
 def task_heads(name: str, dense: str) -> tuple[Head, ...]:
     """The heads of classifiers of tokens, and of texts by their first token, with a dense layer of this activation."""
-    raw = {"calibrate": False, "logit_adjustment": None, "wide": None}  # logits as they are, of the encoder alone
+    texts, first = f"{name}ForSequenceClassification", ("first",)
     return (
-        Head(f"{name}ForTokenClassification", {"kind": "tag"}, needs={**raw, "dense": None}),
-        Head(f"{name}ForSequenceClassification", {"kind": "classify"}, needs={**raw, "pool": "first", "dense": dense}),
+        Head(f"{name}ForTokenClassification", {"kind": "tag"}, needs={**RAW, "dense": None, "head_bias": True}),
+        Head(texts, {"kind": "classify"}, needs={**RAW, "dense": dense, "head_bias": True}, pools=first),
+        Head(texts, {"kind": "regress"}, needs={"wide": None, "dense": dense, "head_bias": True}, pools=first, numbers=True),
     )
 
 
@@ -83,7 +84,7 @@ def head_names(predictions: Mapping[str, str], head: Head, dense: str, out: str)
     """The names of a head: of a masked LM `predictions`, of a classifier of texts `dense` and `out`."""
     if is_masked(head):
         return {ours: Layout(theirs) for ours, theirs in predictions.items()}
-    return {"head.dense": Layout(dense), "head.linear": Layout(out if "pool" in head.needs else "classifier")}
+    return {"head.dense": Layout(dense), "head.linear": Layout(out if head.pools else "classifier")}
 
 
 def encoder_names(predictions: Mapping[str, str], head: Head, dense: str, out: str = "classifier") -> dict[str, Layout]:

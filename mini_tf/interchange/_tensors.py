@@ -165,11 +165,18 @@ def read_tensors(model: Model, names: Names, theirs: Mapping[str, Tensor]) -> di
 
 
 def write_tensors(model: Model, names: Names, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of the files; RunFault if the family has no place for one."""
+    """The tensors of the files of a model on the meta device; RunFault if the family has no place for one.
+
+    Of a bias that `weights` lack 0 is written, of the weight of a norm 1.
+    """
     written: dict[str, Tensor] = {}
+    own = model.weights()
     for pair in pairs_of(model, names):
         try:
-            written |= zip(pair.theirs, pair.layout.write(weights[pair.ours], pair.sizes), strict=True)
+            tensor = weights.get(pair.ours)
+            if tensor is None:
+                tensor = torch.full(own[pair.ours].shape, float(not pair.ours.endswith(".bias")))
+            written |= zip(pair.theirs, pair.layout.write(tensor, pair.sizes), strict=True)
         except ValueError as error:
             raise RunFault(f"{pair.ours} {error}, and this family of models has no such tensor") from error
     return written

@@ -6,7 +6,7 @@ Source: Radford et al. 2019, and transformers' GPT2LMHeadModel.
 from typing import Any
 
 from mini_tf.interchange import Config, Facts, Family, Head, Layout, Names
-from mini_tf.interchange._stacks import ACTIVATIONS, their_word
+from mini_tf.interchange._stacks import ACTIVATIONS, ENDS, decoder_heads, output_layer, their_word
 from mini_tf.interchange._tensors import Transposed
 
 LAYER = {
@@ -26,7 +26,8 @@ LAYER = {
 class Settings(Family):
     MODEL = "decoder"
     PREFIX = "transformer."
-    HEADS = (Head("GPT2LMHeadModel", {"kind": "next_token"}), Head("GPT2Model", None, True, "last_hidden_state"))
+    HEADS = decoder_heads("GPT2", "LMHeadModel")
+    POOLS = ENDS
     TIED = {"lm_head.weight": ".wte.weight"}
     COMPUTED = r"\.?h\.\d+\.attn\.(masked_)?bias"
 
@@ -67,7 +68,7 @@ class Settings(Family):
             "embedding.position.table": Layout(".wpe"),
             **{f"stack.layers.{{i}}.{name}": layout for name, layout in LAYER.items()},
             "stack.norm": Layout(".ln_f"),
-            "head.linear": Layout("lm_head"),
+            "head.linear": output_layer(head, "lm_head"),
         }
 
     def context(self, config: Config) -> int:

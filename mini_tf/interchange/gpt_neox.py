@@ -6,7 +6,17 @@ Source: Black et al. 2022, arXiv:2204.06745, and transformers' GPTNeoXForCausalL
 from typing import Any
 
 from mini_tf.interchange import Config, Facts, Family, Head, Layout, Names
-from mini_tf.interchange._stacks import ACTIVATIONS, their_word, value_of, within
+from mini_tf.interchange._stacks import (
+    ACTIVATIONS,
+    ENDS,
+    decoder_heads,
+    output_layer,
+    rotary_config,
+    rotary_settings,
+    their_word,
+    value_of,
+    within,
+)
 from mini_tf.interchange._tensors import ByHead
 
 LAYER = {
@@ -21,17 +31,14 @@ LAYER = {
 class Settings(Family):
     MODEL = "decoder"
     PREFIX = "gpt_neox."
-    HEADS = (Head("GPTNeoXForCausalLM", {"kind": "next_token"}), Head("GPTNeoXModel", None, True, "last_hidden_state"))
+    HEADS = decoder_heads("GPTNeoX", "ForCausalLM")
+    POOLS = ENDS
     TIED = {"embed_out.weight": ".embed_in.weight"}
     COMPUTED = r"\.?layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)"
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:
         config.only("attention_bias", True)
-        config.only("rope_scaling", why=": its rotation is not scaled")
-        rope = config.section("rope_parameters")
-        rope.only("rope_type", "default", why=": its rotation is not scaled")
-        base = rope.number("rope_theta", config.number("rotary_emb_base", 10000.0))
-        share = rope.number("partial_rotary_factor", config.number("rotary_pct", 0.25))
+        share = config.section("rope_parameters").number("partial_rotary_factor", config.number("rotary_pct", 0.25))
         return {
             "d_model": config.integer("hidden_size"),
             "n_layers": config.integer("num_hidden_layers"),
@@ -43,12 +50,10 @@ class Settings(Family):
             "bias": True,
             "parallel": config.flag("use_parallel_residual", True),
             "tied": head.objective is None or config.flag("tie_word_embeddings", False),
-            "positions": {"kind": "rotary", "base": base, "share": share},
+            "positions": rotary_settings(config, "rotary_emb_base") | {"share": share},
         }
 
     def config(self, model: Any, facts: Facts) -> dict[str, Any]:
-        positions = model.positions
-        rope = {"rope_theta": value_of(positions, "base", 10000.0), "partial_rotary_factor": value_of(positions, "share", 1.0)}
         return {
             "hidden_size": model.d_model,
             "num_hidden_layers": model.n_layers,
@@ -59,7 +64,7 @@ class Settings(Family):
             "use_parallel_residual": model.parallel,
             "tie_word_embeddings": model.tied,
             "max_position_embeddings": facts.context,
-            "rope_parameters": {"rope_type": "default", **rope},
+            "rope_parameters": rotary_config(model.positions) | {"partial_rotary_factor": value_of(model.positions, "share", 1.0)},
             "vocab_size": facts.vocabulary.size,
         }
 
@@ -69,5 +74,5 @@ class Settings(Family):
             **within("stack", LAYER, ".layers"),
             "stack.layers.{i}.own.part.qkv": ByHead(".layers.{i}.attention.query_key_value", model.n_heads),
             "stack.norm": Layout(".final_layer_norm"),
-            "head.linear": Layout("embed_out"),
+            "head.linear": output_layer(head, "embed_out"),
         }

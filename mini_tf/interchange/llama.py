@@ -6,7 +6,7 @@ Source: Touvron et al. 2023, arXiv:2302.13971, and transformers' LlamaForCausalL
 from typing import Any
 
 from mini_tf.interchange import Config, Facts, Family, Head, Layout, Names
-from mini_tf.interchange._stacks import value_of, within
+from mini_tf.interchange._stacks import ENDS, decoder_heads, output_layer, rotary_config, rotary_settings, within
 
 LAYER = {
     "own.norm": "input_layernorm",
@@ -21,17 +21,14 @@ LAYER = {
 class Settings(Family):
     MODEL = "decoder"
     PREFIX = "model."
-    HEADS = (Head("LlamaForCausalLM", {"kind": "next_token"}), Head("LlamaModel", None, True, "last_hidden_state"))
+    HEADS = decoder_heads("Llama", "ForCausalLM")
+    POOLS = ENDS
     TIED = {"lm_head.weight": ".embed_tokens.weight"}
     SEPARATOR = "bos_token"
     COMPUTED = r".*\.rotary_emb\.inv_freq"
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:
         config.only("hidden_act", "silu")
-        config.only("rope_scaling", why=": its rotation is not scaled")
-        rope = config.section("rope_parameters")
-        rope.only("rope_type", "default", why=": its rotation is not scaled")
-        base = rope.number("rope_theta", config.number("rope_theta", 10000.0))
         config.only("partial_rotary_factor", 1.0, 1)
         bias = config.flag("attention_bias", False)
         if bias != config.flag("mlp_bias", False):
@@ -49,7 +46,7 @@ class Settings(Family):
             "norm_eps": config.number("rms_norm_eps", 1e-6),
             "bias": bias,
             "tied": head.objective is None or config.flag("tie_word_embeddings", False),
-            "positions": {"kind": "rotary", "base": base},
+            "positions": rotary_settings(config, "rope_theta"),
         }
 
     def config(self, model: Any, facts: Facts) -> dict[str, Any]:
@@ -66,7 +63,7 @@ class Settings(Family):
             "mlp_bias": model.bias,
             "tie_word_embeddings": model.tied,
             "max_position_embeddings": facts.context,
-            "rope_parameters": {"rope_type": "default", "rope_theta": value_of(model.positions, "base", 10000.0)},
+            "rope_parameters": rotary_config(model.positions),
             "vocab_size": facts.vocabulary.size,
         }
 
@@ -75,5 +72,5 @@ class Settings(Family):
             "embedding.tokens": Layout(".embed_tokens"),
             **within("stack", LAYER, ".layers"),
             "stack.norm": Layout(".norm"),
-            "head.linear": Layout("lm_head"),
+            "head.linear": output_layer(head, "lm_head"),
         }

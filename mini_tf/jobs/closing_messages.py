@@ -1,6 +1,8 @@
 """Messages at the end of a run: metrics, epochs, overfitting, text copied from the training data."""
 
+import shlex
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
@@ -20,6 +22,18 @@ def format_metrics(metrics: Mapping[str, float], objective: ObjectiveSettings) -
     pipeline = objective.pipeline()
     names = (f"val.{name}" for name in (*_COMMON, *(() if pipeline is None else pipeline.SUMMARY_METRICS)))
     return ", ".join(f"{name} {metrics[name]:.4f}" for name in names if name in metrics)
+
+
+def next_commands(folder: Path, command: str | None, options: str = "") -> str:
+    """The commands to try on a finished run. command: of its pipeline; None: none. options: of `minitf evaluate`."""
+    shown = quoted(folder)
+    return f"next: minitf evaluate {shown}{options}" + (f"; minitf {command} {shown}" if command else "")
+
+
+def quoted(path: Path) -> str:
+    """A path as it is written in a shell, relative to the current folder if it is below it."""
+    current = Path.cwd()
+    return shlex.quote(str(path.relative_to(current) if path.is_relative_to(current) else path))
 
 
 def times(number: float) -> str:

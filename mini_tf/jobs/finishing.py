@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.jobs.baselines import Baselines, baselines_of
-from mini_tf.jobs.closing_messages import format_metrics, overfitting
-from mini_tf.jobs.session import RunResult, Session, quoted
+from mini_tf.jobs.closing_messages import format_metrics, next_commands, overfitting
+from mini_tf.jobs.session import RunResult, Session
 from mini_tf.jobs.step_lines import LOSSES, curves
 from mini_tf.pipelines import pipeline_of
 from mini_tf.run.loading import load_model, load_objective
@@ -79,6 +79,6 @@ def _closing_lines(session: Session, step: int, metrics: dict[str, float], basel
     sample = session.run.last_sample()
     if copied := session.samples.copied(sample):
         yield copied
-    folder, pipeline = quoted(session.run.folder), session.samples.settings
+    pipeline = session.samples.settings
     command = pipeline.COMMAND if pipeline is not None and (sample or pipeline.COMMAND == "predict") else None
-    yield f"next: minitf evaluate {folder}" + (f"; minitf {command} {folder}" if command else "")
+    yield next_commands(session.run.folder, command)

@@ -142,12 +142,16 @@ class Parts:
 
         Adapters and frozen parameters count as if all parameters were trained, and a stream without its memory.
         """
+        return self.formula_flops(self.tokenizer.vocabulary.size)
+
+    def formula_flops(self, vocabulary: int) -> int | None:
+        """`flops_per_step`, of a model with a target vocabulary of this size."""
         model, objective = self.recipe.model, self.recipe.objective
         assert isinstance(model, ModelSettings)
         assert isinstance(objective, ObjectiveSettings)
         feed, total = Feed(self.plan, self.train, self.objective.prepare, self.setup.micro_batch_size), 0
         for batch in (batch for step in range(FLOPS_STEPS) for batch in feed.micro_batches(step)):
-            forward = objective.forward_flops(model, sizes_of(batch, self.model, self.tokenizer.vocabulary.size))
+            forward = objective.forward_flops(model, sizes_of(batch, self.model, vocabulary))
             if forward is None:
                 return None
             total += forward

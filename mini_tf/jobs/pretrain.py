@@ -46,8 +46,7 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
         if run.status == "continued":
             reporter.say(f"continuing {run.folder} from step {next(iter(run.checkpoints.steps()), 0)}")
         resumed = run.folder if run.checkpoints.steps() else None
-        setup = resolve_setup(recipe.runtime, run.manifest.auto, place=group.place)
-        parts = build(recipe, data, setup, reporter.detail, resumed, group)
+        parts = build(recipe, data, resolve_setup(recipe.runtime, run.manifest.auto), reporter.detail, resumed, group)
         if resumed is None:
             initial.refuse_changed(recipe, identity.hashes)
         if group.leads:

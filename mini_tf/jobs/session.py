@@ -3,7 +3,6 @@
 Of several processes all do the same, but only rank 0 writes and samples.
 """
 
-import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mini_tf.distributed.group import ProcessGroup
-from mini_tf.jobs.closing_messages import format_metrics
+from mini_tf.jobs.closing_messages import format_metrics, quoted
 from mini_tf.jobs.parts import Parts, training_of
 from mini_tf.jobs.samples import Samples
 from mini_tf.jobs.step_lines import StepLines
@@ -273,9 +272,3 @@ def save_checkpoint(
     run.save(step, tensors, counters, score)
     run.publish(warn=warn)
     run.rotate(settings.keep_last, settings.keep_best)
-
-
-def quoted(path: Path) -> str:
-    """A path as an argument of a command in a message."""
-    current = Path.cwd()
-    return shlex.quote(str(path.relative_to(current) if path.is_relative_to(current) else path))

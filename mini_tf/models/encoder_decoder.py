@@ -26,6 +26,7 @@ from mini_tf.nn.weights.init import init_weights
 from mini_tf.recipe.kind_settings import ModelSettings as BaseSettings
 from mini_tf.recipe.kind_settings import PositionLimit
 from mini_tf.recipe.kind_settings.directions import Direction
+from mini_tf.recipe.kind_settings.inference_settings import inference_settings
 from mini_tf.recipe.kinds import KindOf, OneOrMore, Rule, Rules, Section, default_kind
 
 
@@ -144,7 +145,7 @@ class Settings(ModelSettings):
                 own, theirs = ({name: one[name] for name in sorted(shared)} for one in (own, theirs))
             yield key, own, theirs
         if not other.SOURCE:  # the encoder is initialized from the other's only stack
-            theirs, encoder = other.model_dump(mode="json"), self.encoder.model_dump(mode="json")
+            theirs, encoder = inference_settings(other), inference_settings(self.encoder)
             yield from ((f"encoder.{key}", value, theirs[key]) for key, value in encoder.items() if value is not None)
 
     def build(self, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> "EncoderDecoder":

@@ -19,6 +19,7 @@ from mini_tf.nn.layers.feed_forward import ACTIVATIONS, Activation
 from mini_tf.nn.layers.head import Head, Transform
 from mini_tf.nn.layers.ngrams import NGrams
 from mini_tf.nn.layers.norm import build_norm
+from mini_tf.nn.layers.words.subwords import Subwords
 from mini_tf.nn.mixer import ForwardOutput, Mixer, MixerSettings, describe_restrictions
 from mini_tf.nn.model_stack import ModelStack, SequenceKind
 from mini_tf.nn.positional_encoding import PositionalEncoding
@@ -51,6 +52,8 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
     """Width of the embedding tables, with a projection to d_model, as in ELECTRA; default d_model."""
     ngrams: tuple[Annotated[int, Field(ge=2, le=10**8)], ...] = Field((), max_length=8)
     """Rows of the embedding tables of bigrams, trigrams, ... that are added to the token embedding."""
+    subwords: int = Field(0, ge=0, le=10**8)
+    """Rows of a table of character n-grams within tokens, whose mean is added to the token embedding; 0 = none."""
     output_bias: bool = False
     """The output layer over the vocabulary has a bias also with `head: linear`."""
     n_types: int = Field(0, ge=0, le=1024)
@@ -98,10 +101,7 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         return None if stack is None else stack + self.embedding_flops(self, sizes.rows, sizes.length, sizes.shared_positions)
 
     def embedding_flops(self, stack: StackSettings, rows: int, length: int, shared: bool) -> int:
-        """FLOPs of `build_embedding(self, stack)`: its positions, and the projection of narrower tables to d_model.
-
-        shared: all rows have equal positions.
-        """
+        """FLOPs of `build_embedding`: positions (shared: equal in all rows) and the projection of narrower tables."""
         width = self.d_embedding or stack.d_model
         projected = 2 * rows * length * width * stack.d_model if width != stack.d_model else 0
         return stack.positions.flops(width, rows, length, shared) + projected
@@ -310,10 +310,11 @@ class OneStack(Model):
 def build_embedding(settings: ModelSettings, stack: StackSettings, tokens: nn.Embedding, context: int) -> Embedding:
     """The embedding of a stack; `tokens`: its token embedding, which may be shared."""
     vocabulary_size, width = tokens.weight.shape
-    positional_encoding = stack.positions.build_layers(stack.n_layers, width, stack.n_heads, stack.head_dim, context)
+    positions = stack.positions.build_layers(stack.n_layers, width, stack.n_heads, stack.head_dim, context)
     scale = width**0.5 if settings.embed_scale else 1.0
     embed_norm = settings.make_norm(width) if settings.embed_norm else nn.Identity()
     ngrams = NGrams(vocabulary_size, width, settings.ngrams) if settings.ngrams else None
+    subwords = Subwords(vocabulary_size, width, settings.subwords) if settings.subwords else None
     types = nn.Embedding(settings.n_types, width) if settings.n_types else None
     project = nn.Linear(width, stack.d_model) if width != stack.d_model else None
-    return Embedding(tokens, positional_encoding, ngrams, types, embed_norm, scale, settings.dropout_rate, project=project)
+    return Embedding(tokens, positions, ngrams, types, embed_norm, scale, settings.dropout_rate, project=project, subwords=subwords)

@@ -25,6 +25,7 @@ from mini_tf.nn.token_positions import TokenPositions, Visibility
 
 class MultiHeadSettings(ProjectionSettings):
     POSITIONS = frozenset({"rotary", "bias"})
+    TRAINING_KEYS = frozenset({"dropout_rate"})
 
     scale: Scale = "rsqrt_dk"
     """Factor of the attention scores before softmax: 1/sqrt(d_k), 1, or this number."""
@@ -37,6 +38,8 @@ class MultiHeadSettings(ProjectionSettings):
 
 class MemorySettings(MultiHeadSettings):
     """Settings of a mixer with the memory of Transformer-XL."""
+
+    TRAINING_KEYS = frozenset({"memory_cache"})
 
     memory_length: int = Field(0, ge=0, le=2**20)
     """Memory of Transformer-XL: with `train.stream`, tokens before a row that all tokens of the row attend to."""

@@ -21,6 +21,8 @@ from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, Rule, Rules, default_k
 class StackSettings(Kind):
     """Sizes and parts of one stack of layers."""
 
+    TRAINING_KEYS = frozenset({"dropout_rate", "init", "init_std"})
+
     d_model: int = Field(128, ge=1, le=65536)
     """Width of the hidden states."""
     n_layers: int = Field(4, ge=1, le=1024)

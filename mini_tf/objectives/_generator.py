@@ -27,7 +27,7 @@ def embedding_of(model: Model) -> Embedding:
 
 def generator_settings(model: ModelSettings, width: float, depth: float) -> ModelSettings:
     """Settings of an encoder with shares of the width and depth of `model`, with tables as wide as those of `model`."""
-    own = {"d_embedding": model.d_embedding or model.d_model, "head": "bert", "tied": True}
+    own = {"d_embedding": model.d_embedding or model.d_model, "head": "bert", "tied": True, "subwords": 0}
     return model.scaled(width, depth).model_copy(update=own)
 
 
@@ -46,6 +46,7 @@ def build_generator(model: Model, width: float, depth: float, tying: Tying) -> M
     elif tying == "embeddings":
         mine = embedding_of(generator)
         mine.tokens, mine.ngrams, mine.types, mine.norm = shared.tokens, shared.ngrams, shared.types, shared.norm
+        mine.subwords = shared.subwords  # others would have to be told the texts of the tokens
         if shared.position.applies_to == {"embed"}:  # others have weights per head
             mine.position = shared.position
     if tying != "none":

@@ -1,6 +1,6 @@
 """Classification and regression with a task head: settings, batches and losses that classify, tag and regress share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -18,7 +18,8 @@ from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn import model as model_contract
 from mini_tf.nn.batch_sizes import BatchSizes
 from mini_tf.nn.layers.ngram_features import NGramFeatures
-from mini_tf.nn.layers.task_head import Dense, Pool, TaskHead, is_token, pooled, token_index
+from mini_tf.nn.layers.task_head import TOKEN_POOLS, Dense, Pool, TaskHead, is_token, pooled, token_index
+from mini_tf.nn.layers.words.character_features import CharacterFeatures
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions
@@ -33,6 +34,8 @@ from mini_tf.system.errors import RecipeFault
 Loss = Callable[[Tensor, Tensor, bool], Tensor]
 """(outputs (T, C), labels (T,), training) -> the loss, summed over the T targets."""
 LARGEST_WEIGHT = 1e9
+DOCUMENTS = 64
+"""Documents whose n-grams are counted at once."""
 TOKEN_DROPOUT = {"token_dropout_rate": "token dropout"}
 
 
@@ -67,6 +70,8 @@ class TaskSettings(ObjectiveSettings):
 
     dense: Dense | None = None
     """A dense layer of the model's width with this activation before the output layer; null: none."""
+    head_bias: bool = True
+    """The output layer has a bias; false as in the classifiers of Llama and GPT-2."""
 
     def forward_flops(self, model: model_contract.ModelSettings, sizes: BatchSizes) -> int | None:
         hidden = model.hidden_flops(sizes)
@@ -88,25 +93,45 @@ class WideSettings(Section):
     """Multiplies its outputs: as Adam moves weights by the learning rate, a larger scale makes it learn faster."""
 
 
+class WideTextSettings(WideSettings):
+    """Settings of the linear model of n-grams of whole texts."""
+
+    characters: tuple[Annotated[int, Field(ge=1, le=32)], Annotated[int, Field(ge=1, le=32)]] | None = None
+    """Shortest and longest n-gram of characters within words, as further features; null: none."""
+    log_counts: bool = False
+    """An n-gram that occurs c times in a text counts 1 + log c times; else c times."""
+
+    def rules(self) -> Rules:
+        if self.characters is not None and self.characters[0] > self.characters[1]:
+            yield "characters", "the shortest n-gram comes first: [3, 5]"
+
+    def features(self, vocabulary_size: int, texts: Sequence[str], n_outputs: int) -> NGramFeatures:
+        """texts: of each token id."""
+        found = NGramFeatures(vocabulary_size, self.order, self.rows, self.scale, n_outputs, self.log_counts)
+        if self.characters is not None:
+            found.characters = CharacterFeatures(texts, self.characters, self.rows, self.scale, n_outputs, self.log_counts)
+        return found
+
+
 class PooledSettings(TaskSettings):
     """Settings of objectives with one prediction per row."""
 
     PREDICTS_ROWS = True
 
     pool: Pool = "mean"
-    """Pooling of the hidden states: first or last token (separators); mean, max or attention over all tokens."""
-    wide: WideSettings | None = None
-    """A linear model of hashed n-grams, {order, rows, scale}, is added to the outputs: wide and deep learning."""
+    """Pooling of the hidden states: first, last (separators) or text_end token; mean, max or attention over all."""
+    wide: WideTextSettings | None = None
+    """A linear model of hashed n-grams, {order, characters, rows}, is added to the outputs: wide and deep learning."""
 
     def forward_flops(self, model: model_contract.ModelSettings, sizes: BatchSizes) -> int | None:
-        pools_all = self.pool not in ("first", "last")
+        pools_all = self.pool not in TOKEN_POOLS
         hidden = model.hidden_flops(sizes._replace(targets=sizes.rows * sizes.length) if pools_all else sizes)
         return None if hidden is None else hidden + self.head_flops(model, sizes)
 
     def rules_with(self, model: ModelSettings, steps: int | None) -> Rules:
         if self.pool == "first" and model.causal:
             yield "objective.pool", f"the first token of a {model.kind} attends only to itself; use mean or last"
-        if model.per_token_setting and self.pool not in ("first", "last"):
+        if model.per_token_setting and self.pool not in TOKEN_POOLS:
             yield Rule("objective.pool", f"{model.kind} with these settings has one output per row; use first", ("model",))
 
 
@@ -171,9 +196,9 @@ class TaskObjective(Objective):
 
     def __init__(self, settings: TaskSettings, n_outputs: int, vocabulary: Vocabulary) -> None:
         super().__init__(settings)
-        self.vocabulary_size = vocabulary.size
+        self.vocabulary_size, self.texts = vocabulary.size, vocabulary.texts
         self.dropout_rate, self.token_dropout_rate = settings.dropout_rate, settings.token_dropout_rate
-        self.n_outputs, self.n_types, self.dense = n_outputs, 0, settings.dense
+        self.n_outputs, self.n_types, self.dense, self.head_bias = n_outputs, 0, settings.dense, settings.head_bias
         assert vocabulary.separator is not None
         self.separator, self.separator_begins = vocabulary.separator, vocabulary.begin is None
         self.replacement = next(id for id in (vocabulary.mask, vocabulary.unk, self.separator) if id is not None)
@@ -183,7 +208,7 @@ class TaskObjective(Objective):
         self.n_types = model.n_types
 
     def head(self, d_model: int) -> TaskHead:
-        return TaskHead(d_model, self.n_outputs, self.dropout_rate, dense=self.dense)
+        return TaskHead(d_model, self.n_outputs, self.dropout_rate, dense=self.dense, bias=self.head_bias)
 
     def make_batch(self, rows: Rows, labels: Tensor, part: str, at: Tensor | None = None) -> Batch:
         """A batch with the targets `labels`: of the rows, or of the flat token positions `at`.
@@ -218,26 +243,27 @@ class PooledObjective(TaskObjective):
         self.pool, self.wide = settings.pool, settings.wide
 
     def head(self, d_model: int) -> TaskHead:
-        wide = None
-        if (given := self.wide) is not None:
-            wide = NGramFeatures(self.vocabulary_size, given.order, given.rows, given.scale, self.n_outputs)
-        return TaskHead(d_model, self.n_outputs, self.dropout_rate, wide, self.pool == "attention", self.dense)
+        wide = None if self.wide is None else self.wide.features(self.vocabulary_size, self.texts, self.n_outputs)
+        return TaskHead(d_model, self.n_outputs, self.dropout_rate, wide, self.pool == "attention", self.dense, self.head_bias)
 
     def fit(self, task: nn.Module, data: Store) -> None:
         """Set the document frequencies of the n-grams."""
         assert isinstance(task, TaskLoss)
-        if isinstance(task.head.wide, NGramFeatures):
-            task.head.wide.fit(_document_frequencies(task.head.wide, data), data.n_documents)
+        wide = task.head.wide
+        for features in (wide, getattr(wide, "characters", None)):
+            if isinstance(features, NGramFeatures):
+                features.fit(features.document_frequencies(_documents(data)), data.n_documents)
 
 
-def _document_frequencies(features: NGramFeatures, data: Store) -> Tensor:
-    """(rows,): documents with an n-gram of each row."""
-    found = torch.zeros(features.weights.num_embeddings, dtype=torch.int64)
-    for first, last in map(data.span, range(data.n_documents)):
-        ids = torch.from_numpy(data.ids[first : last + data.separated].astype(np.int64))[None]
-        rows, _ = features.rows(ids, torch.ones_like(ids, dtype=torch.bool))
-        found[rows.unique()] += 1
-    return found
+def _documents(data: Store) -> Iterator[tuple[Tensor, Tensor]]:
+    """Ids of some documents with their separators, and False at padding."""
+    for begin in range(0, data.n_documents, DOCUMENTS):
+        spans = [data.span(n) for n in range(begin, min(begin + DOCUMENTS, data.n_documents))]
+        lengths = torch.tensor([last + data.separated - first for first, last in spans])
+        ids = torch.zeros(len(spans), int(lengths.max()), dtype=torch.int64)
+        for row, (first, last) in zip(ids, spans, strict=True):
+            row[: last + data.separated - first] = torch.from_numpy(data.ids[first : last + data.separated].astype(np.int64))
+        yield ids, torch.arange(ids.shape[1]) < lengths[:, None]
 
 
 class TaskLoss(nn.Module):
@@ -254,12 +280,12 @@ class TaskLoss(nn.Module):
 
     def forward(self, batch: Batch, state: State | None = None) -> LossSums:
         inputs = replace(batch.inputs, ids=batch.extras["ids"]) if self.training and "ids" in batch.extras else batch.inputs
-        at = token_index(self.pool, inputs) if self.pool in ("first", "last") else batch.target_positions
+        at = token_index(self.pool, inputs) if self.pool in TOKEN_POOLS else batch.target_positions
         mixed = self.model(inputs, None, at, None)
         hidden = mixed.y if at is not None or self.pool is None else pooled(self.pool, mixed.y, inputs, self.head.query)
         outputs = self.model.logits(hidden).float()
         if self.head.wide is not None:
-            outputs = outputs + self.head.wide(inputs.ids, is_token(inputs), batch.target_positions)
+            outputs = outputs + self.head.wide(inputs.ids, is_token(inputs), batch.target_positions, batch.extras.get("words"))
         parts = {self.part: self.loss(outputs, batch.labels, self.training)}
         if mixed.penalty is not None:
             parts["penalty"] = mixed.penalty

@@ -1,8 +1,9 @@
 """Token classification: a tag for every word, predicted at its first token. Source: Devlin et al. 2018,
 arXiv:1810.04805, section 5.3."""
 
-from dataclasses import replace
+from typing import Literal
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import nn
@@ -10,8 +11,10 @@ from torch import nn
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
-from mini_tf.nn.layers.ngram_features import WindowFeatures
+from mini_tf.data.tokenization.words import word_keys, words_at
+from mini_tf.nn.layers.ngram_features import LinearFeatures, WindowFeatures
 from mini_tf.nn.layers.task_head import TaskHead
+from mini_tf.nn.layers.words.word_features import WordFeatures
 from mini_tf.nn.model import Model
 from mini_tf.objectives._task import ClassSettings, TaskLoss, TaskObjective, WideSettings, class_loss
 
@@ -19,10 +22,18 @@ PART = "tag"
 
 
 class WideTagSettings(WideSettings):
-    """Settings of the linear model of n-grams around a token."""
+    """Settings of the linear model of n-grams around a word."""
 
+    unit: Literal["token", "word"] = "token"
+    """Of what n-grams and window are: tokens, or words, with features of their shapes, prefixes and suffixes, too."""
     window: int = Field(2, ge=0, le=64)
-    """Tokens before and after."""
+    """Tokens or words before and after."""
+    affixes: int = Field(4, ge=0, le=16)
+    """Characters in the longest prefix and suffix, for words."""
+
+    def build(self, vocabulary_size: int, n_outputs: int) -> LinearFeatures:
+        features = WordFeatures if self.unit == "word" else WindowFeatures
+        return features(vocabulary_size, self.order, self.rows, self.scale, n_outputs, self.window)
 
 
 class Settings(ClassSettings):
@@ -30,7 +41,7 @@ class Settings(ClassSettings):
     PIPELINE, TASK = "token_classification", True
 
     wide: WideTagSettings | None = None
-    """A linear model of hashed n-grams around a token, {order, window, rows, scale}, is added to the outputs."""
+    """A linear model of hashed n-grams around a word, {unit, order, window, rows, scale}, is added to the outputs."""
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Tag":
         assert labels is not None
@@ -44,17 +55,24 @@ class Tag(TaskObjective):
         self.loss = class_loss(settings.weights(labels), settings.label_smoothing)
 
     def head(self, d_model: int) -> TaskHead:
-        wide = None
-        if (given := self.wide) is not None:
-            wide = WindowFeatures(self.vocabulary_size, given.order, given.rows, given.scale, self.n_outputs, given.window)
-        return TaskHead(d_model, self.n_outputs, self.dropout_rate, wide, dense=self.dense)
+        wide = None if self.wide is None else self.wide.build(self.vocabulary_size, self.n_outputs)
+        head = TaskHead(d_model, self.n_outputs, self.dropout_rate, wide, dense=self.dense, bias=self.head_bias)
+        if self.wide is not None and self.wide.unit == "word":  # as it learns in few steps: no noise of a network that knows nothing yet
+            nn.init.zeros_(head.linear.weight)
+        return head
 
     def prepare(self, rows: Rows) -> Batch:
         assert rows.labels is not None
         labels = torch.from_numpy(rows.labels).flatten()
         at = (~labels.isnan()).nonzero().squeeze(1)
         batch = self.make_batch(rows, labels[at].long(), PART, at)
-        return batch if rows.examples is None else replace(batch, extras=batch.extras | {"examples": torch.from_numpy(rows.examples)})
+        if rows.examples is not None:
+            batch.extras["examples"] = torch.from_numpy(rows.examples)
+        if self.wide is not None and self.wide.unit == "word":
+            is_token = np.ones_like(rows.ids, dtype=bool) if rows.segments is None else rows.segments != 0
+            words = words_at(rows.ids, is_token, at.numpy(), self.texts)
+            batch.extras["words"] = torch.from_numpy(word_keys(words, self.wide.affixes))
+        return batch
 
     def task(self, model: Model) -> nn.Module:
         return TaskLoss(model, PART, self.loss)

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from mini_tf.recipe import kind_settings
 
-Role = Literal["matrix", "embedding", "head", "adapter", "vector"]
-"""matrix: a 2D weight inside a layer; embedding: an embedding table; head: the output projection;
-adapter: A or B of LoRA; vector: norms, biases and all other parameters."""
+Role = Literal["matrix", "embedding", "features", "head", "adapter", "vector"]
+"""matrix: a 2D weight inside a layer; embedding: an embedding table; features: weights of n-grams beside the network, a
+row each; head: the output projection; adapter: A or B of LoRA; vector: norms, biases and all other parameters."""
 
 IMPLEMENTATION = 1
 """Incremented when the arithmetic of a step changes: a run from another implementation does not resume bit for bit."""
@@ -60,9 +60,9 @@ class OptimizerSettings(kind_settings.OptimizerSettings):
         raise NotImplementedError
 
     def weight_decay_of(self, parameter: Parameter) -> float:
-        """The weight decay of a parameter: 0 for vectors (norms, biases) and for embeddings, whose rare tokens have no
-        gradient in most steps and would only shrink."""
-        exempt = parameter.role in ("embedding", "vector") or parameter.tensor.dim() < 2
+        """The weight decay of a parameter: 0 for vectors (norms, biases), and for embeddings and features, whose rare
+        rows have no gradient in most steps and would only shrink."""
+        exempt = parameter.role in ("embedding", "features", "vector") or parameter.tensor.dim() < 2
         return 0.0 if exempt else self.weight_decay
 
 

@@ -1,6 +1,8 @@
 """AdamW with torch's fused kernel, without torch.optim (building one imports a compiler, which takes a second).
 
-Source: Loshchilov and Hutter 2019, arXiv:1711.05101. Memory: two tensors per parameter.
+Weights of n-grams may be updated by Adagrad: of a rare one AdamW would forget the size of its gradients.
+Source: Loshchilov and Hutter 2019, arXiv:1711.05101; Duchi et al. 2011, "Adaptive subgradient methods for online
+learning and stochastic optimization". Memory: two tensors per parameter, of Adagrad one.
 """
 
 from collections import defaultdict
@@ -21,8 +23,21 @@ class AdamSettings(OptimizerSettings):
     """Decay rates of AdamW's moving averages of the gradient and its square."""
     eps: float = Field(1e-8, gt=0, le=10)
     """Added to AdamW's denominator, sqrt(exp_avg_sq)."""
+    features_lr: float | None = Field(None, gt=0, le=10)
+    """Peak learning rate of the weights of n-grams (objective.wide), then by Adagrad; null: as embeddings, by AdamW."""
+    features_eps: float = Field(1e-10, gt=0, le=10)
+    """Added to the denominator of Adagrad; a larger one makes steps of small gradients smaller."""
+
+    def lr_of(self, role: str) -> float:
+        return self.features_lr if role == "features" and self.features_lr else super().lr_of(role)
+
+    def uses_adagrad(self, parameter: Parameter) -> bool:
+        """Whether it is updated by Adagrad: full steps also for a feature that has a gradient for the first time."""
+        return parameter.role == "features" and self.features_lr is not None
 
     def moments(self, parameter: Parameter) -> dict[str, Tensor]:
+        if self.uses_adagrad(parameter):
+            return {"sum": parameter.zeros()}
         return {"exp_avg": parameter.zeros(), "exp_avg_sq": parameter.zeros()}
 
 
@@ -31,10 +46,12 @@ class AdamW(Optimizer):
 
     def __init__(self, settings: AdamSettings, parameters: Mapping[str, Parameter]) -> None:
         super().__init__(settings, parameters)
-        self.betas, self.eps = settings.betas, settings.eps
+        self.betas, self.eps, self.features_eps = settings.betas, settings.eps, settings.features_eps
         groups: dict[tuple[float, float], list[str]] = defaultdict(list)
+        self.features = [name for name, p in self.parameters.items() if settings.uses_adagrad(p)]
         for name, p in self.parameters.items():
-            groups[settings.weight_decay_of(p), p.lr_scale].append(name)
+            if name not in self.features:
+                groups[settings.weight_decay_of(p), p.lr_scale].append(name)
         self.groups = [(names, decay, scale) for (decay, scale), names in groups.items()]
         device = next((p.tensor.device for p in self.parameters.values()), torch.device("cpu"))  # there may be no parameters
         self._step_on_device = torch.zeros((), device=device)  # input of the kernel; filled, not copied, to avoid a synchronization
@@ -51,3 +68,14 @@ class AdamW(Optimizer):
                 tensors, grads, means, squares, [], [step] * len(names),
                 lr=lr * scale, beta1=self.betas[0], beta2=self.betas[1], weight_decay=decay, eps=self.eps, amsgrad=False, maximize=False,
             )  # fmt: skip
+        for name in (name for name in self.features if name in parameters):
+            _adagrad(parameters[name], self.state[name]["sum"], lr, self.features_eps)
+
+
+def _adagrad(parameter: Parameter, squares: Tensor, lr: float, eps: float) -> None:
+    """A step of Adagrad where there is a gradient; squares: the sum of squared gradients of all steps."""
+    at = parameter.grad.flatten().nonzero().squeeze(1)
+    grads, squares, weights = parameter.grad.flatten()[at], squares.view(-1), parameter.tensor.view(-1)
+    summed = squares[at] + grads**2
+    squares[at] = summed
+    weights[at] -= lr * parameter.lr_scale * grads / (summed.sqrt() + eps)

@@ -7,12 +7,14 @@ overrides what it supports: `generator` or `predictor` for one of the two comman
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 from mini_tf.data.labels import Labels
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.distributed.group import ProcessGroup
+from mini_tf.generation.prompt_ids import Affixes, between_separators
 from mini_tf.nn.model import Model
 from mini_tf.recipe.kind_settings import pipelines as pipeline_settings
 from mini_tf.recipe.recipe import Recipe
@@ -104,7 +106,7 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True)
 class PredictOptions:
-    """Options of `minitf predict`, for pipelines with PREDICTS_CLASSES.
+    """Options of `minitf predict` and `minitf evaluate`, for pipelines with PREDICTS_CLASSES.
 
     top: also give so many of the most probable classes. thresholds: the probability that a class needs to be the label;
     None: every class that is not named.
@@ -141,6 +143,10 @@ class Pipeline:
         self.bundle = bundle
         self.recipe = bundle.recipe
 
+    def with_options(self, options: PredictOptions) -> Self:
+        """This pipeline, with options that its settings declare to support."""
+        return self
+
     def metric_accumulator(self) -> MetricAccumulator | None:
         """Accumulates the outputs of an evaluation into METRICS; None if there are none."""
         return None
@@ -166,12 +172,20 @@ class Pipeline:
         """Signatures of these metrics (sacrebleu's), named `METRIC_signature`."""
         return {}
 
-    def evaluate(self, trained: Trained, store: Store, accumulator: MetricAccumulator | None = None) -> dict[str, float]:
+    def evaluate(
+        self, trained: Trained, store: Store, accumulator: MetricAccumulator | None = None, group: ProcessGroup | None = None
+    ) -> dict[str, float]:
         """The metrics of a model on `store`, as `minitf evaluate` prints them, without those of generated texts.
 
-        accumulator: default: `metric_accumulator`.
+        accumulator: default: `metric_accumulator`. group: processes that evaluate together.
         """
-        return evaluate_trained(trained, store, accumulator or self.metric_accumulator())
+        return evaluate_trained(trained, store, accumulator or self.metric_accumulator(), group)
+
+    def affixes(self) -> Affixes:
+        """The special tokens around a text that stands alone, of the source if there is one; between two texts stands
+        the separator.
+        """
+        return between_separators(self.bundle.tokenizer)
 
     def sample(self, validation: Store) -> str | None:
         """The sample that training saves after an evaluation; None if the model generates no text."""

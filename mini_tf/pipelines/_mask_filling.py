@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 
 from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.generation.likelihoods import TextScorer
-from mini_tf.generation.mask_filling import Candidate, MaskedPrompt, MaskFiller
+from mini_tf.generation.mask_filling import Candidate, MaskedPrompt, MaskFiller, masked_affixes
+from mini_tf.generation.prompt_ids import Affixes
 from mini_tf.nn.model import Model
 from mini_tf.pipelines import GenerateOptions, ModelBundle, Output, Pipeline, PipelineSettings
 from mini_tf.pipelines._options import BATCH_SIZE, notes_entry, one_line
@@ -34,6 +35,9 @@ class MaskFillingSettings(PipelineSettings):
 
 
 class MaskFilling(Pipeline):
+    def affixes(self) -> Affixes:
+        return masked_affixes(self.bundle.tokenizer, not self.recipe.data.split.tail)
+
     def score_texts(self, texts: Sequence[str], places: Sequence[str] = (), kind: str = "") -> list[float]:
         scorer = TextScorer(self.token_predictor(), self.bundle.tokenizer, separated=not self.recipe.data.split.tail)
         return scorer.masked(texts, places, whole_words=kind != "token")

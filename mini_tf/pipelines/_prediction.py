@@ -15,7 +15,9 @@ from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing
 from mini_tf.data.store import Store, Tokenizers, in_memory
 from mini_tf.data.tokenization.input_warnings import InputWarnings
-from mini_tf.objectives._task import TaskLoss
+from mini_tf.distributed.group import ProcessGroup
+from mini_tf.generation.prompt_ids import Affixes
+from mini_tf.objectives._task import PooledSettings, TaskLoss
 from mini_tf.pipelines import Pipeline, PipelineSettings, Prediction, PredictOptions
 from mini_tf.recipe.sections import Data
 from mini_tf.system.seeds import seed_of
@@ -38,6 +40,13 @@ class PredictionPipeline(Pipeline):
         assert self.bundle.labels is not None
         return self.bundle.labels
 
+    def affixes(self) -> Affixes:
+        before, behind = super().affixes()
+        objective = self.recipe.objective
+        # What follows the pooled token changes nothing in a decoder.
+        ends_there = isinstance(objective, PooledSettings) and objective.pool == "text_end" and self.recipe.model.causal
+        return Affixes(before, [] if ends_there else behind)
+
     def metric_accumulator(self) -> MetricAccumulator:
         raise NotImplementedError
 
@@ -52,17 +61,15 @@ class PredictionPipeline(Pipeline):
         """
         raise NotImplementedError
 
-    def with_options(self, options: PredictOptions) -> "PredictionPipeline":
-        """This pipeline, with options that it declares to support."""
-        return self
-
     def predictor(self, trained: Trained, labelled: bool = False, options: PredictOptions = PredictOptions()) -> "HeadPredictor":
         pipeline = self.with_options(options)
         return HeadPredictor(pipeline, trained, pipeline.metric_accumulator() if labelled else None)
 
-    def evaluate(self, trained: Trained, store: Store, accumulator: MetricAccumulator | None = None) -> dict[str, float]:
+    def evaluate(
+        self, trained: Trained, store: Store, accumulator: MetricAccumulator | None = None, group: ProcessGroup | None = None
+    ) -> dict[str, float]:
         if not trained.members:
-            return super().evaluate(trained, store, accumulator)
+            return super().evaluate(trained, store, accumulator, group)
         loss = OutputLoss(trained.task())
         predictor = HeadPredictor(self, trained, accumulator or self.metric_accumulator(), loss)
         examples = trained.recipe.objective.dataset().examples(store)
@@ -154,7 +161,7 @@ class HeadPredictor:
             self.unread.add(self._dataset.texts(example), length, n_cut, example.where)
 
     def scores(self) -> dict[str, float]:
-        """ValueError if the predictor is not `labelled`."""
+        """The metrics without the loss; ValueError if the predictor is not `labelled`."""
         if self._accumulator is None:
             raise ValueError("labelled: must be True for scores")
-        return self._accumulator.scores()
+        return {name: value for name, value in self._accumulator.scores().items() if name != "loss"}

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from mini_tf.data.store import Store
 from mini_tf.generation.likelihoods import TextScorer
+from mini_tf.generation.prompt_ids import Affixes, start_ids
 from mini_tf.generation.text_generator import TextGenerator
 from mini_tf.pipelines import GenerateOptions, ModelBundle, Pipeline, PipelineSettings
 from mini_tf.pipelines._decoder_generator import DecoderGenerator
@@ -23,6 +24,9 @@ class Settings(PipelineSettings):
 
 
 class TextGeneration(Pipeline):
+    def affixes(self) -> Affixes:
+        return Affixes(start_ids(self.bundle.tokenizer, not self.recipe.data.split.tail), [])
+
     def sample(self, validation: Store) -> str:
         recipe = self.recipe
         generator = TextGenerator(self.bundle.model, self.bundle.tokenizer, recipe, across_documents=True)

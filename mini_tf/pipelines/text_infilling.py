@@ -6,6 +6,8 @@ from mini_tf.data.store import Store
 from mini_tf.data.tokenization.truncation import first_tokens
 from mini_tf.generation.infilling import Infiller
 from mini_tf.generation.mask_filling import MASK
+from mini_tf.generation.prompt_ids import Affixes
+from mini_tf.generation.translation import source_affixes
 from mini_tf.pipelines import GenerateOptions, ModelBundle, Output, Pipeline, PipelineSettings
 from mini_tf.pipelines._encoder_decoder_generator import ENCODER_DECODER_UNSUPPORTED, EncoderDecoderGenerator
 from mini_tf.recipe.sections import Generate
@@ -26,6 +28,9 @@ class Settings(PipelineSettings):
 
 
 class TextInfilling(Pipeline):
+    def affixes(self) -> Affixes:
+        return source_affixes(self.bundle.source_tokenizer)
+
     def sample(self, validation: Store) -> str:
         documents = (validation.document(n) for n in range(min(SAMPLE_DOCUMENTS, validation.n_documents)))
         kept = (ids[: first_tokens(self.bundle.tokenizer.vocabulary, ids, 8 * SAMPLE_WORDS)] for ids in documents)

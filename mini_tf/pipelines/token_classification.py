@@ -45,7 +45,8 @@ class TokenClassification(ClassPipeline):
 
     def measure(self, truth: np.ndarray, predicted: np.ndarray, lengths: np.ndarray) -> dict[str, float]:
         names, borders = self.labels.names, np.cumsum(lengths)[:-1]
-        true, found = ([[names[tag] for tag in text] for text in np.split(tags, borders)] for tags in (truth, predicted))
+        true = [[names[tag] for tag in text] for text in np.split(truth, borders)]
+        found = [[None if tag == NO_LABEL else names[tag] for tag in text] for text in np.split(predicted, borders)]
         return entity_scores(true, found, names)
 
     def predictions(self, outputs: Tensor, examples: Sequence[Example]) -> list[Prediction]:

@@ -5,6 +5,7 @@ Dimension j is paired with j + d_k/2 (the layout of Hugging Face's Llama). The o
 adjacent, in queries and keys alike, so no score changes. Source: Su et al. 2021, arXiv:2104.09864.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -15,6 +16,24 @@ from torch.autograd.function import once_differentiable
 
 from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
 from mini_tf.nn.token_positions import TokenPositions
+from mini_tf.recipe.kinds import Rules, Section
+
+
+class LongWavelengths(Section):
+    """Which wavelengths of a rotation, in tokens, a factor applies to: fully above context / low, not below
+    context / high, and between them in part.
+    """
+
+    context: int = Field(8192, ge=1, le=2**24)
+    """The context that the model was first trained with."""
+    low: float = Field(1.0, gt=0, le=1e6)
+    """Least number of rotations within the context that keeps some of its frequency."""
+    high: float = Field(4.0, gt=0, le=1e6)
+    """Number of rotations within the context from which on the frequency is unchanged."""
+
+    def rules(self) -> Rules:
+        if self.low >= self.high:
+            yield "low", f"must be below high, {self.high:g}"
 
 
 class Settings(PositionalEncodingSettings):
@@ -29,16 +48,22 @@ class Settings(PositionalEncodingSettings):
     layer_bases: Annotated[tuple[Annotated[float, Field(gt=1)], ...], Field(max_length=1024)] = ()
     """Bases that are repeated over the layers, in place of base."""
 
+    factor: float = Field(1.0, ge=1, le=1e6)
+    """Divides the frequencies, for a context so many times as long (position interpolation, Chen et al. 2023)."""
+
+    long_wavelengths: LongWavelengths | None = None
+    """Wavelengths that the factor applies to, {context, low, high}, as in Llama 3.1; null: all."""
+
     def build_layers(self, n_layers: int, d_model: int, n_heads: int, d_k: int, context: int) -> PositionalEncoding:
         if not self.layer_bases:
             return self.build(d_model, n_heads, d_k, context)
-        return RotaryLayers([Rotary(self._rotated(d_k), self.layer_bases[n % len(self.layer_bases)]) for n in range(n_layers)])
+        return RotaryLayers([self._rotary(d_k, self.layer_bases[n % len(self.layer_bases)]) for n in range(n_layers)])
 
     def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> PositionalEncoding:
-        return Rotary(self._rotated(d_k), self.base)
+        return self._rotary(d_k, self.base)
 
-    def _rotated(self, d_k: int) -> int:
-        return d_k if self.share == 1 else max(2, int(self.share * d_k) // 2 * 2)
+    def _rotary(self, d_k: int, base: float) -> "Rotary":
+        return Rotary(d_k if self.share == 1 else max(2, int(self.share * d_k) // 2 * 2), base, self.factor, self.long_wavelengths)
 
 
 class Rotary(PositionalEncoding):
@@ -46,15 +71,20 @@ class Rotary(PositionalEncoding):
 
     applies_to = Settings.APPLIES_TO
 
-    def __init__(self, d_k: int, base: float) -> None:
+    def __init__(self, d_k: int, base: float, factor: float = 1.0, long: LongWavelengths | None = None) -> None:
         super().__init__()
-        self.d_k, self.base = d_k, base
+        self.d_k, self.base, self.factor, self.long = d_k, base, factor, long
         self._last: tuple[TokenPositions, tuple[Tensor, Tensor, Tensor | None]] | None = None
 
     def frequencies(self, device: torch.device) -> Tensor:
         """Rotation per token of each pair, (K/2,) in float64, fastest first."""
         pair = torch.arange(0, self.d_k, 2, device=device, dtype=torch.float64)
-        return self.base ** (-pair / self.d_k)
+        unchanged = self.base ** (-pair / self.d_k)
+        if self.long is None:
+            return unchanged / self.factor
+        rotations = self.long.context * unchanged / (2 * math.pi)  # within the context
+        kept = ((rotations - self.long.low) / (self.long.high - self.long.low)).clamp(0, 1)
+        return unchanged * (kept + (1 - kept) / self.factor)
 
     def rotate(self, x: Tensor, token_positions: TokenPositions, n_queries: int | None = None) -> Tensor:
         if x.shape[-1] > self.d_k:

@@ -131,7 +131,7 @@ CorpusOrFilePair = Annotated[Corpus | FilePair | Annotated[CorpusSettings, CORPU
 class Data(Section):
     train: CorpusOrFilePair = "python-docs"
     """Training data: a built-in corpus, also with settings {kind: world, seed: 1}; a path, a glob, a list, - (stdin),
-    or parallel files {source: F, target: G}.
+    hf:ORG/NAME/CONFIG:SPLIT, or parallel files {source: F, target: G}.
     """
     val: CorpusOrFilePair | None = None
     """Validation data, in the same forms; default: a part of `train` (see split)."""

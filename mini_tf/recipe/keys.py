@@ -108,10 +108,10 @@ class _WithWrittenNumbers(GenerateJsonSchema):
     """Allows numbers written as 10k, 5% or 30m, which YAML reads as text."""
 
     def int_schema(self, schema: core_schema.IntSchema) -> dict[str, Any]:
-        return {"anyOf": [super().int_schema(schema), {"type": "string", "pattern": r"^[-+0-9_.eE]+[kM]?$"}]}
+        return {"anyOf": [super().int_schema(schema), {"type": "string", "pattern": r"^[-+0-9_.eE]+[kMGT]?$"}]}
 
     def float_schema(self, schema: core_schema.FloatSchema) -> dict[str, Any]:
-        return {"anyOf": [super().float_schema(schema), {"type": "string", "pattern": r"^[-+0-9_.eE]+[%smhd]?$"}]}
+        return {"anyOf": [super().float_schema(schema), {"type": "string", "pattern": r"^[-+0-9_.eE]+[kMGT%smhd]?$"}]}
 
 
 def json_schema() -> dict[str, Any]:

@@ -51,6 +51,8 @@ class Section(BaseModel):
 
     FORMER_DEFAULTS: ClassVar[Mapping[str, Any]] = {}
     """The original defaults of keys whose default was changed, which keeps the ids of runs (`result_keys.py`)."""
+    TRAINING_KEYS: ClassVar[frozenset[str]] = frozenset()
+    """Keys that act only in training or on initial weights, beside those of base classes (see `inference_settings`)."""
 
     @classmethod
     def inherited(cls, below: Mapping[str, Any], given: Set[str]) -> dict[str, Any]:

@@ -234,9 +234,11 @@ def _anchor(tree: Node, folder: Path) -> None:
         with_settings = section == "data" and node is not None and isinstance(node.value, dict) and not FilePair.fits(node.value)
         for leaf in node.leaves() if node is not None and not with_settings else ():
             name = str(leaf.value)
-            if is_blank(leaf) or (section == "data" and (name in built_in_corpora() or name == "-" or name.startswith("hf:"))):
+            prefix = hub.PREFIX if section == "data" and re.match(rf"{hub.PREFIX}[./~]", name) else ""  # a folder with a dataset
+            named = section == "data" and (name in built_in_corpora() or name == "-" or name.startswith(hub.PREFIX))
+            if is_blank(leaf) or (named and not prefix):
                 continue
-            path = os.path.abspath(folder / os.path.expanduser(name))
+            path = prefix + os.path.abspath(folder / os.path.expanduser(name.removeprefix(prefix)))
             if section == "model" and name.startswith(hub.PREFIX):
                 path = os.path.abspath(hub.local_folder(name))
             if section != "data" and not _exists(section, path):

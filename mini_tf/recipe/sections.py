@@ -26,7 +26,7 @@ class SingleTokenizer(Section):
     lowercase: bool = False
     """Lowercase all text first, in training and afterwards."""
     path: NonEmptyText | None = None
-    """Tokenizer to load instead of training one: a tokenizer.json, vocab.txt, vocab.json or a run."""
+    """Tokenizer to load instead of training one: tokenizer.json, vocab.txt, vocab.json, SentencePiece model or run."""
     separator: NonEmptyText | None = None
     """Special token between documents of a loaded tokenizer; null: its end of text, found by its usual names."""
     begin: NonEmptyText | None = None

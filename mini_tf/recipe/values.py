@@ -23,10 +23,10 @@ _SECONDS = "seconds"
 Seconds = Annotated[float, Field(gt=0, le=1e9), _SECONDS]
 """A time in seconds; may be written as 90s, 30m, 2h or 1d."""
 
-_COUNTS = {"": 1, "k": 1_000, "M": 1_000_000}
+_COUNTS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _TIMES = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DIGITS = r"(?:0|[1-9](?:_?[0-9])*)"
-_NUMBER = re.compile(rf"([-+]?(?:{_DIGITS}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{{1,4}})?)([kM%smhd]?)")
+_NUMBER = re.compile(rf"([-+]?(?:{_DIGITS}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{{1,4}})?)([kMGT%smhd]?)")
 _LONGEST = 40
 
 
@@ -105,7 +105,7 @@ def whole_number(text: str) -> int | None:
 
 
 def real_number(text: str, constraints: Sequence[Any] = ()) -> float | None:
-    """A finite float; also with k or M, with % for a share, with a unit for a time; else None."""
+    """A finite float; also with k, M, G or T, with % for a share, with a unit for a time; else None."""
     parts = _split(text)
     if parts is None:
         return None

@@ -27,9 +27,11 @@ class Calibration(NamedTuple):
 def class_scores(truth: np.ndarray, predicted: np.ndarray, names: Sequence[str]) -> dict[str, float]:
     """accuracy, f1_macro, f1_micro, f1.<class> (0-1) and matthews (-1 to 1), from class ids (N,). names: all classes.
 
+    A negative prediction is none: it is wrong, and no class has it among its predictions.
+
     A class with neither labels nor predictions has no F1 and is not part of the macro mean; one without a correct
-    prediction has 0. matthews is 0 if all labels or all predictions are one class. f1_micro equals accuracy. Without
-    scikit-learn: only accuracy.
+    prediction has 0. matthews is 0 if all labels or all predictions are one class. f1_micro equals accuracy if none is
+    negative. Without scikit-learn: only accuracy.
     """
     _check_same_length(truth, predicted)
     scores = {"accuracy": float(np.mean(truth == predicted))}
@@ -37,7 +39,7 @@ def class_scores(truth: np.ndarray, predicted: np.ndarray, names: Sequence[str])
         return scores
     from sklearn.metrics import f1_score
 
-    present = np.union1d(truth, predicted)
+    present = np.union1d(truth, predicted[predicted >= 0])
     for average in ("macro", "micro"):
         scores[f"f1_{average}"] = float(f1_score(truth, predicted, labels=present, average=average, zero_division=0))
     by_class = f1_score(truth, predicted, labels=present, average=None, zero_division=0)
@@ -61,10 +63,18 @@ def _matthews(truth: np.ndarray, predicted: np.ndarray) -> float:
     return float(matthews_corrcoef(truth, predicted))
 
 
+def log_loss(probabilities: np.ndarray, truth: np.ndarray) -> float:
+    """Mean of -log p(true class) in nats, from probabilities (N, C) and true class ids (N,)."""
+    _check_same_length(truth, probabilities)
+    p = probabilities[np.arange(len(truth)), truth].astype(np.float64)
+    return float(-np.log(np.maximum(p, np.finfo(np.float64).tiny)).mean())
+
+
 def confusion(truth: np.ndarray, predicted: np.ndarray, n: int) -> np.ndarray:
-    """Confusion matrix: counts (n, n), one row per true class, one column per predicted class."""
+    """Confusion matrix: counts (n, n), a row per true class, a column per predicted one; negative: not counted."""
     _check_same_length(truth, predicted)
-    return np.bincount(truth.astype(np.int64) * n + predicted, minlength=n * n).reshape(n, n)
+    has = predicted >= 0
+    return np.bincount(truth[has].astype(np.int64) * n + predicted[has], minlength=n * n).reshape(n, n)
 
 
 def calibration(probabilities: np.ndarray, truth: np.ndarray, bins: int = 10) -> Calibration:

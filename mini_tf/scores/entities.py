@@ -19,24 +19,26 @@ _BILOU = {"L": "E", "U": "S"}
 """BILOU to IOBES, the only names that seqeval knows."""
 
 
-def entity_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], tags: Iterable[str] = ()) -> dict[str, float]:
+def entity_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str | None]], tags: Iterable[str] = ()) -> dict[str, float]:
     """Metrics (0-1) from one tag per word of each text; `tags`: the whole tag set, if known.
 
     For tags that mark entities (`mark_entities`): accuracy by word; entity_f1, entity_precision and entity_recall over
     all entities, 0 if there are none; entity_f1.<type> of each type in labels or predictions. Other tags (e.g. parts of
-    speech): accuracy and f1_macro by word. Without seqeval or scikit-learn: only accuracy. Raises ValueError if there
-    are no words or the numbers of words differ.
+    speech): accuracy and f1_macro by word. A prediction None is
+    wrong, and belongs to no entity. Without seqeval or scikit-learn: only accuracy. Raises ValueError if there are no
+    words or the numbers of words differ.
     """
     if list(map(len, truth)) != list(map(len, predicted)):
         raise ValueError("truth and predictions must have the same texts with a tag for each word")
     true_tags, predicted_tags = list(chain.from_iterable(truth)), list(chain.from_iterable(predicted))
-    names = sorted({*true_tags, *predicted_tags})
-    number = {name: i for i, name in enumerate(names)}
+    names = sorted({*true_tags, *(tag for tag in predicted_tags if tag is not None)})
+    number: dict[str | None, int] = {None: -1} | {name: i for i, name in enumerate(names)}
     true_ids, predicted_ids = (np.array([number[tag] for tag in one], dtype=np.int64) for one in (true_tags, predicted_tags))
     by_word = class_scores(true_ids, predicted_ids, names)
     if not mark_entities({*names, *tags}):
         return {name: by_word[name] for name in ("accuracy", "f1_macro") if name in by_word}
-    by_entity = _by_entity(truth, predicted) if available("seqeval", "scikit-learn") else {}
+    found = [["O" if tag is None else tag for tag in text] for text in predicted]
+    by_entity = _by_entity(truth, found) if available("seqeval", "scikit-learn") else {}
     return {"accuracy": by_word["accuracy"], **by_entity}
 
 

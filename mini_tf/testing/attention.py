@@ -2,16 +2,20 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any, get_args
 
 import torch
+from pydantic import ValidationError
 
 from mini_tf.nn import state as states
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerSettings
 from mini_tf.nn.positional_encoding import PositionalEncodingSettings
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.kind_settings.directions import Direction
+from mini_tf.recipe.kind_settings.inference_settings import training_keys
 from mini_tf.testing import Case, cross_attention
 from mini_tf.testing.tiny.mixers import (
     DIMS,
@@ -60,6 +64,8 @@ def self_attention_cases(settings: MixerSettings, positions: Mapping[str, Positi
         yield Case("the_order_matters_only_if_declared", partial(the_order_matters_only_if_declared, settings))
     if settings.DIRECTIONS:
         yield Case("refresh_depends_on_seed_and_step_only", partial(refresh_depends_on_seed_and_step_only, settings))
+        for key in sorted(training_keys(settings)):
+            yield Case(f"a_key_of_training_changes_no_output-{key}", partial(a_key_of_training_changes_no_output, settings, key))
     if settings.STREAMS:
         yield Case("the_state_of_a_stream_is_bounded", partial(the_state_of_a_stream_is_bounded, settings))
 
@@ -212,6 +218,31 @@ def refresh_depends_on_seed_and_step_only(settings: MixerSettings) -> None:
         tiny.mixer.refresh(seed, step)
         outputs.append(tiny.mix(tiny.x, mask))
     assert torch.equal(outputs[0], outputs[2]), "refresh must depend on seed and step only"
+
+
+def a_key_of_training_changes_no_output(settings: MixerSettings, key: str) -> None:
+    """In evaluation mode, with the same weights, without and with a state."""
+    tiny, other = TinyMixer(settings), TinyMixer(type(settings).model_validate(settings.model_dump() | {key: another_value(settings, key)}))
+    other.mixer.load_state_dict(tiny.mixer.state_dict())
+    direction = sorted(settings.DIRECTIONS)[0]
+    mask = visibility_of(direction, TokenPositions(L), 4)
+    outputs = [one.mix(one.x, mask) for one in (tiny, other)]
+    assert torch.equal(*outputs), f"{key} changes outputs, but is in TRAINING_KEYS"
+    if direction == "causal":
+        outputs = [run_in_blocks(one.mixer, one.x, TokenPositions(L), [8, 3], trim=True)[0] for one in (tiny, other)]
+        assert torch.equal(*outputs), f"{key} changes outputs with a state, but is in TRAINING_KEYS"
+
+
+def another_value(settings: MixerSettings, key: str) -> Any:
+    """Another valid value of a number, a truth value or a choice."""
+    value, field = getattr(settings, key), type(settings).model_fields[key]
+    found = [not value] if isinstance(value, bool) else [value + 1, value / 2 + 0.25] if isinstance(value, int | float) else []
+    for candidate in [*found, *get_args(field.annotation)]:
+        with suppress(ValidationError):
+            type(settings).model_validate(settings.model_dump() | {key: candidate})
+            if candidate != value:
+                return candidate
+    raise AssertionError(f"no other value of {key} is known")
 
 
 def the_formula_is_what_is_counted(settings: MixerSettings, direction: Direction) -> None:

@@ -18,6 +18,7 @@ _SHAPES: dict[str, tuple[Role, tuple[int, ...], tuple[int, ...]]] = {
     "wide": ("matrix", (4, 6), ()),
     "joined": ("matrix", (8, 4), (4, 2, 2)),
     "table": ("embedding", (5, 4), ()),
+    "ngrams": ("features", (5, 2), ()),
     "head": ("head", (5, 4), ()),
     "narrow": ("adapter", (2, 4), ()),
     "norm": ("vector", (4,), ()),

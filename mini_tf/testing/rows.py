@@ -12,7 +12,8 @@ PAD, SEPARATOR, N_ROWS = 0, 2, 8
 PLAIN_END = 40
 FIRST_PLAIN = 4
 """Ids from here on are not special tokens."""
-VOCABULARY = Vocabulary(PLAIN_END, pad=PAD, unk=1, separator=SEPARATOR, mask=3)
+TEXTS = (*(" " for _ in range(FIRST_PLAIN)), *(f" w{id}" if id % 3 else f"{id}" for id in range(FIRST_PLAIN, PLAIN_END)))
+VOCABULARY = Vocabulary(PLAIN_END, pad=PAD, unk=1, separator=SEPARATOR, mask=3, texts=TEXTS)
 _CLASSES = Labels(("O", "B-x", "I-x"), (50, 30, 20))
 
 
@@ -24,7 +25,13 @@ def labels_for(dataset: str) -> Labels | None:
 def vocabulary_for(n_sentinels: int) -> Vocabulary:
     """The vocabulary of the rows, with this number of sentinels behind it."""
     sentinels = range(PLAIN_END, PLAIN_END + n_sentinels)
-    return replace(VOCABULARY, size=PLAIN_END + n_sentinels, others=frozenset(sentinels), sentinels=tuple(sentinels))
+    return replace(
+        VOCABULARY,
+        size=PLAIN_END + n_sentinels,
+        others=frozenset(sentinels),
+        sentinels=tuple(sentinels),
+        texts=(*TEXTS, *(" " for _ in sentinels)),
+    )
 
 
 def rows_for(dataset: str, lookahead: int, words: bool, length: int = 8, sentences: bool = False) -> Rows:

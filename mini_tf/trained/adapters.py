@@ -3,7 +3,7 @@
 A matrix W of the base model becomes W + (alpha / r) B A, with A (r, inputs) and B (outputs, r): `nn.weights.lora`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,32 +80,41 @@ def written_adapter(
     model: on the meta device, without adapter. RunFault for a matrix that the family stores in another form.
     """
     written: dict[str, Tensor] = {}
-    targets: set[str] = set()
+    adapted, others = set[str](), set[str]()
     for pair in pairs_of(model, family.names(model.settings, head)):
         prefix = pair.ours.removesuffix(".weight") + LOW_RANK
         n_parts = sum(name.startswith(f"{prefix}A.") for name in weights)
+        modules = [_full(name.removesuffix(".weight"), family) for name in pair.theirs]
+        (adapted if n_parts else others).update(modules)
         if not n_parts:
             continue
         if type(pair.layout) is not Layout or len(pair.theirs) != n_parts:
             raise RunFault(f"{pair.ours} is stored in another form by {family.kind}, which no adapter of its own fits", hint=_WAY)
-        for part, name in enumerate(pair.theirs):
-            module = name.removesuffix(".weight")
-            full = f"{family.PREFIX}{module[1:]}" if module.startswith(".") else module
-            written |= {f"{_PREFIX}{full}{_A}": weights[f"{prefix}A.{part}"], f"{_PREFIX}{full}{_B}": weights[f"{prefix}B.{part}"]}
-            targets.add(full.rpartition(".")[2])
+        for part, module in enumerate(modules):
+            written |= {f"{_PREFIX}{module}{_A}": weights[f"{prefix}A.{part}"], f"{_PREFIX}{module}{_B}": weights[f"{prefix}B.{part}"]}
     config = {
         "peft_type": "LORA",
         "base_model_name_or_path": base,
         "r": settings.rank,
         "lora_alpha": settings.alpha,
         "lora_dropout": 0.0,
-        "target_modules": sorted(targets),
+        "target_modules": sorted(_targets(adapted, others)),
         "bias": "none",
         "fan_in_fan_out": False,
         "inference_mode": True,
         "modules_to_save": None,
     }
     return written, config
+
+
+def _full(module: str, family: Family) -> str:
+    return f"{family.PREFIX}{module[1:]}" if module.startswith(".") else module
+
+
+def _targets(adapted: Set[str], others: Set[str]) -> Set[str]:
+    """The last parts of the names of the adapted modules; the whole names where another module ends in one of them."""
+    short = {module.rpartition(".")[2] for module in adapted}
+    return adapted if short & {module.rpartition(".")[2] for module in others} else short
 
 
 _WAY = "without --to peft the adapter is merged into the model that is written"

@@ -1,5 +1,6 @@
 """Builds a model from its recipe, vocabularies and labels, for training and for loading a run."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +18,7 @@ class Architecture:
     """The sizes and settings of a model, and its objective; no weights.
 
     source_vocabulary_size: None unless the source has its own vocabulary. context: maximum row length in tokens.
-    special_ids: of the target vocabulary.
+    special_ids: of the target vocabulary. texts: of each of its ids, and of those of the source.
     """
 
     recipe: Recipe
@@ -26,6 +27,7 @@ class Architecture:
     source_vocabulary_size: int | None
     context: int
     special_ids: frozenset[int]
+    texts: tuple[Sequence[str], Sequence[str]]
 
     @classmethod
     def of(
@@ -37,7 +39,8 @@ class Architecture:
         """
         objective = recipe.objective.build(tokenizer.vocabulary, labels)
         sizes = vocabulary_sizes(tokenizer, source_tokenizer)
-        return cls(recipe, objective, *sizes, context or recipe.train.context, tokenizer.vocabulary.special_ids)
+        texts = tokenizer.vocabulary.texts, source_tokenizer.vocabulary.texts
+        return cls(recipe, objective, *sizes, context or recipe.train.context, tokenizer.vocabulary.special_ids, texts)
 
     def build(self) -> Model:
         """The model, initialized from torch's global random generator."""
@@ -50,7 +53,11 @@ class Architecture:
     def initialize(self, seed: int) -> Model:
         """The model, initialized from the seed alone."""
         torch.manual_seed(seed)
-        return self.build()
+        model = self.build()
+        for embeddings, texts in zip((model.embeddings(), model.embeddings("source")), self.texts, strict=True):
+            for embedding in embeddings.values():
+                embedding.spell(texts)
+        return model
 
     def on_meta(self) -> Model:
         """The model on torch's meta device: names and shapes without memory."""
@@ -59,4 +66,5 @@ class Architecture:
 
 def vocabulary_sizes(tokenizer: Tokenizer, source_tokenizer: Tokenizer) -> tuple[int, int | None]:
     """The size of the (target) vocabulary, and of the source vocabulary or None if it is shared."""
-    return tokenizer.vocabulary.size, None if source_tokenizer is tokenizer else source_tokenizer.vocabulary.size
+    shared = source_tokenizer is tokenizer or source_tokenizer.splits_as_other_language(tokenizer)
+    return tokenizer.vocabulary.size, None if shared else source_tokenizer.vocabulary.size

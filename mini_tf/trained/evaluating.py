@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from mini_tf.data.batch import Batch
 from mini_tf.data.opening import Report, encode_data, reopen
 from mini_tf.data.store import Store, Tokenizers
+from mini_tf.distributed.group import ProcessGroup
 from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.recipe.reading import read_data
 from mini_tf.recipe.sections import Data
@@ -77,7 +78,7 @@ def decision_notes(trained: Trained, fitted_on: bool = False) -> list[str]:
     if trained.decision is None:
         assert record.model is not None
         return [f"the {what} fitted for model.safetensors (step {record.model['step']}) is not applied to these weights"]
-    crossed = ", ".join(f"{name} {after:.4f}" for name, (_, after) in fitted.figures.items())
+    crossed = ", ".join(f"{name} {before:.4f} -> {after:.4f}" for name, (before, after) in fitted.figures.items())
     return [f"the {what} was fitted on these data, so the metrics are optimistic; cross-fitted: {crossed}"] if fitted_on else []
 
 
@@ -122,8 +123,13 @@ class _TargetLogProbs:
         self._hidden = output.y
 
 
-def evaluate_trained(trained: Trained, store: Store, accumulator: MetricAccumulator | None = None) -> dict[str, float]:
-    """The metrics of a trained model on `store`, with the objective and the micro-batch size of its training."""
+def evaluate_trained(
+    trained: Trained, store: Store, accumulator: MetricAccumulator | None = None, group: ProcessGroup | None = None
+) -> dict[str, float]:
+    """The metrics of a trained model on `store`, with the objective and the micro-batch size of its training.
+
+    group: processes that evaluate together.
+    """
     packing = pack(trained.recipe, store, trained.tokenizer, trained.objective)
     rows = eval_batch_size(trained.recipe, int(trained.auto.get("micro_batch_size", trained.recipe.train.batch_size)))
-    return evaluate(trained.task(), trained.objective, packing, trained.setup, rows, accumulator=accumulator)
+    return evaluate(trained.task(), trained.objective, packing, trained.setup, rows, accumulator=accumulator, group=group)

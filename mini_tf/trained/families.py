@@ -6,24 +6,31 @@ from typing import Any, NamedTuple
 from mini_tf.interchange import Config, Facts, Family, Head
 from mini_tf.interchange._stacks import shortest_period
 from mini_tf.nn.model import ModelSettings
+from mini_tf.recipe.kind_settings.inference_settings import inference_settings
 from mini_tf.recipe.kinds import kinds_of, listing, settings_of, usable_settings
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.values import near, show
 from mini_tf.system.errors import RunFault
 
 CONFIG = "config.json"
-_FREE = ("init", "init_std", "init_from", "dropout_rate")
-"""Settings of a model that do not change what a trained one computes."""
 _OF_HEAD = ("head", "tied", "output_bias", "head_activation")
 """Settings of the output layer over the vocabulary, which the head of a task replaces."""
 
 
+_FILLED = ("bias", "norm_weight")
+"""Settings that are true in the files of a family and may be false here: such biases are 0 there, such weights 1."""
+
+
 class Written(NamedTuple):
-    """A family, one of its heads, and the keys of config.json for a model."""
+    """A family, one of its heads, and the keys of config.json for a model.
+
+    read: the settings that these files are read back as; they may have biases and weights that the model lacks.
+    """
 
     family: Family
     head: Head
     config: dict[str, Any]
+    read: ModelSettings
 
 
 def family_of(config: Config) -> Family:
@@ -50,48 +57,62 @@ def choose(recipe: Recipe, facts: Facts, wanted: str | None = None) -> Written:
     words = [wanted] if wanted is not None else list(kinds_of("interchange"))
     families = [settings_of("interchange", word)() for word in words]
     fitting = [one for one in families if isinstance(one, Family) and model.kind == one.MODEL]
-    reasons: dict[str, list[str]] = {}
+    refused: dict[str, _Refusal] = {}
     for family in sorted(fitting, key=lambda one: one.RANK):
         for head in (head for head in family.HEADS if head.fits(recipe.objective)):
-            found = [*_other_task(family, head, recipe), *_differences(family, head, model, facts)]
+            missing = _other_task(head, recipe)
+            found = [f"objective.{key} is {own}, which {family.kind} has {needed}" for key, (own, needed) in missing.items()]
+            try:
+                config = family.config(model, facts)
+                back = family.settings(Config(config, f"{family.kind}'s {CONFIG}"), head)
+                read: Any = settings_of("models", model.kind).model_validate(back)
+                found += _differences(family, head, model, read, facts)
+            except RunFault as fault:
+                found.append(fault.message)
             if not found:
-                return Written(family, head, family.config(model, facts) | _bookkeeping(family, head, facts))
-            reasons.setdefault(family.kind, found)
-    if not reasons:
+                return Written(family, head, config | _bookkeeping(family, head, facts, recipe), read)
+            ways = [f"objective.{key}={'null' if needed is None else str(needed).lower()}" for key, (_, needed) in missing.items()]
+            refused.setdefault(family.kind, _Refusal(found, ways))
+    if not refused:
         what = f"of the architecture {model.kind} with the objective {recipe.objective.kind}"
-        raise RunFault(f"{wanted or 'no family of Hugging Face models'} has {'no ' if wanted else 'a '}model {what}", hint=_WAY)
-    if len(reasons) == 1:
-        ((word, found),) = reasons.items()
-        raise RunFault(f"this model cannot be written as {word}: {'; '.join(found[:4])}", hint=_WAY)
+        raise RunFault(f"{wanted or 'no family of Hugging Face models'} has {'no ' if wanted else 'a '}model {what}", hint=WAY)
+    raise _refusal(refused)
+
+
+class _Refusal(NamedTuple):
+    """Why a family has no such model. ways: overrides of a training with which its objective would fit."""
+
+    reasons: list[str]
+    ways: list[str]
+
+
+def _refusal(refused: Mapping[str, _Refusal]) -> RunFault:
     # A family that cannot even write the settings is farther than one that writes others.
-    nearest = min(reasons, key=lambda word: (any(CONFIG in reason for reason in reasons[word]), len(reasons[word])))
-    what = f"cannot be written as {', '.join(reasons)}; nearest is {nearest}, but {'; '.join(reasons[nearest][:4])}"
-    faults = [f"{word}: {reason}" for word, found in reasons.items() for reason in found]
-    raise RunFault(f"this model {what}", hint=_WAY, faults=[f"this model {what}", *faults])
+    nearest = min(refused, key=lambda word: (any(CONFIG in reason for reason in refused[word].reasons), len(refused[word].reasons)))
+    reasons, ways = refused[nearest]
+    hint = f"trained with {' '.join(ways)} its objective fits; {WAY}" if ways else WAY
+    if len(refused) == 1:
+        return RunFault(f"this model cannot be written as {nearest}: {'; '.join(reasons[:4])}", hint=hint)
+    what = f"this model cannot be written as {', '.join(refused)}; nearest is {nearest}, but {'; '.join(reasons[:4])}"
+    faults = [f"{word}: {reason}" for word, refusal in refused.items() for reason in refusal.reasons]
+    return RunFault(what, hint=hint, faults=[what, *faults])
 
 
-_WAY = "--to safetensors writes the tensors under their own names"
+WAY = "--to safetensors writes the tensors under their own names"
 
 
-def _other_task(family: Family, head: Head, recipe: Recipe) -> Iterator[str]:
-    """Settings of the objective that are others than those of the head."""
+def _other_task(head: Head, recipe: Recipe) -> dict[str, tuple[Any, Any]]:
+    """Settings of the objective that are others than those of the head: theirs and the one it has."""
     own = recipe.objective.model_dump(mode="json")
-    for key, needed in head.needs.items():
-        if own.get(key) != needed:
-            yield f"objective.{key} is {own.get(key)}, which {family.kind} has {needed}"
+    needed = {**{key: (value,) for key, value in head.needs.items()}, **({"pool": head.pools} if head.pools else {})}
+    return {key: (own.get(key), allowed[0]) for key, allowed in needed.items() if own.get(key) not in allowed}
 
 
-def _differences(family: Family, head: Head, model: ModelSettings, facts: Facts) -> Iterator[str]:
+def _differences(family: Family, head: Head, model: ModelSettings, read: ModelSettings, facts: Facts) -> Iterator[str]:
     """Settings of the model that are others after it was written as this family and read back."""
-    try:
-        config = family.config(model, facts)
-        back = family.settings(Config(config, f"{family.kind}'s {CONFIG}"), head)
-    except RunFault as fault:
-        yield fault.message
-        return
-    read: Any = settings_of("models", model.kind).model_validate(back)
-    free = {*_FREE, *(() if head.objective is None or _over_tokens(head) else _OF_HEAD)}
+    free: set[str] = set() if head.objective is None or _over_tokens(head) else {*_OF_HEAD}
     ours, theirs = (_plain(one, facts.context) for one in (model, read))
+    free |= {key for key in _FILLED if theirs[key] and not ours[key]}
     other = [key for key in sorted({*ours, *theirs}) if ours.get(key) != theirs.get(key) and not {*key.split(".")} & free]
     kinds = tuple(key.removesuffix("kind") for key in other if key.endswith(".kind"))
     for key in other:
@@ -109,10 +130,10 @@ def _over_tokens(head: Head) -> bool:
 
 
 def _plain(model: ModelSettings, context: int) -> dict[str, Any]:
-    """All settings by dotted key, each as the number that it stands for."""
-    values = model.model_dump(mode="json") | {"kind": model.kind}
+    """All settings that a trained model computes with, by dotted key, each as the number that it stands for."""
+    values = inference_settings(model) | {"kind": model.kind}
     for path, stack in model.stacks().items():
-        given = stack.model_dump(mode="json")
+        given = inference_settings(stack)
         dims = stack.attention_dims()
         sizes = {"d_k": dims.d_k, "d_v": dims.d_v, "n_kv_heads": dims.n_kv_heads, "d_ff": stack.hidden_dim}
         if path in values:
@@ -135,11 +156,16 @@ def _leaves(value: Any, path: str, context: int) -> Iterator[tuple[str, Any]]:
         yield path, context if path.endswith(".length") and value == "auto" else value
 
 
-def _bookkeeping(family: Family, head: Head, facts: Facts) -> dict[str, Any]:
+def _bookkeeping(family: Family, head: Head, facts: Facts, recipe: Recipe) -> dict[str, Any]:
     """What every config.json has: architecture, special tokens, labels."""
     vocabulary = facts.vocabulary
     ids = {"bos": vocabulary.separator, "eos": vocabulary.separator, "pad": vocabulary.pad}
     config: dict[str, Any] = {f"{name}_token_id": id for name, id in ids.items()}
+    if len(head.pools) > 1:
+        pool = recipe.objective.model_dump()["pool"]
+        config[family.POOL] = next(theirs for theirs, ours in family.POOLS.items() if ours == pool)
+    if head.numbers:
+        config["problem_type"] = "regression"
     if facts.labels is not None:
         names: Sequence[str] = facts.labels.names or ("LABEL_0",)
         config |= {"id2label": dict(enumerate(names)), "label2id": {name: n for n, name in enumerate(names)}}

@@ -43,13 +43,14 @@ class ForeignModel:
     recipe: Recipe
     model: Model
     tokenizer: Tokenizer
+    source_tokenizer: Tokenizer
     labels: Labels | None
     notes: list[str]
 
     def loaded(self, folder: Path) -> LoadedModel:
         """As the model of a run in `folder`."""
         objective = self.recipe.objective.build(self.tokenizer.vocabulary, self.labels)
-        return LoadedModel(folder, self.recipe, self.tokenizer, self.tokenizer, self.model, {}, self.labels, objective, 0)
+        return LoadedModel(folder, self.recipe, self.tokenizer, self.source_tokenizer, self.model, {}, self.labels, objective, 0)
 
 
 def is_foreign(path: Path) -> bool:
@@ -212,31 +213,36 @@ def open_foreign(folder: Path, tokenizer: Path | None = None, deltas: Mapping[st
     config = read_config(folder)
     family = family_of(config)
     head, sections = family.head(config), family.recipe(config, folder)
-    sections["tokenizer"] |= {} if tokenizer is None else {"path": str(tokenizer)}
+    sections["tokenizer"] |= {} if tokenizer is None else {"path": str(tokenizer), "source": None}
     try:
         recipe = Recipe.model_validate(sections)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise RunFault(f"{config.where}: minitf has no such model: {what}", where=[config.where]) from error
-    own = Tokenizer.load(str(recipe.tokenizer.path), recipe.tokenizer.separator, recipe.tokenizer.begin).with_size(
-        config.integer("vocab_size")
-    )
-    labels = _labels(config, recipe)
-    architecture = Architecture.of(recipe, own, own, labels)
+    used = [one for one in (recipe.tokenizer, recipe.tokenizer.source) if one is not None]
+    loaded = [Tokenizer.load(str(one.path), one.separator, one.begin).with_size(config.integer("vocab_size")) for one in used]
+    own, source = loaded[0], loaded[-1]
+    labels = _labels(config, head, recipe)
+    architecture = Architecture.of(recipe, own, source, labels)
     weights, notes = read_weights(folder, family, head, architecture.on_meta(), recipe, deltas)
     model = architecture.build()
     model.load_weights(weights)
-    return ForeignModel(family, head, recipe, model.eval(), own, labels, [*own.notes, *notes])
+    notes = [*dict.fromkeys(note for one in loaded for note in one.notes), *notes]
+    return ForeignModel(family, head, recipe, model.eval(), own, source, labels, notes)
 
 
-def _labels(config: Config, recipe: Recipe) -> Labels | None:
+def _labels(config: Config, head: Head, recipe: Recipe) -> Labels | None:
     """The labels of a task, by id2label; None for other objectives."""
     if not recipe.objective.TASK:
         return None
+    n, names = config.n_labels, config.section("id2label").values
+    if head.numbers:
+        config.only("problem_type", "regression")
+        if n != 1:
+            config.refuse("id2label", f"it has {n} numbers, and minitf predicts one of each text")
+        return Labels()
     config.only("problem_type", "single_label_classification", why=": each text or token has one label")
-    names = config.section("id2label").values
-    n = len(names) or config.integer("num_labels", 2)
     listed = [str(names.get(str(i), f"LABEL_{i}")) for i in range(n)]
     if len(set(listed)) < n:
         config.refuse("id2label", "the names of labels must be different")

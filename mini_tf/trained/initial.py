@@ -19,8 +19,8 @@ from mini_tf.trained.foreign import is_foreign, open_foreign, weights_hash
 from mini_tf.trained.opening import SOURCE_TOKENIZER, LoadedModel, load_trained
 
 _TOKENIZER = "tokenizer.json"
-_FREE = ("init_from", "dropout_rate", "init", "init_std", "n_types")
-"""Model keys that may differ: they do not change the meaning of tensors."""
+_FREE = ("n_types",)
+"""Model keys that may differ beside TRAINING_KEYS: only shapes depend on them."""
 
 
 @dataclass(frozen=True)
@@ -210,9 +210,9 @@ def _refuse_incompatible(recipe: Recipe, trained: LoadedModel, data: TokenizedDa
 
 
 def _comparable(value: Any, context: int) -> Any:
-    """A setting without dropout_rate, which may differ, and with `length: auto` replaced by the context."""
+    """A setting with `length: auto` replaced by the context."""
     if isinstance(value, dict):
-        settings = {key: _comparable(item, context) for key, item in value.items() if key != "dropout_rate"}
+        settings = {key: _comparable(item, context) for key, item in value.items()}
         return settings | {"length": context} if settings.get("length") == "auto" else settings
     return [_comparable(item, context) for item in value] if isinstance(value, list) else value
 

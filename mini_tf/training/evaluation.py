@@ -29,7 +29,10 @@ GRADIENT_ROWS = 8
 
 
 class MetricAccumulator(Protocol):
-    """Collects the outputs of an evaluation, for metrics that are not means over batches."""
+    """Collects the outputs of an evaluation, for metrics that are not means over batches.
+
+    scores may have a `loss` that replaces that of the task: of probabilities after temperature scaling.
+    """
 
     def add(self, batch: Batch, outputs: Tensor) -> None: ...
     def scores(self) -> dict[str, float]: ...
@@ -56,6 +59,11 @@ class ClassProbabilities(ClassPredictions):
     @abstractmethod
     def probabilities(self) -> np.ndarray:
         """(N, C): predicted probabilities."""
+
+    @property
+    def unscaled(self) -> np.ndarray | None:
+        """(N, C): the probabilities before temperature scaling; None without it."""
+        return None
 
 
 def pack(recipe: Recipe, store: Store, tokenizer: Tokenizer, objective: Objective, context: int | None = None) -> Packing:

@@ -7,6 +7,7 @@ from mini_tf import optimizers
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.nn.layers.fused_linear import FusedLinear
 from mini_tf.nn.layers.head import OutputLayer
+from mini_tf.nn.layers.ngram_features import LinearFeatures
 from mini_tf.nn.weights.lora import LowRank
 from mini_tf.optimizers import Optimizer, Parameter, Role
 from mini_tf.recipe.kind_settings import OptimizerSettings
@@ -61,10 +62,13 @@ def roles_of(model: nn.Module) -> dict[str, Role]:
     embeddings = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
     embeddings |= {id(named[one.embedding]) for one in stacks_of(model) if one.embedding in named}
     adapters = {id(p) for part in model.modules() if isinstance(part, LowRank) for p in part.parameters()}
+    features = {id(p) for part in model.modules() if isinstance(part, LinearFeatures) for p in part.parameters()}
     heads = {id(part.linear.weight) for part in model.modules() if isinstance(part, OutputLayer)} - embeddings
     roles: dict[str, Role] = {}
     for name, p in model.named_parameters():
-        if id(p) in embeddings:
+        if id(p) in features:
+            roles[name] = "features"
+        elif id(p) in embeddings:
             roles[name] = "embedding"
         elif id(p) in heads:
             roles[name] = "head"

@@ -18,7 +18,7 @@ import json
 import math
 import statistics
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,14 +30,16 @@ DISTANCE = 500
 SEEDS, SECONDS = 3, 120.0
 MACHINE = ("runtime.threads=1", "runtime.precision=fp32", "runtime.device=cpu")
 STREAM = ("data.pack=concat", "train.stream=true")
-FIGURES = ("loss", "accuracy", "bits_per_byte", "answers.accuracy", "stream.ideal", "stream.real")
+MEMORY = ("memory.ideal", "memory.real")
+FIGURES = ("loss", "accuracy", "bits_per_byte", "answers.accuracy", *MEMORY)
 
 
 @dataclass(frozen=True)
 class Plan:
     """recipe and common: what all sides share, with those of each side. answers: recall is measured. equal: what the
     sides have in common, "seconds" or "flops". steps: of each side, instead. lengths: contexts at which a step is
-    timed.
+    timed. converted: sides that begin as the trained model of a side before them with another attention, and what
+    their training then changes.
     """
 
     recipe: str
@@ -47,6 +49,7 @@ class Plan:
     equal: str = "seconds"
     steps: Mapping[str, int] = field(default_factory=dict)
     lengths: tuple[int, ...] = ()
+    converted: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
 
 
 def main() -> None:
@@ -82,14 +85,36 @@ def main() -> None:
     for seed in range(given.seeds):
         for side, words in plan.sides.items():
             if f"{side} {seed}" not in found:
-                run = given.folder / f"{name}-{side.replace(' ', '-')}-{seed}"
-                overrides = (*plan.common, *MACHINE, *text, *words, *LAST_STEP, f"train.steps={steps[side]}", f"train.seed={seed}")
-                minitf("pretrain", plan.recipe, *overrides, "-d", str(run))
+                run, ended = run_folder(given.folder, name, side, seed), (*LAST_STEP, f"train.steps={steps[side]}", f"train.seed={seed}")
+                keys = (*plan.common, *text, *words)
+                if side in plan.converted:
+                    source, further = plan.converted[side]
+                    keys = (*converted(run_folder(given.folder, name, source, seed), run, keys), *further)
+                minitf("pretrain", plan.recipe, *keys, *MACHINE, *ended, "-d", str(run))
                 figures = minitf("evaluate", str(run)) | {"steps": steps[side]}
                 if plan.answers:
-                    figures |= minitf("inspect", "answers", str(run)) | minitf("cost", str(run), "--seconds", "0.1")
+                    figures |= minitf("inspect", "answers", str(run)) | memory_of(run)
                 measured(f"{side} {seed}", {key: figures[key] for key in (*FIGURES, "steps") if key in figures})
     print(table(found, plan, given.seeds, given.seconds))
+
+
+def run_folder(folder: Path, name: str, side: str, seed: int) -> Path:
+    return folder / f"{name}-{side.replace(' ', '-')}-{seed}"
+
+
+def converted(source: Path, run: Path, keys: Sequence[str]) -> list[str]:
+    """Give the model of `source` the attention of `keys`, and return the keys that train it further."""
+    begin = run.with_name(f"{run.name}-begin")
+    if not begin.exists():
+        minitf("convert", str(source), *(key for key in keys if key.startswith("model.attention")), "-d", str(begin))
+    return [f"model.init_from={begin}", *(key for key in keys if not key.startswith(("model", "tokenizer")))]
+
+
+def memory_of(run: Path) -> dict[str, float]:
+    """Tokens in memory: means over the reports of the last tenth of the training; none without a memory that varies."""
+    reports = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    last = [one for one in reports if one["step"] > 0.9 * reports[-1]["step"]]
+    return {key: statistics.mean(one[key] for one in last if key in one) for key in MEMORY if key in last[-1]}
 
 
 def median_cost(found: Mapping[str, Any], key: str, figure: str) -> float:
@@ -152,14 +177,20 @@ PLANS = {
             "model.ngrams=[10000]",  # else a cue word and the answer of the document before, as far away, are the same
         ),
         {
-            "expire_span": corridor(
-                "kind: expire_span, max_span: 600, ramp: 32, initial_span: 0.995, pre_div: 60, span_loss_weight: 0.00002"
-            ),
             "memory of 600": corridor("kind: softmax, memory_length: 600, memory_cache: inputs"),
             "memory of 100": corridor("kind: softmax, memory_length: 100, memory_cache: inputs"),
+            "expire_span": corridor(
+                "kind: expire_span, max_span: 960, ramp: 32, initial_span: 0.995, pre_div: 30, span_loss_weight: 0.0002"
+            ),
         },
         answers=True,
-        steps={"expire_span": 2400, "memory of 600": 1200, "memory of 100": 1200},
+        steps={"memory of 600": 1200, "memory of 100": 1200, "expire_span": 600},
+        converted={
+            "expire_span": (
+                "memory of 600",
+                ("optimizer.lr=0.002", "optimizer.embedding_lr=0.002", "optimizer.head_lr=0.03"),
+            )
+        },
     ),
     "characters": Plan(
         "quickstart",

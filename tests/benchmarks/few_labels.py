@@ -20,7 +20,7 @@ from random import Random
 from typing import Any
 
 STEPS = {200: 250, 1000: 400}
-"""train.steps for so many labels; with all of them the recipe's own horizon."""
+"""train.steps of sst2-nano for so many labels, unless --steps names others; with all labels the recipe has its own."""
 
 
 def main() -> int:
@@ -47,10 +47,13 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--recipe", default="sst2-nano")
     parser.add_argument("--begin", nargs="+", required=True, metavar="NAME=RUN", help="pretrained runs")
     parser.add_argument("--sizes", nargs="+", type=int, default=[200, 1000, 0], metavar="N", help="numbers of labels; 0 = all")
+    parser.add_argument("--steps", nargs="+", default=[], metavar="N=STEPS", help="train.steps for so many labels")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="further overrides, for all sides")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.json")
-    return parser.parse_args()
+    asked = parser.parse_args()
+    asked.out.parent.mkdir(parents=True, exist_ok=True)
+    return asked
 
 
 def _accuracy(asked: argparse.Namespace, size: int, seed: int, run: str) -> float:
@@ -60,7 +63,8 @@ def _accuracy(asked: argparse.Namespace, size: int, seed: int, run: str) -> floa
     train.write_text("".join(Random(seed).sample(lines, size) if size else lines))
     first = asked.begin[0].split("=", 1)[1]
     begins = [f"model.init_from={run}"] if run else [f"tokenizer={{path: {first}}}"]
-    horizon = [f"train.steps={STEPS.get(size, 800)}"] if size else []
+    steps = STEPS | {int(n): int(given) for n, given in (word.split("=") for word in asked.steps)}
+    horizon = [f"train.steps={steps.get(size, 800)}"] if size else []
     overrides = [f"data.train={train}", "eval.every_steps=1000000", f"train.seed={seed}", *begins, *horizon, *asked.set]
     folder = asked.out.parent / f"run-{size or 'all'}-{seed}-{Path(run).name or 'scratch'}"
     _minitf("finetune", asked.recipe, *overrides, "-d", str(folder), "-q")

@@ -28,6 +28,8 @@ class RandomRows:
     order.
     """
 
+    layout = None
+
     def __init__(self, shape: Shape, lookahead: int) -> None:
         numbers = np.random.default_rng(0).integers(4, shape.vocabulary, (shape.batch, shape.context + lookahead))
         self.ids = numbers.astype(np.int64)

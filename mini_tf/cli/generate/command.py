@@ -86,8 +86,5 @@ def generate(
 def _generate_by_lines(session: PromptSession, generation: "Generator", batches: Iterator[tuple[list[str], list[str]]]) -> None:
     """A prompt that is refused ends the command; the lines before its batch are answered."""
     with session.printing_notes(), faults_of_lines(), group_of() as group:
-        if group.size > 1:
-            for output in in_order(group, batches, lambda batch: [*session.outputs(generation, *batch)]):
-                session.print_output(output)
-        for texts, where in batches:  # each output as soon as it is ready
-            session.print_outputs(generation, texts, where)
+        for output in in_order(group, batches, lambda batch: session.outputs(generation, *batch)):
+            session.print_output(output)

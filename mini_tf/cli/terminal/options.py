@@ -43,7 +43,7 @@ RUNTIME_DEVICE = Annotated[
     typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:N or mps.", show_default="the recipe's runtime.device, auto"),
 ]
 _NPROC: dict[str, Any] = {"min": 1, "max": 1024, "metavar": "P", "show_default": False}
-NPROC = Annotated[int, typer.Option("--nproc", help="Divide the lines of FILE among P processes.", rich_help_panel=MODEL, **_NPROC)]
+NPROC = Annotated[int, typer.Option("--nproc", help="Divide the work among P processes on this machine.", rich_help_panel=MODEL, **_NPROC)]
 RUNTIME_NPROC = Annotated[int, typer.Option("--nproc", help="Train in P processes on this machine.", **_NPROC)]
 _GATE_HELP = "Exit with code 8 unless the metric meets this bound. Repeatable."
 GATES = Annotated[list[str] | None, typer.Option("--assert", metavar="'val.loss<1.9'", help=_GATE_HELP, rich_help_panel=CHECKS)]

@@ -1,7 +1,7 @@
 """`--nproc P`: a command starts itself P times, and these processes divide its work."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
@@ -29,7 +29,7 @@ def launched(console: Console, nproc: int) -> int | None:
     """The exit code of the processes that were started for this command; None in a process that does the work."""
     if nproc == 1 or is_worker():
         return None
-    from mini_tf.jobs.launching import launch
+    from mini_tf.distributed.launching import launch
 
     exit_code = launch(nproc, sys.argv[1:])
     console.json = False  # rank 0 has printed the object
@@ -47,9 +47,12 @@ def group_of(timeout: float = DAY, on_gpu: bool = False) -> "AbstractContextMana
     return joined(timeout, on_gpu)
 
 
-def in_order(group: "ProcessGroup", items: Iterator[Item], work: Callable[[Item], list[Result]]) -> Iterator[Result]:
-    """The results of all items, in their order, on every process; each does its share. Results are JSON."""
+def in_order(group: "ProcessGroup", items: Iterator[Item], work: Callable[[Item], Iterable[Result]]) -> Iterator[Result]:
+    """The results of all items, in their order, on every process; each does its share. Results are JSON.
+
+    A single process yields each result as soon as it is there.
+    """
     for some in batches_of(items, group.size):
-        own = work(some[group.rank]) if group.rank < len(some) else []
-        for results in group.gather(own):
+        own = work(some[group.rank]) if group.rank < len(some) else ()
+        for results in (own,) if group.size == 1 else group.gather([*own]):
             yield from results

@@ -1,7 +1,7 @@
 """Dataset types: how examples are read, split, encoded, packed into rows, and shown.
 
-This file is the contract; every other file of this package is one dataset type, which an objective names (`DATASET`).
-The objective passes on its `Settings` (`ObjectiveSettings.dataset`). Each dataset chooses the type of its examples.
+This file is the contract; every other one is a dataset type, which an objective names (`DATASET`) and whose `Settings`
+it passes on (`ObjectiveSettings.dataset`). Each dataset chooses the type of its examples.
 """
 
 import json
@@ -51,18 +51,8 @@ class TokenizedData:
 
 
 TEXT_COLUMNS = (
-    "sentence",
-    "sentence1",
-    "review",
-    "content",
-    "body",
-    "comment",
-    "question",
-    "message",
-    "tweet",
-    "document",
-    "article",
-    "post",
+    *("sentence", "sentence1", "review", "content", "body", "comment"),
+    *("question", "message", "tweet", "document", "article", "post"),
 )
 """Common names of text columns."""
 
@@ -150,6 +140,9 @@ class Dataset(kind_settings.DatasetSettings):
     """Description of a row in `data show`; {pack} is the recipe's data.pack."""
     KEEPS_EXAMPLES: ClassVar[bool] = True
     """The original examples are stored beside their ids."""
+
+    STRATIFIED: ClassVar[bool] = False
+    """Each fold of a cross-validation has its share of each class; an example has one class."""
 
     # Reading
 
@@ -260,15 +253,15 @@ class Dataset(kind_settings.DatasetSettings):
         """The validation split is a share or fold of `train`, or `val` without examples that are also in `train`."""
         if val is not None:
             return split_as_given(train, val, self.hasher(content=True))
-        hasher = self.hasher(content=False)
         if split.folds is not None:
-            return hold_out_fold(train, hasher, split.folds, split.fold or 1)
-        return hold_out(train, hasher, split.share)
+            return hold_out_fold(train, self.hasher(content=False), split.folds, split.fold or 1)
+        return hold_out(train, self.hasher(content=False), split.share)
 
     def hasher(self, content: bool) -> ExampleHasher:
         """Hashes examples by `content_key`, or by `split_key`."""
         key, unit = (self.content_key, self.UNIT) if content else (self.split_key, self.SPLIT_UNIT or self.UNIT)
-        return ExampleHasher(key, self.size, self.is_first_part, unit, "no text" if self.STREAM else f"no {unit}")
+        stratum = (lambda example: self.classes(example)[0]) if self.STRATIFIED else None
+        return ExampleHasher(key, self.size, self.is_first_part, unit, stratum)
 
     # Encoding
 

@@ -90,7 +90,9 @@ class LabelledDataset(Dataset):
             more = len(labels.names) - MAX_SUMMARY_LABELS
             yield f"labels (training/validation): {counts}{f' and {more} more' if more > 0 else ''}"
             if missing := [name for name, count in zip(labels.names, labels.counts, strict=True) if not count]:
-                yield f"classes without training examples: {', '.join(map(_printable, missing[:MAX_SUMMARY_LABELS]))}"
+                yield f"classes without training examples: {_listed(missing)}"
+            if single := [name for name, count in zip(labels.names, labels.counts, strict=True) if count == 1]:
+                yield f"classes with a single training example, from which little is learned: {_listed(single)}"
 
     def stats(self, data: TokenizedData, packings: Mapping[str, Packing]) -> tuple[list[str], dict[str, Any]]:
         assert data.labels is not None
@@ -273,6 +275,11 @@ def join_by_separators(parts: Sequence[np.ndarray], tokenizer: Tokenizer) -> np.
 
 def no_tokens(example: Example) -> DataFault:
     return DataFault(f"{example.where}: the text has no tokens", where=(example.where,))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - MAX_SUMMARY_LABELS
+    return ", ".join(map(_printable, names[:MAX_SUMMARY_LABELS])) + (f" and {more} more" if more > 0 else "")
 
 
 def _printable(label: str) -> str:

@@ -12,6 +12,7 @@ from mini_tf.data.store import Encoded, Tokenizers
 
 class Settings(LabelledTexts):
     MIN_CLASSES = 2
+    STRATIFIED = True
 
     labels: tuple[str, ...] | None = None
     """Names of the classes; default: those of the training split."""

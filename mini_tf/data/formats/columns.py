@@ -120,6 +120,8 @@ def missing_column(where: str, name: str, available: Sequence[str], names: Seque
         if set(names) <= _known_roles():
             fields = _fields(key, {role: short(near[0]) if near else "COLUMN" for role, near in found.items()})
             hint = f"name the columns with {fields}"
+        elif name in _known_roles() and not found.get(name):
+            hint = f"name the column with {_fields(key, {name: 'COLUMN'})}"
         else:
             option = "--fields" if key[:1] == "-" else "data.fields"
             hint = f"did you mean {short(found[name][0])!r}?" if found.get(name) else f"name the columns with {option}"

@@ -1,4 +1,4 @@
-"""Find and check data files: built-in corpora, paths, globs and stdin.
+"""Find and check data files: built-in corpora, paths, globs, datasets of the hub and stdin.
 
 `find_files` resolves `data.train` to files; `read` (documents.py) turns those into documents. Binary files are detected
 by their first bytes. Files are never unpacked or executed, and are sorted, so that every machine reads them in the same
@@ -17,11 +17,12 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 
-from mini_tf.data.formats import text_lines
+from mini_tf.data.formats import hub_datasets, text_lines
 from mini_tf.recipe.corpora import built_in_corpora, find_corpus
 from mini_tf.recipe.data import FORMATS
 from mini_tf.system.cache import CHUNK, cache_folder, sha256_of
-from mini_tf.system.errors import DataFault, Unavailable
+from mini_tf.system.errors import DataFault
+from mini_tf.system.hub import PREFIX
 from mini_tf.system.plain_file import open_plain
 from mini_tf.system.temporary_files import temporary_path
 
@@ -70,7 +71,7 @@ class MissingFile(DataFault):
 
 
 def find_files(spec: object, key: str = "data.train") -> list[DataFile]:
-    """The files of `data.train` or `data.val`: a built-in corpus, a path, a glob, `-` or a list of these.
+    """The files of `data.train` or `data.val`: a built-in corpus, a path, a glob, hf:ORG/NAME, - or a list of these.
 
     Raises DataFault, starting with `key`, if a file does not exist or is not text.
     """
@@ -86,8 +87,8 @@ def find_files(spec: object, key: str = "data.train") -> list[DataFile]:
 def _find_one(spec: str, key: str) -> list[DataFile]:
     if spec == "-":
         return [_stdin(key)]
-    if spec.startswith("hf:"):
-        raise Unavailable(f"{key}: {spec}: Hugging Face datasets cannot be read yet", hint="save it as a jsonl or parquet file")
+    if spec.startswith(PREFIX):
+        return [DataFile(hub_datasets.spooled(spec, key), "jsonl", spec)]
     if url := re.search(r"https?:/.*", spec):
         address = re.sub(":/+", "://", url[0], count=1)
         raise DataFault(f"{key}: {address}: minitf does not download files", hint=f"download it first: curl -LO {address}")

@@ -13,14 +13,16 @@ from pathlib import Path
 import tokenizers
 from tokenizers import Regex, pre_tokenizers
 
-from mini_tf.data.tokenization import components, vocab_files
+from mini_tf.data.tokenization import components, sentencepiece_files, vocab_files
 from mini_tf.data.tokenization.guard import call_guarded
 from mini_tf.system.errors import DataFault
 from mini_tf.system.limits import limits
 from mini_tf.system.plain_file import read_plain
 
-FILE_NAMES = ("tokenizer.json", "vocab.txt", "vocab.json")
-"""The tokenizer files of a folder, in order of preference; a vocab.json needs a merges.txt."""
+FILE_NAMES = ("tokenizer.json", "spiece.model", "tokenizer.model", "target.spm", "vocab.txt", "vocab.json")
+"""The tokenizer files of a folder, in order of preference; a vocab.json needs a merges.txt or target.spm."""
+SAVED_TARGETS, SAVED_SOURCES = "target_tokenizer.json", "source_tokenizer.json"
+"""The tokenizers of an exported model that has two."""
 MAX_UNUSED_IDS = 1024
 """Ids without a token below the highest id."""
 PROBE = "The quick brown fox, 12 3.5\n\tnaïve 漢字 🙂 </s> [MASK] don't"
@@ -53,12 +55,24 @@ def load(path: Path) -> tuple[tokenizers.Tokenizer, list[str]]:
     return inner, notes
 
 
+def find_two(folder: Path) -> tuple[Path, Path] | None:
+    """The tokenizers of targets and of sources, where a folder has two that give the ids of one vocabulary."""
+    pairs = [(folder / SAVED_TARGETS, folder / SAVED_SOURCES)]
+    if (file := find_tokenizer_file(folder)) is not None and file.name == "target.spm":
+        pairs.append((file, folder / "source.spm"))
+    return next(((one, other) for one, other in pairs if one.is_file() and other.is_file()), None)
+
+
 def find_tokenizer_file(folder: Path) -> Path | None:
     """The file of a folder that its tokenizer is loaded from; None if there is none."""
     return next((folder / name for name in FILE_NAMES if os.path.isfile(folder / name)), None)
 
 
 def _parse(file: Path, path: Path) -> tuple[tokenizers.Tokenizer, list[str]]:
+    if file.suffix in sentencepiece_files.SUFFIXES:
+        made, notes = sentencepiece_files.load(file, _read_bytes(file, path), _read)
+        checked, more = components.check(made)
+        return tokenizers.Tokenizer.from_str(checked), notes + more
     text = _read(file, path)
     names = [name for known in SPECIAL_NAMES.values() for name in known] + list(OTHER_SPECIALS)
     if file.suffix == ".txt":
@@ -107,15 +121,21 @@ def _near_run(path: Path) -> str | None:
 
 def _read(file: Path, path: Path | None = None) -> str:
     """The text of a UTF-8 file; `path` is the requested path, for suggestions."""
-    where = (str(file),)
     try:
-        return read_plain(file, limits().tokenizer_bytes).decode("utf-8")
-    except FileNotFoundError:
-        near = _near_run(path or file) or "use a tokenizer.json, vocab.txt or vocab.json, or a run or model folder that contains one"
-        raise DataFault(f"{file}: no such file", hint=near, where=where) from None
+        return _read_bytes(file, path).decode("utf-8")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise DataFault.located(f"{file}:{line}", "not UTF-8, so not a tokenizer file") from None
+
+
+def _read_bytes(file: Path, path: Path | None = None) -> bytes:
+    where = (str(file),)
+    try:
+        return read_plain(file, limits().tokenizer_bytes)
+    except FileNotFoundError:
+        files = "tokenizer.json, vocab.txt, vocab.json or SentencePiece model"
+        near = _near_run(path or file) or f"use a {files}, or a run or model folder that contains one"
+        raise DataFault(f"{file}: no such file", hint=near, where=where) from None
     except OSError as error:
         hint = "MINITF_LIMITS=tokenizer_bytes=256M would allow it" if error.errno == errno.EFBIG else None
         raise DataFault(f"{file}: {error.strerror or error}", hint=hint, where=where) from None

@@ -101,6 +101,17 @@ def word_edges(table: PieceTable, is_wordpiece: bool) -> tuple[np.ndarray, np.nd
     return starts, ends
 
 
+def texts_of(table: PieceTable, is_wordpiece: bool) -> tuple[str, ...]:
+    """The text of each id, with a space where it begins a word; of a special token a space."""
+
+    def text(id: int, piece: str) -> str:
+        if id in table.special:
+            return " "
+        return piece if not is_wordpiece else piece[2:] if piece.startswith("##") else f" {piece}"
+
+    return tuple(text(id, piece) for id, piece in enumerate(table.pieces))
+
+
 _CLOSING = "\"'\u2019\u201d)]}"
 """Characters that may follow the end of a sentence and belong to it."""
 

@@ -21,8 +21,9 @@ from tokenizers import Regex, models, normalizers, pre_tokenizers
 from mini_tf.data.tokenization import loading
 from mini_tf.data.tokenization.components import may_backtrack
 from mini_tf.data.tokenization.guard import call_guarded, check_token_count
-from mini_tf.data.tokenization.pieces import BYTE_OF, PieceTable, kind_of, piece_table_of, sentence_edges, word_edges
+from mini_tf.data.tokenization.pieces import BYTE_OF, PieceTable, kind_of, piece_table_of, sentence_edges, texts_of, word_edges
 from mini_tf.data.tokenization.round_trip import round_trip_losses
+from mini_tf.data.tokenization.sentencepiece_models import UNREACHABLE
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.data.tokenizers import SPECIALS
 from mini_tf.recipe import sections
@@ -48,7 +49,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], separator: str | None = None, begin: str | None = None) -> "Tokenizer":
-        """Load a tokenizer.json, vocab.txt or vocab.json, or that of a folder (a run, a model); or DataFault.
+        """Load a tokenizer.json, vocab.txt, vocab.json or SentencePiece model, or that of a folder; or DataFault.
 
         separator: the special token between documents; None: found by its usual names. begin: the special token before
         the first token of a text that stands alone, and of a target; None: the separator.
@@ -97,7 +98,14 @@ class Tokenizer:
         others = self.piece_table.special - set(known.values())
         inside = self.piece_table.inside_characters
         sentinels = loading.sentinel_ids(self._inner)
-        return Vocabulary(size, **known, others=others, sentinels=sentinels, ends=ends, begin=begin, inside_characters=inside)
+        texts = texts_of(self.piece_table, self.is_wordpiece)
+        return Vocabulary(size, **known, others=others, sentinels=sentinels, ends=ends, begin=begin, inside_characters=inside, texts=texts)
+
+    def splits_as_other_language(self, other: "Tokenizer") -> bool:
+        """Whether both have the same ids for the same tokens, of which each finds its own in text: those of Marian."""
+        own, others = (one._inner.get_vocab() for one in (self, other))
+        one, another = ({token.removeprefix(UNREACHABLE): id for token, id in ids.items()} for ids in (own, others))
+        return one == another and any(token.startswith(UNREACHABLE) for token in own)
 
     @property
     def kind(self) -> str:

@@ -35,7 +35,7 @@ def word_piece(file: Path, text: str, read: Read, names: Sequence[str]) -> tuple
     unknown = next((name for name in ("[UNK]", "<unk>", "<UNK>") if name in vocabulary), None)
     if unknown is None:
         raise DataFault.located(str(file), "no line is [UNK], the token of words outside the vocabulary")
-    config = _config(file.parent, read)
+    config = config_of(file.parent, read)
     special = [name for name in names if name in vocabulary]
     lower = config.get("do_lower_case")
     notes = []
@@ -57,18 +57,19 @@ def word_piece(file: Path, text: str, read: Read, names: Sequence[str]) -> tuple
 
 def byte_level(file: Path, text: str, read: Read, names: Sequence[str]) -> tuple[tokenizers.Tokenizer, list[str]]:
     """The tokenizer of a vocab.json and the merges.txt in the same folder."""
-    vocabulary = _numbers(file, text)
+    vocabulary = numbers(file, text)
     merges = _merges(file.with_name(file.name[: -len("vocab.json")] + "merges.txt"), read, vocabulary)
     inner = tokenizers.Tokenizer(models.BPE(vocabulary, merges))
-    prefix = _config(file.parent, read).get("add_prefix_space") is True
+    prefix = config_of(file.parent, read).get("add_prefix_space") is True
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
     inner.decoder = decoders.ByteLevel()
     inner.add_special_tokens([name for name in names if name in vocabulary])
     return inner, []
 
 
-def _numbers(file: Path, text: str) -> dict[str, int]:
-    vocabulary = _json(file, text)
+def numbers(file: Path, text: str) -> dict[str, int]:
+    """The ids by token of a vocab.json; DataFault unless they are different whole numbers."""
+    vocabulary = json_object(file, text)
     tokens: dict[int, str] = {}
     for token, id in vocabulary.items():
         if not isinstance(id, int) or isinstance(id, bool) or not 0 <= id < 1 << 32:
@@ -96,17 +97,18 @@ def _merges(file: Path, read: Read, vocabulary: dict[str, int]) -> list[tuple[st
     return merges
 
 
-def _config(folder: Path, read: Read) -> dict[str, Any]:
+def config_of(folder: Path, read: Read) -> dict[str, Any]:
     """The content of tokenizer_config.json; {} if there is none."""
     file = folder / "tokenizer_config.json"
-    config = _json(file, read(file)) if file.is_file() else {}
+    config = json_object(file, read(file)) if file.is_file() else {}
     for key in ("do_lower_case", "tokenize_chinese_chars", "strip_accents", "add_prefix_space"):
         if not isinstance(config.get(key), bool | None):
             raise DataFault.located(str(file), f"{key} must be true, false or null, got {json.dumps(config[key])[:80]}")
     return config
 
 
-def _json(file: Path, text: str) -> dict[str, Any]:
+def json_object(file: Path, text: str) -> dict[str, Any]:
+    """The content of a JSON file, which must be an object."""
     try:
         content = strict_json.parse(text)
     except ValueError as error:

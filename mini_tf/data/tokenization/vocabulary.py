@@ -1,6 +1,6 @@
 """The ids of a tokenizer: their number, those of special tokens, and how they are stored."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -26,6 +26,8 @@ class Vocabulary:
     """Special token before a text that stands alone, if it is not the separator."""
     inside_characters: frozenset[int] = frozenset()
     """Tokens that begin inside a character: their first byte continues one that a token before them begins."""
+    texts: tuple[str, ...] = field(default=(), repr=False)
+    """The text of each id, with a space where it begins a word; of a special token a space."""
 
     @property
     def begin_id(self) -> int | None:

@@ -1,5 +1,6 @@
 """Learning curves: a metric over the number of training examples, on a logarithmic axis."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 from mini_tf.drawing.canvas import distinct_colors, figure_bytes
@@ -8,6 +9,10 @@ from mini_tf.drawing.plotting import Figure
 
 Values = Sequence[tuple[int, Sequence[float]]]
 """The values of all runs at each number of examples, ascending."""
+
+
+LABEL_WIDTH = 0.08
+"""Of a number below the axis, as a share of the axis."""
 
 
 def draw_learning_curves(lines: Mapping[str, Values], metric: str, suffix: str) -> bytes:
@@ -26,7 +31,8 @@ def _draw(lines: Mapping[str, Values], metric: str) -> Figure:
         axes.plot([], [], color=color, linewidth=1.6, label=figure_caption(name, 40))
     sizes = sorted({n for values in lines.values() for n, _ in values})
     axes.set_xscale("log")
-    axes.set_xticks(sizes, [f"{n:,}" for n in sizes])
+    labelled = labelled_sizes(sizes)
+    axes.set_xticks(sizes, [f"{n:,}" if n in labelled else "" for n in sizes])
     axes.minorticks_off()
     axes.set_title(f"{metric}: mean (line) and single runs (dots)", fontsize=11)
     axes.set_xlabel("training examples", fontsize=10)
@@ -36,3 +42,12 @@ def _draw(lines: Mapping[str, Values], metric: str) -> Figure:
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=10)
     return figure
+
+
+def labelled_sizes(sizes: Sequence[int]) -> list[int]:
+    """The numbers of examples (ascending) that are written below their ticks without overlap, the largest first."""
+    found: list[int] = []
+    for n in reversed(sizes):
+        if not found or math.log(found[-1] / n) >= LABEL_WIDTH * math.log(sizes[-1] / sizes[0]):
+            found.append(n)
+    return found

@@ -1,18 +1,22 @@
 """Export of a run as a Hugging Face folder: config.json, safetensors, tokenizer, model card, and a proof."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from mini_tf.data.tokenization.loading import SAVED_SOURCES, SAVED_TARGETS
 from mini_tf.interchange import Facts, Family, Head
 from mini_tf.interchange._tensors import write_tensors
 from mini_tf.jobs.interchange.model_card import model_card
 from mini_tf.jobs.interchange.proof import FILE, Parity, compare, make_batch
 from mini_tf.jobs.interchange.tokenizer_files import tokenizer_files
+from mini_tf.nn.layers.task_head import TaskHead
 from mini_tf.recipe.values import show
 from mini_tf.run import tensors
 from mini_tf.run.disk import storage_errors
@@ -20,10 +24,12 @@ from mini_tf.run.folder import MODEL_TEXT_FILES
 from mini_tf.run.loading import load_model
 from mini_tf.system.errors import RunFault, UsageFault
 from mini_tf.system.strict_json import show_json
+from mini_tf.system.temporary_files import remove_path
 from mini_tf.trained.adapters import CONFIG as ADAPTER
 from mini_tf.trained.adapters import WEIGHTS as ADAPTER_WEIGHTS
 from mini_tf.trained.adapters import read_adapter, written_adapter
-from mini_tf.trained.families import CONFIG, choose
+from mini_tf.trained.architecture import Architecture
+from mini_tf.trained.families import CONFIG, WAY, choose
 from mini_tf.trained.foreign import WEIGHTS
 from mini_tf.trained.opening import LoadedModel, load_trained, read_fully_trainable
 
@@ -48,34 +54,68 @@ def export_model(run: str, folder: Path, to: str | None = None, step: int | str 
 
     to: a family of Hugging Face models, "safetensors", or "peft" for a LoRA adapter alone; None: the first family that
     has the model. Raises RunFault with the reasons if none has it, or if the outputs differ by more than
-    `proof.TOLERANCE`.
+    `proof.TOLERANCE`; the folder is then not left behind.
     """
     if not re.fullmatch(r"[\w.+-]+( [\w.+-]+)*", license):
         raise UsageFault(f"--license {show(license)}: must be a name such as mit or apache-2.0, without other signs")
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise UsageFault(f"{folder} exists and is not an empty folder", hint="give another one with -o")
-    loaded = load_trained(run, step)
+        raise RunFault(f"{folder} exists and is not an empty folder", hint="give another one with -o", where=[str(folder)])
+    with _removed_if_failed(folder):
+        return _export(load_trained(run, step), folder, to, step, license)
+
+
+@contextmanager
+def _removed_if_failed(folder: Path) -> Iterator[None]:
+    """An empty or missing folder is empty or missing again after an exception."""
+    existed = folder.exists()
+    try:
+        yield
+    except BaseException:
+        for path in [*folder.iterdir()] if folder.exists() else ():
+            remove_path(path)
+        if not existed:
+            remove_path(folder)
+        raise
+
+
+def _export(loaded: LoadedModel, folder: Path, to: str | None, step: int | str | None, license: str) -> Exported:
     if to == PLAIN:
         return _export_plain(loaded, folder, license)
+    if loaded.source_tokenizer is not loaded.tokenizer:
+        what = "its sources and targets have two vocabularies, and every family that minitf writes has one"
+        raise RunFault(f"{loaded.folder.name}: {what}", hint=WAY, where=[str(loaded.folder)])
+    _undo_standardization(loaded)
     facts = Facts(loaded.tokenizer.vocabulary, loaded.model.context, loaded.labels)
-    family, head, config = choose(loaded.recipe, facts, None if to == PEFT else to)
+    family, head, config, read = choose(loaded.recipe, facts, None if to == PEFT else to)
     if to == PEFT:
         return _export_adapter(loaded, folder, family, head, step)
-    weights = write_tensors(loaded.model, family.names(loaded.recipe.model, head), loaded.model.weights())
+    recipe = loaded.recipe.model_copy(update={"model": read})
+    theirs = Architecture.of(recipe, loaded.tokenizer, loaded.source_tokenizer, loaded.labels, loaded.model.context).on_meta()
+    weights = write_tensors(theirs, family.names(read, head), loaded.model.weights())
     files: dict[str, bytes] = {
         CONFIG: show_json(config).encode(),
         WEIGHTS: tensors.serialize(_named(weights, family, head)),
-        **tokenizer_files(loaded.tokenizer, loaded.model.context, loaded.recipe.model.causal),
+        **tokenizer_files(loaded),
+        **_two_tokenizers(loaded),
         CARD: model_card(loaded, head.architecture, license).encode(),
         RECIPE: (loaded.folder / RESOLVED).read_bytes(),
     }
     _write(folder, files)
-    vocabulary = loaded.tokenizer.vocabulary
     model = loaded.model.eval()
-    parity = compare(model, head, make_batch(model, vocabulary.special_ids, vocabulary.size), folder)
+    parity = compare(model, head, make_batch(model, loaded.tokenizer.vocabulary), folder)
     _write(folder, {FILE: show_json(parity.to_json()).encode()})
     parity.check(folder)
     return Exported(folder, head.architecture, parity)
+
+
+@torch.no_grad()
+def _undo_standardization(loaded: LoadedModel) -> None:
+    """Change the output layer of a model of numbers so that its outputs are numbers, not standardized ones."""
+    labels, head = loaded.labels, loaded.model.head
+    if labels is not None and isinstance(head, TaskHead) and (labels.mean, labels.scale) != (0, 1):
+        head.linear.weight *= labels.scale
+        if head.linear.bias is not None:
+            head.linear.bias.mul_(labels.scale).add_(labels.mean)
 
 
 def _export_adapter(loaded: LoadedModel, folder: Path, family: Family, head: Head, step: int | str | None) -> Exported:
@@ -93,6 +133,13 @@ def _export_adapter(loaded: LoadedModel, folder: Path, family: Family, head: Hea
     _write(folder, {ADAPTER: show_json(config).encode(), ADAPTER_WEIGHTS: tensors.serialize(written)})
     read_adapter(folder)
     return Exported(folder, f"an adapter of {head.architecture}", None)
+
+
+def _two_tokenizers(loaded: LoadedModel) -> dict[str, bytes]:
+    """Where sources and targets are split in two ways, both tokenizers, which minitf reads: transformers has one."""
+    if loaded.source_tokenizer is loaded.tokenizer:
+        return {}
+    return {SAVED_TARGETS: loaded.tokenizer.to_json().encode(), SAVED_SOURCES: loaded.source_tokenizer.to_json().encode()}
 
 
 def _named(weights: Mapping[str, Tensor], family: Family, head: Head) -> dict[str, Tensor]:

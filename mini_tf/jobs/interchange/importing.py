@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from mini_tf.jobs.assembling import write_model_files
@@ -16,7 +17,7 @@ from mini_tf.run.folder import CheckpointTensors
 from mini_tf.run.hashes import FileHashes
 from mini_tf.run.identity import Identity
 from mini_tf.run.opening import RunLocation, open_run, start_run
-from mini_tf.system.errors import UsageFault
+from mini_tf.system.errors import RunFault, UsageFault
 from mini_tf.system.strict_json import show_json
 from mini_tf.trained.adapters import WEIGHTS, is_adapter, read_adapter
 from mini_tf.trained.foreign import ForeignModel, open_foreign, weights_hash
@@ -40,8 +41,8 @@ def import_model(
     tokenizer: file or folder of its tokenizer; default: the folder. base: the model of an adapter in PEFT's format,
     which is added to it; default: the folder that the adapter names. UsageFault if there is no adapter.
 
-    Raises RunFault if minitf has no such model, a file is damaged, or the outputs differ by more than
-    `proof.TOLERANCE`.
+    The folder of the run is made after the proof. Raises RunFault if minitf has no such model, a file is damaged, or
+    the outputs differ by more than `proof.TOLERANCE`.
     """
     adapter = read_adapter(source) if is_adapter(source) else None
     if adapter is None and base is not None:
@@ -54,24 +55,34 @@ def import_model(
     text = f"# {foreign.head.architecture}, imported from {source.absolute()}\n{dump(foreign.recipe)}"
     name = re.sub(r"[^\w.-]+", "-", source.absolute().name).strip("-.") or foreign.family.kind
     resolved = Resolved(foreign.recipe, name, {}, False, text, source, Node({}, str(source)))
-    identity = Identity.of(resolved, {"tokenizer": foreign.tokenizer.hash, "init": weights_hash(model_folder)})
+    hashes = {"tokenizer": foreign.tokenizer.hash, "init": weights_hash(model_folder)}
+    if foreign.source_tokenizer is not foreign.tokenizer:
+        hashes["source_tokenizer"] = foreign.source_tokenizer.hash
+    identity = Identity.of(resolved, hashes)
     if adapter is not None:
         identity = replace(identity, hashes={**identity.hashes, "adapter": FileHashes().sha256(source / WEIGHTS)})
         reporter.say(f"the adapter is added to {len(deltas)} matrices of {model_folder}")
+    parity = _prove(foreign, model_folder, deltas)
+    parity.check(source)
     with open_run(location, identity) as run:
         if run.status != "finished":
             start_run(run, identity)
             model = foreign.model
             write_model_files(run, foreign.recipe, model, foreign.loaded(run.folder))
             save_checkpoint(run, 0, CheckpointTensors(model.weights(), {}, {}), {}, None, foreign.recipe.checkpoint, reporter.warn)
-        parity = _prove(run.folder, foreign, model_folder, deltas)
+        _check_written(run.folder, foreign)
         run.write(FILE, show_json(parity.to_json()))
-        parity.check(run.folder)
         run.finish("done")
         return Imported(run.folder, parity, run.manifest.parameters)
 
 
-def _prove(run: Path, foreign: ForeignModel, source: Path, deltas: Mapping[str, Tensor]) -> Parity:
-    """The model is read back from the run folder."""
-    model, vocabulary = load_trained(run).model.eval(), foreign.tokenizer.vocabulary
-    return compare(model, foreign.head, make_batch(model, vocabulary.special_ids, vocabulary.size), source, deltas)
+def _prove(foreign: ForeignModel, source: Path, deltas: Mapping[str, Tensor]) -> Parity:
+    model = foreign.model.eval()
+    return compare(model, foreign.head, make_batch(model, foreign.tokenizer.vocabulary), source, deltas)
+
+
+def _check_written(run: Path, foreign: ForeignModel) -> None:
+    """RunFault unless the run folder has the tensors of the proof."""
+    written = load_trained(run).model.weights()
+    if other := [name for name, tensor in foreign.model.weights().items() if not torch.equal(written[name], tensor)]:
+        raise RunFault(f"{run}: {other[0]} is not the tensor that was imported", hint="--fresh starts over", where=[str(run)])

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.interchange import Head
 from mini_tf.nn.layers.task_head import token_index
 from mini_tf.nn.model import Model
@@ -61,23 +62,26 @@ class Parity:
     def check(self, where: Path) -> None:
         """RunFault if the difference is too large, or is no number."""
         if not self.largest_difference <= self.tolerance:
-            what = f"the {self.outputs} differ by up to {self.largest_difference:.3g}, more than {self.tolerance:g} (see {FILE})"
-            raise RunFault(f"{where}: {what}", where=[str(where)])
+            what = f"the {self.outputs} differ by up to {self.largest_difference:.3g}, more than {self.tolerance:g}"
+            cases = ", ".join(f"{name} {difference:.3g}" for name, difference in self.cases.items())
+            raise RunFault(f"{where}: {what}: sequences by case {cases}", where=[str(where)])
 
 
-def make_batch(model: Model, special: frozenset[int], vocabulary: int, source_vocabulary: int | None = None) -> Batch:
+def make_batch(model: Model, vocabulary: Vocabulary, source_vocabulary: int | None = None) -> Batch:
     """Sequences of ids that are not special: half of them padded, and half of them pairs if there are token types."""
     draw = torch.Generator().manual_seed(0)
     length = min(LONGEST, model.max_length() or LONGEST, model.context)
 
     def rows(size: int, n: int) -> tuple[Tensor, Tensor]:
-        usual = torch.tensor([id for id in range(size) if id not in special] or [0])
+        usual = torch.tensor([id for id in range(size) if id not in vocabulary.special_ids] or [0])
         ids = usual[torch.randint(len(usual), (SEQUENCES, n), generator=draw)]
         lengths = torch.full((SEQUENCES,), n)
         lengths[SEQUENCES // 2 :] = torch.randint(1, n + 1, (SEQUENCES // 2,), generator=draw)
-        return ids, (torch.arange(n) < lengths[:, None]).long()
+        mask = torch.arange(n) < lengths[:, None]
+        # Their classifiers of decoders find the last token by the id of padding.
+        return ids if vocabulary.pad is None else ids.where(mask, torch.tensor(vocabulary.pad)), mask.long()
 
-    ids, mask = rows(vocabulary, length)
+    ids, mask = rows(vocabulary.size, length)
     types = None
     if model.n_types > 1:
         first = torch.randint(1, length + 1, (SEQUENCES, 1), generator=draw)
@@ -85,19 +89,22 @@ def make_batch(model: Model, special: frozenset[int], vocabulary: int, source_vo
     if not model.needs_source:
         return Batch(ids, mask, types)
     n_source = min(LONGEST, model.max_length("source") or LONGEST, model.context)
-    return Batch(ids, mask, types, *rows(source_vocabulary or vocabulary, max(1, n_source - 3)))
+    return Batch(ids, mask, types, *rows(source_vocabulary or vocabulary.size, max(1, n_source - 3)))
 
 
 @torch.no_grad()
 def own_outputs(model: Model, head: Head, batch: Batch) -> Tensor:
-    """The outputs of our model: logits, or hidden states of a model without a head."""
+    """The outputs of our model: logits, or hidden states of a model without a head.
+
+    The rows have no closing separators: the last token is the end of the text.
+    """
     inputs = Tokens(batch.ids, TokenPositions.packed(batch.mask), batch.types)
     source = None
     if batch.source is not None and batch.source_mask is not None:
         source = Tokens(batch.source, TokenPositions.packed(batch.source_mask))
     hidden = model(inputs, source).y
-    if "pool" in head.needs:
-        hidden = hidden.flatten(0, 1)[token_index(head.needs["pool"], inputs)]
+    if head.pools:
+        hidden = hidden.flatten(0, 1)[token_index("first" if "first" in head.pools else "last", inputs)]
     return hidden.float() if head.objective is None else model.logits(hidden).float()
 
 
@@ -144,8 +151,7 @@ def _transformers(folder: Path, head: Head, deltas: Mapping[str, Tensor]) -> tup
             warnings.simplefilter("ignore")
             model = made.from_pretrained(folder, local_files_only=True, use_safetensors=True, dtype=torch.float32).eval()
     except Exception as error:  # whatever their code raises
-        what = f"transformers cannot load it: {type(error).__name__}: {one_line(str(error))[:200]}"
-        raise RunFault(f"{folder}: {what}", where=[str(folder)]) from error
+        raise _fault(folder, "load", error) from error
     finally:
         transformers.utils.logging.set_verbosity(before)
         transformers.utils.logging.enable_progress_bar()
@@ -154,13 +160,20 @@ def _transformers(folder: Path, head: Head, deltas: Mapping[str, Tensor]) -> tup
 
     @torch.no_grad()
     def outputs(batch: Batch) -> Tensor:
-        if batch.source is None:
-            types = {} if batch.types is None else {"token_type_ids": batch.types}
-            given: Any = model(input_ids=batch.ids, attention_mask=batch.mask, **types)
-        else:
-            targets = {"decoder_input_ids": batch.ids, "decoder_attention_mask": batch.mask, "use_cache": False}
-            given = model(input_ids=batch.source, attention_mask=batch.source_mask, **targets)
+        inputs = {"input_ids": batch.ids, "attention_mask": batch.mask, "token_type_ids": batch.types}
+        if batch.source is not None:
+            inputs = {"input_ids": batch.source, "attention_mask": batch.source_mask, "decoder_input_ids": batch.ids}
+            inputs |= {"decoder_attention_mask": batch.mask}
+        try:
+            given: Any = model(**{name: tensor for name, tensor in inputs.items() if tensor is not None})
+        except Exception as error:
+            raise _fault(folder, "run", error) from error
         found: Tensor = given[head.output]
         return found.float()
 
     return f"transformers {transformers.__version__}", outputs
+
+
+def _fault(folder: Path, action: str, error: Exception) -> RunFault:
+    what = f"transformers cannot {action} it: {type(error).__name__}: {one_line(str(error))[:200]}"
+    return RunFault(f"{folder}: {what}", where=[str(folder)])

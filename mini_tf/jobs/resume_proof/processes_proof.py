@@ -1,14 +1,13 @@
 """Checks that several processes train a tiny run to the same bytes as one does, though they are killed on the way."""
 
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mini_tf.jobs.launching import launch
+from mini_tf.distributed.launching import launch
 from mini_tf.jobs.resume_proof.comparison import differences
 from mini_tf.jobs.resume_proof.forked_run import RECIPE
 from mini_tf.jobs.resume_proof.proof import temporary_folder
@@ -75,7 +74,7 @@ def _kill(processes: int, folder: Path, rank: int) -> int | None:
     """Start or continue the run, and kill one process after the next checkpoint; its step, None if there was none."""
     before, killed = _steps(folder), list[int]()
 
-    def watch(running: Mapping[int, subprocess.Popen[bytes]]) -> None:
+    def watch(running: Mapping[int, Any]) -> None:
         new = _steps(folder) - before
         if new and not killed and len(running) == processes:
             running[rank].send_signal(signal.SIGKILL)

@@ -1,4 +1,6 @@
-"""From token ids to embeddings: token and n-gram tables, positional encoding, token types, norm, projection."""
+"""From token ids to embeddings: tables of tokens, subwords and n-grams, positions, token types, norm, projection."""
+
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float, Int
@@ -6,6 +8,7 @@ from torch import Tensor, nn
 
 from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.layers.ngrams import NGrams
+from mini_tf.nn.layers.words.subwords import Subwords
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
@@ -28,10 +31,11 @@ class Embedding(nn.Module):
         dropout_rate: float,
         *,
         project: nn.Linear | None = None,
+        subwords: Subwords | None = None,
     ) -> None:
         super().__init__()
         self.tokens = tokens
-        self.ngrams = ngrams
+        self.ngrams, self.subwords = ngrams, subwords
         self.types = types
         self.position = positional_encoding
         self.norm = norm
@@ -43,6 +47,11 @@ class Embedding(nn.Module):
     def n_previous(self) -> int:
         """Number of previous tokens that the embedding of a token depends on."""
         return 0 if self.ngrams is None else self.ngrams.n_previous
+
+    def spell(self, texts: Sequence[str]) -> None:
+        """Tell the subwords the text of each token id, with a space where it begins a word."""
+        if self.subwords is not None:
+            self.subwords.spell(texts)
 
     def start(self, batch: int) -> Int[Tensor, "B n_previous"]:
         """Previous ids at the beginning of a document: all V, the id that means "no token"."""
@@ -56,6 +65,8 @@ class Embedding(nn.Module):
         x = self.tokens(inputs.ids)
         if self.scale != 1.0:
             x = x * self.scale
+        if self.subwords is not None:
+            x = x + self.subwords(inputs.ids)
         if self.ngrams is not None:
             x = x + self.ngrams(inputs.ids, self.start(len(inputs.ids)) if previous is None else previous, token_positions)
         x = self.position.embed(x, token_positions)

@@ -13,7 +13,9 @@ from mini_tf.nn.layers.head import OutputLayer
 from mini_tf.nn.layers.ngram_features import LinearFeatures
 from mini_tf.nn.tokens import Tokens
 
-Pool = Literal["first", "last", "mean", "max", "attention"]
+Pool = Literal["first", "last", "text_end", "mean", "max", "attention"]
+TOKEN_POOLS = ("first", "last", "text_end")
+"""Pooling that takes one token of each row."""
 Dense = Literal["tanh", "gelu", "relu"]
 """Activation of a dense layer before the output layer of a task: of BERT and RoBERTa, of ELECTRA, of DistilBERT."""
 _DENSE: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}
@@ -34,6 +36,7 @@ class TaskHead(OutputLayer):
         wide: LinearFeatures | None = None,
         pools_by_attention: bool = False,
         dense: Dense | None = None,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         self.dropout = Dropout(dropout_rate)
@@ -44,9 +47,10 @@ class TaskHead(OutputLayer):
         if self.dense is not None:
             self.dense.weight.data.normal_(0.0, d_model**-0.5)
             self.dense.bias.data.zero_()
-        self.linear = nn.Linear(d_model, n_outputs)
+        self.linear = nn.Linear(d_model, n_outputs, bias=bias)
         self.linear.weight.data.normal_(0.0, d_model**-0.5)
-        self.linear.bias.data.zero_()
+        if bias:
+            self.linear.bias.data.zero_()
 
     def forward(self, hidden: Float[Tensor, "*at D"], candidates: Int[Tensor, " W"] | None = None) -> Float[Tensor, "*at C"]:
         """All outputs; `candidates` must be None, as there is no vocabulary."""
@@ -75,11 +79,15 @@ class DetectionHead(OutputLayer):
         return logit
 
 
-def token_index(pool: Literal["first", "last"], inputs: Tokens) -> Int[Tensor, " B"]:
-    """Flat index into (B, L) of the first or last token of each row."""
+def token_index(pool: Pool, inputs: Tokens) -> Int[Tensor, " B"]:
+    """Flat index into (B, L) of the token of each row that `pool`, one of TOKEN_POOLS, takes: the first one, the last
+    one, or the one before the last.
+    """
     rows, length = inputs.ids.shape
     first = torch.arange(rows, device=inputs.ids.device) * length
-    return first if pool == "first" else first + is_token(inputs).sum(1) - 1
+    if pool == "first":
+        return first
+    return first + is_token(inputs).sum(1) - (1 if pool == "last" else 2)
 
 
 def pooled(pool: Pool, hidden: Float[Tensor, "B L D"], inputs: Tokens, query: Float[Tensor, " D"] | None = None) -> Float[Tensor, "B D"]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -47,7 +47,7 @@ class ClassPipeline(PredictionPipeline):
         ]
         return torch.stack([one.log_softmax(-1) for one in scaled]).logsumexp(0).sub(math.log(len(outputs))).float()
 
-    def with_options(self, options: PredictOptions) -> "ClassPipeline":
+    def with_options(self, options: PredictOptions) -> Self:
         changed = copy(self)
         changed.top = options.top
         if options.thresholds:

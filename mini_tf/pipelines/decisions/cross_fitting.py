@@ -34,7 +34,7 @@ class DecisionFitter(ClassAccumulator):
         self.decision, self.lines = Decision(), list[str]()
 
     def scores(self) -> dict[str, float]:
-        """The metrics of the cross-fitted decisions."""
+        """The metrics of the cross-fitted decisions, with the loss if a temperature is of use."""
         truth, given, lengths = self.truth, self.log_probabilities, self.lengths
         self.decision, self.lines = Decision(), []
         smallest = int(np.bincount(self.halves, minlength=2).min())
@@ -46,7 +46,8 @@ class DecisionFitter(ClassAccumulator):
         with show_progress(f"fitting {' and '.join(sorted(self.fits))} on {len(lengths):,} validation examples"):
             predicted = self._bias(parts, self._temperature(parts))
         self.lines.append("each half of the validation data was measured with the values fitted on the other half (val.* too)")
-        return self.measure(truth, predicted, lengths)
+        scaled = {} if self.decision.temperature == 1 else {"loss": self.decision.figures["log_loss"][1]}
+        return scaled | self.measure(truth, predicted, lengths)
 
     def _temperature(self, parts: "_Halves") -> list[float]:
         """The temperatures fitted on each half and on all data; 1 if not fitted, or of no use."""

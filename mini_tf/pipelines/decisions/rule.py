@@ -13,6 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from mini_tf.data.batch import Batch
+from mini_tf.pipelines.decisions.fitting import log_loss, rescaled
 from mini_tf.pipelines.decisions.tag_decoding import best_tags
 from mini_tf.scores.tag_scheme import TagScheme
 from mini_tf.training.evaluation import ClassProbabilities
@@ -92,6 +93,13 @@ class ClassAccumulator(ClassProbabilities):
         return probabilities
 
     @property
+    def unscaled(self) -> np.ndarray | None:
+        if self.rule.temperature == 1:
+            return None
+        probabilities: np.ndarray = np.exp(rescaled(self.log_probabilities, 1 / self.rule.temperature))
+        return probabilities
+
+    @property
     def lengths(self) -> np.ndarray:
         """(E,): targets of each example."""
         return np.array(self._lengths)
@@ -106,7 +114,9 @@ class ClassAccumulator(ClassProbabilities):
         return self.rule.decide(self.log_probabilities, self.lengths)
 
     def scores(self) -> dict[str, float]:
-        return self.measure(self.truth, self.predicted, self.lengths)
+        """With the loss of the scaled probabilities where there is a temperature."""
+        scaled = {} if self.rule.temperature == 1 else {"loss": log_loss(self.log_probabilities, self.truth)}
+        return scaled | self.measure(self.truth, self.predicted, self.lengths)
 
 
 def row_halves(batch: Batch) -> list[int]:

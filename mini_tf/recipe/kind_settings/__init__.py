@@ -10,6 +10,7 @@ from pydantic import Field
 
 from mini_tf.recipe.data import NonEmptyText
 from mini_tf.recipe.kind_settings.directions import Direction, attended_tokens
+from mini_tf.recipe.kind_settings.inference_settings import inference_settings
 from mini_tf.recipe.kinds import Kind, Rules, listing, settings_of
 from mini_tf.recipe.values import Share, near, show
 
@@ -33,8 +34,8 @@ class OptimizerSettings(Kind):
     """Layer-wise decay: lr * layer_decay^depth; depth: head 0, last layer 1, ..., embeddings largest."""
 
     def lr_of(self, role: str) -> float:
-        """The peak learning rate of a role: matrix, embedding, head, adapter or vector."""
-        if role == "embedding":
+        """The peak learning rate of a role: matrix, embedding, features, head, adapter or vector."""
+        if role in ("embedding", "features"):
             return self.embedding_lr or self.lr
         return (self.head_lr or self.lr) if role == "head" else self.lr
 
@@ -101,6 +102,7 @@ class ModelSettings(Kind):
     """It keeps the documents of a packed row apart, if its mixers do."""
     OBJECTIVE: ClassVar[str]
     """Objective of a recipe that names none."""
+    TRAINING_KEYS = frozenset({"init_from"})
 
     init_from: NonEmptyText | None = None
     """Run or Hugging Face folder to initialize from: its weights, tokenizer and model settings except dropout_rate; new
@@ -157,7 +159,7 @@ class ModelSettings(Kind):
 
     def compare_with(self, other: "ModelSettings") -> Iterator[tuple[str, Any, Any]]:
         """Settings that must be equal for `init_from`: recipe keys, and both values as JSON."""
-        mine, theirs = self.model_dump(mode="json"), other.model_dump(mode="json")
+        mine, theirs = inference_settings(self), inference_settings(other)
         yield from ((key, mine[key], theirs[key]) for key in mine if key in theirs and key != "kind")
 
     def build(self, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> Any:

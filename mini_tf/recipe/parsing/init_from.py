@@ -39,11 +39,14 @@ def with_run_settings(level: Node, lower: Node) -> Node:
     model = {key: node for key, node in ours.items() if key in _OWN or (key not in theirs and key != "encoder")}
     model |= {key: _with_length(node, folder) for key, node in theirs.items() if key not in _OWN and _has(kind, key)}
     model |= {"kind": kind}
+    roles, their_tokenizer = ("separator", "begin"), _mapping(run.value.get("tokenizer"))
     tokenizer = {"path": Node(Scalar(str(folder), quoted=True), given.where)}
-    tokenizer |= {key: node for key, node in _mapping(run.value.get("tokenizer")).items() if key in ("separator", "begin")}
+    keys = roles if (folder / RESOLVED).is_file() else (*roles, "path", "source")
+    tokenizer |= {key: node for key, node in their_tokenizer.items() if key in keys}
     if _has(kind, "encoder") and (folder / SOURCE_TOKENIZER).exists():
         path = Node(Scalar(str(folder / SOURCE_TOKENIZER), quoted=True), given.where)
-        tokenizer["source"] = Node({"path": path}, given.where)
+        source = {key: node for key, node in _mapping(their_tokenizer.get("source")).items() if key in roles}
+        tokenizer["source"] = Node({"path": path, **source}, given.where)
     above = {"model": Node(model, given.where), "tokenizer": Node(tokenizer, given.where)}
     return Node(lower.value | above, lower.where)
 

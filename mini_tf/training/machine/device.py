@@ -24,7 +24,7 @@ from torch.utils._triton import has_triton
 
 from mini_tf.recipe.sections import Runtime
 from mini_tf.system.errors import Unavailable
-from mini_tf.system.processes import Place
+from mini_tf.system.processes import place
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -109,13 +109,10 @@ def _keep_freed_memory() -> None:
         set_option(_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def resolve_setup(
-    runtime: Runtime, recorded: Mapping[str, Any] | None = None, device_key: str = "runtime.device", place: Place | None = None
-) -> Setup:
-    """The setup of a recipe's runtime section on this machine.
+def resolve_setup(runtime: Runtime, recorded: Mapping[str, Any] | None = None, device_key: str = "runtime.device") -> Setup:
+    """The setup of a recipe's runtime section on this machine. Several processes share its cores, and have a GPU each.
 
     recorded: `Setup.settings` of the run's first start. device_key: key or option that names the device, for messages.
-    place: of this process among those on this machine, which share its cores, and have a GPU each.
     Raises Unavailable if this machine does not support a requested setting.
     """
     before = recorded or {}
@@ -132,15 +129,16 @@ def resolve_setup(
         return value
 
     device = _open(choose("device", _best_device), device_key)
-    if place is not None and place.size > 1 and device.type == "cuda":
-        device = _open(f"cuda:{place.local_rank}", device_key)
+    here = place()
+    if here.size > 1 and device.type == "cuda":
+        device = _open(f"cuda:{here.local_rank}", device_key)
     precision = _check_precision(choose("precision", lambda: _safe_precision(device)), device)
     compiled = choose("compile", lambda: (False, "not measured"))
     if compiled and (missing := missing_compiler(device)):
         if reasons["compile"] == _EXPLICIT:
             raise Unavailable(f"runtime.compile: {missing}", hint="runtime.compile=auto")
         compiled, reasons["compile"] = False, f"{missing}, unlike at the first start: results may differ in the last bits"
-    threads = choose("threads", partial(_most_threads, 1 if place is None else place.local_size))
+    threads = choose("threads", partial(_most_threads, here.local_size))
     if reasons["threads"] == _RECORDED and threads > (cores := available_cores()):
         reasons["threads"] = f"only {cores} cores now, {threads} at the first start: results may differ in the last bits"
         threads = cores

@@ -35,14 +35,14 @@ def fitting_micro_batch(task: nn.Module, feed: Feed, setup: Setup) -> tuple[int,
 
 def saved_bytes(forward: Callable[[], Any], setup: Setup, task: nn.Module) -> int:
     """Bytes of tensors that `forward` saves for the backward pass, without the parameters of `task`."""
-    known = {p.untyped_storage().data_ptr() for p in task.parameters()}
+    known = {p.untyped_storage()._cdata for p in task.parameters()}  # tensors without data have no address
     sizes: dict[int, int] = {}
     alive: list[Tensor] = []  # keeps storages alive, since a reused address would be counted once
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in known:
-            sizes[storage.data_ptr()] = storage.nbytes()
+        if storage._cdata not in known:
+            sizes[storage._cdata] = storage.nbytes()
             alive.append(tensor)
         return tensor
 

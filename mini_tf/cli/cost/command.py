@@ -8,7 +8,7 @@ import typer
 from mini_tf.cli.terminal.completion import recipe_arguments
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT, check
-from mini_tf.cli.terminal.numbers import duration, in_bytes, short
+from mini_tf.cli.terminal.numbers import doubled, duration, in_bytes, short
 from mini_tf.cli.terminal.options import RUNTIME_DEVICE
 from mini_tf.system.errors import UsageFault
 
@@ -80,12 +80,12 @@ def cost(
     if lengths is None and output:
         raise UsageFault("--output needs --lengths", hint="--json prints the estimate for programs")
     files = check(output, [".png", ".svg", ".json"], force)
-    doubled = None if lengths is None else doubled_lengths(lengths)
+    rows = None if lengths is None else doubled("--lengths", lengths, MAX_LENGTH)
     resolved = [resolve(recipe, overrides) for recipe in recipes or [reading.DEFAULT_RECIPE]]
-    if doubled is not None:
-        from mini_tf.cli.cost_lengths import print_lengths
+    if rows is not None:
+        from mini_tf.cli.cost.lengths import print_lengths
 
-        return print_lengths(console, [(one.name, one.recipe) for one in resolved], doubled, files)
+        return print_lengths(console, [(one.name, one.recipe) for one in resolved], rows, files)
 
     from mini_tf.jobs.cost.estimating import estimate
     from mini_tf.jobs.cost.stream_memory import stream_memory
@@ -101,17 +101,6 @@ def cost(
         _compare(console, names, costs)
     text = "\n".join(_details(names[0], costs[0])) if len(costs) == 1 else None
     console.output(text, metrics=costs[0].metrics, result=results)
-
-
-def doubled_lengths(text: str) -> list[int]:
-    """The lengths that FIRST..LAST stands for. Raises UsageFault."""
-    parts = text.split("..")
-    if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
-        raise UsageFault(f"--lengths {text}: must be FIRST..LAST, such as 128..8192")
-    first, last = map(int, parts)
-    if not 1 <= first <= last <= MAX_LENGTH:
-        raise UsageFault(f"--lengths {text}: FIRST must be at least 1, LAST at least FIRST and at most {MAX_LENGTH:,}")
-    return [first << n for n in range((last // first).bit_length())]
 
 
 def _record(name: str, cost: "Cost") -> dict[str, Any]:

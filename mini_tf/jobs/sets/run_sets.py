@@ -7,21 +7,21 @@ cross-validation and bootstrap for accuracy estimation and model selection.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean, median_low, stdev
 from typing import Any
 
-from mini_tf.jobs.baselines import PREFIX, verdict
-from mini_tf.jobs.closing_messages import format_metrics
+from mini_tf.jobs.baselines import PREFIX
+from mini_tf.jobs.closing_messages import next_commands
 from mini_tf.jobs.identifying import identify
 from mini_tf.jobs.options import Options
 from mini_tf.jobs.pretrain import pretrain
 from mini_tf.jobs.session import Reporter, RunResult
+from mini_tf.jobs.sets import set_metrics
+from mini_tf.jobs.sets.set_metrics import ENSEMBLE, Metrics
 from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.kind_settings import ObjectiveSettings
-from mini_tf.recipe.metrics import ranking_metrics
 from mini_tf.recipe.reading import Resolved
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run import loading, manifest, set_files
@@ -33,11 +33,6 @@ from mini_tf.system.errors import DataFault, Diverged, RunFault, UsageFault
 from mini_tf.trained.ensembles import open_ensemble
 from mini_tf.trained.evaluating import decision_notes, evaluation_data
 from mini_tf.training.signals import StopRequest
-
-Metrics = Mapping[str, float | None]
-"""By the names that --assert uses; None if not finite."""
-ENSEMBLE = ".ensemble"
-"""Suffix of a metric of the ensemble of several seeds."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +60,11 @@ class FinishedRun:
     member: Member
     folder: Path
     metrics: Metrics
+
+    @property
+    def title(self) -> str:
+        """Its folder and its seed."""
+        return self.folder.name + (f"  train.seed {self.member.value}" if self.member.kind == "seed" else "")
 
     @property
     def record(self) -> dict[str, Any]:
@@ -157,35 +157,6 @@ def _stopped(run: Run, exit_code: int, where: str) -> RunResult:
     return RunResult(run.folder, {}, exit_code)
 
 
-def main_metric(metrics: Metrics, objective: ObjectiveSettings) -> str:
-    """The metric that ranks runs: the pipeline's if it has one, else the loss. Higher is better but for the loss."""
-    return next((name for one in ranking_metrics(objective) if (name := f"val.{one}") in metrics), "val.loss")
-
-
-def median_run(metrics: Sequence[Metrics], name: str) -> int:
-    """The index of the run with the median of this metric: the lower one of an even number, the first of equal ones."""
-    worst = math.inf if name == "val.loss" else -math.inf
-    values = [worst if (value := one.get(name)) is None else value for one in metrics]
-    return values.index(median_low(values))
-
-
-def spread(metrics: Sequence[Metrics]) -> dict[str, float | None]:
-    """Lower median, .mean, sample .std, .min and .max of each metric of all runs; None if a value is not finite.
-
-    A baseline does not depend on the seed; then it has one value.
-    """
-    same = [name for name in metrics[0] if name.startswith(PREFIX) and all(one.get(name) == metrics[0][name] for one in metrics)]
-    found: dict[str, float | None] = {name: metrics[0][name] for name in same}
-    for name in [name for name in metrics[0] if name not in found and all(name in one for one in metrics)]:
-        values = [value for one in metrics if (value := one[name]) is not None]
-        if len(values) < len(metrics):
-            found[name] = None
-            continue
-        found[name] = median_low(values)
-        found |= {f"{name}.mean": fmean(values), f"{name}.std": stdev(values), f"{name}.min": min(values), f"{name}.max": max(values)}
-    return found
-
-
 def _train_member(run: Run, member: Member, options: Options, reporter: Reporter) -> RunResult:
     """Start or continue one run of a set; its messages go to its own log.txt."""
     reporter.say(member.title)
@@ -200,46 +171,40 @@ def _train_member(run: Run, member: Member, options: Options, reporter: Reporter
 
 
 def _finished(member: Member, folder: Path) -> FinishedRun:
-    """The metrics of a finished run; of a set of seeds, their means."""
+    """The metrics of a finished run; of a set of seeds, their means, and those of its ensemble."""
     metrics = manifest.read(folder).metrics
     if not metrics:
         raise RunFault(f"{folder} has lost its metrics", hint="remove it; the same command trains it again", where=[str(folder)])
-    if members(member.resolved):
-        means = {name: metrics[f"{name}.mean"] for name in metrics if {f"{name}.{what}" for what in ("mean", "std", "max")} <= {*metrics}}
-        return FinishedRun(member, folder, {name: means.get(name, metrics[name]) for name in metrics if not _is_statistic(name, metrics)})
-    return FinishedRun(member, folder, metrics)
-
-
-def _is_statistic(name: str, metrics: Metrics) -> bool:
-    """Whether a metric of a set is a statistic of another one; a class may be called `mean`."""
-    of, _, what = name.rpartition(".")
-    return of in metrics and what in ("mean", "std", "min", "max")
+    return FinishedRun(member, folder, set_metrics.means_of(metrics) if members(member.resolved) else metrics)
 
 
 def _finish(run: Run, done: Sequence[FinishedRun], reporter: Reporter, recipe: Recipe) -> RunResult:
     """Copy the median run's model into the run folder and print the metrics of all runs."""
-    each, kind, objective = [one.metrics for one in done], done[0].member.kind, recipe.objective
-    name = main_metric(each[0], objective)
-    median, metrics = done[median_run(each, name)], spread(each)
+    kind, objective = done[0].member.kind, recipe.objective
+    each, baselines = [one.metrics for one in done], [manifest.read(one.folder).baseline for one in done]
+    name, baseline = set_metrics.main_metric(each[0], objective), baselines[0]
+    if kind == "fold":
+        baseline, each = set_metrics.same_baseline(each, baselines, name, objective)
+        done = [replace(one, metrics=metrics) for one, metrics in zip(done, each, strict=True)]
+    judged = set_metrics.name_of_ensemble(name, each)
+    median, metrics = done[set_metrics.median_run(each, judged)], set_metrics.spread(each, kind == "seed")
     set_files.write_metrics(run, (one.record | ({"median": True} if one is median else {}) for one in done))
     set_files.copy_model(run, median.folder)
     for one in done:
-        what = f"  train.seed {one.member.value}" if kind == "seed" else ""
-        line = f"{one.folder.name}{what}  {_format(one.metrics, name, objective)}"
-        reporter.say(f"{line}  <- median" if one is median else line)
-    reporter.say(f"median over {len(done)} {kind}s: {_format_spread(name, metrics, kind)}")
-    baseline, value = manifest.read(median.folder).baseline, metrics.get(f"{PREFIX}{name.removeprefix('val.')}")
-    whose, reached = "the median", metrics[name]
+        reporter.say(set_metrics.line_of_run(one.title, one.metrics, name, objective, kind == "fold") + "  <- median" * (one is median))
+    reporter.say(f"median over {len(done)} {kind}s: {set_metrics.format_spread(judged, metrics, kind)}")
     if recipe.train.ensemble is not None and kind == "seed":
         together = _ensemble_metrics(run, reporter, f"ensemble of {len(done)} seeds", name, objective)
         metrics |= {f"{metric}{ENSEMBLE}": value for metric, value in together.items()}
-        whose, reached = "the ensemble", together[name]
-    if baseline is not None and value is not None:
-        reporter.say(f"baseline: {verdict(baseline, name.removeprefix('val.'), value, reached, whose)}")
+    if baseline is not None and (line := set_metrics.baseline_line(baseline, metrics, judged, kind)):
+        reporter.say(line)
         run.update(baseline=baseline)
     reporter.say(f"the model is that of {median.folder.name}, which also has the checkpoints")
     if recipe.train.ensemble is not None:
         reporter.say(f"`predict` and `evaluate` average the predictions of the models of {len(done)} {kind}s")
+    pipeline = objective.pipeline()
+    no_data = kind == "fold" and recipe.train.ensemble is not None  # its models have no validation data in common
+    reporter.say(next_commands(run.folder, None if pipeline is None else pipeline.COMMAND, " --data FILE" * no_data))
     run.finish("done", metrics={name: math.nan if value is None else value for name, value in metrics.items()})
     return RunResult(run.folder, metrics)
 
@@ -249,22 +214,7 @@ def _ensemble_metrics(run: Run, reporter: Reporter, title: str, name: str, objec
     trained = open_ensemble(run.folder, device=str(run.manifest.auto.get("device", "auto")))
     found = pipeline_of(trained).evaluate(trained, evaluation_data(trained, None, "val", reporter.detail))
     metrics = {f"val.{name}": value if math.isfinite(value) else None for name, value in found.items() if name != "targets"}
-    reporter.say(f"{title}: {_format(metrics, name, objective)}")
+    reporter.say(f"{title}: {set_metrics.format_main(metrics, name, objective)}")
     for note in decision_notes(trained, fitted_on=True):
         reporter.say(note)
     return metrics
-
-
-def _format(metrics: Metrics, name: str, objective: ObjectiveSettings) -> str:
-    """The main metric, then the others of `format_metrics`."""
-    finite = {name: math.nan if value is None else value for name, value in metrics.items()}
-    rest = format_metrics({other: value for other, value in finite.items() if other != name}, objective)
-    return f"{name} {finite[name]:.4f}" + (f", {rest}" if rest else "")
-
-
-def _format_spread(name: str, metrics: Metrics, kind: str) -> str:
-    median = metrics[name]
-    if median is None:
-        return f"{name} is not finite for every {kind}"
-    mean, std, least, most = (metrics[f"{name}.{what}"] for what in ("mean", "std", "min", "max"))
-    return f"{name} {median:.4f} (mean {mean:.4f}, standard deviation {std:.4f}, {least:.4f} to {most:.4f})"

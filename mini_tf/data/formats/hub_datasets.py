@@ -1,0 +1,167 @@
+"""Datasets of Hugging Face's hub, or folders in their form, through the package datasets: hf:ORG/NAME/CONFIG:SPLIT.
+
+Rows are streamed once into a jsonl file of the cache, one at a time, and read from there: no corpus is held in memory,
+and later runs need no network. A folder is streamed again when one of its files has changed. Only files of data are
+read: dataset scripts are refused, and so are datasets whose files need other code, such as images.
+"""
+
+import json
+import logging
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mini_tf.system.cache import cache_folder, hash_of
+from mini_tf.system.errors import DataFault, Unavailable
+from mini_tf.system.hub import PREFIX
+from mini_tf.system.progress import show_progress
+from mini_tf.system.temporary_files import temporary_path
+
+BUILDERS = ("json", "csv", "parquet", "arrow", "text")
+"""The forms of files that are read, by the package's name of their reader."""
+OLDEST = 4
+"""The first major version of datasets that runs no scripts."""
+_NAME = re.compile(r"(?P<path>\w[\w.-]{0,95}/\w[\w.-]{0,95})(/(?P<config>\w[\w.-]*))?", re.ASCII)
+
+
+class HubDataset(NamedTuple):
+    """A dataset by name: path is a folder, or organization/name on the hub; config: None is the only one."""
+
+    name: str
+    path: str
+    is_folder: bool
+    config: str | None
+    split: str
+
+
+def parse(name: str, key: str) -> HubDataset:
+    """The dataset of hf:ORG/NAME[/CONFIG][:SPLIT], or hf:FOLDER[/CONFIG][:SPLIT]; DataFault if it is neither.
+
+    The split is by default `train`, for another key than data.train `validation`.
+    """
+    rest, split = name.removeprefix(PREFIX), "train" if key == "data.train" else "validation"
+    folder = os.path.expanduser(rest)
+    if not os.path.isdir(folder) and (found := re.fullmatch(r"(.*):([\w.-]+)", rest)):
+        rest, split = found[1], found[2]
+        folder = os.path.expanduser(rest)
+    if rest[:1] in ("/", ".", "~"):
+        above, config = os.path.split(folder)
+        if os.path.isdir(folder):
+            return HubDataset(name, os.path.abspath(folder), True, None, split)
+        if os.path.isdir(above):
+            return HubDataset(name, os.path.abspath(above), True, config, split)
+        raise DataFault(f"{key}: {folder[:200]}: no such folder", where=(name,))
+    parts = _NAME.fullmatch(rest)
+    if parts is None:
+        raise DataFault(
+            f"{key}: {name[:80]!r} is not a dataset", hint="write hf:ORGANIZATION/NAME, /CONFIG and :SPLIT behind it, or hf:./FOLDER"
+        )
+    return HubDataset(name, parts["path"], False, parts["config"], split)
+
+
+def spooled(name: str, key: str) -> Path:
+    """The rows of a dataset as a jsonl file in the cache, which is written if it is not there.
+
+    Raises Unavailable without the package or the network, and DataFault if the dataset has no such config or split.
+    """
+    dataset = parse(name, key)
+    folder = cache_folder() / "datasets"
+    path = folder / f"{hash_of([dataset[1:], _state(dataset.path) if dataset.is_folder else None])}.jsonl"
+    if not path.exists():
+        folder.mkdir(exist_ok=True)
+        temporary = temporary_path(path)
+        with show_progress(f"reading {name}"), temporary.open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in _rows(dataset, key))
+        os.replace(temporary, path)
+    return path
+
+
+def _state(folder: str) -> list[tuple[str, int, int]]:
+    """Names, sizes and times of all files of a folder."""
+    paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+    return [(str(path.relative_to(folder)), (stat := path.stat()).st_size, stat.st_mtime_ns) for path in paths]
+
+
+def _rows(dataset: HubDataset, key: str) -> Iterator[dict[str, Any]]:
+    with _translated(dataset, key):
+        builder = _builder(dataset, key)
+        streams = builder.as_streaming_dataset()
+        if dataset.split not in streams:
+            hint = f"write {PREFIX}...:SPLIT"
+            raise DataFault(f"{key}: {dataset.name} has no split {dataset.split}; it has {', '.join(streams)}", hint=hint)
+        stream = streams[dataset.split].decode(False)
+        features = stream.features or {}
+        for row in stream:
+            yield {name: cell for column, value in row.items() for name, cell in _cells(column, value, features.get(column))}
+
+
+def _builder(dataset: HubDataset, key: str) -> Any:
+    """The reader of the dataset's files; DataFault unless it is one of BUILDERS."""
+    try:
+        import datasets
+    except ImportError:
+        raise Unavailable(f"{key}: {dataset.name} needs the package datasets", hint="pip install 'minitf[hf]'") from None
+    if int(datasets.__version__.split(".")[0]) < OLDEST:
+        hint = "pip install -U datasets"
+        raise Unavailable(f"{key}: {dataset.name} needs datasets {OLDEST} or later, which runs no scripts", hint=hint)
+    builder = datasets.load_dataset_builder(dataset.path, dataset.config)
+    form = type(builder).__module__.removeprefix("datasets.packaged_modules.").split(".")[0]
+    if form not in BUILDERS:
+        raise DataFault(f"{key}: {dataset.name} has files of the form {form}; {', '.join(BUILDERS)} are read")
+    return builder
+
+
+@contextmanager
+def _translated(dataset: HubDataset, key: str) -> Iterator[None]:
+    """Turn exceptions of the package, of its network and of the files into one line; its warnings are not shown."""
+    loggers = [logging.getLogger(name) for name in ("datasets", "huggingface_hub")]
+    levels = [one.level for one in loggers]
+    for one in loggers:
+        one.setLevel(logging.CRITICAL)
+    try:
+        yield
+    except (DataFault, Unavailable):
+        raise
+    except Exception as error:  # of the network, of the hub, of a file
+        reason = " ".join(str(error).split("\nExample of usage")[0].split())[:300]
+        wrong = isinstance(error, ValueError | RuntimeError) and not isinstance(error, OSError)  # no such config; a script
+        if dataset.is_folder or wrong:
+            raise DataFault(f"{key}: {dataset.name}: {reason}", where=(dataset.name,)) from error
+        hint = f"download it on another machine, copy the folder, and write {PREFIX}FOLDER"
+        what = f"{key}: {dataset.name} is not available: {type(error).__name__}: {reason}"
+        raise Unavailable(what, hint=hint, where=(dataset.name,)) from error
+    finally:
+        for one, level in zip(loggers, levels, strict=True):
+            one.setLevel(level)
+
+
+def _cells(column: str, value: Any, feature: Any) -> Iterator[tuple[str, Any]]:
+    """The cells of a column: labels by name, fields of a struct as column.field; without what JSON lacks."""
+    if isinstance(value, Mapping):
+        fields = feature if isinstance(feature, Mapping) else {}
+        for name, one in value.items():
+            yield from _cells(f"{column}.{name}", one, fields.get(name))
+    elif _is_plain(plain := _named(value, feature)):
+        yield column, plain
+
+
+def _named(value: Any, feature: Any) -> Any:
+    """A value with the names of labels in place of their numbers, and None for a number that is not finite."""
+    if isinstance(value, list):
+        inner = feature[0] if isinstance(feature, list) and feature else getattr(feature, "feature", None)
+        return [_named(one, inner) for one in value]
+    if isinstance(value, int) and hasattr(feature, "int2str"):
+        return feature.int2str(value) if 0 <= value < feature.num_classes else None
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(map(_is_plain, value.values()))
+    return value is None or isinstance(value, str | int | float | bool)

@@ -1,0 +1,1 @@
+"""Sets of runs: several seeds, and the folds of a cross-validation."""

@@ -1,0 +1,299 @@
+"""SentencePiece models as tokenizers: the ids of transformers and of SentencePiece itself, on awkward texts."""
+
+import json
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+import torch
+from commands import QUIET, ROOT, minitf, refused
+from families import LLAMA, SIDES, T5, made, transformers
+
+from mini_tf.data.tokenization.stream import TextStream
+from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.system.errors import DataFault, Unavailable
+from mini_tf.trained.opening import open_trained
+
+TEXTS = [
+    *("Hello world.", "héllo  naïve\tNAIVE", "漢字 and 🙂", "a\0b\x07c", "a\u200db\u200bc\ufeff", "½ﬁⅧ e\u0301 Å", "\u00a0x\u3000y"),
+    *("two  spaces  ", "", "a\nb\r\nc", "A" * 300, "the" * 100, "<s> </s> <pad>x<extra_id_0>y <mask>", "a ▁ b▁", "<0x0A> <0xzz>"),
+    *("12345 3.14", "don't", "\ud7ff\ue000", "👩‍👩‍👧 🇩🇪", "क्षि ไทย ﷺ"),
+]
+NEXT_LINE = "a\x85b"
+"""A space to transformers, where SentencePiece has an unknown character."""
+SPACES = [" ", "   ", "  two  spaces  ", "\t", "\n", " \n x", "▁▁ a"]
+"""Texts that begin with a space, or have nothing else."""
+NAMES = ("<s>", "</s>", "<pad>", "<extra_id_0>")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Small models: t5 (unigram), llama (BPE with bytes, spaces kept), bytes (unigram with bytes), bpe, en and de."""
+    folder = tmp_path_factory.mktemp("spm")
+    lines = [line for line in (ROOT / "README.md").read_text().splitlines() if line.strip()]
+    lines += ["naïve café 漢字 <b>", "tab\there  two   spaces", "½ don't </s"]
+
+    def train(name: str, text: list[str], **options: Any) -> None:
+        (folder / "text.txt").write_text("\n".join(text))
+        paths = {"input": str(folder / "text.txt"), "model_prefix": str(folder / name)}
+        sentencepiece.SentencePieceTrainer.train(**paths, minloglevel=2, hard_vocab_limit=False, num_threads=1, **options)
+
+    train("t5", lines, vocab_size=300, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
+    kept = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False, "allow_whitespace_only_pieces": True}
+    train("llama", lines, model_type="bpe", vocab_size=500, byte_fallback=True, split_digits=True, **kept)
+    train("bytes", lines, vocab_size=500, byte_fallback=True, user_defined_symbols=["<|im_start|>"])
+    train("bpe", lines, model_type="bpe", vocab_size=300)
+    train("en", lines, vocab_size=250)
+    train("de", ["Übergröße der Häuser ist groß 漢字 字 漢", "die Straße ist sehr groß und die Häuser auch", *"ßüöäÜ"], vocab_size=120)
+    return folder
+
+
+def folder_of(models: Path, name: str, file: str, folder: Path, **config: Any) -> Path:
+    folder.mkdir()
+    shutil.copy(models / f"{name}.model", folder / file)
+    if config:
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+def theirs(tokenizer: Any, text: str) -> list[int]:
+    return tokenizer.encode(text, add_special_tokens=False)  # type: ignore[no-any-return]
+
+
+def test_a_t5_model_has_the_ids_of_transformers_and_sentinels_behind_them(models: Path, tmp_path: Path) -> None:
+    folder = folder_of(models, "t5", "spiece.model", tmp_path / "t5", tokenizer_class="T5Tokenizer")
+    ours, reference = Tokenizer.load(folder), transformers().T5Tokenizer.from_pretrained(folder)
+    own = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spiece.model"))
+    for text in TEXTS + SPACES:
+        assert ours.encode(text).tolist() == own.encode(text), text
+        if not any(name in text for name in NAMES):  # special tokens, which minitf never reads from text
+            assert ours.encode(text).tolist() == theirs(reference, text), text
+    assert ours.encode(NEXT_LINE).tolist() == own.encode(NEXT_LINE)
+    v = ours.vocabulary
+    assert (v.size, v.pad, v.separator, v.unk) == (len(reference), 0, 1, 2)
+    assert [ours.special_tokens[f"<extra_id_{n}>"] for n in (0, 99)] == reference.convert_tokens_to_ids(["<extra_id_0>", "<extra_id_99>"])
+    assert len(v.sentinels) == 100
+    for text in ("Hello world.", "two spaces", "don't"):
+        assert ours.decode(ours.encode(text)) == text
+    assert ours.notes == []
+
+
+def test_a_llama_model_has_the_ids_of_transformers(models: Path, tmp_path: Path) -> None:
+    folder = folder_of(models, "llama", "tokenizer.model", tmp_path / "llama", tokenizer_class="LlamaTokenizer")
+    ours, reference = Tokenizer.load(folder), transformers().LlamaTokenizer.from_pretrained(folder)
+    own = sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
+    for text in TEXTS + SPACES:
+        if not any(name in text for name in NAMES):
+            assert ours.encode(text).tolist() == theirs(reference, text), text
+    for text in TEXTS:
+        assert ours.encode(text).tolist() == own.encode(text), text
+        ids = ours.encode(text).tolist()
+        assert ours.decode(ids) == own.decode(ids), text
+        stream = TextStream(ours)
+        assert "".join(map(stream.push, ids)) + stream.end() == ours.decode(ids), text
+    v = ours.vocabulary
+    assert (v.unk, v.separator, v.pad, v.others) == (0, 2, None, frozenset({1}))
+    assert not {*ours.encode("".join(NAMES)).tolist()} & v.special_ids
+
+
+@pytest.mark.parametrize("name", ["bytes", "bpe"])
+def test_other_models_have_the_ids_of_sentencepiece(name: str, models: Path, tmp_path: Path) -> None:
+    ours = Tokenizer.load(models / f"{name}.model")
+    own = sentencepiece.SentencePieceProcessor(model_file=str(models / f"{name}.model"))
+    for text in TEXTS + SPACES:
+        assert ours.encode(text).tolist() == own.encode(text), text
+    if name == "bytes":
+        assert ours.pieces(ours.encode("x <|im_start|> y"))[2] == "<|im_start|>"
+    ours.save(tmp_path / "saved.json")
+    again = Tokenizer.load(tmp_path / "saved.json")
+    assert (again.hash, again.notes) == (ours.hash, [])
+
+
+def marian(models: Path, folder: Path) -> Path:
+    """source.spm, target.spm and their common vocab.json, whose order is its own."""
+    folder.mkdir()
+    tokens = ["</s>", "<unk>", ">>deu<<"]
+    for name, file in (("en", "source.spm"), ("de", "target.spm")):
+        shutil.copy(models / f"{name}.model", folder / file)
+        own = sentencepiece.SentencePieceProcessor(model_file=str(folder / file))
+        tokens += sorted({own.id_to_piece(id) for id in range(own.get_piece_size())} - {*tokens, "<s>"})
+    ids = {token: id for id, token in enumerate([*tokens, "<pad>"])}
+    (folder / "vocab.json").write_text(json.dumps(ids))
+    return folder
+
+
+def test_the_two_models_of_marian_have_the_ids_of_transformers(models: Path, tmp_path: Path) -> None:
+    folder = marian(models, tmp_path / "marian")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it recommends another package
+        reference = transformers().MarianTokenizer.from_pretrained(folder)
+    texts = [text for text in TEXTS + SPACES if not any(name in text for name in NAMES)]
+    for file, key in (("source.spm", "text"), ("target.spm", "text_target")):
+        ours = Tokenizer.load(folder / file)
+        assert ours.vocabulary.size == len(reference)
+        for text in [*texts, ">>deu<< Hello", ">>deu<<Hello", "Straße sehr groß"]:
+            ids = reference(**{key: text}, add_special_tokens=False)["input_ids"]
+            assert ours.encode(text).tolist() == ids, (file, text)
+        ids = ours.encode("Hello Häuser" if file == "source.spm" else "die Häuser")
+        assert ours.decode(ids) == reference.decode(ids, skip_special_tokens=True, use_source_tokenizer=file == "source.spm")
+    assert Tokenizer.load(folder).hash == Tokenizer.load(folder / "target.spm").hash
+    # What only the other language has is decoded, too.
+    source_only = json.loads((folder / "vocab.json").read_text())["▁file"]
+    assert Tokenizer.load(folder).decode([source_only, source_only]) == "file file"
+    v = Tokenizer.load(folder).vocabulary
+    assert (v.separator, v.unk, v.pad) == (0, 1, len(reference) - 1)
+
+
+def imported(folder: Path, run: Path) -> Path:
+    done = minitf("import", folder, "-o", run)
+    assert done.exit_code == 0, done.stderr
+    return run
+
+
+def test_a_marian_folder_with_two_models_translates_as_in_transformers(models: Path, tmp_path: Path) -> None:
+    """One embedding, two ways to split text; also after another export and import."""
+    folder = marian(models, tmp_path / "marian")
+    n = len(json.loads((folder / "vocab.json").read_text()))
+    ids = {"vocab_size": n, "decoder_vocab_size": n, "pad_token_id": n - 1, "decoder_start_token_id": n - 1, "eos_token_id": 0}
+    model = made("MarianMTModel", "MarianConfig", **SIDES | ids)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.save_pretrained(folder)
+        reference = transformers().MarianTokenizer.from_pretrained(folder)
+    run = imported(folder, tmp_path / "run")
+    assert minitf("export", run, "-o", tmp_path / "out").exit_code == 0
+    texts = [">>deu<< Hello world.", "the files", "naïve 漢字"]
+    for one in (run, imported(tmp_path / "out", tmp_path / "again")):
+        trained = open_trained(one, device="cpu")
+        assert trained.source_tokenizer.hash == Tokenizer.load(folder / "source.spm", begin="<pad>").hash
+        assert trained.tokenizer.encode("die Häuser").tolist() == reference(text_target="die Häuser")["input_ids"][:-1]
+        assert sum(parameter.numel() for parameter in trained.model.parameters()) < 2 * sum(p.numel() for p in model.parameters())
+        done = minitf("generate", one, *texts, "--num-beams", "1", "--max-new-tokens", "9", "--json")
+        for text, line in zip(texts, done.stdout.splitlines(), strict=True):
+            inputs = torch.tensor([reference(text)["input_ids"]])
+            special = [id for id in (0, 1, 2, n - 1) if id != 0]
+            new = model.generate(inputs, do_sample=False, num_beams=1, max_new_tokens=9, suppress_tokens=special, forced_eos_token_id=None)
+            expected = reference.decode(new[0], skip_special_tokens=True, use_source_tokenizer=False)
+            assert json.loads(line)["result"]["texts"][0].split() == expected.split(), text
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"source": f"the file {n}", "target": f"die Häuser {n}"}) + "\n" for n in range(40)))
+    keys = (
+        f"data.train={rows}",
+        "data.fields={source: source, target: target}",
+        "train.steps=1",
+        "train.context=24",
+        "train.batch_tokens=96",
+    )
+    quick = ("train.context=24", "eval.translations=0", "eval.baseline=false", "log.samples=0")
+    for begin in (folder, run):
+        done = minitf(
+            "finetune", "transformer-nano", *keys, *quick, f"model.init_from={begin}", *QUIET, "-d", tmp_path / f"tuned-{begin.name}"
+        )
+        assert done.exit_code == 0, done.stderr
+
+
+def test_the_roles_of_special_tokens_come_from_their_ids_in_the_config(models: Path, tmp_path: Path) -> None:
+    folder = folder_of(models, "llama", "tokenizer.model", tmp_path / "llama")
+    size = Tokenizer.load(folder).vocabulary.size
+    made("LlamaForCausalLM", "LlamaConfig", **LLAMA, vocab_size=size, bos_token_id=1, eos_token_id=2).save_pretrained(folder)
+    v = open_trained(imported(folder, tmp_path / "run"), device="cpu").tokenizer.vocabulary
+    assert (v.separator, v.ends) == (1, frozenset({2}))
+    folder = folder_of(models, "t5", "spiece.model", tmp_path / "t5")
+    size = Tokenizer.load(folder).vocabulary.size
+    made("T5ForConditionalGeneration", "T5Config", **T5, vocab_size=size + 128, pad_token_id=0, eos_token_id=1).save_pretrained(folder)
+    v = open_trained(imported(folder, tmp_path / "t5-run"), device="cpu").tokenizer.vocabulary
+    assert (v.begin, v.separator, len(v.sentinels), v.size) == (0, 1, 100, size + 128)
+
+
+def test_added_tokens_follow_the_pieces(models: Path, tmp_path: Path) -> None:
+    size = Tokenizer.load(models / "llama.model").vocabulary.size
+    added = {str(size): {"content": "<pad>", "special": True}, str(size + 1): {"content": "<tool>", "special": False}}
+    v = Tokenizer.load(folder_of(models, "llama", "tokenizer.model", tmp_path / "new", added_tokens_decoder=added))
+    assert (v.vocabulary.size, v.vocabulary.pad, v.encode("<tool>").tolist()) == (size + 2, size, [size + 1])
+    old = folder_of(models, "llama", "tokenizer.model", tmp_path / "old")
+    (old / "added_tokens.json").write_text(json.dumps({"<pad>": size}))
+    assert Tokenizer.load(old).vocabulary.pad == size
+    (old / "added_tokens.json").write_text(json.dumps({"<pad>": size + 1}))
+    with pytest.raises(DataFault, match=rf"added_tokens.json: the ids of added tokens must follow {size - 1}"):
+        Tokenizer.load(old)
+    for config, message in (
+        ({"added_tokens_decoder": {"x": {}}}, "its added tokens must have the form"),
+        ({"added_tokens_decoder": [1]}, "its added tokens must have the form"),
+        ({"extra_ids": -1}, "extra_ids is -1"),
+    ):
+        with pytest.raises(DataFault, match=message):
+            Tokenizer.load(folder_of(models, "llama", "tokenizer.model", tmp_path / message[:12].replace(" ", str(len(config))), **config))
+        shutil.rmtree(tmp_path / message[:12].replace(" ", str(len(config))))
+
+
+def changed(content: bytes, change: Any) -> bytes:
+    from sentencepiece import sentencepiece_model_pb2 as format
+
+    proto = format.ModelProto.FromString(content)
+    change(proto)
+    return proto.SerializeToString()  # type: ignore[no-any-return]
+
+
+def repeat_a_piece(proto: Any) -> None:
+    proto.pieces[9].piece = proto.pieces[8].piece
+
+
+def make_infinite(proto: Any) -> None:
+    proto.pieces[9].score = float("inf")
+
+
+def without_unknown(proto: Any) -> None:
+    proto.pieces[2].type = 3
+
+
+def with_suffixes(proto: Any) -> None:
+    proto.trainer_spec.treat_whitespace_as_suffix = True
+
+
+def of_words(proto: Any) -> None:
+    proto.trainer_spec.model_type = 3
+
+
+def with_a_broken_table(proto: Any) -> None:
+    proto.normalizer_spec.precompiled_charsmap = b"\xff\xff\xff\x7f" + b"x" * 40
+
+
+def with_an_endless_piece(proto: Any) -> None:
+    proto.pieces[9].piece = "x" * 5000
+
+
+BROKEN = {
+    "half of it": (lambda content: content[: len(content) // 2 + 1], "not a SentencePiece model"),
+    "something else": (lambda content: b"\x80\x04pickle", "not a SentencePiece model"),
+    "empty": (lambda content: b"", "it has no pieces"),
+    **{
+        change.__name__: ((lambda content, change=change: changed(content, change)), message)
+        for change, message in (
+            (repeat_a_piece, "piece 9 repeats"),
+            (make_infinite, "the score of piece 9 .* is inf"),
+            (without_unknown, "0 pieces for unknown text"),
+            (with_suffixes, "no ▁ before words"),
+            (of_words, "splits text into words or characters"),
+            (with_a_broken_table, "Precompiled cannot be read"),
+            (with_an_endless_piece, "a token of 5,000 characters"),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_damaged_or_hostile_model_is_refused(case: str, models: Path, tmp_path: Path) -> None:
+    change, message = BROKEN[case]
+    (tmp_path / "spiece.model").write_bytes(change((models / "t5.model").read_bytes()))
+    with pytest.raises(DataFault, match=message):
+        Tokenizer.load(tmp_path)
+
+
+def test_without_the_package_one_line_says_so(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "sentencepiece", None)
+    with pytest.raises(Unavailable, match="needs the packages sentencepiece and protobuf"):
+        Tokenizer.load(models / "t5.model")
+    refused(minitf("tokenizer", "encode", models / "t5.model", "x"), "pip install 'minitf[sentencepiece]'", exit_code=9)

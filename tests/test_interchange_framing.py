@@ -1,0 +1,138 @@
+"""Texts are framed by an exported tokenizer as the commands of minitf frame them: the same outputs in transformers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from commands import QUIET, TINY, minitf, refused, results, trained
+from families import folder_of, transformers
+
+from mini_tf.data.tokenizers import SPECIALS
+
+BERT = "model={kind: encoder, d_model: 16, n_layers: 1, n_heads: 2, norm_place: post, embed_norm: true, bias: true, activation: gelu,"
+LLAMA = "model={kind: decoder, d_model: 16, n_layers: 1, n_heads: 2, activation: swiglu, norm: rms, positions: rotary}"
+MARIAN = (
+    "model={kind: encoder_decoder, d_model: 16, n_layers: 1, n_heads: 2, norm_place: post, bias: true, activation: gelu,"
+    "positions: {kind: sinusoidal, order: sines_first}, output_bias: true}"
+)
+FAST = {"bpe": 300, "unigram": 300, "wordpiece": 120, "char": None, "byte": None}
+
+
+def exported(run: Path) -> Path:
+    folder = run.parent / "exported"
+    done = minitf("export", run, "-o", folder)
+    assert done.exit_code == 0, done.stderr
+    return folder
+
+
+def pipeline(task: str, folder: Path, **more: Any) -> Any:
+    return transformers().pipeline(task, model=str(folder), device="cpu", **more)
+
+
+@pytest.mark.parametrize("kind", FAST)
+def test_masks_are_filled_with_the_same_probabilities(kind: str, tmp_path: Path) -> None:
+    tokenizer = f"tokenizer={{kind: {kind}{f', vocab_size: {FAST[kind]}' if FAST[kind] else ''}}}"
+    model = f"{BERT} head: bert, n_types: 2, positions: learned, init_std: 0.4}}"
+    run = trained(tmp_path / "run", "train.steps=1", tokenizer, model)
+    fill = pipeline("fill-mask", exported(run), top_k=5)
+    for prompt in ("the [MASK] was", "[MASK] and the", "Once upon a [MASK]", "a[MASK], b"):
+        [ours] = results(minitf("generate", run, prompt, "--json", "--top-k", "5").stdout)
+        theirs = {fill.tokenizer.convert_ids_to_tokens(one["token"]): one["score"] for one in fill(prompt, top_k=20)}
+        found = [theirs[name] for name in theirs if name not in SPECIALS.values()][:5]
+        assert found == pytest.approx([one["p"] for one in ours["candidates"][0]], abs=1e-5)
+
+
+LLAMA_CLASSES = "objective={kind: classify, dense: null, head_bias: false, pool: "
+BERT_TASK = f"{BERT} n_types: 2, positions: learned, init_std: 0.4}}"
+TASKS = {
+    "texts": (BERT_TASK, "objective={kind: classify, pool: first, dense: tanh}", False),
+    "pairs": (BERT_TASK, "objective={kind: classify, pool: first, dense: tanh}", True),
+    "a decoder at the separator": (LLAMA, f"{LLAMA_CLASSES}last}}", False),
+    "a decoder at the end of the text": (LLAMA, f"{LLAMA_CLASSES}text_end}}", True),
+}
+
+
+def finetuned(folder: Path, model: str, objective: str, rows: str) -> Path:
+    (folder / "rows.jsonl").write_text(rows)
+    data = (f"data.train={folder / 'rows.jsonl'}", "data.val=null", "data.split=25%", "tokenizer={kind: bpe, vocab_size: 300}")
+    more = ("train.context=32", "train.steps=2", "optimizer.lr=0.1", *QUIET)
+    done = minitf("finetune", TINY, *data, model, objective, *more, "-d", folder / "run")
+    assert done.exit_code == 0, done.stderr
+    return folder / "run"
+
+
+SECOND = ("the cat", "the dog", "the sun", "the sea")
+
+
+@pytest.mark.parametrize("case", TASKS)
+def test_classes_have_the_same_probabilities(case: str, tmp_path: Path) -> None:
+    model, objective, pairs = TASKS[case]
+    rows = [{"text": f"a {n}", **({"text_pair": SECOND[n % 4]} if pairs else {})} for n in range(20)]
+    run = finetuned(tmp_path, model, objective, "".join(json.dumps(row | {"label": "ab"[n % 2]}) + "\n" for n, row in enumerate(rows)))
+    lines = minitf("predict", run, stdin="".join(json.dumps(row) + "\n" for row in rows[3:7])).stdout.splitlines()
+    classify = pipeline("text-classification", exported(run), top_k=None)
+    for row, line in zip(rows[3:7], lines, strict=True):
+        assert {one["label"]: one["score"] for one in classify([row])[0]} == pytest.approx(json.loads(line)["scores"], abs=1e-5)
+
+
+def test_numbers_are_the_same(tmp_path: Path) -> None:
+    """An exported model predicts numbers, not those that training standardized."""
+    rows = "".join(json.dumps({"text": f"a {n % 7}", "label": 100 + 20 * (n % 7)}) + "\n" for n in range(40))
+    run = finetuned(tmp_path, BERT_TASK, "objective={kind: regress, pool: first, dense: tanh}", rows)
+    ours = json.loads(minitf("predict", run, stdin="a 3\n").stdout)["label"]
+    regress = pipeline("text-classification", exported(run), function_to_apply="none")
+    assert regress("a 3")[0]["score"] == pytest.approx(ours, rel=1e-6)
+    assert minitf("import", tmp_path / "exported", "-o", tmp_path / "again").exit_code == 0
+    again = json.loads(minitf("predict", tmp_path / "again", stdin="a 3\n").stdout)["label"]
+    assert again == pytest.approx(ours, rel=1e-6)
+
+
+def test_a_classifier_of_the_mean_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    rows = "".join(json.dumps({"text": f"a {n}", "label": "ab"[n % 2]}) + "\n" for n in range(20))
+    run = finetuned(tmp_path, BERT_TASK, "objective={kind: classify}", rows)
+    done = minitf("export", run, "-o", tmp_path / "out", "--to", "bert")
+    way = "trained with objective.dense=tanh objective.pool=first its objective fits"
+    refused(done, "objective.pool is mean, which bert has first", way, exit_code=5)
+
+
+def test_prompts_are_continued_with_the_same_text(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", "train.steps=20", LLAMA)
+    ours = minitf("generate", run, "The ", "--greedy", "--max-new-tokens", "12").stdout
+    generate = pipeline("text-generation", exported(run))
+    [theirs] = generate("The ", max_new_tokens=12, do_sample=False, return_full_text=False)
+    assert theirs["generated_text"] == ours.removesuffix("\n")
+
+
+def test_sources_end_with_a_separator_and_begin_with_none(tmp_path: Path) -> None:
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("source\ttarget\n" + "".join(f"go {n}\tgeh {n}\n" for n in range(20)))
+    data = (f"data.train={pairs}", "data.fields={source: source, target: target}", "objective.kind=seq2seq")
+    run = trained(tmp_path / "run", "train.steps=1", MARIAN, *data)
+    folder = exported(run)
+    tokenizer = transformers().AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer("go")["input_ids"]
+    assert ids == [*tokenizer("go", add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+    ours = minitf("generate", run, "go 1", "--greedy", "--max-new-tokens", "6").stdout
+    model = transformers().MarianMTModel.from_pretrained(folder)
+    two = trained(tmp_path / "two", "train.steps=1", MARIAN, *data, "tokenizer={kind: byte, source: {kind: char}}", "model.tied=true")
+    refused(minitf("export", two, "-o", tmp_path / "no"), "two vocabularies", "--to safetensors", exit_code=5)
+    suppressed = [id for id in tokenizer.all_special_ids if id != tokenizer.eos_token_id]
+    [found] = model.generate(
+        **tokenizer("go 1", return_tensors="pt"), do_sample=False, num_beams=1, max_new_tokens=6, suppress_tokens=suppressed
+    )
+    assert tokenizer.decode(found, skip_special_tokens=True) == ours.removesuffix("\n")
+
+
+def test_a_model_that_was_only_imported_keeps_its_template(tmp_path: Path) -> None:
+    source = folder_of("bert", tmp_path / "theirs")
+    theirs = tokenizers.Tokenizer.from_file(str(source / "tokenizer.json"))
+    theirs.post_processor = tokenizers.processors.TemplateProcessing("<s> $A <s>", special_tokens=[("<s>", theirs.token_to_id("<s>"))])
+    theirs.save(str(source / "tokenizer.json"))
+    assert minitf("import", source, "-o", tmp_path / "run").exit_code == 0
+    for options in ((), ("--step", "best")):
+        done = minitf("export", tmp_path / "run", "-o", tmp_path / f"out{len(options)}", *options)
+        assert done.exit_code == 0, done.stderr
+        again = tokenizers.Tokenizer.from_file(str(tmp_path / f"out{len(options)}" / "tokenizer.json"))
+        assert again.encode("w9 w10").ids == theirs.encode("w9 w10").ids

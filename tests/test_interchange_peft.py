@@ -1,0 +1,111 @@
+"""LoRA adapters of PEFT, both ways: what minitf writes PEFT loads, what PEFT saves minitf imports; equal logits."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from commands import QUIET, minitf, refused
+from families import CASES, folder_of, transformers
+
+from mini_tf.nn.tokens import Tokens
+from mini_tf.trained.opening import open_trained
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import peft
+
+EXACT = 1e-5
+IDS = torch.tensor([[9, 30, 17, 5, 11, 40], [12, 12, 7, 33, 21, 8]])
+
+
+def their_model(case: str, folder: Path) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return getattr(transformers(), CASES[case][0]).from_pretrained(folder)
+
+
+def our_logits(run: Path) -> torch.Tensor:
+    model = open_trained(run, device="cpu").model
+    with torch.inference_mode():
+        return model.logits(model(Tokens(IDS)).y)
+
+
+def their_logits(model: Any) -> torch.Tensor:
+    with torch.inference_mode():
+        return model.eval()(IDS).logits  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("case", ["llama, grouped queries, wide heads, tied", "bert"])
+def test_peft_loads_what_minitf_exports(case: str, tmp_path: Path) -> None:
+    base, text = folder_of(case, tmp_path / "base"), tmp_path / "text.txt"
+    text.write_text("\n\n".join(f"w{5 + n % 40} w{5 + n % 7} w{5 + n % 11} w9" for n in range(60)))
+    recipe, objective = ("quickstart", "next_token") if case.startswith("llama") else ("bert-nano", "masked")
+    keys = (f"model.init_from={base}", f"data.train={text}", "train.context=16", "train.batch_size=4", "train.steps=3")
+    lora = ("adapter={kind: lora, rank: 3, alpha: 5}", "optimizer={kind: adamw, lr: 0.05}", f"objective.kind={objective}")
+    done = minitf("pretrain", recipe, *keys, *lora, *QUIET, "-d", tmp_path / "tuned")
+    assert done.exit_code == 0, done.stderr
+    done = minitf("export", tmp_path / "tuned", "-o", tmp_path / "adapter", "--to", "peft")
+    assert done.exit_code == 0, done.stderr
+    model = their_model(case, base)
+    before = their_logits(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", UserWarning)  # PEFT warns of tensors that it misses or does not know
+        adapted = peft.PeftModel.from_pretrained(model, tmp_path / "adapter")
+    ours = our_logits(tmp_path / "tuned")
+    torch.testing.assert_close(their_logits(adapted), ours, rtol=0, atol=EXACT)
+    assert (before - ours).abs().max() > 1e-2
+
+
+ADAPTERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "queries and values": ("llama", {"target_modules": ["q_proj", "v_proj"]}),
+    "all matrices": ("bert", {"target_modules": "all-linear"}),
+    "one layer": ("llama, grouped queries, wide heads, tied", {"target_modules": ["down_proj"], "layers_to_transform": [1]}),
+    "transposed matrices": ("gpt2", {"target_modules": ["c_attn", "c_proj"], "fan_in_fan_out": True}),
+}
+
+
+def adapter_of_peft(case: str, base: Path, folder: Path, **settings: Any) -> Any:
+    """An adapter with random weights, saved by PEFT; the adapted model."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = peft.get_peft_model(their_model(case, base), peft.LoraConfig(r=4, lora_alpha=6, **settings))
+        torch.manual_seed(0)
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(parameter, std=0.2)
+        model.save_pretrained(folder)
+    return model
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_what_peft_saves_is_imported(name: str, tmp_path: Path) -> None:
+    case, settings = ADAPTERS[name]
+    base = folder_of(case, tmp_path / "base")
+    model = adapter_of_peft(case, base, tmp_path / "adapter", **settings)
+    assert json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())["base_model_name_or_path"] == str(base)
+    done = minitf("import", tmp_path / "adapter", "-o", tmp_path / "run")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads((tmp_path / "run" / "parity.json").read_text())["largest_difference"] < EXACT
+    torch.testing.assert_close(our_logits(tmp_path / "run"), their_logits(model), rtol=0, atol=EXACT)
+    with model.disable_adapter():
+        assert (their_logits(model) - our_logits(tmp_path / "run")).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"use_rslora": True}, "use_rslora is true"),
+        ({"use_dora": True}, "use_dora is true"),
+        ({"modules_to_save": ["lm_head"]}, "modules_to_save is"),
+        ({"rank_pattern": {"q_proj": 2}}, "rank_pattern is"),
+    ],
+)
+def test_another_adapter_is_refused_by_name(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+    base = folder_of("llama", tmp_path / "base")
+    adapter_of_peft("llama", base, tmp_path / "adapter", target_modules=["q_proj"], **settings)
+    refused(minitf("import", tmp_path / "adapter", "-o", tmp_path / "run"), message, exit_code=5)
+    assert not (tmp_path / "run").exists()

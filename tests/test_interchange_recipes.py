@@ -1,0 +1,121 @@
+"""Which shipped recipes can be exported, as which family, and with which overrides the others can."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from commands import minitf, trained
+from safetensors.torch import load_file
+
+from mini_tf.data.labels import Labels
+from mini_tf.data.tokenization.vocabulary import Vocabulary
+from mini_tf.interchange import Facts
+from mini_tf.recipe.kinds import kinds_of
+from mini_tf.recipe.reading import read
+from mini_tf.system.errors import RunFault
+from mini_tf.trained.families import Written, choose
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+EXPORTED = {"bart-nano": "bart", "t5-nano": "t5", "transformer-base": "marian"}
+GPT, COPIES = "model.activation is relu2, which llama has swiglu", "model.copy_attention is true"
+QK_NORM, KIND = "attention.qk_norm is true", "model.attention.kind is"
+REFUSED = {
+    **dict.fromkeys(("quickstart", "gpt-char", "gpt-nano", "instruct-nano"), (GPT, QK_NORM)),
+    "gpt-char-fast": ("model.ngrams", QK_NORM),
+    "expire-span-nano": (f"{KIND} expire_span",),
+    "linear-nano": (f"{KIND} linear",),
+    "performer-nano": (f"{KIND} favor",),
+    "sru-nano": (f"{KIND} sru",),
+    "srupp-nano": ("model.attention.0.kind is srupp",),
+    "xl-nano": ("model.attention.memory_length is 256", "model.positions.kind is transformer_xl"),
+    "perceiver-nano": ("no family of Hugging Face models has a model of the architecture perceiver",),
+    **dict.fromkeys(("bert-nano", "wnut17-nano"), (QK_NORM, "model.norm is rms")),
+    "electra-nano": ("hidden_act is 'relu2'",),
+    "sst2-nano": ("objective.pool is mean, which bert has first", QK_NORM),
+    "classify-nano": ("objective.wide is", "objective.pool is attention, which bert has first"),
+    "tag-nano": ("objective.wide is", "objective.logit_adjustment is fit"),
+    **dict.fromkeys(("transformer-nano", "multi30k-en-de", "scitldr-nano"), (QK_NORM,)),
+    "summarize-nano": (COPIES, QK_NORM),
+    **dict.fromkeys(("cbow-nano", *(f"cbow-ladder-{n}" for n in range(1, 8))), ("intermediate_size is 0",)),
+    **dict.fromkeys((f"cbow-ladder-{n}" for n in range(8, 12)), ("model.embed_norm is false",)),
+}
+"""What the reasons must have among them."""
+
+PAGE = (Path(__file__).parents[1] / "mini_tf" / "interchange" / "README.md").read_text()
+WAYS = {(name, family): shlex.split(ways) for name, family, ways in re.findall(r"\| `([\w-]+)` \| `(\w+)` \| `(model\..+)` \|", PAGE)}
+"""Overrides by recipe and family, from the table of the page."""
+
+
+def chosen(name: str, *overrides: str, to: str | None = None) -> Written:
+    recipe = read(RECIPES / f"{name}.yaml", overrides).recipe
+    labels = Labels(("a", "b"), (1, 1)) if recipe.objective.DATASET in ("classes", "tags") else None
+    return choose(recipe, Facts(Vocabulary(400, pad=0, unk=1, separator=2, mask=3), recipe.train.context, labels), to)
+
+
+def test_the_table_has_every_shipped_recipe() -> None:
+    assert {*EXPORTED, *REFUSED} == {path.stem for path in RECIPES.glob("*.yaml")}
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_a_shipped_recipe_is_exported(name: str) -> None:
+    assert chosen(name).family.kind == EXPORTED[name]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_shipped_recipe_is_refused_with_the_reason(name: str) -> None:
+    with pytest.raises(RunFault) as refused:
+        chosen(name)
+    said = "\n".join([refused.value.message, *refused.value.faults])
+    assert all(reason in said for reason in REFUSED[name]), said
+
+
+def test_the_page_has_a_way_to_every_family() -> None:
+    assert {family for _, family in WAYS} | {*EXPORTED.values()} == {*kinds_of("interchange")} - {"roberta"}  # its padding has id 1
+
+
+@pytest.mark.parametrize(("name", "family"), WAYS)
+def test_overrides_make_a_shipped_recipe_one_of_a_family(name: str, family: str) -> None:
+    assert chosen(name, *WAYS[name, family], to=family).family.kind == family
+
+
+SMALL = ("train.steps=1", "train.context=24", "train.batch_tokens=200", "model.d_model=16", "model.n_layers=1", "model.n_heads=2")
+PAIRS = ("data.fields={source: source, target: target}", "model.d_ff=32", "schedule.warmup=0")
+TINY_DATA = dict.fromkeys(("bart-nano", "t5-nano"), ("data.fields={text: source}",)) | {"transformer-base": PAIRS}
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_a_small_model_of_a_shipped_recipe_is_theirs(name: str, tmp_path: Path) -> None:
+    text = tmp_path / "text.tsv"
+    text.write_text("source\ttarget\n" + "".join(f"The cat {n} sat. It was red.\tOn mat {n}\n" for n in range(40)))
+    data = (f"data.train={text}", "tokenizer.vocab_size=300", "model.init_std=0.3")
+    run = trained(tmp_path / "run", *data, *TINY_DATA[name], *SMALL, recipe=RECIPES / f"{name}.yaml")
+    assert difference(run) < 1e-5
+
+
+def difference(run: Path, *options: str) -> float:
+    """What parity.json of an export says that transformers' model differs."""
+    done = minitf("export", run, "-o", run.parent / "out", *options)
+    assert done.exit_code == 0, done.stderr
+    parity = json.loads((run.parent / "out" / "parity.json").read_text())
+    assert parity["reader"].startswith("transformers")
+    return float(parity["largest_difference"])
+
+
+LEAN = {
+    "gpt2": "kind: decoder, norm: layer, norm_weight: false, positions: learned",
+    "llama": "kind: decoder, norm: rms, norm_weight: false, activation: swiglu, positions: rotary",
+    "bert": "kind: encoder, norm: layer, norm_weight: false, norm_place: post, embed_norm: true, head: bert, n_types: 2, "
+    "positions: learned",
+}
+
+
+@pytest.mark.parametrize("family", LEAN)
+def test_biases_and_norm_weights_that_a_model_lacks_are_0_and_1_in_the_files(family: str, tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", "train.steps=2", f"model={{{LEAN[family]}, bias: false, d_model: 16, n_layers: 1, n_heads: 2}}")
+    assert difference(run, "--to", family) < 1e-5
+    written = load_file(tmp_path / "out" / "model.safetensors")
+    norms = [tensor for name, tensor in written.items() if "norm" in name.lower() or ".ln_" in name]
+    assert norms
+    assert all(bool((tensor == 1).all() | (tensor == 0).all()) for tensor in norms)
