@@ -1,4 +1,4 @@
-"""Throughput of one run in 1 and 2 processes on this machine, one CPU thread each.
+"""Throughput of one run in 1 and 2 processes on this machine, which divide the same number of CPU threads.
 
     python -m tests.benchmarks.nproc FILE.json [--runs N] [--processes 1 2] [--recipe RECIPE] [KEY=VALUE ...]
 
@@ -25,7 +25,7 @@ WARM_UP = 4
 """Steps that are not timed."""
 STEPS = 40
 FIXED = (
-    *("runtime.device=cpu", "runtime.threads=1", "runtime.precision=fp32", "runtime.compile=false"),
+    *("runtime.device=cpu", "runtime.precision=fp32", "runtime.compile=false"),
     *("train.batch_size=16", "train.micro_batch_size=4"),
     *("log.every_steps=1", "log.samples=0", "eval.every_steps=1000000", "eval.tokens=500", "eval.baseline=false"),
 )
@@ -39,7 +39,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--recipe", default="gpt-char")
     given, settings = parser.parse_known_args(words)
     record = Record(given.file)
-    sides = [Side(f"{n}", module("nproc", n, given.recipe, RUN, *settings)) for n in given.processes]
+    threads = {n: f"runtime.threads={max(given.processes) // n}" for n in given.processes}
+    sides = [Side(f"{n}", module("nproc", n, given.recipe, RUN, threads[n], *settings)) for n in given.processes]
     measure(Contest("processes", "tokens/s", sides), given.runs, record, 1, lambda line: print(line, file=sys.stderr, flush=True))
     print("\n".join(table(sides, record, given.runs)))
     return 1 if record.faults else 0
