@@ -23,10 +23,10 @@ class WorkerFault(MinitfError):
         return WorkerFault(self.exit_code, f"{who}: {self.message}", **given)
 
 
-def write_fault(folder: Path, rank: int, error: MinitfError, lost: bool) -> None:
-    """Write the error of a process."""
+def write_fault(folder: Path, rank: int, error: MinitfError, exit_code: int, lost: bool) -> None:
+    """Write the error of a process. exit_code: that of an interrupted process is not its error's."""
     fields = {name: getattr(error, name) for name in _FIELDS}
-    (folder / f"rank-{rank}.json").write_text(json.dumps({"exit_code": error.exit_code, "lost": lost, **fields}))
+    (folder / f"rank-{rank}.json").write_text(json.dumps({"exit_code": exit_code, "lost": lost, **fields}))
 
 
 def read_fault(folder: Path, rank: int) -> WorkerFault | None:

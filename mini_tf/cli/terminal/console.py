@@ -30,7 +30,7 @@ from mini_tf.cli.terminal.streams import ReaderLeft, is_terminal, wants_color, w
 from mini_tf.cli.terminal.tracebacks import save_traceback
 from mini_tf.cli.terminal.waits import waits_of
 from mini_tf.system.error_conversion import is_bug, to_minitf_error
-from mini_tf.system.errors import MinitfError, StorageFault
+from mini_tf.system.errors import MinitfError, StorageFault, UsageFault
 from mini_tf.system.processes import is_worker
 from mini_tf.system.progress import progress_display
 from mini_tf.system.safe_text import safe_text
@@ -220,7 +220,11 @@ def command(body: Callable[..., int | None]) -> Callable[..., None]:
         of_class = Console
         if is_worker():
             from mini_tf.cli.terminal.workers import WorkerConsole as of_class  # it is a Console
-        console = of_class(command=name, quiet=quiet, verbose=verbose, json=json, debug=debug, color=color)
+        settings: dict[str, Any] = {"command": name, "quiet": quiet, "verbose": verbose, "json": json, "debug": debug, "color": color}
+        try:
+            console = of_class(**settings)
+        except UsageFault as fault:  # RANK and the like are not sound
+            raise typer.Exit(refuse(Console(**settings), fault)) from None
         console.context = ctx
         raise typer.Exit(_run(body, console, arguments))
 
