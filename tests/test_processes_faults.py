@@ -35,13 +35,16 @@ def test_a_rank_that_is_no_number_is_refused_in_one_line(monkeypatch: pytest.Mon
     assert done.stderr.count("\n") == 1
 
 
-def test_the_exit_code_of_an_interrupted_process_reaches_the_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exit_code_and_json_of_a_process_with_an_error_reach_the_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", FAULTS: str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
-    WorkerConsole(command="pretrain").close(130, MinitfError("interrupted"))
+    console = WorkerConsole(command="pretrain", json=True)
+    console.output(run=Path("a"), metrics={"val.loss": 1.5})
+    console.close(130, MinitfError("interrupted"))
     fault = read_fault(tmp_path, 1)
     assert fault is not None
     assert fault.exit_code == 130
+    assert fault.output == {"run": "a", "metrics": {"val.loss": 1.5}, "result": None}
 
 
 def test_processes_that_a_stop_signal_ends_while_they_start_are_not_said_to_be_killed(tmp_path: Path) -> None:
