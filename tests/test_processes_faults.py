@@ -8,10 +8,13 @@ import pytest
 from commands import minitf
 
 from mini_tf.cli.terminal.workers import WorkerConsole
+from mini_tf.data.tokenization.input_warnings import InputWarnings
+from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.distributed.launching import _End, _Workers
 from mini_tf.distributed.overlapping import failing_as
 from mini_tf.distributed.reduction import REDUCTIONS
+from mini_tf.recipe.sections import Tokenizer as Settings
 from mini_tf.system.errors import MinitfError, ProcessLost, Unavailable, UsageFault
 from mini_tf.system.processes import FAULTS
 from mini_tf.system.worker_faults import read_fault
@@ -67,3 +70,15 @@ def test_a_backward_pass_whose_sum_fails_says_that_another_process_is_gone() -> 
         raise RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1")
     with pytest.raises(RuntimeError, match="shape"), failing_as(Group()):
         raise RuntimeError("shape mismatch")
+
+
+def test_rank_0_tells_what_was_cut_of_the_texts_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = Tokenizer.train(Settings(kind="byte"), ["a long text"])
+    one, other = (InputWarnings(tokenizer, 8) for _ in range(2))
+    one.add(["short"], 5)
+    other.add(["a long text"], 11, 3, "texts.txt:2")
+    group = ProcessGroup()
+    monkeypatch.setattr(group, "gather", lambda counts: [counts, [other._n, other._n_cut, other._one, other._unknown]])
+    assert one.notes() == []
+    one.join(group)
+    assert one.notes() == other.notes() == ["texts.txt:2: the prompt has 11 tokens; the first 3 are truncated"]
