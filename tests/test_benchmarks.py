@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from benchmarks import __main__ as command
-from benchmarks import generation, guard, loops, nproc, pretraining, summarisation, table, weights
+from benchmarks import classification, generation, guard, loops, nproc, pretraining, summarisation, table, weights
 from benchmarks.contest import ROOT, Contest, Goal, Side
 from benchmarks.measuring import Record, key_of, measure
 from benchmarks.own import first_batch, recipe_of, training_of
@@ -271,6 +271,20 @@ def test_summaries_are_measured_once_and_compared_seed_by_seed(
         ["x", "3.0000", "+-", "12.7062", "minus", "plain", "1.0000", "+-", "0.0000"],
         ["y", "2.0000", "+-", "12.7062", "minus", "plain", "2.0000"],
     ]
+
+
+def test_sets_of_texts_have_each_text_once_and_are_the_same_every_time() -> None:
+    found = classification.sets(None)
+    assert found == classification.sets(None)
+    for labelled in found.values():
+        assert len({text for text, _ in labelled}) == len(labelled) > 1500
+        assert len({label for _, label in labelled}) > 8
+
+
+def test_the_baseline_of_classification_finds_the_words_of_a_class() -> None:
+    rows = [(f"a {word} day {n}", word) for n in range(20) for word in ("warm", "cold")]
+    assert classification.accuracy_of([classification.words()], rows, [("so warm", "warm"), ("so cold", "cold")]) == 1.0
+    assert classification.accuracy_of([classification.words()], rows, [("so warm", "cold")]) == 0.0
 
 
 def test_throughput_of_processes_is_of_the_steps_after_the_warm_up(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ MIXERS: list[dict[str, Any]] = [
     {"kind": "favor", "features": 7, "variant": "hyperbolic"},
 ]
 VARIANTS: list[dict[str, Any]] = [
-    {"activation": "swiglu", "d_ff": 24, "head": "bert", "n_kv_heads": 1, "n_types": 2, "ngrams": [7], "norm_place": "post"},
+    {"activation": "swiglu", "d_ff": 24, "head": "bert", "n_kv_heads": 1, "n_types": 2, "ngrams": [7], "subwords": 9, "norm_place": "post"},
     {"d_ff": 0, "tied": False, "d_k": 6, "d_v": 6, "bias": True},
 ]
 

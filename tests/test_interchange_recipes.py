@@ -34,7 +34,7 @@ REFUSED = {
     **dict.fromkeys(("bert-nano", "wnut17-nano"), (QK_NORM, "model.norm is rms")),
     "electra-nano": ("hidden_act is 'relu2'",),
     "sst2-nano": ("objective.pool is mean, which bert has first", QK_NORM),
-    "classify-nano": ("objective.wide is", "objective.pool is mean, which bert has first"),
+    "classify-nano": ("objective.wide is", "objective.pool is attention, which bert has first"),
     "tag-nano": ("objective.wide is", "objective.logit_adjustment is fit"),
     **dict.fromkeys(("transformer-nano", "multi30k-en-de", "scitldr-nano"), (QK_NORM,)),
     "summarize-nano": (COPIES, QK_NORM),

@@ -36,6 +36,7 @@ def test_a_sketch_has_the_models_own_tensors_and_draws_nothing(model: str, mixer
         n_heads=2,
         tied=False,
         ngrams=(50,) if model == "decoder" else (),
+        subwords=50 if model == "encoder" else 0,
         attention=({"kind": mixer, **TINY_CONSTANTS.get(mixer, {})},),
         positions={"kind": positions},
     )

@@ -53,6 +53,9 @@ class Windows:
     def documents(self, rows: np.ndarray, epoch: int) -> np.ndarray:
         return np.unique(rows // 2) if self.has_documents else np.empty(0, np.int64)
 
+    def names(self, rows: np.ndarray) -> list[str]:
+        return []
+
     def take(self, rows: np.ndarray, epoch: int, keys: np.ndarray) -> Rows:
         return Rows(np.stack([TEXT[row * CONTEXT : (row + 1) * CONTEXT + 1] for row in rows]), keys)
 

@@ -116,7 +116,11 @@ def _ensemble(recipe: Recipe) -> Rules:
         what = f"predictions of {recipe.objective.kind} cannot be averaged; remove it, or use an objective that predicts labels"
         yield Rule("train.ensemble", what, ("objective",))
     elif recipe.train.seeds == 1 and not recipe.data.split.is_set:
-        yield Rule("train.ensemble", "averages the predictions of several runs; use train.seeds=5", ("train.seeds", "data.split"))
+        yield Rule(
+            "train.ensemble",
+            "averages the predictions of several runs; use train.seeds=5, or train.ensemble=null for one",
+            ("train.seeds", "data.split"),
+        )
 
 
 def _words(kinds: Iterable[Kind]) -> Iterable[str]:

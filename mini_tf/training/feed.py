@@ -42,7 +42,7 @@ class Feed:
         chosen = self.plan.rows(step)
         bounds = self.bounds(len(chosen.rows))
         own = [bounds[micro] for micro in self.own(len(bounds))]
-        if self.packing.layout is not None:  # rows of one length, which are costly to read
+        if self.plan.reads_own_rows:
             return [self.prepare(self._rows(StepRows(*(array[first:last] for array in chosen)))) for first, last in own]
         rows = self._rows(chosen)  # of all processes, since they decide to which length rows are padded
         return [self.prepare(rows.slice(first, last)) for first, last in own]

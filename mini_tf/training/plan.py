@@ -76,6 +76,8 @@ class RowPlan:
 
     even = True
     """All steps have equally many rows, so all micro-batches do."""
+    reads_own_rows = False
+    """Rows have one length and are costly to read: a process reads only those of its own micro-batches."""
 
     @property
     def epoch_steps(self) -> float:
@@ -116,6 +118,7 @@ class TokenPlan:
 
     stream = False
     even = False
+    reads_own_rows = False
 
     @cached_property
     def _buckets(self) -> list[np.ndarray]:
@@ -170,10 +173,10 @@ class BlockPlan:
     """Equally many rows per step, from rows in blocks that are costly to read.
 
     An epoch is a keyed permutation of the blocks, with the rows of each in another order. This sequence is cut into
-    equally long segments, one for each group of successive rows of a step, and every step takes the next rows of every
-    segment. So the rows of a step are from up to `n_open` different blocks, each block is read once in an epoch, and
-    the processes that share a step read different blocks. Rows that would fill only a part of a step are left out of
-    the epoch.
+    `n_open` equally long segments, and a round of as many steps as take a row of each takes the next rows of every
+    segment: a step takes them from segments that are spread evenly, and successive rows of it from successive segments.
+    So each block is read once in an epoch, and the processes that share a step read different blocks. Rows that would
+    fill only a part of a round are left out of the epoch.
     """
 
     layout: BlockLayout
@@ -182,21 +185,30 @@ class BlockPlan:
 
     stream = False
     even = True
+    reads_own_rows = True
+
+    @property
+    def _round_steps(self) -> int:
+        """Steps that take a row of every segment."""
+        return max(1, min(-(-self.layout.n_open // self.batch_size), self.layout.n_blocks * self.layout.rows // self.batch_size))
 
     @property
     def epoch_steps(self) -> float:
-        return max(1, self.layout.n_blocks * self.layout.rows // self.batch_size)
+        n = self._round_steps
+        return max(1, self.layout.n_blocks * self.layout.rows // (self.batch_size * n)) * n
 
     def rows(self, step: int) -> StepRows:
         """The rows of step number `step` (from 0), all of one epoch."""
-        (n_blocks, rows, n_open), n_steps = self.layout, int(self.epoch_steps)
+        (n_blocks, rows, n_open), n_steps, of_round = self.layout, int(self.epoch_steps), self._round_steps
         epoch, step_in_epoch = divmod(step, n_steps)
+        number, phase = divmod(step_in_epoch, of_round)
         index = np.arange(self.batch_size, dtype=np.int64)
-        n_segments = min(n_open, self.batch_size)
-        cuts = np.arange(n_segments + 1) * self.batch_size // n_segments
-        segment = np.searchsorted(cuts, index, side="right") - 1
+        round_size, taken = self.batch_size * of_round, index * of_round + phase
+        n_segments = min(n_open, round_size)
+        cuts = np.arange(n_segments + 1) * round_size // n_segments
+        segment = np.searchsorted(cuts, taken, side="right") - 1
         first, width = cuts[segment], np.diff(cuts)[segment]
-        place = (first * n_steps + step_in_epoch * width + index - first) % (n_blocks * rows)
+        place = (first * (n_steps // of_round) + number * width + taken - first) % (n_blocks * rows)
         slot, row = np.divmod(place, rows)
         blocks = permute(slot, n_blocks, seed_of(self.seed, "blocks", epoch))
         rotation = splitmix64(seed_of(self.seed, "rotation", epoch), blocks) % np.uint64(rows)

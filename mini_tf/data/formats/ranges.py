@@ -18,7 +18,7 @@ from mini_tf.data.formats.text_lines import Errors, read_lines_from
 from mini_tf.system.errors import DataFault
 from mini_tf.system.limits import format_bytes
 
-CUT = 1 << 16
+CUT = 1 << 15
 """A document of a txt file with more bytes than this is cut, at the first line behind each multiple of CUT."""
 MAX_ROW_GROUP = 256 << 20
 """Bytes of text of a parquet row group, at most: reading one of its rows decodes those before it."""

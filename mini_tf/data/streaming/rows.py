@@ -20,16 +20,19 @@ from mini_tf.data.windows import Windows
 from mini_tf.system.errors import DataFault
 from mini_tf.system.seeds import seed_of
 
-MIN_BYTES, MAX_BYTES = 1 << 14, 1 << 18
+MIN_BYTES, MAX_BYTES = 1 << 14, 1 << 16
 """Size of a block; larger ones only for a long context, or for large row groups of parquet."""
 BLOCKS = 256
 """Blocks of a small corpus, whose blocks are smaller than MAX_BYTES."""
 MIN_ROWS = 8
 """Rows of a block, at least: fewer would join the end and the beginning of too many blocks."""
-OPEN_BYTES = 256 << 20
-"""Bytes of all blocks that a step reads from, at most."""
-MAX_OPEN = 64
-"""Blocks that a step reads from, at most."""
+OPEN_BYTES = 128 << 20
+"""Bytes of the blocks that are in memory at once, at most."""
+MAX_OPEN = 256
+"""Blocks that are in memory at once, at most: with fewer of them, successive steps read too similar texts."""
+
+SPARE = 8
+"""Further blocks in memory: those of successive rows may overlap."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +56,7 @@ class StreamedRows(Windows):
         size = max(min(max(length // BLOCKS, MIN_BYTES), MAX_BYTES), least, group // 8)
         rows = max(1, (size * tokens + sampled * context // 2) // (sampled * context))
         n_blocks = max(1, (text.n_tokens + rows * context // 2) // (rows * context))
-        return BlockLayout(n_blocks, rows, max(1, min(MAX_OPEN, OPEN_BYTES // size)))
+        return BlockLayout(n_blocks, rows, max(1, min(MAX_OPEN, OPEN_BYTES // size, n_blocks)))
 
     @property
     def n_rows(self) -> int:
@@ -95,7 +98,7 @@ class StreamedRows(Windows):
             if (part := self._open.get(block)) is None:
                 part = self._open[block] = self._read(block)
             self._open.move_to_end(block)
-            while len(self._open) > 2 * self.layout.n_open:  # twice, since all of them change between two epochs
+            while len(self._open) > self.layout.n_open + SPARE:
                 self._open.popitem(last=False)
             return part
 
