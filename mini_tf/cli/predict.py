@@ -123,6 +123,7 @@ def _print(console: Console, predictor: "Predictor", batches: Iterator[list[Any]
             for line in in_order(group, batches, partial(_lines, predictor)):
                 console.print_output(to_json(line))
                 n_read += 1
+            predictor.unread.join(group)
     finally:
         for note in predictor.unread.notes():
             console.say(note)

@@ -1,7 +1,7 @@
 """The group of processes that train one model together, as every part of minitf sees it."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -66,3 +66,7 @@ class ProcessGroup:
 
     def wait(self) -> None:
         """Wait until all processes are here."""
+
+    def communication(self) -> AbstractContextManager[None]:
+        """Within it a collective of torch that fails raises ProcessLost, which names a process that hangs."""
+        return nullcontext()

@@ -41,7 +41,7 @@ def joined(timeout: float, on_gpu: bool = False) -> Iterator[ProcessGroup]:
     except (RuntimeError, ValueError) as error:
         reason = next(iter(str(error).splitlines()), "")[:200]
         raise Unavailable(
-            f"rank {here.rank} cannot reach the other {here.size - 1} processes: {reason}", hint="start all of them"
+            f"rank {here.rank} of {here.size} processes cannot reach the others: {reason}", hint="start all of them"
         ) from error
     try:
         group = TorchGroup(here, timedelta(seconds=timeout))

@@ -70,6 +70,8 @@ class _Workers:
     running: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     ends: list[_End] = field(default_factory=list)
     ending: bool = False
+    asked: int = 0
+    """The first stop signal that the launcher got; 0 is none."""
 
     def start(self, rank: int, size: int, arguments: Sequence[str], quiet: bool) -> None:
         places = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size, LAUNCHER: os.getpid()}
@@ -120,6 +122,8 @@ class _Workers:
             if not fault.lost:
                 same = 0 in faults and faults[0].message == fault.message
                 raise fault if same or rank == 0 else fault.of(f"rank {rank}")
+        if self.asked and any(end.code == -self.asked for end in self.ends):  # before it could catch signals
+            return 128 + self.asked
         for end in self.ends:
             if end.code < 0 and not end.ours and end.rank not in faults:
                 what = f"rank {end.rank} was killed by signal {-end.code} ({signal.Signals(-end.code).name})"
@@ -134,6 +138,7 @@ def _forwarding(workers: _Workers) -> Iterator[None]:
     """Stop signals of this process go to all workers."""
 
     def forward(number: int, frame: FrameType | None) -> None:
+        workers.asked = workers.asked or number
         workers.signal(number)
 
     before = {number: signal.signal(number, forward) for number in _FORWARDED if signal.getsignal(number) is not signal.SIG_IGN}

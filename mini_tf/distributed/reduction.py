@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from mini_tf.distributed.group import ProcessGroup
-from mini_tf.distributed.overlapping import summing_ddp
+from mini_tf.distributed.overlapping import failing_as, summing_ddp
+from mini_tf.system.errors import UsageFault
 
 
 class Reduction:
@@ -22,6 +23,10 @@ class Reduction:
 
     def __init__(self, parameters: Sequence[Tensor], group: ProcessGroup) -> None:
         self.parameters, self.group = parameters, group
+
+    @classmethod
+    def refuse(cls, processes: int) -> None:
+        """Raise UsageFault if it cannot add over this number of processes."""
 
     def own(self, n: int) -> range:
         """The micro-batches of this process, out of `n`; contiguous, in the order of ranks."""
@@ -74,6 +79,13 @@ class Tree(Reduction):
         super().__init__(parameters, group)
         self._subtrees: list[tuple[int, Tensor]] = []  # (number of leaves, sum), from left to right
 
+    @classmethod
+    def refuse(cls, processes: int) -> None:
+        below = 1 << processes.bit_length() - 1
+        if processes != below:
+            what = f"runtime.reduce: a tree needs 1, 2, 4, 8, ... processes, not {processes}"
+            raise UsageFault(what, hint=f"start {below} or {2 * below} processes, or runtime.reduce=sum")
+
     def own(self, n: int) -> range:
         """An aligned subtree of the least power of two of micro-batches that suffices; the last ones may have fewer."""
         block = 1 << (-(-n // self.group.size) - 1).bit_length()
@@ -110,7 +122,7 @@ class Overlap(Reduction):
 
     def micro_batch(self, micro: int, n: int) -> AbstractContextManager[Any]:
         if self.group.size == 1 or (n >= self.group.size and micro == self.own(n)[-1]):
-            return nullcontext()
+            return failing_as(self.group)
         return self._ddp.no_sync()
 
     def finish(self, n: int) -> None:

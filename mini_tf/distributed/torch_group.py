@@ -31,7 +31,7 @@ class TorchGroup(ProcessGroup):
     def __init__(self, place: Place, timeout: timedelta) -> None:
         super().__init__(place)
         self._timeout = timeout
-        with self._communication():  # groups of their own: a collective that timed out closes the connections of its group
+        with self.communication():  # groups of their own: a collective that timed out closes the connections of its group
             self._patient = dist.new_group(backend="gloo", timeout=PATIENCE)
             self._control = dist.new_group(backend="gloo", timeout=timeout)
             self._diagnosis = dist.new_group(backend="gloo", timeout=DIAGNOSIS)
@@ -57,7 +57,7 @@ class TorchGroup(ProcessGroup):
         """The bytes of all processes, padded to `length`."""
         own = torch.frombuffer(bytearray(data.ljust(length, b"\0")), dtype=torch.uint8)
         received = [torch.empty(length, dtype=torch.uint8) for _ in range(self.size)]
-        with self._communication():
+        with self.communication():
             dist.all_gather(received, own, group=group)
         return [one.numpy().tobytes() for one in received]
 
@@ -70,7 +70,7 @@ class TorchGroup(ProcessGroup):
                 if name in known:
                     continue
                 known.add(name)
-                with self._communication():
+                with self.communication():
                     if self.leads:
                         collected[name] = torch.empty(shape, dtype=getattr(torch, dtype))
                         dist.recv(_bytes(collected[name]), source, group=self._control)
@@ -87,27 +87,26 @@ class TorchGroup(ProcessGroup):
             yield
 
     def add_up(self, tensor: Tensor) -> None:
-        with self._communication():
+        with self.communication():
             dist.all_reduce(tensor)
 
     def swap(self, tensor: Tensor, partner: int) -> Tensor:
         received = torch.empty_like(tensor)
         operations = [dist.P2POp(dist.isend, tensor, partner), dist.P2POp(dist.irecv, received, partner)]
-        with self._communication():
+        with self.communication():
             for work in dist.batch_isend_irecv(operations):
                 work.wait()
         return received
 
     def broadcast(self, tensor: Tensor, source: int = 0) -> None:
-        with self._communication():
+        with self.communication():
             dist.broadcast(tensor, source)
 
     def wait(self) -> None:
         self._gather(None, self._patient)
 
     @contextmanager
-    def _communication(self) -> Iterator[None]:
-        """Turn a failed collective into ProcessLost, which names the process that hangs."""
+    def communication(self) -> Iterator[None]:
         try:
             yield
         except RuntimeError as error:  # gloo has no exception of its own

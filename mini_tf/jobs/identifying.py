@@ -6,6 +6,7 @@ from typing import Any
 
 from mini_tf.data.datasets import TokenizedData
 from mini_tf.distributed.group import ProcessGroup
+from mini_tf.distributed.reduction import REDUCTIONS
 from mini_tf.jobs.assembling import load_data
 from mini_tf.jobs.options import Options
 from mini_tf.jobs.session import Reporter
@@ -23,6 +24,7 @@ def identify(resolved: Resolved, options: Options, reporter: Reporter) -> tuple[
     If the run of model.init_from no longer exists, its hash and tokenizers are read from the run at the location of the
     options. Of several processes one on each machine prepares the data, and the others find them in the cache.
     """
+    REDUCTIONS[resolved.recipe.runtime.reduce].refuse(options.group.size)
     folder = explicit_folder(options.location)
     init = initial.init_hash(resolved.recipe, folder)  # before the data, which may take long to read
     with options.group.in_turn():

@@ -32,14 +32,14 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
     with follow(group, open_run(options.location, identity, options.command) if group.leads else None) as run:
         run.export_weights, run.best_metric = merge_function(recipe), best
         if run.status == "finished" and options.extend is None:
-            if options.tensorboard:
+            if options.tensorboard and group.leads:
                 run.tensorboard = TensorBoardWriter(run.folder)
                 run.tensorboard.write_all()
             run.publish(warn=reporter.warn)  # restores a model.safetensors that was lost or damaged since
             reporter.say(f"already complete: {run.folder} (step {run.manifest.step}); --extend N trains N more steps, --fresh starts over")
             return RunResult(run.folder, run.manifest.metrics)
         reporter.log, reporter.crash = run.log, run.crash
-        run.tensorboard = TensorBoardWriter(run.folder) if options.tensorboard else None
+        run.tensorboard = TensorBoardWriter(run.folder) if options.tensorboard and group.leads else None
         if options.extend is not None:
             run.extend(options.extend)
             report_extension(recipe, reporter)

@@ -179,10 +179,11 @@ class Session:
     def _evaluate(self, report: Report, bar: Any) -> float:
         """Evaluate and log after a step; returns the score (`BestMetric`)."""
         tokens = self.parts.sample_tokens
-        metrics = self.measure(tokens, self.group)
+        found = self.measure(tokens, self.group)
+        metrics, scores = self.group.share(lambda: [found, self.samples.scores()])  # processors may differ in last bits
         if tokens is None:
             self.full = report.step, metrics
-        measured = metrics | {f"val.{name}": value for name, value in self.group.share(self.samples.scores).items()}
+        measured = metrics | {f"val.{name}": value for name, value in scores.items()}
         score = self.parts.best.score(measured)
         self.counters.add_evaluation(metrics["val.loss"], score)
         self._record(report, measured | {"train.loss": self.counters.train_loss}, bar)

@@ -88,6 +88,7 @@ class Generator(Protocol):
     """Generates outputs for prompts (`minitf generate`). chunk_size: the number of prompts to pass at once."""
 
     chunk_size: int
+    unread: InputWarnings
 
     def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
         """One output per prompt, in order. places: file and line of each prompt, if prompts are lines.

@@ -11,11 +11,14 @@ _FIELDS = ("message", "hint", "where", "faults")
 
 
 class WorkerFault(MinitfError):
-    """An error of another process, with its exit code. lost: it only says that yet another process is gone."""
+    """An error of another process, with its exit code.
 
-    def __init__(self, exit_code: int, message: str, *, lost: bool = False, **given: Any) -> None:
+    lost: it only says that yet another process is gone. output: what the process would have printed with --json.
+    """
+
+    def __init__(self, exit_code: int, message: str, *, lost: bool = False, output: Mapping[str, Any] | None = None, **given: Any) -> None:
         super().__init__(message, **given)
-        self.exit_code, self.lost = exit_code, lost
+        self.exit_code, self.lost, self.output = exit_code, lost, output or {}
 
     def of(self, who: str) -> "WorkerFault":
         """The error, with the process that had it."""
@@ -23,10 +26,11 @@ class WorkerFault(MinitfError):
         return WorkerFault(self.exit_code, f"{who}: {self.message}", **given)
 
 
-def write_fault(folder: Path, rank: int, error: MinitfError, lost: bool) -> None:
-    """Write the error of a process."""
+def write_fault(folder: Path, rank: int, error: MinitfError, *, exit_code: int, lost: bool, output: Mapping[str, Any]) -> None:
+    """Write the error of a process. exit_code: that of an interrupted process is not its error's."""
     fields = {name: getattr(error, name) for name in _FIELDS}
-    (folder / f"rank-{rank}.json").write_text(json.dumps({"exit_code": error.exit_code, "lost": lost, **fields}))
+    facts = {"exit_code": exit_code, "lost": lost, "output": output, **fields}
+    (folder / f"rank-{rank}.json").write_text(json.dumps(facts, default=str))
 
 
 def read_fault(folder: Path, rank: int) -> WorkerFault | None:

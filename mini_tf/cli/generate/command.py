@@ -88,3 +88,4 @@ def _generate_by_lines(session: PromptSession, generation: "Generator", batches:
     with session.printing_notes(), faults_of_lines(), group_of() as group:
         for output in in_order(group, batches, lambda batch: session.outputs(generation, *batch)):
             session.print_output(output)
+        generation.unread.join(group)

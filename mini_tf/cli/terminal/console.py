@@ -30,7 +30,7 @@ from mini_tf.cli.terminal.streams import ReaderLeft, is_terminal, wants_color, w
 from mini_tf.cli.terminal.tracebacks import save_traceback
 from mini_tf.cli.terminal.waits import waits_of
 from mini_tf.system.error_conversion import is_bug, to_minitf_error
-from mini_tf.system.errors import MinitfError, StorageFault
+from mini_tf.system.errors import MinitfError, StorageFault, UsageFault
 from mini_tf.system.processes import is_worker
 from mini_tf.system.progress import progress_display
 from mini_tf.system.safe_text import safe_text
@@ -69,7 +69,8 @@ class Console:
         """The parsed command line."""
         self.log: Callable[[str], None] | None = None
         self.crash: Callable[[str], Path] | None = None
-        self._envelope: dict[str, Any] = {}
+        self.envelope: dict[str, Any] = {}
+        """The fields of `output` for --json."""
         self._bar: tqdm[Any] | None = None
         self._status_shown = False
         self._lock = threading.RLock()  # a status is shown by a thread of its own
@@ -146,7 +147,7 @@ class Console:
         self, text: str | None = None, *, run: Path | str | None = None, metrics: Mapping[str, Any] | None = None, result: Any = None
     ) -> None:
         """The result of a command: prints `text` now, or with --json one object at the end, including any error."""
-        self._envelope = _envelope_fields(run, metrics, result)
+        self.envelope = _envelope_fields(run, metrics, result)
         if text is not None and not self.json:
             self.print_output(text)
 
@@ -158,12 +159,12 @@ class Console:
         """Print the error on stderr, and with --json the object that is still due."""
         for line in _lines(error) if error else ():
             self._write(line.replace("\n", "\\n"), tone="error")  # a name with a newline in it must not look like two lines
-        if not self.json or not (error or self._envelope or exit_code):
+        if not self.json or not (error or self.envelope or exit_code):
             return
         envelope: dict[str, Any] = {"ok": exit_code == 0, "command": self.command}
         if exit_code:
             envelope |= {"exit_code": exit_code, "error": _error_fields(error, exit_code)}
-        write_stdout(to_json(envelope | self._envelope) + "\n")
+        write_stdout(to_json(envelope | self.envelope) + "\n")
 
     def _write(self, line: str, *, hidden: bool = False, tone: Literal["", "error", "warning"] = "") -> None:
         line = safe_text(line)
@@ -220,7 +221,11 @@ def command(body: Callable[..., int | None]) -> Callable[..., None]:
         of_class = Console
         if is_worker():
             from mini_tf.cli.terminal.workers import WorkerConsole as of_class  # it is a Console
-        console = of_class(command=name, quiet=quiet, verbose=verbose, json=json, debug=debug, color=color)
+        settings: dict[str, Any] = {"command": name, "quiet": quiet, "verbose": verbose, "json": json, "debug": debug, "color": color}
+        try:
+            console = of_class(**settings)
+        except UsageFault as fault:  # RANK and the like are not sound
+            raise typer.Exit(refuse(Console(**settings), fault)) from None
         console.context = ctx
         raise typer.Exit(_run(body, console, arguments))
 

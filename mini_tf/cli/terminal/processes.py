@@ -9,6 +9,7 @@ from mini_tf.cli.terminal.console import Console
 from mini_tf.cli.terminal.text_input import batches_of
 from mini_tf.system.errors import UsageFault
 from mini_tf.system.processes import is_worker
+from mini_tf.system.worker_faults import WorkerFault
 
 if TYPE_CHECKING:
     from mini_tf.distributed.group import ProcessGroup
@@ -31,7 +32,11 @@ def launched(console: Console, nproc: int) -> int | None:
         return None
     from mini_tf.distributed.launching import launch
 
-    exit_code = launch(nproc, sys.argv[1:])
+    try:
+        exit_code = launch(nproc, sys.argv[1:])
+    except WorkerFault as fault:
+        console.envelope = dict(fault.output)
+        raise
     console.json = False  # rank 0 has printed the object
     return exit_code
 

@@ -37,7 +37,8 @@ class WorkerConsole(Console):
     def close(self, exit_code: int, error: MinitfError | None = None) -> None:
         folder = os.environ.get(FAULTS)
         if error is not None and folder is not None:
-            write_fault(Path(folder), self.rank, error, isinstance(error, ProcessLost))
+            lost = isinstance(error, ProcessLost)
+            write_fault(Path(folder), self.rank, error, exit_code=exit_code, lost=lost, output=self.envelope)
             if self.log is not None:
                 self.log(error.message)
         elif self.rank == 0:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.distributed.group import ProcessGroup
 from mini_tf.system.strict_json import short
 
 MAX_LISTED = 5
@@ -33,6 +34,13 @@ class InputWarnings:
         if one:
             self._n_cut, self._one = self._n_cut + 1, f"{where}: {one}" if where else one
         return [*filter(None, [one]), *self._unknown_warning(unknown)]
+
+    def join(self, group: ProcessGroup) -> None:
+        """Count the texts of all processes, on rank 0; all of them call it."""
+        counts = group.gather([self._n, self._n_cut, self._one, self._unknown])
+        for n, n_cut, one, unknown in counts[1:] if group.leads else ():
+            self._n, self._n_cut, self._one = self._n + n, self._n_cut + n_cut, self._one or one
+            self._unknown.update(unknown)
 
     def notes(self) -> list[str]:
         """The warnings about all texts."""

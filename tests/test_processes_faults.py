@@ -1,0 +1,84 @@
+"""What a launcher says when a process ends early, and what several processes refuse."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from commands import minitf
+
+from mini_tf.cli.terminal.workers import WorkerConsole
+from mini_tf.data.tokenization.input_warnings import InputWarnings
+from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.distributed.group import ProcessGroup
+from mini_tf.distributed.launching import _End, _Workers
+from mini_tf.distributed.overlapping import failing_as
+from mini_tf.distributed.reduction import REDUCTIONS
+from mini_tf.recipe.sections import Tokenizer as Settings
+from mini_tf.system.errors import MinitfError, ProcessLost, Unavailable, UsageFault
+from mini_tf.system.processes import FAULTS
+from mini_tf.system.worker_faults import read_fault
+
+
+def test_a_tree_refuses_processes_whose_partners_do_not_exist() -> None:
+    for processes in (1, 2, 4, 8, 64):
+        REDUCTIONS["tree"].refuse(processes)
+    with pytest.raises(UsageFault, match="not 6") as refusal:
+        REDUCTIONS["tree"].refuse(6)
+    assert refusal.value.hint == "start 4 or 8 processes, or runtime.reduce=sum"
+    REDUCTIONS["sum"].refuse(3)
+
+
+def test_a_rank_that_is_no_number_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "x")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    done = minitf("runs", "list")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("RANK=x, WORLD_SIZE=2")
+    assert done.stderr.count("\n") == 1
+
+
+def test_exit_code_and_json_of_a_process_with_an_error_reach_the_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", FAULTS: str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    console = WorkerConsole(command="pretrain", json=True)
+    console.output(run=Path("a"), metrics={"val.loss": 1.5})
+    console.close(130, MinitfError("interrupted"))
+    fault = read_fault(tmp_path, 1)
+    assert fault is not None
+    assert fault.exit_code == 130
+    assert fault.output == {"run": "a", "metrics": {"val.loss": 1.5}, "result": None}
+
+
+def test_processes_that_a_stop_signal_ends_while_they_start_are_not_said_to_be_killed(tmp_path: Path) -> None:
+    ends = [_End(1, -15, False), _End(0, -15, False)]
+    assert _Workers(tmp_path, ends=ends, asked=15).exit_code() == 143
+    with pytest.raises(Unavailable, match="rank 1 was killed by signal 15"):
+        _Workers(tmp_path, ends=ends).exit_code()
+
+
+def test_a_backward_pass_whose_sum_fails_says_that_another_process_is_gone() -> None:
+    class Group(ProcessGroup):
+        @contextmanager
+        def communication(self) -> Iterator[None]:
+            try:
+                yield
+            except RuntimeError as error:
+                raise ProcessLost("gone") from error
+
+    with pytest.raises(ProcessLost), failing_as(Group()):
+        raise RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1")
+    with pytest.raises(RuntimeError, match="shape"), failing_as(Group()):
+        raise RuntimeError("shape mismatch")
+
+
+def test_rank_0_tells_what_was_cut_of_the_texts_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = Tokenizer.train(Settings(kind="byte"), ["a long text"])
+    one, other = (InputWarnings(tokenizer, 8) for _ in range(2))
+    one.add(["short"], 5)
+    other.add(["a long text"], 11, 3, "texts.txt:2")
+    group = ProcessGroup()
+    monkeypatch.setattr(group, "gather", lambda counts: [counts, [other._n, other._n_cut, other._one, other._unknown]])
+    assert one.notes() == []
+    one.join(group)
+    assert one.notes() == other.notes() == ["texts.txt:2: the prompt has 11 tokens; the first 3 are truncated"]
