@@ -310,7 +310,7 @@ def test_each_step_of_the_ladder_changes_one_switch() -> None:
         one, other = ({key.name: key.value for key in result_keys(recipe)} for recipe in (before, after))
         changed = {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
         assert {name for name in changed if not name.startswith("expect")} <= expected | {
-            "model.positions.base",
+            *("model.positions.base", "model.positions.factor", "model.positions.long_wavelengths"),
             "model.attention.n_persistent",
             "model.positions.layer_bases",
             "model.positions.share",

@@ -1,6 +1,7 @@
 """SentencePiece models as tokenizers: the ids of transformers and of SentencePiece itself, on awkward texts."""
 
 import json
+import re
 import shutil
 import warnings
 from pathlib import Path
@@ -141,8 +142,10 @@ def test_the_two_models_of_marian_have_the_ids_of_transformers(models: Path, tmp
         assert ours.decode(ids) == reference.decode(ids, skip_special_tokens=True, use_source_tokenizer=file == "source.spm")
     assert Tokenizer.load(folder).hash == Tokenizer.load(folder / "target.spm").hash
     # What only the other language has is decoded, too.
-    source_only = json.loads((folder / "vocab.json").read_text())["▁file"]
-    assert Tokenizer.load(folder).decode([source_only, source_only]) == "file file"
+    pieces = json.loads((folder / "vocab.json").read_text())
+    known = set(Tokenizer.load(folder / "target.spm").encode(" ".join(TEXTS)).tolist())
+    word, source_only = next((piece, id) for piece, id in pieces.items() if re.fullmatch("▁[a-z]{2,}", piece) and id not in known)
+    assert Tokenizer.load(folder).decode([source_only, source_only]) == " ".join([word[1:]] * 2)
     v = Tokenizer.load(folder).vocabulary
     assert (v.separator, v.unk, v.pad) == (0, 1, len(reference) - 1)
 

@@ -296,7 +296,7 @@ def test_gates_hold_evaluate_to_figures_of_translations_and_to_no_others(two: Pa
     assert missed.exit_code == 8
     assert "bleu is " in missed.stderr
     assert "exact_match is " in missed.stderr
-    refused(minitf("evaluate", two, "--assert", "rouge>1"), "not a metric of evaluate", "exact_match", exit_code=2)
+    refused(minitf("evaluate", two, "--assert", "rouge>1"), "not a metric of evaluate", "did you mean rougeL", exit_code=2)
     refused(minitf("evaluate", two, "--expect"), "--expect", exit_code=2)
 
 

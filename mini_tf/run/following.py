@@ -19,14 +19,16 @@ def follow(group: ProcessGroup, run: Run | None) -> Run:
 
     Raises RunFault where another process does not see its folder.
     """
-    facts = group.share(lambda: [str(run.folder), run.manifest.model_dump_json(), run.status] if run is not None else [])
+    if group.size == 1 and run is not None:
+        return run
+    facts: list[Any] = group.share(lambda: [str(run.folder), run.manifest.model_dump(mode="json"), run.status] if run is not None else [])
     if run is not None:
         return run
     folder = Path(facts[0])
     if not folder.is_dir():
         where = f"rank {group.rank} cannot see {folder}, which rank 0 has opened"
         raise RunFault(where, hint="all machines need the same file system", where=[str(folder)])
-    return Follower(folder, Manifest.model_validate_json(facts[1]), facts[2])  # type: ignore[arg-type]
+    return Follower(folder, Manifest.model_validate(facts[1]), facts[2])
 
 
 class Follower(Run):
