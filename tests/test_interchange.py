@@ -296,6 +296,7 @@ def test_a_run_that_no_family_has_is_refused_by_name_and_its_tensors_go_out(tmp_
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
     refused(minitf("export", run, "-o", tmp_path / "out", "--to", "safetensors"), "not an empty folder", exit_code=5)
     refused(minitf("export", run, "-o", tmp_path / "other", "--to", "gpt3"), "must be one of bart", exit_code=2)
+    refused(minitf("export", run, "-o", tmp_path / "other", "--to", "peft"), "has no adapter", exit_code=2)
     alone = minitf("export", run, "-o", tmp_path / "other", "--to", "llama")
     refused(alone, "cannot be written as llama: ", "model.attention.kind is favor", exit_code=5)
     assert "features" not in alone.stderr  # a setting of favor
@@ -457,6 +458,8 @@ def test_an_adapter_goes_out_in_pefts_format_and_comes_in_added_to_its_base(tmp_
     for name, tensor in merged.state_dict().items():
         torch.testing.assert_close(tensor, model.state_dict()[name], rtol=0, atol=1e-6)
     change_adapter = json.dumps(config | {"use_dora": True})
+    (out / "adapter_config.json").write_text(json.dumps(config | {"base_model_name_or_path": str(tmp_path / "again")}))
+    refused(minitf("import", out, "-o", tmp_path / "no"), "its base is a run", "--base names", exit_code=5)
     (out / "adapter_config.json").write_text(change_adapter)
     refused(minitf("import", out, "-o", tmp_path / "no"), "use_dora is true", exit_code=5)
     refused(minitf("export", tmp_path / "again", "-o", tmp_path / "no", "--to", "peft"), "has no adapter", exit_code=2)

@@ -54,9 +54,9 @@ TASKS = {
 }
 
 
-def finetuned(folder: Path, model: str, objective: str, rows: str) -> Path:
+def finetuned(folder: Path, model: str, objective: str, rows: str, tokenizer: str = "tokenizer={kind: bpe, vocab_size: 300}") -> Path:
     (folder / "rows.jsonl").write_text(rows)
-    data = (f"data.train={folder / 'rows.jsonl'}", "data.val=null", "data.split=25%", "tokenizer={kind: bpe, vocab_size: 300}")
+    data = (f"data.train={folder / 'rows.jsonl'}", "data.val=null", "data.split=25%", tokenizer)
     more = ("train.context=32", "train.steps=2", "optimizer.lr=0.1", *QUIET)
     done = minitf("finetune", TINY, *data, model, objective, *more, "-d", folder / "run")
     assert done.exit_code == 0, done.stderr
@@ -75,6 +75,22 @@ def test_classes_have_the_same_probabilities(case: str, tmp_path: Path) -> None:
     classify = pipeline("text-classification", exported(run), top_k=None)
     for row, line in zip(rows[3:7], lines, strict=True):
         assert {one["label"]: one["score"] for one in classify([row])[0]} == pytest.approx(json.loads(line)["scores"], abs=1e-5)
+
+
+def test_a_classifier_of_a_decoder_needs_no_padding_token(tmp_path: Path) -> None:
+    """Tokenizers of GPT-2 and Llama have none."""
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    letters = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    made.train_from_iterator(
+        ["a b"], tokenizers.trainers.BpeTrainer(special_tokens=["</s>"], initial_alphabet=letters, show_progress=False)
+    )
+    made.save(str(tmp_path / "own.json"))
+    rows = "".join(json.dumps({"text": f"a {n}", "label": "ab"[n % 2]}) + "\n" for n in range(20))
+    run = finetuned(tmp_path, LLAMA, f"{LLAMA_CLASSES}text_end}}", rows, f"tokenizer={{path: {tmp_path / 'own.json'}}}")
+    classify = pipeline("text-classification", exported(run), top_k=None)
+    ours = json.loads(minitf("predict", run, stdin="a 3\n").stdout)["scores"]
+    assert {one["label"]: one["score"] for one in classify(["a 3"])[0]} == pytest.approx(ours, abs=1e-5)
 
 
 def test_numbers_are_the_same(tmp_path: Path) -> None:

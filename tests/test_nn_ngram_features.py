@@ -2,6 +2,7 @@
 
 import itertools
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from toys import seeded
 from mini_tf.nn.layers.ngram_features import NGramFeatures, WindowFeatures
 from mini_tf.nn.layers.ngrams import hash_keys
 from mini_tf.nn.layers.words.character_features import CharacterFeatures
+from mini_tf.objectives._task import DOCUMENT_IDS, DOCUMENTS, _documents
 from mini_tf.trained.evaluating import evaluation_data
 from mini_tf.trained.opening import open_trained
 from mini_tf.training.evaluation import pack
@@ -186,3 +188,15 @@ def test_ngrams_longer_than_the_window_add_nothing(window: int) -> None:
     longest.weights.weight.data = long.weights.weight.data = seeded(ROWS, 4)
     ids, is_token = padded([[3, 1, 4, 15, 9, 7], [2, 6, 5]])
     torch.testing.assert_close(long(ids, is_token, at), longest(ids, is_token, at))
+
+
+def test_long_documents_are_counted_few_at_once() -> None:
+    """Or the padding of short ones beside a long one would need its memory many times."""
+    lengths = np.array([3, 1, *[2] * DOCUMENTS, DOCUMENT_IDS + 5, 4, DOCUMENT_IDS // 2, DOCUMENT_IDS // 2, 7])
+    ends = lengths.cumsum()
+    ids = np.arange(ends[-1])
+    data = SimpleNamespace(n_documents=len(lengths), separated=0, ids=ids, span=lambda n: (ends[n] - lengths[n], ends[n]))
+    batches = [*_documents(data)]  # type: ignore[arg-type]
+    assert all(len(found) <= DOCUMENTS and (len(found) == 1 or found.numel() <= DOCUMENT_IDS) for found, _ in batches)
+    documents = [row[inside].tolist() for found, is_token in batches for row, inside in zip(found, is_token, strict=True)]
+    assert documents == [part.tolist() for part in np.split(ids, ends[:-1])]

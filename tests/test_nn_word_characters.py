@@ -54,3 +54,10 @@ def test_every_character_has_its_token() -> None:
         spelled = [(ord(c) if not c.isspace() else 0, at) for at, id in enumerate(text) for c in PIECES[id]]
         rest = [(0, -1)] * (characters.shape[1] - len(spelled) - 1)
         assert list(zip(characters[row].tolist(), tokens[row].tolist(), strict=True)) == [(0, -1), *spelled, *rest]
+
+
+def test_texts_shorter_than_all_ngrams_have_none() -> None:
+    for texts in ([[1]], [[10]], [[10, 10], [4]]):
+        found = WordCharacters(PIECES, 8, 9)(*batch(texts))
+        assert found
+        assert not any(inside.any() for _, inside in found)

@@ -34,8 +34,8 @@ from mini_tf.system.errors import RecipeFault
 Loss = Callable[[Tensor, Tensor, bool], Tensor]
 """(outputs (T, C), labels (T,), training) -> the loss, summed over the T targets."""
 LARGEST_WEIGHT = 1e9
-DOCUMENTS = 64
-"""Documents whose n-grams are counted at once."""
+DOCUMENTS, DOCUMENT_IDS = 64, 2**16
+"""Documents whose n-grams are counted at once, and their ids with padding, unless there is one document."""
 TOKEN_DROPOUT = {"token_dropout_rate": "token dropout"}
 
 
@@ -257,9 +257,13 @@ class PooledObjective(TaskObjective):
 
 def _documents(data: Store) -> Iterator[tuple[Tensor, Tensor]]:
     """Ids of some documents with their separators, and False at padding."""
-    for begin in range(0, data.n_documents, DOCUMENTS):
+    begin = 0
+    while begin < data.n_documents:
         spans = [data.span(n) for n in range(begin, min(begin + DOCUMENTS, data.n_documents))]
         lengths = torch.tensor([last + data.separated - first for first, last in spans])
+        fits = lengths.cummax(0).values * torch.arange(1, len(spans) + 1) <= DOCUMENT_IDS
+        n = max(1, int(fits.sum()))
+        spans, lengths, begin = spans[:n], lengths[:n], begin + n
         ids = torch.zeros(len(spans), int(lengths.max()), dtype=torch.int64)
         for row, (first, last) in zip(ids, spans, strict=True):
             row[: last + data.separated - first] = torch.from_numpy(data.ids[first : last + data.separated].astype(np.int64))

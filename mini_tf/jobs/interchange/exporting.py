@@ -81,6 +81,8 @@ def _removed_if_failed(folder: Path) -> Iterator[None]:
 def _export(loaded: LoadedModel, folder: Path, to: str | None, step: int | str | None, license: str) -> Exported:
     if to == PLAIN:
         return _export_plain(loaded, folder, license)
+    if to == PEFT and loaded.recipe.adapter is None:
+        raise UsageFault(f"{loaded.folder.name} has no adapter", hint="leave --to out to write its model")
     if vocabulary_sizes(loaded.tokenizer, loaded.source_tokenizer)[1] is not None:
         what = "its sources and targets have two vocabularies, and every family that minitf writes has one"
         raise RunFault(f"{loaded.folder.name}: {what}", hint=WAY, where=[str(loaded.folder)])
@@ -121,8 +123,7 @@ def _undo_standardization(loaded: LoadedModel) -> None:
 def _export_adapter(loaded: LoadedModel, folder: Path, family: Family, head: Head, step: int | str | None) -> Exported:
     """The adapter alone; read back, its products are those of the run."""
     settings = loaded.recipe.adapter
-    if settings is None:
-        raise UsageFault(f"{loaded.folder.name} has no adapter", hint="leave --to out to write its model")
+    assert settings is not None
     if whole := read_fully_trainable(loaded.folder):
         what = f"{loaded.folder.name} trained {whole[0]} beside its adapter, which is no part of one"
         raise RunFault(what, hint="without --to peft the adapter is merged into the model that is written", where=[str(loaded.folder)])

@@ -13,6 +13,7 @@ from mini_tf.jobs.interchange.proof import FILE, Parity, compare, make_batch
 from mini_tf.jobs.session import Reporter, save_checkpoint
 from mini_tf.recipe.parsing.yaml_tree import Node
 from mini_tf.recipe.reading import Resolved, dump
+from mini_tf.run import manifest
 from mini_tf.run.folder import CheckpointTensors
 from mini_tf.run.hashes import FileHashes
 from mini_tf.run.identity import Identity
@@ -48,6 +49,9 @@ def import_model(
     if adapter is None and base is not None:
         raise UsageFault(f"--base {base}: {source} is no adapter in PEFT's format", hint="leave --base out to import the folder alone")
     model_folder = source.absolute() if adapter is None else (base or Path(adapter.base)).absolute()
+    if adapter is not None and (model_folder / manifest.NAME).exists():
+        hint = "--base names the model folder that the run was imported from, or an export of the run"
+        raise RunFault(f"{source}: its base is a run of minitf: {model_folder}", hint=hint, where=[str(source)])
     deltas = {} if adapter is None else adapter.deltas
     foreign = open_foreign(model_folder, tokenizer, deltas)
     for note in foreign.notes:

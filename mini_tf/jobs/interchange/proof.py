@@ -1,7 +1,7 @@
 """The proof of an import or export: 16 sequences through both models, and the largest difference of the outputs."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -29,7 +29,8 @@ FILE = "parity.json"
 class Batch:
     """Token ids of the cases, (B, L); mask: 1 where there is a token, to the right of which is padding.
 
-    types: token types, None if the model has none. source, source_mask: of an encoder-decoder.
+    types: token types, None if the model has none. source, source_mask: of an encoder-decoder. has_pad: padding has an
+    id of its own.
     """
 
     ids: Tensor
@@ -37,6 +38,13 @@ class Batch:
     types: Tensor | None = None
     source: Tensor | None = None
     source_mask: Tensor | None = None
+    has_pad: bool = True
+
+    def alone(self) -> "Iterator[Batch]":
+        """Each sequence by itself, without padding and source."""
+        for row, length in enumerate(self.mask.sum(1).tolist()):
+            at = slice(row, row + 1), slice(length)
+            yield Batch(self.ids[at], self.mask[at], None if self.types is None else self.types[at])
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,7 @@ def make_batch(model: Model, vocabulary: Vocabulary, source_vocabulary: int | No
         first = torch.randint(1, length + 1, (SEQUENCES, 1), generator=draw)
         types = (torch.arange(length) >= first).long() * (torch.arange(SEQUENCES) % 2)[:, None]
     if not model.needs_source:
-        return Batch(ids, mask, types)
+        return Batch(ids, mask, types, has_pad=vocabulary.pad is not None)
     n_source = min(LONGEST, model.max_length("source") or LONGEST, model.context)
     return Batch(ids, mask, types, *rows(source_vocabulary or vocabulary.size, max(1, n_source - 3)))
 
@@ -117,7 +125,8 @@ def compare(model: Model, head: Head, batch: Batch, folder: Path, deltas: Mappin
     if outputs is None:
         other = open_foreign(folder, deltas=deltas)
         reader, outputs = "minitf", lambda given: own_outputs(other.model, other.head, given)
-    ours, theirs = own_outputs(model, head, batch), outputs(batch)
+    batches = batch.alone() if head.pools and not batch.has_pad else [batch]  # their decoders find the last token by the id of padding
+    ours, theirs = own_outputs(model, head, batch), torch.cat([*map(outputs, batches)])
     difference = (ours - theirs.view_as(ours)).abs().amax(-1)
     if difference.dim() == 2:  # by token, of which padding does not count
         difference = difference.masked_fill(batch.mask == 0, 0.0).amax(1)

@@ -57,7 +57,7 @@ class WordCharacters(nn.Module):
         """
         lengths = self.lengths[ids] * is_token
         ends = lengths.cumsum(1)
-        width = int(ends[:, -1].max())
+        width = max(int(ends[:, -1].max()), self.shortest - 2)  # so that there is an n-gram, if only of spaces
         at = torch.arange(width, device=ids.device).expand(len(ids), -1).contiguous()
         token = torch.searchsorted(ends, at, right=True)
         is_character = token < ids.shape[1]
