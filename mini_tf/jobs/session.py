@@ -88,7 +88,9 @@ class Session:
                     self._save(report, score)
                 if score is not None and not stopping:  # after a stop, the continuation samples
                     self._sample(report.step)
-                worked = score is not None or self.saved == report.step  # which may take long
+                worked = score is not None or self.saved == report.step
+                if worked:  # rank 0 alone; it may take longer than runtime.timeout
+                    self.group.wait()
                 if self.finished or stopping or (worked and self._agree(stop)):
                     break
             else:

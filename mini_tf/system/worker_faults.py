@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mini_tf.system.errors import MinitfError
+from mini_tf.system.errors import MinitfError, Unavailable
 
 _FIELDS = ("message", "hint", "where", "faults")
 
 
-class WorkerFault(MinitfError):
+class WorkerFault(Unavailable):
     """An error of another process, with its exit code.
 
     lost: it only says that yet another process is gone. output: what the process would have printed with --json.

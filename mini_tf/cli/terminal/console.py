@@ -219,7 +219,7 @@ def command(body: Callable[..., int | None]) -> Callable[..., None]:
     ) -> None:
         name = ctx.command_path.partition(" ")[2]
         of_class = Console
-        if is_worker():
+        if is_worker() and "nproc" in arguments:  # other commands do not know of the processes of a batch system
             from mini_tf.cli.terminal.workers import WorkerConsole as of_class  # it is a Console
         settings: dict[str, Any] = {"command": name, "quiet": quiet, "verbose": verbose, "json": json, "debug": debug, "color": color}
         try:
