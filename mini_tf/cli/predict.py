@@ -18,6 +18,7 @@ from mini_tf.cli.terminal.processes import group_of, in_order, launched, refuse_
 from mini_tf.cli.terminal.text_input import batches_of, one_source, read_lines, refuse_non_utf8
 from mini_tf.recipe.gates import Gate, failures
 from mini_tf.system.errors import DataFault, GateMissed, UsageFault
+from mini_tf.system.processes import is_worker
 
 if TYPE_CHECKING:
     from mini_tf.data.datasets import Reader
@@ -57,8 +58,10 @@ def predict(
         raise UsageFault("no text given", hint='give one: "a text", or -i FILE')
     bounds = [Gate.parse(gate) for gate in gates or []]
     refuse_stdin(nproc, not texts and input in (None, Path("-")))
-    if nproc > 1 and bounds:
-        raise UsageFault("--nproc does not combine with --assert, which needs all predictions in one process", hint="remove one of them")
+    if (nproc > 1 or is_worker()) and bounds:
+        raise UsageFault(
+            "several processes do not combine with --assert, which needs all predictions in one process", hint="remove one of them"
+        )
     if (exit_code := launched(console, nproc)) is not None:
         return exit_code
 

@@ -55,7 +55,7 @@ def generate(
     JSON: {"messages": [{"role": "user", "content": "..."}]}. Without prompts, a terminal opens a prompt loop; /help
     lists its commands.
     """
-    refuse_stdin(nproc, input is None or input == Path("-"))
+    refuse_stdin(nproc, not prompts and input in (None, Path("-")))
     if (exit_code := launched(console, nproc)) is not None:
         return exit_code
     from mini_tf.trained.opening import open_trained

@@ -22,8 +22,8 @@ DAY = 86400.0
 
 def refuse_stdin(nproc: int, reads_stdin: bool, hint: str = "give a file with -i FILE") -> None:
     """UsageFault if several processes would read stdin."""
-    if nproc > 1 and reads_stdin:
-        raise UsageFault("--nproc: stdin can be read by one process only", hint=hint)
+    if (nproc > 1 or is_worker()) and reads_stdin:
+        raise UsageFault("several processes: stdin can be read by one process only", hint=hint)
 
 
 def launched(console: Console, nproc: int) -> int | None:
