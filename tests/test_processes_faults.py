@@ -1,8 +1,11 @@
 """What a launcher says when a process ends early, and what several processes refuse."""
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from commands import minitf
@@ -14,10 +17,12 @@ from mini_tf.distributed.group import ProcessGroup
 from mini_tf.distributed.launching import _End, _Workers
 from mini_tf.distributed.overlapping import failing_as
 from mini_tf.distributed.reduction import REDUCTIONS
+from mini_tf.jobs.session import Session
 from mini_tf.recipe.sections import Tokenizer as Settings
 from mini_tf.system.errors import MinitfError, ProcessLost, Unavailable, UsageFault
 from mini_tf.system.processes import FAULTS
 from mini_tf.system.worker_faults import read_fault
+from mini_tf.training.signals import StopRequest
 
 
 def test_a_tree_refuses_processes_whose_partners_do_not_exist() -> None:
@@ -83,3 +88,16 @@ def test_rank_0_tells_what_was_cut_of_the_texts_of_all_processes(monkeypatch: py
     assert one.notes() == []
     one.join(group)
     assert one.notes() == other.notes() == ["texts.txt:2: the prompt has 11 tokens; the first 3 are truncated"]
+
+
+def test_a_signal_that_comes_after_the_processes_agreed_waits_for_the_next_time() -> None:
+    stop = StopRequest()
+
+    class Late(ProcessGroup):
+        def gather(self, value: Any) -> list[Any]:
+            stop.request(signal.SIGTERM)  # which the others have not heard of
+            return [value, 0]
+
+    session: Any = SimpleNamespace(group=Late())
+    assert not Session._agree(session, stop)
+    assert Session._agree(session, stop)

@@ -102,8 +102,9 @@ class Session:
 
     def _agree(self, stop: StopRequest) -> bool:
         """Whether any process was asked to stop; then all are, so that they stop after the same step."""
-        stop.request(max(self.group.gather(stop.number)))
-        return bool(stop)
+        agreed: int = max(self.group.gather(stop.number))
+        stop.request(agreed)
+        return agreed > 0  # not bool(stop): a signal that came since is known to this process only
 
     def _complete_last_step(self, report: Report, score: float | None, bar: Any) -> None:
         """Evaluate, save and sample after the last step if not done: a stop or the time limit may follow its checks."""

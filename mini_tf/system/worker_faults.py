@@ -23,7 +23,7 @@ class WorkerFault(Unavailable):
     def of(self, who: str) -> "WorkerFault":
         """The error, with the process that had it."""
         given = {name: getattr(self, name) for name in ("hint", "where", "faults") if name != "faults" or len(self.faults) > 1}
-        return WorkerFault(self.exit_code, f"{who}: {self.message}", **given)
+        return WorkerFault(self.exit_code, f"{who}: {self.message}", output=self.output, **given)
 
 
 def write_fault(folder: Path, rank: int, error: MinitfError, *, exit_code: int, lost: bool, output: Mapping[str, Any]) -> None:
