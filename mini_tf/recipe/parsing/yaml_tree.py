@@ -132,6 +132,9 @@ class _Parser:
                     root = self.node(event, events, 0)
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+            if "nesting depth" in _problem(error):  # libyaml >= 0.2.6 reads ahead and has its own limit, over _STACK
+                self.fault(mark.line + 1 if mark else 1, f"nested deeper than {self.deepest}")
+                raise self.refusal() from None
             location = f"{mark.line + 1}:{mark.column + 1}" if mark else "1"
             self.faults.append(
                 (f"{self.name}:{location}" if self.location is None else self.name, f"not YAML: {self._tab(mark) or _problem(error)}")
