@@ -11,7 +11,6 @@ from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.distributed.group import ProcessGroup
-from mini_tf.distributed.reduction import REDUCTIONS
 from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.nn.weights import objective_network
 from mini_tf.objectives import Objective, ObjectiveSettings
@@ -29,6 +28,7 @@ from mini_tf.training.loop import Training
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.plan import Plan, make_plan
 from mini_tf.training.schedule import TrainingSchedule, horizon_of
+from mini_tf.training.sharding import Sharding
 
 FLOPS_STEPS = 8
 """Steps whose FLOPs are averaged: with train.batch_tokens their sizes differ."""
@@ -48,8 +48,13 @@ class Parts:
     """The tensors loaded from model.init_from; None without init_from and for a resumed run."""
     fully_trainable: Sequence[str] | None = None
     """Parameters trained directly, beside an adapter; None without an adapter."""
-    group: ProcessGroup = field(default_factory=ProcessGroup)
-    """The processes that train the model together."""
+    sharding: Sharding = field(default_factory=lambda: Sharding(ProcessGroup()))
+    """What the processes that train the model together divide among them."""
+
+    @property
+    def group(self) -> ProcessGroup:
+        """The processes that train the model together."""
+        return self.sharding.group
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -84,8 +89,8 @@ class Parts:
 
     def load(self, model: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
         """Load the weights of the model and of the objective's own network."""
-        self.model.load_weights(model)
-        objective_network.load_objective(self.model, self.task, own)
+        self.sharding.copy(self.model.weights(), model)
+        self.sharding.copy(self.objective_tensors(), own)
 
     @cached_property
     def train(self) -> Packing:
@@ -126,15 +131,17 @@ class Parts:
         tokens: int | None = None,
         each_batch: Callable[[], None] = lambda: None,
         accumulator: MetricAccumulator | None = None,
-        group: ProcessGroup | None = None,
+        *,
+        together: bool = False,
     ) -> dict[str, float]:
         """The metrics on the validation data, or on a sample of `tokens` tokens spread evenly over them.
 
-        accumulator: default that of the pipeline. group: processes that evaluate together.
+        accumulator: default that of the pipeline. together: all processes evaluate, and all call it.
         """
         rows = eval_batch_size(self.recipe, self.setup.micro_batch_size)
+        sharding = self.sharding if together else None
         used = accumulator or pipeline_of(self).metric_accumulator()
-        return evaluate(self.task, self.objective, self.val, self.setup, rows, tokens, each_batch, used, group=group)
+        return evaluate(self.task, self.objective, self.val, self.setup, rows, tokens, each_batch, used, sharding=sharding)
 
     @property
     def flops_per_step(self) -> int | None:
@@ -169,7 +176,7 @@ def training_of(parts: Parts, extensions: Iterable[tuple[int, int]], optimizer: 
     for begin, steps in extensions:
         schedule = schedule.extended(begin, steps)
     train = recipe.train
-    reduction = REDUCTIONS[recipe.runtime.reduce]([p.tensor for p in optimizer.parameters.values()], parts.group)
+    reduction = parts.sharding.reduction(recipe.runtime.reduce, optimizer)
     feed = Feed(parts.plan, parts.train, parts.objective.prepare, parts.setup.micro_batch_size, reduction.own)
     return Training(
         parts.task,
@@ -182,4 +189,5 @@ def training_of(parts: Parts, extensions: Iterable[tuple[int, int]], optimizer: 
         tolerance=Tolerance.of(train),
         weights=parts.objective.weights,
         reduction=reduction,
+        sharding=parts.sharding,
     )

@@ -4,12 +4,11 @@ Of several processes all do the same, but only rank 0 writes and samples.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from mini_tf.distributed.group import ProcessGroup
 from mini_tf.jobs.closing_messages import format_metrics, quoted
 from mini_tf.jobs.parts import Parts, training_of
 from mini_tf.jobs.samples import Samples
@@ -56,8 +55,8 @@ class Session:
 
     def __init__(self, run: Run, parts: Parts, reporter: Reporter, started: float) -> None:
         self.run, self.parts, self.reporter = run, parts, reporter
-        shards = parts.group if parts.recipe.runtime.shard == "optimizer" else None
-        self.optimizer = build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.compute_dtype, shards)
+        self.sharding = parts.sharding
+        self.optimizer = build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.compute_dtype, self.sharding)
         self.training = training_of(parts, run.manifest.extensions, self.optimizer)
         self.group = parts.group
         self.due = Due(parts.evaluations, self.training.schedule.horizon)
@@ -83,7 +82,7 @@ class Session:
                 if score is None:
                     self._record(report, {}, bar)
                 self.finished = last or (score is not None and self._out_of_patience())
-                stopping = self._agree(stop)
+                stopping = self.agree(stop)
                 if self.finished or stopping or self.due.checkpoint(report) or score == self.counters.best:
                     self._save(report, score)
                 if score is not None and not stopping:  # after a stop, the continuation samples
@@ -91,7 +90,7 @@ class Session:
                 worked = score is not None or self.saved == report.step
                 if worked:  # rank 0 alone; it may take longer than runtime.timeout
                     self.group.wait()
-                if self.finished or stopping or (worked and self._agree(stop)):
+                if self.finished or stopping or (worked and self.agree(stop)):
                     break
             else:
                 self.finished = True
@@ -100,7 +99,7 @@ class Session:
         self._complete_last_step(report, score, bar)
         return report.step
 
-    def _agree(self, stop: StopRequest) -> bool:
+    def agree(self, stop: StopRequest) -> bool:
         """Whether any process was asked to stop; then all are, so that they stop after the same step."""
         agreed: int = max(self.group.gather(stop.number))
         stop.request(agreed)
@@ -171,19 +170,19 @@ class Session:
     def measure(
         self,
         tokens: int | None,
-        group: ProcessGroup,
         each_batch: Callable[[], None] = lambda: None,
         accumulator: MetricAccumulator | None = None,
     ) -> dict[str, float]:
-        """The metrics of `Parts.evaluate`, by the names that a run records."""
-        metrics = self.parts.evaluate(tokens, each_batch, accumulator, group)
+        """The metrics of `Parts.evaluate`, by the names that a run records; collective."""
+        metrics = self.parts.evaluate(tokens, each_batch, accumulator, together=True)
         return {f"val.{name}": value for name, value in metrics.items() if name != "targets"}
 
     def _evaluate(self, report: Report, bar: Any) -> float:
         """Evaluate and log after a step; returns the score (`BestMetric`)."""
         tokens = self.parts.sample_tokens
-        found = self.measure(tokens, self.group)
-        metrics, scores = self.group.share(lambda: [found, self.samples.scores()])  # processors may differ in last bits
+        found = self.measure(tokens)
+        with self.generating(self.parts.recipe.eval.translations):
+            metrics, scores = self.group.share(lambda: [found, self.samples.scores()])  # processors may differ in last bits
         if tokens is None:
             self.full = report.step, metrics
         measured = metrics | {f"val.{name}": value for name, value in scores.items()}
@@ -238,18 +237,23 @@ class Session:
 
     def _all_tensors(self, at: Progress) -> CheckpointTensors:
         """Those of all processes, on rank 0."""
-        own = self._tensors(at)
-        return own._replace(optimizer=self.group.collect(own.optimizer), state=self.group.collect(own.state))
+        own, collect = self._tensors(at), self.sharding.collect
+        return CheckpointTensors(collect(own.model), collect(own.optimizer), self.group.collect(own.state), collect(own.objective))
+
+    def generating(self, n: int) -> AbstractContextManager[None]:
+        """Within it rank 0 may generate: with whole weights, if there are `n` > 0 texts to generate; collective."""
+        return self.sharding.whole() if n and self.samples.settings is not None else nullcontext()
 
     def _sample(self, step: int) -> None:
         """Write a sample after this step, if the model generates text."""
-        if not self.group.leads:
-            return
-        try:
-            text = self.samples.text()
-        except RunFault as fault:  # the next training step reports the cause
-            self.reporter.warn(f"step {step}: no sample: {fault.message}")
-            return
+        with self.generating(self.parts.recipe.log.samples):
+            if not self.group.leads:
+                return
+            try:
+                text = self.samples.text()
+            except RunFault as fault:  # the next training step reports the cause
+                self.reporter.warn(f"step {step}: no sample: {fault.message}")
+                return
         if text is not None:
             self.run.write_sample(step, text)
 

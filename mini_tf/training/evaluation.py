@@ -21,6 +21,7 @@ from mini_tf.recipe.recipe import Recipe
 from mini_tf.system.progress import show_progress
 from mini_tf.system.seeds import seed_of
 from mini_tf.training.machine.device import Setup
+from mini_tf.training.sharding import Sharding
 
 Sums = dict[str, tuple[float, float]]
 """(sum, count) by name."""
@@ -88,7 +89,7 @@ def evaluate(
     each_batch: Callable[[], None] = lambda: None,
     accumulator: MetricAccumulator | None = None,
     *,
-    group: ProcessGroup | None = None,
+    sharding: Sharding | None = None,
 ) -> dict[str, float]:
     """Evaluate in eval mode without gradients, and return the metrics by name.
 
@@ -96,12 +97,13 @@ def evaluate(
     `accumulator`, and perplexity and bits_per_byte if the objective declares them. bits_per_byte divides by the bytes
     of the raw text; on a sample, by the average bytes of as many targets.
 
-    tokens: evaluate on a sample of about this many tokens, spread evenly. each_batch: called before each batch; an
-    exception from it ends the evaluation. Random draws are fixed per example, so evaluations are repeatable. group:
-    processes that evaluate together. They divide the batches, unless outputs are collected or a state is carried over;
-    then each evaluates all of them. The metrics are the same to the bit.
+    tokens: evaluate on a sample of about this many tokens, spread evenly. each_batch: called before each batch, equally
+    often on all processes; an exception from it ends the evaluation. Random draws are fixed per example, so evaluations
+    are repeatable. sharding: of processes that evaluate together. They divide the batches, unless outputs are collected
+    or a state is carried over; then each evaluates all of them. The metrics are the same to the bit.
     """
-    divided = group if group is not None and accumulator is None and not packing.shape.streams else ProcessGroup()
+    sharding = sharding or Sharding(ProcessGroup())
+    divided = sharding.group if accumulator is None and not packing.shape.streams else ProcessGroup()
     measured: list[tuple[int, Sums, Sums]] = []
     was_training = task.training
     task.eval()
@@ -109,23 +111,28 @@ def evaluate(
     with torch.random.fork_rng(devices=[setup.device] if setup.device.type == "cuda" else []):
         torch.manual_seed(seed_of("evaluate"))
         state: State | None = None
-        for number, (rows, continues, ends) in enumerate(_with_progress(packing, batch_size, tokens)):
-            if number % divided.size != divided.rank:
-                continue
+        for number, is_own, (rows, continues, ends) in _in_turns(_with_progress(packing, batch_size, tokens), divided):
             each_batch()
             batch, before = objective.prepare(rows), None
-            if packing.shape.streams:
-                before = task.start(len(rows)) if continues is None else reorder(state, torch.from_numpy(continues))  # type: ignore[operator]
+            if packing.shape.streams and continues is not None:
+                before = reorder(state, torch.from_numpy(continues))
+            elif packing.shape.streams:
+                with sharding.whole():  # an empty state is of the type of the weights
+                    before = task.start(len(rows))  # type: ignore[operator]
             with setup.autocast():
                 output = task(batch.to(setup.device), before)
+            if not is_own:
+                continue
             if not ends:
                 state = task.carry(output.state)  # type: ignore[operator]
             if accumulator is not None:
                 accumulator.add(batch, output.outputs)
             losses = {name: (float(part), float(batch.counts[name])) for name, part in output.parts.items()}
             measured.append((number, losses, {name: (float(total), float(count)) for name, (total, count) in output.metrics.items()}))
-        first = next(packing.eval_rows(GRADIENT_ROWS, tokens), None) if isinstance(task, Task) else None
-        gradients = {} if first is None else _gradient_metrics(task, objective.prepare(first), setup)
+        gradients: dict[str, float] = {}
+        if isinstance(task, Task) and type(task).gradient_metrics is not Task.gradient_metrics:
+            with sharding.whole():
+                gradients = _gradient_metrics(task, objective.prepare(next(packing.eval_rows(GRADIENT_ROWS, tokens))), setup)
     task.train(was_training)
     in_order = sorted((one for some in divided.gather(measured) for one in some), key=itemgetter(0))
     metrics = {name: total / max(count, 1) for name, (total, count) in _added(one for _, _, one in in_order).items()}
@@ -158,10 +165,22 @@ def _scores(objective: Objective, packing: Packing, sums: Sums, more: dict[str, 
     return scores | {"targets": max(sums[name][1] for name in losses)}
 
 
-def _gradient_metrics(task: nn.Module, batch: Batch, setup: Setup) -> dict[str, float]:
-    assert isinstance(task, Task)
+def _gradient_metrics(task: Task, batch: Batch, setup: Setup) -> dict[str, float]:
     with torch.enable_grad(), setup.autocast():
         return task.gradient_metrics(batch.to(setup.device))
+
+
+def _in_turns(batches: Iterable[EvalBatch], group: ProcessGroup) -> Iterator[tuple[int, bool, EvalBatch]]:
+    """(number, whether it is one of this process, batch) of every batch that it computes.
+
+    In the last turn a process without a batch computes that of another: all call the model equally often.
+    """
+    number, last = -1, None
+    for number, last in enumerate(batches):
+        if number % group.size == group.rank:
+            yield number, True, last
+    if last is not None and number % group.size < group.rank:
+        yield number, False, last
 
 
 def _with_progress(packing: Packing, batch_size: int, tokens: int | None) -> Iterator[EvalBatch]:
