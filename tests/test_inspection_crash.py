@@ -128,7 +128,7 @@ def test_the_first_gradient_that_is_not_finite_is_named() -> None:
     [gradient] = findings.gradients
     assert (f"model.{gradient.parameter}", gradient.micro) == (name, 1)
     assert gradient.share == pytest.approx(1 / parameters[name].shape[0])
-    assert findings.outcome.what == f"the gradient norm is nan (in {name}), but must be finite"
+    assert findings.outcome.what == f"the gradient norm is nan (in {name.removeprefix('model.')}), but must be finite"
 
 
 def test_weights_that_are_not_finite_already_are_named() -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import torch
 from commands import EXACT, TINY, minitf
 from processes import together
 from record.runs import RUNS, needed, write_files
+from safetensors.torch import load_file
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -26,7 +28,7 @@ from mini_tf.jobs.resume_proof import processes_proof
 from mini_tf.optimizers import Optimizer, Parameter
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.system.processes import Place
-from mini_tf.training.sharded_optimizer import ShardedOptimizer
+from mini_tf.training.sharding.sharded_optimizer import ShardedOptimizer
 
 BEGIN = sorted(set().union(*(needed(found[1]) for run in RUNS.values() if (found := re.search(r"init_from: outputs/(\w+)", run.recipe)))))
 """Runs that others begin with."""
@@ -88,6 +90,30 @@ def test_four_processes_sum_as_one_with_every_reduction(alone: Path) -> None:
         for name in names[reduce]:
             for line, expected in zip(*(metrics_of(alone / folder / name) for folder in (f"{reduce}-4", "tree-1")), strict=True):
                 assert line == pytest.approx(expected, rel=2e-5, abs=1e-6), name
+
+
+FULL = ("memory", "masked", "replaced", "latents", "pairs", "instruct", "tag")
+"""Runs that `runtime.shard: full` divides differently: a stream and a gate without rows, matrices that Muon needs
+whole, two networks, cross-attention, an adapter, labels."""
+
+
+def test_three_processes_that_divide_everything_are_as_one_and_another_number_of_them_goes_on(alone: Path) -> None:
+    """8 micro-batches: some processes call the model for others. Muon needs whole matrices."""
+    lines = lines_of([*FULL], 3, "sum", "runtime.shard=full")
+    run_together(alone, 3, lines)
+    for name in FULL:
+        three, one = alone / "sum-3" / name, alone / "tree-1" / name
+        for line, expected in zip(metrics_of(three), metrics_of(one), strict=True):
+            assert line == pytest.approx(expected, rel=2e-5, abs=1e-6), name
+        for file in one.glob("checkpoints/step-00000004/*.safetensors"):
+            saved, tensors = load_file(file), load_file(three / file.relative_to(one))
+            assert {key: tensor.shape for key, tensor in saved.items()} == {key: tensor.shape for key, tensor in tensors.items()}
+    shutil.copytree(alone / "sum-3/masked", alone / "sum-3/by-one")
+    further = [*lines[FULL.index("masked")], "--extend", "2"]
+    run_together(alone, 2, [further])
+    run_together(alone, 1, [[*further[:-3], "sum-3/by-one", *further[-2:]]])
+    for line, expected in zip(metrics_of(alone / "sum-3/masked"), metrics_of(alone / "sum-3/by-one"), strict=True):
+        assert line == pytest.approx(expected, rel=2e-5, abs=1e-6)
 
 
 def metrics_of(run: Path) -> list[dict[str, Any]]:

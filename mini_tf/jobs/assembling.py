@@ -36,7 +36,7 @@ from mini_tf.training.machine.memory import fitting_micro_batch, refuse_too_larg
 from mini_tf.training.machine.step_timer import StepTimer
 from mini_tf.training.machine.tuning import LONGEST, RunLength, tune
 from mini_tf.training.machine.tuning_cache import cached_tuning
-from mini_tf.training.sharding import sharding_of
+from mini_tf.training.sharding.choice import sharding_of
 
 
 def load_data(recipe: Recipe, reporter: Reporter) -> TokenizedData:

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from mini_tf.distributed.group import ProcessGroup
-from mini_tf.distributed.rows import copy_whole, divided_as, gathered, own_rows
 from mini_tf.optimizers import Optimizer, OptimizerSettings, Parameter, on_meta
-from mini_tf.training.sharded_optimizer import owners
+from mini_tf.training.sharding.rows import copy_whole, divided_as, gathered, own_rows
+from mini_tf.training.sharding.sharded_optimizer import owners
 
 
-class FullyShardedOptimizer(Optimizer):
+class RowOptimizer(Optimizer):
     """parameters: with the rows of this process; divided: the same parameters as DTensors.
 
     A matrix whose update needs all of its numbers is gathered for it, and updated by one process, which has its state.

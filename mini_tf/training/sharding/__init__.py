@@ -1,6 +1,7 @@
 """What the processes of a run divide among them: nothing, the optimizer state, or weights and gradients as well.
 
-Source: Rajbhandari et al. 2020, "ZeRO", arXiv:1910.02054, stages 1 and 3.
+This file is the contract, `choice` has the word of each. Source: Rajbhandari et al. 2020, "ZeRO", arXiv:1910.02054,
+stages 1 and 3.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,6 @@ from mini_tf.distributed.group import ProcessGroup
 from mini_tf.distributed.reduction import REDUCTIONS, Reduction
 from mini_tf.nn.weights.named_tensors import copy_tensors
 from mini_tf.optimizers import Optimizer, OptimizerSettings, Parameter
-from mini_tf.training.sharded_optimizer import ShardedOptimizer
 
 
 class Sharding:
@@ -57,26 +57,3 @@ class Sharding:
         Collective. Weights that the block changes are as before after it.
         """
         yield
-
-
-class OptimizerSharding(Sharding):
-    """`optimizer`: the optimizer state, by whole parameters."""
-
-    DIVIDES = "the optimizer state"
-
-    def bytes_of(self, weights: int, gradients: int, state: int) -> int:
-        return weights + gradients + state // self.group.size
-
-    def optimizer(self, settings: OptimizerSettings, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype) -> Optimizer:
-        return ShardedOptimizer(settings, parameters, matmul_dtype, self.group)
-
-
-def sharding_of(word: str, group: ProcessGroup) -> Sharding:
-    """The sharding that `runtime.shard` names."""
-    if group.size == 1:
-        return Sharding(group)
-    if word == "full":
-        from mini_tf.training.full_sharding import FullSharding  # imports half a second of torch
-
-        return FullSharding(group)
-    return {"none": Sharding, "optimizer": OptimizerSharding}[word](group)

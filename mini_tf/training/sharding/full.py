@@ -12,18 +12,15 @@ from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
-from torch.distributed.tensor import DTensor
 
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.distributed.overlapping import failing_as
 from mini_tf.distributed.reduction import Reduction
-from mini_tf.distributed.rows import copy_whole, gathered, own_rows
 from mini_tf.nn.block import Block
 from mini_tf.optimizers import Optimizer, OptimizerSettings, Parameter
-from mini_tf.training.fully_sharded_optimizer import FullyShardedOptimizer
 from mini_tf.training.sharding import Sharding
+from mini_tf.training.sharding.row_optimizer import RowOptimizer
+from mini_tf.training.sharding.rows import copy_whole, gathered, is_divided, own_rows
 
 warnings.filterwarnings("ignore", "FSDP2-wrapped module")  # of views that nothing changes in place
 
@@ -38,6 +35,9 @@ class FullSharding(Sharding):
         return (weights + gradients + state) // self.group.size
 
     def place(self, task: nn.Module, device: torch.device) -> None:
+        from torch.distributed.device_mesh import init_device_mesh  # takes half a second
+        from torch.distributed.fsdp import FSDPModule, fully_shard
+
         self.root = task
         mesh = init_device_mesh(device.type, (self.group.size,))
         scalars = {p for p in task.parameters() if p.dim() == 0}  # refused by fully_shard
@@ -53,17 +53,17 @@ class FullSharding(Sharding):
         task.to(device)  # what is not divided; rows are there
 
     def optimizer(self, settings: OptimizerSettings, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype) -> Optimizer:
-        return FullyShardedOptimizer(settings, parameters, matmul_dtype, self.group)
+        return RowOptimizer(settings, parameters, matmul_dtype, self.group)
 
     def reduction(self, kind: str, optimizer: Optimizer) -> Reduction:
-        assert isinstance(optimizer, FullyShardedOptimizer)
+        assert isinstance(optimizer, RowOptimizer)
         rows = [p.tensor for p in optimizer.parameters.values()]
         return ReduceScatter(rows, self.group, [*optimizer.divided.values()])
 
     def collect(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         collected = dict(tensors)
         for name, tensor in tensors.items():
-            if isinstance(tensor, DTensor):  # one after the other: a process may not have room for all
+            if is_divided(tensor):  # one after the other: a process may not have room for all
                 with self.group.communication():
                     whole = gathered(tensor)
                 collected[name] = whole.cpu() if self.group.leads else whole.to("meta")
@@ -96,6 +96,8 @@ class FullSharding(Sharding):
 
     def _gather_to_recall(self) -> None:
         """`Mixer.recall` of a source, too, which a stack calls outside of its blocks, gathers weights."""
+        from torch.distributed.fsdp import register_fsdp_forward_method
+
         for mixer in self.crossing:
             register_fsdp_forward_method(mixer, "recall")
 
