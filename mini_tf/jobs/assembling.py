@@ -31,7 +31,7 @@ from mini_tf.trained.opening import SOURCE_TOKENIZER, LoadedModel, read_fully_tr
 from mini_tf.training.feed import Feed
 from mini_tf.training.freezing import freeze
 from mini_tf.training.machine.contention import contended
-from mini_tf.training.machine.device import Setup, available_cores
+from mini_tf.training.machine.device import Setup, available_cores, return_freed_memory
 from mini_tf.training.machine.memory import fitting_micro_batch, refuse_too_large
 from mini_tf.training.machine.step_timer import StepTimer
 from mini_tf.training.machine.tuning import LONGEST, RunLength, tune
@@ -160,6 +160,8 @@ def setup_of_all(parts: Parts, say: Report) -> Setup:
             raise RecipeFault(what, hint=f"train.micro_batch_size={most}" if most else "fewer processes or a larger train.batch_size")
         setup = setup.decided("micro_batch_size", most, f"{batch_size} rows for {group.size} processes")
     setup.apply()
+    if parts.sharding.divides_weights:
+        return_freed_memory()
     return setup
 
 
