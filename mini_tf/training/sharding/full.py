@@ -38,7 +38,6 @@ class FullSharding(Sharding):
         from torch.distributed.device_mesh import init_device_mesh  # takes half a second
         from torch.distributed.fsdp import FSDPModule, fully_shard
 
-        self.root = task
         mesh = init_device_mesh(device.type, (self.group.size,))
         scalars = {p for p in task.parameters() if p.dim() == 0}  # refused by fully_shard
         blocks = [part for part in task.modules() if isinstance(part, Block)]
@@ -50,6 +49,8 @@ class FullSharding(Sharding):
         for part in self.parts:  # losses are divided by counts of all processes, so gradients are added
             part.set_gradient_divide_factor(1.0)
             part.set_force_sum_reduction_for_comms(True)
+        # Without a backward pass torch would leave embeddings, head and final norms gathered.
+        task.register_forward_hook(lambda task, inputs, output: None if torch.is_grad_enabled() else task.reshard())
         task.to(device)  # what is not divided; rows are there
 
     def optimizer(self, settings: OptimizerSettings, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype) -> Optimizer:
@@ -77,7 +78,6 @@ class FullSharding(Sharding):
     def whole(self) -> Iterator[None]:
         with self.group.communication():
             for part in self.parts:
-                part.reshard()  # the root may still be whole after a forward pass without a backward pass
                 part.unshard()
         for mixer in self.crossing:
             del mixer.recall
