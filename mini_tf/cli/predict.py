@@ -123,10 +123,9 @@ def _print(console: Console, predictor: "Predictor", batches: Iterator[list[Any]
     n_read = 0
     try:
         with group_of() as group:
-            for line in in_order(group, batches, partial(_lines, predictor)):
+            for line in in_order(group, batches, partial(_lines, predictor), predictor.unread):
                 console.print_output(to_json(line))
                 n_read += 1
-            predictor.unread.join(group)
     finally:
         for note in predictor.unread.notes():
             console.say(note)

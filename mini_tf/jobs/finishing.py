@@ -17,7 +17,8 @@ from mini_tf.training.signals import Stopped, StopRequest
 
 def finish(session: Session, step: int, stop: StopRequest) -> RunResult:
     """Finish the run after its last step. Rank 0 does it; the others wait and get its exit code, without metrics."""
-    result = _finish(session, step, stop) if session.group.leads else None
+    with session.group.independently():
+        result = _finish(session, step, stop) if session.group.leads else None
     exit_code = session.group.share(lambda: 0 if result is None else result.exit_code)
     return result or RunResult(session.run.folder, {}, exit_code)
 
