@@ -4,13 +4,12 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from processes import forked
 
-from mini_tf.distributed.group import ProcessGroup
 from mini_tf.distributed.heartbeat import beating
 from mini_tf.distributed.joining import joined
 from mini_tf.distributed.torch_group import TorchGroup
@@ -18,32 +17,21 @@ from mini_tf.system.errors import DataFault, ProcessLost
 from mini_tf.system.processes import RENDEZVOUS
 
 
-def start(rank: int, size: int, meeting: Path, work: Callable[[ProcessGroup], object]) -> int:
-    """A fork that works as one of several processes; its id."""
-    pid = os.fork()
-    if pid == 0:
-        with suppress(BaseException):
-            places = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size, RENDEZVOUS: meeting}
-            os.environ.update({name: str(value) for name, value in places.items()})
-            with joined(300) as group:
-                work(group)
-        os._exit(0)
-    return pid
-
-
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no process can be stopped")
-def test_a_rank_0_that_is_stopped_while_it_works_alone_is_named(tmp_path: Path) -> None:
+def test_a_rank_0_that_is_stopped_while_it_works_alone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It stops itself, as a debugger or a suspended machine would, in the middle of an evaluation, say."""
 
-    def work(group: ProcessGroup) -> None:
-        impatient = TorchGroup(group.place, timedelta(seconds=1))
-        try:
-            impatient.share(lambda: os.kill(os.getpid(), signal.SIGSTOP))
-        except ProcessLost as lost:
-            (tmp_path / f"rank-{group.rank}").write_text(lost.message)
-            os._exit(0)
+    def work() -> None:
+        with joined(300) as group:
+            impatient = TorchGroup(group.place, timedelta(seconds=1))
+            try:
+                impatient.share(lambda: os.kill(os.getpid(), signal.SIGSTOP))
+            except ProcessLost as lost:
+                (tmp_path / f"rank-{group.rank}").write_text(lost.message)
+                os._exit(0)
 
-    ranks = [start(rank, 2, tmp_path / "meeting", work) for rank in range(2)]
+    monkeypatch.setenv(RENDEZVOUS, str(tmp_path / "meeting"))
+    ranks = [forked(rank, 2, work) for rank in range(2)]
     try:
         os.waitpid(ranks[1], 0)
         assert (tmp_path / "rank-1").read_text() == "rank 0 did not answer for 1 seconds (runtime.timeout)"

@@ -3,6 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from operator import itemgetter
 from typing import Protocol
 
@@ -14,6 +15,7 @@ from mini_tf.data.batch import Batch
 from mini_tf.data.packing import EvalBatch, Packing, Shape
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.distributed.dividing import DividedOutputs
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.nn.state import State, reorder
 from mini_tf.objectives import Objective, Task
@@ -98,19 +100,23 @@ def evaluate(
 
     tokens: evaluate on a sample of about this many tokens, spread evenly. each_batch: called before each batch; an
     exception from it ends the evaluation. Random draws are fixed per example, so evaluations are repeatable. group:
-    processes that evaluate together. They divide the batches, unless outputs are collected or a state is carried over;
-    then each evaluates all of them. The metrics are the same to the bit.
+    processes that evaluate together. They divide the batches, unless a state is carried over; then each evaluates all
+    of them. The metrics are the same to the bit. Of several processes only rank 0 has all outputs in its accumulator.
     """
-    divided = group if group is not None and accumulator is None and not packing.shape.streams else ProcessGroup()
+    group = ProcessGroup() if group is None or packing.shape.streams else group
+    outputs = None if accumulator is None else DividedOutputs(group, accumulator.add)
     measured: list[tuple[int, Sums, Sums]] = []
     was_training = task.training
     task.eval()
     # A model may draw random numbers too; evaluation must not depend on torch's generator nor change it.
-    with torch.random.fork_rng(devices=[setup.device] if setup.device.type == "cuda" else []):
+    devices = [setup.device] if setup.device.type == "cuda" else []
+    with torch.random.fork_rng(devices), group.independently() if outputs is None else nullcontext():
         torch.manual_seed(seed_of("evaluate"))
         state: State | None = None
         for number, (rows, continues, ends) in enumerate(_with_progress(packing, batch_size, tokens)):
-            if number % divided.size != divided.rank:
+            if number % group.size != group.rank:
+                if outputs is not None:
+                    outputs.append(objective.prepare(rows) if group.leads else None, None)
                 continue
             each_batch()
             batch, before = objective.prepare(rows), None
@@ -120,16 +126,18 @@ def evaluate(
                 output = task(batch.to(setup.device), before)
             if not ends:
                 state = task.carry(output.state)  # type: ignore[operator]
-            if accumulator is not None:
-                accumulator.add(batch, output.outputs)
+            if outputs is not None:
+                outputs.append(batch, output.outputs)
             losses = {name: (float(part), float(batch.counts[name])) for name, part in output.parts.items()}
             measured.append((number, losses, {name: (float(total), float(count)) for name, (total, count) in output.metrics.items()}))
+        if outputs is not None:
+            outputs.finish()
         first = next(packing.eval_rows(GRADIENT_ROWS, tokens), None) if isinstance(task, Task) else None
         gradients = {} if first is None else _gradient_metrics(task, objective.prepare(first), setup)
     task.train(was_training)
-    in_order = sorted((one for some in divided.gather(measured) for one in some), key=itemgetter(0))
+    in_order = sorted((one for some in group.gather(measured) for one in some), key=itemgetter(0))
     metrics = {name: total / max(count, 1) for name, (total, count) in _added(one for _, _, one in in_order).items()}
-    more = (accumulator.scores() if accumulator is not None else {}) | gradients | metrics
+    more = (group.share(accumulator.scores) if accumulator is not None else {}) | gradients | metrics
     return _scores(objective, packing, _added(one for _, one, _ in in_order), more)
 
 

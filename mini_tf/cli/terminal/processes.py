@@ -6,10 +6,10 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 from mini_tf.cli.terminal.console import Console
-from mini_tf.cli.terminal.text_input import batches_of
-from mini_tf.system.errors import DataFault, MinitfError, UsageFault
+from mini_tf.distributed.dividing import divided
+from mini_tf.system.errors import DataFault, UsageFault
 from mini_tf.system.processes import is_worker
-from mini_tf.system.worker_faults import WorkerFault, error_of, fields_of
+from mini_tf.system.worker_faults import WorkerFault
 
 if TYPE_CHECKING:
     from mini_tf.data.tokenization.input_warnings import InputWarnings
@@ -56,34 +56,10 @@ def group_of(timeout: float = TIMEOUT, on_gpu: bool = False) -> "AbstractContext
 def in_order(
     group: "ProcessGroup", items: Iterator[Item], work: Callable[[Item], Iterable[Result]], unread: "InputWarnings"
 ) -> Iterator[Result]:
-    """The results of all items, in their order, on every process; each does its share. Results are JSON.
-
-    A single process yields each result as soon as it is there. An error of one process is raised by all, after the
-    results before it. unread: counts what was not read, at the end that of all processes.
-    """
+    """`divided`, for a command that prints the results. unread: of this process, in the end of all."""
     try:
-        for some in batches_of(items, group.size):
-            if group.size == 1:
-                yield from work(some[0])
-                continue
-            with group.independently():
-                done, fault = _done(work, some[group.rank]) if group.rank < len(some) else ([], None)
-            for rank, (results, fields) in enumerate(group.gather([done, None if fault is None else fields_of(fault)])):
-                yield from results
-                if fields is not None:
-                    raise error_of(fields) if fault is None or rank != group.rank else fault
+        yield from divided(group, items, work)
     except (DataFault, UsageFault):
         unread.join(group)
         raise
     unread.join(group)
-
-
-def _done(work: Callable[[Item], Iterable[Result]], item: Item) -> tuple[list[Result], MinitfError | None]:
-    """The results up to an error, and the error."""
-    results: list[Result] = []
-    try:
-        for result in work(item):
-            results.append(result)
-    except MinitfError as fault:
-        return results, fault
-    return results, None
