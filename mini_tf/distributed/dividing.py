@@ -1,24 +1,22 @@
 """Work on many items, or on many batches, that several processes divide; the results stand in the order of one process.
 
-A process gets every `size`-th item. Without torch.
+A process gets every `size`-th item.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
+from torch import Tensor
+
+from mini_tf.distributed.group import ProcessGroup
 from mini_tf.system.errors import MinitfError, batches_of
 from mini_tf.system.worker_faults import error_of, fields_of
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from mini_tf.distributed.group import ProcessGroup
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def divided(group: "ProcessGroup", items: Iterator[Item], work: Callable[[Item], Iterable[Result]]) -> Iterator[Result]:
+def divided(group: ProcessGroup, items: Iterator[Item], work: Callable[[Item], Iterable[Result]]) -> Iterator[Result]:
     """The results of all items, in their order, on every process; each does its share. Results are JSON.
 
     A single process yields each result as soon as it is there. An error of one process is raised by all, after the
@@ -53,7 +51,7 @@ class DividedOutputs(Generic[Item]):
     A process has the outputs of its own batches until each of the others has one, too.
     """
 
-    def __init__(self, group: "ProcessGroup", add: "Callable[[Item, Tensor], None]") -> None:
+    def __init__(self, group: ProcessGroup, add: Callable[[Item, Tensor], None]) -> None:
         self._group, self._add = group, add
         self._n = 0
         self._waiting: list[tuple[Item | None, Tensor | None]] = []
@@ -63,7 +61,7 @@ class DividedOutputs(Generic[Item]):
         """Whether this process computes the outputs of the next batch."""
         return self._n % self._group.size == self._group.rank
 
-    def append(self, batch: Item | None, outputs: "Tensor | None") -> None:
+    def append(self, batch: Item | None, outputs: Tensor | None) -> None:
         """The next batch. outputs: None unless it `is_own`. batch: only rank 0 needs it."""
         self._waiting.append((batch, outputs))
         self._n += 1

@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 from mini_tf.cli.terminal.console import Console
-from mini_tf.distributed.dividing import divided
 from mini_tf.system.errors import DataFault, UsageFault
 from mini_tf.system.processes import is_worker
 from mini_tf.system.worker_faults import WorkerFault
@@ -57,6 +56,8 @@ def in_order(
     group: "ProcessGroup", items: Iterator[Item], work: Callable[[Item], Iterable[Result]], unread: "InputWarnings"
 ) -> Iterator[Result]:
     """`divided`, for a command that prints the results. unread: of this process, in the end of all."""
+    from mini_tf.distributed.dividing import divided
+
     try:
         yield from divided(group, items, work)
     except (DataFault, UsageFault):
