@@ -87,21 +87,16 @@ def evaluate(
     pictures.check_task(trained)
     accumulator = pipeline.metric_accumulator()
     with group_of() as group:
-        with group.in_turn():
-            store, notes = _data(console, trained, data, split, fields)
-        if group.size > 1 and trained.recipe.train.stream:
-            console.say("train.stream: a row begins with the state of the row before, so each process evaluates all rows")
+        store, notes = _data(console, trained, data, split, fields, group)
         scores = pipeline.evaluate(trained, store, accumulator, group)
-        texts = _generated(trained, pipeline, store, group)
+        written, signatures = _written(trained, pipeline, store, group)
     if not group.leads:
         return 0
     figures = _say_calibration(console, trained, pictures, accumulator)
     evaluated_on = {"split": "data" if data is not None else split or "val"}
-    signatures = {} if texts is None else pipeline.signatures()
-    scores |= {} if texts is None else pipeline.scores(iter(texts))
     title = f"{_weights(trained, step, average)}, {evaluated_on['split']}"
     result = pictures.write(console, trained, accumulator, title) | figures | ({"notes": notes} if notes else {})
-    baselines = _baselines(console, trained, store, scores, split)
+    baselines = _baselines(console, trained, store, scores := scores | written, split)
     metrics = {**scores, **evaluated_on, **signatures, **baselines}
     console.output(_table(metrics), run=trained.folder, metrics=metrics, result=result or None)
     pictures.show(console, trained, accumulator, title)
@@ -132,12 +127,17 @@ def _check(bounds: Sequence[Gate], metrics: Mapping[str, object]) -> int:
     return 0
 
 
-def _data(console: Console, trained: "Trained", data: str | None, split: str | None, fields: str | None) -> "tuple[Store, list[str]]":
+def _data(
+    console: Console, trained: "Trained", data: str | None, split: str | None, fields: str | None, group: "ProcessGroup"
+) -> "tuple[Store, list[str]]":
     """The data to evaluate on, and what is to be known about it, which is also printed."""
     from mini_tf.trained.evaluating import decision_notes, evaluation_data
 
     notes: list[str] = []
-    store = evaluation_data(trained, data, split or "val", console.detail, fields, notes.append)
+    with group.in_turn():
+        store = evaluation_data(trained, data, split or "val", console.detail, fields, notes.append)
+    if group.size > 1 and trained.recipe.train.stream:
+        console.say("train.stream: a row begins with the state of the row before, so each process evaluates all rows")
     notes += _cut(trained, store) + decision_notes(trained, data is None and split != "train")
     for note in notes:
         console.say(note)
@@ -185,15 +185,16 @@ def _cut(trained: "Trained", store: "Store") -> list[str]:
     return [f"{n_cut:,} {note}"] if n_cut else []
 
 
-def _generated(trained: "Trained", pipeline: "Pipeline", store: "Store", group: "ProcessGroup") -> list[tuple[str, Sequence[str]]] | None:
-    """Generated texts with references; None where the task generates none, or nothing can score them."""
+def _written(trained: "Trained", pipeline: "Pipeline", store: "Store", group: "ProcessGroup") -> tuple[dict[str, float], dict[str, str]]:
+    """Metrics of generated texts and their signatures, on rank 0; {} where the task generates none with references."""
     from mini_tf.scores import can_measure
 
     settings = trained.recipe.objective.pipeline()
     if settings is None or not can_measure(settings.GENERATION_METRICS):
-        return None
+        return {}, {}
     with show_progress(f"generating {store.n_documents:,} texts to score"):
-        return [*pipeline.generate_with_references(store, group=group)]
+        texts = [*pipeline.generate_with_references(store, group=group)]
+        return (pipeline.scores(iter(texts)), pipeline.signatures()) if group.leads else ({}, {})
 
 
 def _baselines(
