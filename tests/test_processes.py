@@ -57,7 +57,7 @@ def lines_of(names: list[str], size: int, reduce: str, *more: str) -> list[list[
 
 def run_together(folder: Path, size: int, lines: list[list[str]]) -> None:
     done = together(size, lines, folder)
-    failed = {lines[n][-1]: [one.stderr for one in of_line if one.exit_code] for n, of_line in enumerate(done)}
+    failed = {" ".join(lines[n]): [one.stderr for one in of_line if one.exit_code] for n, of_line in enumerate(done)}
     assert {name: told for name, told in failed.items() if told} == {}
 
 
@@ -94,8 +94,16 @@ def test_four_processes_sum_as_one_with_every_reduction(alone: Path) -> None:
     assert [name for name in ("masked", "pairs") if bytes_of(alone / "tree-1" / name) != bytes_of(alone / "tree-4" / name)] == []
     for reduce in names:
         for name in names[reduce]:
-            for line, expected in zip(*(metrics_of(alone / folder / name) for folder in (f"{reduce}-4", "tree-1")), strict=True):
-                assert line == pytest.approx(expected, rel=2e-5, abs=1e-6), name
+            assert_close_metrics(alone / f"{reduce}-4" / name, alone / "tree-1" / name)
+    more = ["--extend", "2"]  # each process reads its part of the optimizer's state
+    run_together(alone, 2, [[*lines_of(["pairs"], 4, "tree", "runtime.shard=optimizer")[0], *more]])
+    run_together(alone, 1, [[*lines_of(["pairs"], 1, "tree")[0], *more]])
+    assert_close_metrics(alone / "tree-4/pairs", alone / "tree-1/pairs")
+
+
+def assert_close_metrics(run: Path, other: Path) -> None:
+    for line, expected in zip(metrics_of(run), metrics_of(other), strict=True):
+        assert line == pytest.approx(expected, rel=2e-5, abs=1e-6), run
 
 
 def metrics_of(run: Path) -> list[dict[str, Any]]:

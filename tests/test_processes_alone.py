@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 from processes import forked
+from torch.distributed import FileStore
 
 from mini_tf.distributed.heartbeat import beating
-from mini_tf.distributed.joining import joined
+from mini_tf.distributed.joining import joined, meet
 from mini_tf.distributed.torch_group import TorchGroup
-from mini_tf.system.errors import DataFault, ProcessLost
-from mini_tf.system.processes import RENDEZVOUS
+from mini_tf.system.errors import DataFault, ProcessLost, Unavailable
+from mini_tf.system.processes import RENDEZVOUS, Place
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no process can be stopped")
@@ -90,3 +91,13 @@ def test_a_process_that_fails_leaves_at_once_and_one_that_lost_another_says_so_w
     with pytest.raises(ProcessLost, match="rank 1"), beating(lost, 0.0):
         done.append("work")
     assert done == ["work"]
+
+
+def test_processes_that_do_not_come_are_named(tmp_path: Path) -> None:
+    store = FileStore(str(tmp_path / "store"), 4)
+    store.set("minitf/rank-2", "here")
+    with pytest.raises(Unavailable, match=r"^ranks 0, 3 of 4 processes did not come within 0.1 seconds \(runtime.timeout\)$"):
+        meet(store, Place(1, 4), timedelta(seconds=0.1))
+    for rank in (0, 3):
+        store.set(f"minitf/rank-{rank}", "here")
+    meet(store, Place(1, 4), timedelta(seconds=0.1))

@@ -147,11 +147,12 @@ class Session:
     def _resume(self) -> None:
         now = self._tensors(self.start)
         expected = specs(now.model), specs(now.optimizer), specs(now.objective)
+        others = {name for name, tensor in now.optimizer.items() if tensor.is_meta}  # runtime.shard
         with self.group.independently():
-            saved = None if isinstance(self.run, Follower) else self.run.resume(self.reporter.warn, *expected)
+            saved = None if isinstance(self.run, Follower) else self.run.resume(self.reporter.warn, *expected, others)
         step = self.group.share(lambda: None if saved is None else saved.step)
         if isinstance(self.run, Follower) and step is not None:
-            saved = self.run.load(step, *expected)
+            saved = self.run.load(step, *expected, others)
         if saved is None:
             return
         self.parts.load(saved.model, saved.objective)
