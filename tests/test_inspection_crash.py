@@ -160,6 +160,23 @@ def copied(early: tuple[Path, str], tmp_path: Path) -> Path:  # noqa: F811
     return Path(shutil.copytree(early[0], tmp_path / "copy"))
 
 
+def test_a_step_of_a_streamed_run_is_found_again_as_long_as_its_files_are_the_same(tmp_path: Path) -> None:
+    for n in range(3):
+        (tmp_path / f"{n}.jsonl").write_text("".join(f'{{"text": "Shard {n} says that the number is {m}."}}\n' for m in range(300)))
+    data = f"data={{train: '{tmp_path}/*.jsonl', streaming: true, split: 10%}}"
+    assert minitf("pretrain", TINY, *QUIET, *EARLY, data, "-d", tmp_path / "run").exit_code == 7
+    result = result_of(minitf("inspect", "crash", tmp_path / "run", "--json").stdout)
+    assert result["reproduced"] is True
+    assert [row["row"] for row in result["rows"]] == result["diverged"]["rows"] != []
+    whole = " ".join((tmp_path / f"{n}.jsonl").read_text() for n in range(3))
+    assert all(sentence in whole for row in result["rows"] for sentence in row["text"].split(".")[1:-1])
+    with (tmp_path / "1.jsonl").open("a") as file:
+        file.write('{"text": "one more"}\n')
+    changed = minitf("inspect", "crash", tmp_path / "run")
+    assert (changed.exit_code, changed.stderr.count("\n")) == (5, 1)
+    assert "has changed since training" in changed.stderr
+
+
 def test_a_run_that_did_not_diverge_has_no_crash(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", "train.steps=1")
     done = minitf("inspect", "crash", run)

@@ -22,7 +22,8 @@ def finish(session: Session, step: int, stop: StopRequest) -> RunResult:
     """
     fitter = pipeline_of(session.parts).decision_fitter()
     evaluated = None if stop and not session.finished else _evaluate(session, stop, fitter)
-    with session.generating(session.parts.recipe.eval.translations if evaluated is not None else 0):
+    n_generated = 0 if evaluated is None else session.parts.recipe.eval.translations
+    with session.generating(n_generated), session.group.independently():
         result = _finish(session, step, stop, evaluated, fitter) if session.group.leads else None
     exit_code = session.group.share(lambda: 0 if result is None else result.exit_code)
     return result or RunResult(session.run.folder, {}, exit_code)

@@ -129,7 +129,7 @@ class Parts:
     def evaluate(
         self,
         tokens: int | None = None,
-        each_batch: Callable[[], None] = lambda: None,
+        each_batch: Callable[[], None] | None = None,
         accumulator: MetricAccumulator | None = None,
         *,
         together: bool = False,

@@ -87,9 +87,7 @@ class Session:
                     self._save(report, score)
                 if score is not None and not stopping:  # after a stop, the continuation samples
                     self._sample(report.step)
-                worked = score is not None or self.saved == report.step
-                if worked:  # rank 0 alone; it may take longer than runtime.timeout
-                    self.group.wait()
+                worked = score is not None or self.saved == report.step  # rank 0 alone, which may take long
                 if self.finished or stopping or (worked and self.agree(stop)):
                     break
             else:
@@ -148,10 +146,12 @@ class Session:
     def _resume(self) -> None:
         now = self._tensors(self.start)
         expected = specs(now.model), specs(now.optimizer), specs(now.objective)
-        saved = None if isinstance(self.run, Follower) else self.run.resume(self.reporter.warn, *expected)
+        others = {name for name, tensor in now.optimizer.items() if tensor.is_meta}  # runtime.shard
+        with self.group.independently():
+            saved = None if isinstance(self.run, Follower) else self.run.resume(self.reporter.warn, *expected, others)
         step = self.group.share(lambda: None if saved is None else saved.step)
         if isinstance(self.run, Follower) and step is not None:
-            saved = self.run.load(step, *expected)
+            saved = self.run.load(step, *expected, others)
         if saved is None:
             return
         self.parts.load(saved.model, saved.objective)
@@ -161,7 +161,8 @@ class Session:
             self.lines = StepLines(self.start, self.training.schedule.horizon)
             self.counters.load(saved.counters)
         self.skips, self.saved = self.start.skips, self.start.step
-        if self.counters.steps == 0 and not self.run.has_sample(self.start.step):  # killed between saving and sampling
+        killed_before_sampling = self.group.share(lambda: self.counters.steps == 0 and not self.run.has_sample(self.start.step))
+        if killed_before_sampling:
             self._sample(self.start.step)
         if self.run.manifest.extensions and self.run.manifest.extensions[-1][0] == self.start.step:
             self.counters.patience_counter = 0  # --extend resets eval.patience
@@ -170,7 +171,7 @@ class Session:
     def measure(
         self,
         tokens: int | None,
-        each_batch: Callable[[], None] = lambda: None,
+        each_batch: Callable[[], None] | None = None,
         accumulator: MetricAccumulator | None = None,
     ) -> dict[str, float]:
         """The metrics of `Parts.evaluate`, by the names that a run records; collective."""
@@ -228,7 +229,9 @@ class Session:
     def _save(self, report: Report, score: float | None) -> None:
         self.saved = report.step
         counters, settings = report.counters() | self.counters.save(), self.parts.recipe.checkpoint
-        save_checkpoint(self.run, report.step, self._all_tensors(report), counters, score, settings, self.reporter.warn)
+        tensors = self._all_tensors(report)
+        with self.group.independently():  # only rank 0 writes
+            save_checkpoint(self.run, report.step, tensors, counters, score, settings, self.reporter.warn)
 
     def _tensors(self, at: Progress) -> CheckpointTensors:
         """The current tensors of this process; not copies."""
@@ -241,21 +244,19 @@ class Session:
         return CheckpointTensors(collect(own.model), collect(own.optimizer), self.group.collect(own.state), collect(own.objective))
 
     def generating(self, n: int) -> AbstractContextManager[None]:
-        """Within it rank 0 may generate: with whole weights, if there are `n` > 0 texts to generate; collective."""
+        """Within it rank 0 may generate `n` texts: with whole weights, if there are any; collective."""
         return self.sharding.whole() if n and self.samples.settings is not None else nullcontext()
 
     def _sample(self, step: int) -> None:
         """Write a sample after this step, if the model generates text."""
-        with self.generating(self.parts.recipe.log.samples):
-            if not self.group.leads:
-                return
+        with self.generating(self.parts.recipe.log.samples), self.group.independently():
             try:
-                text = self.samples.text()
+                text = self.samples.text() if self.group.leads else None
             except RunFault as fault:  # the next training step reports the cause
                 self.reporter.warn(f"step {step}: no sample: {fault.message}")
                 return
-        if text is not None:
-            self.run.write_sample(step, text)
+            if text is not None:
+                self.run.write_sample(step, text)
 
 
 def _with_wait_message(reports: Iterator[Report], compiles: bool) -> Iterator[Report]:
