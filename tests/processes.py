@@ -5,6 +5,7 @@ import os
 import signal
 import tempfile
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -19,6 +20,7 @@ def forked(rank: int, size: int, work: Callable[[], object]) -> int:
     pid = os.fork()
     if pid == 0:
         code = 1
+        warnings.resetwarnings()  # in pytest they are errors
         try:
             if size > 1:
                 places = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size}

@@ -45,46 +45,77 @@ class Beats:
     """What two processes tell each other, as threads of this one."""
 
     def __init__(self) -> None:
-        self.meeting, self.flags = threading.Barrier(2, timeout=60), [False, False]
-        self.n = 0
+        self.meeting, self.states, self.n = threading.Barrier(2, timeout=60), [0, 0], 0
         self.enough = threading.Event()
 
-    def of(self, rank: int) -> Callable[[bool], bool]:
-        def any_works(flag: bool) -> bool:
-            self.flags[rank] = flag
+    def of(self, rank: int) -> Callable[[int], int]:
+        def tell(state: int) -> int:
+            self.states[rank] = state
             self.meeting.wait()
-            found = any(self.flags)
+            found = max(self.states)
             self.n += rank == 0
             if self.n == 5:
                 self.enough.set()
             self.meeting.wait()
             return found
 
-        return any_works
+        return tell
 
 
-def test_the_others_wait_until_all_are_done_however_long_one_works() -> None:
-    beats, done = Beats(), list[str]()
+def both(first: Callable[[], None], second: Callable[[], None]) -> list[str]:
+    """What two processes that work independently, as threads, raise."""
+    beats, raised = Beats(), ["", ""]
 
-    def worker() -> None:
+    def of(rank: int, work: Callable[[], None]) -> None:
+        try:
+            with beating(beats.of(rank), 0.0):
+                assert beats.enough.wait(60)
+                work()
+        except Exception as error:
+            raised[rank] = str(error)
+
+    threads = [threading.Thread(target=of, args=(rank, work)) for rank, work in enumerate((first, second))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return raised
+
+
+def fail() -> None:
+    raise DataFault("bad")
+
+
+def test_all_wait_until_the_last_one_is_done() -> None:
+    done, waiting = list[str](), threading.Event()
+
+    def slow() -> None:
+        assert waiting.wait(60)
+        done.append("slow")
+
+    beats = Beats()
+
+    def of_slow() -> None:
         with beating(beats.of(0), 0.0):
-            assert beats.enough.wait(60)
-            done.append("worker")
+            slow()
 
-    thread = threading.Thread(target=worker)
+    thread = threading.Thread(target=of_slow)
     thread.start()
     with beating(beats.of(1), 0.0):
-        pass
-    done.append("waiting")
+        waiting.set()
+    done.append("quick")
     thread.join()
-    assert done == ["worker", "waiting"]
+    assert done == ["slow", "quick"]
 
 
-def test_a_process_that_fails_leaves_at_once_and_one_that_lost_another_says_so_when_it_is_done() -> None:
-    with pytest.raises(DataFault, match="bad"), beating(lambda flag: True, 3600.0):
-        raise DataFault("bad")
+def test_an_error_ends_the_waiting_of_all() -> None:
+    assert both(lambda: None, lambda: None) == ["", ""]
+    assert both(fail, lambda: None) == ["bad", "another process of the run failed"]
+    assert both(fail, fail) == ["bad", "bad"]  # as where all agree on stopping, and go on
 
-    def lost(flag: bool) -> bool:
+
+def test_a_process_that_lost_another_says_so_when_it_is_done() -> None:
+    def lost(state: int) -> int:
         raise ProcessLost("rank 1 is gone")
 
     done = []

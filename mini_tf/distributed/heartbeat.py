@@ -10,21 +10,26 @@ from contextlib import contextmanager
 
 from mini_tf.system.errors import ProcessLost
 
+DONE, WORKING, FAILED = range(3)
+
 
 @contextmanager
-def beating(any_works: Callable[[bool], bool], interval: float) -> Iterator[None]:
+def beating(tell: Callable[[int], int], interval: float) -> Iterator[None]:
     """Within it other processes know that this one works; its end waits until none does.
 
-    any_works: tells all processes whether this one works, and returns whether any does; collective. interval: seconds
-    from one call to the next. Raises ProcessLost, once the block is done, if another process did not answer.
+    tell: tells all processes what this one does, DONE, WORKING or FAILED, and returns the largest of all; collective.
+    interval: seconds from one call to the next. An exception ends the waiting of all. Raises ProcessLost, once the
+    block is done, if another process failed or did not answer.
     """
-    done, left = threading.Event(), threading.Event()
+    now, over = WORKING, threading.Event()
     lost: list[ProcessLost] = []
 
     def beat() -> None:
         try:
-            while not left.is_set() and any_works(not done.is_set()):
-                done.wait(interval)
+            while (found := tell(now)) == WORKING:
+                over.wait(interval)
+            if found == FAILED:
+                lost.append(ProcessLost("another process of the run failed", hint="the same command continues from the last checkpoint"))
         except ProcessLost as error:
             lost.append(error)
 
@@ -32,11 +37,12 @@ def beating(any_works: Callable[[bool], bool], interval: float) -> Iterator[None
     thread.start()
     try:
         yield
-    except BaseException:  # this process ends, which the others notice
-        left.set()
+        now = DONE
+    except BaseException:
+        now = FAILED
         raise
     finally:
-        done.set()
+        over.set()
         thread.join()
     if lost:
         raise lost[0]

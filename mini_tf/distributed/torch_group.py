@@ -71,12 +71,12 @@ class TorchGroup(ProcessGroup):
 
     @contextmanager
     def independently(self) -> Iterator[None]:
-        with beating(self._any, min(1.0, self._timeout.total_seconds() / 4)):
+        with beating(self._tell, min(1.0, self._timeout.total_seconds() / 4)):
             yield
 
-    def _any(self, flag: bool) -> bool:
-        """Whether the flag of any process is set; may be called while another thread works."""
-        return any(ord(one) for one in self._all_gather(bytes([flag]), 1, self._pulse))
+    def _tell(self, state: int) -> int:
+        """The largest state of all processes; may be called while another thread works."""
+        return max(map(ord, self._all_gather(bytes([state]), 1, self._pulse)))
 
     def add_up(self, tensor: Tensor) -> None:
         with self.communication():
