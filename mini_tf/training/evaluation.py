@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from operator import itemgetter
 from typing import Protocol
 
@@ -18,7 +18,7 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.distributed.dividing import DividedOutputs
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.nn.state import State, reorder
-from mini_tf.objectives import Objective, Task
+from mini_tf.objectives import LossSums, Objective, Task
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.system.progress import show_progress
 from mini_tf.system.seeds import seed_of
@@ -109,13 +109,10 @@ def evaluate(
     group = ProcessGroup() if packing.shape.streams else sharding.group
     outputs = None if accumulator is None else DividedOutputs(group, accumulator.add)
     alone = outputs is None and each_batch is None and not sharding.divides_weights
-    measured: list[tuple[int, Sums, Sums]] = []
+    measured, gradients = list[tuple[int, Sums, Sums]](), dict[str, float]()
     was_training = task.training
     task.eval()
-    # A model may draw random numbers too; evaluation must not depend on torch's generator nor change it.
-    devices = [setup.device] if setup.device.type == "cuda" else []
-    with torch.random.fork_rng(devices), group.independently() if alone else nullcontext():
-        torch.manual_seed(seed_of("evaluate"))
+    with _own_draws(setup), group.independently() if alone else nullcontext():
         state: State | None = None
         for number, (rows, continues, ends) in _in_turns(_with_progress(packing, batch_size, tokens), group):
             if number is not None and number % group.size != group.rank:
@@ -124,12 +121,8 @@ def evaluate(
                 continue
             if each_batch is not None:
                 each_batch()
-            batch, before = objective.prepare(rows), None
-            if packing.shape.streams and continues is not None:
-                before = reorder(state, torch.from_numpy(continues))
-            elif packing.shape.streams:
-                with sharding.whole():  # an empty state is of the type of the weights
-                    before = task.start(len(rows))  # type: ignore[operator]
+            batch = objective.prepare(rows)
+            before = _state_of(task, len(rows), continues, state, sharding) if packing.shape.streams else None
             with setup.autocast():
                 output = task(batch.to(setup.device), before)
             if number is None:
@@ -138,11 +131,9 @@ def evaluate(
                 state = task.carry(output.state)  # type: ignore[operator]
             if outputs is not None:
                 outputs.append(batch, output.outputs)
-            losses = {name: (float(part), float(batch.counts[name])) for name, part in output.parts.items()}
-            measured.append((number, losses, {name: (float(total), float(count)) for name, (total, count) in output.metrics.items()}))
+            measured.append((number, *_sums(output, batch)))
         if outputs is not None:
             outputs.finish()
-        gradients: dict[str, float] = {}
         if isinstance(task, Task) and type(task).gradient_metrics is not Task.gradient_metrics:
             with sharding.whole():
                 gradients = _gradient_metrics(task, objective.prepare(next(packing.eval_rows(GRADIENT_ROWS, tokens))), setup)
@@ -151,6 +142,28 @@ def evaluate(
     metrics = {name: total / max(count, 1) for name, (total, count) in _added(one for _, _, one in in_order).items()}
     more = (group.share(accumulator.scores) if accumulator is not None else {}) | gradients | metrics
     return _scores(objective, packing, _added(one for _, one, _ in in_order), more)
+
+
+@contextmanager
+def _own_draws(setup: Setup) -> Iterator[None]:
+    """A model may draw random numbers too; evaluation must not depend on torch's generator nor change it."""
+    with torch.random.fork_rng(devices=[setup.device] if setup.device.type == "cuda" else []):
+        torch.manual_seed(seed_of("evaluate"))
+        yield
+
+
+def _sums(output: LossSums, batch: Batch) -> tuple[Sums, Sums]:
+    """Those of a batch: of the parts of the loss, and of the metrics."""
+    losses = {name: (float(part), float(batch.counts[name])) for name, part in output.parts.items()}
+    return losses, {name: (float(total), float(count)) for name, (total, count) in output.metrics.items()}
+
+
+def _state_of(task: nn.Module, n_rows: int, continues: np.ndarray | None, before: State | None, sharding: Sharding) -> State | None:
+    """The state with which the rows of a stream begin: that of the rows that they continue, or an empty one."""
+    if continues is not None:
+        return reorder(before, torch.from_numpy(continues))
+    with sharding.whole():  # an empty state is of the type of the weights
+        return task.start(n_rows)  # type: ignore[operator, no-any-return]
 
 
 def _added(sums: Iterable[Sums]) -> Sums:
