@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -17,9 +18,9 @@ from mini_tf.data.store import Store
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn import model as model_contract
 from mini_tf.nn.batch_sizes import BatchSizes
-from mini_tf.nn.layers.ngram_features import NGramFeatures
+from mini_tf.nn.layers.ngram_features import WideSettings
 from mini_tf.nn.layers.task_head import TOKEN_POOLS, Dense, Pool, TaskHead, is_token, pooled, token_index
-from mini_tf.nn.layers.words.character_features import CharacterFeatures
+from mini_tf.nn.layers.words.character_features import WideTextSettings
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions
@@ -27,7 +28,7 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import LABEL_SMOOTHING, LossSums, Objective, ObjectiveSettings
 from mini_tf.recipe.data import NonEmptyText
 from mini_tf.recipe.kind_settings import ModelSettings
-from mini_tf.recipe.kinds import Rule, Rules, Section, settings_of
+from mini_tf.recipe.kinds import Rule, Rules, settings_of
 from mini_tf.recipe.values import near, no_such_class, show
 from mini_tf.system.errors import RecipeFault
 
@@ -82,37 +83,6 @@ class TaskSettings(ObjectiveSettings):
         return model.head_flops(sizes, task=True) + (0 if self.dense is None else 2 * sizes.targets * model.d_model**2)
 
 
-class WideSettings(Section):
-    """Settings of the linear model of n-grams beside the network."""
-
-    order: int = Field(2, ge=1, le=8)
-    """Tokens in the longest n-gram."""
-    rows: int = Field(2**17, ge=1, le=10**8)
-    """Rows of the table of weights; n-grams are hashed to them."""
-    scale: float = Field(50.0, gt=0, le=1e6)
-    """Multiplies its outputs: as Adam moves weights by the learning rate, a larger scale makes it learn faster."""
-
-
-class WideTextSettings(WideSettings):
-    """Settings of the linear model of n-grams of whole texts."""
-
-    characters: tuple[Annotated[int, Field(ge=1, le=32)], Annotated[int, Field(ge=1, le=32)]] | None = None
-    """Shortest and longest n-gram of characters within words, as further features; null: none."""
-    log_counts: bool = False
-    """An n-gram that occurs c times in a text counts 1 + log c times; else c times."""
-
-    def rules(self) -> Rules:
-        if self.characters is not None and self.characters[0] > self.characters[1]:
-            yield "characters", "the shortest n-gram comes first: [3, 5]"
-
-    def features(self, vocabulary_size: int, texts: Sequence[str], n_outputs: int) -> NGramFeatures:
-        """texts: of each token id."""
-        found = NGramFeatures(vocabulary_size, self.order, self.rows, self.scale, n_outputs, self.log_counts)
-        if self.characters is not None:
-            found.characters = CharacterFeatures(texts, self.characters, self.rows, self.scale, n_outputs, self.log_counts)
-        return found
-
-
 class PooledSettings(TaskSettings):
     """Settings of objectives with one prediction per row."""
 
@@ -122,6 +92,10 @@ class PooledSettings(TaskSettings):
     """Pooling of the hidden states: first, last (separators) or text_end token; mean, max or attention over all."""
     wide: WideTextSettings | None = None
     """A linear model of hashed n-grams, {order, characters, rows}, is added to the outputs: wide and deep learning."""
+
+    @property
+    def has_features(self) -> bool:
+        return self.wide is not None
 
     def forward_flops(self, model: model_contract.ModelSettings, sizes: BatchSizes) -> int | None:
         pools_all = self.pool not in TOKEN_POOLS
@@ -247,35 +221,45 @@ class PooledObjective(TaskObjective):
         return TaskHead(d_model, self.n_outputs, self.dropout_rate, wide, self.pool == "attention", self.dense, self.head_bias)
 
     def fit(self, task: nn.Module, data: Store) -> None:
-        """Set the document frequencies of the n-grams."""
+        """Set what the n-grams count."""
         assert isinstance(task, TaskLoss)
-        wide = task.head.wide
-        for features in (wide, getattr(wide, "characters", None)):
-            if isinstance(features, NGramFeatures):
-                features.fit(features.document_frequencies(_documents(data)), data.n_documents)
+        if task.head.wide is not None:
+            of_class = self.classes_by_frequency
+            task.head.wide.fit(partial(_documents, data, of_class), 1 if of_class is None else len(of_class))
+
+    @property
+    def classes_by_frequency(self) -> Tensor | None:
+        """(C,): the place of each class by its frequency in the training data, from 0; None: there are no classes."""
+        return None
 
 
-def _documents(data: Store) -> Iterator[tuple[Tensor, Tensor]]:
-    """Ids of some documents with their separators, and False at padding."""
+def _documents(data: Store, of_class: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Ids of some documents with their separators, False at padding, and `of_class` of their labels, or 0."""
     begin = 0
     while begin < data.n_documents:
         spans = [data.span(n) for n in range(begin, min(begin + DOCUMENTS, data.n_documents))]
         lengths = torch.tensor([last + data.separated - first for first, last in spans])
         fits = lengths.cummax(0).values * torch.arange(1, len(spans) + 1) <= DOCUMENT_IDS
         n = max(1, int(fits.sum()))
-        spans, lengths, begin = spans[:n], lengths[:n], begin + n
+        spans, lengths = spans[:n], lengths[:n]
         ids = torch.zeros(len(spans), int(lengths.max()), dtype=torch.int64)
         for row, (first, last) in zip(ids, spans, strict=True):
             row[: last + data.separated - first] = torch.from_numpy(data.ids[first : last + data.separated].astype(np.int64))
-        yield ids, torch.arange(ids.shape[1]) < lengths[:, None]
+        classes = torch.zeros(n, dtype=torch.int64)
+        if of_class is not None:
+            assert data.row_labels is not None
+            classes = of_class[torch.from_numpy(data.row_labels[begin : begin + n, 0].astype(np.int64))]
+        yield ids, torch.arange(ids.shape[1]) < lengths[:, None], classes
+        begin += n
 
 
 class TaskLoss(nn.Module):
     """Loss of a task head: one prediction per row if `pool` is given, else one per target position."""
 
-    def __init__(self, model: Model, part: str, loss: Loss, pool: Pool | None = None) -> None:
+    def __init__(self, model: Model, part: str, loss: Loss, pool: Pool | None = None, wide: WideSettings | None = None) -> None:
         super().__init__()
         self.model, self.part, self.loss, self.pool = model, part, loss, pool
+        self.wide = WideSettings() if wide is None else wide
 
     @property
     def head(self) -> TaskHead:
@@ -288,12 +272,22 @@ class TaskLoss(nn.Module):
         mixed = self.model(inputs, None, at, None)
         hidden = mixed.y if at is not None or self.pool is None else pooled(self.pool, mixed.y, inputs, self.head.query)
         outputs = self.model.logits(hidden).float()
+        own = torch.zeros((), device=outputs.device)
         if self.head.wide is not None:
-            outputs = outputs + self.head.wide(inputs.ids, is_token(inputs), batch.target_positions, batch.extras.get("words"))
-        parts = {self.part: self.loss(outputs, batch.labels, self.training)}
+            wide = self.head.wide(self._wide_ids(batch, inputs), is_token(inputs), batch.target_positions, batch.extras.get("words"))
+            if self.training and self.wide.own_loss:
+                own = self.loss(wide, batch.labels, True)
+                own = own - own.detach()  # its gradient without its value, which is no part of the loss of the sum
+                wide = wide.detach()
+            outputs = wide + (1.0 if self.training else self.wide.network_scale) * outputs
+        parts = {self.part: self.loss(outputs, batch.labels, self.training) + own}
         if mixed.penalty is not None:
             parts["penalty"] = mixed.penalty
         return LossSums(parts, {}, None, None if self.training else outputs)
+
+    def _wide_ids(self, batch: Batch, inputs: Tokens) -> Tensor:
+        """inputs: those of the network, with token dropout in training."""
+        return (batch.inputs if self.wide.own_loss else inputs).ids
 
 
 def class_loss(weights: Tensor | None, smoothing: float) -> Loss:

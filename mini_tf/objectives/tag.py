@@ -12,11 +12,11 @@ from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.data.tokenization.words import word_keys, words_at
-from mini_tf.nn.layers.ngram_features import LinearFeatures, WindowFeatures
+from mini_tf.nn.layers.ngram_features import LinearFeatures, WideSettings, WindowFeatures
 from mini_tf.nn.layers.task_head import TaskHead
 from mini_tf.nn.layers.words.word_features import WordFeatures
 from mini_tf.nn.model import Model
-from mini_tf.objectives._task import ClassSettings, TaskLoss, TaskObjective, WideSettings, class_loss
+from mini_tf.objectives._task import ClassSettings, TaskLoss, TaskObjective, class_loss
 
 PART = "tag"
 
@@ -42,6 +42,10 @@ class Settings(ClassSettings):
 
     wide: WideTagSettings | None = None
     """A linear model of hashed n-grams around a word, {unit, order, window, rows, scale}, is added to the outputs."""
+
+    @property
+    def has_features(self) -> bool:
+        return self.wide is not None
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Tag":
         assert labels is not None
@@ -75,4 +79,4 @@ class Tag(TaskObjective):
         return batch
 
     def task(self, model: Model) -> nn.Module:
-        return TaskLoss(model, PART, self.loss)
+        return TaskLoss(model, PART, self.loss, wide=self.wide)
