@@ -1,6 +1,7 @@
 """The wide part of a task head is TF-IDF of token n-grams, as scikit-learn computes it, times its weights."""
 
 import itertools
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,14 +16,13 @@ from safetensors.torch import load_file
 from sklearn.feature_extraction.text import TfidfVectorizer
 from toys import seeded
 
-from mini_tf.data.batch import Batch
+from mini_tf.data.batch import DOCUMENT_IDS, DOCUMENTS, Batch, document_batches
 from mini_tf.nn.layers import ngram_features
-from mini_tf.nn.layers.ngram_features import NGramFeatures, WindowFeatures
+from mini_tf.nn.layers.ngram_features import NGramFeatures, WindowFeatures, fit_network_scale
 from mini_tf.nn.layers.ngrams import hash_keys
 from mini_tf.nn.layers.task_head import is_token
 from mini_tf.nn.layers.words.character_features import CharacterFeatures
 from mini_tf.objectives import LossSums
-from mini_tf.objectives._task import DOCUMENT_IDS, DOCUMENTS, _documents
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.testing.tiny.objectives import TinyObjective, tiny_objective
 from mini_tf.trained.evaluating import evaluation_data
@@ -179,6 +179,42 @@ def test_with_a_loss_of_its_own_it_learns_as_if_alone_and_the_network_learns_the
     torch.testing.assert_close(after, alone + 0.25 * (before - alone))
 
 
+def test_the_scale_of_the_network_has_the_smallest_validation_loss_with_a_free_temperature() -> None:
+    """Against a grid; a network that tells the opposite has none, and without targets nothing is known of it."""
+    labels = torch.arange(400) % 3
+    network, wide = 3 * seeded(400, 3) + F.one_hot(labels, 3), seeded(400, 3).flip(0) + 1.5 * F.one_hot(labels, 3)
+
+    def loss(outputs: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(outputs, labels[: len(outputs)], reduction="sum")
+
+    grid = ((t, n) for t in np.arange(0.3, 3, 0.02) for n in np.arange(0, 1, 0.01))
+    best = min((float(loss(t * (wide + n * network))), n) for t, n in grid)[1]
+    assert 0 < best < 1
+    assert fit_network_scale(network, wide, loss) == pytest.approx(best, abs=0.02)
+    assert fit_network_scale(-network, wide, loss) == 0
+    assert fit_network_scale(network[:0], wide[:0], loss) == pytest.approx(1)
+    numbers, target = wide[:, :1], wide[:, :1] + 0.7 * network[:, :1]
+    found = fit_network_scale(network[:, :1], numbers, lambda outputs: F.mse_loss(outputs, target, reduction="sum"))
+    assert found == pytest.approx(0.7, abs=0.01)
+
+
+def test_a_run_keeps_the_fitted_scale_and_every_command_uses_it(tmp_path: Path) -> None:
+    wide = "objective.wide={order: 1, rows: 512, own_loss: true, network_scale: fit}"
+    run = tiny_tasks.classifier(tmp_path, wide, "train.steps=20", "eval.every_steps=null")
+    weights = load_file(run / "model.safetensors")
+    trained = open_trained(str(run), None, "cpu")
+    store, task = evaluation_data(trained, None, "val"), trained.task()
+    (rows,) = pack(trained.recipe, store, trained.tokenizer, trained.objective).eval_rows(1000)
+    batch = trained.objective.prepare(rows)
+    network, of_ngrams = task.network_and_wide(batch)  # type: ignore[operator]
+    expected = fit_network_scale(network, of_ngrams, lambda outputs: F.cross_entropy(outputs, batch.labels, reduction="sum"))
+    assert float(weights["head.network_scale"]) == pytest.approx(expected, rel=1e-4)
+    assert expected != pytest.approx(1, abs=1e-3)
+    torch.testing.assert_close(task(batch, None).outputs, of_ngrams + weights["head.network_scale"] * network)
+    measured = json.loads((run / "run.json").read_text())["metrics"]["val.loss"]
+    assert measured == pytest.approx(task(batch, None).parts["classify"].item() / len(batch.labels), rel=1e-4)
+
+
 def test_a_run_keeps_document_frequencies_of_its_training_texts_and_predicts_with_the_weights(tmp_path: Path) -> None:
     (tmp_path / "cased").mkdir()
     tiny_tasks.classifier(tmp_path / "cased")  # its tokenizer, of the same texts, is in the cache
@@ -257,7 +293,7 @@ def test_long_documents_are_counted_few_at_once_with_their_classes() -> None:
     ids, labels = np.arange(ends[-1]), np.arange(n) % 3
     spans = {"n_documents": n, "separated": 0, "span": lambda n: (ends[n] - lengths[n], ends[n])}
     data = SimpleNamespace(ids=ids, row_labels=labels[:, None].astype(np.float32), **spans)
-    batches = [*_documents(data, torch.tensor([2, 0, 1]))]  # type: ignore[arg-type]
+    batches = [*document_batches(data, torch.tensor([2, 0, 1]))]  # type: ignore[arg-type]
     assert all(len(found) <= DOCUMENTS and (len(found) == 1 or found.numel() <= DOCUMENT_IDS) for found, *_ in batches)
     documents = [row[inside].tolist() for found, tokens, _ in batches for row, inside in zip(found, tokens, strict=True)]
     assert documents == [part.tolist() for part in np.split(ids, ends[:-1])]

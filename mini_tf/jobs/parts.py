@@ -136,6 +136,16 @@ class Parts:
         used = accumulator or pipeline_of(self).metric_accumulator()
         return evaluate(self.task, self.objective, self.val, self.setup, rows, tokens, each_batch, used, group=group)
 
+    def fit_on_validation(self, tokens: int | None, group: ProcessGroup) -> None:
+        """Fit what only evaluation uses, on the data of `evaluate`; all processes get the values of the first."""
+        rows = eval_batch_size(self.recipe, self.setup.micro_batch_size)
+        chunks = (one.rows for one in self.val.eval_batches(rows, tokens))
+        with self.setup.autocast():
+            batches = (self.objective.prepare(chunk).to(self.setup.device) for chunk in chunks)
+            fitted = self.objective.fit_on_validation(self.task, batches)
+        for buffer in fitted:
+            group.broadcast(buffer)
+
     @property
     def flops_per_step(self) -> int | None:
         """FLOPs of a step by formula, forward and backward: the mean of the first steps; None: no formula is known.

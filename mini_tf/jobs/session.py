@@ -182,6 +182,7 @@ class Session:
     def _evaluate(self, report: Report, bar: Any) -> float:
         """Evaluate and log after a step; returns the score (`BestMetric`)."""
         tokens = self.parts.sample_tokens
+        self.parts.fit_on_validation(tokens, self.group)
         found = self.measure(tokens, self.group)
         metrics, scores = self.group.share(lambda: [found, self.samples.scores()])  # processors may differ in last bits
         if tokens is None:

@@ -1,6 +1,6 @@
 """Classification and regression with a task head: settings, batches and losses that classify, tag and regress share."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -12,13 +12,13 @@ from pydantic import Field, WrapValidator
 from pydantic_core import PydanticCustomError
 from torch import Tensor, nn
 
-from mini_tf.data.batch import Batch, Rows
+from mini_tf.data.batch import Batch, Rows, document_batches
 from mini_tf.data.labels import Labels
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn import model as model_contract
 from mini_tf.nn.batch_sizes import BatchSizes
-from mini_tf.nn.layers.ngram_features import WideSettings
+from mini_tf.nn.layers.ngram_features import WideSettings, fit_network_scale
 from mini_tf.nn.layers.task_head import TOKEN_POOLS, Dense, Pool, TaskHead, is_token, pooled, token_index
 from mini_tf.nn.layers.words.character_features import WideTextSettings
 from mini_tf.nn.model import Model
@@ -35,8 +35,6 @@ from mini_tf.system.errors import RecipeFault
 Loss = Callable[[Tensor, Tensor, bool], Tensor]
 """(outputs (T, C), labels (T,), training) -> the loss, summed over the T targets."""
 LARGEST_WEIGHT = 1e9
-DOCUMENTS, DOCUMENT_IDS = 64, 2**16
-"""Documents whose n-grams are counted at once, and their ids with padding, unless there is one document."""
 TOKEN_DROPOUT = {"token_dropout_rate": "token dropout"}
 
 
@@ -168,6 +166,9 @@ class ClassSettings(TaskSettings):
 class TaskObjective(Objective):
     """An objective on labelled rows, with a `TaskHead` of `n_outputs` outputs."""
 
+    fits_network_scale = False
+    """`WideSettings.network_scale` is fitted."""
+
     def __init__(self, settings: TaskSettings, n_outputs: int, vocabulary: Vocabulary) -> None:
         super().__init__(settings)
         self.vocabulary_size, self.texts = vocabulary.size, vocabulary.texts
@@ -178,8 +179,25 @@ class TaskObjective(Objective):
         self.replacement = next(id for id in (vocabulary.mask, vocabulary.unk, self.separator) if id is not None)
 
     def add_modules(self, model: Model) -> None:
-        model.replace_head(self.head(model.d_model))
+        head = self.head(model.d_model)
+        if self.fits_network_scale:
+            head.network_scale = torch.ones(())
+        model.replace_head(head)
         self.n_types = model.n_types
+
+    @torch.no_grad()
+    def fit_on_validation(self, task: nn.Module, batches: Iterable[Batch]) -> Sequence[Tensor]:
+        """The scale of the network's outputs beside the n-grams."""
+        assert isinstance(task, TaskLoss)
+        scale = task.head.network_scale
+        if scale is None:
+            return ()
+        was_training = task.training
+        task.eval()
+        found = [(*task.network_and_wide(batch), batch.labels) for batch in batches]
+        task.train(was_training)
+        network, wide, labels = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return (scale.fill_(fit_network_scale(network, wide, lambda outputs: task.loss(outputs, labels, False))),)
 
     def head(self, d_model: int) -> TaskHead:
         return TaskHead(d_model, self.n_outputs, self.dropout_rate, dense=self.dense, bias=self.head_bias)
@@ -215,6 +233,7 @@ class PooledObjective(TaskObjective):
     def __init__(self, settings: PooledSettings, n_outputs: int, vocabulary: Vocabulary) -> None:
         super().__init__(settings, n_outputs, vocabulary)
         self.pool, self.wide = settings.pool, settings.wide
+        self.fits_network_scale = self.wide is not None and self.wide.network_scale == "fit"
 
     def head(self, d_model: int) -> TaskHead:
         wide = None if self.wide is None else self.wide.features(self.vocabulary_size, self.texts, self.n_outputs)
@@ -225,32 +244,12 @@ class PooledObjective(TaskObjective):
         assert isinstance(task, TaskLoss)
         if task.head.wide is not None:
             of_class = self.classes_by_frequency
-            task.head.wide.fit(partial(_documents, data, of_class), 1 if of_class is None else len(of_class))
+            task.head.wide.fit(partial(document_batches, data, of_class), 1 if of_class is None else len(of_class))
 
     @property
     def classes_by_frequency(self) -> Tensor | None:
         """(C,): the place of each class by its frequency in the training data, from 0; None: there are no classes."""
         return None
-
-
-def _documents(data: Store, of_class: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Ids of some documents with their separators, False at padding, and `of_class` of their labels, or 0."""
-    begin = 0
-    while begin < data.n_documents:
-        spans = [data.span(n) for n in range(begin, min(begin + DOCUMENTS, data.n_documents))]
-        lengths = torch.tensor([last + data.separated - first for first, last in spans])
-        fits = lengths.cummax(0).values * torch.arange(1, len(spans) + 1) <= DOCUMENT_IDS
-        n = max(1, int(fits.sum()))
-        spans, lengths = spans[:n], lengths[:n]
-        ids = torch.zeros(len(spans), int(lengths.max()), dtype=torch.int64)
-        for row, (first, last) in zip(ids, spans, strict=True):
-            row[: last + data.separated - first] = torch.from_numpy(data.ids[first : last + data.separated].astype(np.int64))
-        classes = torch.zeros(n, dtype=torch.int64)
-        if of_class is not None:
-            assert data.row_labels is not None
-            classes = of_class[torch.from_numpy(data.row_labels[begin : begin + n, 0].astype(np.int64))]
-        yield ids, torch.arange(ids.shape[1]) < lengths[:, None], classes
-        begin += n
 
 
 class TaskLoss(nn.Module):
@@ -267,27 +266,42 @@ class TaskLoss(nn.Module):
         return self.model.head
 
     def forward(self, batch: Batch, state: State | None = None) -> LossSums:
+        outputs, wide, penalty = self._outputs(batch)
+        own = torch.zeros((), device=outputs.device)
+        if wide is not None:
+            if self.training and self.wide.own_loss:
+                own = self.loss(wide, batch.labels, True)
+                own = own - own.detach()  # its gradient without its value, which is no part of the loss of the sum
+                wide = wide.detach()
+            outputs = wide + (1.0 if self.training else self._network_scale()) * outputs
+        parts = {self.part: self.loss(outputs, batch.labels, self.training) + own}
+        if penalty is not None:
+            parts["penalty"] = penalty
+        return LossSums(parts, {}, None, None if self.training else outputs)
+
+    def network_and_wide(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """(T, C) each: the outputs of the network and those of the n-grams, whose sum are the task's."""
+        network, wide, _ = self._outputs(batch)
+        assert wide is not None
+        return network, wide
+
+    def _network_scale(self) -> Tensor | float:
+        given = self.head.network_scale if self.wide.network_scale == "fit" else self.wide.network_scale
+        assert given is not None, "the objective adds it"
+        return given
+
+    def _outputs(self, batch: Batch) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Outputs of the network, those of the n-grams, and the penalty of the network; None: there are none."""
         inputs = replace(batch.inputs, ids=batch.extras["ids"]) if self.training and "ids" in batch.extras else batch.inputs
         at = token_index(self.pool, inputs) if self.pool in TOKEN_POOLS else batch.target_positions
         mixed = self.model(inputs, None, at, None)
         hidden = mixed.y if at is not None or self.pool is None else pooled(self.pool, mixed.y, inputs, self.head.query)
         outputs = self.model.logits(hidden).float()
-        own = torch.zeros((), device=outputs.device)
-        if self.head.wide is not None:
-            wide = self.head.wide(self._wide_ids(batch, inputs), is_token(inputs), batch.target_positions, batch.extras.get("words"))
-            if self.training and self.wide.own_loss:
-                own = self.loss(wide, batch.labels, True)
-                own = own - own.detach()  # its gradient without its value, which is no part of the loss of the sum
-                wide = wide.detach()
-            outputs = wide + (1.0 if self.training else self.wide.network_scale) * outputs
-        parts = {self.part: self.loss(outputs, batch.labels, self.training) + own}
-        if mixed.penalty is not None:
-            parts["penalty"] = mixed.penalty
-        return LossSums(parts, {}, None, None if self.training else outputs)
-
-    def _wide_ids(self, batch: Batch, inputs: Tokens) -> Tensor:
-        """inputs: those of the network, with token dropout in training."""
-        return (batch.inputs if self.wide.own_loss else inputs).ids
+        if self.head.wide is None:
+            return outputs, None, mixed.penalty
+        ids = (batch.inputs if self.wide.own_loss else inputs).ids
+        wide = self.head.wide(ids, is_token(inputs), batch.target_positions, batch.extras.get("words"))
+        return outputs, wide, mixed.penalty
 
 
 def class_loss(weights: Tensor | None, smoothing: float) -> Loss:

@@ -56,6 +56,7 @@ class Tag(TaskObjective):
     def __init__(self, settings: Settings, vocabulary: Vocabulary, labels: Labels) -> None:
         super().__init__(settings, len(labels.names), vocabulary)
         self.labels, self.wide = labels, settings.wide
+        self.fits_network_scale = self.wide is not None and self.wide.network_scale == "fit"
         self.loss = class_loss(settings.weights(labels), settings.label_smoothing)
 
     def head(self, d_model: int) -> TaskHead:

@@ -9,7 +9,7 @@ Wang and Manning 2012, "Baselines and Bigrams" (log-count ratios of naive Bayes)
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from mini_tf.nn.layers.ngrams import hash_keys
 from mini_tf.recipe.kinds import Section
 
+LARGEST_SCALE = 10.0
+"""Of the outputs of a network beside n-grams."""
 MAX_CLASSES = 256
 """Classes of which log-count ratios are computed, the most frequent ones, as each needs a count per row."""
 
@@ -38,8 +40,8 @@ class WideSettings(Section):
     """Multiplies its outputs: as Adam moves weights by the learning rate, a larger scale makes it learn faster."""
     own_loss: bool = False
     """It is trained on the loss of its own outputs without token dropout, and the network on what they leave over."""
-    network_scale: float = Field(1.0, ge=0, le=1)
-    """Multiplies the outputs of the network after training: it is more confident than it is right."""
+    network_scale: Annotated[float, Field(ge=0, le=1)] | Literal["fit"] = 1.0
+    """Multiplies the outputs of the network in evaluation; fit: that of the smallest loss on the validation data."""
 
 
 class DocumentCounts(NamedTuple):
@@ -193,3 +195,26 @@ class WindowFeatures(LinearFeatures):
             complete.append(inside[row[:, None], places])
         rows = hash_keys(torch.cat(keys, dim=1), self.weights.num_embeddings)
         return self._weighted(rows, torch.cat(complete, dim=1).to(self.weights.weight.dtype))
+
+
+@torch.enable_grad()
+def fit_network_scale(network: Float[Tensor, "T C"], wide: Float[Tensor, "T C"], loss: Callable[[Tensor], Tensor]) -> float:
+    """The scale of the network's outputs, from 0 to LARGEST_SCALE, with the smallest loss of wide + scale * network.
+
+    loss: of outputs (T, C), summed, and convex in them. Logits also have a temperature, which is fitted with it, but
+    decides no class; that of numbers (C = 1) is 1. A prior that counts as much as few targets draws both to 1.
+    """
+    network, wide = network.detach().double(), wide.detach().double()
+    factors = torch.ones(2, dtype=torch.float64, device=wide.device, requires_grad=True)
+    search = torch.optim.LBFGS([factors], max_iter=100, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        search.zero_grad()
+        of_wide = factors[0] if wide.shape[1] > 1 else 1.0
+        value = loss(of_wide * wide + factors[1] * network) + ((factors - 1) ** 2).sum() / 2
+        value.backward()
+        return value
+
+    search.step(closure)
+    of_wide, of_network = factors.tolist()
+    return min(max(of_network / of_wide, 0.0), LARGEST_SCALE) if of_wide > 0 else 1.0
