@@ -1,54 +1,60 @@
-"""Command lines that several processes run together, one line after the other, so that torch is imported once for all.
-
-python tests/processes.py LINES    # a JSON list of argument lists; started once per rank, with RANK and WORLD_SIZE
-"""
+"""Several processes that work together: forks of this one, so that torch is imported once for all."""
 
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Sequence
+import signal
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from commands import Done, minitf
+from hang import ending
 
 from mini_tf.system.processes import RENDEZVOUS
 
-FILE = Path(__file__)
 
-
-def together(size: int, lines: Sequence[Sequence[str]], folder: Path, at_most: float = 600.0) -> list[list[int]]:
-    """Run the lines in `size` processes, in `folder`; returns the exit codes of each line, by rank."""
-    (folder / f"lines-{size}.json").write_text(json.dumps([[*map(str, line)] for line in lines]))
-    several = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), RENDEZVOUS: str(folder / f"meeting-{size}")}
-    started = [
-        subprocess.Popen(
-            [sys.executable, str(FILE), f"lines-{size}.json"],
-            cwd=folder,
-            env={**os.environ, **(several if size > 1 else {}), "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(size)
-    ]
-    told = [one.communicate(timeout=at_most) for one in started]
-    codes = [json.loads(out.splitlines()[-1]) if out.strip() else [err[-3000:]] for out, err in told]
-    assert all(one.returncode == 0 for one in started), "\n".join(err[-3000:] for _, err in told)
-    return [list(of_line) for of_line in zip(*codes, strict=True)]
-
-
-def run(lines: list[list[str]]) -> list[int]:
-    from mini_tf.cli.app import main
-
-    codes, meeting = [], os.environ.get(RENDEZVOUS)
-    for number, line in enumerate(lines):
-        if meeting is not None:  # a file is for one group
-            os.environ[RENDEZVOUS] = f"{meeting}-{number}"
+def forked(rank: int, size: int, work: Callable[[], object]) -> int:
+    """A fork that does the work as one of `size` processes; its id. Its exit code is 1 where the work fails."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
         try:
-            main(line)
-        except SystemExit as leaving:
-            codes.append(int(leaving.code or 0))
-    return codes
+            if size > 1:
+                places = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size}
+                os.environ.update({name: str(value) for name, value in places.items()})
+            with ending():
+                work()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        os._exit(code)
+    return pid
 
 
-if __name__ == "__main__":
-    print(json.dumps(run(json.loads(Path(sys.argv[1]).read_text()))))
+def together(size: int, lines: Sequence[Sequence[str]], folder: Path) -> list[list[Done]]:
+    """Run the lines in `size` processes, in `folder`, one line after the other; what each did, by rank."""
+    meeting = tempfile.mkdtemp(dir=folder)
+
+    def of(rank: int) -> Callable[[], None]:
+        def work() -> None:
+            os.chdir(folder)
+            done = []
+            for number, line in enumerate(lines):
+                os.environ[RENDEZVOUS] = f"{meeting}/{number}"  # a file is for one group
+                done.append(minitf(*line))
+            Path(f"{meeting}/rank-{rank}.json").write_text(json.dumps(done))
+
+        return work
+
+    started = [forked(rank, size, of(rank)) for rank in range(size)]
+    try:
+        with ending():
+            codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in started]
+    except BaseException:
+        for pid in started:
+            os.kill(pid, signal.SIGKILL)
+        raise
+    assert codes == [0] * size
+    told = [json.loads(Path(f"{meeting}/rank-{rank}.json").read_text()) for rank in range(size)]
+    return [[Done(*one) for one in of_line] for of_line in zip(*told, strict=True)]

@@ -128,7 +128,7 @@ def test_the_first_gradient_that_is_not_finite_is_named() -> None:
     [gradient] = findings.gradients
     assert (f"model.{gradient.parameter}", gradient.micro) == (name, 1)
     assert gradient.share == pytest.approx(1 / parameters[name].shape[0])
-    assert findings.outcome.what == f"the gradient norm is nan (in {name}), but must be finite"
+    assert findings.outcome.what == f"the gradient norm is nan (in {name.removeprefix('model.')}), but must be finite"
 
 
 def test_weights_that_are_not_finite_already_are_named() -> None:
@@ -158,6 +158,23 @@ def test_nothing_is_found_in_a_sound_step(kind: str, pack: str) -> None:
 @pytest.fixture
 def copied(early: tuple[Path, str], tmp_path: Path) -> Path:  # noqa: F811
     return Path(shutil.copytree(early[0], tmp_path / "copy"))
+
+
+def test_a_step_of_a_streamed_run_is_found_again_as_long_as_its_files_are_the_same(tmp_path: Path) -> None:
+    for n in range(3):
+        (tmp_path / f"{n}.jsonl").write_text("".join(f'{{"text": "Shard {n} says that the number is {m}."}}\n' for m in range(300)))
+    data = f"data={{train: '{tmp_path}/*.jsonl', streaming: true, split: 10%}}"
+    assert minitf("pretrain", TINY, *QUIET, *EARLY, data, "-d", tmp_path / "run").exit_code == 7
+    result = result_of(minitf("inspect", "crash", tmp_path / "run", "--json").stdout)
+    assert result["reproduced"] is True
+    assert [row["row"] for row in result["rows"]] == result["diverged"]["rows"] != []
+    whole = " ".join((tmp_path / f"{n}.jsonl").read_text() for n in range(3))
+    assert all(sentence in whole for row in result["rows"] for sentence in row["text"].split(".")[1:-1])
+    with (tmp_path / "1.jsonl").open("a") as file:
+        file.write('{"text": "one more"}\n')
+    changed = minitf("inspect", "crash", tmp_path / "run")
+    assert (changed.exit_code, changed.stderr.count("\n")) == (5, 1)
+    assert "has changed since training" in changed.stderr
 
 
 def test_a_run_that_did_not_diverge_has_no_crash(tmp_path: Path) -> None:

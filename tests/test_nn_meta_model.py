@@ -10,12 +10,14 @@ from commands import QUIET, TINY, minitf
 from test_models import usable
 from toys import TINY_CONSTANTS
 
+from mini_tf.distributed.group import ProcessGroup
 from mini_tf.nn.weights.meta_model import on_meta_device
 from mini_tf.optimizers import adamw
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.run.tensors import specs
 from mini_tf.system.errors import RecipeFault
 from mini_tf.training.machine import memory
+from mini_tf.training.sharding import Sharding
 
 CASES = [
     (model, mixer, positions)
@@ -72,8 +74,8 @@ def test_weights_gradients_and_two_moments_must_fit_into_95_percent_of_what_is_f
     sketch = torch.nn.Linear(95, 1 << 20, bias=False, device="meta")
     cpu, free = torch.device("cpu"), 100 << 24
     monkeypatch.setattr(memory, "free_bytes", lambda device: free)
-    memory.refuse_too_large(sketch, adamw.Settings(), cpu)
+    memory.refuse_too_large(sketch, adamw.Settings(), cpu, Sharding(ProcessGroup()))
     free -= 1
     told = r"model: 99,614,720 parameters need at least 1\.5 GiB with gradients and optimizer state; 1\.6 GiB are free"
     with pytest.raises(RecipeFault, match=told):
-        memory.refuse_too_large(sketch, adamw.Settings(), cpu)
+        memory.refuse_too_large(sketch, adamw.Settings(), cpu, Sharding(ProcessGroup()))

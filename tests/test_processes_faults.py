@@ -1,6 +1,9 @@
 """What a launcher says when a process ends early, and what several processes refuse."""
 
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +16,7 @@ from commands import minitf
 from mini_tf.cli.terminal.workers import WorkerConsole
 from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.distributed import launching
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.distributed.launching import _End, _Workers
 from mini_tf.distributed.overlapping import failing_as
@@ -23,6 +27,8 @@ from mini_tf.system.errors import MinitfError, ProcessLost, Unavailable, UsageFa
 from mini_tf.system.processes import FAULTS
 from mini_tf.system.worker_faults import read_fault
 from mini_tf.training.signals import StopRequest
+
+start = subprocess.Popen
 
 
 def test_a_tree_refuses_processes_whose_partners_do_not_exist() -> None:
@@ -61,6 +67,36 @@ def test_processes_that_a_stop_signal_ends_while_they_start_are_not_said_to_be_k
     assert _Workers(tmp_path, ends=ends, asked=15).exit_code() == 143
     with pytest.raises(Unavailable, match="rank 1 was killed by signal 15"):
         _Workers(tmp_path, ends=ends).exit_code()
+
+
+def test_every_signal_that_kills_a_process_has_a_name(tmp_path: Path) -> None:
+    for number, name in ((signal.SIGKILL, "SIGKILL"), (signal.SIGRTMIN + 3, r"SIGRTMIN\+3")):
+        with pytest.raises(Unavailable, match=rf"rank 1 was killed by signal {int(number)} \({name}\)"):
+            _Workers(tmp_path, ends=[_End(1, -number, False)]).exit_code()
+
+
+def test_a_process_that_starts_after_a_stop_signal_gets_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **given: start(["sleep", "600"], start_new_session=True))
+    workers = _Workers(tmp_path)
+    workers.start(0, 2, [], False)
+    workers.asked = signal.SIGTERM  # before the launcher knows of rank 1
+    workers.signal(signal.SIGTERM)
+    workers.start(1, 2, [], False)
+    workers.wait(lambda running: None)
+    assert {end.rank: end.code for end in workers.ends} == {0: -signal.SIGTERM, 1: -signal.SIGTERM}
+    assert workers.exit_code() == 143
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only /proc tells that a process is stopped")
+def test_a_stopped_process_does_not_get_the_last_grace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "GRACE", 0.0)
+    stopped = start(["sleep", "600"])
+    stopped.send_signal(signal.SIGSTOP)
+    while not launching._is_stopped(stopped.pid):
+        time.sleep(0.01)
+    workers = _Workers(tmp_path, running={1: stopped}, ends=[_End(0, 9, False)])
+    workers.wait(lambda running: None)
+    assert workers.ends[-1] == _End(1, -signal.SIGKILL, True)
 
 
 def test_a_backward_pass_whose_sum_fails_says_that_another_process_is_gone() -> None:

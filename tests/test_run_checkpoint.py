@@ -8,8 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from hang import ending
 
+from mini_tf.run import tensors
 from mini_tf.run.checkpoint import COUNTERS, FILES, MANIFEST, MODEL, Checkpoint, Checkpoints
 from mini_tf.run.disk import Disk, replace
 from mini_tf.system.errors import RunFault, StorageFault
@@ -315,3 +317,14 @@ def test_a_pipe_in_the_place_of_a_file_does_not_keep_a_sync_waiting(tmp_path: Pa
     os.mkfifo(tmp_path / "pipe")
     with ending(20):
         Disk().sync(tmp_path / "pipe")
+
+
+def test_tensors_that_another_process_needs_are_not_read(tmp_path: Path) -> None:
+    path, kept = tmp_path / "some.safetensors", {"a": torch.arange(3.0), "b": torch.full((2, 2), torch.nan)}
+    path.write_bytes(tensors.serialize(kept))
+    found = tensors.read(path, tensors.specs(kept), {"b"})
+    assert torch.equal(found["a"], kept["a"])
+    assert found["b"].is_meta
+    tensors.check_finite(found, path)
+    with pytest.raises(RunFault, match="b contains values that are not finite"):
+        tensors.check_finite(tensors.read(path), path)

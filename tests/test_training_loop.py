@@ -632,9 +632,6 @@ def test_numbers_in_a_row_are_told_as_a_range() -> None:
 
 @pytest.mark.parametrize(("n", "named"), [(2, "0, 1"), (3, "0, 1, 2"), (4, "0, 1, 2, ...")])
 def test_the_first_three_parameters_whose_gradient_is_not_finite_are_named(n: int, named: str) -> None:
-    task = nn.ParameterList([nn.Parameter(torch.zeros(2)) for _ in range(5)])
-    for i, p in enumerate(task):
-        p.grad = torch.full((2,), math.inf if i < n else 0.0)
-    problem = gradient_problem(task, math.inf)
+    problem = gradient_problem({str(i): torch.full((2,), math.inf if i < n else 0.0) for i in range(5)}, math.inf)
     assert problem.message == f"the gradient norm is inf (in {named}), but must be finite"
     assert problem.parameters == tuple(map(str, range(n)))

@@ -21,6 +21,7 @@ from mini_tf.system.progress import show_progress
 
 if TYPE_CHECKING:
     from mini_tf.data.store import Store
+    from mini_tf.distributed.group import ProcessGroup
     from mini_tf.pipelines import Pipeline
     from mini_tf.trained.opening import Trained
     from mini_tf.training.evaluation import MetricAccumulator
@@ -78,24 +79,24 @@ def evaluate(
     trained = open_ensemble(run, step, device, average)
     _set_memory(trained, memory)
     if pairs:
-        return evaluate_pairs(console, trained, pairs, score, bounds)
+        with group_of() as group:
+            return evaluate_pairs(console, trained, pairs, score, bounds, group)
     check_gates(bounds, "evaluate", trained.recipe, None if trained.labels is None else trained.labels.names)
     _say_missing(console, trained)
     pipeline = pipeline_of(trained).with_options(class_options(trained, None, threshold or []))
     pictures.check_task(trained)
     accumulator = pipeline.metric_accumulator()
-    store, notes = _data(console, trained, data, split, fields)
     with group_of() as group:
+        store, notes = _data(console, trained, data, split, fields, group)
         scores = pipeline.evaluate(trained, store, accumulator, group)
+        written, signatures = _written(trained, pipeline, store, group)
     if not group.leads:
         return 0
     figures = _say_calibration(console, trained, pictures, accumulator)
     evaluated_on = {"split": "data" if data is not None else split or "val"}
-    written, signatures = _written(trained, pipeline, store)
-    scores |= written
     title = f"{_weights(trained, step, average)}, {evaluated_on['split']}"
     result = pictures.write(console, trained, accumulator, title) | figures | ({"notes": notes} if notes else {})
-    baselines = _baselines(console, trained, store, scores, split)
+    baselines = _baselines(console, trained, store, scores := scores | written, split)
     metrics = {**scores, **evaluated_on, **signatures, **baselines}
     console.output(_table(metrics), run=trained.folder, metrics=metrics, result=result or None)
     pictures.show(console, trained, accumulator, title)
@@ -126,12 +127,17 @@ def _check(bounds: Sequence[Gate], metrics: Mapping[str, object]) -> int:
     return 0
 
 
-def _data(console: Console, trained: "Trained", data: str | None, split: str | None, fields: str | None) -> "tuple[Store, list[str]]":
+def _data(
+    console: Console, trained: "Trained", data: str | None, split: str | None, fields: str | None, group: "ProcessGroup"
+) -> "tuple[Store, list[str]]":
     """The data to evaluate on, and what is to be known about it, which is also printed."""
     from mini_tf.trained.evaluating import decision_notes, evaluation_data
 
     notes: list[str] = []
-    store = evaluation_data(trained, data, split or "val", console.detail, fields, notes.append)
+    with group.in_turn():
+        store = evaluation_data(trained, data, split or "val", console.detail, fields, notes.append)
+    if group.size > 1 and trained.recipe.train.stream:
+        console.say("train.stream: a row begins with the state of the row before, so each process evaluates all rows")
     notes += _cut(trained, store) + decision_notes(trained, data is None and split != "train")
     for note in notes:
         console.say(note)
@@ -179,15 +185,16 @@ def _cut(trained: "Trained", store: "Store") -> list[str]:
     return [f"{n_cut:,} {note}"] if n_cut else []
 
 
-def _written(trained: "Trained", pipeline: "Pipeline", store: "Store") -> tuple[dict[str, float], dict[str, str]]:
-    """Metrics of generated texts and their signatures; empty where the task generates no texts with references."""
+def _written(trained: "Trained", pipeline: "Pipeline", store: "Store", group: "ProcessGroup") -> tuple[dict[str, float], dict[str, str]]:
+    """Metrics of generated texts and their signatures, on rank 0; {} where the task generates none with references."""
     from mini_tf.scores import can_measure
 
     settings = trained.recipe.objective.pipeline()
     if settings is None or not can_measure(settings.GENERATION_METRICS):
         return {}, {}
     with show_progress(f"generating {store.n_documents:,} texts to score"):
-        return pipeline.scores(pipeline.generate_with_references(store)), pipeline.signatures()
+        texts = [*pipeline.generate_with_references(store, group=group)]
+        return (pipeline.scores(iter(texts)), pipeline.signatures()) if group.leads else ({}, {})
 
 
 def _baselines(

@@ -9,11 +9,14 @@ from mini_tf.recipe.gates import Gate, failures
 from mini_tf.system.errors import GateMissed, UsageFault
 
 if TYPE_CHECKING:
+    from mini_tf.distributed.group import ProcessGroup
     from mini_tf.scores.minimal_pairs import PairScores
     from mini_tf.trained.opening import Trained
 
 
-def evaluate_pairs(console: Console, trained: "Trained", files: Sequence[str], score: str | None, bounds: Sequence[Gate]) -> int:
+def evaluate_pairs(
+    console: Console, trained: "Trained", files: Sequence[str], score: str | None, bounds: Sequence[Gate], group: "ProcessGroup"
+) -> int:
     """Score both sentences of each pair and print the accuracy, in all and by paradigm and phenomenon."""
     from mini_tf.data.formats.minimal_pairs import GROUPS, read_pairs
     from mini_tf.data.tokenization.input_warnings import InputWarnings
@@ -30,7 +33,9 @@ def evaluate_pairs(console: Console, trained: "Trained", files: Sequence[str], s
         unread.add([text])
     for note in unread.notes():
         console.say(note)
-    scores = pipeline_of(trained).score_texts(texts, places, kind)
+    scores = pipeline_of(trained).score_texts(texts, places, kind, group)
+    if not group.leads:
+        return 0
     found = list(zip(pairs, scores[::2], scores[1::2], strict=True))
     overall = pair_scores(scores[::2], scores[1::2])
     groups: dict[str, dict[str, PairScores]] = {}

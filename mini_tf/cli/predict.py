@@ -15,9 +15,9 @@ from mini_tf.cli.terminal.class_options import THRESHOLD, TOP, class_options
 from mini_tf.cli.terminal.console import Console, command, to_json
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, INPUT_OUTPUT, NPROC, PREDICTED_GATES, RUN, STEP
 from mini_tf.cli.terminal.processes import group_of, in_order, launched, refuse_stdin
-from mini_tf.cli.terminal.text_input import batches_of, one_source, read_lines, refuse_non_utf8
+from mini_tf.cli.terminal.text_input import one_source, read_lines, refuse_non_utf8
 from mini_tf.recipe.gates import Gate, failures
-from mini_tf.system.errors import DataFault, GateMissed, UsageFault
+from mini_tf.system.errors import DataFault, GateMissed, UsageFault, batches_of
 from mini_tf.system.processes import is_worker
 
 if TYPE_CHECKING:
@@ -131,10 +131,9 @@ def _print(console: Console, predictor: "Predictor", batches: Iterator[list[Any]
     n_read = 0
     try:
         with group_of() as group:
-            for line in in_order(group, batches, partial(_lines, predictor)):
+            for line in in_order(group, batches, partial(_lines, predictor), predictor.unread):
                 console.print_output(to_json(line))
                 n_read += 1
-            predictor.unread.join(group)
     finally:
         for note in predictor.unread.notes():
             console.say(note)

@@ -38,9 +38,20 @@ class ProcessGroup:
         """The values of all processes by rank, on every process; of JSON, with non-finite numbers."""
         return [value]
 
+    @contextmanager
+    def independently(self) -> Iterator[None]:
+        """Within it each process works by itself, as long as it needs; at its end each waits for all.
+
+        A process that is at work still answers the others; ProcessLost where one does not. No collectives within.
+        """
+        yield
+
     def share(self, make: Callable[[], Result]) -> Result:
         """What `make` returns on rank 0, on every process; only rank 0 calls it, and may take long. Of JSON."""
-        return make()
+        with self.independently():
+            made: Any = make() if self.leads else None
+        shared: Result = self.gather(made)[0]
+        return shared
 
     def collect(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """The tensors of all processes by name, on rank 0; {} on the others.
@@ -52,7 +63,12 @@ class ProcessGroup:
     @contextmanager
     def in_turn(self) -> Iterator[None]:
         """The block runs on the first process of each machine, then on the others, which find what it cached."""
-        yield
+        first = self.place.local_rank == 0
+        with self.independently():
+            if first:
+                yield
+        if not first:
+            yield
 
     def add_up(self, tensor: Tensor) -> None:
         """Replace a tensor by the sum over all processes, in an order that depends on their number only."""
@@ -66,6 +82,8 @@ class ProcessGroup:
 
     def wait(self) -> None:
         """Wait until all processes are here."""
+        with self.independently():
+            pass
 
     def communication(self) -> AbstractContextManager[None]:
         """Within it a collective of torch that fails raises ProcessLost, which names a process that hangs."""

@@ -9,11 +9,13 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import Store
+from torch.distributed.rendezvous import rendezvous
 
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.distributed.torch_group import TorchGroup
 from mini_tf.system.errors import Unavailable
-from mini_tf.system.processes import LAUNCHER, RENDEZVOUS, place
+from mini_tf.system.processes import LAUNCHER, RENDEZVOUS, Place, place
 
 _SET_PARENT_DEATH_SIGNAL = 1  # of Linux's prctl
 
@@ -30,25 +32,38 @@ def joined(timeout: float, on_gpu: bool = False) -> Iterator[ProcessGroup]:
     file = os.environ.get(RENDEZVOUS)
     if file is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
+    limit = timedelta(seconds=timeout)
     try:
-        dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
-            init_method="env://" if file is None else f"file://{file}",
-            rank=here.rank,
-            world_size=here.size,
-            timeout=timedelta(seconds=timeout),
-        )
+        store, _, _ = next(rendezvous("env://" if file is None else f"file://{file}", here.rank, here.size, timeout=limit))
+        meet(store, here, limit)
+        backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+        dist.init_process_group(backend, store=store, rank=here.rank, world_size=here.size, timeout=limit)
     except (RuntimeError, ValueError) as error:
         reason = next(iter(str(error).splitlines()), "")[:200]
         raise Unavailable(
             f"rank {here.rank} of {here.size} processes cannot reach the others: {reason}", hint="start all of them"
         ) from error
     try:
-        group = TorchGroup(here, timedelta(seconds=timeout))
+        group = TorchGroup(here, limit)
         yield group
         group.wait()
     finally:  # without it a process that ends by an error may abort in a thread of gloo
         dist.destroy_process_group()
+
+
+def meet(store: Store, here: Place, limit: timedelta) -> None:
+    """Wait for the other processes in a store that all can read; Unavailable, with their ranks, if some do not come."""
+    keys = [f"minitf/rank-{rank}" for rank in range(here.size)]
+    store.set(keys[here.rank], "here")
+    try:
+        store.wait(keys, limit)
+    except RuntimeError as error:
+        missing = [rank for rank, key in enumerate(keys) if not store.check([key])]
+        if not missing:
+            raise
+        listed = ", ".join(map(str, missing[:8])) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
+        which = f"rank{'s' * (len(missing) > 1)} {listed} of {here.size} processes did not come"
+        raise Unavailable(f"{which} within {limit.total_seconds():g} seconds (runtime.timeout)", hint="start all of them") from error
 
 
 def _end_with_launcher() -> None:

@@ -25,7 +25,9 @@ from mini_tf.system.processes import FAULTS, LAUNCHER, RENDEZVOUS
 from mini_tf.system.worker_faults import read_fault
 
 GRACE = 5.0
-"""Seconds from the first failure to SIGTERM for the others, which usually notice it themselves, and on to SIGKILL."""
+"""Seconds from the first failure to SIGTERM for the others, which usually notice it themselves."""
+LAST_GRACE = 30.0
+"""Seconds from the first failure to SIGKILL. A stopped process (SIGSTOP) gets it after GRACE: it cannot end itself."""
 _POLL = 0.05
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -76,16 +78,18 @@ class _Workers:
     def start(self, rank: int, size: int, arguments: Sequence[str], quiet: bool) -> None:
         places = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size, LAUNCHER: os.getpid()}
         files = {RENDEZVOUS: str(self.folder / "rendezvous"), FAULTS: str(self.folder)}
-        self.running[rank] = subprocess.Popen(
+        worker = self.running[rank] = subprocess.Popen(
             [sys.executable, "-m", "mini_tf", *arguments],
             env={"TORCH_CPP_LOG_LEVEL": "FATAL", **os.environ, **{name: str(value) for name, value in places.items()}, **files},
             stdin=None if rank == 0 else subprocess.DEVNULL,
             stdout=None if rank == 0 and not quiet else subprocess.DEVNULL,
             start_new_session=True,  # otherwise Ctrl-C would reach each of them twice
         )
+        if self.asked:  # while it was started
+            worker.send_signal(self.asked)
 
     def wait(self, watch: Callable[[Mapping[int, subprocess.Popen[bytes]]], None]) -> None:
-        """Until all have ended; after the first failure, the others have 2 * GRACE seconds."""
+        """Until all have ended; after the first failure, the others have LAST_GRACE seconds."""
         failed_at = math.inf
         while self.running:
             time.sleep(_POLL)
@@ -97,11 +101,12 @@ class _Workers:
             if any(end.code for end in self.ends):
                 failed_at = min(failed_at, time.monotonic())
             waited = time.monotonic() - failed_at
-            if waited > 2 * GRACE:
+            if waited > LAST_GRACE:
                 self.signal(signal.SIGKILL)
             elif waited > GRACE and not self.ending:
                 self.ending = True
-                self.signal(signal.SIGTERM)
+                for worker in self.running.values():
+                    worker.send_signal(signal.SIGKILL if _is_stopped(worker.pid) else signal.SIGTERM)
 
     def signal(self, number: int) -> None:
         for worker in self.running.values():
@@ -126,11 +131,26 @@ class _Workers:
             return 128 + self.asked
         for end in self.ends:
             if end.code < 0 and not end.ours and end.rank not in faults:
-                what = f"rank {end.rank} was killed by signal {-end.code} ({signal.Signals(-end.code).name})"
+                what = f"rank {end.rank} was killed by signal {-end.code} ({_name_of(-end.code)})"
                 raise Unavailable(what, hint="the same command continues from the last checkpoint")
         if faults:
             raise faults[min(faults)]
         return max((end.code for end in self.ends), default=0)
+
+
+def _name_of(number: int) -> str:
+    """The name of a signal, of a real-time one too."""
+    named = {one.value: one.name for one in signal.Signals}
+    return named.get(number) or f"SIGRTMIN+{number - signal.SIGRTMIN}"
+
+
+def _is_stopped(process: int) -> bool:
+    """Whether a process is stopped; False where the system does not tell (it has Linux's /proc)."""
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] in ("T", "t")
 
 
 @contextmanager

@@ -33,6 +33,10 @@ class Reduction:
         rank, size = self.group.rank, self.group.size
         return range(n * rank // size, n * (rank + 1) // size)
 
+    def spare(self, n: int) -> int:
+        """Passes besides `own` whose results are dropped, where all processes must call the model equally often."""
+        return 0
+
     def forward(self, task: nn.Module) -> nn.Module:
         """The task as it is called in training."""
         return task

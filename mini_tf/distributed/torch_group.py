@@ -2,25 +2,23 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from mini_tf.distributed.group import ProcessGroup
+from mini_tf.distributed.heartbeat import beating
 from mini_tf.system.errors import ProcessLost
 from mini_tf.system.processes import Place
 from mini_tf.system.safe_text import safe_text
 
-Result = TypeVar("Result")
 MESSAGE = 4096
 """Bytes of a `gather` that needs one collective only."""
-PATIENCE = timedelta(days=1)
-"""Longest wait for work of rank 0 alone, such as encoding a large corpus."""
 DIAGNOSIS = timedelta(seconds=5)
 """How long all processes are asked for a sign of life after a timeout."""
 
@@ -32,25 +30,18 @@ class TorchGroup(ProcessGroup):
         super().__init__(place)
         self._timeout = timeout
         with self.communication():  # groups of their own: a collective that timed out closes the connections of its group
-            self._patient = dist.new_group(backend="gloo", timeout=PATIENCE)
+            self._pulse = dist.new_group(backend="gloo", timeout=timeout)
             self._control = dist.new_group(backend="gloo", timeout=timeout)
             self._diagnosis = dist.new_group(backend="gloo", timeout=DIAGNOSIS)
             dist.barrier(group=self._diagnosis)  # connects all pairs now, as it may not be possible later
 
     def gather(self, value: Any) -> list[Any]:
-        return self._gather(value, self._control)
-
-    def share(self, make: Callable[[], Result]) -> Result:
-        shared: Result = self._gather(make() if self.leads else None, self._patient)[0]
-        return shared
-
-    def _gather(self, value: Any, group: dist.ProcessGroup) -> list[Any]:
         data = json.dumps(value).encode()
         head = len(data).to_bytes(8, "big") + data[: MESSAGE - 8]
-        heads = self._all_gather(head, MESSAGE, group)
+        heads = self._all_gather(head, MESSAGE, self._control)
         lengths = [int.from_bytes(one[:8], "big") for one in heads]
         rest = max(lengths) - (MESSAGE - 8)
-        rests = self._all_gather(data[MESSAGE - 8 :], rest, group) if rest > 0 else [b""] * self.size
+        rests = self._all_gather(data[MESSAGE - 8 :], rest, self._control) if rest > 0 else [b""] * self.size
         return [json.loads((one[8:] + more)[:length]) for one, more, length in zip(heads, rests, lengths, strict=True)]
 
     def _all_gather(self, data: bytes, length: int, group: dist.ProcessGroup) -> list[bytes]:
@@ -79,12 +70,13 @@ class TorchGroup(ProcessGroup):
         return collected
 
     @contextmanager
-    def in_turn(self) -> Iterator[None]:
-        if self.place.local_rank == 0:
+    def independently(self) -> Iterator[None]:
+        with beating(self._any, min(1.0, self._timeout.total_seconds() / 4)):
             yield
-        self._gather(None, self._patient)
-        if self.place.local_rank != 0:
-            yield
+
+    def _any(self, flag: bool) -> bool:
+        """Whether the flag of any process is set; may be called while another thread works."""
+        return any(ord(one) for one in self._all_gather(bytes([flag]), 1, self._pulse))
 
     def add_up(self, tensor: Tensor) -> None:
         with self.communication():
@@ -101,9 +93,6 @@ class TorchGroup(ProcessGroup):
     def broadcast(self, tensor: Tensor, source: int = 0) -> None:
         with self.communication():
             dist.broadcast(tensor, source)
-
-    def wait(self) -> None:
-        self._gather(None, self._patient)
 
     @contextmanager
     def communication(self) -> Iterator[None]:

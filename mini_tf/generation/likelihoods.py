@@ -7,6 +7,7 @@ a forward pass of a row for each token.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import tee
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.distributed.dividing import divided
+from mini_tf.distributed.group import ProcessGroup
 from mini_tf.generation.decoding import check_finite, pad
 from mini_tf.generation.prompt_ids import start_ids
 from mini_tf.nn.model import Model
@@ -32,10 +35,13 @@ Row = tuple[Ids, list[tuple[int, int]]]
 
 
 class TextScorer:
-    """Scores texts that begin with a separator if training documents were `separated` and the tokenizer has one."""
+    """Scores texts that begin with a separator if training documents were `separated` and the tokenizer has one.
 
-    def __init__(self, model: Model, tokenizer: Tokenizer, separated: bool) -> None:
-        self.model, self.tokenizer = model, tokenizer
+    group: processes that divide the work.
+    """
+
+    def __init__(self, model: Model, tokenizer: Tokenizer, separated: bool, group: ProcessGroup | None = None) -> None:
+        self.model, self.tokenizer, self.group = model, tokenizer, group or ProcessGroup()
         self._start = tuple(start_ids(tokenizer, separated))
 
     def causal(self, texts: Sequence[str], places: Sequence[str] = ()) -> list[float]:
@@ -66,9 +72,10 @@ class TextScorer:
         sums = dict.fromkeys(unique, 0.0)
         self.model.eval()
         with show_progress(f"scoring {len(texts):,} texts") as report_progress:
-            done = 0
-            for batch in batches((ids, *row) for ids in unique for row in rows(ids)):
-                for (ids, _, _), score in zip(batch, self._log_probs([(inputs, at) for _, inputs, at in batch]), strict=True):
+            done, (own, counted) = 0, tee(batches((ids, *row) for ids in unique for row in rows(ids)))
+            scores = divided(self.group, own, lambda batch: [self._log_probs([(inputs, at) for _, inputs, at in batch])])
+            for batch, of_batch in zip(counted, scores, strict=True):
+                for (ids, _, _), score in zip(batch, of_batch, strict=True):
                     sums[ids] += score
                 done += len({ids for ids, _, _ in batch})
                 report_progress(min(1.0, done / len(unique)))

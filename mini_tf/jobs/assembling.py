@@ -31,11 +31,12 @@ from mini_tf.trained.opening import SOURCE_TOKENIZER, LoadedModel, read_fully_tr
 from mini_tf.training.feed import Feed
 from mini_tf.training.freezing import freeze
 from mini_tf.training.machine.contention import contended
-from mini_tf.training.machine.device import Setup, available_cores
+from mini_tf.training.machine.device import Setup, available_cores, return_freed_memory
 from mini_tf.training.machine.memory import fitting_micro_batch, refuse_too_large
 from mini_tf.training.machine.step_timer import StepTimer
 from mini_tf.training.machine.tuning import LONGEST, RunLength, tune
 from mini_tf.training.machine.tuning_cache import cached_tuning
+from mini_tf.training.sharding.choice import sharding_of
 
 
 def load_data(recipe: Recipe, reporter: Reporter) -> TokenizedData:
@@ -103,25 +104,26 @@ def build(
             f"data.train: train.stream needs whole rows of {recipe.train.context} tokens, there are {len(data.train)}",
             hint="train.stream=false",
         )
-    meta = architecture.on_meta()
+    meta, sharding = architecture.on_meta(), sharding_of(recipe.runtime.shard, group or ProcessGroup())
     initialization = initial.match_tensors(meta, recipe, data) if recipe.model.init_from is not None and resumed is None else None
     loaded = initialization.report if initialization is not None else None
     full = None
     if recipe.adapter is not None:
         full = fully_trainable(meta, recipe.objective.predicts_tokens, loaded) if resumed is None else read_fully_trainable(resumed)
     restrict_trainable(meta, recipe, full)
-    refuse_too_large(trained_module(meta, on_meta_device(lambda: objective.task(meta))), recipe.optimizer, setup.device)
+    refuse_too_large(trained_module(meta, on_meta_device(lambda: objective.task(meta))), recipe.optimizer, setup.device, sharding)
     model = architecture.initialize(seed_of(recipe.train.seed, "weights"))
     if initialization is not None:
         initialization.load_into(model)
-    restrict_trainable(model, recipe, full).to(setup.device)
+    restrict_trainable(model, recipe, full)
     torch.manual_seed(seed_of(recipe.train.seed, "objective"))
     task = objective.task(model)
     if resumed is None:
         objective.fit(task, data.train)
-    parts = Parts(recipe, data, objective, setup, model, task.to(setup.device), loaded, full, group or ProcessGroup())
-    for tensor in (*parts.trainable.parameters(), *parts.trainable.buffers()):
+    parts = Parts(recipe, data, objective, setup, model, task, loaded, full, sharding)
+    for tensor in (*task.parameters(), *task.buffers()):
         parts.group.broadcast(tensor.data)  # other processors may draw other last bits
+    parts.sharding.place(task, setup.device)
     return replace(parts, setup=setup_of_all(parts, say))
 
 
@@ -158,6 +160,8 @@ def setup_of_all(parts: Parts, say: Report) -> Setup:
             raise RecipeFault(what, hint=f"train.micro_batch_size={most}" if most else "fewer processes or a larger train.batch_size")
         setup = setup.decided("micro_batch_size", most, f"{batch_size} rows for {group.size} processes")
     setup.apply()
+    if parts.sharding.divides_weights:
+        return_freed_memory()
     return setup
 
 
@@ -173,8 +177,8 @@ def decide_setup(parts: Parts, say: Report) -> Setup:
     elif train.batch_tokens is None and train.batch_size % setup.micro_batch_size:
         recorded = str(setup.micro_batch_size)[:20]
         raise RunFault(f"run.json is damaged: auto.micro_batch_size {recorded} does not divide train.batch_size {train.batch_size}")
-    if not setup.undecided:
-        return setup
+    if not setup.undecided or parts.sharding.divides_weights:  # rank 0 cannot measure steps alone
+        return replace(setup, undecided=frozenset())
     settings = recipe.model_dump(mode="json", include={"model", "objective", "runtime"})
     rows = {"batch_size": parts.plan.batch_size, "context": train.context, "stream": train.stream, "pack": recipe.data.pack}
     shape = {**settings, **rows, "vocabulary": parts.data.tokenizer.vocabulary.size}

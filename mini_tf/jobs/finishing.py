@@ -1,13 +1,13 @@
 """The end of a run: the final evaluation, baselines, plots and closing messages."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from mini_tf.distributed.group import ProcessGroup
 from mini_tf.jobs.baselines import Baselines, baselines_of
 from mini_tf.jobs.closing_messages import format_metrics, next_commands, overfitting
 from mini_tf.jobs.session import RunResult, Session
 from mini_tf.jobs.step_lines import LOSSES, curves
-from mini_tf.pipelines import pipeline_of
+from mini_tf.pipelines import Fitter, pipeline_of
 from mini_tf.run.loading import load_model, load_objective
 from mini_tf.run.tensors import specs
 from mini_tf.system.progress import show_progress
@@ -16,22 +16,30 @@ from mini_tf.training.signals import Stopped, StopRequest
 
 
 def finish(session: Session, step: int, stop: StopRequest) -> RunResult:
-    """Finish the run after its last step. Rank 0 does it; the others wait and get its exit code, without metrics."""
-    result = _finish(session, step, stop) if session.group.leads else None
+    """Finish the run after its last step: all processes evaluate, rank 0 does the rest.
+
+    The others get its exit code, without metrics.
+    """
+    fitter = pipeline_of(session.parts).decision_fitter()
+    evaluated = None if stop and not session.finished else _evaluate(session, stop, fitter)
+    n_generated = 0 if evaluated is None else session.parts.recipe.eval.translations
+    with session.generating(n_generated), session.group.independently():
+        result = _finish(session, step, stop, evaluated, fitter) if session.group.leads else None
     exit_code = session.group.share(lambda: 0 if result is None else result.exit_code)
     return result or RunResult(session.run.folder, {}, exit_code)
 
 
-def _finish(session: Session, step: int, stop: StopRequest) -> RunResult:
-    """Final evaluation, baselines, plots, closing messages."""
-    run, fitter = session.run, pipeline_of(session.parts).decision_fitter()
-    if stop and not session.finished:
-        return _stopped(session, f"stopped at step {step}, saved", stop)
+def _finish(session: Session, step: int, stop: StopRequest, evaluated: dict[str, float] | None, fitter: Fitter | None) -> RunResult:
+    """Scores of generated texts, baselines, plots, closing messages. evaluated: final metrics; None after a stop."""
+    run, unevaluated = session.run, f"stopped at step {step}, saved, before the last evaluation"
+    if evaluated is None:
+        return _stopped(session, unevaluated if session.finished else f"stopped at step {step}, saved", stop)
     try:
-        final = _final_metrics(session, stop, fitter)
+        scores = session.samples.scores(full=True, each_chunk=stop.check)
+        final = evaluated | {f"val.{name}": value for name, value in scores.items()}
         minutes, baselines = session.counters.wall() / 60, baselines_of(session.parts, stop.check)
     except Stopped:
-        return _stopped(session, f"stopped at step {step}, saved, before the last evaluation", stop)
+        return _stopped(session, unevaluated, stop)
     metrics = final | {"train.loss": session.counters.train_loss, "minutes": minutes} | baselines.metrics(final)
     if (name := baselines.name(final)) is not None:
         run.update(baseline=name)
@@ -51,16 +59,23 @@ def _stopped(session: Session, state: str, stop: StopRequest) -> RunResult:
     return RunResult(session.run.folder, {}, stop.exit_code)
 
 
-def _final_metrics(session: Session, stop: StopRequest, fitter: MetricAccumulator | None) -> dict[str, float]:
-    """Metrics of model.safetensors on all validation data; raises Stopped on a signal, since it may take long."""
-    model = session.run.manifest.model
-    metrics = session.full[1] if session.full is not None and model is not None and model["step"] == session.full[0] else None
-    if metrics is None or fitter is not None:
-        merged = session.run.export_weights is not None  # model.safetensors then has other tensors than the trained model
-        own = load_objective(session.run.folder, model["step"] if model else "best", specs(session.parts.objective_tensors()))
-        session.parts.load(load_model(session.run.folder, model["step"] if model and merged else None), own)
-        metrics = session.measure(None, ProcessGroup(), stop.check, fitter)  # this process alone
-    return metrics | {f"val.{name}": value for name, value in session.samples.scores(full=True, each_chunk=stop.check).items()}
+def _evaluate(session: Session, stop: StopRequest, fitter: MetricAccumulator | None) -> dict[str, float] | None:
+    """Metrics of model.safetensors on all validation data; None if a signal ended it. Collective."""
+    model: dict[str, Any] | None = session.group.share(lambda: session.run.manifest.model)
+    if session.full is not None and model is not None and model["step"] == session.full[0] and fitter is None:
+        return session.full[1]
+    merged = session.run.export_weights is not None  # model.safetensors then has other tensors than the trained model
+    own = load_objective(session.run.folder, model["step"] if model else "best", specs(session.parts.objective_tensors()))
+    session.parts.load(load_model(session.run.folder, model["step"] if model and merged else None), own)
+
+    def check() -> None:
+        if session.agree(stop):
+            raise Stopped
+
+    try:
+        return session.measure(None, check, fitter)
+    except Stopped:
+        return None
 
 
 def _closing_lines(session: Session, step: int, metrics: dict[str, float], baselines: Baselines, fitted: Sequence[str]) -> Iterator[str]:

@@ -38,7 +38,8 @@ def numerics(group: ProcessGroup, runtime: Runtime) -> dict[str, Any]:
     """What of several processes decides the last bits of a result, as in `check_exact`."""
     if runtime.reduce == "tree":
         return {}
-    return {"processes": group.size} | ({"reduce": runtime.reduce} if group.size > 1 else {})
+    how = {"reduce": runtime.reduce} | ({"shard": runtime.shard} if runtime.shard == "full" else {})
+    return {"processes": group.size} | (how if group.size > 1 else {})
 
 
 def _refuse_different(group: ProcessGroup, identity: Identity) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import torch
 from torch import Tensor, nn
 
 from mini_tf.data.datasets import TokenizedData
@@ -11,7 +12,6 @@ from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.distributed.group import ProcessGroup
-from mini_tf.distributed.reduction import REDUCTIONS
 from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.nn.weights import objective_network
 from mini_tf.objectives import Objective, ObjectiveSettings
@@ -19,6 +19,7 @@ from mini_tf.optimizers import Optimizer
 from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.metrics import BestMetric, best_metric
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.system.seeds import seed_of
 from mini_tf.trained.initial import LoadedTensors
 from mini_tf.training.divergence import Tolerance
 from mini_tf.training.due import EvaluationSchedule, step_flops
@@ -29,6 +30,7 @@ from mini_tf.training.loop import Training
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.plan import Plan, make_plan
 from mini_tf.training.schedule import TrainingSchedule, horizon_of
+from mini_tf.training.sharding import Sharding
 
 FLOPS_STEPS = 8
 """Steps whose FLOPs are averaged: with train.batch_tokens their sizes differ."""
@@ -48,8 +50,13 @@ class Parts:
     """The tensors loaded from model.init_from; None without init_from and for a resumed run."""
     fully_trainable: Sequence[str] | None = None
     """Parameters trained directly, beside an adapter; None without an adapter."""
-    group: ProcessGroup = field(default_factory=ProcessGroup)
-    """The processes that train the model together."""
+    sharding: Sharding = field(default_factory=lambda: Sharding(ProcessGroup()))
+    """What the processes that train the model together divide among them."""
+
+    @property
+    def group(self) -> ProcessGroup:
+        """The processes that train the model together."""
+        return self.sharding.group
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -84,8 +91,8 @@ class Parts:
 
     def load(self, model: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
         """Load the weights of the model and of the objective's own network."""
-        self.model.load_weights(model)
-        objective_network.load_objective(self.model, self.task, own)
+        self.sharding.copy(self.model.weights(), model)
+        self.sharding.copy(self.objective_tensors(), own)
 
     @cached_property
     def train(self) -> Packing:
@@ -124,27 +131,33 @@ class Parts:
     def evaluate(
         self,
         tokens: int | None = None,
-        each_batch: Callable[[], None] = lambda: None,
+        each_batch: Callable[[], None] | None = None,
         accumulator: MetricAccumulator | None = None,
-        group: ProcessGroup | None = None,
+        *,
+        together: bool = False,
     ) -> dict[str, float]:
         """The metrics on the validation data, or on a sample of `tokens` tokens spread evenly over them.
 
-        accumulator: default that of the pipeline. group: processes that evaluate together.
+        accumulator: default that of the pipeline. together: all processes evaluate, and all call it.
         """
         rows = eval_batch_size(self.recipe, self.setup.micro_batch_size)
+        sharding = self.sharding if together else None
         used = accumulator or pipeline_of(self).metric_accumulator()
-        return evaluate(self.task, self.objective, self.val, self.setup, rows, tokens, each_batch, used, group=group)
+        return evaluate(self.task, self.objective, self.val, self.setup, rows, tokens, each_batch, used, sharding=sharding)
 
-    def fit_on_validation(self, tokens: int | None, group: ProcessGroup) -> None:
+    def fit_on_validation(self, tokens: int | None) -> None:
         """Fit what only evaluation uses, on the data of `evaluate`; all processes get the values of the first."""
+        if type(self.objective).fit_on_validation is Objective.fit_on_validation:
+            return
         rows = eval_batch_size(self.recipe, self.setup.micro_batch_size)
-        chunks = (one.rows for one in self.val.eval_batches(rows, tokens))
-        with self.setup.autocast():
-            batches = (self.objective.prepare(chunk).to(self.setup.device) for chunk in chunks)
+        devices = [self.setup.device] if self.setup.device.type == "cuda" else []
+        # As in `evaluate`, torch's generator is not changed: a model may draw random numbers too.
+        with torch.random.fork_rng(devices), self.sharding.whole(), self.setup.autocast():
+            torch.manual_seed(seed_of("evaluate"))
+            batches = (self.objective.prepare(one.rows).to(self.setup.device) for one in self.val.eval_batches(rows, tokens))
             fitted = self.objective.fit_on_validation(self.task, batches)
         for buffer in fitted:
-            group.broadcast(buffer)
+            self.group.broadcast(buffer)
 
     @property
     def flops_per_step(self) -> int | None:
@@ -179,7 +192,7 @@ def training_of(parts: Parts, extensions: Iterable[tuple[int, int]], optimizer: 
     for begin, steps in extensions:
         schedule = schedule.extended(begin, steps)
     train = recipe.train
-    reduction = REDUCTIONS[recipe.runtime.reduce]([p.tensor for p in optimizer.parameters.values()], parts.group)
+    reduction = parts.sharding.reduction(recipe.runtime.reduce, optimizer)
     feed = Feed(parts.plan, parts.train, parts.objective.prepare, parts.setup.micro_batch_size, reduction.own)
     return Training(
         parts.task,
@@ -192,4 +205,5 @@ def training_of(parts: Parts, extensions: Iterable[tuple[int, int]], optimizer: 
         tolerance=Tolerance.of(train),
         weights=parts.objective.weights,
         reduction=reduction,
+        sharding=parts.sharding,
     )

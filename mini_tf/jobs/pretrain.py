@@ -32,10 +32,11 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
     with follow(group, open_run(options.location, identity, options.command) if group.leads else None) as run:
         run.export_weights, run.best_metric = merge_function(recipe), best
         if run.status == "finished" and options.extend is None:
-            if options.tensorboard and group.leads:
-                run.tensorboard = TensorBoardWriter(run.folder)
-                run.tensorboard.write_all()
-            run.publish(warn=reporter.warn)  # restores a model.safetensors that was lost or damaged since
+            with group.independently():
+                if options.tensorboard and group.leads:
+                    run.tensorboard = TensorBoardWriter(run.folder)
+                    run.tensorboard.write_all()
+                run.publish(warn=reporter.warn)  # restores a model.safetensors that was lost or damaged since
             reporter.say(f"already complete: {run.folder} (step {run.manifest.step}); --extend N trains N more steps, --fresh starts over")
             return RunResult(run.folder, run.manifest.metrics)
         reporter.log, reporter.crash = run.log, run.crash
@@ -45,7 +46,7 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
             report_extension(recipe, reporter)
         if run.status == "continued":
             reporter.say(f"continuing {run.folder} from step {next(iter(run.checkpoints.steps()), 0)}")
-        resumed = run.folder if run.checkpoints.steps() else None
+        resumed = run.folder if group.share(lambda: bool(run.checkpoints.steps())) else None  # as rank 0 sees it
         parts = build(recipe, data, resolve_setup(recipe.runtime, run.manifest.auto), reporter.detail, resumed, group)
         if resumed is None:
             initial.refuse_changed(recipe, identity.hashes)

@@ -4,12 +4,11 @@ Of several processes all do the same, but only rank 0 writes and samples.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from mini_tf.distributed.group import ProcessGroup
 from mini_tf.jobs.closing_messages import format_metrics, quoted
 from mini_tf.jobs.parts import Parts, training_of
 from mini_tf.jobs.samples import Samples
@@ -56,8 +55,8 @@ class Session:
 
     def __init__(self, run: Run, parts: Parts, reporter: Reporter, started: float) -> None:
         self.run, self.parts, self.reporter = run, parts, reporter
-        shards = parts.group if parts.recipe.runtime.shard == "optimizer" else None
-        self.optimizer = build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.compute_dtype, shards)
+        self.sharding = parts.sharding
+        self.optimizer = build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.compute_dtype, self.sharding)
         self.training = training_of(parts, run.manifest.extensions, self.optimizer)
         self.group = parts.group
         self.due = Due(parts.evaluations, self.training.schedule.horizon)
@@ -83,15 +82,13 @@ class Session:
                 if score is None:
                     self._record(report, {}, bar)
                 self.finished = last or (score is not None and self._out_of_patience())
-                stopping = self._agree(stop)
+                stopping = self.agree(stop)
                 if self.finished or stopping or self.due.checkpoint(report) or score == self.counters.best:
                     self._save(report, score)
                 if score is not None and not stopping:  # after a stop, the continuation samples
                     self._sample(report.step)
-                worked = score is not None or self.saved == report.step
-                if worked:  # rank 0 alone; it may take longer than runtime.timeout
-                    self.group.wait()
-                if self.finished or stopping or (worked and self._agree(stop)):
+                worked = score is not None or self.saved == report.step  # rank 0 alone, which may take long
+                if self.finished or stopping or (worked and self.agree(stop)):
                     break
             else:
                 self.finished = True
@@ -100,7 +97,7 @@ class Session:
         self._complete_last_step(report, score, bar)
         return report.step
 
-    def _agree(self, stop: StopRequest) -> bool:
+    def agree(self, stop: StopRequest) -> bool:
         """Whether any process was asked to stop; then all are, so that they stop after the same step."""
         agreed: int = max(self.group.gather(stop.number))
         stop.request(agreed)
@@ -149,10 +146,12 @@ class Session:
     def _resume(self) -> None:
         now = self._tensors(self.start)
         expected = specs(now.model), specs(now.optimizer), specs(now.objective)
-        saved = None if isinstance(self.run, Follower) else self.run.resume(self.reporter.warn, *expected)
+        others = {name for name, tensor in now.optimizer.items() if tensor.is_meta}  # runtime.shard
+        with self.group.independently():
+            saved = None if isinstance(self.run, Follower) else self.run.resume(self.reporter.warn, *expected, others)
         step = self.group.share(lambda: None if saved is None else saved.step)
         if isinstance(self.run, Follower) and step is not None:
-            saved = self.run.load(step, *expected)
+            saved = self.run.load(step, *expected, others)
         if saved is None:
             return
         self.parts.load(saved.model, saved.objective)
@@ -162,7 +161,8 @@ class Session:
             self.lines = StepLines(self.start, self.training.schedule.horizon)
             self.counters.load(saved.counters)
         self.skips, self.saved = self.start.skips, self.start.step
-        if self.counters.steps == 0 and not self.run.has_sample(self.start.step):  # killed between saving and sampling
+        killed_before_sampling = self.group.share(lambda: self.counters.steps == 0 and not self.run.has_sample(self.start.step))
+        if killed_before_sampling:
             self._sample(self.start.step)
         if self.run.manifest.extensions and self.run.manifest.extensions[-1][0] == self.start.step:
             self.counters.patience_counter = 0  # --extend resets eval.patience
@@ -171,20 +171,20 @@ class Session:
     def measure(
         self,
         tokens: int | None,
-        group: ProcessGroup,
-        each_batch: Callable[[], None] = lambda: None,
+        each_batch: Callable[[], None] | None = None,
         accumulator: MetricAccumulator | None = None,
     ) -> dict[str, float]:
-        """The metrics of `Parts.evaluate`, by the names that a run records."""
-        metrics = self.parts.evaluate(tokens, each_batch, accumulator, group)
+        """The metrics of `Parts.evaluate`, by the names that a run records; collective."""
+        metrics = self.parts.evaluate(tokens, each_batch, accumulator, together=True)
         return {f"val.{name}": value for name, value in metrics.items() if name != "targets"}
 
     def _evaluate(self, report: Report, bar: Any) -> float:
         """Evaluate and log after a step; returns the score (`BestMetric`)."""
         tokens = self.parts.sample_tokens
-        self.parts.fit_on_validation(tokens, self.group)
-        found = self.measure(tokens, self.group)
-        metrics, scores = self.group.share(lambda: [found, self.samples.scores()])  # processors may differ in last bits
+        self.parts.fit_on_validation(tokens)
+        found = self.measure(tokens)
+        with self.generating(self.parts.recipe.eval.translations):
+            metrics, scores = self.group.share(lambda: [found, self.samples.scores()])  # processors may differ in last bits
         if tokens is None:
             self.full = report.step, metrics
         measured = metrics | {f"val.{name}": value for name, value in scores.items()}
@@ -230,7 +230,9 @@ class Session:
     def _save(self, report: Report, score: float | None) -> None:
         self.saved = report.step
         counters, settings = report.counters() | self.counters.save(), self.parts.recipe.checkpoint
-        save_checkpoint(self.run, report.step, self._all_tensors(report), counters, score, settings, self.reporter.warn)
+        tensors = self._all_tensors(report)
+        with self.group.independently():  # only rank 0 writes
+            save_checkpoint(self.run, report.step, tensors, counters, score, settings, self.reporter.warn)
 
     def _tensors(self, at: Progress) -> CheckpointTensors:
         """The current tensors of this process; not copies."""
@@ -239,20 +241,23 @@ class Session:
 
     def _all_tensors(self, at: Progress) -> CheckpointTensors:
         """Those of all processes, on rank 0."""
-        own = self._tensors(at)
-        return own._replace(optimizer=self.group.collect(own.optimizer), state=self.group.collect(own.state))
+        own, collect = self._tensors(at), self.sharding.collect
+        return CheckpointTensors(collect(own.model), collect(own.optimizer), self.group.collect(own.state), collect(own.objective))
+
+    def generating(self, n: int) -> AbstractContextManager[None]:
+        """Within it rank 0 may generate `n` texts: with whole weights, if there are any; collective."""
+        return self.sharding.whole() if n and self.samples.settings is not None else nullcontext()
 
     def _sample(self, step: int) -> None:
         """Write a sample after this step, if the model generates text."""
-        if not self.group.leads:
-            return
-        try:
-            text = self.samples.text()
-        except RunFault as fault:  # the next training step reports the cause
-            self.reporter.warn(f"step {step}: no sample: {fault.message}")
-            return
-        if text is not None:
-            self.run.write_sample(step, text)
+        with self.generating(self.parts.recipe.log.samples), self.group.independently():
+            try:
+                text = self.samples.text() if self.group.leads else None
+            except RunFault as fault:  # the next training step reports the cause
+                self.reporter.warn(f"step {step}: no sample: {fault.message}")
+                return
+            if text is not None:
+                self.run.write_sample(step, text)
 
 
 def _with_wait_message(reports: Iterator[Report], compiles: bool) -> Iterator[Report]:

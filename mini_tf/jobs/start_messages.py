@@ -14,9 +14,8 @@ def report_start(parts: Parts, reporter: Reporter) -> None:
     train, data, horizon, micro = parts.recipe.train, parts.data, parts.schedule.horizon, parts.setup.micro_batch_size
     reporter.say(parts.setup.describe())
     if parts.group.size > 1:
-        runtime = parts.recipe.runtime
-        state = ", which divide the optimizer state" if runtime.shard == "optimizer" else ""
-        reporter.say(f"{parts.group.size} processes{state}; gradients are added by {runtime.reduce} (runtime.reduce)")
+        divide = f", which divide {parts.sharding.DIVIDES}" if parts.sharding.DIVIDES else ""
+        reporter.say(f"{parts.group.size} processes{divide}; gradients are added by {parts.recipe.runtime.reduce} (runtime.reduce)")
     parameters = sum(p.numel() for p in parts.model.parameters())
     reporter.say(f"model: {parts.recipe.model.kind}, {parameters:,} parameters, vocabulary {data.tokenizer.vocabulary.size:,}")
     if own := sum(p.numel() for p in parts.trainable.parameters()) - parameters:

@@ -55,6 +55,10 @@ class OptimizerSettings(kind_settings.OptimizerSettings):
         """
         raise NotImplementedError
 
+    def needs_whole(self, parameter: Parameter) -> bool:
+        """Whether the update of a row depends on other rows; else processes may have some rows and their state each."""
+        return False
+
     def build(self, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype = torch.float32) -> "Optimizer":
         """matmul_dtype: dtype of large matrix products, if the optimizer computes any."""
         raise NotImplementedError
@@ -120,8 +124,12 @@ class Optimizer(ABC):
             if (given.shape, given.dtype) != (tensor.shape, tensor.dtype):
                 raise ValueError(f"optimizer state {name}: {given.dtype} {list(given.shape)} must be {tensor.dtype} {list(tensor.shape)}")
         for name, tensor in own.items():
-            tensor.copy_(tensors[name])
+            self._copy(tensor, tensors[name])
         self.step_count = int(tensors["step"])
+
+    def _copy(self, tensor: Tensor, saved: Tensor) -> None:
+        """Copy a saved tensor into one of `state_tensors`."""
+        tensor.copy_(saved)
 
 
 def state_bytes(settings: Any, parameters: Mapping[str, Parameter]) -> int:

@@ -53,6 +53,9 @@ class Settings(AdamSettings):
             return super().moments(parameter)
         return {"momentum": parameter.zeros()}
 
+    def needs_whole(self, parameter: Parameter) -> bool:
+        return parameter.role == "matrix"
+
     def build(self, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype = torch.float32) -> "Muon":
         return Muon(self, parameters, matmul_dtype)
 

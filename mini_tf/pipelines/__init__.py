@@ -157,11 +157,15 @@ class Pipeline:
         return None
 
     def generate_with_references(
-        self, store: Store, limit: int | None = None, each_chunk: Callable[[], None] = lambda: None
+        self,
+        store: Store,
+        limit: int | None = None,
+        each_chunk: Callable[[], None] = lambda: None,
+        group: ProcessGroup | None = None,
     ) -> "TextsWithReferences":
         """Generate a text for each of the first `limit` examples (None: all), for GENERATION_METRICS.
 
-        each_chunk is called regularly; an exception from it ends the work.
+        each_chunk is called regularly; an exception from it ends the work. group: processes that divide it.
         """
         raise NotImplementedError
 
@@ -192,10 +196,13 @@ class Pipeline:
         """The sample that training saves after an evaluation; None if the model generates no text."""
         return None
 
-    def score_texts(self, texts: Sequence[str], places: Sequence[str] = (), kind: str = "") -> list[float]:
+    def score_texts(
+        self, texts: Sequence[str], places: Sequence[str] = (), kind: str = "", group: ProcessGroup | None = None
+    ) -> list[float]:
         """The log-probability of each text in nats, of a kind of TEXT_SCORES (default: the first one).
 
-        places: file and line of each text. DataFault for a text without tokens or longer than the context.
+        places: file and line of each text. group: processes that divide the work. DataFault for a text without tokens
+        or longer than the context.
         """
         raise NotImplementedError
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 
 from mini_tf.data.tokenization.input_warnings import InputWarnings
+from mini_tf.distributed.group import ProcessGroup
 from mini_tf.generation.likelihoods import TextScorer
 from mini_tf.generation.mask_filling import Candidate, MaskedPrompt, MaskFiller, masked_affixes
 from mini_tf.generation.prompt_ids import Affixes
@@ -38,8 +39,10 @@ class MaskFilling(Pipeline):
     def affixes(self) -> Affixes:
         return masked_affixes(self.bundle.tokenizer, not self.recipe.data.split.tail)
 
-    def score_texts(self, texts: Sequence[str], places: Sequence[str] = (), kind: str = "") -> list[float]:
-        scorer = TextScorer(self.token_predictor(), self.bundle.tokenizer, separated=not self.recipe.data.split.tail)
+    def score_texts(
+        self, texts: Sequence[str], places: Sequence[str] = (), kind: str = "", group: ProcessGroup | None = None
+    ) -> list[float]:
+        scorer = TextScorer(self.token_predictor(), self.bundle.tokenizer, separated=not self.recipe.data.split.tail, group=group)
         return scorer.masked(texts, places, whole_words=kind != "token")
 
     def generator(self, options: GenerateOptions) -> "MaskFillGenerator":

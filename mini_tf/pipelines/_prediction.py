@@ -1,6 +1,6 @@
 """Predictions of a task head on new texts; except for rounding, a prediction does not depend on its batch."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -15,6 +15,7 @@ from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing
 from mini_tf.data.store import Store, Tokenizers, in_memory
 from mini_tf.data.tokenization.input_warnings import InputWarnings
+from mini_tf.distributed.dividing import DividedOutputs
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.generation.prompt_ids import Affixes
 from mini_tf.objectives._task import PooledSettings, TaskLoss
@@ -72,10 +73,8 @@ class PredictionPipeline(Pipeline):
             return super().evaluate(trained, store, accumulator, group)
         loss = OutputLoss(trained.task())
         predictor = HeadPredictor(self, trained, accumulator or self.metric_accumulator(), loss)
-        examples = trained.recipe.objective.dataset().examples(store)
-        while chunk := list(islice(examples, BATCH_SIZE)):
-            predictor.predict(chunk)
-        return {"loss": loss.mean, **predictor.scores(), "targets": float(loss.count)}
+        predictor.evaluate(trained.recipe.objective.dataset().examples(store), group := group or ProcessGroup())
+        return group.share(lambda: {"loss": loss.mean, **predictor.scores(), "targets": float(loss.count)})
 
 
 class OutputLoss:
@@ -107,14 +106,18 @@ class Head:
         store = in_memory(self._dataset.encode(examples, used, labels), used)
         return store, pack(trained.recipe, store, trained.tokenizer, trained.objective)
 
+    def batches(self, packing: Packing, n_before: int) -> Iterator[Batch]:
+        """The batches of examples. n_before: examples before these, which get unique numbers."""
+        for rows in packing.eval_rows(BATCH_SIZE):
+            assert rows.examples is not None
+            yield self.trained.objective.prepare(replace(rows, examples=rows.examples + n_before))
+
     def outputs(self, packing: Packing, n_before: int) -> list[tuple[Batch, Tensor]]:
-        """Each batch with its outputs (T, C) on the CPU. n_before: examples before these, which get unique numbers."""
+        """Each of `batches` with its outputs (T, C) on the CPU."""
         trained, found = self.trained, list[tuple[Batch, Tensor]]()
         with torch.no_grad(), torch.random.fork_rng(devices=[trained.setup.device] if trained.setup.device.type == "cuda" else []):
             torch.manual_seed(seed_of("evaluate"))  # a model may draw noise
-            for rows in packing.eval_rows(BATCH_SIZE):
-                assert rows.examples is not None
-                batch = trained.objective.prepare(replace(rows, examples=rows.examples + n_before))
+            for batch in self.batches(packing, n_before):
                 with trained.setup.autocast():
                     outputs = self.task(batch.to(trained.setup.device), None).outputs
                 found.append((batch, outputs.cpu()))
@@ -141,18 +144,39 @@ class HeadPredictor:
 
     def predict(self, examples: Sequence[Any]) -> list[Prediction]:
         encoded = [head.encode(examples, self._pipeline.labels) for head in self._heads]
-        found = [head.outputs(packing, self._n_predicted) for head, (_, packing) in zip(self._heads, encoded, strict=True)]
+        batches, outputs = self._outputs([packing for _, packing in encoded], self._n_predicted)
+        self._add(batches, outputs)
+        self._n_predicted += len(examples)
+        self._count_unread(examples, *encoded[0])
+        return self._pipeline.predictions(outputs, examples)
+
+    def evaluate(self, examples: Iterator[Any], group: ProcessGroup) -> None:
+        """Predict the examples without returning the predictions, for `scores` on rank 0 of the group."""
+        found, n_before = DividedOutputs(group, self._add), 0
+        while chunk := list(islice(examples, BATCH_SIZE)):
+            if found.is_own:
+                packings = [head.encode(chunk, self._pipeline.labels)[1] for head in self._heads]
+                found.append(*self._outputs(packings, n_before))
+            else:
+                head = self._heads[0]
+                batches = [*head.batches(head.encode(chunk, self._pipeline.labels)[1], n_before)] if group.leads else None
+                found.append(batches, None)
+            n_before += len(chunk)
+        found.finish()
+
+    def _outputs(self, packings: Sequence[Packing], n_before: int) -> tuple[list[Batch], Tensor]:
+        """The batches of examples, encoded for each head, and the outputs of all batches, averaged over the heads."""
+        found = [head.outputs(packing, n_before) for head, packing in zip(self._heads, packings, strict=True)]
         each = [torch.cat([outputs for _, outputs in batches]) for batches in found]
         outputs = each[0] if len(each) == 1 else self._pipeline.average(each, [head.trained for head in self._heads])
-        batches = [batch for batch, _ in found[0]]
-        for batch, of_batch in zip(batches, outputs.split([len(one) for _, one in found[0]]), strict=True):
+        return [batch for batch, _ in found[0]], outputs
+
+    def _add(self, batches: Sequence[Batch], outputs: Tensor) -> None:
+        for batch, of_batch in zip(batches, outputs.split([len(batch.labels) for batch in batches]), strict=True):
             if self._accumulator is not None:
                 self._accumulator.add(batch, of_batch)
             if self._loss is not None:
                 self._loss.add(batch, of_batch)
-        self._n_predicted += len(examples)
-        self._count_unread(examples, *encoded[0])
-        return self._pipeline.predictions(outputs, examples)
 
     def _count_unread(self, examples: Sequence[Any], store: Store, packing: Packing) -> None:
         # Where examples are cut each is one row, between two separators.

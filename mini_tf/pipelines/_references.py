@@ -1,14 +1,17 @@
 """Generated texts with references: the base of pipelines that have GENERATION_METRICS."""
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
+from itertools import islice, tee
 from typing import Any
 
 from mini_tf.data.store import Store
+from mini_tf.distributed.dividing import divided
+from mini_tf.distributed.group import ProcessGroup
 from mini_tf.pipelines import Pipeline, PipelineSettings, TextsWithReferences
 from mini_tf.scores import TEXT_METRICS, available
 from mini_tf.scores.texts import text_scores
 from mini_tf.scores.translation import signatures
+from mini_tf.system.errors import batches_of
 
 CHUNK = 128
 """Examples generated between two calls of `each_chunk`."""
@@ -27,12 +30,19 @@ class ReferencePipeline(Pipeline):
     """Generates a text for each validation example and compares it with the references."""
 
     def generate_with_references(
-        self, store: Store, limit: int | None = None, each_chunk: Callable[[], None] = lambda: None
+        self,
+        store: Store,
+        limit: int | None = None,
+        each_chunk: Callable[[], None] = lambda: None,
+        group: ProcessGroup | None = None,
     ) -> TextsWithReferences:
-        examples = islice(self.recipe.objective.dataset().examples(store), limit)
-        while chunk := list(islice(examples, CHUNK)):
+        def generated(chunk: Sequence[Any]) -> Iterable[str]:
             each_chunk()
-            yield from zip(self.generate(chunk), map(self.references, chunk), strict=True)
+            return self.generate(chunk)
+
+        examples, referenced = tee(islice(self.recipe.objective.dataset().examples(store), limit))
+        texts = divided(group or ProcessGroup(), batches_of(examples, CHUNK), generated)
+        yield from zip(texts, map(self.references, referenced), strict=True)
 
     def generate(self, examples: Sequence[Any]) -> Iterable[str]:
         """One text per example."""

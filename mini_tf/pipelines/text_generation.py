@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from mini_tf.data.store import Store
+from mini_tf.distributed.group import ProcessGroup
 from mini_tf.generation.likelihoods import TextScorer
 from mini_tf.generation.prompt_ids import Affixes, start_ids
 from mini_tf.generation.text_generator import TextGenerator
@@ -34,8 +35,10 @@ class TextGeneration(Pipeline):
         [texts] = generator.generate([prompt], seed_of("sample"), recipe.log.samples)
         return "\n\n".join(recipe.generate.prompt + generated.text for generated in texts) + "\n"
 
-    def score_texts(self, texts: Sequence[str], places: Sequence[str] = (), kind: str = "") -> list[float]:
-        scorer = TextScorer(self.bundle.model, self.bundle.tokenizer, separated=not self.recipe.data.split.tail)
+    def score_texts(
+        self, texts: Sequence[str], places: Sequence[str] = (), kind: str = "", group: ProcessGroup | None = None
+    ) -> list[float]:
+        scorer = TextScorer(self.bundle.model, self.bundle.tokenizer, separated=not self.recipe.data.split.tail, group=group)
         return scorer.causal(texts, places)
 
     def generator(self, options: GenerateOptions) -> DecoderGenerator:

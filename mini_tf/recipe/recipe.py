@@ -87,6 +87,9 @@ def _rules(recipe: Recipe) -> Rules:
         size = train.batch_size if train.batch_tokens is None else 8
         what = f"tree fixes the order of all sums, so train.micro_batch_size must be a number, such as {max(1, size // 8)}"
         yield Rule("runtime.reduce", what, ("train.micro_batch_size",))
+    if recipe.runtime.shard == "full" and train.micro_batch_size == "auto":
+        what = "full divides the model, so nothing is measured before training; give train.micro_batch_size, such as 1"
+        yield Rule("runtime.shard", what, ("train.micro_batch_size",))
     if recipe.adapter is not None and recipe.model.init_from is None:
         what = "an adapter needs a trained model; give model.init_from=RUN, or remove it"
         yield Rule("adapter", what, ("model.init_from",))

@@ -201,14 +201,18 @@ class Runtime(Section):
     """CPU threads of a process; auto: its share of the available cores, or fewer if measured to be faster."""
     reduce: Literal["sum", "tree", "overlap"] = "sum"
     """Sum of gradients over processes; tree: equal to the bit for 1, 2, 4, ...; overlap: during the backward pass."""
-    shard: Literal["none", "optimizer"] = "none"
-    """What processes divide among them: nothing, or the optimizer state (ZeRO stage 1)."""
+    shard: Literal["none", "optimizer", "full"] = "none"
+    """What processes divide: nothing, the optimizer state (ZeRO stage 1), or weights and gradients, too (FSDP)."""
     timeout: Seconds = 600.0
     """Longest wait for another process in one step, after which the run ends and can be continued."""
 
     def rules(self) -> Rules:
         if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,3})?|mps", self.device):
             yield "device", f"must be auto, cpu, cuda, cuda:N or mps, got {show(self.device)}"
+        if self.shard == "full" and self.reduce != "sum":
+            yield "reduce", f"{self.reduce} needs whole gradients, which no process has with shard: full; use sum"
+        if self.shard == "full" and self.compile is True:
+            yield "compile", "true does not work with shard: full; use auto"
 
 
 class Generate(Section):

@@ -17,7 +17,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -95,16 +95,17 @@ class Run:
         expected: Mapping[str, TensorSpec] | None = None,
         expected_optimizer: Mapping[str, TensorSpec] | None = None,
         expected_objective: Mapping[str, TensorSpec] | None = None,
+        unread: Collection[str] = (),
     ) -> LoadedCheckpoint | None:
         """Load the newest intact checkpoint and truncate the metrics to its step; None if there is none.
 
-        Restores model.safetensors. RunFault if all checkpoints are damaged, or the tensors of model, optimizer or
-        objective do not match the `expected` specs.
+        unread: as in `loading.load`. Restores model.safetensors. RunFault if all checkpoints are damaged, or the
+        tensors of model, optimizer or objective do not match the `expected` specs.
         """
         if self._lock >= 0 and not supports_locks(self._lock):
             warn(f"{self.folder}: the file system does not support locks; make sure that no other process trains in this folder")
         newest = self.checkpoints.newest(warn)
-        saved = None if newest is None else loading.load(newest, expected, expected_optimizer, expected_objective)
+        saved = None if newest is None else loading.load(newest, expected, expected_optimizer, expected_objective, unread)
         sizes = saved.counters if saved else {}
         with storage_errors(f"continuing {self.folder}"):
             for file in (self._metrics, self._timing):

@@ -1,6 +1,6 @@
 """The run folder as seen by a process that does not write it: one of several that train together, except the first."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,9 +46,10 @@ class Follower(Run):
         expected: Mapping[str, TensorSpec],
         expected_optimizer: Mapping[str, TensorSpec],
         expected_objective: Mapping[str, TensorSpec],
+        unread: Collection[str] = (),
     ) -> LoadedCheckpoint:
         """The checkpoint that rank 0 continues from; RunFault if it is not the same here."""
-        return loading.load(self.checkpoints.find_verified(step), expected, expected_optimizer, expected_objective)
+        return loading.load(self.checkpoints.find_verified(step), expected, expected_optimizer, expected_objective, unread)
 
     def record(self, report: Mapping[str, Any], seconds: float | None = None) -> None: ...
     def save(self, step: int, contents: CheckpointTensors, counters: Mapping[str, Any], score: float | None = None) -> None: ...

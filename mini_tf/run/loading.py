@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,11 +50,15 @@ def load(
     expected: Mapping[str, TensorSpec] | None = None,
     expected_optimizer: Mapping[str, TensorSpec] | None = None,
     expected_objective: Mapping[str, TensorSpec] | None = None,
+    unread: Collection[str] = (),
 ) -> LoadedCheckpoint:
-    """Load a checkpoint; RunFault unless the tensors of model, optimizer and objective match the `expected` specs."""
+    """Load a checkpoint; RunFault unless the tensors of model, optimizer and objective match the `expected` specs.
+
+    unread: tensors of the optimizer that another process needs; they are on the meta device.
+    """
     folder = checkpoint.folder
     model = tensors.read(folder / MODEL, expected)
-    optimizer = tensors.read(folder / OPTIMIZER, expected_optimizer)
+    optimizer = tensors.read(folder / OPTIMIZER, expected_optimizer, unread)
     state = tensors.read(folder / STATE)
     for found, name in ((model, MODEL), (optimizer, OPTIMIZER), (state, STATE)):
         tensors.check_finite(found, folder / name)

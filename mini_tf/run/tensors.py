@@ -8,7 +8,7 @@ import json
 import math
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +41,9 @@ class TensorSpec(NamedTuple):
     shape: tuple[int, ...]
     dtype: torch.dtype
 
+    def on_meta(self) -> Tensor:
+        return torch.empty(self.shape, dtype=self.dtype, device="meta")
+
     def __str__(self) -> str:
         return f"{list(self.shape)} {str(self.dtype).removeprefix('torch.')}"
 
@@ -54,14 +57,16 @@ def serialize(tensors: Mapping[str, Tensor]) -> bytes:
     return save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, metadata={"format": "pt"})
 
 
-def read(path: Path, expected: Mapping[str, TensorSpec] | None = None) -> dict[str, Tensor]:
-    """All tensors of a file. RunFault, before content is read, if they do not match the `expected` specs."""
+def read(path: Path, expected: Mapping[str, TensorSpec] | None = None, unread: Collection[str] = ()) -> dict[str, Tensor]:
+    """All tensors of a file; `unread` ones are on the meta device. RunFault, before content is read, if they do not
+    match the `expected` specs.
+    """
     found = read_specs(path)
     if expected is not None:
         check_specs(expected, found, path)
     try:
         with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in found}
+            return {name: file.get_tensor(name) if name not in unread else spec.on_meta() for name, spec in found.items()}
     except (SafetensorError, OSError, UnicodeError) as error:
         raise RunFault(f"{path}: damaged safetensors file: {error}", where=[str(path)]) from error
 
@@ -138,5 +143,5 @@ def check_specs(expected: Mapping[str, TensorSpec], found: Mapping[str, TensorSp
 def check_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
     """RunFault with the name of the first tensor that contains NaN or an infinity."""
     for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        if tensor.is_floating_point() and not tensor.is_meta and not bool(torch.isfinite(tensor).all()):
             raise RunFault(f"{path}: {name} contains values that are not finite", where=[str(path)])

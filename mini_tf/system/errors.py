@@ -50,6 +50,23 @@ def raise_first_fault(items: Iterable[Item | MinitfError]) -> Iterator[Item]:
         yield item
 
 
+def batches_of(items: Iterator[Item], n: int) -> Iterator[list[Item]]:
+    """Lists of `n` items, the last one shorter; items before a DataFault are yielded before it is raised."""
+    group: list[Item] = []
+    try:
+        for item in items:
+            group.append(item)
+            if len(group) == n:
+                yield group
+                group = []
+    except DataFault:
+        if group:
+            yield group
+        raise
+    if group:
+        yield group
+
+
 class UsageFault(MinitfError):
     exit_code = 2
 

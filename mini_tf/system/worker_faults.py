@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mini_tf.system import errors
 from mini_tf.system.errors import MinitfError, Unavailable
 
 _FIELDS = ("message", "hint", "where", "faults")
@@ -28,8 +29,7 @@ class WorkerFault(Unavailable):
 
 def write_fault(folder: Path, rank: int, error: MinitfError, *, exit_code: int, lost: bool, output: Mapping[str, Any]) -> None:
     """Write the error of a process. exit_code: that of an interrupted process is not its error's."""
-    fields = {name: getattr(error, name) for name in _FIELDS}
-    facts = {"exit_code": exit_code, "lost": lost, "output": output, **fields}
+    facts = {"exit_code": exit_code, "lost": lost, "output": output, **_fields(error)}
     (folder / f"rank-{rank}.json").write_text(json.dumps(facts, default=str))
 
 
@@ -40,3 +40,19 @@ def read_fault(folder: Path, rank: int) -> WorkerFault | None:
         return None
     fields: Mapping[str, Any] = json.loads(path.read_text())
     return WorkerFault(**fields)
+
+
+def fields_of(error: MinitfError) -> dict[str, Any]:
+    """An error as JSON, for another process to raise (`error_of`)."""
+    kind = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
+    return {"kind": kind.__name__, **_fields(error)}
+
+
+def error_of(fields: Mapping[str, Any]) -> MinitfError:
+    """The error that another process described by `fields_of`."""
+    error: MinitfError = getattr(errors, fields["kind"])(**{name: fields[name] for name in _FIELDS})
+    return error
+
+
+def _fields(error: MinitfError) -> dict[str, Any]:
+    return {name: getattr(error, name) for name in _FIELDS}

@@ -17,6 +17,7 @@ from mini_tf.run import finding, manifest
 from mini_tf.system.errors import RunFault
 from mini_tf.trained.opening import Trained
 from mini_tf.training.evaluation import MetricAccumulator, eval_batch_size, evaluate, pack
+from mini_tf.training.sharding import Sharding
 
 
 def evaluation_data(
@@ -130,6 +131,6 @@ def evaluate_trained(
 
     group: processes that evaluate together.
     """
-    packing = pack(trained.recipe, store, trained.tokenizer, trained.objective)
+    packing, sharding = pack(trained.recipe, store, trained.tokenizer, trained.objective), Sharding(group or ProcessGroup())
     rows = eval_batch_size(trained.recipe, int(trained.auto.get("micro_batch_size", trained.recipe.train.batch_size)))
-    return evaluate(trained.task(), trained.objective, packing, trained.setup, rows, accumulator=accumulator, group=group)
+    return evaluate(trained.task(), trained.objective, packing, trained.setup, rows, accumulator=accumulator, sharding=sharding)

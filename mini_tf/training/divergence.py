@@ -4,13 +4,14 @@ Numbers in messages count from 1: steps, micro-batches, rows, documents (of the 
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
-from torch import nn
+from torch import Tensor
 
+from mini_tf.distributed.group import ProcessGroup
 from mini_tf.recipe.sections import Train
 from mini_tf.training.feed import Feed
 
@@ -67,9 +68,14 @@ class StepData:
         return f"documents {ranges(self.documents)}" if self.documents else f"rows {ranges(sorted(set(self.rows)))}"
 
 
-def gradient_problem(task: nn.Module, norm: float) -> Problem:
-    """The problem of a non-finite gradient norm, with the names of the parameters."""
-    bad = [name for name, p in task.named_parameters() if p.grad is not None and not bool(p.grad.isfinite().all())]
+def gradient_problem(gradients: Mapping[str, Tensor | None], norm: float, group: ProcessGroup | None = None) -> Problem:
+    """The problem of a non-finite gradient norm, with the names of the parameters.
+
+    group: processes that have a part of the gradients each; collective.
+    """
+    here = [name for name, grad in gradients.items() if grad is not None and not bool(grad.isfinite().all())]
+    found = {name for some in (group or ProcessGroup()).gather(here) for name in some}
+    bad = [name for name in gradients if name in found]
     named = f" (in {', '.join(bad[:3])}{', ...' if len(bad) > 3 else ''})" if bad else ""
     return Problem(f"the gradient norm is {norm}{named}, but must be finite", parameters=tuple(bad))
 

@@ -3,6 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from operator import itemgetter
 from typing import Protocol
 
@@ -14,6 +15,7 @@ from mini_tf.data.batch import Batch
 from mini_tf.data.packing import EvalBatch, Packing, Shape
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.distributed.dividing import DividedOutputs
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.nn.state import State, reorder
 from mini_tf.objectives import Objective, Task
@@ -21,6 +23,7 @@ from mini_tf.recipe.recipe import Recipe
 from mini_tf.system.progress import show_progress
 from mini_tf.system.seeds import seed_of
 from mini_tf.training.machine.device import Setup
+from mini_tf.training.sharding import Sharding
 
 Sums = dict[str, tuple[float, float]]
 """(sum, count) by name."""
@@ -85,10 +88,10 @@ def evaluate(
     setup: Setup,
     batch_size: int,
     tokens: int | None = None,
-    each_batch: Callable[[], None] = lambda: None,
+    each_batch: Callable[[], None] | None = None,
     accumulator: MetricAccumulator | None = None,
     *,
-    group: ProcessGroup | None = None,
+    sharding: Sharding | None = None,
 ) -> dict[str, float]:
     """Evaluate in eval mode without gradients, and return the metrics by name.
 
@@ -96,40 +99,57 @@ def evaluate(
     `accumulator`, and perplexity and bits_per_byte if the objective declares them. bits_per_byte divides by the bytes
     of the raw text; on a sample, by the average bytes of as many targets.
 
-    tokens: evaluate on a sample of about this many tokens, spread evenly. each_batch: called before each batch; an
-    exception from it ends the evaluation. Random draws are fixed per example, so evaluations are repeatable. group:
-    processes that evaluate together. They divide the batches, unless outputs are collected or a state is carried over;
-    then each evaluates all of them. The metrics are the same to the bit.
+    tokens: evaluate on a sample of about this many tokens, spread evenly. each_batch: called before each batch, equally
+    often on all processes, which then wait for each other; an exception from it ends the evaluation. Random draws are
+    fixed per example, so evaluations are repeatable. sharding: of processes that evaluate together. They divide the
+    batches, unless a state is carried over; then each evaluates all of them. The metrics are the same to the bit. Of
+    several processes only rank 0 has all outputs in its accumulator.
     """
-    divided = group if group is not None and accumulator is None and not packing.shape.streams else ProcessGroup()
+    sharding = sharding or Sharding(ProcessGroup())
+    group = ProcessGroup() if packing.shape.streams else sharding.group
+    outputs = None if accumulator is None else DividedOutputs(group, accumulator.add)
+    alone = outputs is None and each_batch is None and not sharding.divides_weights
     measured: list[tuple[int, Sums, Sums]] = []
     was_training = task.training
     task.eval()
     # A model may draw random numbers too; evaluation must not depend on torch's generator nor change it.
-    with torch.random.fork_rng(devices=[setup.device] if setup.device.type == "cuda" else []):
+    devices = [setup.device] if setup.device.type == "cuda" else []
+    with torch.random.fork_rng(devices), group.independently() if alone else nullcontext():
         torch.manual_seed(seed_of("evaluate"))
         state: State | None = None
-        for number, (rows, continues, ends) in enumerate(_with_progress(packing, batch_size, tokens)):
-            if number % divided.size != divided.rank:
+        for number, (rows, continues, ends) in _in_turns(_with_progress(packing, batch_size, tokens), group):
+            if number is not None and number % group.size != group.rank:
+                if outputs is not None:
+                    outputs.append(objective.prepare(rows) if group.leads else None, None)
                 continue
-            each_batch()
+            if each_batch is not None:
+                each_batch()
             batch, before = objective.prepare(rows), None
-            if packing.shape.streams:
-                before = task.start(len(rows)) if continues is None else reorder(state, torch.from_numpy(continues))  # type: ignore[operator]
+            if packing.shape.streams and continues is not None:
+                before = reorder(state, torch.from_numpy(continues))
+            elif packing.shape.streams:
+                with sharding.whole():  # an empty state is of the type of the weights
+                    before = task.start(len(rows))  # type: ignore[operator]
             with setup.autocast():
                 output = task(batch.to(setup.device), before)
+            if number is None:
+                continue
             if not ends:
                 state = task.carry(output.state)  # type: ignore[operator]
-            if accumulator is not None:
-                accumulator.add(batch, output.outputs)
+            if outputs is not None:
+                outputs.append(batch, output.outputs)
             losses = {name: (float(part), float(batch.counts[name])) for name, part in output.parts.items()}
             measured.append((number, losses, {name: (float(total), float(count)) for name, (total, count) in output.metrics.items()}))
-        first = next(packing.eval_rows(GRADIENT_ROWS, tokens), None) if isinstance(task, Task) else None
-        gradients = {} if first is None else _gradient_metrics(task, objective.prepare(first), setup)
+        if outputs is not None:
+            outputs.finish()
+        gradients: dict[str, float] = {}
+        if isinstance(task, Task) and type(task).gradient_metrics is not Task.gradient_metrics:
+            with sharding.whole():
+                gradients = _gradient_metrics(task, objective.prepare(next(packing.eval_rows(GRADIENT_ROWS, tokens))), setup)
     task.train(was_training)
-    in_order = sorted((one for some in divided.gather(measured) for one in some), key=itemgetter(0))
+    in_order = sorted((one for some in group.gather(measured) for one in some), key=itemgetter(0))
     metrics = {name: total / max(count, 1) for name, (total, count) in _added(one for _, _, one in in_order).items()}
-    more = (accumulator.scores() if accumulator is not None else {}) | gradients | metrics
+    more = (group.share(accumulator.scores) if accumulator is not None else {}) | gradients | metrics
     return _scores(objective, packing, _added(one for _, one, _ in in_order), more)
 
 
@@ -158,10 +178,21 @@ def _scores(objective: Objective, packing: Packing, sums: Sums, more: dict[str, 
     return scores | {"targets": max(sums[name][1] for name in losses)}
 
 
-def _gradient_metrics(task: nn.Module, batch: Batch, setup: Setup) -> dict[str, float]:
-    assert isinstance(task, Task)
+def _gradient_metrics(task: Task, batch: Batch, setup: Setup) -> dict[str, float]:
     with torch.enable_grad(), setup.autocast():
         return task.gradient_metrics(batch.to(setup.device))
+
+
+def _in_turns(batches: Iterable[EvalBatch], group: ProcessGroup) -> Iterator[tuple[int | None, EvalBatch]]:
+    """The numbered batches, which processes compute in turns.
+
+    A process without one in the last turn also gets the last batch, with None: all call the model equally often.
+    """
+    number, last = -1, None
+    for number, last in enumerate(batches):
+        yield number, last
+    if last is not None and number % group.size < group.rank:
+        yield None, last
 
 
 def _with_progress(packing: Packing, batch_size: int, tokens: int | None) -> Iterator[EvalBatch]:

@@ -35,6 +35,7 @@ from mini_tf.training.loss_scale import LossScale
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.optimizer import clip_factor
 from mini_tf.training.schedule import TrainingSchedule
+from mini_tf.training.sharding import Sharding
 from mini_tf.training.streaming import initial_states
 
 
@@ -106,7 +107,7 @@ class Training:
     task: the module of `Objective.task`. For a stream, `task.start(rows)` returns the initial state and
     `task.carry(state)` is what the next rows need of it. clip: largest gradient norm, 0 = no clipping. tolerance:
     non-finite steps to skip, largest loss allowed. weights: weight of each part of the loss; 1 if absent. reduction:
-    how the gradients of micro-batches and processes are added.
+    how the gradients of micro-batches and processes are added. sharding: what processes divide among them.
     """
 
     task: nn.Module
@@ -119,6 +120,7 @@ class Training:
     tolerance: Tolerance = field(default_factory=Tolerance)
     weights: Mapping[str, float] = field(default_factory=dict)
     reduction: Reduction = field(default_factory=lambda: Reduction((), ProcessGroup()))
+    sharding: Sharding = field(default_factory=lambda: Sharding(ProcessGroup()))
 
 
 def train(
@@ -132,7 +134,9 @@ def train(
     at: Progress = start or Progress()
     start_time = clock() - at.seconds
     training.task.train()
-    states, group = initial_states(training.task, training.feed, training.setup, at.step, at.state), training.reduction.group
+    with training.sharding.whole():
+        states = initial_states(training.task, training.feed, training.setup, at.step, at.state)
+    group = training.reduction.group
     forward = training.setup.compiled(training.reduction.forward(training.task))
     mixers = [part for part in training.task.modules() if isinstance(part, Mixer)]
     with prefetch(training.feed, at.step, in_background=training.setup.device.type != "cpu") as upcoming:
@@ -214,8 +218,17 @@ def _accumulate_gradients(
         measured |= {("loss", name, micro): part.detach() for name, part in sums.parts.items()}
         for name, (total, count) in sums.metrics.items():
             measured["metric_sum", name, micro], measured["metric_count", name, micro] = total.detach(), count
+    for _ in range(reduction.spare(n)):
+        with reduction.micro_batch(0, n), training.setup.autocast():
+            sums = forward(_any_batch(training, batches, at).to(training.setup.device), next(iter(states.values()), None))
+            torch.stack([*sums.parts.values()]).sum().mul(0.0).backward()
     reduction.finish(n)
     return measured | {("grad_norm", "", 0): training.optimizer.grad_norm()}
+
+
+def _any_batch(training: Training, batches: list[Batch], at: Progress) -> Batch:
+    """A micro-batch of the step: the last one of this process, or of another one where this one has none."""
+    return batches[-1] if batches else replace(training.feed, own=lambda n: range(1)).micro_batches(at.step)[0]
 
 
 def _fetch(measured: Mapping[Key, Tensor | int], device: torch.device) -> dict[Key, float]:
@@ -270,7 +283,8 @@ def _loss_problem(measured: Mapping[Key, float]) -> Problem | None:
 def _problem(training: Training, loss: float, norm: float) -> Problem | None:
     """The problem of a step with finite losses and no fp16 overflow, if any."""
     if not math.isfinite(norm):
-        return gradient_problem(training.task, norm)
+        gradients = {name: p.tensor.grad for name, p in training.optimizer.parameters.items()}
+        return gradient_problem(gradients, norm, training.reduction.group)
     most = training.tolerance.stop_above
     return Problem(f"the loss is {loss:.6g}, but train.stop_above is {most:g}", may_be_skipped=False) if loss > most else None
 

@@ -12,25 +12,21 @@ from mini_tf.nn.weights.lora import LowRank
 from mini_tf.optimizers import Optimizer, Parameter, Role
 from mini_tf.recipe.kind_settings import OptimizerSettings
 from mini_tf.training.layer_decay import depths, stacks_of
-from mini_tf.training.sharded_optimizer import ShardedOptimizer
+from mini_tf.training.sharding import Sharding
 
 
 def build(
     settings: OptimizerSettings,
     model: nn.Module,
     matmul_dtype: torch.dtype = torch.float32,
-    group: ProcessGroup | None = None,
+    sharding: Sharding | None = None,
 ) -> Optimizer:
     """The optimizer of all trainable parameters of `model`, by their names in the model.
 
-    matmul_dtype: dtype of the matrix products of the forward pass. group: processes that divide its state, if any.
+    matmul_dtype: dtype of the matrix products of the forward pass. sharding: what processes divide; default nothing.
     """
-    parameters = _parameters(settings, model)
-    if group is not None and group.size > 1:
-        assert isinstance(settings, optimizers.OptimizerSettings)
-        return ShardedOptimizer(settings, parameters, matmul_dtype, group)
-    optimizer: Optimizer = settings.build(parameters, matmul_dtype)
-    return optimizer
+    assert isinstance(settings, optimizers.OptimizerSettings)
+    return (sharding or Sharding(ProcessGroup())).optimizer(settings, _parameters(settings, model), matmul_dtype)
 
 
 def state_bytes(settings: OptimizerSettings, model: nn.Module) -> int:

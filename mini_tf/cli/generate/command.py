@@ -86,6 +86,5 @@ def generate(
 def _generate_by_lines(session: PromptSession, generation: "Generator", batches: Iterator[tuple[list[str], list[str]]]) -> None:
     """A prompt that is refused ends the command; the lines before its batch are answered."""
     with session.printing_notes(), faults_of_lines(), group_of() as group:
-        for output in in_order(group, batches, lambda batch: session.outputs(generation, *batch)):
+        for output in in_order(group, batches, lambda batch: session.outputs(generation, *batch), generation.unread):
             session.print_output(output)
-        generation.unread.join(group)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mini_tf.cli.terminal.text_input import batches_of, read_lines
-from mini_tf.system.errors import DataFault, UsageFault
+from mini_tf.cli.terminal.text_input import read_lines
+from mini_tf.system.errors import DataFault, UsageFault, batches_of
 
 
 def default_lookahead(file: Path | None, for_file: int, for_pipe: int = 1) -> int:

@@ -6,18 +6,18 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 from mini_tf.cli.terminal.console import Console
-from mini_tf.cli.terminal.text_input import batches_of
-from mini_tf.system.errors import UsageFault
+from mini_tf.system.errors import DataFault, UsageFault
 from mini_tf.system.processes import is_worker
 from mini_tf.system.worker_faults import WorkerFault
 
 if TYPE_CHECKING:
+    from mini_tf.data.tokenization.input_warnings import InputWarnings
     from mini_tf.distributed.group import ProcessGroup
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-DAY = 86400.0
-"""Longest wait for another process of a command whose parts may take long, in seconds."""
+TIMEOUT = 600.0
+"""Longest wait for another process that does not answer, in seconds, as `runtime.timeout`."""
 
 
 def refuse_stdin(nproc: int, reads_stdin: bool, hint: str = "give a file with -i FILE") -> None:
@@ -41,7 +41,7 @@ def launched(console: Console, nproc: int) -> int | None:
     return exit_code
 
 
-def group_of(timeout: float = DAY, on_gpu: bool = False) -> "AbstractContextManager[ProcessGroup]":
+def group_of(timeout: float = TIMEOUT, on_gpu: bool = False) -> "AbstractContextManager[ProcessGroup]":
     """The processes that work together, as a context manager; usually only this one."""
     if not is_worker():
         from mini_tf.distributed.group import ProcessGroup
@@ -52,12 +52,15 @@ def group_of(timeout: float = DAY, on_gpu: bool = False) -> "AbstractContextMana
     return joined(timeout, on_gpu)
 
 
-def in_order(group: "ProcessGroup", items: Iterator[Item], work: Callable[[Item], Iterable[Result]]) -> Iterator[Result]:
-    """The results of all items, in their order, on every process; each does its share. Results are JSON.
+def in_order(
+    group: "ProcessGroup", items: Iterator[Item], work: Callable[[Item], Iterable[Result]], unread: "InputWarnings"
+) -> Iterator[Result]:
+    """`divided`, for a command that prints the results. unread: of this process, in the end of all."""
+    from mini_tf.distributed.dividing import divided
 
-    A single process yields each result as soon as it is there.
-    """
-    for some in batches_of(items, group.size):
-        own = work(some[group.rank]) if group.rank < len(some) else ()
-        for results in (own,) if group.size == 1 else group.gather([*own]):
-            yield from results
+    try:
+        yield from divided(group, items, work)
+    except (DataFault, UsageFault):
+        unread.join(group)
+        raise
+    unread.join(group)

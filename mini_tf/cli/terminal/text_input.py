@@ -4,13 +4,12 @@ import itertools
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO
 
 from mini_tf.system.errors import DataFault, UsageFault
 from mini_tf.system.limits import format_bytes, limits
 
 _BYTE_ORDER_MARK = "\ufeff"
-T = TypeVar("T")
 
 
 def read_lines(file: Path | None) -> Iterator[str]:
@@ -28,23 +27,6 @@ def read_lines(file: Path | None) -> Iterator[str]:
             yield from _decoded(lines, str(file))
     except (OSError, ValueError) as error:
         raise DataFault(f"--input {file}: {getattr(error, 'strerror', None) or error}", where=[str(file)]) from error
-
-
-def batches_of(items: Iterator[T], n: int) -> Iterator[list[T]]:
-    """Lists of `n` items, the last one shorter; items before a DataFault are yielded before it is raised."""
-    group: list[T] = []
-    try:
-        for item in items:
-            group.append(item)
-            if len(group) == n:
-                yield group
-                group = []
-    except DataFault:
-        if group:
-            yield group
-        raise
-    if group:
-        yield group
 
 
 def _decoded(lines: BinaryIO, name: str) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Any
 from mini_tf.jobs.cluster.demand import Demand
 from mini_tf.jobs.cluster.traffic import REDUCTIONS, SHARDS, Exchange, Reduction, Shard, Step
 from mini_tf.system.errors import UsageFault
-from mini_tf.training.sharded_optimizer import owners
+from mini_tf.training.sharding.sharded_optimizer import owners
 
 
 @dataclass(frozen=True)

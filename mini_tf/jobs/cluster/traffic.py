@@ -115,4 +115,4 @@ SHARDS: Mapping[str, Shard] = {
     "optimizer": Shard(frozenset({"optimizer"}), _optimizer),
     "full": Shard(frozenset({"weights", "gradients", "optimizer"}), _full, evenly=True, gathers=True),
 }
-"""By `runtime.shard`; full is what FSDP does, and an estimate only."""
+"""By `runtime.shard`."""

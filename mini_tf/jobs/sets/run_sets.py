@@ -115,7 +115,7 @@ def train(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult
     group = options.group
     identity = _identify(resolved, several, options, reporter)
     with follow(group, open_run(options.location, identity, options.command) if group.leads else None) as run:
-        if run.status == "finished" and loading.is_published(run.folder, run.manifest, run.checkpoints.hashes):
+        if group.share(lambda: run.status == "finished" and loading.is_published(run.folder, run.manifest, run.checkpoints.hashes)):
             reporter.say(f"already complete: {run.folder} ({size}); --fresh starts over")
             return RunResult(run.folder, run.manifest.metrics)
         start_run(run, identity)
@@ -131,7 +131,8 @@ def train(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult
                 if group.leads:
                     done.append(_finished(member, result.folder))
                     set_files.write_metrics(run, (one.record for one in done))
-            return _finish(run, done, reporter, resolved.recipe) if group.leads else RunResult(run.folder, {})
+            with group.independently():
+                return _finish(run, done, reporter, resolved.recipe) if group.leads else RunResult(run.folder, {})
 
 
 def _identify(resolved: Resolved, several: Sequence[Member], options: Options, reporter: Reporter) -> Identity:

@@ -103,10 +103,22 @@ def _keep_freed_memory() -> None:
 
     Measured on 2 cores: a step of 64 ms had 4,300 page faults, a seventh of its time; with this 58.
     """
-    set_option = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have none
     # Older versions of glibc accept at most 32 MiB; one option without the other is slower than none.
-    if set_option is not None and (set_option(_MMAP_THRESHOLD, 2**30) or set_option(_MMAP_THRESHOLD, 2**25)):
-        set_option(_TRIM_THRESHOLD, 2**31 - 1)
+    if _set_malloc(_MMAP_THRESHOLD, 2**30) or _set_malloc(_MMAP_THRESHOLD, 2**25):
+        _set_malloc(_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def return_freed_memory() -> None:
+    """Make glibc return freed blocks of over 1 MiB, where memory matters more than time.
+
+    Measured with `runtime.shard: full`, 42 M parameters, 2 processes: a peak of 536 MiB in place of 1,121.
+    """
+    _set_malloc(_MMAP_THRESHOLD, 2**20)
+
+
+def _set_malloc(option: int, value: int) -> bool:
+    function = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have none
+    return function is not None and bool(function(option, value))
 
 
 def resolve_setup(runtime: Runtime, recorded: Mapping[str, Any] | None = None, device_key: str = "runtime.device") -> Setup:

@@ -17,6 +17,7 @@ from mini_tf.system.limits import limits
 from mini_tf.training.feed import Feed
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.optimizer import state_bytes
+from mini_tf.training.sharding import Sharding
 
 _SAMPLED_STEPS = 8
 _SHARE = 0.5  # of free memory, because the backward pass adds gradients of activations
@@ -52,7 +53,7 @@ def saved_bytes(forward: Callable[[], Any], setup: Setup, task: nn.Module) -> in
     return sum(sizes.values())
 
 
-def refuse_too_large(model: nn.Module, optimizer: OptimizerSettings, device: torch.device) -> None:
+def refuse_too_large(model: nn.Module, optimizer: OptimizerSettings, device: torch.device, sharding: Sharding) -> None:
     """Raise RecipeFault if parameters, gradients and optimizer state need more than the free memory; model may be on
     the meta device.
 
@@ -60,7 +61,7 @@ def refuse_too_large(model: nn.Module, optimizer: OptimizerSettings, device: tor
     """
     parameters = sum(p.numel() for p in model.parameters())
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    needed, free = 4 * (parameters + trainable) + state_bytes(optimizer, model), free_bytes(device)
+    needed, free = sharding.bytes_of(4 * parameters, 4 * trainable, state_bytes(optimizer, model)), free_bytes(device)
     if needed > free * limits().memory_percent / 100:
         raise RecipeFault(
             f"model: {parameters:,} parameters need at least {needed / 2**30:,.1f} GiB with gradients and optimizer state; "

@@ -11,6 +11,7 @@ import torch
 
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.optimizers import Optimizer, OptimizerSettings, Parameter, on_meta
+from mini_tf.training.sharding import Sharding
 
 
 class ShardedOptimizer(Optimizer):
@@ -44,3 +45,15 @@ def owners(sizes: Mapping[str, int], processes: int) -> dict[str, int]:
         found[name] = loads.index(min(loads))
         loads[found[name]] += sizes[name]
     return found
+
+
+class OptimizerSharding(Sharding):
+    """`optimizer`: the optimizer state, by whole parameters."""
+
+    DIVIDES = "the optimizer state"
+
+    def bytes_of(self, weights: int, gradients: int, state: int) -> int:
+        return weights + gradients + state // self.group.size
+
+    def optimizer(self, settings: OptimizerSettings, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype) -> Optimizer:
+        return ShardedOptimizer(settings, parameters, matmul_dtype, self.group)

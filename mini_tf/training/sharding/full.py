@@ -1,0 +1,123 @@
+"""Weights, gradients and optimizer state divided among processes, by torch's FSDP2.
+
+Every tensor is cut along its rows. The weights of a block are gathered before it computes, in the forward and in the
+backward pass, and its gradients are added up and cut at once, in each micro-batch, so that no process has more than
+one whole block. Embeddings, head and final norms are gathered for the whole micro-batch. Source: Zhao et al. 2023,
+"PyTorch FSDP", arXiv:2304.11277; torch.distributed.fsdp.fully_shard.
+"""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from mini_tf.distributed.group import ProcessGroup
+from mini_tf.distributed.overlapping import failing_as
+from mini_tf.distributed.reduction import Reduction
+from mini_tf.nn.block import Block
+from mini_tf.optimizers import Optimizer, OptimizerSettings, Parameter
+from mini_tf.training.sharding import Sharding
+from mini_tf.training.sharding.row_optimizer import RowOptimizer
+from mini_tf.training.sharding.rows import copy_whole, gathered, is_divided, own_rows
+
+warnings.filterwarnings("ignore", "FSDP2-wrapped module")  # of views that nothing changes in place
+
+
+class FullSharding(Sharding):
+    """`full`. A parameter without rows, such as a gate, stays whole on every process."""
+
+    DIVIDES = "weights, gradients and optimizer state"
+    divides_weights = True
+
+    def bytes_of(self, weights: int, gradients: int, state: int) -> int:
+        return (weights + gradients + state) // self.group.size
+
+    def place(self, task: nn.Module, device: torch.device) -> None:
+        from torch.distributed.device_mesh import init_device_mesh  # takes half a second
+        from torch.distributed.fsdp import FSDPModule, fully_shard
+
+        mesh = init_device_mesh(device.type, (self.group.size,))
+        scalars = {p for p in task.parameters() if p.dim() == 0}  # refused by fully_shard
+        blocks = [part for part in task.modules() if isinstance(part, Block)]
+        self.crossing = [mixer for block in blocks for name, mixer in block.mixers.items() if name == "cross"]
+        for part in (*self.crossing, *blocks, task):
+            fully_shard(part, mesh=mesh, ignored_params=scalars)
+        self._gather_to_recall()
+        self.parts = [part for part in task.modules() if isinstance(part, FSDPModule)]
+        for part in self.parts:  # losses are divided by counts of all processes, so gradients are added
+            part.set_gradient_divide_factor(1.0)
+            part.set_force_sum_reduction_for_comms(True)
+        # Without a backward pass torch would leave embeddings, head and final norms gathered.
+        task.register_forward_hook(lambda task, inputs, output: None if torch.is_grad_enabled() else task.reshard())
+        task.to(device)  # what is not divided; rows are there
+
+    def optimizer(self, settings: OptimizerSettings, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype) -> Optimizer:
+        return RowOptimizer(settings, parameters, matmul_dtype, self.group)
+
+    def reduction(self, kind: str, optimizer: Optimizer) -> Reduction:
+        assert isinstance(optimizer, RowOptimizer)
+        rows = [p.tensor for p in optimizer.parameters.values()]
+        return ReduceScatter(rows, self.group, [*optimizer.divided.values()])
+
+    def collect(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        collected = dict(tensors)
+        for name, tensor in tensors.items():
+            if is_divided(tensor):  # one after the other: a process may not have room for all
+                with self.group.communication():
+                    whole = gathered(tensor)
+                collected[name] = whole.cpu() if self.group.leads else whole.to("meta")
+        return self.group.collect(collected)
+
+    def copy(self, tensors: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> None:
+        for name, tensor in tensors.items():
+            copy_whole(tensor, source[name])
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        with self.group.communication():
+            for part in self.parts:
+                part.unshard()
+        for mixer in self.crossing:
+            del mixer.recall
+        hooks = [hooks for part in self.parts for hooks in (part._forward_pre_hooks, part._forward_hooks)]
+        saved = [dict(one) for one in hooks]
+        for one in hooks:  # they would communicate, and count passes of this process alone
+            one.clear()
+        try:
+            yield
+        finally:
+            for one, before in zip(hooks, saved, strict=True):
+                one.update(before)
+            for part in self.parts:
+                part.reshard()
+            self._gather_to_recall()
+
+    def _gather_to_recall(self) -> None:
+        """`Mixer.recall` of a source, too, which a stack calls outside of its blocks, gathers weights."""
+        from torch.distributed.fsdp import register_fsdp_forward_method
+
+        for mixer in self.crossing:
+            register_fsdp_forward_method(mixer, "recall")
+
+
+class ReduceScatter(Reduction):
+    """Takes gradients that are added up already. parameters: the rows of this process; divided: the whole ones."""
+
+    def __init__(self, parameters: Sequence[Tensor], group: ProcessGroup, divided: Sequence[Tensor]) -> None:
+        super().__init__(parameters, group)
+        self.divided = divided
+
+    def spare(self, n: int) -> int:
+        return -(-n // self.group.size) - len(self.own(n))
+
+    def micro_batch(self, micro: int, n: int) -> AbstractContextManager[None]:
+        return failing_as(self.group)
+
+    def finish(self, n: int) -> None:
+        for rows, whole in zip(self.parameters, self.divided, strict=True):
+            if whole.grad is not None and whole.dim() == 0:
+                self.group.add_up(whole.grad)
+            rows.grad = None if whole.grad is None else own_rows(whole.grad)
+            whole.grad = None

@@ -1,0 +1,73 @@
+"""An optimizer of the rows that a process has of every parameter."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from mini_tf.distributed.group import ProcessGroup
+from mini_tf.optimizers import Optimizer, OptimizerSettings, Parameter, on_meta
+from mini_tf.training.sharding.rows import copy_whole, divided_as, gathered, own_rows
+from mini_tf.training.sharding.sharded_optimizer import owners
+
+
+class RowOptimizer(Optimizer):
+    """parameters: with the rows of this process; divided: the same parameters as DTensors.
+
+    A matrix whose update needs all of its numbers is gathered for it, and updated by one process, which has its state.
+    state: DTensors, or tensors on the meta device where another process has the state.
+    """
+
+    def __init__(
+        self, settings: OptimizerSettings, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype, group: ProcessGroup
+    ) -> None:
+        self.group, self.step_count = group, 0
+        self.divided = {name: p.tensor for name, p in parameters.items()}
+        self.parameters = {name: p._replace(tensor=own_rows(p.tensor)) for name, p in parameters.items()}
+        self.owners = owners({name: p.tensor.numel() for name, p in parameters.items() if settings.needs_whole(p)}, group.size)
+        own = {name: p for name, p in self.parameters.items() if name not in self.owners}
+        own |= {name: _stand_in(p) for name, p in parameters.items() if self.owners.get(name) == group.rank}
+        self.inner: Optimizer = settings.build(own, matmul_dtype)
+        self.state = {name: self._state(name, settings.moments(on_meta(p))) for name, p in parameters.items()}
+
+    def _state(self, name: str, whole: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        if name in self.owners:
+            return dict(self.inner.state.get(name, whole))
+        return {moment: divided_as(self.divided[name], tensor) for moment, tensor in self.inner.state[name].items()}
+
+    def update(self, parameters: Mapping[str, Parameter], lr: float) -> None:
+        self.inner.step_count = self.step_count
+        self.inner.update({name: p for name, p in parameters.items() if name not in self.owners}, lr)
+        for name, owner in self.owners.items():
+            if name in parameters:
+                self._update_whole(name, parameters[name], owner, lr)
+
+    def _update_whole(self, name: str, parameter: Parameter, owner: int, lr: float) -> None:
+        with self.group.communication():
+            weights, grad = gathered(self.divided[name].detach()), gathered(divided_as(self.divided[name], parameter.grad))
+        if owner == self.group.rank:
+            weights.grad = grad
+            self.inner.update({name: parameter._replace(tensor=weights)}, lr)
+        self.group.broadcast(weights, owner)
+        copy_whole(self.divided[name], weights)
+
+    def grad_norm(self) -> Tensor:
+        whole_here = self.group.leads  # of what every process has, one counts it
+        counted = [
+            p.tensor.grad
+            for name, p in self.parameters.items()
+            if p.tensor.grad is not None and (whole_here or p.tensor.shape != self.divided[name].shape)
+        ]
+        device = next(iter(self.parameters.values())).tensor.device
+        square = torch.stack(torch._foreach_norm(counted)).square().sum() if counted else torch.zeros((), device=device)
+        self.group.add_up(square)
+        return square.sqrt()
+
+    def _copy(self, tensor: Tensor, saved: Tensor) -> None:
+        copy_whole(tensor, saved)
+
+
+def _stand_in(parameter: Parameter) -> Parameter:
+    """A whole parameter without memory, for which an optimizer makes a whole state."""
+    tensor = parameter.tensor
+    return parameter._replace(tensor=torch.zeros((), dtype=tensor.dtype, device=tensor.device).expand(tensor.shape))
