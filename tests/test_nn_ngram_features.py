@@ -211,8 +211,9 @@ def test_a_run_keeps_the_fitted_scale_and_every_command_uses_it(tmp_path: Path) 
     assert float(weights["head.network_scale"]) == pytest.approx(expected, rel=1e-4)
     assert expected != pytest.approx(1, abs=1e-3)
     torch.testing.assert_close(task(batch, None).outputs, of_ngrams + weights["head.network_scale"] * network)
-    measured = json.loads((run / "run.json").read_text())["metrics"]["val.loss"]
-    assert measured == pytest.approx(task(batch, None).parts["classify"].item() / len(batch.labels), rel=1e-4)
+    measured = json.loads((run / "run.json").read_text())["metrics"]
+    assert measured["val.network_scale"] == pytest.approx(expected, rel=1e-4)
+    assert measured["val.loss"] == pytest.approx(task(batch, None).parts["classify"].item() / len(batch.labels), rel=1e-4)
 
 
 def test_a_run_keeps_document_frequencies_of_its_training_texts_and_predicts_with_the_weights(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ class TaskSettings(ObjectiveSettings):
     DIRECTIONS = frozenset({"bidirectional", "causal"})
     TOKENS = ("separator",)
     TRAINING_ONLY = TOKEN_DROPOUT
+    METRICS = ("network_scale",)
 
     dropout_rate: float = Field(0.1, ge=0, lt=1)
     """Dropout probability before the task head."""
@@ -277,7 +278,8 @@ class TaskLoss(nn.Module):
         parts = {self.part: self.loss(outputs, batch.labels, self.training) + own}
         if penalty is not None:
             parts["penalty"] = penalty
-        return LossSums(parts, {}, None, None if self.training else outputs)
+        scale, n = None if self.training else self.head.network_scale, len(outputs)
+        return LossSums(parts, {} if scale is None else {"network_scale": (scale * n, n)}, None, None if self.training else outputs)
 
     def network_and_wide(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """(T, C) each: the outputs of the network and those of the n-grams, whose sum are the task's."""
@@ -286,9 +288,8 @@ class TaskLoss(nn.Module):
         return network, wide
 
     def _network_scale(self) -> Tensor | float:
-        given = self.head.network_scale if self.wide.network_scale == "fit" else self.wide.network_scale
-        assert given is not None, "the objective adds it"
-        return given
+        given = self.wide.network_scale
+        return self.head.network_scale if given == "fit" and self.head.network_scale is not None else float(given)
 
     def _outputs(self, batch: Batch) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Outputs of the network, those of the n-grams, and the penalty of the network; None: there are none."""
