@@ -135,5 +135,5 @@ def test_a_signal_that_comes_after_the_processes_agreed_waits_for_the_next_time(
             return [value, 0]
 
     session: Any = SimpleNamespace(group=Late())
-    assert not Session._agree(session, stop)
-    assert Session._agree(session, stop)
+    assert not Session.agree(session, stop)
+    assert Session.agree(session, stop)

@@ -8,7 +8,7 @@ one whole block. Embeddings, head and final norms are gathered for the whole mic
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +21,6 @@ from mini_tf.optimizers import Optimizer, OptimizerSettings, Parameter
 from mini_tf.training.sharding import Sharding
 from mini_tf.training.sharding.row_optimizer import RowOptimizer
 from mini_tf.training.sharding.rows import copy_whole, gathered, is_divided, own_rows
-
-warnings.filterwarnings("ignore", "FSDP2-wrapped module")  # of views that nothing changes in place
 
 
 class FullSharding(Sharding):
@@ -112,8 +110,11 @@ class ReduceScatter(Reduction):
     def spare(self, n: int) -> int:
         return -(-n // self.group.size) - len(self.own(n))
 
-    def micro_batch(self, micro: int, n: int) -> AbstractContextManager[None]:
-        return failing_as(self.group)
+    @contextmanager
+    def micro_batch(self, micro: int, n: int) -> Iterator[None]:
+        with failing_as(self.group), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "FSDP2-wrapped module")  # returned a view, which nothing changes in place
+            yield
 
     def finish(self, n: int) -> None:
         for rows, whole in zip(self.parameters, self.divided, strict=True):
