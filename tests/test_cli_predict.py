@@ -42,6 +42,14 @@ def test_every_way_to_give_texts_gives_the_same_lines(classifier: Path, tmp_path
             assert one["scores"] == pytest.approx(same["scores"], abs=1e-5)
 
 
+def test_empty_lines_are_skipped_and_counted(classifier: Path) -> None:
+    done = minitf("predict", classifier, "--batch-size", "2", stdin="fine\n\na dull film\n \n")
+    assert done.exit_code == 0
+    assert [json.loads(line)["line"] for line in done.stdout.splitlines()] == [1, 3]
+    assert done.stderr.count("2 empty lines were skipped") == 1
+    refused(minitf("predict", classifier, ""), "argument 1: 'text' is empty")
+
+
 def test_predictions_of_classes_are_those_that_evaluation_counts(classifier: Path, tmp_path: Path) -> None:
     file = tiny_tasks.opinions(tmp_path / "all.jsonl")
     labels = [one["label"] for one in predicted(classifier, "-i", file)]

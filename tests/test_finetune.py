@@ -298,6 +298,8 @@ def test_what_is_frozen_is_published_as_it_was_to_the_bit(optimizer: str, begun:
             "an adapter needs a trained model; give model.init_from=RUN",
         ),
         ((LORA.format("true"), "checkpoint.keep_best=0"), "which must be kept; use checkpoint.keep_best 1"),
+        (("optimizer.features_eps=0.1",), "optimizer.features_eps=0.1: has no effect without objective.wide, whose weights it is for"),
+        (("eval.every_steps=null", "eval.patience=2"), "counts evaluations, but there is only one, after the last step"),
         (("adapter.targets=[stack.*.qvk]",), "adapter.targets: no linear layer matches 'stack.*.qvk'; there are"),
         (("train.freeze=[layer.*]",), "train.freeze: no parameter matches 'layer.*'; there are"),
         (("train.freeze=['*']",), "train.freeze: all parameters are frozen, at least one must be trainable"),

@@ -1,22 +1,30 @@
 """The wide part of a task head is TF-IDF of token n-grams, as scikit-learn computes it, times its weights."""
 
 import itertools
+import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import tiny_tasks
 import torch
+import torch.nn.functional as F
 from commands import minitf
 from safetensors.torch import load_file
 from sklearn.feature_extraction.text import TfidfVectorizer
 from toys import seeded
 
-from mini_tf.nn.layers.ngram_features import NGramFeatures, WindowFeatures
+from mini_tf.data.batch import DOCUMENT_IDS, DOCUMENTS, Batch, document_batches
+from mini_tf.nn.layers import ngram_features
+from mini_tf.nn.layers.ngram_features import NGramFeatures, WindowFeatures, fit_network_scale
 from mini_tf.nn.layers.ngrams import hash_keys
+from mini_tf.nn.layers.task_head import is_token
 from mini_tf.nn.layers.words.character_features import CharacterFeatures
-from mini_tf.objectives._task import DOCUMENT_IDS, DOCUMENTS, _documents
+from mini_tf.objectives import LossSums
+from mini_tf.recipe.kinds import settings_of
+from mini_tf.testing.tiny.objectives import TinyObjective, tiny_objective
 from mini_tf.trained.evaluating import evaluation_data
 from mini_tf.trained.opening import open_trained
 from mini_tf.training.evaluation import pack
@@ -38,6 +46,10 @@ def padded(texts: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
     return ids, torch.arange(width) < torch.tensor([len(text) for text in texts])[:, None]
 
 
+def texts(some: list[list[int]], classes: list[int] | None = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return *padded(some), torch.tensor(classes or [0] * len(some))
+
+
 def test_it_is_tf_idf_of_scikit_learn_times_the_weights() -> None:
     wide = features()
     vectorizer = TfidfVectorizer(
@@ -49,10 +61,7 @@ def test_it_is_tf_idf_of_scikit_learn_times_the_weights() -> None:
         rows, complete = wide.rows(torch.tensor([ngram]), torch.ones(1, len(ngram), dtype=torch.bool))
         rows_of[ngram] = int(rows[complete][-1])
     assert len(set(rows_of.values())) == len(rows_of), "the hashes of so few n-grams must differ, for this test"
-    frequencies = torch.zeros(ROWS, dtype=torch.long)
-    for ngram, row in rows_of.items():
-        frequencies[row] = sum(any(tuple(text[i : i + len(ngram)]) == ngram for i in range(len(text))) for text in TEXTS)
-    wide.fit(frequencies, len(TEXTS))
+    wide.fit(lambda: [texts(TEXTS[:2]), texts(TEXTS[2:])], 1)
     table = wide.weights.weight.detach().numpy()
     weights = np.stack([table[rows_of[ngram]] for ngram in sorted(vectorizer.vocabulary_, key=vectorizer.vocabulary_.__getitem__)])
     np.testing.assert_allclose(wide(*padded(TEXTS)).detach().numpy(), 2.0 * expected @ weights, atol=1e-6)  # idf is float32 there
@@ -72,13 +81,11 @@ def test_characters_in_words_are_those_of_scikit_learn_too(lengths: tuple[int, i
     if lengths == (1, 1):  # scikit-learn counts spaces, too
         vectorizer = TfidfVectorizer(analyzer=lambda text: list(text.replace(" ", "")), sublinear_tf=True)
     expected = vectorizer.fit(spelled[:3]).transform(spelled).toarray()
-    seen, new = padded(REPEATED[:3]), padded(REPEATED)
-    wide.fit(wide.document_frequencies([padded(REPEATED[:2]), padded(REPEATED[2:3])]), 3)
-    assert torch.equal(wide.document_frequencies([seen]), wide.document_frequencies([padded([one]) for one in REPEATED[:3]]))
+    wide.fit(lambda: [texts(REPEATED[:2]), texts(REPEATED[2:3])], 1)
     row_of = {}
-    for ids, is_token in (padded([text]) for text in REPEATED[:3]):
-        characters, _ = wide.words.spell(ids, is_token)
-        for n, (keys, inside) in enumerate(wide.words(ids, is_token), start=lengths[0]):
+    for ids, inside in (padded([text]) for text in REPEATED[:3]):
+        characters, _ = wide.words.spell(ids, inside)
+        for n, (keys, inside) in enumerate(wide.words(ids, torch.ones_like(ids, dtype=torch.bool)), start=lengths[0]):
             for _, first in inside.nonzero().tolist():
                 ngram = "".join(chr(code or 32) for code in characters[0, first : first + n].tolist())
                 row_of[ngram] = int(hash_keys(keys[0, first], ROWS))
@@ -86,7 +93,7 @@ def test_characters_in_words_are_those_of_scikit_learn_too(lengths: tuple[int, i
     assert len(set(row_of.values())) == len(row_of), "the hashes of so few n-grams must differ, for this test"
     table = wide.weights.weight.detach().numpy()
     weights = np.stack([table[row_of[ngram]] for ngram in sorted(vectorizer.vocabulary_, key=vectorizer.vocabulary_.__getitem__)])
-    np.testing.assert_allclose(wide(*new).detach().numpy(), 2.0 * expected @ weights, atol=1e-6)
+    np.testing.assert_allclose(wide(*padded(REPEATED)).detach().numpy(), 2.0 * expected @ weights, atol=1e-6)
 
 
 def test_log_counts_count_repetitions_less() -> None:
@@ -119,6 +126,96 @@ def test_order_and_tokens_matter_and_a_new_one_adds_nothing() -> None:
     assert NGramFeatures(16, 2, 64, 50.0, 4)(*padded(TEXTS)).abs().max() == 0
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_log_count_ratios_are_those_of_naive_bayes(many: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against loops over texts, classes and n-grams; with `many` classes, of the first two of three."""
+    if many:
+        monkeypatch.setattr(ngram_features, "MAX_CLASSES", 2)
+    classes, given = [0, 1, 0, 2, 1], [{(one,) for one in text} | set(itertools.pairwise(text)) for text in TEXTS]
+    wide = NGramFeatures(16, 2, ROWS, 2.0, 4, class_ratios=True).double()
+    wide.weights.weight.data = seeded(ROWS, 4)
+    wide.characters = CharacterFeatures([f" {chr(97 + id)}" for id in range(16)], (2, 3), ROWS, 1.0, 4, class_ratios=True).double()
+    wide.fit(lambda: [texts(TEXTS[:3], classes[:3]), texts(TEXTS[3:], classes[3:])], 3)
+    expected, plain = torch.zeros(ROWS, dtype=torch.float64), NGramFeatures(16, 2, ROWS, 2.0, 4).double()
+    for ngram in set().union(*given):
+        ratios = []
+        for one in range(2 if many else 3):
+            own, others = (
+                [ngram in found for found, c in zip(given, classes, strict=True) if (c == one) == same] for same in (True, False)
+            )
+            ratios.append(np.log((sum(own) + 1) / (len(own) + 2) * (len(others) + 2) / (sum(others) + 1)))
+        expected[wide.rows(torch.tensor([ngram]), torch.ones(1, len(ngram), dtype=torch.bool))[0][0, -1]] = max(map(abs, ratios))
+    ngrams = wide.idf > 0
+    torch.testing.assert_close(wide.ratio[ngrams], expected[ngrams], rtol=1e-5, atol=1e-6)  # type: ignore[index]
+    assert wide.characters.ratio[wide.characters.idf > 0].min() > 0  # type: ignore[index]
+    plain.idf, plain.weights.weight.data = wide.idf, wide.weights.weight.data * expected[:, None]  # after the scaling to unit length
+    wide.characters = None
+    torch.testing.assert_close(wide(*padded(TEXTS)), plain(*padded(TEXTS)), rtol=1e-5, atol=1e-6)
+
+
+def test_with_a_loss_of_its_own_it_learns_as_if_alone_and_the_network_learns_the_rest() -> None:
+    """Its gradient is that of its own outputs, without token dropout; the loss and the rest are as before."""
+
+    def tried(**changed: Any) -> tuple[TinyObjective, Batch, LossSums]:
+        wide = {"order": 2, "rows": 64, "scale": 1.0, **changed.pop("wide", {})}
+        case = tiny_objective(settings_of("objectives", "classify")(wide=wide, **changed))
+        case.model.head.wide.weights.weight.data = seeded(64, case.objective.n_outputs)  # type: ignore[union-attr, operator]
+        batch, sums = case.sums()
+        sums.parts["classify"].backward()
+        return case, batch, sums
+
+    (joint, batch, whole), (own, _, parts) = tried(), tried(wide={"own_loss": True, "network_scale": 0.25})
+    dropped, *_ = tried(wide={"own_loss": True}, token_dropout_rate=0.9)
+    torch.testing.assert_close(parts.parts, whole.parts)
+    wide = joint.model.head.wide  # type: ignore[union-attr]
+    alone = wide(batch.inputs.ids, is_token(batch.inputs))
+    (expected,) = torch.autograd.grad(F.cross_entropy(alone, batch.labels, reduction="sum"), wide.weights.weight)
+    gradients = [{name: p.grad for name, p in case.task.named_parameters() if p.grad is not None} for case in (joint, own, dropped)]
+    of_wide = [found.pop("model.head.wide.weights.weight") for found in gradients]
+    torch.testing.assert_close(of_wide[1:], [expected, expected])
+    assert not torch.allclose(of_wide[0], expected)
+    torch.testing.assert_close(gradients[1], gradients[0])
+    before, after = (case.sums(training=False)[1].outputs for case in (joint, own))
+    torch.testing.assert_close(after, alone + 0.25 * (before - alone))
+
+
+def test_the_scale_of_the_network_has_the_smallest_validation_loss_with_a_free_temperature() -> None:
+    """Against a grid; a network that tells the opposite has none, and without targets nothing is known of it."""
+    labels = torch.arange(400) % 3
+    network, wide = 3 * seeded(400, 3) + F.one_hot(labels, 3), seeded(400, 3).flip(0) + 1.5 * F.one_hot(labels, 3)
+
+    def loss(outputs: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(outputs, labels[: len(outputs)], reduction="sum")
+
+    grid = ((t, n) for t in np.arange(0.3, 3, 0.02) for n in np.arange(0, 1, 0.01))
+    best = min((float(loss(t * (wide + n * network))), n) for t, n in grid)[1]
+    assert 0 < best < 1
+    assert fit_network_scale(network, wide, loss) == pytest.approx(best, abs=0.02)
+    assert fit_network_scale(-network, wide, loss) == 0
+    assert fit_network_scale(network[:0], wide[:0], loss) == pytest.approx(1)
+    numbers, target = wide[:, :1], wide[:, :1] + 0.7 * network[:, :1]
+    found = fit_network_scale(network[:, :1], numbers, lambda outputs: F.mse_loss(outputs, target, reduction="sum"))
+    assert found == pytest.approx(0.7, abs=0.01)
+
+
+def test_a_run_keeps_the_fitted_scale_and_every_command_uses_it(tmp_path: Path) -> None:
+    wide = "objective.wide={order: 1, rows: 512, own_loss: true, network_scale: fit}"
+    run = tiny_tasks.classifier(tmp_path, wide, "train.steps=20", "eval.every_steps=null")
+    weights = load_file(run / "model.safetensors")
+    trained = open_trained(str(run), None, "cpu")
+    store, task = evaluation_data(trained, None, "val"), trained.task()
+    (rows,) = pack(trained.recipe, store, trained.tokenizer, trained.objective).eval_rows(1000)
+    batch = trained.objective.prepare(rows)
+    network, of_ngrams = task.network_and_wide(batch)  # type: ignore[operator]
+    expected = fit_network_scale(network, of_ngrams, lambda outputs: F.cross_entropy(outputs, batch.labels, reduction="sum"))
+    assert float(weights["head.network_scale"]) == pytest.approx(expected, rel=1e-4)
+    assert expected != pytest.approx(1, abs=1e-3)
+    torch.testing.assert_close(task(batch, None).outputs, of_ngrams + weights["head.network_scale"] * network)
+    measured = json.loads((run / "run.json").read_text())["metrics"]
+    assert measured["val.network_scale"] == pytest.approx(expected, rel=1e-4)
+    assert measured["val.loss"] == pytest.approx(task(batch, None).parts["classify"].item() / len(batch.labels), rel=1e-4)
+
+
 def test_a_run_keeps_document_frequencies_of_its_training_texts_and_predicts_with_the_weights(tmp_path: Path) -> None:
     (tmp_path / "cased").mkdir()
     tiny_tasks.classifier(tmp_path / "cased")  # its tokenizer, of the same texts, is in the cache
@@ -137,8 +234,8 @@ def test_a_run_keeps_document_frequencies_of_its_training_texts_and_predicts_wit
     torch.testing.assert_close(weights["head.wide.idf"], expected)
     assert weights["head.wide.weights.weight"].abs().sum(1)[frequencies > 0].min() > 0
     characters = CharacterFeatures(trained.tokenizer.vocabulary.texts, (3, 4), 512, 1.0, 3)
-    texts = [torch.from_numpy(store.document(n).astype(np.int64))[None] for n in range(store.n_documents)]
-    found = characters.document_frequencies((ids, torch.ones_like(ids, dtype=torch.bool)) for ids in texts)
+    batches = (texts([store.document(n).tolist()]) for n in range(store.n_documents))
+    found = characters.document_counts(batches, 1).with_row[0]
     assert torch.equal(weights["head.wide.characters.idf"] > 0, found > 0)
     assert weights["head.wide.characters.weights.weight"].abs().sum(1)[found > 0].min() > 0
     assert trained.tokenizer.encode("A DULL film").tolist() == trained.tokenizer.encode("a dull FILM").tolist()
@@ -190,13 +287,15 @@ def test_ngrams_longer_than_the_window_add_nothing(window: int) -> None:
     torch.testing.assert_close(long(ids, is_token, at), longest(ids, is_token, at))
 
 
-def test_long_documents_are_counted_few_at_once() -> None:
+def test_long_documents_are_counted_few_at_once_with_their_classes() -> None:
     """Or the padding of short ones beside a long one would need its memory many times."""
     lengths = np.array([3, 1, *[2] * DOCUMENTS, DOCUMENT_IDS + 5, 4, DOCUMENT_IDS // 2, DOCUMENT_IDS // 2, 7])
-    ends = lengths.cumsum()
-    ids = np.arange(ends[-1])
-    data = SimpleNamespace(n_documents=len(lengths), separated=0, ids=ids, span=lambda n: (ends[n] - lengths[n], ends[n]))
-    batches = [*_documents(data)]  # type: ignore[arg-type]
-    assert all(len(found) <= DOCUMENTS and (len(found) == 1 or found.numel() <= DOCUMENT_IDS) for found, _ in batches)
-    documents = [row[inside].tolist() for found, is_token in batches for row, inside in zip(found, is_token, strict=True)]
+    ends, n = lengths.cumsum(), len(lengths)
+    ids, labels = np.arange(ends[-1]), np.arange(n) % 3
+    spans = {"n_documents": n, "separated": 0, "span": lambda n: (ends[n] - lengths[n], ends[n])}
+    data = SimpleNamespace(ids=ids, row_labels=labels[:, None].astype(np.float32), **spans)
+    batches = [*document_batches(data, torch.tensor([2, 0, 1]))]  # type: ignore[arg-type]
+    assert all(len(found) <= DOCUMENTS and (len(found) == 1 or found.numel() <= DOCUMENT_IDS) for found, *_ in batches)
+    documents = [row[inside].tolist() for found, tokens, _ in batches for row, inside in zip(found, tokens, strict=True)]
     assert documents == [part.tolist() for part in np.split(ids, ends[:-1])]
+    assert torch.cat([classes for *_, classes in batches]).tolist() == [(2, 0, 1)[label] for label in labels]

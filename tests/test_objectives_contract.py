@@ -19,7 +19,7 @@ from mini_tf.testing.kinds import kinds_in
 
 POOLS = [(kind, {"pool": pool}) for kind in ("classify", "regress") for pool in ("first", "last", "max", "attention")]
 POOLS += [
-    ("classify", {"wide": {"order": 2, "rows": 64, "characters": (2, 3), "log_counts": True}}),
+    ("classify", {"wide": {"order": 2, "rows": 64, "characters": (2, 3), "log_counts": True, "class_ratios": True, "own_loss": True}}),
     ("tag", {"wide": {"window": 1, "rows": 64}}),
     ("tag", {"wide": {"unit": "word", "order": 3, "rows": 64}}),
 ]

@@ -129,3 +129,12 @@ def test_where_the_clock_decides_the_sample_depends_on_the_work_and_not_on_the_m
 
 def test_of_a_single_evaluation_nothing_but_all_is_read() -> None:
     assert evaluations("eval.tokens=500", "eval.every_steps=1000", held_out=10**6).tokens(Horizon(steps=10)) is None
+
+
+def test_every_steps_null_is_one_evaluation_after_the_last_step() -> None:
+    """Of all validation tokens; in a run with a time limit none is due on the way."""
+    never, horizon = "eval.every_steps=null", Horizon(steps=1000)
+    assert due_steps(due(never, horizon=horizon), 1000) == [1000]
+    assert (evaluations(never).count(horizon), evaluations(never, held_out=10**7).tokens(horizon)) == (1, None)
+    assert due_steps(due(never, "train.time=15s", horizon=Horizon(seconds=15)), 150, 0.1) == []
+    assert evaluations(never).count(Horizon(seconds=600.0)) == 1

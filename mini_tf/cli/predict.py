@@ -50,7 +50,7 @@ def predict(
     """Predict labels, tags or numbers for texts.
 
     Prints one line of JSON per text, in order: {"line": 1, "label": "good", "scores": {...}}. An input line is a text
-    or a JSON object {"text": "..."}. --assert checks metrics on an input with labels.
+    or a JSON object {"text": "..."}; empty ones are skipped. --assert checks metrics on an input with labels.
     """
     refuse_non_utf8(texts or [])
     one_source(texts, input)
@@ -84,7 +84,7 @@ def predict(
     reader, file = predictor.reader(other_data(trained, fields=fields)), None if input == Path("-") else input
     for note in decision_notes(trained):
         console.say(note)
-    n_read = _print(console, predictor, batches_of(_examples(reader, texts, file), _batch_size(texts, file, batch_size)))
+    n_read = _print(console, predictor, batches_of(_examples(console, reader, texts, file), _batch_size(texts, file, batch_size)))
     if bounds:
         _check(console, predictor, bounds, n_read)
     return 0
@@ -106,16 +106,24 @@ def _batch_size(texts: Sequence[str] | None, file: Path | None, requested: int |
     return requested or (ROWS if texts else default_lookahead(file, ROWS))
 
 
-def _examples(reader: "Reader", texts: Sequence[str] | None, file: Path | None) -> "Iterator[Any]":
-    """Examples from arguments, rows of a table or lines; DataFault at the first invalid one."""
+def _examples(console: Console, reader: "Reader", texts: Sequence[str] | None, file: Path | None) -> "Iterator[Any]":
+    """Examples from arguments, rows of a table or lines that are not empty; DataFault at the first invalid one."""
     from mini_tf.recipe.data import FORMATS
 
     if file is not None and file.suffix.lower() in FORMATS:
         yield from reader.read(reader.dataset.find(str(file), "--input"))
         return
-    name = "argument " if texts else f"{file or 'stdin'}:"
-    for number, line in enumerate(texts or read_lines(file), 1):
-        yield reader.line(line, f"{name}{number}")
+    if texts:
+        yield from (reader.line(text, f"argument {number}") for number, text in enumerate(texts, 1))
+        return
+    empty = 0
+    for number, line in enumerate(read_lines(file), 1):
+        if line.strip():
+            yield reader.line(line, f"{file or 'stdin'}:{number}")
+        else:
+            empty += 1
+    if empty:
+        console.say(f"{empty:,} empty lines were skipped" if empty > 1 else "an empty line was skipped")
 
 
 def _print(console: Console, predictor: "Predictor", batches: Iterator[list[Any]]) -> int:

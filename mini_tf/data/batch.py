@@ -1,5 +1,6 @@
 """Rows of token ids, and the batches that an objective makes of them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -7,7 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mini_tf.data.store import Store
 from mini_tf.nn.tokens import Tokens
+
+DOCUMENTS, DOCUMENT_IDS = 64, 2**16
+"""Documents of `document_batches` at once, and their ids with padding, unless there is one document."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,3 +78,23 @@ class Batch:
             {name: tensor.to(device, non_blocking=True) for name, tensor in self.extras.items()},
             self.counts,
         )
+
+
+def document_batches(data: Store, of_class: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Ids of some documents with their separators, False at padding, and `of_class` of their labels, or 0."""
+    begin = 0
+    while begin < data.n_documents:
+        spans = [data.span(n) for n in range(begin, min(begin + DOCUMENTS, data.n_documents))]
+        lengths = torch.tensor([last + data.separated - first for first, last in spans])
+        fits = lengths.cummax(0).values * torch.arange(1, len(spans) + 1) <= DOCUMENT_IDS
+        n = max(1, int(fits.sum()))
+        spans, lengths = spans[:n], lengths[:n]
+        ids = torch.zeros(len(spans), int(lengths.max()), dtype=torch.int64)
+        for row, (first, last) in zip(ids, spans, strict=True):
+            row[: last + data.separated - first] = torch.from_numpy(data.ids[first : last + data.separated].astype(np.int64))
+        classes = torch.zeros(n, dtype=torch.int64)
+        if of_class is not None:
+            assert data.row_labels is not None
+            classes = of_class[torch.from_numpy(data.row_labels[begin : begin + n, 0].astype(np.int64))]
+        yield ids, torch.arange(ids.shape[1]) < lengths[:, None], classes
+        begin += n

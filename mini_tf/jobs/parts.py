@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import torch
 from torch import Tensor, nn
 
 from mini_tf.data.datasets import TokenizedData
@@ -18,6 +19,7 @@ from mini_tf.optimizers import Optimizer
 from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.metrics import BestMetric, best_metric
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.system.seeds import seed_of
 from mini_tf.trained.initial import LoadedTensors
 from mini_tf.training.divergence import Tolerance
 from mini_tf.training.due import EvaluationSchedule, step_flops
@@ -142,6 +144,20 @@ class Parts:
         sharding = self.sharding if together else None
         used = accumulator or pipeline_of(self).metric_accumulator()
         return evaluate(self.task, self.objective, self.val, self.setup, rows, tokens, each_batch, used, sharding=sharding)
+
+    def fit_on_validation(self, tokens: int | None) -> None:
+        """Fit what only evaluation uses, on the data of `evaluate`; all processes get the values of the first."""
+        if type(self.objective).fit_on_validation is Objective.fit_on_validation:
+            return
+        rows = eval_batch_size(self.recipe, self.setup.micro_batch_size)
+        devices = [self.setup.device] if self.setup.device.type == "cuda" else []
+        # As in `evaluate`, torch's generator is not changed: a model may draw random numbers too.
+        with torch.random.fork_rng(devices), self.sharding.whole(), self.setup.autocast():
+            torch.manual_seed(seed_of("evaluate"))
+            batches = (self.objective.prepare(one.rows).to(self.setup.device) for one in self.val.eval_batches(rows, tokens))
+            fitted = self.objective.fit_on_validation(self.task, batches)
+        for buffer in fitted:
+            self.group.broadcast(buffer)
 
     @property
     def flops_per_step(self) -> int | None:

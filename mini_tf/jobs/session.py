@@ -181,6 +181,7 @@ class Session:
     def _evaluate(self, report: Report, bar: Any) -> float:
         """Evaluate and log after a step; returns the score (`BestMetric`)."""
         tokens = self.parts.sample_tokens
+        self.parts.fit_on_validation(tokens)
         found = self.measure(tokens)
         with self.generating(self.parts.recipe.eval.translations):
             metrics, scores = self.group.share(lambda: [found, self.samples.scores()])  # processors may differ in last bits

@@ -3,7 +3,7 @@
 This file is the contract. Every other file of this package is one objective, named by the word that a recipe writes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -105,6 +105,13 @@ class Objective:
 
     def fit(self, task: nn.Module, data: Store) -> None:
         """Set buffers of the task from the training data, once before the first step; checkpoints keep them."""
+
+    def fit_on_validation(self, task: nn.Module, batches: Iterable[Batch]) -> Sequence[Tensor]:
+        """Set buffers that only evaluation uses, before each evaluation, from its batches; returns them.
+
+        The default is none, and no batch is read.
+        """
+        return ()
 
     def prepare(self, rows: Rows) -> Batch:
         """Make the inputs and targets of these rows, on the CPU.

@@ -1,7 +1,8 @@
 """Classification and regression with a task head: settings, batches and losses that classify, tag and regress share."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -11,15 +12,15 @@ from pydantic import Field, WrapValidator
 from pydantic_core import PydanticCustomError
 from torch import Tensor, nn
 
-from mini_tf.data.batch import Batch, Rows
+from mini_tf.data.batch import Batch, Rows, document_batches
 from mini_tf.data.labels import Labels
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn import model as model_contract
 from mini_tf.nn.batch_sizes import BatchSizes
-from mini_tf.nn.layers.ngram_features import NGramFeatures
+from mini_tf.nn.layers.ngram_features import WideSettings, fit_network_scale
 from mini_tf.nn.layers.task_head import TOKEN_POOLS, Dense, Pool, TaskHead, is_token, pooled, token_index
-from mini_tf.nn.layers.words.character_features import CharacterFeatures
+from mini_tf.nn.layers.words.character_features import WideTextSettings
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions
@@ -27,15 +28,13 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import LABEL_SMOOTHING, LossSums, Objective, ObjectiveSettings
 from mini_tf.recipe.data import NonEmptyText
 from mini_tf.recipe.kind_settings import ModelSettings
-from mini_tf.recipe.kinds import Rule, Rules, Section, settings_of
+from mini_tf.recipe.kinds import Rule, Rules, settings_of
 from mini_tf.recipe.values import near, no_such_class, show
 from mini_tf.system.errors import RecipeFault
 
 Loss = Callable[[Tensor, Tensor, bool], Tensor]
 """(outputs (T, C), labels (T,), training) -> the loss, summed over the T targets."""
 LARGEST_WEIGHT = 1e9
-DOCUMENTS, DOCUMENT_IDS = 64, 2**16
-"""Documents whose n-grams are counted at once, and their ids with padding, unless there is one document."""
 TOKEN_DROPOUT = {"token_dropout_rate": "token dropout"}
 
 
@@ -62,6 +61,7 @@ class TaskSettings(ObjectiveSettings):
     DIRECTIONS = frozenset({"bidirectional", "causal"})
     TOKENS = ("separator",)
     TRAINING_ONLY = TOKEN_DROPOUT
+    METRICS = ("network_scale",)
 
     dropout_rate: float = Field(0.1, ge=0, lt=1)
     """Dropout probability before the task head."""
@@ -82,37 +82,6 @@ class TaskSettings(ObjectiveSettings):
         return model.head_flops(sizes, task=True) + (0 if self.dense is None else 2 * sizes.targets * model.d_model**2)
 
 
-class WideSettings(Section):
-    """Settings of the linear model of n-grams beside the network."""
-
-    order: int = Field(2, ge=1, le=8)
-    """Tokens in the longest n-gram."""
-    rows: int = Field(2**17, ge=1, le=10**8)
-    """Rows of the table of weights; n-grams are hashed to them."""
-    scale: float = Field(50.0, gt=0, le=1e6)
-    """Multiplies its outputs: as Adam moves weights by the learning rate, a larger scale makes it learn faster."""
-
-
-class WideTextSettings(WideSettings):
-    """Settings of the linear model of n-grams of whole texts."""
-
-    characters: tuple[Annotated[int, Field(ge=1, le=32)], Annotated[int, Field(ge=1, le=32)]] | None = None
-    """Shortest and longest n-gram of characters within words, as further features; null: none."""
-    log_counts: bool = False
-    """An n-gram that occurs c times in a text counts 1 + log c times; else c times."""
-
-    def rules(self) -> Rules:
-        if self.characters is not None and self.characters[0] > self.characters[1]:
-            yield "characters", "the shortest n-gram comes first: [3, 5]"
-
-    def features(self, vocabulary_size: int, texts: Sequence[str], n_outputs: int) -> NGramFeatures:
-        """texts: of each token id."""
-        found = NGramFeatures(vocabulary_size, self.order, self.rows, self.scale, n_outputs, self.log_counts)
-        if self.characters is not None:
-            found.characters = CharacterFeatures(texts, self.characters, self.rows, self.scale, n_outputs, self.log_counts)
-        return found
-
-
 class PooledSettings(TaskSettings):
     """Settings of objectives with one prediction per row."""
 
@@ -122,6 +91,10 @@ class PooledSettings(TaskSettings):
     """Pooling of the hidden states: first, last (separators) or text_end token; mean, max or attention over all."""
     wide: WideTextSettings | None = None
     """A linear model of hashed n-grams, {order, characters, rows}, is added to the outputs: wide and deep learning."""
+
+    @property
+    def has_features(self) -> bool:
+        return self.wide is not None
 
     def forward_flops(self, model: model_contract.ModelSettings, sizes: BatchSizes) -> int | None:
         pools_all = self.pool not in TOKEN_POOLS
@@ -194,6 +167,9 @@ class ClassSettings(TaskSettings):
 class TaskObjective(Objective):
     """An objective on labelled rows, with a `TaskHead` of `n_outputs` outputs."""
 
+    fits_network_scale = False
+    """`WideSettings.network_scale` is fitted."""
+
     def __init__(self, settings: TaskSettings, n_outputs: int, vocabulary: Vocabulary) -> None:
         super().__init__(settings)
         self.vocabulary_size, self.texts = vocabulary.size, vocabulary.texts
@@ -204,8 +180,25 @@ class TaskObjective(Objective):
         self.replacement = next(id for id in (vocabulary.mask, vocabulary.unk, self.separator) if id is not None)
 
     def add_modules(self, model: Model) -> None:
-        model.replace_head(self.head(model.d_model))
+        head = self.head(model.d_model)
+        if self.fits_network_scale:
+            head.network_scale = torch.ones(())
+        model.replace_head(head)
         self.n_types = model.n_types
+
+    @torch.no_grad()
+    def fit_on_validation(self, task: nn.Module, batches: Iterable[Batch]) -> Sequence[Tensor]:
+        """The scale of the network's outputs beside the n-grams."""
+        assert isinstance(task, TaskLoss)
+        scale = task.head.network_scale
+        if scale is None:
+            return ()
+        was_training = task.training
+        task.eval()
+        found = [(*task.network_and_wide(batch), batch.labels) for batch in batches]
+        task.train(was_training)
+        network, wide, labels = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return (scale.fill_(fit_network_scale(network, wide, lambda outputs: task.loss(outputs, labels, False))),)
 
     def head(self, d_model: int) -> TaskHead:
         return TaskHead(d_model, self.n_outputs, self.dropout_rate, dense=self.dense, bias=self.head_bias)
@@ -241,41 +234,32 @@ class PooledObjective(TaskObjective):
     def __init__(self, settings: PooledSettings, n_outputs: int, vocabulary: Vocabulary) -> None:
         super().__init__(settings, n_outputs, vocabulary)
         self.pool, self.wide = settings.pool, settings.wide
+        self.fits_network_scale = self.wide is not None and self.wide.network_scale == "fit"
 
     def head(self, d_model: int) -> TaskHead:
         wide = None if self.wide is None else self.wide.features(self.vocabulary_size, self.texts, self.n_outputs)
         return TaskHead(d_model, self.n_outputs, self.dropout_rate, wide, self.pool == "attention", self.dense, self.head_bias)
 
     def fit(self, task: nn.Module, data: Store) -> None:
-        """Set the document frequencies of the n-grams."""
+        """Set what the n-grams count."""
         assert isinstance(task, TaskLoss)
-        wide = task.head.wide
-        for features in (wide, getattr(wide, "characters", None)):
-            if isinstance(features, NGramFeatures):
-                features.fit(features.document_frequencies(_documents(data)), data.n_documents)
+        if task.head.wide is not None:
+            of_class = self.classes_by_frequency
+            task.head.wide.fit(partial(document_batches, data, of_class), 1 if of_class is None else len(of_class))
 
-
-def _documents(data: Store) -> Iterator[tuple[Tensor, Tensor]]:
-    """Ids of some documents with their separators, and False at padding."""
-    begin = 0
-    while begin < data.n_documents:
-        spans = [data.span(n) for n in range(begin, min(begin + DOCUMENTS, data.n_documents))]
-        lengths = torch.tensor([last + data.separated - first for first, last in spans])
-        fits = lengths.cummax(0).values * torch.arange(1, len(spans) + 1) <= DOCUMENT_IDS
-        n = max(1, int(fits.sum()))
-        spans, lengths, begin = spans[:n], lengths[:n], begin + n
-        ids = torch.zeros(len(spans), int(lengths.max()), dtype=torch.int64)
-        for row, (first, last) in zip(ids, spans, strict=True):
-            row[: last + data.separated - first] = torch.from_numpy(data.ids[first : last + data.separated].astype(np.int64))
-        yield ids, torch.arange(ids.shape[1]) < lengths[:, None]
+    @property
+    def classes_by_frequency(self) -> Tensor | None:
+        """(C,): the place of each class by its frequency in the training data, from 0; None: there are no classes."""
+        return None
 
 
 class TaskLoss(nn.Module):
     """Loss of a task head: one prediction per row if `pool` is given, else one per target position."""
 
-    def __init__(self, model: Model, part: str, loss: Loss, pool: Pool | None = None) -> None:
+    def __init__(self, model: Model, part: str, loss: Loss, pool: Pool | None = None, wide: WideSettings | None = None) -> None:
         super().__init__()
         self.model, self.part, self.loss, self.pool = model, part, loss, pool
+        self.wide = WideSettings() if wide is None else wide
 
     @property
     def head(self) -> TaskHead:
@@ -283,17 +267,42 @@ class TaskLoss(nn.Module):
         return self.model.head
 
     def forward(self, batch: Batch, state: State | None = None) -> LossSums:
+        outputs, wide, penalty = self._outputs(batch)
+        own = torch.zeros((), device=outputs.device)
+        if wide is not None:
+            if self.training and self.wide.own_loss:
+                own = self.loss(wide, batch.labels, True)
+                own = own - own.detach()  # its gradient without its value, which is no part of the loss of the sum
+                wide = wide.detach()
+            outputs = wide + (1.0 if self.training else self._network_scale()) * outputs
+        parts = {self.part: self.loss(outputs, batch.labels, self.training) + own}
+        if penalty is not None:
+            parts["penalty"] = penalty
+        scale, n = None if self.training else self.head.network_scale, len(outputs)
+        return LossSums(parts, {} if scale is None else {"network_scale": (scale * n, n)}, None, None if self.training else outputs)
+
+    def network_and_wide(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """(T, C) each: the outputs of the network and those of the n-grams, whose sum are the task's."""
+        network, wide, _ = self._outputs(batch)
+        assert wide is not None
+        return network, wide
+
+    def _network_scale(self) -> Tensor | float:
+        given = self.wide.network_scale
+        return self.head.network_scale if given == "fit" and self.head.network_scale is not None else float(given)
+
+    def _outputs(self, batch: Batch) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Outputs of the network, those of the n-grams, and the penalty of the network; None: there are none."""
         inputs = replace(batch.inputs, ids=batch.extras["ids"]) if self.training and "ids" in batch.extras else batch.inputs
         at = token_index(self.pool, inputs) if self.pool in TOKEN_POOLS else batch.target_positions
         mixed = self.model(inputs, None, at, None)
         hidden = mixed.y if at is not None or self.pool is None else pooled(self.pool, mixed.y, inputs, self.head.query)
         outputs = self.model.logits(hidden).float()
-        if self.head.wide is not None:
-            outputs = outputs + self.head.wide(inputs.ids, is_token(inputs), batch.target_positions, batch.extras.get("words"))
-        parts = {self.part: self.loss(outputs, batch.labels, self.training)}
-        if mixed.penalty is not None:
-            parts["penalty"] = mixed.penalty
-        return LossSums(parts, {}, None, None if self.training else outputs)
+        if self.head.wide is None:
+            return outputs, None, mixed.penalty
+        ids = (batch.inputs if self.wide.own_loss else inputs).ids
+        wide = self.head.wide(ids, is_token(inputs), batch.target_positions, batch.extras.get("words"))
+        return outputs, wide, mixed.penalty
 
 
 def class_loss(weights: Tensor | None, smoothing: float) -> Loss:

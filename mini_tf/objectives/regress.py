@@ -36,7 +36,7 @@ class Regress(PooledObjective):
         return self.make_batch(rows, torch.from_numpy(rows.row_labels[:, 0]), PART)
 
     def task(self, model: Model) -> nn.Module:
-        return TaskLoss(model, PART, _square, self.pool)
+        return TaskLoss(model, PART, _square, self.pool, self.wide)
 
 
 def _square(outputs: Tensor, labels: Tensor, training: bool) -> Tensor:

@@ -12,11 +12,11 @@ from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.data.tokenization.words import word_keys, words_at
-from mini_tf.nn.layers.ngram_features import LinearFeatures, WindowFeatures
+from mini_tf.nn.layers.ngram_features import LinearFeatures, WideSettings, WindowFeatures
 from mini_tf.nn.layers.task_head import TaskHead
 from mini_tf.nn.layers.words.word_features import WordFeatures
 from mini_tf.nn.model import Model
-from mini_tf.objectives._task import ClassSettings, TaskLoss, TaskObjective, WideSettings, class_loss
+from mini_tf.objectives._task import ClassSettings, TaskLoss, TaskObjective, class_loss
 
 PART = "tag"
 
@@ -43,6 +43,10 @@ class Settings(ClassSettings):
     wide: WideTagSettings | None = None
     """A linear model of hashed n-grams around a word, {unit, order, window, rows, scale}, is added to the outputs."""
 
+    @property
+    def has_features(self) -> bool:
+        return self.wide is not None
+
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Tag":
         assert labels is not None
         return Tag(self, vocabulary, labels)
@@ -52,6 +56,7 @@ class Tag(TaskObjective):
     def __init__(self, settings: Settings, vocabulary: Vocabulary, labels: Labels) -> None:
         super().__init__(settings, len(labels.names), vocabulary)
         self.labels, self.wide = labels, settings.wide
+        self.fits_network_scale = self.wide is not None and self.wide.network_scale == "fit"
         self.loss = class_loss(settings.weights(labels), settings.label_smoothing)
 
     def head(self, d_model: int) -> TaskHead:
@@ -75,4 +80,4 @@ class Tag(TaskObjective):
         return batch
 
     def task(self, model: Model) -> nn.Module:
-        return TaskLoss(model, PART, self.loss)
+        return TaskLoss(model, PART, self.loss, wide=self.wide)

@@ -19,6 +19,8 @@ from mini_tf.optimizers import Optimizer, OptimizerSettings, Parameter
 class AdamSettings(OptimizerSettings):
     """Settings of optimizers that use AdamW for all or some of the parameters."""
 
+    FEATURE_KEYS = ("features_lr", "features_eps")
+
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
     """Decay rates of AdamW's moving averages of the gradient and its square."""
     eps: float = Field(1e-8, gt=0, le=10)

@@ -82,6 +82,7 @@ def _rules(recipe: Recipe) -> Rules:
     yield from _positions(recipe)
     yield from best_rules(recipe.objective, recipe.eval)
     yield from _ensemble(recipe)
+    yield from _without_effect(recipe)
     if recipe.runtime.reduce == "tree" and train.micro_batch_size == "auto":
         size = train.batch_size if train.batch_tokens is None else 8
         what = f"tree fixes the order of all sums, so train.micro_batch_size must be a number, such as {max(1, size // 8)}"
@@ -109,6 +110,18 @@ def _rules(recipe: Recipe) -> Rules:
             Gate.parse(f"{name}{gate}")
         except UsageFault:
             yield "expect", f"{name}: must be a comparison such as <1.9, got {show(gate)}"
+
+
+def _without_effect(recipe: Recipe) -> Rules:
+    """Keys that the rest of the recipe leaves unused."""
+    optimizer = recipe.optimizer
+    for key in () if recipe.objective.has_features else optimizer.FEATURE_KEYS:
+        if getattr(optimizer, key) != type(optimizer).model_fields[key].default:
+            what = "has no effect without objective.wide, whose weights it is for; remove it, or give objective.wide={}"
+            yield Rule(f"optimizer.{key}", what, ("objective",))
+    if recipe.eval.patience is not None and recipe.eval.every_steps is None:
+        what = "counts evaluations, but there is only one, after the last step; use another eval.every_steps, or patience: null"
+        yield Rule("eval.patience", what, ("eval.every_steps",))
 
 
 def _ensemble(recipe: Recipe) -> Rules:

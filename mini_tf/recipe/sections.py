@@ -158,8 +158,8 @@ class Adapter(Section):
 class Eval(Section):
     FORMER_DEFAULTS: ClassVar[Mapping[str, Any]] = {"tokens": None}
 
-    every_steps: Count | Literal["auto"] = "auto"
-    """Steps between evaluations; auto: ten evaluations per run, fewer in a run of seconds."""
+    every_steps: Count | Literal["auto"] | None = "auto"
+    """Steps between evaluations; auto: ten per run, fewer in a run of seconds; null: only one, after the last step."""
     tokens: Count | Literal["auto"] | None = "auto"
     """Validation tokens per evaluation; auto: few enough to cost little; null: all. The last evaluation uses all."""
     translations: int = Field(64, ge=0, le=10**6)

@@ -21,6 +21,8 @@ SHARE = 0.15
 5 % overhead."""
 FEWEST = 4096
 """Minimum tokens of an evaluation during training; fewer are too noisy, so evaluations become rarer instead."""
+NEVER = 10**12
+"""Steps, more than any run has."""
 LOG_LINES = 30
 """Log lines of a run, besides those of FIRST_LOGGED."""
 FIRST_LOGGED = (1, 10)
@@ -47,6 +49,8 @@ class EvaluationSchedule:
 
     def interval(self, steps: int) -> int:
         """Steps between two evaluations of a run of `steps`; the last step always has one."""
+        if self.recipe.eval.every_steps is None:
+            return steps or NEVER
         if self.recipe.eval.every_steps != "auto":
             return self.recipe.eval.every_steps
         # eval.patience counts evaluations, so their number must not depend on the size of the model.

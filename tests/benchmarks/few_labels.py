@@ -65,7 +65,7 @@ def _accuracy(asked: argparse.Namespace, size: int, seed: int, run: str) -> floa
     begins = [f"model.init_from={run}"] if run else [f"tokenizer={{path: {first}}}"]
     steps = STEPS | {int(n): int(given) for n, given in (word.split("=") for word in asked.steps)}
     horizon = [f"train.steps={steps.get(size, 800)}"] if size else []
-    overrides = [f"data.train={train}", "eval.every_steps=1000000", f"train.seed={seed}", *begins, *horizon, *asked.set]
+    overrides = [f"data.train={train}", "eval.every_steps=null", f"train.seed={seed}", *begins, *horizon, *asked.set]
     folder = asked.out.parent / f"run-{size or 'all'}-{seed}-{Path(run).name or 'scratch'}"
     _minitf("finetune", asked.recipe, *overrides, "-d", str(folder), "-q")
     told = json.loads(_minitf("evaluate", str(folder), "--data", str(asked.dev), "--json", "-q"))

@@ -286,6 +286,19 @@ RUNS = {
         """,
         ("finetune classify.yaml",),
     ),
+    "wide": Run(
+        """
+        data: {train: opinions.jsonl, split: 20%}
+        tokenizer: {kind: wordpiece, vocab_size: 300, lowercase: true}
+        model: {kind: encoder, d_model: 16, n_layers: 1, n_heads: 2, subwords: 512, dropout_rate: 0.2}
+        objective:
+          {kind: classify, pool: attention, token_dropout_rate: 0.2,
+           wide: {characters: [2, 4], rows: 1024, scale: 1, log_counts: true, class_ratios: true, own_loss: true, network_scale: 0.5}}
+        optimizer: {lr: 1e-2, features_lr: 0.2, features_eps: 1e-3}
+        eval: {every_steps: null}
+        """,
+        ("finetune wide.yaml",),
+    ),
     "regress": Run(
         """
         data: {train: ratings.csv, header: false, fields: {text: 0, text_pair: 1, label: 2}, split: 20%}

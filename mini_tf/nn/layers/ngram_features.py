@@ -4,17 +4,51 @@ The n-grams are hashed to the rows of a table. Of a text, each counts with its i
 is scaled to unit length, as in TF-IDF; n-grams of the characters of its words may be further features, scaled by
 themselves. Of a token, the n-grams in a window around it count, each at its distance. On small data this alone is hard
 to beat; the network learns what it cannot see.
-Sources: Cheng et al. 2016, arXiv:1606.07792 (wide and deep); Joulin et al. 2017, arXiv:1607.01759 (hashed n-grams).
+Sources: Cheng et al. 2016, arXiv:1606.07792 (wide and deep); Joulin et al. 2017, arXiv:1607.01759 (hashed n-grams);
+Wang and Manning 2012, "Baselines and Bigrams" (log-count ratios of naive Bayes).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
+from pydantic import Field
 from torch import Tensor, nn
 
 from mini_tf.nn.layers.ngrams import hash_keys
+from mini_tf.recipe.kinds import Section
+
+LARGEST_SCALE = 10.0
+"""Of the outputs of a network beside n-grams."""
+MAX_CLASSES = 256
+"""Classes of which log-count ratios are computed, the most frequent ones, as each needs a count per row."""
+
+Texts = Iterable[tuple[Int[Tensor, "B L"], Bool[Tensor, "B L"], Int[Tensor, " B"]]]
+"""Batches of texts: ids, False at padding, and the class of each text."""
+
+
+class WideSettings(Section):
+    """Settings of the linear model of n-grams beside the network."""
+
+    order: int = Field(2, ge=1, le=8)
+    """Tokens in the longest n-gram."""
+    rows: int = Field(2**17, ge=1, le=10**8)
+    """Rows of the table of weights; n-grams are hashed to them."""
+    scale: float = Field(50.0, gt=0, le=1e6)
+    """Multiplies its outputs: as Adam moves weights by the learning rate, a larger scale makes it learn faster."""
+    own_loss: bool = False
+    """It is trained on the loss of its own outputs without token dropout, and the network on what they leave over."""
+    network_scale: Annotated[float, Field(ge=0, le=1)] | Literal["fit"] = 1.0
+    """Multiplies the outputs of the network in evaluation; fit: that of the smallest loss on the validation data."""
+
+
+class DocumentCounts(NamedTuple):
+    """Of texts with an n-gram of each row, by class: with it, and all."""
+
+    with_row: Int[Tensor, "C rows"]
+    texts: Int[Tensor, " C"]
 
 
 class LinearFeatures(nn.Module):
@@ -35,6 +69,9 @@ class LinearFeatures(nn.Module):
         """
         raise NotImplementedError
 
+    def fit(self, texts: Callable[[], Texts], n_classes: int) -> None:
+        """Set from the training texts, which each call gives anew, what each feature counts; default: all the same."""
+
     def _ngrams(self, ids: Tensor, is_token: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """For n = 1, 2, ...: a key of the n-gram that begins at each token (B, L - n + 1), and if it has no padding."""
         keys, inside = torch.zeros_like(ids), torch.ones_like(is_token)
@@ -43,24 +80,40 @@ class LinearFeatures(nn.Module):
             inside = inside[:, : ids.shape[1] - n] & is_token[:, n:]
             yield keys, inside
 
-    def _weighted(self, rows: Int[Tensor, "N F"], values: Float[Tensor, "N F"]) -> Float[Tensor, "N C"]:
-        """The sum of the weights of the features with these values, scaled to unit length."""
+    def _weighted(
+        self, rows: Int[Tensor, "N F"], values: Float[Tensor, "N F"], factors: Float[Tensor, "N F"] | None = None
+    ) -> Float[Tensor, "N C"]:
+        """The sum of the weights of the features with these values, scaled to unit length, and then these factors."""
         values = values / torch.linalg.vector_norm(values, dim=1, keepdim=True).clamp(min=1e-6)
+        values = values if factors is None else values * factors
         return self.scale * F.embedding_bag(rows, self.weights.weight, per_sample_weights=values, mode="sum")
 
 
 class NGramFeatures(LinearFeatures):
     """Of whole texts. log_counts: what occurs c times counts 1 + log c times, else c times.
 
-    characters: further features, whose outputs are added.
+    class_ratios: after the scaling, an n-gram also counts by how much more frequent it is in one class than in others:
+    |log of the ratio of its probabilities|, that of the class with the largest one. characters: further features,
+    whose outputs are added.
     """
 
     idf: Tensor
+    ratio: Tensor | None
 
-    def __init__(self, vocabulary_size: int, order: int, rows: int, scale: float, n_outputs: int, log_counts: bool = False) -> None:
+    def __init__(
+        self,
+        vocabulary_size: int,
+        order: int,
+        rows: int,
+        scale: float,
+        n_outputs: int,
+        log_counts: bool = False,
+        class_ratios: bool = False,
+    ) -> None:
         super().__init__(vocabulary_size, order, rows, scale, n_outputs)
         self.log_counts = log_counts
         self.register_buffer("idf", torch.ones(rows))
+        self.register_buffer("ratio", torch.ones(rows) if class_ratios else None)
         self.characters: NGramFeatures | None = None
 
     def forward(
@@ -71,7 +124,7 @@ class NGramFeatures(LinearFeatures):
         if self.log_counts:
             rows, counts = distinct(rows, occurs)
             values = torch.where(counts > 0, 1 + counts.clamp(min=1).log(), 0)
-        outputs = self._weighted(rows, self.idf[rows] * values)
+        outputs = self._weighted(rows, self.idf[rows] * values, None if self.ratio is None else self.ratio[rows])
         return outputs if self.characters is None else outputs + self.characters(ids, is_token)
 
     def rows(self, ids: Int[Tensor, "B L"], is_token: Bool[Tensor, "B L"]) -> tuple[Int[Tensor, "B N"], Bool[Tensor, "B N"]]:
@@ -79,20 +132,36 @@ class NGramFeatures(LinearFeatures):
         keys, complete = zip(*self._ngrams(ids, is_token), strict=True)
         return hash_keys(torch.cat(keys, dim=1), self.weights.num_embeddings), torch.cat(complete, dim=1)
 
-    def document_frequencies(self, texts: Iterable[tuple[Int[Tensor, "B L"], Bool[Tensor, "B L"]]]) -> Int[Tensor, " rows"]:
-        """The number of texts with an n-gram of each row. texts: ids, and False at padding."""
-        found = torch.zeros(self.weights.num_embeddings, dtype=torch.int64)
-        for ids, is_token in texts:
-            rows, counts = distinct(*self.rows(ids, is_token))
-            found += torch.bincount(rows[counts > 0], minlength=len(found))
-        return found
-
-    def fit(self, frequencies: Int[Tensor, " rows"], n_texts: int) -> None:
-        """Set the inverse document frequencies, smoothed as scikit-learn does; 0 of what is in no text.
-
-        frequencies: texts with each row.
-        """
+    def fit(self, texts: Callable[[], Texts], n_classes: int) -> None:
+        """Inverse document frequencies, smoothed as in scikit-learn, 0 of what is in no text; and log-count ratios."""
+        counts = self.document_counts(texts(), n_classes if self.ratio is not None else 1)
+        n_texts, frequencies = counts.texts.sum(), counts.with_row.sum(0)
         self.idf.copy_(torch.where(frequencies > 0, ((1 + n_texts) / (1 + frequencies)).log() + 1, 0))
+        if self.ratio is not None:
+            self.ratio.copy_(log_count_ratios(counts))
+        if self.characters is not None:
+            self.characters.fit(texts, n_classes)
+
+    def document_counts(self, texts: Texts, n_classes: int) -> DocumentCounts:
+        """The number of texts of each class with an n-gram of each row; classes from `MAX_CLASSES` on are one class."""
+        size = min(n_classes, MAX_CLASSES + 1)
+        counts = DocumentCounts(torch.zeros(size, self.weights.num_embeddings, dtype=torch.int32), torch.zeros(size, dtype=torch.int64))
+        for ids, is_token, classes in texts:
+            rows, found = distinct(*self.rows(ids, is_token))
+            classes = classes.clamp(max=size - 1)
+            text, place = (found > 0).nonzero(as_tuple=True)
+            counts.with_row.index_put_((classes[text], rows[text, place]), torch.ones((), dtype=torch.int32), accumulate=True)
+            counts.texts.add_(classes.bincount(minlength=size))
+        return counts
+
+
+def log_count_ratios(counts: DocumentCounts) -> Float[Tensor, " rows"]:
+    """The largest |log P(row | class) / P(row | other classes)| of each row; probabilities are smoothed by 1 text."""
+    largest, frequencies, n_texts = torch.zeros(counts.with_row.shape[1]), counts.with_row.sum(0), counts.texts.sum()
+    for own, n in zip(counts.with_row[:MAX_CLASSES], counts.texts, strict=False):
+        given, otherwise = (own + 1) / (n + 2), (frequencies - own + 1) / (n_texts - n + 2)
+        largest = torch.maximum(largest, (given / otherwise).log().abs())
+    return largest
 
 
 def distinct(rows: Int[Tensor, "B N"], occurs: Bool[Tensor, "B N"]) -> tuple[Int[Tensor, "B N"], Int[Tensor, "B N"]]:
@@ -126,3 +195,26 @@ class WindowFeatures(LinearFeatures):
             complete.append(inside[row[:, None], places])
         rows = hash_keys(torch.cat(keys, dim=1), self.weights.num_embeddings)
         return self._weighted(rows, torch.cat(complete, dim=1).to(self.weights.weight.dtype))
+
+
+@torch.enable_grad()
+def fit_network_scale(network: Float[Tensor, "T C"], wide: Float[Tensor, "T C"], loss: Callable[[Tensor], Tensor]) -> float:
+    """The scale of the network's outputs, from 0 to LARGEST_SCALE, with the smallest loss of wide + scale * network.
+
+    loss: of outputs (T, C), summed, and convex in them. Logits also have a temperature, which is fitted with it, but
+    decides no class; that of numbers (C = 1) is 1. A prior that counts as much as few targets draws both to 1.
+    """
+    network, wide = network.detach().double(), wide.detach().double()
+    factors = torch.ones(2, dtype=torch.float64, device=wide.device, requires_grad=True)
+    search = torch.optim.LBFGS([factors], max_iter=100, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        search.zero_grad()
+        of_wide = factors[0] if wide.shape[1] > 1 else 1.0
+        value = loss(of_wide * wide + factors[1] * network) + ((factors - 1) ** 2).sum() / 2
+        value.backward()
+        return value
+
+    search.step(closure)
+    of_wide, of_network = factors.tolist()
+    return min(max(of_network / of_wide, 0.0), LARGEST_SCALE) if of_wide > 0 else 1.0

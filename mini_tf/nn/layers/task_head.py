@@ -25,8 +25,11 @@ class TaskHead(OutputLayer):
     """dropout -> linear, replacing the output layer (Devlin et al. 2018, arXiv:1810.04805, section 4.1).
 
     wide: its outputs are added by the task. query (D,): of attention pooling. dense: activation of a dense
-    layer of the width of the model before it, as in BERT's released code.
+    layer of the width of the model before it, as in BERT's released code. network_scale: what multiplies its outputs
+    beside `wide` in evaluation, if it is fitted.
     """
+
+    network_scale: Tensor | None
 
     def __init__(
         self,
@@ -41,6 +44,7 @@ class TaskHead(OutputLayer):
         super().__init__()
         self.dropout = Dropout(dropout_rate)
         self.wide = wide
+        self.register_buffer("network_scale", None)
         self.query = nn.Parameter(torch.zeros(d_model)) if pools_by_attention else None
         self.activation = dense
         self.dense = None if dense is None else nn.Linear(d_model, d_model)

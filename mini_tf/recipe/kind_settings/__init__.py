@@ -19,6 +19,8 @@ class OptimizerSettings(Kind):
     """Keys of every optimizer."""
 
     PACKAGE = "optimizers"
+    FEATURE_KEYS: ClassVar[tuple[str, ...]] = ()
+    """Keys that apply only to weights of n-grams (`ObjectiveSettings.has_features`)."""
 
     lr: float = Field(1e-3, gt=0, le=10)
     """Peak learning rate."""
@@ -280,6 +282,11 @@ class ObjectiveSettings(Kind):
     def predicts_tokens(self) -> bool:
         """`PREDICTS_TOKENS` with these settings."""
         return self.PREDICTS_TOKENS
+
+    @property
+    def has_features(self) -> bool:
+        """It adds weights of n-grams beside the network, the optimizer's role `features`."""
+        return False
 
     @property
     def fitted_after_training(self) -> frozenset[str]:
