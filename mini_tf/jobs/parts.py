@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import torch
 from torch import Tensor, nn
 
 from mini_tf.data.datasets import TokenizedData
@@ -19,11 +18,10 @@ from mini_tf.optimizers import Optimizer
 from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.metrics import BestMetric, best_metric
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.system.seeds import seed_of
 from mini_tf.trained.initial import LoadedTensors
 from mini_tf.training.divergence import Tolerance
 from mini_tf.training.due import EvaluationSchedule, step_flops
-from mini_tf.training.evaluation import MetricAccumulator, eval_batch_size, evaluate, pack
+from mini_tf.training.evaluation import MetricAccumulator, eval_batch_size, evaluate, evaluation_draws, pack
 from mini_tf.training.feed import Feed
 from mini_tf.training.flops import TRAINING_PASSES, sizes_of
 from mini_tf.training.loop import Training
@@ -150,10 +148,7 @@ class Parts:
         if type(self.objective).fit_on_validation is Objective.fit_on_validation:
             return
         rows = eval_batch_size(self.recipe, self.setup.micro_batch_size)
-        devices = [self.setup.device] if self.setup.device.type == "cuda" else []
-        # As in `evaluate`, torch's generator is not changed: a model may draw random numbers too.
-        with torch.random.fork_rng(devices), self.sharding.whole(), self.setup.autocast():
-            torch.manual_seed(seed_of("evaluate"))
+        with evaluation_draws(self.setup), self.sharding.whole(), self.setup.autocast():
             batches = (self.objective.prepare(one.rows).to(self.setup.device) for one in self.val.eval_batches(rows, tokens))
             fitted = self.objective.fit_on_validation(self.task, batches)
         for buffer in fitted:

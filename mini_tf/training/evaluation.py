@@ -112,7 +112,7 @@ def evaluate(
     measured, gradients = list[tuple[int, Sums, Sums]](), dict[str, float]()
     was_training = task.training
     task.eval()
-    with _own_draws(setup), group.independently() if alone else nullcontext():
+    with evaluation_draws(setup), group.independently() if alone else nullcontext():
         state: State | None = None
         for number, (rows, continues, ends) in _in_turns(_with_progress(packing, batch_size, tokens), group):
             if number is not None and number % group.size != group.rank:
@@ -145,7 +145,7 @@ def evaluate(
 
 
 @contextmanager
-def _own_draws(setup: Setup) -> Iterator[None]:
+def evaluation_draws(setup: Setup) -> Iterator[None]:
     """A model may draw random numbers too; evaluation must not depend on torch's generator nor change it."""
     with torch.random.fork_rng(devices=[setup.device] if setup.device.type == "cuda" else []):
         torch.manual_seed(seed_of("evaluate"))
