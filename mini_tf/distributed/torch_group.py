@@ -133,4 +133,4 @@ class TorchGroup(ProcessGroup):
 
 def _bytes(tensor: Tensor) -> Tensor:
     """A contiguous tensor as bytes, which every backend sends; not a copy."""
-    return tensor.view(-1).view(torch.uint8) if tensor.dim() else tensor.view(1).view(torch.uint8)
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)  # of a single number, view(-1) may have another stride
