@@ -15,6 +15,7 @@ from mini_tf.data.packing import EvalBatch, Packing, Shape
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.distributed.group import ProcessGroup
+from mini_tf.distributed.overlapping import failing_as
 from mini_tf.nn.state import State, reorder
 from mini_tf.objectives import Objective, Task
 from mini_tf.recipe.recipe import Recipe
@@ -119,7 +120,7 @@ def evaluate(
             elif packing.shape.streams:
                 with sharding.whole():  # an empty state is of the type of the weights
                     before = task.start(len(rows))  # type: ignore[operator]
-            with setup.autocast():
+            with setup.autocast(), failing_as(sharding.group):
                 output = task(batch.to(setup.device), before)
             if not is_own:
                 continue
