@@ -95,13 +95,17 @@ def test_four_processes_sum_as_one_with_every_reduction(alone: Path) -> None:
 FULL = ("memory", "masked", "replaced", "latents", "pairs", "instruct", "tag")
 """Runs that `runtime.shard: full` divides differently: a stream and a gate without rows, matrices that Muon needs
 whole, two networks, cross-attention, an adapter, labels."""
+OUTSIDE = "model.attention=[{kind: favor, features: 24, redraw_every: 2}, {kind: expire_span, max_span: 20}]"
+"""Mixers of a stream that call or read weights outside of a forward pass."""
 
 
 def test_three_processes_that_divide_everything_are_as_one_and_another_number_of_them_goes_on(alone: Path) -> None:
     """8 micro-batches: some processes call the model for others. Muon needs whole matrices."""
     lines = lines_of([*FULL], 3, "sum", "runtime.shard=full")
-    run_together(alone, 3, lines)
-    for name in FULL:
+    stream = ["model.n_layers=2", OUTSIDE]
+    run_together(alone, 3, [*lines, *lines_of(["recurrent"], 3, "sum", "runtime.shard=full", *stream)])
+    run_together(alone, 1, lines_of(["recurrent"], 1, "tree", *stream))
+    for name in (*FULL, "recurrent"):
         three, one = alone / "sum-3" / name, alone / "tree-1" / name
         for line, expected in zip(metrics_of(three), metrics_of(one), strict=True):
             assert line == pytest.approx(expected, rel=2e-5, abs=1e-6), name

@@ -297,6 +297,10 @@ class Mixer(nn.Module):
         """
         return self.trim(state)
 
+    def state_parameters(self) -> list[nn.Parameter]:
+        """Small parameters that `trim`, `carry` or `metrics` read, outside of `forward`; never divided."""
+        return []
+
     def set_memory_length(self, length: int) -> bool:
         """Let `carry` keep so many tokens, e.g. more than in training. False: there is no memory of a fixed length."""
         return False
