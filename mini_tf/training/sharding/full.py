@@ -103,7 +103,7 @@ class FullSharding(Sharding):
 
 
 class ReduceScatter(Reduction):
-    """Takes gradients that are added up already. parameters: the rows of this process; divided: the same as DTensors."""
+    """Takes gradients that are added up already. parameters: the rows of this process; divided: as DTensors."""
 
     def __init__(self, parameters: Sequence[Tensor], group: ProcessGroup, divided: Sequence[Tensor]) -> None:
         super().__init__(parameters, group)
