@@ -89,12 +89,12 @@ def test_a_table_is_read_by_its_columns_and_needs_no_labels(classifier: Path, tm
 
 
 def test_what_cannot_be_answered_is_refused_behind_the_answers_before_it(classifier: Path, tmp_path: Path) -> None:
-    (tmp_path / "lines.txt").write_text("a nice room\na dull room\n\na nice song\n")
+    (tmp_path / "lines.txt").write_text("a nice room\n\n{\n\na nice song\n")
     for batch in ("1", "2", "9"):
         done = minitf("predict", classifier, "-i", tmp_path / "lines.txt", "--batch-size", batch)
         assert done.exit_code == 4
-        assert [json.loads(line)["line"] for line in done.stdout.splitlines()] == [1, 2]
-        assert "lines.txt:3: 'text' is empty" in done.stderr
+        assert [json.loads(line)["line"] for line in done.stdout.splitlines()] == [1]
+        assert "lines.txt:3: not valid JSON" in done.stderr
     done = minitf("predict", classifier, "--json", stdin="fine\n{\n")
     assert [json.loads(line).get("ok") for line in done.stdout.splitlines()] == [None, False]
     refused(minitf("predict", classifier, stdin='{"\\u001b[2J": 1}\n'), "'text' is missing")

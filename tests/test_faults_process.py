@@ -182,7 +182,7 @@ def test_a_signal_that_comes_while_a_sample_is_written_is_answered_with_a_save(t
 def test_the_last_evaluation_is_left_for_later_by_a_signal(tmp_path: Path) -> None:
     """P3: all is saved by then, and the whole held-out text may take long."""
     run, command = tmp_path / "run", (*RUN, "eval.tokens=100")
-    stopped = forked(tmp_path, *command, "-d", run, change=signalled(finishing, "_final_metrics", signal.SIGTERM))
+    stopped = forked(tmp_path, *command, "-d", run, change=signalled(finishing, "_evaluate", signal.SIGTERM))
     assert (stopped.status, stopped.stderr.splitlines()[-1]) == (
         143,
         "stopped at step 8, saved, before the last evaluation; run the same command to continue",

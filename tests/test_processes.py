@@ -112,13 +112,17 @@ def assert_close_metrics(run: Path, other: Path) -> None:
 FULL = ("memory", "replaced", "pairs", "instruct", "tag")
 """Runs that `runtime.shard: full` divides differently: a stream and a gate without rows; two networks; cross-attention,
 and matrices that Muon needs whole; an adapter; labels."""
+OUTSIDE = "model.attention=[{kind: favor, features: 24, redraw_every: 2}, {kind: expire_span, max_span: 20}]"
+"""Mixers of a stream that call or read weights outside of a forward pass."""
 
 
 def test_three_processes_that_divide_everything_are_as_one_and_another_number_of_them_goes_on(alone: Path) -> None:
     """8 micro-batches: one process has two, and calls the model a third time."""
     lines = lines_of([*FULL], 3, "sum", "runtime.shard=full")
-    run_together(alone, 3, lines)
-    for name in FULL:
+    stream = ["model.n_layers=2", OUTSIDE]
+    run_together(alone, 3, [*lines, *lines_of(["recurrent"], 3, "sum", "runtime.shard=full", *stream)])
+    run_together(alone, 1, lines_of(["recurrent"], 1, "tree", *stream))
+    for name in (*FULL, "recurrent"):
         three, one = alone / "sum-3" / name, alone / "tree-1" / name
         assert_close_metrics(three, one)
         final = [json.loads((run / "run.json").read_text())["metrics"] for run in (three, one)]

@@ -4,13 +4,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from commands import minitf
 
 from mini_tf.cli.terminal.workers import WorkerConsole
@@ -19,8 +18,8 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.distributed import launching
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.distributed.launching import _End, _Workers
-from mini_tf.distributed.overlapping import failing_as
 from mini_tf.distributed.reduction import REDUCTIONS
+from mini_tf.distributed.torch_group import TorchGroup
 from mini_tf.jobs.session import Session
 from mini_tf.recipe.sections import Tokenizer as Settings
 from mini_tf.system.errors import MinitfError, ProcessLost, Unavailable, UsageFault
@@ -99,18 +98,13 @@ def test_a_stopped_process_does_not_get_the_last_grace(tmp_path: Path, monkeypat
     assert workers.ends[-1] == _End(1, -signal.SIGKILL, True)
 
 
-def test_a_backward_pass_whose_sum_fails_says_that_another_process_is_gone() -> None:
-    class Group(ProcessGroup):
-        @contextmanager
-        def communication(self) -> Iterator[None]:
-            try:
-                yield
-            except RuntimeError as error:
-                raise ProcessLost("gone") from error
-
-    with pytest.raises(ProcessLost), failing_as(Group()):
+def test_a_collective_that_fails_says_that_another_process_is_gone_and_other_errors_pass() -> None:
+    group = TorchGroup.__new__(TorchGroup)
+    with pytest.raises(ProcessLost, match="Connection closed by peer"), group.communication():
         raise RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1")
-    with pytest.raises(RuntimeError, match="shape"), failing_as(Group()):
+    with pytest.raises(ProcessLost), group.communication():
+        raise torch.distributed.DistBackendError("NCCL error")
+    with pytest.raises(RuntimeError, match="shape"), group.communication():
         raise RuntimeError("shape mismatch")
 
 

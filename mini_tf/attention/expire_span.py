@@ -115,6 +115,9 @@ class ExpireSpan(MultiHeadAttention):
         fading = Fading(self._bias_encoding, self.spans(x), self.settings.ramp)
         return ExplicitAttention(attention_weights(q, k, visibility, self.scale, fading), v)
 
+    def state_parameters(self) -> list[nn.Parameter]:
+        return [self.span_weight, self.span_bias]
+
     def trim(self, state: State) -> State:
         """Drop, in each row, tokens that no later token sees; rows with fewer tokens than others are padded."""
         visible = self._visible_later(state)

@@ -86,5 +86,6 @@ class ProcessGroup:
             pass
 
     def communication(self) -> AbstractContextManager[None]:
-        """Within it a collective of torch that fails raises ProcessLost, which names a process that hangs."""
+        """Within it a collective of torch that fails raises ProcessLost, which names a process that hangs; other errors
+        pass."""
         return nullcontext()

@@ -23,6 +23,10 @@ DIAGNOSIS = timedelta(seconds=5)
 """How long all processes are asked for a sign of life after a timeout."""
 
 
+_OF_GLOO = re.compile("gloo|imed out|[Cc]onnection")
+"""What its errors contain, which have no class of their own."""
+
+
 class TorchGroup(ProcessGroup):
     """timeout: longest wait for another process in one collective."""
 
@@ -98,7 +102,9 @@ class TorchGroup(ProcessGroup):
     def communication(self) -> Iterator[None]:
         try:
             yield
-        except RuntimeError as error:  # gloo has no exception of its own
+        except RuntimeError as error:
+            if not isinstance(error, dist.DistError) and not _OF_GLOO.search(str(error)):
+                raise
             reason = next(iter(str(error).splitlines()), "")
             if "imed out" in reason:
                 raise ProcessLost(
@@ -122,4 +128,4 @@ class TorchGroup(ProcessGroup):
 
 def _bytes(tensor: Tensor) -> Tensor:
     """A contiguous tensor as bytes, which every backend sends; not a copy."""
-    return tensor.view(-1).view(torch.uint8) if tensor.dim() else tensor.view(1).view(torch.uint8)
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)  # of a single number, view(-1) may have another stride

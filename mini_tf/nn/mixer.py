@@ -291,11 +291,12 @@ class Mixer(nn.Module):
         return state
 
     def carry(self, state: State) -> State:
-        """What is kept of the state at the end of a row, for the next row of the stream: at least `trim`.
-
-        A memory of limited length drops more: entries that tokens of the same row could still attend to.
-        """
+        """What is kept at the end of a row for the next row of the stream: less than `trim` if a memory has a length."""
         return self.trim(state)
+
+    def state_parameters(self) -> list[nn.Parameter]:
+        """Small parameters that `trim`, `carry` or `metrics` read, outside of `forward`; never divided."""
+        return []
 
     def set_memory_length(self, length: int) -> bool:
         """Let `carry` keep so many tokens, e.g. more than in training. False: there is no memory of a fixed length."""

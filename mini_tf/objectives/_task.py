@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import Field, WrapValidator
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch, Rows, document_batches
@@ -28,31 +27,14 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import LABEL_SMOOTHING, LossSums, Objective, ObjectiveSettings
 from mini_tf.recipe.data import NonEmptyText
 from mini_tf.recipe.kind_settings import ModelSettings
+from mini_tf.recipe.kind_settings.class_weights import ClassWeights
 from mini_tf.recipe.kinds import Rule, Rules, settings_of
-from mini_tf.recipe.values import near, no_such_class, show
+from mini_tf.recipe.values import no_such_class
 from mini_tf.system.errors import RecipeFault
 
 Loss = Callable[[Tensor, Tensor, bool], Tensor]
 """(outputs (T, C), labels (T,), training) -> the loss, summed over the T targets."""
-LARGEST_WEIGHT = 1e9
 TOKEN_DROPOUT = {"token_dropout_rate": "token dropout"}
-
-
-def _check_class_weights(value: Any, validate: Any) -> Any:
-    """One error message in place of one for each type of the union."""
-    if value is None or value == "balanced":
-        return validate(value)
-    if not isinstance(value, dict):
-        hint = "; did you mean balanced?" if isinstance(value, str) and near(value, ["balanced"]) else ""
-        raise PydanticCustomError("value", "{m}", {"m": f"must be balanced or {{class: weight}}, got {show(value)}{hint}"})
-    for name, weight in value.items():
-        if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 < weight <= LARGEST_WEIGHT:
-            message = f"the weight of a class must be above 0 and at most {LARGEST_WEIGHT:g}, got {show(weight)} for {show(name)}"
-            raise PydanticCustomError("value", "{m}", {"m": message})
-    return validate(value)
-
-
-ClassWeights = Annotated[Literal["balanced"] | dict[str, float] | None, WrapValidator(_check_class_weights)]
 
 
 class TaskSettings(ObjectiveSettings):
@@ -61,7 +43,6 @@ class TaskSettings(ObjectiveSettings):
     DIRECTIONS = frozenset({"bidirectional", "causal"})
     TOKENS = ("separator",)
     TRAINING_ONLY = TOKEN_DROPOUT
-    METRICS = ("network_scale",)
 
     dropout_rate: float = Field(0.1, ge=0, lt=1)
     """Dropout probability before the task head."""
@@ -95,6 +76,10 @@ class PooledSettings(TaskSettings):
     @property
     def has_features(self) -> bool:
         return self.wide is not None
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return ("network_scale",) if self.wide is not None and self.wide.network_scale == "fit" else ()
 
     def forward_flops(self, model: model_contract.ModelSettings, sizes: BatchSizes) -> int | None:
         pools_all = self.pool not in TOKEN_POOLS

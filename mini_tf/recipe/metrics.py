@@ -27,7 +27,7 @@ def metrics_of(objective: ObjectiveSettings | type[ObjectiveSettings], classes: 
     return (
         "loss",
         *of_tokens,
-        *objective.METRICS,
+        *(objective.METRICS if isinstance(objective, type) else objective.metrics),
         *(() if pipeline is None else (*pipeline.metrics_for(classes), *pipeline.GENERATION_METRICS)),
     )
 

@@ -144,7 +144,7 @@ def scores_texts_the_same_in_any_batch(fixture: PipelineFixture) -> None:
 
 def measures_the_declared_metrics(fixture: PipelineFixture) -> None:
     declared, generated = (*fixture.settings.METRICS,), (*fixture.settings.GENERATION_METRICS,)
-    known = {*declared, *generated, *fixture.objective.METRICS}
+    known = {*declared, *generated, *fixture.objective.metrics}
     settings = fixture.settings
     unknown = {*settings.MAIN_METRICS, *settings.SUMMARY_METRICS, *settings.LOWER_IS_BETTER} - known
     assert not unknown, f"MAIN_METRICS, SUMMARY_METRICS and LOWER_IS_BETTER must be declared metrics: {unknown} are not"

@@ -123,7 +123,7 @@ def evaluate(
                 each_batch()
             batch = objective.prepare(rows)
             before = _state_of(task, len(rows), continues, state, sharding) if packing.shape.streams else None
-            with setup.autocast():
+            with setup.autocast(), sharding.group.communication():
                 output = task(batch.to(setup.device), before)
             if number is None:
                 continue

@@ -11,7 +11,7 @@ the gradients and all measured numbers after it, so all have the same report and
 import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
@@ -134,8 +134,7 @@ def train(
     at: Progress = start or Progress()
     start_time = clock() - at.seconds
     training.task.train()
-    with training.sharding.whole():
-        states = initial_states(training.task, training.feed, training.setup, at.step, at.state)
+    states = _stream_states(training, at.step, at.state)
     group = training.reduction.group
     forward = training.setup.compiled(training.reduction.forward(training.task))
     mixers = [part for part in training.task.modules() if isinstance(part, Mixer)]
@@ -151,7 +150,7 @@ def train(
                 training.task.refresh(seed_of(training.seed, "refresh", "task"), at.step)
             outdated = [mixer.refresh(seed_of(training.seed, "refresh", i), at.step) for i, mixer in enumerate(mixers)]
             if any(outdated):
-                states = initial_states(training.task, training.feed, training.setup, 0, None)
+                states = _stream_states(training, 0, None)
             counts, before = _sum_by_name(count for counts, _ in together for count in counts.items()), dict(states)
             with _memory_faults(training, at):
                 measured = _accumulate_gradients(training, forward, batches, counts, states, at)
@@ -167,6 +166,12 @@ def train(
             state: State = {str(micro): one for micro, one in states.items() if one is not None}
             at = replace(report, seconds=everywhere[0][1], state=state or None)
             yield at
+
+
+def _stream_states(training: Training, step: int, saved: State | None) -> dict[int, State | None]:
+    """`initial_states`, which calls the model of a stream only; whole weights may not fit on the device."""
+    with training.sharding.whole() if training.feed.plan.stream else nullcontext():
+        return initial_states(training.task, training.feed, training.setup, step, saved)
 
 
 @contextmanager

@@ -232,6 +232,11 @@ class ObjectiveSettings(Kind):
     BASELINES: ClassVar[tuple[str, ...]] = ()
     """Cheap methods that its models are compared with: words of the package `baselines`; see `baselines`."""
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """METRICS as these settings have them."""
+        return self.METRICS
+
     def dataset(self) -> Any:
         """The settings of its dataset type."""
         return settings_of("data.datasets", self.DATASET)()

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from mini_tf.distributed.group import ProcessGroup
-from mini_tf.distributed.overlapping import failing_as
 from mini_tf.distributed.reduction import Reduction
 from mini_tf.nn.block import Block
 from mini_tf.optimizers import Optimizer, OptimizerSettings, Parameter
@@ -24,7 +23,7 @@ from mini_tf.training.sharding.rows import copy_whole, gathered, is_divided, own
 
 
 class FullSharding(Sharding):
-    """`full`. A parameter without rows, such as a gate, stays whole on every process."""
+    """`full`. Parameters without rows, such as a gate, and `Mixer.state_parameters` stay whole on every process."""
 
     DIVIDES = "weights, gradients and optimizer state"
     divides_weights = True
@@ -37,11 +36,12 @@ class FullSharding(Sharding):
         from torch.distributed.fsdp import FSDPModule, fully_shard
 
         mesh = init_device_mesh(device.type, (self.group.size,))
-        scalars = {p for p in task.parameters() if p.dim() == 0}  # refused by fully_shard
         blocks = [part for part in task.modules() if isinstance(part, Block)]
+        undivided = {p for p in task.parameters() if p.dim() == 0}  # refused by fully_shard
+        undivided |= {p for block in blocks for mixer in block.mixers.values() for p in mixer.state_parameters()}
         self.crossing = [mixer for block in blocks for name, mixer in block.mixers.items() if name == "cross"]
         for part in (*self.crossing, *blocks, task):
-            fully_shard(part, mesh=mesh, ignored_params=scalars)
+            fully_shard(part, mesh=mesh, ignored_params=undivided)
         self._gather_to_recall()
         self.parts = [part for part in task.modules() if isinstance(part, FSDPModule)]
         for part in self.parts:  # losses are divided by counts of all processes, so gradients are added
@@ -101,7 +101,7 @@ class FullSharding(Sharding):
 
 
 class ReduceScatter(Reduction):
-    """Takes gradients that are added up already. parameters: the rows of this process; divided: the whole ones."""
+    """Takes gradients that are added up already. parameters: the rows of this process; divided: as DTensors."""
 
     def __init__(self, parameters: Sequence[Tensor], group: ProcessGroup, divided: Sequence[Tensor]) -> None:
         super().__init__(parameters, group)
@@ -112,13 +112,13 @@ class ReduceScatter(Reduction):
 
     @contextmanager
     def micro_batch(self, micro: int, n: int) -> Iterator[None]:
-        with failing_as(self.group), warnings.catch_warnings():
+        with self.group.communication(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "FSDP2-wrapped module")  # returned a view, which nothing changes in place
             yield
 
     def finish(self, n: int) -> None:
         for rows, whole in zip(self.parameters, self.divided, strict=True):
-            if whole.grad is not None and whole.dim() == 0:
+            if whole.grad is not None and not is_divided(whole):
                 self.group.add_up(whole.grad)
             rows.grad = None if whole.grad is None else own_rows(whole.grad)
             whole.grad = None
