@@ -291,7 +291,7 @@ class Mixer(nn.Module):
         return state
 
     def carry(self, state: State) -> State:
-        """What is kept at the end of a row for the next row of the stream: less than `trim` if a memory has a length."""
+        """What is kept at the end of a row for the next row of the stream: less than `trim` if memory has a length."""
         return self.trim(state)
 
     def state_parameters(self) -> list[nn.Parameter]:
