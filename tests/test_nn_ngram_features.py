@@ -24,6 +24,7 @@ from mini_tf.nn.layers.task_head import is_token
 from mini_tf.nn.layers.words.character_features import CharacterFeatures
 from mini_tf.objectives import LossSums
 from mini_tf.recipe.kinds import settings_of
+from mini_tf.recipe.metrics import metrics_of
 from mini_tf.testing.tiny.objectives import TinyObjective, tiny_objective
 from mini_tf.trained.evaluating import evaluation_data
 from mini_tf.trained.opening import open_trained
@@ -299,3 +300,11 @@ def test_long_documents_are_counted_few_at_once_with_their_classes() -> None:
     documents = [row[inside].tolist() for found, tokens, _ in batches for row, inside in zip(found, tokens, strict=True)]
     assert documents == [part.tolist() for part in np.split(ids, ends[:-1])]
     assert torch.cat([classes for *_, classes in batches]).tolist() == [(2, 0, 1)[label] for label in labels]
+
+
+@pytest.mark.parametrize("kind", ["classify", "regress", "tag"])
+def test_the_scale_of_the_network_is_a_metric_of_each_task_where_it_is_fitted(kind: str) -> None:
+    settings = settings_of("objectives", kind)
+    assert "network_scale" in metrics_of(settings(wide={"network_scale": "fit"}))
+    for wide in (None, {}, {"network_scale": 0.5}):
+        assert "network_scale" not in metrics_of(settings(wide=wide))

@@ -54,6 +54,19 @@ class TaskSettings(ObjectiveSettings):
     head_bias: bool = True
     """The output layer has a bias; false as in the classifiers of Llama and GPT-2."""
 
+    @property
+    def features(self) -> WideSettings | None:
+        """The linear model of n-grams beside the network, if there is one."""
+        return None
+
+    @property
+    def has_features(self) -> bool:
+        return self.features is not None
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return ("network_scale",) if self.features is not None and self.features.network_scale == "fit" else ()
+
     def forward_flops(self, model: model_contract.ModelSettings, sizes: BatchSizes) -> int | None:
         hidden = model.hidden_flops(sizes)
         return None if hidden is None else hidden + self.head_flops(model, sizes)
@@ -74,12 +87,8 @@ class PooledSettings(TaskSettings):
     """A linear model of hashed n-grams, {order, characters, rows}, is added to the outputs: wide and deep learning."""
 
     @property
-    def has_features(self) -> bool:
-        return self.wide is not None
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        return ("network_scale",) if self.wide is not None and self.wide.network_scale == "fit" else ()
+    def features(self) -> WideSettings | None:
+        return self.wide
 
     def forward_flops(self, model: model_contract.ModelSettings, sizes: BatchSizes) -> int | None:
         pools_all = self.pool not in TOKEN_POOLS
@@ -152,13 +161,11 @@ class ClassSettings(TaskSettings):
 class TaskObjective(Objective):
     """An objective on labelled rows, with a `TaskHead` of `n_outputs` outputs."""
 
-    fits_network_scale = False
-    """`WideSettings.network_scale` is fitted."""
-
     def __init__(self, settings: TaskSettings, n_outputs: int, vocabulary: Vocabulary) -> None:
         super().__init__(settings)
         self.vocabulary_size, self.texts = vocabulary.size, vocabulary.texts
         self.dropout_rate, self.token_dropout_rate = settings.dropout_rate, settings.token_dropout_rate
+        self.fits_network_scale = "network_scale" in settings.metrics
         self.n_outputs, self.n_types, self.dense, self.head_bias = n_outputs, 0, settings.dense, settings.head_bias
         assert vocabulary.separator is not None
         self.separator, self.separator_begins = vocabulary.separator, vocabulary.begin is None
@@ -219,7 +226,6 @@ class PooledObjective(TaskObjective):
     def __init__(self, settings: PooledSettings, n_outputs: int, vocabulary: Vocabulary) -> None:
         super().__init__(settings, n_outputs, vocabulary)
         self.pool, self.wide = settings.pool, settings.wide
-        self.fits_network_scale = self.wide is not None and self.wide.network_scale == "fit"
 
     def head(self, d_model: int) -> TaskHead:
         wide = None if self.wide is None else self.wide.features(self.vocabulary_size, self.texts, self.n_outputs)

@@ -44,8 +44,8 @@ class Settings(ClassSettings):
     """A linear model of hashed n-grams around a word, {unit, order, window, rows, scale}, is added to the outputs."""
 
     @property
-    def has_features(self) -> bool:
-        return self.wide is not None
+    def features(self) -> WideSettings | None:
+        return self.wide
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Tag":
         assert labels is not None
@@ -56,7 +56,6 @@ class Tag(TaskObjective):
     def __init__(self, settings: Settings, vocabulary: Vocabulary, labels: Labels) -> None:
         super().__init__(settings, len(labels.names), vocabulary)
         self.labels, self.wide = labels, settings.wide
-        self.fits_network_scale = self.wide is not None and self.wide.network_scale == "fit"
         self.loss = class_loss(settings.weights(labels), settings.label_smoothing)
 
     def head(self, d_model: int) -> TaskHead:
