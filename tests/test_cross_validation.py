@@ -15,6 +15,7 @@ from test_run_sets import DEAD, assert_same, at_call, figures, os, train_and_die
 from tiny_tasks import OPINIONS, opinions
 
 from mini_tf.data.examples import Example
+from mini_tf.data.parts import Examples
 from mini_tf.data.split import ExampleHasher, hold_out_fold
 from mini_tf.jobs.sets.set_metrics import same_baseline
 from mini_tf.recipe.data import Split
@@ -48,7 +49,7 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def held_out(examples: list[int], folds: int) -> list[list[int]]:
     """The validation examples of each fold."""
-    splits = [hold_out_fold(lambda: iter(examples), HASHER, folds, fold) for fold in range(1, folds + 1)]
+    splits = [hold_out_fold(Examples.of(lambda: iter(examples)), HASHER, folds, fold) for fold in range(1, folds + 1)]
     return [[example for split, example in one.read() if split == "val"] for one in splits]
 
 
@@ -70,7 +71,10 @@ def test_folds_have_their_share_of_every_class_and_copies_stay_together() -> Non
     examples, dataset = [Example([row["text"]], [row["label"]], "x") for row in rows], dataset_of("classes")
     counts = []
     for fold in range(1, 5):
-        held = [dataset.split(lambda given=given: iter(given), None, Split(folds=4, fold=fold)) for given in (examples, examples[::-1])]  # type: ignore[misc]
+        held = [
+            dataset.split(Examples.of(lambda given=given: iter(given)), None, Split(folds=4, fold=fold))
+            for given in (examples, examples[::-1])
+        ]  # type: ignore[misc]
         train, val = ({one.texts[0] for split, one in held[0].read() if split == part} for part in ("train", "val"))
         assert not train & val
         assert val == {one.texts[0] for split, one in held[1].read() if split == "val"}

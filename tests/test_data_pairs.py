@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from mini_tf.data import raw
 from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.examples import Pair
+from mini_tf.data.parts import Examples
 from mini_tf.data.split import DataSplit
 from mini_tf.data.store import Store
 from mini_tf.recipe import sections
@@ -91,11 +92,11 @@ def open_pairs(data: Data, tokenizer: sections.Tokenizer, **more: Any) -> Tokeni
 
 
 def divide(pairs: list[Pair], share: float) -> DataSplit:
-    return PAIRED.split(lambda: iter(pairs), None, Split(share=share))
+    return PAIRED.split(Examples.of(lambda: iter(pairs)), None, Split(share=share))
 
 
 def keep_apart(train: list[Pair], val: list[Pair]) -> DataSplit:
-    return PAIRED.split(lambda: iter(train), lambda: iter(val), Split(share=0.05))
+    return PAIRED.split(Examples.of(lambda: iter(train)), Examples.of(lambda: iter(val)), Split(share=0.05))
 
 
 def texts_of(store: Store, text: TokenizedData) -> list[tuple[str, str]]:
@@ -392,9 +393,9 @@ def test_of_given_pairs_only_exact_repeats_are_left_out_and_that_is_told() -> No
     assert keep_apart(train, val[1:]).notes == ()
     with pytest.raises(DataFault, match=r"data\.val: all of its 2 pairs are also in data\.train"):
         keep_apart(train, train[:2])
-    with pytest.raises(DataFault, match=r"data\.val: no pairs"):
+    with pytest.raises(DataFault, match="no examples"):
         keep_apart(train, [])
-    with pytest.raises(DataFault, match=r"data\.train: 0 different sources"):
+    with pytest.raises(DataFault, match="no examples"):
         divide([], 0.1)
 
 

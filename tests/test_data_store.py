@@ -3,7 +3,7 @@
 import io
 import json
 import multiprocessing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,8 @@ from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.formats import documents as formats
 from mini_tf.data.formats.documents import Document
 from mini_tf.data.opening import reopen
-from mini_tf.data.split import MIN_EXAMPLES, DataSplit, ReadExamples, SplitName
+from mini_tf.data.parts import Examples
+from mini_tf.data.split import MIN_EXAMPLES, DataSplit, SplitName
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
@@ -91,8 +92,8 @@ def test_no_document_stands_on_both_sides(texts: list[str], share: float) -> Non
         assert sorted(sides["train"] + sides["val"]) == sorted(texts)
 
 
-def divide(read: ReadExamples, share: float, tail: bool = False) -> DataSplit:
-    return dataset_of("text").split(read, None, Split(share=share, tail=tail))
+def divide(read: Callable[[], Iterator[Document]], share: float, tail: bool = False) -> DataSplit:
+    return dataset_of("text").split(Examples.of(read), None, Split(share=share, tail=tail))
 
 
 IN_PARTS = st.lists(st.lists(st.text("ab", min_size=1, max_size=2), min_size=1, max_size=3), min_size=1, max_size=MIN_EXAMPLES - 1)
@@ -160,9 +161,13 @@ def test_all_parts_of_what_stands_in_train_are_left_out_of_val(train: list[list[
     kept = ["".join(document) for document in val if document[0] not in known]
     if not kept:
         with pytest.raises(DataFault, match=r"are also in data\.train"):
-            dataset_of("text").split(lambda: iter(documents_in(train)), lambda: iter(documents_in(val)), Split(share=0.05))
+            dataset_of("text").split(
+                Examples.of(lambda: iter(documents_in(train))), Examples.of(lambda: iter(documents_in(val))), Split(share=0.05)
+            )
         return
-    division = dataset_of("text").split(lambda: iter(documents_in(train)), lambda: iter(documents_in(val)), Split(share=0.05))
+    division = dataset_of("text").split(
+        Examples.of(lambda: iter(documents_in(train))), Examples.of(lambda: iter(documents_in(val))), Split(share=0.05)
+    )
     assert (joined(division, "train"), joined(division, "val")) == (["".join(document) for document in train], kept)
 
 

@@ -1,10 +1,15 @@
 """The contract of datasets over every kind, and against datasets that break it."""
 
 from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mini_tf.data.encoding import write_stores
+from mini_tf.data.parts import Part
+from mini_tf.data.store import join_stores
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.testing import datasets as contract
 
@@ -25,6 +30,26 @@ ROWS: dict[str, list[dict[str, Any]]] = {
 def test_every_dataset(kind: str, holds: Any) -> None:
     cases = {case.name: case for case in contract.cases(settings_of("data.datasets", kind)(), ROWS[kind])}  # type: ignore[arg-type]
     cases[holds.__name__].run()
+
+
+@pytest.mark.parametrize("kind", listing("data.datasets"))
+def test_stores_of_consecutive_shares_are_joined_to_the_bytes_of_one(kind: str, tmp_path: Path) -> None:
+    """As several processes write them. A share may be empty, or have no example of a split."""
+    data = contract.DatasetFixture(settings_of("data.datasets", kind)(), ROWS[kind], tmp_path)  # type: ignore[arg-type]
+    of_splits = [("val" if number % 5 == 1 else "train", one) for number, one in enumerate(data.examples)]
+
+    def write(name: str, first: int, last: int) -> dict[str, Any]:
+        (tmp_path / name).mkdir()
+        part: Any = Part(lambda: iter(of_splits[first:last]))
+        return dict(write_stores(tmp_path / name, data.dataset, [part], data.used, data.labels, True)["stores"])
+
+    whole = write("whole", 0, len(WORDS))
+    shares = [(tmp_path / f"{n}", write(f"{n}", *both)) for n, both in enumerate(pairwise([0, 1, 1, 7, len(WORDS)]))]
+    (tmp_path / "joined").mkdir()
+    assert join_stores(tmp_path / "joined", shares) == whole
+    found, expected = ({file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in ("joined", "whole"))
+    assert found == expected
+    assert not any(folder.exists() for folder, _ in shares)
 
 
 def test_conversations_of_messages_keep_the_contract() -> None:

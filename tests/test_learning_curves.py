@@ -9,6 +9,7 @@ import pytest
 from commands import EXACT, minitf, refused, trained
 from tiny_tasks import OPINIONS, opinions
 
+from mini_tf.data.parts import Examples
 from mini_tf.data.split import DataSplit, ExampleHasher, hold_out, hold_out_fold, limit_training
 from mini_tf.drawing.curves.learning import labelled_sizes
 from mini_tf.run import finding, manifest
@@ -30,7 +31,7 @@ def parts(split: DataSplit) -> tuple[list[int], list[int]]:
 
 @pytest.mark.parametrize("examples", [list(range(200)), [*range(100), *range(100)]], ids=["distinct", "twice"])
 def test_a_smaller_subset_is_part_of_a_larger_one_and_validation_data_stay(examples: Sequence[int]) -> None:
-    whole = hold_out(lambda: iter(examples), HASHER, 0.2)
+    whole = hold_out(Examples.of(lambda: iter(examples)), HASHER, 0.2)
     everything, val = parts(whole)
     before: list[int] = []
     for n in (1, 7, 40, 120):
@@ -48,7 +49,7 @@ def test_a_smaller_subset_is_part_of_a_larger_one_and_validation_data_stay(examp
 
 def test_a_subset_is_independent_of_the_split() -> None:
     """By the hash of the split, small subsets of all folds but one would be the same examples, of that one fold."""
-    folds = [hold_out_fold(lambda: iter(range(600)), HASHER, 3, fold) for fold in (1, 2, 3)]
+    folds = [hold_out_fold(Examples.of(lambda: iter(range(600))), HASHER, 3, fold) for fold in (1, 2, 3)]
     held_out = [{*parts(one)[1]} for one in folds]
     train = parts(limit_training(folds[0], HASHER, 100))[0]
     assert 30 <= len({*train} & held_out[1]) <= 70
@@ -58,7 +59,7 @@ def test_a_subset_is_independent_of_the_split() -> None:
 def test_later_parts_of_a_document_go_with_its_first_one() -> None:
     documents = [(number, part) for number in range(30) for part in range(3)]
     hasher = ExampleHasher(lambda one: str(one[0]), lambda one: 1, lambda one: one[1] == 0)
-    found = [*limit_training(DataSplit(lambda: (("train", one) for one in documents), 90), hasher, 10).read()]
+    found = [*limit_training(DataSplit.in_one_part(lambda: (("train", one) for one in documents), 90), hasher, 10).read()]
     numbers = [number for _, (number, _) in found]
     assert len({*numbers}) == 10
     assert len(numbers) == 30

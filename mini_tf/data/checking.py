@@ -11,6 +11,7 @@ import numpy as np
 from mini_tf.data.datasets import Dataset
 from mini_tf.data.formats.text_lines import undecodable_lines
 from mini_tf.data.labels import unknown_label
+from mini_tf.data.parts import Examples
 from mini_tf.data.raw import Files, RawData
 from mini_tf.data.split import DataSplit
 from mini_tf.data.store import Store
@@ -66,9 +67,11 @@ def check_data(dataset: Dataset, data: Data, limit: int) -> DataReport:
     if len(readable) < len(files):
         return DataReport(faults, {}, 0)
     ignored, sample = Faults(0), None if faults.count else raw.sample
-    reads = {split: partial(_valid_examples, one, ignored) for split, one in readable.items()}
+    examples = {split: Examples.of(partial(_valid_examples, one, ignored)) for split, one in readable.items()}
     try:
-        data_split = dataset.split(reads["train"], reads.get("val"), data.split) if sample is None else sample.whole(reads["train"])
+        data_split = (
+            dataset.split(examples["train"], examples.get("val"), data.split) if sample is None else sample.whole(examples["train"])
+        )
         labels = dataset.fit_labels(example for split, example in data_split.read() if split == "train")
         reports = _split_reports(dataset, data_split)
     except DataFault as fault:  # if most rows are invalid, too few are left; their faults are reported already
@@ -76,7 +79,7 @@ def check_data(dataset: Dataset, data: Data, limit: int) -> DataReport:
             faults.add(fault)
         return DataReport(faults, {}, 0)
     _add_unknown_classes(dataset, data_split, reports, () if labels is None else labels.names, faults)
-    n_val_in_train = _count(dataset, reads["val"]()) - reports["val"].examples if "val" in reads else 0
+    n_val_in_train = _count(dataset, examples["val"].read()) - reports["val"].examples if "val" in examples else 0
     return DataReport(faults, reports, n_val_in_train)
 
 
@@ -95,9 +98,9 @@ def _valid_examples(files: Files, faults: Faults) -> Iterator[Any]:
         for fault in undecodable_lines(source.path, source.name) if source.format != "parquet" else ():
             faults.add(fault)
     data = files.data.model_copy(update={"errors": "replace"})
-    for part in files.dataset.parts(files.sources, data, files.corpus, files.labels):
+    for group in files.dataset.groups(files.sources, data, files.corpus):
         try:
-            for example in part:
+            for example in files.dataset.try_read(group, data, files.corpus, files.labels):
                 if isinstance(example, DataFault):
                     faults.add(example)
                 else:

@@ -16,13 +16,16 @@ from mini_tf.data.datasets import Dataset, TokenizedData
 from mini_tf.data.encoding import write_stores
 from mini_tf.data.labels import Labels
 from mini_tf.data.raw import Files, RawData
-from mini_tf.data.split import DataSplit
+from mini_tf.data.split import DataSplit, as_split
 from mini_tf.data.store import Store, Tokenizers, open_store
 from mini_tf.data.streaming.sample import HeldOut, StreamSample
 from mini_tf.data.streaming.text import StreamedText
+from mini_tf.distributed.agreement import refuse_different
+from mini_tf.distributed.group import ProcessGroup
+from mini_tf.distributed.team import ALONE, Team
 from mini_tf.recipe import sections
 from mini_tf.recipe.kind_settings import ObjectiveSettings
-from mini_tf.system.cache import CacheEntry, build_or_load, find_entry, hash_of
+from mini_tf.system.cache import CacheEntry, build_or_load, cache_folder, draft, find_entry, hash_of, load, publish
 from mini_tf.system.errors import DataFault
 from mini_tf.system.progress import ProgressCallback, show_progress
 
@@ -38,29 +41,60 @@ def open_data(
     objective: ObjectiveSettings,
     report: Report = lambda line: None,
     tokenizers: Tokenizers | None = None,
+    group: ProcessGroup = ALONE.group,
 ) -> TokenizedData:
     """Both splits of a recipe's data as ids, from the cache or encoded now.
 
-    tokenizers: those of a trained run; default: the recipe's.
+    tokenizers: those of a trained run; default: the recipe's. group: processes that all open the data. A tokenizer is
+    trained once, and each reads and encodes a share of the files, for all that see the same cache folder.
 
-    Raises DataFault if a file, a line, a label or a tokenizer is invalid, or if a split has no targets.
+    Raises DataFault if a file, a line, a label or a tokenizer is invalid, or if a split has no targets, RunFault if
+    another process has other files.
     """
     dataset: Dataset = objective.dataset()
-    raw = RawData(dataset, data)
-    used = tokenizers or raw.tokenizers(tokenizer, objective.TOKENS, objective.n_sentinels)
+    raw = RawData(dataset, data, Team.of(group, cache_folder()))
+    with group.in_turn():  # a built-in corpus is written into the cache
+        trains = tokenizers is None and raw.trains_tokenizers(tokenizer)
+        content = raw.hash
+    refuse_different(group, {"data": content})
+    if any(group.gather(trains)):
+        _ = raw.data_split  # by all processes at once
+    with group.in_turn():
+        used = tokenizers or raw.tokenizers(tokenizer, objective.TOKENS, objective.n_sentinels)
 
     def build(folder: Path) -> dict[str, Any]:
         data_split = raw.data_split
-        labels = _fit_labels(dataset, data, data_split)
+        with group.independently():
+            labels = _fit_labels(dataset, data, data_split)
         with show_progress(f"encoding {data_split.characters:,} characters") as reached:
             advance = _progress(reached, data_split.characters)
-            facts = write_stores(folder, dataset, data_split.read(), used, labels, dataset.separated(data), advance)
-        if raw.sample is not None:
+            facts = write_stores(folder, dataset, data_split.parts, used, labels, dataset.separated(data), advance, raw.team)
+        if raw.sample is not None and raw.team.number == 0:
             raw.sample.held_out.tofile(folder / HELD_OUT)
         return facts | {"labels": None if labels is None else labels.to_json(), "notes": [*data_split.notes, *facts["notes"]]}
 
-    found = build_or_load("tokens", _key(raw.hash, used), build, report)
+    found = _build_or_load(raw.team, _key(content, used), build, report)
     return _opened(found, dataset, used, report, raw.column_notes, raw.sample)
+
+
+def _build_or_load(team: Team, key: str, build: Callable[[Path], dict[str, Any]], report: Report) -> CacheEntry:
+    """`build_or_load` by all processes; several call `build` with the folder of the first.
+
+    Several do not wait for another run that builds the same: it may be one of processes that wait for these.
+    """
+    if team.group.size == 1:
+        return build_or_load("tokens", key, build, report)
+    refuse_different(team.group, {"tokenizer": key})
+    with team.group.independently():
+        found = load("tokens", key, report)
+    if all(team.group.gather(found is not None)):
+        assert found is not None
+        return found
+    with draft("tokens", key) as own:
+        folder = Path(team.lead(lambda: str(own)))
+        facts = build(folder)
+        _, files = team.lead(lambda: publish(folder, "tokens", key, facts)[1:])
+        return CacheEntry(cache_folder() / "tokens" / key, facts, files)
 
 
 def _fit_labels(dataset: Dataset, data: sections.Data, data_split: DataSplit) -> Labels | None:
@@ -107,9 +141,7 @@ def encode_data(
 
     def build(folder: Path) -> dict[str, Any]:
         with show_progress("reading and encoding"):
-            facts = write_stores(
-                folder, dataset, (("val", example) for example in files.read()), tokenizers, labels, dataset.separated(data)
-            )
+            facts = write_stores(folder, dataset, as_split(files.examples(), "val"), tokenizers, labels, dataset.separated(data))
         return facts | {"notes": [*files.notes, *facts["notes"]]}
 
     found = build_or_load("tokens", _key(content, tokenizers), build, report)

@@ -2,25 +2,28 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 
+from mini_tf.data import parts
 from mini_tf.data.datasets import Dataset
 from mini_tf.data.formats.data_files import DataFile, MissingFile
 from mini_tf.data.formats.tables import read_columns
 from mini_tf.data.formats.text_lines import count_bad_bytes
 from mini_tf.data.labels import Labels
+from mini_tf.data.parts import Examples, Part
 from mini_tf.data.split import DataSplit, limit_training
 from mini_tf.data.store import Tokenizers
 from mini_tf.data.streaming.sample import StreamSample
 from mini_tf.data.streaming.shards import Shards
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.distributed.team import ALONE, Team
 from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import cache_identity
-from mini_tf.system.cache import build_or_load, hash_of
+from mini_tf.system.cache import build_or_load, hash_of, load
 from mini_tf.system.errors import DataFault
 from mini_tf.system.interruptible import interruptible_call
 from mini_tf.system.progress import show_progress
@@ -59,14 +62,21 @@ class Files:
         }
         return hash_of([[source.digest() for source in self.sources], cache_identity(self.dataset), reading])
 
+    def examples(self, team: Team = ALONE) -> Examples:
+        """All examples, in parts of consecutive files of at least `parts.SIZE` bytes. team: the processes that read."""
+        found, files = list[Part[Any]](), list[DataFile]()
+        groups = self.dataset.groups(self.sources, self.data, self.corpus)
+        for number, group in enumerate(groups, 1):
+            files += group
+            size = sum(file.path.stat().st_size for file in files)
+            if size >= parts.SIZE or number == len(groups):
+                found.append(Part(partial(self.dataset.read, files, self.data, self.corpus, self.labels), size))
+                files = []
+        return Examples(found, team, self.no_examples)
+
     def read(self) -> Iterator[Any]:
         """All examples in order; DataFault at the first invalid one, or if there is none."""
-        examples = self.dataset.read(self.sources, self.data, self.corpus, self.labels)
-        for first in examples:
-            yield first
-            yield from examples
-            return
-        raise self.no_examples()
+        return self.examples().read()
 
     def no_examples(self) -> DataFault:
         """The fault of files without any example."""
@@ -101,10 +111,11 @@ class Files:
 
 @dataclass(frozen=True, eq=False)
 class RawData:
-    """The examples of a recipe before tokenization."""
+    """The examples of a recipe before tokenization. team: processes that read them together (`data_split`)."""
 
     dataset: Dataset
     data: sections.Data
+    team: Team = ALONE
 
     @cached_property
     def files(self) -> dict[str, Files]:
@@ -147,16 +158,30 @@ class RawData:
 
     @cached_property
     def data_split(self) -> DataSplit:
+        """Of several processes all need it at the same time: each reads a part of the files."""
+        alone = self.team.group.independently
         if self.sample is not None:
-            with show_progress("reading a sample of the data"):
+            with show_progress("reading a sample of the data"), alone():
                 return self.sample.split()
-        val = self.files["val"].read if "val" in self.files else None
+        examples = {split: files.examples(self.team) for split, files in self.files.items()}
         with show_progress(f"reading {self._size / 1e6:,.1f} MB"):
-            data_split = self.dataset.split(self.files["train"].read, val, self.data.split)
-            if (limit := self.data.max_train_samples) is not None:
-                data_split = limit_training(data_split, self.dataset.hasher(content=False), limit)
-            notes = dict.fromkeys(note for files in self.files.values() for note in files.notes)
+            data_split = self.dataset.split(examples["train"], examples.get("val"), self.data.split)
+            with alone():
+                if (limit := self.data.max_train_samples) is not None:
+                    data_split = limit_training(data_split, self.dataset.hasher(content=False), limit)
+                notes = dict.fromkeys(note for files in self.files.values() for note in files.notes)
         return replace(data_split, notes=(*data_split.notes, *notes))
+
+    def trains_tokenizers(self, settings: sections.Tokenizer) -> bool:
+        """Whether `tokenizers` has to read the training split: one is to be trained that is not in the cache."""
+        keys = [self._tokenizer_key(one, sources) for one, sources in self._needed(settings) if one.path is None]
+        return any(load("tokenizers", key) is None for key in keys)
+
+    def _needed(self, settings: sections.Tokenizer) -> list[tuple[sections.SingleTokenizer, Sequence[bool]]]:
+        """Each tokenizer with the texts that it is trained on: True = sources, False = targets or labelled texts."""
+        if settings.source is not None:
+            return [(settings.source, (True,)), (settings, (False,))]
+        return [(settings, (True, False) if self.dataset.SOURCE else (False,))]
 
     def tokenizers(self, settings: sections.Tokenizer, needs: Iterable[str] = (), n_sentinels: int = 0) -> Tokenizers:
         """Loaded, or trained on the training split. needs: special tokens to add to a loaded one if missing.
@@ -165,24 +190,18 @@ class RawData:
         """
         needs = [*needs, *(["separator"] if self.dataset.separated(self.data) else [])]
 
-        def one(settings: sections.SingleTokenizer, sources: Sequence[bool]) -> Tokenizer:
-            return self._tokenizer(settings, sources, needs).with_sentinels(n_sentinels, trained=settings.path is None)
-
-        if settings.source is not None:
-            return Tokenizers(one(settings.source, (True,)), one(settings, (False,)))
-        shared = one(settings, (True, False) if self.dataset.SOURCE else (False,))
-        return Tokenizers(shared, shared)
+        found = [
+            self._tokenizer(one, sources, needs).with_sentinels(n_sentinels, trained=one.path is None)
+            for one, sources in self._needed(settings)
+        ]
+        return Tokenizers(found[0], found[-1])
 
     def _tokenizer(self, settings: sections.SingleTokenizer, sources: Sequence[bool], needs: Sequence[str]) -> Tokenizer:
-        """sources: which texts it is trained on: True = sources, False = targets or labelled texts."""
         if settings.path is not None:
             tokenizer = Tokenizer.load(settings.path, settings.separator, settings.begin)
             for name in needs:
                 tokenizer = tokenizer.with_special(name)
             return tokenizer
-        size = settings.vocab_size if settings.uses_vocab_size else 0
-        lowercase = ["lowercase"] if settings.lowercase else []
-        key = hash_of([TRAINER_VERSION, self.hash, sources, tokenizers.__version__, cache_identity(settings.trainer), size, *lowercase])
 
         def build(folder: Path) -> dict[str, Any]:
             # All sources, then all targets: in alternating order a stride of 2 would take the sources only.
@@ -194,4 +213,9 @@ class RawData:
                 interruptible_call(lambda: Tokenizer.train(settings, sample)).save(folder / "tokenizer.json")
             return {}
 
-        return Tokenizer.load(build_or_load("tokenizers", key, build, lambda line: None).folder)
+        return Tokenizer.load(build_or_load("tokenizers", self._tokenizer_key(settings, sources), build).folder)
+
+    def _tokenizer_key(self, settings: sections.SingleTokenizer, sources: Sequence[bool]) -> str:
+        size = settings.vocab_size if settings.uses_vocab_size else 0
+        lowercase = ["lowercase"] if settings.lowercase else []
+        return hash_of([TRAINER_VERSION, self.hash, sources, tokenizers.__version__, cache_identity(settings.trainer), size, *lowercase])

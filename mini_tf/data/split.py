@@ -4,30 +4,39 @@ A hash of an example's split key decides its split, so examples keep their split
 that is read in several parts has the hash of its first part.
 """
 
+import base64
 import hashlib
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
+from mini_tf.data.parts import Examples, Part, read_all
 from mini_tf.system.errors import DataFault
 
 SplitName = Literal["train", "val"]
-ReadExamples = Callable[[], Iterator[Any]]
-"""Reads the examples again at every call: they are never all in memory."""
 MIN_EXAMPLES = 10
 """With fewer distinct examples, a share chosen by hash could be empty or far too large."""
 
 
 @dataclass(frozen=True)
 class DataSplit:
-    """read: iterates over all examples, each with its split. characters: of both splits. notes: to be printed."""
+    """parts: of all examples, each with its split. characters: of both splits. notes: to be printed."""
 
-    read: Callable[[], Iterator[tuple[SplitName, Any]]]
+    parts: Sequence[Part[tuple[SplitName, Any]]]
     characters: int
     notes: tuple[str, ...] = ()
+
+    @classmethod
+    def in_one_part(cls, read: Callable[[], Iterator[tuple[SplitName, Any]]], characters: int, notes: tuple[str, ...] = ()) -> "DataSplit":
+        """A split in which an example depends on those before it."""
+        return cls((Part(read),), characters, notes)
+
+    def read(self) -> Iterator[tuple[SplitName, Any]]:
+        return read_all(self.parts)
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,19 @@ class ExampleHasher:
                 hashes.append(hash_text(self.key(example)))
         return np.array(hashes, np.uint64), characters
 
+    def scan_together(self, examples: Examples) -> tuple[np.ndarray, int]:
+        """`scan` of all parts; each process of the team reads its own ones. DataFault if there are no examples."""
+
+        def own() -> tuple[str, int]:
+            hashes, characters = self.scan(read_all(examples.own))
+            return base64.b64encode(hashes.tobytes()).decode(), characters
+
+        found = examples.team.work(own)
+        hashes = np.concatenate([np.frombuffer(base64.b64decode(encoded), np.uint64) for encoded, _ in found])
+        if not len(hashes):
+            raise examples.none()
+        return hashes, sum(characters for _, characters in found)
+
     def hashed(self, examples: Iterable[Any]) -> Iterator[tuple[int, Any]]:
         """Every example with its hash; later parts have the hash of the first."""
         one = 0
@@ -62,43 +84,44 @@ class ExampleHasher:
             yield one, example
 
 
-def hold_out(read: ReadExamples, hasher: ExampleHasher, share: float) -> DataSplit:
+def hold_out(examples: Examples, hasher: ExampleHasher, share: float) -> DataSplit:
     """Hold out about this share of the distinct keys, by hash; of fewer than MIN_EXAMPLES, the last one."""
-    hashes, characters = hasher.scan(read())
+    hashes, characters = hasher.scan_together(examples)
     distinct = np.unique(hashes)
     if len(distinct) < 2:
         raise DataFault(f"data.train: {len(distinct)} different {hasher.unit}; at least 2 are needed, one for validation")
     if len(distinct) < MIN_EXAMPLES:
         last = int(hashes[-1])
         notes = (f"fewer than {MIN_EXAMPLES} different {hasher.unit}: the last one is the validation data",)
-        return DataSplit(lambda: _with_split(read(), hasher, lambda hashed: hashed == last), characters, notes)
-    return hold_out_by_hash(read, hasher, share, distinct, characters)
+        return DataSplit(_with_split(examples, hasher, lambda hashed: hashed == last), characters, notes)
+    return hold_out_by_hash(examples, hasher, share, distinct, characters)
 
 
-def hold_out_by_hash(read: ReadExamples, hasher: ExampleHasher, share: float, distinct: np.ndarray, characters: int) -> DataSplit:
+def hold_out_by_hash(examples: Examples, hasher: ExampleHasher, share: float, distinct: np.ndarray, characters: int) -> DataSplit:
     """distinct: the sorted distinct hashes. At least the smallest one is held out and at least the largest is not."""
     threshold = min(max(int(share * 2**64), int(distinct[0]) + 1), int(distinct[-1]))
-    return DataSplit(lambda: _with_split(read(), hasher, lambda hashed: hashed < threshold), characters)
+    return DataSplit(_with_split(examples, hasher, lambda hashed: hashed < threshold), characters)
 
 
-def hold_out_fold(read: ReadExamples, hasher: ExampleHasher, folds: int, fold: int) -> DataSplit:
+def hold_out_fold(examples: Examples, hasher: ExampleHasher, folds: int, fold: int) -> DataSplit:
     """Hold out the part `fold` (from 1) of `folds` parts, whose numbers of distinct keys differ by at most one.
 
     Every key is held out in exactly one fold. The keys are ordered by hash and cut into consecutive parts. With strata
     they are ordered by stratum, then by hash, and dealt to the folds in turn, so that the numbers of keys of a stratum
     differ by at most one too; a key with examples of several strata belongs to the first one by name.
     """
-    hashes, characters = hasher.scan(read())
+    hashes, characters = hasher.scan_together(examples)
     distinct = np.unique(hashes)
     if len(distinct) < folds:
         fault = f"data.train: {len(distinct)} different {hasher.unit}; at least {folds} are needed, one for each fold of data.split"
         raise DataFault(fault, hint=f"data.split.folds={len(distinct)}" if len(distinct) > 1 else "")
     if hasher.stratum is not None:
-        own = frozenset(_by_stratum(read(), hasher)[fold - 1 :: folds])
-        return DataSplit(lambda: _with_split(read(), hasher, lambda hashed: hashed in own), characters)
+        with examples.team.group.independently():
+            own = frozenset(_by_stratum(examples.read(), hasher)[fold - 1 :: folds])
+        return DataSplit(_with_split(examples, hasher, lambda hashed: hashed in own), characters)
     begin, end = (len(distinct) * n // folds for n in (fold - 1, fold))
     lowest, highest = int(distinct[begin]), int(distinct[end - 1])
-    return DataSplit(lambda: _with_split(read(), hasher, lambda hashed: lowest <= hashed <= highest), characters)
+    return DataSplit(_with_split(examples, hasher, lambda hashed: lowest <= hashed <= highest), characters)
 
 
 def _by_stratum(examples: Iterator[Any], hasher: ExampleHasher) -> list[int]:
@@ -111,24 +134,30 @@ def _by_stratum(examples: Iterator[Any], hasher: ExampleHasher) -> list[int]:
     return sorted(found, key=lambda hashed: (found[hashed], hashed))
 
 
-def split_as_given(train: ReadExamples, val: ReadExamples, hasher: ExampleHasher) -> DataSplit:
+def split_as_given(train: Examples, val: Examples, hasher: ExampleHasher) -> DataSplit:
     """Both splits as given, but without the examples of `val` that are also in `train`."""
-    (train_hashes, n_train), (val_hashes, n_val) = hasher.scan(train()), hasher.scan(val())
-    for key, n in (("data.train", n_train), ("data.val", n_val)):
-        if not n:
-            raise DataFault(f"{key}: no {hasher.unit}")
+    (train_hashes, n_train), (val_hashes, n_val) = hasher.scan_together(train), hasher.scan_together(val)
     shared = np.isin(val_hashes, np.unique(train_hashes))
     if shared.all():
         hint = "remove data.val: then a part of data.train is used for validation"
         raise DataFault(f"data.val: all of its {len(shared)} {hasher.unit} are also in data.train", hint=hint)
     removed = frozenset(val_hashes[shared].tolist())
 
-    def read() -> Iterator[tuple[SplitName, Any]]:
-        yield from (("train", example) for example in train())
-        yield from (("val", example) for hashed, example in hasher.hashed(val()) if hashed not in removed)
+    def kept(part: Part[Any]) -> Iterator[tuple[SplitName, Any]]:
+        return (("val", example) for hashed, example in hasher.hashed(part.read()) if hashed not in removed)
 
+    parts = [*as_split(train, "train"), *(Part(partial(kept, part), part.size) for part in val.parts)]
     note = f"{int(shared.sum())} of {len(shared)} {hasher.unit} of data.val are also in data.train; they were removed from data.val"
-    return DataSplit(read, n_train + n_val, (note,) if removed else ())
+    return DataSplit(parts, n_train + n_val, (note,) if removed else ())
+
+
+def as_split(examples: Examples, split: SplitName) -> list[Part[tuple[SplitName, Any]]]:
+    """The parts of examples that are all in one split."""
+
+    def named(part: Part[Any]) -> Iterator[tuple[SplitName, Any]]:
+        return ((split, example) for example in part.read())
+
+    return [Part(partial(named, part), part.size) for part in examples.parts]
 
 
 def limit_training(data: DataSplit, hasher: ExampleHasher, n: int) -> DataSplit:
@@ -151,7 +180,7 @@ def limit_training(data: DataSplit, hasher: ExampleHasher, n: int) -> DataSplit:
             if split == "val" or taken:
                 yield split, example
 
-    return replace(data, read=read, characters=sum(hasher.size(example) for _, example in read()))
+    return DataSplit.in_one_part(read, sum(hasher.size(example) for _, example in read()), data.notes)
 
 
 def _ranked(data: DataSplit, hasher: ExampleHasher) -> Iterator[tuple[int | None, SplitName, Any]]:
@@ -165,6 +194,8 @@ def hash_text(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def _with_split(examples: Iterator[Any], hasher: ExampleHasher, held_out: Callable[[int], bool]) -> Iterator[tuple[SplitName, Any]]:
-    for hashed, example in hasher.hashed(examples):
-        yield "val" if held_out(hashed) else "train", example
+def _with_split(examples: Examples, hasher: ExampleHasher, held_out: Callable[[int], bool]) -> list[Part[tuple[SplitName, Any]]]:
+    def split(part: Part[Any]) -> Iterator[tuple[SplitName, Any]]:
+        return (("val" if held_out(hashed) else "train", example) for hashed, example in hasher.hashed(part.read()))
+
+    return [Part(partial(split, part), part.size) for part in examples.parts]

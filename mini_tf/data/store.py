@@ -5,7 +5,9 @@ Documents are separated by one separator, and the store begins and ends with one
 is a document of a second store.
 """
 
-from collections.abc import Sequence
+import os
+import shutil
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,6 +19,7 @@ import numpy as np
 from mini_tf.data.streaming.text import StreamedText
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.vocabulary import Vocabulary, compact, id_dtype
+from mini_tf.system.cache import CHUNK
 from mini_tf.system.errors import DataFault
 
 
@@ -161,6 +164,44 @@ class Writer:
         if suffix not in self._open:
             self._open[suffix] = self.files.enter_context((self.folder / f"{self.name}.{suffix}").open("wb"))
         self._open[suffix].write(array.tobytes())
+
+
+def join_stores(folder: Path, shares: Sequence[tuple[Path, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Join stores of consecutive shares of the documents into one of the same name in `folder`; returns facts by name.
+
+    shares: the folder of each, which is removed, and the facts of its stores.
+    """
+    joined: dict[str, Any] = {}
+    for path, stores in shares:
+        for name, facts in stores.items():
+            before = joined.get(name)
+            for file in sorted(path.glob(f"{name}.*")):
+                if file.stem != name:  # such as train.source.ids
+                    continue
+                if before is None:
+                    os.replace(file, folder / file.name)
+                else:
+                    _append(folder / file.name, file, before, facts)
+            joined[name] = facts if before is None else _sum(before, facts)
+        shutil.rmtree(path)
+    return joined
+
+
+def _append(file: Path, share: Path, before: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    """Append a file of a store to that of the stores before it, and remove it. The last separator is its first one."""
+    with file.open("ab") as joined, share.open("rb") as source:
+        if file.suffix == ".starts":
+            joined.write((np.frombuffer(source.read(), np.int64) + before["tokens"] - before["separated"]).tobytes())
+        elif file.suffix in (".ids", ".labels"):
+            source.seek(before["separated"] * (share.stat().st_size // facts["tokens"]))
+        shutil.copyfileobj(source, joined, CHUNK)
+    share.unlink()
+
+
+def _sum(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of two joined stores."""
+    sums = {name: one[name] + other[name] for name in ("tokens", "documents", "raw_bytes")}
+    return {**one, **sums, "tokens": sums["tokens"] - one["separated"]}
 
 
 def open_store(folder: Path, name: str, facts: dict[str, Any], vocabulary: Vocabulary, source: Store | None = None) -> Store:

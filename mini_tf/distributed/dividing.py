@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.system.errors import MinitfError, batches_of
-from mini_tf.system.worker_faults import error_of, fields_of
+from mini_tf.system.worker_faults import fields_of, same_error
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -28,10 +28,10 @@ def divided(group: ProcessGroup, items: Iterator[Item], work: Callable[[Item], I
             continue
         with group.independently():
             done, fault = _done(work, some[group.rank]) if group.rank < len(some) else ([], None)
-        for rank, (results, fields) in enumerate(group.gather([done, None if fault is None else fields_of(fault)])):
+        for results, fields in group.gather([done, None if fault is None else fields_of(fault)]):
             yield from results
             if fields is not None:
-                raise error_of(fields) if fault is None or rank != group.rank else fault
+                raise same_error(fault, fields)
 
 
 def _done(work: Callable[[Item], Iterable[Result]], item: Item) -> tuple[list[Result], MinitfError | None]:

@@ -67,8 +67,9 @@ class ProcessGroup:
         with self.independently():
             if first:
                 yield
-        if not first:
-            yield
+        with self.independently():
+            if not first:
+                yield
 
     def add_up(self, tensor: Tensor) -> None:
         """Replace a tensor by the sum over all processes, in an order that depends on their number only."""

@@ -12,6 +12,7 @@ from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.labels import Labels
 from mini_tf.data.opening import Report, open_data
 from mini_tf.distributed.group import ProcessGroup
+from mini_tf.distributed.team import ALONE
 from mini_tf.jobs.parts import Parts
 from mini_tf.jobs.session import Reporter
 from mini_tf.nn.model import Model
@@ -39,9 +40,9 @@ from mini_tf.training.machine.tuning_cache import cached_tuning
 from mini_tf.training.sharding.choice import sharding_of
 
 
-def load_data(recipe: Recipe, reporter: Reporter) -> TokenizedData:
-    """The tokenized data; prints notes on them."""
-    data = open_data(recipe.data, recipe.tokenizer, recipe.objective, reporter.detail)
+def load_data(recipe: Recipe, reporter: Reporter, group: ProcessGroup = ALONE.group) -> TokenizedData:
+    """The tokenized data, opened by all processes of a group; prints notes on them."""
+    data = open_data(recipe.data, recipe.tokenizer, recipe.objective, reporter.detail, group=group)
     for note in data.notes:
         reporter.say(note)
     context, tokens = recipe.train.context, data.train.n_tokens

@@ -173,7 +173,7 @@ def _cached(baseline: BaselineSettings, data: BaselineData, recipe: Recipe) -> M
     packages = {package: version(package) for package in baseline.REQUIRES}
     kind = [cache_identity(baseline), baseline.VERSION, packages]
     key = hash_of([FORMAT, kind, stores, rows, recipe.objective.kind, recipe.objective.model_dump(mode="json")])
-    facts = build_or_load("baselines", key, lambda folder: measure()._asdict(), lambda line: None).facts
+    facts = build_or_load("baselines", key, lambda folder: measure()._asdict()).facts
     return Measured(**facts)
 
 

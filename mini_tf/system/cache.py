@@ -54,11 +54,8 @@ class CacheEntry(NamedTuple):
     files: dict[str, tuple[int, str]]
 
 
-def build_or_load(group: str, key: str, build: Callable[[Path], dict[str, Any]], say: Callable[[str], None]) -> CacheEntry:
-    """The folder group/key of the cache; if missing or damaged, `build(folder)` fills it and returns its facts.
-
-    `say` prints which of these it was. Of several processes that need it at once, one builds it and the others wait.
-    """
+def load(group: str, key: str, say: Callable[[str], None] = lambda line: None) -> CacheEntry | None:
+    """The folder group/key of the cache; None if it is missing or damaged. `say` prints which of these it is."""
     folder = cache_folder() / group / key
     if not os.path.lexists(folder):
         say(f"data: not in the cache ({key[:12]}); reading and encoding it")
@@ -67,25 +64,46 @@ def build_or_load(group: str, key: str, build: Callable[[Path], dict[str, Any]],
         return found
     else:
         say(f"data: the cache is damaged ({key[:12]}: {found}); rebuilding it")
+    return None
+
+
+def build_or_load(
+    group: str, key: str, build: Callable[[Path], dict[str, Any]], say: Callable[[str], None] = lambda line: None
+) -> CacheEntry:
+    """The folder group/key of the cache; if missing or damaged, `build(folder)` fills it and returns its facts.
+
+    Of several processes that need it at once, one builds it and the others wait.
+    """
+    if (entry := load(group, key, say)) is not None:
+        return entry
     with _only_builder(f"{group}/{key}"):
-        if isinstance(found := _verify(folder), CacheEntry):
+        if isinstance(found := _verify(cache_folder() / group / key), CacheEntry):
             say(f"data: loaded from the cache ({key[:12]}): another process has just built it")
             return found
-        return _build(folder, build)
+        with draft(group, key) as folder:
+            return publish(folder, group, key, build(folder))
 
 
-def _build(folder: Path, build: Callable[[Path], dict[str, Any]]) -> CacheEntry:
+@contextlib.contextmanager
+def draft(group: str, key: str) -> Iterator[Path]:
+    """A temporary folder for an entry, to `publish`; removed at the end."""
+    folder = cache_folder() / group / key
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = temporary_path(folder)
     temporary.mkdir()
     try:
-        facts = build(temporary)
-        files = {f.name: (f.stat().st_size, sha256_of(f)) for f in sorted(temporary.iterdir())}
-        manifest = {"facts": facts, "files": files}
-        (temporary / MANIFEST).write_text(json.dumps(manifest | {"sha256": hash_of(manifest)}, indent=1))
-        _publish(temporary, folder)
+        yield temporary
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def publish(temporary: Path, group: str, key: str, facts: dict[str, Any]) -> CacheEntry:
+    """Make a complete draft the folder group/key of the cache, with its facts and a manifest."""
+    files = {f.name: (f.stat().st_size, sha256_of(f)) for f in sorted(temporary.iterdir())}
+    manifest = {"facts": facts, "files": files}
+    (temporary / MANIFEST).write_text(json.dumps(manifest | {"sha256": hash_of(manifest)}, indent=1))
+    folder = cache_folder() / group / key
+    _replace(folder, temporary)
     return CacheEntry(folder, facts, files)
 
 
@@ -96,7 +114,7 @@ def find_entry(group: str, matches: Callable[[CacheEntry], bool]) -> CacheEntry 
     return next((entry for entry in entries if matches(entry) and isinstance(_verify(entry.folder), CacheEntry)), None)
 
 
-def _publish(temporary: Path, folder: Path) -> None:
+def _replace(folder: Path, temporary: Path) -> None:
     """Rename `temporary` to `folder`; an intact existing one is kept, since equal keys mean equal content."""
     with _locked(folder.parent):  # otherwise another process may replace and use the damaged folder before it is removed here
         if os.path.lexists(folder) and not isinstance(_verify(folder), CacheEntry):

@@ -54,5 +54,10 @@ def error_of(fields: Mapping[str, Any]) -> MinitfError:
     return error
 
 
+def same_error(own: MinitfError | None, fields: Mapping[str, Any]) -> MinitfError:
+    """`own`, if that is the error that `fields` describes, else `error_of` them: this process keeps its traceback."""
+    return own if own is not None and fields_of(own) == fields else error_of(fields)
+
+
 def _fields(error: MinitfError) -> dict[str, Any]:
     return {name: getattr(error, name) for name in _FIELDS}

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +18,8 @@ import torch
 from mini_tf.baselines import BaselineData, BaselineSettings, Measured
 from mini_tf.data.encoding import write_stores
 from mini_tf.data.packing import Shape
-from mini_tf.data.split import SplitName
+from mini_tf.data.parts import Examples
+from mini_tf.data.split import as_split
 from mini_tf.data.store import Store, open_store
 from mini_tf.objectives import Objective
 from mini_tf.recipe.kind_settings import ObjectiveSettings
@@ -45,8 +45,9 @@ class BaselineFixture:
         n = 2 * len(examples) // 3
         folder = data.folder / "stores"
         folder.mkdir()
-        of_splits: list[tuple[SplitName, Any]] = [("train" if number < n else "val", one) for number, one in enumerate(examples)]
-        facts = write_stores(folder, data.dataset, of_splits, data.used, data.labels, True)["stores"]
+        train, val = Examples.of(lambda: iter(examples[:n])), Examples.of(lambda: iter(examples[n:]))
+        parts = [*as_split(train, "train"), *as_split(val, "val")]
+        facts = write_stores(folder, data.dataset, parts, data.used, data.labels, True)["stores"]
 
         def opened(split: str) -> Store:
             name = f"{split}.source"

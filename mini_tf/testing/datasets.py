@@ -7,7 +7,6 @@ column names.
 import csv
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -21,6 +20,8 @@ from mini_tf.data.datasets import Dataset, TokenizedData
 from mini_tf.data.encoding import write_stores
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing, Shape
+from mini_tf.data.parts import Examples, Part
+from mini_tf.data.split import SplitName
 from mini_tf.data.store import Store, Tokenizers, in_memory, open_store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe.data import Data, Split
@@ -82,9 +83,9 @@ class DatasetFixture:
     @cached_property
     def store(self) -> Store:
         """All examples, written to files and opened."""
-        folder = self.folder / "store"
-        folder.mkdir()
-        facts = write_stores(folder, self.dataset, (("val", one) for one in self.examples), self.used, self.labels, True)["stores"]
+        (folder := self.folder / "store").mkdir()
+        part = Part[tuple[SplitName, Any]](lambda: (("val", one) for one in self.examples))
+        facts = write_stores(folder, self.dataset, [part], self.used, self.labels, True)["stores"]
         source = open_store(folder, "val.source", facts["val.source"], self.used.source.vocabulary) if "val.source" in facts else None
         return open_store(folder, "val", facts["val"], self.used.target.vocabulary, source)
 
@@ -165,7 +166,7 @@ def splits_by_the_key_of_an_example(fixture: DatasetFixture) -> None:
     assert n >= 12, "the contract needs twelve rows at least"
 
     def splits(examples: list[Any]) -> dict[str, set[str]]:
-        division = dataset.split(lambda: iter(examples), None, Split(share=0.3))
+        division = dataset.split(_in_memory(examples), None, Split(share=0.3))
         found: dict[str, set[str]] = {}
         for split, one in division.read():
             found.setdefault(dataset.split_key(one), set()).add(split)
@@ -181,12 +182,12 @@ def splits_by_the_key_of_an_example(fixture: DatasetFixture) -> None:
 
 def excludes_training_examples_from_validation(fixture: DatasetFixture) -> None:
     train, val = fixture.examples[:8], fixture.examples[6:]
-    division = fixture.dataset.split(lambda: iter(train), lambda: iter(val), Split(share=0.3))
+    division = fixture.dataset.split(_in_memory(train), _in_memory(val), Split(share=0.3))
     validation = [fixture.dataset.content_key(one) for split, one in division.read() if split == "val"]
     assert validation == [fixture.dataset.content_key(one) for one in fixture.examples[8:]], (
         "examples of data.train must be removed from data.val"
     )
-    fault = _fault(lambda: fixture.dataset.split(lambda: iter(train), lambda: iter(train[:3]), Split(share=0.3)))
+    fault = _fault(lambda: fixture.dataset.split(_in_memory(train), _in_memory(train[:3]), Split(share=0.3)))
     assert fault is not None, "validation data that are all in data.train must be a DataFault"
 
 
@@ -295,8 +296,12 @@ def cases(dataset: Dataset, rows: Sequence[Row]) -> list[Case]:
 
 
 def _tried(check: Callable[[DatasetFixture], None], dataset: Dataset, rows: Sequence[Row]) -> None:
-    with ExitStack() as files:
-        check(DatasetFixture(dataset, rows, Path(files.enter_context(TemporaryDirectory()))))
+    with TemporaryDirectory() as folder:
+        check(DatasetFixture(dataset, rows, Path(folder)))
+
+
+def _in_memory(examples: Sequence[Any]) -> Examples:
+    return Examples.of(lambda: iter(examples))
 
 
 def _fault(doing: Callable[[], object]) -> DataFault | None:

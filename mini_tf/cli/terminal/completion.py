@@ -57,7 +57,7 @@ def _keys() -> dict[str, list[str]]:
     from mini_tf.system.errors import StorageFault
 
     with suppress(StorageFault, OSError, ValueError):
-        folder = build_or_load("completion", _version(), _collect, lambda line: None).folder
+        folder = build_or_load("completion", _version(), _collect).folder
         found: dict[str, list[str]] = json.loads((folder / "keys.json").read_text())
         return found
     return {}

@@ -16,7 +16,8 @@ from mini_tf.data.formats.data_files import DataFile, find_files
 from mini_tf.data.formats.tables import Row, try_rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing, Shape
-from mini_tf.data.split import DataSplit, ExampleHasher, ReadExamples, hold_out, hold_out_fold, split_as_given
+from mini_tf.data.parts import Examples
+from mini_tf.data.split import DataSplit, ExampleHasher, hold_out, hold_out_fold, split_as_given
 from mini_tf.data.store import Encoded, Store, Tokenizers
 from mini_tf.recipe import kind_settings
 from mini_tf.recipe.data import Data, Split
@@ -184,14 +185,21 @@ class Dataset(kind_settings.DatasetSettings):
 
     def read(self, files: Sequence[DataFile], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Any]:
         """All examples of the files that `find` returned for `corpus`; DataFault at the first invalid row."""
-        return raise_first_fault(example for part in self.parts(files, data, corpus, labels) for example in part)
+        return raise_first_fault(
+            example for part in self.groups(files, data, corpus) for example in self.try_read(part, data, corpus, labels)
+        )
 
-    def parts(self, files: Sequence[DataFile], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Iterator[Any]]:
-        """The parts that can be read independently (default: each file): examples, with a DataFault for an invalid row.
+    def groups(self, files: Sequence[DataFile], data: Data, corpus: object) -> list[Sequence[DataFile]]:
+        """The files in groups that can be read independently; default: each by itself."""
+        return [[file] for file in files]
 
-        A part raises DataFault if the rest of it cannot be read.
+    def try_read(self, group: Sequence[DataFile], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Any]:
+        """The examples of a group of files, with a DataFault for an invalid row.
+
+        Raises DataFault if the rest of the group cannot be read.
         """
-        return map(self.reader(data, corpus, labels=labels).try_read, files)
+        [file] = group
+        return self.reader(data, corpus, labels=labels).try_read(file)
 
     def example(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], labelled: bool) -> Any:
         """The example of a row. row: cells by role, without missing columns. names: column names by role, for messages.
@@ -249,7 +257,7 @@ class Dataset(kind_settings.DatasetSettings):
         """Identifies duplicates: the whole content of an example."""
         return json.dumps(self.to_json(example))
 
-    def split(self, train: ReadExamples, val: ReadExamples | None, split: Split) -> DataSplit:
+    def split(self, train: Examples, val: Examples | None, split: Split) -> DataSplit:
         """The validation split is a share or fold of `train`, or `val` without examples that are also in `train`."""
         if val is not None:
             return split_as_given(train, val, self.hasher(content=True))

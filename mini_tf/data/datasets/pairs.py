@@ -59,10 +59,16 @@ class Settings(Dataset):
         columns = self.columns(data, self.named(data, corpus), self.REQUIRED, (ALIGNMENT,))
         return Reader(self, (*self.REQUIRED, ALIGNMENT), columns)
 
-    def parts(self, files: Sequence[DataFile], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Iterator[Any]]:
+    def groups(self, files: Sequence[DataFile], data: Data, corpus: object) -> list[Sequence[DataFile]]:
         if not isinstance(corpus, FilePair):
-            return super().parts(files, data, corpus, labels)
-        return (_parallel_lines(source, target, data) for source, target in zip(files[::2], files[1::2], strict=True))
+            return super().groups(files, data, corpus)
+        return [files[n : n + 2] for n in range(0, len(files), 2)]
+
+    def try_read(self, group: Sequence[DataFile], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Any]:
+        if not isinstance(corpus, FilePair):
+            return super().try_read(group, data, corpus, labels)
+        source, target = group
+        return _parallel_lines(source, target, data)
 
     def example(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], labelled: bool) -> Pair:
         target, *alternatives = texts_of(row["target"], where, names["target"])

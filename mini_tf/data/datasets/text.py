@@ -1,6 +1,6 @@
 """Text for language modeling: documents, read as windows on the stream of all, or one per row."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,12 +13,12 @@ from mini_tf.data.formats.data_files import DataFile, find_files
 from mini_tf.data.formats.documents import Document, read_raw, try_documents
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing, Shape
-from mini_tf.data.split import MIN_EXAMPLES, DataSplit, ReadExamples, SplitName, hash_text, hold_out_by_hash
+from mini_tf.data.parts import Examples
+from mini_tf.data.split import MIN_EXAMPLES, DataSplit, ExampleHasher, SplitName, as_split, hash_text, hold_out_by_hash
 from mini_tf.data.store import Encoded, Store, Tokenizers
 from mini_tf.data.streaming.rows import StreamedRows
 from mini_tf.data.windows import Windows
 from mini_tf.recipe.data import Data, Split
-from mini_tf.system.errors import DataFault
 
 
 class Settings(Dataset):
@@ -39,10 +39,12 @@ class Settings(Dataset):
         columns = replace(self.columns(data, data.fields, self.REQUIRED), names=(data.fields.get("text"),))
         return Reader(self, self.REQUIRED, columns)
 
-    def parts(self, files: Sequence[DataFile], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Iterator[Any]]:
+    def groups(self, files: Sequence[DataFile], data: Data, corpus: object) -> list[Sequence[DataFile]]:
+        return [files] if data.split.tail else super().groups(files, data, corpus)  # a raw stream is one text, whatever the files
+
+    def try_read(self, group: Sequence[DataFile], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Any]:
         columns = self.reader(data).columns
-        # A raw stream is one text, whatever the files.
-        return iter([read_raw(files, columns)]) if data.split.tail else (try_documents(file, columns) for file in files)
+        return read_raw(group, columns) if data.split.tail else try_documents(group[0], columns)
 
     def is_first_part(self, example: Document) -> bool:
         return example.opens
@@ -59,18 +61,16 @@ class Settings(Dataset):
     def separated(self, data: Data) -> bool:
         return not data.split.tail
 
-    def split(self, train: ReadExamples, val: ReadExamples | None, split: Split) -> DataSplit:
+    def split(self, train: Examples, val: Examples | None, split: Split) -> DataSplit:
         if val is not None:
-            return _streams_as_given(train, val) if split.tail else super().split(train, val, split)
+            return _streams_as_given(train, val, self.hasher(content=True)) if split.tail else super().split(train, val, split)
         if split.folds is not None:
             return super().split(train, None, split)
         hasher = self.hasher(content=False)
-        hashes, characters = hasher.scan(train())
-        if not characters:
-            raise DataFault("data.train: no text")
+        hashes, characters = hasher.scan_together(train)
         distinct = np.unique(hashes)
         if split.tail:
-            return _hold_out_tail(train, characters, split)
+            return _hold_out_tail(train.read, characters, split)
         if len(hashes) < MIN_EXAMPLES or len(distinct) < 2:
             return _hold_out_tail_of_few(train, split, len(hashes) - len(distinct))
         return hold_out_by_hash(train, hasher, split.share, distinct, characters)
@@ -121,20 +121,20 @@ def _streamed(store: Store) -> list[str]:
     return [f"{n:,} file{'s' * (n != 1)} of {text.shards.length / 1e6:,.1f} MB, about {text.n_tokens:,} training tokens (streamed)"]
 
 
-def _hold_out_tail(documents: ReadExamples, characters: int, split: Split, *notes: str) -> DataSplit:
+def _hold_out_tail(read: Callable[[], Iterator[Document]], characters: int, split: Split, *notes: str) -> DataSplit:
     """Hold out the last characters, even if that cuts a document."""
     # nanoGPT's formula, so that its split is reproduced exactly.
     cut = int(characters * (1 - split.share))
-    return DataSplit(lambda: _cut(documents(), cut), characters, notes)
+    return DataSplit.in_one_part(lambda: _cut(read(), cut), characters, notes)
 
 
-def _hold_out_tail_of_few(documents: ReadExamples, split: Split, n_repeats: int) -> DataSplit:
+def _hold_out_tail_of_few(examples: Examples, split: Split, n_repeats: int) -> DataSplit:
     """Hold out the tail of few documents. Repeated documents are removed: one could be in both splits."""
 
     def once() -> Iterator[Document]:
         seen: set[int] = set()
         fresh = True
-        for document in documents():
+        for document in examples.read():
             if document.opens:
                 fresh = (one := hash_text(document.text)) not in seen
                 seen.add(one)
@@ -162,15 +162,7 @@ def _cut(documents: Iterable[Document], cut: int) -> Iterator[tuple[SplitName, D
         seen += len(text)
 
 
-def _streams_as_given(train: ReadExamples, val: ReadExamples) -> DataSplit:
+def _streams_as_given(train: Examples, val: Examples, hasher: ExampleHasher) -> DataSplit:
     """Two raw streams, unchanged."""
-    sizes = {key: sum(len(document.text) for document in read()) for key, read in (("data.train", train), ("data.val", val))}
-    for key, n in sizes.items():
-        if not n:
-            raise DataFault(f"{key}: no text")
-
-    def read() -> Iterator[tuple[SplitName, Document]]:
-        yield from (("train", document) for document in train())
-        yield from (("val", document) for document in val())
-
-    return DataSplit(read, sum(sizes.values()))
+    characters = sum(hasher.scan_together(examples)[1] for examples in (train, val))
+    return DataSplit([*as_split(train, "train"), *as_split(val, "val")], characters)

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from mini_tf.data.formats.documents import Document
+from mini_tf.data.parts import Examples
 from mini_tf.data.split import DataSplit, SplitName, hash_text
 from mini_tf.data.streaming.shards import Shards
 from mini_tf.system.errors import DataFault
@@ -87,21 +88,21 @@ class StreamSample:
         yield from (("train", Document(one.text, one.where)) for one in train)  # what a part of one continues may be missing
         yield from (("val", one) for one in self._read_validation())
 
-    def whole(self, train: Callable[[], Iterator[Document]]) -> DataSplit:
+    def whole(self, train: Examples) -> DataSplit:
         """All documents of the corpus, those of the validation sample apart. train: reads it in any other way."""
         held_out = HeldOut(self.held_out)
 
         def read() -> Iterator[tuple[SplitName, Document]]:
-            yield from (("train", one) for one in held_out.remove(train()))
+            yield from (("train", one) for one in held_out.remove(train.read()))
             yield from (("val", one) for one in self._read_validation())
 
-        return DataSplit(read, self.shards.length)
+        return DataSplit.in_one_part(read, self.shards.length)
 
     def split(self) -> DataSplit:
         """Both samples, as the splits that are encoded. DataFault if the corpus is empty."""
         if not self.shards.length:
             raise DataFault("data.train: no text")
-        return DataSplit(self.read, sum(len(one.text) for _, one in self.read()))
+        return DataSplit.in_one_part(self.read, sum(len(one.text) for _, one in self.read()))
 
 
 class HeldOut:

@@ -1,7 +1,8 @@
 """Measure the share of a text that becomes the unknown token, and the share that the tokenizer drops."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -43,6 +44,15 @@ class Coverage:
             self._decoded += _visible(self._tokenizer.decode(known))
             if len(known) < len(ids):
                 self._replaced += sum(_visible(one) * n for one, n in self._tokenizer.count_unknown_text(passage).items())
+
+    def to_json(self) -> dict[str, Any]:
+        return {"unknown": self._unknown, "characters": [self._sampled, self._decoded, self._replaced]}
+
+    def add(self, counts: Mapping[str, Any]) -> None:
+        """Add what another `Coverage` has counted (`to_json`) on a later part of the text."""
+        self._unknown.update(counts["unknown"])
+        sampled, decoded, replaced = counts["characters"]
+        self._sampled, self._decoded, self._replaced = self._sampled + sampled, self._decoded + decoded, self._replaced + replaced
 
     def notes(self) -> list[str]:
         """Notes on the whole text. Raises DataFault if too much of it is lost."""

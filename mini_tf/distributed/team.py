@@ -1,0 +1,84 @@
+"""Processes that prepare data together: all that see one cache folder, or those of one machine."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mini_tf.distributed.group import ProcessGroup
+from mini_tf.system.errors import MinitfError
+from mini_tf.system.temporary_files import remove_path, temporary_path
+from mini_tf.system.worker_faults import fields_of, same_error
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Team:
+    """The `size` processes of a group from rank `first`; by default a single one.
+
+    `work` and `lead` are collective: all processes of the group call them, in the same order.
+    """
+
+    group: ProcessGroup
+    first: int = 0
+    size: int = 1
+
+    @classmethod
+    def of(cls, group: ProcessGroup, folder: Path) -> "Team":
+        """All processes of the group if they see the same `folder`, else those of this machine, whose ranks follow each
+        other."""
+        if group.size == 1:
+            return cls(group)
+        mark = temporary_path(folder / "seen")
+        try:
+            if group.leads:
+                mark.touch()
+            there = Path(group.gather(str(mark))[0])
+            together = all(group.gather(there.exists()))
+        finally:
+            remove_path(mark)
+        return cls(group, 0, group.size) if together else cls(group, group.rank - group.place.local_rank, group.place.local_size)
+
+    @property
+    def number(self) -> int:
+        """The place of this process in the team, from 0."""
+        return self.group.rank - self.first
+
+    def own(self, items: Sequence[Item], size: Callable[[Item], int]) -> Sequence[Item]:
+        """The items of this process: consecutive ones, for each process of about the same size in sum."""
+        sizes = list(map(size, items))
+        total = max(1, sum(sizes))
+        owners = [(2 * end - one) * self.size // (2 * total) for one, end in zip(sizes, accumulate(sizes), strict=True)]
+        return [item for item, owner in zip(items, owners, strict=True) if min(owner, self.size - 1) == self.number]
+
+    def work(self, own: Callable[[], Result]) -> list[Result]:
+        """What `own` returns on each process of the team, on all of them; of JSON. It may take long.
+
+        All raise the MinitfError that `own` raises on a process, of several that of the lowest rank.
+        """
+        return self._gather(own)[self.first : self.first + self.size]
+
+    def lead(self, own: Callable[[], Result]) -> Result:
+        """What `own` returns on the first process of the team, on all of them; no other process calls it."""
+        led: Result = self._gather(lambda: own() if self.number == 0 else None)[self.first]
+        return led
+
+    def _gather(self, own: Callable[[], Any]) -> list[Any]:
+        result, fault = None, None
+        with self.group.independently():
+            try:
+                result = own()
+            except MinitfError as error:
+                fault = error
+        everywhere = self.group.gather([result, None if fault is None else fields_of(fault)])
+        for _, fields in everywhere:
+            if fields is not None:
+                raise same_error(fault, fields)
+        return [one for one, _ in everywhere]
+
+
+ALONE = Team(ProcessGroup())
+"""A single process."""
