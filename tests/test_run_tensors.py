@@ -38,6 +38,7 @@ CASES: dict[str, dict[str, Tensor]] = {
     "no-tensor": {},
     "a-gradient": {"w": torch.ones(2, requires_grad=True)},
     "broadcast": {"w": torch.ones(1).expand(3, 2), "v": torch.arange(12)[::5]},
+    "one-number-with-a-stride": {"w": torch.arange(66).view(2, 33)[1:, 4], "v": torch.arange(66.0).view(2, 33)[:1, 5]},
     "odd-names": {name: torch.ones(1) for name in ('quo"te', "back\\slash", "line\n\x01\x7f", "é漢☃\U0001f600", "Z", "a", "")},
     **{f"header-{n}": {"n" * n: torch.ones(2, 2)} for n in range(1, 9)},  # every padding
 }

@@ -70,8 +70,13 @@ class Serialized:
 
     def __iter__(self) -> Iterator[bytes | memoryview]:
         yield self._header
-        for tensor in self._tensors.values():
-            yield tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+        yield from map(_bytes, self._tensors.values())  # a loop would keep a copy while the next one is made
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    whole = tensor.detach().cpu().contiguous()
+    data: memoryview = whole.as_strided((whole.numel(),), (1,)).view(torch.uint8).numpy().data  # a single number may have another stride
+    return data
 
 
 def serialize(tensors: Mapping[str, Tensor]) -> Serialized:
