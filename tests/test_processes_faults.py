@@ -1,5 +1,6 @@
 """What a launcher says when a process ends early, and what several processes refuse."""
 
+import math
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from mini_tf.distributed.torch_group import TorchGroup
 from mini_tf.jobs.session import Session
 from mini_tf.recipe.sections import Tokenizer as Settings
 from mini_tf.system.errors import MinitfError, ProcessLost, Unavailable, UsageFault
-from mini_tf.system.processes import FAULTS
+from mini_tf.system.processes import FAULTS, JOINED
 from mini_tf.system.worker_faults import read_fault
 from mini_tf.training.signals import StopRequest
 
@@ -96,6 +97,27 @@ def test_a_stopped_process_does_not_get_the_last_grace(tmp_path: Path, monkeypat
     workers = _Workers(tmp_path, running={1: stopped}, ends=[_End(0, 9, False)])
     workers.wait(lambda running: None)
     assert workers.ends[-1] == _End(1, -signal.SIGKILL, True)
+
+
+@pytest.mark.parametrize(
+    ("end", "joined", "last_grace", "signal_of_others"),
+    [
+        pytest.param(-signal.SIGKILL, False, 60, signal.SIGTERM, id="killed-while-it-started"),
+        pytest.param(-signal.SIGKILL, True, 0.1, signal.SIGKILL, id="killed-later"),
+        pytest.param(3, False, 0.1, signal.SIGKILL, id="an-error"),
+    ],
+)
+def test_processes_that_wait_for_one_that_was_killed_before_it_joined_get_no_grace(
+    end: int, joined: bool, last_grace: float, signal_of_others: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others have time to notice it: here for ever, up to the last grace."""
+    monkeypatch.setattr(launching, "GRACE", math.inf)
+    monkeypatch.setattr(launching, "LAST_GRACE", last_grace)
+    if joined:
+        (tmp_path / f"rendezvous{JOINED}").touch()
+    workers = _Workers(tmp_path, running={0: start(["sleep", "600"])}, ends=[_End(1, end, False)])
+    workers.wait(lambda running: None)
+    assert workers.ends[-1] == _End(0, -signal_of_others, signal_of_others == signal.SIGTERM)
 
 
 def test_a_collective_that_fails_says_that_another_process_is_gone_and_other_errors_pass() -> None:
