@@ -16,7 +16,7 @@ from commands import minitf
 from mini_tf.cli.terminal.workers import WorkerConsole
 from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.distributed import launching
+from mini_tf.distributed import launching, reduction
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.distributed.launching import _End, _Workers
 from mini_tf.distributed.reduction import REDUCTIONS
@@ -24,7 +24,7 @@ from mini_tf.distributed.torch_group import TorchGroup
 from mini_tf.jobs.session import Session
 from mini_tf.recipe.sections import Tokenizer as Settings
 from mini_tf.system.errors import MinitfError, ProcessLost, Unavailable, UsageFault
-from mini_tf.system.processes import FAULTS, JOINED
+from mini_tf.system.processes import FAULTS, JOINED, Place
 from mini_tf.system.worker_faults import read_fault
 from mini_tf.training.signals import StopRequest
 
@@ -128,6 +128,17 @@ def test_a_collective_that_fails_says_that_another_process_is_gone_and_other_err
         raise torch.distributed.DistBackendError("NCCL error")
     with pytest.raises(RuntimeError, match="shape"), group.communication():
         raise RuntimeError("shape mismatch")
+
+
+def test_a_process_that_loses_another_while_it_prepares_overlap_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(task: torch.nn.Module) -> None:
+        raise RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1")
+
+    group = TorchGroup.__new__(TorchGroup)
+    ProcessGroup.__init__(group, Place(0, 2))
+    monkeypatch.setattr(reduction, "summing_ddp", lose)
+    with pytest.raises(ProcessLost, match="Connection closed by peer"):
+        REDUCTIONS["overlap"]([], group).forward(torch.nn.Linear(1, 1))
 
 
 def test_rank_0_tells_what_was_cut_of_the_texts_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
