@@ -287,6 +287,13 @@ def test_the_baseline_of_classification_finds_the_words_of_a_class() -> None:
     assert classification.accuracy_of([classification.words()], rows, [("so warm", "cold")]) == 0.0
 
 
+def test_every_number_of_processes_is_measured_with_every_sharding_on_the_same_threads() -> None:
+    sides = [*nproc.sides_of([1, 4], ["none", "full"], "a", ["b=1"]), *nproc.sides_of([2], [], "a", [])]
+    assert [side.name for side in sides] == ["1 none", "1 full", "4 none", "4 full", "2"]
+    assert sides[3].command[-3:] == ["runtime.threads=1", "runtime.shard=full", "b=1"]
+    assert sides[0].command[-3:-1] == ["runtime.threads=4", "runtime.shard=none"]
+
+
 def test_throughput_of_processes_is_of_the_steps_after_the_warm_up(tmp_path: Path) -> None:
     """Of a run whose first steps are slow, and whose ratios differ from the ratio of the medians."""
     for name, lines in (

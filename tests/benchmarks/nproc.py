@@ -1,12 +1,15 @@
 """Throughput of one run in 1 and 2 processes on this machine, which divide the same number of CPU threads.
 
-    python -m tests.benchmarks.nproc FILE.json [--runs N] [--processes 1 2] [--recipe RECIPE] [KEY=VALUE ...]
+    python -m tests.benchmarks.nproc FILE.json [--runs N] [--processes 1 2] [--shard WORD ...] [--recipe RECIPE]
+        [KEY=VALUE ...]
 
 The sides train the same steps on the same global batch, in turns. Each figure is written to FILE.json as soon as it is
-known, and the same command continues. Prints the median of tokens/s, and the median of the ratio to one process, over
-the runs. Example, with gradients added up in a fixed order, and the optimizer state divided:
+known, and the same command continues. Prints the median of tokens/s, and the median of the ratio to the first side,
+over the runs. Examples, with gradients added up in a fixed order, and the optimizer state divided; and what it costs to
+divide weights and gradients, too:
 
     python -m tests.benchmarks.nproc nproc.json runtime.reduce=tree runtime.shard=optimizer
+    python -m tests.benchmarks.nproc shard.json --processes 2 --shard none full optimizer.kind=adamw
 """
 
 import argparse
@@ -36,27 +39,35 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("file", type=Path, help="where the measurements are kept")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--shard", nargs="+", default=[], help="sides with these values of runtime.shard")
     parser.add_argument("--recipe", default="gpt-char")
     given, settings = parser.parse_known_args(words)
     record = Record(given.file)
-    threads = {n: f"runtime.threads={max(given.processes) // n}" for n in given.processes}
-    sides = [Side(f"{n}", module("nproc", n, given.recipe, RUN, threads[n], *settings)) for n in given.processes]
+    sides = list(sides_of(given.processes, given.shard, given.recipe, settings))
     measure(Contest("processes", "tokens/s", sides), given.runs, record, 1, lambda line: print(line, file=sys.stderr, flush=True))
     print("\n".join(table(sides, record, given.runs)))
     return 1 if record.faults else 0
 
 
+def sides_of(processes: Sequence[int], shards: Sequence[str], recipe: str, settings: Sequence[str]) -> Iterator[Side]:
+    for n in processes:
+        threads = f"runtime.threads={max(processes) // n}"
+        for words in [[f"runtime.shard={shard}"] for shard in shards] or [[]]:
+            name = " ".join([str(n), *(word.partition("=")[2] for word in words)])
+            yield Side(name, module("nproc", n, recipe, RUN, threads, *words, *settings))
+
+
 def table(sides: Sequence[Side], record: Record, runs: int) -> Iterator[str]:
-    """A line for each number of processes: the medians, and the range of the ratio to the first side."""
+    """A line for each side: the medians, and the range of the ratio to the first side."""
     first = record.runs(sides[0], runs)
-    yield "processes   tokens/s   ratio   (lowest to highest)   of runs"
+    yield "processes     tokens/s   ratio   (lowest to highest)   of runs"
     for side in sides:
         pairs = [(found["value"], base["value"]) for found, base in zip(record.runs(side, runs), first, strict=True) if found and base]
         if pairs:
             ratios = [value / base for value, base in pairs]
             speed = statistics.median(value for value, _ in pairs)
             middle, extent = statistics.median(ratios), f"({min(ratios):.2f} to {max(ratios):.2f})"
-            yield f"{side.name:>9}   {speed:8,.0f}   {middle:5.2f}   {extent:>19}   {len(pairs):>7}"
+            yield f"{side.name:>11}   {speed:8,.0f}   {middle:5.2f}   {extent:>19}   {len(pairs):>7}"
 
 
 def throughput(processes: str, recipe: str, number: str, *settings: str) -> dict[str, Any]:
