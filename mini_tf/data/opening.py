@@ -91,7 +91,7 @@ def _build_or_load(team: Team, key: str, build: Callable[[Path], dict[str, Any]]
         assert found is not None
         return found
     with draft("tokens", key) as own:
-        folder = Path(team.lead(lambda: str(own)))
+        folder = own.with_name(team.lead(lambda: own.name))  # machines may have other paths to it
         facts = build(folder)
         _, files = team.lead(lambda: publish(folder, "tokens", key, facts)[1:])
         return CacheEntry(cache_folder() / "tokens" / key, facts, files)

@@ -28,16 +28,15 @@ class Team:
 
     @classmethod
     def of(cls, group: ProcessGroup, folder: Path) -> "Team":
-        """All processes of the group if they see the same `folder`, else those of this machine, whose ranks follow each
-        other."""
+        """All processes if all have the same `folder`, else those of this machine, which have consecutive ranks."""
         if group.size == 1:
             return cls(group)
         mark = temporary_path(folder / "seen")
         try:
             if group.leads:
                 mark.touch()
-            there = Path(group.gather(str(mark))[0])
-            together = all(group.gather(there.exists()))
+            first = folder / group.gather(mark.name)[0]
+            together = all(group.gather(first.exists()))
         finally:
             remove_path(mark)
         return cls(group, 0, group.size) if together else cls(group, group.rank - group.place.local_rank, group.place.local_size)
