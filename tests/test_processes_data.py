@@ -99,8 +99,6 @@ def opened(folder: Path, size: int, cache: str, work: Callable[[ProcessGroup], A
     def run(rank: int, meeting: Path) -> Any:
         os.chdir(folder)
         os.environ |= {"MINITF_CACHE": str(folder / cache.format(rank)), RENDEZVOUS: str(meeting / "group")}
-        if "{" in cache:
-            os.environ |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
         parts.SIZE = 1
         try:
             with joined(300) if size > 1 else nullcontext(ProcessGroup()) as group:
@@ -182,7 +180,7 @@ def test_a_process_that_is_killed_while_it_encodes_leaves_nothing_half_made(fold
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 7])
 def test_shares_are_consecutive_and_of_similar_size(size: int) -> None:
     sizes = [5, 1, 1, 8, 3, 2, 2, 9, 4, 1, 6, 6, 0]
-    teams = [Team(ProcessGroup(Place(rank, size)), 0, size) for rank in range(size)]
+    teams = [Team(ProcessGroup(Place(rank, size)), range(size)) for rank in range(size)]
     shares = [[*team.own([*enumerate(sizes)], lambda one: one[1])] for team in teams]
     assert [one for share in shares for one in share] == [*enumerate(sizes)]
     for share in shares:
