@@ -15,6 +15,7 @@ from processes import everywhere
 
 from mini_tf.data import parts
 from mini_tf.data.opening import open_data
+from mini_tf.data.raw import Files
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.distributed.joining import joined
 from mini_tf.distributed.team import Team
@@ -22,6 +23,7 @@ from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.system.errors import DataFault, ProcessLost, RunFault
 from mini_tf.system.processes import RENDEZVOUS, Place
+from mini_tf.system.worker_faults import fields_of, same_error
 
 WORDS = ["a", "dog", "barks", "at", "seven", "grey", "cats", "under", "the", "old", "oak", "tree", "all", "day"]
 TEXTS = [f"{n}: " + " ".join([*WORDS[n % 14 :], *WORDS[: n % 11]]) for n in range(61)]
@@ -185,3 +187,25 @@ def test_shares_are_consecutive_and_of_similar_size(size: int) -> None:
     assert [one for share in shares for one in share] == [*enumerate(sizes)]
     for share in shares:
         assert abs(sum(n for _, n in share) - sum(sizes) / size) <= max(sizes)
+
+
+def test_a_part_has_consecutive_files_of_its_size_and_each_file_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A corpus may have very many small files."""
+    for number in range(7):
+        (tmp_path / f"{number}.txt").write_text("abcd")
+    data = sections.Data(train=str(tmp_path / "*.txt"))
+    files = Files(TEXT(), data, data.train, "data.train")
+    measured, stat = [str(one.path) for one in files.sources], Path.stat
+    monkeypatch.setattr(parts, "SIZE", 10)
+    monkeypatch.setattr(Path, "stat", lambda self, **given: measured.remove(str(self)) or stat(self, **given))
+    assert [part.size for part in files.examples().parts] == [12, 12, 4]
+    assert measured == []
+
+
+def test_an_error_of_this_process_is_raised_itself_and_that_of_another_is_equal() -> None:
+    error = DataFault.located("a.txt:3", "wrong", hint="right")
+    fields = json.loads(json.dumps(fields_of(error)))
+    assert same_error(error, fields) is error
+    for own in (None, DataFault("wrong")):
+        assert type(other := same_error(own, fields)) is DataFault
+        assert vars(other) == vars(error)
