@@ -27,7 +27,7 @@ from mini_tf.optimizers import Parameter, adamw
 from mini_tf.run import hashes as hashes_module
 from mini_tf.run import manifest, opening
 from mini_tf.run.checkpoint import COUNTERS, FILES, MANIFEST, MODEL, OPTIMIZER, STATE, Checkpoints
-from mini_tf.run.disk import Disk
+from mini_tf.run.disk import Disk, chunks
 from mini_tf.run.folder import CheckpointTensors, Run
 from mini_tf.run.hashes import FileHashes
 from mini_tf.run.identity import Identity
@@ -541,7 +541,8 @@ class Operation(NamedTuple):
         if self.name in ("write", "append"):
             path, data = self.arguments
             with open(path, "wb" if self.name == "write" else "ab") as file:
-                file.write(data[: len(data) // 2])
+                whole = b"".join(chunks(data))
+                file.write(whole[: len(whole) // 2])
         if self.name == "remove" and self.arguments[0].is_dir():
             next(self.arguments[0].iterdir()).unlink()
 
@@ -799,7 +800,7 @@ BAD_MOMENTS: dict[str, tuple[dict[str, torch.Tensor], str]] = {
     ),
 }
 HARMED = {f"C6-counters-{name}": ({COUNTERS: data}, words) for name, (data, words) in BAD_COUNTERS.items()}
-HARMED |= {f"C17-moments-{name}": ({OPTIMIZER: serialize(moments)}, words) for name, (moments, words) in BAD_MOMENTS.items()}
+HARMED |= {f"C17-moments-{name}": ({OPTIMIZER: b"".join(serialize(moments))}, words) for name, (moments, words) in BAD_MOMENTS.items()}
 HARMED["C17-moments-pickled"] = ({OPTIMIZER: b"\x80\x04\x95 a pickle of some length"}, "not a safetensors file")
 HARMED["C6-state-no-tensors"] = ({STATE: struct.pack("<Q", 1 << 62)}, "not a safetensors file")
 
@@ -926,7 +927,7 @@ def test_a_stream_that_remembers_what_cannot_be_is_refused(
     step = run / "checkpoints" / "step-00000004"
     state = load_file(step / STATE)
     harm(state)
-    (step / STATE).write_bytes(serialize(state))
+    (step / STATE).write_bytes(b"".join(serialize(state)))
     sealed(step, STATE)
     refused(again(run, *STREAM), words)
 

@@ -2,12 +2,14 @@
 refused.
 """
 
+import re
 from pathlib import Path
 
 import pytest
 import torch
 from commands import QUIET, TINY, minitf
 from test_models import usable
+from torch import nn
 from toys import TINY_CONSTANTS
 
 from mini_tf.distributed.group import ProcessGroup
@@ -16,8 +18,10 @@ from mini_tf.optimizers import adamw
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.run.tensors import specs
 from mini_tf.system.errors import RecipeFault
+from mini_tf.system.processes import Place
 from mini_tf.training.machine import memory
 from mini_tf.training.sharding import Sharding
+from mini_tf.training.sharding.choice import SHARDINGS, sharding_of
 
 CASES = [
     (model, mixer, positions)
@@ -79,3 +83,75 @@ def test_weights_gradients_and_two_moments_must_fit_into_95_percent_of_what_is_f
     told = r"model: 99,614,720 parameters need at least 1\.5 GiB with gradients and optimizer state; 1\.6 GiB are free"
     with pytest.raises(RecipeFault, match=told):
         memory.refuse_too_large(sketch, adamw.Settings(), cpu, Sharding(ProcessGroup()))
+
+
+def needed(model: nn.Module, word: str, place: Place, device: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The free bytes of the device from which on a model is not refused."""
+    monkeypatch.setenv("MINITF_LIMITS", "memory_percent=100")
+
+    def fits(free: int) -> bool:
+        monkeypatch.setattr(memory, "free_bytes", lambda device: free)
+        try:
+            memory.refuse_too_large(model, adamw.Settings(), torch.device(device), sharding_of(word, ProcessGroup(place)))
+        except RecipeFault:
+            return False
+        return True
+
+    low, high = 0, 1 << 40
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle + 1, high)
+    return low
+
+
+@pytest.mark.parametrize("word", SHARDINGS)
+def test_processes_of_one_machine_share_its_memory_but_have_a_gpu_each(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Linear(64, 4096, bias=False, device="meta")
+    bytes_per_weight = {"none": 16, "optimizer": 4 + 4 + 8 / 4, "full": 16 / 4 + 4 + 4}[word]  # without blocks all is gathered
+    found = {device: needed(model, word, Place(1, 4, 0, 2), device, monkeypatch) for device in ("cpu", "cuda")}
+    assert found == {"cpu": 2 * bytes_per_weight * 2**18, "cuda": bytes_per_weight * 2**18}
+
+
+@pytest.mark.parametrize("trained", ["all", "no-blocks", "nothing"])
+@pytest.mark.parametrize("vocabulary", [10, 5000])
+def test_a_process_of_full_has_room_for_its_share_and_for_what_is_whole_while_it_computes(
+    trained: str, vocabulary: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Embeddings and head of 5,000 words have larger gradients than a block with its gradient; those of 10 do not."""
+    settings = settings_of("models", "encoder_decoder")(d_model=16, n_layers=3, n_heads=2, tied=False)
+    model = on_meta_device(lambda: settings.build(vocabulary, 16))  # type: ignore[attr-defined]
+    sizes: dict[str, int] = {}
+    for name, p in model.named_parameters():
+        block = re.match(r"(\w+\.layers\.\d+)\.", name)
+        sizes[block[1] if block else "others"] = sizes.get(block[1] if block else "others", 0) + p.numel()
+        p.requires_grad_(trained == "all" or (trained == "no-blocks" and not block))
+    assert len(sizes) == 7
+    others, largest = sizes.pop("others"), max(sizes.values())
+    assert largest > min(sizes.values())  # a block of the decoder also has cross-attention
+    trainable = {"all": others + sum(sizes.values()), "no-blocks": others, "nothing": 0}[trained]
+    share = (4 * (others + sum(sizes.values())) + 12 * trainable) / 2
+    gathered = 4 * others + max(4 * others * (trained != "nothing"), 4 * largest + 4 * largest * (trained == "all"))
+    assert needed(model, "full", Place(0, 2, 0, 1), "cuda", monkeypatch) == share + gathered
+
+
+def test_a_machine_has_room_for_the_whole_models_that_its_processes_make_before_they_divide_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = on_meta_device(lambda: settings_of("models", "decoder")(d_model=16, n_layers=20, n_heads=2).build(10, 16))  # type: ignore[attr-defined]
+    whole = 4 * sum(p.numel() for p in model.parameters())
+    assert needed(model, "full", Place(0, 16, 0, 16), "cpu", monkeypatch) == 16 * whole
+    assert needed(model, "full", Place(0, 16, 0, 16), "cuda", monkeypatch) < whole
+
+
+def test_a_model_too_large_for_one_of_the_processes_is_refused_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Group(ProcessGroup):
+        def gather(self, value: int) -> list[int]:
+            return [value, 3 << 28]
+
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 1 << 40)
+    told = (
+        r"model: 99,614,720 parameters need at least 1\.5 GiB with gradients and optimizer state in each of 2 processes; "
+        r"0\.8 GiB are free for each"
+    )
+    with pytest.raises(RecipeFault, match=told):
+        memory.refuse_too_large(
+            nn.Linear(95, 1 << 20, bias=False, device="meta"), adamw.Settings(), torch.device("cpu"), Sharding(Group(Place(0, 2, 0, 1)))
+        )

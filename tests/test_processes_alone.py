@@ -15,7 +15,7 @@ from mini_tf.distributed.heartbeat import beating
 from mini_tf.distributed.joining import joined, meet
 from mini_tf.distributed.torch_group import TorchGroup
 from mini_tf.system.errors import DataFault, ProcessLost, Unavailable
-from mini_tf.system.processes import RENDEZVOUS, Place
+from mini_tf.system.processes import JOINED, RENDEZVOUS, Place
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no process can be stopped")
@@ -35,6 +35,7 @@ def test_a_rank_0_that_is_stopped_while_it_works_alone_is_named(tmp_path: Path, 
     ranks = [forked(rank, 2, work) for rank in range(2)]
     try:
         os.waitpid(ranks[1], 0)
+        assert (tmp_path / f"meeting{JOINED}").exists()
         assert (tmp_path / "rank-1").read_text() == "rank 0 did not answer for 1 seconds (runtime.timeout)"
     finally:
         os.kill(ranks[0], signal.SIGKILL)

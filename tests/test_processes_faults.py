@@ -1,5 +1,6 @@
 """What a launcher says when a process ends early, and what several processes refuse."""
 
+import math
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from commands import minitf
 from mini_tf.cli.terminal.workers import WorkerConsole
 from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.distributed import launching
+from mini_tf.distributed import launching, reduction
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.distributed.launching import _End, _Workers
 from mini_tf.distributed.reduction import REDUCTIONS
@@ -23,7 +24,7 @@ from mini_tf.distributed.torch_group import TorchGroup
 from mini_tf.jobs.session import Session
 from mini_tf.recipe.sections import Tokenizer as Settings
 from mini_tf.system.errors import MinitfError, ProcessLost, Unavailable, UsageFault
-from mini_tf.system.processes import FAULTS
+from mini_tf.system.processes import FAULTS, JOINED, Place
 from mini_tf.system.worker_faults import read_fault
 from mini_tf.training.signals import StopRequest
 
@@ -98,6 +99,27 @@ def test_a_stopped_process_does_not_get_the_last_grace(tmp_path: Path, monkeypat
     assert workers.ends[-1] == _End(1, -signal.SIGKILL, True)
 
 
+@pytest.mark.parametrize(
+    ("end", "joined", "last_grace", "signal_of_others"),
+    [
+        pytest.param(-signal.SIGKILL, False, 60, signal.SIGTERM, id="killed-while-it-started"),
+        pytest.param(-signal.SIGKILL, True, 0.1, signal.SIGKILL, id="killed-later"),
+        pytest.param(3, False, 0.1, signal.SIGKILL, id="an-error"),
+    ],
+)
+def test_processes_that_wait_for_one_that_was_killed_before_it_joined_get_no_grace(
+    end: int, joined: bool, last_grace: float, signal_of_others: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others have time to notice it: here for ever, up to the last grace."""
+    monkeypatch.setattr(launching, "GRACE", math.inf)
+    monkeypatch.setattr(launching, "LAST_GRACE", last_grace)
+    if joined:
+        (tmp_path / f"rendezvous{JOINED}").touch()
+    workers = _Workers(tmp_path, running={0: start(["sleep", "600"])}, ends=[_End(1, end, False)])
+    workers.wait(lambda running: None)
+    assert workers.ends[-1] == _End(0, -signal_of_others, signal_of_others == signal.SIGTERM)
+
+
 def test_a_collective_that_fails_says_that_another_process_is_gone_and_other_errors_pass() -> None:
     group = TorchGroup.__new__(TorchGroup)
     with pytest.raises(ProcessLost, match="Connection closed by peer"), group.communication():
@@ -106,6 +128,17 @@ def test_a_collective_that_fails_says_that_another_process_is_gone_and_other_err
         raise torch.distributed.DistBackendError("NCCL error")
     with pytest.raises(RuntimeError, match="shape"), group.communication():
         raise RuntimeError("shape mismatch")
+
+
+def test_a_process_that_loses_another_while_it_prepares_overlap_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(task: torch.nn.Module) -> None:
+        raise RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1")
+
+    group = TorchGroup.__new__(TorchGroup)
+    ProcessGroup.__init__(group, Place(0, 2))
+    monkeypatch.setattr(reduction, "summing_ddp", lose)
+    with pytest.raises(ProcessLost, match="Connection closed by peer"):
+        REDUCTIONS["overlap"]([], group).forward(torch.nn.Linear(1, 1))
 
 
 def test_rank_0_tells_what_was_cut_of_the_texts_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from hang import ending
 
 from mini_tf.run import tensors
 from mini_tf.run.checkpoint import COUNTERS, FILES, MANIFEST, MODEL, Checkpoint, Checkpoints
-from mini_tf.run.disk import Disk, replace
+from mini_tf.run.disk import Content, Disk, chunks, replace
 from mini_tf.system.errors import RunFault, StorageFault
 
 
@@ -32,9 +32,10 @@ class ScriptedDisk(Disk):
         self._step("mkdir", folder)
         super().mkdir(folder)
 
-    def write(self, path: Path, data: bytes) -> None:
-        self._step("write", path, data)
-        super().write(path, data)
+    def write(self, path: Path, data: Content) -> None:
+        whole = b"".join(chunks(data))
+        self._step("write", path, whole)
+        super().write(path, [whole])
 
     def sync(self, folder: Path) -> None:
         self._step("sync", folder)
@@ -321,7 +322,7 @@ def test_a_pipe_in_the_place_of_a_file_does_not_keep_a_sync_waiting(tmp_path: Pa
 
 def test_tensors_that_another_process_needs_are_not_read(tmp_path: Path) -> None:
     path, kept = tmp_path / "some.safetensors", {"a": torch.arange(3.0), "b": torch.full((2, 2), torch.nan)}
-    path.write_bytes(tensors.serialize(kept))
+    path.write_bytes(b"".join(tensors.serialize(kept)))
     found = tensors.read(path, tensors.specs(kept), {"b"})
     assert torch.equal(found["a"], kept["a"])
     assert found["b"].is_meta

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from pathlib import Path
 
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
@@ -15,7 +16,7 @@ from torch.distributed.rendezvous import rendezvous
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.distributed.torch_group import TorchGroup
 from mini_tf.system.errors import Unavailable
-from mini_tf.system.processes import LAUNCHER, RENDEZVOUS, Place, place
+from mini_tf.system.processes import JOINED, LAUNCHER, RENDEZVOUS, Place, place
 
 _SET_PARENT_DEATH_SIGNAL = 1  # of Linux's prctl
 
@@ -45,6 +46,8 @@ def joined(timeout: float, on_gpu: bool = False) -> Iterator[ProcessGroup]:
         ) from error
     try:
         group = TorchGroup(here, limit)
+        if file is not None and group.leads:
+            Path(file + JOINED).touch()
         yield group
         group.wait()
     finally:  # without it a process that ends by an error may abort in a thread of gloo

@@ -21,7 +21,7 @@ from types import FrameType
 from typing import NamedTuple
 
 from mini_tf.system.errors import Unavailable
-from mini_tf.system.processes import FAULTS, LAUNCHER, RENDEZVOUS
+from mini_tf.system.processes import FAULTS, JOINED, LAUNCHER, RENDEZVOUS
 from mini_tf.system.worker_faults import read_fault
 
 GRACE = 5.0
@@ -75,9 +75,13 @@ class _Workers:
     asked: int = 0
     """The first stop signal that the launcher got; 0 is none."""
 
+    @property
+    def rendezvous(self) -> Path:
+        return self.folder / "rendezvous"
+
     def start(self, rank: int, size: int, arguments: Sequence[str], quiet: bool) -> None:
         places = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size, LAUNCHER: os.getpid()}
-        files = {RENDEZVOUS: str(self.folder / "rendezvous"), FAULTS: str(self.folder)}
+        files = {RENDEZVOUS: str(self.rendezvous), FAULTS: str(self.folder)}
         worker = self.running[rank] = subprocess.Popen(
             [sys.executable, "-m", "mini_tf", *arguments],
             env={"TORCH_CPP_LOG_LEVEL": "FATAL", **os.environ, **{name: str(value) for name, value in places.items()}, **files},
@@ -103,10 +107,18 @@ class _Workers:
             waited = time.monotonic() - failed_at
             if waited > LAST_GRACE:
                 self.signal(signal.SIGKILL)
-            elif waited > GRACE and not self.ending:
+            elif waited > self.grace() and not self.ending:
                 self.ending = True
                 for worker in self.running.values():
                     worker.send_signal(signal.SIGKILL if _is_stopped(worker.pid) else signal.SIGTERM)
+
+    def grace(self) -> float:
+        """Seconds from the first failure to SIGTERM for the others: 0 if one was killed before all were connected.
+
+        The others would wait for it. After an error they have time, since each of them may be about to report it.
+        """
+        killed = any(end.code < 0 for end in self.ends)
+        return GRACE if not killed or Path(f"{self.rendezvous}{JOINED}").exists() else 0.0
 
     def signal(self, number: int) -> None:
         for worker in self.running.values():

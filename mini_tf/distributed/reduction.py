@@ -121,7 +121,8 @@ class Overlap(Reduction):
     def forward(self, task: nn.Module) -> nn.Module:
         if self.group.size == 1:
             return task
-        self._ddp = summing_ddp(task)
+        with self.group.communication():  # it compares the parameters of all processes
+            self._ddp = summing_ddp(task)
         return self._ddp
 
     def micro_batch(self, micro: int, n: int) -> AbstractContextManager[Any]:

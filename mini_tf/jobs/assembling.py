@@ -173,7 +173,7 @@ def decide_setup(parts: Parts, say: Report) -> Setup:
     if train.micro_batch_size != "auto":
         setup = setup.decided("micro_batch_size", train.micro_batch_size, "set in the recipe")
     elif not setup.micro_batch_size:
-        size, reason = fitting_micro_batch(parts.task, single_rows, setup)
+        size, reason = fitting_micro_batch(parts.task, single_rows, setup, parts.group.place)
         setup = replace(setup, micro_batch_size=size, reasons=setup.reasons | {"micro_batch_size": reason})
     elif train.batch_tokens is None and train.batch_size % setup.micro_batch_size:
         recorded = str(setup.micro_batch_size)[:20]

@@ -7,7 +7,6 @@ and JSON.
 """
 
 import errno
-import hashlib
 import json
 import math
 import os
@@ -19,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from mini_tf.run import manifest
-from mini_tf.run.disk import TEMPORARY, Disk, atomic_replace, make_folder, remove_temporary, storage_errors
+from mini_tf.run.disk import TEMPORARY, Disk, atomic_replace, chunks, make_folder, remove_temporary, storage_errors
 from mini_tf.run.finding import member_folders
-from mini_tf.run.hashes import FileHashes
+from mini_tf.run.hashes import FileHashes, HashedChunks
+from mini_tf.run.tensors import Serialized
 from mini_tf.system.errors import RunFault, StorageFault
 from mini_tf.system.plain_file import read_small_file
 
@@ -34,6 +34,8 @@ MANIFEST = "MANIFEST.json"
 _TRASH = ".trash-"
 _BAD = ".bad-"
 _LARGEST_FILE = 1 << 62
+Parts = Mapping[str, bytes | Serialized]
+"""The contents of the files of a checkpoint by name: FILES and, if the objective has its own network, OBJECTIVE."""
 _FOLDER = re.compile("step-([0-9]{8}|[1-9][0-9]{8,11})")
 
 
@@ -95,11 +97,8 @@ class Checkpoints:
     def path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"
 
-    def save(self, step: int, parts: Mapping[str, bytes], score: float | None, fingerprint: Mapping[str, Any] | None = None) -> Checkpoint:
-        """Write a checkpoint from the bytes of FILES and, if present, OBJECTIVE; StorageFault if the disk is full.
-
-        An intact checkpoint of the same step is not written again.
-        """
+    def save(self, step: int, parts: Parts, score: float | None, fingerprint: Mapping[str, Any] | None = None) -> Checkpoint:
+        """Write a checkpoint; StorageFault if the disk is full. An intact one of the same step is not written again."""
         with storage_errors(f"saving step {step}", self.describe_newest()):
             self.remove_temporary()
             with suppress(FileNotFoundError, DamagedCheckpoint):
@@ -125,12 +124,13 @@ class Checkpoints:
         if free < needed:
             raise OSError(errno.ENOSPC, f"{needed >> 20} MiB are needed and {free >> 20} MiB are free")
 
-    def _write(self, temporary: Path, step: int, parts: Mapping[str, bytes], score: float | None, fingerprint: Mapping[str, Any]) -> None:
+    def _write(self, temporary: Path, step: int, parts: Parts, score: float | None, fingerprint: Mapping[str, Any]) -> None:
         self.disk.mkdir(temporary)
-        names = [*FILES, *(name for name in (OBJECTIVE,) if name in parts)]
-        for name in names:
-            self.disk.write(temporary / name, parts[name])
-        files = {name: {"sha256": hashlib.sha256(parts[name]).hexdigest(), "bytes": len(parts[name])} for name in names}
+        files = {}
+        for name in [*FILES, *(name for name in (OBJECTIVE,) if name in parts)]:
+            hashed = HashedChunks(chunks(parts[name]))
+            self.disk.write(temporary / name, hashed)
+            files[name] = {"sha256": hashed.sha256, "bytes": len(parts[name])}
         content = {"format": FORMAT, "step": step, "run": self.run_id, "score": score, "files": files, "fingerprint": dict(fingerprint)}
         self.disk.write(temporary / MANIFEST, json.dumps(content, indent=1).encode())
         self.disk.sync(temporary)

@@ -7,7 +7,7 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -30,6 +30,14 @@ _HINTS = {
 }
 
 
+Content = bytes | Iterable[bytes | memoryview]
+"""Of a file: whole, or in chunks, so that a large one is never whole in memory."""
+
+
+def chunks(content: Content) -> Iterable[bytes | memoryview]:
+    return [content] if isinstance(content, bytes) else content
+
+
 class Disk:
     """The real disk. Every operation is complete when it returns, or raises OSError."""
 
@@ -39,12 +47,12 @@ class Disk:
         if folder.is_symlink():
             raise OSError(errno.ELOOP, "it is a link, not a folder", str(folder))
 
-    def write(self, path: Path, data: bytes) -> None:
+    def write(self, path: Path, data: Content) -> None:
         """Write a new file and fsync it; its name may be lost in a power cut until `sync(path.parent)`."""
         with suppress(FileNotFoundError):
             os.unlink(path)
         with _open_for_writing(path, os.O_CREAT | os.O_EXCL) as file:
-            file.write(data)
+            file.writelines(chunks(data))
             file.flush()
             os.fsync(file.fileno())
 
@@ -110,7 +118,7 @@ def atomic_replace(disk: Disk, path: Path) -> Iterator[Path]:
     disk.sync(path.parent)
 
 
-def replace(disk: Disk, path: Path, data: bytes) -> None:
+def replace(disk: Disk, path: Path, data: Content) -> None:
     """Write a file atomically, replacing an existing one."""
     with atomic_replace(disk, path) as temporary:
         disk.write(temporary, data)

@@ -12,7 +12,6 @@ refused start (exit code 2, 3, 4, 5 or 9 before anything was recorded) removes a
 unchanged, since nothing is written there before `start`.
 """
 
-import hashlib
 import json
 import math
 import os
@@ -28,8 +27,9 @@ from torch import Tensor
 from mini_tf.recipe.metrics import BestMetric
 from mini_tf.run import loading, manifest, tensors
 from mini_tf.run.checkpoint import COUNTERS, MODEL, OBJECTIVE, OPTIMIZER, STATE, Checkpoints, rank
-from mini_tf.run.disk import Disk, make_folder, remove_temporary, replace, storage_errors
+from mini_tf.run.disk import Content, Disk, make_folder, remove_temporary, replace, storage_errors
 from mini_tf.run.finding import member_folders, supports_locks
+from mini_tf.run.hashes import sha256_of
 from mini_tf.run.loading import LoadedCheckpoint
 from mini_tf.run.manifest import Manifest, RunState
 from mini_tf.run.metrics import JsonLinesFile, curve
@@ -37,7 +37,7 @@ from mini_tf.run.tensorboard import TensorBoardWriter
 from mini_tf.run.tensors import TensorSpec
 from mini_tf.system.error_conversion import to_minitf_error
 from mini_tf.system.errors import DataFault, Diverged, MinitfError, RecipeFault, RunFault, StorageFault, Unavailable, UsageFault
-from mini_tf.system.plain_file import read_small_file
+from mini_tf.system.plain_file import read_blocks, read_small_file
 
 MODEL_TEXT_FILES = ("config.json", "tokenizer.json", "source_tokenizer.json")
 """The text files needed to load model.safetensors."""
@@ -138,7 +138,7 @@ class Run:
         score = score if score is not None and math.isfinite(score) else None
         with storage_errors(f"saving step {step}", self.checkpoints.describe_newest()):
             sizes = {file.path.name: file.sync() for file in (self._metrics, self._timing)}
-        parts = {
+        parts: dict[str, bytes | tensors.Serialized] = {
             MODEL: tensors.serialize(contents.model),
             OPTIMIZER: tensors.serialize(contents.optimizer),
             STATE: tensors.serialize(contents.state),
@@ -181,10 +181,11 @@ class Run:
                 f"the next best checkpoint replaces it: step {chosen.step}"
             )
             self.update(metrics={})
-        content, sha256 = (chosen.folder / MODEL).read_bytes(), chosen.sha256[MODEL]
+        content: Content = read_blocks(chosen.folder / MODEL)
+        sha256 = chosen.sha256[MODEL]
         if self.export_weights is not None:
             content = tensors.serialize(self.export_weights(tensors.read(chosen.folder / MODEL)))
-            sha256 = hashlib.sha256(content).hexdigest()
+            sha256 = sha256_of(content)
             self.update(publishing=sha256)  # identifies the file if the process is killed before the last line
         with storage_errors(f"publishing step {chosen.step}", self.checkpoints.describe_newest()):
             replace(self.disk, self.folder / MODEL, content)

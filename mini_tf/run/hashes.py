@@ -1,12 +1,41 @@
-"""SHA-256 of files, cached in this process until a file's size, inode or times change."""
+"""SHA-256 of files: of those that are read, cached in this process until their size, inode or times change; and of the
+chunks of those that are written.
+"""
 
 import hashlib
 import os
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from mini_tf.system.plain_file import open_plain
 
 _CHUNK = 1 << 20
+
+
+class HashedChunks:
+    """Chunks of a file, and the SHA-256 of those that were taken so far."""
+
+    def __init__(self, chunks: Iterable[bytes | memoryview]) -> None:
+        self._chunks, self._digest = chunks, hashlib.sha256()
+
+    def __iter__(self) -> Iterator[bytes | memoryview]:
+        return map(self._take, self._chunks)  # a loop would keep a chunk while the next one is made
+
+    def _take(self, chunk: bytes | memoryview) -> bytes | memoryview:
+        self._digest.update(chunk)
+        return chunk
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+
+def sha256_of(chunks: Iterable[bytes | memoryview]) -> str:
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest()
 
 
 class FileHashes:
@@ -18,14 +47,12 @@ class FileHashes:
     def sha256(self, path: Path, size: int | None = None) -> str:
         """OSError if it is not a readable plain file; ValueError, before reading, if it does not have `size` bytes."""
         with open_plain(path) as file:
-            stamp, digest = _stamp(os.fstat(file.fileno())), hashlib.sha256()
+            stamp = _stamp(os.fstat(file.fileno()))
             if size not in (None, stamp[0]):
                 raise ValueError(f"{stamp[0]} bytes, not {size}")
             known = self._known.get(path)
             if known is None or known[0] != stamp:
-                while chunk := file.read(_CHUNK):
-                    digest.update(chunk)
-                known = self._known[path] = (stamp, digest.hexdigest())
+                known = self._known[path] = (stamp, sha256_of(iter(partial(file.read, _CHUNK), b"")))
         return known[1]
 
     def store(self, path: Path, sha256: str) -> None:

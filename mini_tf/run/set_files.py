@@ -10,7 +10,7 @@ from mini_tf.run.disk import replace, storage_errors
 from mini_tf.run.folder import MODEL_TEXT_FILES, Run
 from mini_tf.run.metrics import to_line
 from mini_tf.system.errors import RunFault
-from mini_tf.system.plain_file import read_small_file
+from mini_tf.system.plain_file import read_blocks, read_small_file
 
 
 def write_metrics(run: Run, reports: Iterable[Mapping[str, Any]]) -> None:
@@ -28,7 +28,7 @@ def copy_model(run: Run, other: Path) -> None:
         for name in MODEL_TEXT_FILES:
             if (other / name).exists():
                 replace(run.disk, run.folder / name, read_small_file(other / name))
-        replace(run.disk, run.folder / MODEL, (other / MODEL).read_bytes())
+        replace(run.disk, run.folder / MODEL, read_blocks(other / MODEL))
     run.update(
         step=record.step, best=record.best, model=record.model, auto=record.auto, model_run=other.name, train_examples=record.train_examples
     )

@@ -1,20 +1,20 @@
 """Safetensors files: written deterministically; names, shapes and dtypes are checked before the content is read.
 
 Pickle files can run code and are never opened. The header is also parsed here, since the library accepts duplicate
-names.
+names, and files are written here, since the library makes a copy of all tensors first. Source of the format:
+huggingface.co/docs/safetensors.
 """
 
 import json
 import math
 import os
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from mini_tf.system.errors import RunFault
@@ -22,17 +22,19 @@ from mini_tf.system.limits import limits
 from mini_tf.system.plain_file import open_plain
 
 _DTYPES = {
+    "I64": torch.int64,
     "F64": torch.float64,
     "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
     "I32": torch.int32,
+    "BF16": torch.bfloat16,
+    "F16": torch.float16,
     "I16": torch.int16,
     "I8": torch.int8,
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
+"""The dtypes by name, in the order in which the library writes them: the largest first, so every tensor is aligned."""
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 class TensorSpec(NamedTuple):
@@ -52,9 +54,46 @@ def specs(tensors: Mapping[str, Tensor]) -> dict[str, TensorSpec]:
     return {name: TensorSpec(tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
 
 
-def serialize(tensors: Mapping[str, Tensor]) -> bytes:
-    """The bytes of a safetensors file, equal for equal tensors (the order of several metadata keys would vary)."""
-    return save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, metadata={"format": "pt"})
+class Serialized:
+    """A safetensors file in chunks, the header and then each tensor; `len` is its size in bytes.
+
+    A chunk is the tensor's own memory, or a copy if it is not contiguous or not on the CPU. May be iterated again.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        order = list(_DTYPES.values())
+        self._tensors = dict(sorted(tensors.items(), key=lambda one: (order.index(one[1].dtype), one[0])))
+        self._header, self._content = _header(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._header) + self._content
+
+    def __iter__(self) -> Iterator[bytes | memoryview]:
+        yield self._header
+        yield from map(_bytes, self._tensors.values())  # a loop would keep a copy while the next one is made
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    whole = tensor.detach().cpu().contiguous()
+    data: memoryview = whole.as_strided((whole.numel(),), (1,)).view(torch.uint8).numpy().data  # a single number may have another stride
+    return data
+
+
+def serialize(tensors: Mapping[str, Tensor]) -> Serialized:
+    """The file with the bytes that `safetensors.torch.save` returns, equal for equal tensors."""
+    return Serialized(tensors)
+
+
+def _header(tensors: Mapping[str, Tensor]) -> tuple[bytes, int]:
+    """The header with its length, padded to a multiple of 8 bytes, and the number of bytes that follow it."""
+    entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, tensor in tensors.items():
+        begin, end = end, end + tensor.nbytes
+        entries[name] = {"dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
+    text = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text, end
 
 
 def read(path: Path, expected: Mapping[str, TensorSpec] | None = None, unread: Collection[str] = ()) -> dict[str, Tensor]:

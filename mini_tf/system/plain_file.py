@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -47,6 +48,13 @@ def read_plain(path: Path, max_bytes: int) -> bytes:
     if size > max_bytes:
         raise OSError(errno.EFBIG, f"it is larger than {format_bytes(max_bytes)}", os.fspath(path))
     return b"".join(blocks)
+
+
+def read_blocks(path: Path) -> Iterator[bytes]:
+    """The content of a plain file of any size, block by block; OSError if it is not one."""
+    with open_plain(path) as file:
+        while block := file.read(_BLOCK):
+            yield block
 
 
 def read_small_file(path: Path) -> bytes:

@@ -11,6 +11,8 @@ from mini_tf.system.errors import UsageFault
 
 RENDEZVOUS = "MINITF_RENDEZVOUS"
 """Path of the file where the processes of one machine meet; no port is opened."""
+JOINED = ".joined"
+"""Suffix of a file beside it that rank 0 makes once all are connected; from then on each notices when another ends."""
 FAULTS = "MINITF_FAULTS"
 """Folder where each process writes the error that ends it, for the launcher to print."""
 LAUNCHER = "MINITF_LAUNCHER"

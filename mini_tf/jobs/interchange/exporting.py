@@ -19,7 +19,7 @@ from mini_tf.jobs.interchange.tokenizer_files import tokenizer_files
 from mini_tf.nn.layers.task_head import TaskHead
 from mini_tf.recipe.values import show
 from mini_tf.run import tensors
-from mini_tf.run.disk import storage_errors
+from mini_tf.run.disk import Content, chunks, storage_errors
 from mini_tf.run.folder import MODEL_TEXT_FILES
 from mini_tf.run.loading import load_model
 from mini_tf.system.errors import RunFault, UsageFault
@@ -94,7 +94,7 @@ def _export(loaded: LoadedModel, folder: Path, to: str | None, step: int | str |
     recipe = loaded.recipe.model_copy(update={"model": read})
     theirs = Architecture.of(recipe, loaded.tokenizer, loaded.source_tokenizer, loaded.labels, loaded.model.context).on_meta()
     weights = write_tensors(theirs, family.names(read, head), loaded.model.weights())
-    files: dict[str, bytes] = {
+    files: dict[str, Content] = {
         CONFIG: show_json(config).encode(),
         WEIGHTS: tensors.serialize(_named(weights, family, head)),
         **tokenizer_files(loaded),
@@ -158,8 +158,9 @@ def _export_plain(loaded: LoadedModel, folder: Path, license: str) -> Exported:
     return Exported(folder, PLAIN, None)
 
 
-def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+def _write(folder: Path, files: Mapping[str, Content]) -> None:
     with storage_errors(f"writing {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
-            (folder / name).write_bytes(content)
+            with open(folder / name, "wb") as file:
+                file.writelines(chunks(content))

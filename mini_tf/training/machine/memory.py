@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from mini_tf.recipe.kind_settings import OptimizerSettings
 from mini_tf.system.errors import RecipeFault
 from mini_tf.system.limits import limits
+from mini_tf.system.processes import Place
 from mini_tf.training.feed import Feed
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.optimizer import state_bytes
@@ -23,11 +24,11 @@ _SAMPLED_STEPS = 8
 _SHARE = 0.5  # of free memory, because the backward pass adds gradients of activations
 
 
-def fitting_micro_batch(task: nn.Module, feed: Feed, setup: Setup) -> tuple[int, str]:
+def fitting_micro_batch(task: nn.Module, feed: Feed, setup: Setup, place: Place = Place()) -> tuple[int, str]:
     """The micro-batch size for `auto`, and the reason. feed: with a micro-batch size of 1."""
     # With train.batch_tokens steps differ; the first may have few or short rows.
     steps = [feed.micro_batches(step) for step in range(_SAMPLED_STEPS)]
-    rows, free = max(steps, key=lambda step: len(step) * step[0].inputs.ids.shape[1]), free_bytes(setup.device)
+    rows, free = max(steps, key=lambda step: len(step) * step[0].inputs.ids.shape[1]), free_share(setup.device, place)
     row = rows[0].to(setup.device)
     row_bytes = saved_bytes(lambda: task(row, None), setup, task) * len(rows) // feed.plan.batch_size
     size = largest_micro_batch(feed.plan.batch_size, row_bytes, free, feed.plan.even)
@@ -55,19 +56,29 @@ def saved_bytes(forward: Callable[[], Any], setup: Setup, task: nn.Module) -> in
 
 def refuse_too_large(model: nn.Module, optimizer: OptimizerSettings, device: torch.device, sharding: Sharding) -> None:
     """Raise RecipeFault if parameters, gradients and optimizer state need more than the free memory; model may be on
-    the meta device.
+    the meta device. Collective: all processes have measured before one uses memory.
 
     Frozen parameters have no gradients and no optimizer state.
     """
     parameters = sum(p.numel() for p in model.parameters())
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    needed, free = sharding.bytes_of(4 * parameters, 4 * trainable, state_bytes(optimizer, model)), free_bytes(device)
+    needed = sharding.bytes_of(4 * parameters, 4 * trainable, state_bytes(optimizer, model)) + sharding.gathered_bytes(model)
+    if device.type != "cuda":
+        needed = max(needed, 4 * parameters)  # every process makes the whole model there before it is divided
+    group = sharding.group
+    free = min(group.gather(free_share(device, group.place)))
+    several = group.size > 1
     if needed > free * limits().memory_percent / 100:
         raise RecipeFault(
-            f"model: {parameters:,} parameters need at least {needed / 2**30:,.1f} GiB with gradients and optimizer state; "
-            f"{free / 2**30:,.1f} GiB are free",
+            f"model: {parameters:,} parameters need at least {needed / 2**30:,.1f} GiB with gradients and optimizer state"
+            f"{f' in each of {group.size} processes' * several}; {free / 2**30:,.1f} GiB are free{' for each' * several}",
             hint="a smaller model.d_model, model.n_layers, model.ngrams or tokenizer.vocab_size",
         )
+
+
+def free_share(device: torch.device, place: Place) -> int:
+    """`free_bytes` for one process: each has a GPU of its own, and those of one machine share its memory."""
+    return free_bytes(device) // (1 if device.type == "cuda" else place.local_size)
 
 
 def free_bytes(device: torch.device) -> int:

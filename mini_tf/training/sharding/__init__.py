@@ -30,6 +30,10 @@ class Sharding:
         """Bytes on each process of what has so many bytes in all."""
         return weights + gradients + state
 
+    def gathered_bytes(self, task: nn.Module) -> int:
+        """Bytes that a process has beside `bytes_of` while it computes; task may be on the meta device."""
+        return 0
+
     def place(self, task: nn.Module, device: torch.device) -> None:
         """Move the module, whole on every process, to the device; called once, before the optimizer is built."""
         task.to(device)

@@ -7,7 +7,7 @@ one whole block. Embeddings, head and final norms are gathered for the whole mic
 """
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -30,6 +30,13 @@ class FullSharding(Sharding):
 
     def bytes_of(self, weights: int, gradients: int, state: int) -> int:
         return (weights + gradients + state) // self.group.size
+
+    def gathered_bytes(self, task: nn.Module) -> int:
+        """Whole embeddings, head and final norms, and a whole block with its gradients, or their own gradients."""
+        blocks = [{*part.parameters()} for part in task.modules() if isinstance(part, Block)]
+        others = {*task.parameters()}.difference(*blocks)
+        of_blocks = [_weight_bytes(block) + _gradient_bytes(block) for block in blocks]
+        return _weight_bytes(others) + max([_gradient_bytes(others), *of_blocks])
 
     def place(self, task: nn.Module, device: torch.device) -> None:
         from torch.distributed.device_mesh import init_device_mesh  # takes half a second
@@ -98,6 +105,14 @@ class FullSharding(Sharding):
 
         for mixer in self.crossing:
             register_fsdp_forward_method(mixer, "recall")
+
+
+def _weight_bytes(parameters: Iterable[Tensor]) -> int:
+    return sum(4 * p.numel() for p in parameters)
+
+
+def _gradient_bytes(parameters: Iterable[Tensor]) -> int:
+    return _weight_bytes(p for p in parameters if p.requires_grad)
 
 
 class ReduceScatter(Reduction):
