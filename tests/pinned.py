@@ -79,7 +79,7 @@ def _written(section: type[Section], key: str, default: Any) -> Any:
     kind = default[0] if isinstance(default, tuple) and len(default) == 1 else default
     if isinstance(kind, Kind) and kind == type(kind)():
         return kind.kind
-    return as_json(section, key, default)
+    return as_json(section, {key: default})[key]
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from commands import Done, minitf
 from hang import ending
@@ -34,20 +35,19 @@ def forked(rank: int, size: int, work: Callable[[], object]) -> int:
     return pid
 
 
-def together(size: int, lines: Sequence[Sequence[str]], folder: Path) -> list[list[Done]]:
-    """Run the lines in `size` processes, in `folder`, one line after the other; what each did, by rank."""
-    meeting = tempfile.mkdtemp(dir=folder)
+def everywhere(size: int, work: Callable[[int, Path], Any], folder: Path) -> list[Any]:
+    """What `work` returns in each of `size` processes, as JSON; None of one that was killed.
+
+    It gets its rank and a folder, where paths are to be chosen for meetings: a file is for one group.
+    """
+    meeting = Path(tempfile.mkdtemp(dir=folder))
 
     def of(rank: int) -> Callable[[], None]:
-        def work() -> None:
-            os.chdir(folder)
-            done = []
-            for number, line in enumerate(lines):
-                os.environ[RENDEZVOUS] = f"{meeting}/{number}"  # a file is for one group
-                done.append(minitf(*line))
-            Path(f"{meeting}/rank-{rank}.json").write_text(json.dumps(done))
+        def told() -> None:
+            found = work(rank, meeting)
+            (meeting / f"rank-{rank}.json").write_text(json.dumps(found))
 
-        return work
+        return told
 
     started = [forked(rank, size, of(rank)) for rank in range(size)]
     try:
@@ -57,6 +57,19 @@ def together(size: int, lines: Sequence[Sequence[str]], folder: Path) -> list[li
         for pid in started:
             os.kill(pid, signal.SIGKILL)
         raise
-    assert codes == [0] * size
-    told = [json.loads(Path(f"{meeting}/rank-{rank}.json").read_text()) for rank in range(size)]
-    return [[Done(*one) for one in of_line] for of_line in zip(*told, strict=True)]
+    assert {*codes} <= {0, -signal.SIGKILL}
+    return [None if code else json.loads((meeting / f"rank-{rank}.json").read_text()) for rank, code in enumerate(codes)]
+
+
+def together(size: int, lines: Sequence[Sequence[str]], folder: Path) -> list[list[Done]]:
+    """Run the lines in `size` processes, in `folder`, one line after the other; what each did, by rank."""
+
+    def run(rank: int, meeting: Path) -> list[Done]:
+        os.chdir(folder)
+        done = []
+        for number, line in enumerate(lines):
+            os.environ[RENDEZVOUS] = str(meeting / str(number))
+            done.append(minitf(*line))
+        return done
+
+    return [[Done(*one) for one in of_line] for of_line in zip(*everywhere(size, run, folder), strict=True)]

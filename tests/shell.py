@@ -5,7 +5,6 @@ its arguments, working directory, environment and standard streams over a socket
 streams.
 """
 
-import importlib
 import json
 import os
 import select
@@ -20,8 +19,8 @@ from pathlib import Path
 
 from commands import drawn
 from hang import ending
+from warm import warm
 
-import mini_tf.jobs.pretrain  # noqa: F401  before the forks, each of which would import it anew
 from mini_tf.cli import app
 
 CLIENT = """
@@ -37,13 +36,9 @@ os._exit(int(server.recv(8) or 99))
 """
 
 
-SLOW_TO_IMPORT = ("mini_tf.drawing.curves.loss", "sacrebleu", "sklearn.metrics", "rouge_score.rouge_scorer", "seqeval.metrics")
-
-
 def run(script: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     """Run a script of bash, which stops at its first failure, in `folder`; what it printed and its exit code."""
-    for name in SLOW_TO_IMPORT:  # once, not in every fork
-        importlib.import_module(name)
+    warm()
     # Not in TMPDIR, which may be too long for the address of a socket.
     with tempfile.TemporaryDirectory(dir="/tmp") as place, socket.socket(socket.AF_UNIX) as server, ending():
         server.bind(f"{place}/socket")

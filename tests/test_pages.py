@@ -19,7 +19,7 @@ from shared import once
 
 from mini_tf.cli.app import app
 from mini_tf.cli.examples import EXAMPLES
-from mini_tf.jobs.cost import run_cost
+from mini_tf.jobs.cost import lengths, overhead, run_cost
 from mini_tf.recipe.corpora import CorpusSettings
 from mini_tf.recipe.kinds import listing
 from mini_tf.recipe.presets import presets
@@ -50,7 +50,7 @@ def few_steps(block: pages.Block) -> str:
         diverge, replay = script.replace("quickstart", f"quickstart {SMALL}").splitlines()
         return f"{diverge.partition('#')[0]} || test $? -eq 7\n{replay}\n"
     if block.name == "plan":
-        return re.sub(r"(n_layers|batch_size): \d+", r"\1: 8", script)
+        return re.sub(r"context: \d+", "context: 64", re.sub(r"(n_layers|batch_size): \d+", r"\1: 4", script))
     script = re.sub(r" train\.(steps|batch_size)=\d+", "", script)  # the last one on a line would be used
     script = re.sub(r"minitf cost (?!.*--lengths)([^#\n]*)", rf"minitf cost --seconds 0.1 \1 {COST} ", script)
     script = re.sub(r"minitf (pretrain|finetune) ([^ )]+)", rf"minitf \1 \2 {FEW_STEPS}", script)
@@ -67,6 +67,9 @@ def ran(page: str, factory: pytest.TempPathFactory) -> tuple[Path, str]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(CorpusSettings, "corpus", short_corpus)
             patch.setattr(run_cost, "peak_flops", lambda device, dtype: 1e11)  # takes seconds; test_cost.py measures it
+            for module, name in ((lengths, "MEASURED_SECONDS"), (overhead, "EVALUATION_SECONDS")):
+                patch.setattr(module, name, 0.01)  # a page needs no median
+            patch.setattr(lengths, "MIN_REPETITIONS", 1)
             done = shell.run("\n".join(few_steps(block) for block in pages.blocks(page)), folder)
         assert done.returncode == 0, done.stderr[-3000:]
         (folder / "printed.txt").write_text(done.stdout + done.stderr)

@@ -66,8 +66,9 @@ def open_data(
         data_split = raw.data_split
         with group.independently():
             labels = _fit_labels(dataset, data, data_split)
-        with show_progress(f"encoding {data_split.characters:,} characters") as reached:
-            advance = _progress(reached, data_split.characters)
+        several = f" in {raw.team.size} processes" if raw.team.size > 1 else ""
+        with show_progress(f"encoding {data_split.characters:,} characters{several}") as reached:
+            advance = _progress(reached, data_split.characters // raw.team.size)
             facts = write_stores(folder, dataset, data_split.parts, used, labels, dataset.separated(data), advance, raw.team)
         if raw.sample is not None and raw.team.number == 0:
             raw.sample.held_out.tofile(folder / HELD_OUT)
@@ -91,7 +92,7 @@ def _build_or_load(team: Team, key: str, build: Callable[[Path], dict[str, Any]]
         assert found is not None
         return found
     with draft("tokens", key) as own:
-        folder = Path(team.lead(lambda: str(own)))
+        folder = own.with_name(team.lead(lambda: own.name))  # machines may have other paths to it
         facts = build(folder)
         _, files = team.lead(lambda: publish(folder, "tokens", key, facts)[1:])
         return CacheEntry(cache_folder() / "tokens" / key, facts, files)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from mini_tf.distributed.team import ALONE, Team
@@ -49,6 +50,14 @@ class Examples:
             yield example
         if not any_read:
             raise self.none()
+
+    def map(self, change: Callable[[Iterator[Any]], Iterator[Item]]) -> list[Part[Item]]:
+        """The parts, with what `change` makes of the examples of each."""
+
+        def changed(part: Part[Any]) -> Iterator[Item]:
+            return change(part.read())
+
+        return [Part(partial(changed, part), part.size) for part in self.parts]
 
     @property
     def own(self) -> Sequence[Part[Any]]:

@@ -64,14 +64,14 @@ class Files:
 
     def examples(self, team: Team = ALONE) -> Examples:
         """All examples, in parts of consecutive files of at least `parts.SIZE` bytes. team: the processes that read."""
-        found, files = list[Part[Any]](), list[DataFile]()
+        found, files, size = list[Part[Any]](), list[DataFile](), 0
         groups = self.dataset.groups(self.sources, self.data, self.corpus)
         for number, group in enumerate(groups, 1):
             files += group
-            size = sum(file.path.stat().st_size for file in files)
+            size += sum(file.path.stat().st_size for file in group)
             if size >= parts.SIZE or number == len(groups):
                 found.append(Part(partial(self.dataset.read, files, self.data, self.corpus, self.labels), size))
-                files = []
+                files, size = [], 0
         return Examples(found, team, self.no_examples)
 
     def read(self) -> Iterator[Any]:

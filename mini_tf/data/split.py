@@ -9,7 +9,6 @@ import hashlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -143,21 +142,14 @@ def split_as_given(train: Examples, val: Examples, hasher: ExampleHasher) -> Dat
         raise DataFault(f"data.val: all of its {len(shared)} {hasher.unit} are also in data.train", hint=hint)
     removed = frozenset(val_hashes[shared].tolist())
 
-    def kept(part: Part[Any]) -> Iterator[tuple[SplitName, Any]]:
-        return (("val", example) for hashed, example in hasher.hashed(part.read()) if hashed not in removed)
-
-    parts = [*as_split(train, "train"), *(Part(partial(kept, part), part.size) for part in val.parts)]
+    kept = replace(val, parts=val.map(lambda one: (example for hashed, example in hasher.hashed(one) if hashed not in removed)))
     note = f"{int(shared.sum())} of {len(shared)} {hasher.unit} of data.val are also in data.train; they were removed from data.val"
-    return DataSplit(parts, n_train + n_val, (note,) if removed else ())
+    return DataSplit([*as_split(train, "train"), *as_split(kept, "val")], n_train + n_val, (note,) if removed else ())
 
 
 def as_split(examples: Examples, split: SplitName) -> list[Part[tuple[SplitName, Any]]]:
     """The parts of examples that are all in one split."""
-
-    def named(part: Part[Any]) -> Iterator[tuple[SplitName, Any]]:
-        return ((split, example) for example in part.read())
-
-    return [Part(partial(named, part), part.size) for part in examples.parts]
+    return examples.map(lambda one: ((split, example) for example in one))
 
 
 def limit_training(data: DataSplit, hasher: ExampleHasher, n: int) -> DataSplit:
@@ -195,7 +187,4 @@ def hash_text(text: str) -> int:
 
 
 def _with_split(examples: Examples, hasher: ExampleHasher, held_out: Callable[[int], bool]) -> list[Part[tuple[SplitName, Any]]]:
-    def split(part: Part[Any]) -> Iterator[tuple[SplitName, Any]]:
-        return (("val" if held_out(hashed) else "train", example) for hashed, example in hasher.hashed(part.read()))
-
-    return [Part(partial(split, part), part.size) for part in examples.parts]
+    return examples.map(lambda one: (("val" if held_out(hashed) else "train", example) for hashed, example in hasher.hashed(one)))

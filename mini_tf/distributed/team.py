@@ -1,4 +1,4 @@
-"""Processes that prepare data together: all that see one cache folder, or those of one machine."""
+"""Processes that prepare data together: those that see the same cache folder."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,35 +17,36 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Team:
-    """The `size` processes of a group from rank `first`; by default a single one.
+    """Some processes of a group, by rank; the first one leads.
 
     `work` and `lead` are collective: all processes of the group call them, in the same order.
     """
 
     group: ProcessGroup
-    first: int = 0
-    size: int = 1
+    ranks: Sequence[int] = (0,)
 
     @classmethod
     def of(cls, group: ProcessGroup, folder: Path) -> "Team":
-        """All processes of the group if they see the same `folder`, else those of this machine, whose ranks follow each
-        other."""
+        """The processes that see the same `folder` as this one, where each leaves a mark for a moment."""
         if group.size == 1:
-            return cls(group)
+            return ALONE
         mark = temporary_path(folder / "seen")
         try:
-            if group.leads:
-                mark.touch()
-            there = Path(group.gather(str(mark))[0])
-            together = all(group.gather(there.exists()))
+            mark.touch()
+            first = next(rank for rank, name in enumerate(group.gather(mark.name)) if (folder / name).exists())
+            firsts = group.gather(first)
         finally:
             remove_path(mark)
-        return cls(group, 0, group.size) if together else cls(group, group.rank - group.place.local_rank, group.place.local_size)
+        return cls(group, [rank for rank, one in enumerate(firsts) if one == first])
+
+    @property
+    def size(self) -> int:
+        return len(self.ranks)
 
     @property
     def number(self) -> int:
         """The place of this process in the team, from 0."""
-        return self.group.rank - self.first
+        return self.ranks.index(self.group.rank)
 
     def own(self, items: Sequence[Item], size: Callable[[Item], int]) -> Sequence[Item]:
         """The items of this process: consecutive ones, for each process of about the same size in sum."""
@@ -59,11 +60,12 @@ class Team:
 
         All raise the MinitfError that `own` raises on a process, of several that of the lowest rank.
         """
-        return self._gather(own)[self.first : self.first + self.size]
+        results = self._gather(own)
+        return [results[rank] for rank in self.ranks]
 
     def lead(self, own: Callable[[], Result]) -> Result:
         """What `own` returns on the first process of the team, on all of them; no other process calls it."""
-        led: Result = self._gather(lambda: own() if self.number == 0 else None)[self.first]
+        led: Result = self._gather(lambda: own() if self.number == 0 else None)[self.ranks[0]]
         return led
 
     def _gather(self, own: Callable[[], Any]) -> list[Any]:

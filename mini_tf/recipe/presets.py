@@ -1,5 +1,6 @@
 """The shipped recipes: `recipes/*.yaml` of a checkout, or the same files in an installed wheel."""
 
+import os
 from functools import cache
 from pathlib import Path
 
@@ -14,7 +15,7 @@ def folder() -> Path:
 
 def presets() -> dict[str, Path]:
     """Name and file of every shipped recipe, sorted by name."""
-    return {file.stem: file for file in sorted(folder().glob("*.yaml"))}
+    return {name.removesuffix(".yaml"): folder() / name for name in sorted(os.listdir(folder())) if name.endswith(".yaml")}
 
 
 def summary(file: Path) -> str:

@@ -120,8 +120,9 @@ def dump(recipe: Recipe) -> str:
 def _find(recipe: str | Path) -> tuple[Path, str, str]:
     """(file, name, name in messages)."""
     given = str(recipe)
-    if given in presets():
-        return presets()[given], given, f"{given}.yaml"
+    shipped = presets()
+    if given in shipped:
+        return shipped[given], given, f"{given}.yaml"
     path, shown = Path(given), one_line(without_secrets(given))
     if os.path.isdir(path):
         resolved = path / "resolved.yaml"
@@ -138,7 +139,7 @@ def _find(recipe: str | Path) -> tuple[Path, str, str]:
             raise UsageFault(f"no such file {shown}", hint=similar and f"did you mean {show(str(path.parent / similar))}?")
         raise UsageFault(f"no such file {shown}")
     elif not os.path.lexists(path):
-        similar = near(given.removesuffix(".yaml"), list(presets()))
+        similar = near(given.removesuffix(".yaml"), list(shipped))
         hint = f"did you mean {similar!r}?" if similar else "see `minitf recipe list`"
         if path.suffix in (".yaml", ".yml") or os.sep in given:
             raise RecipeFault(f"cannot read recipe {shown}: no such file", hint=hint, where=[shown])

@@ -5,7 +5,7 @@ id. If a default is changed, `FORMER_DEFAULTS` of the section keeps the old one:
 hash, and the new one is hashed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
@@ -61,9 +61,9 @@ def hash_defaults(section: type[Section]) -> dict[str, Any]:
     return _defaults(section) | _former(section)
 
 
-def as_json(section: type[Section], name: str, value: Any) -> Any:
-    """The value of a section's key as in a recipe, as JSON."""
-    return section.model_construct(**{name: value}).model_dump(mode="json", include={name}, warnings=False)[name]
+def as_json(section: type[Section], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of a section's keys as in a recipe, as JSON."""
+    return section.model_construct(**values).model_dump(mode="json", include=set(values), warnings=False)
 
 
 def _defaults(section: type[Section]) -> dict[str, Any]:
@@ -78,14 +78,14 @@ def _former(section: type[Section]) -> dict[str, Any]:
 
 def _of_keys(section: Section, defaults: dict[str, Any], prefix: str) -> Iterator[Key]:
     own = type(section)
-    for name in own.model_fields:
-        path, value, default = f"{prefix}{name}", getattr(section, name), defaults.get(name, Required)
-        if path in NO_EFFECT_ON_RESULT:
-            continue
-        plain = as_json(own, name, value)
+    names = [name for name in own.model_fields if f"{prefix}{name}" not in NO_EFFECT_ON_RESULT]
+    given = as_json(own, {name: getattr(section, name) for name in names})
+    otherwise = as_json(own, {name: defaults[name] for name in names if name in defaults})
+    for name in names:
+        path, value, default, plain = f"{prefix}{name}", getattr(section, name), defaults.get(name, Required), given[name]
         parts = value if isinstance(value, tuple) else (value,)
         if path in _CORPORA:
-            yield Key(path, _corpus(plain), _corpus(as_json(own, name, default)))
+            yield Key(path, _corpus(plain), _corpus(otherwise.get(name)))
         elif isinstance(plain, dict) and isinstance(parts[0], Section) and path not in _ONE_VALUE:
             yield from _of_section(path, parts[0], default)
         elif parts and isinstance(parts[0], Section) and isinstance(plain, list):
@@ -94,7 +94,7 @@ def _of_keys(section: Section, defaults: dict[str, Any], prefix: str) -> Iterato
             for number, part in enumerate(parts):
                 yield from _of_section(f"{path}[{number}]", part, default[number] if fits else Required)
         else:
-            yield Key(path, plain, Required if default is Required else as_json(own, name, default))
+            yield Key(path, plain, otherwise.get(name, Required))
 
 
 def _of_section(path: str, section: Section, default: Any) -> Iterator[Key]:

@@ -60,4 +60,4 @@ def same_error(own: MinitfError | None, fields: Mapping[str, Any]) -> MinitfErro
 
 
 def _fields(error: MinitfError) -> dict[str, Any]:
-    return {name: getattr(error, name) for name in _FIELDS}
+    return {"message": error.message, "hint": error.hint, "where": [*error.where], "faults": [*error.faults]}  # as JSON has them

@@ -3,6 +3,7 @@
 A different kind in a later level drops the settings of the old kind. `Section.inherited` drops other keys.
 """
 
+from functools import cache
 from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
@@ -19,6 +20,7 @@ def is_blank(node: Node) -> bool:
     return isinstance(node.value, Scalar) and not node.value.quoted and node.value in _BLANK
 
 
+@cache
 def kinds_at(field: FieldInfo | None) -> KindOf | None:
     """The mark of a field that holds kinds of a package; None for other fields."""
     marks = [] if field is None else [*field.metadata, *_marks(field.annotation)]
@@ -32,6 +34,7 @@ def _marks(annotation: Any) -> list[Any]:
     return found
 
 
+@cache
 def section_of(field: FieldInfo | None) -> type[Section] | None:
     """The section class of a field that has only one; null, text or a kind may also be allowed."""
     types = [] if field is None else [kind for kind, _ in members(field.annotation)]
@@ -49,6 +52,7 @@ def may_be_blank(field: FieldInfo | None) -> bool:
     return is_whole_section(field) or (kinds_at(field) is not None and default_word(field) is not None and not may_be_null(field))
 
 
+@cache
 def may_be_null(field: FieldInfo | None) -> bool:
     """Whether a field can be null."""
     return field is not None and any(kind is type(None) for kind, _ in members(field.annotation))

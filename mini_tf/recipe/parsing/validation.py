@@ -62,8 +62,10 @@ def _key(path: Path) -> Path:
 
 def _misspelt(fault: Fault, others: Sequence[Fault]) -> bool:
     """True for a missing key if an unknown key beside it has a similar name."""
+    if fault.type != "missing":
+        return False
     unknown = [str(other.path[-1]) for other in others if other.type == "no_such_key" and other.path[:-1] == fault.path[:-1]]
-    return fault.type == "missing" and bool(unknown) and near(str(fault.path[-1]), unknown) is not None
+    return bool(unknown) and near(str(fault.path[-1]), unknown) is not None
 
 
 def _remove(given: Any, path: Path) -> bool:
