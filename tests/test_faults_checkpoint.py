@@ -33,7 +33,7 @@ from mini_tf.run.hashes import FileHashes
 from mini_tf.run.identity import Identity
 from mini_tf.run.loading import is_published
 from mini_tf.run.opening import RunLocation, open_run, start_run
-from mini_tf.run.tensors import serialize, specs
+from mini_tf.run.tensors import Serialized, specs
 from mini_tf.system.errors import RunFault, StorageFault
 
 RECIPE = (
@@ -800,7 +800,7 @@ BAD_MOMENTS: dict[str, tuple[dict[str, torch.Tensor], str]] = {
     ),
 }
 HARMED = {f"C6-counters-{name}": ({COUNTERS: data}, words) for name, (data, words) in BAD_COUNTERS.items()}
-HARMED |= {f"C17-moments-{name}": ({OPTIMIZER: b"".join(serialize(moments))}, words) for name, (moments, words) in BAD_MOMENTS.items()}
+HARMED |= {f"C17-moments-{name}": ({OPTIMIZER: b"".join(Serialized(moments))}, words) for name, (moments, words) in BAD_MOMENTS.items()}
 HARMED["C17-moments-pickled"] = ({OPTIMIZER: b"\x80\x04\x95 a pickle of some length"}, "not a safetensors file")
 HARMED["C6-state-no-tensors"] = ({STATE: struct.pack("<Q", 1 << 62)}, "not a safetensors file")
 
@@ -927,7 +927,7 @@ def test_a_stream_that_remembers_what_cannot_be_is_refused(
     step = run / "checkpoints" / "step-00000004"
     state = load_file(step / STATE)
     harm(state)
-    (step / STATE).write_bytes(b"".join(serialize(state)))
+    (step / STATE).write_bytes(b"".join(Serialized(state)))
     sealed(step, STATE)
     refused(again(run, *STREAM), words)
 

@@ -352,7 +352,7 @@ def test_a_model_whose_scores_are_no_numbers_writes_nothing(kind: str, options: 
 
 def publish(run: Path, weights: dict[str, Tensor]) -> None:
     """Other weights in place of model.safetensors, as if they had been trained."""
-    data = b"".join(tensors.serialize(weights))
+    data = b"".join(tensors.Serialized(weights))
     record = record_of(run)
     record["model"]["sha256"] = hashlib.sha256(data).hexdigest()
     (run / "model.safetensors").write_bytes(data)

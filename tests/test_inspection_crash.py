@@ -16,7 +16,7 @@ from toys import causal_mixers
 from mini_tf.inspection.crash import replay_step
 from mini_tf.jobs.parts import training_of
 from mini_tf.recipe.kinds import listing
-from mini_tf.run.tensors import read, serialize
+from mini_tf.run.tensors import Serialized, read
 from mini_tf.training.loop import Progress, Training
 from mini_tf.training.optimizer import build as build_optimizer
 
@@ -79,7 +79,7 @@ def test_a_stream_is_replayed_from_what_it_remembered_before_the_step(tmp_path: 
     assert minitf("pretrain", TINY, *QUIET, *LATE, *streaming, "-d", run).exit_code == 7
     assert read(run / "diverged" / "state.safetensors")
     assert result_of(minitf("inspect", "crash", run, "--json").stdout)["reproduced"] is True
-    (run / "diverged" / "state.safetensors").write_bytes(b"".join(serialize({})))
+    (run / "diverged" / "state.safetensors").write_bytes(b"".join(Serialized({})))
     lost = minitf("inspect", "crash", run)
     assert (lost.exit_code, lost.stdout) == (5, "")
     assert "the stream state after step " in told(lost.stderr)
@@ -227,7 +227,10 @@ def test_of_a_run_that_was_started_again_since_that_is_said(copied: Path) -> Non
         (corrupt("facts.json", counting(step=10**17)), "facts.json is damaged: invalid counter step"),
         (corrupt("facts.json", counting(skips=0.5)), "facts.json is damaged: invalid counter skips"),
         (corrupt("facts.json", altered("step", 10**17)), "facts.json is damaged"),
-        (corrupt("state.safetensors", lambda data: b"".join(serialize({"a": torch.ones(1), "a.b": torch.ones(1)}))), "diverged is damaged"),
+        (
+            corrupt("state.safetensors", lambda data: b"".join(Serialized({"a": torch.ones(1), "a.b": torch.ones(1)}))),
+            "diverged is damaged",
+        ),
         (corrupt("facts.json", altered("format", 99)), "this version of minitf reads format 1"),
         (corrupt("facts.json", altered("setup", {})), "facts.json is damaged"),
         (corrupt("model.safetensors", lambda data: data[: len(data) // 2]), "model.safetensors"),

@@ -60,7 +60,7 @@ def say(folder: Path, step: int, **changes: Any) -> None:
 def rewrite(run: Path, step: int, weights: dict[str, torch.Tensor]) -> None:
     """Other weights in a checkpoint, which its manifest vouches for."""
     path = checkpoint(run, step) / MODEL
-    path.write_bytes(b"".join(tensors.serialize(weights)))
+    path.write_bytes(b"".join(tensors.Serialized(weights)))
     files = json.loads((path.parent / MANIFEST).read_text())["files"]
     say(run, step, files=files | {MODEL: {"sha256": FileHashes().sha256(path), "bytes": path.stat().st_size}})
 

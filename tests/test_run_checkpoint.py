@@ -322,7 +322,7 @@ def test_a_pipe_in_the_place_of_a_file_does_not_keep_a_sync_waiting(tmp_path: Pa
 
 def test_tensors_that_another_process_needs_are_not_read(tmp_path: Path) -> None:
     path, kept = tmp_path / "some.safetensors", {"a": torch.arange(3.0), "b": torch.full((2, 2), torch.nan)}
-    path.write_bytes(b"".join(tensors.serialize(kept)))
+    path.write_bytes(b"".join(tensors.Serialized(kept)))
     found = tensors.read(path, tensors.specs(kept), {"b"})
     assert torch.equal(found["a"], kept["a"])
     assert found["b"].is_meta

@@ -17,7 +17,7 @@ from mini_tf.run.folder import CheckpointTensors
 from mini_tf.run.hashes import HashedChunks, sha256_of
 from mini_tf.run.identity import Identity
 from mini_tf.run.opening import RunLocation, open_run, start_run
-from mini_tf.run.tensors import serialize
+from mini_tf.run.tensors import Serialized
 
 DTYPES = list(tensors._DTYPES.values())
 ONE = Identity("one", "train: {}\n", "train: {steps: 2}\n", {"train.steps": 2}, {"train": "aa"})
@@ -46,16 +46,16 @@ CASES: dict[str, dict[str, Tensor]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_file_has_the_bytes_of_the_safetensors_library(case: str) -> None:
-    written = b"".join(serialize(CASES[case]))
+    written = b"".join(Serialized(CASES[case]))
     expected = save({name: tensor.detach().contiguous() for name, tensor in CASES[case].items()}, metadata={"format": "pt"})
     assert written == expected
-    assert len(serialize(CASES[case])) == len(written)
+    assert len(Serialized(CASES[case])) == len(written)
     assert load(written).keys() == CASES[case].keys()
 
 
 def test_every_chunk_after_the_header_is_the_memory_of_a_tensor() -> None:
     contents = {"a": torch.randn(8, 4), "b": torch.randn(3).bfloat16(), "c": torch.tensor(2.0)}
-    _, *chunks = serialize(contents)
+    _, *chunks = Serialized(contents)
     assert [np.frombuffer(chunk, np.uint8).ctypes.data for chunk in chunks] == [contents[name].data_ptr() for name in "acb"]
 
 
@@ -77,7 +77,7 @@ def test_of_tensors_that_must_be_copied_there_is_one_copy_at_a_time(tmp_path: Pa
             return chunk
 
     contents = {str(n): torch.randn(40, 30).T for n in range(3)}
-    hashed = HashedChunks(Watched(serialize(contents)))
+    hashed = HashedChunks(Watched(Serialized(contents)))
     Disk().write(tmp_path / "file", hashed)
     assert hashed.sha256 == sha256_of([save({name: tensor.contiguous() for name, tensor in contents.items()}, {"format": "pt"})])
 

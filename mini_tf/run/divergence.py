@@ -92,10 +92,10 @@ def write(
         if temporary.exists():
             disk.remove(temporary)
         disk.mkdir(temporary)
-        disk.write(temporary / MODEL, tensors.serialize(model))
-        disk.write(temporary / STATE, tensors.serialize(state))
+        disk.write(temporary / MODEL, tensors.Serialized(model))
+        disk.write(temporary / STATE, tensors.Serialized(state))
         if objective:
-            disk.write(temporary / OBJECTIVE, tensors.serialize(objective))
+            disk.write(temporary / OBJECTIVE, tensors.Serialized(objective))
         disk.write(temporary / INFO, info.model_dump_json(indent=1).encode())
         disk.sync(temporary)
         if folder.exists():

@@ -139,13 +139,13 @@ class Run:
         with storage_errors(f"saving step {step}", self.checkpoints.describe_newest()):
             sizes = {file.path.name: file.sync() for file in (self._metrics, self._timing)}
         parts: dict[str, bytes | tensors.Serialized] = {
-            MODEL: tensors.serialize(contents.model),
-            OPTIMIZER: tensors.serialize(contents.optimizer),
-            STATE: tensors.serialize(contents.state),
+            MODEL: tensors.Serialized(contents.model),
+            OPTIMIZER: tensors.Serialized(contents.optimizer),
+            STATE: tensors.Serialized(contents.state),
             COUNTERS: json.dumps({**counters, **sizes}, sort_keys=True, allow_nan=False).encode(),
         }
         if contents.objective:
-            parts[OBJECTIVE] = tensors.serialize(contents.objective)
+            parts[OBJECTIVE] = tensors.Serialized(contents.objective)
         self.checkpoints.save(step, parts, score, self.fingerprint)
         self.update(step=step, best=self._best_with(step, score))
 
@@ -184,7 +184,7 @@ class Run:
         content: Content = read_blocks(chosen.folder / MODEL)
         sha256 = chosen.sha256[MODEL]
         if self.export_weights is not None:
-            content = tensors.serialize(self.export_weights(tensors.read(chosen.folder / MODEL)))
+            content = tensors.Serialized(self.export_weights(tensors.read(chosen.folder / MODEL)))
             sha256 = sha256_of(content)
             self.update(publishing=sha256)  # identifies the file if the process is killed before the last line
         with storage_errors(f"publishing step {chosen.step}", self.checkpoints.describe_newest()):

@@ -57,6 +57,7 @@ def specs(tensors: Mapping[str, Tensor]) -> dict[str, TensorSpec]:
 class Serialized:
     """A safetensors file in chunks, the header and then each tensor; `len` is its size in bytes.
 
+    Its bytes are those that `safetensors.torch.save` returns, equal for equal tensors.
     A chunk is the tensor's own memory, or a copy if it is not contiguous or not on the CPU. May be iterated again.
     """
 
@@ -77,11 +78,6 @@ def _bytes(tensor: Tensor) -> memoryview:
     whole = tensor.detach().cpu().contiguous()
     data: memoryview = whole.as_strided((whole.numel(),), (1,)).view(torch.uint8).numpy().data  # a single number may have another stride
     return data
-
-
-def serialize(tensors: Mapping[str, Tensor]) -> Serialized:
-    """The file with the bytes that `safetensors.torch.save` returns, equal for equal tensors."""
-    return Serialized(tensors)
 
 
 def _header(tensors: Mapping[str, Tensor]) -> tuple[bytes, int]:

@@ -96,7 +96,7 @@ def _export(loaded: LoadedModel, folder: Path, to: str | None, step: int | str |
     weights = write_tensors(theirs, family.names(read, head), loaded.model.weights())
     files: dict[str, Content] = {
         CONFIG: show_json(config).encode(),
-        WEIGHTS: tensors.serialize(_named(weights, family, head)),
+        WEIGHTS: tensors.Serialized(_named(weights, family, head)),
         **tokenizer_files(loaded),
         **_two_tokenizers(loaded),
         CARD: model_card(loaded, head.architecture, license).encode(),
@@ -131,7 +131,7 @@ def _export_adapter(loaded: LoadedModel, folder: Path, family: Family, head: Hea
         step = "best"  # model.safetensors has it merged
     weights = load_model(loaded.folder, step)
     written, config = written_adapter(loaded.model, weights, family, head, settings, str(loaded.recipe.model.init_from))
-    _write(folder, {ADAPTER: show_json(config).encode(), ADAPTER_WEIGHTS: tensors.serialize(written)})
+    _write(folder, {ADAPTER: show_json(config).encode(), ADAPTER_WEIGHTS: tensors.Serialized(written)})
     read_adapter(folder)
     return Exported(folder, f"an adapter of {head.architecture}", None)
 
@@ -151,7 +151,7 @@ def _named(weights: Mapping[str, Tensor], family: Family, head: Head) -> dict[st
 
 def _export_plain(loaded: LoadedModel, folder: Path, license: str) -> Exported:
     texts: dict[str, Any] = {name: (loaded.folder / name).read_bytes() for name in MODEL_TEXT_FILES if (loaded.folder / name).exists()}
-    weights = {WEIGHTS: tensors.serialize(loaded.model.weights())}
+    weights = {WEIGHTS: tensors.Serialized(loaded.model.weights())}
     card = {CARD: model_card(loaded, PLAIN, license).encode(), RECIPE: (loaded.folder / RESOLVED).read_bytes()}
     _write(folder, {**texts, **weights, **card})
     tensors.read(folder / WEIGHTS, tensors.specs(loaded.model.weights()))
