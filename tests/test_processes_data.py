@@ -1,5 +1,6 @@
 """Several processes prepare data together: what one would have written, byte for byte, and nothing half-made."""
 
+import errno
 import json
 import os
 import shutil
@@ -156,6 +157,24 @@ def test_processes_without_a_common_cache_fill_each_its_own_and_a_lost_one_again
     assert_as_alone(folder, found, "machine-0", "machine-1")
     shutil.rmtree(folder / "machine-1" / "tokens")
     assert_as_alone(folder, opened(folder, 2, "machine-{}"), "machine-0", "machine-1")
+
+
+def test_a_cache_that_is_read_only_can_be_used(folder: Path) -> None:
+    """Nothing is to be written, if all is there; this test may run as a user who can write everywhere."""
+
+    def use(group: ProcessGroup) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Path, "touch", refuse)
+            patch.setattr(Path, "mkdir", refuse)
+            dataset, data, tokenizer = CASES["text"]
+            return open_data(sections.Data(**data), sections.Tokenizer(**tokenizer), objective_for(dataset), group=group).hashes
+
+    def refuse(self: Path, *given: Any, **named: Any) -> None:
+        if not (named.get("exist_ok") and self.exists()):
+            raise OSError(errno.EROFS, "Read-only file system", str(self))
+
+    told, _ = json.loads((folder / "told.json").read_text())
+    assert opened(folder, 2, "alone", use) == [told["text"][0]] * 2
 
 
 def test_other_files_on_one_process_are_refused(folder: Path) -> None:
