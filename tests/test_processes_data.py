@@ -5,8 +5,8 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.system.errors import DataFault, ProcessLost, RunFault
 from mini_tf.system.processes import RENDEZVOUS, Place
+from mini_tf.system.progress import progress_display
 from mini_tf.system.worker_faults import fields_of, same_error
 
 WORDS = ["a", "dog", "barks", "at", "seven", "grey", "cats", "under", "the", "old", "oak", "tree", "all", "day"]
@@ -77,6 +78,8 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "unknown": ("classes", {"train": ["classes/*.jsonl"], "val": ["classes/2.jsonl", "d.jsonl"]}, {"kind": "byte"}),
 }
 REFUSED = {"wrong": "wrong/1.jsonl:11: 'text' must be text", "unknown": "d.jsonl:1: the label 'd' is not one of the classes"}
+TRAINING = "training the tokenizer on 0.0 million characters; the other processes wait"
+ENCODING = "encoding 3,568 characters in 2 processes"
 
 
 TEXT: Any = settings_of("data.datasets", "text")
@@ -175,6 +178,25 @@ def test_a_cache_that_is_read_only_can_be_used(folder: Path) -> None:
 
     told, _ = json.loads((folder / "told.json").read_text())
     assert opened(folder, 2, "alone", use) == [told["text"][0]] * 2
+
+
+def test_one_process_trains_the_tokenizer_and_tells_that_the_others_wait_and_all_encode(folder: Path) -> None:
+    def watch(group: ProcessGroup) -> list[str]:
+        operations = list[str]()
+
+        @contextmanager
+        def display(operation: str) -> Iterator[Callable[[float], None]]:
+            operations.append(operation)
+            yield lambda share: None
+
+        dataset, data, tokenizer = CASES["text"]
+        with progress_display(display):
+            open_data(sections.Data(**data), sections.Tokenizer(**tokenizer), objective_for(dataset), group=group)
+        return operations
+
+    for rank, operations in enumerate(opened(folder, 2, "watched", watch)):
+        assert [one for one in operations if one.startswith("training")] == [TRAINING][rank:]
+        assert [one for one in operations if one.startswith("encoding")] == [ENCODING]
 
 
 def test_other_files_on_one_process_are_refused(folder: Path) -> None:
