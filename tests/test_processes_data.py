@@ -17,6 +17,8 @@ from processes import everywhere
 from mini_tf.data import parts
 from mini_tf.data.opening import open_data
 from mini_tf.data.raw import Files
+from mini_tf.data.tokenization.coverage import Coverage
+from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.distributed.joining import joined
 from mini_tf.distributed.team import Team
@@ -79,7 +81,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }
 REFUSED = {"wrong": "wrong/1.jsonl:11: 'text' must be text", "unknown": "d.jsonl:1: the label 'd' is not one of the classes"}
 TRAINING = "training the tokenizer on 0.0 million characters; the other processes wait"
-ENCODING = "encoding 3,568 characters in 2 processes"
+ENCODING = f"encoding {sum(map(len, TEXTS)):,} characters in 2 processes"
 
 
 TEXT: Any = settings_of("data.datasets", "text")
@@ -250,3 +252,23 @@ def test_an_error_of_this_process_is_raised_itself_and_that_of_another_is_equal(
     for own in (None, DataFault("wrong")):
         assert type(other := same_error(own, fields)) is DataFault
         assert vars(other) == vars(error)
+
+
+def test_counts_of_lost_characters_of_two_shares_add_up() -> None:
+    settings = sections.Tokenizer(kind="char")
+    tokenizer = Tokenizer.train(settings, iter(["abcdef " * 9]))
+    texts = ["abc \u00e9", "def \u4e16\u4e16 \u00e9 b", "ab \u4e16", "c\u4e16d", "fe"]
+
+    def counted(some: list[str]) -> Coverage:
+        coverage = Coverage(tokenizer)
+        for text, ids in zip(some, tokenizer.encode_batch(some), strict=True):
+            coverage.sample([text])
+            coverage.count_unknown(text, ids)
+        return coverage
+
+    joined = Coverage(tokenizer)
+    for share in (texts[:2], texts[2:]):
+        joined.add(json.loads(json.dumps(counted(share).to_json())))
+    assert joined.to_json() == counted(texts).to_json()
+    assert joined.to_json()["unknown"] == {"\u4e16": 4, "\u00e9": 2}
+    assert min(joined.to_json()["characters"]) > 0
