@@ -1,11 +1,12 @@
 """Several processes prepare data together: what one would have written, byte for byte, and nothing half-made."""
 
+import errno
 import json
 import os
 import shutil
 import signal
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from processes import everywhere
 from mini_tf.data import parts
 from mini_tf.data.opening import open_data
 from mini_tf.data.raw import Files
+from mini_tf.data.tokenization.coverage import Coverage
+from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.distributed.joining import joined
 from mini_tf.distributed.team import Team
@@ -23,6 +26,7 @@ from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.system.errors import DataFault, ProcessLost, RunFault
 from mini_tf.system.processes import RENDEZVOUS, Place
+from mini_tf.system.progress import progress_display
 from mini_tf.system.worker_faults import fields_of, same_error
 
 WORDS = ["a", "dog", "barks", "at", "seven", "grey", "cats", "under", "the", "old", "oak", "tree", "all", "day"]
@@ -76,6 +80,8 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "unknown": ("classes", {"train": ["classes/*.jsonl"], "val": ["classes/2.jsonl", "d.jsonl"]}, {"kind": "byte"}),
 }
 REFUSED = {"wrong": "wrong/1.jsonl:11: 'text' must be text", "unknown": "d.jsonl:1: the label 'd' is not one of the classes"}
+TRAINING = "training the tokenizer on 0.0 million characters; the other processes wait"
+ENCODING = f"encoding {sum(map(len, TEXTS)):,} characters in 2 processes"
 
 
 TEXT: Any = settings_of("data.datasets", "text")
@@ -158,6 +164,43 @@ def test_processes_without_a_common_cache_fill_each_its_own_and_a_lost_one_again
     assert_as_alone(folder, opened(folder, 2, "machine-{}"), "machine-0", "machine-1")
 
 
+def test_a_cache_that_is_read_only_can_be_used(folder: Path) -> None:
+    """Nothing is to be written, if all is there; this test may run as a user who can write everywhere."""
+
+    def use(group: ProcessGroup) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Path, "touch", refuse)
+            patch.setattr(Path, "mkdir", refuse)
+            dataset, data, tokenizer = CASES["text"]
+            return open_data(sections.Data(**data), sections.Tokenizer(**tokenizer), objective_for(dataset), group=group).hashes
+
+    def refuse(self: Path, *given: Any, **named: Any) -> None:
+        if not (named.get("exist_ok") and self.exists()):
+            raise OSError(errno.EROFS, "Read-only file system", str(self))
+
+    told, _ = json.loads((folder / "told.json").read_text())
+    assert opened(folder, 2, "alone", use) == [told["text"][0]] * 2
+
+
+def test_one_process_trains_the_tokenizer_and_tells_that_the_others_wait_and_all_encode(folder: Path) -> None:
+    def watch(group: ProcessGroup) -> list[str]:
+        operations = list[str]()
+
+        @contextmanager
+        def display(operation: str) -> Iterator[Callable[[float], None]]:
+            operations.append(operation)
+            yield lambda share: None
+
+        dataset, data, tokenizer = CASES["text"]
+        with progress_display(display):
+            open_data(sections.Data(**data), sections.Tokenizer(**tokenizer), objective_for(dataset), group=group)
+        return operations
+
+    for rank, operations in enumerate(opened(folder, 2, "watched", watch)):
+        assert [one for one in operations if one.startswith("training")] == [TRAINING][rank:]
+        assert [one for one in operations if one.startswith("encoding")] == [ENCODING]
+
+
 def test_other_files_on_one_process_are_refused(folder: Path) -> None:
     def differ(group: ProcessGroup) -> str:
         train = "text/2.jsonl" if group.rank == 0 else "text/4.jsonl"
@@ -209,3 +252,23 @@ def test_an_error_of_this_process_is_raised_itself_and_that_of_another_is_equal(
     for own in (None, DataFault("wrong")):
         assert type(other := same_error(own, fields)) is DataFault
         assert vars(other) == vars(error)
+
+
+def test_counts_of_lost_characters_of_two_shares_add_up() -> None:
+    settings = sections.Tokenizer(kind="char")
+    tokenizer = Tokenizer.train(settings, iter(["abcdef " * 9]))
+    texts = ["abc \u00e9", "def \u4e16\u4e16 \u00e9 b", "ab \u4e16", "c\u4e16d", "fe"]
+
+    def counted(some: list[str]) -> Coverage:
+        coverage = Coverage(tokenizer)
+        for text, ids in zip(some, tokenizer.encode_batch(some), strict=True):
+            coverage.sample([text])
+            coverage.count_unknown(text, ids)
+        return coverage
+
+    joined = Coverage(tokenizer)
+    for share in (texts[:2], texts[2:]):
+        joined.add(json.loads(json.dumps(counted(share).to_json())))
+    assert joined.to_json() == counted(texts).to_json()
+    assert joined.to_json()["unknown"] == {"\u4e16": 4, "\u00e9": 2}
+    assert min(joined.to_json()["characters"]) > 0

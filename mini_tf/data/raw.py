@@ -209,7 +209,8 @@ class RawData:
             texts = (text for source, example in examples for text in self.dataset.texts(example, source))
             stride = 1 + self.data_split.characters // MAX_TRAINING_CHARACTERS if settings.uses_vocab_size else 1
             sample = (text for n, text in enumerate(texts) if n % stride == 0)
-            with show_progress(f"training the tokenizer on {self.data_split.characters / stride / 1e6:,.1f} million characters"):
+            others = "; the other processes wait" if self.team.group.size > 1 else ""
+            with show_progress(f"training the tokenizer on {self.data_split.characters / stride / 1e6:,.1f} million characters{others}"):
                 interruptible_call(lambda: Tokenizer.train(settings, sample)).save(folder / "tokenizer.json")
             return {}
 

@@ -1,6 +1,7 @@
 """Processes that prepare data together: those that see the same cache folder."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -27,13 +28,17 @@ class Team:
 
     @classmethod
     def of(cls, group: ProcessGroup, folder: Path) -> "Team":
-        """The processes that see the same `folder` as this one, where each leaves a mark for a moment."""
+        """The processes that see the same `folder` as this one, where each leaves a mark for a moment.
+
+        In a folder that is read-only each is by itself: what is there already can be used.
+        """
         if group.size == 1:
             return ALONE
         mark = temporary_path(folder / "seen")
         try:
-            mark.touch()
-            first = next(rank for rank, name in enumerate(group.gather(mark.name)) if (folder / name).exists())
+            with suppress(OSError):
+                mark.touch()
+            first = next((rank for rank, name in enumerate(group.gather(mark.name)) if (folder / name).exists()), group.rank)
             firsts = group.gather(first)
         finally:
             remove_path(mark)
