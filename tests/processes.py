@@ -11,6 +11,7 @@ from pathlib import Path
 
 from commands import Done, minitf
 from hang import ending
+from warm import warm
 
 from mini_tf.system.processes import RENDEZVOUS
 
@@ -36,6 +37,7 @@ def forked(rank: int, size: int, work: Callable[[], object]) -> int:
 
 def together(size: int, lines: Sequence[Sequence[str]], folder: Path) -> list[list[Done]]:
     """Run the lines in `size` processes, in `folder`, one line after the other; what each did, by rank."""
+    warm()
     meeting = tempfile.mkdtemp(dir=folder)
 
     def of(rank: int) -> Callable[[], None]:

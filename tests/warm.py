@@ -8,7 +8,10 @@ import mini_tf
 from mini_tf.cli import app
 from mini_tf.drawing.curves.loss import loss_curve
 
-OTHERS = ("sacrebleu", "sklearn.metrics", "rouge_score.rouge_scorer", "seqeval.metrics", "torch._dynamo", "transformers.models.auto")
+OTHERS = (
+    *("sacrebleu", "sklearn.metrics", "rouge_score.rouge_scorer", "seqeval.metrics"),
+    *("torch._dynamo", "torch.distributed.fsdp", "transformers.models.auto"),
+)
 """Libraries that commands import where they need them."""
 
 
