@@ -1,5 +1,6 @@
 """Does before forks what each of them would do anew."""
 
+import gc
 import importlib
 import pkgutil
 from functools import cache
@@ -25,3 +26,4 @@ def warm() -> None:
         importlib.import_module(name)
     app._program()
     loss_curve([(1, 1.0)], [(1, 1.0)], "warm", "nats")
+    gc.freeze()  # no fork looks at it
