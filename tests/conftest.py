@@ -5,6 +5,7 @@ signals of their own.
 import gc
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_THREAD_LIMIT", "1")  # whatever a recipe or `auto` says; forks may then compute, too
 shapes.install("mini_tf.nn", "mini_tf.attention", "mini_tf.positions")
+# Else pytest rewrites every test module anew, and each process that a test starts compiles all of mini_tf.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # The same examples everywhere, whatever an earlier run unused, and as long as each takes.
 hypothesis.settings.register_profile(

@@ -12,6 +12,7 @@ from typing import Any
 
 from commands import Done, minitf
 from hang import ending
+from warm import warm
 
 from mini_tf.system.processes import RENDEZVOUS
 
@@ -63,6 +64,7 @@ def everywhere(size: int, work: Callable[[int, Path], Any], folder: Path) -> lis
 
 def together(size: int, lines: Sequence[Sequence[str]], folder: Path) -> list[list[Done]]:
     """Run the lines in `size` processes, in `folder`, one line after the other; what each did, by rank."""
+    warm()
 
     def run(rank: int, meeting: Path) -> list[Done]:
         os.chdir(folder)

@@ -177,12 +177,13 @@ BY_TOKENS = ("tokenizer={kind: bpe, vocab_size: 300, source: {kind: char}}", "tr
 def test_kill_9_inside_the_encoding_a_step_and_a_save_and_again_changes_no_byte(kind: str, tmp_path: Path) -> None:
     """The other kinds die in forks, below."""
     arguments = (TINY, *SMALL, MODEL.format(kind))
-    whole, cut = (Training(tmp_path / name, arguments, threads=1) for name in ("whole", "cut"))
-    whole.finish()
+    whole, cut = tmp_path / "whole", Training(tmp_path / "cut", arguments, threads=1)
+    done = minitf("pretrain", *arguments, *PINNED, "runtime.threads=1", "-d", whole)
+    assert done.exit_code == 0, done.stderr
     for moment in (ENCODING, LEARNING, SAVING):
         cut.kill_inside(moment)
     cut.finish()
-    assert_same(cut.product(), whole.product())
+    assert_same(cut.product(), product(whole))
 
 
 LONG = {

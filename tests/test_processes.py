@@ -304,8 +304,8 @@ def test_an_optimizer_whose_state_is_divided_moves_the_weights_as_a_whole_one(ki
                 assert torch.equal(tensor, whole.state[name][moment])
 
 
-LONG = (TINY, *EXACT, "train.micro_batch_size=2", "runtime.reduce=tree", "log.samples=0", "train.steps=300", "checkpoint.every_steps=10",
-        "model.dropout_rate=0.1", "eval.baseline=false")  # fmt: skip
+LONG = (TINY, *EXACT, "train.batch_size=4", "train.micro_batch_size=2", "runtime.reduce=tree", "log.samples=0", "train.steps=300",
+        "checkpoint.every_steps=10", "model.dropout_rate=0.1", "eval.baseline=false")  # fmt: skip
 
 
 def launched(folder: Path, *more: str) -> subprocess.Popen[str]:

@@ -1,5 +1,6 @@
 """Does before forks what each of them would do anew."""
 
+import gc
 import importlib
 import pkgutil
 from functools import cache
@@ -8,7 +9,10 @@ import mini_tf
 from mini_tf.cli import app
 from mini_tf.drawing.curves.loss import loss_curve
 
-OTHERS = ("sacrebleu", "sklearn.metrics", "rouge_score.rouge_scorer", "seqeval.metrics", "torch._dynamo", "transformers.models.auto")
+OTHERS = (
+    *("sacrebleu", "sklearn.metrics", "rouge_score.rouge_scorer", "seqeval.metrics"),
+    *("torch._dynamo", "torch.distributed.fsdp", "transformers.models.auto"),
+)
 """Libraries that commands import where they need them."""
 
 
@@ -22,3 +26,4 @@ def warm() -> None:
         importlib.import_module(name)
     app._program()
     loss_curve([(1, 1.0)], [(1, 1.0)], "warm", "nats")
+    gc.freeze()  # no fork looks at it
