@@ -202,14 +202,16 @@ def test_one_process_trains_the_tokenizer_and_tells_that_the_others_wait_and_all
         assert [one for one in operations if one.startswith("encoding")] == [ENCODING]
 
 
-def test_other_files_on_one_process_are_refused(folder: Path) -> None:
+@pytest.mark.parametrize(("what", "differs"), [("data", ("text/2.jsonl", "text/4.jsonl")), ("tokenizer", ("byte", "char"))])
+def test_another_file_or_tokenizer_on_one_process_is_refused(folder: Path, what: str, differs: tuple[str, str]) -> None:
     def differ(group: ProcessGroup) -> str:
-        train = "text/2.jsonl" if group.rank == 0 else "text/4.jsonl"
+        given = {"data": "text/2.jsonl", "tokenizer": "byte", what: differs[group.rank]}
         with pytest.raises(RunFault) as caught:
-            open_data(sections.Data(train=train), sections.Tokenizer(kind="byte"), objective_for("text"), group=group)
+            tokenizer = sections.Tokenizer(kind=given["tokenizer"])
+            open_data(sections.Data(train=given["data"]), tokenizer, objective_for("text"), group=group)
         return caught.value.message
 
-    assert opened(folder, 2, "differ", differ) == ["rank 1 has another data than rank 0"] * 2
+    assert opened(folder, 2, "differ", differ) == [f"rank 1 has another {what} than rank 0"] * 2
 
 
 def test_a_process_that_is_killed_while_it_encodes_leaves_nothing_half_made(folder: Path) -> None:
