@@ -206,8 +206,8 @@ def test_one_process_trains_the_tokenizer_and_tells_that_the_others_wait_and_all
 def test_another_file_or_tokenizer_on_one_process_is_refused(folder: Path, what: str, differs: tuple[str, str]) -> None:
     def differ(group: ProcessGroup) -> str:
         given = {"data": "text/2.jsonl", "tokenizer": "byte", what: differs[group.rank]}
+        tokenizer = sections.Tokenizer(kind=given["tokenizer"])
         with pytest.raises(RunFault) as caught:
-            tokenizer = sections.Tokenizer(kind=given["tokenizer"])
             open_data(sections.Data(train=given["data"]), tokenizer, objective_for("text"), group=group)
         return caught.value.message
 
