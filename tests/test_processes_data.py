@@ -160,8 +160,9 @@ def test_several_processes_write_what_one_writes_and_refuse_what_it_refuses(fold
 def test_processes_without_a_common_cache_fill_each_its_own_and_a_lost_one_again(folder: Path) -> None:
     found = opened(folder, 2, "machine-{}")
     assert_as_alone(folder, found, "machine-0", "machine-1")
-    shutil.rmtree(folder / "machine-1" / "tokens")
-    assert_as_alone(folder, opened(folder, 2, "machine-{}"), "machine-0", "machine-1")
+    for lost in ("tokens", "tokenizers"):
+        shutil.rmtree(folder / "machine-1" / lost)
+        assert_as_alone(folder, opened(folder, 2, "machine-{}"), "machine-0", "machine-1")
 
 
 def test_a_cache_that_is_read_only_can_be_used(folder: Path) -> None:
@@ -201,14 +202,16 @@ def test_one_process_trains_the_tokenizer_and_tells_that_the_others_wait_and_all
         assert [one for one in operations if one.startswith("encoding")] == [ENCODING]
 
 
-def test_other_files_on_one_process_are_refused(folder: Path) -> None:
+@pytest.mark.parametrize(("what", "differs"), [("data", ("text/2.jsonl", "text/4.jsonl")), ("tokenizer", ("byte", "char"))])
+def test_another_file_or_tokenizer_on_one_process_is_refused(folder: Path, what: str, differs: tuple[str, str]) -> None:
     def differ(group: ProcessGroup) -> str:
-        train = "text/2.jsonl" if group.rank == 0 else "text/4.jsonl"
+        given = {"data": "text/2.jsonl", "tokenizer": "byte", what: differs[group.rank]}
+        tokenizer = sections.Tokenizer(kind=given["tokenizer"])
         with pytest.raises(RunFault) as caught:
-            open_data(sections.Data(train=train), sections.Tokenizer(kind="byte"), objective_for("text"), group=group)
+            open_data(sections.Data(train=given["data"]), tokenizer, objective_for("text"), group=group)
         return caught.value.message
 
-    assert opened(folder, 2, "differ", differ) == ["rank 1 has another data than rank 0"] * 2
+    assert opened(folder, 2, "differ", differ) == [f"rank 1 has another {what} than rank 0"] * 2
 
 
 def test_a_process_that_is_killed_while_it_encodes_leaves_nothing_half_made(folder: Path) -> None:
