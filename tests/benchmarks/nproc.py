@@ -1,7 +1,7 @@
 """Throughput of one run in 1 and 2 processes on this machine, which divide the same number of CPU threads.
 
-    python -m tests.benchmarks.nproc FILE.json [--runs N] [--processes 1 2] [--shard WORD ...] [--recipe RECIPE]
-        [KEY=VALUE ...]
+    python -m tests.benchmarks.nproc FILE.json [KEY=VALUE ...] [--runs N] [--recipe RECIPE] [--processes 1 2]
+        [--shard WORD ...]
 
 The sides train the same steps on the same global batch, in turns. Each figure is written to FILE.json as soon as it is
 known, and the same command continues. Prints the median of tokens/s, and the median of the ratio to the first side,
@@ -9,7 +9,7 @@ over the runs. Examples, with gradients added up in a fixed order, and the optim
 divide weights and gradients, too:
 
     python -m tests.benchmarks.nproc nproc.json runtime.reduce=tree runtime.shard=optimizer
-    python -m tests.benchmarks.nproc shard.json --processes 2 --shard none full optimizer.kind=adamw
+    python -m tests.benchmarks.nproc shard.json optimizer.kind=adamw --processes 2 --shard none full
 """
 
 import argparse
