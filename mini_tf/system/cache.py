@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from mini_tf.system.errors import StorageFault
 from mini_tf.system.library_caches import cache_path
-from mini_tf.system.plain_file import open_plain, read_small_file
+from mini_tf.system.plain_file import read_blocks, read_small_file
 from mini_tf.system.progress import show_progress
 from mini_tf.system.temporary_files import remove_path, temporary_path
 
@@ -30,9 +30,8 @@ CHUNK = 1 << 20
 def sha256_of(path: Path, prefix: str = "") -> str:
     """SHA-256 of `prefix` followed by a file's content, read in chunks."""
     sha = hashlib.sha256(prefix.encode())
-    with open_plain(path) as file:
-        while block := file.read(CHUNK):
-            sha.update(block)
+    for block in read_blocks(path):
+        sha.update(block)
     return sha.hexdigest()
 
 

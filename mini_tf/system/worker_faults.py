@@ -60,4 +60,5 @@ def same_error(own: MinitfError | None, fields: Mapping[str, Any]) -> MinitfErro
 
 
 def _fields(error: MinitfError) -> dict[str, Any]:
-    return {"message": error.message, "hint": error.hint, "where": [*error.where], "faults": [*error.faults]}  # as JSON has them
+    values = {name: getattr(error, name) for name in _FIELDS}
+    return {name: [*value] if isinstance(value, tuple) else value for name, value in values.items()}  # as JSON has them

@@ -185,9 +185,8 @@ class Dataset(kind_settings.DatasetSettings):
 
     def read(self, files: Sequence[DataFile], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Any]:
         """All examples of the files that `find` returned for `corpus`; DataFault at the first invalid row."""
-        return raise_first_fault(
-            example for part in self.groups(files, data, corpus) for example in self.try_read(part, data, corpus, labels)
-        )
+        groups = self.groups(files, data, corpus)
+        return raise_first_fault(example for group in groups for example in self.try_read(group, data, corpus, labels))
 
     def groups(self, files: Sequence[DataFile], data: Data, corpus: object) -> list[Sequence[DataFile]]:
         """The files in groups that can be read independently; default: each by itself."""
