@@ -65,6 +65,9 @@ class Plain(OptimizerSettings):
     def moments(self, parameter: Parameter) -> dict[str, Tensor]:
         return {"mean": parameter.zeros()}
 
+    def needs_whole(self, parameter: Parameter) -> bool:
+        return False
+
     def build(self, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype = torch.float32) -> "Optimizer":
         return Descent(self, parameters)
 
@@ -169,6 +172,14 @@ class Overflowing(Descent):
         p.tensor.sub_(lr * (p.grad.to(self.matmul_dtype) * 6e4) * 6e4)
 
 
+class Normalized(Descent):
+    """Steps of one length a parameter, so a row moves less if the others have larger gradients."""
+
+    def one(self, name: str, p: Parameter, lr: float) -> None:
+        p.tensor.grad = p.grad / (p.grad.norm() + 1e-12)
+        super().one(name, p, lr)
+
+
 class NeedsMatrices(Descent):
     def one(self, name: str, p: Parameter, lr: float) -> None:
         if any(other.role == "matrix" for other in self.parameters.values()):
@@ -192,6 +203,7 @@ BROKEN: dict[str, tuple[type[Descent], str]] = {
     "decays_matrices_and_nothing_else": (DecaysAll, "table: weight_decay must not change a embedding"),
     "supports_every_matmul_dtype": (Overflowing, "weights must stay finite with matmuls in torch.float16"),
     "updates_parameters_of_one_role_alone": (NeedsMatrices, "parameters of role embedding must be updated without any others"),
+    "updates_rows_by_themselves_unless_it_needs_the_whole": (Normalized, "matrix: rows by themselves must give what the whole gives"),
 }
 
 
@@ -216,6 +228,16 @@ def test_one_that_breaks_the_contract_is_told_and_the_same_without_the_fault_is_
 def test_one_that_never_decays_is_told() -> None:
     with pytest.raises(AssertionError, match="matrix: weight_decay must make a matrix smaller"):
         contract.decays_matrices_and_nothing_else(broken(DecaysNothing))
+
+
+@pytest.mark.usefixtures("strangers")
+def test_moments_of_rows_and_columns_need_the_whole_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An optimizer that declares nothing is not divided; one that says wrongly that it may be is refused."""
+    settings = settings_for("factored")
+    assert settings.needs_whole(Parameter(torch.zeros(3, 5)))
+    monkeypatch.setattr(type(settings), "needs_whole", lambda *_: False)
+    with pytest.raises(AssertionError, match="rows by themselves must give what the whole gives"):
+        contract.updates_rows_by_themselves_unless_it_needs_the_whole(settings)
 
 
 def test_memory_is_told_by_the_moments_of_each_role() -> None:

@@ -56,8 +56,11 @@ class OptimizerSettings(kind_settings.OptimizerSettings):
         raise NotImplementedError
 
     def needs_whole(self, parameter: Parameter) -> bool:
-        """Whether the update of a row depends on other rows; else processes may have some rows and their state each."""
-        return False
+        """Whether the update of a row depends on other rows, as by a norm or a mean of the whole gradient.
+
+        False: with `runtime.shard: full` a process updates its rows by themselves, and has their rows of the state.
+        """
+        return True
 
     def build(self, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype = torch.float32) -> "Optimizer":
         """matmul_dtype: dtype of large matrix products, if the optimizer computes any."""

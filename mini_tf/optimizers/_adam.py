@@ -37,6 +37,9 @@ class AdamSettings(OptimizerSettings):
         """Whether it is updated by Adagrad: full steps also for a feature that has a gradient for the first time."""
         return parameter.role == "features" and self.features_lr is not None
 
+    def needs_whole(self, parameter: Parameter) -> bool:
+        return False
+
     def moments(self, parameter: Parameter) -> dict[str, Tensor]:
         if self.uses_adagrad(parameter):
             return {"sum": parameter.zeros()}

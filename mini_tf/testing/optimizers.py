@@ -179,6 +179,29 @@ def updates_parameters_of_one_role_alone(settings: OptimizerSettings) -> None:
         assert not still, f"parameters of role {role} must be updated without any others: {still} are not"
 
 
+def updates_rows_by_themselves_unless_it_needs_the_whole(settings: OptimizerSettings) -> None:
+    """Rows that several processes have give the weights and the state of the whole, if not `needs_whole`."""
+    if not (divided := {name: p for name, p in _parameters().items() if not settings.needs_whole(p)}):
+        return
+    whole, sizes = settings.build(divided), {name: [2, p.tensor.shape[0] - 2, 0] for name, p in divided.items()}
+    blocks = [
+        settings.build({name: p._replace(tensor=p.tensor.detach().split(sizes[name])[i].clone()) for name, p in divided.items()})
+        for i in range(3)
+    ]
+    for step in range(3):
+        _draw_gradients(whole.parameters, step)
+        for i, block in enumerate(blocks):
+            for name, p in block.parameters.items():
+                p.tensor.grad = whole.parameters[name].grad.split(sizes[name])[i].clone()
+            block.step(_LR)
+        whole.step(_LR)
+    of_blocks = [_all(block) for block in blocks]
+    for name, tensor in _all(whole).items():
+        joined = torch.cat([block[name] for block in of_blocks]) if name != "step" else tensor
+        same = joined.shape == tensor.shape and torch.allclose(joined, tensor, rtol=1e-5, atol=1e-6)
+        assert same, f"{name}: rows by themselves must give what the whole gives; else `needs_whole` must be True"
+
+
 CONTRACT: tuple[Callable[[OptimizerSettings], None], ...] = (
     minimizes_a_quadratic,
     is_deterministic_to_the_bit,
@@ -193,6 +216,7 @@ CONTRACT: tuple[Callable[[OptimizerSettings], None], ...] = (
     decays_matrices_and_nothing_else,
     supports_every_matmul_dtype,
     updates_parameters_of_one_role_alone,
+    updates_rows_by_themselves_unless_it_needs_the_whole,
 )
 """All checks for an optimizer."""
 

@@ -20,6 +20,9 @@ class Settings(OptimizerSettings):
     def moments(self, parameter: Parameter) -> dict[str, Tensor]:
         return {"mean": parameter.zeros()}
 
+    def needs_whole(self, parameter: Parameter) -> bool:
+        return False
+
     def build(self, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype = torch.float32) -> "Lion":
         return Lion(self, parameters)
 
