@@ -21,8 +21,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-SIZES = {
-    "nn": 150, "attention": 100, "positions": 100, "objectives": 100,
+PACKAGES = sorted(file.parent.name for file in (Path(__file__).parents[2] / "mini_tf").glob("*/__init__.py"))
+SIZES = dict.fromkeys(PACKAGES, 60) | {
+    "nn": 150, "attention": 100, "positions": 100, "objectives": 100, "data": 150, "inspection": 100,
     "training": 150, "optimizers": 100, "schedules": 100, "generation": 100, "run": 150, "pipelines": 100,
 }  # fmt: skip
 """How many mutants of each package are drawn, if it has as many."""
@@ -150,7 +151,10 @@ def _left_out(source: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
 def _mutant(name: str, source: str, operator: object, nth: int) -> Mutant | None:
     from cosmic_ray.mutating import mutate_code
 
-    mutated = mutate_code(source, operator, nth)
+    try:
+        mutated = mutate_code(source, operator, nth)
+    except AttributeError:  # cosmic-ray cannot replace an exception with a dotted name, such as `except json.JSONDecodeError`
+        return None
     if mutated is None or mutated == source:
         return None
     old, new = source.splitlines(), mutated.splitlines()
