@@ -46,10 +46,11 @@ class Told:
     def __init__(self, language: Language, n_sources: int) -> None:
         self.language, self.sources = language, list(range(n_sources))
         self.texts: list[Text] = []
-        self.selections = 0
+        self.selections = self.decoded = 0
 
     def decode(self, ids: Tensor) -> Tensor:
         self.texts = [(*text, id) for text, id in zip(self.texts, ids.tolist(), strict=True)] if self.texts else [()] * len(self.sources)
+        self.decoded += len(self.texts)
         per_source = len(self.texts) // len(self.sources)
         assert len(self.texts) == per_source * len(self.sources)
         return torch.stack([self.language(self.sources[row // per_source], text) for row, text in enumerate(self.texts)])
@@ -122,7 +123,7 @@ def test_a_beam_that_holds_all_texts_finds_what_brute_force_finds_where_greedy_o
     differs, cases = 0, [(n_words, limit, seed) for n_words in (4, 5, 6) for limit in (3, 4) for seed in range(6)]
     for n_words, limit, seed in cases:
         told = language(seed, n_words)
-        beam = BeamSettings(END, ALL, 5, length_penalty)
+        beam = BeamSettings((END,), ALL, 5, length_penalty)
         expected = best_of_all(told, beam, limit)
         assert_same(found(told, beam, [limit])[0], expected)
         differs += greedy(told, beam, limit).ids != expected[0].ids
@@ -135,7 +136,7 @@ def test_a_beam_of_one_is_greedy(length_penalty: float, min_new_tokens: int, no_
     ended = set()
     for seed in range(30):
         told = language(seed, 6)
-        beam = BeamSettings(END, 1, 1, length_penalty, min_new_tokens, no_repeat_ngram)
+        beam = BeamSettings((END,), 1, 1, length_penalty, min_new_tokens, no_repeat_ngram)
         expected = greedy(told, beam, 12)
         assert_same(found(told, beam, [12])[0], [expected])
         ended.add(expected.ended)
@@ -160,16 +161,16 @@ def test_what_is_ruled_out_is_never_written_and_all_else_is_compared(rules: dict
     changed = 0
     for seed in range(8):
         told, limit = language(seed, 5), 5
-        beam = replace(BeamSettings(END, ALL, 20, 0.6), **rules)  # type: ignore[arg-type]
+        beam = replace(BeamSettings((END,), ALL, 20, 0.6), **rules)  # type: ignore[arg-type]
         [ours] = found(told, beam, [limit])
         assert_same(ours, best_of_all(told, beam, limit))
-        changed += [one.ids for one in ours] != [one.ids for one in best_of_all(told, BeamSettings(END, ALL, 20, 0.6), limit)]
+        changed += [one.ids for one in ours] != [one.ids for one in best_of_all(told, BeamSettings((END,), ALL, 20, 0.6), limit)]
     assert changed >= 3
 
 
 def test_a_text_that_can_go_on_in_no_other_way_may_end_before_its_least_length() -> None:
     """Two words, each of them once: after them nothing is left but the end."""
-    [ours] = found(language(0, 3), BeamSettings(END, 8, 8, min_new_tokens=6, no_repeat_ngram=1), [6])
+    [ours] = found(language(0, 3), BeamSettings((END,), 8, 8, min_new_tokens=6, no_repeat_ngram=1), [6])
     assert sorted(one.ids for one in ours) == [[1, 2], [2, 1]]
     assert all(one.ended for one in ours)
 
@@ -193,7 +194,7 @@ def test_sources_of_a_batch_are_searched_as_each_alone(size: int) -> None:
     limits = [9, 1, 4, 12, 2, 9]
     for seed in range(5):
         told = language(seed, 7)
-        beam = BeamSettings(END, size, size, 0.6, no_repeat_ngram=2)
+        beam = BeamSettings((END,), size, size, 0.6, no_repeat_ngram=2)
         together = found(told, beam, limits)
         for source, limit in enumerate(limits):
             [alone] = found(only(told, source), beam, [limit])
@@ -204,21 +205,25 @@ def by_hand(told: Language, beam: BeamSettings, limit: int) -> list[Hypothesis]:
     """The definition of the search, for one source, word by word, without the bound."""
     live: list[tuple[Text, float]] = [((), 0.0)]
     finished: list[Hypothesis] = []
+    following, greedily = True, ()  # the greedy hypothesis, which is followed also where it is not among the best
     for length in range(1, limit + 1):
-        candidates = [
-            ((*text, word), logprob + told(0, text).log_softmax(0).tolist()[word])
-            for text, logprob in live
-            for word in allowed(text, beam, len(told(0, text)))
-        ]
+        logprobs = {text: told(0, text).log_softmax(0).tolist() for text, _ in live}
+        extended = {text: [((*text, word), logprob + logprobs[text][word]) for word in allowed(text, beam, len(logprobs[text]))]
+                    for text, logprob in live}  # fmt: skip
+        candidates = [one for text, _ in live[: beam.num_beams] for one in extended[text]]
         candidates.sort(key=lambda candidate: -candidate[1])
-        for text, logprob in candidates[: beam.num_beams]:
+        best, live = candidates[: beam.num_beams], [(text, logprob) for text, logprob in candidates if text[-1] != END][: beam.num_beams]
+        if following:
+            likeliest = max(extended[greedily], key=lambda candidate: candidate[1])
+            greedily, following = likeliest[0], greedily != likeliest[0] and likeliest[0][-1] != END
+            if likeliest not in best and not following:
+                best.append(likeliest)
+            if likeliest not in live and following:
+                live.append(likeliest)
+        for text, logprob in best:
             if text[-1] == END:
                 finished.append(Hypothesis(list(text[:-1]), logprob, beam.score(logprob, length), True))
-        live = [(text, logprob) for text, logprob in candidates if text[-1] != END][: beam.num_beams]
-        if len(finished) >= beam.num_beams:
-            break
-    else:
-        finished += [Hypothesis(list(text), logprob, beam.score(logprob, limit), False) for text, logprob in live]
+    finished += [Hypothesis(list(text), logprob, beam.score(logprob, limit), False) for text, logprob in live]
     return sorted(finished, key=lambda one: -one.score)[: beam.n_best]
 
 
@@ -227,49 +232,106 @@ def by_hand(told: Language, beam: BeamSettings, limit: int) -> list[Hypothesis]:
 def test_the_search_is_its_definition_and_stopping_early_changes_nothing(
     size: int, kept: int, length_penalty: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps = {True: 0, False: 0}
+    work = {True: 0, False: 0}
     for seed in range(12):
-        told, beam = language(seed, 6), BeamSettings(END, size, kept, length_penalty, no_repeat_ngram=3)
+        told, beam = language(seed, 6), BeamSettings((END,), size, kept, length_penalty, no_repeat_ngram=3)
         expected = by_hand(told, beam, 10)
         for bounded in (True, False):
             with monkeypatch.context() as patch:
                 if not bounded:
-                    patch.setattr(module.BeamSettings, "best_possible", lambda *_: math.inf)
+                    patch.setattr(module.BeamSettings, "least_logprob", lambda *_: -math.inf)
                 rows = Told(told, 1)
                 [ours] = beam_search(rows, torch.tensor([END]), [10], beam)
             assert_same(ours, expected)
-            steps[bounded] += len(rows.texts[0])
-    assert steps[True] <= steps[False]
+            work[bounded] += rows.decoded
+    assert work[True] <= work[False]
     if (size, kept) == (2, 1) and abs(length_penalty) < 1:
-        assert steps[True] < steps[False]
+        assert work[True] < work[False]
+
+
+@pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0, 4.0, -0.5, -4.0])
+def test_no_beam_finds_less_than_greedy_decoding(length_penalty: float) -> None:
+    limits, better = [12, 5, 9, 1, 12, 7, 12, 12], 0
+    for seed, rules in enumerate([{}, {"min_new_tokens": 4}, {"no_repeat_ngram": 1}, {"banned": (2, 3)}]):
+        told, settings = language(seed, 8), BeamSettings((END,), 1, 1, length_penalty, **rules)
+        greedily = [one for [one] in found(told, settings, limits)]
+        for size in (2, 3, 4, 8):
+            best = [one for [one] in found(told, replace(settings, num_beams=size), limits)]
+            assert all(one.score >= other.score - 1e-12 for one, other in zip(best, greedily, strict=True))
+            better += sum(one.score > other.score + 1e-9 for one, other in zip(best, greedily, strict=True))
+    assert better > 8
+
+
+def test_a_live_hypothesis_is_followed_while_it_can_be_better_than_the_finished() -> None:
+    """Two texts end at once, though what follows the third word is far more probable than both."""
+
+    def told(_: int, text: Text) -> Tensor:
+        first, later = [0.3, 0.2, 0.0, 0.5], [0.0, 0.0, 0.0, 1.0]
+        probabilities = first if not text else [1.0, 0.0, 0.0, 0.0] if text == (1,) or len(text) == 5 else later
+        return torch.tensor(probabilities, dtype=torch.float64).clamp(min=1e-9).log()
+
+    [[best]] = found(told, BeamSettings((END,), 2), [8])
+    assert (best.ids, best.ended) == ([3] * 5, True)
+    assert best.logprob == pytest.approx(math.log(0.5), abs=1e-6)
+
+
+def test_a_text_ends_at_each_of_several_end_tokens() -> None:
+    """Which are one text, whose better end counts."""
+    ends = (END, 2)
+    for seed in range(6):
+        told = language(seed, 6)
+        [ours] = found(told, BeamSettings(ends, ALL, 12, 0.6), [4])
+        every = dict[tuple[Text, bool], tuple[float, float]]()
+        for text, logprob in _prefixes(told, ends, 4):
+            ended = text[-1] in ends
+            key = (text[:-1] if ended else text, ended)
+            every[key] = max(every.get(key, (-math.inf, 0.0)), (logprob / ((5 + len(text)) / 6) ** 0.6, logprob))
+        ranked = sorted(every.items(), key=lambda item: -item[1][0])[:12]
+        assert [(tuple(one.ids), one.ended) for one in ours] == [key for key, _ in ranked]
+        assert [one.logprob for one in ours] == pytest.approx([logprob for _, (_, logprob) in ranked], abs=1e-10)
+    [[short]] = found(language(0, 6), BeamSettings(ends, 4, min_new_tokens=3), [5])
+    assert len(short.ids) >= 3
+
+
+def _prefixes(told: Language, ends: Sequence[int], limit: int) -> Iterator[tuple[Text, float]]:
+    """Every text that ends within the limit with one of the ends, and those that come to it, with the end."""
+    open_texts: list[tuple[Text, float]] = [((), 0.0)]
+    while open_texts:
+        text, logprob = open_texts.pop()
+        for word, own in enumerate(told(0, text).log_softmax(0).tolist()):
+            whole = (*text, word), logprob + own
+            if word in ends or len(whole[0]) == limit:
+                yield whole
+            else:
+                open_texts.append(whole)
 
 
 def test_the_bound_holds_for_every_text_that_a_hypothesis_may_become() -> None:
     for penalty in (0.0, 0.6, 1.0, 10.0, -0.5, -10.0):
-        beam = BeamSettings(END, length_penalty=penalty)
+        beam = BeamSettings((END,), length_penalty=penalty)
         for length, limit in ((0, 5), (4, 5), (3, 40)):
             reached = [beam.score(-2.0 - lost, n) for n in range(length + 1, limit + 1) for lost in (0.0, 0.1, 5.0)]
-            assert max(reached) == beam.best_possible(-2.0, length, limit)
+            assert beam.least_logprob(max(reached), length, limit) == pytest.approx(-2.0, abs=1e-12)
 
 
 def test_the_best_are_sorted_and_no_two_are_the_same_text() -> None:
     for seed in range(10):
-        [ours] = found(language(seed, 8), BeamSettings(END, 6, 6, 0.6), [7])
+        [ours] = found(language(seed, 8), BeamSettings((END,), 6, 6, 0.6), [7])
         assert len(ours) == 6
         assert [one.score for one in ours] == sorted((one.score for one in ours), reverse=True)
         assert len({(*one.ids, one.ended) for one in ours}) == 6
-        [best] = found(language(seed, 8), BeamSettings(END, 6, 1, 0.6), [7])
+        [best] = found(language(seed, 8), BeamSettings((END,), 6, 1, 0.6), [7])
         assert_same(best, ours[:1])
 
 
 def test_a_score_is_divided_by_the_length_of_wu_et_al() -> None:
     """Their equation 14: lp = (5 + |Y|)^alpha / (5 + 1)^alpha."""
-    assert BeamSettings(END, length_penalty=0.6).score(-3.0, 10) == pytest.approx(-3.0 / ((5 + 10) ** 0.6 / (5 + 1) ** 0.6), abs=1e-12)
-    assert BeamSettings(END).score(-3.0, 10) == -3.0
+    assert BeamSettings((END,), length_penalty=0.6).score(-3.0, 10) == pytest.approx(-3.0 / ((5 + 10) ** 0.6 / (5 + 1) ** 0.6), abs=1e-12)
+    assert BeamSettings((END,)).score(-3.0, 10) == -3.0
 
 
 def test_of_equals_the_lower_row_and_then_the_lower_id_comes_first() -> None:
-    equal = BeamSettings(END, 3, 3)
+    equal = BeamSettings((END,), 3, 3)
     [ours] = found(lambda _, text: torch.zeros(50, dtype=torch.float64), equal, [2])
     assert [one.ids for one in ours] == [[], [1], [1, 1]]  # by score, then as they were finished
     scores = torch.tensor([[1.0, 5, 5, 0, 5, 5], [3, 3, 9, 3, 3, 3], [0, 1, 2, 3, 4, 5], [-torch.inf, 1, -torch.inf, 2, -torch.inf, 0]])
@@ -285,10 +347,10 @@ def test_of_equals_the_lower_row_and_then_the_lower_id_comes_first() -> None:
 def test_rows_are_told_to_change_positions_only_when_they_do() -> None:
     """Greedy rows never change positions; they leave when they are done."""
     rows = Told(language(1, 9), 4)
-    beam_search(rows, torch.full((4,), END), [6, 6, 6, 6], BeamSettings(END, 1, 1, min_new_tokens=6))
+    beam_search(rows, torch.full((4,), END), [6, 6, 6, 6], BeamSettings((END,), 1, 1, min_new_tokens=6))
     assert rows.selections == 0
     rows = Told(language(1, 9), 4)
-    beam_search(rows, torch.full((4,), END), [6, 6, 3, 6], BeamSettings(END, 1, 1, min_new_tokens=6))
+    beam_search(rows, torch.full((4,), END), [6, 6, 3, 6], BeamSettings((END,), 1, 1, min_new_tokens=6))
     assert rows.selections == 1
     assert rows.sources == [0, 1, 3]
 
@@ -300,10 +362,10 @@ def test_scores_that_are_no_numbers_are_refused_whenever_they_come(broken: float
         scores[3] = broken if len(text) == 2 else 0.0
         return scores
 
-    assert len(found(breaks, BeamSettings(END, 2), [2])[0]) == 1
+    assert len(found(breaks, BeamSettings((END,), 2), [2])[0]) == 1
     with pytest.raises(RunFault, match="logits are not finite"):
-        found(breaks, BeamSettings(END, 2, min_new_tokens=5), [5])
+        found(breaks, BeamSettings((END,), 2, min_new_tokens=5), [5])
 
 
 def test_no_source_at_all_is_no_search() -> None:
-    assert found(language(0, 4), BeamSettings(END), []) == []
+    assert found(language(0, 4), BeamSettings((END,)), []) == []

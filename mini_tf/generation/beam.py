@@ -1,8 +1,10 @@
 """Beam search: the most probable targets of each source, with K hypotheses per source.
 
 At each step the candidates of a source are its live hypotheses, each extended by every token, ranked by the sum of
-log-probabilities. Of the best K, those that end are finished; the best K that do not end stay live. A source is done
-when K are finished, when no live one can still be among the n best, or at its token limit, where live ones count too.
+log-probabilities. Of the best K, those that end are finished; the best K that do not end stay live. The greedy
+hypothesis is followed beside them when it is not among them, so the best one never scores lower than greedy decoding.
+A source is done when no live hypothesis can still be among the n best, or at its token limit, where live ones count
+too; a live one that cannot be among them is dropped, which changes no result.
 
 K = 1 is greedy decoding. With K at least the number of possible targets, the search is exhaustive.
 Source: Sutskever et al. 2014, arXiv:1409.3215, section 3.2; score: Wu et al. 2016, arXiv:1609.08144, eq. 14, without
@@ -21,13 +23,13 @@ from mini_tf.generation.decoding import CachedModel, check_finite
 
 @dataclass(frozen=True)
 class BeamSettings:
-    """Settings of a search for the `n_best` hypotheses with a beam of `num_beams`; `end` is the id of the end token.
+    """Settings of a search for the `n_best` hypotheses with a beam of `num_beams`; `ends`: ids of the end tokens.
 
     min_new_tokens: minimum number of tokens before the end token. no_repeat_ngram: no n-gram of this length occurs
     twice, 0 = off; a hypothesis without any other continuation may end. banned: ids that are never generated.
     """
 
-    end: int
+    ends: tuple[int, ...]
     num_beams: int = 4
     n_best: int = 1
     length_penalty: float = 0.0
@@ -37,16 +39,19 @@ class BeamSettings:
 
     def score(self, logprob: float, length: int) -> float:
         """The score that ranks finished hypotheses; `length` in tokens includes the end token."""
-        penalty: float = ((5 + length) / 6) ** self.length_penalty
-        return logprob / penalty
+        return logprob / self._penalty(length)
 
-    def best_possible(self, logprob: float, length: int, limit: int) -> float:
-        """The highest score that a live hypothesis of `length` tokens can reach.
+    def least_logprob(self, score: float, length: int, limit: int) -> float:
+        """The log-probability above which a live hypothesis of `length` tokens can still reach more than `score`.
 
-        The log-probability can only fall and the penalty is monotonic in the length, so the maximum has the present
-        log-probability and ends with the next token or at the limit.
+        The log-probability can only fall and the penalty is monotonic in the length, so the highest score has the
+        present log-probability and ends with the next token or at the limit.
         """
-        return max(self.score(logprob, length + 1), self.score(logprob, limit))
+        return score * max(self._penalty(length + 1), self._penalty(limit))
+
+    def _penalty(self, length: int) -> float:
+        penalty: float = ((5 + length) / 6) ** self.length_penalty
+        return penalty
 
 
 class Hypothesis(NamedTuple):
@@ -59,100 +64,124 @@ class Hypothesis(NamedTuple):
 
 
 class _Source:
-    """The finished hypotheses of one source; limit: the maximum length of its targets."""
+    """The best finished hypotheses of one source; limit: the maximum length of its targets."""
 
     def __init__(self, settings: BeamSettings, limit: int) -> None:
         self._settings, self.limit = settings, limit
-        self._finished: list[Hypothesis] = []
-
-    @property
-    def best(self) -> list[Hypothesis]:
-        """The n best hypotheses, the best first; of equal scores the one finished first."""
-        return sorted(self._finished, key=lambda hypothesis: -hypothesis.score)[: self._settings.n_best]
+        self.best: list[Hypothesis] = []
+        """The n best, the best first; of equal scores the one finished first, of equal targets the better one."""
 
     def finish(self, ids: list[int], logprob: float, ended: bool) -> None:
-        self._finished.append(Hypothesis(ids, logprob, self._settings.score(logprob, len(ids) + ended), ended))
+        hypothesis = Hypothesis(ids, logprob, self._settings.score(logprob, len(ids) + ended), ended)
+        ranked = sorted([*self.best, hypothesis], key=lambda one: -one.score)
+        distinct = {(*one.ids, one.ended): one for one in reversed(ranked)}
+        self.best = [one for one in ranked if distinct[(*one.ids, one.ended)] is one][: self._settings.n_best]
 
-    def is_done(self, logprob: float, length: int) -> bool:
-        """Whether no live hypothesis can change the result; `logprob`: of the best one, `length`: in tokens."""
+    def least_logprob(self, length: int) -> float:
+        """The log-probability above which a live hypothesis of `length` tokens can change the result."""
         settings = self._settings
-        if len(self._finished) >= settings.num_beams or logprob == -torch.inf:
-            return True
-        best = self.best
-        return len(best) == settings.n_best and best[-1].score >= settings.best_possible(logprob, length, self.limit)
+        if len(self.best) < settings.n_best:
+            return -torch.inf
+        return torch.inf if settings.num_beams == 1 else settings.least_logprob(self.best[-1].score, length, self.limit)
 
 
 class _LiveHypotheses:
-    """The live hypotheses of the sources that are not done: ids (S, K, n), log-probabilities (S, K).
+    """The live hypotheses of the sources that are not done: ids (S, W, n), log-probabilities (S, W), the best first.
 
-    If a source has fewer than K, its last log-probabilities are -inf.
+    W is K, or K + 1 where a greedy hypothesis is not among the best K, or lower if no source has so many. If a source
+    has fewer than W, its other log-probabilities are -inf. greedy (S,): the index of the greedy one; -1: it has ended.
     """
 
     def __init__(self, settings: BeamSettings, sources: Sequence[_Source], device: torch.device) -> None:
         self.settings, self.sources = settings, list(sources)
         self.ids = torch.empty(len(sources), 1, 0, dtype=torch.long, device=device)
         self._logprobs = torch.zeros(len(sources), 1, device=device)
-        self._banned = torch.tensor(settings.banned, dtype=torch.long, device=device)
+        self._greedy = torch.zeros(len(sources), dtype=torch.long, device=device)
+        self._ends, self._banned = (torch.tensor(ids, dtype=torch.long, device=device) for ids in (settings.ends, settings.banned))
 
     def advance(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Take one step with the logits (S K, V) of the next tokens; returns the rows and the sources to continue."""
+        """Take one step with the logits (S W, V) of the next tokens; returns the rows and the sources to continue."""
         n_sources, n_live, length = self.ids.shape
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         total = logits.logsumexp(dim=1)
         check_finite(total)
         self._mask_banned(logits)
-        # The best K candidates that do not end are among the best K + 1 of each hypothesis and the best 2 K of all.
-        num_beams = self.settings.num_beams
-        values, next_ids = topk_by_id(logits, num_beams + 1)
-        sums = (values - total[:, None]).view(n_sources, n_live, -1) + self._logprobs[..., None]
-        sums, order = sums.flatten(1).sort(dim=1, descending=True, stable=True)
-        sums, order = sums[:, : 2 * num_beams], order[:, : 2 * num_beams]
-        origins, next_ids = order // values.shape[1], next_ids.reshape(n_sources, -1).gather(1, order)
-        ends = next_ids == self.settings.end
-        self._finish(ends, origins, sums)
-        sums, order = (part[:, :num_beams] for part in sums.masked_fill(ends, -torch.inf).sort(dim=1, descending=True, stable=True))
-        origins, next_ids = origins.gather(1, order), next_ids.gather(1, order)
+        # The best K candidates that do not end are among the best K + E of each hypothesis.
+        values, next_ids = topk_by_id(logits, self.settings.num_beams + len(self._ends))
+        n_next, next_ids = values.shape[1], next_ids.reshape(n_sources, -1)
+        sums = ((values - total[:, None]).view(n_sources, n_live, -1) + self._logprobs[..., None]).flatten(1)
+        order = self._continue(sums, torch.isin(next_ids, self._ends), n_next)
+        origins, next_ids = order // n_next, next_ids.gather(1, order)
         before = self.ids.gather(1, origins[..., None].expand(-1, -1, length))
-        self.ids, self._logprobs = torch.cat([before, next_ids[..., None]], dim=2), sums
+        self.ids = torch.cat([before, next_ids[..., None]], dim=2)
         rows = origins + n_live * torch.arange(n_sources, device=origins.device)[:, None]
         remaining = self._drop_done()
-        return rows[remaining].flatten(), remaining
+        return rows[remaining, : self.ids.shape[1]].flatten(), remaining
+
+    def _continue(self, sums: Tensor, ends: Tensor, n_next: int) -> Tensor:
+        """Finish candidates and choose those that stay live: their indices (S, W) among the candidates (S, C).
+
+        sums, ends (S, C): log-probabilities, and whether they end; each hypothesis has n_next of them, the best first.
+        """
+        num_beams = self.settings.num_beams
+        ranked = sums.clone()
+        ranked[:, num_beams * n_next :] = -torch.inf  # of a greedy hypothesis that is not among the best K
+        order = ranked.sort(dim=1, descending=True, stable=True).indices[:, : num_beams * (1 + len(self._ends))]
+        is_greedy, greedy = self._greedy >= 0, self._greedy.clamp(min=0)[:, None] * n_next
+        greedy_ends = ends.gather(1, greedy)[:, 0]
+        best = order[:, :num_beams]
+        is_lost = is_greedy & greedy_ends & (best != greedy).all(dim=1)
+        self._finish(best, ends.gather(1, best) & ranked.gather(1, best).isfinite(), sums)
+        self._finish(greedy, is_lost[:, None], sums)
+        logprobs, index = ranked.masked_fill(ends, -torch.inf).gather(1, order).sort(dim=1, descending=True, stable=True)
+        logprobs, order = logprobs[:, :num_beams], order.gather(1, index[:, :num_beams])
+        same = order == greedy
+        is_lost = is_greedy & ~greedy_ends & ~same.any(dim=1)
+        if bool(is_lost.any()):
+            order = torch.cat([order, greedy], dim=1)
+            logprobs = torch.cat([logprobs, sums.gather(1, greedy).masked_fill(~is_lost[:, None], -torch.inf)], dim=1)
+        place = torch.where(is_lost, num_beams, same.long().argmax(dim=1))
+        self._logprobs, self._greedy = logprobs, place.masked_fill(~is_greedy | greedy_ends, -1)
+        return order
 
     def _mask_banned(self, logits: Tensor) -> None:
         """Set the logits of forbidden next tokens to -inf."""
         settings = self.settings
         logits.index_fill_(1, self._banned, -torch.inf)
-        end, ids = logits[:, settings.end].clone(), self.ids.flatten(0, 1)
+        ends, ids = logits[:, self._ends], self.ids.flatten(0, 1)
         if ids.shape[1] < settings.min_new_tokens:
-            logits[:, settings.end] = -torch.inf
+            logits[:, self._ends] = -torch.inf
         if 0 < settings.no_repeat_ngram <= ids.shape[1]:
             logits[repeated_ngrams(ids, settings.no_repeat_ngram)] = -torch.inf
             stuck = (logits == -torch.inf).all(dim=1)
-            logits[:, settings.end] = torch.where(stuck, end, logits[:, settings.end])
+            logits[:, self._ends] = torch.where(stuck[:, None], ends, logits[:, self._ends])
 
-    def _finish(self, ends: Tensor, origins: Tensor, sums: Tensor) -> None:
-        """Finish those of the best K candidates (of S, 2 K) that end."""
-        ended = (ends & sums.isfinite())[:, : self.settings.num_beams].nonzero(as_tuple=True)
-        finished = self.ids[ended[0], origins[ended]]
-        for number, ids, logprob in zip(ended[0].tolist(), finished.tolist(), sums[ended].tolist(), strict=True):
+    def _finish(self, candidates: Tensor, finishes: Tensor, sums: Tensor) -> None:
+        """Finish those of the candidates (S, N) that `finishes` names, which end."""
+        numbers, columns = finishes.nonzero(as_tuple=True)
+        chosen = candidates[numbers, columns]
+        n_next = sums.shape[1] // self.ids.shape[1]
+        finished = self.ids[numbers, chosen // n_next].tolist()
+        for number, ids, logprob in zip(numbers.tolist(), finished, sums[numbers, chosen].tolist(), strict=True):
             self.sources[number].finish(ids, logprob, ended=True)
 
     def _drop_done(self) -> Tensor:
-        """Keep only the sources that are not done; returns their indices."""
-        numbers, best, length = [], self._logprobs[:, 0].tolist(), self.ids.shape[2]
-        for number, source in enumerate(self.sources):
-            if source.is_done(best[number], length):
-                continue
-            if length < source.limit:
+        """Keep only the sources that are not done, and what can change their results; returns their indices."""
+        numbers, width, length = list[int](), 1, self.ids.shape[2]
+        for number, (source, logprobs) in enumerate(zip(self.sources, self._logprobs.tolist(), strict=True)):
+            least = source.least_logprob(length)
+            n_live = sum(logprob > least for logprob in logprobs)
+            if n_live and length < source.limit:
                 numbers.append(number)
-                continue
-            for ids, logprob in zip(self.ids[number].tolist(), self._logprobs[number].tolist(), strict=True):
-                if logprob > -torch.inf:
-                    source.finish(ids, logprob, ended=False)
+                width = max(width, n_live)
+            for ids, logprob in zip(self.ids[number, :n_live].tolist() if length == source.limit else [], logprobs, strict=False):
+                source.finish(ids, logprob, ended=False)
         remaining = torch.tensor(numbers, dtype=torch.long, device=self.ids.device)
-        if len(numbers) < len(self.sources):
-            self.sources = [self.sources[number] for number in numbers]
-            self.ids, self._logprobs = self.ids[remaining], self._logprobs[remaining]
+        self.sources = [self.sources[number] for number in numbers]
+        if (len(remaining), width) != self._logprobs.shape:
+            self.ids, self._logprobs = self.ids[remaining, :width], self._logprobs[remaining, :width]
+            greedy = self._greedy[remaining]
+            self._greedy = greedy.masked_fill(greedy >= width, -1)
         return remaining
 
 

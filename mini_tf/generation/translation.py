@@ -125,7 +125,7 @@ class Translator:
         settings, end = self.settings, self._separator
         banned = tuple(sorted(self._banned))
         beams = BeamSettings(
-            end, settings.num_beams, n_best, settings.length_penalty, settings.min_new_tokens, settings.no_repeat_ngram, banned
+            (end,), settings.num_beams, n_best, settings.length_penalty, settings.min_new_tokens, settings.no_repeat_ngram, banned
         )
         memory = self.model.encode(pad([source.ids for source in sources], self.device, left=False))
         begin = torch.full((len(sources),), self._begin, device=self.device)
