@@ -54,6 +54,12 @@ def test_weights_fade_out_behind_the_span_as_the_formula_says() -> None:
     torch.testing.assert_close(mix(mixer, x), y @ p["out.weight"].T, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("pre_div", [1.0, 4.0])
+def test_fresh_spans_are_the_initial_share_of_the_longest(pre_div: float) -> None:
+    mixer = expire_span.Settings(max_span=40, initial_span=0.25, pre_div=pre_div).build(DIMS, LayerSpec(0, 1))
+    torch.testing.assert_close(mixer.spans(random_tensor(B, L, 12).float()), torch.full((B, L), 10.0))
+
+
 def test_the_longest_spans_are_full_attention_and_the_shortest_reach_over_the_ramp() -> None:
     x, whole = random_tensor(B, L, 12), softmax.Settings().build(DIMS, LayerSpec(0, 1)).double().eval()
     long = tiny_mixer(60.0, max_span=1000)

@@ -289,6 +289,25 @@ def test_fresh_parameters_are_those_of_the_table_of_init(init: str) -> None:
             assert parameter.square().mean().sqrt().item() == pytest.approx(expected, rel=5 / (2 * parameter.numel()) ** 0.5), name
 
 
+@pytest.mark.parametrize("kind", ["decoder", "perceiver"])
+def test_projections_that_are_applied_often_start_smaller(kind: str) -> None:
+    """A pass counts as a layer does: four passes halve the first weights of what writes into the residual stream."""
+
+    class Repeated(settings_of("models", kind)):  # type: ignore[misc]
+        n_blocks: int = 1
+
+        def build_stack(self, encoding: Any, cross: Any = None) -> Stack:
+            return Stack(self, True, encoding, cross, n_passes=self.n_blocks)
+
+    models: list[Model] = []
+    for n_blocks in (1, 4):
+        torch.manual_seed(0)
+        models.append(Repeated(d_model=8, n_layers=2, n_heads=2, n_blocks=n_blocks).build(V, CONTEXT))
+    for (name, once), four in zip(models[0].named_parameters(), models[1].parameters(), strict=True):
+        writes = name.endswith(("part.out.weight", "feed_forward.part.down.weight")) and name != "decoder.layers.0.cross.part.out.weight"
+        torch.testing.assert_close(four, once / 2 if writes else once)
+
+
 def assert_dropped(some: Tensor, whole: Tensor, rate: float) -> None:
     """Each number is 0 or has grown, and there are both."""
     kept = some.abs() > 1e-9

@@ -199,6 +199,20 @@ def test_the_scale_of_the_network_has_the_smallest_validation_loss_with_a_free_t
     assert found == pytest.approx(0.7, abs=0.01)
 
 
+def test_the_scale_of_a_network_is_bounded_also_beside_wrong_ngrams() -> None:
+    """0 if the network tells the opposite, 10 if only the network is right, 1 if neither is."""
+    labels = torch.arange(60) % 3
+    right, noise = 4 * F.one_hot(labels, 3).double(), seeded(60, 3).double()
+
+    def scale(network: torch.Tensor, wide: torch.Tensor) -> float:
+        return fit_network_scale(network, wide, lambda outputs: F.cross_entropy(outputs, labels, reduction="sum"))
+
+    assert scale(-right, right + noise) == 0.0
+    assert scale(0.2 * right, noise) == 10.0
+    assert scale(right + noise, noise - right) == 10.0
+    assert scale(noise - right, noise.flip(0) - right) == 1.0
+
+
 def test_a_run_keeps_the_fitted_scale_and_every_command_uses_it(tmp_path: Path) -> None:
     wide = "objective.wide={order: 1, rows: 512, own_loss: true, network_scale: fit}"
     run = tiny_tasks.classifier(tmp_path, wide, "train.steps=20", "eval.every_steps=null")

@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -37,8 +38,8 @@ def mix(mixer: Mixer, x: Tensor, positions: TokenPositions | None = None) -> Ten
     return mixer(x, x, Visibility(True, positions, positions)).y  # type: ignore[no-any-return]
 
 
-def loop(mixer: Mixer, u: Tensor, x: Tensor, segments: Tensor | None = None) -> Tensor:
-    """The formulas, token by token; u (B, L, 3 D)."""
+def loop(mixer: Mixer, u: Tensor, x: Tensor, segments: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """The formulas, token by token; u (B, L, 3 D): outputs, forget gates and reset gates."""
     p = {name.rpartition(".")[2]: parameter for name, parameter in mixer.named_parameters() if "recurrence" in name}
     v, w = (p.get(name, torch.zeros(D, dtype=torch.float64)) for name in ("forget_state", "reset_state"))
     alpha, outputs = math.sqrt(1 + 2 * math.exp(-2.0)), []
@@ -50,17 +51,25 @@ def loop(mixer: Mixer, u: Tensor, x: Tensor, segments: Tensor | None = None) -> 
             candidate, forget, reset = u[b, t].split(D)
             f, r = torch.sigmoid(forget + v * c + p["forget_bias"]), torch.sigmoid(reset + w * c + p["reset_bias"])
             c = f * c + (1 - f) * candidate
-            outputs.append(r * c + (1 - r) * alpha * x[b, t])
-    return torch.stack(outputs).view_as(x)
+            outputs.append(torch.stack([r * c + (1 - r) * alpha * x[b, t], f, r]))
+    return torch.stack(outputs, dim=1).view(3, *x.shape).unbind()  # type: ignore[return-value]
+
+
+def gates_of(mixer: Mixer, x: Tensor, positions: TokenPositions) -> tuple[Tensor, Tensor]:
+    gates = mixer.gates(x, Visibility(True, positions, positions))
+    assert gates is not None
+    return gates
 
 
 @pytest.mark.parametrize("state_gates", [True, False])
 @pytest.mark.parametrize("layout", ["plain", "packed"])
 def test_sru_is_the_loop_of_the_paper(layout: str, state_gates: bool) -> None:
     mixer, x, positions = tiny_mixer(sru.Settings(state_gates=state_gates)), random_tensor(B, L, D), positions_of_layout(layout)  # type: ignore[arg-type]
-    expected = loop(mixer, x @ mixer.get_parameter("project.weight").T, x, positions.segments)
+    expected, *gates = loop(mixer, x @ mixer.get_parameter("project.weight").T, x, positions.segments)
     real = torch.ones(B, L, dtype=torch.bool) if positions.segments is None else positions.segments != 0
     torch.testing.assert_close(mix(mixer, x, positions)[real], expected[real], rtol=0, atol=1e-12)
+    for gate, of_loop in zip(gates_of(mixer, x, positions), gates, strict=True):
+        torch.testing.assert_close(gate[real], of_loop[real], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("attention", [True, False])
@@ -79,7 +88,9 @@ def test_srupp_is_the_loop_behind_an_attention_head(attention: bool) -> None:
         mixed = q + p["alpha"] * torch.stack(attended).view_as(q)
     centered = mixed - mixed.mean(-1, keepdim=True)
     normed = centered / (centered.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt() * p["norm.weight"] + p["norm.bias"]
-    torch.testing.assert_close(mix(mixer, x), loop(mixer, normed @ p["project.weight"].T, x), rtol=0, atol=1e-10)
+    expected, *gates = loop(mixer, normed @ p["project.weight"].T, x)
+    torch.testing.assert_close(mix(mixer, x), expected, rtol=0, atol=1e-10)
+    torch.testing.assert_close(gates_of(mixer, x, TokenPositions(L)), tuple(gates), rtol=0, atol=1e-10)
 
 
 def test_without_alpha_srupp_is_a_projected_sru_that_only_alpha_can_change() -> None:
@@ -93,6 +104,18 @@ def test_without_alpha_srupp_is_a_projected_sru_that_only_alpha_can_change() -> 
     assert not gradient.any()
     assert with_head.get_parameter("alpha").grad
     assert srupp.Settings().build(DIMS, LayerSpec(0, 1)).get_parameter("alpha") == 0
+
+
+@pytest.mark.parametrize("kind", [sru, srupp])
+def test_fresh_gates_have_their_biases_and_keep_the_variance(kind: ModuleType) -> None:
+    """With a highway bias b the input is scaled by sqrt(1 + 2 exp(b)), and gates without inputs are sigmoids of biases."""
+    mixer = kind.Settings(forget_bias=1.5, highway_bias=-1.0).build(DIMS, LayerSpec(0, 1))
+    x = torch.zeros(1, 2, D)
+    forget, reset = gates_of(mixer, x, TokenPositions(2))
+    torch.testing.assert_close(forget, torch.full_like(x, 1.5).sigmoid())
+    torch.testing.assert_close(reset, torch.full_like(x, -1.0).sigmoid())
+    assert mixer.recurrence.alpha == pytest.approx(math.sqrt(1 + 2 / math.e))
+    assert 0 < mixer.recurrence.forget_state.abs().max() <= 1
 
 
 def test_limits_of_the_gates() -> None:

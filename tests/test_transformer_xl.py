@@ -74,6 +74,37 @@ def test_scores_are_the_four_terms_of_the_paper(shared: bool) -> None:
         torch.testing.assert_close(forward(mixer, x), y @ weights["out.weight"].T, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_without_a_greatest_distance_it_is_twice_the_context(bidirectional: bool) -> None:
+    """Alone and in layers; keys ahead have distances of their own, or count as distance 0."""
+    settings = transformer_xl.Settings(bidirectional=bidirectional)
+    built = (settings.build(12, 4, 3, context=5), settings.build_layers(2, 12, 4, 3, context=5).of_layer(1))
+    distance, q, k = torch.arange(-12, 13)[None, None], random_tensor(1, 4, 1, 3).float(), random_tensor(1, 4, 1, 3, seed=2).float()
+    for encoding in built:
+        scores = encoding.bias(distance, q, k.expand(-1, -1, 25, -1))[0, 0, 0]
+        differ = [bool(one) for one in scores[1:] != scores[:-1]]
+        assert differ == [-10 <= d < 10 and (bidirectional or d >= 0) for d in range(-12, 12)]
+
+
+def test_keys_that_are_kept_for_decoding_follow_their_weights() -> None:
+    """Also after weights were changed in place, as by an optimizer or a checkpoint, and after a pass with gradients."""
+    encoding = transformer_xl.Settings().build(12, 4, 3, context=5)
+    weight, x = (
+        encoding.relative.weight,
+        (torch.arange(4)[None, None], random_tensor(1, 4, 1, 3).float(), random_tensor(1, 4, 4, 3).float()),
+    )
+    with torch.no_grad():
+        before, again = encoding.bias(*x), encoding.bias(*x)
+        assert torch.equal(before, again)
+        weight.mul_(2)
+        torch.testing.assert_close(encoding.bias(*x), 2 * before)
+        encoding.load_state_dict({name: t / 2 for name, t in encoding.state_dict().items()})
+        torch.testing.assert_close(encoding.bias(*x), before)
+    encoding.bias(*x).sum().backward()
+    assert weight.grad is not None
+    assert encoding.double().bias(*(t.double() if t.is_floating_point() else t for t in x)).dtype == torch.float64
+
+
 @pytest.mark.parametrize("cache", ["inputs", "keys"])
 @pytest.mark.parametrize("length", [4, 64])
 def test_a_row_attends_to_so_many_tokens_before_it(length: int, cache: str) -> None:

@@ -217,4 +217,6 @@ def fit_network_scale(network: Float[Tensor, "T C"], wide: Float[Tensor, "T C"],
 
     search.step(closure)
     of_wide, of_network = factors.tolist()
-    return min(max(of_network / of_wide, 0.0), LARGEST_SCALE) if of_wide > 0 else 1.0
+    if of_wide <= 0:  # n-grams that tell the opposite
+        return LARGEST_SCALE if of_network > 0 else 1.0
+    return min(max(float(of_network / of_wide), 0.0), LARGEST_SCALE)
