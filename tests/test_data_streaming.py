@@ -38,9 +38,10 @@ from mini_tf.recipe import sections
 from mini_tf.recipe.sections import Data, Train
 from mini_tf.run.folder import Run
 from mini_tf.system.errors import DataFault
+from mini_tf.system.seeds import seed_of
 from mini_tf.training.divergence import StepData
 from mini_tf.training.feed import Feed
-from mini_tf.training.plan import BlockPlan, make_plan
+from mini_tf.training.plan import BlockPlan, make_plan, splitmix64
 
 BYTE = sections.Tokenizer(kind="byte")
 BYTES = Tokenizer.train(BYTE, ["a"])
@@ -188,6 +189,31 @@ def test_rows_of_a_step_are_from_many_blocks_of_which_each_is_read_once_and_by_o
     order = [plan.rows(0).rows.tolist(), plan.rows(int(plan.epoch_steps)).rows.tolist()]
     assert order[0] != order[1], "another epoch, another order"
     assert make_plan(Train(steps=1, batch_size=32), SimpleNamespace(layout=plan.layout, n_rows=1, lengths=None)) == plan
+
+
+def test_another_epoch_reads_the_blocks_and_the_rows_of_each_in_another_order() -> None:
+    plan = BlockPlan(BlockLayout(30, 8, 1), 4, 7)
+    epochs = []
+    for epoch in range(3):
+        steps = [plan.rows(step) for step in range(epoch * 60, epoch * 60 + 60)]
+        assert {number for step in steps for number in step.epochs.tolist()} == {epoch}
+        rows = np.concatenate([step.rows for step in steps])
+        epochs.append({block: (rows[rows // 8 == block] % 8).tolist() for block in dict.fromkeys((rows // 8).tolist())})
+    other = BlockPlan(BlockLayout(30, 8, 1), 4, 8).rows(0).rows
+    for before, after in itertools.combinations(epochs, 2):
+        at = {block: place for place, block in enumerate(before)}
+        assert sum(at[block] == place for place, block in enumerate(after)) < 5, "by chance one block has the same place"
+        assert sum(before[block] == after[block] for block in before) < 3
+    for blocks in epochs:  # a block begins with any of its rows, not all with the same
+        assert len({order[0] for order in blocks.values()}) > 4
+    assert other.tolist() != plan.rows(0).rows.tolist()
+
+
+def test_the_keys_of_rows_in_blocks_are_those_of_the_step_and_the_seed() -> None:
+    plan = BlockPlan(BlockLayout(6, 5, 2), 4, 7)
+    keys = [plan.rows(step).keys for step in range(20)]
+    assert len(np.unique(np.concatenate(keys))) == 80
+    assert all(np.array_equal(splitmix64(seed_of(7, "rows", step), np.arange(4)), keys[step]) for step in range(20))
 
 
 # Rows

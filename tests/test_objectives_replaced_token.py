@@ -258,8 +258,25 @@ def test_the_copied_token_has_the_gates_probability_and_its_share_of_the_rest() 
     found = gate * F.one_hot(ids.flatten()[real], V) + (1 - gate) * p
     loss = -found.gather(1, original.flatten()[real][:, None]).log().sum()
     torch.testing.assert_close(task(batch).parts["discriminator"], loss)
-    text = Tokens(ids, TokenPositions(ids.shape[1]))
-    assert ((task.replaced_probabilities(text) >= 0) & (task.replaced_probabilities(text) <= 1)).all()
+
+
+@pytest.mark.parametrize("loss", ["binary", "softmax", "softmax_copy"])
+def test_a_token_is_replaced_with_what_is_left_of_its_own_probability(loss: str) -> None:
+    """The sigmoid, or 1 - p(the token that is shown); the score of an evaluation orders the tokens in the same way."""
+    task, batch = task_of(loss=loss)
+    tokens = Tokens(task.replace_tokens(batch), batch.inputs.token_positions)
+    hidden, shown = task.model(tokens).y.flatten(0, 1), tokens.ids.flatten()[:, None]
+    logits = task.model.logits(hidden)
+    kept = 1 - logits.sigmoid().squeeze(1) if loss == "binary" else logits.softmax(-1).gather(1, shown).squeeze(1)
+    if task.gate is not None:
+        gate = task.gate(hidden).sigmoid().squeeze(1)
+        kept = gate + (1 - gate) * kept
+    found = task.replaced_probabilities(tokens)
+    torch.testing.assert_close(found, (1 - kept).view_as(tokens.ids))
+    outputs, real = task(batch).outputs, batch.extras["real"]
+    assert outputs is not None
+    assert outputs[:, 0].argsort().tolist() == found.flatten()[real].argsort().tolist()
+    assert outputs[:, 1].tolist() == (tokens.ids != batch.extras["original"]).flatten()[real].tolist()
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,9 @@ from torch import Tensor
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
+from mini_tf.data.store import Encoded, Tokenizers, in_memory
 from mini_tf.data.tokenization.vocabulary import Vocabulary
+from mini_tf.nn.layers import ngram_features
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import LossSums, Objective
@@ -169,6 +171,25 @@ def test_balanced_classes_weigh_the_same_together_and_examples_one_on_average(co
     assert float(given[1] / given[0]) == pytest.approx(3)
     assert sum(float(weight) * n for weight, n in zip(given, counts, strict=True)) == pytest.approx(sum(counts))
     assert settings_of("objectives", "classify")().weights(labels) is None  # type: ignore[attr-defined]
+
+
+def test_the_most_frequent_classes_have_log_count_ratios_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the counts of the labels, whatever the order of their names; equally frequent ones in that order."""
+    monkeypatch.setattr(ngram_features, "MAX_CLASSES", 1)
+    classes = [0] * 2 + [1] * 5 + [2] * 3  # each text is a token of its class
+    labels = Labels(("good", "bad", "mixed"), (2, 5, 3))
+    objective = objective_of("classify", labels, wide={"order": 1, "rows": 256, "class_ratios": True})
+    task: Any = objective.task(model_of("encoder", objective))
+    tokenizer: Any = SimpleNamespace(vocabulary=VOCABULARY)
+    encoded = [Encoded(np.array([10 + label]), row_labels=np.array([label], np.float32)) for label in classes]
+    objective.fit(task, in_memory(encoded, Tokenizers(tokenizer, tokenizer)))
+    wide = task.head.wide
+    rows, _ = wide.rows(torch.tensor([[10], [11], [12]]), torch.ones(3, 1, dtype=torch.bool))
+    own, others = [0, 5, 0], [2, 0, 3]  # texts of the class bad, and of the two others, with each token
+    expected = [abs(math.log((a + 1) / (5 + 2) * (5 + 2) / (b + 1))) for a, b in zip(own, others, strict=True)]
+    assert wide.ratio[rows[:, 0]].tolist() == pytest.approx(expected, rel=1e-6)
+    ties = objective_of("classify", Labels(("a", "b", "c", "d"), (1, 4, 1, 4)))
+    assert ties.classes_by_frequency.tolist() == [2, 0, 3, 1]  # type: ignore[attr-defined]
 
 
 def test_weights_of_a_class_that_is_not_there_are_refused() -> None:
