@@ -91,16 +91,40 @@ def reference_spans(length: int, rate: float, mean: float, rng: np.random.Genera
     return np.concatenate([np.repeat([False, True], pair) for pair in zip(other, noise, strict=True)])
 
 
-@pytest.mark.parametrize(("length", "rate", "mean"), [(128, 0.15, 3.0), (50, 0.5, 2.0), (9, 0.15, 3.0), (2, 0.9, 3.0)])
-def test_corrupted_spans_are_those_of_t5(length: int, rate: float, mean: float) -> None:
-    for seed in range(20):
-        text = Spans(rate=rate, mean_length=mean).apply(NoisyText.of(length), np.random.default_rng(seed))
-        found = np.repeat(text.marked, text.lengths)
-        # The order of the draws is the same: first the spans, then what is between them.
-        assert np.array_equal(found, reference_spans(length, rate, mean, np.random.default_rng(seed)))
-        assert int(text.marked.sum()) == max(round(round(length * rate) / mean), 1)
+@pytest.mark.parametrize(("rate", "mean"), [(0.15, 3.0), (0.5, 2.0), (0.3, 1.4), (0.9, 3.0)])
+def test_corrupted_spans_are_those_of_t5(rate: float, mean: float) -> None:
+    for length in (*range(2, 60), 128):
+        text = Spans(rate=rate, mean_length=mean).apply(NoisyText.of(length), np.random.default_rng(length))
+        n = min(max(round(length * rate), 1), length - 1)
+        assert int(text.lengths[text.marked].sum()) == n
+        assert int(text.marked.sum()) == min(max(round(n / mean), 1), length - n)
         assert not text.marked[0]
         assert text.marked[-1]
+        if n / mean + n <= length:  # else the reference asks for more spans than there are tokens between them
+            # The order of the draws is the same: first the spans, then what is between them.
+            expected = reference_spans(length, rate, mean, np.random.default_rng(length))
+            assert np.array_equal(np.repeat(text.marked, text.lengths), expected)
+
+
+@pytest.mark.parametrize(("word", "mean"), [("infill", 3.0), ("infill", 0.8), ("spans", 3.0), ("spans", 1.5)])
+def test_marks_have_their_mean_length_and_are_spread_over_the_text(word: str, mean: float) -> None:
+    """Over 100,000 tokens, within four standard errors; of infilling, marks of every length are early as often as late."""
+    places: dict[int, list[float]] = {0: [], 1: [], 2: []}
+    too_long, apart, rng = [], True, np.random.default_rng(3)
+    noise = KINDS[word](rate=0.3, mean_length=mean)
+    for length in rng.integers(60, 141, 1000).tolist():
+        text = noise.apply(NoisyText.of(length), rng)
+        marks = np.flatnonzero(text.marked)
+        too_long.append(float(text.lengths[marks].sum() - mean * len(marks)))
+        apart &= bool((np.diff(marks) > 1).all())
+        for mark in marks.tolist():
+            places[min(2, int(text.lengths[mark]))].append((mark + 0.5) / len(text))
+    assert apart, "there must be a token between two marks"
+    if word == "spans" or mean > 2:  # of short spans the empty ones are fewer, as the text must not grow; a last one is cut
+        assert abs(np.mean(too_long)) < 4 * np.std(too_long) / len(too_long) ** 0.5 + (word == "infill")
+    for found in places.values() if word == "infill" else ():
+        assert len(found) > 100
+        assert abs(np.mean(found) - 0.5) < 4 * np.std(found) / len(found) ** 0.5
 
 
 def test_every_partition_is_equally_probable() -> None:
@@ -123,8 +147,8 @@ def sentences_of(text: NoisyText, starts: np.ndarray) -> list[list[int]]:
 
 
 def test_permuted_sentences_stay_whole_and_each_order_is_equally_probable() -> None:
-    starts = np.isin(np.arange(10), [0, 4, 7])
-    whole = [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]]
+    starts = np.isin(np.arange(10), [0, 1, 7])
+    whole = [[0], [1, 2, 3, 4, 5, 6], [7, 8, 9]]
     orders = []
     for seed in range(1200):
         text = KINDS["permute_sentences"]().apply(NoisyText.of(10, starts), np.random.default_rng(seed))
@@ -136,12 +160,34 @@ def test_permuted_sentences_stay_whole_and_each_order_is_equally_probable() -> N
     assert chi_square(counts, np.full(6, 200.0)) < CHI_SQUARE[5]
 
 
-def test_a_part_of_the_sentences_can_be_shuffled() -> None:
-    starts = np.arange(40) % 4 == 0
-    for seed in range(10):
-        text = KINDS["permute_sentences"](rate=0.3).apply(NoisyText.of(40, starts), np.random.default_rng(seed))
-        moved = [n for n, one in enumerate(sentences_of(text, starts)) if one[0] != 4 * n]
-        assert len(moved) <= 3
+def test_a_mark_opens_no_sentence() -> None:
+    """Neither one in place of a sentence's first token, which is no longer seen, nor an empty one before it."""
+    starts = np.isin(np.arange(9), [0, 3, 6])
+    text = NoisyText.of(9, starts).with_marks(np.array([3, 6]), np.array([1, 0]))
+    assert text.marked.tolist() == [0, 0, 0, 1, 0, 0, 1, 0, 0, 0]
+    first, second = [0, 1, 2, 3, 4, 5], [6, 7, 8]
+    found = set()
+    for seed in range(40):
+        permuted = KINDS["permute_sentences"]().apply(text, np.random.default_rng(seed))
+        found.add((tuple(permuted.tokens.tolist()), tuple(permuted.marked.astype(int).tolist())))
+    assert found == {
+        ((*first, *second), (0, 0, 0, 1, 0, 0, 1, 0, 0, 0)),
+        ((*second, *first), (0, 0, 0, 0, 0, 0, 1, 0, 0, 1)),
+    }
+
+
+@pytest.mark.parametrize("rate", [0.25, 0.5, 1.0])
+def test_a_share_of_the_sentences_is_shuffled_and_each_equally_often(rate: float) -> None:
+    """Of k shuffled sentences k - 1 move on average, with a variance of 1."""
+    starts, n_texts = np.arange(48) % 4 == 0, 1500
+    moved, rng = np.zeros((n_texts, 12)), np.random.default_rng(2)
+    for number in range(n_texts):
+        text = KINDS["permute_sentences"](rate=rate).apply(NoisyText.of(48, starts), rng)
+        moved[number] = [one[0] != 4 * n for n, one in enumerate(sentences_of(text, starts))]
+    assert moved.sum(1).max() <= 12 * rate
+    assert abs(moved.sum(1).mean() - (12 * rate - 1)) < 4 / n_texts**0.5
+    share = (12 * rate - 1) / 12
+    assert chi_square(moved[:, :10].sum(0), np.full(10, share * n_texts)) < CHI_SQUARE[9]
 
 
 def test_a_rotated_text_begins_at_any_token_equally_often() -> None:
@@ -168,6 +214,17 @@ def test_spans_over_permuted_sentences_and_earlier_marks_keep_their_tokens() -> 
         assert len(text) <= 12
 
 
+def test_noises_are_applied_in_their_order() -> None:
+    """Where all tokens are marked first there is no sentence left to shuffle."""
+    text, shuffle, mask = NoisyText.of(12, np.arange(12) % 4 == 0), KINDS["permute_sentences"](), KINDS["mask"](rate=1.0)
+    shuffled, kept = (
+        {tuple(corrupt(noises, text, np.random.default_rng(seed)).tokens.tolist()) for seed in range(30)}
+        for noises in ((shuffle, mask), (mask, shuffle))
+    )
+    assert len(shuffled) == 6
+    assert kept == {tuple(range(12))}
+
+
 class Broken(NoiseSettings):
     """Leaves everything as it is; the ones below differ from it in one thing."""
 
@@ -179,6 +236,21 @@ class IgnoresItsRate(Broken):
 
     def apply(self, text: NoisyText, rng: np.random.Generator) -> NoisyText:
         return text.with_marks(np.array([0]), np.array([min(1, len(text))]))
+
+
+class RoundsDown(Broken):
+    MARKS = True
+
+    def apply(self, text: NoisyText, rng: np.random.Generator) -> NoisyText:
+        chosen = np.sort(rng.permutation(len(text))[: int(self.rate * len(text))])
+        return text.with_marks(chosen, np.ones_like(chosen))
+
+
+class LosesALastToken(Broken):
+    DELETES = True
+
+    def apply(self, text: NoisyText, rng: np.random.Generator) -> NoisyText:
+        return text.select(np.flatnonzero(rng.random(len(text)) >= self.rate)[: -1 if self.rate else None])
 
 
 class DrawsAnew(Broken):
@@ -211,6 +283,8 @@ class SaysThatItMarks(Broken):
         (Doubles, contract.tokens_are_neither_invented_nor_doubled, "no token may occur twice"),
         (DeletesWithoutSayingSo, contract.tokens_are_neither_invented_nor_doubled, "DELETES must be declared"),
         (DeletesWithoutSayingSo, contract.noises_follow_each_other, "every token must be in a mark or in the text"),
+        (RoundsDown, contract.replaces_or_removes_the_share_of_the_tokens, "must lose that share of its tokens, not -0.4"),
+        (LosesALastToken, contract.replaces_or_removes_the_share_of_the_tokens, r"must lose that share of its tokens, not \+1"),
         (SaysThatItMarks, contract.declarations_are_true, "MARKS is declared, but nothing is marked"),
     ],
 )

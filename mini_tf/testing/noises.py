@@ -1,4 +1,4 @@
-"""The contract of noises: rate 0 changes nothing, pure, tokens are neither invented nor doubled, never longer."""
+"""The contract of noises: rate 0 changes nothing, pure, tokens are neither invented nor doubled, the rate is met."""
 
 from collections.abc import Callable
 
@@ -9,6 +9,8 @@ from mini_tf.testing import Case, cases_of
 
 LENGTHS = (0, 1, 2, 3, 17, 200)
 N_TEXTS = 20
+MANY_TOKENS = 100_000
+"""Tokens of the texts, of 10 to 60 tokens each, on which the rate is measured."""
 
 
 def corrupted(noise: NoiseSettings, length: int, seed: int) -> NoisyText:
@@ -72,12 +74,25 @@ def noises_follow_each_other(settings: NoiseSettings) -> None:
         assert settings.DELETES or sorted(found.tokens.tolist()) == [*range(60)], "every token must be in a mark or in the text"
 
 
+def replaces_or_removes_the_share_of_the_tokens(settings: NoiseSettings) -> None:
+    """MARKS or DELETES: `rate` is the share of the tokens that are lost, within four standard errors over many texts."""
+    if not settings.MARKS and not settings.DELETES:
+        return
+    noise, rng = settings.model_copy(update={"rate": 0.3}), np.random.default_rng(1)
+    lengths = rng.integers(10, 61, MANY_TOKENS // 35).tolist()
+    kept = [int((~noise.apply(NoisyText.of(n, rng.random(n) < 1 / 8), rng).marked).sum()) for n in lengths]
+    too_many = 0.7 * np.array(lengths) - kept
+    mean, error = too_many.mean(), too_many.std() / len(lengths) ** 0.5
+    assert abs(mean) <= 4 * error, f"at rate 0.3 a text must lose that share of its tokens, not {mean:+.3f} tokens more"
+
+
 CONTRACT: tuple[Callable[[NoiseSettings], None], ...] = (
     rate_0_changes_nothing,
     apply_is_pure,
     tokens_are_neither_invented_nor_doubled,
     declarations_are_true,
     noises_follow_each_other,
+    replaces_or_removes_the_share_of_the_tokens,
 )
 """All checks for a noise."""
 
