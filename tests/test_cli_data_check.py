@@ -1,11 +1,15 @@
 """`minitf data check`: every fault of a recipe's files, or what there is in them."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import Done, minitf, refused
+
+from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.recipe import sections
 
 ROWS = "".join(f"{n % 2}\ta sentence number {n}\n" for n in range(40))
 
@@ -23,8 +27,8 @@ def check(*overrides: str, recipe: str = "sst2-nano") -> Done:
     return minitf("data", "check", recipe, *overrides)
 
 
-def result(*overrides: str) -> Any:
-    done = check(*overrides, "--json")
+def result(*overrides: str, recipe: str = "sst2-nano") -> Any:
+    done = check(*overrides, "--json", recipe=recipe)
     assert done.exit_code == 0, done
     return json.loads(done.stdout)["result"]
 
@@ -99,7 +103,30 @@ def test_sound_files_are_counted(folder: Path) -> None:
     assert (val["longest"], val["longer"], train["longer"]) == (90, 1, 0)
     table = check("data.train=train.tsv", "data.val=val.tsv").stdout
     assert "1 examples of data.val are also in data.train; training removes them from val\n" in table
-    assert table.endswith("examples longer than train.context 64 are truncated: they lose their end\n")
+    assert table.endswith("examples longer than train.context 64 with their separators are truncated: they lose their end\n")
+
+
+ROWS_OF: dict[str, tuple[str, Callable[[str], dict[str, str]], int]] = {
+    "classes": ("sst2-nano", lambda text: {"text": text, "label": "ab"[text.count(" ") % 2]}, 62),  # two separators
+    "tags": ("wnut17-nano", lambda text: {"text": text, "label": " ".join(["O", *["B-x"] * text.count(" ")])}, 62),
+    "chats": ("instruct-nano", lambda text: {"prompt": "w", "response": text}, 61),  # of three separators the last one is only a target
+    "targets": ("transformer-nano", lambda text: {"source": text[:1], "target": text}, 63),  # one separator
+    "sources": ("transformer-nano", lambda text: {"source": text, "target": text[:1]}, 63),
+    "text": ("quickstart", lambda text: {"text": text}, 64),
+}
+"""Recipe, row of a text, and the words of the longest text that fits into a context of 64 tokens."""
+
+
+@pytest.mark.parametrize("dataset", ROWS_OF)
+def test_what_does_not_fit_into_a_row_is_counted_as_longer(dataset: str, folder: Path) -> None:
+    recipe, row, most = ROWS_OF[dataset]
+    for name, first in (("train.jsonl", "v"), ("val.jsonl", "w")):
+        texts = (" ".join([first, *["w"] * n]) for n in range(59, 67))
+        (folder / name).write_text("".join(json.dumps(row(text)) + "\n" for text in texts))
+    Tokenizer.train(sections.Tokenizer(kind="wordpiece", vocab_size=120), ["w v"]).save(folder / "tokenizer.json")
+    fields = "{" + ", ".join(f"{key}: {key}" for key in row("")) + "}"
+    files = ("data.train=train.jsonl", "data.val=val.jsonl", f"data.fields={fields}", "tokenizer={path: tokenizer.json}")
+    assert result(*files, "train.context=64", recipe=recipe)["train"]["longer"] == 67 - most
 
 
 @pytest.mark.parametrize("recipe", ["quickstart", "transformer-nano", "instruct-nano"])

@@ -66,6 +66,22 @@ def test_a_huge_document_comes_in_parts_that_join_to_itself(tmp_path: Path, monk
     assert "".join(d.text for d in read_raw(find_files(str(tmp_path / "a.txt")), Columns())) == text + "\n\nend"
 
 
+@pytest.mark.parametrize("part", [8, 1 << 20])
+def test_a_raw_stream_ends_each_row_with_one_newline_whatever_its_parts(part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of a table becomes a line, also a long one that is read in parts; of txt every character is kept."""
+    monkeypatch.setattr(formats, "PART_SIZE", part)
+    rows = ["a row of several words, read in parts", "short", " two\nlines "]
+    write(tmp_path / "a.jsonl", "".join(json.dumps({"text": t}) + "\n" for t in rows))
+    write(tmp_path / "b.csv", "id,text\n1,one\n2,two\n")
+    write(tmp_path / "c.txt", "three\n\n four")
+    write(tmp_path / "d.conll", "five\tO\nsix\tO\n\nseven\tO\n")
+    found = list(read_raw(find_files([str(tmp_path / name) for name in ("a.jsonl", "b.csv", "c.txt", "d.conll")]), Columns()))
+    assert "".join(d.text for d in found) == "".join(f"{t}\n" for t in [*rows, "one", "two"]) + "three\n\n fourfive six\nseven\n"
+    assert [d.opens for d in found] == [True] + [False] * (len(found) - 1)
+    empty = write(tmp_path / "e.jsonl", '{"text": " "}\n')
+    assert "".join(d.text for d in read_raw(find_files(str(empty)), Columns())) == ""
+
+
 def test_tables_give_a_row_a_document(tmp_path: Path) -> None:
     rows = ["plain", 'with "quotes", commas', "two\nlines", "日本"]
     jsonl = write(tmp_path / "a.jsonl", "".join(json.dumps({"id": 1, "text": t}) + "\n" for t in rows))

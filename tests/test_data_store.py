@@ -24,6 +24,7 @@ from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
 from mini_tf.recipe.data import Data, Split
+from mini_tf.recipe.kinds import listing
 from mini_tf.system.errors import DataFault
 
 SMALL = Path(__file__)
@@ -369,3 +370,91 @@ def test_what_changes_no_id_and_no_label_is_the_same_data_and_one_other_word_is_
     assert data_hash(plain, "classes") == data_hash(same[1], "classes") != data_hash(plain)
     assert data_hash(plain, val=val) == data_hash(plain, val=val, split=Split(share=0.3)) != data_hash(plain)
     assert len({data_hash(plain), data_hash(table("d.jsonl", "lost")), data_hash(plain, split=Split(share=0.3))}) == 3
+
+
+# The keys of the cache
+
+
+def outcome(data: Data, tokenizer: sections.Tokenizer) -> object:
+    """What opening the data gives: the tokenizer, and the ids of both splits; or its refusal."""
+    try:
+        text = opened(data, tokenizer)
+    except DataFault as fault:
+        return fault.message
+    return text.tokenizer.hash, text.train.ids.tobytes(), text.val.ids.tobytes()
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., object]:
+    """`outcome` with an empty cache."""
+
+    def alone(data: Data, tokenizer: sections.Tokenizer) -> object:
+        with monkeypatch.context() as patch:
+            patch.setenv("MINITF_CACHE", str(tmp_path / f"alone{len(list(tmp_path.glob('alone*')))}"))
+            return outcome(data, tokenizer)
+
+    return alone
+
+
+def test_no_tokenizer_gets_the_cached_one_of_other_settings(
+    write: Callable[..., str], tmp_path: Path, alone: Callable[..., object]
+) -> None:
+    text = [f"The Cat number {n} of many Cats saw {n * n} Dogs and THE Bear of {7**n}" for n in range(40)]
+    settings = [{"kind": kind, **more} for kind in listing("data.tokenizers") for more in ({}, {"vocab_size": 270}, {"lowercase": True})]
+    Tokenizer.train(sections.Tokenizer(vocab_size=300), text).save(tmp_path / "tokenizer.json")
+    names = [{}, {"separator": "<pad>"}, {"begin": "<pad>"}, {"separator": "<unk>", "begin": "<pad>"}]
+    settings += [{"path": str(tmp_path / "tokenizer.json"), **roles} for roles in names]
+    assert {name for one in settings for name in one} == sections.SingleTokenizer.model_fields.keys()
+    data = Data(train=write(*text))
+    found = [outcome(data, sections.Tokenizer(**one)) for one in settings]
+    assert found == [alone(data, sections.Tokenizer(**one)) for one in settings]
+    trained, loaded = dict(zip(map(str, settings[:-4]), found, strict=False)), found[-4:]
+    for kind in listing("data.tokenizers"):
+        plain = trained[str({"kind": kind})]
+        assert trained[str({"kind": kind, "lowercase": True})] != plain
+        assert (trained[str({"kind": kind, "vocab_size": 270})] != plain) == (kind not in ("char", "byte"))
+    assert len({*loaded, trained[str({"kind": "bpe"})]}) == 5
+
+
+def test_the_tokenizers_of_a_source_and_of_its_target_are_not_confused(write: Callable[..., str], tmp_path: Path) -> None:
+    rows = [{"source": f"abc {n}", "target": f"xyz {n}"} for n in range(40)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data, char = Data(train=str(tmp_path / "a.jsonl"), fields={"source": "source", "target": "target"}), {"kind": "char"}
+    together = opened(data, sections.Tokenizer(**char), "pairs")
+    apart = opened(data, sections.Tokenizer(**char, source=char), "pairs")
+    letters = [{*"".join(one.pieces(range(4, one.vocabulary.size)))} - {*" 0123456789"} for one in (*apart.tokenizers, together.tokenizer)]
+    assert letters == [{*"abc"}, {*"xyz"}, {*"abcxyz"}]
+
+
+SETTINGS_OF_DATA = {
+    "train": ("a.csv", "b.csv"),
+    "val": (None, "b.csv"),
+    "split": (Split(), Split(share=0.4), TAIL, Split(folds=3, fold=1), Split(folds=3, fold=2)),
+    "max_train_samples": (None, 5, 6),
+    "fields": ({}, {"text": "0"}, {"text": "1"}),
+    "field_numbers": ({"text": 0}, {"text": 1}),
+    "header": ("auto", False),
+    "errors": ("strict", "replace"),
+    "streaming": (False, True),
+}
+"""Values of each setting that decides which ids there are, by name; `errors` is tried on a file that is not UTF-8."""
+
+
+@pytest.mark.parametrize("name", SETTINGS_OF_DATA)
+def test_no_data_get_the_cached_ids_of_other_settings(name: str, tmp_path: Path, alone: Callable[..., object]) -> None:
+    assert {"pack", "home"} | SETTINGS_OF_DATA.keys() == Data.model_fields.keys()  # these two change no id
+    rows = [f"word{n % 9} and{n},other{n} text" for n in range(30)]
+    (tmp_path / "a.csv").write_text("\n".join(["text,more", *rows]))
+    (tmp_path / "b.csv").write_text("\n".join(["text,more", *rows[::-1], "new one,here"]))
+    (tmp_path / "no header.csv").write_text("\n".join(rows))
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
+    (tmp_path / "bad.csv").write_bytes("\n".join(["text,more", *rows]).encode() + b"\n\xffx,y")
+    file = {"field_numbers": "no header.csv", "fields": "no header.csv", "streaming": "a.jsonl", "errors": "bad.csv"}.get(name, "a.csv")
+    found = []
+    for value in SETTINGS_OF_DATA[name]:
+        given = {"train": file, "fields": {} if name == "field_numbers" else {"text": "text"}} | {name: value}
+        paths = {key: str(tmp_path / given[key]) for key in ("train", "val") if given.get(key)}
+        data = Data(**{**given, **paths})
+        found.append(outcome(data, CHAR))
+        assert found[-1] == alone(data, CHAR)
+    assert len(set(found)) == len(found)

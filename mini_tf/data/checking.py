@@ -11,10 +11,10 @@ import numpy as np
 from mini_tf.data.datasets import Dataset
 from mini_tf.data.formats.text_lines import undecodable_lines
 from mini_tf.data.labels import unknown_label
+from mini_tf.data.packing import Packing
 from mini_tf.data.parts import Examples
 from mini_tf.data.raw import Files, RawData
 from mini_tf.data.split import DataSplit
-from mini_tf.data.store import Store
 from mini_tf.recipe.data import Data
 from mini_tf.system.errors import DataFault
 
@@ -135,7 +135,11 @@ def _add_unknown_classes(
         faults.add(unknown_label(name, known, where, times=sum(one.classes[name] for one in reports.values())))
 
 
-def length_report(store: Store, context: int) -> dict[str, int]:
-    """Tokens of the longest example (of source or target), and the number of examples longer than `context`."""
+def length_report(packing: Packing) -> dict[str, int]:
+    """Tokens of the longest example (of source or target), and the number of examples that do not fit into a row.
+
+    A document of a stream of text does not have to: of these, the number longer than the context.
+    """
+    store = packing.store
     lengths = np.maximum(store.lengths, store.source.lengths) if store.source is not None else store.lengths
-    return {"longest": int(lengths.max()), "longer": int((lengths > context).sum())}
+    return {"longest": int(lengths.max()), "longer": packing.n_too_long or int((lengths > packing.shape.context).sum())}

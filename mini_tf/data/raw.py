@@ -217,6 +217,7 @@ class RawData:
         return Tokenizer.load(build_or_load("tokenizers", self._tokenizer_key(settings, sources), build).folder)
 
     def _tokenizer_key(self, settings: sections.SingleTokenizer, sources: Sequence[bool]) -> str:
-        size = settings.vocab_size if settings.uses_vocab_size else 0
-        lowercase = ["lowercase"] if settings.lowercase else []
-        return hash_of([TRAINER_VERSION, self.hash, sources, tokenizers.__version__, cache_identity(settings.trainer), size, *lowercase])
+        """Every setting is part of it, except those that training does not use."""
+        unused = {"path", "separator", "begin", "source", *([] if settings.uses_vocab_size else ["vocab_size"])}
+        used = settings.model_dump(mode="json", exclude=unused)
+        return hash_of([TRAINER_VERSION, self.hash, sources, tokenizers.__version__, cache_identity(settings.trainer), used])

@@ -62,9 +62,11 @@ def _lengths(console: Console, recipe: "Recipe") -> dict[str, dict[str, int]]:
     """Lengths in tokens; DataFault if a text has no tokens."""
     from mini_tf.data.checking import length_report
     from mini_tf.data.opening import open_data
+    from mini_tf.training.evaluation import pack
 
     data = open_data(recipe.data, recipe.tokenizer, recipe.objective, console.detail)
-    return {split: length_report(store, recipe.train.context) for split, store in data.splits.items()}
+    objective = recipe.objective.build(data.tokenizer.vocabulary, data.labels)
+    return {split: length_report(pack(recipe, store, data.tokenizer, objective)) for split, store in data.splits.items()}
 
 
 def _table(recipe: "Recipe", report: "DataReport", lengths: "dict[str, dict[str, int]]") -> list[str]:
@@ -78,7 +80,7 @@ def _table(recipe: "Recipe", report: "DataReport", lengths: "dict[str, dict[str,
             "characters": one.characters,
             "duplicates": one.duplicates,
             "longest (tokens)": lengths[split]["longest"],
-            f"longer than {context} tokens": lengths[split]["longer"],
+            "longer than the context": lengths[split]["longer"],
         }
         for split, one in report.splits.items()
     }
@@ -94,5 +96,7 @@ def _table(recipe: "Recipe", report: "DataReport", lengths: "dict[str, dict[str,
     if n := report.n_val_in_train:
         lines.append(f"{n:,} {dataset.UNIT} of data.val are also in data.train; training removes them from val")
     if dataset.TRUNCATES and any(one["longer"] for one in lengths.values()):
-        lines.append(f"{dataset.UNIT} longer than train.context {context} are truncated: they lose their {dataset.TRUNCATES}")
+        lines.append(
+            f"{dataset.UNIT} longer than train.context {context} with their separators are truncated: they lose their {dataset.TRUNCATES}"
+        )
     return lines

@@ -108,7 +108,7 @@ class LabelledDataset(Dataset):
         }
         lines = [
             *describing.format_statistics(splits),
-            f"an example longer than train.context ({packings['train'].shape.context} tokens) {consequence}",
+            f"an example longer than train.context ({packings['train'].shape.context} tokens) with its separators {consequence}",
             f"vocabulary: {size:,} tokens",
             f"{self.SPLIT_UNIT or self.UNIT} in both splits: {shared}",
             "",

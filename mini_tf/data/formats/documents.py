@@ -60,10 +60,19 @@ def read_raw(data_files: Iterable[DataFile], columns: Columns) -> Iterator[Docum
         if data_file.format == "txt":
             pieces: Iterator[str] = (line for _, line in read_lines(data_file.path, data_file.name, columns.errors))
         else:
-            pieces = (d.text + "\n" for d in read([data_file], columns))
+            pieces = _lines_of(read([data_file], columns))
         for text in _regrouped(pieces):
             yield Document(text, data_file.name, opens)
             opens = False
+
+
+def _lines_of(documents: Iterable[Document]) -> Iterator[str]:
+    """The texts of documents, each with a newline behind its last part."""
+    end = ""
+    for document in documents:
+        yield end + document.text if document.opens else document.text
+        end = "\n"
+    yield end
 
 
 def _regrouped(pieces: Iterable[str]) -> Iterator[str]:
