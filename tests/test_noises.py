@@ -108,7 +108,7 @@ def test_corrupted_spans_are_those_of_t5(rate: float, mean: float) -> None:
 
 @pytest.mark.parametrize(("word", "mean"), [("infill", 3.0), ("infill", 0.8), ("spans", 3.0), ("spans", 1.5)])
 def test_marks_have_their_mean_length_and_are_spread_over_the_text(word: str, mean: float) -> None:
-    """Over 100,000 tokens, within four standard errors; of infilling, marks of every length are early as often as late."""
+    """Over 100,000 tokens, within four standard errors; infilled marks of any length are early as often as late."""
     places: dict[int, list[float]] = {0: [], 1: [], 2: []}
     too_long, apart, rng = [], True, np.random.default_rng(3)
     noise = KINDS[word](rate=0.3, mean_length=mean)

@@ -17,7 +17,6 @@ from torch import nn
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.nn.model import Model
-from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective
 from mini_tf.objectives._generator import sample

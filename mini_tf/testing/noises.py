@@ -75,7 +75,7 @@ def noises_follow_each_other(settings: NoiseSettings) -> None:
 
 
 def replaces_or_removes_the_share_of_the_tokens(settings: NoiseSettings) -> None:
-    """MARKS or DELETES: `rate` is the share of the tokens that are lost, within four standard errors over many texts."""
+    """MARKS or DELETES: `rate` is the share of the tokens that are lost, within four standard errors."""
     if not settings.MARKS and not settings.DELETES:
         return
     noise, rng = settings.model_copy(update={"rate": 0.3}), np.random.default_rng(1)
