@@ -129,6 +129,33 @@ def test_a_damaged_newest_checkpoint_is_set_aside_and_the_run_ends_as_if_nothing
         assert (cut / name).read_bytes() == (whole / name).read_bytes()
 
 
+PATIENT = ("eval.patience=2", "eval.every_steps=1", "optimizer.lr=1", "schedule.kind=constant")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "damage"), [((), shutil.rmtree), (PATIENT, DAMAGES["zero-filled"])], ids=["C3-lost", "C3-damaged-after-patience"]
+)
+def test_an_extension_whose_first_checkpoint_is_lost_trains_up_to_it(
+    recipe: tuple[str, ...], damage: Callable[[Path], object], whole: Path, tmp_path: Path
+) -> None:
+    """The steps before the extension have the rates, evaluations and patience of the run that ended there."""
+    ended, extended, lost = (tmp_path / name for name in ("ended", "extended", "lost"))
+    shutil.copytree(whole, ended) if not recipe else trained(ended, *RECIPE, *recipe)
+    end = manifest.read(ended).step
+    assert end < 6 if recipe else end == 6
+    shutil.copytree(ended, extended)
+    shutil.copytree(ended, lost)
+    assert again(extended, *recipe, "--extend", "3").exit_code == 0
+    damage(lost / "checkpoints" / f"step-{end:08d}")
+    for more in (("--extend", "3"), ()):  # the second command finds it complete
+        done = again(lost, *recipe, *more)
+        assert done.exit_code == 0, done.stderr
+    last = manifest.read(extended).step
+    assert end < last <= end + 3
+    for name in ("metrics.jsonl", MODEL, f"checkpoints/step-{last:08d}/{OPTIMIZER}", f"checkpoints/step-{end:08d}/{OPTIMIZER}"):
+        assert (lost / name).read_bytes() == (extended / name).read_bytes()
+
+
 def test_c4_where_all_checkpoints_are_damaged_the_run_never_starts_over(cut: Path) -> None:
     for step in (2, 4):
         os.truncate(cut / "checkpoints" / f"step-{step:08d}" / MODEL, 10)

@@ -154,9 +154,8 @@ def _names(folder: Path) -> list[str]:
 def product(folder: Path) -> dict[str, bytes]:
     """All that is promised to be the same."""
     last = folder / "checkpoints" / f"step-{json.loads((folder / 'run.json').read_text())['step']:08d}"
-    return {
-        path.name: path.read_bytes() for path in (folder / "metrics.jsonl", folder / "model.safetensors", last / "optimizer.safetensors")
-    }
+    files = (folder / "metrics.jsonl", folder / "model.safetensors", last / "optimizer.safetensors")
+    return {path.name: path.read_bytes() for path in files} | {"checkpoints": " ".join(sorted(os.listdir(last.parent))).encode()}
 
 
 def assert_same(one: dict[str, bytes], other: dict[str, bytes]) -> None:

@@ -58,6 +58,17 @@ def test_a_run_that_goes_on_has_each_point_once(tmp_path: Path) -> None:
     assert same(points(run), whole)
 
 
+def test_a_run_killed_after_its_last_step_gets_the_points_that_were_lost(tmp_path: Path) -> None:
+    """They are buffered for seconds; the same command has no step left to train."""
+    run = tmp_path / "run"
+    assert minitf("pretrain", TINY, *SHORT, "--tensorboard", "-d", run).exit_code == 0
+    (events,) = (run / "tensorboard").iterdir()
+    events.write_bytes(events.read_bytes()[: events.stat().st_size // 2])
+    (run / "run.json").write_text(json.dumps(json.loads((run / "run.json").read_text()) | {"state": "running"}))
+    assert minitf("pretrain", TINY, *SHORT, "--tensorboard", "-d", run).exit_code == 0
+    assert same(points(run), recorded(run))
+
+
 def test_without_it_there_is_none(tmp_path: Path) -> None:
     assert minitf("pretrain", TINY, *SHORT, "-d", tmp_path / "run").exit_code == 0
     assert not (tmp_path / "run" / "tensorboard").exists()

@@ -18,6 +18,7 @@ from mini_tf.optimizers import Optimizer
 from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.metrics import BestMetric, best_metric
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.system.errors import RunFault
 from mini_tf.trained.initial import LoadedTensors
 from mini_tf.training.divergence import Tolerance
 from mini_tf.training.due import EvaluationSchedule, step_flops
@@ -185,6 +186,8 @@ def training_of(parts: Parts, extensions: Iterable[tuple[int, int]], optimizer: 
     """The training loop of a run; extensions: (first step, steps) of each --extend."""
     recipe, schedule = parts.recipe, parts.schedule
     for begin, steps in extensions:
+        if begin < schedule.start_step or begin > (schedule.horizon.steps or begin):
+            raise RunFault(f"run.json: extensions: no part of the run ended at step {begin}")
         schedule = schedule.extended(begin, steps)
     train = recipe.train
     reduction = parts.sharding.reduction(recipe.runtime.reduce, optimizer)

@@ -59,7 +59,7 @@ class Session:
         self.optimizer = build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.compute_dtype, self.sharding)
         self.training = training_of(parts, run.manifest.extensions, self.optimizer)
         self.group = parts.group
-        self.due = Due(parts.evaluations, self.training.schedule.horizon)
+        self._dues: dict[int, Due] = {}
         self.counters = Counters(_started=started)
         self.samples = Samples(parts, reporter.say)
         self.start, self.skips = Progress(), 0
@@ -78,13 +78,15 @@ class Session:
             for report in _with_wait_message(train(self.training, self.start), self.parts.setup.compile):
                 self._count(report)
                 last = self.training.schedule.finished(report.step, report.seconds)
-                score = self._evaluate(report, bar) if last or self.due.evaluation(report) else None
+                ended = self.training.schedule.starts_at(report.step)  # before --extend; the checkpoint of this step was lost
+                score = self._evaluate(report, bar) if last or ended or self._due(report).evaluation(report) else None
                 if score is None:
                     self._record(report, {}, bar)
-                self.finished = last or (score is not None and self._out_of_patience())
+                self.finished = last or (score is not None and not ended and self._out_of_patience())
                 stopping = self.agree(stop)
-                if self.finished or stopping or self.due.checkpoint(report) or score == self.counters.best:
+                if self.finished or ended or stopping or self._due(report).checkpoint(report) or score == self.counters.best:
                     self._save(report, score)
+                    self._reset_patience(report.step)
                 if score is not None and not stopping:  # after a stop, the continuation samples
                     self._sample(report.step)
                 worked = score is not None or self.saved == report.step  # rank 0 alone, which may take long
@@ -160,13 +162,24 @@ class Session:
             self.start = Progress.of(saved.counters, states.unflatten(saved.state))
             self.lines = StepLines(self.start, self.training.schedule.horizon)
             self.counters.load(saved.counters)
-        self.skips, self.saved = self.start.skips, self.start.step
+        self.skips, self.saved, settings = self.start.skips, self.start.step, self.parts.recipe.checkpoint
+        with self.group.independently():  # as after a save, where a process may have been killed
+            self.run.rotate(settings.keep_last, settings.keep_best)
         killed_before_sampling = self.group.share(lambda: self.counters.steps == 0 and not self.run.has_sample(self.start.step))
         if killed_before_sampling:
             self._sample(self.start.step)
-        if self.run.manifest.extensions and self.run.manifest.extensions[-1][0] == self.start.step:
-            self.counters.patience_counter = 0  # --extend resets eval.patience
+        self._reset_patience(self.start.step)
         self.finished = self._out_of_patience()
+
+    def _reset_patience(self, step: int) -> None:
+        """--extend resets eval.patience."""
+        if self.training.schedule.starts_at(step):
+            self.counters.patience_counter = 0
+
+    def _due(self, report: Report) -> Due:
+        """What is due in the part of the run with this step: before --extend, or after it."""
+        part = self.training.schedule.at(report.step - 1)
+        return self._dues.setdefault(part.start_step, Due(self.parts.evaluations, part.horizon))
 
     def measure(
         self,
@@ -197,7 +210,7 @@ class Session:
         """Update the progress bar, and write metrics.jsonl and the progress line if due."""
         bar.update(report.step - bar.n)
         bar.set_postfix_str(self.lines.bar_postfix(report, evaluated), refresh=False)
-        show = bool(evaluated) or self.due.line(report)
+        show = bool(evaluated) or self._due(report).line(report)
         if show or report.skipped or report.step % self.parts.recipe.log.every_steps == 0:
             self.run.record({**self._line(report), **report.metrics, **evaluated}, report.seconds)
         if show:

@@ -111,6 +111,8 @@ class Run:
             for file in (self._metrics, self._timing):
                 if not file.truncate(sizes.pop(file.path.name, 0)):
                     warn(f"{file.path.name} is shorter than it was at the checkpoint; earlier lines are lost")
+        if self.tensorboard is not None:
+            self.tensorboard.write_all()
         self._drop_results_after(saved.step if saved else 0)
         if saved:
             best = self.checkpoints.first_intact(self.checkpoints.by_score(), warn)

@@ -26,22 +26,16 @@ class TensorBoardWriter:
             raise Unavailable("--tensorboard needs tensorboardX", hint="pip install 'minitf[tensorboard]'") from None
         self._folder, self._writer_of, self._writer = folder, SummaryWriter, None
 
-    def add(self, report: Mapping[str, Any]) -> None:
-        """Add the newest line of metrics.jsonl; the first call adds all lines."""
-        if self._writer is not None:
-            self._write(report)
-            return
-        self.write_all()
-
     def write_all(self) -> None:
         """Rebuild the event files from metrics.jsonl."""
-        # Lines after the last checkpoint were removed from metrics.jsonl, but not from the event files.
+        # A process that was killed leaves points after its last checkpoint, or lacks the last ones, which are buffered.
         shutil.rmtree(self._folder / FOLDER, ignore_errors=True)
         self._writer = self._writer_of(str(self._folder / FOLDER), flush_secs=10)
         for line in read_lines(self._folder / "metrics.jsonl"):
-            self._write(line)
+            self.add(line)
 
-    def _write(self, report: Mapping[str, Any]) -> None:
+    def add(self, report: Mapping[str, Any]) -> None:
+        """Add a line of metrics.jsonl, after `write_all`."""
         assert self._writer is not None
         for name, value in report.items():
             if name != "step" and isinstance(value, int | float) and math.isfinite(value):

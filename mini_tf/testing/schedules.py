@@ -77,11 +77,11 @@ def accepts_a_fractional_number_of_steps(settings: ScheduleSettings) -> None:
 
 
 def restarts_for_an_extension(settings: ScheduleSettings) -> None:
-    """`--extend`: warmup and curve are repeated over the additional steps."""
+    """`--extend`: warmup and curve are repeated over the additional steps; the earlier steps keep their rates."""
     settings = _with(settings, warmup=3)
     longer = TrainingSchedule(settings, 1.0, Horizon(steps=20)).extended(20, 12)
-    rates, expected = [longer.lr(step, 0.0) for step in range(20, 32)], _rates(settings, 12)
-    assert rates == expected, f"12 further steps must have the rates of a run of 12 steps: {rates} != {expected}"
+    rates, expected = [longer.lr(step, 0.0) for step in range(32)], [*_rates(settings, 20), *_rates(settings, 12)]
+    assert rates == expected, f"12 steps after 20 must have the rates of a run of 20 and one of 12 steps: {rates} != {expected}"
 
 
 CONTRACT: tuple[Callable[[ScheduleSettings], None], ...] = (

@@ -54,15 +54,29 @@ def horizon_of(train: Train, epoch_steps: float, epoch_tokens: float) -> Horizon
 
 @dataclass(frozen=True)
 class TrainingSchedule:
-    """Learning rate of every step, and the end of training. start_step: where the schedule starts."""
+    """Learning rate of every step, and the end of training. start_step: where the schedule starts.
+
+    before: of a run that was extended, the schedule of the steps before `start_step`.
+    """
 
     schedule: ScheduleSettings
     peak_lr: float
     horizon: Horizon
     start_step: int = 0
+    before: "TrainingSchedule | None" = None
+
+    def at(self, step: int) -> "TrainingSchedule":
+        """The schedule of `step` (from 0): an earlier one where the last checkpoint of an extended run was lost."""
+        return self if self.before is None or step >= self.start_step else self.before.at(step)
+
+    def starts_at(self, step: int) -> bool:
+        """Whether an extension starts at `step`, so that the run had ended there."""
+        return step > 0 and self.at(step).start_step == step
 
     def lr(self, step: int, seconds: float) -> float:
         """The learning rate at `step` (from 0), after `seconds` of training."""
+        if (schedule := self.at(step)) is not self:
+            return schedule.lr(step, seconds)
         n_steps = self.n_steps(step, seconds) - self.start_step
         return self.peak_lr * lr_factor(self.schedule, step - self.start_step, n_steps)
 
@@ -82,4 +96,4 @@ class TrainingSchedule:
 
     def extended(self, end: int, steps: int) -> "TrainingSchedule":
         """`steps` further steps after the run ended at step `end`: the schedule restarts there, with its warmup."""
-        return replace(self, start_step=end, horizon=Horizon(steps=end + steps))
+        return replace(self, start_step=end, horizon=Horizon(steps=end + steps), before=self)
