@@ -1,9 +1,13 @@
 """`minitf predict`: a filter from lines or tables to lines of JSON."""
 
 import csv
+import hashlib
 import json
+import math
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +15,11 @@ import numpy as np
 import pytest
 import tiny_tasks
 from commands import ROOT, evaluated, minitf, refused
+from safetensors.torch import load_file, save_file
 from tiny_tasks import NAMES, ODD, OPINIONS
+from torch import Tensor
+
+from mini_tf.run import tensors
 
 
 def predicted(*arguments: str | Path, stdin: str = "") -> list[dict[str, Any]]:
@@ -74,6 +82,30 @@ def test_predictions_of_numbers_are_those_that_evaluation_counts(regressor: Path
     figures, true = evaluated(regressor, "--data", file), np.array([row["stars"] for row in OPINIONS])
     assert figures["rmse"] == pytest.approx(np.sqrt(np.mean((given - true) ** 2)), rel=1e-5)
     assert figures["pearson"] == pytest.approx(np.corrcoef(given, true)[0, 1], abs=1e-5)
+
+
+def with_weights(run: Path, copy: Path, change: Callable[[str, Tensor], Tensor]) -> Path:
+    """A copy of a run whose model has other weights, also by its record."""
+    shutil.copytree(run, copy)
+    weights = {name: change(name, tensor) for name, tensor in load_file(copy / "model.safetensors").items()}
+    save_file(weights, copy / "model.safetensors")
+    record = json.loads((copy / "run.json").read_text())
+    record["model"]["sha256"] = hashlib.sha256((copy / "model.safetensors").read_bytes()).hexdigest()
+    (copy / "run.json").write_text(json.dumps(record))
+    return copy
+
+
+def test_weights_and_outputs_that_overflow_are_refused(classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Norms may hide it: they return 0 for a hidden state whose square overflows."""
+    large = with_weights(classifier, tmp_path / "large", lambda name, tensor: tensor.sign() * 3e38)
+    for command in (("predict", large, "a fine film"), ("evaluate", large), ("export", large, "-o", tmp_path / "out")):
+        refused(minitf(*command), "contains values up to 3e+38: hidden states overflow", exit_code=5)
+    monkeypatch.setattr(tensors, "LARGEST_WEIGHT", math.inf)
+    head = with_weights(
+        classifier, tmp_path / "head", lambda name, tensor: tensor.sign() * 3e38 if name == "head.linear.weight" else tensor
+    )
+    refused(minitf("predict", head, "a fine film"), "not finite", "--step N", exit_code=5)
+    refused(minitf("evaluate", head), f"the loss of {head} is nan: its outputs are not finite", "--step N", exit_code=5)
 
 
 def test_a_table_is_read_by_its_columns_and_needs_no_labels(classifier: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from mini_tf.data.store import Store, Tokenizers, in_memory
 from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.distributed.dividing import DividedOutputs
 from mini_tf.distributed.group import ProcessGroup
+from mini_tf.generation.decoding import check_finite
 from mini_tf.generation.prompt_ids import Affixes
 from mini_tf.objectives._task import PooledSettings, TaskLoss
 from mini_tf.pipelines import Pipeline, PipelineSettings, Prediction, PredictOptions
@@ -120,6 +121,7 @@ class Head:
             for batch in self.batches(packing, n_before):
                 with trained.setup.autocast():
                     outputs = self.task(batch.to(trained.setup.device), None).outputs
+                check_finite(outputs)
                 found.append((batch, outputs.cpu()))
         return found
 

@@ -34,6 +34,8 @@ _DTYPES = {
     "BOOL": torch.bool,
 }
 """The dtypes by name, in the order in which the library writes them: the largest first, so every tensor is aligned."""
+LARGEST_WEIGHT = 1e9
+"""Above it a norm after two matrices overflows in float32, and returns 0 for every input."""
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
@@ -180,3 +182,12 @@ def check_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not tensor.is_meta and not bool(torch.isfinite(tensor).all()):
             raise RunFault(f"{path}: {name} contains values that are not finite", where=[str(path)])
+
+
+def check_weights(weights: Mapping[str, Tensor], path: Path) -> None:
+    """RunFault if a tensor of a model is not finite, or so large that hidden states overflow."""
+    check_finite(weights, path)
+    for name, tensor in weights.items():
+        if tensor.is_floating_point() and tensor.numel() and (largest := float(tensor.abs().max())) > LARGEST_WEIGHT:
+            what = f"{name} contains values up to {largest:.1g}: hidden states overflow"
+            raise RunFault(f"{path}: {what}", hint="choose an earlier checkpoint: --step N", where=[str(path)])

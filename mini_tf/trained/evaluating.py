@@ -1,5 +1,6 @@
 """Evaluation of a trained model: its data and its metrics."""
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -129,8 +130,12 @@ def evaluate_trained(
 ) -> dict[str, float]:
     """The metrics of a trained model on `store`, with the objective and the micro-batch size of its training.
 
-    group: processes that evaluate together.
+    group: processes that evaluate together. RunFault if the loss is not finite.
     """
     packing, sharding = pack(trained.recipe, store, trained.tokenizer, trained.objective), Sharding(group or ProcessGroup())
     rows = eval_batch_size(trained.recipe, int(trained.auto.get("micro_batch_size", trained.recipe.train.batch_size)))
-    return evaluate(trained.task(), trained.objective, packing, trained.setup, rows, accumulator=accumulator, sharding=sharding)
+    metrics = evaluate(trained.task(), trained.objective, packing, trained.setup, rows, accumulator=accumulator, sharding=sharding)
+    if not math.isfinite(loss := metrics["loss"]):
+        what = f"the loss of {trained.folder} is {loss}: its outputs are not finite"
+        raise RunFault(what, hint="choose an earlier checkpoint: --step N", where=[str(trained.folder)])
+    return metrics

@@ -144,7 +144,7 @@ def read_weights(
             raise RunFault(f"{folder}: the adapter is of another model: {name[:80]} {list(delta.shape)}", where=[str(folder)])
         theirs[own] = theirs[own].float() + delta
     weights = read_tensors(model, names, theirs)
-    tensors.check_finite(weights, folder)
+    tensors.check_weights(weights, folder)
     return weights, notes
 
 

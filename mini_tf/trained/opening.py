@@ -21,7 +21,7 @@ from mini_tf.run import finding, loading, manifest
 from mini_tf.run.checkpoint import MODEL, Checkpoints
 from mini_tf.run.kind_sources import read_recipe
 from mini_tf.run.manifest import Decision
-from mini_tf.run.tensors import specs
+from mini_tf.run.tensors import check_weights, specs
 from mini_tf.system.errors import DataFault, RecipeFault, RunFault, UsageFault
 from mini_tf.system.plain_file import read_small_file
 from mini_tf.trained import averaging
@@ -156,6 +156,7 @@ def load_trained(run: str | Path, step: int | str | None = None, average: int | 
         weights = merge(loading.load_model(folder, step, expected))
         if step is None and record.model is not None:
             used_step = int(record.model["step"])
+    check_weights(weights, folder)  # the mean of checkpoints and the sum with an adapter, too
     model = architecture.build()
     model.load_weights(weights)
     decision = record.decision if average is None and _is_published(folder, record, step) else None
