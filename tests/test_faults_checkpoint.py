@@ -350,7 +350,7 @@ MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
     "C6-offsets-negative": (written(header(w={**F32, "shape": [1], "data_offsets": [-4, 0]}) + bytes(4)), "cannot occupy bytes"),
     "C6-offsets-of-text": (written(header(w={**F32, "shape": [1], "data_offsets": "04"}) + bytes(4)), "cannot occupy bytes"),
     "C6-shape-of-text": (written(header(w={**F32, "shape": "1", "data_offsets": [0, 4]}) + bytes(4)), "invalid shape 1"),
-    "C6-names-twice": (written(struct.pack("<Q", 14) + b'{"w":1,"w":1} '), "its header has a duplicate name"),
+    "C6-names-twice": (written(struct.pack("<Q", 14) + b'{"w":1,"w":1} '), "duplicate key 'w'"),
     "C6-nested": (written(struct.pack("<Q", 100_000) + b"[" * 100_000), "not a safetensors file"),
     "C6-name-with-escape": (rewritten(lambda tensors: tensors.update({"\x1b]0;owned\x07": torch.zeros(1)})), "is not expected"),
     "C6-name-without-end": (rewritten(lambda tensors: tensors.update({"x" * 100_000: torch.zeros(1)})), "xxx is not expected"),
@@ -367,7 +367,7 @@ MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "C11-foreign-folder": (lambda folder: (folder / "run.json").unlink(), "is not a run folder"),
     "C5-run.json-of-other-types": (lambda folder: change(folder / "run.json", best={"step": "x"}), "run.json is damaged: best"),
-    "C5-run.json-not-finite": (lambda folder: change(folder / "run.json", started=float("inf")), "it contains the number Infinity"),
+    "C5-run.json-not-finite": (lambda folder: change(folder / "run.json", started=float("inf")), "Infinity is not a finite number"),
     "C5-run.json-threads": (lambda folder: change(folder / "run.json", auto={"threads": -1}), "threads cannot be '-1'"),
     "C5-run.json-no-rows": (
         lambda folder: change(folder / "run.json", auto={"micro_batch_size": False}),
@@ -377,11 +377,36 @@ MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: change(folder / "run.json", auto={"precision": "\x1b"}),
         "auto: Value error, precision cannot be",
     ),
+    "C5-run.json-number-in-quotes": (
+        lambda folder: change(folder / "run.json", metrics={"val.bits_per_byte": "1e999"}),
+        "run.json is damaged: metrics.val.bits_per_byte: Input should be a valid number",
+    ),
+    "C5-run.json-step-true": (
+        lambda folder: change(folder / "run.json", model={"step": True, "score": None, "sha256": ""}),
+        "step cannot be 'True'",
+    ),
+    "C5-run.json-extension-in-quotes": (
+        lambda folder: change(folder / "run.json", extensions=[["6", "3"]]),
+        "extensions.0.0: Input should be a valid integer",
+    ),
+    "C5-run.json-endless-number": (
+        lambda folder: (folder / "run.json").write_text('{"format": 3, "seed": 1' + "0" * 5000 + "}"),
+        "a number has 5,001 digits, more than 4,000",
+    ),
+    "C11-config-nested": (lambda folder: (folder / "config.json").write_text("[" * 100_000), "config.json of minitf: nested too deeply"),
+    "C11-config-too-large": (
+        lambda folder: os.truncate(folder / "config.json", 17 << 20),
+        "config.json of minitf: it is larger than 16 MiB",
+    ),
+    "C6-header-number": (
+        written(struct.pack("<Q", 5008) + b'{"w": 1' + b"0" * 5000 + b"}"),
+        "a number has 5,001 digits, more than 4,000",
+    ),
     "C5-run.json-no-object": (lambda folder: (folder / "run.json").write_text("[1]"), "it is not a JSON object"),
-    "C10-newer-run-of-many-digits": (lambda folder: change(folder / "run.json", format=10**4000), "has format 1000"),
+    "C10-newer-run-of-many-digits": (lambda folder: change(folder / "run.json", format=10**3000), "has format 1000"),
     "C11-config-of-a-long-text": (lambda folder: change(folder / "config.json", context="x" * 5000), "must be an integer from 1 to"),
     "C11-config-of-many-digits": (
-        lambda folder: change(folder / "config.json", vocabulary_size=10**4000),
+        lambda folder: change(folder / "config.json", vocabulary_size=10**3000),
         "differs from the tokenizer's 260",
     ),
     "C5-run.json-too-large": (lambda folder: os.truncate(folder / "run.json", 17 << 20), "it is larger than 16 MiB"),
@@ -424,7 +449,7 @@ MANIFESTS: dict[str, tuple[Callable[[Path], object], str]] = {
         "bytes, not 1",
     ),
     "C5-size-of-many-digits": (
-        lambda folder: entry(folder, files={name: {"sha256": "", "bytes": 10**4000} for name in FILES}),
+        lambda folder: entry(folder, files={name: {"sha256": "", "bytes": 10**3000} for name in FILES}),
         "lists other files",
     ),
     "C5-files-no-mapping": (lambda folder: entry(folder, files=[]), "not a manifest"),
@@ -810,7 +835,7 @@ BAD_COUNTERS: dict[str, tuple[bytes, str]] = {
     "negative": (b'{"step": 2, "tokens": -1}', "invalid counter tokens"),
     "huge": (b'{"step": 2, "tokens": 1' + b"0" * 400 + b"}", "invalid counter tokens"),
     "endless": (b'{"step": 2, "tokens": 1' + b"0" * 5000 + b"}", "not valid counters"),
-    "not-finite": (b'{"step": 2, "seconds": NaN}', "invalid counter seconds"),
+    "not-finite": (b'{"step": 2, "seconds": NaN}', "not valid counters: NaN is not a finite number"),
     "hex-too-large": (b'{"step": 2, "best": "0x1p99999"}', "invalid counter best"),
     "offset-in-parts": (b'{"step": 2, "metrics.jsonl": 1.5}', "invalid counter metrics.jsonl"),
     "another-step": (b'{"step": 7}', "step is 7, not 2"),
@@ -979,7 +1004,7 @@ def test_a_folder_of_somebody_else_is_left_as_it_is(tmp_path: Path, name: str) -
     (folder / name).write_text("{}")
     refused(
         again(folder),
-        "is damaged: key 'format' is missing"
+        "is damaged: the key 'format' is missing"
         if name == "run.json"
         else "is not empty and not a minitf run folder; choose another folder with -d",
     )

@@ -22,6 +22,7 @@ from mini_tf.run.disk import TEMPORARY, Disk, atomic_replace, chunks, make_folde
 from mini_tf.run.finding import member_folders
 from mini_tf.run.hashes import FileHashes, HashedChunks
 from mini_tf.run.tensors import Serialized
+from mini_tf.system import strict_json
 from mini_tf.system.errors import RunFault, StorageFault
 from mini_tf.system.plain_file import read_small_file
 
@@ -260,14 +261,14 @@ class Checkpoints:
     def _read_manifest(self, step: int) -> Checkpoint:
         path = self.path(step) / MANIFEST
         try:
-            content: dict[str, Any] = json.loads(read_small_file(path))
+            content: dict[str, Any] = strict_json.read(read_small_file(path))
             written, run_id, named, score = content["format"], content["run"], content["step"], content["score"]
             sha256 = {str(name): str(entry["sha256"]) for name, entry in content["files"].items()}
             sizes = {str(name): int(entry["bytes"]) for name, entry in content["files"].items()}
             fingerprint = dict(content.get("fingerprint", {}))
         except OSError as error:
             raise DamagedCheckpoint(f"{MANIFEST}: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise DamagedCheckpoint(f"{MANIFEST}: not a manifest") from error
         if isinstance(written, int) and written > FORMAT:
             raise RunFault(f"{path} has format {str(written)[:20]}; this version of minitf reads format {FORMAT}", where=[str(path)])

@@ -1,6 +1,5 @@
 """Load tensors from a run folder, read-only, after checking their names, shapes and dtypes."""
 
-import json
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -16,6 +15,7 @@ from mini_tf.run.checkpoint import COUNTERS, MODEL, OBJECTIVE, OPTIMIZER, STATE,
 from mini_tf.run.hashes import FileHashes
 from mini_tf.run.manifest import Manifest
 from mini_tf.run.tensors import TensorSpec
+from mini_tf.system import strict_json
 from mini_tf.system.errors import RunFault, UsageFault
 from mini_tf.system.plain_file import read_small_file
 
@@ -86,12 +86,14 @@ def _read_objective(checkpoint: Checkpoint, expected: Mapping[str, TensorSpec] |
 
 def _read_counters(path: Path) -> dict[str, Any]:
     try:
-        counters = json.loads(read_small_file(path))
+        counters = strict_json.read(read_small_file(path))
+        if not isinstance(counters, dict):
+            raise ValueError("it is not a JSON object")
         invalid = invalid_counters(counters)
     except OSError as error:
         raise RunFault(f"{path}: cannot be read: {error.strerror}", where=[str(path)]) from error
-    except (ValueError, AttributeError, RecursionError) as error:
-        raise RunFault(f"{path}: not valid counters", where=[str(path)]) from error
+    except ValueError as error:
+        raise RunFault(f"{path}: not valid counters: {error}", where=[str(path)]) from error
     if invalid:
         raise RunFault(f"{path}: invalid counter {invalid[0][:40]}", where=[str(path)])
     return dict(counters)

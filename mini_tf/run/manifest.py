@@ -1,15 +1,16 @@
 """run.json: identity, state, results and environment of a run. Replaced atomically."""
 
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
 from mini_tf.run.disk import Disk, replace
+from mini_tf.system import strict_json
+from mini_tf.system.error_conversion import reason_of
 from mini_tf.system.errors import RunFault
 from mini_tf.system.plain_file import read_small_file
 
@@ -28,9 +29,8 @@ def _with_keys(minimum: int, required: bool, **types: Any) -> AfterValidator:
     def check(fields: dict[str, Any]) -> dict[str, Any]:
         for name, type_ in types.items():
             value = fields.get(name)
-            if (required or name in fields) and (
-                not isinstance(value, type_) or (type_ is not bool and isinstance(value, int) and value < minimum)
-            ):
+            right = isinstance(value, bool) if type_ is bool else isinstance(value, type_) and not isinstance(value, bool)
+            if (required or name in fields) and (not right or (type_ is not bool and isinstance(value, int) and value < minimum)):
                 raise ValueError(f"{name} cannot be {str(value)[:40]!r}")
         return fields
 
@@ -50,12 +50,16 @@ def _check_one_metric(best: dict[str, int | float]) -> dict[str, int | float]:
 
 
 _number = (int, float)
+_FROM_JSON = ConfigDict(frozen=True, extra="ignore", strict=True, allow_inf_nan=False)
+"""A number is a number and finite, not text or a boolean."""
+_FROM_LIST = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
+"""For a tuple, which is a list in JSON."""
 
 
 class KindSource(BaseModel):
     """The installed package that defines a kind of a run, and its version at the run's first start."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = _FROM_JSON
 
     package: str
     version: str
@@ -67,11 +71,11 @@ class Decision(BaseModel):
     bias: added to the log-probability of a class, in nats. figures: before and after, by metric, cross-fitted.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = _FROM_JSON
 
     temperature: float = Field(1.0, gt=0)
     bias: dict[str, float] = {}
-    figures: dict[str, tuple[float, float]] = {}
+    figures: dict[str, Annotated[tuple[float, float], _FROM_LIST]] = {}
 
     @classmethod
     def of_ensemble(cls, each: Sequence["Decision | None"]) -> "Decision | None":
@@ -97,7 +101,7 @@ _Auto = Annotated[dict[str, Any], _with_keys(1, False, **_AUTO_TYPES), AfterVali
 class Manifest(BaseModel):
     """The fields of run.json. Unknown keys are ignored."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = _FROM_JSON
 
     format: int = FORMAT
     state: RunState = "running"
@@ -118,7 +122,7 @@ class Manifest(BaseModel):
     """Metrics of the last evaluation, by their --assert names (val.loss, ...)."""
     baseline: str | None = None
     """Name of the best baseline, whose metrics are `baseline.METRIC`; None: none was measured."""
-    extensions: list[tuple[NonNegativeInt, PositiveInt]] = []
+    extensions: list[Annotated[tuple[NonNegativeInt, PositiveInt], _FROM_LIST]] = []
     """(step at which the run had ended, number of additional steps) of each --extend."""
     recipe: str = ""
     run_id: str = ""
@@ -171,7 +175,7 @@ def read(folder: Path) -> Manifest:
     """Read run.json of a folder; RunFault if it is missing, damaged or of a later format."""
     path = folder / NAME
     try:
-        fields = json.loads(read_small_file(path), parse_float=_finite, parse_constant=_finite)
+        fields = strict_json.read(read_small_file(path))
         if not isinstance(fields, dict):
             raise ValueError("it is not a JSON object")
         written = fields["format"]
@@ -180,14 +184,8 @@ def read(folder: Path) -> Manifest:
         return Manifest.model_validate(fields)
     except OSError as error:
         raise RunFault(f"{folder} is not a run folder: {NAME}: {error.strerror}", where=[str(folder)]) from error
-    except (ValueError, KeyError, TypeError, RecursionError, OverflowError, ValidationError) as error:
+    except (ValueError, KeyError) as error:  # and ValidationError
         raise RunFault(f"{path} is damaged: {_reason(error)}", where=[str(path)]) from error
-
-
-def _finite(text: str) -> float:
-    if not math.isfinite(number := float(text)):
-        raise ValueError(f"it contains the number {text}")
-    return number
 
 
 def _reason(error: Exception) -> str:
@@ -195,9 +193,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
         return f"{'.'.join(map(str, first['loc'][:3]))}: {first['msg']}"[:200]
-    if isinstance(error, KeyError):
-        return f"key {error.args[0]!r} is missing"
-    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+    return reason_of(error)
 
 
 def write(folder: Path, manifest: Manifest, disk: Disk) -> None:

@@ -17,6 +17,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from mini_tf.system import strict_json
 from mini_tf.system.errors import RunFault
 from mini_tf.system.limits import limits
 from mini_tf.system.plain_file import open_plain
@@ -118,7 +119,7 @@ def read_specs(path: Path) -> dict[str, TensorSpec]:
         return found
     except OSError as error:
         raise RunFault(f"{path}: cannot be read: {error.strerror}", where=[str(path)]) from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
         hint = "pickle files (.pt, .bin, .ckpt) can run code and are never opened"
         reason = f"a tensor has no {error}" if isinstance(error, KeyError) else str(error)
         raise RunFault(f"{path}: not a safetensors file: {reason}", hint=hint, where=[str(path)]) from error
@@ -133,7 +134,7 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
         (length,) = struct.unpack("<Q", file.read(8))
         if length > (maximum := min(size - 8, limits().header_bytes)):
             raise ValueError(f"its header length of {length} bytes exceeds the maximum of {maximum}")
-        header = json.loads(file.read(length), object_pairs_hook=_refuse_duplicates)
+        header = strict_json.read(file.read(length))
     if not isinstance(header, dict):
         raise ValueError("its header is not a JSON object")
     return header, size - 8 - length
@@ -148,12 +149,6 @@ def _check_offsets(found: Mapping[str, TensorSpec], offsets: list[Any], content:
         at = end
     if at != content:
         raise ValueError(f"its tensors end at byte {at}, its content at byte {content}"[:200])
-
-
-def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(dict(pairs)) < len(pairs):
-        raise ValueError("its header has a duplicate name")
-    return dict(pairs)
 
 
 def _spec(entry: Any) -> TensorSpec:

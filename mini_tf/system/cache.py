@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mini_tf.system.error_conversion import reason_of
 from mini_tf.system.errors import StorageFault
 from mini_tf.system.library_caches import cache_path
 from mini_tf.system.plain_file import read_blocks, read_small_file
@@ -41,7 +42,7 @@ def cache_folder() -> Path:
         folder = cache_path()
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError) as error:
-        raise StorageFault(f"cannot create the cache folder: {error}", hint="set MINITF_CACHE to a writable folder") from None
+        raise StorageFault(f"cannot create the cache folder: {reason_of(error)}", hint="set MINITF_CACHE to a writable folder") from None
     return folder
 
 

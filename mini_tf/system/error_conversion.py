@@ -11,7 +11,7 @@ def to_minitf_error(error: Exception) -> MinitfError:
     """Exit code 6 for disk and memory errors, 9 for device errors, 1 for others (bugs); a MinitfError is unchanged."""
     if isinstance(error, MinitfError):
         return error
-    text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
+    text = reason_of(error)
     if is_out_of_memory(error):
         hint = "continue with half the train.micro_batch_size; the result stays valid but is not bit-identical"
         return StorageFault(f"out of memory: {text}", hint=hint)
@@ -22,6 +22,17 @@ def to_minitf_error(error: Exception) -> MinitfError:
     if isinstance(error, OSError):
         return StorageFault(f"input/output error: {text}")
     return MinitfError(f"a bug in minitf: {type(error).__name__}: {text}")
+
+
+def reason_of(error: Exception) -> str:
+    """The reason of an error of a library, as people read it, in one line."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
+    if isinstance(error, KeyError):
+        return f"the key {error} is missing"
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
 
 
 def is_bug(error: Exception) -> bool:

@@ -19,6 +19,14 @@ def parse(text: str) -> Any:
         raise ValueError("nested too deeply") from None
 
 
+def read(content: bytes) -> Any:
+    """Parse the content of a JSON file; ValueError, with a readable message, if it is invalid."""
+    try:
+        return parse(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start} is not UTF-8") from None
+
+
 def show_json(value: Any) -> str:
     """A JSON text for files that people read: indented, with a newline at its end."""
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

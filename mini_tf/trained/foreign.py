@@ -1,6 +1,5 @@
 """Opens a folder with a Hugging Face model: config.json, safetensors files, tokenizer. Reads no code and no pickle."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from mini_tf.run import manifest, tensors
 from mini_tf.run.hashes import FileHashes
 from mini_tf.run.tensors import TensorSpec
 from mini_tf.system import strict_json
+from mini_tf.system.error_conversion import reason_of
 from mini_tf.system.errors import RunFault
 from mini_tf.system.plain_file import read_small_file
 from mini_tf.trained.architecture import Architecture
@@ -68,7 +68,7 @@ def read_config(folder: Path, name: str = CONFIG) -> Config:
         way = f"give a folder with {name}, {WEIGHTS} and a tokenizer, as save_pretrained writes it, or hf:ORGANIZATION/NAME"
         raise RunFault(what, hint=way, where=[str(folder)])
     try:
-        values = strict_json.parse(read_small_file(path).decode())
+        values = strict_json.read(read_small_file(path))
         if not isinstance(values, dict):
             raise ValueError("it is not a JSON object")
     except (OSError, ValueError) as error:
@@ -92,11 +92,12 @@ def weight_files(folder: Path) -> list[Path]:
 def _index(path: Path) -> dict[str, str]:
     """The file of each tensor, by the index of a model in several files."""
     try:
-        names = json.loads(read_small_file(path))["weight_map"]
+        names = strict_json.read(read_small_file(path))["weight_map"]
         if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
             raise ValueError("weight_map must give a file for each tensor")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise RunFault(f"{path}: not an index of safetensors files: {error}", where=[str(path)]) from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else reason_of(error)
+        raise RunFault(f"{path}: not an index of safetensors files: {reason}", where=[str(path)]) from error
     if bad := [name for name in names.values() if not re.fullmatch(r"[\w.-]+\.safetensors", name)]:
         raise RunFault(f"{path}: {bad[0][:80]!r} is not a safetensors file of this folder", where=[str(path)])
     return names

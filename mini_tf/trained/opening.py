@@ -22,6 +22,8 @@ from mini_tf.run.checkpoint import MODEL, Checkpoints
 from mini_tf.run.kind_sources import read_recipe
 from mini_tf.run.manifest import Decision
 from mini_tf.run.tensors import check_weights, specs
+from mini_tf.system import strict_json
+from mini_tf.system.error_conversion import reason_of
 from mini_tf.system.errors import DataFault, RecipeFault, RunFault, UsageFault
 from mini_tf.system.plain_file import read_small_file
 from mini_tf.trained import averaging
@@ -220,7 +222,7 @@ def _setup(device: str, auto: dict[str, Any]) -> Setup:
 def _read_config(path: Path, sizes: tuple[int | None, int | None] = (None, None)) -> dict[str, Any]:
     """config.json as a dict; sizes: of vocabulary and source vocabulary, which the file must match unless None."""
     try:
-        config = json.loads(read_small_file(path))
+        config = strict_json.read(read_small_file(path))
         if not isinstance(config, dict):
             raise ValueError("it is not a JSON object")
         version, context = config["minitf_format"], config["context"]
@@ -233,7 +235,7 @@ def _read_config(path: Path, sizes: tuple[int | None, int | None] = (None, None)
             raise ValueError(f"context {str(context)[:40]} must be an integer from 1 to {2**20}")
     except FileNotFoundError as error:
         raise RunFault(f"{path}: file not found", hint="the run has not started training", where=[str(path)]) from error
-    except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
-        what = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        what = error.strerror if isinstance(error, OSError) else reason_of(error)
         raise RunFault(f"{path}: not a config.json of minitf: {what}", where=[str(path)]) from error
     return dict(config)

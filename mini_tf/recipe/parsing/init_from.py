@@ -88,7 +88,7 @@ def _of_other_tool(folder: Path) -> Node | None:
     """
     path = folder / CONFIG
     try:
-        values = strict_json.parse(read_small_file(path).decode())
+        values = strict_json.read(read_small_file(path))
         word = values["model_type"].replace("-", "_")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -121,7 +121,7 @@ def _with_length(settings: Node, folder: Path) -> Node:
     if str(getattr(keys.get("length"), "value", "")) != "auto":
         return Node(keys, settings.where)
     try:
-        context = int(json.loads(read_small_file(folder / CONFIG))["context"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        context = int(strict_json.read(read_small_file(folder / CONFIG))["context"])
+    except (OSError, ValueError, KeyError, TypeError):
         return settings  # loading the run will report the error
     return Node(keys | {"length": Node(Scalar(str(context)), settings.where)}, settings.where)
