@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from commands import QUIET, Done, minitf, refused, trained
 from rich.cells import cell_len
 from safetensors import safe_open
 
 from mini_tf.generation.translation import Translator
+from mini_tf.inspection.maps.roles import repeated_tokens, scores_on
+from mini_tf.nn.tokens import Tokens
 from mini_tf.system.safe_text import safe_text
 from mini_tf.trained.opening import open_trained
 
@@ -198,6 +201,14 @@ def test_attention_of_a_pair_has_all_three_kinds_of_maps(run: Path) -> None:
         np.testing.assert_allclose(matrix.sum(axis=1), 1, atol=1e-5)
         assert (np.triu(matrix, 1) == 0).all() == (head["kind"] == "decoder.self")
         assert ("distance" in head) == (head["kind"] != "cross"), "no two texts have a distance"
+        assert (head["role_scores"] == {}) == (head["kind"] == "cross"), "roles are of self-attention"
+    opened = open_trained(run, device="cpu")
+    separator, rows = opened.tokenizer.vocabulary.separator, repeated_tokens(range(4, opened.tokenizer.vocabulary.size), 63)
+    assert rows is not None
+    own, of_source = (Tokens(torch.nn.functional.pad(rows, side, value=separator)) for side in ((1, 0), (0, 1)))
+    for index, scores in scores_on(opened.model, own, of_source).items():
+        [head] = [head for head in sample["heads"] if (head["kind"], head["layer"], head["head"]) == index]
+        assert {name: one["score"] for name, one in head["role_scores"].items()} == pytest.approx({n: s.mean for n, s in scores.items()})
 
 
 def test_attention_of_a_pair_by_words_and_by_a_word_of_the_target(run: Path, tmp_path: Path) -> None:

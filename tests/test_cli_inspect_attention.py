@@ -25,8 +25,10 @@ from torch import Tensor
 from mini_tf.cli.inspect import attention as attention_command
 from mini_tf.inspection.capture import capture
 from mini_tf.inspection.maps.attention import heads_of
+from mini_tf.inspection.maps.roles import repeated_tokens, role_of, scores_on
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
+from mini_tf.trained.opening import open_trained
 
 TEXT = "the cat heard the bear"
 HOSTILE = [
@@ -184,7 +186,7 @@ def test_a_terminal_without_a_text_is_told_how_to_give_one() -> None:
 
 def test_an_empty_text_is_its_separator_where_the_model_knows_one(run: Path, tmp_path: Path) -> None:
     [sample] = result(run, "")["samples"]
-    assert (sample["tokens"], sample["heads"][0]["entropy"], sample["heads"][0]["role"]) == (["</s>"], None, None)
+    assert (sample["tokens"], sample["heads"][0]["entropy"], sample["heads"][0]["rows"]) == (["</s>"], None, 0)
     assert inspect(run, "").exit_code == 0
     tail = trained(tmp_path / "tail", "train.steps=1", "data.split=tail 10%")
     refused = inspect(tail, "")
@@ -263,12 +265,30 @@ def test_a_query_finds_the_word_as_typed_whatever_the_tokenizer_makes_of_it(toke
 def test_sentences_say_the_same_as_the_numbers(run: Path) -> None:
     shown = inspect(run, TEXT, "--describe").stdout.splitlines()
     [sample] = result(run, TEXT, "--describe")["samples"]
-    assert shown[0].startswith("4 heads: ")
+    assert shown[0].startswith("4 heads, roles on repeated random tokens: ")
     assert shown[1:] == [head["description"] for head in sample["heads"]]
     assert f"entropy {sample['heads'][0]['entropy']:.2f}" in shown[1]
     [row] = result(run, TEXT, "--query", "cat", "--layer", "0", "--head", "0", "--describe")["samples"][0]["heads"]
     best = int(np.argmax(row["query_weights"]))
     assert f"'cat' (2) attends to {['</s>', *TEXT.split()][best]!r} ({best}) {max(row['query_weights']):.2f}" in row["description"]
+
+
+def test_roles_are_scores_on_random_tokens_with_errors_whatever_the_text(run: Path) -> None:
+    texts = result(run, TEXT, "ab")["samples"]
+    heads = [[(head["role"], head["role_scores"]) for head in sample["heads"]] for sample in texts]
+    assert heads[0] == heads[1]
+    model = open_trained(run, device="cpu")
+    rows = repeated_tokens(range(4, model.tokenizer.vocabulary.size), 47)  # without special tokens, behind the separator
+    assert rows is not None
+    rows = torch.nn.functional.pad(rows, (1, 0), value=model.tokenizer.vocabulary.separator)
+    expected = scores_on(model.model, Tokens(rows))
+    for (role, scores), (index, own) in zip(heads[0], expected.items(), strict=True):
+        assert role == role_of(own)
+        assert scores == {name: {"score": pytest.approx(s.mean), "error": pytest.approx(s.error)} for name, s in own.items()}, index
+    shown = inspect(run, TEXT).stdout
+    best = max(range(4), key=lambda head: heads[0][head][1]["previous"]["score"])
+    score, error = heads[0][best][1]["previous"].values()
+    assert re.search(rf"^previous token +{score:.2f} ± {error:.2f} +decoder self-attention L{best // 2} H{best % 2}$", shown, re.M)
 
 
 def test_options_that_choose_heads_add_up_and_others_are_given_once(run: Path) -> None:
@@ -290,7 +310,7 @@ def test_a_terminal_says_how_many_of_the_heads_it_shows(tmp_path: Path) -> None:
 
 def test_pictures_name_the_run_the_step_the_heads_and_the_text(run: Path, tmp_path: Path) -> None:
     for file, title, *options in (
-        ("all.svg", "decoder self-attention, run decoder, step 3"),
+        ("all.svg", "decoder self-attention, run decoder, step 3, roles on repeated random tokens"),
         ("one.svg", "decoder self-attention L1 H0, run decoder, step 3", "--layer", "1", "--head", "0"),
         ("fan.svg", "run decoder, step 3: decoder self-attention of one word: cat", "--query", "cat"),
     ):
@@ -300,7 +320,7 @@ def test_pictures_name_the_run_the_step_the_heads_and_the_text(run: Path, tmp_pa
         assert all(f">{said}</text>" in drawn for said in (title, TEXT))
     assert ">L1 H1" in (tmp_path / "all.svg").read_text()
     said = inspect(run, TEXT, "-o", tmp_path / "said.svg", "--describe").stdout
-    assert said.startswith("4 heads: ")
+    assert said.startswith("4 heads, roles on repeated random tokens: ")
 
 
 def test_all_steps_show_how_heads_form(run: Path) -> None:
@@ -314,11 +334,9 @@ def test_all_steps_show_how_heads_form(run: Path) -> None:
     for line, early, late in zip(shown[1:5], samples[0]["heads"], samples[2]["heads"], strict=True):
         numbers = re.findall(r"\d\.\d\d", line)
         assert numbers == [f"{head['entropy']:.2f}" for head in (early, late)]
-    assert shown[5].startswith("entropy and role:")
-    assert re.findall(r"^step \d\n4 heads: ", inspect(run, TEXT, "--step", "all", "--describe").stdout, re.M) == [
-        "step 3\n4 heads: ",
-        "step 4\n4 heads: ",
-    ]
+    assert shown[5].startswith("entropy on the text, role on repeated random tokens:")
+    described = inspect(run, TEXT, "--step", "all", "--describe").stdout
+    assert re.findall(r"^step (\d)\n4 heads, roles ", described, re.M) == ["3", "4"]
     assert inspect(run, TEXT, "--step", "all", "--query", "cat").stdout.count(">cat") == 2
     assert inspect(run, TEXT, "--step", "2").exit_code == 5
 

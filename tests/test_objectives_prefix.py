@@ -17,6 +17,7 @@ from mini_tf.data.batch import Batch, Rows
 from mini_tf.generation.decoding import CachedModel, DecodingState
 from mini_tf.generation.fast_decoder import FastDecoder
 from mini_tf.inspection.maps.attention import analyze_attention
+from mini_tf.inspection.maps.roles import role_scores
 from mini_tf.nn.model import Model
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
@@ -172,8 +173,10 @@ def test_a_prompt_to_a_prefix_language_model_is_a_prefix(run: Path) -> None:
 def test_what_a_prefix_language_model_sees_is_said_and_shown(run: Path) -> None:
     done = minitf("data", "show", run)
     assert "each token attends to a whole prefix and earlier tokens and itself, in its document within the row" in done.stdout
-    [head, *_] = analyze_attention(open_trained(run, device="cpu"), "The fox was").heads
+    opened = open_trained(run, device="cpu")
+    [head, *_] = analyze_attention(opened, "The fox was").heads
     assert head.visible.all()
+    assert all("next" in scores for scores in role_scores(opened).values()), "roles are measured on prefixes, too"
 
 
 @pytest.mark.parametrize(

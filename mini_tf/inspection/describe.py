@@ -8,14 +8,15 @@ from mini_tf.inspection.maps.attention import Head, Sample
 from mini_tf.nn.model_stack import UNITS
 
 _ROLE_SUMMARIES = {
-    "previous": "previous-{unit} head, attention weight {share:.2f} on the previous {unit}",
-    "next": "next-{unit} head, attention weight {share:.2f} on the next {unit}",
-    "self": "current-{unit} head, attention weight {share:.2f} on the {unit} itself",
-    "first": "first-{unit} head (attention sink), attention weight {share:.2f} on the first {unit}",
-    "induction": "induction head, attention weight {share:.2f} on the {unit} after an earlier occurrence of the same {unit} "
-    "(mean over {rows} rows)",
-    "same": "duplicate-{unit} head, attention weight {share:.2f} on other occurrences of the same {unit} (mean over {rows} rows)",
+    "previous": "previous-token head, attention weight {score} on the previous token",
+    "next": "next-token head, attention weight {score} on the next token",
+    "self": "current-token head, attention weight {score} on the token itself",
+    "first": "first-token head (attention sink), attention weight {score} on the first token",
+    "induction": "induction head, attention weight {score} on the token after an earlier occurrence of the same token",
+    "same": "duplicate-token head, attention weight {score} on other occurrences of the same token",
+    "broad": "broad attention, normalized entropy {score}",
 }
+"""By role; the score is a mean over repeated random tokens, with its standard error."""
 
 
 def describe_head(head: Head, unit: str) -> str:
@@ -24,19 +25,19 @@ def describe_head(head: Head, unit: str) -> str:
 
 
 def summarize(head: Head, unit: str) -> str:
-    """The role of a head with the mean attention weight that defines it, or the entropy of a head without one."""
+    """The role of a head with its score, and what the head does on this text."""
     m, unit = head.measures, UNITS.get(head.keys, unit)
-    if head.is_cross and head.role == "first":
-        return f"attention weight {m['first']:.2f} on the first {unit} of the source"
-    if head.role in _ROLE_SUMMARIES:
-        return _ROLE_SUMMARIES[head.role].format(unit=unit, share=m[head.role], rows=m.get(f"{head.role}_rows"))
+    parts = []
+    if head.role is not None:
+        parts.append(f"{_ROLE_SUMMARIES[head.role].format(score=head.scores[head.role])} (repeated random tokens)")
+    elif head.scores:
+        parts.append("no role")
     if m["entropy"] is None:
-        return f"no measures, because no {unit} of this text attends to two or more"
+        return "; ".join([*parts, f"no measures, because no {unit} of this text attends to two or more"])
     distance = m.get("distance")
     mean_distance = "" if distance is None else f", mean distance {distance:.1f} {unit}s"
-    if head.role == "broad":
-        return f"broad attention, mean normalized entropy {m['entropy']:.2f}{mean_distance}"
-    return f"no role, mean normalized entropy {m['entropy']:.2f}, mean largest weight {m['max']:.2f}{mean_distance}"
+    on_text = "on this text " * bool(parts)
+    return "; ".join([*parts, f"{on_text}mean normalized entropy {m['entropy']:.2f}, mean largest weight {m['max']:.2f}{mean_distance}"])
 
 
 def describe_query(head: Head, sample: Sample, most: int = 3) -> str:
@@ -60,4 +61,4 @@ def count_roles(heads: Sequence[Head]) -> str:
     """The number of heads per role, as text."""
     roles = Counter(head.role for head in heads)
     parts = [f"{roles[role]} {role}" for role in ROLES if roles[role]] + [f"{roles[None]} without a role"] * (roles[None] > 0)
-    return f"{len(heads)} head{'s' if len(heads) > 1 else ''}: {', '.join(parts)}"
+    return f"{len(heads)} head{'s' if len(heads) > 1 else ''}, roles on repeated random tokens: {', '.join(parts)}"

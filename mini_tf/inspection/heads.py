@@ -1,11 +1,9 @@
-"""Measures and roles of attention heads on one text.
+"""Measures of attention heads on one text. Rows are queries.
 
-Rows are queries. Every mean is over the rows with at least two visible keys; with one the weight is always 1.
-Sources: roles by attention weights above one half, Clark et al. 2019, arXiv:1906.04341, section 3; induction heads,
-Olsson et al. 2022, arXiv:2209.11895.
+Every mean is over the rows with at least two visible keys; with one the weight is always 1.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 
 import torch
 from jaxtyping import Bool, Float
@@ -21,10 +19,6 @@ NO_ROLE = "·"
 _PARTIAL_ROLES = ("first", "induction", "same")
 """Roles that apply to some rows only."""
 ROW_SUM_TOLERANCE = 1e-4
-MIN_ROWS = 3
-"""Rows to which a role must apply; with one or two rows it could be chance."""
-MIN_SHARE = 0.25
-"""Share of the rows to which `first`, `induction` or `same` must apply."""
 
 Measures = dict[str, float | int | None]
 """By name, in the order of `measure`; None if no row counts."""
@@ -67,27 +61,6 @@ def measure(weights: Float[Tensor, "H L M"], visible: Bool[Tensor, "L M"], units
     if ((sums - 1).abs() > ROW_SUM_TOLERANCE).any():
         found["row_sum"] = [float(one) for one in sums.mean(dim=1)]
     return [{name: values[head] for name, values in found.items()} for head in range(len(p))]
-
-
-def role(measures: Mapping[str, float | None]) -> str | None:
-    """The role of a head, one of ROLES, or None.
-
-    `previous`, `next` or `self` if it has more than half of the attention weight; these come first, since in a short
-    text such a head attends to other occurrences by chance. Else `broad` if the entropy is above 0.9; in a repetitive
-    text a uniform head attends to many occurrences of the same token. Else the largest of `first`, `induction` and
-    `same` above one half, of those that apply to enough rows.
-    """
-    if (measures["rows"] or 0) < MIN_ROWS:
-        return None
-    scores = {name: measures.get(name) or 0.0 for name in ROLES} | {"broad": float((measures["entropy"] or 0.0) > 0.9)}
-    for name in _PARTIAL_ROLES:
-        if (measures.get(f"{name}_rows") or 0) < max(MIN_ROWS, MIN_SHARE * (measures["rows"] or 0)):
-            scores[name] = 0.0
-    for names in (("previous", "next", "self"), ("broad",), _PARTIAL_ROLES):
-        best = max(names, key=lambda name: scores[name])
-        if scores[best] > 0.5:
-            return best
-    return None
 
 
 def _role_masks(units: Sequence[Hashable], i: Tensor, j: Tensor) -> dict[str, Tensor]:

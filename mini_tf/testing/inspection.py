@@ -17,8 +17,10 @@ from torch.utils.hooks import RemovableHandle
 
 from mini_tf.inspection import positions, softmax, word
 from mini_tf.inspection.capture import Capture, capture
+from mini_tf.inspection.head_selection import HeadIndex
 from mini_tf.inspection.heads import ROLES
 from mini_tf.inspection.maps.attention import heads_of
+from mini_tf.inspection.maps.roles import repeated_tokens, role_of, scores_on
 from mini_tf.inspection.memories.layers import memory_layers, recorded
 from mini_tf.inspection.memories.logit_split import split_logit, why_not
 from mini_tf.inspection.model_input import ModelInput
@@ -26,7 +28,7 @@ from mini_tf.inspection.parameters import forward_flops, memory_of, module_param
 from mini_tf.inspection.sentences import Sentence
 from mini_tf.nn.layers.feed_forward import KeyValueMemories
 from mini_tf.nn.model import Model, ModelSettings
-from mini_tf.nn.model_stack import ModelStack, SequenceKind
+from mini_tf.nn.model_stack import UNITS, ModelStack, SequenceKind
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kind_settings import OptimizerSettings
@@ -49,6 +51,7 @@ def cases(settings: ModelSettings) -> list[Case]:
         positions_of_every_embedding_are_finite,
         every_head_of_every_call_is_captured_once,
         head_measures_are_in_range,
+        head_roles_are_scores_on_repeated_random_tokens,
         hidden_states_of_every_call_are_captured,
         word_vectors_are_hidden_states_of_its_tokens,
         feed_forward_layers_are_sums_of_memories_and_logits_of_their_parts,
@@ -154,7 +157,6 @@ def head_measures_are_in_range(settings: ModelSettings) -> None:
         heads = heads_of(mixer, units)
         assert len(heads) == mixer.weights.shape[1], f"{mixer.kind}: there must be {mixer.weights.shape[1]} heads, not {len(heads)}"
         for head in heads:
-            assert head.role is None or head.role in ROLES, f"{head.index}: unknown role {head.role!r}"
             assert (head.queries, head.keys) == (mixer.queries, mixer.keys), (
                 f"{head.index}: queries and keys must be those of the captured attention"
             )
@@ -166,6 +168,22 @@ def head_measures_are_in_range(settings: ModelSettings) -> None:
                 assert value is None or math.isfinite(value), f"{head.index}: {name} must be finite: {value}"
                 within = value is None or -_CLOSE_FLOAT32 <= value <= 1 + _CLOSE_FLOAT32
                 assert within or name not in bounded, f"{head.index}: {name} must be in [0, 1]: {value}"
+
+
+def head_roles_are_scores_on_repeated_random_tokens(settings: ModelSettings) -> None:
+    model = tiny_model(settings)
+    rows = [repeated_tokens(range(VOCABULARY), length) for length in (CONTEXT, CONTEXT - 2)]
+    own, source = (Tokens(ids) for ids in rows if ids is not None)
+    found = scores_on(model, own, source if model.needs_source else None)
+    between_tokens = [one for one in _captured(model).attention if one.queries == one.keys and one.queries not in UNITS]
+    expected = [HeadIndex(one.kind, one.layer, head) for one in between_tokens for head in range(one.weights.shape[1])]
+    assert [*found] == expected, f"self-attention heads between tokens must have scores: {expected}, not {[*found]}"
+    for index, scores in found.items():
+        assert {*scores} <= {*ROLES}, f"{index}: unknown roles {[*scores]}"
+        assert role_of(scores) in (None, *scores), f"{index}: role {role_of(scores)!r} without a score"
+        for name, score in scores.items():
+            assert math.isfinite(score.mean), f"{index}: {name} must be finite: {score.mean}"
+            assert 0 <= score.error < math.inf, f"{index}: the error of {name} must be finite and not negative: {score.error}"
 
 
 def hidden_states_of_every_call_are_captured(settings: ModelSettings) -> None:

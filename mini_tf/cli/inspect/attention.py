@@ -54,9 +54,9 @@ def attention(
 ) -> None:
     """Show the attention weights of all heads, and what each head does.
 
-    Prints the role of every head and the maps of the most structured ones; with -o writes files only. FILE: a picture
-    (.png, .svg), numbers (.json) or weight matrices (.safetensors). Encoder-decoder: TEXT is the source; --query is a
-    word of the target, or of the source with --kind encoder.self.
+    Prints the role of every head, measured on repeated random tokens, and the maps of the most structured ones; with -o
+    writes files only. FILE: a picture (.png, .svg), numbers (.json) or weight matrices (.safetensors).
+    Encoder-decoder: TEXT is the source; --query is a word of the target, or of the source with --kind encoder.self.
     """
     _refuse_texts(query, target, kind)
     given = given_texts(texts, input)
@@ -66,7 +66,7 @@ def attention(
 
     from mini_tf.inspection.head_selection import HeadSelection
     from mini_tf.inspection.maps.as_json import to_json
-    from mini_tf.inspection.maps.attention import AttentionRequest, analyze_attention, analyze_checkpoints
+    from mini_tf.inspection.maps.attention import AttentionRequest, analyze_checkpoints, analyze_texts
     from mini_tf.inspection.maps.panels import pictures, pictures_of_steps
     from mini_tf.trained.opening import open_trained
 
@@ -76,8 +76,8 @@ def attention(
     by_table = step == "all" and not describe and query is None
     pairs = with_targets(trained, given, target)
     samples, entries, later = [], [], []
-    of_texts = (analyze_attention(trained, text, request, own) for text, own in pairs)
-    for sample in analyze_checkpoints(trained, pairs, request) if step == "all" else of_texts:
+    analyze = analyze_checkpoints if step == "all" else analyze_texts
+    for sample in analyze(trained, pairs, request):
         if describe or not (named or by_table):  # beside files only the sentences, which have an option of their own
             for picture in pictures(sample, len(given) > 1, describe, chosen):
                 later.append(picture) if named else console.show(picture)

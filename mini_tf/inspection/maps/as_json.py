@@ -31,7 +31,8 @@ def _tokens(text: TokenizedText, prefix: str) -> dict[str, Any]:
 
 
 def _head(sample: Sample, head: Head, full: bool, described: bool) -> dict[str, Any]:
-    fields: dict[str, Any] = {**head.index._asdict(), **head.measures, "role": head.role}
+    scores = {name: {"score": score.mean, "error": score.error} for name, score in head.scores.items()}
+    fields: dict[str, Any] = {**head.index._asdict(), **head.measures, "role": head.role, "role_scores": scores}
     if sample.query is not None:
         fields["query_weights"] = head.weights[sample.query.index].tolist()
     if described:

@@ -1,4 +1,4 @@
-"""Attention weights of every layer and head on a text, with measures and roles.
+"""Attention weights of every layer and head on a text, with measures on this text, and roles.
 
 Texts are processed one at a time, so there is no padding. A text starts with a separator if training documents do. For
 an encoder-decoder the text is the source, and the target is the decoder's input, as in training.
@@ -13,7 +13,8 @@ import numpy as np
 from mini_tf.inspection.capture import OWN_TO_SOURCE, CapturedAttention, attention_kinds
 from mini_tf.inspection.checkpoints import kept_steps
 from mini_tf.inspection.head_selection import HeadIndex, HeadSelection
-from mini_tf.inspection.heads import Measures, measure, role
+from mini_tf.inspection.heads import Measures, measure
+from mini_tf.inspection.maps.roles import Scores, role_of, role_scores
 from mini_tf.inspection.tokenized_texts import TokenizedText, TokenizedTexts, capture_heads, tokenize_texts
 from mini_tf.inspection.words import aggregate_by_words
 from mini_tf.nn.model_stack import UNITS, SequenceKind
@@ -28,16 +29,22 @@ MAX_LISTED = 40
 class Head:
     """Attention weights (queries, keys) of one head on one text, in float32, without columns that belong to no token.
 
-    visible (queries, keys): True where a query may attend. queries, keys: their sequences.
+    visible (queries, keys): True where a query may attend. measures: on this text; scores: on repeated random tokens,
+    empty if not measured. queries, keys: their sequences.
     """
 
     index: HeadIndex
     weights: np.ndarray
     visible: np.ndarray
     measures: Measures
-    role: str | None
+    scores: Scores = field(default_factory=dict)
     queries: SequenceKind = "own"
     keys: SequenceKind = "own"
+
+    @property
+    def role(self) -> str | None:
+        """One of ROLES, by the scores."""
+        return role_of(self.scores)
 
     @property
     def is_cross(self) -> bool:
@@ -96,8 +103,21 @@ class AttentionRequest:
     query: str | None = None
 
 
-def analyze_attention(trained: Trained, text: str, request: AttentionRequest = AttentionRequest(), target: str | None = None) -> Sample:
-    """The heads on the first `context` tokens of a text, or of a source and its `target`.
+def analyze_texts(trained: Trained, texts: Sequence[tuple[str, str | None]], request: AttentionRequest) -> Iterator[Sample]:
+    """Every text and target; roles are measured once."""
+    scores = role_scores(trained)
+    for text, target in texts:
+        yield analyze_attention(trained, text, request, target, scores)
+
+
+def analyze_attention(
+    trained: Trained,
+    text: str,
+    request: AttentionRequest = AttentionRequest(),
+    target: str | None = None,
+    scores: Mapping[HeadIndex, Scores] | None = None,
+) -> Sample:
+    """The heads on the first `context` tokens of a text, or of a source and its `target`. scores: of their roles.
 
     With a source, a query is a unit of the target and selects cross-attention, or with kind `encoder.self` a unit of
     the source. Raises UsageFault if the heads or the query do not exist.
@@ -118,6 +138,7 @@ def analyze_attention(trained: Trained, text: str, request: AttentionRequest = A
     attention = [one for one in result.attention if pair is None or selection.kind is not None or (one.queries, one.keys) == pair]
     selected = selection.select([HeadIndex(one.kind, one.layer, head) for one in attention for head in range(one.weights.shape[1])])
     heads = [head for one in attention for head in _heads_on(one, texts) if head.index in selected]
+    heads = [replace(head, scores=(scores or {}).get(head.index, {})) for head in heads]
     order = list(dict.fromkeys(head.index.kind for head in heads))
     return Sample(texts, sorted(heads, key=lambda head: order.index(head.index.kind)), query, result.difference, notes)
 
@@ -133,8 +154,7 @@ def analyze_checkpoints(trained: Trained, texts: Sequence[tuple[str, str | None]
         raise RunFault(f"{folder} has no checkpoint", where=[str(folder)])
     for step in reversed(steps):
         model.load_weights(open_trained(folder, step, str(trained.setup.device)).model.weights())  # with a merged adapter
-        for text, target in texts:
-            yield replace(analyze_attention(trained, text, request, target), step=step)
+        yield from (replace(sample, step=step) for sample in analyze_texts(trained, texts, request))
 
 
 def heads_of(
@@ -151,7 +171,7 @@ def heads_of(
     measures = measure(weights, visible, units)
     indices = [HeadIndex(captured.kind, captured.layer, head) for head in range(len(weights))]
     return [
-        Head(index, w.numpy(), visible.numpy(), m, role(m), captured.queries, captured.keys)
+        Head(index, w.numpy(), visible.numpy(), m, queries=captured.queries, keys=captured.keys)
         for index, w, m in zip(indices, weights, measures, strict=True)
     ]
 

@@ -12,6 +12,7 @@ from mini_tf.inspection.describe import describe, summarize
 from mini_tf.inspection.head_selection import HeadIndex, kind_name
 from mini_tf.inspection.heads import NO_ROLE, ROLES
 from mini_tf.inspection.maps.attention import Head, Sample
+from mini_tf.inspection.maps.roles import BROAD, PATTERN, PATTERNS
 from mini_tf.nn.model_stack import UNITS, SequenceKind
 
 MAX_MAPS = 4
@@ -44,6 +45,7 @@ def pictures(sample: Sample, titled: bool, described: bool, selected: bool) -> I
     else:
         if not selected:
             yield partial(terminal.head_grid, grid(sample))
+            yield from best_scores(sample.heads)
         shown = (sample.heads if selected else most_structured(sample.heads))[:MAX_MAPS]
         for head in shown:
             yield partial(terminal.line, "")
@@ -62,7 +64,7 @@ def pictures_of_steps(samples: Sequence[Sample], texts: Sequence[str]) -> Iterat
 
 
 def grid(sample: Sample) -> HeadGrid:
-    """A cell per head: its entropy as color, its role as letter."""
+    """A cell per head: its entropy on this text as color, its role as letter."""
     heads = {head.index: head for head in sample.heads}
     layers = list(dict.fromkeys(index[:2] for index in heads))
     numbers = sorted({index.head for index in heads})
@@ -71,14 +73,22 @@ def grid(sample: Sample) -> HeadGrid:
     values = np.array([[_entropy(head) for head in row] for row in rows])
     used = {one for row in letters for one in row}
     return HeadGrid(
-        "Roles of all heads: one row per layer, one column per head",
+        "Roles of all heads on repeated random tokens, by layer (rows) and head",
         [f"L{layer} {kind}" for kind, layer in layers],
         [f"H{number}" for number in numbers],
         values,
         letters,
         {one: meaning for one, meaning in MEANINGS.items() if one in used},
-        Scale(label="normalized entropy"),
+        Scale(label="normalized entropy on this text"),
     )
+
+
+def best_scores(heads: Sequence[Head]) -> Iterator[Picture]:
+    """A table of the head with the largest score for each pattern, also if it is no role; nothing without scores."""
+    best = {name: max((head for head in heads if name in head.scores), key=partial(_score, name), default=None) for name in PATTERNS}
+    rows = [[MEANINGS[ROLES[name]], str(head.scores[name]), str(head.index)] for name, head in best.items() if head is not None]
+    if rows:
+        yield partial(terminal.table, ["largest weight on random tokens", "± standard error", "head"], rows)
 
 
 def letter(head: Head) -> str:
@@ -88,7 +98,7 @@ def letter(head: Head) -> str:
 
 def head_map(head: Head, sample: Sample) -> Panel:
     """The map of one head, with a summary."""
-    title = f"{head.index}, {MEANINGS[letter(head)]}" if head.role else str(head.index)
+    title = f"{head.index}, {MEANINGS[letter(head)]} on random tokens {head.scores[head.role]}" if head.role else str(head.index)
     return Panel(title, sample.rows(head), sample.columns(head), masked_weights(head), head_legend(head, sample))
 
 
@@ -116,17 +126,18 @@ def _units(sequences: Sequence[SequenceKind], unit: str) -> str:
 
 
 def most_structured(heads: Sequence[Head], most: int = 3) -> list[Head]:
-    """The strongest head of each role but `first` and `broad`, then those without a role by entropy, then `first`.
+    """The strongest head of each role but `first` and `broad`, then the others by entropy on this text, `first` last.
 
-    If all are broad, the one with the lowest entropy. Cross-attention is preferred.
+    Heads that are almost even over the text come only if there are no others. Cross-attention is preferred.
     """
     heads = [head for head in heads if head.is_cross] or heads
     strongest: dict[str, Head] = {}
-    for head in sorted(heads, key=_strength, reverse=True):
-        if head.role not in (None, "first", "broad"):
+    for head in sorted((head for head in heads if head.role), key=lambda head: -_score(str(head.role), head)):
+        if head.role in PATTERNS and head.role != "first":
             strongest.setdefault(str(head.role), head)
     by_entropy = sorted((head for head in heads if head.measures["entropy"] is not None), key=_entropy)
-    others = [head for role in (None, "first") for head in by_entropy if head.role == role]
+    uneven = [head for head in by_entropy if head.role in (None, "first") and _entropy(head) <= BROAD]
+    others = [head for is_sink in (False, True) for head in uneven if ((head.measures.get("first") or 0.0) > PATTERN) == is_sink]
     return [*strongest.values(), *others][:most] or by_entropy[:1]
 
 
@@ -154,7 +165,8 @@ def table_of_steps(samples: Sequence[Sample]) -> tuple[list[str], list[list[str]
 def legend(samples: Sequence[Sample]) -> str:
     """Legend of the letters in these samples, in one line."""
     used = {letter(head) for sample in samples for head in sample.heads}
-    return "  ".join(["entropy and role:", *(f"{one} {meaning}" for one, meaning in MEANINGS.items() if one in used)])
+    meanings = [f"{one} {meaning}" for one, meaning in MEANINGS.items() if one in used]
+    return "  ".join(["entropy on the text, role on repeated random tokens:", *meanings])
 
 
 def _cell(head: Head) -> str:
@@ -162,8 +174,8 @@ def _cell(head: Head) -> str:
     return f"{'' if entropy is None else format(entropy, '.2f')} {letter(head)}"
 
 
-def _strength(head: Head) -> float:
-    return head.measures.get(head.role or "") or 0.0
+def _score(name: str, head: Head) -> float:
+    return head.scores[name].mean
 
 
 def _entropy(head: Head | None) -> float:

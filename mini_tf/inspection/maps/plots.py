@@ -17,7 +17,7 @@ SHARE = 0.99
 
 
 def plot(sample: Sample, run_and_step: str) -> PanelGrid | QueryWeights:
-    """One map per head, one row of maps per layer; `run_and_step` is for the title."""
+    """One map per head, with its role, one row of maps per layer; `run_and_step` is for the title."""
     text = " → ".join(one.input.text for one in sample.texts.all)
     if sample.query is not None:
         of_query = query_weights(sample)
@@ -37,7 +37,9 @@ def plot(sample: Sample, run_and_step: str) -> PanelGrid | QueryWeights:
         Panel(name, sample.rows(head), sample.columns(head), values, axes_legend(sample))
         for name, head, values in zip(names, sample.heads, maps, strict=True)
     ]
-    return PanelGrid(panels, scale_of(maps), f"{', '.join(map(kind_name, kinds))}, {run_and_step}", across if even else None, text)
+    roles = ", roles on repeated random tokens" if any(head.role for head in sample.heads) else ""
+    title = f"{', '.join(map(kind_name, kinds))}, {run_and_step}{roles}"
+    return PanelGrid(panels, scale_of(maps), title, across if even else None, text)
 
 
 def scale_of(maps: Sequence[np.ndarray], label: str = "attention weight") -> Scale:
