@@ -41,6 +41,7 @@ def test_a_run_on_built_in_pairs_is_judged_by_a_file_of_prompts_and_responses(tm
     run = run_of(tmp_path, "data={train: docs-summaries, split: 20%}")
     own, other = written(tmp_path / "a.jsonl", "prompt", "response"), written(tmp_path / "b.jsonl", "q", "r")
     metrics = evaluated(run, "--data", own)
+    assert metrics["bleu_signature"].startswith("nrefs:2|")
     assert metrics["targets"] == sum(len(f"answer {n} .") + 1 for n in range(30))
     again = evaluated(run, "--data", other, "--fields", "{prompt: q, response: r}")
     assert {name: again[name] for name in ("loss", "targets")} == {name: metrics[name] for name in ("loss", "targets")}

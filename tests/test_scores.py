@@ -112,6 +112,26 @@ def test_scores_and_signatures_are_those_of_sacrebleus_own_command(tmp_path: Pat
     assert signatures()["bleu"] == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{sacrebleu.__version__}"
 
 
+@pytest.mark.parametrize(
+    ("tokenizer", "ours", "theirs"),
+    [
+        ("zh", ["猫坐在垫子上。", "我们用GPU 3号训练"], ["猫坐在一个垫子上。", "我们用GPU 4号训练模型"]),
+        ("char", ["ネコはマットの上に座った", "今日は天気がいい"], ["ネコがマットの上に座った", "今日は天気が悪い"]),
+        ("char", ["แมวนั่งบนเสื่อ"], ["แมวนอนบนเสื่อ"]),
+        ("13a", ["Кошка сидела на старой крыше."], ["Кошка сидела на новой крыше, и спала."]),
+        ("13a", ["고양이가 매트 위에 앉아 있다"], ["고양이가 매트 위에 조용히 앉아 있다"]),
+        ("13a", ["the word 猫 means a small cat"], ["the word 猫 means one small cat"]),
+    ],
+)
+def test_bleu_counts_the_words_of_the_references_script(tokenizer: str, ours: list[str], theirs: list[str]) -> None:
+    """In Chinese a sentence without spaces would be one word, and nothing but an equal one would count."""
+    scores = corpus_scores(ours, theirs)
+    assert scores["bleu"] == pytest.approx(sacrebleu.corpus_bleu(ours, [theirs], tokenize=tokenizer).score, abs=1e-9)
+    assert 0 < scores["bleu"] < 100
+    assert corpus_scores(theirs, theirs)["bleu"] == pytest.approx(100)
+    assert f"tok:{tokenizer}|" in signatures(theirs)["bleu"]
+
+
 def test_an_exact_match_is_equal_to_the_letter() -> None:
     theirs = ["Ein Mann.", "Ein Mann.", "Ein Mann.", "Ein Mann."]
     scores = corpus_scores(["Ein Mann.", "ein Mann.", "Ein Mann .", "Ein Mann."], theirs)

@@ -10,6 +10,7 @@ from functools import cache
 
 import pytest
 from commands import ROOT
+from rouge_score.rouge_scorer import RougeScorer
 
 from mini_tf.scores.summary import summary_scores
 
@@ -72,3 +73,34 @@ def test_scoring_leaves_the_logging_of_the_process_alone() -> None:
     code = "import logging; from mini_tf.scores.summary import summary_scores; summary_scores(['a'], ['a']); print(logging.root.handlers)"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=600)
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+ASCII = ("Don't stop; the 3.5 runs_of trains' (training) x-y ~ $5 ^ `a` \tA\nB ''", "The trains' run: 3.5 -- A b, don t STOP y_x")
+
+
+def test_english_is_scored_by_the_words_of_rouge_score() -> None:
+    """Also beside quotes and dashes that are not ASCII."""
+    scorer = RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=True)
+    for ours, theirs in (ASCII, ("\u201cDon\u2019t stop\u201d \u2013 he runs\u2026", "don't stop, he runs \u2b50\ufe0f")):
+        expected = {name: score.fmeasure for name, score in scorer.score(theirs, ours).items()}
+        assert summary_scores([ours], [theirs]) == pytest.approx(expected)
+        assert expected["rouge2"] > 0
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "spaced"),
+    [
+        ("Кошка сидела, на крыше.", "На крыше: сидела КОШКА!", ("кошка сидела на крыше", "на крыше сидела кошка")),
+        ("猫坐在3号垫子上。", "猫在垫子上睡觉", ("猫 坐 在 3 号 垫 子 上", "猫 在 垫 子 上 睡 觉")),
+        ("ネコはGPU上", "ネコ、GPU", ("ネ コ は gpu 上", "ネ コ gpu")),
+        ("हिन्दी पढ़ो ।", "हिन्दी लिखो", ("हिन्दी पढ़ो", "हिन्दी लिखो")),
+        ("Cafe\u0301 Straße", "café strasse", ("café straße", "café strasse")),
+        ("ที่นี่ ok", "ที่", ("ท ี ่ น ี ่ ok", "ท ี ่")),
+        ("한국어 문장", "한국어", ("한국어 문장", "한국어")),
+    ],
+)
+def test_words_of_other_scripts_count_like_those_of_english(ours: str, theirs: str, spaced: tuple[str, str]) -> None:
+    expected = by_hand(*spaced)
+    assert summary_scores([ours], [theirs]) == pytest.approx(expected)
+    assert 0 < expected["rouge1"] <= 1
+    assert summary_scores([ours], [ours])["rougeL"] == 1

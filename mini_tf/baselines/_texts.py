@@ -6,14 +6,13 @@ import numpy as np
 
 from mini_tf.baselines import BaselineData, Measured, NoBaseline
 from mini_tf.scores import TEXT_METRICS, can_measure
+from mini_tf.scores.scripts import count_words
 from mini_tf.scores.texts import text_scores
 from mini_tf.system.seeds import seed_of
 
 REFERENCE_METRICS = tuple(TEXT_METRICS)
 MOST_WORK = 30_000_000
 """Of words of the texts times words of the references, as ROUGE-L's time; with more, a random part is scored."""
-WORD = 6
-"""Characters of a word, about."""
 
 
 def text_measured(name: str, data: BaselineData, write: Callable[[str], str]) -> Measured:
@@ -22,7 +21,7 @@ def text_measured(name: str, data: BaselineData, write: Callable[[str], str]) ->
         raise NoBaseline("neither rouge-score nor sacrebleu is installed")
     examples = map(data.dataset.source_and_references, data.examples(data.val.store))
     texts = [(write(source), references) for source, references in examples]
-    work = sum(len(text) * sum(map(len, references)) for text, references in texts) / WORD**2
+    work = sum(count_words(text) * sum(map(count_words, references)) for text, references in texts)
     chosen = np.random.default_rng(seed_of("baseline")).random(len(texts)) < MOST_WORK / max(1, work)
     scored = [one for one, used in zip(texts, chosen, strict=True) if used] or texts[:1]
     note = f"on {len(scored):,} of {len(texts):,} validation examples" if len(scored) < len(texts) else ""

@@ -194,7 +194,7 @@ def _written(trained: "Trained", pipeline: "Pipeline", store: "Store", group: "P
         return {}, {}
     with show_progress(f"generating {store.n_documents:,} texts to score"):
         texts = [*pipeline.generate_with_references(store, group=group)]
-        return (pipeline.scores(iter(texts)), pipeline.signatures()) if group.leads else ({}, {})
+        return (pipeline.scores(iter(texts)), pipeline.signatures(iter(texts))) if group.leads else ({}, {})
 
 
 def _baselines(

@@ -23,7 +23,7 @@ from mini_tf.trained.evaluating import run_data
 from mini_tf.trained.opening import Trained
 from mini_tf.training.evaluation import pack
 
-FORMAT = 1
+FORMAT = 2
 PREFIX = "baseline."
 NAME = f"{PREFIX}name"
 Metrics = Mapping[str, float | None]

@@ -173,8 +173,8 @@ class Pipeline:
         """GENERATION_METRICS of generated texts; without those whose packages are missing."""
         raise NotImplementedError
 
-    def signatures(self) -> dict[str, str]:
-        """Signatures of these metrics (sacrebleu's), named `METRIC_signature`."""
+    def signatures(self, texts: "TextsWithReferences") -> dict[str, str]:
+        """Signatures of these metrics (sacrebleu's) of these texts, named `METRIC_signature`."""
         return {}
 
     def evaluate(

@@ -22,7 +22,7 @@ SAMPLE_EXAMPLES = 8
 class ReferencePipelineSettings(PipelineSettings):
     COMMAND = "generate"
     GENERATION_METRICS = TEXT_METRICS
-    MAIN_METRICS = ("chrf", "rougeL")  # chrF first: it works for every script, while ROUGE uses only a to z
+    MAIN_METRICS = ("chrf", "rougeL")  # chrF first: it needs no words, which some scripts do not separate
     SUMMARY_METRICS = ("rouge1", "rougeL", "bleu", "chrf", "exact_match")
 
 
@@ -59,8 +59,10 @@ class ReferencePipeline(Pipeline):
     def scores(self, texts: TextsWithReferences) -> dict[str, float]:
         return text_scores(texts)
 
-    def signatures(self) -> dict[str, str]:
-        return {f"{name}_signature": signature for name, signature in signatures().items()} if available("sacrebleu") else {}
+    def signatures(self, texts: TextsWithReferences) -> dict[str, str]:
+        if not available("sacrebleu"):
+            return {}
+        return {f"{name}_signature": signature for name, signature in signatures([references for _, references in texts]).items()}
 
     def sample(self, validation: Store) -> str:
         examples = map(self.format_example, self.recipe.objective.dataset().examples(validation))

@@ -1,13 +1,15 @@
 """Metrics of summaries: ROUGE-1, ROUGE-2 and ROUGE-L.
 
-Computed by rouge-score, which equals ROUGE-1.5.5 with option -m: words are runs of a-z and 0-9 in lower case (so
-English only), with Porter's stemmer. Source: Lin 2004, ROUGE: a package for automatic evaluation of summaries.
+Computed by rouge-score, which equals ROUGE-1.5.5 with option -m: words are runs of a-z and 0-9 in lower case, with
+Porter's stemmer. Words with other letters, which rouge-score drops, are those of `scripts.words_of`, without a stemmer.
+Source: Lin 2004, ROUGE: a package for automatic evaluation of summaries.
 """
 
 from collections.abc import Sequence
 
 from mini_tf.scores import require
 from mini_tf.scores.references import reference_lists
+from mini_tf.scores.scripts import words_of
 
 _KINDS = ("rouge1", "rouge2", "rougeL")
 
@@ -22,9 +24,15 @@ def summary_scores(summaries: Sequence[str], references: Sequence[str] | Sequenc
     each = reference_lists(summaries, references)
     require("rouge-score")
     from rouge_score.rouge_scorer import RougeScorer
-    from rouge_score.tokenizers import DefaultTokenizer
+    from rouge_score.tokenizers import DefaultTokenizer, Tokenizer
+
+    class AnyScript(Tokenizer):
+        english = DefaultTokenizer(use_stemmer=True)
+
+        def tokenize(self, text: str) -> list[str]:
+            return [word for one in words_of(text) for word in (self.english.tokenize(one) if one.isascii() else [one])]
 
     # With an explicit tokenizer rouge-score logs nothing, so it adds no handler to the root logger.
-    scorer = RougeScorer(_KINDS, tokenizer=DefaultTokenizer(use_stemmer=True))
+    scorer = RougeScorer(_KINDS, tokenizer=AnyScript())
     scores = [scorer.score_multi(own_references, summary) for summary, own_references in zip(summaries, each, strict=True)]
     return {kind: sum(float(one[kind].fmeasure) for one in scores) / len(scores) for kind in _KINDS}

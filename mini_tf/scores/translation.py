@@ -1,6 +1,7 @@
 """Metrics of translations: corpus BLEU, chrF and exact match.
 
-BLEU and chrF are sacrebleu's with its defaults, on detokenized and cased text, as usually published.
+BLEU and chrF are sacrebleu's with its defaults, on detokenized and cased text, as usually published. BLEU has the words
+of the references' script (`scripts.bleu_tokenizer`): of Chinese those of sacrebleu's `zh`, of Japanese or Thai `char`.
 Sources: Papineni et al. 2002; Popović 2015; Post 2018, arXiv:1804.08771.
 """
 
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mini_tf.scores import require
 from mini_tf.scores.references import reference_lists
+from mini_tf.scores.scripts import bleu_tokenizer
 
 if TYPE_CHECKING:
     from sacrebleu import BLEU, CHRF
@@ -27,7 +29,7 @@ def corpus_scores(translations: Sequence[str], references: Sequence[str] | Seque
 
 
 def signatures(references: Sequence[str] | Sequence[Sequence[str]] = ("",)) -> dict[str, str]:
-    """sacrebleu's signatures of bleu and chrf, with the number of references, for publication."""
+    """sacrebleu's signatures of bleu and chrf, with the number of references and the tokenizer, for publication."""
     return {name: metric.get_signature().format() for name, metric in _metrics(reference_lists([""] * len(references), references)).items()}
 
 
@@ -38,5 +40,6 @@ def _metrics(references: Sequence[Sequence[str]]) -> "dict[str, BLEU | CHRF]":
     # sacrebleu takes the first references of all texts, then the second ones, and so on; None for a missing one.
     most = max(map(len, references))
     streams: Any = [[texts[i] if i < len(texts) else None for texts in references] for i in range(most)]
+    tokenizer = bleu_tokenizer(text for texts in references for text in texts)
     # `force` changes no result; it only suppresses sacrebleu's warning on stderr about text that looks tokenized.
-    return {"bleu": BLEU(force=True, references=streams), "chrf": CHRF(references=streams)}
+    return {"bleu": BLEU(tokenize=tokenizer, force=True, references=streams), "chrf": CHRF(references=streams)}
