@@ -5,6 +5,7 @@ and a logit is the sum of its parts.
 import itertools
 import json
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, partial
@@ -24,6 +25,7 @@ from mini_tf.inspection.memories.layer_report import LayerReport, report_layers
 from mini_tf.inspection.memories.layers import MemoryIndex, memory_layers, parse_memories, recorded
 from mini_tf.inspection.memories.logit_split import split_logit, why_not
 from mini_tf.inspection.memories.removal import shorten_triggers
+from mini_tf.inspection.memories.split_view import split_view
 from mini_tf.inspection.memories.top_triggers import TopTriggers, prefix_hashes
 from mini_tf.inspection.memories.triggers import Triggers, find_triggers
 from mini_tf.inspection.memories.view import MemoryRequest, _table
@@ -34,6 +36,7 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.data import Split
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.system.errors import UsageFault
+from mini_tf.testing import inspection as contract
 from mini_tf.testing.tiny.models import VOCABULARY, random_ids
 from mini_tf.testing.tiny.models import tiny_model as random_model
 from mini_tf.trained.opening import Trained, open_trained
@@ -321,6 +324,32 @@ def test_parts_sum_to_the_logit(keys: dict[str, Any], activation: str) -> None:
 def test_a_logit_that_is_no_sum_is_refused_by_name(kind: str, keys: dict[str, Any], reason: str) -> None:
     model = random_model(settings_of("models", kind)(d_model=8, n_layers=1, n_heads=2, **keys))  # type: ignore[arg-type]
     assert reason in str(why_not(model))
+
+
+def add_between_blocks(model: Model) -> Model:
+    """As a Universal Transformer does, whose step embeddings are no part of a block."""
+    model.stack.layers[1].register_forward_pre_hook(lambda block, inputs: (inputs[0] + torch.arange(inputs[0].shape[-1]) / 4, *inputs[1:]))  # type: ignore[union-attr, operator]
+    return model
+
+
+def test_a_logit_of_more_than_the_blocks_is_refused_with_sum_and_logit(runs: Path) -> None:
+    run = opened(runs / "decoder")
+    split = split_view(run, "the old king", 3).result["split"]
+    assert split["sum"] == pytest.approx(split["logit"])
+    add_between_blocks(run.model)
+    with pytest.raises(UsageFault, match=r"its parts sum to -?[\d.]+, but it is -?[\d.]+: the model also adds other vectors") as fault:
+        split_view(run, "the old king", 3)
+    said, logit = map(float, re.findall(r"-?\d+\.\d{4}", fault.value.message))
+    ids = torch.tensor([[run.tokenizer.vocabulary.separator, *map(int, run.tokenizer.encode("the old king"))]])
+    with torch.no_grad():
+        assert logit == pytest.approx(float(run.model.logits(run.model(Tokens(ids)).y)[0, -1].max()), abs=1e-4)
+    assert abs(said - logit) > 1e-3
+
+
+def test_the_contract_of_views_holds_of_a_model_that_adds_between_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_of("models", "decoder")(d_model=8, n_layers=2, n_heads=2)
+    monkeypatch.setattr(contract, "tiny_model", lambda settings: add_between_blocks(random_model(settings)))
+    contract.feed_forward_layers_are_sums_of_memories_and_logits_of_their_parts(settings)  # type: ignore[arg-type]
 
 
 # the command

@@ -12,10 +12,13 @@ from commands import EXACT, minitf, refused, trained
 from torch import Tensor
 
 from mini_tf.attention import sru, srupp
+from mini_tf.inspection.tokenized_texts import capture_heads, tokenize_texts
 from mini_tf.nn.layers.recurrence import recur
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixer
 from mini_tf.nn.token_positions import TokenPositions, Visibility
+from mini_tf.system.errors import UsageFault
 from mini_tf.testing.tiny.mixers import positions_of_layout, random_tensor
+from mini_tf.trained.opening import open_trained
 
 D = 6
 DIMS = AttentionDims(d_model=D, d_memory=D, n_heads=2, n_kv_heads=2, d_k=3, d_v=3)
@@ -183,7 +186,11 @@ def test_gates_are_shown_by_token_and_layer(tmp_path: Path) -> None:
     shown = minitf("inspect", "gates", run, "ab", "-o", tmp_path / "gates.png", "-o", tmp_path / "gates.json")
     assert shown.exit_code == 0, shown.stderr
     only = trained(tmp_path / "only", *STREAM, "model.attention=sru", "train.steps=1")
-    refused(minitf("inspect", "attention", only, "ab"), "only has no attention heads: its layers are sru", exit_code=2)
+    refused(
+        minitf("inspect", "attention", only, "ab"),
+        "only has no attention heads: its layers are sru; `minitf inspect gates` shows",
+        exit_code=2,
+    )
     mean = np.mean(json.loads((tmp_path / "gates.json").read_text())["texts"][0]["layers"][0]["forget"])
     assert f"{mean:.3f}" in minitf("inspect", "gates", run, "ab").stdout
 
@@ -191,6 +198,15 @@ def test_gates_are_shown_by_token_and_layer(tmp_path: Path) -> None:
 def test_a_model_without_gates_has_none_to_show(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", *EXACT, "train.steps=1")
     refused(minitf("inspect", "gates", run, "ab"), "run has no gates: its layers are softmax", exit_code=2)
+
+
+def test_a_model_with_neither_heads_nor_gates_is_not_said_to_have_gates(tmp_path: Path) -> None:
+    opened = open_trained(trained(tmp_path / "run", *EXACT, "train.steps=1"), device="cpu")
+    for mixer in opened.model.mixers():
+        mixer.has_heads = False
+    with pytest.raises(UsageFault, match="run has no attention heads: its layers are softmax") as fault:
+        capture_heads(opened, tokenize_texts(opened, "ab"))
+    assert fault.value.hint is None
 
 
 def test_a_bidirectional_model_cannot_be_recurrent() -> None:

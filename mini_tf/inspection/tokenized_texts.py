@@ -10,6 +10,7 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.inspection.capture import Capture, capture
 from mini_tf.inspection.model_input import ModelInput, source_input, target_input, untruncated_input
 from mini_tf.inspection.words import Words, words_of
+from mini_tf.nn.mixer import Mixer
 from mini_tf.nn.model_stack import UNITS, SequenceKind
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
@@ -114,5 +115,7 @@ def capture_heads(trained: Trained, texts: TokenizedTexts) -> Capture:
     if not captured.attention:
         kinds = ", ".join(dict.fromkeys(mixer.kind for mixer in trained.recipe.model.all_mixers()))
         what = f"{trained.folder.name} has no attention heads: its layers are {kinds}"
-        raise UsageFault(what, hint="`minitf inspect gates` shows the gates of a recurrence")
+        parts = [block.own.part for one in trained.model.stacks() for block in one.stack.blocks if block.own is not None]
+        has_gates = any(type(part).gates is not Mixer.gates for part in parts if isinstance(part, Mixer))
+        raise UsageFault(what, hint="`minitf inspect gates` shows the gates of a recurrence" if has_gates else None)
     return captured

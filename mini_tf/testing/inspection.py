@@ -244,9 +244,21 @@ def feed_forward_layers_are_sums_of_memories_and_logits_of_their_parts(settings:
                 hooks.enter_context(recorded(one.stack, partial(check, one.name)))
         model(Tokens(random_ids(1)), source_for(model, 1))
     assert sorted(seen) == sorted(expected), f"layers that must be recorded once: {expected}, not {seen}"
-    if why_not(model) is None:
+    if why_not(model) is None and _blocks_are_all_that_is_added(model):
         split = split_logit(model, Tokens(random_ids(1)))
         assert abs(split.sum - split.logit) < _CLOSE, f"the parts sum to {split.sum}, but the logit is {split.logit}"
+
+
+def _blocks_are_all_that_is_added(model: Model) -> bool:
+    """Whether each block of the first stack gets what the one before returned, and the final norm what the last did."""
+    stack, inputs, outputs = model.stacks()[0].stack, list[Tensor](), list[Tensor]()
+    with torch.no_grad(), ExitStack() as hooks:
+        for module in (*stack.blocks, stack.norm):
+            hooks.enter_context(module.register_forward_pre_hook(lambda _, given: inputs.append(given[0])))
+        for block in stack.blocks:
+            hooks.enter_context(block.register_forward_hook(lambda *call: outputs.append(call[-1].y)))
+        model(Tokens(random_ids(1)))
+    return all(torch.equal(x, y) for x, y in zip(inputs[1:], outputs, strict=True))
 
 
 def _occurrence(text: str, sought: str) -> word.Occurrence:

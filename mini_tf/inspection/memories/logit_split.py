@@ -55,11 +55,21 @@ class LogitSplit:
     norm_bias: float
 
     @property
-    def sum(self) -> float:
-        """Of all contributions; `logit` up to rounding."""
+    def contributions(self) -> list[float]:
+        """Of all parts."""
         by_layer = (value for part in (self.attention, self.cross, self.bias) for value in part.values())
         memories = (float(value) for one in self.memories.values() for value in one.contributions)
-        return math.fsum([self.input, *by_layer, *memories, self.norm_bias])
+        return [self.input, *by_layer, *memories, self.norm_bias]
+
+    @property
+    def sum(self) -> float:
+        """Of all contributions; `logit` up to rounding if the model is a sum of these parts."""
+        return math.fsum(self.contributions)
+
+    @property
+    def size(self) -> float:
+        """Sum of the absolute contributions, by which rounding errors are judged."""
+        return math.fsum(map(abs, self.contributions))
 
 
 @dataclass
@@ -98,7 +108,7 @@ class _Parts:
 
 
 def why_not(model: Model) -> str | None:
-    """Why the logits of a model are no sum of its parts; None: they are."""
+    """Why the logits of a model are no sum of its parts; None: they are, unless it adds more to the residual stream."""
     stack = model.stacks()[0].stack
     if model.needs_source or not stack.causal:
         return "only the next token of a decoder is split"

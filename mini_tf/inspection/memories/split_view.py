@@ -20,6 +20,8 @@ from mini_tf.trained.opening import Trained
 
 N_VOTES = 3
 """Tokens of each memory."""
+ROUNDING = 1e-4
+"""Largest difference of sum and logit, as a share of the absolute contributions."""
 
 
 def split_view(trained: Trained, text: str, top: int) -> View:
@@ -33,6 +35,9 @@ def split_view(trained: Trained, text: str, top: int) -> View:
         raise UsageFault(f"--text: the logit of {trained.folder.name} is not split: {reason}", hint="leave --text out")
     input = untruncated_input(trained, text).truncate(model.context)
     split = split_logit(model, Tokens(torch.tensor([input.ids], device=trained.setup.device)))
+    if not abs(split.sum - split.logit) <= ROUNDING * split.size:
+        reason = f"its parts sum to {split.sum:.4f}, but it is {split.logit:.4f}: the model also adds other vectors to the residual stream"
+        raise UsageFault(f"--text: the logit of {trained.folder.name} is not split: {reason}", hint="leave --text out")
     shown, notes = excerpt(trained.tokenizer, input.ids, split.token), [input.note] if input.note else []
     result = {
         "text": input.text,
