@@ -111,7 +111,7 @@ def test_without_alpha_srupp_is_a_projected_sru_that_only_alpha_can_change() -> 
 
 @pytest.mark.parametrize("kind", [sru, srupp])
 def test_fresh_gates_have_their_biases_and_keep_the_variance(kind: ModuleType) -> None:
-    """With a highway bias b the input is scaled by sqrt(1 + 2 exp(b)), and gates without inputs are sigmoids of biases."""
+    """A highway bias b scales the input by sqrt(1 + 2 exp(b)); gates without inputs are sigmoids of biases."""
     mixer = kind.Settings(forget_bias=1.5, highway_bias=-1.0).build(DIMS, LayerSpec(0, 1))
     x = torch.zeros(1, 2, D)
     forget, reset = gates_of(mixer, x, TokenPositions(2))
