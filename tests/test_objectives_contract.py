@@ -11,7 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mini_tf.data.batch import Batch
+from mini_tf.data.batch import Batch, Rows
+from mini_tf.nn.token_positions import TokenPositions
+from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import LossSums
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.testing import objectives as contract
@@ -150,3 +152,140 @@ def test_a_task_that_changes_the_model_or_leaves_something_untrained_is_found_ou
         monkeypatch.setattr(kind, "task", lambda self, model: [p.data.add_(1) for p in model.parameters()] and task(self, model))
         with pytest.raises(AssertionError, match="the task must not change the model"):
             contract.task_does_not_change_the_model(settings)
+
+
+Change = Callable[[Batch, Rows], Batch]
+
+
+class Spoilt:
+    """An objective of minitf with one fault: `prepare` changes its batches, `forward` its sums."""
+
+    def __init__(self, kind: str, prepare: Change | None = None, forward: Any = None, weights: Any = None, **declared: Any) -> None:
+        self.kind, self.prepare, self.forward, self.weights, self.declared = kind, prepare, forward, weights, declared
+
+    def settings(self, **given: Any) -> Any:
+        spoilt: Any = self
+
+        class Settings(settings_of("objectives", self.kind)):  # type: ignore[misc]
+            def build(self, vocabulary: Any, labels: Any = None) -> Any:
+                built = super().build(vocabulary, labels)
+                prepare, task = built.prepare, built.task
+                if spoilt.prepare is not None:
+                    built.prepare = lambda rows: spoilt.prepare(prepare(rows), rows)
+                if spoilt.forward is not None:
+                    built.task = lambda model: changed_task(task(model), spoilt.forward)
+                if spoilt.weights is not None:
+                    built.weights = spoilt.weights
+                return built
+
+        for name, value in self.declared.items():
+            setattr(Settings, name, value)
+        return Settings(**given)
+
+
+def changed_task(task: nn.Module, change: Any) -> nn.Module:
+    forward = task.forward
+    task.forward = lambda batch, state=None: change(task, forward, batch, state)
+    return task
+
+
+def scaled(factor: float, *modes: bool) -> Any:
+    """The loss times `factor`, in training (True), in evaluation (False) or in both."""
+
+    def forward(task: nn.Module, right: Any, batch: Batch, state: Any) -> LossSums:
+        sums: LossSums = right(batch, state)
+        return sums._replace(parts={name: part * factor for name, part in sums.parts.items()}) if task.training in modes else sums
+
+    return forward
+
+
+def without_penalty(task: nn.Module, right: Any, batch: Batch, state: Any) -> LossSums:
+    sums: LossSums = right(batch, state)
+    return sums._replace(parts={name: part for name, part in sums.parts.items() if name != "penalty"})
+
+
+def shows_in_training(task: nn.Module, right: Any, batch: Batch, state: Any) -> LossSums:
+    ids = batch.inputs.ids.flatten().scatter(0, batch.target_positions, batch.labels).view_as(batch.inputs.ids)
+    sums: LossSums = right(with_inputs(batch, ids=ids) if task.training else batch, state)
+    return sums
+
+
+def with_inputs(batch: Batch, **changed: Any) -> Batch:
+    return replace(batch, inputs=replace(batch.inputs, **changed))
+
+
+def attending_to_all(batch: Batch, rows: Rows) -> Batch:
+    positions = batch.inputs.token_positions
+    assert positions is not None
+    return with_inputs(batch, token_positions=replace(positions, orders=torch.full(batch.inputs.ids.shape, 99)))
+
+
+def with_documents_mixed(batch: Batch, rows: Rows) -> Batch:
+    positions = batch.inputs.token_positions
+    assert positions is not None
+    assert positions.segments is not None
+    return with_inputs(batch, token_positions=TokenPositions.packed(positions.segments.clamp(max=1)))
+
+
+def attending_to_the_next_document(batch: Batch, rows: Rows) -> Batch:
+    """The segments are right, but the model gets others."""
+    mixed = with_documents_mixed(batch, rows).inputs.token_positions
+    return replace(batch, extras={"positions": mixed})  # type: ignore[dict-item]
+
+
+def with_other_positions(task: nn.Module, right: Any, batch: Batch, state: Any) -> LossSums:
+    sums: LossSums = right(with_inputs(batch, token_positions=batch.extras["positions"]), state)
+    return sums
+
+
+def with_the_whole_text_as_source(batch: Batch, rows: Rows) -> Batch:
+    return replace(batch, source=Tokens(torch.from_numpy(rows.ids).long()))
+
+
+def doubled(part: str) -> Change:
+    return lambda batch, rows: replace(batch, counts=batch.counts | {part: 2 * batch.counts[part]})
+
+
+T5 = {"noise": {"kind": "spans", "rate": 0.4}, "target": "spans"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "given", "check", "message"),
+    [
+        (Spoilt("masked", lambda batch, rows: with_inputs(batch, ids=torch.from_numpy(rows.ids).long())), {}, "hide", "visible_targets"),
+        (Spoilt("masked", forward=shows_in_training), {}, "hide", "visible_targets declares 0.1"),
+        (Spoilt("masked", visible_targets=0.0), {"replace": (0.0, 0.0, 1.0)}, "hide", "visible_targets declares 0"),
+        (Spoilt("next_token", DIRECTIONS=frozenset({"bidirectional"})), {}, "hide", "visible_targets declares 0"),
+        (Spoilt("next_token", attending_to_all), {}, "hide", "visible_targets declares 0"),
+        (Spoilt("denoising", with_the_whole_text_as_source), T5, "hide", "visible_targets declares 0"),
+        (Spoilt("next_token", doubled("next_token")), {}, "log_v", "counts: next_token must be the 52 targets, not 104"),
+        (Spoilt("seq2seq", forward=scaled(2, True, False)), {}, "log_v", "seq2seq must be log V = 3.68888 per target, not 7.37"),
+        (Spoilt("instruct", forward=scaled(0.5, False)), {}, "log_v", "instruct must be log V"),
+        (Spoilt("classify", forward=scaled(0.5, False)), {}, "same_loss", "classify must be the same in training and in evaluation"),
+        (Spoilt("classify", doubled("classify")), {}, "counted", "counts: classify must be at most 8, one a row: 16"),
+        (Spoilt("replaced_token", weights={"discriminater": 50.0}), {}, "counted", r"\['discriminater'\] are not"),
+        (Spoilt("tag", forward=without_penalty), {}, "penalty", "must be a part of the loss"),
+        (Spoilt("masked", lambda batch, rows: replace(batch, counts=batch.counts | {"penalty": 8})), {}, "penalty", "number of tokens"),
+        (Spoilt("next_token", with_documents_mixed), {}, "apart", "must be those of the rows"),
+        (
+            Spoilt("masked", attending_to_the_next_document, forward=with_other_positions),
+            {"mask_rate": 0.5},
+            "apart",
+            "must not depend on document 1 of its row",
+        ),
+    ],
+)
+def test_an_objective_that_leaks_or_counts_wrongly_is_refused(fault: Spoilt, given: dict[str, Any], check: str, message: str) -> None:
+    [holds] = [one for one in contract.CONTRACT if one.__name__.endswith(ENDINGS[check])]
+    with pytest.raises(AssertionError, match=message):
+        holds(fault.settings(**given))
+
+
+ENDINGS = {"hide": "hide_the_targets", "log_v": "log_v", "same_loss": "same_loss", "counted": "are_counted"}
+ENDINGS |= {"penalty": "is_kept", "apart": "are_apart"}
+
+
+def test_labels_may_be_missing() -> None:
+    """NaN, as in a data set whose texts have some of several labels each."""
+    missing = Spoilt("regress", lambda batch, rows: replace(batch, labels=batch.labels.where(batch.labels > 0, torch.nan)))
+    contract.prepare_is_pure(missing.settings())

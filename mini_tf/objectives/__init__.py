@@ -67,6 +67,11 @@ class DetectionTask(Task):
 
 
 class ObjectiveSettings(kind_settings.ObjectiveSettings):
+    @property
+    def visible_targets(self) -> float:
+        """Largest share of the targets that the inputs show, such as selected tokens that masking leaves unchanged."""
+        return 0.0
+
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Objective":
         """The objective. labels: classes or statistics of the labels in the data, for labelled datasets.
 

@@ -65,6 +65,10 @@ class Settings(ObjectiveSettings):
         return self.target == "text"
 
     @property
+    def visible_targets(self) -> float:
+        return float(self.target == "text")  # the source has what the noise leaves of it
+
+    @property
     def baselines(self) -> tuple[str, ...]:
         return self.BASELINES if self.target == "text" else ()  # sentinels are not in the text that is counted
 

@@ -91,6 +91,10 @@ class Settings(MaskingSettings):
             yield Rule("objective.proposal", f"{what}; use unigram, uniform or mask, or model encoder", ("model",))
 
     @property
+    def visible_targets(self) -> float:
+        return 1.0 if self.disallow_correct else super().visible_targets  # the token that is shown is not the original
+
+    @property
     def predicts_tokens(self) -> bool:
         return self.loss != "binary"
 

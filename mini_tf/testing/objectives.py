@@ -1,28 +1,29 @@
-"""The contract of objectives: micro-batches, padding, determinism by row key, counted targets, overfitting.
+"""The contract of objectives: micro-batches, padding, determinism by row key, hidden and counted targets, overfitting.
 
 Each check builds the objective with the smallest model that fits, and eight rows of its dataset.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import nn
 
-from mini_tf.data.batch import Batch, Rows
-from mini_tf.nn.tokens import Tokens
+from mini_tf.nn.mixer import ForwardOutput
+from mini_tf.nn.model import Model
 from mini_tf.nn.weights.objective_network import objective_tensors, trained_module
 from mini_tf.objectives import LossSums, ObjectiveSettings
 from mini_tf.recipe.metrics import metrics_of
 from mini_tf.testing import Case, cases_of
 from mini_tf.testing.datasets import Row
-from mini_tf.testing.rows import FIRST_PLAIN, N_ROWS
+from mini_tf.testing.rows import N_ROWS
+from mini_tf.testing.tiny.comparing import added, differ, equal, near, other_padding, target_indices, unpadded, with_other_tokens
 from mini_tf.testing.tiny.objectives import Given, Tried, tiny_objective
 from mini_tf.training.flops import flops_of, sizes_of
 
-CLOSE = 1e-6
 STEPS = 400
 """Maximum number of steps to overfit eight rows."""
 
@@ -33,17 +34,17 @@ def micro_batches_change_nothing(tried: Tried) -> None:
     for size in (N_ROWS, 3, 1):
         case = tiny_objective(tried)
         done = [case.sums(rows) for rows in case.cut(size)]
-        counts = _added(batch.counts for batch, _ in done)
-        parts = _added(sums.parts for _, sums in done)
+        counts = added(batch.counts for batch, _ in done)
+        parts = added(sums.parts for _, sums in done)
         case.loss(parts, counts).backward()
-        metrics = _added({f"{name} {n}": pair[n] for name, pair in sums.metrics.items() for n in (0, 1)} for _, sums in done)
+        metrics = added({f"{name} {n}": pair[n] for name, pair in sums.metrics.items() for n in (0, 1)} for _, sums in done)
         gradients = {name: p.grad for name, p in case.task.named_parameters() if p.grad is not None}
         found.append({"counts": counts, "parts": parts, "metrics": metrics, "gradients": gradients})
     for other in found[1:]:
         for what, whole in found[0].items():
             assert other[what].keys() == whole.keys(), f"{what}: names must not depend on the micro-batches"
             for name, value in whole.items():
-                assert _near(other[what][name], value), f"{what}: {name} depends on the micro-batches"
+                assert near(other[what][name], value), f"{what}: {name} depends on the micro-batches"
 
 
 def padding_changes_nothing(tried: Tried) -> None:
@@ -54,11 +55,11 @@ def padding_changes_nothing(tried: Tried) -> None:
     assert real is not None, "the batch must have segments that mark padding"
     assert batch.counts["tokens"] == int((real != 0).sum()), "counts: tokens must be all input tokens without padding"
     assert batch.target_positions is None or bool((real.flatten()[batch.target_positions] != 0).all()), "padding must not be a target"
-    other = replace(_other_padding(case.rows), source=None if case.rows.source is None else _other_padding(case.rows.source))
+    other = replace(other_padding(case.rows), source=None if case.rows.source is None else other_padding(case.rows.source))
     for training in (True, False):
         (_, expected), (_, found) = case.sums(training=training), case.sums(other, training)
         for name, part in expected.parts.items():
-            assert _near(found.parts[name], part), f"{name} must not depend on padding"
+            assert near(found.parts[name], part), f"{name} must not depend on padding"
 
 
 def prepare_is_pure(tried: Tried) -> None:
@@ -74,13 +75,13 @@ def prepare_is_pure(tried: Tried) -> None:
     assert torch.equal(torch.get_rng_state(), generators[0]), "prepare must not use torch's global generator"
     assert repr(np.random.get_state()) == generators[1], "prepare must not use numpy's global generator"
     for what, batches in (("prepared twice", [again]), ("prepared one by one", single)):
-        assert _unpadded(whole) == [row for one in batches for row in _unpadded(one)], f"{what}: inputs must be equal"
-        assert torch.equal(whole.labels, torch.cat([one.labels for one in batches])), f"{what}: labels must be equal"
-        targets = [_target_indices(one) for one in (whole, *batches)]
+        assert unpadded(whole) == [row for one in batches for row in unpadded(one)], f"{what}: inputs must be equal"
+        assert equal(whole.labels, torch.cat([one.labels for one in batches])), f"{what}: labels must be equal"
+        targets = [target_indices(one) for one in (whole, *batches)]
         assert targets[0] == [row for rows in targets[1:] for row in rows], f"{what}: targets must be equal"
-        assert whole.counts == _added(one.counts for one in batches), f"{what}: counts must be equal"
+        assert whole.counts == added(one.counts for one in batches), f"{what}: counts must be equal"
     for name, draw in whole.extras.items():
-        assert torch.equal(draw, again.extras[name]), f"draws: {name} must be equal when prepared twice"
+        assert equal(draw, again.extras[name]), f"draws: {name} must be equal when prepared twice"
 
 
 @torch.no_grad()
@@ -89,6 +90,8 @@ def parts_are_counted(tried: Tried) -> None:
     case = tiny_objective(tried)
     settings = case.objective.settings
     declared, accumulator = metrics_of(settings), case.metric_accumulator
+    unknown = case.objective.weights.keys() - case.sums()[1].parts.keys()
+    assert not unknown, f"weights must be those of parts of the loss: {sorted(unknown)} are not"
     for rows in (case.rows, *case.cut(1)):
         batch, sums = case.sums(rows, training=False)
         assert sums.parts, "the loss must have a part"
@@ -96,6 +99,8 @@ def parts_are_counted(tried: Tried) -> None:
             assert part.dim() == 0, f"{name} must be a scalar"
             assert name in batch.counts, f"counts: there must be one for the part {name} of the loss"
             assert batch.counts[name] or not part, f"counts: {name} is 0, but the part of the loss is {float(part):g}"
+            most = len(batch.labels) if settings.PREDICTS_ROWS and name != "penalty" else math.inf
+            assert batch.counts[name] <= most, f"counts: {name} must be at most {most}, one a row: {batch.counts[name]}"
         assert settings.TOKEN_LOSS is None or settings.TOKEN_LOSS in sums.parts, "TOKEN_LOSS must be a part of the loss"
         assert sums.metrics.keys() <= {*declared}, f"METRICS must declare {sorted(sums.metrics.keys() - {*declared})}"
         assert all(float(many) >= 0 for _, many in sums.metrics.values()), "the denominator of a metric must not be negative"
@@ -123,6 +128,112 @@ def evaluation_is_repeatable(tried: Tried) -> None:
         )
         outputs = [one.outputs for one in (other, found[0]) if one.outputs is not None]
         assert not outputs or torch.equal(*outputs), "in eval mode outputs must be deterministic"
+
+
+@torch.no_grad()
+def training_and_evaluation_have_the_same_loss(tried: Tried) -> None:
+    """Without dropout, unless a setting of TRAINING_ONLY is used."""
+    case = tiny_objective(tried)
+    settings = case.objective.settings
+    if any(getattr(settings, name) for name in settings.TRAINING_ONLY):
+        return
+    (_, trained), (_, evaluated) = case.sums(training=True), case.sums(training=False)
+    for name, part in trained.parts.items():
+        assert name in evaluated.parts, f"an evaluation must have the part {name} of the loss"
+        what = f"{name} must be the same in training and in evaluation, or TRAINING_ONLY must name the setting that changes it"
+        assert near(evaluated.parts[name], part), f"{what}: {part:g}, {evaluated.parts[name]:g}"
+
+
+@torch.no_grad()
+def equal_logits_have_the_loss_log_v(tried: Tried) -> None:
+    """The part TOKEN_LOSS of a model that predicts every token with the same probability, and its count."""
+    case = tiny_objective(tried)
+    part = case.objective.settings.TOKEN_LOSS
+    if part is None:
+        return
+    for parameter in case.model.head.parameters():
+        parameter.zero_()
+    for training in (True, False):
+        batch, sums = case.sums(training=training)
+        assert batch.counts[part] == len(batch.labels), f"counts: {part} must be the {len(batch.labels)} targets, not {batch.counts[part]}"
+        mean = float(sums.parts[part]) / batch.counts[part]
+        log_v = math.log(case.vocabulary.size)
+        assert abs(mean - log_v) < 1e-4, f"with equal logits {part} must be log V = {log_v:g} per target, not {mean:g}"
+
+
+def inputs_hide_the_targets(tried: Tried) -> None:
+    """What a token is predicted from does not depend on it, except for the share that `visible_targets` declares."""
+    case = tiny_objective(tried)
+    settings, rows = case.objective.settings, case.rows
+    assert isinstance(settings, ObjectiveSettings)
+    share = settings.visible_targets
+    if not settings.predicts_tokens or share == 1 or any(settings.rules_with(case.model_settings, None)):
+        return  # with rules the objective refuses this model
+    for training in (True, False):
+        before, hidden = case.predictions(rows, training)
+        n_visible, n_targets = 0, 0
+        if hidden is None:
+            return
+        for position in range(rows.ids.shape[1]):
+            changed = np.zeros(rows.ids.shape, bool)
+            changed[:, position] = True
+            after, other = case.predictions(with_other_tokens(rows, changed, case.vocabulary), training)
+            assert other is not None
+            assert other.shape == hidden.shape, "the number of targets must not depend on the tokens"
+            is_changed = after.labels != before.labels
+            n_visible += int((is_changed & differ(hidden, other)).sum())
+            n_targets += int(is_changed.sum())
+        most = share * n_targets + 4 * (share * (1 - share) * n_targets) ** 0.5
+        assert n_visible <= most, f"{n_visible} of {n_targets} targets are visible in the inputs; visible_targets declares {share:g}"
+
+
+def packed_documents_are_apart(tried: Tried) -> None:
+    """No target of a document of a packed row (`data.pack: docs`) depends on another document."""
+    case = tiny_objective(tried)
+    model = case.model_settings
+    if case.objective.settings.DATASET != "text" or not all(part.PACKS for part in (model, *model.all_mixers())):
+        return
+    segments = np.ones_like(case.rows.ids) if case.rows.segments is None else case.rows.segments.copy()
+    middle = segments.shape[1] // 2
+    segments[:, middle:] *= 2
+    ids = case.rows.ids.copy()
+    ids[:, [0, middle]] = case.vocabulary.separator
+    rows = replace(case.rows, ids=ids, segments=segments)
+    for training in (True, False):
+        before, hidden = case.predictions(rows, training)
+        if hidden is None:
+            return
+        positions = before.inputs.token_positions
+        assert positions is not None and positions.segments is not None and int(positions.segments.max()) == 2, (  # noqa: PT018
+            "the segments of the inputs must be those of the rows"
+        )
+        of_targets = positions.segments.flatten()
+        of_targets = of_targets if before.target_positions is None else of_targets[before.target_positions]
+        for document in (1, 2):
+            _, other = case.predictions(with_other_tokens(rows, segments == document, case.vocabulary), training)
+            assert other is not None
+            kept = of_targets != document
+            assert not (differ(hidden, other) & kept).any(), f"a target must not depend on document {document} of its row, another one"
+
+
+@torch.no_grad()
+def the_penalty_of_a_mixer_is_kept(tried: Tried) -> None:
+    """The penalties of all forward passes of a model are the part `penalty` of the loss, which tokens count."""
+    case, n_passes = tiny_objective(tried), list[int]()
+
+    def penalized(module: nn.Module, inputs: object, output: ForwardOutput) -> ForwardOutput:
+        n_passes.append(1)
+        own = 0 if output.penalty is None else output.penalty
+        return output._replace(penalty=own + torch.tensor(7.0, dtype=torch.float64))
+
+    (_, plain), models = case.sums(), [module for module in case.task.modules() if isinstance(module, Model)]
+    for model in models:
+        model.register_forward_hook(penalized)
+    batch, sums = case.sums()
+    assert "penalty" in sums.parts, "the penalty of a model, which some mixers have, must be a part of the loss"
+    added = sums.parts["penalty"] - plain.parts.get("penalty", 0)
+    assert near(added, 7.0 * len(n_passes)), f"penalty must be the sum of those of all passes: {added:g}, {7 * len(n_passes)}"
+    assert batch.counts.get("penalty") == batch.counts["tokens"], "counts: penalty must be the number of tokens"
 
 
 def half_precision_preserves_the_loss(tried: Tried) -> None:
@@ -186,50 +297,16 @@ CONTRACT = (
     prepare_is_pure,
     parts_are_counted,
     evaluation_is_repeatable,
+    training_and_evaluation_have_the_same_loss,
+    equal_logits_have_the_loss_log_v,
+    inputs_hide_the_targets,
+    packed_documents_are_apart,
+    the_penalty_of_a_mixer_is_kept,
     half_precision_preserves_the_loss,
     eight_rows_are_overfitted,
     task_does_not_change_the_model,
     the_formula_gives_the_counted_flops,
 )
-
-
-def _added(found: Iterator[Mapping[str, Any]]) -> dict[str, Any]:
-    total: dict[str, Any] = {}
-    for one in found:
-        for name, value in one.items():
-            total[name] = total[name] + value if name in total else value
-    return total
-
-
-def _near(found: Any, expected: Any) -> bool:
-    found, expected = (torch.as_tensor(value).detach().double() for value in (found, expected))
-    return bool((found - expected).norm() <= CLOSE * max(1.0, float(expected.norm())))
-
-
-def _target_indices(batch: Batch) -> list[list[int]]:
-    """The positions of the targets of each row; all if the batch has no `target_positions`."""
-    found = torch.ones(batch.inputs.ids.shape, dtype=torch.bool)
-    if batch.target_positions is not None:
-        found = torch.zeros_like(found).flatten().index_fill(0, batch.target_positions, True).view_as(found)
-    return [row.nonzero().flatten().tolist() for row in found]
-
-
-def _unpadded(batch: Batch) -> list[tuple[list[int], ...]]:
-    """The ids of each row without padding: inputs, and the source if there is one."""
-    sides = [one for one in (batch.inputs, batch.source) if one is not None]
-    return [tuple(side.ids[row][_real(side)[row]].tolist() for side in sides) for row in range(len(batch.inputs.ids))]
-
-
-def _real(tokens: Tokens) -> Tensor:
-    """Mask of the tokens that are not padding (B, L)."""
-    given = tokens.token_positions
-    return torch.ones_like(tokens.ids, dtype=torch.bool) if given is None or given.segments is None else given.segments != 0
-
-
-def _other_padding(rows: Rows) -> Rows:
-    """The same rows with a plain token as padding."""
-    assert rows.segments is not None
-    return replace(rows, ids=np.where(rows.segments == 0, FIRST_PLAIN + 5, rows.ids))
 
 
 def cases(settings: ObjectiveSettings, rows: Sequence[Row] | None = None) -> list[Case]:

@@ -1,6 +1,6 @@
 """An objective with the smallest model that fits, and eight rows of its dataset."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -54,6 +54,29 @@ class TinyObjective:
         weights = self.objective.weights
         return torch.stack([part * (weights.get(name, 1.0) / max(counts[name], 1)) for name, part in parts.items()]).sum()
 
+    @torch.no_grad()
+    def predictions(self, rows: Rows, training: bool) -> tuple[Batch, Tensor | None]:
+        """The batch, and the hidden states (T, D) from which a model of the task predicts its targets; None without."""
+        all_hidden = list[Tensor]()
+
+        def kept(method: Callable[..., Tensor]) -> Callable[..., Tensor]:
+            def call(hidden: Tensor, *more: Any, **named: Any) -> Tensor:
+                all_hidden.append(hidden)
+                return method(hidden, *more, **named)
+
+            return call
+
+        models = [module for module in self.task.modules() if isinstance(module, Model)]
+        for model in models:
+            model.logits, model.cross_entropy = kept(model.logits), kept(model.cross_entropy)  # type: ignore[method-assign]
+        try:
+            batch, _ = self.sums(rows, training)
+        finally:
+            for model in models:
+                del model.logits, model.cross_entropy
+        fitting = (hidden for hidden in all_hidden if hidden.dim() == 2 and len(hidden) == len(batch.labels))
+        return batch, next(fitting, None)
+
     def cut(self, size: int) -> list[Rows]:
         return [self.rows.slice(first, min(first + size, N_ROWS)) for first in range(0, N_ROWS, size)]
 
@@ -99,4 +122,6 @@ def tiny_objective(tried: Tried, d_model: int = 16, dropout: float = 0.0) -> Tin
     for module in task.modules():
         if isinstance(module, Dropout):
             module.rate = dropout
+        elif isinstance(module, nn.Dropout):
+            module.p = dropout
     return TinyObjective(objective, model, task, rows, labels, model_settings, vocabulary)

@@ -88,15 +88,19 @@ class Detection(nn.Module):
         self.model, self.generator = model, generator
 
     def forward(self, batch: Batch, state: State | None = None) -> LossSums:
-        scores = self.generator.logits(self.generator(batch.inputs, at=batch.target_positions).y).float()
+        proposed = self.generator(batch.inputs, at=batch.target_positions)
+        scores = self.generator.logits(proposed.y).float()
         ids, truth = self._replaced(batch, scores)
         real = batch.extras["real"]
-        found = self.model.logits(self.model(replace(batch.inputs, ids=ids), at=real).y).float().squeeze(-1)
+        mixed = self.model(replace(batch.inputs, ids=ids), at=real)
+        found = self.model.logits(mixed.y).float().squeeze(-1)
         fake = truth.flatten()[real]
         parts = {
             "generator": F.cross_entropy(scores, batch.labels, reduction="sum"),
             "replaced": F.binary_cross_entropy_with_logits(found, fake.float(), reduction="sum"),
         }
+        if penalties := [penalty for penalty in (proposed.penalty, mixed.penalty) if penalty is not None]:
+            parts["penalty"] = torch.stack(penalties).sum()
         right = (found > 0) == fake
         return LossSums(parts, {"accuracy": (right.sum(), len(fake)), "recall": ((right & fake).sum(), fake.sum())}, None)
 
