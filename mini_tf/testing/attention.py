@@ -2,49 +2,58 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import replace
 from functools import partial
-from typing import Any, get_args
 
 import torch
-from pydantic import ValidationError
 
 from mini_tf.nn import state as states
-from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerSettings
+from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerSettings, RecurrentUnit
 from mini_tf.nn.positional_encoding import PositionalEncodingSettings
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.kind_settings.directions import Direction
 from mini_tf.recipe.kind_settings.inference_settings import training_keys
-from mini_tf.testing import Case, cross_attention
+from mini_tf.testing import Case, cross_attention, models
 from mini_tf.testing.tiny.mixers import (
     DIMS,
+    LONG_PREFIX,
     PREFIX,
     B,
     L,
     Layout,
     TinyMixer,
+    another_value,
     assert_same,
+    long_positions,
     non_padding,
     positions_of_layout,
     random_tensor,
     run_in_blocks,
     supported_positions,
     visibility_of,
+    with_zero_rates,
+    without_dropout,
 )
+from mini_tf.testing.tiny.models import models_with
 from mini_tf.training.flops import flops_of
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.machine.memory import saved_bytes
 
+Position = PositionalEncodingSettings | None
 BLOCKS = ([1] * L, [3, 1, 7], [8, 3], [5, 6])
 
 
 def cases(settings: MixerSettings) -> list[Case]:
-    """All checks for a mixer of these settings, with every positional encoding that it supports."""
+    """All checks for a mixer of these settings, with every positional encoding that it supports, and in models."""
+    in_models = ((word, models.cases(model)) for word, model in models_with([settings]))
+    return [*mixer_cases(settings), *(Case(f"in_{word}-{case}", case.run) for word, of_model in in_models for case in of_model)]
+
+
+def mixer_cases(settings: MixerSettings) -> list[Case]:
+    """All checks for a mixer outside of a model."""
     return [*self_attention_cases(settings, supported_positions(settings)), *(cross_attention.cases(settings) if settings.CROSS else ())]
 
 
-def self_attention_cases(settings: MixerSettings, positions: Mapping[str, PositionalEncodingSettings | None]) -> Iterator[Case]:
+def self_attention_cases(settings: MixerSettings, positions: Mapping[str, Position]) -> Iterator[Case]:
     """Checks of self-attention with each of these positional encodings."""
     layouts: tuple[Layout, ...] = ("plain", "packed" if settings.PACKS else "padded")
     always = [explicit_matches_forward, only_visible_tokens_have_a_gradient, every_parameter_has_a_gradient]
@@ -58,6 +67,12 @@ def self_attention_cases(settings: MixerSettings, positions: Mapping[str, Positi
         checks += [a_prefix_continues_token_by_token] if (direction, layout) == ("prefix", "plain") else []
         for check in checks:
             yield Case(f"{check.__name__}-{direction}-{word}-{layout}", partial(_run, check, settings, position, direction, layout))
+    one_of_each = {None if position is None else position.APPLIES_TO: word for word, position in reversed([*positions.items()])}
+    for direction, word in itertools.product(sorted(settings.DIRECTIONS), one_of_each.values()):
+        for long in (a_long_row_matches_its_weights_and_blocks, training_without_dropout_matches_evaluation):
+            yield Case(f"{long.__name__}-{direction}-{word}", partial(long, settings, positions[word], direction))
+    if "causal" in settings.DIRECTIONS:
+        yield Case("fast_decoding_matches_forward", partial(fast_decoding_matches_forward, settings))
     for direction in sorted(settings.DIRECTIONS - {"prefix"}):
         yield Case(f"the_formula_is_what_is_counted-{direction}", partial(the_formula_is_what_is_counted, settings, direction))
     if "bidirectional" in settings.DIRECTIONS:
@@ -70,9 +85,7 @@ def self_attention_cases(settings: MixerSettings, positions: Mapping[str, Positi
         yield Case("the_state_of_a_stream_is_bounded", partial(the_state_of_a_stream_is_bounded, settings))
 
 
-def _run(
-    check: Callable[..., None], settings: MixerSettings, position: PositionalEncodingSettings | None, direction: Direction, layout: Layout
-) -> None:
+def _run(check: Callable[..., None], settings: MixerSettings, position: Position, direction: Direction, layout: Layout) -> None:
     check(TinyMixer(settings, position), direction, layout)
 
 
@@ -88,10 +101,59 @@ def explicit_matches_forward(tiny: TinyMixer, direction: Direction, layout: Layo
     assert not (visible & ~mask.mask_rows(0, L, tiny.x.device)).any(), "restrict() must not add to the mask"
     own = explicit.weights[..., explicit.lead :]
     assert not own.masked_select(~visible[:, None].expand_as(own)).any(), "weights must be 0 where the mask is False"
-    assert (explicit.weights.sum(-1) <= 1 + 1e-12).all(), "weights of a query must sum to at most 1"
     assert tiny.settings.signed_weights or (explicit.weights >= 0).all(), "weights are negative, but signed_weights is False"
     diagonal = own.diagonal(dim1=-2, dim2=-1)
     assert tiny.settings.ATTENDS_SELF or not diagonal.any(), "a token attends to itself, but ATTENDS_SELF is False"
+
+
+def a_long_row_matches_its_weights_and_blocks(settings: MixerSettings, position: Position, direction: Direction) -> None:
+    """As what is computed in chunks may differ from the second one on, with and without gradients."""
+    tiny, token_positions = TinyMixer(settings, position), long_positions(settings.PACKS)
+    x, mask = tiny.long_x, visibility_of(direction, token_positions, LONG_PREFIX)
+    explicit = tiny.mixer.explicit(x, x, mask)
+    expected = non_padding(tiny.mixer.join(explicit.weights @ explicit.values, x, mask).y, token_positions)
+    assert_same(non_padding(tiny.mix(x, mask), token_positions), expected, "join(weights @ values) must equal forward in long rows")
+    with torch.no_grad():
+        y = non_padding(tiny.mix(x, mask), token_positions)
+        assert_same(y, expected, "outputs must be the same with and without gradients")
+        for sizes in ([50, 99, 1], [64, 64, 22]) if direction == "causal" else ():
+            y, _ = run_in_blocks(tiny.mixer, x, token_positions, sizes, trim=True)
+            assert_same(non_padding(y, token_positions), expected, f"blocks of {sizes} tokens must match one pass")
+
+
+def training_without_dropout_matches_evaluation(settings: MixerSettings, position: Position, direction: Direction) -> None:
+    """Outputs; and the penalty is a sum over the tokens that are no padding, each within its own document."""
+    tiny, token_positions = TinyMixer(with_zero_rates(settings), position), long_positions(settings.PACKS)
+    mask = visibility_of(direction, token_positions, LONG_PREFIX)
+    expected = non_padding(tiny.mix(tiny.long_x, mask), token_positions)
+    mixer = without_dropout(tiny.mixer)
+    mixed = mixer(tiny.long_x, tiny.long_x, mask)
+    assert_same(non_padding(mixed.y, token_positions), expected, "without dropout, outputs in training must be those of evaluation")
+    assert token_positions.segments is not None
+    if mixed.penalty is not None:
+        alone = []
+        for row, segments in zip(tiny.long_x, token_positions.segments, strict=True):
+            for document in segments[segments != 0].unique():
+                x = row[segments == document][None]
+                alone.append(mixer(x, x, visibility_of(direction, TokenPositions(x.shape[1]), LONG_PREFIX, rows=1)).penalty)
+        assert_same(mixed.penalty, torch.stack(alone).sum(), "the penalty must be the sum of those of each document, without padding")
+
+
+def fast_decoding_matches_forward(settings: MixerSettings) -> None:
+    """A recurrence continues from the state of `forward`, step by step, and `forward` from its state."""
+    tiny, token_positions = TinyMixer(settings), positions_of_layout("padded")
+    unit = tiny.mixer.fast_decoding()
+    if not isinstance(unit, RecurrentUnit):
+        return  # the fast decoder of a model computes it
+    with torch.no_grad():
+        whole = tiny.mix(tiny.x, visibility_of("causal", token_positions))
+        _, state = run_in_blocks(tiny.mixer, tiny.x[:, :5], token_positions.slice(0, 5), [5])
+        for t in range(5, 9):
+            y, state = unit.step(tiny.x[:, t], state)
+            assert_same(y, whole[:, t], "fast_decoding().step must match forward")
+        rest = token_positions.slice(9, L)
+        y = tiny.mixer(tiny.x[:, 9:], tiny.x[:, 9:], Visibility(True, rest, rest), state).y
+    assert_same(non_padding(y, rest), non_padding(whole[:, 9:], rest), "forward must continue the state of fast_decoding().step")
 
 
 def the_order_matters_only_if_declared(settings: MixerSettings) -> None:
@@ -143,14 +205,8 @@ def a_packed_document_is_independent(tiny: TinyMixer, direction: Direction, layo
             index = (token_positions.segments[row] == document).nonzero().squeeze(1)
             if document:
                 alone = tiny.x[row : row + 1, index]
-                mask = visibility_of(direction, TokenPositions(len(index)), PREFIX[layout])
-                y = tiny.mixer(alone, alone, _first_row(mask)).y
+                y = tiny.mixer(alone, alone, visibility_of(direction, TokenPositions(len(index)), PREFIX[layout], rows=1)).y
                 assert_same(together[row : row + 1, index], y, "a document must not depend on the other documents of its row")
-
-
-def _first_row(mask: Visibility) -> Visibility:
-    token_positions = mask.queries.select(torch.tensor([0]))
-    return replace(mask, queries=token_positions, memory=token_positions)
 
 
 def every_parameter_has_a_gradient(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
@@ -231,18 +287,6 @@ def a_key_of_training_changes_no_output(settings: MixerSettings, key: str) -> No
     if direction == "causal":
         outputs = [run_in_blocks(one.mixer, one.x, TokenPositions(L), [8, 3], trim=True)[0] for one in (tiny, other)]
         assert torch.equal(*outputs), f"{key} changes outputs with a state, but is in TRAINING_KEYS"
-
-
-def another_value(settings: MixerSettings, key: str) -> Any:
-    """Another valid value of a number, a truth value or a choice."""
-    value, field = getattr(settings, key), type(settings).model_fields[key]
-    found = [not value] if isinstance(value, bool) else [value + 1, value / 2 + 0.25] if isinstance(value, int | float) else []
-    for candidate in [*found, *get_args(field.annotation)]:
-        with suppress(ValidationError):
-            type(settings).model_validate(settings.model_dump() | {key: candidate})
-            if candidate != value:
-                return candidate
-    raise AssertionError(f"no other value of {key} is known")
 
 
 def the_formula_is_what_is_counted(settings: MixerSettings, direction: Direction) -> None:

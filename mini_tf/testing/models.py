@@ -1,5 +1,7 @@
 """The contract of models: declarations, selected tokens, states, fast decoder, captured attention, stored weights."""
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -8,8 +10,7 @@ from mini_tf.generation.decoding import CachedModel, pad
 from mini_tf.generation.fast_decoder import FastDecoder
 from mini_tf.inspection.capture import attention_kinds, capture
 from mini_tf.nn.batch_sizes import BatchSizes
-from mini_tf.nn.layers.dropout import Dropout
-from mini_tf.nn.layers.task_head import TaskHead
+from mini_tf.nn.layers.task_head import TaskHead, is_token
 from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.nn.model_stack import ModelStack
@@ -21,8 +22,8 @@ from mini_tf.nn.weights.lora import adapt, merge
 from mini_tf.recipe.sections import Adapter
 from mini_tf.system.errors import DataFault
 from mini_tf.testing import Case, cases_of
-from mini_tf.testing.tiny.mixers import assert_same
-from mini_tf.testing.tiny.models import CONTEXT, VOCABULARY, B, L, M, logits_of, output_logits, random_ids, source_for, tiny_model
+from mini_tf.testing.tiny.mixers import assert_same, without_dropout
+from mini_tf.testing.tiny.models import VOCABULARY, B, L, M, logits_of, output_logits, padded, random_ids, row_alone, source_for, tiny_model
 from mini_tf.training.flops import flops_of
 from mini_tf.training.layer_decay import depths
 
@@ -38,6 +39,8 @@ def cases(settings: ModelSettings) -> list[Case]:
         loaded_weights_reproduce_the_model,
         loss_is_the_cross_entropy_of_the_logits,
         every_parameter_has_a_gradient_and_a_depth,
+        training_without_dropout_matches_evaluation,
+        penalties_are_summed_over_mixers_and_rows,
         the_head_can_be_replaced,
         adapters_cover_every_stack_and_merge,
         captured_attention_gives_the_same_logits,
@@ -132,15 +135,16 @@ def selected_tokens_match_all_tokens(settings: ModelSettings) -> None:
 
 
 def padding_does_not_change_outputs(settings: ModelSettings) -> None:
-    model, ids = tiny_model(settings), random_ids()
-    segments = torch.tensor([[1] * L, [0] * 3 + [1] * (L - 3), [1] * (L - 2) + [0] * 2])
-    token_positions, other = TokenPositions.packed(segments), torch.where(segments == 0, (ids + 1) % VOCABULARY, ids)
-    before, after = logits_of(model, ids, token_positions), logits_of(model, other, token_positions)
+    """Neither that of the text nor that of its source."""
+    model, given = tiny_model(settings), padded(settings)
+    others = [each if each is None else replace(each, ids=(each.ids + ~is_token(each)) % VOCABULARY) for each in given]
+    before, after = (output_logits(model, model(*each)) for each in (given, others))
+    real = is_token(given[0])
     assert before.isfinite().all(), "logits at padding must be finite"
-    assert torch.equal(before[segments != 0], after[segments != 0]), "padding must not change logits"
-    source = None if (given := source_for(model)) is None else Tokens(given.ids[1:2])
-    alone = output_logits(model, model(Tokens(ids[1:2, 3:]), source))
-    assert_same(before[1, 3:], alone[0], "a padded row must match the row alone")
+    assert torch.equal(before[real], after[real]), "padding must not change logits"
+    for row in range(B):
+        alone = output_logits(model, model(*(None if each is None else row_alone(each, row) for each in given)))
+        assert_same(before[row, real[row]], alone[0], "a padded row must match the row alone", 1e-8)
 
 
 def loaded_weights_reproduce_the_model(settings: ModelSettings) -> None:
@@ -166,11 +170,38 @@ def _flat(output: ForwardOutput) -> ForwardOutput:
     return output.each(lambda part: part.flatten(0, 1))
 
 
+@torch.no_grad()
+def training_without_dropout_matches_evaluation(settings: ModelSettings) -> None:
+    model, (ids, source) = tiny_model(settings), padded(settings)
+    expected = output_logits(model, model(ids, source))
+    trained = output_logits(without_dropout(model), model(ids, source))
+    real = is_token(ids)
+    assert_same(trained[real], expected[real], "without dropout, logits in training must be those of evaluation", 1e-8)
+
+
+@torch.no_grad()
+def penalties_are_summed_over_mixers_and_rows(settings: ModelSettings) -> None:
+    """The penalty of a model has that of each call of each mixer once; that of a batch is the sum over its rows."""
+    model, (ids, source) = without_dropout(tiny_model(settings)), padded(settings)
+    before, added = model(ids, source).penalty, list[float]()
+    if before is not None:
+        alone = [model(row_alone(ids, row), None if source is None else row_alone(source, row)).penalty for row in range(B)]
+        assert_same(before, torch.stack(alone).sum(), "the penalty of a batch must be that of its rows, without padding", 1e-8)
+
+    def add(mixer: nn.Module, inputs: object, mixed: ForwardOutput) -> ForwardOutput:
+        added.append(2.0 ** len(added))
+        return mixed._replace(penalty=mixed.y.new_tensor(added[-1]) + (0 if mixed.penalty is None else mixed.penalty))
+
+    for mixer in model.mixers():
+        mixer.register_forward_hook(add)
+    after = model(ids, source).penalty
+    assert after is not None, "the penalties of mixers must be in the penalty of the model"
+    total = float(after - (0 if before is None else before))
+    assert abs(total - sum(added)) < 1e-6, f"the penalty of each call of a mixer must count once: {total} of {added}"
+
+
 def every_parameter_has_a_gradient_and_a_depth(settings: ModelSettings) -> None:
-    model = tiny_model(settings).train()
-    for part in model.modules():
-        if isinstance(part, Dropout):
-            part.rate = 0.0
+    model = without_dropout(tiny_model(settings))
     mixed = model(Tokens(random_ids(), None, None), source_for(model))
     loss = model.cross_entropy(_flat(mixed).y, random_ids(seed=4).flatten(), copies=_flat(mixed).copies)
     (loss if mixed.penalty is None else loss + mixed.penalty).backward()
@@ -217,7 +248,7 @@ def max_length_is_enforced(settings: ModelSettings) -> None:
     model = tiny_model(settings)
     longest = model.max_length()
     if longest is None:
-        model(Tokens(random_ids(1, 2 * CONTEXT)), source_for(model, 1))
+        model(Tokens(random_ids(1, 2 * model.context)), source_for(model, 1))
         return
     model(Tokens(random_ids(1, longest)), source_for(model, 1))
     try:
@@ -229,8 +260,8 @@ def max_length_is_enforced(settings: ModelSettings) -> None:
 
 @torch.no_grad()
 def the_formula_gives_the_counted_flops(settings: ModelSettings) -> None:
-    """The FLOPs by formula are those of a forward pass; None: no formula is known."""
-    model, at = tiny_model(settings), torch.tensor([0, 4, L, 3 * L - 1])
+    """The FLOPs by formula are those of a forward pass of rows as long as the context; None: no formula is known."""
+    model, at = tiny_model(settings, context=L), torch.tensor([0, 4, L, 3 * L - 1])
     source = M if model.needs_source else 0
     sizes = BatchSizes(B, L, len(at), VOCABULARY, VOCABULARY, source, shared_positions=True, shared_source_positions=True)
     if (hidden := settings.hidden_flops(sizes)) is None:
@@ -274,10 +305,11 @@ def the_fast_decoder_gives_the_same_logits(settings: ModelSettings) -> None:
 
 
 def _declares_fast_decoding(model: Model) -> bool:
-    one = model.fast_decoding()
-    parts = [] if one is None else [block.own.part for block in one.stack.blocks if block.own is not None]
+    if (one := model.fast_decoding()) is None:
+        return False
+    position, parts = one.embedding.position, [block.own.part for block in one.stack.blocks if block.own is not None]
     fast = all(part.fast_decoding() is not None for part in parts)  # type: ignore[operator]
-    return one is not None and fast and one.embedding.position.distance_only and one.embedding.position.orthogonal
+    return fast and position.distance_only and position.orthogonal and position.of_layer(0) is position
 
 
 def _decoder(model: Model, prompts: list[list[int]], fast: bool) -> FastDecoder | CachedModel:

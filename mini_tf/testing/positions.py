@@ -1,6 +1,7 @@
-"""The contract of positional encodings, alone and with every mixer that supports them."""
+"""The contract of positional encodings: alone, in the layers of a model, and with every mixer that supports them."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -9,19 +10,40 @@ from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodin
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.system.errors import DataFault
-from mini_tf.testing import Case, attention, cases_of
+from mini_tf.testing import Case, attention, cases_of, models
 from mini_tf.testing.tiny.mixers import DIMS, B, L, assert_same, non_padding, positions_of_layout, random_tensor
 
-CONTEXT = 64
+CONTEXT, N_LAYERS = 64, 3
 FAR = 5000
 """A position that encodings without `max_positions` must support."""
 
 
 def cases(settings: PositionalEncodingSettings) -> list[Case]:
     """All checks for a positional encoding of these settings."""
-    checks = (it_applies_where_declared, it_depends_on_positions_only, max_positions_are_enforced, every_parameter_has_a_gradient)
+    checks = (
+        it_applies_where_declared,
+        every_layer_has_its_encoding,
+        it_depends_on_positions_only,
+        max_positions_are_enforced,
+        every_parameter_has_a_gradient,
+    )
     rotary = (rotate_is_linear,) if "rotary" in settings.APPLIES_TO else ()
-    return [*cases_of((*checks, *rotary), settings), *_with_mixers(settings)]
+    return [*cases_of((*checks, *rotary), settings), *_in_models(settings), *_with_mixers(settings)]
+
+
+def _in_models(settings: PositionalEncodingSettings) -> Iterator[Case]:
+    """Checks of models that depend on positions, of a decoder and an encoder of two layers."""
+    for word in ("decoder", "encoder"):
+        kind: Any = settings_of("models", word)
+        model = kind(d_model=16, n_layers=2, n_heads=2, positions=settings)
+        of_positions = (
+            models.every_parameter_has_a_gradient_and_a_depth,
+            models.the_formula_gives_the_counted_flops,
+            models.packed_documents_are_independent,
+            models.captured_attention_gives_the_same_logits,
+            *((models.decoding_token_by_token_matches_one_pass, models.the_fast_decoder_gives_the_same_logits) if model.causal else ()),
+        )
+        yield from (Case(f"in_{word}_{case}", case.run) for case in cases_of(of_positions, model))
 
 
 def _with_mixers(settings: PositionalEncodingSettings) -> Iterator[Case]:
@@ -35,6 +57,12 @@ def tiny_encoding(settings: PositionalEncodingSettings) -> PositionalEncoding:
     """The module in float64 with random parameters."""
     torch.manual_seed(0)
     return settings.build(DIMS.d_model, DIMS.n_heads, DIMS.d_k, CONTEXT).double()
+
+
+def tiny_layers(settings: PositionalEncodingSettings) -> PositionalEncoding:
+    """The module of a stack of three layers."""
+    torch.manual_seed(0)
+    return settings.build_layers(N_LAYERS, DIMS.d_model, DIMS.n_heads, DIMS.d_k, CONTEXT).double()
 
 
 def _heads() -> torch.Tensor:
@@ -57,6 +85,21 @@ def it_applies_where_declared(settings: PositionalEncodingSettings) -> None:
     }
     for point, applies in applied.items():
         assert applies == (point in settings.APPLIES_TO), f"{point!r} must be in APPLIES_TO if and only if it is overridden"
+
+
+def every_layer_has_its_encoding(settings: PositionalEncodingSettings) -> None:
+    """`of_layer` of what `build_layers` returns applies where declared; if overridden, each layer has another one."""
+    encoding, heads = tiny_layers(settings), _heads()
+    layers = [encoding.of_layer(layer) for layer in range(N_LAYERS)]
+    assert encoding.applies_to == settings.APPLIES_TO, "applies_to of build_layers must equal APPLIES_TO of the settings"
+    for number, layer in enumerate(layers):
+        applied = {"rotary": not torch.equal(layer.rotate(heads, TokenPositions(L, 3)), heads), "bias": _bias(layer) is not None}
+        for point, applies in applied.items():
+            assert applies == (point in settings.APPLIES_TO) == (point in layer.applies_to), (
+                f"of_layer({number}) must apply to {sorted(settings.APPLIES_TO)}: a module of several layers overrides of_layer"
+            )
+    if type(encoding).of_layer is not PositionalEncoding.of_layer:
+        assert len({id(layer) for layer in layers}) == N_LAYERS, "of_layer must return another encoding for each layer"
 
 
 def it_depends_on_positions_only(settings: PositionalEncodingSettings) -> None:
@@ -123,13 +166,16 @@ def rotate_is_linear(settings: PositionalEncodingSettings) -> None:
 
 
 def every_parameter_has_a_gradient(settings: PositionalEncodingSettings) -> None:
-    encoding = tiny_encoding(settings)
-    length = L if encoding.max_positions is None else encoding.max_positions
-    x, bias = random_tensor(B, length, DIMS.d_model), _bias(encoding, length)
-    parts = [encoding.embed(x, TokenPositions(length)), encoding.rotate(_heads(), TokenPositions(L)), *(() if bias is None else (bias,))]
-    total = torch.stack([(part * random_tensor(*part.shape, seed=3)).sum() for part in parts]).sum()
-    if total.requires_grad:
-        total.backward()
-    for name, parameter in encoding.named_parameters():
-        assert parameter.grad is not None, f"{name} must have a gradient"
-        assert parameter.grad.any(), f"the gradient of {name} must not be 0"
+    for encoding in (tiny_encoding(settings), tiny_layers(settings)):
+        length = L if encoding.max_positions is None else encoding.max_positions
+        x = random_tensor(B, length, DIMS.d_model)
+        parts = [encoding.embed(x, TokenPositions(length))]
+        for layer in (encoding.of_layer(layer) for layer in range(N_LAYERS)):
+            bias = _bias(layer, length)
+            parts += [layer.rotate(_heads(), TokenPositions(L)), *(() if bias is None else (bias,))]
+        total = torch.stack([(part * random_tensor(*part.shape, seed=3 + n)).sum() for n, part in enumerate(parts)]).sum()
+        if total.requires_grad:
+            total.backward()
+        for name, parameter in encoding.named_parameters():
+            assert parameter.grad is not None, f"{name} must have a gradient"
+            assert parameter.grad.any(), f"the gradient of {name} must not be 0"

@@ -1,20 +1,26 @@
-"""Tiny mixers for contract tests: float64, eval mode, rows of 11 tokens, large weights for non-uniform attention."""
+"""Tiny mixers for contract tests: float64, eval mode, rows of 11 tokens, large weights for non-uniform attention.
+
+Rows of 150 tokens, for what a mixer computes in chunks.
+"""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
-from torch import Tensor
+from pydantic import ValidationError
+from torch import Tensor, nn
 
 from mini_tf.nn import state as states
+from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixer, MixerSettings
 from mini_tf.nn.positional_encoding import PositionalEncodingSettings
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.kind_settings.directions import Direction
 from mini_tf.recipe.kinds import listing, settings_of
 
-B, L = 3, 11
+B, L, LONG = 3, 11, 150
 DIMS = AttentionDims(d_model=12, d_memory=12, n_heads=4, n_kv_heads=2, d_k=6, d_v=4)
 EXACT = {"rtol": 0, "atol": 1e-10}
 Layout = Literal["plain", "padded", "packed"]
@@ -43,7 +49,7 @@ class TinyMixer:
         with torch.no_grad():
             for parameter in self.mixer.parameters():
                 parameter.normal_(0, 0.5)
-        self.x = random_tensor(B, L, dims.d_model)
+        self.x, self.long_x = random_tensor(B, L, dims.d_model), random_tensor(2, LONG, dims.d_model)
 
     def mix(self, x: Tensor, mask: Visibility) -> Tensor:
         """Self-attention of x (B, L, D)."""
@@ -70,12 +76,45 @@ def positions_of_layout(layout: Layout) -> TokenPositions:
     return TokenPositions(L) if layout == "plain" else TokenPositions.packed(torch.tensor(_SEGMENTS[layout]))
 
 
-def visibility_of(direction: Direction, token_positions: TokenPositions, prefix: int = 0) -> Visibility:
-    """The mask of self-attention at `token_positions`; prefix: its length in each document, for that direction."""
+def visibility_of(direction: Direction, token_positions: TokenPositions, prefix: int = 0, rows: int = B) -> Visibility:
+    """The mask of self-attention at `token_positions`; prefix: its length in each document, for that direction.
+
+    rows: if `token_positions` are the same in every row.
+    """
     if direction == "prefix":
-        positions = token_positions.all_positions(torch.device("cpu")).expand(B, -1)
+        positions = token_positions.all_positions(torch.device("cpu")).expand(rows if token_positions.segments is None else -1, -1)
         token_positions = replace(token_positions, orders=positions.clamp(min=prefix - 1))
     return Visibility(direction != "bidirectional", token_positions, token_positions)
+
+
+LONG_PREFIX = 70
+
+
+def long_positions(packed: bool) -> TokenPositions:
+    """Two rows of 150 tokens: one of a document, and one with padding, of two documents if `packed`."""
+    second = [0] * 20 + [1] * 60 + [2 if packed else 1] * 70
+    return TokenPositions.packed(torch.tensor([[1] * LONG, second]))
+
+
+Trained = TypeVar("Trained", bound=nn.Module)
+
+
+def without_dropout(module: Trained) -> Trained:
+    """In training mode, with every dropout layer and every key that ends in `_rate` at 0."""
+    for part in module.train().modules():
+        if isinstance(part, Dropout):
+            part.rate = 0.0
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0
+    return module
+
+
+def with_zero_rates(settings: MixerSettings) -> MixerSettings:
+    """The settings with every key that ends in `_rate` at 0, where that is valid."""
+    for key in (key for key in type(settings).model_fields if key.endswith("_rate")):
+        with suppress(ValidationError):
+            settings = type(settings).model_validate(settings.model_dump() | {key: 0.0})
+    return settings
 
 
 def non_padding(y: Tensor, token_positions: TokenPositions) -> Tensor:
@@ -98,6 +137,18 @@ def run_in_blocks(
         first += size
     assert state is not None
     return torch.cat(outputs, dim=1), state
+
+
+def another_value(settings: MixerSettings, key: str) -> Any:
+    """Another valid value of a number, a truth value or a choice."""
+    value, field = getattr(settings, key), type(settings).model_fields[key]
+    found = [not value] if isinstance(value, bool) else [value + 1, value / 2 + 0.25] if isinstance(value, int | float) else []
+    for candidate in [*found, *get_args(field.annotation)]:
+        with suppress(ValidationError):
+            type(settings).model_validate(settings.model_dump() | {key: candidate})
+            if candidate != value:
+                return candidate
+    raise AssertionError(f"no other value of {key} is known")
 
 
 def assert_same(actual: Tensor, expected: Tensor, what: str, atol: float = 1e-10) -> None:

@@ -1,4 +1,7 @@
-"""The mean of a row so far, which does not keep documents apart."""
+"""Retention without normalization: a faded sum of the values of a row so far, which does not keep documents apart.
+
+Weights sum to more than 1. Source: Sun et al. 2023, arXiv:2307.08621, section 2.1, with one decay and no keys.
+"""
 
 from typing import ClassVar
 
@@ -21,30 +24,31 @@ class Settings(MixerSettings):
 
 
 class Running(Mixer):
+    DECAY = 0.9
+
     def __init__(self, dims: AttentionDims) -> None:
         super().__init__()
         self.value, self.out = nn.Linear(dims.d_model, dims.d_v), nn.Linear(dims.d_v, dims.d_model)
 
     def start(self, batch: int) -> State:
-        weight = self.value.weight
-        return {"sum": weight.new_zeros(batch, weight.shape[0]), "n": weight.new_zeros(batch, 1)}
+        return {"sum": self.value.weight.new_zeros(batch, self.value.out_features)}
 
     def forward(self, x: Tensor, memory: Tensor, visibility: Visibility, state: State | None = None) -> ForwardOutput:
-        before = state or self.start(len(x))
-        real = self._real(x, visibility)
-        sums = before["sum"][:, None] + torch.where(real, self.value(x), 0.0).cumsum(1)
-        n = before["n"][:, None] + real.to(x.dtype).cumsum(1)
-        y = self.join((sums / n.clamp(min=1))[:, None], x, visibility).y
-        return ForwardOutput(y, None, None if state is None else {"sum": sums[:, -1], "n": n[:, -1]})
+        total, values, sums = (state or self.start(len(x)))["sum"], self._values(x, visibility), []
+        for t in range(x.shape[1]):
+            total = self.DECAY * total + values[:, t]
+            sums.append(total)
+        return self.join(torch.stack(sums, dim=1)[:, None], x, visibility, None if state is None else {"sum": total})
 
     def explicit(self, x: Tensor, memory: Tensor, visibility: Visibility) -> ExplicitAttention:
-        seen = visibility.mask_rows(0, x.shape[1], x.device).expand(len(x), -1, -1)[:, None].to(x.dtype)
-        real = self._real(x, visibility)
-        return ExplicitAttention(seen / seen.sum(-1, keepdim=True).clamp(min=1), torch.where(real, self.value(x), 0.0)[:, None])
+        index = torch.arange(x.shape[1], device=x.device)
+        weights = self.DECAY ** visibility.distance(index[:, None], index[None]).clamp(min=0).to(x.dtype) * visibility.mask(x.device)
+        return ExplicitAttention(weights.expand(len(x), -1, -1)[:, None], self._values(x, visibility)[:, None])
 
     def join(self, read: Tensor, x: Tensor, visibility: Visibility, state: State | None = None) -> ForwardOutput:
         return ForwardOutput(self.out(read[:, 0]), None, state)
 
-    @staticmethod
-    def _real(x: Tensor, visibility: Visibility) -> Tensor:
-        return (visibility.queries.tensors(len(x), x.device)[0] != 0)[..., None]
+    def _values(self, x: Tensor, visibility: Visibility) -> Tensor:
+        """0 at padding."""
+        segments, _ = visibility.queries.tensors(len(x), x.device)
+        return torch.where((segments != 0)[..., None], self.value(x), 0.0)

@@ -62,10 +62,12 @@ class Latents(Model):
         if inputs.ids.shape[1] > self.queries.num_embeddings:
             raise DataFault("a text is longer than the queries")
         latents, n = self.latents.expand(len(inputs.ids), -1, -1), TokenPositions(len(self.latents))
-        read = self.reader(latents, n, self.reader.recall(self.embedding(inputs, token_positions), token_positions)).y
-        thought = self.inner(read, n).y
+        read = self.reader(latents, n, self.reader.recall(self.embedding(inputs, token_positions), token_positions))
+        thought = self.inner(read.y, n)
         queries = self.queries(token_positions.all_positions(inputs.ids.device)).expand(len(inputs.ids), -1, -1)
-        return self.decoder(queries, token_positions, self.decoder.recall(thought, n), at)  # type: ignore[no-any-return]
+        decoded: ForwardOutput = self.decoder(queries, token_positions, self.decoder.recall(thought.y, n), at)
+        penalties = [part.penalty for part in (read, thought, decoded) if part.penalty is not None]
+        return decoded._replace(penalty=sum(penalties) if penalties else None)
 
     def logits(self, hidden: Tensor, words: Tensor | None = None, copies: Any = None) -> Tensor:
         return self.head(hidden, words) if words is not None else self.head(hidden)
