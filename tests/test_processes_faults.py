@@ -1,9 +1,13 @@
 """What a launcher says when a process ends early, and what several processes refuse."""
 
 import math
+import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,22 +17,26 @@ import pytest
 import torch
 from commands import minitf
 
+from mini_tf.cli.terminal import workers
 from mini_tf.cli.terminal.workers import WorkerConsole
 from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.distributed import launching, reduction
 from mini_tf.distributed.group import ProcessGroup
+from mini_tf.distributed.joining import joined
 from mini_tf.distributed.launching import _End, _Workers
 from mini_tf.distributed.reduction import REDUCTIONS
 from mini_tf.distributed.torch_group import TorchGroup
 from mini_tf.jobs.session import Session
 from mini_tf.recipe.sections import Tokenizer as Settings
-from mini_tf.system.errors import MinitfError, ProcessLost, Unavailable, UsageFault
-from mini_tf.system.processes import FAULTS, JOINED, Place
-from mini_tf.system.worker_faults import read_fault
+from mini_tf.system.errors import DataFault, MinitfError, ProcessLost, Unavailable, UsageFault
+from mini_tf.system.processes import FAULTS, JOINED, LAUNCHER, Place, torchrun_ended
+from mini_tf.system.temporary_files import temporary_path
+from mini_tf.system.worker_faults import WorkerFault, read_fault, write_fault
 from mini_tf.training.signals import StopRequest
 
 start = subprocess.Popen
+ENDED = "the launcher of the processes ended; the same command continues from the last checkpoint"
 
 
 def test_a_tree_refuses_processes_whose_partners_do_not_exist() -> None:
@@ -77,14 +85,14 @@ def test_every_signal_that_kills_a_process_has_a_name(tmp_path: Path) -> None:
 
 def test_a_process_that_starts_after_a_stop_signal_gets_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "Popen", lambda command, **given: start(["sleep", "600"], start_new_session=True))
-    workers = _Workers(tmp_path)
-    workers.start(0, 2, [], False)
-    workers.asked = signal.SIGTERM  # before the launcher knows of rank 1
-    workers.signal(signal.SIGTERM)
-    workers.start(1, 2, [], False)
-    workers.wait(lambda running: None)
-    assert {end.rank: end.code for end in workers.ends} == {0: -signal.SIGTERM, 1: -signal.SIGTERM}
-    assert workers.exit_code() == 143
+    launched = _Workers(tmp_path)
+    launched.start(0, 2, [], False)
+    launched.asked = signal.SIGTERM  # before the launcher knows of rank 1
+    launched.signal(signal.SIGTERM)
+    launched.start(1, 2, [], False)
+    launched.wait(lambda running: None)
+    assert {end.rank: end.code for end in launched.ends} == {0: -signal.SIGTERM, 1: -signal.SIGTERM}
+    assert launched.exit_code() == 143
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only /proc tells that a process is stopped")
@@ -94,9 +102,9 @@ def test_a_stopped_process_does_not_get_the_last_grace(tmp_path: Path, monkeypat
     stopped.send_signal(signal.SIGSTOP)
     while not launching._is_stopped(stopped.pid):
         time.sleep(0.01)
-    workers = _Workers(tmp_path, running={1: stopped}, ends=[_End(0, 9, False)])
-    workers.wait(lambda running: None)
-    assert workers.ends[-1] == _End(1, -signal.SIGKILL, True)
+    launched = _Workers(tmp_path, running={1: stopped}, ends=[_End(0, 9, False)])
+    launched.wait(lambda running: None)
+    assert launched.ends[-1] == _End(1, -signal.SIGKILL, True)
 
 
 @pytest.mark.parametrize(
@@ -115,9 +123,9 @@ def test_processes_that_wait_for_one_that_was_killed_before_it_joined_get_no_gra
     monkeypatch.setattr(launching, "LAST_GRACE", last_grace)
     if joined:
         (tmp_path / f"rendezvous{JOINED}").touch()
-    workers = _Workers(tmp_path, running={0: start(["sleep", "600"])}, ends=[_End(1, end, False)])
-    workers.wait(lambda running: None)
-    assert workers.ends[-1] == _End(0, -signal_of_others, signal_of_others == signal.SIGTERM)
+    launched = _Workers(tmp_path, running={0: start(["sleep", "600"])}, ends=[_End(1, end, False)])
+    launched.wait(lambda running: None)
+    assert launched.ends[-1] == _End(0, -signal_of_others, signal_of_others == signal.SIGTERM)
 
 
 def test_a_collective_that_fails_says_that_another_process_is_gone_and_other_errors_pass() -> None:
@@ -164,3 +172,133 @@ def test_a_signal_that_comes_after_the_processes_agreed_waits_for_the_next_time(
     session: Any = SimpleNamespace(group=Late())
     assert not Session.agree(session, stop)
     assert Session.agree(session, stop)
+
+
+@pytest.fixture
+def ended_launcher(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The folder of the launcher of two processes that is gone before they have done anything."""
+    folder = tmp_path / "launched"
+    folder.mkdir()
+    gone = {
+        LAUNCHER: str(os.getppid() + 1),
+        FAULTS: str(folder),
+        "RANK": "2",
+        "WORLD_SIZE": "4",
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "2",
+    }
+    for name, value in gone.items():
+        monkeypatch.setenv(name, value)
+    return folder
+
+
+@pytest.mark.parametrize(("local_rank", "lines"), [("0", [ENDED]), ("1", [])])
+def test_a_process_whose_launcher_ends_ends_with_one_line_a_machine(
+    local_rank: str, lines: list[str], ended_launcher: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever it does, in a library of C too; rank 2 is the first one of its machine."""
+    codes, exited = list[int](), threading.Event()
+    monkeypatch.setattr(os, "_exit", lambda code: codes.append(code) or exited.set())
+    monkeypatch.setattr(workers, "WATCH", 0.01)
+    monkeypatch.setenv("LOCAL_RANK", local_rank)
+    WorkerConsole(command="pretrain", json=True)
+    assert exited.wait(60)
+    assert codes == [9]
+    out, err = capsys.readouterr()
+    assert err.splitlines() == lines
+    assert out == ""
+    assert not ended_launcher.exists()
+
+
+def test_a_process_that_trains_gets_sigterm_when_its_launcher_ends(
+    ended_launcher: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(workers, "WATCH", 0.01)
+    with StopRequest() as stop:
+        console = WorkerConsole(command="pretrain")
+        for _ in range(6000):
+            time.sleep(0.01)
+            if stop:
+                break
+    assert stop.exit_code == 143
+    console.close(stop.exit_code)
+    assert capsys.readouterr().err == ""
+    assert not ended_launcher.exists()
+
+
+@pytest.mark.parametrize(("error", "line"), [(ProcessLost("another process ended"), ENDED), (DataFault("bad text"), "bad text")])
+def test_an_error_after_the_launcher_has_ended_is_printed(
+    error: MinitfError, line: str, ended_launcher: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody reads it from a file; a lost process is lost for the same reason."""
+    WorkerConsole(command="pretrain").close(error.exit_code, error)
+    assert capsys.readouterr().err.splitlines() == [line]
+
+
+def test_a_launcher_that_lives_is_left_to_print_the_error(
+    ended_launcher: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(workers, "WATCH", 0.01)
+    monkeypatch.setenv(LAUNCHER, str(os.getppid()))
+    console = WorkerConsole(command="pretrain")
+    time.sleep(0.1)
+    console.close(4, DataFault("bad text"))
+    assert capsys.readouterr().err == ""
+    fault = read_fault(ended_launcher, 2)
+    assert fault is not None
+    assert (fault.exit_code, fault.message, fault.lost) == (4, "bad text", False)
+
+
+def test_torchrun_has_ended_where_its_store_accepts_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Maybe before the process looked who its parent is."""
+    assert not torchrun_ended()  # it was not started by it
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listening.getsockname()[1])}.items():
+            monkeypatch.setenv(name, value)
+        assert not torchrun_ended()  # of a batch system, whose rank 0 has the store
+        monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+        assert torchrun_ended()
+        listening.listen()
+        assert not torchrun_ended()
+    monkeypatch.setenv("MASTER_PORT", "none")
+    assert not torchrun_ended()
+
+
+def test_a_rank_0_whose_store_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a batch system starts them, on another machine maybe."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        others = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(closed.getsockname()[1]), "RANK": "1", "WORLD_SIZE": "2"}
+        for name, value in others.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(Unavailable, match=r"^rank 0 of 2 processes did not come within 0.2 seconds \(runtime.timeout\)$"), joined(0.2):
+            pass
+
+
+@pytest.mark.parametrize(("messages", "line"), [(("bad", "bad"), "bad"), (("bad", "worse"), "bad"), ((None, "worse"), "rank 1: worse")])
+def test_the_error_of_the_process_that_failed_first_is_told_once(messages: tuple[str | None, str], line: str, tmp_path: Path) -> None:
+    """With its exit code; one that all have is not that of a rank."""
+    for rank, message in enumerate(messages):
+        error = ProcessLost("rank 1 is gone") if message is None else DataFault(message, hint="mend it")
+        write_fault(tmp_path, rank, error, exit_code=error.exit_code, lost=message is None, output={})
+    with pytest.raises(WorkerFault) as caught:
+        _Workers(tmp_path, ends=[_End(rank, 4, False) for rank in range(2)]).exit_code()
+    assert (caught.value.message, caught.value.exit_code) == (line, 4)
+    assert caught.value.hint == "mend it"
+
+
+def test_a_launcher_removes_what_a_killed_one_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **given: start(["true"]))
+    killed = start(["true"])
+    killed.wait()
+    left = temporary_path(tmp_path / "minitf")
+    left = left.with_name(left.name.replace(f".{os.getpid()}.", f".{killed.pid}."))
+    left.mkdir()
+    (left / "rank-0.json").touch()
+    seen = list[list[str]]()
+    assert launching.launch(1, [], watch=lambda running: seen.append([path.name for path in tmp_path.iterdir()])) == 0
+    assert left.name not in seen[0]
+    assert len(seen[0]) == 1
+    assert [*tmp_path.iterdir()] == []

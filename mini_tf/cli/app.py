@@ -18,6 +18,7 @@ from mini_tf.cli.terminal.repeated_options import refuse_repeated
 from mini_tf.cli.terminal.streams import silence
 from mini_tf.system.errors import UsageFault
 from mini_tf.system.library_caches import redirect_library_caches
+from mini_tf.system.processes import is_worker
 
 START = """\
 Train, fine-tune, prompt and inspect small transformer language models.
@@ -122,6 +123,8 @@ def _share_the_machine() -> None:
     spinning long, 48 and 166 ms with this, 55 and 123 ms with a third of it.
     """
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    if is_worker():  # else torch prints its stack where a process or the launcher ends; the error is ours to print
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     redirect_library_caches()
 
 

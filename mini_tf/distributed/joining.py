@@ -1,11 +1,11 @@
 """Join the group of processes that a launcher has started: `minitf ... --nproc P`, torchrun, or a batch system."""
 
-import ctypes
 import os
-import signal
+import socket
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,9 +16,7 @@ from torch.distributed.rendezvous import rendezvous
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.distributed.torch_group import TorchGroup
 from mini_tf.system.errors import Unavailable
-from mini_tf.system.processes import JOINED, LAUNCHER, RENDEZVOUS, Place, place
-
-_SET_PARENT_DEATH_SIGNAL = 1  # of Linux's prctl
+from mini_tf.system.processes import JOINED, RENDEZVOUS, Place, place
 
 
 @contextmanager
@@ -29,12 +27,13 @@ def joined(timeout: float, on_gpu: bool = False) -> Iterator[ProcessGroup]:
     cannot be reached.
     """
     here = place()
-    _end_with_launcher()
     file = os.environ.get(RENDEZVOUS)
     if file is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
     limit = timedelta(seconds=timeout)
     try:
+        if file is None:
+            _reach_store(here, timeout)
         store, _, _ = next(rendezvous("env://" if file is None else f"file://{file}", here.rank, here.size, timeout=limit))
         meet(store, here, limit)
         backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
@@ -69,11 +68,19 @@ def meet(store: Store, here: Place, limit: timedelta) -> None:
         raise Unavailable(f"{which} within {limit.total_seconds():g} seconds (runtime.timeout)", hint="start all of them") from error
 
 
-def _end_with_launcher() -> None:
-    """On Linux, SIGTERM when the launcher dies: without a launcher a process would train on, unseen."""
-    if sys.platform == "linux":
-        parent = int(os.environ.get(LAUNCHER, os.getppid()))
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
-        if os.getppid() != parent:  # it died before
-            signal.raise_signal(signal.SIGTERM)
+def _reach_store(here: Place, timeout: float) -> None:
+    """Wait until the store of rank 0 accepts connections; Unavailable if it does not. torch may wait longer."""
+    of_launcher = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if here.rank == 0 or of_launcher or not {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():  # torch names what is not set
+        return
+    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    until = time.monotonic() + timeout
+    while True:
+        try:
+            socket.create_connection(address, timeout=max(0.1, until - time.monotonic())).close()
+            return
+        except OSError as error:
+            if time.monotonic() > until:
+                what = f"rank 0 of {here.size} processes did not come within {timeout:g} seconds (runtime.timeout)"
+                raise Unavailable(what, hint=f"start all of them ({address[0]}:{address[1]}: {error.strerror or error})") from error
+        time.sleep(0.1)

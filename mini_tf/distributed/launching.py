@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from mini_tf.system.errors import Unavailable
 from mini_tf.system.processes import FAULTS, JOINED, LAUNCHER, RENDEZVOUS
+from mini_tf.system.temporary_files import temporary_path
 from mini_tf.system.worker_faults import read_fault
 
 GRACE = 5.0
@@ -43,7 +44,8 @@ def launch(
     Stop signals are forwarded, so that all processes stop after the same step. quiet: nothing on stdout. watch: called
     all the time with the running processes by rank. Raises WorkerFault with the error of the process that failed first.
     """
-    folder = Path(tempfile.mkdtemp(prefix="minitf-"))
+    folder = temporary_path(Path(tempfile.gettempdir()) / "minitf")
+    folder.mkdir(mode=0o700)
     workers = _Workers(folder)
     try:
         with _forwarding(workers):
@@ -84,7 +86,7 @@ class _Workers:
         files = {RENDEZVOUS: str(self.rendezvous), FAULTS: str(self.folder)}
         worker = self.running[rank] = subprocess.Popen(
             [sys.executable, "-m", "mini_tf", *arguments],
-            env={"TORCH_CPP_LOG_LEVEL": "FATAL", **os.environ, **{name: str(value) for name, value in places.items()}, **files},
+            env={**os.environ, **{name: str(value) for name, value in places.items()}, **files},
             stdin=None if rank == 0 else subprocess.DEVNULL,
             stdout=None if rank == 0 and not quiet else subprocess.DEVNULL,
             start_new_session=True,  # otherwise Ctrl-C would reach each of them twice

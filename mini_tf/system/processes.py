@@ -5,6 +5,7 @@ sets the first four and three of its own. No torch here: commands read this befo
 """
 
 import os
+import socket
 from dataclasses import dataclass
 
 from mini_tf.system.errors import UsageFault
@@ -32,6 +33,24 @@ class Place:
 def is_worker() -> bool:
     """Whether a launcher has started this process as one of several."""
     return "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
+
+
+def launcher() -> int:
+    """Process id of the launcher of this process, if it lives: a process whose parent ended gets another one."""
+    return int(os.environ.get(LAUNCHER, os.getppid()))
+
+
+def torchrun_ended() -> bool:
+    """Whether torchrun started this process and has ended, maybe before `launcher`: it listens as long as it lives."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return False
+    try:
+        socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), timeout=5).close()
+    except ConnectionRefusedError:
+        return True
+    except (OSError, KeyError, ValueError):  # torch reports it
+        return False
+    return False
 
 
 def place() -> Place:

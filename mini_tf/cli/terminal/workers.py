@@ -1,22 +1,35 @@
 """The console of one of several processes: rank 0 prints, and each leaves its error to the launcher, if it has one."""
 
 import os
+import shutil
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
 from mini_tf.cli.terminal.console import Console
-from mini_tf.system.errors import MinitfError, ProcessLost
-from mini_tf.system.processes import FAULTS, place
+from mini_tf.system.errors import MinitfError, ProcessLost, Unavailable
+from mini_tf.system.processes import FAULTS, launcher, place, torchrun_ended
 from mini_tf.system.worker_faults import write_fault
+
+WATCH = 0.5
+"""Seconds from one look at the launcher to the next."""
 
 
 class WorkerConsole(Console):
-    """Started by torchrun, whose own exit code is 1 for every error, each process prints its error after its rank."""
+    """Started by torchrun, whose own exit code is 1 for every error, each process prints its error after its rank.
+
+    A process whose launcher has ended would go on unseen, or wait for others: it saves if it trains, as after SIGTERM,
+    and else ends at once.
+    """
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        self.rank = place().rank
+        self.place, self._launcher = place(), launcher()
+        self.rank = self.place.rank
         self.quiet = self.quiet or self.rank > 0
+        self._closed, self._closing = threading.Event(), threading.Lock()
+        threading.Thread(target=self._watch_launcher, name="launcher", daemon=True).start()
 
     def warn(self, line: str) -> None:
         if self.rank == 0:
@@ -35,8 +48,12 @@ class WorkerConsole(Console):
             super().show(picture, *given, **chosen)
 
     def close(self, exit_code: int, error: MinitfError | None = None) -> None:
+        with self._closing:  # for ever, where the other thread ends the process
+            self._closed.set()
         folder = os.environ.get(FAULTS)
-        if error is not None and folder is not None:
+        if self._launcher_ended():
+            self._close_alone(exit_code, error, folder)
+        elif error is not None and folder is not None:
             lost = isinstance(error, ProcessLost)
             write_fault(Path(folder), self.rank, error, exit_code=exit_code, lost=lost, output=self.envelope)
             if self.log is not None:
@@ -46,3 +63,32 @@ class WorkerConsole(Console):
         elif error is not None:
             self.json = False
             super().close(exit_code, type(error)(f"rank {self.rank}: {error.message}", hint=error.hint))
+
+    def _launcher_ended(self) -> bool:
+        return os.getppid() != self._launcher
+
+    def _watch_launcher(self) -> None:
+        ended = torchrun_ended()
+        while not ended and not self._closed.wait(WATCH):
+            ended = self._launcher_ended()
+        if not ended:
+            return
+        if callable(signal.getsignal(signal.SIGTERM)):  # training, which stops after the step
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        with self._closing:
+            if not self._closed.is_set():
+                try:
+                    self._close_alone(Unavailable.exit_code, ProcessLost(""), os.environ.get(FAULTS))
+                finally:
+                    os._exit(Unavailable.exit_code)
+
+    def _close_alone(self, exit_code: int, error: MinitfError | None, folder: str | None) -> None:
+        """Print what the launcher would print, once on each machine, and remove its folder."""
+        if isinstance(error, Unavailable):  # the others end for the same reason
+            error = Unavailable("the launcher of the processes ended", hint="the same command continues from the last checkpoint")
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        self.json = self.json and self.rank == 0
+        if self.place.local_rank == 0:
+            super().close(exit_code, error)
