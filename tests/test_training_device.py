@@ -92,6 +92,26 @@ def test_a_device_number_that_is_too_high_and_a_precision_without_hardware_are_r
     assert resolve_setup(Runtime()).precision == "fp32"
 
 
+@pytest.mark.parametrize(("n_gpus", "way_out"), [(0, ""), (1, "start one process, or "), (3, "start 3 processes, or ")])
+def test_more_processes_than_gpus_are_refused_on_all_with_the_way_out(n_gpus: int, way_out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the second machine of two with four processes each. Processes of a machine with MPS alone have none."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: n_gpus)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: n_gpus == 0)
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    for local_rank in range(4):
+        monkeypatch.setenv("RANK", str(4 + local_rank))
+        monkeypatch.setenv("LOCAL_RANK", str(local_rank))
+        with pytest.raises(Unavailable) as fault:
+            resolve_setup(Runtime())
+        assert fault.value.message == f"runtime.device: 4 processes need a GPU each (NVIDIA or AMD), and this machine has {n_gpus}"
+        assert fault.value.hint == f"{way_out}use runtime.device=cpu"
+        assert resolve_setup(Runtime(device="cpu")).device == torch.device("cpu")
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+        assert resolve_setup(Runtime(precision="fp32")).device == torch.device(f"cuda:{local_rank}")
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: n_gpus)
+
+
 @pytest.mark.usefixtures("only_cpu")
 def test_fp16_is_refused_on_a_cpu() -> None:
     with pytest.raises(Unavailable, match="cpu does not support fp16; it supports fp32, bf16"):

@@ -24,7 +24,7 @@ from torch.utils._triton import has_triton
 
 from mini_tf.recipe.sections import Runtime
 from mini_tf.system.errors import Unavailable
-from mini_tf.system.processes import place
+from mini_tf.system.processes import Place, place
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -142,8 +142,8 @@ def resolve_setup(runtime: Runtime, recorded: Mapping[str, Any] | None = None, d
 
     device = _open(choose("device", _best_device), device_key)
     here = place()
-    if here.size > 1 and device.type == "cuda":
-        device = _open(f"cuda:{here.local_rank}", device_key)
+    if here.size > 1 and device.type != "cpu":
+        device = _own_gpu(here, device_key)
     precision = _check_precision(choose("precision", lambda: _safe_precision(device)), device)
     compiled = choose("compile", lambda: (False, "not measured"))
     if compiled and (missing := missing_compiler(device)):
@@ -212,6 +212,16 @@ def _open(name: str, key: str) -> torch.device:
     if (name if name != "cuda" else "cuda:0") not in devices:
         raise Unavailable(f"{key}: {name!r} is not available on this machine; available: {', '.join(devices)}", hint=f"use {key}=auto")
     return torch.device(name)
+
+
+def _own_gpu(here: Place, key: str) -> torch.device:
+    """The GPU of this process of several."""
+    n_gpus = torch.cuda.device_count()
+    if here.local_size > n_gpus:
+        fewer = {0: "", 1: "start one process, or "}.get(n_gpus, f"start {n_gpus} processes, or ")
+        what = f"{key}: {here.local_size} processes need a GPU each (NVIDIA or AMD), and this machine has {n_gpus}"
+        raise Unavailable(what, hint=f"{fewer}use {key}=cpu")
+    return torch.device(f"cuda:{here.local_rank}")
 
 
 def _best_device() -> tuple[str, str]:
