@@ -14,6 +14,8 @@ from commands import Done, minitf
 from hang import ending
 from warm import warm
 
+from mini_tf.distributed.group import ProcessGroup
+from mini_tf.distributed.joining import joined
 from mini_tf.system.processes import RENDEZVOUS
 
 
@@ -60,6 +62,17 @@ def everywhere(size: int, work: Callable[[int, Path], Any], folder: Path) -> lis
         raise
     assert {*codes} <= {0, -signal.SIGKILL}
     return [None if code else json.loads((meeting / f"rank-{rank}.json").read_text()) for rank, code in enumerate(codes)]
+
+
+def in_processes(size: int, work: Callable[[ProcessGroup], Any], folder: Path) -> list[Any]:
+    """What `work` returns, as JSON, in each of several processes that use torch.distributed."""
+
+    def run(rank: int, meeting: Path) -> Any:
+        os.environ[RENDEZVOUS] = str(meeting / "group")
+        with joined(300) as group:
+            return work(group)
+
+    return everywhere(size, run, folder)
 
 
 def together(size: int, lines: Sequence[Sequence[str]], folder: Path) -> list[list[Done]]:

@@ -28,6 +28,12 @@ class RowOptimizer(Optimizer):
         own = {name: p for name, p in self.parameters.items() if name not in self.owners}
         own |= {name: _stand_in(p) for name, p in parameters.items() if self.owners.get(name) == group.rank}
         self.inner: Optimizer = settings.build(own, matmul_dtype)
+        for name, owner in self.owners.items():  # one after the other; a moment may begin with the weights
+            with group.communication():
+                weights = gathered(self.divided[name].detach())
+            if owner == group.rank:
+                for moment, tensor in settings.moments(parameters[name]._replace(tensor=weights)).items():
+                    self.inner.state[name][moment].copy_(tensor)
         self.state = {name: self._state(name, settings.moments(on_meta(p))) for name, p in parameters.items()}
 
     def _state(self, name: str, whole: Mapping[str, Tensor]) -> dict[str, Tensor]:
