@@ -7,38 +7,26 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from commands import EXACT, TINY, minitf
 from processes import together
 from record.runs import RUNS, needed, write_files
 from safetensors.torch import load_file
-from torch import Tensor
-from torch.testing import assert_close
 
-from mini_tf.distributed.dividing import DividedOutputs, divided
-from mini_tf.distributed.group import ProcessGroup
-from mini_tf.distributed.reduction import REDUCTIONS, Reduction
 from mini_tf.generation import likelihoods
 from mini_tf.jobs.resume_proof import processes_proof
-from mini_tf.optimizers import Optimizer, Parameter
 from mini_tf.pipelines import _prediction, _references
-from mini_tf.recipe.kinds import listing, settings_of
-from mini_tf.system.errors import DataFault
-from mini_tf.system.processes import Place
-from mini_tf.training.sharding.sharded_optimizer import ShardedOptimizer
 
-BEGIN = sorted(set().union(*(needed(found[1]) for run in RUNS.values() if (found := re.search(r"init_from: outputs/(\w+)", run.recipe)))))
+COMPARED = ("streamed", "stream", "memory", "masked", "replaced", "pairs", "wide", "tag", "instruct")
+"""Runs that divide their work among processes in different ways; the rules that others share are tested by threads."""
+_INIT = (re.search(r"init_from: outputs/(\w+)", RUNS[name].recipe) for name in (*COMPARED, "classify"))
+BEGIN = sorted(set().union(*(needed(found[1]) for found in _INIT if found)))
 """Runs that others begin with."""
-SIMILAR = {"mixed", "all-attention", "covered", "copied", "noisy", "killed", "chats"}
-"""Runs that divide their work among processes as another one does."""
-COMPARED = [name for name, run in RUNS.items() if len(run.lines) == 1 and name not in SIMILAR]
 STREAM_NOTE = "train.stream: a row begins with the state of the row before, so each process evaluates all rows\n"
 SHORT = (
     "train.steps=4",
@@ -77,12 +65,12 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_files(folder)
     ensemble = [*lines_of(["classify"], 1, "tree", "train.ensemble=mean")[0][:-1], "ensemble"]
     begin = [[*lines_of([name], 1, "tree")[0][:-1], f"outputs/{name}"] for name in BEGIN]
-    run_together(folder, 1, [*begin, *lines_of(COMPARED, 1, "tree"), ensemble])
+    run_together(folder, 1, [*begin, *lines_of([*COMPARED], 1, "tree"), ensemble])
     return folder
 
 
 def test_every_run_of_the_record_ends_with_the_same_bytes_on_two_processes(alone: Path) -> None:
-    run_together(alone, 2, lines_of(COMPARED, 2, "tree"))
+    run_together(alone, 2, lines_of([*COMPARED], 2, "tree"))
     assert [name for name in COMPARED if bytes_of(alone / "tree-1" / name) != bytes_of(alone / "tree-2" / name)] == []
     for file in (alone / "tree-2").rglob("run.json"):
         assert json.loads(file.read_text())["state"] == "done"
@@ -141,181 +129,18 @@ def metrics_of(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-class Threads(ProcessGroup):
-    """A group of threads of this process."""
-
-    def __init__(self, rank: int, size: int, board: list[Any], barrier: threading.Barrier) -> None:
-        super().__init__(Place(rank, size, rank, size))
-        self.board, self.barrier = board, barrier
-
-    def gather(self, value: Any) -> list[Any]:
-        self.board[self.rank] = value
-        self.barrier.wait()
-        values = list(self.board)
-        self.barrier.wait()
-        return values
-
-    def add_up(self, tensor: Tensor) -> None:
-        tensor.copy_(torch.stack(self.gather(tensor.clone())).sum(0))
-
-    def swap(self, tensor: Tensor, partner: int) -> Tensor:
-        other: Tensor = self.gather(tensor.clone())[partner]
-        return other
-
-    def broadcast(self, tensor: Tensor, source: int = 0) -> None:
-        tensor.copy_(self.gather(tensor.clone())[source])
-
-    def collect(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        everywhere = self.gather(tensors)
-        return {name: tensor for some in everywhere for name, tensor in some.items()} if self.leads else {}
-
-
-def in_threads(size: int, work: Callable[[ProcessGroup], Any]) -> list[Any]:
-    board, barrier, done = [None] * size, threading.Barrier(size, timeout=60), [None] * size
-
-    def of(rank: int) -> None:
-        done[rank] = work(Threads(rank, size, board, barrier))
-
-    threads = [threading.Thread(target=of, args=(rank,)) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return done
-
-
-@pytest.mark.parametrize("size", [1, 2, 4, 8])
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 11, 16])
-def test_a_tree_adds_as_its_formula_whatever_the_number_of_processes(size: int, n: int) -> None:
-    """Micro-batch m has a gradient for parameter p unless m % 3 == p; one of the numbers is -0.0."""
-    draw = torch.Generator().manual_seed(n)
-    grads = [[torch.randn(3, generator=draw) * 10 ** (m % 5) for _ in range(3)] for m in range(n)]
-    for of_micro in grads:
-        of_micro[1][0] = -0.0
-
-    def work(group: ProcessGroup) -> list[Tensor | None]:
-        parameters = [torch.zeros(3, requires_grad=True) for _ in range(3)]
-        reduction: Reduction = REDUCTIONS["tree"](parameters, group)
-        for micro in reduction.own(n):
-            for p, parameter in enumerate(parameters):
-                parameter.grad = None if micro % 3 == p else grads[micro][p].clone()
-            reduction.add()
-        reduction.finish(n)
-        return [parameter.grad for parameter in parameters]
-
-    def tree(first: int, leaves: int, p: int) -> Tensor | None:
-        if leaves == 1:
-            return None if first >= n or first % 3 == p else grads[first][p]
-        left, right = tree(first, leaves // 2, p), tree(first + leaves // 2, leaves // 2, p)
-        return right if left is None else left if right is None else left + right
-
-    for found in in_threads(size, work):
-        for p, grad in enumerate(found):
-            expected = tree(0, 16, p)
-            assert (grad is None) == (expected is None)
-            if grad is not None and expected is not None:
-                assert torch.equal(grad, expected)
-                assert torch.equal(grad.signbit(), expected.signbit())
-
-
-@pytest.mark.parametrize("reduce", REDUCTIONS)
-@pytest.mark.parametrize("size", range(1, 9))
-def test_every_micro_batch_belongs_to_one_process_and_order_is_that_of_ranks(reduce: str, size: int) -> None:
-    groups = [Threads(rank, size, [], threading.Barrier(1)) for rank in range(size)]
-    for n in range(1, 40):
-        shares = [list(REDUCTIONS[reduce]((), group).own(n)) for group in groups]
-        assert [micro for share in shares for micro in share] == [*range(n)]
-        if reduce != "tree":
-            assert max(map(len, shares)) - min(map(len, shares)) <= 1
-
-
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_each_process_works_on_its_items_and_all_have_the_results_in_order_up_to_an_error(size: int) -> None:
-    def work(group: ProcessGroup) -> list[Any]:
-        own, found = [], list[Any]()
-
-        def squares(n: int) -> Iterator[int]:
-            own.append(n)
-            yield n
-            if n == 7:
-                raise DataFault("no square of 7", hint="leave it out", where=["7"])
-            yield n * n
-
-        try:
-            found += divided(group, iter(range(5)), squares)
-            for one in divided(group, iter(range(5, 12)), squares):
-                found.append(one)
-        except DataFault as fault:
-            found.append((fault.message, fault.hint, fault.where))
-        added = list[tuple[int, int]]()
-        outputs = DividedOutputs[int](group, lambda n, tensor: added.append((n, int(tensor))))
-        for n in range(7):
-            outputs.append(n, torch.tensor(n * n) if outputs.is_own else None)
-        outputs.finish()
-        return [own, found, added]
-
-    done = in_threads(size, work)
-    for rank, (own, found, added) in enumerate(done):
-        assert own[: len(range(rank, 5, size))] == [*range(rank, 5, size)]
-        assert found == [x for n in range(7) for x in (n, n * n)] + [7, ("no square of 7", "leave it out", ("7",))]
-        assert added == ([(n, n * n) for n in range(7)] if rank == 0 else [])
-    assert sum(len(own) for own, _, _ in done) < 12
-
-
-@pytest.mark.parametrize("kind", listing("optimizers"))
-@pytest.mark.parametrize("size", [2, 3])
-def test_an_optimizer_whose_state_is_divided_moves_the_weights_as_a_whole_one(kind: str, size: int) -> None:
-    settings = settings_of("optimizers", kind)()
-    shapes = {"a": (6, 4), "b": (4, 6), "c": (5,), "d": (6, 4), "e": (40, 3)}
-    draw = torch.Generator().manual_seed(0)
-    first, *grads = ({name: torch.randn(shape, generator=draw) for name, shape in shapes.items()} for _ in range(4))
-
-    def parameters() -> dict[str, Parameter]:
-        roles = {"c": "vector", "e": "embedding"}
-        return {name: Parameter(tensor.clone().requires_grad_(), roles.get(name, "matrix")) for name, tensor in first.items()}  # type: ignore[arg-type]
-
-    def steps(optimizer: Optimizer) -> Optimizer:
-        for grad in grads:
-            for name, p in optimizer.parameters.items():
-                p.tensor.grad = grad[name].clone()
-            optimizer.step(0.1, 0.5)
-        return optimizer
-
-    whole = steps(settings.build(parameters()))
-    numbers = {name: sum(tensor.numel() for tensor in moments.values()) for name, moments in whole.state.items()}
-    made = in_threads(size, lambda group: steps(ShardedOptimizer(settings, parameters(), torch.float32, group)))
-    for optimizer in made:
-        own = [name for name, moments in optimizer.state.items() if not any(tensor.is_meta for tensor in moments.values())]
-        assert sum(numbers[name] for name in own) <= sum(numbers.values()) / size + max(numbers.values())
-        for name, p in whole.parameters.items():
-            assert_close(optimizer.parameters[name].tensor, p.tensor)
-        for name, tensor in optimizer.state_tensors().items():
-            expected = whole.state_tensors()[name]
-            assert (tensor.shape, tensor.dtype) == (expected.shape, expected.dtype)
-            if not tensor.is_meta:
-                assert_close(tensor, expected)
-    assert sorted(name for optimizer in made for name in optimizer.inner.state) == sorted(shapes)
-    again = in_threads(size, lambda group: ShardedOptimizer(settings, parameters(), torch.float32, group))
-    for optimizer in again:
-        optimizer.load(whole.state_tensors())
-        assert optimizer.step_count == 3
-        for name, moments in optimizer.inner.state.items():
-            for moment, tensor in moments.items():
-                assert torch.equal(tensor, whole.state[name][moment])
-
-
 LONG = (TINY, *EXACT, "train.batch_size=4", "train.micro_batch_size=2", "runtime.reduce=tree", "log.samples=0", "train.steps=300",
         "checkpoint.every_steps=10", "model.dropout_rate=0.1", "eval.baseline=false")  # fmt: skip
 
 
-def launched(folder: Path, *more: str) -> subprocess.Popen[str]:
-    """A command of two processes, once it has a checkpoint of a step that it did not begin with."""
+def launched(folder: Path, *more: str, waits: bool = True) -> subprocess.Popen[str]:
+    """A command of two processes. waits: until it has a checkpoint of a step that it did not begin with."""
     before = set(folder.glob("run/checkpoints/step-*"))
     started = subprocess.Popen(
         [sys.executable, "-m", "mini_tf", "pretrain", *LONG, "-d", "run", "--nproc", "2", *more],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
-    while not set(folder.glob("run/checkpoints/step-*")) - before and started.poll() is None:
+    while waits and not set(folder.glob("run/checkpoints/step-*")) - before and started.poll() is None:
         time.sleep(0.01)
     return started
 
@@ -323,7 +148,8 @@ def launched(folder: Path, *more: str) -> subprocess.Popen[str]:
 def workers_of(launcher: int) -> list[int]:
     """The processes that a process has started, by rank."""
     ids = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
-    ranks = {int(re.search(rb"\0RANK=(\d+)", Path(f"/proc/{one}/environ").read_bytes())[1]): int(one) for one in ids}  # type: ignore[index]
+    found = {int(one): re.search(rb"\0RANK=(\d+)", Path(f"/proc/{one}/environ").read_bytes()) for one in ids}
+    ranks = {int(rank[1]): one for one, rank in found.items() if rank}  # one that has just been forked has none yet
     return [ranks[rank] for rank in sorted(ranks)]
 
 
@@ -346,15 +172,18 @@ def test_whoever_hangs_or_ends_the_same_command_ends_with_the_same_bytes(tmp_pat
     assert err.splitlines()[-1].startswith("rank 1 did not answer for 8 seconds (runtime.timeout)")
     assert not any(map(is_alive, workers))
 
-    started = launched(tmp_path)
-    workers = workers_of(started.pid)
-    started.kill()
-    started.communicate(timeout=60)
+    started = launched(tmp_path, waits=False)
+    while len(workers := workers_of(started.pid)) < 2:
+        time.sleep(0.01)
+    started.kill()  # while they load
+    _, err = started.communicate(timeout=60)
+    assert err.splitlines()[-1] == "the launcher of the processes ended; the same command continues from the last checkpoint"
     for _ in range(1000):
-        time.sleep(0.02)
         if not any(map(is_alive, workers)):
             break
+        time.sleep(0.02)
     assert not any(map(is_alive, workers))
+    assert [*Path(tempfile.gettempdir()).glob(f".minitf.*.{started.pid}.*")] == []
 
     started = launched(tmp_path, "--json")
     started.terminate()
@@ -388,17 +217,6 @@ def test_doctor_kills_a_process_and_compares_the_bytes(monkeypatch: pytest.Monke
     result = json.loads(done.stdout)["result"]
     assert len(result["kills"]) == 1
     assert set(result["differs"].values()) == {None}
-
-
-def test_a_fault_of_all_processes_is_told_once_and_has_its_exit_code(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mini_tf", "pretrain", TINY, "train.micro_batch_size=8", "-d", "run", "--nproc", "2", "--json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 3
-    error = json.loads(done.stdout)["error"]
-    assert error["message"] == "train.micro_batch_size: micro-batches of 8 of 8 rows are fewer than the 2 processes"
-    assert error["hint"] == "train.micro_batch_size=4"
-    assert done.stderr.count("micro-batches of 8") == 1
-    assert not (tmp_path / "run").exists()
 
 
 DIVIDED = [

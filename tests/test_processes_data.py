@@ -21,11 +21,10 @@ from mini_tf.data.tokenization.coverage import Coverage
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.distributed.joining import joined
-from mini_tf.distributed.team import Team
 from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.system.errors import DataFault, ProcessLost, RunFault
-from mini_tf.system.processes import RENDEZVOUS, Place
+from mini_tf.system.processes import RENDEZVOUS
 from mini_tf.system.progress import progress_display
 from mini_tf.system.worker_faults import fields_of, same_error
 
@@ -223,16 +222,6 @@ def test_a_process_that_is_killed_while_it_encodes_leaves_nothing_half_made(fold
     assert opened(folder, 2, "killed", die) == ["lost", None]
     assert [*(folder / "killed" / "tokens").glob("[!.]*")] == []
     assert_as_alone(folder, opened(folder, 2, "killed"), "killed")
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 7])
-def test_shares_are_consecutive_and_of_similar_size(size: int) -> None:
-    sizes = [5, 1, 1, 8, 3, 2, 2, 9, 4, 1, 6, 6, 0]
-    teams = [Team(ProcessGroup(Place(rank, size)), range(size)) for rank in range(size)]
-    shares = [[*team.own([*enumerate(sizes)], lambda one: one[1])] for team in teams]
-    assert [one for share in shares for one in share] == [*enumerate(sizes)]
-    for share in shares:
-        assert abs(sum(n for _, n in share) - sum(sizes) / size) <= max(sizes)
 
 
 def test_a_part_has_consecutive_files_of_its_size_and_each_file_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
