@@ -171,7 +171,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "electra, numbers": ("ElectraForSequenceClassification", "ElectraConfig", ELECTRA | {"num_labels": 1}),
     "llama, classes": ("LlamaForSequenceClassification", "LlamaConfig", LLAMA | CLASSES),
     "gpt2, classes": ("GPT2ForSequenceClassification", "GPT2Config", GPT2 | CLASSES),
-    "gpt_neox, classes": ("GPTNeoXForSequenceClassification", "GPTNeoXConfig", LLAMA | CLASSES),
+    "gpt_neox, classes": ("GPTNeoXForSequenceClassification", "GPTNeoXConfig", LLAMA | CLASSES | {"num_attention_heads": 2}),
     "bert, tags": ("BertForTokenClassification", "BertConfig", BERT | {"id2label": {0: "O", 1: "B-x", 2: "I-x"}}),
 }
 # fmt: on

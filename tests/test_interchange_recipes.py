@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from commands import minitf, trained
+from commands import QUIET, minitf, trained
 from safetensors.torch import load_file
 
 from mini_tf.data.labels import Labels
@@ -75,12 +75,7 @@ def test_the_page_has_a_way_to_every_family() -> None:
     assert {family for _, family in WAYS} | {*EXPORTED.values()} == {*kinds_of("interchange")} - {"roberta"}  # its padding has id 1
 
 
-@pytest.mark.parametrize(("name", "family"), WAYS)
-def test_overrides_make_a_shipped_recipe_one_of_a_family(name: str, family: str) -> None:
-    assert chosen(name, *WAYS[name, family], to=family).family.kind == family
-
-
-SMALL = ("train.steps=1", "train.context=24", "train.batch_tokens=200", "model.d_model=16", "model.n_layers=1", "model.n_heads=2")
+SMALL = ("train.steps=3", "train.context=24", "train.batch_tokens=200", "model.d_model=16", "model.n_layers=1", "model.n_heads=2")
 PAIRS = ("data.fields={source: source, target: target}", "model.d_ff=32", "schedule.warmup=0")
 TINY_DATA = dict.fromkeys(("bart-nano", "t5-nano"), ("data.fields={text: source}",)) | {"transformer-base": PAIRS}
 
@@ -92,6 +87,32 @@ def test_a_small_model_of_a_shipped_recipe_is_theirs(name: str, tmp_path: Path) 
     data = (f"data.train={text}", "tokenizer.vocab_size=300", "model.init_std=0.3")
     run = trained(tmp_path / "run", *data, *TINY_DATA[name], *SMALL, recipe=RECIPES / f"{name}.yaml")
     assert difference(run) < 1e-5
+
+
+WORDS = [f"The cat {n} sat. It was red." for n in range(40)]
+ROWS = {
+    "next_token": ("text.txt", "\n\n".join(WORDS)),
+    "classify": ("rows.tsv", "label\ttext\n" + "".join(f"{n % 2}\t{text}\n" for n, text in enumerate(WORDS))),
+    "tag": ("tags.conll", "".join(f"cat\tB-x\n{n}\tI-x\nsat\tO\n\n" for n in range(40))),
+    "seq2seq": ("source.txt", "\n".join(WORDS)),
+}
+
+
+@pytest.mark.parametrize(("name", "family"), WAYS)
+def test_a_row_of_the_page_trains_and_is_exported(name: str, family: str, tmp_path: Path) -> None:
+    objective = read(RECIPES / f"{name}.yaml").recipe.objective.kind
+    kind = objective if objective in ROWS else "next_token"
+    (tmp_path / ROWS[kind][0]).write_text(ROWS[kind][1])
+    train = str(tmp_path / ROWS[kind][0])
+    train = {"classify": f"{train}, fields: {{text: text, label: label}}", "seq2seq": f"{{source: {train}, target: {train}}}"}.get(
+        kind, train
+    )
+    data = f"data={{train: {train}, val: null, split: 25%}}"
+    more = ("tokenizer.vocab_size=300", "eval.tokens=100", *SMALL, *WAYS[name, family], *QUIET)
+    command = "finetune" if kind in ("classify", "tag") else "pretrain"
+    done = minitf(command, RECIPES / f"{name}.yaml", data, *more, "-d", tmp_path / "run")
+    assert done.exit_code == 0, done.stderr
+    assert difference(tmp_path / "run", "--to", family) < 1e-5
 
 
 def difference(run: Path, *options: str) -> float:

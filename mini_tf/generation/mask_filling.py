@@ -44,8 +44,10 @@ def text_after(tokenizer: Tokenizer, before: str, ids: Sequence[int]) -> str:
 
 
 def mask_takes_space(tokenizer: Tokenizer) -> bool:
-    """Whether the space before a mask belongs to it."""
-    return tokenizer.has_space_prefixed_tokens or len(tokenizer.encode(" ")) == 0
+    """Whether the space before a mask belongs to it. Of another tool's tokenizer its file says so."""
+    if tokenizer.has_space_prefixed_tokens:
+        return tokenizer.is_trained_here or tokenizer.mask_takes_space
+    return len(tokenizer.encode(" ")) == 0
 
 
 def masked_affixes(tokenizer: Tokenizer, separated: bool) -> Affixes:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.loading import find_two
 from mini_tf.data.tokenization.vocabulary import Vocabulary
-from mini_tf.interchange._config import Config, special_token
+from mini_tf.interchange._config import NO_EFFECT, Config, special_token
 from mini_tf.interchange._tensors import Layout, Names
 from mini_tf.recipe.kind_settings import ModelSettings, ObjectiveSettings
 from mini_tf.recipe.kinds import Kind, settings_of
@@ -75,6 +75,8 @@ class Family(Kind):
     """Second names that files may have for a tensor, by name, each with the first one; of which one may be missing."""
     ZERO: ClassVar[tuple[str, ...]] = ()
     """Tensors that are 0 where the files lack them."""
+    ALWAYS_TIED: ClassVar[bool] = False
+    """Whether the output layer is the embedding if the files lack it, whatever config.json says."""
     COMPUTED: ClassVar[str] = r"(?!)"
     """Tensors of older files that are computed from the settings; a regular expression of names."""
     DROPPED: ClassVar[Mapping[str, str]] = {}
@@ -87,11 +89,15 @@ class Family(Kind):
     """The key of config.json with the pooling of a head that has several."""
     POOLS: ClassVar[Mapping[str, str]] = {}
     """Our pooling by their word; the first is that of a config.json without the key."""
+    NO_EFFECT: ClassVar[str] = r"(?!)"
+    """Keys of config.json that change no output, beside those of every family; a regular expression of names."""
+    ALIASES: ClassVar[Mapping[str, str]] = {}
+    """Second names of keys, each with the first one."""
     RANK: ClassVar[int] = 1
     """Of several families that have a model, the one with the lowest number is written."""
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:
-        """The recipe's section `model`, without its kind. RunFault if minitf has no such model."""
+        """The recipe's section `model`, without its kind; `config` collects what minitf does not have."""
         raise NotImplementedError
 
     def config(self, model: ModelSettings, facts: Facts) -> dict[str, Any]:
@@ -102,19 +108,24 @@ class Family(Kind):
         """Where each tensor of the model stands in the files."""
         raise NotImplementedError
 
+    def lacking(self, config: Config) -> set[str]:
+        """Tensors that a model of this config.json does not have, and that are 0 here."""
+        return set()
+
     def context(self, config: Config) -> int:
         """The longest text in tokens."""
         return config.integer("max_position_embeddings")
 
     def head(self, config: Config) -> Head:
-        """The head of the architecture that config.json names. RunFault if minitf has none."""
-        named = config.values.get("architectures") or [self.HEADS[0].architecture]
+        """The head of the architecture that config.json names; `config` collects the fault if minitf has none."""
+        named = config.get("architectures") or [self.HEADS[0].architecture]
         found = [head for head in self.HEADS if named == [head.architecture]]
         if not found:
             known = dict.fromkeys(head.architecture for head in self.HEADS)
             config.refuse("architectures", f"of {self.kind} minitf has {', '.join(known)}")
+            return self.HEADS[0]
         if len(found) > 1:  # the same for classes and for numbers
-            numbers = config.values.get("problem_type") == "regression" or config.n_labels == 1
+            numbers = config.get("problem_type") == "regression" or config.n_labels == 1
             found = [head for head in found if head.numbers == numbers] or found
         return found[0]
 
@@ -132,12 +143,15 @@ class Family(Kind):
         return recipe | {"model": {"kind": self.MODEL} | model.model_dump(mode="json")}
 
     def recipe(self, config: Config, folder: Path) -> dict[str, Any]:
-        """The sections of a recipe that describe the model of a folder: model, objective, tokenizer, train."""
-        if "auto_map" in config.values:
-            config.refuse("auto_map", "it names code of the model's own, which minitf never runs")
+        """The sections of a recipe that describe the model of a folder: model, objective, tokenizer, train.
+
+        RunFault, with all faults, if minitf has no such model, or may not have it: for a key that is not known.
+        """
+        settings: Any = settings_of("models", self.MODEL)
+        config.rename(self.ALIASES)
         head = self.head(config)
         model = self.settings(config, head)
-        settings: Any = settings_of("models", self.MODEL)
+        self._refuse_other_models(config, settings)
         objective = {**(head.objective or {"kind": settings.OBJECTIVE}), **head.needs, **self.pooling(config, head)}
         # The recipe must say how long it trains; a run that was imported has no step.
         roles = {"separator": self.SEPARATOR, "begin": self.BEGIN}
@@ -147,4 +161,21 @@ class Family(Kind):
             tokenizer |= {"path": str(two[0]), "source": tokenizer | {"path": str(two[1])}}
         data = {} if head.data is None else {"train": head.data}
         train = {"steps": 1, "context": self.context(config)}
+        config.integer("vocab_size")
+        config.refuse_unread(f"{NO_EFFECT}|{self.NO_EFFECT}")
+        config.check()
         return {"model": {"kind": self.MODEL} | model, "objective": objective, "data": data, "tokenizer": tokenizer, "train": train}
+
+    def _refuse_other_models(self, config: Config, settings: Any) -> None:
+        """Refuse keys of every family that stand for what no model of minitf has."""
+        if "auto_map" in config.values:
+            config.refuse("auto_map", "it names code of the model's own, which minitf never runs")
+        if config.has("quantization_config"):
+            config.refuse("quantization_config", "minitf reads no quantized weights: save the model with floating-point numbers")
+        config.only("is_encoder_decoder", bool(settings.SOURCE))
+        config.only("add_cross_attention", False)
+        config.only("cross_attention_hidden_size")
+        config.only("tie_encoder_decoder", False)
+        config.only("pruned_heads")
+        if "causal" not in settings.DIRECTIONS:
+            config.only("is_decoder", False)

@@ -1,9 +1,11 @@
 """The values of a Hugging Face config.json, each checked where it is read."""
 
+import json
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe.values import show
@@ -14,74 +16,149 @@ from mini_tf.system.plain_file import read_plain, read_small_file
 
 Meaning = TypeVar("Meaning")
 LARGEST = 2**24
+NO_EFFECT = "|".join(
+    (
+        r".*(dropout|pdrop|dropout_prob|dropout_rate|layerdrop|dropout_rng)|classif_dropout|init_std|initializer_.*|gradient_checkpointing",
+        r"_?name_or_path|_name|transformers_version|architectures|model_type|finetuning_task|task_specific_params|tokenizer_class",
+        r"torch_dtype|dtype|use_bfloat16|torchscript|tf_legacy_loss|_commit_hash|.*_token_id|id2label|label2id|_?num_labels|problem_type",
+        r"return_dict|use_return_dict|output_attentions|output_hidden_states|output_past|use_cache|keys_to_ignore_at_inference",
+        r"_?attn_implementation(_autoset|_internal)?|_flash_attn_2_enabled|chunk_size_feed_forward|is_decoder|tie_word_embeddings",
+        r"max_length|max_new_tokens|min_length|do_sample|early_stopping|num_beams|num_beam_groups|diversity_penalty|temperature|top_k",
+        r"top_p|typical_p|(repetition|length)_penalty|(encoder_)?no_repeat_ngram_size|bad_words_ids|num_return_sequences|output_scores",
+        r"return_dict_in_generate|remove_invalid_values|exponential_decay_length_penalty|(begin_)?suppress_tokens|prefix",
+    )
+)
+"""Keys that change no output of a model of any family: names, training, types, outputs, computation, generation."""
 
 
 class Config:
-    """The keys of a config.json. Every method raises RunFault with the key, its value and what it must be.
+    """The keys of a config.json, each checked where it is read; `check` raises RunFault with all faults.
 
-    where: the path of the file, for messages.
+    A fault is the key, its value and what it must be; a usable value takes its place until then. where: the path of the
+    file, for messages; reader: what has settings, minitf or a family.
     """
 
-    def __init__(self, values: Mapping[str, Any], where: str) -> None:
-        self.values, self.where = values, where
+    def __init__(self, values: Mapping[str, Any], where: str, reader: str = "minitf") -> None:
+        self.values, self.where, self.reader = values, where, reader
+        self._refused: dict[str, Any] = {}
+        self._path, self._read, self._sections = "", set[str](), dict[str, Config]()
 
-    def refuse(self, key: str, must: str) -> NoReturn:
-        """Raise RunFault: the value of `key` must be something else."""
-        raise RunFault(f"{self.where}: {key} is {show(self.values.get(key))}; {must}", where=[self.where])
+    def refuse(self, key: str, must: str) -> None:
+        """The value of `key` must be something else."""
+        value = self.values.get(key)
+        self._refused[f"{self.where}: {self._path}{key} is {_shown(value)}; {must}"] = value
+
+    @property
+    def faults(self) -> list[str]:
+        """What was refused so far, one line each."""
+        return [*self._refused]
+
+    @property
+    def refused(self) -> list[Any]:
+        """The values that were refused so far."""
+        return [*self._refused.values()]
+
+    def rename(self, aliases: Mapping[str, str]) -> None:
+        """Give keys their first names. aliases: second names, each with the first one; two must have one value."""
+        for name, first in aliases.items():
+            if not self.has(name):
+                continue
+            if self.has(first) and self.values[name] != self.values[first]:
+                self.refuse(name, f"it is another name of {first}, which is {_shown(self.values[first])}")
+            self.values = {**self.values, first: self.values[name]}
+
+    def refuse_unread(self, without_effect: str, *absent: Any) -> None:
+        """Refuse the keys that were not read, unless this regular expression of names has them.
+
+        absent: values that stand for a missing key, beside null.
+        """
+        for key, value in self.values.items():
+            if key not in self._read and value not in (None, *absent) and not re.fullmatch(without_effect, key):
+                self.refuse(key, "minitf does not read this key, which may change the outputs")
+        for section in self._sections.values():
+            section.refuse_unread(r"(?!)")
+
+    def check(self) -> None:
+        """RunFault with all faults so far."""
+        if self.faults:
+            raise RunFault(self.faults[0], where=[self.where], faults=self.faults)
+
+    def get(self, key: str) -> Any:
+        """The value of a key, unchecked; None without it."""
+        self._read.add(key)
+        return self.values.get(key)
 
     def has(self, key: str) -> bool:
         """Whether the key is given and not null."""
-        return self.values.get(key) is not None
+        return self.get(key) is not None
 
     def integer(self, key: str, default: int | None = None, least: int = 1) -> int:
         """A whole number from `least` on; required without a default."""
-        value = self.values.get(key)
-        value = default if value is None else value
-        if type(value) is not int or not least <= value <= LARGEST:
-            self.refuse(key, f"it must be a whole number from {least} to {LARGEST}")
-        return value
+        value = default if self.get(key) is None else self.get(key)
+        if type(value) is int and least <= value <= LARGEST:
+            return value
+        self.refuse(key, f"it must be a whole number from {least} to {LARGEST}")
+        return least
 
     def number(self, key: str, default: float) -> float:
         """A finite number above 0."""
-        value = self.values.get(key)
-        value = default if value is None else value
-        if type(value) not in (int, float) or not 0 < value < float("inf"):
-            self.refuse(key, "it must be a number above 0")
-        return float(value)
+        value = default if self.get(key) is None else self.get(key)
+        if type(value) in (int, float) and 0 < value < float("inf"):
+            return float(value)
+        self.refuse(key, "it must be a number above 0")
+        return default
 
     def flag(self, key: str, default: bool) -> bool:
-        """True or false."""
-        value = self.values.get(key)
-        value = default if value is None else value
-        if type(value) is not bool:
-            self.refuse(key, "it must be true or false")
-        return value
+        """True or false. Null is false to transformers, so it is refused where the default is true."""
+        value = default if self.get(key) is None and not (default and key in self.values) else self.get(key)
+        if type(value) is bool:
+            return value
+        self.refuse(key, "it must be true or false")
+        return default
 
     def word(self, key: str, meanings: Mapping[str, Meaning], default: str) -> Meaning:
         """What a word means here; other words are refused."""
-        value = self.values.get(key)
-        value = default if value is None else value
-        if not isinstance(value, str) or value not in meanings:
-            self.refuse(key, f"minitf has {', '.join(meanings)}")
-        return meanings[value]
+        value = default if self.get(key) is None else self.get(key)
+        if isinstance(value, str) and value in meanings:
+            return meanings[value]
+        self.refuse(key, f"{self.reader} has {', '.join(meanings)}")
+        return meanings[default]
 
     def only(self, key: str, *allowed: Any, why: str = "") -> None:
         """The key must be absent, null or one of these values."""
-        value = self.values.get(key)
-        if value is not None and value != [] and value != {} and not any(type(value) is type(one) and value == one for one in allowed):
-            self.refuse(key, f"minitf has {' or '.join(map(show, allowed)) or 'no such setting'}{why}")
+        value = self.get(key)
+        absent = value is None and not (allowed == (True,) and key in self.values)  # null is false to transformers
+        if not absent and value != [] and value != {} and not any(type(value) is type(one) and value == one for one in allowed):
+            self.refuse(key, f"{self.reader} has {' or '.join(map(show, allowed)) or 'no such setting'}{why}")
 
     @property
     def n_labels(self) -> int:
         """The number of classes, or 1 of numbers; 2 where nothing is said, as in transformers."""
-        return len(self.section("id2label").values) or self.integer("num_labels", 2)
+        return len(self.mapping("id2label")) or self.integer("num_labels", 2)
+
+    def mapping(self, key: str) -> Mapping[str, Any]:
+        """An object within, of which any key is allowed; empty if there is none."""
+        value = self.get(key)
+        if value is not None and not isinstance(value, Mapping):
+            self.refuse(key, "it must be an object")
+            return {}
+        return value or {}
 
     def section(self, key: str) -> "Config":
         """The keys of an object within; empty if there is none."""
-        value = self.values.get(key)
-        if value is not None and not isinstance(value, Mapping):
-            self.refuse(key, "it must be an object")
-        return Config(value or {}, f"{self.where}: {key}")
+        if key not in self._sections:
+            section = Config(self.mapping(key), self.where, self.reader)
+            section._path, section._refused = f"{self._path}{key}.", self._refused
+            self._sections[key] = section
+        return self._sections[key]
+
+
+def _shown(value: Any) -> str:
+    """A value in a message: of a list or object its JSON."""
+    if not isinstance(value, list | Mapping):
+        return show(value)
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def special_token(folder: Path, name: str, config: Config) -> str | None:
@@ -97,15 +174,15 @@ def special_token(folder: Path, name: str, config: Config) -> str | None:
     with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
         content = strict_json.parse(read_plain(folder / "tokenizer.json", limits().tokenizer_bytes).decode())
         named = {token["id"]: str(token["content"]) for token in content["added_tokens"] if token["special"]}
-        if (id := config.values.get(f"{name}_id")) is not None:
+        if (id := config.get(f"{name}_id")) is not None:
             return named.get(id)
         return next((usual for usual in USUAL.get(name, ()) if usual in named.values()), None)
     with suppress(OSError, ValueError):
-        lines = read_plain(folder / "vocab.txt", limits().tokenizer_bytes).decode().split("\n")
+        lines = read_plain(folder / "vocab.txt", limits().tokenizer_bytes).decode("utf-8-sig").splitlines()
         return next((usual for usual in USUAL.get(name, ()) if usual in lines), None)
     with suppress(DataFault):
         names = {id: token for token, id in Tokenizer.load(folder).special_tokens.items()}
-        id = config.values.get(f"{name}_id")
+        id = config.get(f"{name}_id")
         return names.get(id) if isinstance(id, int) else None
     return None
 

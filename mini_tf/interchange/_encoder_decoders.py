@@ -21,12 +21,16 @@ CROSS = {
     "cross.part.out": "encoder_attn.out_proj",
     "cross.norm": "encoder_attn_layer_norm",
 }
+SIDES_NO_EFFECT = "extra_pos_embeddings|force_bos_token_to_be_generated|save_step|replacing_rate|student_.*_layers"
+SIDES_ALIASES = {"hidden_size": "d_model", "num_attention_heads": "encoder_attention_heads", "num_hidden_layers": "encoder_layers"}
 HAS_BIAS = "minitf_final_logits_bias"
 """A key of config.json of our own: whether the output layer has a bias. Without it, it has one."""
 
 
 def sides_settings(config: Config, activation: str) -> dict[str, Any]:
     """The recipe's section `model` of a post-norm encoder and decoder, without their positions."""
+    config.only("add_bias_logits", False)
+    config.only("do_blenderbot_90_layernorm", False)
     return {
         "d_model": config.integer("d_model"),
         **_sizes(config, "decoder"),

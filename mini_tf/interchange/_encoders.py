@@ -47,7 +47,7 @@ def is_masked(head: Head) -> bool:
 
 def encoder_settings(config: Config, head: Head, keys: EncoderKeys = BERT) -> dict[str, Any]:
     """The recipe's section `model` of a post-norm encoder with learned positions, without token types."""
-    masked = is_masked(head)
+    masked, tied = is_masked(head), config.flag("tie_word_embeddings", True)
     return {
         "d_model": config.integer(keys.width),
         "n_layers": config.integer(keys.layers),
@@ -59,7 +59,7 @@ def encoder_settings(config: Config, head: Head, keys: EncoderKeys = BERT) -> di
         "norm_eps": config.number(keys.eps or "", 1e-12),
         "bias": True,
         "head": "bert" if masked else "linear",
-        "tied": not masked or config.flag("tie_word_embeddings", True),
+        "tied": tied or not masked,
         "embed_norm": True,
         "positions": {"kind": "learned", "length": config.integer("max_position_embeddings")},
     }

@@ -53,10 +53,19 @@ ROPE = {"default": "default", "linear": "linear", "llama3": "llama3"}
 """Kinds of scaled rotations."""
 
 
+def rotary_section(config: Config) -> Config:
+    """The keys of the rotation: `rope_parameters`, which is `rope_scaling` in older files."""
+    if config.has("rope_parameters") and config.has("rope_scaling") and config.get("rope_parameters") != config.get("rope_scaling"):
+        config.refuse("rope_scaling", "it differs from rope_parameters; remove the one that does not apply")
+    rope = config.section("rope_parameters" if config.has("rope_parameters") else "rope_scaling")
+    rope.rename({"type": "rope_type"})
+    return rope
+
+
 def rotary_settings(config: Config, base_key: str) -> dict[str, Any]:
     """The settings of rotary positions: base, and how it is scaled. Older files have the base in the key `base_key`."""
-    rope = config.section("rope_parameters" if config.has("rope_parameters") else "rope_scaling")
-    kind = rope.word("type" if rope.has("type") and not rope.has("rope_type") else "rope_type", ROPE, "default")
+    rope = rotary_section(config)
+    kind = rope.word("rope_type", ROPE, "default")
     settings: dict[str, Any] = {"kind": "rotary", "base": rope.number("rope_theta", config.number(base_key, 10000.0))}
     if kind != "default":
         settings["factor"] = rope.number("factor", 1.0)

@@ -6,7 +6,7 @@ Source: Lewis et al. 2019, arXiv:1910.13461, and transformers' BartForConditiona
 from typing import Any
 
 from mini_tf.interchange import Config, Facts, Family, Head, Names
-from mini_tf.interchange._encoder_decoders import sides_config, sides_names, sides_settings
+from mini_tf.interchange._encoder_decoders import SIDES_ALIASES, SIDES_NO_EFFECT, sides_config, sides_names, sides_settings
 from mini_tf.interchange._tensors import Shifted
 
 OFFSET = 2
@@ -17,12 +17,16 @@ class Settings(Family):
     MODEL = "encoder_decoder"
     PREFIX = "model."
     HEADS = (Head("BartForConditionalGeneration", {"kind": "seq2seq"}, data="translate-toy"),)
+    NO_EFFECT = SIDES_NO_EFFECT
+    ALIASES = SIDES_ALIASES
     ZERO = ("final_logits_bias",)
     TIED = {name: ".shared.weight" for name in (".encoder.embed_tokens.weight", ".decoder.embed_tokens.weight", "lm_head.weight")}
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:
         config.only("normalize_before", False)
         config.only("add_final_layer_norm", False)
+        config.only("normalize_embedding", True)
+        config.only("static_position_embeddings", False)
         length = config.integer("max_position_embeddings", 1024)
         return sides_settings(config, "gelu") | {"embed_norm": True, "positions": {"kind": "learned", "length": length}}
 

@@ -38,11 +38,11 @@ class Settings(Family):
         r"cls\.seq_relationship\..*": "the head of next-sentence prediction",
         r"cls\.predictions\..*": "the masked-LM head, which this architecture does not use",
     }
+    NO_EFFECT = r"directionality|pooler_.*"
     RANK = 0
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:
         config.only("position_embedding_type", "absolute")
-        config.only("is_decoder", False)
         return encoder_settings(config, head) | {"n_types": config.integer("type_vocab_size", 2)}
 
     def config(self, model: Any, facts: Facts) -> dict[str, Any]:

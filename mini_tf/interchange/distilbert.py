@@ -37,6 +37,8 @@ class Settings(Family):
     BEGIN = "cls_token"
     TIED = {"vocab_projector.weight": ".embeddings.word_embeddings.weight"}
     COMPUTED = r"\.?embeddings\.position_ids"
+    NO_EFFECT = "sinusoidal_pos_embds|tie_weights_"
+    ALIASES = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
     DROPPED = {r"vocab_.*": "the masked-LM head, which this architecture does not use"}
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:

@@ -30,11 +30,11 @@ class Settings(Family):
     BEGIN = "cls_token"
     TIED = {"generator_lm_head.weight": ".embeddings.word_embeddings.weight"}
     COMPUTED = r"\.?embeddings\.(position|token_type)_ids"
+    NO_EFFECT = "summary_.*"
     DROPPED = {r"(generator|discriminator)_.*": "the head of pretraining, which this architecture does not use"}
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:
         config.only("position_embedding_type", "absolute")
-        config.only("is_decoder", False)
         if head.objective is not None:
             config.only("hidden_act", "gelu", why=", the activation of its heads")
         width = config.integer("embedding_size", 128)

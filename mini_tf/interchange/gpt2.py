@@ -29,13 +29,17 @@ class Settings(Family):
     HEADS = decoder_heads("GPT2", "LMHeadModel")
     POOLS = ENDS
     TIED = {"lm_head.weight": ".wte.weight"}
+    NO_EFFECT = "summary_.*|n_ctx|reorder_and_upcast_attn"
+    ALIASES = {
+        **{"hidden_size": "n_embd", "max_position_embeddings": "n_positions"},
+        **{"num_attention_heads": "n_head", "num_hidden_layers": "n_layer"},
+    }
     COMPUTED = r"\.?h\.\d+\.attn\.(masked_)?bias"
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:
         config.only("scale_attn_weights", True)
         config.only("scale_attn_by_inverse_layer_idx", False)
-        config.only("add_cross_attention", False)
-        width = config.integer("n_embd")
+        width, tied = config.integer("n_embd"), config.flag("tie_word_embeddings", True)
         return {
             "d_model": width,
             "n_layers": config.integer("n_layer"),
@@ -45,7 +49,7 @@ class Settings(Family):
             "norm": "layer",
             "norm_eps": config.number("layer_norm_epsilon", 1e-5),
             "bias": True,
-            "tied": head.objective is None or config.flag("tie_word_embeddings", True),
+            "tied": tied or head.objective is None,
             "positions": {"kind": "learned", "length": config.integer("n_positions")},
         }
 

@@ -12,6 +12,7 @@ from mini_tf.interchange._stacks import (
     decoder_heads,
     output_layer,
     rotary_config,
+    rotary_section,
     rotary_settings,
     their_word,
     value_of,
@@ -38,20 +39,31 @@ class Settings(Family):
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:
         config.only("attention_bias", True)
-        share = config.section("rope_parameters").number("partial_rotary_factor", config.number("rotary_pct", 0.25))
+        tied = config.flag("tie_word_embeddings", False)
+        width, n_heads = config.integer("hidden_size"), config.integer("num_attention_heads")
         return {
-            "d_model": config.integer("hidden_size"),
+            "d_model": width,
             "n_layers": config.integer("num_hidden_layers"),
-            "n_heads": config.integer("num_attention_heads"),
+            "n_heads": n_heads,
             "d_ff": config.integer("intermediate_size"),
             "activation": config.word("hidden_act", ACTIVATIONS, "gelu"),
             "norm": "layer",
             "norm_eps": config.number("layer_norm_eps", 1e-5),
             "bias": True,
             "parallel": config.flag("use_parallel_residual", True),
-            "tied": head.objective is None or config.flag("tie_word_embeddings", False),
-            "positions": rotary_settings(config, "rotary_emb_base") | {"share": share},
+            "tied": tied or head.objective is None,
+            "positions": rotary_settings(config, "rotary_emb_base") | {"share": self._share(config, width // n_heads)},
         }
+
+    def _share(self, config: Config, head_dim: int) -> float:
+        """The share of the dimensions of a head that are rotated."""
+        rope = rotary_section(config)
+        keys, key = (rope, "partial_rotary_factor") if rope.has("partial_rotary_factor") else (config, "rotary_pct")
+        share = keys.number(key, 0.25)
+        rotated = int(head_dim * share)
+        if rotated != 1 and rotated not in range(2, head_dim + 1, 2):  # of one dimension both rotate a pair
+            keys.refuse(key, f"of {head_dim} dimensions of a head it rotates {rotated}, which must be an even number from 2 to {head_dim}")
+        return share
 
     def config(self, model: Any, facts: Facts) -> dict[str, Any]:
         return {

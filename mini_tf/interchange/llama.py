@@ -6,7 +6,7 @@ Source: Touvron et al. 2023, arXiv:2302.13971, and transformers' LlamaForCausalL
 from typing import Any
 
 from mini_tf.interchange import Config, Facts, Family, Head, Layout, Names
-from mini_tf.interchange._stacks import ENDS, decoder_heads, output_layer, rotary_config, rotary_settings, within
+from mini_tf.interchange._stacks import ENDS, decoder_heads, output_layer, rotary_config, rotary_section, rotary_settings, within
 
 LAYER = {
     "own.norm": "input_layernorm",
@@ -25,12 +25,14 @@ class Settings(Family):
     POOLS = ENDS
     TIED = {"lm_head.weight": ".embed_tokens.weight"}
     SEPARATOR = "bos_token"
+    NO_EFFECT = "pretraining_tp"
     COMPUTED = r".*\.rotary_emb\.inv_freq"
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:
         config.only("hidden_act", "silu")
-        config.only("partial_rotary_factor", 1.0, 1)
-        bias = config.flag("attention_bias", False)
+        for keys in (config, rotary_section(config)):
+            keys.only("partial_rotary_factor", 1.0, 1)
+        bias, tied = config.flag("attention_bias", False), config.flag("tie_word_embeddings", False)
         if bias != config.flag("mlp_bias", False):
             config.refuse("mlp_bias", "minitf has biases in all linear layers or in none, so it must equal attention_bias")
         n_heads = config.integer("num_attention_heads")
@@ -45,7 +47,7 @@ class Settings(Family):
             "norm": "rms",
             "norm_eps": config.number("rms_norm_eps", 1e-6),
             "bias": bias,
-            "tied": head.objective is None or config.flag("tie_word_embeddings", False),
+            "tied": tied or head.objective is None,
             "positions": rotary_settings(config, "rope_theta"),
         }
 

@@ -6,13 +6,15 @@ Source: Junczys-Dowmunt et al. 2018, arXiv:1804.00344, and transformers' MarianM
 from typing import Any
 
 from mini_tf.interchange import Config, Facts, Family, Head, Names
-from mini_tf.interchange._encoder_decoders import sides_config, sides_names, sides_settings
+from mini_tf.interchange._encoder_decoders import SIDES_ALIASES, SIDES_NO_EFFECT, sides_config, sides_names, sides_settings
 
 
 class Settings(Family):
     MODEL = "encoder_decoder"
     PREFIX = "model."
     HEADS = (Head("MarianMTModel", {"kind": "seq2seq"}, data="translate-toy"),)
+    NO_EFFECT = SIDES_NO_EFFECT
+    ALIASES = SIDES_ALIASES
     ZERO = ("final_logits_bias",)
     BEGIN = "pad_token"
     TIED = {
@@ -25,6 +27,7 @@ class Settings(Family):
     def settings(self, config: Config, head: Head) -> dict[str, Any]:
         config.only("normalize_before", False)
         config.only("normalize_embedding", False)
+        config.only("add_final_layer_norm", False)
         config.only("static_position_embeddings", True)
         size = config.integer("vocab_size")
         if config.integer("decoder_vocab_size", size) != size:

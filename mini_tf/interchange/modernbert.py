@@ -8,7 +8,6 @@ from typing import Any
 from mini_tf.interchange import Config, Facts, Family, Head, Layout, Names
 from mini_tf.interchange._encoders import is_masked
 from mini_tf.interchange._stacks import shortest_period, their_word, value_of, within
-from mini_tf.interchange._tensors import Zero
 
 GATED = {"gelu": "geglu", "gelu_pytorch_tanh": "geglu_tanh", "silu": "swiglu"}
 PLAIN = {"gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "silu": "silu"}
@@ -30,18 +29,18 @@ class Settings(Family):
     HEADS = (Head("ModernBertForMaskedLM", {"kind": "masked"}), Head("ModernBertModel", None, True, "last_hidden_state"))
     BEGIN = "cls_token"
     TIED = {"decoder.weight": ".embeddings.tok_embeddings.weight"}
-    ZERO = ("head.dense.bias",)
+    NO_EFFECT = "classifier_.*|decoder_bias|deterministic_flash_attn|reference_compile|repad_logits_with_grad|sparse_pred.*"
     DROPPED = {r"(head|decoder)\..*": "the masked-LM head, which this architecture does not use"}
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:
-        bias, masked = config.flag("attention_bias", False), is_masked(head)
+        bias, masked, tied = config.flag("attention_bias", False), is_masked(head), config.flag("tie_word_embeddings", True)
         for key in ("mlp_bias", "norm_bias"):
             if config.flag(key, False) != bias:
                 config.refuse(key, "minitf has biases in all layers or in none, so it must equal attention_bias")
         if masked:
             config.only("decoder_bias", True)
         types = self._types(config)
-        window = {"kind": "window", "window": max(1, config.integer("local_attention", 128) // 2)}
+        window = {"kind": "window", "window": config.integer("local_attention", 128, least=2) // 2}
         mixers = shortest_period([{"kind": "softmax"} if one == FULL else window for one in types])
         bases = shortest_period([self._base(config, one) for one in types])
         positions = {"base": bases[0]} if len(bases) == 1 else {"layer_bases": tuple(bases)}
@@ -57,7 +56,7 @@ class Settings(Family):
             "bias": bias,
             "head": "bert" if masked else "linear",
             "head_activation": config.word("classifier_activation", PLAIN, "gelu") if masked else None,
-            "tied": not masked or config.flag("tie_word_embeddings", True),
+            "tied": tied or not masked,
             "embed_norm": True,
             "attention": tuple(mixers) if len(mixers) > 1 else mixers[0],
             "positions": {"kind": "rotary", **positions},
@@ -66,10 +65,12 @@ class Settings(Family):
     def _types(self, config: Config) -> list[str]:
         """FULL or SLIDING, by layer."""
         n_layers, every = config.integer("num_hidden_layers"), config.integer("global_attn_every_n_layers", 3)
-        types = config.values.get("layer_types") or [SLIDING if layer % every else FULL for layer in range(n_layers)]
-        if len(types) != n_layers or not set(types) <= {FULL, SLIDING}:
-            config.refuse("layer_types", f"it must be {FULL} or {SLIDING} for each layer")
-        return list(types)
+        usual = [SLIDING if layer % every else FULL for layer in range(n_layers)]
+        types = config.get("layer_types") or usual
+        if isinstance(types, list) and len(types) == n_layers and all(one in (FULL, SLIDING) for one in types):
+            return types
+        config.refuse("layer_types", f"it must be {FULL} or {SLIDING} for each layer")
+        return usual
 
     def _base(self, config: Config, type_: str) -> float:
         rope = config.section("rope_parameters").section(type_)
@@ -90,8 +91,8 @@ class Settings(Family):
             "hidden_activation": their_word(model.activation, GATED),
             "classifier_activation": their_word(model.head_activation or "gelu", PLAIN),
             "norm_eps": model.norm_eps,
-            **{key: model.bias for key in ("attention_bias", "mlp_bias", "norm_bias", "classifier_bias")},
-            "decoder_bias": True,
+            **{key: model.bias for key in ("attention_bias", "mlp_bias", "norm_bias")},
+            **{key: True for key in ("classifier_bias", "decoder_bias")},
             "layer_types": types,
             "local_attention": 2 * next((window for window in windows if window is not None), 64),
             "rope_parameters": {one: {"rope_type": "default", "rope_theta": bases.get(one, BASES[one][1])} for one in BASES},
@@ -103,7 +104,6 @@ class Settings(Family):
         }
 
     def names(self, model: Any, head: Head) -> Names:
-        bias = {} if model.bias else {"head.transform.dense.bias": Zero()}
         return {
             "embedding.tokens": Layout(".embeddings.tok_embeddings"),
             "embedding.norm": Layout(".embeddings.norm"),
@@ -112,5 +112,7 @@ class Settings(Family):
             "head.transform.dense": Layout("head.dense"),
             "head.transform.norm": Layout("head.norm"),
             "head.linear": Layout("decoder"),
-            **bias,
         }
+
+    def lacking(self, config: Config) -> set[str]:
+        return set() if config.flag("classifier_bias", False) else {"head.dense.bias"}

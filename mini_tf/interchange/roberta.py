@@ -8,7 +8,6 @@ from typing import Any
 from mini_tf.interchange import Config, Facts, Family, Head, Layout, Names
 from mini_tf.interchange._encoders import encoder_config, encoder_names, encoder_settings, is_masked, task_heads
 from mini_tf.interchange._tensors import Shifted, Twice
-from mini_tf.system.errors import RunFault
 
 PAD = 1
 """Id of the padding token; the position of the first token is the row after it."""
@@ -37,8 +36,8 @@ class Settings(Family):
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:
         config.only("position_embedding_type", "absolute")
-        config.only("is_decoder", False)
-        config.only("pad_token_id", PAD, why=": its positions are counted from there")
+        if config.get("pad_token_id") != PAD:
+            config.refuse("pad_token_id", f"positions are counted from the id of padding, which must be {PAD}")
         if is_masked(head):
             config.only("hidden_act", "gelu", why=", the activation of its masked-LM head")
         length = config.integer("max_position_embeddings", least=PAD + 2) - PAD - 1
@@ -46,11 +45,9 @@ class Settings(Family):
         return encoder_settings(config, head) | positions | {"n_types": config.integer("type_vocab_size", 2)}
 
     def config(self, model: Any, facts: Facts) -> dict[str, Any]:
-        if facts.vocabulary.pad != PAD:
-            raise RunFault(f"roberta's config.json: the padding token has the id {facts.vocabulary.pad}, which roberta has {PAD}")
         written = encoder_config(model, facts)
         length = written["max_position_embeddings"] + PAD + 1
-        return written | {"type_vocab_size": model.n_types, "max_position_embeddings": length, "pad_token_id": PAD}
+        return written | {"type_vocab_size": model.n_types, "max_position_embeddings": length, "pad_token_id": facts.vocabulary.pad}
 
     def names(self, model: Any, head: Head) -> Names:
         names = encoder_names(PREDICTIONS, head, "classifier.dense", "classifier.out_proj")

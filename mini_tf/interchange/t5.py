@@ -35,10 +35,16 @@ class Settings(Family):
     HEADS = (Head("T5ForConditionalGeneration", {"kind": "seq2seq"}, data="translate-toy"),)
     BEGIN = "pad_token"
     TIED = {name: "shared.weight" for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")}
+    ALWAYS_TIED = True
+    ALIASES = {"hidden_size": "d_model", "num_attention_heads": "num_heads", "num_hidden_layers": "num_layers", "head_dim": "d_kv"}
     COMPUTED = r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:
         n_layers, tied = config.integer("num_layers"), config.flag("tie_word_embeddings", True)
+        gate, _, function = str(config.get("feed_forward_proj") or "relu").rpartition("-")
+        # Computed from feed_forward_proj, but of higher rank where they are given.
+        config.only("is_gated_act", gate == "gated")
+        config.only("dense_act_fn", "gelu_new" if (gate, function) == ("gated", "gelu") else function)
         unscaled = {"kind": "softmax", "scale": "none"}
         positions = {
             "kind": "t5",

@@ -9,9 +9,9 @@ MAX_DIGITS = 4000
 
 
 def parse(text: str) -> Any:
-    """Parse a JSON text; ValueError, with a readable message, if it is invalid."""
+    """Parse a JSON text, without a byte order mark; ValueError, with a readable message, if it is invalid."""
     try:
-        return _DECODER.decode(text.strip(" \t\r\n"))
+        return _DECODER.decode(text.removeprefix("\ufeff").strip(" \t\r\n"))
     except json.JSONDecodeError as error:
         position = f" (line {error.lineno}, column {error.colno})" if error.lineno > 1 else ""
         raise ValueError(error.msg + position) from None

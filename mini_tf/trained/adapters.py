@@ -19,6 +19,11 @@ from mini_tf.system.errors import RunFault
 from mini_tf.trained.foreign import read_config
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+_NO_EFFECT = (
+    "task_type|auto_mapping|peft_version|revision|inference_mode|lora_dropout|(target|exclude)_modules|layers_(to_transform|pattern)|"
+    "megatron_core|runtime_config|qalora_group_size|(eva|loftq)_config"
+)
+"""Keys that change no output beside those of the tensors that the file has; a regular expression of names."""
 _PREFIX, _A, _B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
 
 
@@ -44,15 +49,19 @@ def read_adapter(folder: Path) -> LoraDelta:
     for key in ("rank_pattern", "alpha_pattern"):
         config.only(key, why=": all matrices have one rank")
     config.only("modules_to_save")
-    rank, alpha = config.integer("r"), config.number("lora_alpha", 8)
+    config.only("init_lora_weights", True, False, "gaussian", "orthogonal", "eva", why=", which leave the weights of the base as they are")
+    rank, alpha, transposed = config.integer("r"), config.number("lora_alpha", 8), config.flag("fan_in_fan_out", False)
+    base = str(config.get("base_model_name_or_path") or "")
+    config.refuse_unread(_NO_EFFECT, False, {}, [])
+    config.check()
     found = tensors.read(folder / WEIGHTS, _expected(config, folder, rank))
     tensors.check_finite(found, folder / WEIGHTS)
-    transposed, deltas = config.flag("fan_in_fan_out", False), {}
+    deltas = {}
     for name in (name for name in found if name.endswith(_A)):
         module = name.removesuffix(_A)
         delta = found[module + _B].float() @ found[name].float() * (alpha / rank)
         deltas[f"{module.removeprefix(_PREFIX)}.weight"] = delta.T.contiguous() if transposed else delta
-    return LoraDelta(str(config.values.get("base_model_name_or_path") or ""), deltas)
+    return LoraDelta(base, deltas)
 
 
 def _expected(config: Config, folder: Path, rank: int) -> dict[str, tensors.TensorSpec]:

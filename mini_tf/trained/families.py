@@ -35,12 +35,12 @@ class Written(NamedTuple):
 
 def family_of(config: Config) -> Family:
     """The family of a config.json. RunFault if there is none."""
-    word = str(config.values.get("model_type", "")).replace("-", "_")
+    word = str(config.get("model_type") or "").replace("-", "_")
     found = usable_settings("interchange", word)
     if found is None:
         words = listing("interchange")
         hint = f"did you mean {near(word, words)}?" if near(word, words) else None
-        what = f"{config.where}: model_type is {show(config.values.get('model_type'))}; minitf reads {', '.join(words)}"
+        what = f"{config.where}: model_type is {show(config.get('model_type'))}; minitf reads {', '.join(words)}"
         raise RunFault(what, hint=hint, where=[config.where])
     family = found()
     assert isinstance(family, Family)
@@ -62,13 +62,10 @@ def choose(recipe: Recipe, facts: Facts, wanted: str | None = None) -> Written:
         for head in (head for head in family.HEADS if head.fits(recipe.objective)):
             missing = _other_task(head, recipe)
             found = [f"objective.{key} is {own}, which {family.kind} has {needed}" for key, (own, needed) in missing.items()]
-            try:
-                config = family.config(model, facts)
-                back = family.settings(Config(config, f"{family.kind}'s {CONFIG}"), head)
-                read: Any = settings_of("models", model.kind).model_validate(back)
-                found += _differences(family, head, model, read, facts)
-            except RunFault as fault:
-                found.append(fault.message)
+            config = family.config(model, facts)
+            written = Config(config, f"{family.kind}'s {CONFIG}", family.kind)
+            read: Any = settings_of("models", model.kind).model_validate(family.settings(written, head))
+            found += [*written.faults, *_differences(family, head, model, read, facts, written.refused)]
             if not found:
                 return Written(family, head, config | _bookkeeping(family, head, facts, recipe), read)
             ways = [f"objective.{key}={'null' if needed is None else str(needed).lower()}" for key, (_, needed) in missing.items()]
@@ -92,8 +89,8 @@ def _refusal(refused: Mapping[str, _Refusal]) -> RunFault:
     reasons, ways = refused[nearest]
     hint = f"trained with {' '.join(ways)} its objective fits; {WAY}" if ways else WAY
     if len(refused) == 1:
-        return RunFault(f"this model cannot be written as {nearest}: {'; '.join(reasons[:4])}", hint=hint)
-    what = f"this model cannot be written as {', '.join(refused)}; nearest is {nearest}, but {'; '.join(reasons[:4])}"
+        return RunFault(f"this model cannot be written as {nearest}: {'; '.join(reasons)}", hint=hint)
+    what = f"this model cannot be written as {', '.join(refused)}; nearest is {nearest}, but {'; '.join(reasons)}"
     faults = [f"{word}: {reason}" for word, refusal in refused.items() for reason in refusal.reasons]
     return RunFault(what, hint=hint, faults=[what, *faults])
 
@@ -108,12 +105,17 @@ def _other_task(head: Head, recipe: Recipe) -> dict[str, tuple[Any, Any]]:
     return {key: (own.get(key), allowed[0]) for key, allowed in needed.items() if own.get(key) not in allowed}
 
 
-def _differences(family: Family, head: Head, model: ModelSettings, read: ModelSettings, facts: Facts) -> Iterator[str]:
-    """Settings of the model that are others after it was written as this family and read back."""
+def _differences(
+    family: Family, head: Head, model: ModelSettings, read: ModelSettings, facts: Facts, refused: Sequence[Any]
+) -> Iterator[str]:
+    """Settings of the model that are others after it was written as this family and read back.
+
+    refused: values that were not read back, in whose place others stand.
+    """
     free: set[str] = set() if head.objective is None or _over_tokens(head) else {*_OF_HEAD}
     ours, theirs = (_plain(one, facts.context) for one in (model, read))
     free |= {key for key in _FILLED if theirs[key] and not ours[key]}
-    other = [key for key in sorted({*ours, *theirs}) if ours.get(key) != theirs.get(key) and not {*key.split(".")} & free]
+    other = [key for key in sorted({*ours, *theirs}) if ours.get(key) not in (theirs.get(key), *refused) and not {*key.split(".")} & free]
     kinds = tuple(key.removesuffix("kind") for key in other if key.endswith(".kind"))
     for key in other:
         if key.endswith(".kind") or not key.startswith(kinds):  # another kind has other settings

@@ -14,7 +14,7 @@ from torch import Tensor
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.interchange import Config, Family, Head
-from mini_tf.interchange._tensors import expected_shapes, read_tensors
+from mini_tf.interchange._tensors import expected_shapes, pairs_of, read_tensors
 from mini_tf.nn.model import Model
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run import manifest, tensors
@@ -83,9 +83,16 @@ def weight_files(folder: Path) -> list[Path]:
         return [folder / name for name in sorted(set(_index(folder / INDEX).values()))]
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
-    pickled = sorted(path.name for path in folder.glob("*.bin") if path.is_file())
-    what = f"has only {pickled[0]}, a pickle file, which can run code and is never opened" if pickled else f"has no {WEIGHTS}"
+    others, pickled = ([path.name for path in sorted(folder.glob(pattern)) if path.is_file()] for pattern in ("*.safetensors", "*.bin"))
     way = "load it with transformers where you trust it, and save it again: save_pretrained writes model.safetensors"
+    if any(re.fullmatch(r".*-of-\d+\.safetensors", name) for name in others):
+        what, way = f"has {others[0]}, one of several files, but no {INDEX}, which lists them", "copy that file, too"
+    elif others:
+        what, way = f"has {others[0]}, but no {WEIGHTS}", f"if it is the whole model, rename it to {WEIGHTS}"
+    elif pickled:
+        what = f"has only {pickled[0]}, a pickle file, which can run code and is never opened"
+    else:
+        what = f"has no {WEIGHTS}"
     raise RunFault(f"{folder} {what}", hint=way, where=[str(folder)])
 
 
@@ -104,14 +111,13 @@ def _index(path: Path) -> dict[str, str]:
 
 
 def weights_hash(folder: Path) -> str:
-    """A hash of config.json and all weights."""
+    """The hashes of all files with weights."""
     hashes = FileHashes()
-    parts = [hashes.sha256(path) for path in (folder / CONFIG, *weight_files(folder))]
-    return parts[1] if len(parts) == 2 else "-".join(parts)
+    return "-".join(hashes.sha256(path) for path in weight_files(folder))
 
 
 def read_weights(
-    folder: Path, family: Family, head: Head, model: Model, recipe: Recipe, deltas: Mapping[str, Tensor] = MappingProxyType({})
+    config: Config, folder: Path, family: Family, head: Head, model: Model, recipe: Recipe, deltas: Mapping[str, Tensor]
 ) -> tuple[dict[str, Tensor], list[str]]:
     """The tensors of `model` (on the meta device) from the files, with `deltas` added, and notes on what was left out.
 
@@ -127,17 +133,21 @@ def read_weights(
     ties = {name: _first_name(family, name, found) for name in family.TIED}
     again = {name: first for name, first in ties.items() if name in found and name not in expected and name not in unused}
     lent = {name: first for name, first in ties.items() if name in expected and name not in found and first in found}
+    if not family.ALWAYS_TIED:  # the output layer of an untied model is no other tensor
+        own_output = next((pair.theirs for pair in pairs_of(model, names) if pair.ours == "head.linear.weight"), ())
+        lent = {name: first for name, first in lent.items() if name not in own_output}
     zero = {name for name in family.ZERO if name in expected and name not in found}
     notes += [f"{name} is not in the files: the model has {first.lstrip('.')} in its place" for name, first in lent.items()]
     notes += [f"{name} is not in the files: it is 0" for name in sorted(zero)]
     given = {name: spec for name, spec in found.items() if name not in unused and name not in again}
+    zero |= family.lacking(config) & expected.keys()
     _check(folder, {name: shape for name, shape in expected.items() if name not in lent and name not in zero}, given)
     read = {path: tensors.read(path, header) for path, header in headers.items()}
     theirs = {own: read[path][name] for own, (path, name) in places.items()}
     theirs |= {name: theirs[first] for name, first in lent.items()} | {name: torch.zeros(expected[name]) for name in zero}
     for name, first in again.items():
         if first not in theirs or not torch.equal(theirs[name], theirs[first]):
-            what = f"{places[name][1]} differs from {first.lstrip('.')}, to which {CONFIG} ties it"
+            what = f"{places[name][1]} differs from {first.lstrip('.')}, and a {family.kind} model of this {CONFIG} has one tensor for both"
             raise RunFault(f"{folder}: {what}", where=[str(folder)])
     for name, delta in deltas.items():
         own = _canonical(name, family, True, expected)
@@ -218,15 +228,18 @@ def open_foreign(folder: Path, tokenizer: Path | None = None, deltas: Mapping[st
     try:
         recipe = Recipe.model_validate(sections)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        raise RunFault(f"{config.where}: minitf has no such model: {what}", where=[config.where]) from error
+        faults = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_url=False, include_input=False)]
+        faults = [f"{config.where}: minitf has no such model: {fault}" for fault in faults]
+        raise RunFault(faults[0], where=[config.where], faults=faults) from error
     used = [one for one in (recipe.tokenizer, recipe.tokenizer.source) if one is not None]
     loaded = [Tokenizer.load(str(one.path), one.separator, one.begin).with_size(config.integer("vocab_size")) for one in used]
     own, source = loaded[0], loaded[-1]
     labels = _labels(config, head, recipe)
+    if "text_end" in head.pools and config.has("pad_token_id") and config.get("pad_token_id") != own.vocabulary.pad:
+        config.refuse("pad_token_id", f"the last token of a text is found by it, so it must be that of the tokenizer, {own.vocabulary.pad}")
+    config.check()
     architecture = Architecture.of(recipe, own, source, labels)
-    weights, notes = read_weights(folder, family, head, architecture.on_meta(), recipe, deltas)
+    weights, notes = read_weights(config, folder, family, head, architecture.on_meta(), recipe, deltas)
     model = architecture.build()
     model.load_weights(weights)
     notes = [*dict.fromkeys(note for one in loaded for note in one.notes), *notes]
@@ -234,10 +247,10 @@ def open_foreign(folder: Path, tokenizer: Path | None = None, deltas: Mapping[st
 
 
 def _labels(config: Config, head: Head, recipe: Recipe) -> Labels | None:
-    """The labels of a task, by id2label; None for other objectives."""
-    if not recipe.objective.TASK:
+    """The labels of a task, by id2label; None of objectives without labels."""
+    if recipe.objective.predicts_tokens or not recipe.objective.TASK:
         return None
-    n, names = config.n_labels, config.section("id2label").values
+    n, names = config.n_labels, config.mapping("id2label")
     if head.numbers:
         config.only("problem_type", "regression")
         if n != 1:

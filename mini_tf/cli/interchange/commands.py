@@ -1,7 +1,7 @@
 """`minitf import` and `minitf export`: models of Hugging Face as runs, and runs as folders that transformers loads."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from mini_tf.cli.training import FRESH, NAME
 from mini_tf.recipe.kinds import listing
 from mini_tf.system.errors import UsageFault
 from mini_tf.system.hub import local_folder
+
+if TYPE_CHECKING:
+    from mini_tf.jobs.interchange.proof import Parity
 
 SOURCE = typer.Argument(metavar="DIR", help="A folder with config.json, safetensors files and a tokenizer, or hf:ORG/NAME.")
 RUN_DIR = typer.Option("-o", "-d", "--out-dir", "--output-dir", metavar="DIR", help="The run folder; with --name, its parent.")
@@ -29,6 +32,10 @@ TOKENIZER = typer.Option(
 BASE = typer.Option("--base", metavar="DIR", help="Of a PEFT adapter: its model.", show_default="as it says", rich_help_panel=INPUT_OUTPUT)
 
 
+def _say_proof(console: Console, parity: "Parity") -> None:
+    (console.warn if parity.missing else console.say)(parity.describe())
+
+
 @command
 def import_(
     console: Console,
@@ -42,7 +49,7 @@ def import_(
     """Read a Hugging Face model as a run, and prove that its outputs are the same.
 
     All commands then work on the run. Pickle files and code are never read. The largest difference of the outputs on 16
-    sequences is in parity.json; above 1e-4 the exit code is 5.
+    sequences is in parity.json; above 1e-4 of the largest output the exit code is 5.
     """
     from mini_tf.jobs.interchange.importing import import_model
     from mini_tf.run.opening import RunLocation
@@ -50,8 +57,10 @@ def import_(
     imported = import_model(
         local_folder(source), RunLocation(out_dir, name, fresh), console, tokenizer, local_folder(base) if base else None
     )
-    console.say(f"{imported.parameters:,} parameters; {imported.parity.describe()}")
-    console.output(str(imported.folder), run=imported.folder, metrics={"largest_difference": imported.parity.largest_difference})
+    console.say(f"{imported.parameters:,} parameters")
+    _say_proof(console, imported.parity)
+    difference = {"largest_difference": imported.parity.largest_difference}
+    console.output(str(imported.folder), run=imported.folder, metrics=difference, result={"proved": not imported.parity.missing})
 
 
 @command
@@ -66,7 +75,8 @@ def export(
     """Write a run as a folder that Hugging Face's transformers loads, and prove that its outputs are the same.
 
     Writes config, weights, tokenizer, model card and parity.json: the largest difference of the outputs on 16
-    sequences. Above 1e-4 the exit code is 5. A model that no family has is refused with the reason.
+    sequences. Above 1e-4 of the largest output the exit code is 5. A model that no family has is refused, with all
+    reasons.
     """
     from mini_tf.jobs.interchange.exporting import PEFT, PLAIN, export_model
 
@@ -75,6 +85,8 @@ def export(
         raise UsageFault(f"--to {to!r}: must be one of {', '.join(choices)}")
     exported = export_model(run, output, to, step, license)
     if exported.parity is not None:
-        console.say(exported.parity.describe())
-    difference = 0.0 if exported.parity is None else exported.parity.largest_difference
-    console.output(str(exported.folder), metrics={"largest_difference": difference}, result={"written_as": exported.written_as})
+        _say_proof(console, exported.parity)
+    parity = exported.parity
+    difference = {"largest_difference": 0.0 if parity is None else parity.largest_difference}
+    written = {"written_as": exported.written_as, "proved": parity is not None and not parity.missing}
+    console.output(str(exported.folder), metrics=difference, result=written)

@@ -120,9 +120,9 @@ def _near_run(path: Path) -> str | None:
 
 
 def _read(file: Path, path: Path | None = None) -> str:
-    """The text of a UTF-8 file; `path` is the requested path, for suggestions."""
+    """The text of a UTF-8 file without a byte order mark; `path` is the requested path, for suggestions."""
     try:
-        return _read_bytes(file, path).decode("utf-8")
+        return _read_bytes(file, path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise DataFault.located(f"{file}:{line}", "not UTF-8, so not a tokenizer file") from None

@@ -128,7 +128,8 @@ class Tokenizer:
         if getattr(self.vocabulary, name) is not None:
             return self
         inner = tokenizers.Tokenizer.from_str(self._inner.to_str())
-        inner.add_special_tokens([SPECIALS[name]])
+        takes_space = name == "mask" and self.has_space_prefixed_tokens
+        inner.add_special_tokens([tokenizers.AddedToken(SPECIALS[name], lstrip=takes_space, special=True)])
         return Tokenizer(inner, [*self.notes, f"the tokenizer has no {name} token; {SPECIALS[name]} was added"], self._roles)
 
     def with_size(self, size: int) -> "Tokenizer":
@@ -235,6 +236,16 @@ class Tokenizer:
     def has_space_prefixed_tokens(self) -> bool:
         """Whether a token may start with the space before its word, so that "a" and " a" are different tokens."""
         return not self.is_wordpiece and any(piece[:1] == " " and piece.strip() for piece in self.piece_table.pieces)
+
+    @property
+    def is_trained_here(self) -> bool:
+        """Whether it is one of the kinds that minitf trains."""
+        return [self._inner.token_to_id(name) for name in SPECIALS.values()] == [*range(len(SPECIALS))]
+
+    @property
+    def mask_takes_space(self) -> bool:
+        """Whether the file of the tokenizer says that a mask token takes the space before it."""
+        return any(token["lstrip"] for token in self._json["added_tokens"] if token["id"] == self.vocabulary.mask)
 
     @cached_property
     def round_trip_losses(self) -> list[str]:

@@ -105,8 +105,8 @@ def _export(loaded: LoadedModel, folder: Path, to: str | None, step: int | str |
     _write(folder, files)
     model = loaded.model.eval()
     parity = compare(model, head, make_batch(model, loaded.tokenizer.vocabulary), folder)
-    _write(folder, {FILE: show_json(parity.to_json()).encode()})
     parity.check(folder)
+    _write(folder, {FILE: show_json(parity.to_json()).encode()})
     return Exported(folder, head.architecture, parity)
 
 

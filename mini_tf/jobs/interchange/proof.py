@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,6 +21,7 @@ from mini_tf.system.errors import RunFault
 from mini_tf.trained.foreign import open_foreign
 
 TOLERANCE = 1e-4
+"""Of the largest absolute output."""
 SEQUENCES, LONGEST = 16, 32
 FILE = "parity.json"
 
@@ -49,13 +50,20 @@ class Batch:
 
 @dataclass(frozen=True)
 class Parity:
-    """The largest absolute difference of the outputs in fp32, of all sequences and by case; reader: who loaded it."""
+    """The largest absolute difference of the outputs, of all sequences and by case, and the largest absolute output.
+
+    reader: who loaded the files; precision: fp32, or fp64 if the outputs in fp32 differed by more than the tolerance.
+    missing: why it is no proof: what would be needed for an independent reader; "" of a proof.
+    """
 
     largest_difference: float
+    largest_output: float
     cases: Mapping[str, float]
     reader: str
     architecture: str
     outputs: str
+    precision: str
+    missing: str = ""
     sequences: int = SEQUENCES
     tolerance: float = TOLERANCE
 
@@ -65,14 +73,23 @@ class Parity:
     def describe(self) -> str:
         """One line for people."""
         what = f"{self.outputs} of {self.sequences} sequences differ by at most {self.largest_difference:.2g}"
-        return f"proof: loaded by {self.reader} as {self.architecture}, {what}"
+        if self.missing:
+            return f"no proof, since {self.missing}: minitf alone read the files, {what} from itself"
+        return f"proof: loaded by {self.reader} as {self.architecture}, {what}" + (" in fp64" if self.precision == "fp64" else "")
+
+    @property
+    def holds(self) -> bool:
+        """Whether all outputs are finite and the same but for rounding."""
+        return self.largest_difference <= self.tolerance * self.largest_output < float("inf")
 
     def check(self, where: Path) -> None:
         """RunFault if the difference is too large, or is no number."""
-        if not self.largest_difference <= self.tolerance:
-            what = f"the {self.outputs} differ by up to {self.largest_difference:.3g}, more than {self.tolerance:g}"
+        if not self.holds:
+            limit = self.tolerance * self.largest_output
+            what = f"the {self.outputs} differ by up to {self.largest_difference:.3g}, more than {limit:.3g}"
             cases = ", ".join(f"{name} {difference:.3g}" for name, difference in self.cases.items())
-            raise RunFault(f"{where}: {what}: sequences by case {cases}", where=[str(where)])
+            way = f"{limit:.3g} is {self.tolerance:g} of the largest output; in {self.precision}, by case {cases}"
+            raise RunFault(f"{where}: {what} ({way})", where=[str(where)])
 
 
 def make_batch(model: Model, vocabulary: Vocabulary, source_vocabulary: int | None = None) -> Batch:
@@ -100,9 +117,13 @@ def make_batch(model: Model, vocabulary: Vocabulary, source_vocabulary: int | No
     return Batch(ids, mask, types, *rows(source_vocabulary or vocabulary.size, max(1, n_source - 3)))
 
 
+Outputs = Callable[[Batch, torch.dtype], Tensor]
+"""The outputs of a model for a batch, computed in fp32 or fp64."""
+
+
 @torch.no_grad()
-def own_outputs(model: Model, head: Head, batch: Batch) -> Tensor:
-    """The outputs of our model: logits, or hidden states of a model without a head.
+def own_outputs(model: Model, head: Head, batch: Batch, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The outputs of our model, which is in fp32: logits, or hidden states of a model without a head.
 
     The rows have no closing separators: the last token is the end of the text.
     """
@@ -110,48 +131,61 @@ def own_outputs(model: Model, head: Head, batch: Batch) -> Tensor:
     source = None
     if batch.source is not None and batch.source_mask is not None:
         source = Tokens(batch.source, TokenPositions.packed(batch.source_mask))
-    hidden = model(inputs, source).y
-    if head.pools:
-        hidden = hidden.flatten(0, 1)[token_index("first" if "first" in head.pools else "last", inputs)]
-    return hidden.float() if head.objective is None else model.logits(hidden).float()
+    model.to(dtype)
+    try:
+        hidden = model(inputs, source).y
+        if head.pools:
+            hidden = hidden.flatten(0, 1)[token_index("first" if "first" in head.pools else "last", inputs)]
+        outputs: Tensor = hidden if head.objective is None else model.logits(hidden)
+        return outputs.to(dtype)
+    finally:
+        model.float()
 
 
 def compare(model: Model, head: Head, batch: Batch, folder: Path, deltas: Mapping[str, Tensor] = MappingProxyType({})) -> Parity:
     """The parity of our model with that of a Hugging Face folder, loaded by transformers if it is installed.
 
-    deltas: what an adapter adds to its tensors.
+    Rounding is told from an error by repeating the comparison in fp64. deltas: what an adapter adds to its tensors.
     """
-    reader, outputs = _transformers(folder, head, deltas)
-    if outputs is None:
+    reader, theirs, missing = _transformers(folder, head, deltas)
+    if theirs is None:
         other = open_foreign(folder, deltas=deltas)
-        reader, outputs = "minitf", lambda given: own_outputs(other.model, other.head, given)
+        reader, theirs = "minitf", lambda given, dtype: own_outputs(other.model, other.head, given, dtype)
+    parity = _parity(model, head, batch, theirs, torch.float32)
+    if not parity.holds:
+        parity = _parity(model, head, batch, theirs, torch.float64)
+    return replace(parity, reader=reader, missing=missing)
+
+
+def _parity(model: Model, head: Head, batch: Batch, theirs: Outputs, dtype: torch.dtype) -> Parity:
     batches = batch.alone() if head.pools and not batch.has_pad else [batch]  # their decoders find the last token by the id of padding
-    ours, theirs = own_outputs(model, head, batch), torch.cat([*map(outputs, batches)])
-    difference = (ours - theirs.view_as(ours)).abs().amax(-1)
+    ours, others = own_outputs(model, head, batch, dtype), torch.cat([theirs(one, dtype) for one in batches])
+    difference, size = (ours - others.view_as(ours)).abs().amax(-1), ours.abs().amax(-1)
     if difference.dim() == 2:  # by token, of which padding does not count
-        difference = difference.masked_fill(batch.mask == 0, 0.0).amax(1)
+        difference, size = (values.masked_fill(batch.mask == 0, 0.0).amax(1) for values in (difference, size))
     padded = batch.mask.eq(0).any(1)
     cases = {"whole": ~padded, "padded": padded}
     if batch.types is not None:
         cases["pairs"] = batch.types.ne(0).any(1)
     if batch.source_mask is not None:
         cases["padded sources"] = batch.source_mask.eq(0).any(1)
-    found = {name: float(difference[rows].max()) for name, rows in cases.items() if bool(rows.any())}
+    by_case = {name: float(difference[rows].max()) for name, rows in cases.items() if bool(rows.any())}
     what = "hidden states" if head.objective is None else "logits"
-    return Parity(float(difference.max()), found, reader, head.architecture, what)
+    precision = "fp64" if dtype == torch.float64 else "fp32"
+    return Parity(float(difference.max()), float(size.max()), by_case, "", head.architecture, what, precision)
 
 
-def _transformers(folder: Path, head: Head, deltas: Mapping[str, Tensor]) -> tuple[str, Callable[[Batch], Tensor] | None]:
-    """The name of the installed transformers and its outputs for a batch; None without it."""
+def _transformers(folder: Path, head: Head, deltas: Mapping[str, Tensor]) -> tuple[str, Outputs | None, str]:
+    """The name of the installed transformers and its outputs for a batch; without it None, and what is missing."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             import transformers
     except ImportError:
-        return "", None
+        return "", None, "transformers is not installed"
     made = getattr(transformers, head.architecture, None)
     if made is None:
-        return "", None
+        return "", None, f"transformers {transformers.__version__} has no {head.architecture}"
     transformers.utils.logging.disable_progress_bar()
     before = transformers.utils.logging.get_verbosity()
     transformers.utils.logging.set_verbosity_error()
@@ -166,21 +200,24 @@ def _transformers(folder: Path, head: Head, deltas: Mapping[str, Tensor]) -> tup
         transformers.utils.logging.enable_progress_bar()
     for name, delta in deltas.items():
         model.get_parameter(name).data += delta
+    for part in model.modules():
+        if hasattr(part, "config"):
+            part.config.return_dict = True
 
     @torch.no_grad()
-    def outputs(batch: Batch) -> Tensor:
+    def outputs(batch: Batch, dtype: torch.dtype) -> Tensor:
         inputs = {"input_ids": batch.ids, "attention_mask": batch.mask, "token_type_ids": batch.types}
         if batch.source is not None:
             inputs = {"input_ids": batch.source, "attention_mask": batch.source_mask, "decoder_input_ids": batch.ids}
             inputs |= {"decoder_attention_mask": batch.mask}
         try:
-            given: Any = model(**{name: tensor for name, tensor in inputs.items() if tensor is not None})
+            given: Any = model.to(dtype)(**{name: tensor for name, tensor in inputs.items() if tensor is not None})
         except Exception as error:
             raise _fault(folder, "run", error) from error
         found: Tensor = given[head.output]
-        return found.float()
+        return found.to(dtype)
 
-    return f"transformers {transformers.__version__}", outputs
+    return f"transformers {transformers.__version__}", outputs, ""
 
 
 def _fault(folder: Path, action: str, error: Exception) -> RunFault:

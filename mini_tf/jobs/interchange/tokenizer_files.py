@@ -24,13 +24,16 @@ def tokenizer_files(loaded: LoadedModel) -> dict[str, bytes]:
     if was_trained or not content["post_processor"]:
         content["post_processor"] = _template(loaded, names, content["post_processor"])
     if was_trained and mask_takes_space(tokenizer):
-        content["added_tokens"] = [one | {"lstrip": True} if one["id"] == vocabulary.mask else one for one in content["added_tokens"]]
+        marks = {vocabulary.mask, *vocabulary.sentinels}
+        content["added_tokens"] = [token | {"lstrip": True} if token["id"] in marks else token for token in content["added_tokens"]]
     end = names[min(vocabulary.ends)] if vocabulary.ends else separator
     tokens = {"bos_token": separator, "eos_token": end, "unk_token": vocabulary.unk, "pad_token": vocabulary.pad}
     tokens |= {} if model.causal and not model.SOURCE else {"mask_token": vocabulary.mask}
     tokens |= {} if model.causal else {"cls_token": begin, "sep_token": separator}
     named = {key: names[one] if isinstance(one, int) else one for key, one in tokens.items() if one is not None}
     own = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": loaded.model.context, "clean_up_tokenization_spaces": False}
+    if model.causal and not model.SOURCE and loaded.recipe.objective.predicts_tokens:
+        own["padding_side"] = "left"  # a text is continued at its last token
     if loaded.model.n_types > 1:
         own["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     return {

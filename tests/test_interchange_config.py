@@ -1,0 +1,247 @@
+"""Every key of a config.json is read, known to change no output, or refused by its name; without transformers too."""
+
+import copy
+import json
+import re
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from commands import minitf, refused
+from families import CASES, IDS, LINEAR, change_config, folder_of, made
+from safetensors.torch import load_file, save_file
+
+from mini_tf.interchange._config import NO_EFFECT
+from mini_tf.jobs.interchange import proof
+from mini_tf.recipe.kinds import kinds_of
+from mini_tf.system.errors import RunFault
+from mini_tf.trained.foreign import ForeignModel, open_foreign
+
+FIRST = {}
+for _case, (_, _config, _settings) in CASES.items():
+    FIRST.setdefault(_config, _case)
+"""The first case of each family, by the class of its configuration."""
+
+
+def difference(folder: Path, foreign: ForeignModel) -> float:
+    """Of our outputs from those of transformers, by the largest output."""
+    parity = proof.compare(foreign.model, foreign.head, proof.make_batch(foreign.model, foreign.tokenizer.vocabulary), folder)
+    assert parity.reader.startswith("transformers")
+    return parity.largest_difference / parity.largest_output
+
+
+def other(value: Any) -> Any:
+    """Another value of the same type."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    return value / 2 + 0.1 if isinstance(value, float) else value
+
+
+@pytest.mark.parametrize("config", FIRST)
+def test_keys_without_effect_change_no_output_of_transformers(config: str) -> None:
+    """All of them at once, of those that the class of the configuration has."""
+    model = made(CASES[FIRST[config]][0], config, **IDS | CASES[FIRST[config]][2])
+    known: Any = kinds_of("interchange")[model.config.model_type]
+    unread = {key for key in model.config.to_dict() if re.fullmatch(f"{NO_EFFECT}|{known.NO_EFFECT}", key)}
+    read = {"tie_word_embeddings", "is_decoder", "is_encoder_decoder", "decoder_start_token_id"}  # where a family reads them
+    read |= {"decoder_bias", "classifier_activation", "classifier_bias", "pad_token_id"}
+    values = copy.deepcopy(model.config.to_dict())
+    changed = {key: other(values[key]) for key in unread - read if other(values[key]) != values[key]}
+    changed |= {"summary_type": "mean"} if "summary_type" in unread else {}
+    assert len(changed) > 3
+    again = made(CASES[FIRST[config]][0], config, **values | changed)
+    again.load_state_dict(model.state_dict())
+    for part in again.modules():
+        if hasattr(part, "config"):
+            part.config.return_dict = True  # as the proof has it
+    ids = torch.tensor([[9, 30, 17, 5, 11, 40], [12, 12, 7, 33, 21, 8]])
+    inputs = {"input_ids": ids} | ({"decoder_input_ids": ids} if values["is_encoder_decoder"] else {})
+    with torch.no_grad():
+        before, after = (one(**inputs) for one in (model, again))
+    first = "last_hidden_state" if "last_hidden_state" in before else "logits"
+    assert torch.equal(before[first], after[first])
+
+
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 2.0}
+REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "a key that is not known": ("gpt2", {"mixture": 3}, "mixture is 3; minitf does not read this key, which may change the outputs"),
+    "a key within a section": ("llama", {"rope_parameters": LINEAR | {"mscale": 2}}, "rope_parameters.mscale is 2; minitf does not read"),
+    "quantized weights": ("llama", {"quantization_config": {"bits": 4}}, 'quantization_config is {"bits": 4}; minitf reads no quantized'),
+    "quantized weights of an encoder": ("bert", {"quantization_config": {"bits": 4}}, "quantization_config"),
+    "cross-attention": ("gpt2", {"add_cross_attention": True}, "add_cross_attention is true; minitf has false"),
+    "cross-attention of an encoder": ("roberta", {"is_decoder": True, "add_cross_attention": True}, "add_cross_attention is true"),
+    "a causal encoder": ("electra", {"is_decoder": True}, "is_decoder is true; minitf has false"),
+    "an encoder-decoder of one stack": ("t5", {"is_encoder_decoder": False}, "is_encoder_decoder is false; minitf has true"),
+    "pruned heads": ("bert", {"pruned_heads": {"0": [1]}}, 'pruned_heads is {"0": [1]}'),
+    "another rotation": ("llama", {"rope_parameters": YARN}, "rope_type is 'yarn'; minitf has default, linear, llama3"),
+    "another rotation of gpt_neox": ("gpt_neox", {"rope_parameters": YARN}, "rope_type is 'yarn'"),
+    "two rotations": ("llama", {"rope_scaling": LINEAR}, "rope_scaling is {"),
+    "two types of one rotation": ("llama", {"rope_parameters": LINEAR | {"type": "llama3"}}, "type is 'llama3'; it is another name"),
+    "a part of a head": ("llama", {"rope_parameters": {"rope_theta": 100.0, "partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5"),
+    "a part of a head, beside": ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
+    "an odd share": (
+        "gpt_neox, classes",
+        {"rope_parameters": None, "rotary_pct": 0.4},
+        "rotary_pct is 0.4; of 8 dimensions of a head it rotates 3",
+    ),
+    "no share": ("gpt_neox, classes", {"rope_parameters": None, "rotary_pct": 0.1}, "rotates 0"),
+    "a share above 1": ("gpt_neox, classes", {"rope_parameters": {"partial_rotary_factor": 1.25}}, "rotates 10"),
+    "a window of one token": ("modernbert", {"local_attention": 1}, "local_attention is 1; it must be a whole number from 2"),
+    "a scaled rotation": ("modernbert", {"rope_scaling": LINEAR}, "rope_scaling is {"),
+    "a scaled rotation of windows": (
+        "modernbert",
+        {"rope_parameters": {"sliding_attention": LINEAR}},
+        "sliding_attention.rope_type is 'linear'",
+    ),
+    "kinds of layers": ("modernbert", {"layer_types": ["full_attention"] * 4}, 'layer_types is ["full_attention", '),
+    "a half-width window": ("modernbert", {"sliding_window": 2}, "sliding_window is 2"),
+    "another activation": ("t5", {"dense_act_fn": "silu"}, "dense_act_fn is 'silu'; minitf has 'relu'"),
+    "another gate": ("t5", {"is_gated_act": True}, "is_gated_act is true; minitf has false"),
+    "no gate": ("t5 1.1", {"is_gated_act": None}, "is_gated_act is nothing; minitf has true"),
+    "a scale that is null": ("t5", {"scale_decoder_outputs": None}, "scale_decoder_outputs is nothing; it must be true or false"),
+    "a scale of scores that is null": ("gpt2", {"scale_attn_weights": None}, "scale_attn_weights is nothing; minitf has true"),
+    "two names of a size": ("gpt2", {"hidden_size": 8}, "hidden_size is 8; it is another name of n_embd, which is 16"),
+    "two names of a size of T5": ("t5", {"head_dim": 8}, "head_dim is 8; it is another name of d_kv, which is 5"),
+    "pre-norm": ("bart", {"normalize_before": True}, "normalize_before is true"),
+    "embeddings that are not normalized": ("bart", {"normalize_embedding": False}, "normalize_embedding is false; minitf has true"),
+    "settings of each layer": ("gpt2", {"per_layer_config": {"0": {"n_head": 2}}}, "per_layer_config"),
+    "an architecture": (
+        "gpt2",
+        {"architectures": ["GPT2LMHeadModel", "GPT2Model"]},
+        'architectures is ["GPT2LMHeadModel", "GPT2Model"]; of gpt2',
+    ),
+    "another padding": ("gpt2, classes", {"pad_token_id": 7}, "pad_token_id is 7; the last token of a text is found by it"),
+    "labels for a decoder that has several": ("bert, classes", {"problem_type": "multi_label_classification"}, "problem_type is 'multi"),
+    "relative positions": ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
+    "an output layer that is not there": ("gpt2", {"tie_word_embeddings": False}, "lm_head.weight is missing"),
+    "an output layer of an encoder": ("bert", {"tie_word_embeddings": False}, "cls.predictions.decoder.weight is missing"),
+    "an output layer of both sides": ("marian", {"tie_word_embeddings": False}, "lm_head.weight is missing"),
+    "a bias that is not there": ("modernbert", {"classifier_bias": True}, "head.dense.bias is missing"),
+    "a bias that is not read": ("modernbert, biases, wide windows", {"classifier_bias": False}, "head.dense.bias is not known"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_minitf_does_not_have_is_refused_by_its_key(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before any comparison: transformers is not there."""
+    case, changes, message = REFUSED[name]
+    source = folder_of(case, tmp_path, **changes)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(RunFault) as fault:
+        open_foreign(source)
+    assert any(message in line for line in fault.value.faults), fault.value.faults
+    assert all(len(line) < 400 for line in fault.value.faults)
+
+
+READ: dict[str, tuple[str, dict[str, Any]]] = {
+    "the default share of a head": ("gpt_neox, classes", {"rope_parameters": None}),
+    "a share in its older key": ("gpt_neox, classes", {"rope_parameters": None, "rotary_pct": 0.5}),
+    "a share of one dimension, which rotates a pair": ("gpt_neox, classes", {"rope_parameters": None, "rotary_pct": 0.2}),
+    "a share beside a scaled rotation": ("gpt_neox, classes", {"rope_parameters": LINEAR, "rotary_pct": 1.0}),
+    "a share within the older key": (
+        "gpt_neox, classes",
+        {"rope_parameters": None, "rope_scaling": LINEAR | {"partial_rotary_factor": 0.5}},
+    ),
+    "a base in its older key": ("gpt_neox, classes", {"rope_parameters": None, "rotary_emb_base": 55, "rotary_pct": 1.0}),
+    "one rotation under both keys": ("llama", {"rope_parameters": LINEAR, "rope_scaling": LINEAR}),
+    "one type under both keys": ("llama", {"rope_parameters": LINEAR | {"type": "linear"}}),
+    "a whole head": ("llama", {"partial_rotary_factor": 1.0}),
+    "the common names of sizes": (
+        "gpt2",
+        {"n_embd": None, "n_head": None, "n_layer": None, "n_positions": None}
+        | {"hidden_size": 16, "num_attention_heads": 4, "num_hidden_layers": 2, "max_position_embeddings": 40},
+    ),
+    "both names of a size": ("distilbert", {"dim": None, "hidden_size": 16, "num_attention_heads": 4, "n_heads": 4}),
+    "T5's other name of a size": ("t5", {"d_kv": None, "head_dim": 5, "num_heads": None, "num_attention_heads": 4}),
+    "BART's other name of a size": ("bart", {"d_model": None, "hidden_size": 16, "normalize_embedding": True, "num_hidden_layers": 3}),
+    "an odd window": ("modernbert", {"local_attention": 7}),
+    "a window of two tokens": ("modernbert", {"local_attention": 2}),
+    "bases in their older keys": ("modernbert", {"rope_parameters": None, "global_rope_theta": 50.0, "local_rope_theta": 20.0}),
+    "the usual bases": ("modernbert", {"rope_parameters": None}),
+    "every second layer": ("modernbert", {"layer_types": None, "global_attn_every_n_layers": 2}),
+    "the usual third layer": ("modernbert", {"layer_types": None}),
+    "an activation and its gate": ("t5 1.1", {"dense_act_fn": "gelu_new", "is_gated_act": True}),
+    "no output scale of T5": ("t5 1.1", {"tie_word_embeddings": False, "scale_decoder_outputs": None}),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_key_means_what_it_means_to_transformers(name: str, tmp_path: Path) -> None:
+    case, changes = READ[name]
+    source = folder_of(case, tmp_path)
+    path = source / "config.json"
+    values = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in values.items() if value is not None}))
+    assert difference(source, open_foreign(source)) < 1e-5
+
+
+def test_all_reasons_are_said_at_once(tmp_path: Path) -> None:
+    source = folder_of(
+        "gpt2", tmp_path / "theirs", n_layer="2", activation_function="mish", scale_attn_by_inverse_layer_idx=True, mixture=3
+    )
+    done = minitf("import", source, "-o", tmp_path / "run")
+    refused(done, "n_layer is '2'", "activation_function is 'mish'", "scale_attn_by_inverse_layer_idx is true", "mixture is 3", exit_code=5)
+    assert len(done.stderr.splitlines()) == 4
+    change_config(
+        source, {"n_layer": 2, "activation_function": "relu", "scale_attn_by_inverse_layer_idx": False, "mixture": None, "n_head": 5}
+    )
+    refused(minitf("import", source, "-o", tmp_path / "run"), "5 does not divide d_model 16", exit_code=5)
+
+
+def test_without_transformers_an_import_says_that_nothing_was_proved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = folder_of("gpt2", tmp_path / "theirs")
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    done = minitf("import", source, "-o", tmp_path / "run", "-q", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert "warning: no proof, since transformers is not installed: minitf alone read the files" in done.stderr
+    assert json.loads(done.stdout)["result"] == {"proved": False}
+    parity = json.loads((tmp_path / "run" / "parity.json").read_text())
+    assert (parity["reader"], parity["missing"]) == ("minitf", "transformers is not installed")
+    monkeypatch.setitem(sys.modules, "transformers", types.SimpleNamespace(__version__="4.0"))
+    done = minitf("export", tmp_path / "run", "-o", tmp_path / "out")
+    assert "warning: no proof, since transformers 4.0 has no GPT2LMHeadModel" in done.stderr
+
+
+@pytest.mark.parametrize(("scale", "eps", "fits"), [(1e4, 1e-6, True), (1e4, 1e-3, False), (1e-4, 1e-6, True), (1e-4, 1e-3, False)])
+def test_the_tolerance_is_relative_to_the_outputs(scale: float, eps: float, fits: bool, tmp_path: Path) -> None:
+    """Large logits differ by rounding alone, and of small ones an error is small."""
+    source = folder_of("t5 1.1", tmp_path)
+    tensors = load_file(source / "model.safetensors")
+    save_file(tensors | {"lm_head.weight": tensors["lm_head.weight"] * scale}, source / "model.safetensors")
+    foreign = open_foreign(source)
+    change_config(source, {"layer_norm_epsilon": eps})
+    parity = proof.compare(foreign.model, foreign.head, proof.make_batch(foreign.model, foreign.tokenizer.vocabulary), source)
+    assert (parity.largest_difference > 1e-4) == (scale > 1)  # an absolute limit would be wrong in two of four cases
+    assert parity.largest_output == pytest.approx(3.25 * scale, rel=0.1)
+    assert parity.holds == fits
+
+
+@pytest.mark.parametrize("case", ["gpt2", "bert", "roberta", "electra", "distilbert", "bart"])
+def test_in_double_precision_only_rounding_in_double_remains(case: str, tmp_path: Path) -> None:
+    source = folder_of(case, tmp_path)
+    foreign = open_foreign(source)
+    batch = proof.make_batch(foreign.model, foreign.tokenizer.vocabulary)
+    _, theirs, _ = proof._transformers(source, foreign.head, {})
+    assert theirs is not None
+    parity = proof._parity(foreign.model, foreign.head, batch, theirs, torch.float64)
+    assert parity.largest_difference < 1e-13
+    assert {parameter.dtype for parameter in foreign.model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("noisy", [{torch.float32}, {torch.float32, torch.float64}])
+def test_rounding_is_told_from_an_error_in_double_precision(noisy: set[torch.dtype], tmp_path: Path, monkeypatch: Any) -> None:
+    source, own = folder_of("gpt2", tmp_path / "theirs"), proof.own_outputs
+    noise = lambda model, head, batch, dtype: own(model, head, batch, dtype) + (0.01 if dtype in noisy else 0)  # noqa: E731
+    monkeypatch.setattr(proof, "own_outputs", noise)
+    done = minitf("import", source, "-o", tmp_path / "run")
+    if len(noisy) == 1:
+        assert done.exit_code == 0, done.stderr
+        assert done.stderr.rstrip().endswith("in fp64")
+        assert json.loads((tmp_path / "run" / "parity.json").read_text())["precision"] == "fp64"
+    else:
+        refused(done, "the logits differ by up to 0.01", "in fp64", exit_code=5)
