@@ -1,7 +1,7 @@
 """`minitf data check`: every fault of a recipe's files, or what there is in them."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +104,39 @@ def test_sound_files_are_counted(folder: Path) -> None:
     table = check("data.train=train.tsv", "data.val=val.tsv").stdout
     assert "1 examples of data.val are also in data.train; training removes them from val\n" in table
     assert table.endswith("examples longer than train.context 64 with their separators are truncated: they lose their end\n")
+
+
+def lines(rows: Iterable[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+TALES = "".join(f"tale {n}\n<|endoftext|>\n" for n in range(20))
+ALPACA = lines({"instruction": f"do {n}", "Input": f"x {n}", "output": "y", "id": n} for n in range(30))
+NLI = lines({"premise": f"a {n}", "hypothesis": "b", "label": "cd"[n % 2], "id": n} for n in range(30))
+UNCLEAR: dict[str, tuple[str, tuple[str, str], tuple[str, str], str]] = {
+    "JSON as text": ("quickstart", (NLI, ""), (TALES, ""), "a.txt: its lines are JSON, which is read as plain text"),
+    "marks within a line": ("quickstart", (TALES + "a<|endoftext|>b\n" * 3, ""), (TALES, ""), "<|endoftext|> is 3 times within a text"),
+    "a part of the prompt": (
+        *("instruct-nano", (ALPACA, "{prompt: instruction, response: output}"), (ALPACA, "{prompt: Input, response: output}")),
+        "a.jsonl: the column 'Input' is not read, though it may be a part of the input",
+    ),
+    "a second text": (
+        *("sst2-nano", (NLI, "{text: premise, label: label}"), (NLI, "{text: premise, text_pair: hypothesis, label: label}")),
+        "a.jsonl: the column 'hypothesis' is not read, though it may be a part of the input",
+    ),
+}
+"""Recipe, a file with its data.fields, the same in a way that is clear, and what is said of the first one."""
+
+
+@pytest.mark.parametrize("name", UNCLEAR)
+def test_what_may_be_meant_otherwise_is_noted(name: str, folder: Path) -> None:
+    recipe, unclear, clear, note = UNCLEAR[name]
+    for (content, fields), n in ((unclear, 1), (clear, 0)):
+        file = folder / ("a.jsonl" if fields else "a.txt")
+        file.write_text(content)
+        done = check(f"data.train={file.name}", *([f"data.fields={fields}"] if fields else []), recipe=recipe)
+        assert done.exit_code == 0, done.stderr
+        assert done.stderr.count(note) == n
 
 
 ROWS_OF: dict[str, tuple[str, Callable[[str], dict[str, str]], int]] = {

@@ -274,14 +274,34 @@ def test_columns_of_conll_have_numbers_and_the_usual_ones_names(tmp_path: Path) 
     assert row.optional == [["B-ORG", "O"], ["B-NP", "B-VP"], None, None]
 
 
-def test_conll_u_names_its_columns_by_their_positions_and_repeats_no_word(tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", ["conllu", "conll"])
+def test_conll_u_names_its_columns_by_their_positions_and_repeats_no_word(suffix: str, tmp_path: Path) -> None:
+    """By its form, if its name ends in .conll; also where the first line of words is that of two in one."""
     lines = ["# text = Don't go", "1-2 Don't _ _ _ _ _ _ _ _", "1 Do do AUX VB _ 3 aux _ _", "2 n't not PART RB _ 3 advmod _ _"]
     lines += ["3 go go VERB VB _ 0 root _ _", "3.1 on on ADP _ _ _ _ _ _"]
-    file = write(tmp_path / "a.conllu", "".join(line.replace(" ", "\t") + "\n" for line in lines[1:]))
+    file = write(tmp_path / f"a.{suffix}", "".join(line.replace(" ", "\t") + "\n" for line in lines[1:]))
     assert cells_of(file) == [[["Do", "n't", "go"], ["AUX", "PART", "VERB"]]]
-    file = write(tmp_path / "a.conllu", lines[0] + "\n" + file.read_text())
+    file = write(tmp_path / f"a.{suffix}", lines[0] + "\n" + file.read_text())
     [row] = rows(file, Columns(("1", "4")))
     assert (row.cells, row.where) == ([["Do", "n't", "go"], ["VB", "RB", "VB"]], f"{file}:3")
+
+
+@pytest.mark.parametrize("first", ["1", "1-2", "0.1"])
+def test_any_first_line_of_conll_u_tells_what_it_is(first: str, tmp_path: Path) -> None:
+    lines = [*([f"{first} x _ _ _ _ _ _ _ _"] if first != "1" else []), "1 a a NOUN _ _ _ _ _ _", "2 b b VERB _ _ _ _ _ _"]
+    file = write(tmp_path / "a.conll", "".join(line.replace(" ", "\t") + "\n" for line in lines))
+    assert cells_of(file) == [[["a", "b"], ["NOUN", "VERB"]]]
+
+
+def test_numbers_of_words_are_not_taken_for_words(tmp_path: Path) -> None:
+    """Also where they are not of ten columns, as in CoNLL-2009."""
+    file = write(tmp_path / "a.conll", "1\ta\tO\n2\tb\tB-x\n\n1\tc\tO\n")
+    said = refusal(lambda: rows(file))
+    assert said == f"{file}:1: column 0 has the numbers of the words, not the words (name the columns: data.fields={{text: 1, label: 3}})"
+    assert cells_of(file, Columns(("1", "2"))) == [[["a", "b"], ["O", "B-x"]], [["c"], ["O"]]]
+    assert cells_of(write(tmp_path / "b.conll", "1\tO\n\n2\tO\n3\tO\n")) == [[["1"], ["O"]], [["2", "3"], ["O", "O"]]]
+    ten = "\t".join("abcdefghij")
+    assert cells_of(write(tmp_path / "c.conll", f"{ten}\n")) == [[["a"], ["j"]]]
 
 
 def test_a_sentence_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,6 +353,7 @@ USER, SAID = {"role": "user", "content": "hi"}, {"role": "assistant", "content":
         (cells.texts_of, ["", "a", " ", "b c"], ["a", "b c"]),
         (cells.words_of, " a  b\tc\n", ["a", "b", "c"]),
         (cells.words_of, ["a", "b's"], ["a", "b's"]),
+        (cells.words_of, ["10\u00a0000", "10\u202f000", "10\u2007000"], ["10\u00a0000", "10\u202f000", "10\u2007000"]),
         (cells.label_of, " very good ", "very good"),
         (cells.label_of, 3, "3"),
         (cells.label_of, True, "true"),
@@ -364,7 +385,9 @@ def test_a_cell_gives_what_its_role_needs(role: Callable[..., Any], cell: Any, e
         (cells.texts_of, ["", " "], "'x' is empty"),
         (cells.texts_of, ["a", 3], "'x' must be text, not int"),
         (cells.words_of, ["a", ""], "'x': word 2 is empty"),
-        (cells.words_of, ["a\u00a0b"], "'x': word 1 'a\\xa0b' contains whitespace"),
+        (cells.words_of, ["a", "a b"], "'x': word 2 'a b' contains whitespace"),
+        (cells.words_of, ["a\u2028b"], "'x': word 1 'a\\u2028b' contains whitespace"),
+        (cells.words_of, ["\u00a0"], "'x': word 1 is empty"),
         (cells.words_of, ["a", 3], "'x' must be text, not int"),
         (cells.label_of, " ", "'x' is empty"),
         (cells.label_of, ["a"], "'x' must be text or a number, not list"),

@@ -200,6 +200,15 @@ def test_what_is_no_file_is_refused_without_waiting_for_it(tmp_path: Path) -> No
     assert "is not a file name" in refusal(Path("a\0b"))
 
 
+@pytest.mark.parametrize("content", ['[{"text": "a"}]', '\ufeff \n{"text": "a"}\n'])
+def test_json_that_is_not_in_lines_is_not_read_as_text(content: str, tmp_path: Path) -> None:
+    file = write(tmp_path / "corpus.json", content)
+    with pytest.raises(DataFault, match=r"corpus\.json is JSON, which would be read as plain text") as refused:
+        find_files(str(file))
+    assert "corpus.jsonl" in str(refused.value.hint)
+    assert texts(write(tmp_path / "other.json", "a tale\n")) == ["a tale"]
+
+
 def test_a_missing_file_suggests_a_near_one(tmp_path: Path) -> None:
     write(tmp_path / "corpus.txt", "x")
     assert refusal(tmp_path / "corpsu.txt").endswith(f"did you mean {tmp_path / 'corpus.txt'}?")

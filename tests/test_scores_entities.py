@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mini_tf.scores.entities import entity_scores, mark_entities
+from mini_tf.scores.tag_scheme import TagScheme
 
 Span = tuple[int, int, str]
 """First word, the word behind the last, type."""
@@ -26,15 +27,20 @@ def spans(tags: list[str]) -> set[Span]:
     return set(found)
 
 
+MARKS = {"iob2": "BIIB", "iob1": "IIII", "iobes": "BIES", "bilou": "BILU", "bmes": "BMES", "bmewo": "BMEW"}
+MARKS |= dict.fromkeys(("underscore", "type first", "type first, underscore"), "BIIB")
+FORMS = {"underscore": "{mark}_{kind}", "type first": "{kind}-{mark}", "type first, underscore": "{kind}_{mark}"}
+
+
 def written(entities: list[Span], n: int, scheme: str) -> list[str]:
     """The tags of `n` words with these entities, in their order."""
     tags = ["O"] * n
     for first, end, kind in entities:
-        inside = {"iob2": "BIIB", "iob1": "IIII", "iobes": "BIES", "bilou": "BILU"}[scheme]
+        inside = MARKS[scheme]
         marks = inside[3] if end - first == 1 else inside[0] + inside[1] * (end - first - 2) + inside[2]
         if scheme == "iob1" and any(other[1:] == (first, kind) for other in entities):
             marks = "B" + marks[1:]
-        tags[first:end] = [f"{mark}-{kind}" for mark in marks]
+        tags[first:end] = [FORMS.get(scheme, "{mark}-{kind}").format(mark=mark, kind=kind) for mark in marks]
     return tags
 
 
@@ -82,7 +88,7 @@ def test_any_tags_at_all_are_read_as_the_small_parser_reads_them(seed: int) -> N
     assert 0 < scores["entity_f1"] < 1
 
 
-@pytest.mark.parametrize("scheme", ["iob1", "iob2", "iobes", "bilou"])
+@pytest.mark.parametrize("scheme", MARKS)
 def test_the_same_entities_score_the_same_however_they_are_written(scheme: str) -> None:
     theirs, lengths = drawn(0)
     ours = [[one for i, one in enumerate(text) if i % 3 != 1] for text in theirs]
@@ -94,6 +100,10 @@ def test_the_same_entities_score_the_same_however_they_are_written(scheme: str) 
     assert scores.pop("accuracy") == words_right(sides[0], sides[1])
     assert scores == pytest.approx(figures(list(map(set, theirs)), list(map(set, ours))))
     assert 0.3 < scores["entity_f1"] < 0.9
+    names = sorted({tag for side in sides for text in side for tag in text})
+    rules, ids = TagScheme.of(names), np.array([names.index(tag) for text in sides[0] for tag in text])
+    entities, begins = rules.entities(ids, np.array(lengths)), np.append(0, np.cumsum(lengths))
+    assert entities[:, :2].tolist() == [[b + first, b + end - 1] for b, text in zip(begins, theirs, strict=False) for first, end, _ in text]
 
 
 def test_an_entity_ends_with_its_text() -> None:
@@ -117,6 +127,8 @@ def test_parts_of_speech_are_judged_word_by_word(caplog: pytest.LogCaptureFixtur
 
 def test_only_tag_sets_of_marks_are_of_entities() -> None:
     assert all(map(mark_entities, (["O", "B-x", "I-x"], ["U-x", "L-a b"], ["B", "I", "O"], ["S-x-y", "E-x-y"])))
+    assert all(map(mark_entities, (["B", "M", "E", "S"], ["B_x", "O"], ["a-b-B", "a-b-I"], ["x_I", "x_B", "O"], ["B-x", "W-x"])))
+    assert not any(map(mark_entities, (["M", "S"], ["M-x", "E-x"], ["W-x"], ["S_x", "E_x"], ["N-S", "V-S"], ["x_I", "O"], ["M", "F", "B"])))
     assert not any(map(mark_entities, ([], ["O"], ["NN", "VB"], ["B-x", "X"], ["B-"], ["Bx"], ["b-x"], [""], ["-LRB-"])))
 
 

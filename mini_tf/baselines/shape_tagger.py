@@ -16,7 +16,7 @@ from mini_tf.baselines._labelled.tags import TAG_METRICS, tag_metrics
 from mini_tf.baselines._labelled.tfidf import logistic
 from mini_tf.data.examples import Example
 from mini_tf.data.tokenization.words import shape
-from mini_tf.scores.entities import mark_entities
+from mini_tf.scores.entities import iobes, mark_entities
 
 MOST_BYTES = 5_000_000
 """Of training words times tags, and of validation words: the time grows with both."""
@@ -90,6 +90,7 @@ def legal_transitions(tagged: Iterable[Sequence[str]], names: Sequence[str]) -> 
 
 
 def _kind(before: str, after: str) -> tuple[str, str, bool]:
+    before, after = iobes(before), iobes(after)
     return before[:1], after[:1], before[1:] == after[1:]
 
 

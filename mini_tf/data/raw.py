@@ -11,7 +11,7 @@ import tokenizers
 from mini_tf.data import parts
 from mini_tf.data.datasets import Dataset
 from mini_tf.data.formats.data_files import DataFile, MissingFile
-from mini_tf.data.formats.tables import read_columns
+from mini_tf.data.formats.tables import column_names, is_json, read_columns
 from mini_tf.data.formats.text_lines import count_bad_bytes
 from mini_tf.data.labels import Labels
 from mini_tf.data.parts import Examples, Part
@@ -90,7 +90,7 @@ class Files:
 
     @property
     def column_notes(self) -> Iterator[str]:
-        """Columns that are read although data.fields does not name them.
+        """Columns that are read although data.fields does not name them, and others that may be a part of the text.
 
         The notes contain paths, so they must not be cached by content.
         """
@@ -100,6 +100,12 @@ class Files:
             found = [f"{role} = {short(name)!r}" for role, name in zip(reader.roles, columns, strict=False) if name != reader.names[role]]
             if found:
                 yield f"{source.name}: columns read: {', '.join(found)}; data.fields selects others"
+            read = {*columns, *reader.names.values()}
+            for name in column_names(source, reader.columns) if self.dataset.FURTHER_TEXTS else ():
+                if name not in read and name.strip().lower() in self.dataset.FURTHER_TEXTS:
+                    yield f"{source.name}: the column {short(name)!r} is not read, though it may be a part of the input"
+            if source.format == "txt" and is_json(source):
+                yield f"{source.name}: its lines are JSON, which is read as plain text; with the suffix .jsonl a column is read"
 
     @property
     def notes(self) -> Iterator[str]:

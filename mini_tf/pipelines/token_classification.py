@@ -12,7 +12,7 @@ from mini_tf.pipelines._prediction import PredictionPipelineSettings
 from mini_tf.pipelines.decisions.class_pipeline import ClassPipeline
 from mini_tf.pipelines.decisions.rule import NO_LABEL
 from mini_tf.scores import ENTITY_METRICS, TAG_METRICS
-from mini_tf.scores.entities import entity_scores, mark_entities
+from mini_tf.scores.entities import entity_scores, iobes, mark_entities
 from mini_tf.scores.tag_scheme import TagScheme
 
 
@@ -32,7 +32,7 @@ class Settings(PredictionPipelineSettings):
     def classes_of(self, metric: str, classes: Sequence[str]) -> Sequence[str]:
         if metric != "entity_f1":
             return super().classes_of(metric, classes)
-        return [*dict.fromkeys(tag.partition("-")[2] or "_" for tag in classes if tag != "O")]
+        return [*dict.fromkeys(iobes(tag).partition("-")[2] or "_" for tag in classes if tag != "O")]
 
     def build(self, bundle: ModelBundle) -> "TokenClassification":
         return TokenClassification(bundle)

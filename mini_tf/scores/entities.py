@@ -14,9 +14,13 @@ import numpy as np
 from mini_tf.scores import available
 from mini_tf.scores.classes import class_scores
 
-_ENTITY_TAG = re.compile(r"[BIESLU](-.+)?", re.DOTALL)
-_BILOU = {"L": "E", "U": "S"}
-"""BILOU to IOBES, the only names that seqeval knows."""
+_ENTITY_TAGS = (
+    re.compile(r"(?P<mark>[BIESLUMW])([-_](?P<type>.+))?", re.DOTALL),
+    re.compile(r"(?P<type>.+)[-_](?P<mark>[BIESLUMW])", re.DOTALL),
+)
+"""B-PER, B_PER or B; PER-B or PER_B."""
+_IOBES = {"L": "E", "U": "S", "M": "I", "W": "S"}
+"""The marks of BILOU, BMES and BMEWO in IOBES, the only names that seqeval knows."""
 
 
 def entity_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str | None]], tags: Iterable[str] = ()) -> dict[str, float]:
@@ -43,12 +47,23 @@ def entity_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
 
 
 def mark_entities(tags: Iterable[str]) -> bool:
-    """Whether the tags are of a chunk scheme: IOB1, IOB2, IOBES or BILOU.
+    """Whether the tags are of a chunk scheme: IOB1, IOB2, IOBES, BILOU, BMES or BMEWO.
 
-    Each tag but O is B, I, E, S, L or U, alone or with "-TYPE"; not all are O.
+    Each tag but O is B, I, E, S, L or U, alone or with "-TYPE"; not all are O. With B also M or W, "_TYPE", or the type
+    first.
     """
-    marks = {*tags} - {"O"}
-    return bool(marks) and all(_ENTITY_TAG.fullmatch(tag) for tag in marks)
+    found = [_parts(tag) for tag in {*tags} - {"O"}]
+    marks = {mark for mark, _, _ in found}
+    usual = marks <= {*"BIESLU"} and all(as_usual for _, _, as_usual in found)
+    return bool(found) and marks <= {*"BIESLUMW"} and (usual or "B" in marks)
+
+
+def _parts(tag: str) -> tuple[str, str, bool]:
+    """The mark and the type of a tag, and whether it is written as in CoNLL-2003; no mark if it is none."""
+    matches = (form.fullmatch(tag) for form in _ENTITY_TAGS)
+    found = next(filter(None, matches), None)
+    mark, type_ = (found["mark"], found["type"] or "") if found else ("", tag)
+    return mark, type_, tag == (f"{mark}-{type_}" if type_ else mark)
 
 
 def _by_entity(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
@@ -63,4 +78,8 @@ def _by_entity(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]
 
 
 def iobes(tag: str) -> str:
-    return _BILOU.get(tag[0], tag[0]) + tag[1:]
+    """A tag of any chunk scheme as one of IOBES, such as B-PER; O and other tags as they are."""
+    mark, type_, _ = _parts(tag)
+    if not mark:
+        return tag
+    return _IOBES.get(mark, mark) + (f"-{type_}" if type_ else "")

@@ -1,4 +1,4 @@
-"""The rules of tags that mark entities (IOB1, IOB2, IOE, IOBES, BILOU, alone or mixed): which tag may follow which.
+"""The rules of tags that mark entities (IOB1, IOB2, IOE, IOBES, BILOU, BMES, alone or mixed): which may follow which.
 
 Any sequence of tags has entities, those of conlleval.pl of CoNLL-2000; a legal one writes each of them in one way only.
 Sources: Ramshaw and Marcus 1995 (IOB1); Tjong Kim Sang and Veenstra 1999 (IOB2, IOE); Ratinov and Roth 2009 (BILOU).

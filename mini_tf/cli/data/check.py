@@ -65,6 +65,8 @@ def _lengths(console: Console, recipe: "Recipe") -> dict[str, dict[str, int]]:
     from mini_tf.training.evaluation import pack
 
     data = open_data(recipe.data, recipe.tokenizer, recipe.objective, console.detail)
+    for note in data.notes:
+        console.say(note)
     objective = recipe.objective.build(data.tokenizer.vocabulary, data.labels)
     return {split: length_report(pack(recipe, store, data.tokenizer, objective)) for split, store in data.splits.items()}
 

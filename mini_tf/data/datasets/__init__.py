@@ -133,6 +133,8 @@ class Dataset(kind_settings.DatasetSettings):
     """Further names of roles in a JSON line."""
     COMMON_NAMES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Common column names of each role, in lower case; used if `data.fields` does not name the column."""
+    FURTHER_TEXTS: ClassVar[frozenset[str]] = frozenset()
+    """Common names, in lower case, of columns with a part of the input; a note names one that is not read."""
     SPLIT_UNIT: ClassVar[str | None] = None
     """Name of the split keys in messages (such as "sources"); default UNIT."""
     TRUNCATES: ClassVar[str | None] = "end"
@@ -223,7 +225,10 @@ class Dataset(kind_settings.DatasetSettings):
                 yield self.of_json(json.loads(line), f"{self.UNIT.removesuffix('s')} {number}")
 
     def dropped(self, examples: Sequence[Any]) -> dict[str, int]:
-        """Notes about dropped parts of examples, each with a count; {n} in a note is replaced by the total."""
+        """Notes about parts of examples that are dropped or may mean something else, each with a count.
+
+        {n} in a note is replaced by the total.
+        """
         return {}
 
     def classes(self, example: Any) -> Sequence[str]:

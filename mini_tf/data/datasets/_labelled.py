@@ -32,6 +32,10 @@ MAX_TABLE_LABELS = 50
 """Classes listed by `data stats`."""
 
 
+SECOND_TEXTS = ("sentence2", "hypothesis")
+"""Common names of columns with a second text."""
+
+
 class LabelledDataset(Dataset):
     """Base class of datasets whose examples are `Example`."""
 
@@ -40,7 +44,7 @@ class LabelledDataset(Dataset):
     COMMON_NAMES: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "text": TEXT_COLUMNS,
         "label": ("labels", "class", "category", "stars", "rating", "sentiment", "target", "intent", "topic", "score"),
-        "text_pair": ("sentence2", "hypothesis"),
+        "text_pair": SECOND_TEXTS,
     }
     MIN_TOKENS = 8
     MIN_CLASSES: ClassVar[int] = 0
@@ -156,6 +160,7 @@ class LabelledTexts(LabelledDataset):
     """Base class of datasets with one text or two and one label per example."""
 
     OPTIONAL: ClassVar[tuple[str, ...]] = ("text_pair",)
+    FURTHER_TEXTS = frozenset({*SECOND_TEXTS, "text_pair", "question2", "text2"})
     COLUMNS_HINT = "needed: {text: COLUMN, label: COLUMN}, and text_pair for pairs of texts"
 
     def example(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], labelled: bool) -> Example:

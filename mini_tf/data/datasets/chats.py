@@ -40,6 +40,7 @@ class Settings(LabelledDataset):
     PAIR_COLUMNS = {"prompt": "source", "response": "target"}
     COLUMNS_HINT = "needed: {prompt: COLUMN, response: COLUMN} or {messages: COLUMN}"
     LABELS = frozenset()
+    FURTHER_TEXTS = frozenset({"input", "context", "system", "system_prompt"})
     SPLIT_UNIT = "prompts"
     TRUNCATES = "beginning"
     CAPTIONS = {"tokens_asked_for": "target tokens"}

@@ -34,6 +34,7 @@ class Settings(Dataset):
     COMMON_NAMES = {"source": ("src", "input", "document", "article"), "target": ("tgt", "output", "summary", "translation", "reference")}
     COLUMNS_HINT = "needed: {source: COLUMN, target: COLUMN}"
     UNIT = ROW = "pairs"
+    FURTHER_TEXTS = frozenset({"input", "context"})
     SOURCE = True
     SPLIT_UNIT = "sources"
 

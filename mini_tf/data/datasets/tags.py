@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.datasets._labelled import LabelledDataset, class_ids, class_labels, max_example_ids, no_tokens, rows_with_targets
 from mini_tf.data.examples import Example
 from mini_tf.data.formats import cells
@@ -53,6 +54,12 @@ class Settings(LabelledDataset):
 
         labels = class_labels(counted(), self.labels)
         return replace(labels, lax=lax_rules(labels.names, pairs)) if mark_entities(labels.names) else labels
+
+    def summary(self, data: TokenizedData) -> Iterator[str]:
+        yield from super().summary(data)
+        names = () if data.labels is None else data.labels.names
+        if OUTSIDE in names and not mark_entities(names):
+            yield f"tags are scored word by word: for entity F1 all but {OUTSIDE} must mark entities, such as B-PER and I-PER"
 
     def classes(self, example: Example) -> Sequence[str]:
         return example.labels

@@ -10,7 +10,7 @@ from mini_tf.data import describing
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.datasets import TEXT_COLUMNS, Dataset, Reader, TokenizedData
 from mini_tf.data.formats.data_files import DataFile, find_files
-from mini_tf.data.formats.documents import Document, read_raw, try_documents
+from mini_tf.data.formats.documents import MARK, Document, read_raw, try_documents
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing, Shape
 from mini_tf.data.parts import Examples
@@ -54,6 +54,10 @@ class Settings(Dataset):
 
     def texts(self, example: Document, source: bool = False) -> Sequence[str]:
         return (example.text,)
+
+    def dropped(self, examples: Sequence[Document]) -> dict[str, int]:
+        note = f"{MARK} is {{n:,}} times within a text, where it is text and separates nothing; in txt files it needs a line of its own"
+        return {note: sum(document.text.count(MARK) for document in examples)}
 
     def content_key(self, example: Document) -> str:
         return example.text

@@ -18,6 +18,8 @@ TextOrList = TypeVar("TextOrList", str, list[Any])
 
 ROLES = ("system", "user", "assistant")
 """Valid roles of chat messages."""
+WHITESPACE = re.compile(r"[^\S\u00a0\u2007\u202f]")
+"""What a word cannot contain: whitespace, except the spaces that do not separate words (`10 000` is one in French)."""
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
@@ -38,7 +40,7 @@ def words_of(cell: Cell, where: str, name: str) -> list[str]:
     """The words of a list, or of a text split at whitespace; at least one."""
     words = [_str(each, where, name) for each in cell] if isinstance(cell, list) else _str(cell, where, name).split()
     for number, word in enumerate(_non_empty(words, where, name), 1):
-        if word.split() != [word]:
+        if not word.strip() or WHITESPACE.search(word):
             problem = "is empty" if not word.strip() else f"{short(word)!r} contains whitespace"
             raise DataFault.located(where, f"{short(name)!r}: word {number} {problem}")
     return words

@@ -1,7 +1,8 @@
 """Read CoNLL files: one word with its columns per line, a blank line after each sentence.
 
 Columns are split at tabs if the line has one, else at runs of spaces. `-DOCSTART-` lines and comments are skipped, and
-in CoNLL-U multiword tokens (`1-2`) and empty nodes (`8.1`). Source: universaldependencies.org/format.html.
+in CoNLL-U multiword tokens (`1-2`) and empty nodes (`8.1`). A file of ten columns whose words are numbered is CoNLL-U,
+whatever its name. Source: universaldependencies.org/format.html.
 """
 
 import re
@@ -16,14 +17,20 @@ from mini_tf.system.limits import format_bytes, limits
 DOCUMENT = "-DOCSTART-"
 TAG = re.compile(r"O|[BIESLU]-\S+")
 """A BIO or BIOES tag."""
+WIDTH, FIRST = 10, re.compile(r"1|1-[0-9]+|0\.1")
+"""Columns of CoNLL-U, and the first cell of a sentence: a word, a multiword token or an empty node."""
 
 
 class _Shape(NamedTuple):
-    """Format of the first line that certainly holds a word: line number, number of columns, tabs as separators."""
+    """Format of the first line that certainly holds a word: line number, number of columns, tabs as separators.
+
+    numbered: its first column is the number of the word, as in CoNLL-U.
+    """
 
     number: int
     width: int
     tabs: bool
+    numbered: bool
 
 
 def sentences(data_file: DataFile, errors: Errors) -> Iterator[tuple[list[list[str]], str] | DataFault]:
@@ -46,7 +53,7 @@ def sentences(data_file: DataFile, errors: Errors) -> Iterator[tuple[list[list[s
             if line.startswith("#") and _is_comment(line, cells, shape, bool(words), where):
                 continue
             _check(cells, shape, where)
-            if data_file.format == "conllu" and not _is_word(cells[0], where):
+            if shape.numbered and not _is_word(cells[0], where):
                 continue
         except DataFault as fault:
             yield fault
@@ -62,6 +69,11 @@ def sentences(data_file: DataFile, errors: Errors) -> Iterator[tuple[list[list[s
         yield words, start
 
 
+def is_numbered(data_file: DataFile, errors: Errors) -> bool:
+    """Whether the first column of a file is the number of the word: its words are in the second one."""
+    return _shape(data_file, errors).numbered
+
+
 def _ends(line: str) -> bool:
     return not line.strip() or line.split(maxsplit=1)[0] == DOCUMENT
 
@@ -72,12 +84,14 @@ def _cells(line: str) -> list[str]:
 
 def _shape(data_file: DataFile, errors: Errors) -> _Shape:
     """The format of the first line that does not start with #; if all do, of the first with a tab."""
-    shape = _Shape(0, 0, True)
+    is_conllu = data_file.format == "conllu"
+    shape = _Shape(0, 0, True, is_conllu)
     for number, line in read_lines(data_file.path, data_file.name, errors):
         line = line.removesuffix("\n")
         certain = not _ends(line) and not line.startswith("#")
         if certain or (not shape.number and line.startswith("#") and "\t" in line):
-            shape = _Shape(number, len(_cells(line)), "\t" in line)
+            cells = _cells(line)
+            shape = _Shape(number, len(cells), "\t" in line, is_conllu or (len(cells) == WIDTH and FIRST.fullmatch(cells[0]) is not None))
         if certain:
             break
     return shape
@@ -110,6 +124,6 @@ def _check(cells: list[str], shape: _Shape, where: str) -> None:
 def _is_word(number: str, where: str) -> bool:
     found = re.fullmatch(r"[0-9]+([-.][0-9]+)?", number)
     if found is None:
-        hint = "name a file with other columns .conll"
+        hint = "a file whose name ends in .conll may have other columns"
         raise DataFault.located(where, "a line of CoNLL-U must start with the word's number", hint=hint)
     return found[1] is None

@@ -5,6 +5,7 @@ by their first bytes. Files are never unpacked or executed, and are sorted, so t
 order.
 """
 
+import codecs
 import contextlib
 import glob
 import hashlib
@@ -134,6 +135,10 @@ def _file(path: Path, key: str) -> DataFile:
         raise DataFault(f"{key}: {path} is {what}", hint=hint, where=(str(path),))
     if format != "parquet":
         text_lines.check_first(path, str(path))
+    if path.suffix.lower() == ".json" and head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"[", b"{"):
+        name = path.with_suffix(".jsonl").name
+        hint = f"jsonl is read, a row in each line: jq -c '.[]' {path.name} > {name}; if it has lines of JSON, name it {name}"
+        raise DataFault(f"{key}: {path} is JSON, which would be read as plain text", hint=hint, where=(str(path),))
     return DataFile(path, format, str(path))
 
 

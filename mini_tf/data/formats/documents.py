@@ -110,6 +110,10 @@ def _blocks(data_file: DataFile, columns: Columns) -> Iterator[Document]:
             yield from parts_of(itertools.chain([first.removesuffix("\n")], rest), f"{data_file.name}:{number}")
 
 
+MARK = "<|endoftext|>"
+"""What TinyStories and others write between documents."""
+
+
 def is_border(line: str) -> bool:
-    """A line between two documents: a blank one, or the mark that TinyStories and others write."""
-    return line.strip() in ("", "<|endoftext|>")
+    """A line between two documents: a blank one, or MARK."""
+    return line.strip() in ("", MARK)

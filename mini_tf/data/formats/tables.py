@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from mini_tf.data.formats.cells import Cell
 from mini_tf.data.formats.columns import Columns, index_of, missing_column, resolve_alias, select_columns
-from mini_tf.data.formats.conll import sentences
+from mini_tf.data.formats.conll import is_numbered, sentences
 from mini_tf.data.formats.data_files import DataFile
 from mini_tf.data.formats.text_lines import read_lines
 from mini_tf.system import strict_json
@@ -46,20 +46,25 @@ def try_rows(data_file: DataFile, columns: Columns) -> Iterator[Row | DataFault]
 
 def read_columns(data_file: DataFile, columns: Columns) -> list[str]:
     """The file's own names of the selected columns, from its first row; empty if it has no column names."""
-    first: Sequence[str] = ()
+    first = column_names(data_file, columns)
+    if first and data_file.format in ("csv", "tsv"):
+        return [first[n] for n in select_columns(first, columns, data_file.name, data_file.key).indices]
+    return _column_names(columns, first, data_file.name, data_file.key) if first else []
+
+
+def column_names(data_file: DataFile, columns: Columns) -> Sequence[str]:
+    """The names of all columns of a file; empty if it has none."""
     if data_file.format in ("csv", "tsv"):
-        first = next(filter(None, _cells(data_file, columns)), [])
-        if not first:
-            return []
-        selected = select_columns(first, columns, data_file.name, data_file.key)
-        return [first[n] for n in selected.indices] if selected.has_header else []
+        first: list[str] = next(filter(None, _cells(data_file, columns)), [])
+        return first if first and select_columns(first, columns, data_file.name, data_file.key).has_header else []
     if data_file.format == "jsonl":
         lines = read_lines(data_file.path, data_file.name, columns.errors)
-        first = next(([*parse_object(line, f"{data_file.name}:{number}")] for number, line in lines if not line.isspace()), [])
-    elif data_file.format == "parquet":
+        return next(([*parse_object(line, f"{data_file.name}:{number}")] for number, line in lines if not line.isspace()), [])
+    if data_file.format == "parquet":
         with parquet_file(data_file) as file:
-            first = file.schema_arrow.names
-    return _column_names(columns, first, data_file.name, data_file.key) if first else []
+            names: Sequence[str] = file.schema_arrow.names
+            return names
+    return []
 
 
 def _column_names(columns: Columns, available: Sequence[str], where: str, key: str) -> list[str]:
@@ -84,6 +89,16 @@ def _jsonl(data_file: DataFile, columns: Columns) -> Iterator[Row | DataFault]:
             yield Row([row[name] for name in names], where, [row.get(name) for name in columns.optional])
         except DataFault as fault:
             yield fault
+
+
+def is_json(data_file: DataFile) -> bool:
+    """Whether the first line of a file that is not blank is a JSON object."""
+    lines = read_lines(data_file.path, data_file.name, "replace")
+    first = next((line for _, line in lines if not line.isspace()), "")
+    try:
+        return first.lstrip().startswith("{") and bool(parse_object(first, data_file.name))
+    except DataFault:
+        return False
 
 
 def _resolve(columns: Columns, available: Sequence[str]) -> Columns:
@@ -147,9 +162,17 @@ def _conll(data_file: DataFile, columns: Columns) -> Iterator[Row | DataFault]:
         words, where = sentence
         if selected is None:
             width = len(words[0])
-            default = {"text": "1", "label": "3"} if data_file.format == "conllu" else {"text": "0"}
-            if data_file.format == "conll" and width > 1:
+            numbered = is_numbered(data_file, columns.errors)
+            default = {"text": "1", "label": "3"} if numbered else {"text": "0"}
+            if not numbered and width > 1:
                 default["label"] = str(width - 1)
+                if (
+                    {None, "text"} & {*columns.names}
+                    and len(words) > 1
+                    and [word[0] for word in words] == [str(n + 1) for n in range(len(words))]
+                ):
+                    hint = "name the columns: data.fields={text: 1, label: 3}"
+                    raise DataFault.located(where, "column 0 has the numbers of the words, not the words", hint=hint)
             names = tuple(default.get(name or "text", name) for name in columns.names)
             optional = tuple(default.get(name, name) for name in columns.optional)
             selected = select_columns(words[0], Columns(names, header=False, optional=optional), where, data_file.key)
