@@ -30,6 +30,8 @@ from mini_tf.testing.datasets import DatasetFixture
 
 OBJECTIVES: dict[str, Any] = {word: settings() for word, settings in kinds_of("objectives").items()}
 NAMED = [(kind, word) for word, one in OBJECTIVES.items() for kind in one.baselines]
+OWN = ("copied_source", "frequent_tag", "lead_sentence", "majority", "mean", "neighbours", "ngram", "ridge", "shape_tagger")
+OWN += ("tfidf_characters", "tfidf_logistic", "unigram")
 
 
 @pytest.mark.parametrize("holds", contract.CONTRACT, ids=lambda holds: holds.__name__)
@@ -41,7 +43,7 @@ def test_every_baseline_keeps_to_the_contract(kind: str, word: str, holds: Any) 
 
 
 def test_every_baseline_is_named_by_an_objective_and_compared_by_a_metric_that_ranks_its_models() -> None:
-    assert {kind for kind, _ in NAMED} == {*listing("baselines")}
+    assert {*OWN} <= {kind for kind, _ in NAMED} <= {*listing("baselines")}
     for word, one in OBJECTIVES.items():
         if one.baselines:
             of_each: list[Any] = [settings_of("baselines", kind) for kind in one.baselines]

@@ -21,6 +21,8 @@ MIXERS: list[dict[str, Any]] = [
     {"kind": "window", "window": 8},
     {"kind": "favor", "features": 7, "variant": "hyperbolic"},
 ]
+WITH_FORMULA = {"decoder", "encoder", "encoder_decoder", "perceiver", "softmax", "window", "linear", "favor", "simple"}
+"""Kinds whose formula is known; of others there may be none."""
 VARIANTS: list[dict[str, Any]] = [
     {"activation": "swiglu", "d_ff": 24, "head": "bert", "n_kv_heads": 1, "n_types": 2, "ngrams": [7], "subwords": 9, "norm_place": "post"},
     {"d_ff": 0, "tied": False, "d_k": 6, "d_v": 6, "bias": True},
@@ -58,8 +60,7 @@ def test_the_formula_of_every_model_and_mixer_is_what_is_counted(kind: str, mixe
     settings = built(kind, attention=mixer, positions="none")
     if settings is not None:
         counted, formula = counted_and_formula(settings, length)
-        assert formula in (None, counted)
-        assert formula is not None or mixer["kind"] not in ("softmax", "window", "linear", "favor", "simple")
+        assert formula == counted or (formula is None and not {kind, mixer["kind"]} <= WITH_FORMULA)
 
 
 @pytest.mark.parametrize("kind", listing("models"))
@@ -70,7 +71,7 @@ def test_sizes_and_heads_are_in_the_formula(kind: str, keys: dict[str, Any]) -> 
     settings = built(kind, **keys)
     assert settings is not None
     counted, formula = counted_and_formula(settings, 20)
-    assert counted == formula
+    assert formula == counted or (formula is None and kind not in WITH_FORMULA)
 
 
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "shared"])
@@ -90,7 +91,7 @@ def test_positions_and_projections_of_narrow_tables_are_in_the_formula(kind: str
     settings = built(kind, positions={"kind": "fourier", "n_bands": 3, "combine": combine}, d_embedding=10)
     assert settings is not None
     counted, formula = counted_and_formula(settings, 12, packed)
-    assert counted == formula
+    assert formula == counted or (formula is None and kind not in WITH_FORMULA)
 
 
 def test_an_encoder_of_another_width_and_no_cross_attention_are_in_the_formula() -> None:
