@@ -26,7 +26,7 @@ from mini_tf.recipe.kinds import kinds_of, listing, settings_of
 from mini_tf.recipe.metrics import ranking_metrics
 from mini_tf.testing import baselines as contract
 from mini_tf.testing.baselines import BaselineFixture
-from mini_tf.testing.datasets import DatasetFixture
+from mini_tf.testing.tiny.datasets import DatasetFixture
 
 OBJECTIVES: dict[str, Any] = {word: settings() for word, settings in kinds_of("objectives").items()}
 NAMED = [(kind, word) for word, one in OBJECTIVES.items() for kind in one.baselines]

@@ -10,6 +10,7 @@ import pytest
 from mini_tf.data.encoding import write_stores
 from mini_tf.data.parts import Part
 from mini_tf.data.store import join_stores
+from mini_tf.data.windows import Windows
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.testing import datasets as contract
 
@@ -97,7 +98,44 @@ class LosesARow(Classes):
         return [*super().read(*given)][1:]
 
 
+class WritesTheLabel(Classes):
+    def example(self, *given: Any) -> Any:
+        one = super().example(*given)
+        return one._replace(texts=[*one.texts[:-1], f"{one.texts[-1]} {''.join(one.labels)}"])
+
+
+class EncodesTheLabel(Classes):
+    def encode(self, examples: Sequence[Any], *given: Any) -> Any:
+        encoded = super().encode(examples, *given)
+        return [one._replace(ids=one.ids[int("b" in example.labels) :]) for one, example in zip(encoded, examples, strict=True)]
+
+
+class CutsAlwaysAtTheSamePlace(settings_of("data.datasets", "text")):  # type: ignore[misc]
+    def packing(self, store: Any, shape: Any) -> Any:
+        class OneEpoch(Windows):
+            def take(self, rows: Any, epoch: int, keys: Any) -> Any:
+                return super().take(rows, 0, keys)
+
+            def documents(self, rows: Any, epoch: int) -> Any:
+                return super().documents(rows, 0)
+
+        return OneEpoch(store, shape)
+
+
+class CountsDocumentsOfTheFirstEpoch(settings_of("data.datasets", "text")):  # type: ignore[misc]
+    def packing(self, store: Any, shape: Any) -> Any:
+        class OneEpoch(Windows):
+            def documents(self, rows: Any, epoch: int) -> Any:
+                return super().documents(rows, 0)
+
+        return OneEpoch(store, shape)
+
+
 BREAKS: dict[type[Any], str] = {
+    WritesTheLabel: "encodes_nothing_of_a_label",
+    EncodesTheLabel: "encodes_nothing_of_a_label",
+    CutsAlwaysAtTheSamePlace: "cuts_a_stream_elsewhere_in_other_epochs",
+    CountsDocumentsOfTheFirstEpoch: "cuts_a_stream_elsewhere_in_other_epochs",
     Forgets: "stores_examples_unchanged",
     TellsNoPlace: "reads_every_row_with_its_location",
     KnowsNothing: "splits_by_the_key_of_an_example",
@@ -110,6 +148,7 @@ BREAKS: dict[type[Any], str] = {
 
 @pytest.mark.parametrize("broken", BREAKS, ids=lambda broken: broken.__name__)
 def test_a_dataset_that_breaks_the_contract_is_caught(broken: type[Any]) -> None:
-    [case] = [case for case in contract.cases(broken(), ROWS["classes"]) if case.name == BREAKS[broken]]
+    rows = ROWS["text" if broken.STREAM else "classes"]
+    [case] = [case for case in contract.cases(broken(), rows) if case.name == BREAKS[broken]]
     with pytest.raises(AssertionError):
         case.run()

@@ -2,6 +2,7 @@
 it.
 """
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,9 @@ from test_datasets_contract import ROWS, TEXTS
 
 from mini_tf.pipelines import Prediction
 from mini_tf.recipe.kinds import listing, settings_of
+from mini_tf.testing import Case
 from mini_tf.testing import pipelines as contract
+from mini_tf.trained.evaluating import run_data
 
 PROMPTS = [TEXTS[3], "", "a dog", TEXTS[1][:20]]
 OBJECTIVES: dict[str, Any] = {word: settings_of("objectives", word)() for word in listing("objectives")}
@@ -74,7 +77,75 @@ class HasNoProbabilities(Classification):
         return built
 
 
+class Inverts(Broken):
+    def spoil(self, found: list[Prediction]) -> list[Prediction]:
+        return [one._replace(label={"a": "b", "b": "a"}[one.label]) for one in found]
+
+
+class ShiftsByOne(Broken):
+    def spoil(self, found: list[Prediction]) -> list[Prediction]:
+        return [*found[1:], *found[:1]]
+
+
+class Changed(Classification):
+    """A pipeline whose metrics are changed by `score`."""
+
+    def build(self, bundle: Any) -> Any:
+        built = super().build(bundle)
+        measure = built.measure
+        built.measure = lambda *given: self.score(measure(*given))
+        return built
+
+    def score(self, metrics: dict[str, float]) -> dict[str, float]:
+        return metrics
+
+
+class DoublesF1(Changed):
+    def score(self, metrics: dict[str, float]) -> dict[str, float]:
+        return metrics | {"f1_macro": 2 * metrics["f1_macro"]}
+
+
+class CountsErrors(Changed):
+    def score(self, metrics: dict[str, float]) -> dict[str, float]:
+        return metrics | {"accuracy": 1 - metrics["accuracy"]}
+
+
+class HasATooWarmLoss(Classification):
+    """Its loss is not that of its probabilities."""
+
+    def build(self, bundle: Any) -> Any:
+        built = super().build(bundle)
+        built.rule = replace(built.rule, temperature=0.5)
+        accumulator = built.metric_accumulator()
+        scores = accumulator.scores
+        accumulator.scores = lambda: {name: value for name, value in scores().items() if name != "loss"}
+        built.metric_accumulator = lambda: accumulator
+        return built
+
+
+class AddsAMetric(Classification):
+    """In `evaluate`, from the training data of its run."""
+
+    METRICS = Classification.METRICS | {"n_training": ()}
+
+    def build(self, bundle: Any) -> Any:
+        built = super().build(bundle)
+        evaluate = built.evaluate
+        built.evaluate = lambda trained, *given: evaluate(trained, *given) | {"n_training": float(run_data(trained)["train"].n_documents)}
+        return built
+
+
+class AddsOneUndeclared(AddsAMetric):
+    METRICS = Classification.METRICS
+
+
 BREAKS: dict[type[Any], str] = {
+    Inverts: "predicts_the_given_labels_of_an_overfitted_model",
+    ShiftsByOne: "predicts_the_given_labels_of_an_overfitted_model",
+    DoublesF1: "predicts_the_given_labels_of_an_overfitted_model",
+    CountsErrors: "predicts_the_given_labels_of_an_overfitted_model",
+    HasATooWarmLoss: "measures_the_declared_metrics",
+    AddsOneUndeclared: "measures_the_declared_metrics",
     DependsOnItsNeighbours: "predicts_the_same_in_any_batch",
     DeclaresNoFigures: "measures_the_declared_metrics",
     SpeaksOfOthers: "measures_the_declared_metrics",
@@ -83,16 +154,26 @@ BREAKS: dict[type[Any], str] = {
 }
 
 
-@pytest.mark.parametrize("broken", BREAKS, ids=lambda broken: broken.__name__)
-def test_a_pipeline_that_breaks_the_contract_is_caught(broken: type[Any]) -> None:
+def case_of(pipeline: type[Any], name: str) -> Case:
+    """A check of classification with this pipeline."""
+
     class Objective(Classify):
         @classmethod
         def pipeline(cls) -> Any:
-            return broken()
+            return pipeline()
 
-    [case] = [case for case in contract.cases(Objective(), ROWS["classes"]) if case.name == BREAKS[broken]]
+    [case] = [case for case in contract.cases(Objective(), ROWS["classes"]) if case.name == name]
+    return case
+
+
+@pytest.mark.parametrize("broken", BREAKS, ids=lambda broken: broken.__name__)
+def test_a_pipeline_that_breaks_the_contract_is_caught(broken: type[Any]) -> None:
     with pytest.raises(AssertionError):
-        case.run()
+        case_of(broken, BREAKS[broken]).run()
+
+
+def test_a_pipeline_may_measure_more_and_read_the_data_of_its_run() -> None:
+    case_of(AddsAMetric, "measures_the_declared_metrics").run()
 
 
 class ShowsTheFirstRow(settings_of("data.datasets", "classes")):  # type: ignore[misc]

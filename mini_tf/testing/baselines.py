@@ -26,7 +26,7 @@ from mini_tf.recipe.kind_settings import ObjectiveSettings
 from mini_tf.recipe.metrics import metrics_of
 from mini_tf.scores import PACKAGES
 from mini_tf.testing import Case
-from mini_tf.testing.datasets import DatasetFixture, Row
+from mini_tf.testing.tiny.datasets import DatasetFixture, Row
 
 CONTEXT = 256
 

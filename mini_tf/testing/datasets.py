@@ -4,11 +4,9 @@ A dataset is tested on rows: at least twelve, all different, each a mapping as i
 column names.
 """
 
-import csv
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,80 +15,16 @@ import numpy as np
 
 from mini_tf.data.batch import Rows
 from mini_tf.data.datasets import Dataset, TokenizedData
-from mini_tf.data.encoding import write_stores
-from mini_tf.data.labels import Labels
-from mini_tf.data.packing import Packing, Shape
-from mini_tf.data.parts import Examples, Part
-from mini_tf.data.split import SplitName
-from mini_tf.data.store import Store, Tokenizers, in_memory, open_store
-from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.data.parts import Examples
+from mini_tf.data.store import in_memory
 from mini_tf.recipe.data import Data, Split
 from mini_tf.recipe.dataset_rules import reading_rules
-from mini_tf.recipe.sections import SingleTokenizer
 from mini_tf.system.errors import DataFault
 from mini_tf.testing import Case
+from mini_tf.testing.tiny.datasets import DatasetFixture, Row
 
-Row = Mapping[str, Any]
-
-
-@dataclass(frozen=True, eq=False)
-class DatasetFixture:
-    """A dataset, rows, and a folder for files."""
-
-    dataset: Dataset
-    rows: Sequence[Row]
-    folder: Path
-
-    def file(self, rows: Iterable[Row], name: str = "rows.jsonl") -> str:
-        path = self.folder / name
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        return str(path)
-
-    def read(self, rows: Iterable[Row], **settings: Any) -> list[Any]:
-        """The examples of the rows, with these keys of `data`."""
-        return self._read(self.file(rows), settings)
-
-    def read_table(self, rows: Iterable[Sequence[str]], **settings: Any) -> list[Any]:
-        """The examples of a csv file of these rows."""
-        path = self.folder / "rows.csv"
-        with path.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerows(rows)
-        return self._read(str(path), settings)
-
-    def _read(self, corpus: str, settings: Mapping[str, Any]) -> list[Any]:
-        data = Data(train=corpus, **settings)
-        return list(self.dataset.read(self.dataset.find(corpus, "data.train"), data, corpus))
-
-    @cached_property
-    def examples(self) -> list[Any]:
-        return self.read(self.rows)
-
-    def known(self, examples: Iterable[Any]) -> list[tuple[str, ...]]:
-        """The examples without their locations."""
-        return [(self.dataset.content_key(one), self.dataset.split_key(one), *self.dataset.texts(one)) for one in examples]
-
-    @cached_property
-    def used(self) -> Tokenizers:
-        sides = (True, False) if self.dataset.SOURCE else (False,)
-        texts = [text for side in sides for one in self.examples for text in self.dataset.texts(one, side)]
-        one = Tokenizer.train(SingleTokenizer(kind="byte"), texts)
-        return Tokenizers(one, one)
-
-    @cached_property
-    def labels(self) -> Labels | None:
-        return self.dataset.fit_labels(iter(self.examples))
-
-    @cached_property
-    def store(self) -> Store:
-        """All examples, written to files and opened."""
-        (folder := self.folder / "store").mkdir()
-        part = Part[tuple[SplitName, Any]](lambda: (("val", one) for one in self.examples))
-        facts = write_stores(folder, self.dataset, [part], self.used, self.labels, True)["stores"]
-        source = open_store(folder, "val.source", facts["val.source"], self.used.source.vocabulary) if "val.source" in facts else None
-        return open_store(folder, "val", facts["val"], self.used.target.vocabulary, source)
-
-    def packing(self, context: int = 512, lookahead: int = 1, pack: Any = "none") -> Packing:
-        return self.dataset.packing(self.store, Shape(context, lookahead, pack))
+MANY_ROWS = 32
+"""With fewer rows an epoch may have no room to begin at another place."""
 
 
 def reads_every_row_with_its_location(fixture: DatasetFixture) -> None:
@@ -208,6 +142,20 @@ def encodes_examples_independently(fixture: DatasetFixture) -> None:
     assert len(widths) == 1, f"row_labels must have one shape: {widths}"
 
 
+def encodes_nothing_of_a_label(fixture: DatasetFixture) -> None:
+    """Texts and ids are those of the rows without labels, as `predict` reads them."""
+    dataset = fixture.dataset
+    if not dataset.LABELS:
+        return
+    unlabelled = fixture.read_unlabelled(fixture.rows)
+    both = [dataset.encode(examples, fixture.used, fixture.labels) for examples in (fixture.examples, unlabelled)]
+    for example, other, *encoded in zip(fixture.examples, unlabelled, *both, strict=True):
+        assert [*dataset.texts(example)] == [*dataset.texts(other)], f"the texts must not depend on the label: {dataset.texts(example)}"
+        for name in ("ids", "source"):
+            labelled, plain = (getattr(one, name) for one in encoded)
+            assert np.array_equal(labelled, plain), f"{name} must not depend on the label: {labelled}, without a label {plain}"
+
+
 def stores_what_it_encodes(fixture: DatasetFixture) -> None:
     memory = in_memory(fixture.dataset.encode(fixture.examples, fixture.used, fixture.labels), fixture.used)
     for name in ("ids", "starts", "labels", "row_labels"):
@@ -243,6 +191,27 @@ def keeps_rows_within_the_context(fixture: DatasetFixture) -> None:
         assert rows.source is None or rows.source.ids.shape[1] <= context, f"sources must have at most {context} tokens"
         assert packing.lengths.max() <= context, f"lengths must be at most the context {context}: {packing.lengths.max()}"
         assert len(packing.lengths) == packing.n_rows, "lengths must have one entry per row"
+
+
+def cuts_a_stream_elsewhere_in_other_epochs(fixture: DatasetFixture) -> None:
+    """Else a token always has the same context. `documents` are those of the rows of the same epoch."""
+    if not fixture.dataset.STREAM:
+        return
+    for pack in ("concat", "docs"):
+        packing = fixture.packing(16, 1, pack)
+        numbers, contents = np.arange(packing.n_rows), set()
+        if len(numbers) < MANY_ROWS:
+            return
+        for epoch in range(4):
+            rows = packing.take(numbers, epoch, numbers.astype(np.uint64))
+            contents.add(rows.ids.tobytes())
+            assert np.array_equal(rows.keys, numbers), "rows must have the keys that are given"
+            for number in numbers if pack == "docs" else ():
+                assert rows.segments is not None
+                n_documents = len(set(rows.segments[number, :-1].tolist()) - {0})
+                documents = packing.documents(numbers[number : number + 1], epoch)
+                assert n_documents == len(documents), f"row {number} of epoch {epoch} has {n_documents} documents, not {documents}"
+        assert len(contents) > 1, "epochs must cut the stream at different places"
 
 
 def reads_every_example_in_evaluation(fixture: DatasetFixture) -> None:
@@ -281,9 +250,11 @@ CONTRACT: tuple[Callable[[DatasetFixture], None], ...] = (
     splits_by_the_key_of_an_example,
     excludes_training_examples_from_validation,
     encodes_examples_independently,
+    encodes_nothing_of_a_label,
     stores_what_it_encodes,
     packs_rows_independently,
     keeps_rows_within_the_context,
+    cuts_a_stream_elsewhere_in_other_epochs,
     reads_every_example_in_evaluation,
     describes_its_data,
 )

@@ -18,9 +18,9 @@ from mini_tf.nn.weights.objective_network import objective_tensors, trained_modu
 from mini_tf.objectives import LossSums, ObjectiveSettings
 from mini_tf.recipe.metrics import metrics_of
 from mini_tf.testing import Case, cases_of
-from mini_tf.testing.datasets import Row
 from mini_tf.testing.rows import N_ROWS
 from mini_tf.testing.tiny.comparing import added, differ, equal, near, other_padding, target_indices, unpadded, with_other_tokens
+from mini_tf.testing.tiny.datasets import Row
 from mini_tf.testing.tiny.objectives import Given, Tried, tiny_objective
 from mini_tf.training.flops import flops_of, sizes_of
 

@@ -8,84 +8,33 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
 
 from mini_tf.data.batch import Rows
 from mini_tf.data.datasets import TokenizedData
+from mini_tf.data.store import in_memory
 from mini_tf.data.tokenization.input_warnings import InputWarnings
-from mini_tf.nn.model import Model
-from mini_tf.pipelines import GenerateOptions, Output, Pipeline, pipeline_of
+from mini_tf.pipelines import Pipeline, pipeline_of
 from mini_tf.recipe.kind_settings import ObjectiveSettings
 from mini_tf.recipe.kind_settings.pipelines import GENERATE_OPTIONS
-from mini_tf.recipe.kinds import kinds_of
-from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.sections import Data, Generate, Runtime, Train
+from mini_tf.recipe.metrics import metrics_of
 from mini_tf.testing import Case
-from mini_tf.testing import datasets as dataset_contract
-from mini_tf.testing.datasets import Row
-from mini_tf.trained.architecture import Architecture
-from mini_tf.trained.opening import Trained
+from mini_tf.testing.tiny.datasets import DatasetFixture, Row
+from mini_tf.testing.tiny.pipelines import PipelineFixture
 from mini_tf.training.evaluation import ClassPredictions, ClassProbabilities, evaluate, pack
-from mini_tf.training.machine.device import resolve_setup
 
-FEW: dict[str, Any] = {"max_new_tokens": 4, "min_new_tokens": 0, "temperature": 0.0, "num_beams": 2}
-
-
-class _Untrained(Trained):
-    """A model without checkpoints: modules of the objective are initialized from a seed."""
-
-    def task(self) -> nn.Module:
-        torch.manual_seed(0)
-        return self.objective.task(self.model).eval()
-
-
-@dataclass(frozen=True, eq=False)
-class PipelineFixture:
-    """A pipeline on an untrained model."""
-
-    objective: ObjectiveSettings
-    data: dataset_contract.DatasetFixture
-    prompts: Sequence[str]
-
-    @property
-    def settings(self) -> Any:
-        return self.objective.pipeline()
-
-    @cached_property
-    def trained(self) -> Trained:
-        models: Any = kinds_of("models")
-        settings = next(one for one in models.values() if self.objective.direction(one))
-        model = settings(d_model=16, n_layers=1, n_heads=2)
-        recipe = Recipe.model_construct(
-            **{name: field.get_default(call_default_factory=True) for name, field in Recipe.model_fields.items() if not field.is_required()}
-        )
-        sections = {"data": Data(train=self.data.file(self.data.rows)), "train": Train(steps=1, context=128), "generate": Generate(**FEW)}
-        recipe = recipe.model_copy(update={"model": model, "objective": self.objective, **sections})
-        used, labels = self.data.used, self.data.labels
-        architecture = Architecture.of(recipe, used.target, used.source, labels)
-        setup = resolve_setup(Runtime(device="cpu", compile=False))
-        one = architecture.initialize(0).eval()
-        return _Untrained(self.data.folder, recipe, used.target, used.source, one, {}, labels, architecture.objective, 0, setup)
-
-    def initialized(self, seed: int) -> Model:
-        """Another model of this architecture."""
-        one = self.trained
-        return Architecture.of(one.recipe, one.tokenizer, one.source_tokenizer, one.labels).initialize(seed).eval()
-
-    @property
-    def pipeline(self) -> Pipeline:
-        return pipeline_of(self.trained)
-
-    def outputs(self, prompts: Sequence[str], places: Sequence[str] = (), **options: Any) -> list[Output]:
-        return [*self.pipeline.generator(GenerateOptions({"batch_size": 3}, 128, **options)).outputs(prompts, places)]
+N_OVERFITTED = 8
+"""Examples that a model learns by heart."""
+SHARES = ("accuracy", "f1", "precision", "recall", "exact", "auc", "matthews", "pearson", "spearman", "jaccard")
+"""Words in the names of metrics that are at most 1."""
+ALWAYS = ("targets", "loss.")
+"""Metrics of every evaluation that need no declaration."""
 
 
 def implements_its_command(fixture: PipelineFixture) -> None:
@@ -149,7 +98,7 @@ def measures_the_declared_metrics(fixture: PipelineFixture) -> None:
     unknown = {*settings.MAIN_METRICS, *settings.SUMMARY_METRICS, *settings.LOWER_IS_BETTER} - known
     assert not unknown, f"MAIN_METRICS, SUMMARY_METRICS and LOWER_IS_BETTER must be declared metrics: {unknown} are not"
     trained, accumulator = fixture.trained, fixture.pipeline.metric_accumulator()
-    assert (accumulator is not None) == bool(declared), "there must be a metric accumulator if and only if METRICS are declared"
+    assert accumulator is None or declared, "METRICS must declare the metrics of the accumulator"
     if "confusion" in fixture.settings.PLOTS:
         assert isinstance(accumulator, ClassPredictions), "PLOTS: confusion needs a ClassPredictions accumulator"
     if "calibration" in fixture.settings.PLOTS:
@@ -158,8 +107,14 @@ def measures_the_declared_metrics(fixture: PipelineFixture) -> None:
     metrics = evaluate(trained.task(), trained.objective, packing, trained.setup, 4, accumulator=accumulator)
     assert all(math.isfinite(value) for value in metrics.values()), f"metrics must be finite: {metrics}"
     own = {} if accumulator is None else accumulator.scores()
-    undeclared = [name for name in own if not any(name.startswith(one) if one.endswith(".") else name == one for one in declared)]
+    if isinstance(accumulator, ClassProbabilities):
+        log_loss = -float(np.log(accumulator.probabilities[np.arange(len(accumulator.truth)), accumulator.truth]).mean())
+        what = f"the loss must be the mean of -log p of the true classes, {log_loss:g}, not {metrics['loss']:g}"
+        assert math.isclose(metrics["loss"], log_loss, rel_tol=1e-4), what
+    whole = fixture.pipeline.evaluate(trained, fixture.data.store)
+    undeclared = [name for name in own | whole if not _is_declared(name, (*declared, *metrics_of(fixture.objective), *ALWAYS))]
     assert not undeclared, f"METRICS must declare {undeclared}"
+    assert not declared or any(_is_declared(name, declared) for name in whole), f"no metric of METRICS is measured: {[*whole]}"
     if accumulator is not None and fixture.settings.COMMAND == "predict":
         predictor = fixture.pipeline.predictor(trained, labelled=True)
         for one in fixture.data.examples:
@@ -167,6 +122,42 @@ def measures_the_declared_metrics(fixture: PipelineFixture) -> None:
         found = predictor.scores()
         near = all(math.isclose(found[name], value, abs_tol=1e-5) for name, value in own.items())
         assert near, f"metrics of single predictions must equal those of the evaluation: {found} {own}"
+
+
+def _is_declared(name: str, declared: Sequence[str]) -> bool:
+    return any(name.startswith(one) if one.endswith(".") else name == one for one in declared)
+
+
+def predicts_the_given_labels_of_an_overfitted_model(fixture: PipelineFixture) -> None:
+    """Not another one, nor that of a neighbor; its main metric is then 1, if it is a share, and no share is above 1."""
+    roles = [role for role in fixture.data.dataset.LABELS if role in fixture.data.rows[0]]
+    if fixture.settings.COMMAND != "predict" or len(roles) != 1:
+        return
+    examples, given = fixture.data.examples[:N_OVERFITTED], [row[roles[0]] for row in fixture.data.rows[:N_OVERFITTED]]
+    store = in_memory(fixture.data.dataset.encode(examples, fixture.data.used, fixture.data.labels), fixture.data.used)
+    trained = fixture.overfitted(store)
+    pipeline = pipeline_of(trained)
+    predicted = [prediction.label for prediction in pipeline.predictor(trained).predict(examples)]
+    in_order = store.labels is not None  # a label of each token, or of the text
+    right = [_same_label(*pair, in_order, 0.1 * _spread(given)) for pair in zip(predicted, given, strict=True)]
+    assert all(right), f"a model that has learned its training data must predict their labels: {predicted}, not {given}"
+    metrics = pipeline.evaluate(trained, store)
+    shares = {name: value for name, value in metrics.items() if any(word in name for word in SHARES)}
+    assert all(-1 <= value <= 1 for value in shares.values()), f"shares and correlations must be at most 1: {shares}"
+    main = [name for name in fixture.settings.MAIN_METRICS if name in shares and name not in fixture.settings.LOWER_IS_BETTER]
+    assert all(shares[name] == 1 for name in main), f"of predictions that are all right the main metric must be 1: {metrics}"
+
+
+def _same_label(predicted: Any, label: Any, in_order: bool, tolerance: float) -> bool:
+    if isinstance(label, list | tuple):
+        first, second = ([*map(str, labels)] for labels in (predicted, label))
+        return first == second if in_order else sorted(first) == sorted(second)
+    return abs(predicted - label) <= tolerance if isinstance(predicted, float) else str(predicted) == str(label)
+
+
+def _spread(labels: Sequence[Any]) -> float:
+    numbers = [float(label) for label in labels if isinstance(label, int | float)]
+    return max(numbers) - min(numbers) if numbers else 0.0
 
 
 def averages_models_if_declared(fixture: PipelineFixture) -> None:
@@ -219,7 +210,7 @@ def shows_the_same_row_in_any_batch(fixture: PipelineFixture) -> None:
         whole = packing.take(numbers, 0, keys)
         together = [shown(whole, row) for row in range(len(numbers))]
         alone = [shown(packing.take(numbers[row : row + 1], 0, keys[row : row + 1]), 0) for row in range(len(numbers))]
-        assert together == alone, f"a row must not depend on the batch: {together} {alone}"
+        assert json.dumps(together) == json.dumps(alone), f"a row must not depend on the batch: {together} {alone}"
 
 
 CONTRACT: tuple[Callable[[PipelineFixture], None], ...] = (
@@ -228,6 +219,7 @@ CONTRACT: tuple[Callable[[PipelineFixture], None], ...] = (
     predicts_the_same_in_any_batch,
     scores_texts_the_same_in_any_batch,
     measures_the_declared_metrics,
+    predicts_the_given_labels_of_an_overfitted_model,
     averages_models_if_declared,
     generates_texts_with_references,
     samples_are_deterministic_text,
@@ -244,7 +236,7 @@ def cases(objective: ObjectiveSettings, rows: Sequence[Row], prompts: Sequence[s
 def _tried(check: Callable[[PipelineFixture], None], objective: ObjectiveSettings, rows: Sequence[Row], prompts: Sequence[str]) -> None:
     with ExitStack() as files:
         folder = Path(files.enter_context(TemporaryDirectory()))
-        check(PipelineFixture(objective, dataset_contract.DatasetFixture(objective.dataset(), rows, folder), prompts))
+        check(PipelineFixture(objective, DatasetFixture(objective.dataset(), rows, folder), prompts))
 
 
 def _unpadded(shown: dict[str, Any]) -> dict[str, Any]:

@@ -21,9 +21,8 @@ from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.objectives import LossSums, Objective, ObjectiveSettings
 from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.kinds import listing, settings_of
-from mini_tf.testing import datasets as dataset_contract
-from mini_tf.testing.datasets import Row
 from mini_tf.testing.rows import N_ROWS, labels_for, rows_for, vocabulary_for
+from mini_tf.testing.tiny.datasets import DatasetFixture, Row
 from mini_tf.training.evaluation import MetricAccumulator
 
 
@@ -90,7 +89,7 @@ class Given:
 
     def prepared(self, lookahead: int = 0) -> tuple[Rows, Labels | None, Vocabulary]:
         with TemporaryDirectory() as folder:
-            fixture = dataset_contract.DatasetFixture(self.settings.dataset(), self.rows, Path(folder))
+            fixture = DatasetFixture(self.settings.dataset(), self.rows, Path(folder))
             store = in_memory(fixture.dataset.encode(fixture.examples, fixture.used, fixture.labels), fixture.used)
             packing, numbers = fixture.dataset.packing(store, Shape(64, lookahead, "none")), np.arange(N_ROWS)
             return packing.take(numbers, 0, numbers.astype(np.uint64)), fixture.labels, fixture.used.target.vocabulary
