@@ -142,3 +142,17 @@ def test_a_file_that_is_unfit_is_refused_with_its_line(name: str, text: str | by
             (folder / "merges.txt").write_text("")
     with pytest.raises(DataFault, match=message):
         Tokenizer.load(folder)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_token(tmp_path: Path) -> None:
+    """Windows' editors write one: of vocab.txt it would belong to [PAD]."""
+    plain = {"bert": bert(tmp_path / "bert", do_lower_case=False), "gpt2": gpt2(tmp_path / "gpt2")}
+    Tokenizer.load(plain["bert"]).save(tmp_path / "json.json")
+    (tmp_path / "json").mkdir()
+    (tmp_path / "json.json").rename(tmp_path / "json" / "tokenizer.json")
+    for name, folder in (*plain.items(), ("json", tmp_path / "json")):
+        marked = tmp_path / f"marked {name}"
+        marked.mkdir()
+        for file in folder.iterdir():
+            (marked / file.name).write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+        assert Tokenizer.load(marked).to_json() == Tokenizer.load(folder).to_json()

@@ -5,9 +5,11 @@ from typing import Any, get_args
 import pytest
 import torch
 from test_models import model_of
+from tokenizers import AddedToken
 from tokenizers import Tokenizer as Inner
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Split
+from tokenizers.models import BPE, WordLevel
+from tokenizers.pre_tokenizers import ByteLevel, Split
+from tokenizers.trainers import BpeTrainer
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.mask_filling import Candidate, MaskFiller
@@ -137,3 +139,16 @@ def test_several_masks_are_filled_with_the_best_of_each() -> None:
     question = filler.encode_prompt("[MASK] and [MASK].")
     (x,), *best = (CHAR.encode(word).tolist() for word in "xat")
     assert filler.fill(question, [[Candidate("", 0.5, id), Candidate("x", 0.1, x)] for (id,) in best]) == "a and t."
+
+
+@pytest.mark.parametrize("lstrip", [True, False])
+def test_a_mask_of_another_tokenizer_takes_the_space_if_its_file_says_so(lstrip: bool) -> None:
+    inner = Inner(BPE(unk_token="<unk>"))
+    inner.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    trainer = BpeTrainer(special_tokens=["<s>", "<pad>", "</s>", "<unk>"], show_progress=False)
+    inner.train_from_iterator([SENTENCE] * 9, trainer)
+    inner.add_special_tokens([AddedToken("[MASK]", lstrip=lstrip, special=True)])
+    theirs = Inner.from_str(inner.to_str())
+    ours = filler_of(Tokenizer(inner), separated=False)
+    for prompt in ("the [MASK] sat", "the[MASK] sat", "[MASK] [MASK] sat"):
+        assert ours.encode_prompt(prompt).ids == theirs.encode(prompt).ids

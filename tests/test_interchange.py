@@ -280,6 +280,23 @@ def test_several_safetensors_files_are_read_by_their_index(tmp_path: Path) -> No
         refused(minitf("import", source, "-o", tmp_path / "bad"), "is not a safetensors file of this folder", exit_code=5)
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "model-00001-of-00002.safetensors",
+            ("model-00001-of-00002.safetensors, one of several files, but no model.safetensors.index.json",),
+        ),
+        ("weights.safetensors", ("weights.safetensors, but no model.safetensors", "rename it to model.safetensors")),
+        (None, ("theirs has no model.safetensors", "save_pretrained")),
+    ],
+)
+def test_weights_under_other_names_are_refused_with_what_is_missing(name: str | None, words: tuple[str, ...], tmp_path: Path) -> None:
+    source = folder_of("gpt2", tmp_path / "theirs")
+    (source / "model.safetensors").rename(source / name if name else tmp_path / "elsewhere")
+    refused(minitf("import", source, "-o", tmp_path / "run"), *words, exit_code=5)
+
+
 def test_half_precision_comes_in_as_fp32_and_old_names_are_known(tmp_path: Path) -> None:
     def change(tensors: dict[str, torch.Tensor]) -> None:
         for name in list(tensors):

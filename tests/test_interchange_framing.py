@@ -119,6 +119,11 @@ def test_prompts_are_continued_with_the_same_text(tmp_path: Path) -> None:
     generate = pipeline("text-generation", exported(run))
     [theirs] = generate("The ", max_new_tokens=12, do_sample=False, return_full_text=False)
     assert theirs["generated_text"] == ours.removesuffix("\n")
+    several = ["The ", "Once upon a time there was a cat, and it "]  # padded on the left, as the tokenizer says by itself
+    together = generate(several, max_new_tokens=12, do_sample=False, return_full_text=False, batch_size=2)
+    alone = [generate(prompt, max_new_tokens=12, do_sample=False, return_full_text=False)[0] for prompt in several]
+    assert [texts[0] for texts in together] == alone
+    assert transformers().AutoTokenizer.from_pretrained(tmp_path / "exported").padding_side == "left"
 
 
 def test_sources_end_with_a_separator_and_begin_with_none(tmp_path: Path) -> None:

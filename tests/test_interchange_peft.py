@@ -9,8 +9,11 @@ import pytest
 import torch
 from commands import QUIET, minitf, refused
 from families import CASES, folder_of, transformers
+from safetensors.torch import save_file
 
 from mini_tf.nn.tokens import Tokens
+from mini_tf.system.errors import RunFault
+from mini_tf.trained.adapters import read_adapter
 from mini_tf.trained.opening import open_trained
 
 with warnings.catch_warnings():
@@ -109,3 +112,47 @@ def test_another_adapter_is_refused_by_name(settings: dict[str, Any], message: s
     adapter_of_peft("llama", base, tmp_path / "adapter", target_modules=["q_proj"], **settings)
     refused(minitf("import", tmp_path / "adapter", "-o", tmp_path / "run"), message, exit_code=5)
     assert not (tmp_path / "run").exists()
+
+
+def adapter_folder(folder: Path, **changes: Any) -> Path:
+    """An adapter of one matrix, with all keys that PEFT writes."""
+    name = "base_model.model.model.layers.0.mlp.down_proj.lora_{}.weight"
+    tensors = {name.format("A"): torch.ones(2, 3), name.format("B"): torch.full((4, 2), 0.5)}
+    save_file(tensors, folder / "adapter_model.safetensors")
+    config = peft.LoraConfig(r=2, lora_alpha=6, target_modules=["down_proj"]).to_dict()
+    config |= {"target_modules": ["down_proj"], "peft_type": "LORA", **changes}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"layer_replication": [[0, 2]]},
+        {"trainable_token_indices": [1]},
+        {"target_parameters": ["w"]},
+        {"alora_invocation_tokens": [5]},
+        {"init_lora_weights": "pissa"},
+        {"init_lora_weights": "loftq"},
+        {"bias": "all"},
+        {"peft_type": "LOHA"},
+        {"alpha_pattern": {"down_proj": 3}},
+        {"lora_bias": True},
+        {"use_qalora": True},
+        {"a_newer_key": 1},
+        {"r": 2.5},
+    ],
+)
+def test_a_key_of_an_adapter_that_changes_more_is_refused(changes: dict[str, Any], tmp_path: Path) -> None:
+    [key] = changes
+    with pytest.raises(RunFault, match=f"adapter_config.json: {key} is "):
+        read_adapter(adapter_folder(tmp_path, **changes))
+
+
+@pytest.mark.parametrize("changes", [{}, {"init_lora_weights": "gaussian"}, {"lora_dropout": 0.5}, {"a_newer_switch": False}])
+def test_keys_without_effect_are_accepted_and_the_scale_is_alpha_by_rank(changes: dict[str, Any], tmp_path: Path) -> None:
+    base, deltas = read_adapter(adapter_folder(tmp_path, base_model_name_or_path="../base", **changes))
+    assert base == "../base"
+    assert {name: delta.tolist() for name, delta in deltas.items()} == {"model.layers.0.mlp.down_proj.weight": [[3.0] * 3] * 4}
+    _, transposed = read_adapter(adapter_folder(tmp_path, fan_in_fan_out=True))
+    assert [list(delta.shape) for delta in transposed.values()] == [[3, 4]]

@@ -408,3 +408,18 @@ def test_torch_is_set_up_anew_with_what_was_decided_on_this_machine(monkeypatch:
     parts = build(recipe, open_data(recipe.data, recipe.tokenizer, recipe.objective), setup)
     assert [setup.threads for setup in applied] == [2, 1]
     assert parts.setup.threads == 1
+
+
+@pytest.mark.parametrize(("factor", "shift", "kept"), [(1, 0, True), (1, 9, False), (3, 0, False), (-1, 0, True)])
+def test_a_head_of_numbers_is_kept_if_mean_and_scale_are_the_same(factor: int, shift: int, kept: bool, tmp_path: Path) -> None:
+    """Standardized numbers of another mean or scale are other numbers. Here the mean of all numbers is 0."""
+    for name, times, plus in (("first", 1, 0), ("second", factor, shift)):
+        rows = [f"a {n}\t{times * (1 if n % 2 else -1) + plus}\n" for n in range(44)]
+        for part, lines in ((f"{name}.tsv", rows[:40]), (f"{name}-val.tsv", rows[40:])):
+            (tmp_path / part).write_text("text\tlabel\n" + "".join(lines))
+    data = "data={{train: {0}.tsv, val: {0}-val.tsv, fields: {{text: text, label: label}}}}"
+    regress = (SIZES.format("encoder", "head: bert"), "objective=regress", "tokenizer={kind: byte}")
+    run = trained(tmp_path / "run", *SHORT, *regress, data.format(tmp_path / "first"))
+    parts = parts_of(run, "model.kind=encoder", "objective=regress", data.format(tmp_path / "second"))
+    assert parts.loaded is not None
+    assert set(parts.loaded.new) == (set() if kept else set(HEAD))

@@ -45,9 +45,9 @@ def text_after(tokenizer: Tokenizer, before: str, ids: Sequence[int]) -> str:
 
 def mask_takes_space(tokenizer: Tokenizer) -> bool:
     """Whether the space before a mask belongs to it. Of another tool's tokenizer its file says so."""
-    if tokenizer.has_space_prefixed_tokens:
-        return tokenizer.is_trained_here or tokenizer.mask_takes_space
-    return len(tokenizer.encode(" ")) == 0
+    file_says_so = not tokenizer.is_trained_here and tokenizer.mask_takes_space
+    starts_with_it = tokenizer.is_trained_here and tokenizer.has_space_prefixed_tokens
+    return file_says_so or starts_with_it or len(tokenizer.encode(" ")) == 0
 
 
 def masked_affixes(tokenizer: Tokenizer, separated: bool) -> Affixes:
