@@ -44,7 +44,7 @@ def tensors_of(rank: int) -> dict[str, Tensor]:
         f"flags-{rank}": torch.tensor([True, rank == 1]),
         f"numbers-{rank}": torch.tensor([[-rank]], dtype=torch.int64),
     }
-    return several | ({"last": torch.zeros(0, 4)} if rank else {})
+    return several | ({"last": torch.full((0, 4), rank), "late": torch.full((1, 4), rank)} if rank else {})
 
 
 def use_all(group: ProcessGroup) -> dict[str, Any]:
@@ -92,6 +92,7 @@ def expected(rank: int, size: int) -> dict[str, Any]:
     more = {name: tensor for other in range(1, size) for name, tensor in tensors_of(other).items()}
     collected = {name: more[name] if tensor.is_meta else tensor for name, tensor in first.items()}
     collected |= {name: tensor for name, tensor in more.items() if name not in first}
+    collected |= {name: tensors_of(1)[name] for name in ("last", "late", "later")}  # of several the first
     lost = ["ProcessLost", "another process of the run failed"]
     return {
         "place": [rank, size, rank == 0],
@@ -113,7 +114,7 @@ def test_threads_keep_the_contract_of_a_group(size: int) -> None:
 
 
 def test_processes_keep_the_contract_of_a_group(tmp_path: Path) -> None:
-    assert in_processes(2, use_all, tmp_path) == [expected(rank, 2) for rank in range(2)]
+    assert in_processes(4, use_all, tmp_path) == [expected(rank, 4) for rank in range(4)]
 
 
 def test_a_single_process_is_a_group() -> None:

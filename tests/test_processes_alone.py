@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from processes import forked
 from torch.distributed import FileStore
 
+from mini_tf.distributed import torch_group
 from mini_tf.distributed.heartbeat import beating
 from mini_tf.distributed.joining import joined, meet
 from mini_tf.distributed.torch_group import TorchGroup
@@ -19,27 +21,41 @@ from mini_tf.system.processes import JOINED, RENDEZVOUS, Place
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no process can be stopped")
-def test_a_rank_0_that_is_stopped_while_it_works_alone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_a_process_that_is_stopped_while_all_work_alone_is_named(stopped: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It stops itself, as a debugger or a suspended machine would, in the middle of an evaluation, say."""
 
     def work() -> None:
         with joined(300) as group:
             impatient = TorchGroup(group.place, timedelta(seconds=1))
             try:
-                impatient.share(lambda: os.kill(os.getpid(), signal.SIGSTOP))
+                with impatient.independently():
+                    if group.rank == stopped:
+                        os.kill(os.getpid(), signal.SIGSTOP)
             except ProcessLost as lost:
                 (tmp_path / f"rank-{group.rank}").write_text(lost.message)
                 os._exit(0)
 
+    monkeypatch.setattr(torch_group, "DIAGNOSIS", timedelta(seconds=2))
     monkeypatch.setenv(RENDEZVOUS, str(tmp_path / "meeting"))
-    ranks = [forked(rank, 2, work) for rank in range(2)]
+    ranks, other = [forked(rank, 2, work) for rank in range(2)], 1 - stopped
     try:
-        os.waitpid(ranks[1], 0)
+        os.waitpid(ranks[other], 0)
         assert (tmp_path / f"meeting{JOINED}").exists()
-        assert (tmp_path / "rank-1").read_text() == "rank 0 did not answer for 1 seconds (runtime.timeout)"
+        assert (tmp_path / f"rank-{other}").read_text() == f"rank {stopped} did not answer for 1 seconds (runtime.timeout)"
     finally:
-        os.kill(ranks[0], signal.SIGKILL)
-        os.waitpid(ranks[0], 0)
+        os.kill(ranks[stopped], signal.SIGKILL)
+        os.waitpid(ranks[stopped], 0)
+
+
+@pytest.mark.parametrize(("timeout", "interval"), [(600, 1.0), (2, 0.5)])
+def test_a_process_that_works_alone_answers_often_enough(timeout: float, interval: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = TorchGroup.__new__(TorchGroup)
+    group._timeout = timedelta(seconds=timeout)
+    intervals = list[float]()
+    monkeypatch.setattr(torch_group, "beating", lambda tell, seconds: intervals.append(seconds) or nullcontext())
+    with group.independently():
+        assert intervals == [interval]
 
 
 class Beats:
