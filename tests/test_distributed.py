@@ -55,7 +55,8 @@ def use_all(group: ProcessGroup) -> dict[str, Any]:
         group.gather(message) == [messages(other)[n] for other in range(group.size)] for n, message in enumerate(messages(rank))
     ]
     seen["nan"] = [math.isnan(value) for value in group.gather(math.nan if rank else 1.0)]
-    seen["share"] = group.share(lambda: ["of", rank])
+    called = list[int]()
+    seen["share"] = [group.share(lambda: [called.append(rank), "of", rank]), called]
     collected = group.collect(tensors_of(rank))
     seen["collect"] = [[name, str(t.dtype), [*t.shape], t.double().flatten().tolist()] for name, t in collected.items()]
     added, sent = torch.tensor([1.0, 10.0**rank]), torch.tensor([float(rank), -0.0])
@@ -98,7 +99,7 @@ def expected(rank: int, size: int) -> dict[str, Any]:
         "place": [rank, size, rank == 0],
         "gather": [True] * len(messages(rank)),
         "nan": [other > 0 for other in range(size)],
-        "share": ["of", 0],
+        "share": [[None, "of", 0], [0] * (rank == 0)],
         "collect": [[n, str(t.dtype), [*t.shape], t.double().flatten().tolist()] for n, t in collected.items()] if rank == 0 else [],
         "add_up": [float(size), sum(10.0**other for other in range(size))],
         "swap": [[float(rank ^ 1), -0.0], [float(rank), -0.0]],

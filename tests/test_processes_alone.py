@@ -3,16 +3,19 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
-from processes import forked
+from processes import everywhere, forked
 from torch.distributed import FileStore
 
 from mini_tf.distributed import torch_group
+from mini_tf.distributed.group import ProcessGroup
 from mini_tf.distributed.heartbeat import beating
 from mini_tf.distributed.joining import joined, meet
 from mini_tf.distributed.torch_group import TorchGroup
@@ -149,3 +152,29 @@ def test_processes_that_do_not_come_are_named(tmp_path: Path) -> None:
     for rank in (0, 3):
         store.set(f"minitf/rank-{rank}", "here")
     meet(store, Place(1, 4), timedelta(seconds=0.1))
+
+
+def test_of_very_many_processes_that_do_not_come_eight_are_named(tmp_path: Path) -> None:
+    store = FileStore(str(tmp_path / "store"), 20)
+    for size, missing in ((9, "ranks 1, 2, 3, 4, 5, 6, 7, 8 of 9"), (12, "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more of 12")):
+        with pytest.raises(Unavailable, match=f"^{missing} processes did not come"):
+            meet(store, Place(0, size), timedelta(seconds=0.01))
+
+
+def test_rank_0_says_that_all_are_connected_and_all_wait_for_the_last_one(tmp_path: Path) -> None:
+    def work(group: ProcessGroup) -> list[Any]:
+        joined = Path(os.environ[RENDEZVOUS] + JOINED)
+        group.wait()
+        owner = joined.read_text() if joined.exists() else None
+        if group.leads:
+            time.sleep(0.3)  # the others leave the block before it
+            (tmp_path / "late").touch()
+        return [owner, (tmp_path / "late").exists()]
+
+    def run(rank: int, meeting: Path) -> list[Any]:
+        os.environ[RENDEZVOUS] = str(meeting / "group")
+        with joined(300) as group:
+            found = work(group)
+        return [*found, (tmp_path / "late").exists()]
+
+    assert everywhere(2, run, tmp_path) == [["", True, True], ["", False, True]]

@@ -1,5 +1,6 @@
 """What a launcher says when a process ends early, and what several processes refuse."""
 
+import json
 import math
 import os
 import signal
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 from commands import minitf
+from rich.text import Text
 
 from mini_tf.cli.terminal import workers
 from mini_tf.cli.terminal.workers import WorkerConsole
@@ -302,3 +304,128 @@ def test_a_launcher_removes_what_a_killed_one_left(tmp_path: Path, monkeypatch: 
     assert left.name not in seen[0]
     assert len(seen[0]) == 1
     assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("quiet", [False, True])
+def test_each_process_knows_its_place_and_rank_0_alone_has_the_terminal(
+    quiet: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each leads a session, so that Ctrl-C in a terminal reaches it through the launcher only."""
+    places = "$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $(dirname $MINITF_RENDEZVOUS)"
+    session = "$MINITF_LAUNCHER $(cut -d' ' -f6 /proc/$$/stat) $$"
+    streams = "".join(f"stream=$(readlink /proc/$$/fd/{n}); echo $stream >> {tmp_path}/$RANK\n" for n in range(2))
+    script = tmp_path / "python"
+    script.write_text(f'#!/bin/sh\necho "{places} {session} $*" > {tmp_path}/$RANK\n{streams}')
+    script.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(script))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert launching.launch(3, ["pretrain", "a"], quiet) == 0
+    terminal = [os.readlink(f"/proc/self/fd/{n}") for n in range(2)]
+    for rank in range(3):
+        line, *links = (tmp_path / str(rank)).read_text().splitlines()
+        number, size, local, local_size, folder, launcher, leader, process, *arguments = line.split()
+        assert [number, size, local, local_size] == [str(rank), "3", str(rank), "3"]
+        assert Path(folder).parent == tmp_path
+        assert (launcher, leader) == (str(os.getpid()), process)
+        assert arguments == ["-m", "mini_tf", "pretrain", "a"]
+        assert links == [terminal[0] if rank == 0 else "/dev/null", terminal[1] if rank == 0 and not quiet else "/dev/null"]
+
+
+@pytest.mark.parametrize(
+    ("ends", "raised"),
+    [
+        ([(0, 0), (1, 0)], 0),
+        ([(0, 8), (1, 0)], 8),
+        ([(1, -9), (0, 9)], "rank 1 was killed by signal 9 (SIGKILL)"),
+        ([(1, -15, True), (0, 9)], 9),  # the launcher's own signal
+    ],
+)
+def test_the_exit_code_is_that_of_the_process_that_failed(ends: list[Any], raised: int | str, tmp_path: Path) -> None:
+    launched = _Workers(tmp_path, ends=[_End(rank, code, bool(ours)) for rank, code, *ours in ends])
+    if isinstance(raised, int):
+        assert launched.exit_code() == raised
+        return
+    with pytest.raises(Unavailable) as caught:
+        launched.exit_code()
+    assert caught.value.message == raised
+
+
+def test_a_lost_process_is_told_only_if_no_one_knows_why(tmp_path: Path) -> None:
+    """That of the lowest rank; what a killed process left behind says less than that it was killed."""
+    for rank in (1, 2):
+        lost = ProcessLost(f"rank {rank} lost another")
+        write_fault(tmp_path, rank, lost, exit_code=9, lost=True, output={"run": rank})
+    with pytest.raises(WorkerFault) as caught:
+        _Workers(tmp_path, ends=[_End(2, 9, False), _End(1, 9, False)]).exit_code()
+    assert (caught.value.message, caught.value.output) == ("rank 1 lost another", {"run": 1})
+    with pytest.raises(Unavailable, match="rank 0 was killed by signal 9"):
+        _Workers(tmp_path, ends=[_End(0, -9, False), _End(2, 9, False), _End(1, 9, False)]).exit_code()
+
+
+def test_the_first_stop_signal_reaches_all_and_handlers_are_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is ignored, as under nohup, stays so."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    handlers = {number: signal.getsignal(number) for number in launching._FORWARDED}
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **given: start(["sleep", "600"], start_new_session=True))
+    sent = [signal.SIGHUP, signal.SIGTERM, signal.SIGINT]
+
+    def watch(running: Any) -> None:
+        if sent:
+            signal.raise_signal(sent.pop(0))
+
+    try:
+        assert launching.launch(2, [], watch=watch) == 143
+        assert {number: signal.getsignal(number) for number in launching._FORWARDED} == handlers
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_no_process_is_left_where_the_launcher_has_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = list[Any]()
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **given: started.append(start(["sleep", "600"])) or started[-1])
+
+    def watch(running: Any) -> None:
+        raise DataFault("bad")
+
+    with pytest.raises(DataFault):
+        launching.launch(2, [], watch=watch)
+    assert [one.returncode for one in started] == [-signal.SIGKILL] * 2
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_rank_0_alone_prints_and_others_print_their_errors(
+    rank: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Started by torchrun, which has no place for an error."""
+    for name, value in {"RANK": str(rank), "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    console = WorkerConsole(command="predict", json=True)
+    console.say("a line")
+    console.warn("a doubt")
+    console.emit_json(result=[1])
+    console.print_output("text")
+    console.json = False
+    console.show(lambda width, colored: Text("a picture"))
+    console.json = True
+    console.close(4, DataFault("bad text", hint="mend it"))
+    out, err = capsys.readouterr()
+    if rank:
+        assert (out, err) == ("", "rank 1: bad text; mend it\n")
+        return
+    assert err.splitlines() == ["a line", "warning: a doubt", "bad text; mend it"]
+    lines = out.splitlines()
+    assert [json.loads(line)["ok"] for line in (lines[0], lines[-1])] == [True, False]
+    assert [line.strip() for line in lines[1:-1]] == ["text", "a picture"]
+
+
+def test_a_fault_of_another_rank_keeps_all_but_a_single_line_of_faults(tmp_path: Path) -> None:
+    for rank, faults in enumerate((["one"], ["one", "two"])):
+        error = DataFault("one", hint="mend it", where=["a.txt:3"], faults=faults)
+        write_fault(tmp_path, rank, error, exit_code=4, lost=False, output={"metrics": {"a": 1}})
+    single, several = (read_fault(tmp_path, rank).of(f"rank {rank}") for rank in range(2))  # type: ignore[union-attr]
+    assert single.faults == ("rank 0: one",)
+    assert several.faults == ("one", "two")
+    for fault in (single, several):
+        assert (fault.hint, fault.where, fault.exit_code, fault.output) == ("mend it", ("a.txt:3",), 4, {"metrics": {"a": 1}})
+    assert read_fault(tmp_path, 2) is None
