@@ -2,18 +2,23 @@
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
+import figures
 import pytest
 import torch
 from commands import EXACT, minitf, refused, trained
 from torch import Tensor
 
 from mini_tf.attention import expire_span, softmax
+from mini_tf.drawing.glyphs import figure_label
 from mini_tf.nn.mixer import AttentionDims, LayerSpec
-from mini_tf.nn.state import detach
+from mini_tf.nn.state import State, detach
 from mini_tf.nn.token_positions import TokenPositions, Visibility
+from mini_tf.nn.tokens import Tokens
 from mini_tf.testing.tiny.mixers import random_tensor, run_in_blocks
+from mini_tf.trained.opening import open_trained
 
 DIMS = AttentionDims(d_model=12, d_memory=12, n_heads=4, n_kv_heads=2, d_k=3, d_v=2)
 B, L = 3, 24
@@ -127,6 +132,14 @@ def test_noise_cuts_spans_in_training_alone() -> None:
     assert not torch.allclose(mix(mixer.train(), x), before)
 
 
+def tensors_in(state: State) -> Iterator[tuple[str, Tensor]]:
+    for name, part in state.items():
+        if isinstance(part, dict):
+            yield from tensors_in(part)
+        elif isinstance(part, Tensor):
+            yield name, part
+
+
 def test_a_run_records_its_memory_and_its_penalty(tmp_path: Path) -> None:
     attention = "model.attention={kind: expire_span, max_span: 20, ramp: 8, span_loss_weight: 0.01}"
     stream = ("data.pack=concat", "train.stream=true", "train.context=16", "train.batch_size=3", "model.positions=none")
@@ -139,9 +152,30 @@ def test_a_run_records_its_memory_and_its_penalty(tmp_path: Path) -> None:
     metrics = json.loads(minitf("cost", run, "--seconds", "0.01", "--json").stdout)["metrics"]
     assert (metrics["stream.bound"], metrics["stream.ideal"], metrics["stream.real"]) == (28, *memories[-1])
     text = "hello world " * 6
-    done = minitf("inspect", "spans", run, text, "-o", tmp_path / "spans.png", "-o", tmp_path / "spans.json")
-    assert done.exit_code == 0, done.stderr
-    [found] = json.loads((tmp_path / "spans.json").read_text())["texts"]
+    result, figure = figures.pictured("inspect", "spans", run, text)
+    [found] = result["texts"]
+    spans, memory = figures.maps(figure)
+    assert (spans.title, memory.title, spans.columns) == ("spans", "memory", {0: "layer 0", 1: "layer 1"})
+    assert spans.values.T.tolist() == [layer["spans"] for layer in found["layers"]]
+    assert memory.values.T.tolist() == [layer["memory"]["real"] for layer in found["layers"]]
+    assert spans.rows == {n: figure_label(found["tokens"][n], 18) for n in spans.rows}
+    assert len(spans.rows) > 1
+    largest = max(spans.values.max(), memory.values.max())
+    assert spans.colors == memory.colors == ("Blues", 0, pytest.approx(largest))
+    assert figures.colorbar(figure)[0] == "tokens"
+    opened = open_trained(run, device="cpu")
+    for layer, mixer in zip(found["layers"], opened.model.mixers(), strict=True):
+        assert layer["ramp"] == 8
+        mixer.register_forward_pre_hook(lambda mixer, inputs: seen.append(mixer.token_spans(inputs[0]).spans[0].detach()))
+    seen, state, kept = list[torch.Tensor](), opened.model.start(1), list[list[int]]()
+    ids = torch.tensor([[opened.tokenizer.vocabulary.separator, *map(int, opened.tokenizer.encode(text))]])
+    for part in ids.split(16, dim=1):
+        state = opened.model.carry(opened.model(Tokens(part), state=state).state)
+        kept.append([tensor.shape[1] for name, tensor in tensors_in(state) if name == "spans"])
+    for n, layer in enumerate(found["layers"]):
+        assert torch.cat(seen[n::2]).tolist() == pytest.approx(layer["spans"], abs=1e-4)
+        blocks = [layer["memory"]["real"][first] - 1 for first in range(16, len(found["tokens"]), 16)]
+        assert blocks == [n_kept[n] for n_kept in kept[:-1]], "what the states of the model keep"
     assert len(found["tokens"]) > 2 * 16
     for layer in found["layers"]:
         n_kept = 0

@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
+import figures
 import golden
 import numpy as np
 import pytest
@@ -16,6 +17,9 @@ from tokenizers import models, pre_tokenizers
 
 from mini_tf.data.examples import Pair
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.drawing.files import draw
+from mini_tf.drawing.panel import PanelGrid
+from mini_tf.inspection.alignments import view as alignment_view
 from mini_tf.inspection.alignments.alignment import HeadShift, align_pairs, alignment_of, between_words, word_weights
 from mini_tf.inspection.alignments.error import HeadComparison, compare_heads, error_rate, head_shifts
 from mini_tf.inspection.alignments.files import (
@@ -241,6 +245,47 @@ def test_where_the_separator_has_the_largest_weight_there_is_no_link() -> None:
     assert found is not None
     assert found.aligned.tolist() == [[[[-1, -1], [-1, -1]]]]
     assert alignment_of(found.aligned, HeadShift(0, 0, 0)) == frozenset()
+
+
+def test_the_map_has_weights_and_marks_where_the_words_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The head aligns word j of the target to word 5 - j of the source; sure and possible points lie elsewhere, too."""
+    monkeypatch.setattr(alignment_view, "run_and_step", lambda folder, step: f"run x, step {step}")
+    source, target = ["a", "b", "c", "d", "e", "f"], ["f", "e", "d", "c", "b", "a"]
+    pair = Pair(" ".join(source), " ".join(target), "f:1", alignment="0-5 1-1 2?2 1?4 5-0")
+    run = run_of(with_cross_heads(("even", "reversed")))
+    found = alignment_view.view(run, [pair], None, None, HeadSelection(), None, "7", many=False)
+    assert isinstance(found.figure, PanelGrid)
+    figure = figures.drawn(lambda: draw(found.figure, "svg"))
+    [panel] = figures.maps(figure)
+    assert (panel.rows, panel.columns) == (dict(enumerate(target)), dict(enumerate(source)))
+    np.testing.assert_allclose(panel.values, np.eye(N)[::-1], atol=1e-6)
+    assert panel.colors == ("Blues", 0, 1)
+    assert panel.named == {
+        "square": {(word, word) for word in target},
+        "ring": {("a", "a"), ("e", "b"), ("f", "f")},
+        "dotted ring": {("d", "c"), ("b", "b")},
+    }
+    assert figures.texts(figure)[0] == "Word alignment by cross-attention L0 H1, shift 0, run x, step 7"
+    said = "square: alignment by the head, ring: gold alignment, dotted ring: possible gold alignment"
+    assert said in " ".join(figures.texts(figure))
+    lines = found.pictures[-1](colored=False, width=80).plain.splitlines()
+    assert [line.rstrip() for line in lines[2:8]] == [
+        "f           @8", "e    o    @x", "d      ?@x", "c     @x", "b   @8", "a @8",
+    ]  # fmt: skip
+    assert found.files["pharaoh"]() == b"5-0 4-1 3-2 2-3 1-4 0-5\n"
+    result = found.result
+    assert result["best"] == {
+        "layer": 0,
+        "head": 1,
+        "shift": 0,
+        "sharpness": pytest.approx(1),
+        "aer": pytest.approx(1 - 5 / 9),
+        "chosen_aer": None,
+    }
+    # |A & S| = 2, |A & P| = 3, |A| = 6, |S| = 3
+    assert result["sample"]["gold"] == {"sure": [[0, 5], [1, 1], [5, 0]], "possible": [[0, 5], [1, 1], [1, 4], [2, 2], [5, 0]]}
+    np.testing.assert_allclose(result["sample"]["matrix"], np.eye(N)[::-1], atol=1e-6)
+    np.testing.assert_allclose(result["sample"]["no_word"], 0, atol=1e-6)
 
 
 def test_a_model_without_a_source_has_nothing_to_align() -> None:

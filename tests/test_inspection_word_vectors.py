@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from commands import minitf, refused
-from scipy.stats import spearmanr
+from scipy.stats import norm, spearmanr
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.inspection.vectors.similarity import WordPair, interval, read_pairs, similarity_view, spearman
@@ -87,15 +87,11 @@ def test_spearman_is_scipy_s_also_with_ties() -> None:
     assert math.isnan(spearman(np.ones(5), np.arange(5)))
 
 
-def test_the_interval_covers_the_correlation_of_the_population() -> None:
-    """Of normal pairs Spearman's correlation is 6 / pi arcsin(rho / 2); 95 % of the intervals contain it."""
-    draw, rho, hits = np.random.default_rng(0), 0.6, 0
-    truth = 6 / math.pi * math.asin(rho / 2)
-    for _ in range(1000):
-        x, noise = draw.normal(size=(2, 40))
-        low, high = interval(spearman(x, rho * x + math.sqrt(1 - rho**2) * noise), 40)
-        hits += low <= truth <= high
-    assert 930 <= hits <= 970
+@pytest.mark.parametrize(("r", "n"), [(0.0, 10), (0.5, 4), (0.5, 100), (-0.9, 40), (0.3, 999)])
+def test_the_interval_is_that_of_bonett_and_wright(r: float, n: int) -> None:
+    """arctanh(r) is normal with variance (1 + r^2 / 2) / (n - 3), Pearson's 1 / (n - 3)."""
+    z = np.arctanh(r) + np.array([norm.ppf(0.025), norm.ppf(0.975)]) * np.sqrt((1 + r**2 / 2) / (n - 3))
+    assert interval(r, n) == pytest.approx(np.tanh(z), abs=1e-4)
 
 
 WORDS = ("king", "queen", "man", "woman", "house", "old")
@@ -110,6 +106,12 @@ def test_similarity_is_the_rank_correlation_of_cosines_with_scores(vectors: Word
     assert result["one_token"]["spearman"] == pytest.approx(spearmanr(cosines[:-1], scores[:-1]).statistic)
     assert result["known"]["spearman"] == pytest.approx(spearmanr(cosines, scores).statistic)
     assert (result["one_token"]["pairs"], result["known"]["coverage"]) == (len(PAIRS), 1.0)
+    for found, n in ((result["one_token"], len(PAIRS)), (result["known"], len(pairs))):
+        assert found["interval"] == interval(found["spearman"], n)
+    shown = similarity_view(vectors, pairs, "file").pictures[0](colored=False, width=90).plain.splitlines()
+    low, high = result["known"]["interval"]
+    numbers = f"{len(pairs)} 1.000 {result['known']['spearman']:.3f} {low:.3f} to {high:.3f} {result['known']['random']:.3f}"
+    assert shown[2].split() == ["all", "known", "words", *numbers.split()]
 
 
 def test_pairs_with_unknown_words_are_not_covered() -> None:

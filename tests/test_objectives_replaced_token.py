@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 import pytest
 import torch
@@ -16,6 +17,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from mini_tf.data.batch import Batch, Rows
+from mini_tf.drawing.glyphs import figure_caption
+from mini_tf.drawing.labels import label
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective
@@ -451,9 +454,18 @@ def test_inspect_shows_the_probability_of_every_token(electra: Path, tmp_path: P
     assert all(one["replaced"] == (one["token"] != one["original"]) for one in tokens)
     expected = task.replaced_probabilities(Tokens(torch.tensor([[one["id"] for one in tokens]])))[0]
     assert [one["p"] for one in tokens] == pytest.approx(expected.tolist(), abs=1e-6)
-    minitf("inspect", "replaced", electra, long, "--seed", "1", "-o", tmp_path / "a.png", "-o", tmp_path / "a.json")
-    assert json.loads((tmp_path / "a.json").read_text())["texts"] == seeds[0]["texts"]
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    result, figure = figures.pictured("inspect", "replaced", electra, long, "the king", "--seed", "1")
+    assert result["texts"][0] == seeds[0]["texts"][0]
+    panels = figures.maps(figure)
+    assert [panel.title for panel in panels] == ["text 1", "text 2"]
+    for panel, text in zip(panels, result["texts"], strict=True):
+        rows = [label(one["token"]) + (f" ({label(one['original'])})" if one["replaced"] else "") for one in text["tokens"]]
+        assert panel.values.tolist() == [[one["p"]] for one in text["tokens"]]
+        assert {row: name for row, name in enumerate(figure_caption(row, 18) for row in rows) if row in panel.rows} == panel.rows
+        assert (panel.columns, panel.colors) == ({0: "p"}, ("Blues", 0, 1))
+        assert panel.marks == {"square": {(n, 0) for n, one in enumerate(text["tokens"]) if one["replaced"]}}
+    assert figures.colorbar(figure) == ("probability that the token was replaced", (0, 1))
+    assert "square: replaced" in figures.texts(figure)
 
 
 def test_a_run_begins_with_the_discriminators_weights_and_the_other_way_round(electra: Path, tmp_path: Path) -> None:

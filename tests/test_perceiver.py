@@ -1,14 +1,18 @@
 """Perceiver IO: Hugging Face's weights, subsets of outputs, what latents may depend on, FLOPs, and recipes."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
+import figures
+import numpy as np
 import pytest
 import torch
 from commands import minitf, refused, trained
 from torch import Tensor
 
+from mini_tf.drawing.glyphs import figure_label as label
 from mini_tf.models import perceiver
 from mini_tf.models.perceiver import RowIndex
 from mini_tf.nn.token_positions import TokenPositions, Visibility
@@ -195,9 +199,8 @@ def test_impossible_combinations_are_refused_by_name(given: tuple[str, ...], tol
 def test_the_view_of_latents_is_the_product_of_their_attention(tmp_path: Path) -> None:
     """Against matrices that this test multiplies itself."""
     run = trained(tmp_path / "run", *BYTES, "model.n_layers=2", "model.init_std=0.5", "train.steps=1", "data.pack=none")
-    done = minitf("inspect", "latents", run, "a cat", "-o", tmp_path / "latents.png", "-o", tmp_path / "latents.json")
-    assert done.exit_code == 0, done.stderr
-    [found] = json.loads((tmp_path / "latents.json").read_text())["texts"]
+    result, figure = figures.pictured("inspect", "latents", run, "a cat")
+    [found] = result["texts"]
     opened, n = open_trained(run, device="cpu"), len(found["tokens"])
     model = opened.model
     maps: dict[str, list[Tensor]] = {}
@@ -226,8 +229,22 @@ def test_the_view_of_latents_is_the_product_of_their_attention(tmp_path: Path) -
         told = " ".join(minitf("inspect", "attention", run, "a cat", "--kind", kind).stdout.split())
         assert legend in told
         assert "mean distance" not in told
-    shown = minitf("inspect", "latents", run, "a cat", "--top", "2").stdout
-    assert "attends to" in shown
+    panels, tokens = figures.maps(figure), dict(enumerate([label(token) for token in found["tokens"]]))
+    numbers, largest = {i: str(i) for i in range(4)}, max(np.max(found[name]) for name in ("encoder", "decoder", "rollout"))
+    sides = {"encoder": (numbers, tokens), "decoder": (tokens, numbers), "rollout": (tokens, tokens)}
+    assert [panel.title for panel in panels] == [*sides]
+    for panel, (rows, columns) in zip(panels, sides.values(), strict=True):
+        assert panel.values.tolist() == found[panel.title]
+        assert (panel.rows, panel.columns, panel.colors) == (rows, columns, ("Blues", 0, largest))
+    assert len({panel.place[1] for panel in panels}) == 1, "side by side"
+    assert figures.colorbar(figure) == ("attention weight, mean over heads", (0, largest))
+    lines = minitf("inspect", "latents", run, "a cat", "--top", "2").stdout.splitlines()
+    table = lines[next(n for n, line in enumerate(lines) if line.startswith("latent")) + 1 :]
+    for latent, line in enumerate(table):
+        weights, use = encoder[latent].detach(), decoder[:, latent].detach()
+        best = [" ".join(f"{tokens[int(i)]} {part[i]:.2f}" for i in part.argsort(descending=True)[:2]) for part in (weights, use)]
+        entropy = float(-(weights * weights.log()).sum() / math.log(n))
+        assert line.split() == [str(latent), *best[0].split(), f"{entropy:.2f}", *best[1].split(), f"{float(use.mean()):.3f}"]
 
 
 ONE_OUTPUT = perceiver.Settings.model_validate(SMALL | {"query": "task"})

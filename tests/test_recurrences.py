@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from types import ModuleType
 
+import figures
 import numpy as np
 import pytest
 import torch
@@ -16,6 +17,7 @@ from mini_tf.inspection.tokenized_texts import capture_heads, tokenize_texts
 from mini_tf.nn.layers.recurrence import recur
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixer
 from mini_tf.nn.token_positions import TokenPositions, Visibility
+from mini_tf.nn.tokens import Tokens
 from mini_tf.system.errors import UsageFault
 from mini_tf.testing.tiny.mixers import positions_of_layout, random_tensor
 from mini_tf.trained.opening import open_trained
@@ -172,8 +174,28 @@ STREAM = (*EXACT, "model.positions=none", "data.pack=concat", "train.stream=true
 def test_gates_are_shown_by_token_and_layer(tmp_path: Path) -> None:
     layers = "model.attention=[{kind: sru, state_gates: false}, {kind: srupp, memory_length: 8}]"
     run = trained(tmp_path / "run", *STREAM, layers, "model.n_layers=2", "train.steps=4", "log.every_steps=1")
-    done = minitf("inspect", "gates", run, "ab", "c", "--json")
-    result = json.loads(done.stdout)["result"]
+    result, figure = figures.pictured("inspect", "gates", run, "ab", "c")
+    panels = figures.maps(figure)
+    assert [panel.title for panel in panels] == [f"text {n}, {gate}" for n in (1, 2) for gate in ("forget", "reset")]
+    for panel, (text, gate) in zip(panels, ((text, gate) for text in result["texts"] for gate in ("forget", "reset")), strict=True):
+        assert (panel.rows, panel.columns) == (dict(enumerate(text["tokens"])), {0: "layer 0", 1: "layer 1"})
+        assert panel.values.T.tolist() == [layer[gate] for layer in text["layers"]]
+        assert panel.colors == ("Blues", 0, 1)
+    opened = open_trained(run, device="cpu")
+    gates, text = list[tuple[np.ndarray, ...]](), result["texts"][0]
+    for mixer in opened.model.mixers():
+        mixer.register_forward_pre_hook(
+            lambda mixer, inputs: gates.append(tuple(gate[0].detach().numpy() for gate in mixer.gates(inputs[0], inputs[2])))
+        )
+    opened.model(Tokens(torch.tensor([[opened.tokenizer.vocabulary.separator, *map(int, opened.tokenizer.encode("ab"))]])))
+    for layer, (forget, reset) in zip(text["layers"], gates, strict=True):
+        assert layer["forget"] == pytest.approx(forget.mean(axis=1), abs=1e-6)
+        assert layer["reset"] == pytest.approx(reset.mean(axis=1), abs=1e-6)
+        spread = np.sort((1 / (1 - forget)).ravel())
+        for share, constant in layer["time_constants"].items():
+            assert np.interp(float(share) * (spread.size - 1), np.arange(spread.size), spread) == pytest.approx(constant, rel=1e-4)
+        assert layer["forget_histogram"] == [int(((forget * 10).astype(int) == bin).sum()) for bin in range(10)]
+        assert layer["reset_histogram"] == [int(((reset * 10).astype(int) == bin).sum()) for bin in range(10)]
     assert [step for step, _ in result["alpha"]["all"]] == [1, 2, 3, 4]
     assert [len(text["layers"]) for text in result["texts"]] == [2, 2]
     tokens = result["texts"][0]["tokens"]

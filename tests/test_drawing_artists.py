@@ -1,0 +1,313 @@
+"""What figures show, read off matplotlib's artists: numbers and marks where their labels stand, colors, lines."""
+
+import itertools
+
+import figures
+import matplotlib
+import numpy as np
+import pytest
+from figures import drawn, maps
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from mini_tf.drawing.calibration import draw_calibration
+from mini_tf.drawing.canvas import MAX_SIZE, text_width
+from mini_tf.drawing.colormap import text_color_on
+from mini_tf.drawing.confusion import draw_confusion
+from mini_tf.drawing.curves.learning import draw_learning_curves
+from mini_tf.drawing.curves.loss import loss_curve, loss_curves, running_mean
+from mini_tf.drawing.curves.plot import draw_curves
+from mini_tf.drawing.files import draw
+from mini_tf.drawing.panel import Curves, Marks, Panel, PanelGrid, QueryWeights, Scale
+
+ROWS, COLUMNS = ["a", "b"], ["x", "y", "z"]
+VALUES = np.array([[0.1, 0.2, 0.3], [0.4, np.nan, 0.6]])
+MARKS = Marks(frozenset({(0, 2), (1, 0)}), frozenset({(1, 0)}), frozenset({(0, 1)}), ("by the head", "gold", "possible"))
+
+
+def grid(*panels: Panel, scale: Scale = Scale(), across: int | None = None) -> Figure:
+    return drawn(lambda: draw(PanelGrid(panels, scale, "title", across, "the text"), "svg"))
+
+
+def overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    left, top, width, height = one
+    x, y, across, down = other
+    return left < x + across and x < left + width and top < y + down and y < top + height
+
+
+def test_a_map_has_each_number_and_each_mark_at_its_row_and_column() -> None:
+    figure = grid(Panel("one", ROWS, COLUMNS, VALUES, "a note", marks=MARKS), scale=Scale(0, 0.5))
+    [found] = maps(figure)
+    assert (found.title, found.rows, found.columns) == ("one", dict(enumerate(ROWS)), dict(enumerate(COLUMNS)))
+    np.testing.assert_array_equal(found.values, VALUES)
+    assert found.named == {"square": {("a", "z"), ("b", "x")}, "ring": {("b", "x")}, "dotted ring": {("a", "y")}}
+    assert found.colors == ("Blues", 0.0, 0.5)
+    assert figures.colorbar(figure) == ("attention weight", (0.0, 0.5))
+    assert figures.texts(figure) == ["title", "the text", "a note", "square: by the head, ring: gold, dotted ring: possible"]
+    numbers = {text.get_position(): text.get_text() for text in figure.axes[0].texts}
+    assert numbers == {(0, 0): ".10", (1, 0): ".20", (2, 0): ".30", (0, 1): ".40", (2, 1): ".60"}
+
+
+def test_numbers_are_readable_on_their_color() -> None:
+    """WCAG 2: the better of black and white has a contrast of at least 4.5 on every color."""
+
+    def luminance(color: tuple[float, ...]) -> float:
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in color[:3]]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    for scale in (Scale(), Scale(-1, 1, diverging=True)):
+        values = np.linspace(*scale.ends, 9)[None]
+        figure = grid(Panel("", ["a"], list("123456789"), values), scale=scale)
+        for text in figure.axes[0].texts:
+            behind = figure.axes[0].images[0].to_rgba(np.array([values[0, round(text.get_position()[0])]]))[0]
+            light, dark = sorted((luminance(to_rgb(text.get_color())), luminance(behind)), reverse=True)
+            assert (light + 0.05) / (dark + 0.05) > 4.5
+    assert [text_color_on(color) for color in ((0, 0, 0), (255, 255, 255), (0, 0, 255), (255, 255, 0))] == [
+        (255,) * 3, (0,) * 3, (255,) * 3, (0,) * 3,
+    ]  # fmt: skip
+
+
+def test_a_diverging_scale_is_symmetric_and_blue_below_zero() -> None:
+    [found] = maps(grid(Panel("", ROWS, COLUMNS, VALUES), scale=Scale(-0.2, 0.7, diverging=True)))
+    assert found.colors == ("RdBu_r", -0.7, 0.7)
+    red, _, blue, _ = matplotlib.colormaps["RdBu_r"](0.1)
+    assert blue > red
+    dark, white = (sum(matplotlib.colormaps["Blues"](end)[:3]) for end in (1.0, 0.0))
+    assert dark < white
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_panels_stand_row_by_row_without_overlap_with_labels_where_they_differ(alike: bool) -> None:
+    panels = [Panel(f"H{n}", ROWS, COLUMNS if alike or n % 2 else ["u", "v", "w"], VALUES + n) for n in range(5)]
+    found = maps(grid(*panels, across=2))
+    assert [one.title for one in found] == [f"H{n}" for n in range(5)]
+    for n, one in enumerate(found):
+        np.testing.assert_array_equal(one.values, VALUES + n)
+        assert bool(one.rows) == (n % 2 == 0 or not alike), "at the left edge"
+        assert bool(one.columns) == (n >= 3 or not alike), "at the lower edge"
+        assert (one.place[0], one.place[1]) == (found[n % 2].place[0], found[n // 2 * 2].place[1])
+    assert found[0].place[0] < found[1].place[0]
+    assert found[0].place[1] < found[2].place[1] < found[4].place[1]
+    assert not any(overlap(one.place, other.place) for one, other in itertools.combinations(found, 2))
+    cells = {(round(width / 3, 6), round(height / 2, 6)) for _, _, width, height in (one.place for one in found)}
+    assert len(cells) == 1
+    [(width, height)] = cells
+    assert width == height, "cells are squares of one size"
+
+
+def test_panels_are_almost_square_unless_their_number_across_is_given() -> None:
+    def columns(n: int, across: int | None) -> int:
+        return len({one.place[0] for one in maps(grid(*[Panel("", ROWS, COLUMNS, VALUES)] * n, across=across))})
+
+    assert [columns(n, None) for n in (1, 2, 4, 5)] == [1, 2, 2, 3]
+    assert [columns(n, 4) for n in (3, 5)] == [3, 4]
+
+
+@pytest.mark.parametrize(("panels", "tokens"), [(1, 3), (1, 200), (4, 30), (25, 60)])
+def test_labels_stand_at_their_rows_and_fit_whatever_the_size(panels: int, tokens: int) -> None:
+    words = [f"word{i}" for i in range(tokens)]
+    values = np.arange(tokens * tokens, dtype=float).reshape(tokens, tokens) / tokens**2
+    figure = grid(*[Panel(f"H{i}", words, words, values) for i in range(panels)])
+    found = maps(figure)
+    width, height = figure.get_size_inches()
+    assert max(width, height) <= MAX_SIZE + 2
+    for one in found:
+        left, top, across, down = one.place
+        assert left >= 0
+        assert top > 0
+        assert left + across <= width
+        assert top + down <= height
+        cell = down / tokens
+        for row, label in one.rows.items():
+            assert label in (f"word{row}", str(row))
+            assert left - text_width(label) > 0 or one is not found[0]
+        gaps = np.diff([*one.rows])
+        assert len({*gaps}) <= 1
+        assert not len(gaps) or gaps[0] * cell >= 0.149, "lines of text do not overlap"
+    np.testing.assert_array_equal(found[-1].values, values)
+
+
+def test_marks_grow_with_the_cells_and_lie_within_them() -> None:
+    def sizes(n: int) -> dict[str, float]:
+        names = [str(i) for i in range(n)]
+        figure = grid(Panel("", names, names, np.zeros((n, n)), marks=Marks(frozenset({(0, 0)}), frozenset({(1, 1)}))))
+        inches = maps(figure)[0].place[2] / n
+        return {
+            name: float(part.get_sizes()[0]) ** 0.5 / 72 / inches for name, part in zip("sSrR", figure.axes[0].collections, strict=False)
+        }
+
+    for n in (4, 40):
+        shares = sizes(n)
+        assert shares["s"] == shares["S"] == pytest.approx(0.92)
+        assert shares["r"] == shares["R"] == pytest.approx(0.7), "a ring fits into a square"
+
+
+def test_lines_of_a_query_lead_from_it_to_its_keys_by_head() -> None:
+    weights = np.array([[0.5, 0.5, 0.0], [0.009, 0.0, 0.991]])
+    figure = drawn(lambda: draw(QueryWeights("title", "b", 1, ["a", "b", "c"], weights, ["H0", "H1"], "the text"), "svg"))
+    lines, squares = figure.axes
+    [found] = lines.collections
+    colors = matplotlib.colormaps["tab10"].colors
+    ends = [tuple(map(tuple, segment)) for segment in found.get_segments()]
+    assert ends == [((1, 1), (-0.25, 0)), ((1, 1), (0.75, 0)), ((1, 1), (2.25, 0))], "of the second head only weights of 0.01"
+    assert [tuple(color) for color in found.get_colors()] == [(*colors[0], 0.5), (*colors[0], 0.5), (*colors[1], 0.991)]
+    assert [*found.get_linewidths()] == pytest.approx([1.5, 1.5, 0.6 + 1.8 * 0.991])
+    assert (lines.get_xlim(), lines.get_ylim()) == ((-0.5, 2.5), (0, 1)) == (squares.get_xlim(), (0, 1))
+    array = np.asarray(squares.images[0].get_array())
+    for head, token in itertools.product(range(2), range(3)):
+        assert array[head, token] == pytest.approx(1 - weights[head, token] * (1 - np.array(colors[head])))
+    names = {text.get_text(): (text.get_position(), text.get_color()) for text in squares.texts if text.get_text().startswith("H")}
+    assert {name: position for name, (position, _) in names.items()} == {"H0": (-0.8, 0), "H1": (-0.8, 1)}
+    assert names["H1"][1] == pytest.approx([0.75 * part for part in colors[1]])
+    above, below = (
+        [(text.get_text(), *text.xy) for text in axes.texts if not text.get_text().startswith("H")] for axes in (lines, squares)
+    )
+    assert above == [(word, n, 1.0) for n, word in enumerate("abc")]
+    assert below == [(word, n, 0.0) for n, word in enumerate("abc")]
+    assert [text.get_color() for text in lines.texts] == ["#a0a0a0", "black", "#a0a0a0"], "the query stands out"
+    boxes = [axes.get_position() for axes in (lines, squares)]
+    assert boxes[0].y0 == pytest.approx(boxes[1].y1), "lines end at the squares"
+    assert (boxes[0].x0, boxes[0].x1) == (boxes[1].x0, boxes[1].x1)
+
+
+def test_a_query_of_another_text_stands_over_the_middle_of_its_keys() -> None:
+    figure = drawn(lambda: draw(QueryWeights("t", "q", None, list("abcd"), np.array([[0.1, 0.2, 0.3, 0.4]]), ["H0"]), "svg"))
+    lines = figure.axes[0]
+    assert [(text.get_text(), *text.xy) for text in lines.texts] == [("q", 1.5, 1.0)]
+    ends = [segment[:, 0].tolist() for segment in lines.collections[0].get_segments()]
+    assert ends == [[1.5, token - 0.25] for token in range(4)], "the largest weight is on top"
+    assert figures.texts(figure)[0] == "t: q"
+
+
+def test_the_strongest_lines_are_drawn_and_the_others_counted() -> None:
+    weights = np.arange(1, 101).reshape(20, 5) / 100
+    figure = drawn(lambda: draw(QueryWeights("t", "b", 1, list("abcde"), weights, [f"H{i}" for i in range(20)]), "svg"))
+    alphas = figure.axes[0].collections[0].get_colors()[:, 3]
+    assert [*alphas] == pytest.approx([n / 100 for n in range(41, 101)])
+    assert "the 60 largest of 100 weights" in " ".join(figures.texts(figure))
+
+
+def test_curves_have_their_points_names_and_axes() -> None:
+    x, lines = [2.0, 4.0, 8.0], {"one": [1.0, 2.0, 4.0], "_two": [3.0, float("nan"), 1.0]}
+    panels = [Curves("left", x, "tokens", "seconds", lines, logarithmic=True), Curves("right", x, "d", "s", {"one": [5.0, 6.0, 7.0]})]
+    first, second = drawn(lambda: draw_curves(panels, "svg")).axes
+    assert [(line.get_xdata().tolist(), line.get_color()) for line in first.lines] == [
+        (x, matplotlib.colormaps["tab10"](n)) for n in (0, 1)
+    ]
+    for line, values in zip(first.lines, lines.values(), strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), values)
+    assert second.lines[0].get_color() == first.lines[0].get_color(), "a name has one color"
+    assert (first.get_title(loc="left"), first.get_xlabel(), first.get_ylabel()) == ("left", "tokens", "seconds")
+    assert (first.get_xscale(), first.get_yscale(), second.get_xscale(), second.get_yscale()) == ("log", "log", "linear", "linear")
+    assert [text.get_text() for text in first.get_xticklabels()] == ["2", "4", "8"]
+    assert [text.get_text() for text in second.get_legend().get_texts()] == ["one", "_two"]
+    handles = second.get_legend().legend_handles
+    assert [(handle.get_color(), handle.get_linestyle()) for handle in handles] == [
+        (line.get_color(), line.get_linestyle()) for line in first.lines
+    ]
+    [alone] = drawn(lambda: draw_curves([Curves("t", x, "x", "y", {"": [1.0, 2.0, 3.0]})], "svg")).axes
+    assert alone.get_legend() is None
+
+
+def test_of_many_curves_neighbors_differ_and_over_40_are_counted() -> None:
+    def styles(n: int) -> tuple[list[tuple[object, str]], str, bool]:
+        [axes] = drawn(lambda: draw_curves([Curves("t", [1, 2], "x", "y", {str(i): [i, i] for i in range(n)})], "svg")).axes
+        return [(line.get_color(), line.get_linestyle()) for line in axes.lines], axes.get_xlabel(), axes.get_legend() is not None
+
+    lines, label, has_legend = styles(40)
+    assert len({*lines}) == 40
+    assert (label, has_legend) == ("x", True)
+    assert styles(41)[1:] == ("x   (41 lines, too many to name)", False)
+
+
+def test_a_loss_curve_has_losses_their_running_mean_and_the_minimum() -> None:
+    train, val = [(step, 5 - step / 30) for step in range(1, 91)], [(30, 4.0), (60, 3.0), (90, 3.5)]
+    [axes] = drawn(lambda: loss_curve(train, val, "run", "nats")).axes
+    raw, mean, held = axes.lines
+    assert [*zip(raw.get_xdata(), raw.get_ydata(), strict=True)] == train
+    assert mean.get_ydata() == pytest.approx(
+        [5 - n / 30 if n == 1 else 5 - (n - 0.5) / 30 if n == 2 else 5 - (n - 1) / 30 for n in range(1, 91)]
+    )
+    assert [*zip(held.get_xdata(), held.get_ydata(), strict=True)] == val
+    assert [(text.get_text(), text.xy) for text in axes.texts] == [("3.000", (60, 3.0))]
+    assert (axes.get_title(), axes.get_xlabel(), axes.get_ylabel()) == ("run", "step", "loss (nats)")
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["training", "validation"]
+    assert running_mean([4.0, 2.0, 0.0, 2.0], 2) == [4.0, 3.0, 1.0, 1.0]
+    assert running_mean([4.0, 2.0], 1) == [4.0, 2.0]
+    [empty] = drawn(lambda: loss_curve([], [], "run", "")).axes
+    assert (empty.get_ylabel(), empty.get_legend()) == ("loss", None)
+
+
+def test_loss_curves_of_runs_are_dashed_for_training_with_dots_for_validation() -> None:
+    runs = {"a": ([(1, 4.0), (2, 3.0)], [(2, 3.5)]), "b": ([], [(1, 2.0), (2, 1.0)])}
+    [axes] = drawn(lambda: loss_curves(runs, "nats", "svg", "FLOPs")).axes
+    lines = [
+        (line.get_color(), line.get_linestyle(), line.get_marker(), [*line.get_xdata()], [*line.get_ydata()])
+        for line in axes.lines
+        if len(line.get_xdata())
+    ]
+    one, other = (matplotlib.colormaps["tab10"](n) for n in (0, 1))
+    assert lines == [
+        (one, "--", "None", [1, 2], [4.0, 3.0]), (one, "-", "o", [2], [3.5]), (other, "-", "o", [1, 2], [2.0, 1.0]),
+    ]  # fmt: skip
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("FLOPs", "loss (nats)")
+    legend = axes.get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["a", "b"]
+    assert [line.get_color() for line in legend.legend_handles] == [one, other]
+
+
+def test_learning_curves_are_means_of_runs_with_a_dot_for_each() -> None:
+    lines = {"a": [(100, [0.2, 0.4]), (1000, [0.6])], "b": [(100, [0.5])]}
+    [axes] = drawn(lambda: draw_learning_curves(lines, "accuracy", "svg")).axes
+    drawn_lines = [
+        ([*line.get_xdata()], [*line.get_ydata()], line.get_linestyle(), line.get_marker()) for line in axes.lines if len(line.get_xdata())
+    ]
+    assert drawn_lines == [
+        ([100, 1000], pytest.approx([0.3, 0.6]), "-", "None"), ([100, 100, 1000], [0.2, 0.4, 0.6], "None", "o"),
+        ([100], [0.5], "-", "None"), ([100], [0.5], "None", "o"),
+    ]  # fmt: skip
+    colors = [line.get_color() for line in axes.lines]
+    assert colors == [matplotlib.colormaps["tab10"](n) for n in (0, 0, 0, 1, 1, 1)]
+    assert (axes.get_xscale(), axes.get_ylabel(), [text.get_text() for text in axes.get_xticklabels()]) == (
+        "log",
+        "accuracy",
+        ["100", "1,000"],
+    )
+
+
+def test_a_confusion_matrix_has_shares_as_colors_and_counts_as_numbers() -> None:
+    counts, names = np.array([[6, 2, 0], [0, 0, 0], [1, 0, 3]]), ["no", "none", "yes"]
+    figure = drawn(lambda: draw_confusion(counts, names, "title", "svg"))
+    [found] = maps(figure)
+    np.testing.assert_array_equal(found.values, [[0.75, 0.25, 0], [np.nan] * 3, [0.25, 0, 0.75]])
+    assert (found.rows, found.columns) == ({0: "no (8)", 1: "none (0)", 2: "yes (4)"}, dict(enumerate(names)))
+    assert found.colors == ("Blues", 0.0, 1.0)
+    numbers = {text.get_position(): text.get_text() for text in figure.axes[0].texts}
+    assert numbers == {(0, 0): "6", (1, 0): "2", (0, 2): "1", (2, 2): "3"}
+    assert (figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()) == ("predicted class", "true class (count)")
+    many = np.eye(300, dtype=int)
+    [found] = maps(figure := drawn(lambda: draw_confusion(many, [f"c{i}" for i in range(300)], "t", "svg")))
+    assert len(figure.axes[0].texts) == 0
+    step = next(row for row in found.rows if row)
+    assert found.columns == {i: f"c{i}" for i in range(0, 300, step)}
+    assert step * found.place[3] / 300 >= 0.149
+    assert figures.texts(figure)[1] == f"One name per {step} classes."
+
+
+def test_a_reliability_diagram_has_bars_gaps_and_counts_of_each_bin() -> None:
+    confidence, accuracy, counts = np.array([np.nan, 0.45, 0.9, 1.0]), np.array([np.nan, 0.6, 0.7, 1.0]), np.array([0, 4, 10, 1])
+    figure = drawn(lambda: draw_calibration(confidence, accuracy, counts, 0.126, "run", "svg", temperature=1.7))
+    upper, lower = figure.axes
+
+    def bars(patches: object) -> list[tuple[float, float, float, float]]:
+        return [tuple(round(float(v), 9) for v in (b.get_x(), b.get_width(), b.get_y(), b.get_height())) for b in patches]  # type: ignore[misc, attr-defined]
+
+    found, gaps = upper.containers
+    assert bars(found) == [(0.25, 0.25, 0, 0.6), (0.5, 0.25, 0, 0.7), (0.75, 0.25, 0, 1.0)]
+    assert bars(gaps) == [(0.25, 0.25, 0.45, 0.15), (0.5, 0.25, 0.7, 0.2), (0.75, 0.25, 1.0, 0)]
+    assert bars(lower.containers[0]) == [(0.25 * n, 0.25, 0, count) for n, count in enumerate(counts)]
+    assert [text.get_text() for text in upper.get_legend().get_texts()] == ["perfect calibration", "accuracy", "gap to confidence"]
+    assert [(tuple(line.get_xdata()), tuple(line.get_ydata())) for line in upper.lines] == [((0, 1), (0, 1))]
+    assert (upper.get_xlim(), upper.get_ylim()) == ((0, 1), (0, 1))
+    assert figure.get_suptitle() == "Expected calibration error 0.126: run"
+    assert lower.get_xlabel() == "confidence: probability of the most probable class\nwith temperature 1.7"
