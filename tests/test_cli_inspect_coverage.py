@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 import pytest
 import torch
@@ -14,8 +15,11 @@ from commands import QUIET, Done, minitf, refused, tiny_model, trained
 from shared import once
 
 from mini_tf.data.corpora import world_facts
+from mini_tf.drawing.glyphs import figure_label as label
 from mini_tf.generation.translation import Translator
+from mini_tf.inspection.capture import capture
 from mini_tf.inspection.coverage.summaries import FactCounts, Summaries, facts_reader
+from mini_tf.nn.tokens import Tokens
 from mini_tf.trained.opening import load_trained, open_trained
 
 FACTS = "{{kind: world-facts, n_documents: {}, n_facts: 2, n_distractors: 0, seed: {}}}"
@@ -197,12 +201,39 @@ def test_maps_are_printed_and_drawn(diminishing: Path, tmp_path: Path) -> None:
     ]
     assert "1 of 2 layers shown" in shown.stderr
     assert "1 of 2" not in view(diminishing, SOURCE, "--target", TARGET, "--layer", "0,1").stderr
-    files = [tmp_path / f"coverage.{suffix}" for suffix in ("json", "svg", "png")]
-    done = view(diminishing, SOURCE, "--target", TARGET, *(part for file in files for part in ("-o", file)))
-    assert (done.exit_code, done.stdout) == (0, "")
-    assert json.loads(files[0].read_text())["sample"]["target"] == TARGET
-    assert all(f"L{layer}, coverage" in files[1].read_text() for layer in (0, 1))
-    assert files[2].read_bytes().startswith(b"\x89PNG")
+    result, figure = figures.pictured("inspect", "coverage", diminishing, SOURCE, "--target", TARGET)
+    sample, panels = result["sample"], figures.maps(figure)
+    assert sample["target"] == TARGET
+    names = [(layer, name) for layer in (0, 1) for name in ("attention", "coverage", "weight")]
+    assert [panel.title for panel in panels] == [f"L{layer}, {name}" for layer, name in names]
+    largest = max(np.max(one[name]) for one in sample["maps"] for name in ("attention", "coverage", "weight"))
+    for panel, (layer, name) in zip(panels, names, strict=True):
+        np.testing.assert_array_equal(panel.values, np.array(sample["maps"][layer][name]))
+        assert panel.rows in ({}, {n: label(token, 18) for n, token in enumerate(sample["target_tokens"])})
+        assert panel.columns in ({}, {n: label(token, 18) for n, token in enumerate(sample["source_tokens"])})
+        assert panel.colors[2] >= min(1, largest) * 0.99
+    assert figures.colorbar(figure)[0] == "attention weight or coverage"
+    totals = (
+        view(diminishing, SOURCE, "--target", TARGET, "--layer", "0", "--color", "never").stdout.split("\nsource token ")[1].splitlines()
+    )
+    assert totals[0].split() == ["L0", "coverage", "L0", "weight"]
+    [one, _] = sample["maps"]
+    for n, line in enumerate(totals[1 : 1 + len(sample["source_tokens"])]):
+        weight = np.sum(one["weight"], axis=0)[n]
+        assert line.split()[-2:] == [f"{one['coverage'][-1][n]:.3f}", f"{weight:.3f}"]
+
+
+def test_the_attention_of_coverage_is_that_of_the_model(run: Path) -> None:
+    opened = open_trained(run, device="cpu")
+    separator, source, target = opened.tokenizer.vocabulary.separator, opened.tokenizer.encode(SOURCE), opened.tokenizer.encode(TARGET)
+    inputs, read = (Tokens(torch.tensor([ids])) for ids in ([separator, *map(int, target)], [*map(int, source), separator]))
+    cross = [one.weights[0].mean(dim=0).numpy() for one in capture(opened.model, inputs, read).attention if one.kind == "cross"]
+    for one, weights in zip(maps_of(run, SOURCE, "--target", TARGET), cross, strict=True):
+        np.testing.assert_allclose(one["attention"], weights, atol=1e-6)
+        totals = np.zeros(len(source) + 1)
+        for row, coverage in zip(weights, one["coverage"], strict=True):
+            totals += row
+            np.testing.assert_allclose(coverage, totals, atol=1e-5)
 
 
 # Repetition and facts

@@ -7,10 +7,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+import figures
+import numpy as np
 import pytest
 import tiny_tasks
 from commands import TINY, Done, minitf, trained
 
+from mini_tf.drawing.glyphs import figure_caption
 from mini_tf.system.safe_text import safe_text
 
 HOSTILE = ["\x1b[31mred", "\x9b", "[/INST]", "[bold]x[/bold]", "\u202e", "$x$", "漢字", "👩\u200d🚀", "</s>", "[MASK]", "y" * 300]
@@ -139,6 +142,30 @@ def test_word_draws_the_layer_that_was_asked_for_alone_or_says_which_it_shows(tm
     assert ([f"bears: layer {n}" in drawn for n in range(6)], "bears: layer 4" in text) == ([n == 4 for n in range(6)], True)
 
 
+def test_word_pictures_are_cosines_without_their_baseline_on_one_scale(runs: dict[str, Path]) -> None:
+    texts, last_alone = ("two bears", "it bears a load", "bears, and a bear"), list[bool]()
+    for run, options, chosen in (
+        (runs["learned"], (), (0, 1, 2)),
+        (runs["alibi"], (), (0, 1, 2)),
+        (runs["learned"], ("--layer", "1"), (1,)),
+    ):
+        result, figure = figures.pictured("inspect", "word", run, "bears", *texts, *options)
+        panels = figures.maps(figure)
+        corrected = [np.array(result["layers"][n]["pairs"]) - result["layers"][n]["baseline"] for n in chosen]
+        off = ~np.eye(3, dtype=bool)
+        assert [panel.title for panel in panels] == [f"bears: layer {n}" for n in chosen]
+        for panel, values in zip(panels, corrected, strict=True):
+            assert panel.values[off].tolist() == pytest.approx(values[off].tolist())
+            assert np.isnan(panel.values.diagonal()).all()
+            assert panel.columns in ({n: str(n + 1) for n in range(3)}, {})
+            assert [*panel.rows.values()] in ([figure_caption(f"{n} {text}", 18) for n, text in enumerate(texts, 1)], [])
+        ends = min(values[off].min() for values in corrected), max(values[off].max() for values in corrected)
+        assert all(panel.colors == ("Blues", pytest.approx(ends[0]), pytest.approx(ends[1])) for panel in panels)
+        assert figures.colorbar(figure) == ("cosine similarity - baseline", pytest.approx(ends))
+        last_alone.append((corrected[-1][off].min(), corrected[-1][off].max()) == ends)
+    assert not all(last_alone), "the ends of the scale are not always those of the last panel"
+
+
 def test_what_is_no_number_is_null_in_json_and_blank_in_a_table(runs: dict[str, Path]) -> None:
     for layer in result_of("word", runs["none"], "a", "a", "a a")["layers"]:
         assert (layer["baseline"], layer["corrected"], layer["cosine"] is None) == (None, None, False)
@@ -263,8 +290,19 @@ def test_positions_are_shown_by_where_they_attach(kind: str, runs: dict[str, Pat
     assert ("similarity" in result) == (kind == "learned")
     assert f"{kind} positions" in text
     assert files[1].read_bytes().startswith(b"\x89PNG")
-    shown("positions", runs[kind], "--curve", "-o", tmp_path / "curve.svg")
-    assert "distance" in (tmp_path / "curve.svg").read_text()
+    _, figure = figures.pictured("inspect", "positions", runs[kind], "--curve")
+    [axes] = figure.axes
+    lines = [line.get_ydata().tolist() for line in axes.lines]
+    assert lines == (result["biases"] if kind == "alibi" else [result["kernel"]])
+    assert {tuple(line.get_xdata()) for line in axes.lines} == {tuple(range(48))}
+    assert (axes.get_xlabel(), axes.get_title(loc="left").startswith(f"{kind} positions: ")) == ("distance", True)
+    if kind == "learned":
+        _, figure = figures.pictured("inspect", "positions", runs[kind])
+        [panel] = figures.maps(figure)
+        assert panel.values.tolist() == result["similarity"]
+        assert panel.rows == {n: str(n) for n in panel.rows}
+        assert panel.columns == {n: str(n) for n in panel.columns}
+        assert (len(panel.values), panel.colors) == (60, ("RdBu_r", -1, 1))
 
 
 def test_rows_that_were_never_trained_are_known_from_the_checkpoint_or_else_from_the_context(runs: dict[str, Path], tmp_path: Path) -> None:

@@ -3,18 +3,23 @@ and shuffled labels are at chance.
 """
 
 import json
+from collections import Counter
 from functools import cache
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from commands import minitf, trained
 
 from mini_tf.data.corpora import world
+from mini_tf.inspection.capture import capture
 from mini_tf.inspection.gold import senses
 from mini_tf.inspection.gold.documents import LabelledDocument
 from mini_tf.inspection.gold.syntax import ALL, ANTECEDENT, OFFSETS, Comparison, baseline_guesses, guesses, targets_of
+from mini_tf.nn.tokens import Tokens
+from mini_tf.trained.opening import open_trained
 
 N = 40
 
@@ -164,6 +169,49 @@ def test_the_views_read_the_runs_own_corpus_another_one_and_a_file(run: Path, tm
     assert result("senses", run, "--data", other, "--limit", "50")["layers"][0]["AUC"] == 0.5  # without positions
     file = world.Settings(n_documents=8).corpus(tmp_path)
     assert result("syntax", run, "--data", file)["documents"] == 8
+
+
+def test_senses_are_compared_over_all_pairs_of_all_forms_by_loops(run: Path) -> None:
+    """AUC and nearest of two forms with different numbers of pairs, each pair and each token counted once."""
+    opened, rows = open_trained(run, device="cpu"), [*islice(world.Settings(seed=5).rows(), 30)]
+    documents = [LabelledDocument(row["text"].split(), {"senses": row["senses"].split()}, "row") for row in rows]
+    torch.manual_seed(0)
+    for parameter in opened.model.parameters():  # so that no two cosines of a layer are almost equal
+        parameter.data.normal_(0, 0.4)
+    shown = senses.view(opened, documents).result
+    separator, found = opened.tokenizer.vocabulary.separator, dict[str, list[tuple[str, np.ndarray]]]()
+    for document in documents:
+        places = [n for n, sense in enumerate(document.labels["senses"]) if sense != "-"]
+        ids, spans = opened.tokenizer.spans(document.text)
+        hidden = capture(opened.model, Tokens(torch.tensor([[separator, *map(int, ids)]]))).hidden[0].layers
+        layers = torch.stack(hidden)[:, 0].double().numpy()
+        for n in places:
+            first = len(" ".join(document.words[:n])) + (n > 0)
+            behind = first + len(document.words[n]) + 1  # a space belongs to the word before it
+            own = [1 + i for i, (a, b) in enumerate(spans) if a < behind and b > first]
+            found.setdefault(document.words[n], []).append((document.labels["senses"][n], layers[:, own].mean(axis=1)))
+    forms = {form: tokens for form, tokens in found.items() if 2 <= len({sense for sense, _ in tokens}) < len(tokens)}
+    assert shown["forms"] == {form: dict(Counter(sense for sense, _ in tokens)) for form, tokens in forms.items()}
+    sizes = [len(tokens) for tokens in forms.values()]
+    assert len({*sizes}) > 1, "else a mean over forms is a mean over pairs"
+    assert shown["tokens"] == sum(sizes)
+    assert shown["majority"] == sum(max(Counter(sense for sense, _ in tokens).values()) for tokens in forms.values()) / sum(sizes)
+    for number, layer in enumerate(shown["layers"]):
+        ordered, compared, right = 0.0, 0, 0.0
+        for tokens in forms.values():
+            n, labels = len(tokens), [sense for sense, _ in tokens]
+            units = [vector[number] / np.linalg.norm(vector[number]) for _, vector in tokens]
+            cosines = [[round(float(one @ other), 6) for other in units] for one in units]
+            within = [cosines[i][j] for i in range(n) for j in range(i) if labels[i] == labels[j]]
+            between = [cosines[i][j] for i in range(n) for j in range(i) if labels[i] != labels[j]]
+            ordered += sum((one > other) + (one == other) / 2 for one in within for other in between)
+            compared += len(within) * len(between)
+            for i in range(n):
+                best = max(cosines[i][j] for j in range(n) if j != i)
+                nearest = [labels[j] == labels[i] for j in range(n) if j != i and cosines[i][j] == best]
+                right += sum(nearest) / len(nearest)
+        assert layer["AUC"] == pytest.approx(ordered / compared, abs=1e-4)
+        assert layer["nearest"] == pytest.approx(right / sum(sizes), abs=1e-3)
 
 
 def test_data_without_labels_are_refused_with_the_missing_column(run: Path, tmp_path: Path) -> None:

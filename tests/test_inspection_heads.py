@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from itertools import product
 
+import figures
 import golden
 import numpy as np
 import pytest
@@ -15,11 +16,12 @@ from test_models import model_of, usable
 from torch import Tensor
 from toys import mixer_kinds
 
+from mini_tf.drawing.files import draw
 from mini_tf.inspection.capture import CapturedAttention, capture
 from mini_tf.inspection.describe import describe_head
 from mini_tf.inspection.head_selection import HeadIndex
 from mini_tf.inspection.heads import ROLES, measure
-from mini_tf.inspection.maps import panels as panels
+from mini_tf.inspection.maps import panels, plots
 from mini_tf.inspection.maps.attention import Head, Query, Sample, heads_of
 from mini_tf.inspection.maps.roles import MIN_BLOCK, N_ROWS, Score, Scores, repeated_tokens, role_of, scores_on
 from mini_tf.inspection.model_input import ModelInput
@@ -329,6 +331,65 @@ def test_the_grid_has_each_heads_letter_in_its_layers_row() -> None:
     assert (cells.rows, cells.columns) == (["L0 decoder.self", "L1 decoder.self"], ["H0", "H1", "H2", "H3"])
     assert set(cells.legend) == set("PSFBI")
     assert cells.values[1].tolist() == [head.measures["entropy"] for head in sample.heads[4:]]
+
+
+def test_pictures_of_heads_have_each_weight_at_its_query_and_key() -> None:
+    rules = ((golden.previous, golden.itself, golden.first), (golden.induction, golden.uniform, golden.same))
+    sample = sample_of(golden.with_heads("decoder", *rules), REPEATED)
+    figure = figures.drawn(lambda: draw(plots.plot(sample, "run x, step 1"), "svg"))
+    found = figures.maps(figure)
+    names = ["L0 H0 previous", "L0 H1 self", "L0 H2 first", "L1 H0 induction", "L1 H1 broad", "L1 H2 same"]
+    assert [one.title for one in found] == names
+    n = len(REPEATED)
+    labels = dict(enumerate(sample.texts.own.tokens))
+    visible = np.tril(np.ones((n, n), bool))
+    exact = {"previous": np.eye(n, k=-1), "self": np.eye(n), "first": np.tile(np.eye(1, n), (n, 1))}
+    for number, one in enumerate(found):
+        assert (np.isnan(one.values) == ~visible).all(), "keys that a query may not attend to are blank"
+        assert one.colors == ("Blues", 0, 1)
+        expected = exact.get(one.title.split()[-1])
+        if expected is not None:
+            rows = slice(1, None)  # the first query attends to itself
+            np.testing.assert_allclose(np.nan_to_num(one.values)[rows], (expected * visible)[rows], atol=1e-6)
+        assert (one.rows == labels) == (number % 3 == 0)
+        assert (one.columns == labels) == (number >= 3)
+    np.testing.assert_allclose(np.nansum(found[4].values, axis=1), 1, atol=1e-6)
+    assert np.ptp(found[4].values[n - 1]) < 1e-6
+    assert {one.place[1] for one in found[:3]} != {one.place[1] for one in found[3:]}, "a row of maps per layer"
+    title, text, note = figures.texts(figure)
+    assert title == "decoder self-attention, run x, step 1, roles on repeated random tokens"
+    assert (text, note) == (sample.text, "Rows: queries, one per token. Columns: keys.")
+    alone = figures.drawn(lambda: draw(plots.plot(replace(sample, heads=sample.heads[3:4]), "run x, step 1"), "svg"))
+    [one] = figures.maps(alone)
+    np.testing.assert_array_equal(one.values, found[3].values)
+    assert (one.rows, one.columns) == (labels, labels)
+    assert figures.texts(alone)[0] == "decoder self-attention L1 H0, run x, step 1"
+    assert "Induction head, attention weight 1.00 ± 0.00 on the token after" in " ".join(figures.texts(alone))
+    of_query = figures.drawn(lambda: draw(plots.plot(replace(sample, query=Query(7, "h")), "run x, step 1"), "svg"))
+    lines = [(*segment[0], round(segment[1][0])) for segment in of_query.axes[0].collections[0].get_segments()]
+    assert (7, 1, 6) in lines, "the previous token"
+    assert (7, 1, 2) in lines, "where the token 7 stands before"
+    assert (7, 1, 3) in lines, "what followed it"
+    assert figures.texts(of_query)[0] == "run x, step 1: decoder self-attention of one token: h"
+
+
+@pytest.mark.parametrize(
+    ("weights", "high", "is_open"),
+    [
+        ([0.03] * 100, 0.05, False),
+        ([0.03] * 999 + [0.9], 0.05, True),
+        ([0.03] * 980 + [0.15] * 20, 0.2, False),
+        ([0.05] * 100, 0.05, False),
+        ([0.06] * 100, 0.1, False),
+        ([0.3] * 100, 0.5, False),
+        ([0.51] * 100, 1.0, False),
+        ([3.0] * 100, 1.0, True),
+        ([np.nan] * 50 + [0.4] * 50, 0.5, False),
+    ],
+)
+def test_a_color_scale_ends_above_99_percent_of_the_weights(weights: list[float], high: float, is_open: bool) -> None:
+    scale = plots.scale_of([np.array(weights).reshape(-1, 10), np.full((1, 1), np.nan)])
+    assert (scale.low, scale.high, scale.open_end, scale.label) == (0, high, is_open, "attention weight")
 
 
 def test_a_table_has_the_largest_score_of_each_pattern_and_its_head() -> None:
