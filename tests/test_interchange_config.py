@@ -245,3 +245,16 @@ def test_rounding_is_told_from_an_error_in_double_precision(noisy: set[torch.dty
         assert json.loads((tmp_path / "run" / "parity.json").read_text())["precision"] == "fp64"
     else:
         refused(done, "the logits differ by up to 0.01", "in fp64", exit_code=5)
+
+
+def test_settings_of_generation_are_not_dropped_without_a_word(tmp_path: Path) -> None:
+    source = folder_of("bart", tmp_path, no_repeat_ngram_size=3, num_beams=2, early_stopping=False)
+    assert open_foreign(source).notes[1:] == ["left out: settings of generation, num_beams 2, no_repeat_ngram_size 3"]
+    given = {"num_beams": 4, "length_penalty": 1.0, "forced_bos_token_id": 1, "max_length": 20, "suppress_tokens": [1, 2]}
+    (source / "generation_config.json").write_text(json.dumps(given))
+    [_, note] = open_foreign(source).notes
+    listed = "num_beams 4, no_repeat_ngram_size 3, suppress_tokens [1, 2], forced_bos_token_id 1"
+    assert note == f"left out: settings of generation, {listed}; minitf generates targets without that first token"
+    (source / "generation_config.json").write_text("{}")
+    change_config(source, {"no_repeat_ngram_size": 0, "num_beams": None})
+    assert len(open_foreign(source).notes) == 1

@@ -161,6 +161,29 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+GENERATION: Mapping[str, tuple[Any, ...]] = {
+    **{key: (1, 1.0) for key in ("num_beams", "temperature", "top_p", "typical_p", "repetition_penalty", "length_penalty")},
+    **{key: (0,) for key in ("min_length", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size")},
+    **{"max_length": (20,), "top_k": (50,), "do_sample": (False,), "early_stopping": (False,), "prefix": ("",)},
+    **{key: ([],) for key in ("bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "forced_decoder_ids")},
+    **{key: () for key in ("max_new_tokens", "min_new_tokens", "forced_bos_token_id")},
+}
+"""Settings of text generation, each with the values that are the default."""
+
+
+def generation_note(folder: Path, config: Config) -> str | None:
+    """A note on the settings of generation of generation_config.json, else config.json, none of which is taken over."""
+    values = dict(config.values)
+    with suppress(OSError, ValueError, TypeError):
+        values |= strict_json.parse(read_small_file(folder / "generation_config.json").decode())
+    given = {key: values.get(key) for key, defaults in GENERATION.items() if values.get(key) not in (None, *defaults)}
+    if not given:
+        return None
+    listed = ", ".join(f"{key} {_shown(value)}" for key, value in given.items())
+    forced = "; minitf generates targets without that first token" if "forced_bos_token_id" in given else ""
+    return f"left out: settings of generation, {listed}{forced}"
+
+
 def special_token(folder: Path, name: str, config: Config) -> str | None:
     """The text of a special token, such as bos_token: by tokenizer_config.json, by its id in config.json, or usual.
 

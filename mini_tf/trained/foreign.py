@@ -14,6 +14,7 @@ from torch import Tensor
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.interchange import Config, Family, Head
+from mini_tf.interchange._config import generation_note
 from mini_tf.interchange._tensors import expected_shapes, pairs_of, read_tensors
 from mini_tf.nn.model import Model
 from mini_tf.recipe.recipe import Recipe
@@ -242,7 +243,8 @@ def open_foreign(folder: Path, tokenizer: Path | None = None, deltas: Mapping[st
     weights, notes = read_weights(config, folder, family, head, architecture.on_meta(), recipe, deltas)
     model = architecture.build()
     model.load_weights(weights)
-    notes = [*dict.fromkeys(note for one in loaded for note in one.notes), *notes]
+    generation = generation_note(folder, config)
+    notes = [*dict.fromkeys(note for one in loaded for note in one.notes), *notes, *filter(None, [generation])]
     return ForeignModel(family, head, recipe, model.eval(), own, source, labels, notes)
 
 
