@@ -1,6 +1,7 @@
 """data.train: hf:... through the package datasets, on folders of parquet and jsonl files; the hub is never asked."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,15 @@ import datasets
 import pyarrow
 import pyarrow.parquet
 import pytest
-from commands import QUIET, minitf, refused
+from commands import QUIET, minitf, refused, trained
 
 from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.data_files import find_files
 from mini_tf.data.formats.hub_datasets import HubDataset, parse, spooled
 from mini_tf.data.formats.tables import rows_of
+from mini_tf.data.opening import reopen
+from mini_tf.data.store import Tokenizers
+from mini_tf.recipe.data import Data
 from mini_tf.system.errors import DataFault, Unavailable
 
 
@@ -129,6 +133,27 @@ def test_a_dataset_trains_by_its_fields_and_a_folder_is_relative_to_the_recipe(f
     columns = ("data.fields={text: review, label: stars}", "objective.kind=classify", "model.kind=encoder")
     done = minitf("finetune", recipe, f"data.train=hf:{folder}/films", "data.val=null", *columns, *TINY, *QUIET, "-d", tmp_path / "task")
     refused(done, f"hf:{folder}/films:30: 'stars' must be text or a number, not null", exit_code=4)
+
+
+def test_the_names_in_a_run_folder_ask_for_no_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run may be a stranger's: what it names is downloaded if it is named on the command line, too."""
+
+    def refuse_to_connect(*_: object) -> None:
+        raise AssertionError("asked for a connection")
+
+    run = trained(tmp_path / "run", "train.steps=1", "model.d_model=8", "train.context=16")
+    monkeypatch.setattr(datasets, "load_dataset_builder", refuse_to_connect)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", refuse_to_connect)
+    complete = (run / "resolved.yaml").read_text()
+    for line, corpus in (("train: /.*", "train: hf:someone/text"), ("val: null", "val: [./a.txt, 'hf:someone/text']")):
+        (run / "resolved.yaml").write_text(re.sub(line, corpus, complete))
+        message = "the run read hf:someone/text from the hub, and it is not in the cache; --data hf:someone/text downloads it"
+        refused(minitf("evaluate", run), message)
+    pairs: Any = Data(train={"source": "a.txt", "target": "hf:someone/text"})  # type: ignore[arg-type]
+    with pytest.raises(DataFault, match="the run read hf:someone/text from the hub"):
+        reopen(pairs, Tokenizers(None, None), None, {})  # type: ignore[arg-type]
+    (run / "resolved.yaml").write_text(complete.replace("init_from: null", "init_from: hf:someone/model"))
+    refused(minitf("generate", run, "x"), "model.init_from: must be a folder in the recipe of a run, got 'hf:someone/model'", exit_code=5)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import numpy as np
 
 from mini_tf.data.datasets import Dataset, TokenizedData
 from mini_tf.data.encoding import write_stores
+from mini_tf.data.formats.hub_datasets import needs_network
 from mini_tf.data.labels import Labels
 from mini_tf.data.raw import Files, RawData
 from mini_tf.data.split import DataSplit, as_split
@@ -24,9 +25,11 @@ from mini_tf.distributed.agreement import refuse_different
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.distributed.team import ALONE, Team
 from mini_tf.recipe import sections
+from mini_tf.recipe.data import FilePair
 from mini_tf.recipe.kind_settings import ObjectiveSettings
 from mini_tf.system.cache import CacheEntry, build_or_load, cache_folder, draft, find_entry, hash_of, load, publish
 from mini_tf.system.errors import DataFault
+from mini_tf.system.hub import PREFIX
 from mini_tf.system.progress import ProgressCallback, show_progress
 
 FORMAT = 7
@@ -115,16 +118,27 @@ def reopen(
 ) -> TokenizedData:
     """The data of a trained run, encoded by its own tokenizers. Data from stdin are found in the cache by `hashes`.
 
-    Raises DataFault if the data read from stdin are no longer in the cache. Files are read as they are now: compare the
-    hashes.
+    Raises DataFault if data read from stdin or from the hub are no longer in the cache: a run may be a stranger's, whose
+    names ask for no connection. Files are read as they are now: compare the hashes.
     """
-    names = [name for corpus in (data.train, data.val) for name in ([corpus] if isinstance(corpus, str) else corpus or ())]
-    if "-" not in names:
+    names = [(key, name) for key, corpus in (("data.train", data.train), ("data.val", data.val)) for name in _names(corpus)]
+    for key, name in names:
+        if name.startswith(PREFIX) and needs_network(name, key):
+            hint = f"--data {name} downloads it and evaluates on it"
+            raise DataFault(f"the run read {name} from the hub, and it is not in the cache", hint=hint, where=(name,))
+    if "-" not in (name for _, name in names):
         return open_data(data, sections.Tokenizer(), objective, report, tokenizers)
     found = find_entry("tokens", lambda one: _hash(one) == hashes["data"])
     if found is None:
         raise DataFault("the run read its data from stdin, and it is no longer in the cache", hint="--data FILE evaluates on a file")
     return _opened(found, objective.dataset(), tokenizers, report)
+
+
+def _names(corpus: object) -> list[str]:
+    """The names of the files of a corpus; those of a built-in one are none."""
+    if isinstance(corpus, FilePair):
+        return [*_names(corpus.source), *_names(corpus.target)]
+    return [corpus] if isinstance(corpus, str) else [*corpus] if isinstance(corpus, list | tuple) else []
 
 
 def encode_data(

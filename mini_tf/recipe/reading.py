@@ -156,9 +156,9 @@ def _chain(text: str, path: Path, shown: str, above: tuple[str, ...]) -> Node:
     if not isinstance(tree.value, dict):
         raise RecipeFault(f"{tree.where}: a recipe must be a mapping of sections, got {show(tree.plain())}", where=[tree.where])
     # Data paths of a shipped recipe are relative to the working directory, not to the installation.
-    _anchor(tree, Path.cwd() if path in presets().values() else path.parent)
-    extends = tree.value.pop("extends", None)
     complete = path.name == init_from.RESOLVED  # the complete recipe of a run
+    _anchor(tree, Path.cwd() if path in presets().values() else path.parent, complete)
+    extends = tree.value.pop("extends", None)
     if extends is None:
         return tree if complete else merge(init_from.with_run_settings(tree, Node({}, tree.where)), tree, Recipe)
     name = str(extends.value)
@@ -226,8 +226,8 @@ def _value(text: str, name: str, where: str) -> Node:
     return parse(text, name, where) if text[:1] in YAML_BEGINS else Node(Scalar(text), where)
 
 
-def _anchor(tree: Node, folder: Path) -> None:
-    """Make the paths in a level absolute, relative to `folder`."""
+def _anchor(tree: Node, folder: Path, complete: bool = False) -> None:
+    """Make the paths in a level absolute, relative to `folder`. complete: the level is the recipe of a run."""
     for section, *keys in _PATHS:
         node, key = tree.value.get(section), ".".join(keys)
         for step in keys:
@@ -241,6 +241,8 @@ def _anchor(tree: Node, folder: Path) -> None:
                 continue
             path = prefix + os.path.abspath(folder / os.path.expanduser(name.removeprefix(prefix)))
             if section == "model" and name.startswith(hub.PREFIX):
+                if complete:  # of a run, whose names ask for no connection
+                    raise RecipeFault(f"{leaf.where}: {section}.{key}: must be a folder in the recipe of a run, got {show(name)}")
                 path = os.path.abspath(hub.local_folder(name))
             if section != "data" and not _exists(section, path):
                 if name == "last":

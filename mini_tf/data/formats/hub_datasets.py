@@ -69,15 +69,24 @@ def spooled(name: str, key: str) -> Path:
     Raises Unavailable without the package or the network, and DataFault if the dataset has no such config or split.
     """
     dataset = parse(name, key)
-    folder = cache_folder() / "datasets"
-    path = folder / f"{hash_of([dataset[1:], _state(dataset.path) if dataset.is_folder else None])}.jsonl"
+    path = _in_cache(dataset)
     if not path.exists():
-        folder.mkdir(exist_ok=True)
+        path.parent.mkdir(exist_ok=True)
         temporary = temporary_path(path)
         with show_progress(f"reading {name}"), temporary.open("w", encoding="utf-8") as file:
             file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in _rows(dataset, key))
         os.replace(temporary, path)
     return path
+
+
+def needs_network(name: str, key: str) -> bool:
+    """Whether `spooled` would ask the hub."""
+    dataset = parse(name, key)
+    return not dataset.is_folder and not _in_cache(dataset).exists()
+
+
+def _in_cache(dataset: HubDataset) -> Path:
+    return cache_folder() / "datasets" / f"{hash_of([dataset[1:], _state(dataset.path) if dataset.is_folder else None])}.jsonl"
 
 
 def _state(folder: str) -> list[tuple[str, int, int]]:
