@@ -350,6 +350,9 @@ def test_seeds_take_their_time_one_after_the_other() -> None:
     assert found["seconds"] == pytest.approx(sum(value for name, value in found.items() if name.startswith("seconds.")))
     told = minitf("cost", TINY, "train.steps=3", "train.seeds=5", *QUICK).stdout
     assert " for all 5 seeds\n" in told
+    found = costs(TINY, "train.steps=3", "train.seeds=2", "data.split={folds: 4}")["metrics"]
+    assert (found["seeds"], found["folds"]) == (2, 4)
+    assert found["seconds.training"] == pytest.approx(8 * 3 * found["seconds_per_step"])
     assert "3 steps, 5 times\n" in told
 
 

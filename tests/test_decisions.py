@@ -34,6 +34,7 @@ from mini_tf.pipelines.decisions.rule import NO_LABEL, DecisionRule, row_halves
 from mini_tf.pipelines.decisions.tag_decoding import best_tags
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.run import manifest
+from mini_tf.run.manifest import Decision
 from mini_tf.scores.classes import calibration, class_scores, macro_f1
 from mini_tf.scores.entities import entity_scores
 from mini_tf.scores.tag_scheme import TagScheme
@@ -358,6 +359,14 @@ def test_predictions_and_metrics_follow_the_decision(changed: Callable[..., Path
     assert "optimistic" not in done.stderr
     told = "the temperature and bias was fitted on these data, so the metrics are optimistic; cross-fitted: f1_macro 0.2500 -> 0.7500"
     assert told in minitf("evaluate", run).stderr
+    assert "optimistic" not in minitf("evaluate", run, "--split", "train").stderr
+
+
+def test_the_bias_of_an_ensemble_is_the_mean_over_all_members() -> None:
+    """A member without a decision has the bias 0; temperatures are part of the averaged probabilities."""
+    members = [Decision(temperature=3.0, bias={"good": 1.0, "bad": -3.0}), None, Decision(bias={"good": 0.5}), Decision()]
+    assert Decision.of_ensemble(members) == Decision(bias={"good": 1.5 / 4, "bad": -3.0 / 4})
+    assert Decision.of_ensemble([None, None]) is None
 
 
 def test_a_decision_belongs_to_its_weights(changed: Callable[..., Path]) -> None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,10 @@ from mini_tf.data.parts import Examples
 from mini_tf.data.split import DataSplit, ExampleHasher, hold_out, hold_out_fold, limit_training
 from mini_tf.drawing.curves.learning import labelled_sizes
 from mini_tf.run import finding, manifest
+from mini_tf.run.comparison.cost_curves import RunCurves
+from mini_tf.run.comparison.groups import grouped
+from mini_tf.run.comparison.learning_curves import KEY, learning_curves
+from mini_tf.run.manifest import Manifest
 
 HASHER = ExampleHasher(lambda example: str(example), lambda example: 1)
 SMALL = (
@@ -87,6 +92,45 @@ def test_compare_draws_the_main_metric_over_the_number_of_examples(runs: list[Pa
     assert f" 6  {mean:.4f} ± " in shown
     assert minitf("runs", "compare", *runs, "-o", tmp_path / "curve.png").exit_code == 0
     assert (tmp_path / "curve.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def recorded(folder: Path, n: int, accuracy: float, **changes: Any) -> Path:
+    """A run folder that has only its record."""
+    decides = {"train.seed": 0, "model.d_model": 8, KEY: n}
+    fields = {
+        "state": "done",
+        "recipe": "r",
+        "decides": decides,
+        "train_examples": n,
+        "metrics": {"val.accuracy": accuracy, "val.loss": 1.0},
+    }
+    folder.mkdir()
+    (folder / "run.json").write_text(Manifest(**{**fields, "figures": ["val.accuracy"], **changes}).model_dump_json())
+    return folder
+
+
+def curves_of(*runs: Path) -> list[tuple[str, list[tuple[int, list[float]]]]]:
+    found = learning_curves(grouped([RunCurves.read(run) for run in runs]))
+    return [(curve.metric, [(n, [*values]) for n, values in curve.values]) for curve in found]
+
+
+def test_a_learning_curve_has_the_finished_runs_of_one_recipe_from_one_model(tmp_path: Path) -> None:
+    """Runs that start from other weights (model.init_from) have a curve of their own, whatever else is equal."""
+    ours = [recorded(tmp_path / f"a{n}", n, n / 100, hashes={"init": "aa"}) for n in (10, 20)]
+    others = [recorded(tmp_path / f"b{n}", n, n / 50, hashes={"init": "bb"}) for n in (10, 20)]
+    scratch = recorded(tmp_path / "c", 30, 0.9)
+    stopped = recorded(tmp_path / "d", 40, 0.9, hashes={"init": "aa"}, state="stopped")
+    wide = recorded(tmp_path / "e", 30, 0.9, hashes={"init": "aa"}, decides={"train.seed": 0, "model.d_model": 16, KEY: 30})
+    expected = [("val.accuracy", [(10, [0.1]), (20, [0.2])]), ("val.accuracy", [(10, [0.2]), (20, [0.4])])]
+    assert curves_of(*ours, *others, scratch, stopped, wide) == expected
+
+
+def test_a_learning_curve_is_of_a_metric_that_all_its_runs_have(tmp_path: Path) -> None:
+    first = recorded(tmp_path / "a", 20, 0.5, metrics={"val.loss": 2.0})
+    seeds = [{"train.seed": seed, "model.d_model": 8, KEY: 10} for seed in (1, 2)]
+    runs = [recorded(tmp_path / f"b{n}", 10, 0.1, decides=one, seed=n, metrics={"val.loss": 3.0 + n}) for n, one in enumerate(seeds)]
+    assert curves_of(first, *runs) == [("val.loss", [(10, [3.0, 4.0]), (20, [2.0])])]
+    assert curves_of(first, recorded(tmp_path / "c", 10, 0.1, metrics={})) == []
 
 
 def test_runs_on_one_number_of_examples_have_no_learning_curve(runs: list[Path]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from commands import drawn
+from commands import drawn, minitf, refused
 
 from mini_tf.recipe.reading import read
 from mini_tf.run import finding, manifest, opening
@@ -67,6 +67,7 @@ def test_the_name_hashes_what_decides_the_result_and_contents_instead_of_paths()
 
     assert name() == name("data.train=/elsewhere/b.txt") == name("log.every_steps=3", "runtime.device=cpu", "train.micro_batch_size=2")
     assert len({name(), name("train.steps=20"), name("train.seed=1"), name(content="bb")}) == 4
+    assert replace(TINY, recipe=".-x").default_name.startswith("x-")
 
 
 @pytest.mark.parametrize(
@@ -84,10 +85,12 @@ def test_a_place_is_a_name_a_folder_or_both(place: RunLocation, folder: str) -> 
         assert (run.folder / "resolved.yaml").read_text() == TINY.resolved
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "last", "a\nb", "x" * 300])
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "last", "a\nb", "x" * 300, ".hidden", "-rf"])
 def test_a_name_that_is_no_folder_name_is_refused(name: str) -> None:
     with pytest.raises(UsageFault, match="is not a valid run name"):
         open_run(RunLocation(name=name), TINY)
+    for command in (("pretrain", "data.train=none.txt"), ("convert", "none", "a=b"), ("import", "none")):  # before any file is read
+        refused(minitf(*command, f"--name={name}"), "is not a valid run name", exit_code=2)
     assert os.listdir() == []
 
 
@@ -170,9 +173,9 @@ def test_a_foreign_folder_is_never_overwritten() -> None:
     with pytest.raises(RunFault, match="is not empty and not a minitf run folder"):
         open_run(RunLocation(directory=Path("mine")), TINY)
     Path("link").symlink_to("elsewhere")
-    for refused in ("mine/thesis.tex", "link", "/", "~"):
+    for folder in ("mine/thesis.tex", "link", "/", "~"):
         with pytest.raises(RunFault, match="cannot be a run folder"):
-            open_run(RunLocation(directory=Path(refused).expanduser()), TINY)
+            open_run(RunLocation(directory=Path(folder).expanduser()), TINY)
     assert os.listdir("mine") == ["thesis.tex"]
 
 

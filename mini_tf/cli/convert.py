@@ -52,7 +52,9 @@ def convert(
     from mini_tf.jobs.convert import convert as convert_run
     from mini_tf.run.opening import RunLocation
 
-    conversion = convert_run(run, settings or (), RunLocation(out_dir, name, fresh), console, data, device, memories or ())
+    location = RunLocation(out_dir, name, fresh)
+    location.check()
+    conversion = convert_run(run, settings or (), location, console, data, device, memories or ())
     for line in _lines(conversion):
         console.say(line)
     console.output(str(conversion.folder), run=conversion.folder, metrics=_metrics(conversion))

@@ -75,7 +75,9 @@ def training_command(
         def check(data: "TokenizedData") -> None:
             check_gates(bounds, "training", resolved.recipe, None if data.labels is None else data.labels.names)
 
-        options = Options(RunLocation(out_dir, name, fresh), extend, dry_run, tuple(sys.argv), tensorboard, check)
+        location = RunLocation(out_dir, name, fresh)
+        location.check()
+        options = Options(location, extend, dry_run, tuple(sys.argv), tensorboard, check)
         return _train(console, resolved, options, bounds)
 
     body.__name__, body.__doc__ = name, summary

@@ -118,8 +118,8 @@ def reopen(
 ) -> TokenizedData:
     """The data of a trained run, encoded by its own tokenizers. Data from stdin are found in the cache by `hashes`.
 
-    Raises DataFault if data read from stdin or from the hub are no longer in the cache: a run may be a stranger's, whose
-    names ask for no connection. Files are read as they are now: compare the hashes.
+    Raises DataFault if data read from stdin or from the hub are no longer in the cache: a run may be a stranger's, and
+    its names ask for no connection. Files are read as they are now: compare the hashes.
     """
     names = [(key, name) for key, corpus in (("data.train", data.train), ("data.val", data.val)) for name in _names(corpus)]
     for key, name in names:

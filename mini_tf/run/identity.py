@@ -51,7 +51,7 @@ class Identity:
 
     @property
     def default_name(self) -> str:
-        return f"{self.recipe}-{self.run_id[:6]}"
+        return f"{self.recipe.lstrip('.-') or 'run'}-{self.run_id[:6]}"
 
     def changes_since(self, run_id: str, decides: Mapping[str, Any]) -> list[str]:
         """`differences` from a run with this id and these complete keys; empty if this identity continues the run.

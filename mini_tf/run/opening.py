@@ -42,6 +42,14 @@ class RunLocation:
     fresh: bool = False
     """Start over in a new folder beside it (NAME.2, NAME.3, ...)."""
 
+    def check(self) -> None:
+        """UsageFault for a name that no run can have, RunFault for a folder that cannot be one; before any work."""
+        if self.name is not None and (self.name == "last" or not re.fullmatch(r"[^/\\\x00-\x1f\x7f.-][^/\\\x00-\x1f\x7f]*", self.name)):
+            hint = "use letters, digits, - and _, a letter or digit first; choose the folder with -d DIR"
+            raise UsageFault(f"{self.name[:80]!r} is not a valid run name", hint=hint)
+        if (folder := explicit_folder(self)) is not None:
+            _check_folder(folder)
+
 
 def open_run(location: RunLocation, identity: Identity, command: Sequence[str] = (), disk: Disk | None = None) -> Run:
     """Open and lock the run of a command.
@@ -80,10 +88,17 @@ def start_run(run: Run, identity: Identity, existed: bool = True) -> None:
 
 def choose_folder(location: RunLocation, identity: Identity) -> Path:
     """The folder of a run, which need not exist: the last of NAME, NAME.2, ... that has this identity."""
-    name = location.name
-    if name is not None and (name in ("", ".", "..", "last") or not re.fullmatch(r"[^/\\\x00-\x1f\x7f]+", name)):
-        raise UsageFault(f"{name[:80]!r} is not a valid run name", hint="use letters, digits, - and _; choose the folder with -d DIR")
+    location.check()
     first = explicit_folder(location) or OUTPUTS.absolute() / identity.default_name
+    _check_folder(first)
+    later = {number: first.with_name(f"{first.name}.{number}") for number in sorted(_numbers_beside(first), reverse=True)}
+    if location.fresh:
+        return first.with_name(f"{first.name}.{max([1, *later]) + 1}") if first.exists() or later else first
+    return next((folder for folder in later.values() if _is_run(folder, identity)), first)
+
+
+def _check_folder(first: Path) -> None:
+    """Refuse a folder that cannot be that of a run."""
     if max(len(os.fsencode(part)) for part in first.parts) > _LONGEST_NAME or len(os.fsencode(first)) > _LONGEST_PATH:
         raise UsageFault(
             f"{first.name[:80]!r} is not a valid run name: the name or its path is too long", hint="choose shorter ones with -n and -d"
@@ -94,10 +109,6 @@ def choose_folder(location: RunLocation, identity: Identity) -> Path:
         or first.resolve() in (Path("/"), Path(os.path.expanduser("~")).resolve())
     ):
         _refuse(first, "cannot be a run folder: it is a file, a link, the root or the home directory", "choose another folder with -d")
-    later = {number: first.with_name(f"{first.name}.{number}") for number in sorted(_numbers_beside(first), reverse=True)}
-    if location.fresh:
-        return first.with_name(f"{first.name}.{max([1, *later]) + 1}") if first.exists() or later else first
-    return next((folder for folder in later.values() if _is_run(folder, identity)), first)
 
 
 def explicit_folder(location: RunLocation) -> Path | None:

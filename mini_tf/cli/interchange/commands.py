@@ -54,9 +54,9 @@ def import_(
     from mini_tf.jobs.interchange.importing import import_model
     from mini_tf.run.opening import RunLocation
 
-    imported = import_model(
-        local_folder(source), RunLocation(out_dir, name, fresh), console, tokenizer, local_folder(base) if base else None
-    )
+    location = RunLocation(out_dir, name, fresh)
+    location.check()
+    imported = import_model(local_folder(source), location, console, tokenizer, local_folder(base) if base else None)
     console.say(f"{imported.parameters:,} parameters")
     _say_proof(console, imported.parity)
     difference = {"largest_difference": imported.parity.largest_difference}

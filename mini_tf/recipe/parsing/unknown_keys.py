@@ -98,7 +98,11 @@ def no_such_key(path: Sequence[str | int], tree: Node) -> str:
         return f"no such key; did you mean {found.removeprefix('.'.join(parents) + '.')}?"
     if not own:
         return "no such key; this kind has no settings"
-    return f"no such key; use one of {', '.join(own)}" if len(own) <= 12 else f"no such key; see `minitf recipe keys {'.'.join(parents)}`"
+    return (
+        f"no such key; use one of {', '.join(own)}"
+        if len(own) <= 12
+        else f"no such key; see `{' '.join(['minitf recipe keys', *filter(None, ['.'.join(parents)])])}`"
+    )
 
 
 def _near_elsewhere(key: str, known: Sequence[str]) -> str | None:

@@ -15,6 +15,8 @@ from mini_tf.system.errors import RecipeFault
 
 COMMAND_LINE = "command line"
 _MAX_PASSES = 16
+_MAX_COMPARED = 1000
+"""Unknown keys that are compared with the name of a missing one."""
 Path = tuple[str | int, ...]
 
 
@@ -35,7 +37,8 @@ def check(tree: Node, section: type[Made]) -> Made:
             break
         except ValidationError as error:
             faults = faults_of(error)
-            new = [fault for fault in faults if not _follows(fault, found) and not _misspelt(fault, [*found, *faults])]
+            earlier, others = _Removed(found), [*found, *faults]
+            new = [fault for fault in faults if not earlier.explains(fault) and not _misspelt(fault, others)]
             found += new
             if not [fault for fault in new if _remove(given, fault.path)]:
                 break
@@ -44,15 +47,18 @@ def check(tree: Node, section: type[Made]) -> Made:
     return made
 
 
-def _follows(fault: Fault, earlier: Sequence[Fault]) -> bool:
-    """True for an error that only exists because the key of an earlier one was removed."""
-    for old in earlier:
-        if old.path == fault.path or not old.path:
-            return True
-        removed = _key(old.path)
-        if old.type != "no_such_key" and any(key[: len(removed)] == removed for key in fault.depends):
-            return True
-    return False
+class _Removed:
+    """The keys of earlier errors, which were removed."""
+
+    def __init__(self, earlier: Sequence[Fault]) -> None:
+        self.paths = {fault.path for fault in earlier}
+        self.known = {_key(fault.path) for fault in earlier if fault.path and fault.type != "no_such_key"}
+
+    def explains(self, fault: Fault) -> bool:
+        """True for an error that only exists because one of the keys was removed."""
+        return (
+            () in self.paths or fault.path in self.paths or any(key[:n] in self.known for key in fault.depends for n in range(len(key) + 1))
+        )
 
 
 def _key(path: Path) -> Path:
@@ -65,7 +71,7 @@ def _misspelt(fault: Fault, others: Sequence[Fault]) -> bool:
     if fault.type != "missing":
         return False
     unknown = [str(other.path[-1]) for other in others if other.type == "no_such_key" and other.path[:-1] == fault.path[:-1]]
-    return bool(unknown) and near(str(fault.path[-1]), unknown) is not None
+    return near(str(fault.path[-1]), unknown[:_MAX_COMPARED]) is not None
 
 
 def _remove(given: Any, path: Path) -> bool:
