@@ -98,7 +98,7 @@ MADE_BY = {
     "convert": "minitf convert chars model.attention.kind=favor model.attention.features=128 -n chars-favor 2>&1 | grep -e KL -e loss",
 }
 """The command that makes each output, after the commands of the pages have run."""
-CUT = {"first.log": (6, 10), "opinions.log": (5, 2), "attention first": (27, 5), "crash": (14, 7)}
+CUT = {"first.log": (6, 10), "opinions.log": (5, 2), "attention first": (28, 5), "crash": (14, 7)}
 """Long outputs: how many lines are kept at the beginning and at the end."""
 
 

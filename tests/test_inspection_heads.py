@@ -398,7 +398,7 @@ def test_a_table_has_the_largest_score_of_each_pattern_and_its_head() -> None:
             HeadIndex("decoder.self", 1, number), np.eye(1), np.ones((1, 1), bool), {}, {n: Score(s, 0.01) for n, s in scores.items()}
         )
 
-    [table] = panels.best_scores([head(0, previous=0.3, induction=0.2, broad=0.95), head(1, previous=0.1, induction=0.4), head(2)])
+    _, table = panels.best_scores([head(0, previous=0.3, induction=0.2, broad=0.95), head(1, previous=0.1, induction=0.4), head(2)])
     assert [line.rstrip() for line in table(colored=False, width=80).plain.splitlines()] == [
         "largest weight on random tokens  ± standard error  head",
         "previous token                   0.30 ± 0.01       decoder self-attention L1 H0",

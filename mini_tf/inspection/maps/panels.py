@@ -88,6 +88,7 @@ def best_scores(heads: Sequence[Head]) -> Iterator[Picture]:
     best = {name: max((head for head in heads if name in head.scores), key=partial(_score, name), default=None) for name in PATTERNS}
     rows = [[MEANINGS[ROLES[name]], str(head.scores[name]), str(head.index)] for name, head in best.items() if head is not None]
     if rows:
+        yield partial(terminal.line, "")
         yield partial(terminal.table, ["largest weight on random tokens", "± standard error", "head"], rows)
 
 
