@@ -39,15 +39,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def test_there_is_a_file_for_every_package() -> None:
     own = {"attention", "positions", "models", "objectives", "optimizers", "schedules", "baselines"}
-    assert {str(Path(name).parent) for name in FILES} == own | {"data/datasets", "pipelines"}
+    assert {str(Path(name).parent) for name in FILES} == own | {"data/datasets", "data/tokenizers", "data/corpora", "pipelines"}
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if Path(name).stem not in TASK])
 def test_a_file_of_the_page_keeps_the_contract_of_its_package(name: str, folder: Path) -> None:
-    package, _, file = name.partition("/")
+    package, _, file = name.replace("data/", "data.").partition("/")
     given = {"d_model": 16, "n_layers": 2, "n_heads": 2} if package == "models" else {}
-    cases: list[Case] = importlib.import_module(f"mini_tf.testing.{package}").cases(settings_of(package, file.removesuffix(".py"))(**given))
-    assert len(cases) > 5
+    contract = importlib.import_module(f"mini_tf.testing.{package.removeprefix('data.')}")
+    cases: list[Case] = contract.cases(settings_of(package, file.removesuffix(".py"))(**given))
+    assert len(cases) >= 5
     for case in cases:
         case.run()
 
@@ -83,7 +84,7 @@ def test_a_recipe_names_all_of_them(folder: Path, tmp_path: Path) -> None:
     words = {name.partition("/")[0]: Path(name).stem for name in FILES if Path(name).stem not in TASK}
     model, few = tiny_model(words["models"]), ("train.steps=3", "train.context=16")
     others = [f"objective={words['objectives']}", f"optimizer={words['optimizers']}", f"schedule={words['schedules']}"]
-    trained(tmp_path / "one", model, f"model.attention={words['attention']}", "model.positions=none", *others, *few)
+    trained(tmp_path / "one", model, f"model.attention={words['attention']}", "model.positions=none", *others, *few, "data.train=sums")
     run = trained(tmp_path / "other", model, f"model.positions={words['positions']}", *few)
     done = minitf("generate", run, "The fox", "--max-new-tokens", "5")
     assert done.exit_code == 0, done.stderr

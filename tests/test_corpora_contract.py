@@ -1,6 +1,6 @@
 """The contract of corpora over every kind, each cut short, and against kinds that break it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -9,7 +9,9 @@ import pytest
 from mini_tf.data.corpora import _documentation as documentation
 from mini_tf.data.corpora import docs_summaries, grammar, python_docs, translate_toy
 from mini_tf.recipe.corpora import CorpusSettings, built_in_corpora, find_corpus, has_pairs
+from mini_tf.recipe.kinds import settings_of
 from mini_tf.testing import corpora as contract
+from mini_tf.testing.kinds import kinds_in
 
 SMALL = {"n_documents": 40}
 """Settings of the corpora that have any."""
@@ -36,14 +38,50 @@ def _short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(python_docs, "MIN_CHARACTERS", 100)
 
 
+ALONE = [holds for holds in contract.CONTRACT if holds is not contract.rows_do_not_depend_on_hashes]
+"""What is checked kind by kind; two processes check the rest for many kinds at once."""
+OF_THE_LIBRARY = ("docs-summaries", "python-docs")
+"""Corpora of the whole standard library, which takes several seconds."""
+
+
 @pytest.mark.usefixtures("_short")
-@pytest.mark.parametrize("holds", contract.CONTRACT, ids=lambda holds: holds.__name__)
+@pytest.mark.parametrize("holds", ALONE, ids=lambda holds: holds.__name__)
 @pytest.mark.parametrize("word", built_in_corpora())
 def test_every_corpus(word: str, holds: Callable[[CorpusSettings], None]) -> None:
     corpus = find_corpus(word)
     assert corpus is not None
     assert corpus.word == word
     holds(type(corpus).model_validate(SMALL) if type(corpus).model_fields else corpus)
+
+
+def hashed(words: Iterable[str]) -> list[CorpusSettings]:
+    return [corpus for corpus in map(find_corpus, words) if corpus is not None]
+
+
+def test_no_corpus_depends_on_the_hash_seed() -> None:
+    contract.rows_do_not_depend_on_hashes(*hashed(word for word in built_in_corpora() if word not in OF_THE_LIBRARY))
+
+
+@pytest.mark.slow
+def test_no_corpus_of_the_library_depends_on_the_hash_seed() -> None:
+    contract.rows_do_not_depend_on_hashes(*hashed(OF_THE_LIBRARY))
+
+
+UNSORTED = """
+from mini_tf.recipe.corpora import CorpusSettings
+
+class Settings(CorpusSettings):
+    VERSION = "1"
+
+    def rows(self):
+        yield from ({"text": word} for word in {f"word {number}" for number in range(20)})
+"""
+
+
+def test_a_corpus_that_depends_on_the_order_of_a_set_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "unsorted.py").write_text(UNSORTED)
+    with kinds_in("data.corpora", tmp_path), pytest.raises(AssertionError, match=r"it does for \['unsorted'\]"):
+        contract.rows_do_not_depend_on_hashes(settings_of("data.corpora", "unsorted")())  # type: ignore[arg-type]
 
 
 def test_a_corpus_is_named_alone_or_in_a_list_of_one_and_says_whether_it_is_pairs() -> None:
@@ -93,7 +131,7 @@ BROKEN: dict[str, tuple[type[Short], str]] = {
 }
 
 
-@pytest.mark.parametrize("holds", contract.CONTRACT, ids=lambda holds: holds.__name__)
+@pytest.mark.parametrize("holds", ALONE, ids=lambda holds: holds.__name__)
 def test_one_that_breaks_the_contract_is_told_and_the_same_without_the_fault_is_not(holds: Callable[[CorpusSettings], None]) -> None:
     fault, told = BROKEN[holds.__name__]
     holds(Short())

@@ -1,7 +1,5 @@
 """The contract of tokenizers over every kind, and against kinds that break it."""
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,32 +9,51 @@ from tokenizers import Tokenizer, models, normalizers
 
 from mini_tf.data.tokenization.pieces import BYTE_OF
 from mini_tf.data.tokenization.tokenizer import Tokenizer as OurTokenizer
-from mini_tf.data.tokenizers import SPECIALS, byte, wordpiece
+from mini_tf.data.tokenizers import SPECIALS, byte, char, wordpiece
 from mini_tf.recipe import sections
 from mini_tf.recipe.kind_settings import TokenizerSettings
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.testing import tokenizers as contract
+from mini_tf.testing.kinds import kinds_in
 
 SETTINGS: dict[str, Any] = {kind: settings_of("data.tokenizers", kind)() for kind in listing("data.tokenizers")}
 
 
-@pytest.mark.parametrize("holds", contract.CONTRACT, ids=lambda holds: holds.__name__)
+ALONE = [holds for holds in contract.CONTRACT if holds is not contract.training_does_not_depend_on_hashes]
+"""What is checked kind by kind; two processes check the rest for all kinds at once."""
+
+
+@pytest.mark.parametrize("holds", ALONE, ids=lambda holds: holds.__name__)
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_every_tokenizer(kind: str, holds: Callable[[TokenizerSettings], None]) -> None:
     holds(SETTINGS[kind])
 
 
-@pytest.mark.parametrize("kind", SETTINGS)
-def test_the_same_text_gives_the_same_file_in_another_process(kind: str) -> None:
-    """Another process has another random seed for its hashes, which orders what the library counts."""
-    text = (contract.SAMPLE + "abab baba cdcd dcdc " * 3) * 3
-    code = (
-        "import sys; from mini_tf.recipe import sections; from mini_tf.data.tokenization.tokenizer import Tokenizer;"
-        f"settings = sections.Tokenizer(kind={kind!r}, vocab_size=280);"
-        "sys.stdout.write(Tokenizer.train(settings, [sys.stdin.read()]).hash)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, text=True, check=True, encoding="utf-8")
-    assert done.stdout == contract.trained(SETTINGS[kind], 280, text).hash
+def test_the_same_text_gives_the_same_file_with_any_hash_seed() -> None:
+    """All kinds in two processes, whose seeds also order what the library counts."""
+    assert {type(one).__module__.rpartition(".")[2] for one in SETTINGS.values()} == {*SETTINGS}
+    contract.training_does_not_depend_on_hashes(*SETTINGS.values())
+
+
+MORPH = """
+from mini_tf.data.tokenizers import unigram
+
+class Settings(unigram.Settings):
+    def matches(self, content):
+        return content["model"]["type"] == "Unigram"
+"""
+
+
+def test_one_of_a_file_that_takes_files_of_others_or_depends_on_a_set_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "morph.py").write_text(MORPH)
+    (tmp_path / "unsorted.py").write_text(Path(char.__file__).read_text().replace("sorted(characters)", "characters"))
+    with kinds_in("data.tokenizers", tmp_path):
+        morph: Any = settings_of("data.tokenizers", "morph")()
+        assert contract.trained(morph).kind == "morph"
+        with pytest.raises(AssertionError, match=r"matches must be false of a tokenizer\.json of the kind unigram"):
+            contract.is_recognized_by_its_file(morph)
+        with pytest.raises(AssertionError, match=r"it does for \['unsorted'\]"):
+            contract.training_does_not_depend_on_hashes(morph, settings_of("data.tokenizers", "unsorted")())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", SETTINGS)
@@ -113,7 +130,7 @@ BROKEN: dict[str, tuple[type[Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("holds", contract.CONTRACT, ids=lambda holds: holds.__name__)
+@pytest.mark.parametrize("holds", ALONE, ids=lambda holds: holds.__name__)
 def test_one_that_breaks_the_contract_is_told_and_the_same_without_the_fault_is_not(holds: Callable[[TokenizerSettings], None]) -> None:
     fault, told = BROKEN[holds.__name__]
     holds(Bytes())

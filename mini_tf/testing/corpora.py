@@ -15,6 +15,7 @@ from mini_tf.data.formats.documents import read
 from mini_tf.data.formats.tables import rows_of
 from mini_tf.recipe.corpora import CorpusSettings
 from mini_tf.testing import Case, cases_of
+from mini_tf.testing.tiny.hash_seeds import depend_on_hash_seed
 
 
 def is_written_once_and_deterministic(settings: CorpusSettings) -> None:
@@ -27,6 +28,12 @@ def is_written_once_and_deterministic(settings: CorpusSettings) -> None:
         assert path.read_bytes() == other_path.read_bytes(), "the same corpus must have the same bytes"
         path.write_text("existing")
         assert settings.corpus(Path(one)).read_text() == "existing", "an existing file must not be overwritten"
+
+
+def rows_do_not_depend_on_hashes(*settings: CorpusSettings) -> None:
+    """In another process a set of texts has another order: sort it."""
+    different = depend_on_hash_seed(settings)
+    assert not different, f"PYTHONHASHSEED must not change the rows: it does for {different}"
 
 
 def has_the_declared_columns(settings: CorpusSettings) -> None:
@@ -76,6 +83,7 @@ def _with_another(settings: CorpusSettings, name: str) -> Iterator[CorpusSetting
 
 CONTRACT: tuple[Callable[[CorpusSettings], None], ...] = (
     is_written_once_and_deterministic,
+    rows_do_not_depend_on_hashes,
     has_the_declared_columns,
     declares_supported_columns,
     has_settings_that_change_it,

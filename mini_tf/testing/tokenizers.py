@@ -1,11 +1,14 @@
 """The contract of trainable tokenizers: encoding is lossless except for declared losses, training deterministic."""
 
+import json
 from collections.abc import Callable
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenizers import SPECIALS
 from mini_tf.recipe.kind_settings import TokenizerSettings
+from mini_tf.recipe.kinds import kinds_of
 from mini_tf.testing import Case, cases_of
+from mini_tf.testing.tiny.hash_seeds import depend_on_hash_seed
 
 SAMPLE = 'The cat sat on the mat. It\'s 3.5 "naïve" 日本!\n\n\tAnd </s> or [MASK], <pad> too.\n'
 DIFFICULT = [
@@ -88,10 +91,21 @@ def training_is_deterministic(settings: TokenizerSettings) -> None:
     assert one == other, "the same text must give the same tokenizer.json"
 
 
+def training_does_not_depend_on_hashes(*settings: TokenizerSettings) -> None:
+    """In another process a set of texts has another order: sort it."""
+    different = depend_on_hash_seed(settings, (SAMPLE + "abab baba cdcd dcdc " * 3) * 3)
+    assert not different, f"PYTHONHASHSEED must not change tokenizer.json: it does for {different}"
+
+
 def is_recognized_by_its_file(settings: TokenizerSettings) -> None:
-    """`made` distinguishes its tokenizer.json from those of other kinds."""
+    """`matches` is true of its tokenizer.json, and of none of another kind."""
     kind = trained(settings).kind
     assert kind == settings.kind, f"its tokenizer.json is recognized as {kind}"
+    for word, other in kinds_of("data.tokenizers").items():
+        if word == settings.kind or not isinstance(others := other(), TokenizerSettings):
+            continue
+        content = json.loads(trained(others).to_json())
+        assert not settings.matches(content), f"matches must be false of a tokenizer.json of the kind {word}"
 
 
 CONTRACT: tuple[Callable[[TokenizerSettings], None], ...] = (
@@ -99,6 +113,7 @@ CONTRACT: tuple[Callable[[TokenizerSettings], None], ...] = (
     has_the_special_tokens_first,
     respects_vocab_size,
     training_is_deterministic,
+    training_does_not_depend_on_hashes,
     is_recognized_by_its_file,
 )
 """All checks for a tokenizer."""
