@@ -190,7 +190,12 @@ def test_all_reasons_are_said_at_once(tmp_path: Path) -> None:
     change_config(
         source, {"n_layer": 2, "activation_function": "relu", "scale_attn_by_inverse_layer_idx": False, "mixture": None, "n_head": 5}
     )
-    refused(minitf("import", source, "-o", tmp_path / "run"), "5 does not divide d_model 16", exit_code=5)
+    for command in (("import", source), ("pretrain", "quickstart", f"model.init_from={source}")):
+        refused(minitf(*command, "-d", tmp_path / "run"), "config.json: minitf has no such model: model.n_heads: 5 does not", exit_code=5)
+    change_config(source, {f"key{n}": n for n in range(100)})
+    done = minitf("import", source, "-o", tmp_path / "run")
+    refused(done, "key19 is 19", "config.json: 80 more keys cannot be read", exit_code=5)
+    assert len(done.stderr.splitlines()) == 21
 
 
 def test_without_transformers_an_import_says_that_nothing_was_proved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

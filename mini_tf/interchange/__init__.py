@@ -9,10 +9,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
+from pydantic import ValidationError
+
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.loading import find_two
 from mini_tf.data.tokenization.vocabulary import Vocabulary
-from mini_tf.interchange._config import NO_EFFECT, Config, special_token
+from mini_tf.interchange._config import NO_EFFECT, Config, no_such_model, special_token
 from mini_tf.interchange._tensors import Layout, Names
 from mini_tf.recipe.kind_settings import ModelSettings, ObjectiveSettings
 from mini_tf.recipe.kinds import Kind, settings_of
@@ -137,9 +139,13 @@ class Family(Kind):
 
     def sections(self, values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         """`recipe` for the values of the config.json of a folder, as JSON, with all settings of the model."""
-        recipe = self.recipe(Config(values, str(folder / "config.json")), folder)
+        config = Config(values, str(folder / "config.json"))
+        recipe = self.recipe(config, folder)
         given = {key: value for key, value in recipe["model"].items() if key != "kind"}
-        model = settings_of("models", self.MODEL).model_validate(given)
+        try:
+            model = settings_of("models", self.MODEL).model_validate(given)
+        except ValidationError as error:
+            raise no_such_model(error, config.where, "model") from error
         return recipe | {"model": {"kind": self.MODEL} | model.model_dump(mode="json")}
 
     def recipe(self, config: Config, folder: Path) -> dict[str, Any]:

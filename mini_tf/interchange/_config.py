@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import ValidationError
+
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe.values import show
 from mini_tf.system import strict_json
@@ -15,7 +17,7 @@ from mini_tf.system.limits import limits
 from mini_tf.system.plain_file import read_plain, read_small_file
 
 Meaning = TypeVar("Meaning")
-LARGEST = 2**24
+LARGEST, MOST_FAULTS = 2**24, 20
 NO_EFFECT = "|".join(
     (
         r".*(dropout|pdrop|dropout_prob|dropout_rate|layerdrop|dropout_rng)|classif_dropout|init_std|initializer_.*|gradient_checkpointing",
@@ -46,12 +48,13 @@ class Config:
     def refuse(self, key: str, must: str) -> None:
         """The value of `key` must be something else."""
         value = self.values.get(key)
-        self._refused[f"{self.where}: {self._path}{key} is {_shown(value)}; {must}"] = value
+        self._refused[f"{self.where}: {self._path}{key[:80]} is {_shown(value)}; {must}"] = value
 
     @property
     def faults(self) -> list[str]:
-        """What was refused so far, one line each."""
-        return [*self._refused]
+        """What was refused so far, one line each, the first ones."""
+        more = len(self._refused) - MOST_FAULTS
+        return [*self._refused][:MOST_FAULTS] + ([f"{self.where}: {more} more keys cannot be read"] if more > 0 else [])
 
     @property
     def refused(self) -> list[Any]:
@@ -153,11 +156,21 @@ class Config:
         return self._sections[key]
 
 
+def no_such_model(error: ValidationError, where: str, *path: str) -> RunFault:
+    """That the settings of a config.json make no model. path: keys of the recipe before those that the error names."""
+    found = error.errors(include_url=False, include_input=False)
+    faults = [f"{where}: minitf has no such model: {'.'.join(map(str, (*path, *fault['loc'])))}: {fault['msg']}" for fault in found]
+    return RunFault(faults[0], where=[where], faults=faults)
+
+
 def _shown(value: Any) -> str:
     """A value in a message: of a list or object its JSON."""
     if not isinstance(value, list | Mapping):
         return show(value)
-    text = json.dumps(value)
+    try:
+        text = json.dumps(value)
+    except RecursionError:
+        return show(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

@@ -47,10 +47,10 @@ def family_of(config: Config) -> Family:
     return family
 
 
-def choose(recipe: Recipe, facts: Facts, wanted: str | None = None) -> Written:
+def choose(recipe: Recipe, facts: Facts, wanted: str | None = None, reasons: Sequence[str] = ()) -> Written:
     """The family and the architecture that a trained model is written as. RunFault with the reasons if none has it.
 
-    wanted: the only family to try.
+    wanted: the only family to try. reasons: why no family has it.
     """
     model = recipe.model
     assert isinstance(model, ModelSettings)
@@ -61,7 +61,8 @@ def choose(recipe: Recipe, facts: Facts, wanted: str | None = None) -> Written:
     for family in sorted(fitting, key=lambda one: one.RANK):
         for head in (head for head in family.HEADS if head.fits(recipe.objective)):
             missing = _other_task(head, recipe)
-            found = [f"objective.{key} is {own}, which {family.kind} has {needed}" for key, (own, needed) in missing.items()]
+            found = [*reasons]
+            found += [f"objective.{key} is {own}, which {family.kind} has {needed}" for key, (own, needed) in missing.items()]
             config = family.config(model, facts)
             written = Config(config, f"{family.kind}'s {CONFIG}", family.kind)
             read: Any = settings_of("models", model.kind).model_validate(family.settings(written, head))

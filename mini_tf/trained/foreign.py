@@ -14,7 +14,7 @@ from torch import Tensor
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.interchange import Config, Family, Head
-from mini_tf.interchange._config import generation_note
+from mini_tf.interchange._config import generation_note, no_such_model
 from mini_tf.interchange._tensors import expected_shapes, pairs_of, read_tensors
 from mini_tf.nn.model import Model
 from mini_tf.recipe.recipe import Recipe
@@ -229,9 +229,7 @@ def open_foreign(folder: Path, tokenizer: Path | None = None, deltas: Mapping[st
     try:
         recipe = Recipe.model_validate(sections)
     except ValidationError as error:
-        faults = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_url=False, include_input=False)]
-        faults = [f"{config.where}: minitf has no such model: {fault}" for fault in faults]
-        raise RunFault(faults[0], where=[config.where], faults=faults) from error
+        raise no_such_model(error, config.where) from error
     used = [one for one in (recipe.tokenizer, recipe.tokenizer.source) if one is not None]
     loaded = [Tokenizer.load(str(one.path), one.separator, one.begin).with_size(config.integer("vocab_size")) for one in used]
     own, source = loaded[0], loaded[-1]

@@ -29,7 +29,7 @@ from mini_tf.trained.adapters import CONFIG as ADAPTER
 from mini_tf.trained.adapters import WEIGHTS as ADAPTER_WEIGHTS
 from mini_tf.trained.adapters import read_adapter, written_adapter
 from mini_tf.trained.architecture import Architecture, vocabulary_sizes
-from mini_tf.trained.families import CONFIG, WAY, choose
+from mini_tf.trained.families import CONFIG, choose
 from mini_tf.trained.foreign import WEIGHTS
 from mini_tf.trained.opening import LoadedModel, load_trained, read_fully_trainable
 
@@ -83,12 +83,11 @@ def _export(loaded: LoadedModel, folder: Path, to: str | None, step: int | str |
         return _export_plain(loaded, folder, license)
     if to == PEFT and loaded.recipe.adapter is None:
         raise UsageFault(f"{loaded.folder.name} has no adapter", hint="leave --to out to write its model")
-    if vocabulary_sizes(loaded.tokenizer, loaded.source_tokenizer)[1] is not None:
-        what = "its sources and targets have two vocabularies, and every family that minitf writes has one"
-        raise RunFault(f"{loaded.folder.name}: {what}", hint=WAY, where=[str(loaded.folder)])
+    two = vocabulary_sizes(loaded.tokenizer, loaded.source_tokenizer)[1] is not None
+    reasons = ["its sources and targets have two vocabularies, and every family that minitf writes has one"] if two else []
     _undo_standardization(loaded)
     facts = Facts(loaded.tokenizer.vocabulary, loaded.model.context, loaded.labels)
-    family, head, config, read = choose(loaded.recipe, facts, None if to == PEFT else to)
+    family, head, config, read = choose(loaded.recipe, facts, None if to == PEFT else to, reasons)
     if to == PEFT:
         return _export_adapter(loaded, folder, family, head, step)
     recipe = loaded.recipe.model_copy(update={"model": read})
