@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from test_datasets_contract import with_rows
 from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch, Rows
@@ -41,8 +42,11 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+KINDS = [with_rows(settings_of("objectives", kind).DATASET, kind, {}) for kind in listing("objectives")]  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("check", contract.CONTRACT, ids=lambda check: check.__name__)
-@pytest.mark.parametrize(("kind", "given"), [*((kind, {}) for kind in listing("objectives")), *VARIANTS], ids=str)
+@pytest.mark.parametrize(("kind", "given"), [*KINDS, *VARIANTS], ids=str)
 def test_every_objective_keeps_to_the_contract(kind: str, given: dict[str, Any], check: Any) -> None:
     check(settings_of("objectives", kind)(**given))
 

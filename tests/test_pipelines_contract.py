@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from test_datasets_contract import ROWS, TEXTS
+from test_datasets_contract import ROWS, TEXTS, with_rows
 
 from mini_tf.pipelines import Prediction
 from mini_tf.recipe.kinds import listing, settings_of
@@ -20,7 +20,7 @@ OBJECTIVES: dict[str, Any] = {word: settings_of("objectives", word)() for word i
 
 
 @pytest.mark.parametrize("holds", contract.CONTRACT, ids=lambda holds: holds.__name__)
-@pytest.mark.parametrize("word", [word for word, objective in OBJECTIVES.items() if objective.PIPELINE is not None])
+@pytest.mark.parametrize("word", [with_rows(one.DATASET, word) for word, one in OBJECTIVES.items() if one.PIPELINE is not None])
 def test_every_pipeline(word: str, holds: Any) -> None:
     objective = OBJECTIVES[word]
     prompts = [f"{prompt} [MASK]" for prompt in PROMPTS] if "mask" in objective.TOKENS else PROMPTS

@@ -97,7 +97,7 @@ BROKEN: dict[str, tuple[type[Line], str]] = {
     "never_rises_after_warmup_if_declared": (Waves, "the rate must not rise at step 115 of 500; or declare MONOTONE = False"),
     "is_continuous_if_declared": (Steps, "the rate jumps by 0.25 between two of 10,000 steps; or declare CONTINUOUS = False"),
     "accepts_a_fractional_number_of_steps": (WholeOnly, "the rate of step 56 must be about the same in 1000.5 steps and in 1000"),
-    "restarts_for_an_extension": (Remembers, "12 further steps must have the rates of a run of 12 steps"),
+    "restarts_for_an_extension": (Remembers, "12 steps after 20 must have the rates of a run of 20 and one of 12 steps"),
 }
 
 
