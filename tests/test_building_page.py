@@ -68,7 +68,9 @@ def test_a_task_of_the_page_is_learnt_judged_predicted_and_shown(folder: Path, t
     run = trained(tmp_path / "run", *recipe, "train.context=32", "optimizer.lr=1e-2")
     judged = minitf("evaluate", run, "--assert", "exact>0.9", "--json")
     assert judged.exit_code == 0, judged.stderr
-    assert {"loss", "exact", "f1_micro", "targets"} <= json.loads(judged.stdout)["metrics"].keys()
+    metrics = json.loads(judged.stdout)["metrics"]
+    assert {"loss", "exact", "f1_micro", "targets"} <= metrics.keys()
+    assert (run / "log.txt").read_text().count(f"on all {metrics['targets']:.0f} validation examples") == 2
     answer = json.loads(minitf("predict", run, "sad text 5").stdout)
     assert answer["label"] == ["sad", "odd"] or set(answer["label"]) == {"sad", "odd"}
     assert minitf("predict", run, "-i", file, "--assert", "f1_micro>0.9").exit_code == 0

@@ -83,7 +83,7 @@ def _closing_lines(session: Session, step: int, metrics: dict[str, float], basel
     by = "" if session.parts.best.name == "loss" else f" by {session.parts.best.name}"
     best = f" (the best checkpoint{by}, step {model['step']} of {step})" if model and model["step"] != step else ""
     summary = format_metrics(metrics, session.parts.recipe.objective)
-    yield f"done: {summary}, on all {session.parts.validation_tokens:,} validation tokens{best}"
+    yield f"done: {summary}, on {session.parts.all_validation_data}{best}"
     yield from baselines.lines(metrics)
     yield from fitted
     yield from curves({name: session.run.curve(key) for name, key in LOSSES.items()})

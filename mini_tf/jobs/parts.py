@@ -117,6 +117,13 @@ class Parts:
         """Tokens of an evaluation on all validation data."""
         return int(self.val.eval_row_tokens.sum())
 
+    @property
+    def all_validation_data(self) -> str:
+        """In words: running text by its tokens, other data by their examples."""
+        dataset = self.recipe.objective.dataset()
+        size, unit = (self.validation_tokens, "tokens") if dataset.STREAM else (self.val.store.n_documents, dataset.UNIT)
+        return f"all {size:,} validation {unit}"
+
     @cached_property
     def sample_tokens(self) -> int | None:
         """Requested tokens of an evaluation during training; None: all. Depends on the recipe only, not on --extend."""

@@ -75,14 +75,13 @@ def report_extension(recipe: Recipe, reporter: Reporter) -> None:
 
 
 def _evaluations(parts: Parts) -> str:
-    """The line on how often the run is evaluated, and on how many validation tokens."""
+    """The line on how often the run is evaluated, and on how much of the validation data."""
     horizon, count = parts.schedule.horizon, parts.evaluations.count(parts.schedule.horizon)
-    all_tokens = f"all {parts.validation_tokens:,} validation tokens"
     if count == 1:
-        return f"evaluation: at the end, on {all_tokens}"
+        return f"evaluation: at the end, on {parts.all_validation_data}"
     when = f"{count} times" if horizon.steps is None else f"every {parts.evaluations.interval(horizon.steps):,} steps"
     if parts.sample_tokens is None:
-        return f"evaluation: {when}, on {all_tokens}"
+        return f"evaluation: {when}, on {parts.all_validation_data}"
     sample = f"a fixed sample of {parts.sample_size:,} of {parts.validation_tokens:,} validation tokens"
     return f"evaluation: {when}, on {sample}; at the end, on all of them"
 
