@@ -285,6 +285,23 @@ def test_another_version_of_the_package_is_told_where_a_run_must_continue_bit_ex
     refused(done, 'cannot be continued bit-exact: package my-kinds: "1.2" -> "1.3"', exit_code=5)
 
 
+def test_a_kind_that_changed_at_one_version_is_told_where_a_run_must_continue_bit_exact(wheel: Path, tmp_path: Path) -> None:
+    """As in an editable install."""
+    editable = Path(shutil.copytree(wheel, tmp_path / "editable"))
+    with on_the_path(editable):
+        run = trained(tmp_path / "run", *MEAN, *OTHERS, *FEW, "checkpoint.resume=exact")
+        assert minitf("pretrain", run, "-d", run, "--extend", "1").exit_code == 0
+    file = editable / "my_kinds" / "heavy_ball.py"
+    file.write_text(file.read_text() + "\n# other arithmetic\n")
+    with on_the_path(editable):
+        refused(
+            minitf("pretrain", run, "-d", run, "--extend", "1"), "cannot be continued bit-exact: files of attention.mean: ", exit_code=5
+        )
+        done = minitf("pretrain", run, "-d", run, "--extend", "1", "checkpoint.resume=auto")
+        assert done.exit_code == 0, done.stderr
+        assert "continuing, but not bit-exact: files of attention.mean: " in done.stderr
+
+
 def test_a_run_without_record_that_names_a_kind_that_nobody_has_is_not_called_damaged(tmp_path: Path, made: Path) -> None:
     for file in made.iterdir():
         if file.is_file():

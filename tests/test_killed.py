@@ -404,8 +404,8 @@ def doctor(preparation: str, cache: Path, *arguments: str) -> "subprocess.Popen[
     )
 
 
-def test_doctor_proves_that_runs_killed_here_end_with_the_same_bytes(tmp_path: Path) -> None:
-    with doctor("", tmp_path, "--json") as process:
+def test_doctor_proves_that_runs_of_a_recipe_end_with_the_same_bytes_when_killed(tmp_path: Path) -> None:
+    with doctor("", tmp_path, "--json", TINY, "train.steps=40", "checkpoint.every_steps=5", "log.samples=0") as process:
         stdout, stderr = outcome(process)
     assert process.returncode == 0, stderr
     result = json.loads(stdout)["result"]
@@ -439,6 +439,20 @@ def test_doctor_cleans_up_when_it_is_interrupted(tmp_path: Path) -> None:
     assert not (tmp_path / "resume-proof").exists()
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)  # nobody of its group is left
+
+
+def test_doctor_refuses_a_recipe_whose_runs_cannot_be_compared() -> None:
+    for arguments, exit_code, message in (
+        (("train.steps=2",), 2, "a recipe is used without --resume"),
+        (("--resume", TINY, "train.time=5"), 2, "two runs of train.time end at other steps"),
+        (("--resume", TINY, "train.seeds=3"), 2, "the recipe is a set of runs"),
+        (("--resume", TINY, "data.split={folds: 2}"), 2, "the recipe is a set of runs"),
+        (("--resume", TINY, "train.stepps=3"), 3, "did you mean steps?"),
+        (("--resume", "quickstrat"), 2, "did you mean 'quickstart'?"),
+    ):
+        done = minitf("doctor", *arguments)
+        assert (done.exit_code, done.stdout) == (exit_code, ""), done.stderr
+        assert message in done.stderr
 
 
 def test_doctor_without_fork_or_beside_another_one_is_9(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

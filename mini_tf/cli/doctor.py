@@ -8,16 +8,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mini_tf.cli.terminal.console import Console, command
+from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.jobs.resume_proof.proof import ResumeProof
 
 
+RECIPE = typer.Argument(
+    metavar="[RECIPE] [KEY=VALUE ...]", help="With --resume: the recipe to train. Make it short: train.steps=40.", show_default="a tiny one"
+)
+
+
 @command
 def doctor(
     console: Console,
+    arguments: Annotated[list[str] | None, RECIPE] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Kill and continue small runs, and compare their files byte for byte (20 s).")
+        bool, typer.Option("--resume", help="Kill and continue runs, and compare their files byte for byte (20 s without a recipe).")
     ] = False,
     nproc: Annotated[
         int,
@@ -28,7 +35,9 @@ def doctor(
 ) -> None:
     """Report versions, devices and free space, and what works here."""
     if resume:
-        return _prove_resume(console)
+        return _prove_resume(console, arguments or [])
+    if arguments:
+        raise UsageFault(f"{arguments[0]}: a recipe is used without --resume", hint="`minitf doctor --resume RECIPE train.steps=40`")
     if nproc > 1:
         return _prove_processes(console, nproc)
     facts = {**_software(), "added kinds": _added(), **_devices(), **_space()}
@@ -39,11 +48,12 @@ def doctor(
     console.output("\n".join(lines), result={**facts, "problems": problems})
 
 
-def _prove_resume(console: Console) -> None:
+def _prove_resume(console: Console, arguments: list[str]) -> None:
     from mini_tf.jobs.resume_proof.proof import as_json, prove_resume
+    from mini_tf.recipe.arguments import split_arguments
     from mini_tf.system.errors import GateMissed
 
-    proof = prove_resume(Console(quiet=True), console.say)
+    proof = prove_resume(Console(quiet=True), console.say, *split_arguments(arguments))
     console.output("\n".join([*_table(proof), _verdict(proof)]), result=as_json(proof))
     if proof.first_difference is not None:
         raise GateMissed(proof.first_difference, hint=_WAYS_OUT[bool(proof.repeats)])

@@ -217,8 +217,13 @@ def cache_identity(kind: Kind) -> list[Any]:
     known = [kind.kind, kind.model_dump(mode="json")]
     if not any(added.module == type(kind).__module__ for added in added_kinds()):
         return known  # changes of built-in kinds increase a format number instead
-    files = Path(sys.modules[type(kind).__module__].__file__ or "").parent.glob("*.py")
-    return [*known, {file.name: sha256_of(file) for file in files}]
+    return [*known, files_beside(type(kind).__module__)]
+
+
+def files_beside(module: str) -> dict[str, str]:
+    """SHA-256 of the files in the folder of an imported module, by name: an editable install changes at one version."""
+    files = sorted(Path(sys.modules[module].__file__ or "").parent.glob("*.py"))
+    return {file.name: sha256_of(file) for file in files}
 
 
 def default_kind(package: str, word: str) -> Callable[[], Any]:

@@ -1,13 +1,14 @@
 """The installed packages that define kinds of a run: recorded at its first start, required whenever it is opened."""
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
 from mini_tf.recipe import reading
 from mini_tf.recipe.entry_points import KindFault, added_kinds, installed_version
-from mini_tf.recipe.kinds import added_kinds_in
+from mini_tf.recipe.kinds import added_kinds_in, files_beside
 from mini_tf.recipe.parsing.secrets import without_secrets
 from mini_tf.recipe.presets import presets
 from mini_tf.recipe.reading import Resolved
@@ -15,6 +16,7 @@ from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.values import near, one_line, show
 from mini_tf.run import finding, manifest
 from mini_tf.run.manifest import KindSource, Manifest
+from mini_tf.system.cache import hash_of
 from mini_tf.system.errors import RecipeFault, RunFault, UsageFault
 
 _MAX_REPORTED = 10
@@ -27,8 +29,10 @@ def sources_of(recipe: Recipe) -> dict[str, KindSource]:
 
 
 def versions(record: Manifest) -> dict[str, str]:
-    """Installed versions of the packages that define a run's kinds."""
-    return {_key(source): installed_version(source.package) or "none" for source in record.kinds.values()}
+    """Installed versions of the packages that define the kinds of a run, and hashes of the files beside each kind."""
+    found = {_key(source): installed_version(source.package) or "none" for source in record.kinds.values()}
+    modules = {name: kind.module for kind in added_kinds() if (name := f"{kind.package}.{kind.word}") in record.kinds}
+    return found | {f"files of {name}": hash_of(files_beside(module))[:12] for name, module in modules.items() if module in sys.modules}
 
 
 def first_versions(record: Manifest) -> dict[str, str]:

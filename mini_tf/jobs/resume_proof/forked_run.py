@@ -1,4 +1,4 @@
-"""A tiny run in a fork of this process, which can be killed at any moment and resumed.
+"""A run in a fork of this process, which can be killed at any moment and resumed.
 
 The parent process has imported torch but computed nothing: GNU OpenMP and CUDA fail in a fork after use in the parent.
 """
@@ -22,6 +22,7 @@ from mini_tf.recipe import reading
 from mini_tf.run import manifest
 from mini_tf.run.disk import TEMPORARY
 from mini_tf.run.opening import RunLocation
+from mini_tf.system.errors import MinitfError
 
 RECIPE = """\
 data: {train: grammar, split: 0.2%}
@@ -43,11 +44,10 @@ class Failed(Exception):
 class ForkedRun:
     """A run with its own run folder and cache folder, so that it tokenizes its data itself."""
 
-    def __init__(self, parent: Path, name: str, reporter: Reporter, overrides: Sequence[str] = ()) -> None:
-        self.root, self.reporter, self.overrides = parent / name, reporter, overrides
+    def __init__(self, root: Path, recipe: str | Path, overrides: Sequence[str], reporter: Reporter) -> None:
+        self.root, self.reporter, self.recipe, self.overrides = root, reporter, recipe, overrides
         self.folder, self._log = self.root / "run", self.root / "output.txt"
         self.root.mkdir()
-        (self.root / "tiny.yaml").write_text(RECIPE)
 
     def run(self) -> float:
         """Start or resume the run, to its end; returns its seconds, raises Failed."""
@@ -90,8 +90,12 @@ class ForkedRun:
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.environ["MINITF_CACHE"] = str(self.root / "cache")
-        resolved = reading.read(self.root / "tiny.yaml", self.overrides)
-        sys.exit(pretrain(resolved, Options(RunLocation(self.folder)), self.reporter).exit_code)
+        try:
+            resolved = reading.read(self.recipe, self.overrides)
+            sys.exit(pretrain(resolved, Options(RunLocation(self.folder)), self.reporter).exit_code)
+        except MinitfError as error:
+            sys.stderr.write(f"{error.message}\n")
+            sys.exit(error.exit_code)
 
     def _saving(self) -> list[str]:
         return glob(f"{TEMPORARY}step-*", root_dir=self.folder / "checkpoints")

@@ -1,4 +1,4 @@
-"""Checks that tiny runs, killed with kill -9 and resumed, end byte-identical to an uninterrupted run.
+"""Checks that runs, killed with kill -9 and resumed, end byte-identical to an uninterrupted run.
 
 Each run is killed at a different time, one of them while it writes a checkpoint.
 """
@@ -6,19 +6,22 @@ Each run is killed at a different time, one of them while it writes a checkpoint
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mini_tf.jobs.resume_proof.comparison import COMPARED, differences
-from mini_tf.jobs.resume_proof.forked_run import Failed, ForkedRun
+from mini_tf.jobs.resume_proof.forked_run import RECIPE, Failed, ForkedRun
 from mini_tf.jobs.session import Reporter
+from mini_tf.jobs.sets.run_sets import members
+from mini_tf.recipe.reading import Resolved
 from mini_tf.run import manifest
 from mini_tf.run.finding import try_lock
+from mini_tf.run.kind_sources import resolve
 from mini_tf.system.cache import cache_folder
-from mini_tf.system.errors import Unavailable
+from mini_tf.system.errors import Unavailable, UsageFault
 
 SECONDS = 20.0
 MIN_KILLS = 3
@@ -65,16 +68,21 @@ class ResumeProof:
         return None
 
 
-def prove_resume(reporter: Reporter, say: Callable[[str], None]) -> ResumeProof:
+def prove_resume(reporter: Reporter, say: Callable[[str], None], recipe: str | None = None, settings: Sequence[str] = ()) -> ResumeProof:
     """Kill and resume as many runs as fit into SECONDS, at least MIN_KILLS. reporter: of the runs; say: for progress.
 
-    Raises Unavailable if the system cannot fork, another check is running, or an uninterrupted run fails.
+    recipe: default a tiny one. Raises RecipeFault, UsageFault for a recipe whose length is a time or that is a set of
+    runs, Unavailable if the system cannot fork, another check is running, or an uninterrupted run fails.
     """
     if not hasattr(os, "fork"):
         raise Unavailable("doctor --resume forks processes, which this system cannot do", hint="use Linux or macOS")
     start = time.monotonic()
+    if recipe is not None:
+        _refuse_unrepeatable(resolve(recipe, settings))
     with temporary_folder() as folder:
-        reference = ForkedRun(folder, "uninterrupted", reporter)
+        (folder / "tiny.yaml").write_text(RECIPE)
+        given = recipe or folder / "tiny.yaml"
+        reference = ForkedRun(folder / "uninterrupted", given, settings, reporter)
         seconds = _run_uninterrupted(reference)
         record = manifest.read(reference.folder)
         overrides = [f"runtime.{key}={str(record.auto[key]).lower()}" for key in ("device", "precision", "compile", "threads")]
@@ -82,7 +90,7 @@ def prove_resume(reporter: Reporter, say: Callable[[str], None]) -> ResumeProof:
         say(f"an uninterrupted run of {record.step} steps took {seconds:.1f} s; now killing and resuming the same run")
         kills: list[Kill] = []
         for number, moment in enumerate(_moments(seconds, kills), start=1):
-            run = ForkedRun(folder, f"killed-{number}", reporter, overrides)
+            run = ForkedRun(folder / f"killed-{number}", given, [*settings, *overrides], reporter)
             if kill := _kill_and_resume(run, moment, reference):
                 kills.append(kill)
                 say(f"kill {len(kills)}: {kill.found}, {kill.seconds:.1f} s after the start; {_outcome(kill)}")
@@ -94,9 +102,16 @@ def prove_resume(reporter: Reporter, say: Callable[[str], None]) -> ResumeProof:
         if result.first_difference is None:
             return result
         say("a difference was found; running once more without interruption to check that this machine is deterministic")
-        repetition = ForkedRun(folder, "repetition", reporter, overrides)
+        repetition = ForkedRun(folder / "repetition", given, [*settings, *overrides], reporter)
         _run_uninterrupted(repetition)
         return replace(result, repeats=not any(differences(repetition.folder, reference.folder).values()))
+
+
+def _refuse_unrepeatable(resolved: Resolved) -> None:
+    if resolved.recipe.train.time is not None:
+        raise UsageFault("doctor --resume: two runs of train.time end at other steps", hint="set train.steps=40")
+    if members(resolved):
+        raise UsageFault("doctor --resume: the recipe is a set of runs", hint="set train.seeds=1, and data.split to a share")
 
 
 def _moments(seconds: float, kills: list[Kill]) -> Iterator[float | None]:
