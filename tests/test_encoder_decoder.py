@@ -440,3 +440,24 @@ def test_a_recipe_that_does_not_fit_is_refused_where_it_is_wrong(given: dict[str
         Settings.model_validate({"d_model": 24, "n_heads": 4, "positions": "none"} | given)
     told = {".".join(map(str, fault.path)): fault.message for fault in faults_of(refused.value)}
     assert message in told[key]
+
+
+def test_weights_are_taken_from_a_model_that_computes_the_same_with_them() -> None:
+    """Diminishing attention uses those of softmax attention with the same scale and norms; a copy mechanism is new."""
+
+    def settings(**given: Any) -> Any:
+        return settings_of("models", "encoder_decoder")(d_model=8, n_heads=2, **given)
+
+    def differing(new: Any, old: Any) -> set[str]:
+        return {key for key, mine, theirs in new.compare_with(old) if mine != theirs}
+
+    softmax, diminishing = settings_of("attention", "softmax"), settings_of("attention", "diminishing")
+    old = settings()
+    assert differing(settings(cross_attention=diminishing(), copy_attention=True, dropout_rate=0.3), old) == set()
+    for other in (diminishing(scale="none"), diminishing(qk_norm=True), softmax(scale="none"), softmax(n_persistent=2), None):
+        assert differing(settings(cross_attention=other), old) == {"cross_attention"}
+    assert differing(old, settings(cross_attention=None)) == {"cross_attention"}
+    assert differing(settings(n_layers=3, activation="relu"), old) == {"n_layers", "activation"}
+    encoder: Any = settings_of("models", "encoder")(d_model=8, n_heads=2, n_layers=2)
+    assert "encoder.n_layers" not in differing(settings(n_layers=2, encoder={"n_layers": 2}), encoder)
+    assert "encoder.n_layers" in differing(settings(n_layers=2, encoder={"n_layers": 3}), encoder)

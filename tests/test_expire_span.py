@@ -140,6 +140,19 @@ def tensors_in(state: State) -> Iterator[tuple[str, Tensor]]:
             yield name, part
 
 
+def test_noise_cuts_spans_at_a_uniform_share_of_the_longest_that_seed_and_step_decide() -> None:
+    """Mean and spread of 400 limits are within four standard errors of those of a uniform distribution."""
+    mixer, limits = tiny_mixer(noisy=True, max_span=1000, ramp=2), []
+    for seed, step in ((seed, step) for seed in range(2) for step in range(200)):
+        mixer.refresh(seed, step)
+        limits.append(float(mixer.limit))
+    assert len(set(limits)) == 400
+    assert 0 <= min(limits) < max(limits) <= 1000
+    assert sum(limits) / 400 == pytest.approx(500, abs=4 * 1000 / math.sqrt(12 * 400))
+    assert not tiny_mixer(max_span=1000).refresh(1, 2)
+    assert float(tiny_mixer(max_span=1000).limit) == 1000
+
+
 def test_a_run_records_its_memory_and_its_penalty(tmp_path: Path) -> None:
     attention = "model.attention={kind: expire_span, max_span: 20, ramp: 8, span_loss_weight: 0.01}"
     stream = ("data.pack=concat", "train.stream=true", "train.context=16", "train.batch_size=3", "model.positions=none")

@@ -9,7 +9,7 @@ import figures
 import numpy as np
 import pytest
 import torch
-from commands import EXACT, minitf, refused, trained
+from commands import EXACT, TINY, minitf, refused, trained
 from torch import Tensor
 
 from mini_tf.attention import sru, srupp
@@ -215,6 +215,16 @@ def test_gates_are_shown_by_token_and_layer(tmp_path: Path) -> None:
     )
     mean = np.mean(json.loads((tmp_path / "gates.json").read_text())["texts"][0]["layers"][0]["forget"])
     assert f"{mean:.3f}" in minitf("inspect", "gates", run, "ab").stdout
+
+
+@pytest.mark.parametrize(
+    ("attention", "streams"),
+    [("{kind: srupp}", False), ("{kind: srupp, attention: false}", True), ("{kind: srupp, memory_length: 4}", True)],
+)
+def test_a_stream_needs_a_memory_if_there_is_attention(attention: str, streams: bool) -> None:
+    done = minitf("recipe", "check", TINY, *STREAM, f"model.attention={attention}")
+    assert done.exit_code == (0 if streams else 3)
+    assert streams or "srupp cannot carry its state" in done.stderr
 
 
 def test_a_model_without_gates_has_none_to_show(tmp_path: Path) -> None:
