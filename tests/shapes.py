@@ -13,6 +13,7 @@ from types import FunctionType
 from typing import Any
 
 import jaxtyping
+import torch
 
 _SCOPE = jaxtyping.jaxtyped("context")
 
@@ -31,12 +32,14 @@ def checked(found: Any = None, *, typechecker: Callable[[FunctionType], Callable
         if dataclasses.is_dataclass(found) and "__init__" in vars(found):
             found.__init__ = checked(found.__init__, typechecker=typechecker)
         return found
-    if not isinstance(found, FunctionType) or not found.__annotations__:
+    if not isinstance(found, FunctionType) or not found.__annotations__ or torch.compiler.is_compiling():
         return found
     check = typechecker(found)
 
     @functools.wraps(found)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():  # a compiler cannot trace the check
+            return found(*args, **kwargs)
         with _SCOPE:
             return check(*args, **kwargs)
 

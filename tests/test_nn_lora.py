@@ -233,30 +233,25 @@ def test_the_lean_step_reads_the_adapted_weights(positions: str) -> None:
         assert_close(uncached(model, text, following[:, 0].tolist(), model.context), expected, rtol=0, atol=0)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own compiler
 def test_it_can_be_compiled_with_its_gradients() -> None:
-    """Traced and differentiated; in another process, since the shapes that tests check are not for a compiler."""
-    code = """if True:
-        import torch
-        from mini_tf.models.decoder import Settings
-        from mini_tf.nn.weights.lora import adapt
-        from mini_tf.nn.tokens import Tokens
-        from mini_tf.recipe.sections import Adapter
-        model = Settings(d_model=8, n_layers=1, n_heads=2).build(20, 8).double()
-        adapt(model, Adapter(rank=2))
-        torch.manual_seed(0)
-        for p in model.parameters():
-            p.data.normal_()
-        scores = lambda ids: model.logits(model(Tokens(ids)).y)
-        found = []
-        for forward in (scores, torch.compile(scores, backend="aot_eager", fullgraph=True)):
-            model.zero_grad()
-            y = forward(torch.arange(8)[None])
-            y.sin().sum().backward()
-            found.append({"y": y.detach()} | {name: p.grad for name, p in model.named_parameters() if p.grad is not None})
-        assert len(found[0]) == 1 + 2 * (3 + 1 + 1 + 1)
-        torch.testing.assert_close(found[0], found[1])
-    """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    model = small(n_layers=1)
+    adapt(model, Adapter(rank=2))
+    torch.manual_seed(0)
+    for p in model.parameters():
+        p.data.normal_()
+
+    def scores(ids: Tensor) -> Tensor:
+        return model.logits(model(Tokens(ids)).y)
+
+    found = []
+    for forward in (scores, torch.compile(scores, backend="aot_eager", fullgraph=True)):
+        model.zero_grad()
+        y = forward(IDS)
+        y.sin().sum().backward()
+        found.append({"y": y.detach()} | {name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+    assert len(found[0]) == 1 + 2 * (3 + 1 + 2 + 1)  # q, k, v; out; gate, value; out
+    torch.testing.assert_close(found[0], found[1])
 
 
 def test_muon_leaves_the_narrow_matrices_to_adamw_at_its_own_rate() -> None:

@@ -285,7 +285,8 @@ class RowIndex(NamedTuple):
         order = row.argsort(stable=True)
         within = torch.empty_like(at)
         within[order] = torch.arange(len(at), device=at.device) - (counts.cumsum(0) - counts)[row[order]]
-        n = max(1, int(counts.max()))
+        # The number would end a compiled graph, which decodes all tokens of a row instead.
+        n = length if torch.compiler.is_compiling() else max(1, int(counts.max()))
         place = row * n + within
         index = at.new_zeros(rows * n)
         index[place] = at % length

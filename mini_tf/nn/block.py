@@ -100,7 +100,8 @@ class Block(nn.Module):
 
     def mix(self, x: Tensor, visibility: Visibility, source: CrossInput | None, state: State | None) -> ForwardOutput:
         """Self-attention, then cross-attention."""
-        penalty, new_state = None, None if state is None else State()
+        penalty = None
+        new_state: State | None = None if state is None else {}
         for name, step, cross_input in (("own", self.own, None), ("cross", self.cross, source)):
             if step is None:
                 continue

@@ -101,7 +101,8 @@ class LinearAttention(MultiHeadProjections):
         cut = list(spans(q.shape[2]))
         if not visibility.causal or visibility.queries.orders is not None or len(cut) == 1:
             return self._attend_once(q, k, v, visibility, before)
-        parts, after = list[Tensor](), before or KeySums(**self.start(len(q)))
+        parts: list[Tensor] = []
+        after = before or KeySums(**self.start(len(q)))
         for part in cut:
             attended, after = self._attend_once(q[:, :, part], k[:, :, part], v[:, :, part], visibility.span(part, part), after)
             parts.append(attended)

@@ -9,7 +9,7 @@ from mini_tf.nn.state import State
 def mixer_metrics(model: Model, state: State | None) -> dict[str, tuple[Tensor, Tensor | int]]:
     """(sum, count) by name, and by `name.layer` where several layers have it; state: after a forward pass, if any."""
     layers = {} if state is None else state.get("layers", {})
-    by_layer = dict[str, dict[int, tuple[Tensor, Tensor | int]]]()
+    by_layer: dict[str, dict[int, tuple[Tensor, Tensor | int]]] = {}
     for one in model.stacks():
         for i, block in enumerate(one.stack.blocks):
             for part, mixer in block.mixers.items():

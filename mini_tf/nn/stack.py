@@ -278,7 +278,8 @@ class Stack(nn.Module):
         visibility = Visibility(self.causal, token_positions, token_positions)
         layers = None if memory is None else memory.layers
         cross_visibility = memory.visibility(token_positions, len(x), x.device) if memory is not None and layers else None
-        penalty, new_state = None, None if state is None else State()
+        penalty = None
+        new_state: State | None = None if state is None else {}
         calls = self._calls
         for i, block in enumerate(calls):
             before = None if state is None else state.get(str(i), {})

@@ -84,7 +84,7 @@ class Replacement(DetectionTask):
         stage = self.stage if self.training else "both"
         with torch.set_grad_enabled(torch.is_grad_enabled() and stage != DISCRIMINATOR):
             logits, penalty = self._propose(batch)
-            parts = dict[str, Tensor]()
+            parts: dict[str, Tensor] = {}
             if isinstance(self.generator, Model) and logits is not None:
                 parts[GENERATOR] = F.cross_entropy(logits, batch.labels, reduction="sum")
         penalties = [penalty]

@@ -55,8 +55,9 @@ class Learned(PositionalEncoding):
         if token_positions.positions is None:
             self._check_length(token_positions.start + token_positions.length)
             return self.table.weight[token_positions.start : token_positions.start + token_positions.length]
-        # Not checked on a GPU, where reading the maximum would synchronize; rows have a known length.
-        if token_positions.positions.device.type == "cpu":
+        # Rows have a known length, so it is not checked on a GPU, where reading the maximum would synchronize, nor in a
+        # compiled graph, which it would end.
+        if token_positions.positions.device.type == "cpu" and not torch.compiler.is_compiling():
             self._check_length(int(token_positions.positions.max()) + 1 if token_positions.positions.numel() else 0)
         vectors: Tensor = self.table(token_positions.positions)
         return vectors

@@ -25,6 +25,7 @@ from torch.utils._triton import has_triton
 from mini_tf.recipe.sections import Runtime
 from mini_tf.system.errors import Unavailable
 from mini_tf.system.processes import Place, place
+from mini_tf.training.machine.compiled import CompiledTask
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -95,7 +96,7 @@ class Setup:
 
     def compiled(self, task: nn.Module) -> Callable[..., Any]:
         """`task` as a function, compiled if `compile`; the module itself is not changed."""
-        return torch.compile(lambda *args: task(*args)) if self.compile else task
+        return CompiledTask(task) if self.compile else task
 
 
 def _keep_freed_memory() -> None:

@@ -1,0 +1,137 @@
+"""A compiled task: one graph without a break for every objective, model and mixer, and the results of the task."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._dynamo import lookup_backend, reset
+from toys import every_mixer
+
+from mini_tf.data.batch import Batch
+from mini_tf.nn.model import ModelSettings
+from mini_tf.nn.state import State, detach
+from mini_tf.nn.token_positions import TokenPositions
+from mini_tf.nn.tokens import Tokens
+from mini_tf.objectives import LossSums
+from mini_tf.objectives._token_loss import TokenLoss
+from mini_tf.recipe.kinds import listing, settings_of
+from mini_tf.testing.tiny import models as tiny_models
+from mini_tf.testing.tiny.models import B, random_ids, source_for, tiny_model
+from mini_tf.testing.tiny.objectives import tiny_objective
+from mini_tf.training.machine.compiled import CompiledTask, flatten, unflatten
+from mini_tf.training.machine.device import Setup
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own compiler
+
+MOST_GRAPHS = 2
+"""In a run of rows of one shape: the first row of a stream has an empty state."""
+
+
+def gradients_of(task: nn.Module, sums: LossSums) -> dict[str, Tensor]:
+    task.zero_grad()
+    torch.stack([*sums.parts.values()]).sum().backward()
+    return {name: p.grad.clone() for name, p in task.named_parameters() if p.grad is not None}
+
+
+def check(task: nn.Module, batches: list[Batch], state: State | None = None) -> None:
+    """Compiled and plain, on one batch after another; a state is handed on."""
+    graphs = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return lookup_backend("aot_eager")(graph, inputs)
+
+    reset()
+    compiled, plain_state = CompiledTask(task, fullgraph=True, backend=backend), state
+    for batch in batches:
+        plain, sums = task(batch, plain_state), compiled(batch, state)
+        assert sums.parts.keys() == plain.parts.keys()
+        assert sums.metrics.keys() == plain.metrics.keys()
+        torch.testing.assert_close((sums.parts, sums.metrics, sums.state), (plain.parts, plain.metrics, plain.state), rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(gradients_of(task, sums), gradients_of(task, plain), rtol=1e-6, atol=1e-6)
+        if state is not None:
+            state, plain_state = (task.carry(detach(part.state)) for part in (sums, plain))  # type: ignore[operator]
+    assert len(graphs) <= MOST_GRAPHS
+
+
+@pytest.mark.parametrize("kind", listing("objectives"))
+def test_every_objective_compiles_without_a_graph_break(kind: str) -> None:
+    case = tiny_objective(settings_of("objectives", kind)())
+    batch = case.objective.prepare(case.rows)
+    check(case.task.train(), [batch, batch])
+
+
+def models() -> Iterator[Any]:
+    """Every mixer in every model that takes it; by default in the first one."""
+    tried = set()
+    for word in listing("models"):
+        kind: Any = settings_of("models", word)
+        small = kind(d_model=16, n_layers=1, n_heads=2)
+        for name, mixer in every_mixer().items():
+            for settings in tiny_models.every_mixer(small, [mixer]):
+                yield pytest.param(settings, id=f"{word}-{name}", marks=[pytest.mark.slow] if name in tried else [])
+                tried.add(name)
+
+
+@pytest.mark.parametrize("settings", [*models()])
+def test_every_mixer_compiles_without_a_graph_break(settings: ModelSettings) -> None:
+    """On packed rows with padding, whose targets are some of the tokens."""
+    model = tiny_model(settings).train()
+    segments = torch.tensor([[1] * 4 + [2] * 5, [1] * 9, [1] * 6 + [0] * 3])
+    inputs, targets = Tokens(random_ids(), TokenPositions.packed(segments)), (segments != 0).flatten().nonzero().squeeze(1)
+    batch = Batch(inputs, random_ids(seed=5).flatten()[targets], targets, source_for(model))
+    check(TokenLoss(model, "loss"), [batch])
+
+
+@pytest.mark.parametrize("kind", ["learned", "t5", "transformer_xl", pytest.param("rotary", marks=pytest.mark.slow)])
+def test_positional_encodings_compile_without_a_graph_break(kind: str) -> None:
+    settings = settings_of("models", "decoder")(d_model=16, n_layers=1, n_heads=2, positions=settings_of("positions", kind)())
+    tokens = Tokens(random_ids(), TokenPositions.packed(torch.tensor([[1] * 4 + [2] * 5, [1] * 9, [1] * 6 + [0] * 3])))
+    check(TokenLoss(tiny_model(settings).train(), "loss"), [Batch(tokens, random_ids(seed=5).flatten())])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("kind", "keys"), [("softmax", {"memory_length": 5}), pytest.param("srupp", {}, marks=pytest.mark.slow)])
+def test_a_stream_compiles_for_its_first_row_and_for_all_others(kind: str, keys: dict[str, int]) -> None:
+    mixer = settings_of("attention", kind)(**keys)
+    [settings] = tiny_models.every_mixer(settings_of("models", "decoder")(d_model=16, n_layers=1, n_heads=2), [mixer])  # type: ignore[arg-type]
+    task = TokenLoss(tiny_model(settings).train(), "loss")
+    batches = [Batch(Tokens(random_ids(seed=seed)), random_ids(seed=seed + 1).flatten()) for seed in range(4)]
+    check(task, batches, task.start(B))
+
+
+def test_what_is_compiled_takes_and_returns_tensors_and_numbers_alone() -> None:
+    """A batch and a state come back as they were, from leaves in one tuple."""
+    positions = TokenPositions.packed(torch.tensor([[1, 1, 2]])).with_prefix(torch.tensor([2]))
+    batch = Batch(Tokens(torch.tensor([[1, 2, 3]]), positions), torch.tensor([4.0]), extras={"draws": torch.rand(3)})
+    state = {"layers": {"0": {"k": torch.rand(1, 2), "places": {"start": 7}}}, "empty": {}}
+    leaves, structure = flatten((batch, state, None, ("word", 2.5, True)))
+    assert all(isinstance(leaf, Tensor) or type(leaf) is int for leaf in leaves)
+    hash(structure)  # so it holds no tensor
+    again, same_state, *rest = unflatten(leaves, structure)
+    assert flatten(again)[1] == flatten(batch)[1]
+    assert all(torch.equal(one, other) for one, other in zip(flatten(again)[0], flatten(batch)[0], strict=True) if isinstance(one, Tensor))
+    assert same_state["layers"]["0"]["places"] == {"start": 7}
+    assert same_state["empty"] == {}
+    assert rest == [None, ("word", 2.5, True)]
+
+
+def test_the_counts_of_a_batch_compile_nothing_anew() -> None:
+    """They differ from batch to batch."""
+    graphs = []
+
+    def task(batch: Batch, state: State | None) -> LossSums:
+        return LossSums({"loss": batch.labels.sum()}, {}, None)
+
+    compiled = CompiledTask(task, backend=lambda graph, inputs: graphs.append(graph) or graph.forward)
+    for n in range(3):
+        compiled(Batch(Tokens(torch.ones(1, 2).long()), torch.ones(2), counts={"loss": n}))
+    assert len(graphs) == 1
+
+
+def test_a_setup_compiles_a_task_only_if_it_says_so() -> None:
+    task = nn.Identity()
+    assert Setup().compiled(task) is task
+    assert isinstance(replace(Setup(), compile=True).compiled(task), CompiledTask)
