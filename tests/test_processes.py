@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -78,7 +77,7 @@ def test_every_run_of_the_record_ends_with_the_same_bytes_on_two_processes(alone
 
 def test_four_processes_sum_as_one_with_every_reduction(alone: Path) -> None:
     """`tree` to the bit. The other sums differ in their last bits."""
-    names = {"sum": ["stream", "pairs"], "overlap": ["masked", "pairs", "instruct"]}
+    names = {"sum": ["stream"], "overlap": ["pairs"]}
     equal = lines_of(["masked"], 4, "tree") + lines_of(["pairs"], 4, "tree", "runtime.shard=optimizer")
     run_together(alone, 4, equal + [line for reduce in names for line in lines_of(names[reduce], 4, reduce)])
     assert [name for name in ("masked", "pairs") if bytes_of(alone / "tree-1" / name) != bytes_of(alone / "tree-4" / name)] == []
@@ -97,32 +96,31 @@ def assert_close_metrics(run: Path, other: Path) -> None:
         assert line == pytest.approx(expected, rel=2e-5, abs=1e-6), run
 
 
-FULL = ("memory", "replaced", "pairs", "instruct", "tag")
-"""Runs that `runtime.shard: full` divides differently: a stream and a gate without rows; two networks; cross-attention,
-and matrices that Muon needs whole; an adapter; labels."""
+FULL = ("memory", "replaced", "instruct", "tag")
+"""Runs that `runtime.shard: full` divides differently: a stream and a gate without rows; two networks; an adapter and
+matrices that Muon needs whole; labels."""
 OUTSIDE = "model.attention=[{kind: favor, features: 24, redraw_every: 2}, {kind: expire_span, max_span: 20}]"
 """Mixers of a stream that call or read weights outside of a forward pass."""
 
 
-def test_three_processes_that_divide_everything_are_as_one_and_another_number_of_them_goes_on(alone: Path) -> None:
-    """8 micro-batches: one process has two, and calls the model a third time."""
-    lines = lines_of([*FULL], 3, "sum", "runtime.shard=full")
+def test_two_processes_that_divide_everything_are_as_one_and_three_go_on(alone: Path) -> None:
+    lines = lines_of([*FULL], 2, "sum", "runtime.shard=full")
     stream = ["model.n_layers=2", OUTSIDE]
-    run_together(alone, 3, [*lines, *lines_of(["recurrent"], 3, "sum", "runtime.shard=full", *stream)])
+    run_together(alone, 2, [*lines, *lines_of(["recurrent"], 2, "sum", "runtime.shard=full", *stream)])
     run_together(alone, 1, lines_of(["recurrent"], 1, "tree", *stream))
     for name in (*FULL, "recurrent"):
-        three, one = alone / "sum-3" / name, alone / "tree-1" / name
-        assert_close_metrics(three, one)
-        final = [json.loads((run / "run.json").read_text())["metrics"] for run in (three, one)]
+        two, one = alone / "sum-2" / name, alone / "tree-1" / name
+        assert_close_metrics(two, one)
+        final = [json.loads((run / "run.json").read_text())["metrics"] for run in (two, one)]
         assert final[0] | {"minutes": 0} == pytest.approx(final[1] | {"minutes": 0}, rel=2e-5, abs=1e-6), name
         for file in one.glob("checkpoints/step-00000004/*.safetensors"):
-            saved, tensors = load_file(file), load_file(three / file.relative_to(one))
+            saved, tensors = load_file(file), load_file(two / file.relative_to(one))
             assert {key: tensor.shape for key, tensor in saved.items()} == {key: tensor.shape for key, tensor in tensors.items()}
-    shutil.copytree(alone / "sum-3/tag", alone / "sum-3/by-one")
+    shutil.copytree(alone / "sum-2/tag", alone / "sum-2/by-one")
     further = [*lines[FULL.index("tag")], "--extend", "2"]
-    run_together(alone, 2, [further])
-    run_together(alone, 1, [[*further[:-3], "sum-3/by-one", *further[-2:]]])
-    assert_close_metrics(alone / "sum-3/tag", alone / "sum-3/by-one")
+    run_together(alone, 3, [further])  # of 8 micro-batches one process has two, and calls the model a third time
+    run_together(alone, 1, [[*further[:-3], "sum-2/by-one", *further[-2:]]])
+    assert_close_metrics(alone / "sum-2/tag", alone / "sum-2/by-one")
 
 
 def metrics_of(run: Path) -> list[dict[str, Any]]:
@@ -158,19 +156,10 @@ def is_alive(process: int) -> bool:
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and only Linux tells a process that its parent died")
-def test_whoever_hangs_or_ends_the_same_command_ends_with_the_same_bytes(tmp_path: Path) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_launcher_that_ends_leaves_a_run_that_one_process_completes(tmp_path: Path) -> None:
     whole = minitf("pretrain", *LONG, "-d", tmp_path / "whole")
     assert whole.exit_code == 0, whole.stderr
-
-    started = launched(tmp_path, "runtime.timeout=8")
-    workers = workers_of(started.pid)
-    assert listening(workers) <= {"127.0.0.1", "::1"}
-    os.kill(workers[1], signal.SIGSTOP)
-    _, err = started.communicate(timeout=120)
-    assert started.returncode == 9
-    assert err.splitlines()[-1].startswith("rank 1 did not answer for 8 seconds (runtime.timeout)")
-    assert not any(map(is_alive, workers))
 
     started = launched(tmp_path, waits=False)
     while len(workers := workers_of(started.pid)) < 2:
@@ -186,6 +175,7 @@ def test_whoever_hangs_or_ends_the_same_command_ends_with_the_same_bytes(tmp_pat
     assert [*Path(tempfile.gettempdir()).glob(f".minitf.*.{started.pid}.*")] == []
 
     started = launched(tmp_path, "--json")
+    assert listening(workers_of(started.pid)) <= {"127.0.0.1", "::1"}
     started.terminate()
     out, err = started.communicate(timeout=60)
     assert started.returncode == 143, err

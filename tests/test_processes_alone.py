@@ -16,7 +16,7 @@ from torch.distributed import FileStore
 
 from mini_tf.distributed import torch_group
 from mini_tf.distributed.group import ProcessGroup
-from mini_tf.distributed.heartbeat import beating
+from mini_tf.distributed.heartbeat import DONE, FAILED, WORKING, beating
 from mini_tf.distributed.joining import joined, meet
 from mini_tf.distributed.torch_group import TorchGroup
 from mini_tf.system.errors import DataFault, ProcessLost, Unavailable
@@ -25,16 +25,19 @@ from mini_tf.system.processes import JOINED, RENDEZVOUS, Place
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no process can be stopped")
 @pytest.mark.parametrize("stopped", [0, 1])
-def test_a_process_that_is_stopped_while_all_work_alone_is_named(stopped: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stops itself, as a debugger or a suspended machine would, in the middle of an evaluation, say."""
+def test_a_process_that_is_stopped_is_named(stopped: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stops itself, as a debugger or a suspended machine would: rank 0 in the middle of an evaluation, say, which is
+    its work alone, and rank 1 in a step, where all wait for its numbers.
+    """
 
     def work() -> None:
         with joined(300) as group:
             impatient = TorchGroup(group.place, timedelta(seconds=1))
             try:
-                with impatient.independently():
+                with impatient.independently() if stopped == 0 else nullcontext():
                     if group.rank == stopped:
                         os.kill(os.getpid(), signal.SIGSTOP)
+                impatient.gather(1)
             except ProcessLost as lost:
                 (tmp_path / f"rank-{group.rank}").write_text(lost.message)
                 os._exit(0)
@@ -132,6 +135,34 @@ def test_an_error_ends_the_waiting_of_all() -> None:
     assert both(lambda: None, lambda: None) == ["", ""]
     assert both(fail, lambda: None) == ["bad", "another process of the run failed"]
     assert both(fail, fail) == ["bad", "bad"]  # as where all agree on stopping, and go on
+
+
+def test_a_failure_is_heard_while_others_still_work() -> None:
+    states = iter([[WORKING, WORKING], [WORKING, FAILED]])
+
+    def tell(state: int) -> int:
+        others = next(states, None)
+        if others is None:
+            raise ProcessLost("the failure was not heard")
+        return max(state, *others)
+
+    with pytest.raises(ProcessLost, match="another process of the run failed"), beating(tell, 0.0):
+        pass
+
+
+def test_a_process_that_is_done_does_not_wait_for_its_next_sign_of_life() -> None:
+    told = list[int]()
+
+    def work() -> None:
+        with beating(lambda state: told.append(state) or state, 600.0):
+            while not told:
+                time.sleep(0.01)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert told == [WORKING, DONE]
 
 
 def test_a_process_that_lost_another_says_so_when_it_is_done() -> None:

@@ -132,8 +132,11 @@ def test_processes_that_wait_for_one_that_was_killed_before_it_joined_get_no_gra
 
 def test_a_collective_that_fails_says_that_another_process_is_gone_and_other_errors_pass() -> None:
     group = TorchGroup.__new__(TorchGroup)
-    with pytest.raises(ProcessLost, match="Connection closed by peer"), group.communication():
-        raise RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1")
+    peer = "Connection closed by peer [127.0.0.1]:1"
+    advice = "This is typically caused by a remote worker crashing. Check its logs.\nframe #0"
+    with pytest.raises(ProcessLost) as lost, group.communication():
+        raise RuntimeError(f"[/w/gloo/transport/tcp/pair.cc:553] {peer}. {advice}")
+    assert lost.value.message == f"another process of the run ended: {peer}"
     with pytest.raises(ProcessLost), group.communication():
         raise torch.distributed.DistBackendError("NCCL error")
     with pytest.raises(RuntimeError, match="shape"), group.communication():

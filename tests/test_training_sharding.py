@@ -258,6 +258,7 @@ def trained(kind: str, sharding: Sharding) -> dict[str, Any]:
             if sharding.group.leads:  # as often as it likes
                 losses.append(float(task(8).detach()))
             assert not any(map(is_divided, task.model.parameters()))
+        assert divided == [name for name, tensor in unique_tensors(task.model).items() if is_divided(tensor)]
     weights = as_lists(sharding.collect(unique_tensors(task.model)))
     sharding.copy(unique_tensors(task.model), initial)
     copied = sharding.collect(unique_tensors(task.model))

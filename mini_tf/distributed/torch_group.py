@@ -25,6 +25,8 @@ DIAGNOSIS = timedelta(seconds=5)
 
 _OF_GLOO = re.compile("gloo|imed out|[Cc]onnection")
 """What its errors contain, which have no class of their own."""
+_ABOUT_GLOO = re.compile(r"^\[\S+\.cc:\d+\] |\. This is typically caused.*$")
+"""What they say of its own code, and in general."""
 
 
 class TorchGroup(ProcessGroup):
@@ -105,7 +107,7 @@ class TorchGroup(ProcessGroup):
         except RuntimeError as error:
             if not isinstance(error, dist.DistError) and not _OF_GLOO.search(str(error)):
                 raise
-            reason = next(iter(str(error).splitlines()), "")
+            reason = _ABOUT_GLOO.sub("", next(iter(str(error).splitlines()), ""))
             if "imed out" in reason:
                 raise ProcessLost(
                     f"{self._silent()} did not answer for {self._timeout.total_seconds():g} seconds (runtime.timeout)",
