@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import tokenizers
 import torch
-from commands import QUIET, minitf, refused, trained
+from commands import QUIET, content, minitf, refused, trained
 from families import CASES, V, change_config, folder_of, transformers
 from safetensors.torch import load_file, save_file
 
@@ -42,6 +42,10 @@ def test_a_model_comes_in_and_goes_out_unchanged(case: str, tmp_path: Path) -> N
     assert parity["architecture"] == CASES[case][0]
     assert parity["largest_difference"] < EXACT
     assert {"whole", "padded"} <= parity["cases"].keys()
+    config = json.loads((source / "config.json").read_text())
+    assert ("pairs" in parity["cases"]) == (config.get("type_vocab_size", 0) > 1)
+    assert ("padded sources" in parity["cases"]) == config.get("is_encoder_decoder", False)
+    assert (parity["outputs"], parity["precision"]) == ("hidden states" if case.endswith("without a head") else "logits", "fp32")
     done = minitf("export", run, "-o", out, "--to", json.loads((source / "config.json").read_text())["model_type"])
     assert done.exit_code == 0, done.stderr
     assert "loaded by transformers" in done.stderr
@@ -260,6 +264,7 @@ def test_a_source_that_is_no_model_folder_is_refused_with_what_it_lacks(tmp_path
 def test_pickle_files_are_never_opened(tmp_path: Path) -> None:
     source = folder_of("gpt2", tmp_path / "theirs")
     (source / "model.safetensors").rename(source / "pytorch_model.bin")
+    (source / "training_args.bin").write_bytes(b"")
     done = minitf("import", source, "-o", tmp_path / "run")
     refused(done, "pytorch_model.bin, a pickle file, which can run code", "save_pretrained", exit_code=5)
 
@@ -323,6 +328,8 @@ def test_a_run_that_no_family_has_is_refused_by_name_and_its_tensors_go_out(tmp_
     refused(minitf("export", run, "-o", tmp_path / "other", "--to", "peft"), "has no adapter", exit_code=2)
     alone = minitf("export", run, "-o", tmp_path / "other", "--to", "llama")
     refused(alone, "cannot be written as llama: ", "model.attention.kind is favor", exit_code=5)
+    other = minitf("export", run, "-o", tmp_path / "other", "--to", "bert")
+    refused(other, "bert has no model of the architecture decoder with the objective next_token", exit_code=5)
     assert "features" not in alone.stderr  # a setting of favor
     refused(minitf("import", run, "-o", tmp_path / "other"), "a run of minitf", exit_code=5)
     refused(minitf("export", run, "-o", tmp_path / "other", "--license", "mit\n---"), "--license", exit_code=2)
@@ -375,6 +382,11 @@ def test_a_folder_with_other_files_is_refused_by_both_commands(tmp_path: Path) -
     source = folder_of("gpt2", tmp_path / "theirs")
     imported(source, tmp_path / "run")
     refused(minitf("import", source, "-o", source), "is not empty", exit_code=5)
+    before = content(tmp_path / "run")
+    again = minitf("import", source, "-o", tmp_path / "run")  # the same run once more is no other
+    assert (again.exit_code, again.stdout) == (0, f"{tmp_path / 'run'}\n")
+    changed = {name for name, known in content(tmp_path / "run").items() if known != before.get(name)}
+    assert not {name for name in changed if name.endswith(".safetensors")}
     refused(minitf("export", tmp_path / "run", "-o", source), "not an empty folder", exit_code=5)
 
 
@@ -385,6 +397,9 @@ def test_without_transformers_the_files_are_read_back_by_minitf(tmp_path: Path, 
     assert done.exit_code == 0, done.stderr
     parity = json.loads((tmp_path / "out" / "parity.json").read_text())
     assert (parity["reader"], parity["largest_difference"]) == ("minitf", 0.0)
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "No metrics were recorded." in card
+    assert "Imported; its training data are not known to minitf; 0 training steps." in card
 
 
 @pytest.fixture

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 import torch
 from commands import minitf, refused
-from families import CASES, IDS, LINEAR, change_config, folder_of, made
+from families import CASES, IDS, LINEAR, LLAMA3, SIDES, change_config, folder_of, made, saved, transformers
 from safetensors.torch import load_file, save_file
 
-from mini_tf.interchange._config import NO_EFFECT
+from mini_tf.data.labels import Labels
+from mini_tf.interchange import Config
+from mini_tf.interchange._config import NO_EFFECT, special_token
 from mini_tf.jobs.interchange import proof
 from mini_tf.recipe.kinds import kinds_of
 from mini_tf.system.errors import RunFault
@@ -80,6 +82,33 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "pruned heads": ("bert", {"pruned_heads": {"0": [1]}}, 'pruned_heads is {"0": [1]}'),
     "another rotation": ("llama", {"rope_parameters": YARN}, "rope_type is 'yarn'; minitf has default, linear, llama3"),
     "another rotation of gpt_neox": ("gpt_neox", {"rope_parameters": YARN}, "rope_type is 'yarn'"),
+    "a factor of an unscaled rotation": (
+        "llama",
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 100.0, "factor": 4.0}},
+        "rope_parameters.factor is 4.0; minitf does not read",
+    ),
+    "a rotation without its factor": (
+        "llama",
+        {"rope_parameters": {"rope_type": "linear", "rope_theta": 100.0}},
+        "rope_parameters.factor is nothing",
+    ),
+    "bands without a bound": (
+        "llama",
+        {"rope_parameters": {**LLAMA3, "low_freq_factor": None}},
+        "rope_parameters.low_freq_factor is nothing",
+    ),
+    "another vocabulary of targets": ("marian", {"decoder_vocab_size": 60}, "decoder_vocab_size is 60; of models with two vocabularies"),
+    "a smaller vocabulary of targets": ("marian", {"decoder_vocab_size": 40}, "decoder_vocab_size is 40; of models with two vocabularies"),
+    "no room for a token": ("roberta", {"max_position_embeddings": 2}, "max_position_embeddings is 2; it must be a whole number from 3"),
+    "biases in some layers": ("modernbert", {"mlp_bias": True}, "mlp_bias is true; minitf has biases in all layers or in none"),
+    "norms without biases": ("modernbert, biases, wide windows", {"norm_bias": False}, "norm_bias is false; minitf has biases in all"),
+    "layers of other types": (
+        "modernbert",
+        {"layer_types": ["full_attention"] * 4 + ["conv"]},
+        "it must be full_attention or sliding_attention",
+    ),
+    "layers that are no list": ("modernbert", {"layer_types": 5}, "layer_types is 5"),
+    "biases of some linear layers": ("llama", {"mlp_bias": True}, "mlp_bias is true; minitf has biases in all linear layers or in none"),
     "two rotations": ("llama", {"rope_scaling": LINEAR}, "rope_scaling is {"),
     "two types of one rotation": ("llama", {"rope_parameters": LINEAR | {"type": "llama3"}}, "type is 'llama3'; it is another name"),
     "a part of a head": ("llama", {"rope_parameters": {"rope_theta": 100.0, "partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5"),
@@ -180,6 +209,116 @@ def test_a_key_means_what_it_means_to_transformers(name: str, tmp_path: Path) ->
     assert difference(source, open_foreign(source)) < 1e-5
 
 
+SIZES = {"hidden_size": 24, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 20, "max_position_embeddings": 40}
+MINIMAL: dict[str, tuple[str, dict[str, Any], int]] = {
+    "BertConfig": ("BertForMaskedLM", SIZES, 40),
+    "RobertaConfig": ("RobertaForMaskedLM", SIZES | {"pad_token_id": 1}, 38),
+    "ElectraConfig": ("ElectraForMaskedLM", SIZES, 40),
+    "DistilBertConfig": (
+        "DistilBertForMaskedLM",
+        {"dim": 24, "n_layers": 2, "n_heads": 2, "hidden_dim": 20, "max_position_embeddings": 40},
+        40,
+    ),
+    "ModernBertConfig": ("ModernBertForMaskedLM", SIZES, 40),
+    "LlamaConfig": ("LlamaForCausalLM", SIZES, 40),
+    "GPTNeoXConfig": ("GPTNeoXForCausalLM", SIZES | {"hidden_size": 32}, 40),
+    "GPT2Config": ("GPT2LMHeadModel", {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 40}, 40),
+    "T5Config": ("T5ForConditionalGeneration", {"d_model": 16, "d_kv": 4, "num_heads": 2, "d_ff": 20, "num_layers": 2}, 512),
+    "BartConfig": ("BartForConditionalGeneration", SIDES, 40),
+    "MarianConfig": ("MarianMTModel", SIDES, 40),
+}
+"""By the class of the configuration: an architecture, the keys that minitf requires, and the longest text."""
+
+
+@pytest.mark.parametrize("config", MINIMAL)
+def test_an_absent_key_has_the_default_of_transformers(config: str, tmp_path: Path) -> None:
+    architecture, settings, context = MINIMAL[config]
+    source = saved(made(architecture, config, **IDS | settings), tmp_path)
+    path = source / "config.json"
+    values = json.loads(path.read_text())
+    required = {"model_type": values["model_type"], "architectures": [architecture], **IDS, **settings}
+    path.write_text(json.dumps({key: value for key, value in required.items() if value is not None}))
+    foreign = open_foreign(source)
+    assert difference(source, foreign) < 1e-5
+    assert foreign.recipe.train.context == context
+    model: Any = foreign.recipe.model
+    theirs = getattr(transformers(), config)(**settings)
+    for eps in ("layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps", "norm_eps"):
+        assert model.norm_eps == getattr(theirs, eps, model.norm_eps)
+    positions = model.positions.model_dump()
+    if (rope := getattr(theirs, "rope_parameters", None)) and "rope_theta" in rope:
+        assert positions["base"] == rope["rope_theta"]
+    elif rope:
+        assert {*positions["layer_bases"]} == {section["rope_theta"] for section in rope.values()}
+        assert model.attention[1].window == theirs.local_attention // 2
+    if config == "T5Config":
+        assert (positions["n_buckets"], positions["max_distance"]) == (32, 128)
+
+
+TIES = ("gpt2", "llama, grouped queries, wide heads, tied", "gpt_neox, one after the other", "bert", "roberta", "distilbert")
+TIES += ("electra generator", "modernbert", "bart", "marian", "t5")
+
+
+@pytest.mark.parametrize("case", TIES)
+def test_files_may_have_all_names_of_one_tensor(case: str, tmp_path: Path) -> None:
+    """As files of older versions have; whichever of them is another tensor is refused by its name."""
+    source = folder_of(case, tmp_path)
+    family = open_foreign(source).family
+    path = source / "model.safetensors"
+    tensors = load_file(path)
+    full = {name: name.replace(".", family.PREFIX, 1) if name.startswith(".") else name for pair in family.TIED.items() for name in pair}
+    while missing := [name for name, first in family.TIED.items() if full[name] not in tensors and full[first] in tensors]:
+        tensors |= {full[name]: tensors[full[family.TIED[name]]].clone() for name in missing}
+    assert {full[name] for name in family.TIED} <= tensors.keys()
+    save_file(tensors, path)
+    assert difference(source, open_foreign(source)) < 1e-5
+    for name in family.TIED:
+        save_file(tensors | {full[name]: tensors[full[name]] + 1}, path)
+        with pytest.raises(RunFault, match=rf" differs from .*, and a {family.kind} model of this config.json has one tensor for both"):
+            open_foreign(source)
+
+
+def test_the_first_five_tensors_that_do_not_fit_are_listed(tmp_path: Path) -> None:
+    source = folder_of("gpt2", tmp_path, n_layer=3)  # a layer has twelve
+    with pytest.raises(RunFault, match=r"(h\.2\.\S+ is missing, ){4}h\.2\.\S+ is missing \(and 7 more\)$"):
+        open_foreign(source)
+    tensors = load_file(source / "model.safetensors")
+    layer = {name.replace(".1.", ".2."): tensor.clone() for name, tensor in tensors.items() if ".1." in name}
+    save_file(tensors | dict([*layer.items()][5:]), source / "model.safetensors")
+    with pytest.raises(RunFault, match=r"(h\.2\.\S+ is missing, ){4}h\.2\.\S+ is missing$"):
+        open_foreign(source)
+
+
+def test_labels_are_those_of_id2label(tmp_path: Path) -> None:
+    assert open_foreign(folder_of("bert, classes", tmp_path / "a")).labels == Labels(("bad", "good", "so-so"), (0, 0, 0))
+    twice = folder_of("bert, classes", tmp_path / "b", id2label={"0": "bad", "1": "good", "2": "bad"})
+    with pytest.raises(RunFault, match=r"id2label is .*; the names of labels must be different"):
+        open_foreign(twice)
+
+
+@pytest.mark.parametrize("case", ["bert", "bart", "gpt2"])
+def test_a_difference_is_counted_in_its_case_and_not_at_padding(case: str, tmp_path: Path) -> None:
+    foreign = open_foreign(folder_of(case, tmp_path))
+    model, batch = foreign.model, proof.make_batch(foreign.model, foreign.tokenizer.vocabulary)
+    ours, lengths, longest = proof.own_outputs(model, foreign.head, batch), batch.mask.sum(1), batch.mask.shape[1]
+    assert (lengths[:8] == longest).all()
+    assert (lengths < longest).any()
+    for row in (0, 1, 9, 12, 15):
+        length = int(lengths[row])
+        for at, size in ((length - 1, 2.0), (longest - 1, 2.0 if length == longest else 0.0)):
+            other = ours.clone()
+            other[row, at, 7] += 2
+            parity = proof._parity(model, foreign.head, batch, lambda given, dtype, other=other: other, torch.float32)  # type: ignore[misc]
+            assert parity.largest_difference == pytest.approx(size, abs=1e-5)
+            expected = {"whole": length == longest, "padded": length < longest}
+            if batch.types is not None:
+                expected["pairs"] = bool(batch.types[row].any())
+            if batch.source_mask is not None:
+                expected["padded sources"] = not batch.source_mask[row].all()
+            assert parity.cases == pytest.approx({name: size * there for name, there in expected.items()}, abs=1e-5)
+            assert ("pairs" in expected, "padded sources" in expected) == (case == "bert", case == "bart")
+
+
 def test_all_reasons_are_said_at_once(tmp_path: Path) -> None:
     source = folder_of(
         "gpt2", tmp_path / "theirs", n_layer="2", activation_function="mish", scale_attn_by_inverse_layer_idx=True, mixture=3
@@ -263,3 +402,34 @@ def test_settings_of_generation_are_not_dropped_without_a_word(tmp_path: Path) -
     (source / "generation_config.json").write_text("{}")
     change_config(source, {"no_repeat_ngram_size": 0, "num_beams": None})
     assert len(open_foreign(source).notes) == 1
+
+
+def test_a_special_token_is_found_by_its_name_by_its_id_or_by_its_usual_text(tmp_path: Path) -> None:
+    """In this order; from any file that a folder may have."""
+    added = [{"id": 3, "content": "<b>", "special": True}, {"id": 4, "content": "[CLS]", "special": True}]
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"added_tokens": [*added, {"id": 5, "content": "word", "special": False}]}))
+
+    def token(role: str, **ids: int) -> str | None:
+        return special_token(tmp_path, role, Config(ids, "config.json"))
+
+    assert token("bos_token", bos_token_id=3) == "<b>"
+    assert token("bos_token", bos_token_id=5) is None  # a word
+    assert token("bos_token") is None
+    assert token("cls_token") == "[CLS]"
+    assert token("cls_token", cls_token_id=3) == "<b>"
+    for value in ("<named>", {"content": "<named>"}):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"bos_token": value}))
+        assert token("bos_token", bos_token_id=3) == "<named>"
+    (tmp_path / "tokenizer.json").unlink()
+    (tmp_path / "tokenizer_config.json").write_text('{"bos_token": null}')
+    (tmp_path / "vocab.txt").write_text("\ufeff[CLS]\n[UNK]\na\n")
+    assert token("cls_token") == "[CLS]"
+    assert token("bos_token") is None
+
+
+@pytest.mark.parametrize(("n", "ending"), [(53, '", 1]; must'), (54, 'xxx"...; must')])
+def test_a_long_value_is_shortened_in_a_message(n: int, ending: str) -> None:
+    config = Config({"key": ["x" * n, 1]}, "config.json")
+    config.refuse("key", "must")
+    assert config.faults[0].endswith(ending)
+    assert len(config.faults[0]) == len("config.json: key is ; must") + 60

@@ -10,6 +10,7 @@ from commands import QUIET, TINY, minitf, refused, results, trained
 from families import folder_of, transformers
 
 from mini_tf.data.tokenizers import SPECIALS
+from mini_tf.trained.opening import open_trained
 
 BERT = "model={kind: encoder, d_model: 16, n_layers: 1, n_heads: 2, norm_place: post, embed_norm: true, bias: true, activation: gelu,"
 LLAMA = "model={kind: decoder, d_model: 16, n_layers: 1, n_heads: 2, activation: swiglu, norm: rms, positions: rotary}"
@@ -75,6 +76,11 @@ def test_classes_have_the_same_probabilities(case: str, tmp_path: Path) -> None:
     classify = pipeline("text-classification", exported(run), top_k=None)
     for row, line in zip(rows[3:7], lines, strict=True):
         assert {one["label"]: one["score"] for one in classify([row])[0]} == pytest.approx(json.loads(line)["scores"], abs=1e-5)
+    assert minitf("import", tmp_path / "exported", "-o", tmp_path / "again").exit_code == 0
+    assert open_trained(tmp_path / "again", device="cpu").recipe.objective.pool == open_trained(run, device="cpu").recipe.objective.pool
+    card = (tmp_path / "exported" / "README.md").read_text()
+    assert "| val.accuracy |" in card
+    assert f"Trained on `{tmp_path / 'rows.jsonl'}`; 2 training steps." in card
 
 
 def test_a_classifier_of_a_decoder_needs_no_padding_token(tmp_path: Path) -> None:

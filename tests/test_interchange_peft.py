@@ -30,15 +30,18 @@ def their_model(case: str, folder: Path) -> Any:
         return getattr(transformers(), CASES[case][0]).from_pretrained(folder)
 
 
-def our_logits(run: Path) -> torch.Tensor:
+def our_logits(run: Path, hidden: bool = False) -> torch.Tensor:
+    """hidden: the hidden states of a model without a head."""
     model = open_trained(run, device="cpu").model
     with torch.inference_mode():
-        return model.logits(model(Tokens(IDS)).y)
+        states: torch.Tensor = model(Tokens(IDS)).y
+        return states if hidden else model.logits(states)
 
 
 def their_logits(model: Any) -> torch.Tensor:
     with torch.inference_mode():
-        return model.eval()(IDS).logits  # type: ignore[no-any-return]
+        outputs = model.eval()(IDS)
+        return outputs["logits"] if "logits" in outputs else outputs["last_hidden_state"]  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("case", ["llama, grouped queries, wide heads, tied", "bert"])
@@ -66,6 +69,7 @@ def test_peft_loads_what_minitf_exports(case: str, tmp_path: Path) -> None:
 ADAPTERS: dict[str, tuple[str, dict[str, Any]]] = {
     "queries and values": ("llama", {"target_modules": ["q_proj", "v_proj"]}),
     "all matrices": ("bert", {"target_modules": "all-linear"}),
+    "a model without a head": ("llama without a head", {"target_modules": ["o_proj"]}),
     "one layer": ("llama, grouped queries, wide heads, tied", {"target_modules": ["down_proj"], "layers_to_transform": [1]}),
     "transposed matrices": ("gpt2", {"target_modules": ["c_attn", "c_proj"], "fan_in_fan_out": True}),
 }
@@ -93,9 +97,10 @@ def test_what_peft_saves_is_imported(name: str, tmp_path: Path) -> None:
     done = minitf("import", tmp_path / "adapter", "-o", tmp_path / "run")
     assert done.exit_code == 0, done.stderr
     assert json.loads((tmp_path / "run" / "parity.json").read_text())["largest_difference"] < EXACT
-    torch.testing.assert_close(our_logits(tmp_path / "run"), their_logits(model), rtol=0, atol=EXACT)
+    ours = our_logits(tmp_path / "run", case.endswith("without a head"))
+    torch.testing.assert_close(ours, their_logits(model), rtol=0, atol=EXACT)
     with model.disable_adapter():
-        assert (their_logits(model) - our_logits(tmp_path / "run")).abs().max() > 1e-2
+        assert (their_logits(model) - ours).abs().max() > 1e-2
 
 
 @pytest.mark.parametrize(
@@ -156,3 +161,33 @@ def test_keys_without_effect_are_accepted_and_the_scale_is_alpha_by_rank(changes
     assert {name: delta.tolist() for name, delta in deltas.items()} == {"model.layers.0.mlp.down_proj.weight": [[3.0] * 3] * 4}
     _, transposed = read_adapter(adapter_folder(tmp_path, fan_in_fan_out=True))
     assert [list(delta.shape) for delta in transposed.values()] == [[3, 4]]
+
+
+def test_an_adapter_may_leave_out_what_has_a_default(tmp_path: Path) -> None:
+    folder = adapter_folder(tmp_path)
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 2}))
+    base, deltas = read_adapter(folder)
+    assert base == ""
+    assert [delta.tolist() for delta in deltas.values()] == [[[4.0] * 3] * 4]  # alpha is 8
+
+
+A, B = (f"base_model.model.model.layers.0.mlp.down_proj.lora_{part}.weight" for part in "AB")
+
+
+@pytest.mark.parametrize(
+    ("tensors", "name"),
+    [
+        ({A: (2, 3)}, A),
+        ({B: (4, 2)}, B),
+        ({A: (3, 3), B: (4, 3)}, A),
+        ({A: (2, 3), B: (4, 3)}, B),
+        ({A: (2, 3, 1), B: (4, 2)}, A),
+        ({A.removeprefix("base_model.model."): (2, 3), B.removeprefix("base_model.model."): (4, 2)}, "model.layers.0"),
+        ({A: (2, 3), B: (4, 2), "base_model.model.lm_head.weight": (4, 4)}, "base_model.model.lm_head.weight"),
+    ],
+)
+def test_tensors_that_are_no_low_rank_products_are_refused(tensors: dict[str, tuple[int, ...]], name: str, tmp_path: Path) -> None:
+    folder = adapter_folder(tmp_path)
+    save_file({name: torch.ones(shape) for name, shape in tensors.items()}, folder / "adapter_model.safetensors")
+    with pytest.raises(RunFault, match=f"{name}.* is no part of a low-rank product of rank 2"):
+        read_adapter(folder)

@@ -79,6 +79,33 @@ def test_the_page_has_a_way_to_every_family() -> None:
     assert {family for _, family in WAYS} | {*EXPORTED.values()} == {*kinds_of("interchange")} - {"roberta"}  # its padding has id 1
 
 
+NAMED = ("norm", "norm_place", "embed_norm", "positions.kind", "head", "n_types", "attention.qk_norm", "attention.scale")
+
+
+@pytest.mark.parametrize(
+    ("change", "reasons"),
+    [
+        ("model.head=linear", ["model.head is linear, which bert has bert"]),
+        ("model.d_embedding=16", ["model.d_embedding is 16, which bert has 192"]),
+        ("model.output_bias=true", ["model.output_bias is true, which bert has false"]),
+        ("model.norm_place=pre", ["model.norm_place is pre, which bert has post"]),
+        ("model.activation=geglu", ["bert's config.json: hidden_act is 'geglu'; bert has gelu, gelu_new, gelu_pytorch_tanh, relu, relu2"]),
+        (
+            "model.attention={qk_norm: true, scale: 0.3}",
+            ["attention.qk_norm is true, which bert has false", "attention.scale is 0.3, which bert has rsqrt_dk"],
+        ),
+        ("model.d_ff=0", ["intermediate_size is 0; it must be a whole number from 1", "model.d_ff is 0"]),
+    ],
+)
+def test_a_setting_that_a_family_lacks_is_named_with_all_others(change: str, reasons: list[str]) -> None:
+    with pytest.raises(RunFault) as refused:
+        chosen("bert-nano", *WAYS["bert-nano", "bert"], change, to="bert")
+    assert all(reason in refused.value.message for reason in reasons), refused.value.message
+    with pytest.raises(RunFault) as all_of_them:
+        chosen("bert-nano", to="bert")
+    assert all(f"model.{key} is" in all_of_them.value.message for key in NAMED)
+
+
 SMALL = ("train.steps=3", "train.context=24", "train.batch_tokens=200", "model.d_model=16", "model.n_layers=1", "model.n_heads=2")
 PAIRS = ("data.fields={source: source, target: target}", "model.d_ff=32", "schedule.warmup=0")
 TINY_DATA = dict.fromkeys(("bart-nano", "t5-nano"), ("data.fields={text: source}",)) | {"transformer-base": PAIRS}

@@ -423,3 +423,30 @@ def test_a_head_of_numbers_is_kept_if_mean_and_scale_are_the_same(factor: int, s
     parts = parts_of(run, "model.kind=encoder", "objective=regress", data.format(tmp_path / "second"))
     assert parts.loaded is not None
     assert set(parts.loaded.new) == (set() if kept else set(HEAD))
+
+
+def test_the_innermost_settings_that_differ_are_named() -> None:
+    window, softmax = {"kind": "window", "window": 4}, {"kind": "softmax"}
+    for own, other, expected in (
+        (1, 1, []),
+        (1, 2, [("model.x", "1", "2")]),
+        (window, window | {"window": 8}, [("model.x.window", "4", "8")]),
+        (window, softmax, [("model.x", "window", "softmax")]),
+        ([window], [window | {"window": 8}], [("model.x.window", "4", "8")]),
+        ([softmax, window], [softmax, window | {"window": 8}], [("model.x[1].window", "4", "8")]),
+        ([softmax], [softmax, window], [("model.x", "[softmax]", "[softmax, window]")]),
+        ([softmax, window], [softmax], [("model.x", "[softmax, window]", "[softmax]")]),
+        ([softmax], None, [("model.x", "[softmax]", "None")]),
+        (None, [softmax], [("model.x", "None", "[softmax]")]),
+    ):
+        assert list(initial._differing("model.x", own, other)) == expected
+
+
+def test_a_long_list_of_names_is_shortened_to_six() -> None:
+    names = "abcdefgh"
+    assert [initial.shorten(names[:n]) for n in (1, 6, 7, 8)] == [
+        "a",
+        "a, b, c, d, e, f",
+        "a, b, c, d, e, f and 1 more",
+        "a, b, c, d, e, f and 2 more",
+    ]

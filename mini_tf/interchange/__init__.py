@@ -95,8 +95,6 @@ class Family(Kind):
     """Keys of config.json that change no output, beside those of every family; a regular expression of names."""
     ALIASES: ClassVar[Mapping[str, str]] = {}
     """Second names of keys, each with the first one."""
-    RANK: ClassVar[int] = 1
-    """Of several families that have a model, the one with the lowest number is written."""
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:
         """The recipe's section `model`, without its kind; `config` collects what minitf does not have."""

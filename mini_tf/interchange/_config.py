@@ -42,24 +42,18 @@ class Config:
 
     def __init__(self, values: Mapping[str, Any], where: str, reader: str = "minitf") -> None:
         self.values, self.where, self.reader = values, where, reader
-        self._refused: dict[str, Any] = {}
+        self._refused: dict[str, None] = {}
         self._path, self._read, self._sections = "", set[str](), dict[str, Config]()
 
     def refuse(self, key: str, must: str) -> None:
         """The value of `key` must be something else."""
-        value = self.values.get(key)
-        self._refused[f"{self.where}: {self._path}{key[:80]} is {_shown(value)}; {must}"] = value
+        self._refused[f"{self.where}: {self._path}{key[:80]} is {_shown(self.values.get(key))}; {must}"] = None
 
     @property
     def faults(self) -> list[str]:
         """What was refused so far, one line each, the first ones."""
         more = len(self._refused) - MOST_FAULTS
         return [*self._refused][:MOST_FAULTS] + ([f"{self.where}: {more} more keys cannot be read"] if more > 0 else [])
-
-    @property
-    def refused(self) -> list[Any]:
-        """The values that were refused so far."""
-        return [*self._refused.values()]
 
     def rename(self, aliases: Mapping[str, str]) -> None:
         """Give keys their first names. aliases: second names, each with the first one; two must have one value."""
@@ -103,13 +97,13 @@ class Config:
         self.refuse(key, f"it must be a whole number from {least} to {LARGEST}")
         return least
 
-    def number(self, key: str, default: float) -> float:
-        """A finite number above 0."""
+    def number(self, key: str, default: float | None = None) -> float:
+        """A finite number above 0; required without a default."""
         value = default if self.get(key) is None else self.get(key)
-        if type(value) in (int, float) and 0 < value < float("inf"):
+        if isinstance(value, int | float) and type(value) is not bool and 0 < value < float("inf"):
             return float(value)
         self.refuse(key, "it must be a number above 0")
-        return default
+        return 1.0
 
     def flag(self, key: str, default: bool) -> bool:
         """True or false. Null is false to transformers, so it is refused where the default is true."""
@@ -175,7 +169,7 @@ def _shown(value: Any) -> str:
 
 
 GENERATION: Mapping[str, tuple[Any, ...]] = {
-    **{key: (1, 1.0) for key in ("num_beams", "temperature", "top_p", "typical_p", "repetition_penalty", "length_penalty")},
+    **{key: (1,) for key in ("num_beams", "temperature", "top_p", "typical_p", "repetition_penalty", "length_penalty")},
     **{key: (0,) for key in ("min_length", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size")},
     **{"max_length": (20,), "top_k": (50,), "do_sample": (False,), "early_stopping": (False,), "prefix": ("",)},
     **{key: ([],) for key in ("bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "forced_decoder_ids")},

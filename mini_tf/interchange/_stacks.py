@@ -68,10 +68,10 @@ def rotary_settings(config: Config, base_key: str) -> dict[str, Any]:
     kind = rope.word("rope_type", ROPE, "default")
     settings: dict[str, Any] = {"kind": "rotary", "base": rope.number("rope_theta", config.number(base_key, 10000.0))}
     if kind != "default":
-        settings["factor"] = rope.number("factor", 1.0)
+        settings["factor"] = rope.number("factor")
     if kind == "llama3":
         context = rope.integer("original_max_position_embeddings", config.integer("max_position_embeddings"))
-        bands = {"low": rope.number("low_freq_factor", 1.0), "high": rope.number("high_freq_factor", 4.0)}
+        bands = {"low": rope.number("low_freq_factor"), "high": rope.number("high_freq_factor")}
         settings["long_wavelengths"] = {"context": context, **bands}
     return settings
 

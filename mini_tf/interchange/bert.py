@@ -39,7 +39,6 @@ class Settings(Family):
         r"cls\.predictions\..*": "the masked-LM head, which this architecture does not use",
     }
     NO_EFFECT = r"directionality|pooler_.*"
-    RANK = 0
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:
         config.only("position_embedding_type", "absolute")

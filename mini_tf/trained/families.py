@@ -58,7 +58,7 @@ def choose(recipe: Recipe, facts: Facts, wanted: str | None = None, reasons: Seq
     families = [settings_of("interchange", word)() for word in words]
     fitting = [one for one in families if isinstance(one, Family) and model.kind == one.MODEL]
     refused: dict[str, _Refusal] = {}
-    for family in sorted(fitting, key=lambda one: one.RANK):
+    for family in fitting:
         for head in (head for head in family.HEADS if head.fits(recipe.objective)):
             missing = _other_task(head, recipe)
             found = [*reasons]
@@ -66,7 +66,7 @@ def choose(recipe: Recipe, facts: Facts, wanted: str | None = None, reasons: Seq
             config = family.config(model, facts)
             written = Config(config, f"{family.kind}'s {CONFIG}", family.kind)
             read: Any = settings_of("models", model.kind).model_validate(family.settings(written, head))
-            found += [*written.faults, *_differences(family, head, model, read, facts, written.refused)]
+            found += [*written.faults, *_differences(family, head, model, read, facts)]
             if not found:
                 return Written(family, head, config | _bookkeeping(family, head, facts, recipe), read)
             ways = [f"objective.{key}={'null' if needed is None else str(needed).lower()}" for key, (_, needed) in missing.items()]
@@ -106,17 +106,12 @@ def _other_task(head: Head, recipe: Recipe) -> dict[str, tuple[Any, Any]]:
     return {key: (own.get(key), allowed[0]) for key, allowed in needed.items() if own.get(key) not in allowed}
 
 
-def _differences(
-    family: Family, head: Head, model: ModelSettings, read: ModelSettings, facts: Facts, refused: Sequence[Any]
-) -> Iterator[str]:
-    """Settings of the model that are others after it was written as this family and read back.
-
-    refused: values that were not read back, in whose place others stand.
-    """
+def _differences(family: Family, head: Head, model: ModelSettings, read: ModelSettings, facts: Facts) -> Iterator[str]:
+    """Settings of the model that are others after it was written as this family and read back."""
     free: set[str] = set() if head.objective is None or _over_tokens(head) else {*_OF_HEAD}
     ours, theirs = (_plain(one, facts.context) for one in (model, read))
     free |= {key for key in _FILLED if theirs[key] and not ours[key]}
-    other = [key for key in sorted({*ours, *theirs}) if ours.get(key) not in (theirs.get(key), *refused) and not {*key.split(".")} & free]
+    other = [key for key in sorted({*ours, *theirs}) if ours.get(key) != theirs.get(key) and not {*key.split(".")} & free]
     kinds = tuple(key.removesuffix("kind") for key in other if key.endswith(".kind"))
     for key in other:
         if key.endswith(".kind") or not key.startswith(kinds):  # another kind has other settings

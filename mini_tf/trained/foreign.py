@@ -151,7 +151,7 @@ def read_weights(
             what = f"{places[name][1]} differs from {first.lstrip('.')}, and a {family.kind} model of this {CONFIG} has one tensor for both"
             raise RunFault(f"{folder}: {what}", where=[str(folder)])
     for name, delta in deltas.items():
-        own = _canonical(name, family, True, expected)
+        own = _canonical(name, family, False, expected)
         if own not in theirs or theirs[own].shape != delta.shape:
             raise RunFault(f"{folder}: the adapter is of another model: {name[:80]} {list(delta.shape)}", where=[str(folder)])
         theirs[own] = theirs[own].float() + delta
