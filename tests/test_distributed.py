@@ -251,7 +251,7 @@ def test_every_micro_batch_belongs_to_one_process_and_order_is_that_of_ranks(red
         shares = [list(REDUCTIONS[reduce]((), group).own(n)) for group in groups]
         assert [micro for share in shares for micro in share] == [*range(n)]
         if reduce == "tree":  # aligned subtrees, as small as possible
-            assert max(map(len, shares)) == min(n, next(2**k for k in range(6) if 2**k * size >= n))
+            assert max(map(len, shares)) == min(n, next(2**k for k in range(7) if 2**k * size >= n))
         else:
             assert max(map(len, shares)) - min(map(len, shares)) <= 1
         assert [REDUCTIONS[reduce]((), group).spare(n) for group in groups] == [0] * size
