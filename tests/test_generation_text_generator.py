@@ -7,7 +7,7 @@ import torch
 from test_models import model_of
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.generation.prompt_ids import prompt_ids
+from mini_tf.generation.prompt_ids import affixes, prompt_ids
 from mini_tf.generation.text_generator import Prompt, TextGenerator
 from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.nn.model import Model
@@ -228,7 +228,7 @@ def test_a_prompt_that_is_longer_than_the_context_is_cut_on_the_left() -> None:
 def test_special_tokens_in_a_prompt_are_plain_text() -> None:
     tokenizer = Tokenizer.train(sections.Tokenizer(kind="byte"), [])
     separator, mask = tokenizer.vocabulary.separator, tokenizer.vocabulary.mask
-    ids = prompt_ids(tokenizer, "</s>[MASK]", separated=True)
+    ids = prompt_ids(tokenizer, "</s>[MASK]", affixes(tokenizer, "continued").before)
     assert len(ids) == 1 + len("</s>[MASK]")
     assert ids[0] == separator
     assert not {separator, mask} & set(ids[1:])
@@ -237,8 +237,8 @@ def test_special_tokens_in_a_prompt_are_plain_text() -> None:
 def test_a_model_without_separators_reads_a_token_of_text_before_it_begins() -> None:
     """A newline; where the tokenizer has none, its first token that stands for text."""
     byte, wordpiece = (Tokenizer.train(sections.Tokenizer(kind=kind), ["a cat"]) for kind in ("byte", "wordpiece"))
-    assert prompt_ids(byte, "", separated=False) == byte.encode("\n").tolist()
-    [first] = prompt_ids(wordpiece, "", separated=False)
+    assert prompt_ids(byte, "", []) == byte.encode("\n").tolist()
+    [first] = prompt_ids(wordpiece, "", [])
     assert (len(wordpiece.encode("\n")), first) == (0, max(wordpiece.vocabulary.special_ids) + 1)
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.generation.prompt_ids import affixes
 from mini_tf.inspection.model_input import ModelInput, text_input
 from mini_tf.inspection.sentences import Sentence, find_word, read, word_spans
 from mini_tf.inspection.word import LayerSimilarity, compare_occurrences, find_occurrence
@@ -37,7 +38,7 @@ def built(tokenizer: Tokenizer, kind: str, positions: str, context: int = 64) ->
 
 
 def framing(tokenizer: Tokenizer) -> Callable[[str], ModelInput]:
-    return lambda text: text_input(tokenizer, text, separated=True)
+    return lambda text: text_input(tokenizer, text, affixes(tokenizer, "continued"))
 
 
 def layers_of(tokenizer: Tokenizer, model: Model, texts: list[str], word: str = "bears", senses: Any = SENSES) -> list[LayerSimilarity]:

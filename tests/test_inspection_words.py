@@ -5,6 +5,7 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.generation.prompt_ids import Affixes, affixes
 from mini_tf.inspection.model_input import ModelInput, text_input
 from mini_tf.inspection.words import Words, words_of
 from mini_tf.recipe.sections import Tokenizer as TokenizerSettings
@@ -36,7 +37,7 @@ def tokenizer_of(kind: str) -> Tokenizer:
 
 def words(kind: str, text: str, context: int = 999) -> tuple[ModelInput, Words]:
     tokenizer = tokenizer_of(kind)
-    given = text_input(tokenizer, text, separated=True).truncate(context)
+    given = text_input(tokenizer, text, affixes(tokenizer, "continued")).truncate(context)
     return given, words_of(given, tokenizer.pieces(given.ids))
 
 
@@ -76,5 +77,5 @@ def test_a_text_that_leaves_nothing_to_read_is_refused() -> None:
     tokenizer = tokenizer_of("uncased")
     for text, said in (("", "a text is empty"), (" \n", "the tokenizer drops all characters of a text")):
         with pytest.raises(UsageFault, match=f"^{said}, and this model has no separator token to start with$"):
-            text_input(tokenizer, text, separated=False)
-        assert text_input(tokenizer, text, separated=True).spans == [None]
+            text_input(tokenizer, text, Affixes([], []))
+        assert text_input(tokenizer, text, affixes(tokenizer, "continued")).spans == [None]

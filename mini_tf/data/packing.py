@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -210,7 +210,8 @@ class Spans:
 class ExampleRows(Packing):
     """One example per row, between separators, or a part of one.
 
-    sources: the source of each row, without an opening separator.
+    sources: the source of each row, without an opening separator. An example or a source begins as
+    `Vocabulary.template` says, if there is one; it always has its closing separator, as `text_end` is the token before.
     """
 
     spans: Spans
@@ -221,12 +222,22 @@ class ExampleRows(Packing):
 
     @cached_property
     def eval_row_tokens(self) -> np.ndarray:
-        tokens: np.ndarray = self.spans.lengths + 1 - self.shape.lookahead
+        tokens: np.ndarray = self.spans.lengths + len(self._before) - self.shape.lookahead
         return tokens
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        return self.eval_row_tokens if self.sources is None else np.maximum(self.eval_row_tokens, self.sources.lengths)
+        if self.sources is None or self.store.source is None:
+            return self.eval_row_tokens
+        lengths: np.ndarray = np.maximum(self.eval_row_tokens, self.sources.lengths + len(_before(self.store.source, ())))
+        return lengths
+
+    @property
+    def _before(self) -> tuple[int, ...]:
+        """The id before the text of a row, if there is one."""
+        begin = self.store.vocabulary.begin_id
+        assert begin is not None
+        return (begin,) if self.sources is not None else _before(self.store, (begin,))
 
     @cached_property
     def row_tokens(self) -> float:
@@ -251,20 +262,37 @@ class ExampleRows(Packing):
                 labels[segments == 0] = np.nan
         if self.sources is not None and store.source is not None:
             source_ids, source_segments, _ = _read(store.source, self.sources.select(rows))
-            source = Rows(source_ids[:, 1:], keys, None if source_segments is None else source_segments[:, 1:])
+            source = _opened(Rows(source_ids, keys, source_segments), _before(store.source, ()))
         row_labels = None if store.row_labels is None else np.asarray(store.row_labels[spans.documents])
-        return Rows(ids, keys, segments, source=source, labels=labels, row_labels=row_labels, examples=spans.documents.astype(np.int64))
+        examples = spans.documents.astype(np.int64)
+        return _opened(Rows(ids, keys, segments, source=source, labels=labels, row_labels=row_labels, examples=examples), self._before)
+
+
+def _before(store: Store, default: tuple[int, ...]) -> tuple[int, ...]:
+    """The id before an example or a source."""
+    template = store.vocabulary.template
+    return default if template is None else template.before[-1:]
+
+
+def _opened(rows: Rows, before: tuple[int, ...]) -> Rows:
+    """The rows with this id in their first column, or without that column."""
+    if before:
+        rows.ids[:, 0] = before[0]
+        return rows
+    segments, labels = (None if part is None else part[:, 1:] for part in (rows.segments, rows.labels))
+    return replace(rows, ids=rows.ids[:, 1:], segments=segments, labels=labels)
 
 
 def _read(store: Store, spans: Spans) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-    """ids (B, n) with separators, right-padded; the padding mask (0 = padding, None = none); indices in the store."""
+    """ids (B, n) with separators, right-padded; the padding mask (0 = padding, None = none); indices in the store.
+
+    The first column is for the opening separator.
+    """
     lengths, at = spans.lengths[:, None], np.arange(int(spans.lengths.max()) + 1)
     real, closing = at <= lengths, (at == lengths) & spans.closed[:, None]
     index = spans.first[:, None] - 1 + at
     index = np.minimum(index + np.where(index >= spans.gap[:, None], spans.skipped[:, None], 0), len(store) - 1)
     ids = store.ids[index].astype(np.int64)
-    begin, separator = store.vocabulary.begin_id, store.vocabulary.separator
-    assert begin is not None
-    assert separator is not None
-    ids[:, 0], ids[closing], ids[~real] = begin, separator, 0
+    assert store.vocabulary.separator is not None
+    ids[closing], ids[~real] = store.vocabulary.separator, 0
     return ids, None if real.all() else real.astype(np.int64), index

@@ -20,6 +20,7 @@ from mini_tf.data.store import Tokenizers
 from mini_tf.data.streaming.sample import StreamSample
 from mini_tf.data.streaming.shards import Shards
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.data.tokenization.vocabulary import Roles
 from mini_tf.distributed.team import ALONE, Team
 from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import cache_identity
@@ -204,7 +205,7 @@ class RawData:
 
     def _tokenizer(self, settings: sections.SingleTokenizer, sources: Sequence[bool], needs: Sequence[str]) -> Tokenizer:
         if settings.path is not None:
-            tokenizer = Tokenizer.load(settings.path, settings.separator, settings.begin)
+            tokenizer = Tokenizer.load(settings.path, Roles(settings.separator, settings.begin, settings.ends))
             for name in needs:
                 tokenizer = tokenizer.with_special(name)
             return tokenizer

@@ -7,8 +7,9 @@ token and generates all of the text.
 
 from collections.abc import Mapping, Sequence
 
+from mini_tf.data.prompts import MASK, split_at_masks
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.generation.mask_filling import MASK, split_at_masks, text_after
+from mini_tf.generation.mask_filling import text_after
 from mini_tf.generation.translation import Translator
 from mini_tf.nn.model import Model
 from mini_tf.recipe.sections import Generate
@@ -35,7 +36,7 @@ class Infiller(Translator):
             raise UsageFault(f"the prompt has {n} masks; the model has {len(self.sentinels)} sentinels for them", hint="divide the prompt")
         [source] = self.encode_sources([prompt])
         if sum(id == self._mask or id in self.sentinels for id in source.ids) < n:
-            what = f"the prompt has {source.length} tokens, and a {MASK} behind the {self.context - 1} that the model reads"
+            what = f"the prompt has {source.length} tokens, and a {MASK} behind the {self.longest} that the model reads"
             raise UsageFault(what, hint="shorten the prompt")
 
     def parts(self, text: str) -> list[str]:

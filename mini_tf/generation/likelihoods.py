@@ -19,7 +19,7 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.distributed.dividing import divided
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.generation.decoding import check_finite, pad
-from mini_tf.generation.prompt_ids import start_ids
+from mini_tf.generation.prompt_ids import Affixes
 from mini_tf.nn.model import Model
 from mini_tf.system.errors import DataFault, RunFault
 from mini_tf.system.progress import show_progress
@@ -35,20 +35,18 @@ Row = tuple[Ids, list[tuple[int, int]]]
 
 
 class TextScorer:
-    """Scores texts that begin with a separator if training documents were `separated` and the tokenizer has one.
+    """Scores texts between `affixes`, which are not scored. group: processes that divide the work."""
 
-    group: processes that divide the work.
-    """
-
-    def __init__(self, model: Model, tokenizer: Tokenizer, separated: bool, group: ProcessGroup | None = None) -> None:
+    def __init__(self, model: Model, tokenizer: Tokenizer, affixes: Affixes, group: ProcessGroup | None = None) -> None:
         self.model, self.tokenizer, self.group = model, tokenizer, group or ProcessGroup()
-        self._start = tuple(start_ids(tokenizer, separated))
+        self._before, self._behind = (tuple(ids) for ids in affixes)
 
     def causal(self, texts: Sequence[str], places: Sequence[str] = ()) -> list[float]:
         """Log-probabilities by a decoder; without a separator at the start, the first token is not scored."""
 
         def rows(ids: Ids) -> Iterator[Row]:
-            yield ids[:-1], [(i - 1, ids[i]) for i in range(max(1, len(self._start)), len(ids))]
+            end = len(ids) - len(self._behind)
+            yield ids[: end - 1], [(i - 1, ids[i]) for i in range(max(1, len(self._before)), end)]
 
         return self._scores(texts, places, rows, lookahead=1)
 
@@ -60,7 +58,7 @@ class TextScorer:
 
         def rows(ids: Ids) -> Iterator[Row]:
             words = self.tokenizer.word_starts(np.array(ids)).cumsum()
-            for i in range(len(self._start), len(ids)):
+            for i in range(len(self._before), len(ids) - len(self._behind)):
                 hidden = [j == i or (whole_words and j > i and words[j] == words[i]) for j in range(len(ids))]
                 yield tuple(mask if one else id for one, id in zip(hidden, ids, strict=True)), [(i, ids[i])]
 
@@ -86,7 +84,7 @@ class TextScorer:
         for number, ids in enumerate(self.tokenizer.encode_batch(texts)):
             place = f"{places[number]}: " if places else ""
             where = places[number : number + 1]
-            sequence = (*self._start, *map(int, ids))
+            sequence = (*self._before, *map(int, ids), *self._behind)
             if not len(ids):
                 raise DataFault(f"{place}the text {texts[number][:40]!r} has no token", where=where)
             if len(sequence) > longest:

@@ -1,23 +1,17 @@
-"""Mask filling: an encoder predicts the most probable tokens at each [MASK].
-
-In a prompt to an encoder, [MASK] is the only text that becomes a special token. If tokens can begin with the space
-before their word, the space before [MASK] belongs to the mask, as in RoBERTa (Liu et al. 2019, arXiv:1907.11692,
-released code).
-"""
+"""Mask filling: an encoder predicts the most probable tokens at each [MASK]."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 
+from mini_tf.data.prompts import MASK, PromptTokenizer, split_at_masks
 from mini_tf.data.tokenization.stream import TextStream
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.decoding import check_finite, pad
-from mini_tf.generation.prompt_ids import Affixes, between_separators, first_text_id
+from mini_tf.generation.prompt_ids import affixes, first_text_id
 from mini_tf.nn.model import Model
 from mini_tf.system.errors import RunFault, UsageFault
-
-MASK = "[MASK]"
 
 
 class MaskedPrompt(NamedTuple):
@@ -27,13 +21,6 @@ class MaskedPrompt(NamedTuple):
     parts: list[str]
 
 
-def split_at_masks(tokenizer: Tokenizer, prompt: str) -> list[str]:
-    """The parts of a prompt around its masks, one more than there are masks."""
-    *before, last = prompt.split(MASK)
-    takes_space = mask_takes_space(tokenizer)
-    return [*(part.removesuffix(" ") if takes_space else part for part in before), last]
-
-
 def text_after(tokenizer: Tokenizer, before: str, ids: Sequence[int]) -> str:
     """The text that `ids` add to the text `before`."""
     after = [int(id) for id in tokenizer.encode(before)]
@@ -41,19 +28,6 @@ def text_after(tokenizer: Tokenizer, before: str, ids: Sequence[int]) -> str:
         after = [first_text_id(tokenizer)]  # unknown characters are text too: the ids are not at the beginning
     stream = TextStream(tokenizer, after)
     return "".join(map(stream.push, ids)) + stream.end()
-
-
-def mask_takes_space(tokenizer: Tokenizer) -> bool:
-    """Whether the space before a mask belongs to it. Of another tool's tokenizer its file says so."""
-    file_says_so = not tokenizer.is_trained_here and tokenizer.mask_takes_space
-    starts_with_it = tokenizer.is_trained_here and tokenizer.has_space_prefixed_tokens
-    return file_says_so or starts_with_it or len(tokenizer.encode(" ")) == 0
-
-
-def masked_affixes(tokenizer: Tokenizer, separated: bool) -> Affixes:
-    """Of a prompt with masks: where a text has a beginning of its own, it has an end, too."""
-    before, behind = between_separators(tokenizer)
-    return Affixes(before, behind if tokenizer.vocabulary.begin is not None else []) if separated else Affixes([], [])
 
 
 class Candidate(NamedTuple):
@@ -77,17 +51,15 @@ class MaskFiller:
         if vocabulary.mask is None:
             raise RunFault(f"the model's tokenizer has no {MASK} token, so the model cannot fill masks")
         self._mask, self._special = vocabulary.mask, sorted(vocabulary.special_ids)
-        self._affixes = masked_affixes(tokenizer, separated)
+        self._affixes = affixes(tokenizer, "masked", separated)
 
     def encode_prompt(self, prompt: str) -> MaskedPrompt:
         """UsageFault if the prompt has no mask or is longer than the context."""
         parts = split_at_masks(self.tokenizer, prompt)
         if len(parts) == 1:
             raise UsageFault(f"the prompt has no {MASK}, and an encoder predicts tokens only there", hint=f"example: The {MASK} is red.")
-        ids = [*self._affixes.before, *map(int, self.tokenizer.encode(parts[0]))]
-        for part in parts[1:]:
-            ids += [self._mask, *map(int, self.tokenizer.encode(part))]
-        ids += self._affixes.behind
+        text = PromptTokenizer(self.tokenizer, [self._mask]).encode(prompt)
+        ids = [*self._affixes.before, *map(int, text), *self._affixes.behind]
         if len(ids) > self.context:
             raise UsageFault(f"the prompt has {len(ids)} tokens, more than the context of {self.context}", hint="shorten it")
         return MaskedPrompt(ids, parts)

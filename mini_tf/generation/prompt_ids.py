@@ -4,12 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-
-
-def start_ids(tokenizer: Tokenizer, separated: bool) -> list[int]:
-    """[begin] if training documents were `separated` and the tokenizer has a separator; otherwise []."""
-    begin = tokenizer.vocabulary.begin_id
-    return [begin] if separated and begin is not None else []
+from mini_tf.recipe.kind_settings.pipelines import Framing
 
 
 class Affixes(NamedTuple):
@@ -19,15 +14,29 @@ class Affixes(NamedTuple):
     behind: list[int]
 
 
-def between_separators(tokenizer: Tokenizer) -> Affixes:
-    """Those of one example per row, or of a message."""
-    separator = tokenizer.vocabulary.separator
-    return Affixes(start_ids(tokenizer, separated=True), [] if separator is None else [separator])
+def affixes(tokenizer: Tokenizer, framing: Framing, separated: bool = True) -> Affixes:
+    """Those of a text of this kind: the one place that says what a model reads around a text.
+
+    separated: training documents were separated. A model that was imported and not trained reads what its tokenizer
+    adds. In training a document follows a separator; an example or a message stands between two; a source ends with
+    one. Where a text with masks has a beginning of its own, it has an end, too.
+    """
+    vocabulary = tokenizer.vocabulary
+    if vocabulary.template is not None:
+        return Affixes(list(vocabulary.template.before), list(vocabulary.template.behind))
+    begin, end = ([] if id is None else [id] for id in (vocabulary.begin_id, vocabulary.separator))
+    if framing == "source":
+        return Affixes([], end)
+    if framing == "example":
+        return Affixes(begin, end)
+    if not separated:
+        return Affixes([], [])
+    return Affixes(begin, end if framing == "masked" and vocabulary.begin is not None else [])
 
 
-def prompt_ids(tokenizer: Tokenizer, prompt: str, separated: bool) -> list[int]:
-    """`start_ids`, then the ids of the prompt; at least one token."""
-    ids = [*start_ids(tokenizer, separated), *map(int, tokenizer.encode(prompt))]
+def prompt_ids(tokenizer: Tokenizer, prompt: str, before: Sequence[int]) -> list[int]:
+    """The ids `before` a prompt, then those of the prompt; at least one token."""
+    ids = [*before, *map(int, tokenizer.encode(prompt))]
     return ids or list(map(int, tokenizer.encode("\n")[:1])) or [first_text_id(tokenizer)]
 
 

@@ -11,7 +11,7 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.truncation import last_tokens
 from mini_tf.generation.decoding import DecodingState
 from mini_tf.generation.decoding_loop import DecodingLoop, DecodingStep
-from mini_tf.generation.prompt_ids import chat_ids, prompt_ids, start_ids
+from mini_tf.generation.prompt_ids import affixes, chat_ids, prompt_ids
 from mini_tf.generation.sampling import UniformNumbers
 from mini_tf.generation.stop_strings import StopStringFilter
 from mini_tf.nn.model import Model
@@ -71,18 +71,17 @@ class TextGenerator:
         self.model, self.tokenizer, self.settings = model, tokenizer, recipe.generate
         self.top_logprobs, self.across_documents, self.chat = top_logprobs, across_documents, chat
         self.context = context or model.context
-        self.separated = not recipe.data.split.tail
+        separated, vocabulary = not recipe.data.split.tail, tokenizer.vocabulary
+        self.before = affixes(tokenizer, "continued", separated).before
         self.prefix = recipe.objective.prompts_are_prefixes(recipe.model)
-        separators = {tokenizer.vocabulary.separator} if self.separated else set()
-        self.end_ids = frozenset(id for id in separators if id is not None) | tokenizer.vocabulary.ends
+        self.end_ids = frozenset(vocabulary.ends) if separated else frozenset(vocabulary.ends) - {vocabulary.separator}
         self.sync_steps = 1 if next(model.parameters()).device.type == "cpu" else GPU_SYNC_STEPS
 
     def encode_prompt(self, text: str) -> Prompt:
         """The ids of a prompt; one longer than the context is truncated on the left, between characters."""
         if self.chat:
             return self.encode_chat([text])
-        ids = prompt_ids(self.tokenizer, text, self.separated)
-        n_start = int(ids[:1] == start_ids(self.tokenizer, self.separated))
+        ids, n_start = prompt_ids(self.tokenizer, text, self.before), len(self.before)
         first = len(ids) - last_tokens(self.tokenizer.vocabulary, np.array(ids), self.context)
         return Prompt(ids[first:], len(ids) - n_start, max(0, first - n_start))
 

@@ -1,6 +1,7 @@
 """Translation: an encoder-decoder generates the target of a source by beam search.
 
-A source ends with a separator; a target begins and ends with one. Sources of similar length share a batch.
+A source ends with a separator, and a target begins and ends with one, unless an imported tokenizer says otherwise.
+Sources of similar length share a batch.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,7 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.truncation import first_tokens
 from mini_tf.generation.beam import BeamSettings, Hypothesis, beam_search
 from mini_tf.generation.decoding import CachedModel, pad
-from mini_tf.generation.prompt_ids import Affixes, between_separators, start_ids
+from mini_tf.generation.prompt_ids import affixes
 from mini_tf.nn.model import Model
 from mini_tf.recipe.sections import Generate
 
@@ -23,11 +24,6 @@ SORTED_BATCHES = 16
 """Batches whose sources are sorted by length together."""
 MAX_EXTRA_TOKENS = 50
 """Tokens by which a target may be longer than its source (Vaswani et al. 2017, section 6.1)."""
-
-
-def source_affixes(tokenizer: Tokenizer) -> Affixes:
-    """The ids around a source: a separator behind it."""
-    return Affixes([], between_separators(tokenizer).behind)
 
 
 class SourceIds(NamedTuple):
@@ -65,10 +61,12 @@ class Translator:
         self.device = next(model.parameters()).device
         self._max_length, max_source = (limit or 2**20 for limit in (model.max_length(), model.max_length("source")))
         self.context = min(context or model.context, max_source)
-        [self._begin] = start_ids(tokenizer, separated=True)
-        assert tokenizer.vocabulary.separator is not None
-        self._separator = tokenizer.vocabulary.separator
-        [self._source_end] = source_affixes(source_tokenizer).behind
+        vocabulary = tokenizer.vocabulary
+        assert vocabulary.begin_id is not None
+        self._begin, self._ends = vocabulary.begin_id, vocabulary.ends
+        self._before, self._behind = affixes(source_tokenizer, "source")
+        self.longest = self.context - len(self._before) - len(self._behind)
+        """Tokens of the text of a source, at most."""
 
     def encode_sources(self, texts: Sequence[str]) -> list[SourceIds]:
         """Token ids of sources; longer ones than the context are truncated on the right, between characters."""
@@ -76,9 +74,9 @@ class Translator:
         split = [self.parts(text) for text in texts]
         ids_of = iter(self.source_tokenizer.encode_batch([part for parts in split for part in parts]))
         joined = [self.join([next(ids_of).tolist() for _ in parts]) for parts in split]
-        kept = [first_tokens(vocabulary, np.array(ids), self.context - 1) for ids in joined]
+        kept = [first_tokens(vocabulary, np.array(ids), self.longest) for ids in joined]
         return [
-            SourceIds([*ids[:n], self._source_end], len(ids), len(ids) - n, parts)
+            SourceIds([*self._before, *ids[:n], *self._behind], len(ids), len(ids) - n, parts)
             for ids, n, parts in zip(joined, kept, split, strict=True)
         ]
 
@@ -98,7 +96,7 @@ class Translator:
     @property
     def _banned(self) -> frozenset[int]:
         """Special tokens that are never generated."""
-        return self.tokenizer.vocabulary.special_ids - {self._separator}
+        return self.tokenizer.vocabulary.special_ids - {*self._ends}
 
     def translate(self, sources: Sequence[str], batch_size: int = BATCH_SIZE, n_best: int = 1) -> Iterator[list[Translation]]:
         """The `n_best` translations of each source, the best first, in the order of the sources.
@@ -122,10 +120,9 @@ class Translator:
 
     @torch.inference_mode()
     def _search(self, sources: Sequence[SourceIds], n_best: int) -> list[list[Hypothesis]]:
-        settings, end = self.settings, self._separator
-        banned = tuple(sorted(self._banned))
+        settings, banned = self.settings, tuple(sorted(self._banned))
         beams = BeamSettings(
-            (end,), settings.num_beams, n_best, settings.length_penalty, settings.min_new_tokens, settings.no_repeat_ngram, banned
+            self._ends, settings.num_beams, n_best, settings.length_penalty, settings.min_new_tokens, settings.no_repeat_ngram, banned
         )
         memory = self.model.encode(pad([source.ids for source in sources], self.device, left=False))
         begin = torch.full((len(sources),), self._begin, device=self.device)
@@ -134,5 +131,5 @@ class Translator:
 
     def _limit(self, source: SourceIds) -> int:
         """Maximum length of a translation in tokens, including the end token."""
-        longest = max(len(source.ids) - 1 + MAX_EXTRA_TOKENS, self.settings.min_new_tokens)
+        longest = max(source.length - source.cut + MAX_EXTRA_TOKENS, self.settings.min_new_tokens)
         return min(self.settings.max_new_tokens, longest, self._max_length)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.inspection.capture import Capture, capture
-from mini_tf.inspection.model_input import ModelInput, source_input, target_input, untruncated_input
+from mini_tf.inspection.model_input import ModelInput, target_input, untruncated_input
 from mini_tf.inspection.words import Words, words_of
 from mini_tf.nn.mixer import Mixer
 from mini_tf.nn.model_stack import UNITS, SequenceKind
@@ -99,7 +99,7 @@ def tokenize_texts(trained: Trained, text: str, target: str | None = None) -> To
         return TokenizedTexts(replace(tokenized_text(trained.tokenizer, input), prefix=prefix), n_memory=n_memory)
     assert target is not None, "an encoder-decoder needs a target"
     own = tokenized_text(trained.tokenizer, target_input(trained.tokenizer, target, context))
-    return TokenizedTexts(own, tokenized_text(trained.source_tokenizer, source_input(trained.source_tokenizer, text, context)))
+    return TokenizedTexts(own, tokenized_text(trained.source_tokenizer, untruncated_input(trained, text).truncate(context)))
 
 
 def capture_texts(trained: Trained, texts: TokenizedTexts) -> Capture:

@@ -83,10 +83,11 @@ def find_occurrence(
     tokens = input.tokens_of(*spans[0])
     if not tokens:
         raise fault(f"{sentence.where}: the tokenizer drops {word!r}")
-    if tokens[-1] >= context:
+    kept = input.truncate(context)
+    if kept.n_cut and tokens[-1] >= len(kept.ids) - kept.n_behind:
         what = f"{word!r} ends at token {tokens[-1] + 1}, but the model's context is {context}"
         raise fault(f"{sentence.where}: {what}", hint="shorten the text before it")
-    return Occurrence(spans[0], tokens, input.truncate(context), len(spans))
+    return Occurrence(spans[0], tokens, kept, len(spans))
 
 
 @torch.inference_mode()

@@ -26,9 +26,9 @@ def words_of(input: ModelInput, pieces: Sequence[str]) -> Words:
     """The words of a text for any tokenizer; `pieces`: the tokens as strings.
 
     A token of white space belongs to the word before it, or, at the beginning, after it. A token that spans several
-    words belongs to the first, whose text it extends. A separator is a word.
+    words belongs to the first, whose text it extends. Each separator is a word.
     """
-    numbers = word_numbers(input)
+    numbers = [number or -token - 1 for token, number in enumerate(word_numbers(input))]
     members: dict[int, list[int]] = {}
     for token, number in enumerate(numbers):
         members.setdefault(number, []).append(token)

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.loading import find_two
 from mini_tf.data.tokenization.vocabulary import Vocabulary
-from mini_tf.interchange._config import NO_EFFECT, Config, no_such_model, special_token
+from mini_tf.interchange._config import NO_EFFECT, Config, end_ids, no_such_model, special_token
 from mini_tf.interchange._tensors import Layout, Names
 from mini_tf.recipe.kind_settings import ModelSettings, ObjectiveSettings
 from mini_tf.recipe.kinds import Kind, settings_of
@@ -161,6 +161,8 @@ class Family(Kind):
         roles = {"separator": self.SEPARATOR, "begin": self.BEGIN}
         named = {key: special_token(folder, role, config) for key, role in roles.items() if role is not None}
         tokenizer: dict[str, Any] = {"path": str(folder)} | {key: name for key, name in named.items() if name is not None}
+        if settings.SOURCE or "causal" in settings.DIRECTIONS:
+            tokenizer |= {"ends": end_ids(folder, config)}
         if settings.SOURCE and (two := find_two(folder)) is not None:
             tokenizer |= {"path": str(two[0]), "source": tokenizer | {"path": str(two[1])}}
         data = {} if head.data is None else {"train": head.data}

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from mini_tf.data.tokenization import loading
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe.values import show
 from mini_tf.system import strict_json
@@ -215,6 +216,47 @@ def special_token(folder: Path, name: str, config: Config) -> str | None:
         id = config.get(f"{name}_id")
         return names.get(id) if isinstance(id, int) else None
     return None
+
+
+def begin_token(path: Path, config: Config) -> str | None:
+    """The special token that a decoder's tokenizer without a template puts before a text; None: there is none.
+
+    path: of the tokenizer, a folder or a file in it. Only older files have `add_bos_token` in place of a template.
+    """
+    folder = path if path.is_dir() else path.parent
+    file = loading.find_tokenizer_file(folder)
+    if file is None or (file.suffix == ".json" and file.name == "tokenizer.json"):
+        return None
+    with suppress(OSError, ValueError):
+        given = strict_json.parse(read_small_file(folder / "tokenizer_config.json").decode())
+        if isinstance(given, Mapping) and isinstance(given.get("add_bos_token"), bool):
+            return special_token(folder, "bos_token", config) if given["add_bos_token"] else None
+    return special_token(folder, "bos_token", config) if file.suffix == ".model" else None  # Llama's
+
+
+def end_ids(folder: Path, config: Config) -> list[int]:
+    """The ids that end a text: `eos_token_id` of generation_config.json, else of config.json; a number or a list."""
+    path = folder / "generation_config.json"
+    generation = Config(_object(path) if path.is_file() else {}, str(path))
+    found = generation if generation.has("eos_token_id") else config
+    value, size = found.get("eos_token_id"), config.integer("vocab_size")
+    ids = [] if value is None else value if isinstance(value, list) else [value]
+    if all(type(id) is int and 0 <= id < size for id in ids):
+        return list(dict.fromkeys(ids))
+    found.refuse("eos_token_id", f"it must be an id from 0 to {size - 1}, or a list of them")
+    generation.check()
+    return []
+
+
+def _object(path: Path) -> Mapping[str, Any]:
+    """The content of a JSON file. RunFault if it is no object."""
+    try:
+        content = strict_json.parse(read_small_file(path).decode())
+    except (OSError, ValueError) as error:
+        raise RunFault(f"{path}: not JSON: {error}", where=[str(path)]) from error
+    if not isinstance(content, Mapping):
+        raise RunFault(f"{path}: not a JSON object", where=[str(path)])
+    return content
 
 
 USUAL = {"cls_token": ("[CLS]",)}

@@ -168,7 +168,8 @@ class TaskObjective(Objective):
         self.fits_network_scale = "network_scale" in settings.metrics
         self.n_outputs, self.n_types, self.dense, self.head_bias = n_outputs, 0, settings.dense, settings.head_bias
         assert vocabulary.separator is not None
-        self.separator, self.separator_begins = vocabulary.separator, vocabulary.begin is None
+        before = (vocabulary.begin_id,) if vocabulary.template is None else vocabulary.template.before
+        self.separator, self.separator_begins = vocabulary.separator, vocabulary.separator in before
         self.replacement = next(id for id in (vocabulary.mask, vocabulary.unk, self.separator) if id is not None)
 
     def add_modules(self, model: Model) -> None:

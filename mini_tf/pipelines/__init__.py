@@ -14,7 +14,6 @@ from mini_tf.data.store import Store
 from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.distributed.group import ProcessGroup
-from mini_tf.generation.prompt_ids import Affixes, between_separators
 from mini_tf.nn.model import Model
 from mini_tf.recipe.kind_settings import pipelines as pipeline_settings
 from mini_tf.recipe.recipe import Recipe
@@ -185,12 +184,6 @@ class Pipeline:
         accumulator: default: `metric_accumulator`. group: processes that evaluate together.
         """
         return evaluate_trained(trained, store, accumulator or self.metric_accumulator(), group)
-
-    def affixes(self) -> Affixes:
-        """The special tokens around a text that stands alone, of the source if there is one; between two texts stands
-        the separator.
-        """
-        return between_separators(self.bundle.tokenizer)
 
     def sample(self, validation: Store) -> str | None:
         """The sample that training saves after an evaluation; None if the model generates no text."""

@@ -6,20 +6,20 @@ from collections.abc import Iterator, Sequence
 from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.generation.likelihoods import TextScorer
-from mini_tf.generation.mask_filling import Candidate, MaskedPrompt, MaskFiller, masked_affixes
-from mini_tf.generation.prompt_ids import Affixes
+from mini_tf.generation.mask_filling import Candidate, MaskedPrompt, MaskFiller
 from mini_tf.nn.model import Model
 from mini_tf.pipelines import GenerateOptions, ModelBundle, Output, Pipeline, PipelineSettings
 from mini_tf.pipelines._options import BATCH_SIZE, notes_entry, one_line
 from mini_tf.recipe.kind_settings.pipelines import GENERATE_OPTIONS, UNSUPPORTED_BEAM_OPTIONS
 from mini_tf.system.errors import UsageFault
+from mini_tf.trained.framing import text_affixes
 
 TOP_K = 5
 """Default number of candidates per mask."""
 
 
 class MaskFillingSettings(PipelineSettings):
-    COMMAND = "generate"
+    COMMAND, FRAMING = "generate", "masked"
     UNSUPPORTED_OPTIONS = UNSUPPORTED_BEAM_OPTIONS | dict.fromkeys(
         GENERATE_OPTIONS - UNSUPPORTED_BEAM_OPTIONS.keys() - {"top_k", "batch_size"},
         "{run} is an encoder, which fills [MASK] and does not continue text",
@@ -36,13 +36,10 @@ class MaskFillingSettings(PipelineSettings):
 
 
 class MaskFilling(Pipeline):
-    def affixes(self) -> Affixes:
-        return masked_affixes(self.bundle.tokenizer, not self.recipe.data.split.tail)
-
     def score_texts(
         self, texts: Sequence[str], places: Sequence[str] = (), kind: str = "", group: ProcessGroup | None = None
     ) -> list[float]:
-        scorer = TextScorer(self.token_predictor(), self.bundle.tokenizer, separated=not self.recipe.data.split.tail, group=group)
+        scorer = TextScorer(self.token_predictor(), self.bundle.tokenizer, text_affixes(self.bundle), group)
         return scorer.masked(texts, places, whole_words=kind != "token")
 
     def generator(self, options: GenerateOptions) -> "MaskFillGenerator":

@@ -18,8 +18,7 @@ from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.distributed.dividing import DividedOutputs
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.generation.decoding import check_finite
-from mini_tf.generation.prompt_ids import Affixes
-from mini_tf.objectives._task import PooledSettings, TaskLoss
+from mini_tf.objectives._task import TaskLoss
 from mini_tf.pipelines import Pipeline, PipelineSettings, Prediction, PredictOptions
 from mini_tf.recipe.sections import Data
 from mini_tf.system.seeds import seed_of
@@ -41,13 +40,6 @@ class PredictionPipeline(Pipeline):
     def labels(self) -> Labels:
         assert self.bundle.labels is not None
         return self.bundle.labels
-
-    def affixes(self) -> Affixes:
-        before, behind = super().affixes()
-        objective = self.recipe.objective
-        # What follows the pooled token changes nothing in a decoder.
-        ends_there = isinstance(objective, PooledSettings) and objective.pool == "text_end" and self.recipe.model.causal
-        return Affixes(before, [] if ends_there else behind)
 
     def metric_accumulator(self) -> MetricAccumulator:
         raise NotImplementedError
@@ -181,8 +173,12 @@ class HeadPredictor:
                 self._loss.add(batch, of_batch)
 
     def _count_unread(self, examples: Sequence[Any], store: Store, packing: Packing) -> None:
-        # Where examples are cut each is one row, between two separators.
-        cut = store.lengths + 2 - packing.lengths if self._dataset.TRUNCATES else np.zeros_like(store.lengths)
+        n_read = np.zeros(len(examples), int)
+        for rows in packing.eval_rows(BATCH_SIZE):
+            assert rows.examples is not None
+            np.add.at(n_read, rows.examples, _is_text(store, rows.ids, rows.segments).sum(1))
+        of_examples = (int(_is_text(store, store.document(n)).sum()) for n in range(len(examples)))
+        cut = np.maximum(0, np.array([*of_examples]) - n_read)
         for example, length, n_cut in zip(examples, store.lengths.tolist(), cut.tolist(), strict=True):
             self.unread.add(self._dataset.texts(example), length, n_cut, example.where)
 
@@ -191,3 +187,10 @@ class HeadPredictor:
         if self._accumulator is None:
             raise ValueError("labelled: must be True for scores")
         return {name: value for name, value in self._accumulator.scores().items() if name != "loss"}
+
+
+def _is_text(store: Store, ids: np.ndarray, segments: np.ndarray | None = None) -> np.ndarray:
+    """Which ids are tokens of a text, unknown ones among them: not special, and no padding."""
+    vocabulary = store.vocabulary
+    is_text: np.ndarray = ~np.isin(ids, [*vocabulary.special_ids - {vocabulary.unk}])
+    return is_text if segments is None else is_text & (segments != 0)

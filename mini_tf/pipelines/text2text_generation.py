@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from mini_tf.data.examples import Pair
-from mini_tf.generation.prompt_ids import Affixes
-from mini_tf.generation.translation import Translator, source_affixes
+from mini_tf.generation.translation import Translator
 from mini_tf.pipelines import GenerateOptions, ModelBundle
 from mini_tf.pipelines._encoder_decoder_generator import ENCODER_DECODER_UNSUPPORTED, EncoderDecoderGenerator
 from mini_tf.pipelines._references import ReferencePipeline, ReferencePipelineSettings
@@ -12,6 +11,7 @@ from mini_tf.recipe.sections import Generate
 
 
 class Settings(ReferencePipelineSettings):
+    FRAMING = "source"
     UNSUPPORTED_OPTIONS = ENCODER_DECODER_UNSUPPORTED
     DESCRIPTION = "generates the target of a source, such as a translation or a summary"
 
@@ -20,9 +20,6 @@ class Settings(ReferencePipelineSettings):
 
 
 class Text2Text(ReferencePipeline):
-    def affixes(self) -> Affixes:
-        return source_affixes(self.bundle.source_tokenizer)
-
     def generate(self, examples: Sequence[Pair]) -> Iterable[str]:
         translator = _translator(self.bundle, self.recipe.generate)
         return (best[0].text for best in translator.translate([pair.source for pair in examples]))

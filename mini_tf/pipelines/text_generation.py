@@ -5,16 +5,16 @@ from collections.abc import Sequence
 from mini_tf.data.store import Store
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.generation.likelihoods import TextScorer
-from mini_tf.generation.prompt_ids import Affixes, start_ids
 from mini_tf.generation.text_generator import TextGenerator
 from mini_tf.pipelines import GenerateOptions, ModelBundle, Pipeline, PipelineSettings
 from mini_tf.pipelines._decoder_generator import DecoderGenerator
 from mini_tf.recipe.kind_settings.pipelines import UNSUPPORTED_BEAM_OPTIONS
 from mini_tf.system.seeds import seed_of
+from mini_tf.trained.framing import text_affixes
 
 
 class Settings(PipelineSettings):
-    COMMAND = "generate"
+    COMMAND, FRAMING = "generate", "continued"
     UNSUPPORTED_OPTIONS = UNSUPPORTED_BEAM_OPTIONS
     TEXT_SCORES = {"causal": "sum of log p(token | tokens before it); without a separator at the start, from the second token on"}
     CHECK_COPYING = True
@@ -25,9 +25,6 @@ class Settings(PipelineSettings):
 
 
 class TextGeneration(Pipeline):
-    def affixes(self) -> Affixes:
-        return Affixes(start_ids(self.bundle.tokenizer, not self.recipe.data.split.tail), [])
-
     def sample(self, validation: Store) -> str:
         recipe = self.recipe
         generator = TextGenerator(self.bundle.model, self.bundle.tokenizer, recipe, across_documents=True)
@@ -38,7 +35,7 @@ class TextGeneration(Pipeline):
     def score_texts(
         self, texts: Sequence[str], places: Sequence[str] = (), kind: str = "", group: ProcessGroup | None = None
     ) -> list[float]:
-        scorer = TextScorer(self.bundle.model, self.bundle.tokenizer, separated=not self.recipe.data.split.tail, group=group)
+        scorer = TextScorer(self.bundle.model, self.bundle.tokenizer, text_affixes(self.bundle), group)
         return scorer.causal(texts, places)
 
     def generator(self, options: GenerateOptions) -> DecoderGenerator:

@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
+from mini_tf.data.prompts import MASK
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.truncation import first_tokens
 from mini_tf.generation.infilling import Infiller
-from mini_tf.generation.mask_filling import MASK
-from mini_tf.generation.prompt_ids import Affixes
-from mini_tf.generation.translation import source_affixes
 from mini_tf.pipelines import GenerateOptions, ModelBundle, Output, Pipeline, PipelineSettings
 from mini_tf.pipelines._encoder_decoder_generator import ENCODER_DECODER_UNSUPPORTED, EncoderDecoderGenerator
 from mini_tf.recipe.sections import Generate
@@ -19,7 +17,7 @@ SAMPLE_WORDS = 24
 
 
 class Settings(PipelineSettings):
-    COMMAND = "generate"
+    COMMAND, FRAMING, READS_MASKS = "generate", "source", True
     UNSUPPORTED_OPTIONS = ENCODER_DECODER_UNSUPPORTED
     DESCRIPTION = "fills each [MASK] of a prompt with text"
 
@@ -28,9 +26,6 @@ class Settings(PipelineSettings):
 
 
 class TextInfilling(Pipeline):
-    def affixes(self) -> Affixes:
-        return source_affixes(self.bundle.source_tokenizer)
-
     def sample(self, validation: Store) -> str:
         documents = (validation.document(n) for n in range(min(SAMPLE_DOCUMENTS, validation.n_documents)))
         kept = (ids[: first_tokens(self.bundle.tokenizer.vocabulary, ids, 8 * SAMPLE_WORDS)] for ids in documents)

@@ -31,6 +31,8 @@ class SingleTokenizer(Section):
     """Special token between documents of a loaded tokenizer; null: its end of text, found by its usual names."""
     begin: NonEmptyText | None = None
     """Special token of a loaded tokenizer before a text that stands alone, and before targets; null: the separator."""
+    ends: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field((), max_length=64)
+    """Ids of a loaded tokenizer that end a generated text, beside the separator; []: its usual end of text."""
 
     @property
     def trainer(self) -> TokenizerSettings:
@@ -50,8 +52,8 @@ class SingleTokenizer(Section):
     def rules(self) -> Rules:
         if self.path == "last":
             yield "path", "last changes with every run; give a run folder or its name in outputs"
-        for key in ("separator", "begin"):
-            if getattr(self, key) is not None and self.path is None:
+        for key in ("separator", "begin", "ends"):
+            if getattr(self, key) and self.path is None:
                 yield Rule(key, "is for a loaded tokenizer; give tokenizer.path, or remove it", ("path",))
         if self.path is None and self.vocab_size < (least := self.trainer.MIN_VOCAB_SIZE)[0]:
             yield Rule("vocab_size", f"{self.vocab_size} {least[1]}", ("kind", "path"))

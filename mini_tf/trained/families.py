@@ -157,7 +157,8 @@ def _leaves(value: Any, path: str, context: int) -> Iterator[tuple[str, Any]]:
 def _bookkeeping(family: Family, head: Head, facts: Facts, recipe: Recipe) -> dict[str, Any]:
     """What every config.json has: architecture, special tokens, labels."""
     vocabulary = facts.vocabulary
-    ids = {"bos": vocabulary.separator, "eos": vocabulary.separator, "pad": vocabulary.pad}
+    end = vocabulary.ends[0] if len(vocabulary.ends) == 1 else [*vocabulary.ends] or None
+    ids = {"bos": vocabulary.separator, "eos": end, "pad": vocabulary.pad}
     config: dict[str, Any] = {f"{name}_token_id": id for name, id in ids.items()}
     if len(head.pools) > 1:
         pool = recipe.objective.model_dump()["pool"]

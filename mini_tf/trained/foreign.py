@@ -13,11 +13,13 @@ from torch import Tensor
 
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.data.tokenization.vocabulary import Roles
 from mini_tf.interchange import Config, Family, Head
-from mini_tf.interchange._config import generation_note, no_such_model
+from mini_tf.interchange._config import begin_token, generation_note, no_such_model
 from mini_tf.interchange._tensors import expected_shapes, pairs_of, read_tensors
 from mini_tf.nn.model import Model
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.recipe.sections import SingleTokenizer
 from mini_tf.run import manifest, tensors
 from mini_tf.run.hashes import FileHashes
 from mini_tf.run.tensors import TensorSpec
@@ -231,7 +233,7 @@ def open_foreign(folder: Path, tokenizer: Path | None = None, deltas: Mapping[st
     except ValidationError as error:
         raise no_such_model(error, config.where) from error
     used = [one for one in (recipe.tokenizer, recipe.tokenizer.source) if one is not None]
-    loaded = [Tokenizer.load(str(one.path), one.separator, one.begin).with_size(config.integer("vocab_size")) for one in used]
+    loaded = [_tokenizer(one, recipe, config) for one in used]
     own, source = loaded[0], loaded[-1]
     labels = _labels(config, head, recipe)
     if "text_end" in head.pools and config.has("pad_token_id") and config.get("pad_token_id") != own.vocabulary.pad:
@@ -244,6 +246,15 @@ def open_foreign(folder: Path, tokenizer: Path | None = None, deltas: Mapping[st
     generation = generation_note(folder, config)
     notes = [*dict.fromkeys(note for one in loaded for note in one.notes), *notes, *filter(None, [generation])]
     return ForeignModel(family, head, recipe, model.eval(), own, source, labels, notes)
+
+
+def _tokenizer(settings: SingleTokenizer, recipe: Recipe, config: Config) -> Tokenizer:
+    """A tokenizer of the folder, with the ids that the model has; that of a decoder says what stands before a text."""
+    path, size = Path(str(settings.path)), config.integer("vocab_size")
+    tokenizer = Tokenizer.load(path, Roles(settings.separator, settings.begin, settings.ends, keeps_template=True)).with_size(size)
+    if recipe.model.SOURCE or not recipe.model.causal or tokenizer.vocabulary.template is not None:
+        return tokenizer
+    return tokenizer.with_beginning(begin_token(path, config))
 
 
 def _labels(config: Config, head: Head, recipe: Recipe) -> Labels | None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.data.tokenization.vocabulary import Roles
 from mini_tf.nn.model import Model
 from mini_tf.nn.weights import objective_network
 from mini_tf.nn.weights.lora import adapt, merged_weights
@@ -202,8 +203,13 @@ def read_recipe_and_tokenizers(folder: Path) -> tuple[Recipe, Tokenizer, Tokeniz
     recipe = read_recipe(folder)
     try:
         own, source = recipe.tokenizer, recipe.tokenizer.source
-        tokenizer = Tokenizer.load(folder, own.separator, own.begin)
-        return recipe, tokenizer, tokenizer if source is None else Tokenizer.load(folder / SOURCE_TOKENIZER, source.separator, source.begin)
+        keeps_template = manifest.read(folder).step == 0  # of a model that was imported and not trained
+        tokenizer, *others = (
+            Tokenizer.load(path, Roles(one.separator, one.begin, one.ends, keeps_template))
+            for path, one in ((folder, own), (folder / SOURCE_TOKENIZER, source))
+            if one is not None
+        )
+        return recipe, tokenizer, others[0] if others else tokenizer
     except DataFault as error:
         raise RunFault(f"{folder} is damaged: {error.message}", where=error.where) from error
 

@@ -23,17 +23,34 @@ SOURCE = Annotated[
 
 def open_tokenizer(console: Console, source: str) -> "Tokenizer":
     """The tokenizer of a file, a folder with one, or a run of this name; prints assumptions about a foreign one."""
-    from mini_tf.data.tokenization import loading
     from mini_tf.data.tokenization.tokenizer import Tokenizer
-    from mini_tf.run import finding
 
-    refuse_non_utf8([source], "the name of the tokenizer")
-    path = Path(source)
-    by_path = os.path.isfile(path) or path.suffix in (".json", ".txt") or loading.find_tokenizer_file(path) is not None
-    location = path if by_path and source != "last" else finding.find(source)
+    location = _location(source)
     tokenizer = Tokenizer.load(location)
     if os.path.isfile(other := location / "source_tokenizer.json"):
         console.say(f"this is the target tokenizer; the source tokenizer is {other}")
     for note in tokenizer.notes:
         console.say(note)
     return tokenizer
+
+
+def open_prompt_tokenizer(console: Console, source: str) -> "Tokenizer":
+    """`open_tokenizer`; that of a run reads [MASK] as its model does."""
+    from mini_tf.run import manifest
+    from mini_tf.trained.framing import TokenizersOfRun, prompt_tokenizer
+    from mini_tf.trained.opening import read_recipe_and_tokenizers
+
+    tokenizer, location = open_tokenizer(console, source), _location(source)
+    if not (location / manifest.NAME).is_file():
+        return tokenizer
+    return prompt_tokenizer(TokenizersOfRun(*read_recipe_and_tokenizers(location)))
+
+
+def _location(source: str) -> Path:
+    from mini_tf.data.tokenization import loading
+    from mini_tf.run import finding
+
+    refuse_non_utf8([source], "the name of the tokenizer")
+    path = Path(source)
+    by_path = os.path.isfile(path) or path.suffix in (".json", ".txt") or loading.find_tokenizer_file(path) is not None
+    return path if by_path and source != "last" else finding.find(source)

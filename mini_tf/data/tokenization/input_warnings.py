@@ -1,4 +1,4 @@
-"""Warnings about input texts: truncation to the context, and characters without a token.
+"""Warnings about input texts: truncation to the context, characters without a token, and [MASK] that is no mask.
 
 Counted over all texts, so that each warning is printed once.
 """
@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Iterable
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.data.tokenizers import SPECIALS
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.system.strict_json import short
 
+MASK = SPECIALS["mask"]
 MAX_LISTED = 5
 """Unknown characters that are listed; the others are counted."""
 
@@ -19,7 +21,7 @@ class InputWarnings:
 
     def __init__(self, tokenizer: Tokenizer, context: int, unit: str = "prompt", cut: str = "first") -> None:
         self._tokenizer, self._context, self._unit, self._cut = tokenizer, context, unit, cut
-        self._n = self._n_cut = 0
+        self._n = self._n_cut = self._n_plain = 0
         self._one = ""
         self._unknown: Counter[str] = Counter()
 
@@ -28,18 +30,21 @@ class InputWarnings:
 
         parts: the texts as encoded. where: "stdin:3".
         """
+        parts = [*parts]
         unknown = sum(map(self._tokenizer.count_lost_text, parts), Counter[str]())
+        has_plain_mask = not self._tokenizer.reads_masks and any(MASK in part for part in parts)
+        self._n_plain += has_plain_mask
         self._n, self._unknown = self._n + 1, self._unknown + unknown
         one = f"the {self._unit} has {length} tokens; the {self._cut} {n_cut} are truncated" if n_cut else ""
         if one:
             self._n_cut, self._one = self._n_cut + 1, f"{where}: {one}" if where else one
-        return [*filter(None, [one]), *self._unknown_warning(unknown)]
+        return [*filter(None, [one]), *self._unknown_warning(unknown), *_mask_warning(has_plain_mask)]
 
     def join(self, group: ProcessGroup) -> None:
         """Count the texts of all processes, on rank 0; all of them call it."""
-        counts = group.gather([self._n, self._n_cut, self._one, self._unknown])
-        for n, n_cut, one, unknown in counts[1:] if group.leads else ():
-            self._n, self._n_cut, self._one = self._n + n, self._n_cut + n_cut, self._one or one
+        counts = group.gather([self._n, self._n_cut, self._n_plain, self._one, self._unknown])
+        for n, n_cut, n_plain, one, unknown in counts[1:] if group.leads else ():
+            self._n, self._n_cut, self._n_plain, self._one = self._n + n, self._n_cut + n_cut, self._n_plain + n_plain, self._one or one
             self._unknown.update(unknown)
 
     def notes(self) -> list[str]:
@@ -48,7 +53,7 @@ class InputWarnings:
         if self._n_cut > 1:
             longer = f"{self._n_cut:,} of {self._n:,} {self._unit}s are longer than the context of {self._context} tokens"
             cut = [f"{longer}; their {self._cut} tokens are truncated"]
-        return [*cut, *self._unknown_warning(self._unknown)]
+        return [*cut, *self._unknown_warning(self._unknown), *_mask_warning(bool(self._n_plain))]
 
     def _unknown_warning(self, unknown: Counter[str]) -> list[str]:
         if not unknown:
@@ -59,3 +64,7 @@ class InputWarnings:
         total = f" ({unknown.total():,} in all)" if unknown.total() > min(len(unknown), MAX_LISTED) else ""
         instead = "they are dropped" if self._tokenizer.vocabulary.unk is None else "the unknown token replaces them"
         return [f"the tokenizer has no token for {listed}{rest}{total}; {instead}"]
+
+
+def _mask_warning(has_plain_mask: bool) -> list[str]:
+    return [f"{MASK} is plain text here: a mask only in a prompt to an encoder, or to a model that fills masks"] if has_plain_mask else []

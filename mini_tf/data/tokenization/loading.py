@@ -11,10 +11,11 @@ from difflib import get_close_matches
 from pathlib import Path
 
 import tokenizers
-from tokenizers import Regex, pre_tokenizers
+from tokenizers import Regex, pre_tokenizers, processors
 
 from mini_tf.data.tokenization import components, sentencepiece_files, vocab_files
 from mini_tf.data.tokenization.guard import call_guarded
+from mini_tf.data.tokenization.vocabulary import Template
 from mini_tf.system.errors import DataFault
 from mini_tf.system.limits import limits
 from mini_tf.system.plain_file import read_plain
@@ -158,3 +159,32 @@ def sentinel_ids(inner: tokenizers.Tokenizer) -> tuple[int, ...]:
     while (id := inner.token_to_id(SENTINEL.format(len(ids)))) is not None:
         ids.append(id)
     return tuple(ids)
+
+
+def template_of(inner: tokenizers.Tokenizer) -> Template | None:
+    """What a tokenizer's post-processor adds to texts; None if it has none."""
+    if inner.post_processor is None:
+        return None
+
+    def added() -> Template:
+        text = inner.post_process(inner.encode(PROBE, add_special_tokens=False))
+        of_text = [n for n, sequence in enumerate(text.sequence_ids) if sequence is not None]
+        return Template(tuple(text.ids[: of_text[0]]), tuple(text.ids[of_text[-1] + 1 :]))
+
+    return call_guarded("adding special tokens", added)
+
+
+def without_template(inner: tokenizers.Tokenizer) -> str:
+    """The content of tokenizer.json without the post-processor, which changes no ids of a text."""
+    template, inner.post_processor = inner.post_processor, None
+    content: str = inner.to_str()
+    inner.post_processor = template
+    return content
+
+
+def with_beginning(inner: tokenizers.Tokenizer, name: str | None) -> tokenizers.Tokenizer:
+    """A copy with a post-processor that puts the special token `name` before a text; None: nothing."""
+    changed = tokenizers.Tokenizer.from_str(inner.to_str())
+    tokens = [] if name is None else [(name, inner.token_to_id(name))]
+    changed.post_processor = processors.TemplateProcessing([*(name for name, _ in tokens), "$A"], special_tokens=tokens)
+    return changed

@@ -8,10 +8,9 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from mini_tf.data.tokenization.guard import call_guarded, check_token_count
 from mini_tf.data.tokenization.pieces import BYTE_OF, PieceTable, kind_of, piece_table_of, sentence_edges, texts_of, word_edges
 from mini_tf.data.tokenization.round_trip import round_trip_losses
 from mini_tf.data.tokenization.sentencepiece_models import UNREACHABLE
-from mini_tf.data.tokenization.vocabulary import Vocabulary
+from mini_tf.data.tokenization.vocabulary import Roles, Vocabulary
 from mini_tf.data.tokenizers import SPECIALS
 from mini_tf.recipe import sections
 from mini_tf.recipe.kind_settings import TokenizerSettings
@@ -38,26 +37,23 @@ SHORT_INPUT = 512
 
 
 class Tokenizer:
-    """A trained tokenizer; notes: what was changed or assumed when it was loaded. roles: see `load`."""
+    """A trained tokenizer; notes: what was changed or assumed when it was loaded."""
 
-    def __init__(self, inner: tokenizers.Tokenizer, notes: Sequence[str] = (), roles: Mapping[str, str] = MappingProxyType({})) -> None:
+    reads_masks = False
+    """[MASK] in a text is a mask, not plain text: see `prompts`."""
+
+    def __init__(self, inner: tokenizers.Tokenizer, notes: Sequence[str] = (), roles: Roles = Roles()) -> None:
         inner.encode_special_tokens = True
-        self.notes, self._roles = list(notes), dict(roles)
-        self._inner = inner
-        self._json = json.loads(inner.to_str())
+        self.notes, self._inner, self._json = list(notes), inner, json.loads(inner.to_str())
+        self._roles = roles if self._json["post_processor"] else roles._replace(keeps_template=False)
         self._slow: dict[tuple[str, ...], bool] = {}
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], separator: str | None = None, begin: str | None = None) -> "Tokenizer":
-        """Load a tokenizer.json, vocab.txt, vocab.json or SentencePiece model, or that of a folder; or DataFault.
-
-        separator: the special token between documents; None: found by its usual names. begin: the special token before
-        the first token of a text that stands alone, and of a target; None: the separator.
-        """
-        roles = {key: name for key, name in (("separator", separator), ("begin", begin)) if name is not None}
+    def load(cls, path: str | os.PathLike[str], roles: Roles = Roles()) -> "Tokenizer":
+        """Load a tokenizer.json, vocab.txt, vocab.json or SentencePiece model, or that of a folder; or DataFault."""
         loaded = cls(*loading.load(Path(path)), roles)
-        for key, name in roles.items():
-            if name not in loaded.special_tokens:
+        for key, name in (("separator", roles.separator), ("begin", roles.begin)):
+            if name is not None and name not in loaded.special_tokens:
                 raise DataFault.located(str(path), f"the tokenizer has no special token {short(name)!r} (tokenizer.{key})")
         return loaded
 
@@ -82,24 +78,26 @@ class Tokenizer:
 
     @cached_property
     def hash(self) -> str:
-        roles = "".join(f"\0{key}={name}" for key, name in self._roles.items())
-        return hashlib.sha256(f"{self._inner.to_str()}{roles}".encode()).hexdigest()
+        roles = "".join(f"\0{key}={name}" for key in ("separator", "begin") if (name := getattr(self._roles, key)) is not None)
+        return hashlib.sha256(f"{loading.without_template(self._inner)}{roles}".encode()).hexdigest()
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
         size = 1 + max(self._inner.get_vocab(with_added_tokens=True).values())
-        known = {name: loading.special_token_id(self._inner, name) for name in SPECIALS}
-        usual = known["separator"]
-        if "separator" in self._roles:
-            known["separator"] = self._inner.token_to_id(self._roles["separator"])
-        begin = self._inner.token_to_id(self._roles["begin"]) if "begin" in self._roles else None
+        known: dict[str, Any] = {name: loading.special_token_id(self._inner, name) for name in SPECIALS}
+        usual, roles = known["separator"], self._roles
+        if roles.separator is not None:
+            known["separator"] = self._inner.token_to_id(roles.separator)
+        begin = None if roles.begin is None else self._inner.token_to_id(roles.begin)
         begin = None if begin == known["separator"] else begin
-        ends = frozenset() if usual is None or usual == known["separator"] else frozenset([usual])
+        separators = () if roles.keeps_template and roles.ends else (known["separator"],)
+        ends = tuple(dict.fromkeys(id for id in (*(roles.ends or (usual,)), *separators) if id is not None))
         others = self.piece_table.special - set(known.values())
-        inside = self.piece_table.inside_characters
-        sentinels = loading.sentinel_ids(self._inner)
         texts = texts_of(self.piece_table, self.is_wordpiece)
-        return Vocabulary(size, **known, others=others, sentinels=sentinels, ends=ends, begin=begin, inside_characters=inside, texts=texts)
+        template = loading.template_of(self._inner) if roles.keeps_template else None
+        sentinels, inside = loading.sentinel_ids(self._inner), self.piece_table.inside_characters
+        own: Any = (others, sentinels, ends, begin, template, inside, texts)
+        return Vocabulary(size, *known.values(), *own)
 
     def splits_as_other_language(self, other: "Tokenizer") -> bool:
         """Whether both have the same ids for the same tokens, of which each finds its own in text: those of Marian."""
@@ -131,6 +129,10 @@ class Tokenizer:
         takes_space = name == "mask" and self.has_space_prefixed_tokens
         inner.add_special_tokens([tokenizers.AddedToken(SPECIALS[name], lstrip=takes_space, special=True)])
         return Tokenizer(inner, [*self.notes, f"the tokenizer has no {name} token; {SPECIALS[name]} was added"], self._roles)
+
+    def with_beginning(self, name: str | None) -> "Tokenizer":
+        """This tokenizer, with a template that puts the special token `name` before a text; None: nothing."""
+        return Tokenizer(loading.with_beginning(self._inner, name), self.notes, self._roles)
 
     def with_size(self, size: int) -> "Tokenizer":
         """This tokenizer, with special tokens without a text added up to `size` ids. DataFault if it has more."""
@@ -237,15 +239,14 @@ class Tokenizer:
         """Whether a token may start with the space before its word, so that "a" and " a" are different tokens."""
         return not self.is_wordpiece and any(piece[:1] == " " and piece.strip() for piece in self.piece_table.pieces)
 
-    @property
-    def is_trained_here(self) -> bool:
-        """Whether it is one of the kinds that minitf trains."""
-        return [self._inner.token_to_id(name) for name in SPECIALS.values()] == [*range(len(SPECIALS))]
-
-    @property
+    @cached_property
     def mask_takes_space(self) -> bool:
-        """Whether the file of the tokenizer says that a mask token takes the space before it."""
-        return any(token["lstrip"] for token in self._json["added_tokens"] if token["id"] == self.vocabulary.mask)
+        """Whether the space before a mask belongs to it; of another tool's tokenizer its file says so."""
+        if [self._inner.token_to_id(name) for name in SPECIALS.values()] == [*range(len(SPECIALS))]:  # trained here
+            takes_it = self.has_space_prefixed_tokens
+        else:
+            takes_it = any(token["lstrip"] for token in self._json["added_tokens"] if token["id"] == self.vocabulary.mask)
+        return takes_it or len(self.encode(" ")) == 0
 
     @cached_property
     def round_trip_losses(self) -> list[str]:

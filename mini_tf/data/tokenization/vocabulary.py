@@ -1,10 +1,32 @@
 """The ids of a tokenizer: their number, those of special tokens, and how they are stored."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from mini_tf.system.errors import DataFault
+
+
+class Template(NamedTuple):
+    """The special tokens before and behind a text that stands alone."""
+
+    before: tuple[int, ...]
+    behind: tuple[int, ...]
+
+
+class Roles(NamedTuple):
+    """What special tokens of a loaded tokenizer are for.
+
+    separator: between documents; None: found by its usual names. begin: before the first token of a text that stands
+    alone, and of a target; None: the separator. ends: ids that end a text, beside the separator; empty: the usual one.
+    keeps_template: texts are framed by the tokenizer's own template, and end with `ends` alone.
+    """
+
+    separator: str | None = None
+    begin: str | None = None
+    ends: tuple[int, ...] = ()
+    keeps_template: bool = False
 
 
 @dataclass(frozen=True)
@@ -20,10 +42,12 @@ class Vocabulary:
     """Special tokens of a loaded tokenizer that minitf does not use, and sentinels."""
     sentinels: tuple[int, ...] = ()
     """Sentinels in their order, <extra_id_0> first; also in `others`."""
-    ends: frozenset[int] = frozenset()
-    """Special tokens that also end a text, where the separator is another one; also in `others`."""
+    ends: tuple[int, ...] = ()
+    """Tokens that end a text, the usual one first; with the separator, unless the model was not trained with it."""
     begin: int | None = None
     """Special token before a text that stands alone, if it is not the separator."""
+    template: Template | None = None
+    """What the tokenizer of a model that was imported and not trained puts around texts; None: as in training."""
     inside_characters: frozenset[int] = frozenset()
     """Tokens that begin inside a character: their first byte continues one that a token before them begins."""
     texts: tuple[str, ...] = field(default=(), repr=False)

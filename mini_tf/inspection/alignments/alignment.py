@@ -18,7 +18,7 @@ from mini_tf.data.examples import Pair
 from mini_tf.generation.decoding import pad
 from mini_tf.inspection.alignments.files import AlignmentPoint
 from mini_tf.inspection.capture import OWN_TO_SOURCE, Capture, capture
-from mini_tf.inspection.model_input import ModelInput, source_input, target_input
+from mini_tf.inspection.model_input import ModelInput, target_input, untruncated_input
 from mini_tf.inspection.words import membership, word_numbers
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained
@@ -85,7 +85,7 @@ def word_weights(trained: Trained, pairs: Sequence[Pair]) -> Iterator[WordWeight
     context = trained.model.context
     for first in range(0, len(pairs), BATCH_SIZE):
         inputs = [
-            (source_input(trained.source_tokenizer, pair.source, context), target_input(trained.tokenizer, pair.target, context))
+            (untruncated_input(trained, pair.source).truncate(context), target_input(trained.tokenizer, pair.target, context))
             for pair in pairs[first : first + BATCH_SIZE]
         ]
         fitting = [both for both in inputs if not both[0].n_cut and not both[1].n_cut]

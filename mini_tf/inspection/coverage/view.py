@@ -16,7 +16,7 @@ from mini_tf.inspection.coverage.maps import CoverageMap, coverage_maps, cross_a
 from mini_tf.inspection.coverage.summaries import FactCounts, FactsOf, Summaries
 from mini_tf.inspection.head_selection import HeadSelection
 from mini_tf.inspection.maps.plots import scale_of
-from mini_tf.inspection.model_input import source_input, target_input
+from mini_tf.inspection.model_input import target_input, untruncated_input
 from mini_tf.scores.repetition import SIZES
 from mini_tf.trained.opening import Trained
 
@@ -49,7 +49,7 @@ def view(
     Raises UsageFault if the model has no cross-attention or lacks the selected heads.
     """
     context, first = trained.model.context, next((n for n, target in enumerate(targets) if target.split()), 0)
-    source = source_input(trained.source_tokenizer, sources[first], context)
+    source = untruncated_input(trained, sources[first]).truncate(context)
     target = target_input(trained.tokenizer, targets[first], context)
     found = coverage_maps(cross_attention(trained, source, target), selection)
     columns, inputs = trained.source_tokenizer.pieces(source.ids), trained.tokenizer.pieces(target.ids)

@@ -17,6 +17,7 @@ from mini_tf.inspection.gold.documents import LabelledDocument
 from mini_tf.inspection.model_input import text_input
 from mini_tf.nn.tokens import Tokens
 from mini_tf.system.errors import DataFault, UsageFault
+from mini_tf.trained.framing import text_affixes
 from mini_tf.trained.opening import Trained
 
 ANSWERS, CUE = "answers", "cue"
@@ -84,7 +85,7 @@ def questions_of(trained: Trained, documents: Sequence[LabelledDocument]) -> Que
     """Raises UsageFault if the model predicts no tokens of a text, DataFault if an answer cannot be predicted."""
     mask, found, streams = _mask_of(trained), Questions([], {}), trained.recipe.train.stream
     for number, document in enumerate(documents):
-        input = text_input(trained.tokenizer, document.text, separated=not trained.recipe.data.split.tail)
+        input = text_input(trained.tokenizer, document.text, text_affixes(trained))
         pairs, starts = answers_of(document), np.cumsum([0, *(len(word) + 1 for word in document.words)]).tolist()
         places = {word: input.tokens_of(starts[word], starts[word + 1] - 1) for pair in pairs for word in pair if word is not None}
         context = len(input.ids) if streams else trained.model.context

@@ -5,6 +5,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+from mini_tf.data.prompts import MASK
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.terminal import sentence, table
@@ -25,7 +26,7 @@ class Token(NamedTuple):
 
 
 def tokens_of(tokenizer: Tokenizer, text: str) -> list[Token]:
-    """Tokens of the text. No special tokens: their names in the text are plain text."""
+    """Tokens of the text. No special tokens, except masks: their names in the text are plain text."""
     ids, spans = tokenizer.spans(text)
     vocabulary, pieces = tokenizer.vocabulary, tokenizer.pieces(ids)
     data, tokens = text.encode(), []
@@ -54,7 +55,9 @@ def view(tokenizer: Tokenizer, texts: Sequence[str]) -> View:
         {"text": text, "n_tokens": len(tokens), "n_bytes": len(text.encode()), "tokens": [*map(_record, tokens)]}
         for text, tokens in tokenized
     ]
-    return View({"texts": records, "notes": tokenizer.notes}, pictures)
+    is_plain = any(MASK in text for text in texts) and not tokenizer.reads_masks
+    notes = [f"{MASK} is plain text, as it is to all models but encoders and those that fill masks"] if is_plain else []
+    return View({"texts": records, "notes": [*tokenizer.notes, *notes]}, pictures, notes)
 
 
 def _record(token: Token) -> dict[str, Any]:

@@ -3,10 +3,9 @@
 import json
 from typing import Any
 
-from mini_tf.generation.mask_filling import mask_takes_space
-from mini_tf.pipelines import pipeline_of
 from mini_tf.run import manifest
 from mini_tf.system.strict_json import show_json
+from mini_tf.trained.framing import text_affixes
 from mini_tf.trained.opening import LoadedModel
 
 
@@ -23,10 +22,10 @@ def tokenizer_files(loaded: LoadedModel) -> dict[str, bytes]:
     was_trained = manifest.read(loaded.folder).step > 0
     if was_trained or not content["post_processor"]:
         content["post_processor"] = _template(loaded, names, content["post_processor"])
-    if was_trained and mask_takes_space(tokenizer):
+    if was_trained and tokenizer.mask_takes_space:
         marks = {vocabulary.mask, *vocabulary.sentinels}
         content["added_tokens"] = [token | {"lstrip": True} if token["id"] in marks else token for token in content["added_tokens"]]
-    end = names[min(vocabulary.ends)] if vocabulary.ends else separator
+    end = next((names[id] for id in vocabulary.ends if id in names), separator)
     tokens = {"bos_token": separator, "eos_token": end, "unk_token": vocabulary.unk, "pad_token": vocabulary.pad}
     tokens |= {} if model.causal and not model.SOURCE else {"mask_token": vocabulary.mask}
     tokens |= {} if model.causal else {"cls_token": begin, "sep_token": separator}
@@ -47,7 +46,7 @@ def _template(loaded: LoadedModel, names: dict[int, str], given: dict[str, Any] 
 
     given: the post-processor of the tokenizer, of which only what changes no ids is kept: GPT-2's trimming of offsets.
     """
-    before, behind = (list(map(names.__getitem__, ids)) for ids in pipeline_of(loaded).affixes())
+    before, behind = (list(map(names.__getitem__, ids)) for ids in text_affixes(loaded))
     separator = loaded.source_tokenizer.vocabulary.separator
     between = [] if separator is None else [names[separator]]
     used = sorted({*before, *behind, *between})

@@ -15,6 +15,9 @@ GENERATE_OPTIONS = {
     *("logprobs", "stream", "batch_size"),
 }
 
+Framing = Literal["continued", "masked", "example", "source"]
+"""What stands around a text: see `generation.prompt_ids.affixes`."""
+
 
 class PipelineSettings(Kind):
     """Declarations of a pipeline for the commands. Metrics have the names that --assert uses."""
@@ -23,6 +26,10 @@ class PipelineSettings(Kind):
 
     COMMAND: ClassVar[Literal["generate", "predict"] | None] = None
     """The command that runs such a model."""
+    FRAMING: ClassVar[Framing] = "example"
+    """How a text is framed: a document that is continued or has masks, an example between separators, or a source."""
+    READS_MASKS: ClassVar[bool] = False
+    """[MASK] in a source is a mask."""
     UNSUPPORTED_OPTIONS: ClassVar[Mapping[str, str]] = {}
     """Options of `generate` that are refused, with the reason; {run}: the run's name, {model}: its kind of model."""
     DEFAULT_OPTIONS: ClassVar[Mapping[str, Any]] = {}

@@ -39,7 +39,7 @@ def with_run_settings(level: Node, lower: Node) -> Node:
     model = {key: node for key, node in ours.items() if key in _OWN or (key not in theirs and key != "encoder")}
     model |= {key: _with_length(node, folder) for key, node in theirs.items() if key not in _OWN and _has(kind, key)}
     model |= {"kind": kind}
-    roles, their_tokenizer = ("separator", "begin"), _mapping(run.value.get("tokenizer"))
+    roles, their_tokenizer = ("separator", "begin", "ends"), _mapping(run.value.get("tokenizer"))
     tokenizer = {"path": Node(Scalar(str(folder), quoted=True), given.where)}
     keys = roles if (folder / RESOLVED).is_file() else (*roles, "path", "source")
     tokenizer |= {key: node for key, node in their_tokenizer.items() if key in keys}

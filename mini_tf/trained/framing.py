@@ -1,0 +1,53 @@
+"""What a trained model reads around a text, for every command: generate, predict, evaluate --pairs, inspect, export."""
+
+from typing import NamedTuple, Protocol
+
+from mini_tf.data.prompts import PromptTokenizer
+from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.generation.prompt_ids import Affixes, affixes
+from mini_tf.objectives._task import PooledSettings
+from mini_tf.recipe.kind_settings.pipelines import Framing
+from mini_tf.recipe.recipe import Recipe
+
+
+class Framed(Protocol):
+    """A model with its recipe and tokenizers; of a run in training or of an opened one."""
+
+    @property
+    def recipe(self) -> Recipe: ...
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+    @property
+    def source_tokenizer(self) -> Tokenizer: ...
+
+
+class TokenizersOfRun(NamedTuple):
+    """A recipe and its tokenizers, without the model."""
+
+    recipe: Recipe
+    tokenizer: Tokenizer
+    source_tokenizer: Tokenizer
+
+
+def text_affixes(model: Framed) -> Affixes:
+    """The special tokens around a text that stands alone, of the source if there is one."""
+    recipe = model.recipe
+    pipeline, objective = recipe.objective.pipeline(), recipe.objective
+    framing: Framing = "example" if pipeline is None else pipeline.FRAMING
+    around = affixes(model.source_tokenizer if recipe.model.SOURCE else model.tokenizer, framing, not recipe.data.split.tail)
+    # What follows the pooled token changes nothing in a decoder.
+    ends_there = isinstance(objective, PooledSettings) and objective.pool == "text_end" and recipe.model.causal
+    return Affixes(around.before, []) if ends_there else around
+
+
+def prompt_tokenizer(model: Framed) -> Tokenizer:
+    """The tokenizer of prompts, of the source if there is one.
+
+    [MASK] is a mask to an encoder, and to a model that fills masks with text; to others it is plain text.
+    """
+    recipe, tokenizer = model.recipe, model.source_tokenizer if model.recipe.model.SOURCE else model.tokenizer
+    pipeline, vocabulary = recipe.objective.pipeline(), tokenizer.vocabulary
+    reads_masks = pipeline is not None and pipeline.READS_MASKS if recipe.model.SOURCE else not recipe.model.causal
+    if not reads_masks or vocabulary.mask is None:
+        return tokenizer
+    return PromptTokenizer(tokenizer, vocabulary.sentinels[: recipe.objective.n_sentinels] or [vocabulary.mask])

@@ -1,0 +1,193 @@
+"""What an imported model reads around a text, and where its text ends: as transformers with its own tokenizer."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+import torch
+from commands import minitf, results
+from families import CASES, change_config, folder_of, transformers
+from tokenizers.processors import TemplateProcessing
+
+BEGIN, END, MASK = "<s>", "</s>", "[MASK]"
+TEMPLATES = {"nothing": (), "a beginning": (BEGIN, "$A"), "both": (BEGIN, "$A", END)}
+
+
+def framed(case: str, folder: Path, template: Sequence[str], **config: Any) -> Path:
+    """The saved model of a case, with a tokenizer that puts special tokens around texts; without words: no template."""
+    source = folder_of(case, folder, **config)
+    if template:
+        inner = tokenizers.Tokenizer.from_file(str(source / "tokenizer.json"))
+        names = [(name, inner.token_to_id(name)) for name in (BEGIN, END)]
+        inner.post_processor = TemplateProcessing([*template], special_tokens=names)
+        inner.save(str(source / "tokenizer.json"))
+    return source
+
+
+def tokenizer_of(source: Path) -> Any:
+    named = {"pad_token": "<pad>", "bos_token": BEGIN, "eos_token": END, "cls_token": BEGIN, "sep_token": END, "mask_token": MASK}
+    return transformers().PreTrainedTokenizerFast(tokenizer_file=str(source / "tokenizer.json"), **named)
+
+
+def model_of(case: str, source: Path) -> Any:
+    return getattr(transformers(), CASES[case][0]).from_pretrained(source, attn_implementation="eager")
+
+
+def imported(source: Path, run: Path) -> Path:
+    done = minitf("import", source, "-o", run)
+    assert done.exit_code == 0, done.stderr
+    return run
+
+
+def generated(run: Path, *arguments: str) -> list[list[str]]:
+    done = minitf("generate", run, *arguments, "--json")
+    assert done.exit_code == 0, done.stderr
+    return [text.split() for result in results(done.stdout) for text in result["texts"]]
+
+
+SUPPRESSED = [0, 1, 3, 4]
+"""Special tokens but the end: minitf never writes them."""
+
+
+def their_words(model: Any, ids: Sequence[int], n: int, **more: Any) -> list[str]:
+    """The words that transformers generates greedily, up to an end."""
+    given = {"do_sample": False, "max_new_tokens": n, "suppress_tokens": SUPPRESSED, "pad_token_id": 0, **more}
+    new = model.generate(torch.tensor([ids]), **given)[0].tolist()
+    new = new[1:] if model.config.is_encoder_decoder else new[len(ids) :]
+    ends = model.generation_config.eos_token_id
+    ends = {ends} if isinstance(ends, int) else {*(ends or ())}
+    return [f"w{id}" for n, id in enumerate(new) if id > 4 and not ends & {*new[: n + 1]}]
+
+
+@pytest.mark.parametrize(
+    ("case", "template"),
+    [("gpt2", "nothing"), ("gpt2, untied, relu", "a beginning"), ("llama, grouped queries, wide heads, tied", "a beginning")],
+)
+def test_a_decoder_continues_what_its_tokenizer_makes_of_a_prompt(case: str, template: str, tmp_path: Path) -> None:
+    source = framed(case, tmp_path / "theirs", TEMPLATES[template])
+    run, tokenizer, model = imported(source, tmp_path / "run"), tokenizer_of(source), model_of(case, source)
+    prompts = ["w9 w30 w17", "w5", "w11 w12 w13 w14 w15 w16"]
+    ours = generated(run, *prompts, "--greedy", "--max-new-tokens", "24")
+    assert ours == [their_words(model, tokenizer(prompt)["input_ids"], 24) for prompt in prompts]
+    assert min(map(len, ours)) > 3
+    [sample] = json.loads(minitf("inspect", "attention", run, "w9 w30", "--json").stdout)["result"]["samples"]
+    assert sample["tokens"] == tokenizer.convert_ids_to_tokens(tokenizer("w9 w30")["input_ids"])
+
+
+@pytest.mark.parametrize(
+    ("case", "where"),
+    [("gpt2", "config.json"), ("llama", "generation_config.json"), ("llama", "an exported run"), ("t5 1.1", "an exported run")],
+)
+def test_a_text_ends_where_theirs_ends(case: str, where: str, tmp_path: Path) -> None:
+    """At a token in the middle of what it would say: alone, beside another one, and after an export."""
+    is_pair = case == "t5 1.1"
+    source = framed(case, tmp_path / "theirs", ("$A", END) if is_pair else (BEGIN, "$A"), bos_token_id=1)
+    tokenizer = tokenizer_of(source)
+    (source / "generation_config.json").unlink()
+    start = {"decoder_start_token_id": 0, "forced_eos_token_id": None} if is_pair else {}
+    prompt = tokenizer("w9 w30 w17")["input_ids"]
+    endless = their_words(model_of(case, source), prompt, 12, **start)
+    end = next(int(word[1:]) for n, word in enumerate(endless) if n > 1 and word not in endless[:n])
+    change_config(source, {"eos_token_id": 2 if where == "generation_config.json" else end if where == "config.json" else [2, end]} | start)
+    if where == "generation_config.json":
+        (source / where).write_text(json.dumps({"eos_token_id": [end], "_from_model_config": False} | start))
+    model = model_of(case, source)
+    expected = their_words(model, prompt, 12, **start)
+    assert 1 < len(expected) < len(endless)
+    run = imported(source, tmp_path / "run")
+    if where == "an exported run":
+        done = minitf("export", run, "-o", tmp_path / "out")
+        assert done.exit_code == 0, done.stderr
+        again = model_of(case, tmp_path / "out")
+        assert their_words(again, tokenizer_of(tmp_path / "out")("w9 w30 w17")["input_ids"], 12, **start) == expected
+        run = imported(tmp_path / "out", tmp_path / "again")
+    beams = ("--num-beams", "1") if is_pair else ("--greedy",)
+    assert generated(run, "w9 w30 w17", *beams, "--max-new-tokens", "12") == [expected]
+    if not is_pair:
+        samples = generated(run, "w9 w30 w17", "--num-samples", "8", "--temperature", "0.7", "--max-new-tokens", "12")
+        assert f"w{end}" not in {word for sample in samples for word in sample}
+        assert min(map(len, samples)) < 12
+
+
+@pytest.mark.parametrize("given", ['"2"', "[2, 99]", "-1", "true"])
+def test_an_end_that_is_no_id_is_refused_by_its_key(given: str, tmp_path: Path) -> None:
+    source = folder_of("llama", tmp_path / "theirs")
+    (source / "generation_config.json").write_text(f'{{"eos_token_id": {given}}}')
+    done = minitf("import", source, "-o", tmp_path / "run")
+    assert done.exit_code == 5
+    assert "generation_config.json: eos_token_id is" in done.stderr
+    assert "it must be an id from 0 to 47, or a list of them" in done.stderr
+
+
+@pytest.mark.parametrize(("case", "template"), [("llama, classes", "nothing"), ("gpt2, classes", "a beginning"), ("gpt2, classes", "both")])
+def test_a_classifier_of_a_decoder_reads_what_its_tokenizer_makes(case: str, template: str, tmp_path: Path) -> None:
+    source = framed(case, tmp_path / "theirs", TEMPLATES[template])
+    run, tokenizer, model = imported(source, tmp_path / "run"), tokenizer_of(source), model_of(case, source)
+    texts = ["w9 w30 w17", "w5", "w11 w12 w13 w14 w15 w16"]
+    lines = minitf("predict", run, *texts).stdout.splitlines()
+    for text, line in zip(texts, lines, strict=True):
+        ids = tokenizer(text)["input_ids"]
+        if template == "both":  # theirs reads the end of the text, ours the token before it
+            ids = ids[:-1]
+        with torch.no_grad():
+            p = model(torch.tensor([ids])).logits[0].softmax(-1).tolist()
+        assert [*json.loads(line)["scores"].values()] == pytest.approx(p, abs=1e-5)
+
+
+@pytest.mark.parametrize("case", ["bert", "roberta", "bert, classes"])
+def test_attention_weights_of_an_encoder_are_theirs(case: str, tmp_path: Path) -> None:
+    """With the closing separator, and with a mask where the text has one."""
+    source = framed(case, tmp_path / "theirs", TEMPLATES["both"])
+    (source / "tokenizer_config.json").write_text(json.dumps({"cls_token": BEGIN, "sep_token": END, "mask_token": MASK}))
+    run, tokenizer, model = imported(source, tmp_path / "run"), tokenizer_of(source), model_of(case, source)
+    text = f"w9 {MASK} w17 w30"
+    ids = tokenizer(text, return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        theirs = model(ids, output_attentions=True).attentions
+    done = minitf("inspect", "attention", run, text, "--json", "--full")
+    [sample] = json.loads(done.stdout)["result"]["samples"]
+    assert sample["tokens"] == [BEGIN, "w9", MASK, "w17", "w30", END]
+    for head in sample["heads"]:
+        assert torch.tensor(head["matrix"]).sub(theirs[head["layer"]][0, head["head"]]).abs().max() < 1e-5
+    words = minitf("inspect", "attention", run, text, "--words", "--query", MASK, "--json").stdout
+    [by_words] = json.loads(words)["result"]["samples"]
+    assert by_words["tokens"] == sample["tokens"]
+    [tokens] = json.loads(minitf("inspect", "tokens", run, text, "--json").stdout)["result"]["texts"]
+    assert [one["id"] for one in tokens["tokens"]] == ids[0, 1:-1].tolist()
+    assert tokens["tokens"][1]["span"] == [3, 9]
+
+
+def test_pseudo_log_likelihoods_are_of_the_text_between_its_special_tokens(tmp_path: Path) -> None:
+    source = framed("bert", tmp_path / "theirs", TEMPLATES["both"])
+    (source / "tokenizer_config.json").write_text(json.dumps({"cls_token": BEGIN, "sep_token": END}))
+    run, tokenizer, model = imported(source, tmp_path / "run"), tokenizer_of(source), model_of("bert", source)
+    pairs = [("w9 w30 w17", "w9 w31 w17"), ("w5", "w6 w7")]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps({"sentence_good": a, "sentence_bad": b}) + "\n" for a, b in pairs))
+
+    def score(text: str) -> float:
+        ids, total = tokenizer(text)["input_ids"], 0.0
+        for n in range(1, len(ids) - 1):
+            masked = torch.tensor([[*ids[:n], tokenizer.mask_token_id, *ids[n + 1 :]]])
+            with torch.no_grad():
+                total += float(model(masked).logits[0, n].log_softmax(-1)[ids[n]])
+        return total
+
+    done = minitf("evaluate", run, "--pairs", tmp_path / "pairs.jsonl", "--score", "token", "--json")
+    expected = sum(score(good) - score(bad) for good, bad in pairs) / len(pairs)
+    assert json.loads(done.stdout)["metrics"]["pairs.difference"] == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_source_is_framed_as_their_tokenizer_frames_it(tmp_path: Path) -> None:
+    """BART's has a token at its beginning."""
+    source = framed("bart", tmp_path / "theirs", TEMPLATES["both"])
+    run, tokenizer, model = imported(source, tmp_path / "run"), tokenizer_of(source), model_of("bart", source)
+    texts = ["w9 w30 w17", "w11 w12 w13 w14"]
+    ours = generated(run, *texts, "--num-beams", "1", "--max-new-tokens", "8")
+    start = {"decoder_start_token_id": 2, "forced_eos_token_id": None}
+    assert ours == [their_words(model, tokenizer(text)["input_ids"], 8, **start) for text in texts]
+    done = minitf("inspect", "attention", run, texts[0], "--target", "w6", "--json")
+    [sample] = json.loads(done.stdout)["result"]["samples"]
+    assert sample["source_tokens"] == [BEGIN, "w9", "w30", "w17", END]
