@@ -299,7 +299,7 @@ def test_a_reader_that_leaves_ends_the_command_in_silence_with_141(tmp_path: Pat
     assert done.stderr == b"141\n0\n"
 
 
-@pytest.mark.parametrize("closing", ["2>&-", "2>/dev/full", "2> >(exit)", ">&- 2>&- <&-"])
+@pytest.mark.parametrize("closing", ["2>&-", "2>/dev/full", "2> >(exit)", "2>&- <&-"])
 def test_a_command_outlives_its_stderr(closing: str, tmp_path: Path) -> None:
     done = in_a_shell(f"toy 3 {closing}", tmp_path)
     assert done.returncode == 0
@@ -310,6 +310,13 @@ def test_a_full_disk_behind_stdout_is_6(tmp_path: Path) -> None:
     done = in_a_shell("toy 3 >/dev/full", tmp_path)
     assert done.returncode == 6
     assert b"the disk is full" in done.stderr
+
+
+def test_a_closed_stdout_is_6_since_the_result_is_lost(tmp_path: Path) -> None:
+    done = in_a_shell("toy 3 >&-", tmp_path)
+    assert (done.returncode, done.stderr) == (6, b"a line on stderr\ninput/output error: stdout is closed, so the result is lost\n")
+    assert in_a_shell("toy 3 >&- 2>&- <&-", tmp_path).returncode == 6
+    assert in_a_shell("toy 0 >&-", tmp_path).returncode == 0  # it has no result
 
 
 def test_a_full_disk_behind_stdout_does_not_hide_why_a_command_failed(tmp_path: Path) -> None:

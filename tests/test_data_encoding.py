@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import models, normalizers, pre_tokenizers
 
-from mini_tf.data.examples import ASSISTANT, Example
+from mini_tf.data.examples import ASSISTANT, Example, Pair
 from mini_tf.data.labels import Labels
 from mini_tf.data.store import Encoded
 from mini_tf.data.tokenization.tokenizer import Tokenizer
@@ -223,28 +223,49 @@ def pieces_of_play(normalizer: normalizers.Normalizer | None, splits: bool = Tru
 
 
 @pytest.mark.parametrize(
-    "words", [["playing", "\u200d"], ["\u200d", "playing"], ["cat", "\u200d", "playing"], ["\u200d"], ["cat", "\u200d"]]
+    ("words", "pieces"),
+    [
+        (["playing", "\u200d"], ["play", "##ing", "[UNK]"]),
+        (["\u200b", "playing"], ["[UNK]", "play", "##ing"]),
+        (["cat", "\u00ad", "\ufe0f", "playing"], ["cat", "[UNK]", "[UNK]", "play", "##ing"]),
+        (["\u200d"], ["[UNK]"]),
+        (["playing", "c\u200dat", "the\u200d"], ["play", "##ing", "cat", "the"]),
+    ],
 )
-def test_a_word_that_a_tokenizer_leaves_nothing_of_is_refused(words: list[str]) -> None:
+def test_a_word_that_normalizes_to_nothing_is_the_unknown_token(words: list[str], pieces: list[str]) -> None:
     """Else its tag would stand at a neighbour's token."""
-    used = pieces_of_play(normalizers.BertNormalizer())
-    message = "f:9: the text has no tokens" if words == ["\u200d"] else "f:9: a token spans several words, or a word has no token"
-    assert refused("tags", Example(words, ["good"] * len(words), "f:9"), used=used).startswith(message)
-    [one] = dataset_of("tags").encode([Example(["playing", "c\u200dat", "the\u200d"], ["good", "bad", "good"], "f:9")], both(used), CLASSES)
-    assert (used.pieces(one.ids), asked(one)) == (["play", "##ing", "cat", "the"], {1: 1.0, 3: 0.0, 4: 1.0})
+    used, tags = pieces_of_play(normalizers.BertNormalizer()), [("good", "bad")[n % 2] for n in range(len(words))]
+    [one] = dataset_of("tags").encode([Example(words, tags, "f:9")], both(used), CLASSES)
+    assert used.pieces(one.ids) == pieces
+    starts = [n for n, piece in enumerate(pieces) if not piece.startswith("##")]
+    assert asked(one) == {1 + at: {"good": 1.0, "bad": 0.0}[tag] for at, tag in zip(starts, tags, strict=True)}
+
+
+def test_without_an_unknown_token_the_dropped_word_is_named() -> None:
+    inner = tokenizers.Tokenizer(models.BPE({"c": 0, "a": 1, "</s>": 2}, []))
+    inner.add_special_tokens(["</s>"])
+    message = "f:9: the tokenizer drops the word 'bb', so that it cannot have a tag"
+    assert refused("tags", Example(["ca", "bb"], ["good", "bad"], "f:9"), used=Tokenizer(inner)).startswith(message)
 
 
 def test_words_that_are_one_token_together_are_refused() -> None:
     used = pieces_of_play(None, splits=False)
-    message = "f:9: a token spans several words, or a word has no token"
+    message = "f:9: a token spans the words 'the' and 'cat', so that it cannot have a tag"
     assert refused("tags", Example(["the", "cat"], ["good", "bad"], "f:9"), used=used).startswith(message)
 
 
 @pytest.mark.parametrize("form", ["classes", "numbers", "chats"])
-def test_a_text_that_a_tokenizer_leaves_nothing_of_is_refused(form: str) -> None:
+def test_a_text_that_normalizes_to_nothing_is_the_unknown_token(form: str) -> None:
     example = Example(["cat", "\u200d"], {"classes": ["bad"], "numbers": ["1"], "chats": ["user", ASSISTANT]}[form], "f:9")
-    labels = replace(CLASSES, n_texts=2)
-    assert refused(form, example, labels, pieces_of_play(normalizers.BertNormalizer())).startswith("f:9: the text has no tokens")
+    used = pieces_of_play(normalizers.BertNormalizer())
+    [one] = dataset_of(form).encode([example], both(used), replace(CLASSES, n_texts=2))
+    assert used.pieces(one.ids) == ["cat", "[SEP]", "[UNK]"]
+
+
+def test_a_source_and_a_target_that_normalize_to_nothing_are_unknown() -> None:
+    used = pieces_of_play(normalizers.BertNormalizer())
+    [one] = dataset_of("pairs").encode([Pair("\u200b", "\ufe0f", "f:9")], both(used), None)
+    assert (used.pieces(one.source), used.pieces(one.ids)) == (["[UNK]"], ["[UNK]"])
 
 
 def test_words_and_tags_that_are_not_as_many_are_refused() -> None:

@@ -214,3 +214,18 @@ def test_a_run_without_checkpoints_is_refused(copy: Path) -> None:
     shutil.rmtree(copy / "checkpoints")
     for which in ("1", "best"):
         refused(minitf("evaluate", copy, "--average", which), "has no checkpoint", exit_code=5)
+
+
+def test_checkpoints_that_a_killed_run_did_not_remove_are_not_averaged(copy: Path) -> None:
+    """Of the last two, and step 2, which has the best score."""
+    resolved = (copy / "resolved.yaml").read_text()
+    (copy / "resolved.yaml").write_text(resolved.replace("keep_last: 5", "keep_last: 2").replace("keep_best: 2", "keep_best: 1"))
+    mean = average(copy, 3)
+    parts = [load_file(checkpoint(copy, step) / MODEL) for step in (5, 4, 2)]
+    for name, tensor in mean.items():
+        if tensor.is_floating_point():
+            torch.testing.assert_close(
+                tensor, torch.stack([part[name].double() for part in parts]).mean(0).to(tensor.dtype), rtol=0, atol=0
+            )
+    with pytest.raises(UsageFault, match=r"--average 4: .* keeps 3 checkpoints"):
+        average(copy, 4)

@@ -1,6 +1,7 @@
 """`minitf`: the commands under one name. Nothing heavy is imported before a command runs."""
 
 import os
+import shlex
 import sys
 from functools import cache
 from typing import Annotated, Any
@@ -129,8 +130,9 @@ def _share_the_machine() -> None:
 
 
 def _open_standard_streams() -> None:
-    # A closed 0, 1 or 2 would be given to the next file we open, and prints would land in a checkpoint.
-    for descriptor, mode in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
+    # A closed 0, 1 or 2 would be given to the next file we open, and prints would land in a checkpoint. A closed stdout
+    # cannot be written: a result that nobody gets is no success.
+    for descriptor, mode in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(descriptor)
         except OSError:
@@ -151,7 +153,7 @@ def _explain_usage(error: Exception, arguments: list[str]) -> int:
     if type(error).__name__ == "NoSuchOption":
         option = str(getattr(error, "option_name", ""))
         message = message.replace(option, _written(option, arguments).partition("=")[0])
-    way = _as_key(error, arguments) or f"see `{path} --help`"
+    way = _as_key(error, arguments) or _as_text(error, arguments) or f"see `{path} --help`"
     fault = UsageFault(f"{path}: {message}", hint=way)
     return refuse(Console(command=path.partition(" ")[2], json="--json" in arguments), fault)
 
@@ -170,6 +172,13 @@ def _as_key(error: Exception, arguments: list[str]) -> str | None:
     value = value or next((one for one in after[:1] if not one.startswith("-")), "VALUE")
     key = suggest_key(option)
     return key and f"settings are written without dashes: {key}={value}"
+
+
+def _as_text(error: Exception, arguments: list[str]) -> str | None:
+    """A hint for a text that begins with -, which was read as an option."""
+    option = getattr(error, "option_name", None)
+    texts = [one for one in arguments if option is not None and one.startswith("-") and any(map(str.isspace, one))]
+    return f"a text that begins with - stands behind --: -- {shlex.quote(texts[0])}" if texts else None
 
 
 def _written(option: str, arguments: list[str]) -> str:

@@ -136,6 +136,15 @@ class Checkpoints:
         self.disk.write(temporary / MANIFEST, json.dumps(content, indent=1).encode())
         self.disk.sync(temporary)
 
+    def superfluous(self, keep_last: int, keep_best: int) -> list[int]:
+        """The steps that `rotate` removes; there are some only where a run was killed before it."""
+        found = self.list_valid()
+        if found and OBJECTIVE in found[0].sha256:
+            keep_best = max(1, keep_best)
+        steps = [one.step for one in found]
+        kept = {*steps[: max(1, keep_last)], *self.by_score()[:keep_best]}
+        return [step for step in steps if step not in kept]
+
     def rotate(self, keep_last: int, keep_best: int) -> None:
         """Keep the `keep_last` newest (at least 1) and `keep_best` best checkpoints by score, and remove the others.
 
@@ -143,12 +152,7 @@ class Checkpoints:
         remains. Folders without a valid manifest of this run are kept. If the objective has its own network the best
         checkpoint is always kept, since only it holds the network that belongs to model.safetensors.
         """
-        found = self.list_valid()
-        steps = [one.step for one in found]
-        if found and OBJECTIVE in found[0].sha256:
-            keep_best = max(1, keep_best)
-        kept = {*steps[: max(1, keep_last)], *self.by_score()[:keep_best]}
-        removed = [step for step in steps if step not in kept]
+        steps, removed = [one.step for one in self.list_valid()], self.superfluous(keep_last, keep_best)
         if not removed:
             return
         with storage_errors("removing older checkpoints", "no checkpoint was lost"):

@@ -60,10 +60,12 @@ def steps_of(folder: Path, which: int | str) -> list[int]:
 
 
 def _last(checkpoints: Checkpoints, folder: Path, n: str) -> list[int]:
-    """The newest `n` steps."""
+    """The newest `n` steps of those that the run keeps, also where it was killed before it removed the others."""
     if not re.fullmatch("[1-9][0-9]{0,11}", n):
         raise UsageFault(f"--average {n[:40]!r}: must be the number of last checkpoints, at least 1, or `best`")
-    steps = checkpoints.steps()
+    settings = reading.read(folder).recipe.checkpoint
+    left_over = checkpoints.superfluous(settings.keep_last, settings.keep_best)
+    steps = [step for step in checkpoints.steps() if step not in left_over]
     if len(steps) < int(n):
         hint = "train with a larger checkpoint.keep_last"
         raise UsageFault(f"--average {n}: {folder} keeps {len(steps)} checkpoint{'s' * (len(steps) > 1)}", hint=hint)

@@ -1,5 +1,6 @@
 """stdout for results, stderr for messages; the reader of either may have closed it."""
 
+import errno
 import os
 import sys
 from contextlib import suppress
@@ -32,8 +33,10 @@ def write_stdout(text: str) -> None:
     except BrokenPipeError as gone:
         silence(sys.stdout)
         raise ReaderLeft from gone
-    except OSError:
+    except OSError as error:
         silence(sys.stdout)
+        if error.errno == errno.EBADF:
+            raise OSError(errno.EBADF, "stdout is closed, so the result is lost") from error
         raise
 
 

@@ -19,6 +19,7 @@ from mini_tf.data.packing import ExampleRows, Packing, Shape, Spans
 from mini_tf.data.store import Encoded, Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.truncation import between_characters
+from mini_tf.data.tokenization.vocabulary import or_unknown
 from mini_tf.drawing.labels import caption
 from mini_tf.system.errors import DataFault
 from mini_tf.system.safe_text import safe_text
@@ -264,10 +265,10 @@ def class_ids(example: Example, labels: Labels) -> list[int]:
 
 
 def encode_parts(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[np.ndarray]]:
-    """The ids of each text of each example; DataFault if a text has no tokens."""
+    """The ids of each text of each example, at least one; DataFault if a text has none, and no unknown one."""
     encoded = iter(tokenizer.encode_batch([text for one in examples for text in one.texts]))
     for one in examples:
-        parts = [next(encoded) for _ in one.texts]
+        parts = [or_unknown(next(encoded), tokenizer.vocabulary) for _ in one.texts]
         if not all(ids.size for ids in parts):
             raise no_tokens(one)
         yield parts

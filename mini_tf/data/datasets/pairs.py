@@ -22,6 +22,7 @@ from mini_tf.data.labels import Labels
 from mini_tf.data.packing import ExampleRows, Packing, Shape, Spans
 from mini_tf.data.store import Encoded, Store, Tokenizers
 from mini_tf.data.tokenization.truncation import between_characters
+from mini_tf.data.tokenization.vocabulary import or_unknown
 from mini_tf.recipe.data import Data, FilePair
 from mini_tf.system.errors import DataFault
 
@@ -103,6 +104,10 @@ class Settings(Dataset):
     def encode(self, examples: Sequence[Pair], tokenizers: Tokenizers, labels: Labels | None) -> list[Encoded]:
         sources = tokenizers.source.encode_batch([pair.source for pair in examples])
         targets = tokenizers.target.encode_batch([pair.target for pair in examples])
+        sources, targets = (
+            [or_unknown(ids, used.vocabulary) for ids in texts]
+            for texts, used in ((sources, tokenizers.source), (targets, tokenizers.target))
+        )
         for pair, *both in zip(examples, sources, targets, strict=True):
             for role, ids in zip(self.REQUIRED, both, strict=True):
                 if not ids.size:

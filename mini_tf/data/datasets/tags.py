@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from mini_tf.data.datasets import TokenizedData
-from mini_tf.data.datasets._labelled import LabelledDataset, class_ids, class_labels, max_example_ids, no_tokens, rows_with_targets
+from mini_tf.data.datasets._labelled import LabelledDataset, class_ids, class_labels, max_example_ids, rows_with_targets
 from mini_tf.data.examples import Example
 from mini_tf.data.formats import cells
 from mini_tf.data.formats.cells import Cell
@@ -70,16 +70,18 @@ class Settings(LabelledDataset):
 
     def _encode(self, example: Example, tokenizer: Tokenizer, tags: Sequence[int]) -> Encoded:
         ids, spans = tokenizer.spans(*self.texts(example))
-        if not ids.size:
-            raise no_tokens(example)
         lengths = np.array([len(word) for word in example.texts])
-        ends = np.cumsum(lengths + 1) - 1
-        token_starts, token_ends = np.array(spans).T
+        ends, unknown = np.cumsum(lengths + 1) - 1, tokenizer.vocabulary.unk
+        starts, token_ends = ends - lengths, np.array([last for _, last in spans], int)
         # The first token of each word is the first one that ends within or behind it.
-        first = np.minimum(np.searchsorted(token_ends, ends - lengths, side="right"), len(ids) - 1)
-        overlaps = (token_starts[first] < ends) & (token_ends[first] > ends - lengths)
-        if not overlaps.all() or len(np.unique(first)) < len(first):
-            raise DataFault(f"{example.where}: a token spans several words, or a word has no token", where=(example.where,))
+        first = np.searchsorted(token_ends, starts, side="right")
+        lost = np.array([n == len(ids) or spans[n][0] >= end for n, end in zip(first, ends, strict=True)])
+        if lost.any() and unknown is None:
+            raise _fault(example, f"the tokenizer drops the word {example.texts[int(lost.argmax())]!r}")
+        # A word that normalizes to nothing, such as U+200B, becomes the unknown token.
+        ids, first = np.insert(ids, first[lost], unknown or 0), first + np.cumsum(lost) - lost
+        if shared := [n for n in range(1, len(first)) if first[n] == first[n - 1]]:
+            raise _fault(example, f"a token spans the words {example.texts[shared[0] - 1]!r} and {example.texts[shared[0]]!r}")
         labels = np.full(len(ids) + 1, np.nan, np.float32)
         labels[first] = tags or 0
         return Encoded(ids, labels)
@@ -104,3 +106,7 @@ class Settings(LabelledDataset):
             yield document, first, cut
             first = cut
         yield document, first, last
+
+
+def _fault(example: Example, what: str) -> DataFault:
+    return DataFault(f"{example.where}: {what}, so that it cannot have a tag", hint="remove the example", where=(example.where,))

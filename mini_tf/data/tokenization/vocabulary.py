@@ -64,6 +64,11 @@ class Vocabulary:
         return self.others.union(id for id in (self.pad, self.unk, self.separator, self.mask) if id is not None)
 
 
+def or_unknown(ids: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
+    """The ids of a text that is not blank; where it normalizes to nothing the unknown token, if there is one."""
+    return ids if ids.size or vocabulary.unk is None else np.array([vocabulary.unk], ids.dtype)
+
+
 def compact(ids: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
     """The ids in the fewest bytes. Raises DataFault if one is outside the vocabulary."""
     if ids.size and int(ids.max()) >= vocabulary.size:
