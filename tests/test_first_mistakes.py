@@ -45,6 +45,13 @@ def test_files_of_data_are_what_is_trained_on() -> None:
     assert Path("run/resolved.yaml").read_text().startswith(f"data:\n  train: {Path('my.txt').absolute()}\n")
 
 
+def test_a_text_that_begins_with_a_dash_is_told_to_stand_behind_two() -> None:
+    for command in (("generate",), ("predict",), ("inspect", "attention"), ("inspect", "tokens")):
+        done = minitf(*command, "run", "- a film")
+        refused(done, "No such option: - ; a text that begins with - stands behind --: -- '- a film'", exit_code=2)
+    refused(minitf("predict", "run", "--tpo", "3"), "No such option: --tpo", "see `minitf predict --help`", exit_code=2)
+
+
 def test_the_nearest_file_is_named() -> None:
     refused(minitf("pretrain", "myy.txt"), "no such file myy.txt; did you mean 'my.txt'?", exit_code=2)
 

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny_tasks
 import torch
 from commands import minitf, refused, trained
 
 from mini_tf.data.examples import Example
+from mini_tf.data.packing import ExampleRows
 from mini_tf.nn.tokens import Tokens
 from mini_tf.pipelines import Prediction, Predictor, pipeline_of
 from mini_tf.scores.entities import entity_scores
@@ -111,6 +113,27 @@ def test_figures_do_not_depend_on_how_many_sentences_are_answered_at_once(tagger
         scores.append(predictor.scores())
     given = [list(one.label) for one in found if isinstance(one.label, list)]
     assert scores == [entity_scores([example.labels for example in examples], given, ["B-PER"])] * 3
+
+
+def test_predictions_need_no_training_row_for_each_text(classifier: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A packing may have other rows for training than for evaluation, such as some that are drawn."""
+
+    class DrawnRows(ExampleRows):
+        lengths = np.full(7, 5)  # type: ignore[assignment]
+
+    dataset = type(classifier.recipe.objective.dataset())
+    texts, usual = [[text] for text in TEXTS], predictor_of(classifier)
+    expected, packing = usual.predict([Example(words, [], f"test:{n}") for n, words in enumerate(texts, 1)]), dataset.packing
+    monkeypatch.setattr(dataset, "packing", lambda *given: DrawnRows(**{field: getattr(packing(*given), field) for field in ROWS_OF}))
+    other = predictor_of(classifier)
+    assert other.predict([Example(words, [], f"test:{n}") for n, words in enumerate(texts, 1)]) == expected
+    assert other.unread.notes() == usual.unread.notes()
+    [cut] = [note for note in usual.unread.notes() if "truncated" in note]
+    n, context = len(classifier.tokenizer.encode(TEXTS[1])), classifier.recipe.train.context
+    assert f"test:2: the text has {n} tokens; the last {n - context + 2} are truncated" == cut
+
+
+ROWS_OF = ("store", "shape", "spans", "sources", "n_too_long")
 
 
 def test_what_is_no_task_with_labels_is_refused(tmp_path: Path) -> None:

@@ -128,3 +128,30 @@ def test_evaluate_says_what_another_text_has_that_the_model_does_not_read(by_cha
     rows = [row | {"text": row["text"] + " good" * 200 * (n < 3)} for n, row in enumerate(tiny_tasks.OPINIONS[:20])]
     done = minitf("evaluate", classifier, "--data", tiny_tasks.opinions(tmp_path / "long.jsonl", rows))
     assert done.stderr.startswith("3 of 20 examples are longer than the model's context of ")
+
+
+def test_a_text_that_outgrows_the_context_is_noted_and_one_that_fills_it_is_not(by_char: Path) -> None:
+    """The last of its tokens is no input of the model."""
+    context, prompt = 16, "Once"
+    fills = context - (1 + len(prompt)) + 1
+    done = minitf("generate", by_char, prompt, "--context", str(context), "--greedy", "--max-new-tokens", str(fills), "--json")
+    assert (done.stderr, "notes" in json.loads(done.stdout)["result"]) == ("", False)
+    note = f"a text grew longer than the context of {context} tokens; from there on the model saw only the last half of it"
+    grown = ("--context", str(context), "--max-new-tokens", str(fills + 1), "--greedy")
+    done = minitf("generate", by_char, prompt, *grown, "--json")
+    assert (done.stderr, json.loads(done.stdout)["result"]["notes"]) == (f"{note}\n", [note])
+    done = minitf("generate", by_char, *grown, stdin=f"{prompt}\na\n{prompt}s\n")
+    assert done.stderr == f"{note.replace('a text', '2 texts')}\n"
+
+
+def test_a_mask_is_plain_text_to_a_decoder_and_that_is_noted(by_char: Path, by_wordpiece: Path) -> None:
+    note = "[MASK] is plain text here: a mask only in a prompt to an encoder, or to a model that fills masks"
+    assert minitf("generate", by_char, "a [MASK] e", "--max-new-tokens", "2").stderr.splitlines()[-1] == note
+    for view in (("attention",), ("tokens",)):
+        done = minitf("inspect", *view, by_char, "a [MASK] e", "--json")
+        assert any("[MASK]" in one and "plain text" in one for one in json.loads(done.stdout)["result"]["notes"])
+        done = minitf("inspect", *view, by_wordpiece, "the [MASK] the", "--json")
+        result = json.loads(done.stdout)["result"]
+        assert not any("[MASK]" in one for one in result["notes"])
+        names = result["samples"][0]["tokens"] if "samples" in result else [one["piece"] for one in result["texts"][0]["tokens"]]
+        assert names.count("[MASK]") == 1

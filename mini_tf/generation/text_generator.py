@@ -43,10 +43,14 @@ class ScoredToken(NamedTuple):
 
 
 class GeneratedText(NamedTuple):
-    """A continuation or answer. tokens: all generated tokens if requested, including the end and a stop string."""
+    """A continuation or answer. tokens: all generated tokens if requested, including the end and a stop string.
+
+    outgrew: with its prompt it became longer than the context, so that its beginning was truncated.
+    """
 
     text: str
     tokens: list[ScoredToken]
+    outgrew: bool = False
 
 
 class TextGenerator:
@@ -128,7 +132,11 @@ class TextGenerator:
                     loop.select(torch.tensor(unfinished))
         for text in texts:
             text.end()
-        return [GeneratedText("".join(text.parts), text.tokens) for text in texts]
+        # The last token of a text is not an input of the model.
+        return [
+            GeneratedText("".join(text.parts), text.tokens, len(prompt.ids) + text.length - 1 > self.context)
+            for text, (prompt, _) in zip(texts, batch, strict=True)
+        ]
 
     def _decoding_loop(self, batch: Sequence[tuple[Prompt, int]], seed: int) -> DecodingLoop:
         self.model.eval()
@@ -162,12 +170,13 @@ class _Text:
         self._filter = StopStringFilter(generator.settings.stop)
         self.parts: list[str] = []
         self.tokens: list[ScoredToken] = []
-        self.done = False
+        self.length, self.done = 0, False
 
     def push(self, id: int, scored: ScoredToken | None) -> None:
         """Append a token; ignored if `done`."""
         if self.done:
             return
+        self.length += 1
         if scored is not None:
             self.tokens.append(scored)
         if id not in self._generator.end_ids:

@@ -52,6 +52,7 @@ class DecoderGenerator:
         return [prompt]
 
     def _output(self, prompt: str, notes: Sequence[str], samples: Sequence[GeneratedText], first: bool) -> Output:
+        notes = [*notes, *self.unread.add_grown(sum(sample.outgrew for sample in samples))]
         result: dict[str, Any] = {"prompt": prompt, "texts": [sample.text for sample in samples], **notes_entry(notes)}
         if self.top_logprobs is not None:
             result["tokens"] = [[self._token_json(token) for token in sample.tokens] for sample in samples]

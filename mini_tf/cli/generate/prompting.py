@@ -20,6 +20,8 @@ class PromptSession:
     def __init__(self, console: Console, trained: "Trained", by_line: bool) -> None:
         self.console, self.trained, self.by_line = console, trained, by_line
         self._unread: InputWarnings | None = None
+        self._printed: list[str] = []
+        """Notes on the present prompts that were printed."""
         objective, name = trained.recipe.objective, trained.folder.name
         self.settings = objective.pipeline()
         if self.settings is None or self.settings.COMMAND != "generate":
@@ -51,8 +53,10 @@ class PromptSession:
 
     def print_outputs(self, generation: "Generator", prompts: Sequence[str], where: Sequence[str] = ()) -> None:
         """Generate from prompts and print each result as soon as it is ready. where: file and line of each prompt."""
+        self._printed = []
         for one in self.outputs(generation, prompts, where):
             self.print_output(one)
+        self._print_notes()
 
     def outputs(self, generation: "Generator", prompts: Sequence[str], where: Sequence[str] = ()) -> Iterator[Any]:
         """What is printed for each prompt: with --json its result, else its lines."""
@@ -88,7 +92,9 @@ class PromptSession:
 
     def _print_notes(self) -> None:
         for note in self._unread.notes() if self._unread is not None else ():
-            self.console.say(note)
+            if note not in self._printed:
+                self.console.say(note)
+                self._printed.append(note)
 
     def _context(self, requested: int | None) -> int:
         """Maximum context in tokens; UsageFault where the model has no positions beyond it."""

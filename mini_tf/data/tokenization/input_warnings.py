@@ -1,4 +1,4 @@
-"""Warnings about input texts: truncation to the context, characters without a token, and [MASK] that is no mask.
+"""Warnings about input texts: truncation to the context, unknown characters, and [MASK] that is no mask.
 
 Counted over all texts, so that each warning is printed once.
 """
@@ -21,7 +21,7 @@ class InputWarnings:
 
     def __init__(self, tokenizer: Tokenizer, context: int, unit: str = "prompt", cut: str = "first") -> None:
         self._tokenizer, self._context, self._unit, self._cut = tokenizer, context, unit, cut
-        self._n = self._n_cut = self._n_plain = 0
+        self._n = self._n_cut = self._n_plain = self._n_grown = 0
         self._one = ""
         self._unknown: Counter[str] = Counter()
 
@@ -40,11 +40,17 @@ class InputWarnings:
             self._n_cut, self._one = self._n_cut + 1, f"{where}: {one}" if where else one
         return [*filter(None, [one]), *self._unknown_warning(unknown), *_mask_warning(has_plain_mask)]
 
+    def add_grown(self, n: int) -> list[str]:
+        """Count `n` generated texts that outgrew the context; the warning about them."""
+        self._n_grown += n
+        return self._grown_warning(n)
+
     def join(self, group: ProcessGroup) -> None:
         """Count the texts of all processes, on rank 0; all of them call it."""
-        counts = group.gather([self._n, self._n_cut, self._n_plain, self._one, self._unknown])
-        for n, n_cut, n_plain, one, unknown in counts[1:] if group.leads else ():
-            self._n, self._n_cut, self._n_plain, self._one = self._n + n, self._n_cut + n_cut, self._n_plain + n_plain, self._one or one
+        counts = group.gather([self._n, self._n_cut, self._n_plain, self._n_grown, self._one, self._unknown])
+        for n, n_cut, n_plain, n_grown, one, unknown in counts[1:] if group.leads else ():
+            self._n, self._n_cut, self._one = self._n + n, self._n_cut + n_cut, self._one or one
+            self._n_plain, self._n_grown = self._n_plain + n_plain, self._n_grown + n_grown
             self._unknown.update(unknown)
 
     def notes(self) -> list[str]:
@@ -53,7 +59,12 @@ class InputWarnings:
         if self._n_cut > 1:
             longer = f"{self._n_cut:,} of {self._n:,} {self._unit}s are longer than the context of {self._context} tokens"
             cut = [f"{longer}; their {self._cut} tokens are truncated"]
-        return [*cut, *self._unknown_warning(self._unknown), *_mask_warning(bool(self._n_plain))]
+        return [*cut, *self._unknown_warning(self._unknown), *_mask_warning(bool(self._n_plain)), *self._grown_warning(self._n_grown)]
+
+    def _grown_warning(self, n: int) -> list[str]:
+        subject = "a text grew" if n == 1 else f"{n:,} texts grew"
+        end = f"the context of {self._context} tokens; from there on the model saw only the last half of it"
+        return [f"{subject} longer than {end}"] if n else []
 
     def _unknown_warning(self, unknown: Counter[str]) -> list[str]:
         if not unknown:
