@@ -341,7 +341,9 @@ def test_softmax_has_a_line_for_every_head(runs: dict[str, Path], tmp_path: Path
     assert [(head["layer"], head["head"]) for head in result["heads"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert all(0 < head["normalised"] <= 1 for head in result["heads"])
     assert [one["text"] for one in result["texts"]] == ["Once upon a time", *HOSTILE]
-    assert result["notes"] == [f"text {1 + len(HOSTILE)}: the text has 301 tokens and is truncated to 48, the model's context"]
+    [with_mask] = [n for n, text in enumerate(HOSTILE, 2) if "[MASK]" in text]
+    cut = f"text {1 + len(HOSTILE)}: the text has 301 tokens and is truncated to 48, the model's context"
+    assert result["notes"] == [f"text {with_mask}: [MASK] in the text is plain text to this model", cut]
     assert text.count("decoder.self") == 4
     lines = result_of("softmax", runs["rotary"], stdin="Once upon a time\n")
     assert lines == result_of("softmax", runs["rotary"], "Once upon a time")

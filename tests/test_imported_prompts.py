@@ -191,3 +191,15 @@ def test_a_source_is_framed_as_their_tokenizer_frames_it(tmp_path: Path) -> None
     done = minitf("inspect", "attention", run, texts[0], "--target", "w6", "--json")
     [sample] = json.loads(done.stdout)["result"]["samples"]
     assert sample["source_tokens"] == [BEGIN, "w9", "w30", "w17", END]
+
+
+def test_a_mask_in_a_text_is_a_mask_to_a_classifier_too(tmp_path: Path) -> None:
+    source = framed("bert, classes", tmp_path / "theirs", TEMPLATES["both"])
+    (source / "tokenizer_config.json").write_text(json.dumps({"cls_token": BEGIN, "sep_token": END, "mask_token": MASK}))
+    run, tokenizer, model = imported(source, tmp_path / "run"), tokenizer_of(source), model_of("bert, classes", source)
+    text = f"w9 {MASK} w17"
+    done = minitf("predict", run, text)
+    with torch.no_grad():
+        p = model(**tokenizer(text, return_tensors="pt")).logits[0].softmax(-1).tolist()
+    assert [*json.loads(done.stdout)["scores"].values()] == pytest.approx(p, abs=1e-5)
+    assert done.stderr == ""

@@ -84,7 +84,7 @@ def test_what_a_tokenizer_drops_in_silence_is_lost_too() -> None:
 def test_one_note_for_all_prompts_that_are_cut(by_char: Path) -> None:
     long = "once upon a time " * 4
     cut = "are longer than the context of 48 tokens; their first tokens are truncated\n"
-    done = minitf("generate", by_char, long, "a", long, "--max-new-tokens", "2")
+    done = minitf("generate", by_char, long, "a", long, "--max-new-tokens", "1")
     assert done.stderr == f"2 of 3 prompts {cut}"
     lines = f"{long}\na\n" * 10
     done = minitf("generate", by_char, "--max-new-tokens", "1", "--json", stdin=lines)

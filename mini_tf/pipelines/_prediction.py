@@ -22,6 +22,7 @@ from mini_tf.objectives._task import TaskLoss
 from mini_tf.pipelines import Pipeline, PipelineSettings, Prediction, PredictOptions
 from mini_tf.recipe.sections import Data
 from mini_tf.system.seeds import seed_of
+from mini_tf.trained.framing import prompt_tokenizer
 from mini_tf.trained.opening import Trained
 from mini_tf.training.evaluation import MetricAccumulator, pack
 
@@ -93,9 +94,11 @@ class Head:
         self.trained, self.task = trained, trained.task()
         self._dataset: Dataset = trained.recipe.objective.dataset()
 
-    def encode(self, examples: Sequence[Any], labels: Labels) -> tuple[Store, Packing]:
+    def encode(self, examples: Sequence[Any], labels: Labels, as_prompts: bool = False) -> tuple[Store, Packing]:
+        """as_prompts: [MASK] in a text is a mask to an encoder."""
         trained = self.trained
-        used = Tokenizers(trained.source_tokenizer, trained.tokenizer)
+        tokenizer = prompt_tokenizer(trained) if as_prompts else trained.tokenizer
+        used = Tokenizers(trained.source_tokenizer, tokenizer)
         store = in_memory(self._dataset.encode(examples, used, labels), used)
         return store, pack(trained.recipe, store, trained.tokenizer, trained.objective)
 
@@ -131,13 +134,13 @@ class HeadPredictor:
         self._heads = [Head(one) for one in trained.members or (trained,)]
         self._dataset: Dataset = trained.recipe.objective.dataset()
         self._n_predicted = 0
-        self.unread = InputWarnings(trained.tokenizer, trained.recipe.train.context, "text", "last")
+        self.unread = InputWarnings(prompt_tokenizer(trained), trained.recipe.train.context, "text", "last")
 
     def reader(self, data: Data) -> Reader:
         return self._dataset.reader(data, labelled=self._accumulator is not None, labels=self._pipeline.labels)
 
     def predict(self, examples: Sequence[Any]) -> list[Prediction]:
-        encoded = [head.encode(examples, self._pipeline.labels) for head in self._heads]
+        encoded = [head.encode(examples, self._pipeline.labels, as_prompts=True) for head in self._heads]
         batches, outputs = self._outputs([packing for _, packing in encoded], self._n_predicted)
         self._add(batches, outputs)
         self._n_predicted += len(examples)
