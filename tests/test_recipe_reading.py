@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mini_tf.recipe.arguments import is_override, split_arguments
+from mini_tf.recipe.kinds import listing
 from mini_tf.recipe.presets import presets
 from mini_tf.recipe.reading import dump, read
 from mini_tf.recipe.recipe import Recipe
@@ -70,6 +71,8 @@ optimiser: {}
 objective: masked
 """
     found = faults(write("bad.yaml", text), "train.seed=abc", "schedule.warmp=5")
+    way = next(line for line in found if "masked needs" in line).partition("; use ")[2]  # kinds of the tree, whichever there are
+    assert {"objective next_token", "objective prefix", "model encoder", "model perceiver"} <= {*way.split(" or ")}
     assert found == (
         "bad.yaml:3: model.n_embd: no such key; did you mean d_model?",
         "bad.yaml:4: model.n_heads: 3 does not divide d_model 128; use 1, 2, 4, 8, 16, 32 or 64, or give d_k",
@@ -80,8 +83,7 @@ objective: masked
         "bad.yaml:12: optimizer.learning_rate: no such key; did you mean lr?",
         "bad.yaml:12: optimizer.clip: must be a finite number, got 'yes'",
         "bad.yaml:13: optimiser: no such key; did you mean optimizer?",
-        "bad.yaml:14: objective: masked needs bidirectional attention, but decoder has causal attention; "
-        "use objective next_token or objective prefix or model encoder or model perceiver",
+        f"bad.yaml:14: objective: masked needs bidirectional attention, but decoder has causal attention; use {way}",
         "command line: schedule.warmp=5: no such key; did you mean warmup?",
         "command line: train.seed=abc: must be a whole number, got 'abc'",
     )
@@ -98,7 +100,7 @@ def test_a_wrong_value_brings_no_fault_about_its_default() -> None:
 def test_a_recipe_without_model_or_horizon_is_told_both() -> None:
     found = faults(write("r.yaml", "log: {samples: 0}\n"))
     assert found == (
-        "r.yaml:1: model: must be a kind, one of decoder, encoder, encoder_decoder, perceiver",
+        f"r.yaml:1: model: must be a kind, one of {', '.join(listing('models'))}",
         "r.yaml:1: train: must set the length of the run: one of steps, tokens, epochs, time, such as steps: 2000",
     )
 
