@@ -19,6 +19,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from mini_tf.data.formats import hub_datasets, text_lines
+from mini_tf.data.formats.parquet import open_parquet
 from mini_tf.recipe.corpora import built_in_corpora, find_corpus
 from mini_tf.recipe.data import FORMATS
 from mini_tf.system.cache import CHUNK, cache_folder, sha256_of
@@ -133,7 +134,10 @@ def _file(path: Path, key: str) -> DataFile:
     hint = "unpack it, or convert it to parquet, which is compressed inside" if compressed else hint
     if what and not (format == "parquet" and head.startswith(b"PAR1")):
         raise DataFault(f"{key}: {path} is {what}", hint=hint, where=(str(path),))
-    if format != "parquet":
+    if format == "parquet":
+        with open_parquet(path, str(path)):  # checks its size
+            pass
+    else:
         text_lines.check_first(path, str(path))
     if path.suffix.lower() == ".json" and head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"[", b"{"):
         name = path.with_suffix(".jsonl").name

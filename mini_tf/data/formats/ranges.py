@@ -13,7 +13,8 @@ from mini_tf.data.formats.cells import Cell, text_of
 from mini_tf.data.formats.columns import Columns, missing_column
 from mini_tf.data.formats.data_files import DataFile
 from mini_tf.data.formats.documents import Document, is_border, parts_of
-from mini_tf.data.formats.tables import PARQUET_ROWS, parquet_file, parse_object, read_columns, too_long
+from mini_tf.data.formats.parquet import open_parquet
+from mini_tf.data.formats.tables import parse_object, read_columns, too_long
 from mini_tf.data.formats.text_lines import Errors, read_lines_from
 from mini_tf.system.errors import DataFault
 from mini_tf.system.limits import format_bytes
@@ -58,10 +59,9 @@ def open_shard(data_file: DataFile, columns: Columns) -> Shard:
     column = next(iter(read_columns(data_file, columns)), "") if size and data_file.format != "txt" else ""
     if data_file.format != "parquet":
         return Shard(data_file, size, size, column)
-    with parquet_file(data_file) as file:
-        groups = [file.metadata.row_group(n) for n in range(file.metadata.num_row_groups)]
-        sizes = [max(1, _text_bytes(group, column)) for group in groups]
-        rows = [group.num_rows for group in groups]
+    with open_parquet(data_file.path, data_file.name) as table:
+        sizes, rows = [max(1, table.text_bytes(group, [column])) for group in range(len(table.groups))], table.n_rows
+        table.check([column])
     if sizes and max(sizes) > MAX_ROW_GROUP:
         hint = "write the file with a smaller row_group_size, or convert it to jsonl"
         size_of_it, most = format_bytes(max(sizes)), format_bytes(MAX_ROW_GROUP)
@@ -118,33 +118,21 @@ def _lines(shard: Shard, begin: int, end: int, errors: Errors) -> Iterator[Docum
 
 
 def _groups(shard: Shard, begin: int, end: int, errors: Errors) -> Iterator[Document]:
-    with parquet_file(shard.file) as file:
+    with open_parquet(shard.file.path, shard.file.name) as table:
         for group in range(int(np.searchsorted(shard.ends, begin, side="right")), len(shard.ends)):
             first = int(shard.ends[group - 1]) if group else 0
             if first >= end:
                 return
             n, size = int(shard.n_rows[group]), int(shard.ends[group]) - first
             low, high = (min(n, -(-max(0, place - first) * n // size)) for place in (begin, end))
-            number = 0
-            for batch in file.iter_batches(PARQUET_ROWS, row_groups=[group], columns=[shard.column]) if low < high else ():
-                cut = batch.slice(max(0, low - number), max(0, high - max(low, number)))
-                for n_row, cell in enumerate(cut.column(0).to_pylist(), max(low, number)):
-                    where = f"{shard.file.name}: row group {group}, row {n_row}"
-                    if (fault := too_long([cell], where)) is not None:
-                        raise fault
-                    yield from _document(cell, where, shard.column)
-                number += batch.num_rows
-                if number >= high:
-                    break
+            for n_row, [cell] in table.rows(group, [shard.column], low, high) if low < high else ():
+                where = f"{shard.file.name}: row group {group}, row {n_row}"
+                if (fault := too_long([cell], where)) is not None:
+                    raise fault
+                yield from _document(cell, where, shard.column)
 
 
 def _document(cell: Cell, where: str, column: str) -> Iterator[Document]:
     text = text_of(cell, where, column)
     if text.strip():
         yield from parts_of([text], where)
-
-
-def _text_bytes(group: object, column: str) -> int:
-    """Uncompressed bytes of a column, with all parts of a nested one, in a row group."""
-    columns = [group.column(n) for n in range(group.num_columns)]  # type: ignore[attr-defined]
-    return sum(one.total_uncompressed_size for one in columns if one.path_in_schema.split(".")[0] == column)

@@ -5,7 +5,6 @@ Invalid rows raise DataFault with `file:line`; nothing is repaired.
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -13,13 +12,11 @@ from mini_tf.data.formats.cells import Cell
 from mini_tf.data.formats.columns import Columns, index_of, missing_column, resolve_alias, select_columns
 from mini_tf.data.formats.conll import is_numbered, sentences
 from mini_tf.data.formats.data_files import DataFile
+from mini_tf.data.formats.parquet import open_parquet, size_of
 from mini_tf.data.formats.text_lines import read_lines
 from mini_tf.system import strict_json
-from mini_tf.system.errors import DataFault, Unavailable, raise_first_fault
+from mini_tf.system.errors import DataFault, raise_first_fault
 from mini_tf.system.limits import format_bytes, limits
-
-PARQUET_ROWS = 256
-"""Rows of a parquet file that are in memory at once."""
 
 
 class Row(NamedTuple):
@@ -61,9 +58,8 @@ def column_names(data_file: DataFile, columns: Columns) -> Sequence[str]:
         lines = read_lines(data_file.path, data_file.name, columns.errors)
         return next(([*parse_object(line, f"{data_file.name}:{number}")] for number, line in lines if not line.isspace()), [])
     if data_file.format == "parquet":
-        with parquet_file(data_file) as file:
-            names: Sequence[str] = file.schema_arrow.names
-            return names
+        with open_parquet(data_file.path, data_file.name) as table:
+            return table.names
     return []
 
 
@@ -181,52 +177,28 @@ def _conll(data_file: DataFile, columns: Columns) -> Iterator[Row | DataFault]:
 
 
 def _parquet(data_file: DataFile, columns: Columns) -> Iterator[Row | DataFault]:
-    with parquet_file(data_file) as file:
-        available = file.schema_arrow.names
-        names = _column_names(columns, available, data_file.name, data_file.key)
-        read = [name for name in dict.fromkeys([*names, *columns.optional]) if name in available]
+    with open_parquet(data_file.path, data_file.name) as table:
+        names = _column_names(columns, table.names, data_file.name, data_file.key)
+        read = [name for name in dict.fromkeys([*names, *columns.optional]) if name in table.names]
         for name in read:
-            index_of(name, available, data_file.name)
+            index_of(name, table.names, data_file.name)
+        table.check(read)
         number = 0
-        for batch in file.iter_batches(batch_size=PARQUET_ROWS, columns=read):
-            for values in zip(*(batch.column(name).to_pylist() for name in read), strict=True):
-                number += 1
-                where = f"{data_file.name}: row {number}"
-                if (fault := too_long(values, where)) is not None:
-                    yield fault
-                    continue
-                row = dict(zip(read, values, strict=True))
-                yield Row([row[name] for name in names], where, [row.get(name) for name in columns.optional])
-
-
-@contextmanager
-def parquet_file(data_file: DataFile) -> Iterator[Any]:
-    """An open `pyarrow.parquet.ParquetFile`; its errors become a DataFault. Unavailable without pyarrow."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise Unavailable(f"{data_file.name}: reading parquet needs pyarrow", hint="pip install 'minitf[parquet]'") from None
-    try:
-        with pyarrow.parquet.ParquetFile(data_file.path) as file:
-            yield file
-    except (pyarrow.ArrowException, OSError) as error:
-        raise DataFault.located(data_file.name, f"not a readable parquet file: {str(error).splitlines()[0]}") from None
+        for _, values in (row for group in range(len(table.groups)) for row in table.rows(group, read)):
+            number += 1
+            where = f"{data_file.name}: row {number}"
+            if (fault := too_long(values, where)) is not None:
+                yield fault
+                continue
+            row = dict(zip(read, values, strict=True))
+            yield Row([row[name] for name in names], where, [row.get(name) for name in columns.optional])
 
 
 def too_long(cells: Iterable[Any], where: str) -> DataFault | None:
     """A DataFault if a cell exceeds the limit."""
     longest = limits().line_bytes
-    return (
-        DataFault.located(where, f"a cell is longer than {format_bytes(longest)}") if any(_size(cell) > longest for cell in cells) else None
-    )
-
-
-def _size(value: Any) -> int:
-    """Total characters of a cell, nested lists included."""
-    if isinstance(value, list | dict):
-        return sum(map(_size, value.values() if isinstance(value, dict) else value))
-    return len(value) if isinstance(value, str) else 0
+    is_too_long = any(size_of(cell) > longest for cell in cells)
+    return DataFault.located(where, f"a cell is longer than {format_bytes(longest)}") if is_too_long else None
 
 
 def _csv_problem(error: csv.Error) -> str:
