@@ -14,7 +14,8 @@ from mini_tf.attention import window
 from mini_tf.nn import state as states
 from mini_tf.nn import token_positions
 from mini_tf.nn.layers import attend
-from mini_tf.nn.mixer import AttentionDims, LayerSpec
+from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerSettings
+from mini_tf.nn.token_cache import token_positions_of
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.testing import Case, attention
@@ -85,6 +86,35 @@ def test_a_mixer_made_of_headed_is_not_taken_for_softmax_by_the_fast_decoder(wor
     mixer = made("attention")[word].build(DIMS, LayerSpec(0, 1))
     assert mixer.fast_decoding() is None
     assert mixer_settings("softmax").build(DIMS, LayerSpec(0, 1)).fast_decoding() is not None
+
+
+STREAMS = [
+    (window.Settings(window=3), 3),
+    (window.Settings(window=3, memory_length=7), 3),
+    (window.Settings(window=7, memory_length=4), 4),
+    (settings_of("attention", "softmax")(memory_length=6), 6),
+    (settings_of("attention", "softmax")(memory_length=6, memory_cache="inputs"), 6),
+    (settings_of("attention", "srupp")(memory_length=2), 2),
+]
+
+
+@pytest.mark.parametrize(("settings", "n_kept"), STREAMS, ids=str)
+def test_a_stream_keeps_so_many_tokens_and_never_more_than_its_bound(settings: MixerSettings, n_kept: int) -> None:
+    """In training and in evaluation, of four rows of five tokens; a longer memory may be set in evaluation."""
+    assert settings.streams
+    for training in (False, True):
+        mixer, x = TinyMixer(settings).mixer.train(training), seeded(B, 20, DIMS.d_model)
+        state: states.State | None = mixer.start(B)
+        for first in range(0, 20, 5):
+            positions, row = TokenPositions(5, first), x[:, first : first + 5]
+            state = mixer.carry(mixer(row, row, Visibility(True, positions, positions), state).state)
+            n_tokens = token_positions_of(state).length
+            assert n_tokens == min(first + 5, n_kept) <= settings.memory_bound
+    mixer = TinyMixer(settings).mixer
+    assert mixer.set_memory_length(11) == bool(settings.memory_length)
+    _, state = run_in_blocks(mixer, x, TokenPositions(20), [20])
+    reach = settings.window if isinstance(settings, window.Settings) else 20
+    assert token_positions_of(mixer.carry(state)).length == min(11 if settings.memory_length else n_kept, reach)
 
 
 def test_a_state_measures_as_many_bytes_as_its_tensors_hold() -> None:

@@ -2,12 +2,17 @@
 without a line.
 """
 
+from typing import Any
+
 import pytest
+import torch
 from strangers import made
 
 from mini_tf.nn.positional_encoding import PositionalEncodingSettings
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.testing import Case, positions
+from mini_tf.testing.tiny.mixers import random_tensor
 
 
 def every_position() -> dict[str, PositionalEncodingSettings]:
@@ -33,3 +38,23 @@ def test_a_position_keeps_its_contract(case: Case) -> None:
 def test_a_position_is_tried_with_every_mixer_that_it_attaches_to() -> None:
     tried = {case.name.partition("-")[0] for case in positions.cases(made("positions")["relative"]) if "-" in case.name}
     assert tried == {"expire_span", "softmax", "window"}
+
+
+@pytest.mark.parametrize(("share", "d_k", "n_rotated"), [(1.0, 6, 6), (0.5, 8, 4), (0.65, 6, 2), (0.25, 4, 2), (0.1, 8, 2), (0.99, 8, 6)])
+def test_a_share_of_the_dimensions_is_rotated_whole_pairs_rounded_down(share: float, d_k: int, n_rotated: int) -> None:
+    """At least one pair; the others stay as they are."""
+    rotary: Any = settings_of("positions", "rotary")(share=share).build(8, 1, d_k, 16)  # type: ignore[attr-defined]
+    heads = random_tensor(1, 3, 1, d_k)
+    rotated = rotary.rotate(heads, TokenPositions(3, 5))
+    assert torch.equal(rotated[..., n_rotated:], heads[..., n_rotated:])
+    assert (rotated[..., :n_rotated].norm(dim=-1) - heads[..., :n_rotated].norm(dim=-1)).abs().max() < 1e-12
+    whole: Any = settings_of("positions", "rotary")().build(8, 1, n_rotated, 16)  # type: ignore[attr-defined]
+    torch.testing.assert_close(rotated[..., :n_rotated], whole.rotate(heads[..., :n_rotated].contiguous(), TokenPositions(3, 5)))
+
+
+def test_bases_of_layers_are_repeated_over_them() -> None:
+    bases = settings_of("positions", "rotary")(layer_bases=(100.0, 5000.0)).build_layers(5, 8, 1, 4, 16)  # type: ignore[attr-defined]
+    for layer, base in enumerate((100.0, 5000.0, 100.0, 5000.0, 100.0)):
+        expected: Any = settings_of("positions", "rotary")(base=base).build(8, 1, 4, 16)  # type: ignore[attr-defined]
+        heads = random_tensor(1, 3, 1, 4)
+        assert torch.equal(bases.of_layer(layer).rotate(heads, TokenPositions(3, 5)), expected.rotate(heads, TokenPositions(3, 5)))

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -120,7 +121,17 @@ def test_fresh_gates_have_their_biases_and_keep_the_variance(kind: ModuleType) -
     torch.testing.assert_close(forget, torch.full_like(x, 1.5).sigmoid())
     torch.testing.assert_close(reset, torch.full_like(x, -1.0).sigmoid())
     assert mixer.recurrence.alpha == pytest.approx(math.sqrt(1 + 2 / math.e))
-    assert 0 < mixer.recurrence.forget_state.abs().max() <= 1
+    torch.manual_seed(0)
+    wide = replace(DIMS, d_model=400)
+    for weights in (getattr(kind.Settings().build(wide, LayerSpec(0, 1)).recurrence, f"{gate}_state") for gate in ("forget", "reset")):
+        assert -1 <= weights.min() < -0.9 < 0.9 < weights.max() <= 1
+        assert weights.mean().abs() < 4 / math.sqrt(3 * 400)
+
+
+@pytest.mark.parametrize(("d_model", "d_proj", "width"), [(12, None, 3), (3, None, 1), (12, 5, 5)])
+def test_queries_of_srupp_are_a_quarter_as_wide_as_the_model(d_model: int, d_proj: int | None, width: int) -> None:
+    mixer = srupp.Settings(d_proj=d_proj).build(replace(DIMS, d_model=d_model), LayerSpec(0, 1))
+    assert mixer.get_parameter("query.weight").shape == (width, d_model)
 
 
 def test_limits_of_the_gates() -> None:
