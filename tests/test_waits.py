@@ -2,20 +2,26 @@
 Ctrl-C is answered.
 """
 
+import json
 import re
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from commands import QUIET, TINY, minitf
+from data_of import dataset_of
 
 from mini_tf.cli.terminal import console, waits
 from mini_tf.cli.terminal.waits import AGAIN, waits_of
+from mini_tf.data.raw import RawData
+from mini_tf.recipe.data import Data
 from mini_tf.system.interruptible import interruptible_call
 from mini_tf.system.progress import ProgressCallback, progress_display, show_progress
 
@@ -52,6 +58,36 @@ def test_elsewhere_a_wait_is_a_line_and_then_one_now_and_then() -> None:
             now[0] += passed
             reached(share)
     assert paper.lines == ["encoding 7 characters ...", "encoding 7 characters: 34%", "encoding 7 characters: 100%"]
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_share_that_is_reached_after_the_end_is_not_said() -> None:
+    paper, now = Paper(live=False), [100.0]
+    with progress_display(waits_of(paper, lambda: now[0])), show_progress("reading") as reached:
+        assert paper.told.wait(60)
+    now[0] += 2 * AGAIN
+    reached(0.5)
+    assert paper.lines == ["reading ..."]
+
+
+@pytest.mark.parametrize("form", ["txt", "jsonl", "parquet"])
+def test_the_shares_of_hashing_and_of_reading_rise_to_all(form: str, tmp_path: Path) -> None:
+    """Of several files of any form; about the share of the text, also where the file is compressed."""
+    rows = [{"text": f"document {n} " + "of many words " * 20} for n in range(2000)]
+    for name in ("a", "b"):
+        file = tmp_path / f"{name}.{form}"
+        if form == "parquet":
+            pq.write_table(pa.Table.from_pylist(rows), file, use_dictionary=False)
+        else:
+            file.write_text("".join((json.dumps(row) if form == "jsonl" else row["text"] + "\n") + "\n" for row in rows))
+    shares: dict[str, list[float]] = {}
+    with progress_display(lambda operation: nullcontext(shares.setdefault(operation.split()[0], []).append)):
+        raw = RawData(dataset_of("text"), Data(train=[str(tmp_path / f"{name}.{form}") for name in ("a", "b")]))  # type: ignore[arg-type]
+        _ = raw.hash, raw.data_split
+    for name in ("hashing", "reading"):
+        assert shares[name] == sorted(shares[name])
+        assert shares[name][-1] == pytest.approx(1)
+    assert any(0.1 < share < 0.4 for share in shares["reading"])
 
 
 @pytest.mark.usefixtures("at_once")

@@ -30,7 +30,7 @@ from mini_tf.recipe.kind_settings import ObjectiveSettings
 from mini_tf.system.cache import CacheEntry, build_or_load, cache_folder, draft, find_entry, hash_of, load, publish
 from mini_tf.system.errors import DataFault
 from mini_tf.system.hub import PREFIX
-from mini_tf.system.progress import ProgressCallback, show_progress
+from mini_tf.system.progress import adding_up, show_progress
 
 FORMAT = 7
 Report = Callable[[str], None]
@@ -71,7 +71,7 @@ def open_data(
             labels = _fit_labels(dataset, data, data_split)
         several = f" in {raw.team.size} processes" if raw.team.size > 1 else ""
         with show_progress(f"encoding {data_split.characters:,} characters{several}") as reached:
-            advance = _progress(reached, data_split.characters // raw.team.size)
+            advance = adding_up(reached, data_split.characters // raw.team.size)
             facts = write_stores(folder, dataset, data_split.parts, used, labels, dataset.separated(data), advance, raw.team)
         if raw.sample is not None and raw.team.number == 0:
             raw.sample.held_out.tofile(folder / HELD_OUT)
@@ -163,18 +163,6 @@ def encode_data(
     for line in dict.fromkeys([*files.column_notes, *found.facts["notes"]]):
         note(line)
     return _open(found, "val", tokenizers, "--data")
-
-
-def _progress(reached: ProgressCallback, total: int) -> Callable[[int], None]:
-    """A function that adds an amount and reports the share of `total` done so far."""
-    done = 0
-
-    def advance(amount: int) -> None:
-        nonlocal done
-        done += amount
-        reached(min(1.0, done / max(total, 1)))
-
-    return advance
 
 
 def _key(content: str, tokenizers: Tokenizers) -> str:

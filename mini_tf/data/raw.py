@@ -1,6 +1,6 @@
 """A recipe's examples before tokenization: its files, their split, and the tokenizers trained on them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from mini_tf.recipe.kinds import cache_identity
 from mini_tf.system.cache import build_or_load, hash_of, load
 from mini_tf.system.errors import DataFault
 from mini_tf.system.interruptible import interruptible_call
-from mini_tf.system.progress import show_progress
+from mini_tf.system.progress import adding_up, show_progress
 from mini_tf.system.strict_json import short
 
 TRAINER_VERSION = 2
@@ -61,19 +61,42 @@ class Files:
         reading = self.data.model_dump(mode="json", include={"fields", "field_numbers", "header", "errors"}) | {
             "tail": self.data.split.tail
         }
-        return hash_of([[source.digest() for source in self.sources], cache_identity(self.dataset), reading])
+        size = sum(source.path.stat().st_size for source in self.sources)
+        with show_progress(f"hashing {size / 1e6:,.1f} MB") as reached:
+            advance = adding_up(reached, size)
+            digests = [source.digest(advance) for source in self.sources]
+        return hash_of([digests, cache_identity(self.dataset), reading])
 
-    def examples(self, team: Team = ALONE) -> Examples:
-        """All examples, in parts of consecutive files of at least `parts.SIZE` bytes. team: the processes that read."""
+    @cached_property
+    def size(self) -> int:
+        """Bytes of all files, unpacked."""
+        return sum(source.size for source in self.sources)
+
+    def examples(self, team: Team = ALONE, advance: Callable[[int], None] = lambda n_bytes: None) -> Examples:
+        """All examples, in parts of consecutive files of at least `parts.SIZE` bytes.
+
+        team: the processes that read. advance: called with about the bytes that were read.
+        """
         found, files, size = list[Part[Any]](), list[DataFile](), 0
         groups = self.dataset.groups(self.sources, self.data, self.corpus)
         for number, group in enumerate(groups, 1):
             files += group
             size += sum(file.path.stat().st_size for file in group)
             if size >= parts.SIZE or number == len(groups):
-                found.append(Part(partial(self.dataset.read, files, self.data, self.corpus, self.labels), size))
+                found.append(Part(partial(self._read, files, advance), size))
                 files, size = [], 0
         return Examples(found, team, self.no_examples)
+
+    def _read(self, files: Sequence[DataFile], advance: Callable[[int], None]) -> Iterator[Any]:
+        """The examples of files. advance: as for `examples`, by their characters."""
+        size, done, n_characters = sum(file.size for file in files), 0, 0
+        for n, example in enumerate(self.dataset.read(files, self.data, self.corpus, self.labels)):
+            n_characters += self.dataset.size(example)
+            if n % 256 == 0:
+                advance(min(n_characters, size) - done)
+                done = min(n_characters, size)
+            yield example
+        advance(size - done)
 
     def read(self) -> Iterator[Any]:
         """All examples in order; DataFault at the first invalid one, or if there is none."""
@@ -158,11 +181,6 @@ class RawData:
         split = split if limit is None else f"{split}, {limit} training examples"
         return hash_of({"split": split, **{name: files.hash for name, files in self.files.items()}})
 
-    @property
-    def _size(self) -> int:
-        """Bytes of all files."""
-        return sum(source.path.stat().st_size for files in self.files.values() for source in files.sources)
-
     @cached_property
     def data_split(self) -> DataSplit:
         """Of several processes all need it at the same time: each reads a part of the files."""
@@ -170,8 +188,10 @@ class RawData:
         if self.sample is not None:
             with show_progress("reading a sample of the data"), alone():
                 return self.sample.split()
-        examples = {split: files.examples(self.team) for split, files in self.files.items()}
-        with show_progress(f"reading {self._size / 1e6:,.1f} MB"):
+        size = sum(files.size for files in self.files.values())
+        with show_progress(f"reading {size / 1e6:,.1f} MB") as reached:
+            advance = adding_up(reached, size // self.team.group.size)
+            examples = {split: files.examples(self.team, advance) for split, files in self.files.items()}
             data_split = self.dataset.split(examples["train"], examples.get("val"), self.data.split)
             with alone():
                 if (limit := self.data.max_train_samples) is not None:

@@ -28,11 +28,12 @@ CHUNK = 1 << 20
 """Bytes per read."""
 
 
-def sha256_of(path: Path, prefix: str = "") -> str:
-    """SHA-256 of `prefix` followed by a file's content, read in chunks."""
+def sha256_of(path: Path, prefix: str = "", advance: Callable[[int], None] = lambda n_bytes: None) -> str:
+    """SHA-256 of `prefix` followed by a file's content, read in chunks; `advance` is called with the bytes of each."""
     sha = hashlib.sha256(prefix.encode())
     for block in read_blocks(path):
         sha.update(block)
+        advance(len(block))
     return sha.hexdigest()
 
 

@@ -21,6 +21,18 @@ def show_progress(operation: str) -> Iterator[ProgressCallback]:
         yield callback
 
 
+def adding_up(reached: ProgressCallback, total: int) -> Callable[[int], None]:
+    """A function that adds an amount, and passes on the share of `total` that is done so far."""
+    done = 0
+
+    def advance(amount: int) -> None:
+        nonlocal done
+        done += amount
+        reached(min(1.0, done / max(total, 1)))
+
+    return advance
+
+
 @contextmanager
 def progress_display(display: ProgressDisplay) -> Iterator[None]:
     """Within this block `display(operation)` is entered for each `show_progress` of this process."""

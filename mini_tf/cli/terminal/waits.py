@@ -58,7 +58,7 @@ class _Wait:
     def reached(self, share: float) -> None:
         with self._lock:
             every = 0.2 if self._display.live else AGAIN
-            if self._said is not None and self._clock() - self._said >= every:
+            if not self._over and self._said is not None and self._clock() - self._said >= every:
                 self._said = self._clock()
                 self._show(f"{self._what}: {share:.0%}")
 

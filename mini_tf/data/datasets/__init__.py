@@ -225,10 +225,7 @@ class Dataset(kind_settings.DatasetSettings):
                 yield self.of_json(json.loads(line), f"{self.UNIT.removesuffix('s')} {number}")
 
     def dropped(self, examples: Sequence[Any]) -> dict[str, int]:
-        """Notes about parts of examples that are dropped or may mean something else, each with a count.
-
-        {n} in a note is replaced by the total.
-        """
+        """Notes about parts of examples that are dropped or unclear, each with a count; {n} in a note is the total."""
         return {}
 
     def classes(self, example: Any) -> Sequence[str]:

@@ -39,7 +39,7 @@ def sentences(data_file: DataFile, errors: Errors) -> Iterator[tuple[list[list[s
     A line with a different number of columns, or with an empty one, yields a DataFault. Raises DataFault for a sentence
     that is too long.
     """
-    shape = _shape(data_file, errors)
+    shape, longest = _shape(data_file, errors), limits().line_bytes
     words, start, size = list[list[str]](), "", 0
     for number, line in read_lines(data_file.path, data_file.name, errors):
         where, line = f"{data_file.name}:{number}", line.removesuffix("\n")
@@ -59,11 +59,9 @@ def sentences(data_file: DataFile, errors: Errors) -> Iterator[tuple[list[list[s
             yield fault
             continue
         start, size = start if words else where, size + len(line) + 1
-        if size > limits().line_bytes:
+        if size > longest:
             hint = "put a blank line after each sentence"
-            raise DataFault.located(
-                where, f"the sentence that starts at {start} is longer than {format_bytes(limits().line_bytes)}", hint=hint
-            )
+            raise DataFault.located(where, f"the sentence that starts at {start} is longer than {format_bytes(longest)}", hint=hint)
         words.append(cells)
     if words:
         yield words, start

@@ -13,7 +13,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -63,9 +63,17 @@ class DataFile:
     name: str
     key: str = "data.train"
 
-    def digest(self) -> str:
-        """Hash of the content and the format, independent of the path."""
-        return sha256_of(self.path, self.format)
+    def digest(self, advance: Callable[[int], None] = lambda n_bytes: None) -> str:
+        """Hash of the content and the format, independent of the path. advance: called with the bytes of each block."""
+        return sha256_of(self.path, self.format, advance)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file; of parquet those that its columns unpack to, as its metadata say."""
+        if self.format != "parquet":
+            return self.path.stat().st_size
+        with open_parquet(self.path, self.name) as table:
+            return sum(table.text_bytes(group, table.names) for group in range(len(table.groups)))
 
 
 class MissingFile(DataFault):

@@ -50,17 +50,17 @@ codecs.register_error(_EACH, lambda error: ("\ufffd" * (error.end - error.start)
 
 def _bytes_of(path: Path, name: str) -> Iterator[bytes]:
     """The raw lines of a file; DataFault for a line that exceeds the limit."""
+    longest = limits().line_bytes
     with open_plain(path) as file:
         for number in itertools.count(1):
-            line = _next_line(file, f"{name}:{number}", f"line {number}")
+            line = _next_line(file, longest, f"{name}:{number}", f"line {number}")
             if not line:
                 return
             yield line
 
 
-def _next_line(file: BinaryIO, where: str, which: str) -> bytes:
-    """The next raw line, empty at the end of the file; DataFault if it exceeds the limit."""
-    longest = limits().line_bytes
+def _next_line(file: BinaryIO, longest: int, where: str, which: str) -> bytes:
+    """The next raw line, empty at the end of the file; DataFault if it is longer than `longest`."""
     line = file.readline(longest + 1)
     if len(line) > longest:
         megabytes = -(-os.fstat(file.fileno()).st_size >> 20)
@@ -79,10 +79,11 @@ def read_lines(path: Path, name: str, errors: Errors) -> Iterator[tuple[int, str
 
 def read_lines_from(path: Path, name: str, offset: int, errors: Errors) -> Iterator[tuple[int, str]]:
     """`read_lines` from the beginning of the line with byte offset - 1, each with the byte where it begins."""
+    longest = limits().line_bytes
     with open_plain(path) as file:
         byte = _line_start(file, offset)
         file.seek(byte)
-        while line := _next_line(file, where := f"{name}: byte {byte}", f"the line at byte {byte}"):
+        while line := _next_line(file, longest, where := f"{name}: byte {byte}", f"the line at byte {byte}"):
             yield byte, _text_of(line, where, byte, errors)
             byte += len(line)
 
