@@ -245,6 +245,6 @@ class RawData:
 
     def _tokenizer_key(self, settings: sections.SingleTokenizer, sources: Sequence[bool]) -> str:
         """Every setting is part of it, except those that training does not use."""
-        unused = {"path", "separator", "begin", "source", *([] if settings.uses_vocab_size else ["vocab_size"])}
+        unused = {"path", "separator", "begin", "ends", "source", *([] if settings.uses_vocab_size else ["vocab_size"])}
         used = settings.model_dump(mode="json", exclude=unused)
         return hash_of([TRAINER_VERSION, self.hash, sources, tokenizers.__version__, cache_identity(settings.trainer), used])
