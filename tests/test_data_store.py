@@ -413,7 +413,8 @@ def test_no_tokenizer_gets_the_cached_one_of_other_settings(
         plain = trained[str({"kind": kind})]
         assert trained[str({"kind": kind, "lowercase": True})] != plain
         assert (trained[str({"kind": kind, "vocab_size": 270})] != plain) == (kind not in ("char", "byte"))
-    assert len({*loaded, trained[str({"kind": "bpe"})]}) == 6
+    assert len({*loaded, trained[str({"kind": "bpe"})]}) == 5
+    assert loaded[-1] == loaded[0]  # what ends a text when it is generated changes no id
 
 
 def test_the_tokenizers_of_a_source_and_of_its_target_are_not_confused(write: Callable[..., str], tmp_path: Path) -> None:
