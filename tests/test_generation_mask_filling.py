@@ -7,12 +7,14 @@ import torch
 from test_models import model_of
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Inner
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.decoders import Fuse
 from tokenizers.models import BPE, WordLevel
 from tokenizers.pre_tokenizers import ByteLevel, Split
 from tokenizers.trainers import BpeTrainer
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.generation.mask_filling import Candidate, MaskFiller
+from mini_tf.generation.mask_filling import Candidate, MaskFiller, split_at_masks
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe import sections
 from mini_tf.system.errors import RunFault, UsageFault
@@ -152,3 +154,13 @@ def test_a_mask_of_another_tokenizer_takes_the_space_if_its_file_says_so(lstrip:
     ours = filler_of(Tokenizer(inner), separated=False)
     for prompt in ("the [MASK] sat", "the[MASK] sat", "[MASK] [MASK] sat"):
         assert ours.encode_prompt(prompt).ids == theirs.encode(prompt).ids
+
+
+@pytest.mark.parametrize(("decoder", "takes_space"), [(ByteLevelDecoder(), True), (None, False)])
+def test_a_mask_that_is_added_takes_the_space_where_tokens_have_one(decoder: Any, takes_space: bool) -> None:
+    """Without the decoder no token is known to begin with a space."""
+    inner = Inner(BPE(unk_token="<unk>"))
+    inner.pre_tokenizer, inner.decoder = ByteLevel(add_prefix_space=False), decoder or Fuse()
+    inner.train_from_iterator([SENTENCE] * 9, BpeTrainer(special_tokens=["<s>", "</s>", "<unk>"], show_progress=False))
+    tokenizer = Tokenizer(inner).with_special("mask")
+    assert split_at_masks(tokenizer, "the [MASK] sat") == (["the", " sat"] if takes_space else ["the ", " sat"])

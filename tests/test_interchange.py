@@ -371,6 +371,9 @@ def test_a_folder_with_other_files_is_refused_by_both_commands(tmp_path: Path) -
     assert (again.exit_code, again.stdout) == (0, f"{tmp_path / 'run'}\n")
     changed = {name for name, known in content(tmp_path / "run").items() if known != before.get(name)}
     assert not {name for name in changed if name.endswith(".safetensors")}
+    broken(source, lambda tensors: tensors["transformer.wpe.weight"].add_(1))
+    refused(minitf("import", source, "-o", tmp_path / "run"), "run", exit_code=5)  # another model is another run
+    assert content(tmp_path / "run").keys() == before.keys()
     refused(minitf("export", tmp_path / "run", "-o", source), "not an empty folder", exit_code=5)
 
 
@@ -382,6 +385,7 @@ def test_without_transformers_the_files_are_read_back_by_minitf(tmp_path: Path, 
     parity = json.loads((tmp_path / "out" / "parity.json").read_text())
     assert (parity["reader"], parity["largest_difference"]) == ("minitf", 0.0)
     card = (tmp_path / "out" / "README.md").read_text()
+    assert card.startswith("---\nlicense: unknown\n")
     assert "No metrics were recorded." in card
     assert "Imported; its training data are not known to minitf; 0 training steps." in card
 

@@ -79,6 +79,12 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "cross-attention of an encoder": ("roberta", {"is_decoder": True, "add_cross_attention": True}, "add_cross_attention is true"),
     "a causal encoder": ("electra", {"is_decoder": True}, "is_decoder is true; minitf has false"),
     "an encoder-decoder of one stack": ("t5", {"is_encoder_decoder": False}, "is_encoder_decoder is false; minitf has true"),
+    "one stack for both sides": ("bart", {"tie_encoder_decoder": True}, "tie_encoder_decoder is true; minitf has false"),
+    "cross-attention of another width": (
+        "bert",
+        {"cross_attention_hidden_size": 8},
+        "cross_attention_hidden_size is 8; minitf has no such setting",
+    ),
     "pruned heads": ("bert", {"pruned_heads": {"0": [1]}}, 'pruned_heads is {"0": [1]}'),
     "another rotation": ("llama", {"rope_parameters": YARN}, "rope_type is 'yarn'; minitf has default, linear, llama3"),
     "another rotation of gpt_neox": ("gpt_neox", {"rope_parameters": YARN}, "rope_type is 'yarn'"),
@@ -380,6 +386,7 @@ def test_in_double_precision_only_rounding_in_double_remains(case: str, tmp_path
 @pytest.mark.parametrize("noisy", [{torch.float32}, {torch.float32, torch.float64}])
 def test_rounding_is_told_from_an_error_in_double_precision(noisy: set[torch.dtype], tmp_path: Path, monkeypatch: Any) -> None:
     source, own = folder_of("gpt2", tmp_path / "theirs"), proof.own_outputs
+    assert minitf("import", source, "-o", tmp_path / "before").exit_code == 0
     noise = lambda model, head, batch, dtype: own(model, head, batch, dtype) + (0.01 if dtype in noisy else 0)  # noqa: E731
     monkeypatch.setattr(proof, "own_outputs", noise)
     done = minitf("import", source, "-o", tmp_path / "run")
@@ -389,6 +396,9 @@ def test_rounding_is_told_from_an_error_in_double_precision(noisy: set[torch.dty
         assert json.loads((tmp_path / "run" / "parity.json").read_text())["precision"] == "fp64"
     else:
         refused(done, "the logits differ by up to 0.01", "in fp64", exit_code=5)
+        refused(minitf("export", tmp_path / "before", "-o", tmp_path / "out"), "the logits differ by up to 0.01", exit_code=5)
+        assert not (tmp_path / "run").exists()
+        assert not (tmp_path / "out").exists()
 
 
 def test_settings_of_generation_are_not_dropped_without_a_word(tmp_path: Path) -> None:

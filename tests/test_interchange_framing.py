@@ -23,7 +23,7 @@ FAST = {"bpe": 300, "unigram": 300, "wordpiece": 120, "char": None, "byte": None
 
 def exported(run: Path) -> Path:
     folder = run.parent / "exported"
-    done = minitf("export", run, "-o", folder)
+    done = minitf("export", run, "-o", folder, "--license", "apache-2.0")
     assert done.exit_code == 0, done.stderr
     return folder
 
@@ -78,7 +78,11 @@ def test_classes_have_the_same_probabilities(case: str, tmp_path: Path) -> None:
         assert {one["label"]: one["score"] for one in classify([row])[0]} == pytest.approx(json.loads(line)["scores"], abs=1e-5)
     assert minitf("import", tmp_path / "exported", "-o", tmp_path / "again").exit_code == 0
     assert open_trained(tmp_path / "again", device="cpu").recipe.objective.pool == open_trained(run, device="cpu").recipe.objective.pool
+    config = json.loads((tmp_path / "exported" / "config.json").read_text())
+    assert (config["id2label"], config["label2id"]) == ({"0": "a", "1": "b"}, {"a": 0, "b": 1})
+    assert (tmp_path / "exported" / "recipe.yaml").read_bytes() == (run / "resolved.yaml").read_bytes()
     card = (tmp_path / "exported" / "README.md").read_text()
+    assert card.startswith("---\nlicense: apache-2.0\n")
     assert "| val.accuracy |" in card
     assert f"Trained on `{tmp_path / 'rows.jsonl'}`; 2 training steps." in card
 

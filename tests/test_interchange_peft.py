@@ -9,7 +9,7 @@ import pytest
 import torch
 from commands import QUIET, minitf, refused
 from families import CASES, folder_of, transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from mini_tf.nn.tokens import Tokens
 from mini_tf.system.errors import RunFault
@@ -97,6 +97,9 @@ def test_what_peft_saves_is_imported(name: str, tmp_path: Path) -> None:
     done = minitf("import", tmp_path / "adapter", "-o", tmp_path / "run")
     assert done.exit_code == 0, done.stderr
     assert json.loads((tmp_path / "run" / "parity.json").read_text())["largest_difference"] < EXACT
+    weights = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
+    save_file({name: tensor + 1 for name, tensor in weights.items()}, tmp_path / "adapter" / "adapter_model.safetensors")
+    refused(minitf("import", tmp_path / "adapter", "-o", tmp_path / "run"), "run", exit_code=5)  # another adapter is another run
     ours = our_logits(tmp_path / "run", case.endswith("without a head"))
     torch.testing.assert_close(ours, their_logits(model), rtol=0, atol=EXACT)
     with model.disable_adapter():
