@@ -37,6 +37,30 @@ def test_check_says_no_faults_or_all_of_them() -> None:
     assert run("check", "nothing-like-it").exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("bound", "message"),
+    [
+        ('val.loss: "<banana"', "no such metric 'banana'; use one of val.loss, "),
+        ('val.los: "<1"', "no such metric 'val.los'; did you mean val.loss?"),
+        ('val.loss: "<nan"', "must be a comparison such as <1.9, got '<nan'"),
+    ],
+)
+def test_check_knows_the_metrics_of_expect(bound: str, message: str) -> None:
+    Path("r.yaml").write_text(f"model: decoder\ntrain: {{steps: 5}}\nexpect: {{{bound}}}\n")
+    refused = run("check", "r.yaml")
+    assert (refused.exit_code, refused.stdout) == (3, "")
+    assert message in refused.stderr
+    Path("r.yaml").write_text(
+        'model: decoder\ntrain: {steps: 5}\nexpect: {loss: "<9", minutes: "<5", val.loss.max: "<baseline.ngram.loss+1"}\n'
+    )
+    assert run("check", "r.yaml").exit_code == 0
+
+
+@pytest.mark.parametrize("preset", presets())
+def test_shipped_recipes_have_no_faults(preset: str) -> None:
+    assert run("check", preset).stderr == ""
+
+
 def test_check_answers_in_json_too() -> None:
     answer = json.loads(run("check", "r.yaml", "train.steps=x", "--json").stdout)
     assert (answer["ok"], answer["exit_code"]) == (False, 3)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,19 @@ def test_figures_stand_side_by_side_with_their_difference_and_the_keys_that_diff
     assert result["keys"] == {"train.steps": [4, 6]}
     assert result["figures"]["val.loss"] == losses  # type: ignore[index]
     assert result["same_unit"] is True
+
+
+def test_damaged_lines_of_metrics_are_counted(runs: Path, tmp_path: Path) -> None:
+    """A partial last line is none: a process was killed while it wrote it."""
+    run = Path(shutil.copytree(runs / "bytes", tmp_path / "run"))
+    lines = (run / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    for inserted, message in (([b"[1]\n", b'{"step": 2\n'], "warning: {}: 2 damaged lines are left out\n"), ([], "")):
+        (run / "metrics.jsonl").write_bytes(b"".join([*lines[:2], *inserted, *lines[2:], b'{"step": 9, "lo']))
+        expected = message.format(run / "metrics.jsonl")
+        for command in (("compare", runs / "longer", run), ("show", run)):
+            assert [line for line in minitf("runs", *command).stderr.splitlines(keepends=True) if "damaged" in line] == [expected][
+                : bool(message)
+            ]
 
 
 def test_losses_in_other_units_are_not_subtracted(runs: Path) -> None:

@@ -33,7 +33,7 @@ def check_gates(
         names_of_metric: Sequence[str] = metric_names(compared)
         if command == "training":
             names_of_metric = [_without_statistic(name, recipe, names) for name in names_of_metric]
-        metric = next((name for name in names_of_metric if _is_among(name, names)), None)
+        metric = next((name for name in names_of_metric if is_among(name, names)), None)
         if metric is None:
             raise _no_such_metric(compared, names_of_metric[0], command, recipe, names)
         if classes is not None:
@@ -76,20 +76,21 @@ def _without_statistic(name: str, recipe: "Recipe", names: Sequence[str]) -> str
     metric, dot, statistic = name.rpartition(".")
     if recipe.train.ensemble is not None and dot + statistic in OF_SEEDS:
         metric = metric.removesuffix(".ensemble")  # its statistics over folds
-    if dot + statistic not in OF_SEEDS or not _is_among(metric, names):
+    if dot + statistic not in OF_SEEDS or not is_among(metric, names):
         return name
     if name.startswith("baseline."):  # it differs between folds, not between seeds
         return metric if recipe.data.split.is_set and statistic != "ensemble" else name
-    if statistic == "ensemble" and recipe.train.ensemble is None and not _is_among(name, names):
+    if statistic == "ensemble" and recipe.train.ensemble is None and not is_among(name, names):
         raise UsageFault(f"--assert {name}: there is no ensemble", hint="train.ensemble=mean averages the predictions of several seeds")
     if recipe.train.seeds > 1 or recipe.data.split.is_set:
         return metric
-    if _is_among(name, names):
+    if is_among(name, names):
         return name
     raise UsageFault(f"--assert {name}: {statistic} needs several seeds or folds", hint="train.seeds=5 trains several")
 
 
-def _is_among(metric: str, names: Sequence[str]) -> bool:
+def is_among(metric: str, names: Sequence[str]) -> bool:
+    """Whether a metric is one of `names`, or completes one that ends in a dot."""
     return any(metric.startswith(name) and metric != name if name.endswith(".") else metric == name for name in names)
 
 
@@ -100,12 +101,12 @@ def _no_such_metric(assertion: str, metric: str, command: str, recipe: "Recipe",
     from mini_tf.scores.minimal_pairs import METRICS
 
     kind, bare = recipe.objective.kind, metric.removeprefix("val.")
-    if command == "evaluate" and _is_among(bare, METRICS):
+    if command == "evaluate" and is_among(bare, METRICS):
         return UsageFault(f"--assert {assertion}: is a metric of minimal pairs", hint="add --pairs FILE.jsonl")
     if bare in _written(recipe):
         return UsageFault(f"--assert {assertion}: eval.translations is 0: no text is generated", hint="remove eval.translations=0")
     found: dict[str, Any] = kinds_of("objectives")
-    others = [word for word, settings in found.items() if _is_among(bare, metrics_of(settings)) and bare not in COMMON_METRICS]
+    others = [word for word, settings in found.items() if is_among(bare, metrics_of(settings)) and bare not in COMMON_METRICS]
     listed = ", ".join(f"{name}{'UID' if command == 'pairs' else 'CLASS'}" if name.endswith(".") else name for name in names)
     hint = f"it belongs to {' and '.join(others)}, and the objective is {kind}" if others and kind not in others else None
     if bare.startswith("baseline.") and not recipe.eval.baseline:

@@ -11,6 +11,7 @@ _NAME = r"[A-Za-z_](?:[^<>=]*[^<>=\s])?"
 _OTHER = r"[A-Za-z_][^<>=]*?"  # as short as possible, so that a number behind it is not part of the name
 _UNSIGNED = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _GATE = re.compile(rf"\s*({_NAME})\s*(<=|>=|==|<|>)\s*(?:([-+]?{_UNSIGNED})|({_OTHER})\s*([-+]\s*{_UNSIGNED})?)\s*")
+_NOT_FINITE = ("nan", "inf", "infinity")
 _SIGNS: dict[str, Callable[[float, float], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge, "==": eq}
 
 Metrics = Mapping[str, float | None]
@@ -31,7 +32,7 @@ class Gate:
     @classmethod
     def parse(cls, text: str) -> "Gate":
         """Parse `val.loss<1.9` or `val.loss<baseline.loss-0.1`; UsageFault if it is not a comparison."""
-        if (found := _GATE.fullmatch(text)) is None or not (found[3] or found[4]):
+        if (found := _GATE.fullmatch(text)) is None or not (found[3] or found[4]) or str(found[4]).lower() in _NOT_FINITE:
             hint = "write METRIC<NUMBER or METRIC<METRIC, such as 'val.loss<1.9'"
             raise UsageFault(f"--assert {text!r} is not a comparison", hint=hint)
         if found[3]:

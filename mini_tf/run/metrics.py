@@ -53,15 +53,26 @@ def to_line(report: Mapping[str, Any]) -> str:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The reports of a file, which may be missing; a partial last line is skipped. RunFault if it cannot be read."""
+    """The reports of a file, which may be missing; without partial or damaged lines. RunFault if it cannot be read."""
+    return (report for _, report in _lines(path) if report is not None)
+
+
+def count_damaged(path: Path) -> int:
+    """The number of lines that are no reports, besides a partial last line."""
+    return sum(report is None and line.endswith(b"\n") for line, report in _lines(path))
+
+
+def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
+    """Each line, and its report."""
     if not path.exists():
         return
     try:
         with open_plain(path) as file:
             while line := file.readline(limits().line_bytes):
+                report = None
                 with suppress(ValueError, RecursionError):
-                    if isinstance(report := json.loads(line), dict):
-                        yield report
+                    report = json.loads(line)
+                yield line, report if isinstance(report, dict) else None
     except OSError as error:
         raise RunFault(f"{path}: cannot be read: {error.strerror}", where=[str(path)]) from error
 

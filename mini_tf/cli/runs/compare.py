@@ -7,7 +7,7 @@ import typer
 
 from mini_tf.cli.runs.equal_cost import NAMES, EqualCost, display_name
 from mini_tf.cli.runs.learning_curves import LearningCurves
-from mini_tf.cli.runs.run_facts import summary
+from mini_tf.cli.runs.run_facts import summary, warn_of_damage
 from mini_tf.cli.terminal import files
 from mini_tf.cli.terminal.completion import run_names
 from mini_tf.cli.terminal.console import Console, command
@@ -51,6 +51,8 @@ def compare(
     named = files.check(output, SUFFIXES, force)
     folders = [finding.find(run) for run in runs]
     records = [manifest.read(folder) for folder in folders]
+    for folder in folders:
+        warn_of_damage(console, folder)
     facts = [summary(folder, record) for folder, record in zip(folders, records, strict=True)]
     names = [display_name(folder, folders) for folder in folders]
     figures = {key: [record.metrics.get(key) for record in records] for key in _keys([record.metrics for record in records])}

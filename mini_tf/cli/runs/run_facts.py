@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from mini_tf.cli.terminal.console import Console
 from mini_tf.cli.terminal.numbers import short
 
 
@@ -72,3 +73,11 @@ def shown(value: Any) -> str:
         case list():
             return " ".join(map(str, value))
     return str(value)
+
+
+def warn_of_damage(console: Console, folder: Path) -> None:
+    """Warn of damaged lines of metrics.jsonl."""
+    from mini_tf.run.metrics import count_damaged
+
+    if n_damaged := count_damaged(path := folder / "metrics.jsonl"):
+        console.warn(f"{path}: {n_damaged} damaged line{'s are' if n_damaged > 1 else ' is'} left out")

@@ -1,6 +1,6 @@
 """`minitf runs show`: state, settings and metrics of one run."""
 
-from mini_tf.cli.runs.run_facts import read_lines, summary
+from mini_tf.cli.runs.run_facts import read_lines, summary, warn_of_damage
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.options import RUN
 
@@ -13,6 +13,7 @@ def show(console: Console, run: RUN) -> None:
 
     folder = finding.find(run)
     record = manifest.read(folder)
+    warn_of_damage(console, folder)
     reports = list(metrics.read_lines(folder / "metrics.jsonl"))
     kind = next((kind for kind in finding.MEMBERS for report in reports if kind in report), "")
     members = [report for report in reports if kind and kind in report]  # of a set of runs
