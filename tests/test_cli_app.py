@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import commands
 import pytest
 from typer.main import get_command
 
@@ -84,6 +85,15 @@ def test_minitf_alone_shows_a_start_page_and_a_group_alone_its_help() -> None:
     done = minitf("runs")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.lstrip().startswith("Usage: minitf runs")
+
+
+def test_a_working_folder_that_was_deleted_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    done = commands.minitf("pretrain", "--json")
+    assert done.exit_code == json.loads(done.stdout)["exit_code"] == 6
+    assert done.stderr == "the working folder cannot be used: No such file or directory; change into another folder: cd\n"
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+from collections.abc import Callable
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
@@ -230,6 +232,44 @@ def test_stdin_is_read_once_and_kept_under_its_hash(monkeypatch: pytest.MonkeyPa
     sources = find_files("-")
     for _ in range(2):
         assert [d.text for d in read(sources, Columns())] == ["one", "two"]
+
+
+class Endless(BytesIO):
+    """What is done at the second read; then it never ends."""
+
+    def __init__(self, at_second: Callable[[], object]) -> None:
+        super().__init__()
+        self.reads, self.at_second = 0, at_second
+
+    def read(self, size: int | None = -1) -> bytes:
+        self.reads += 1
+        if self.reads == 2:
+            self.at_second()
+        return b"text\n" * 1000
+
+
+@pytest.mark.parametrize("how", ["limit", "signal", "interrupt"])
+def test_stdin_that_never_ends_leaves_nothing_in_the_cache(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINITF_CACHE", str(tmp_path))
+    monkeypatch.setenv("MINITF_LIMITS", "stdin_bytes=1M" if how == "limit" else "")
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    actions = {"limit": lambda: None, "signal": lambda: os.kill(os.getpid(), signal.SIGTERM), "interrupt": interrupt}
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(Endless(actions[how])))
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with pytest.raises((DataFault, SystemExit, KeyboardInterrupt)) as ended:
+            find_files("-")
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if how == "limit":
+        assert str(ended.value) == "data.train: the text from stdin is longer than 1 MiB"
+    if how == "signal":
+        assert ended.value.code == 143  # type: ignore[union-attr]
+    assert os.listdir(tmp_path / "stdin") == []
 
 
 def test_names_of_other_positions_are_refused() -> None:

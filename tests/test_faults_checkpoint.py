@@ -551,6 +551,14 @@ def test_a_command_that_reads_never_waits_on_a_pipe(copy: Path, name: str, comma
         refused(done, "it is a pipe" if name != "run.json" or command[0] != "runs" else "")
 
 
+def test_a_backup_by_hard_links_keeps_its_bytes_when_the_run_goes_on(cut: Path, whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(cut, tmp_path / "backup", copy_function=os.link)
+    before = {name: data for name, (_, data) in content(tmp_path / "backup").items()}
+    assert again(cut).exit_code == 0
+    assert {name: data for name, (_, data) in content(tmp_path / "backup").items()} == before
+    assert (cut / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
+
+
 def test_c16_the_disk_neither_follows_a_link_nor_waits_on_a_pipe(tmp_path: Path) -> None:
     target, disk = tmp_path / "target", Disk()
     target.write_text("mine")

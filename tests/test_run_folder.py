@@ -6,6 +6,7 @@ import re
 import shutil
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from mini_tf.run.metrics import curve, read_lines
 from mini_tf.run.opening import RunLocation, check_exact, environment_changes, open_run, start_run
 from mini_tf.run.set_files import copy_model
 from mini_tf.run.tensors import specs
-from mini_tf.system.errors import DataFault, Diverged, RunFault, UsageFault
+from mini_tf.system.errors import DataFault, Diverged, RunFault, StorageFault, UsageFault
 
 TINY = Identity(
     recipe="tiny",
@@ -508,6 +509,22 @@ def test_a_run_json_that_cannot_be_read_is_refused(text: str, message: str) -> N
     Path("run/run.json").write_text(text)
     with pytest.raises(RunFault, match=message):
         finding.find("run")
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_run_folder_that_is_removed_while_training_does_not_come_back(replaced: bool) -> None:
+    run = open_run(RunLocation(name="x"), TINY)
+    train(run, 1, 10)
+    shutil.rmtree(run.folder)
+    if replaced:
+        run.folder.mkdir()
+    sample, step = partial(run.write_sample, 10, "text"), partial(train, run, 11, 11)
+    for action in (sample, step, partial(run.save, 20, tensors(20), {}), partial(run.update, step=1)):
+        with pytest.raises(StorageFault, match="the run folder was removed or replaced"):
+            action()
+    with suppress(DataFault), run:
+        raise DataFault("an error is written nowhere")
+    assert sorted(Path("outputs").rglob("*")) == ([Path("outputs/x")] if replaced else [])
 
 
 def test_what_a_bug_leaves_is_named_by_time_and_process() -> None:

@@ -17,7 +17,7 @@ from mini_tf.cli.terminal.help import HelpGroup, add, add_group
 from mini_tf.cli.terminal.options import CommandLineError
 from mini_tf.cli.terminal.repeated_options import refuse_repeated
 from mini_tf.cli.terminal.streams import silence
-from mini_tf.system.errors import UsageFault
+from mini_tf.system.errors import StorageFault, UsageFault
 from mini_tf.system.library_caches import redirect_library_caches
 from mini_tf.system.processes import is_worker
 
@@ -101,18 +101,29 @@ def main(arguments: list[str] | None = None) -> None:
     _share_the_machine()
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
+        _check_working_folder()
         exit_code = _program()(args=arguments, prog_name="minitf", standalone_mode=False)
     except CommandLineError as error:
         exit_code = _explain_usage(error, arguments)
     except BrokenPipeError:
         silence(sys.stdout)
         exit_code = 141
+    except StorageFault as fault:
+        exit_code = refuse(Console(json="--json" in arguments), fault)
     except OSError as error:  # help that could not be printed; commands see to themselves
         silence(sys.stdout)
         exit_code = refuse(Console(), error)
     except SystemExit as leaving:  # Typer's own answer to a reader that left while it printed help
         exit_code = 141 if isinstance(leaving.__context__, BrokenPipeError) else leaving.code
     sys.exit(exit_code or 0)
+
+
+def _check_working_folder() -> None:
+    """StorageFault if it was deleted, which libraries do not expect."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise StorageFault(f"the working folder cannot be used: {error.strerror}", hint="change into another folder: cd") from None
 
 
 def _share_the_machine() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from mini_tf.system.errors import RunFault, StorageFault
-from mini_tf.system.plain_file import check_plain, file_type
+from mini_tf.system.plain_file import check_plain, file_type, read_blocks
 
 TEMPORARY = ".tmp-"
 """Prefix of unfinished files: never read, removed by the next process that locks the folder."""
@@ -122,6 +122,13 @@ def replace(disk: Disk, path: Path, data: Content) -> None:
     """Write a file atomically, replacing an existing one."""
     with atomic_replace(disk, path) as temporary:
         disk.write(temporary, data)
+
+
+def break_hard_links(disk: Disk, *paths: Path) -> None:
+    """Replace files with other names (of a backup, say) by copies, before anything is appended to them."""
+    for path in paths:
+        if path.exists() and path.stat().st_nlink > 1:
+            replace(disk, path, read_blocks(path))
 
 
 def make_folder(disk: Disk, folder: Path) -> None:

@@ -97,6 +97,14 @@ def try_lock(folder: Path) -> int | None:
     return descriptor
 
 
+def is_same(folder: Path, descriptor: int) -> bool:
+    """Whether the folder that was opened as `descriptor` still has this path."""
+    try:
+        return os.path.samestat(folder.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
 def supports_locks(descriptor: int) -> bool:
     """Whether the file system of a locked folder supports locks: locking its descriptor again then succeeds."""
     try:

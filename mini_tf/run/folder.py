@@ -12,6 +12,7 @@ refused start (exit code 2, 3, 4, 5 or 9 before anything was recorded) removes a
 unchanged, since nothing is written there before `start`.
 """
 
+import errno
 import json
 import math
 import os
@@ -27,16 +28,15 @@ from torch import Tensor
 from mini_tf.recipe.metrics import BestMetric
 from mini_tf.run import loading, manifest, tensors
 from mini_tf.run.checkpoint import COUNTERS, MODEL, OBJECTIVE, OPTIMIZER, STATE, Checkpoints, rank
-from mini_tf.run.disk import Content, Disk, make_folder, remove_temporary, replace, storage_errors
-from mini_tf.run.finding import member_folders, supports_locks
+from mini_tf.run.disk import Content, Disk, break_hard_links, make_folder, remove_temporary, replace, storage_errors
+from mini_tf.run.finding import is_same, member_folders, supports_locks
 from mini_tf.run.hashes import sha256_of
 from mini_tf.run.loading import LoadedCheckpoint
 from mini_tf.run.manifest import Manifest, RunState
 from mini_tf.run.metrics import JsonLinesFile, curve
 from mini_tf.run.tensorboard import TensorBoardWriter
 from mini_tf.run.tensors import TensorSpec
-from mini_tf.system.error_conversion import to_minitf_error
-from mini_tf.system.errors import DataFault, Diverged, MinitfError, RecipeFault, RunFault, StorageFault, Unavailable, UsageFault
+from mini_tf.system.errors import DataFault, RecipeFault, RunFault, StorageFault, Unavailable, UsageFault
 from mini_tf.system.plain_file import read_blocks, read_small_file
 
 MODEL_TEXT_FILES = ("config.json", "tokenizer.json", "source_tokenizer.json")
@@ -84,9 +84,10 @@ class Run:
             for folder in (self.folder, self.folder / "samples"):
                 remove_temporary(self.disk, folder)
             self.checkpoints.remove_temporary()
+            break_hard_links(self.disk, self._metrics.path, self._timing.path, self.folder / "log.txt")
         self.update(state="running", exit_code=None, error=None, pid=os.getpid(), host=os.uname().nodename)
-        while self._pending_log:
-            with suppress(OSError):
+        with suppress(OSError):
+            while self._pending_log:
                 self._write_log(self._pending_log.pop(0))
 
     def resume(
@@ -129,6 +130,7 @@ class Run:
     def record(self, report: Mapping[str, Any], seconds: float | None = None) -> None:
         """Append `step` and its metrics to metrics.jsonl, and the seconds to timing.jsonl."""
         with storage_errors(f"recording step {report['step']}"):
+            self._check_folder()
             self._metrics.append(report)
             if seconds is not None:
                 self._timing.append({"step": report["step"], "seconds": round(seconds, 3)})
@@ -139,6 +141,7 @@ class Run:
         """Save a checkpoint after a finished step. score: lower is better. StorageFault if the disk is full."""
         score = score if score is not None and math.isfinite(score) else None
         with storage_errors(f"saving step {step}", self.checkpoints.describe_newest()):
+            self._check_folder()
             sizes = {file.path.name: file.sync() for file in (self._metrics, self._timing)}
         parts: dict[str, bytes | tensors.Serialized] = {
             MODEL: tensors.Serialized(contents.model),
@@ -223,8 +226,14 @@ class Run:
     def write_sample(self, step: int, text: str) -> None:
         """Write text generated after a step to samples/step-00000500.txt."""
         with storage_errors(f"writing the sample of step {step}", self.checkpoints.describe_newest()):
+            self._check_folder()
             make_folder(self.disk, self.folder / "samples")
             replace(self.disk, self._sample_path(step), text.encode(errors="backslashreplace"))
+
+    def _check_folder(self) -> None:
+        """OSError if the folder was removed or replaced; it is not to come back with a part of the run."""
+        if self._lock >= 0 and not is_same(self.folder, self._lock):
+            raise OSError(errno.ENOENT, "the run folder was removed or replaced", str(self.folder))
 
     def _sample_path(self, step: int) -> Path:
         return self.folder / "samples" / f"step-{step:08d}.txt"
@@ -269,9 +278,8 @@ class Run:
 
     def finish(self, state: RunState, exit_code: int = 0, error: str | None = None, metrics: Mapping[str, float] | None = None) -> None:
         """Write how the run ended. metrics: those of the last evaluation, for --assert on a finished run."""
-        finite = {
-            key: value if math.isfinite(value) else None for key, value in (metrics or self.manifest.metrics).items() if value is not None
-        }
+        measured = {name: value for name, value in (metrics or self.manifest.metrics).items() if value is not None}
+        finite = {name: value if math.isfinite(value) else None for name, value in measured.items()}
         self.update(state=state, exit_code=exit_code, error=error, metrics=finite)
 
     def close(self) -> None:
@@ -288,11 +296,12 @@ class Run:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             with suppress(OSError, StorageFault):  # the disk may be what failed
+                self._check_folder()
                 has_results = self._metrics.path.exists() or bool(member_folders(self.folder))
                 if isinstance(error, _START_ERRORS) and self.status == "new" and not has_results:
                     self._remove_files()
                 elif error is not None and self.is_started and self.manifest.state == "running":
-                    self.finish(*_outcome(error))
+                    self.finish(*manifest.outcome(error))
         finally:
             self.close()
 
@@ -307,13 +316,5 @@ class Run:
         """Change fields of run.json."""
         self.manifest, self.is_started = self.manifest.model_copy(update=fields), True
         with storage_errors(f"writing {manifest.NAME}"):
+            self._check_folder()
             manifest.write(self.folder, self.manifest, self.disk)
-
-
-def _outcome(error: BaseException) -> tuple[RunState, int, str]:
-    text = f"{type(error).__name__}: {error}" if not isinstance(error, MinitfError) else error.message
-    if isinstance(error, (KeyboardInterrupt, SystemExit)):
-        code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 130
-        return "stopped", code, "stopped"
-    code = to_minitf_error(error).exit_code if isinstance(error, Exception) else 1
-    return "diverged" if isinstance(error, Diverged) else "failed", code, text

@@ -10,8 +10,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from mini_tf.run.disk import Disk, replace
 from mini_tf.system import strict_json
-from mini_tf.system.error_conversion import reason_of
-from mini_tf.system.errors import RunFault
+from mini_tf.system.error_conversion import reason_of, to_minitf_error
+from mini_tf.system.errors import Diverged, MinitfError, RunFault
 from mini_tf.system.plain_file import read_small_file
 
 FORMAT = 3
@@ -199,3 +199,13 @@ def _reason(error: Exception) -> str:
 def write(folder: Path, manifest: Manifest, disk: Disk) -> None:
     text = json.dumps(manifest.model_dump(mode="json"), indent=1, ensure_ascii=False, allow_nan=False)
     replace(disk, folder / NAME, text.encode(errors="backslashreplace") + b"\n")  # a lone surrogate becomes its JSON escape
+
+
+def outcome(error: BaseException) -> tuple[RunState, int, str]:
+    """State, exit code and message of a run that an error ended."""
+    text = f"{type(error).__name__}: {error}" if not isinstance(error, MinitfError) else error.message
+    if isinstance(error, (KeyboardInterrupt, SystemExit)):
+        code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 130
+        return "stopped", code, "stopped"
+    code = to_minitf_error(error).exit_code if isinstance(error, Exception) else 1
+    return "diverged" if isinstance(error, Diverged) else "failed", code, text

@@ -22,7 +22,7 @@ import mini_tf
 from mini_tf.optimizers import IMPLEMENTATION
 from mini_tf.run import kind_sources, manifest
 from mini_tf.run.disk import TEMPORARY, Disk, check_plain_files, make_folder
-from mini_tf.run.finding import OUTPUTS, try_lock
+from mini_tf.run.finding import OUTPUTS, is_same, try_lock
 from mini_tf.run.folder import Run
 from mini_tf.run.identity import Identity, differences
 from mini_tf.run.manifest import OLD_HASHES, Manifest, hashes_token_ids
@@ -175,9 +175,8 @@ def _create(folder: Path, disk: Disk) -> bool:
 
 def _is_same_folder(folder: Path, lock: int) -> bool:
     """Whether the locked folder still has this path; if not, it is unlocked."""
-    with suppress(FileNotFoundError):
-        if os.path.samestat(folder.stat(), os.fstat(lock)):
-            return True
+    if is_same(folder, lock):
+        return True
     os.close(lock)
     return False
 

@@ -4,16 +4,20 @@ import errno
 
 from mini_tf.system.errors import MinitfError, StorageFault, Unavailable
 
-_NO_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+_NO_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "can't start new thread")
+_NO_ADDRESS_SPACE = ("failed to map segment", "cannot allocate memory")
+"""Of the loader of shared libraries, in an ImportError."""
 
 
 def to_minitf_error(error: Exception) -> MinitfError:
     """Exit code 6 for disk and memory errors, 9 for device errors, 1 for others (bugs); a MinitfError is unchanged."""
     if isinstance(error, MinitfError):
         return error
-    text = reason_of(error)
+    text = reason_of(error) if not isinstance(error, KeyError) else str(error)
     if is_out_of_memory(error):
         hint = "continue with half the train.micro_batch_size; the result stays valid but is not bit-identical"
+        if isinstance(error, ImportError):
+            hint = "allow the process more memory (ulimit -v)"
         return StorageFault(f"out of memory: {text}", hint=hint)
     if _is_device(error):
         return Unavailable(f"the device failed: {text}", hint="`minitf doctor` lists working devices; then the same command continues")
@@ -44,6 +48,8 @@ def is_out_of_memory(error: Exception) -> bool:
     # PyTorch raises OutOfMemoryError for a GPU, RuntimeError for main memory. It is slow to import: compare names.
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
+    if isinstance(error, ImportError):
+        return any(words in str(error).lower() for words in _NO_ADDRESS_SPACE)
     named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     return named or (isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY))
 

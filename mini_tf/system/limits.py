@@ -30,6 +30,7 @@ class Limits:
     recipe_depth: int = _limit(16, "deepest nesting of a recipe")
     line_bytes: int = _limit(16 << 20, "longest line, or cell of a table, of a data file")
     parquet_ratio: int = _limit(256, "maximum bytes that a parquet file unpacks to per byte of it, above 1 GiB")
+    stdin_bytes: int = _limit(16 << 30, "longest text of data.train=-, which is copied to the cache")
     prompt_bytes: int = _limit(1 << 20, "longest line of stdin or --input")
     tokenizer_bytes: int = _limit(64 << 20, "largest tokenizer file")
     tokenizer_tokens: int = _limit(16, "maximum number of tokens per byte of text")

@@ -8,6 +8,10 @@ import os
 import re
 import secrets
 import shutil
+import signal
+import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 _MACHINE = os.uname().nodename.replace(".", "-")[:64]
@@ -21,6 +25,20 @@ def temporary_path(path: Path) -> Path:
     """A temporary path in the folder of `path`; temporary files of dead processes are removed from there first."""
     remove_stale(path.parent)
     return path.with_name(f".{path.name}.{_MACHINE}.{os.getpid()}.{_TOKEN}.tmp")
+
+
+@contextlib.contextmanager
+def removed_at_end(path: Path) -> Iterator[None]:
+    """Remove a temporary path that is still there at the end of the block, also if SIGTERM ends the process."""
+    handles = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if handles:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        yield
+    finally:
+        remove_path(path)
+        if handles:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -25,8 +25,9 @@ from mini_tf.recipe.data import FORMATS
 from mini_tf.system.cache import CHUNK, cache_folder, sha256_of
 from mini_tf.system.errors import DataFault
 from mini_tf.system.hub import PREFIX
+from mini_tf.system.limits import VARIABLE, format_bytes, limits
 from mini_tf.system.plain_file import open_plain
-from mini_tf.system.temporary_files import temporary_path
+from mini_tf.system.temporary_files import removed_at_end, temporary_path
 
 MAX_SUGGESTIONS = 1000
 """Files of a folder that are searched for a similar name."""
@@ -166,17 +167,21 @@ def _near(path: Path) -> str:
 
 
 def _stdin(key: str) -> DataFile:
-    """stdin, saved in the cache under its hash, since data is read more than once."""
+    """stdin, saved in the cache under its hash, since data is read more than once. DataFault if it is too long."""
     if sys.stdin is None or sys.stdin.isatty():
         raise DataFault(f"{key}: - reads text from stdin, but stdin is a terminal", hint="pipe text into the command, or give a file")
     folder = cache_folder() / "stdin"
     folder.mkdir(exist_ok=True)
     spool = temporary_path(folder / "spool")
-    sha = hashlib.sha256()
-    with spool.open("wb") as file:
-        while block := sys.stdin.buffer.read(CHUNK):
-            sha.update(block)
-            file.write(block)
-    path = folder / f"{sha.hexdigest()}.txt"
-    os.replace(spool, path)
+    sha, longest = hashlib.sha256(), limits().stdin_bytes
+    with removed_at_end(spool):
+        with spool.open("wb") as file:
+            while block := sys.stdin.buffer.read(CHUNK):
+                sha.update(block)
+                file.write(block)
+                if file.tell() > longest:
+                    hint = f"write the text to a file, or raise the limit stdin_bytes ({VARIABLE})"
+                    raise DataFault(f"{key}: the text from stdin is longer than {format_bytes(longest)}", hint=hint)
+        path = folder / f"{sha.hexdigest()}.txt"
+        os.replace(spool, path)
     return DataFile(_file(path, key).path, "txt", "stdin")
