@@ -1,5 +1,9 @@
 """One vector for a row, by every pool, is what numpy makes of its real tokens; the answer is a linear map of it."""
 
+import math
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -7,9 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys import seeded
 
-from mini_tf.nn.layers.task_head import TaskHead, pooled, token_index
+from mini_tf.nn.layers.task_head import DetectionHead, TaskHead, pooled, token_index
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
+
+
+def gelu(x: Any) -> Any:
+    return x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
 
 
 def tokens(lengths: list[int]) -> Tokens:
@@ -33,7 +41,7 @@ def test_every_pool_is_made_of_the_real_tokens_alone(lengths: list[int]) -> None
     weights = [np.exp(row @ query.numpy())[:, None] for row in rows]
     means = [(weight * row).sum(0) / weight.sum() for weight, row in zip(weights, rows, strict=True)]
     np.testing.assert_allclose(pooled("attention", hidden, inputs, query).numpy(), means, atol=1e-12)
-    for pool, place in (("first", 0), ("last", -1)):
+    for pool, place in (("first", 0), ("last", -1), *((("text_end", -2),) if min(lengths) > 1 else ())):
         flat = hidden.flatten(0, 1)[token_index(pool, inputs)]  # type: ignore[arg-type]
         np.testing.assert_array_equal(flat.numpy(), [row[place] for row in rows])
 
@@ -58,6 +66,37 @@ def test_an_answer_is_a_linear_map_with_dropout_before_it_in_training_alone() ->
     torch.testing.assert_close(drawn.mean(0), expected, rtol=0, atol=0.15)
     with pytest.raises(ValueError, match="a task head has no vocabulary"):
         answer(hidden, torch.tensor([1]))
+
+
+@pytest.mark.parametrize(("dense", "activation"), [("tanh", np.tanh), ("relu", lambda x: x.clip(0)), ("gelu", gelu)])
+def test_a_dense_layer_stands_between_two_dropouts(dense: Any, activation: Callable[[Any], Any]) -> None:
+    torch.manual_seed(0)
+    head, hidden = TaskHead(8, 3, 0.5, dense=dense, bias=False).double(), seeded(5, 8)
+    assert head.dense is not None
+    assert head.linear.bias is None
+    assert not head.dense.bias.any()
+    assert head.dense.weight.std().item() == pytest.approx(8**-0.5, rel=0.3)
+    inner = activation((hidden @ head.dense.weight.T).detach().numpy())
+    with torch.no_grad():
+        np.testing.assert_allclose(head.eval()(hidden).numpy(), inner @ head.linear.weight.numpy().T, atol=1e-12)
+        head.linear.weight.data, head.dense.weight.data = torch.eye(8).double(), torch.eye(8).double()
+        dropped = head.train()(torch.ones(1, 8, dtype=torch.double).expand(500, -1))
+    kept_twice = float(activation(np.float64(2.0))) * 2
+    assert (dropped.abs() < 1e-12).double().mean().item() == pytest.approx(0.75, abs=4 * (0.75 * 0.25 / 4000) ** 0.5)
+    torch.testing.assert_close(dropped.max().item(), kept_twice)
+
+
+def test_detection_is_a_dense_layer_with_gelu_before_one_logit() -> None:
+    torch.manual_seed(0)
+    head, hidden = DetectionHead(64, 0.02), seeded(5, 64).float()
+    assert head.dense.weight.std().item() == pytest.approx(0.02, rel=0.1)
+    assert not head.dense.bias.any()
+    assert not head.linear.bias.any()
+    with torch.no_grad():
+        expected = gelu((hidden @ head.dense.weight.T).numpy()) @ head.linear.weight.numpy().T
+        np.testing.assert_allclose(head(hidden).numpy(), expected, atol=1e-6)
+    with pytest.raises(ValueError, match="a detection head has no vocabulary"):
+        head(hidden, torch.tensor([1]))
 
 
 def test_a_new_answer_has_scores_of_about_unit_size_and_no_favourite() -> None:
