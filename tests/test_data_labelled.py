@@ -405,3 +405,15 @@ def test_the_summary_counts_what_is_there(tmp_path: Path) -> None:
     assert list(dataset_of("chats").summary(turns))[-1] == f"targets: {4 * n} of {len(turns.train)} training tokens"
     many = [{"text": f"t{n}", "label": f"c{n % 20:02}"} for n in range(400)]
     assert " and 8 more" in list(dataset_of("classes").summary(opened(table(tmp_path / "c.jsonl", many), fields={})))[-1]
+
+
+@pytest.mark.parametrize(
+    ("tags", "noted"),
+    [(["O", "PER"], True), (["O", "BEG-PER", "IN-PER"], True), (["O", "B-PER", "I-PER"], False), (["O", "PER_B", "PER_I"], False), (["N", "V"], False)],
+)  # fmt: skip
+def test_tags_with_an_outside_but_no_entities_are_noted(tags: list[str], noted: bool, tmp_path: Path) -> None:
+    rows = [{"text": [f"w{n}", *["x"] * (len(tags) - 1)], "label": tags} for n in range(30)]
+    lines = list(dataset_of("tags").summary(opened(table(tmp_path / "a.jsonl", rows), "tags", fields={})))
+    note = "tags are scored word by word: for entity F1 all but O must mark entities, such as B-PER and I-PER"
+    assert (lines[-1] == note) == noted
+    assert lines.count(note) == noted
