@@ -409,8 +409,14 @@ def test_the_summary_counts_what_is_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("tags", "noted"),
-    [(["O", "PER"], True), (["O", "BEG-PER", "IN-PER"], True), (["O", "B-PER", "I-PER"], False), (["O", "PER_B", "PER_I"], False), (["N", "V"], False)],
-)  # fmt: skip
+    [
+        (["O", "PER"], True),
+        (["O", "BEG-PER", "IN-PER"], True),
+        (["O", "B-PER", "I-PER"], False),
+        (["O", "PER_B", "PER_I"], False),
+        (["N", "V"], False),
+    ],
+)
 def test_tags_with_an_outside_but_no_entities_are_noted(tags: list[str], noted: bool, tmp_path: Path) -> None:
     rows = [{"text": [f"w{n}", *["x"] * (len(tags) - 1)], "label": tags} for n in range(30)]
     lines = list(dataset_of("tags").summary(opened(table(tmp_path / "a.jsonl", rows), "tags", fields={})))
