@@ -192,6 +192,35 @@ def test_the_penalties_of_both_mixers_of_a_layer_are_summed(own: float | None, c
     assert (None if penalty is None else penalty.item()) == (None if own is cross is None else (own or 0) + (cross or 0))
 
 
+@pytest.mark.parametrize("parallel", [False, True])
+@pytest.mark.parametrize("at", [None, [7, 0, 3]], ids=str)
+def test_a_layer_adds_its_parts_one_after_the_other_or_both_to_its_input(parallel: bool, at: list[int] | None) -> None:
+    block = model_of("decoder", parallel=parallel, bias=True).stack.layers[1]  # type: ignore[union-attr, index]
+    x, view, chosen = seeded(2, 5, 24), own_view(True, TokenPositions(5)), None if at is None else torch.tensor(at)
+    normed = block.own.norm(x)
+    mixed = x + block.own.part(normed, normed, view).y
+    expected = mixed + block.feed_forward.part(block.feed_forward.norm(x if parallel else mixed))
+    expected = expected if chosen is None else expected.flatten(0, 1)[chosen]
+    torch.testing.assert_close(block(x, view, at=chosen).y, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("given", "width", "depth", "expected"),
+    [
+        ({"n_heads": 8, "n_kv_heads": 4, "d_ff": 100}, 0.375, 0.5, (24, 3, 1, 38, 3)),
+        ({"n_heads": 8, "n_kv_heads": 4}, 0.5, 1.0, (32, 4, 2, None, 6)),
+        ({"n_heads": 8, "d_ff": 0}, 0.01, 0.01, (8, 1, None, 0, 1)),
+        ({"n_heads": 4, "d_k": 6, "d_ff": 10}, 0.3, 0.4, (19, 1, None, 3, 2)),
+    ],
+)
+def test_a_smaller_model_has_whole_heads_of_the_same_width(given: dict[str, int], width: float, depth: float, expected: Any) -> None:
+    whole: Any = settings_of("models", "decoder")(d_model=64, n_layers=6, **given)
+    small = whole.scaled(width, depth)
+    assert (small.d_model, small.n_heads, small.n_kv_heads, small.d_ff, small.n_layers) == expected
+    assert small.head_dim == whole.head_dim
+    small.build(V, CONTEXT)
+
+
 LIMITS = [
     *(("models", "decoder", key, 1, 65536) for key in ("d_model", "d_k", "d_v")),
     *(("models", "decoder", key, 1, 1024) for key in ("n_layers", "n_heads")),
