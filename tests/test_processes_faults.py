@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 from commands import minitf
+from hang import ending
 from rich.text import Text
 
 from mini_tf.cli.terminal import workers
@@ -32,7 +33,7 @@ from mini_tf.distributed.torch_group import TorchGroup
 from mini_tf.jobs.session import Session
 from mini_tf.recipe.sections import Tokenizer as Settings
 from mini_tf.system.errors import DataFault, MinitfError, ProcessLost, Unavailable, UsageFault
-from mini_tf.system.processes import FAULTS, JOINED, LAUNCHER, Place, torchrun_ended
+from mini_tf.system.processes import FAULTS, JOINED, LAUNCHER, Place, is_worker, place, torchrun_ended
 from mini_tf.system.temporary_files import temporary_path
 from mini_tf.system.worker_faults import WorkerFault, read_fault, write_fault
 from mini_tf.training.signals import StopRequest
@@ -100,12 +101,14 @@ def test_a_process_that_starts_after_a_stop_signal_gets_it_too(tmp_path: Path, m
 @pytest.mark.skipif(sys.platform != "linux", reason="only /proc tells that a process is stopped")
 def test_a_stopped_process_does_not_get_the_last_grace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching, "GRACE", 0.0)
+    monkeypatch.setattr(launching, "LAST_GRACE", math.inf)
     stopped = start(["sleep", "600"])
     stopped.send_signal(signal.SIGSTOP)
     while not launching._is_stopped(stopped.pid):
         time.sleep(0.01)
     launched = _Workers(tmp_path, running={1: stopped}, ends=[_End(0, 9, False)])
-    launched.wait(lambda running: None)
+    with ending(60):
+        launched.wait(lambda running: None)
     assert launched.ends[-1] == _End(1, -signal.SIGKILL, True)
 
 
@@ -197,17 +200,29 @@ def ended_launcher(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("torchrun", [False, True])
 @pytest.mark.parametrize(("local_rank", "lines"), [("0", [ENDED]), ("1", [])])
 def test_a_process_whose_launcher_ends_ends_with_one_line_a_machine(
-    local_rank: str, lines: list[str], ended_launcher: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    local_rank: str,
+    lines: list[str],
+    torchrun: bool,
+    ended_launcher: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Whatever it does, in a library of C too; rank 2 is the first one of its machine."""
     codes, exited = list[int](), threading.Event()
     monkeypatch.setattr(os, "_exit", lambda code: codes.append(code) or exited.set())
     monkeypatch.setattr(workers, "WATCH", 0.01)
     monkeypatch.setenv("LOCAL_RANK", local_rank)
-    WorkerConsole(command="pretrain", json=True)
-    assert exited.wait(60)
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = str(closed.getsockname()[1])
+        of_torchrun = {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, LAUNCHER: str(os.getppid())}
+        for name, value in of_torchrun.items() if torchrun else ():
+            monkeypatch.setenv(name, value)
+        WorkerConsole(command="pretrain", json=True)
+        assert exited.wait(60)
     assert codes == [9]
     out, err = capsys.readouterr()
     assert err.splitlines() == lines
@@ -235,7 +250,7 @@ def test_a_process_that_trains_gets_sigterm_when_its_launcher_ends(
 def test_an_error_after_the_launcher_has_ended_is_printed(
     error: MinitfError, line: str, ended_launcher: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nobody reads it from a file; a lost process is lost for the same reason."""
+    """No one reads it from a file; a lost process is lost for the same reason."""
     WorkerConsole(command="pretrain").close(error.exit_code, error)
     assert capsys.readouterr().err.splitlines() == [line]
 
@@ -245,13 +260,14 @@ def test_a_launcher_that_lives_is_left_to_print_the_error(
 ) -> None:
     monkeypatch.setattr(workers, "WATCH", 0.01)
     monkeypatch.setenv(LAUNCHER, str(os.getppid()))
-    console = WorkerConsole(command="pretrain")
-    time.sleep(0.1)
-    console.close(4, DataFault("bad text"))
-    assert capsys.readouterr().err == ""
-    fault = read_fault(ended_launcher, 2)
-    assert fault is not None
-    assert (fault.exit_code, fault.message, fault.lost) == (4, "bad text", False)
+    for error, lost in ((DataFault("bad text"), False), (Unavailable("no GPU"), False), (ProcessLost("another is gone"), True)):
+        console = WorkerConsole(command="pretrain")
+        time.sleep(0.1)
+        console.close(error.exit_code, error)
+        assert capsys.readouterr().err == ""
+        fault = read_fault(ended_launcher, 2)
+        assert fault is not None
+        assert (fault.exit_code, fault.message, fault.lost) == (error.exit_code, error.message, lost)
 
 
 def test_torchrun_has_ended_where_its_store_accepts_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,6 +297,44 @@ def test_a_rank_0_whose_store_does_not_come_is_named(monkeypatch: pytest.MonkeyP
             pass
 
 
+def test_a_rank_0_that_has_the_store_waits_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": "0", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(Unavailable, match=r"^rank 0 of 2 processes cannot reach the others: .*1/2 clients joined"), joined(1):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("variables", "here"),
+    [
+        ({}, Place()),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, Place()),
+        ({"RANK": "0"}, Place()),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, Place(1, 2, 1, 2)),
+        ({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}, Place(5, 8, 1, 4)),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, None),
+        ({"RANK": "-1", "WORLD_SIZE": "2"}, None),
+        ({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "1"}, None),
+        ({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "-1", "LOCAL_WORLD_SIZE": "1"}, None),
+    ],
+)
+def test_a_place_is_that_of_the_launcher_and_must_exist(
+    variables: dict[str, str], here: Place | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None: it is refused."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert is_worker() == (here != Place())
+    if here is not None:
+        assert place() == here
+        return
+    with pytest.raises(UsageFault, match=f"RANK={variables['RANK']}, WORLD_SIZE=2, .*: a rank must be below the number of processes"):
+        place()
+
+
 @pytest.mark.parametrize(("messages", "line"), [(("bad", "bad"), "bad"), (("bad", "worse"), "bad"), ((None, "worse"), "rank 1: worse")])
 def test_the_error_of_the_process_that_failed_first_is_told_once(messages: tuple[str | None, str], line: str, tmp_path: Path) -> None:
     """With its exit code; one that all have is not that of a rank."""
@@ -302,10 +356,12 @@ def test_a_launcher_removes_what_a_killed_one_left(tmp_path: Path, monkeypatch: 
     left = left.with_name(left.name.replace(f".{os.getpid()}.", f".{killed.pid}."))
     left.mkdir()
     (left / "rank-0.json").touch()
-    seen = list[list[str]]()
-    assert launching.launch(1, [], watch=lambda running: seen.append([path.name for path in tmp_path.iterdir()])) == 0
-    assert left.name not in seen[0]
-    assert len(seen[0]) == 1
+    seen = list[list[tuple[str, int]]]()
+    look = lambda running: seen.append([(path.name, path.stat().st_mode & 0o777) for path in tmp_path.iterdir()])  # noqa: E731
+    assert launching.launch(1, [], watch=look) == 0
+    [(name, mode)] = seen[0]
+    assert name != left.name
+    assert mode == 0o700  # no other user reads the errors, or changes where processes meet
     assert [*tmp_path.iterdir()] == []
 
 
@@ -323,8 +379,13 @@ def test_each_process_knows_its_place_and_rank_0_alone_has_the_terminal(
     script.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(script))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    assert launching.launch(3, ["pretrain", "a"], quiet) == 0
-    terminal = [os.readlink(f"/proc/self/fd/{n}") for n in range(2)]
+    own_stdin = os.dup(0)
+    with (tmp_path / "typed").open("w+") as typed:
+        os.dup2(typed.fileno(), 0)
+        assert launching.launch(3, ["pretrain", "a"], quiet) == 0
+        terminal = [os.readlink(f"/proc/self/fd/{n}") for n in range(2)]
+        os.dup2(own_stdin, 0)
+    os.close(own_stdin)
     for rank in range(3):
         line, *links = (tmp_path / str(rank)).read_text().splitlines()
         number, size, local, local_size, folder, launcher, leader, process, *arguments = line.split()

@@ -215,6 +215,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "decoder": {"attention": [{"kind": "expire_span", "max_span": 6}], "n_layers": 2, "d_model": 8, "n_heads": 2},
     "encoder_decoder": {"n_layers": 1, "d_model": 8, "n_heads": 2},
 }
+OPTIMIZERS: dict[str, OptimizerSettings] = {"decoder": WholeSettings(), "encoder_decoder": settings_of("optimizers", "muon")(lr=0.02)}  # type: ignore[dict-item]
 N_MICRO, N_STEPS = 5, 2
 """Of two processes one has three micro-batches, and the other calls the model once more than it needs."""
 
@@ -238,7 +239,7 @@ def trained(kind: str, sharding: Sharding) -> dict[str, Any]:
     task = Loss(kind)
     initial = {name: tensor.clone() for name, tensor in unique_tensors(task.model).items()}
     sharding.place(task, torch.device("cpu"))
-    optimizer = build(settings_of("optimizers", "muon")(lr=0.02), task.model, sharding=sharding)  # type: ignore[arg-type]
+    optimizer = build(OPTIMIZERS[kind], task.model, sharding=sharding)
     reduction = sharding.reduction("sum", optimizer)
     norms, losses = list[float](), list[float]()
     for _ in range(N_STEPS):
