@@ -493,3 +493,23 @@ def test_a_fault_of_another_rank_keeps_all_but_a_single_line_of_faults(tmp_path:
     for fault in (single, several):
         assert (fault.hint, fault.where, fault.exit_code, fault.output) == ("mend it", ("a.txt:3",), 4, {"metrics": {"a": 1}})
     assert read_fault(tmp_path, 2) is None
+
+
+@pytest.mark.parametrize(
+    ("variables", "level"),
+    [
+        ({}, None),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, "FATAL"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "TORCH_CPP_LOG_LEVEL": "INFO"}, "INFO"),
+    ],
+)
+def test_torch_prints_no_stack_of_its_own_in_one_of_several_processes(
+    variables: dict[str, str], level: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads the variable when it is imported. Who asks for more gets it."""
+    monkeypatch.setenv("TORCH_CPP_LOG_LEVEL", "")
+    monkeypatch.delenv("TORCH_CPP_LOG_LEVEL")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert minitf("--version").exit_code == 0
+    assert os.environ.get("TORCH_CPP_LOG_LEVEL") == level
