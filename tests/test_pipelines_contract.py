@@ -139,6 +139,10 @@ class AddsOneUndeclared(AddsAMetric):
     METRICS = Classification.METRICS
 
 
+class IsFramedAsADocument(Classification):
+    FRAMING = "continued"
+
+
 BREAKS: dict[type[Any], str] = {
     Inverts: "predicts_the_given_labels_of_an_overfitted_model",
     ShiftsByOne: "predicts_the_given_labels_of_an_overfitted_model",
@@ -151,6 +155,7 @@ BREAKS: dict[type[Any], str] = {
     SpeaksOfOthers: "measures_the_declared_metrics",
     HasNoProbabilities: "measures_the_declared_metrics",
     HasNoCommand: "implements_its_command",
+    IsFramedAsADocument: "reads_a_text_as_it_is_inspected",
 }
 
 

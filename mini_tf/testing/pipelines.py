@@ -15,11 +15,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from mini_tf.data.batch import Rows
 from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.store import in_memory
 from mini_tf.data.tokenization.input_warnings import InputWarnings
+from mini_tf.inspection.model_input import untruncated_input
+from mini_tf.nn.tokens import Tokens
 from mini_tf.pipelines import Pipeline, pipeline_of
 from mini_tf.recipe.kind_settings import ObjectiveSettings
 from mini_tf.recipe.kind_settings.pipelines import GENERATE_OPTIONS
@@ -75,6 +79,28 @@ def predicts_the_same_in_any_batch(fixture: PipelineFixture) -> None:
     assert batched == single, f"a prediction must not depend on the batch: {batched} {single}"
     assert len(together) == len(examples), "there must be a prediction for each example"
     assert isinstance(predictor.unread, InputWarnings), "a predictor must count input that the model does not read"
+
+
+def reads_a_text_as_it_is_inspected(fixture: PipelineFixture) -> None:
+    """The same special tokens around it, and the same masks in it."""
+    trained, seen = fixture.trained, list[list[int]]()
+
+    def record(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        seen.extend(one.ids[0].tolist() for one in inputs if isinstance(one, Tokens))
+
+    examples = [one for one in fixture.data.examples if len(fixture.data.dataset.texts(one)) == 1]
+    predicts = fixture.settings.COMMAND == "predict"
+    for one in examples[:3] if predicts else [prompt for prompt in fixture.prompts if prompt.strip()]:
+        seen.clear()
+        hook = register_module_forward_pre_hook(record)
+        try:
+            read = fixture.pipeline.predictor(trained).predict([one]) if predicts else fixture.outputs([one])
+        finally:
+            hook.remove()
+        [text] = fixture.data.dataset.texts(one) if predicts else [one]
+        assert read, "there must be an output"
+        inspected = untruncated_input(trained, text).ids
+        assert seen[0] == inspected, f"{text!r} is inspected as {inspected}, but read as {seen[0]}; see FRAMING and READS_MASKS"
 
 
 def scores_texts_the_same_in_any_batch(fixture: PipelineFixture) -> None:
@@ -217,6 +243,7 @@ CONTRACT: tuple[Callable[[PipelineFixture], None], ...] = (
     implements_its_command,
     generates_the_same_in_any_batch,
     predicts_the_same_in_any_batch,
+    reads_a_text_as_it_is_inspected,
     scores_texts_the_same_in_any_batch,
     measures_the_declared_metrics,
     predicts_the_given_labels_of_an_overfitted_model,
