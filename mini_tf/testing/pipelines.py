@@ -31,6 +31,7 @@ from mini_tf.recipe.metrics import metrics_of
 from mini_tf.testing import Case
 from mini_tf.testing.tiny.datasets import DatasetFixture, Row
 from mini_tf.testing.tiny.pipelines import PipelineFixture
+from mini_tf.trained.framing import prompt_tokenizer, text_affixes
 from mini_tf.training.evaluation import ClassPredictions, ClassProbabilities, evaluate, pack
 
 N_OVERFITTED = 8
@@ -88,19 +89,23 @@ def reads_a_text_as_it_is_inspected(fixture: PipelineFixture) -> None:
     def record(module: nn.Module, inputs: tuple[Any, ...]) -> None:
         seen.extend(one.ids[0].tolist() for one in inputs if isinstance(one, Tokens))
 
-    examples = [one for one in fixture.data.examples if len(fixture.data.dataset.texts(one)) == 1]
     predicts = fixture.settings.COMMAND == "predict"
-    for one in examples[:3] if predicts else [prompt for prompt in fixture.prompts if prompt.strip()]:
+    for one in fixture.data.examples[:3] if predicts else [prompt for prompt in fixture.prompts if prompt.strip()]:
         seen.clear()
         hook = register_module_forward_pre_hook(record)
         try:
             read = fixture.pipeline.predictor(trained).predict([one]) if predicts else fixture.outputs([one])
         finally:
             hook.remove()
-        [text] = fixture.data.dataset.texts(one) if predicts else [one]
         assert read, "there must be an output"
-        inspected = untruncated_input(trained, text).ids
-        assert seen[0] == inspected, f"{text!r} is inspected as {inspected}, but read as {seen[0]}; see FRAMING and READS_MASKS"
+        texts = fixture.data.dataset.texts(one) if predicts else [one]
+        (before, behind), tokenizer = text_affixes(trained), prompt_tokenizer(trained)
+        inspected = [untruncated_input(trained, text).ids for text in texts]
+        inside = [ids[len(before) : len(ids) - len(behind)] for ids in inspected]
+        expected = [id for ids in inside for id in (tokenizer.vocabulary.separator, *ids)][1:]
+        expected = [*before, *expected, *behind]
+        assert len(texts) > 1 or expected == inspected[0], "a text must stand between the special tokens of text_affixes"
+        assert seen[0] == expected, f"{texts} is inspected as {expected}, but read as {seen[0]}; see FRAMING and READS_MASKS"
 
 
 def scores_texts_the_same_in_any_batch(fixture: PipelineFixture) -> None:
