@@ -124,24 +124,25 @@ class _LiveHypotheses:
         sums, ends (S, C): log-probabilities, and whether they end; each hypothesis has n_next of them, the best first.
         """
         num_beams = self.settings.num_beams
-        ranked = sums.clone()
-        ranked[:, num_beams * n_next :] = -torch.inf  # of a greedy hypothesis that is not among the best K
+        ranked = sums[:, : num_beams * n_next]  # without a greedy hypothesis that is not among the best K
         order = ranked.sort(dim=1, descending=True, stable=True).indices[:, : num_beams * (1 + len(self._ends))]
         is_greedy, greedy = self._greedy >= 0, self._greedy.clamp(min=0)[:, None] * n_next
-        greedy_ends = ends.gather(1, greedy)[:, 0]
-        best = order[:, :num_beams]
-        is_lost = is_greedy & greedy_ends & (best != greedy).all(dim=1)
-        self._finish(best, ends.gather(1, best) & ranked.gather(1, best).isfinite(), sums)
-        self._finish(greedy, is_lost[:, None], sums)
-        logprobs, index = ranked.masked_fill(ends, -torch.inf).gather(1, order).sort(dim=1, descending=True, stable=True)
-        logprobs, order = logprobs[:, :num_beams], order.gather(1, index[:, :num_beams])
+        candidates = torch.cat([order, greedy], dim=1)
+        ended, logprobs = ends.gather(1, candidates), sums.gather(1, candidates)
+        greedy_ends = ended[:, -1]
+        finishes = ended & (logprobs > -torch.inf)
+        finishes[:, num_beams:-1] = False
+        finishes[:, -1] &= is_greedy & (order[:, :num_beams] != greedy).all(dim=1)
+        self._finish(candidates, finishes, logprobs, n_next)
+        live, index = logprobs[:, :-1].masked_fill(ended[:, :-1], -torch.inf).sort(dim=1, descending=True, stable=True)
+        live, order = live[:, :num_beams], order.gather(1, index[:, :num_beams])
         same = order == greedy
         is_lost = is_greedy & ~greedy_ends & ~same.any(dim=1)
         if bool(is_lost.any()):
             order = torch.cat([order, greedy], dim=1)
-            logprobs = torch.cat([logprobs, sums.gather(1, greedy).masked_fill(~is_lost[:, None], -torch.inf)], dim=1)
+            live = torch.cat([live, logprobs[:, -1:].masked_fill(~is_lost[:, None], -torch.inf)], dim=1)
         place = torch.where(is_lost, num_beams, same.long().argmax(dim=1))
-        self._logprobs, self._greedy = logprobs, place.masked_fill(~is_greedy | greedy_ends, -1)
+        self._logprobs, self._greedy = live, place.masked_fill(~is_greedy | greedy_ends, -1)
         return order
 
     def _mask_banned(self, logits: Tensor) -> None:
@@ -156,13 +157,11 @@ class _LiveHypotheses:
             stuck = (logits == -torch.inf).all(dim=1)
             logits[:, self._ends] = torch.where(stuck[:, None], ends, logits[:, self._ends])
 
-    def _finish(self, candidates: Tensor, finishes: Tensor, sums: Tensor) -> None:
+    def _finish(self, candidates: Tensor, finishes: Tensor, logprobs: Tensor, n_next: int) -> None:
         """Finish those of the candidates (S, N) that `finishes` names, which end."""
         numbers, columns = finishes.nonzero(as_tuple=True)
-        chosen = candidates[numbers, columns]
-        n_next = sums.shape[1] // self.ids.shape[1]
-        finished = self.ids[numbers, chosen // n_next].tolist()
-        for number, ids, logprob in zip(numbers.tolist(), finished, sums[numbers, chosen].tolist(), strict=True):
+        finished = self.ids[numbers, candidates[numbers, columns] // n_next].tolist()
+        for number, ids, logprob in zip(numbers.tolist(), finished, logprobs[numbers, columns].tolist(), strict=True):
             self.sources[number].finish(ids, logprob, ended=True)
 
     def _drop_done(self) -> Tensor:
