@@ -3,6 +3,7 @@ axes stand.
 """
 
 import json
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -54,6 +55,11 @@ def pictured(*arguments: str | Path) -> tuple[dict[str, Any], Figure]:
         figure = drawn(lambda: done.append(minitf(*arguments, "-o", picture, "-o", numbers)))
         assert done[0].exit_code == 0, done[0].stderr
         return json.loads(numbers.read_text()), figure
+
+
+def rows_of(picture: Any) -> list[list[str]]:
+    """The cells of a table in a terminal, without blank ones; the first row are the headers."""
+    return [re.split(r"  +", line.strip()) for line in picture(colored=False, width=200).plain.splitlines()]
 
 
 def maps(figure: Figure) -> list[Map]:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 import pytest
 import torch
@@ -230,6 +231,26 @@ def test_attention_of_a_pair_by_words_and_by_a_word_of_the_target(run: Path, tmp
     for file, more in (("fan.svg", ("--query", "CAT")), ("all.svg", ()), ("one.svg", ("--kind", "cross", "--layer", "0", "--head", "1"))):
         assert view("attention", run, *pair, "--words", *more, "-o", tmp_path / file).exit_code == 0
         assert {">CAT<", ">the<", ">cat<"} <= set(re.findall(r">\w+<", (tmp_path / file).read_text()))
+
+
+def test_pictures_of_a_pair_have_rows_and_columns_of_their_texts(run: Path) -> None:
+    result, figure = figures.pictured("inspect", "attention", run, "the old cat", "--target", "CAT", "--words", "--full")
+    [sample], panels = result["samples"], figures.maps(figure)
+    sides = {"encoder.self": ("source", "source"), "decoder.self": ("target", "target"), "cross": ("target", "source")}
+    assert [panel.title.split(" ")[:3] for panel in panels] == [
+        [head["kind"].partition(".")[0], f"L{head['layer']}", f"H{head['head']}"] for head in sample["heads"]
+    ]
+    for panel, head in zip(panels, sample["heads"], strict=True):
+        rows, columns = (dict(enumerate(sample[f"{side}_words"])) for side in sides[head["kind"]])
+        assert (panel.rows, panel.columns) == (rows, columns)
+        expected = np.array(head["matrix"])
+        np.testing.assert_array_equal(np.nan_to_num(panel.values), expected.astype(np.float32))
+        assert np.isnan(panel.values).any() == (head["kind"] == "decoder.self")
+    assert "Cross-attention: target rows, source columns." in " ".join(figures.texts(figure))
+    _, figure = figures.pictured("inspect", "attention", run, "the old cat", "--target", "CAT", "--query", "CAT")
+    lines, squares = figure.axes
+    assert [text.get_text() for text in lines.texts] == ["CAT"]
+    assert [text.get_text() for text in squares.texts][:4] == ["the", "old", "cat", "</s>"]
 
 
 def test_attention_files_of_pairs_hold_both_sides(run: Path, tmp_path: Path) -> None:

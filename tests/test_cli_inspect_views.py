@@ -190,7 +190,16 @@ def test_model_counts_what_training_counted(runs: dict[str, Path]) -> None:
         assert (result["positions"], result["context"], result["vocabulary"]) == (kind, 48, 260)
         assert (result["memory"]["state"] is None) == (kind == "learned")
         text = shown("model", run)
-        assert f"{result['parameters']:,}" in text
+        rows = [line.split() for line in text.splitlines()]
+        assert ["total", f"{result['parameters']:,}", "100.0%"] in rows
+        merged: dict[str, int] = {}
+        for part in result["parts"]:
+            name = re.sub(r"\.\d+\.", ".*.", part["name"]).removeprefix("stack.").removesuffix(".part")
+            merged[name] = merged.get(name, 0) + part["parameters"]
+        for name, size in merged.items():
+            [row] = [row for row in rows if row[:1] == [name]]
+            assert f"{size:,}" in row
+            assert f"{size / result['parameters']:.1%}" in row
         assert re.search(r"^compute +[0-9.]+ kFLOP per token forward, [0-9.]+ kFLOP of it in the output layer$", text, re.M)
 
 
@@ -344,7 +353,14 @@ def test_softmax_has_a_line_for_every_head(runs: dict[str, Path], tmp_path: Path
     [with_mask] = [n for n, text in enumerate(HOSTILE, 2) if "[MASK]" in text]
     cut = f"text {1 + len(HOSTILE)}: the text has 301 tokens and is truncated to 48, the model's context"
     assert result["notes"] == [f"text {with_mask}: [MASK] in the text is plain text to this model", cut]
-    assert text.count("decoder.self") == 4
+    names = ("entropy", "normalised", "largest", "saturated", "gradient")
+    rows = {tuple(line.split()[:2]): line.split()[3:] for line in text.splitlines() if "decoder.self" in line}
+    assert len(rows) == 4
+    for head in result["heads"]:
+        *numbers, logit_range = rows[f"L{head['layer']}", f"H{head['head']}"]
+        assert numbers == [f"{head[name]:.3f}" for name in names]
+        assert logit_range.lstrip(">") == f"{head['logit_range']:.1f}"
+    assert text.splitlines()[0].split("  ")[-1].strip() == "range"
     lines = result_of("softmax", runs["rotary"], stdin="Once upon a time\n")
     assert lines == result_of("softmax", runs["rotary"], "Once upon a time")
 

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import figures
 import pytest
 import torch
 from commands import minitf, refused, tiny_model, trained
@@ -20,6 +21,7 @@ from mini_tf.data.corpora import associative_recall, copy, corridor, world
 from mini_tf.inspection.gold.answers import answers_of, predictions, questions_of
 from mini_tf.inspection.gold.answers_view import view
 from mini_tf.inspection.gold.documents import LabelledDocument
+from mini_tf.inspection.gold.word_states import with_random_weights
 from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.nn.tokens import Tokens
 from mini_tf.trained.opening import Trained, open_trained
@@ -94,6 +96,24 @@ def test_a_model_that_copies_recalls_every_answer_and_the_answers_of_others_by_c
     assert found["chance"] == 1 / len(shares)
     log_p = LOGIT - math.log(math.exp(LOGIT) + model.tokenizer.vocabulary.size - 1)
     assert record["log_p"] == pytest.approx(len("gak") * log_p)
+
+
+def test_the_table_has_the_numbers_in_their_columns_and_the_chance_of_guessing(outputs: Path) -> None:
+    model, documents = by_hand(outputs / "decoder", copies(6)), [*recall(6), *recall(3)]
+    found = view(model, documents)
+    records = [*found.result["distances"], found.result["all"]]
+    assert [(one["distance"], one["tokens"], one["answers"]) for one in records] == [("3", 12, 4), ("6", 24, 4), ("all", 18, 8)]
+    [headers, *rows] = figures.rows_of(found.pictures[0])
+    assert headers == ["distance", "tokens", "answers", "cue lost", "accuracy", "random", "shuffled", "log p"]
+    for cells, one in zip(rows, records, strict=True):
+        shares = [f"{one[name]:.3f}" for name in ("accuracy", "random", "shuffled", "log_p")]
+        assert cells == [one["distance"], f"{one['tokens']:.3f}", str(one["answers"]), str(one["cue_lost"]), *shares]
+    n = len({document.words[-1] for document in documents})
+    said = found.pictures[2](width=200).plain
+    assert said == f"{n} different answers: guessing has accuracy {1 / n:.3f}, log p {math.log(1 / n):.3f}."
+    untrained = predictions(with_random_weights(model), questions_of(model, documents))
+    assert records[-1]["random_log_p"] == pytest.approx(sum(one.log_p for one in untrained) / 8)
+    assert records[-1]["random_log_p"] != records[-1]["log_p"]
 
 
 def test_a_model_that_always_predicts_one_word_is_right_as_often_as_it_occurs(outputs: Path) -> None:

@@ -5,9 +5,10 @@ and shuffled labels are at chance.
 import json
 from collections import Counter
 from functools import cache
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
+import figures
 import numpy as np
 import pytest
 import torch
@@ -15,11 +16,12 @@ from commands import minitf, trained
 
 from mini_tf.data.corpora import world
 from mini_tf.inspection.capture import capture
-from mini_tf.inspection.gold import senses
+from mini_tf.inspection.gold import senses, syntax_view
 from mini_tf.inspection.gold.documents import LabelledDocument
 from mini_tf.inspection.gold.syntax import ALL, ANTECEDENT, OFFSETS, Comparison, baseline_guesses, guesses, targets_of
+from mini_tf.inspection.gold.word_states import with_random_weights, word_attention, word_vectors
 from mini_tf.nn.tokens import Tokens
-from mini_tf.trained.opening import open_trained
+from mini_tf.trained.opening import Trained, open_trained
 
 N = 40
 
@@ -171,47 +173,159 @@ def test_the_views_read_the_runs_own_corpus_another_one_and_a_file(run: Path, tm
     assert result("syntax", run, "--data", file)["documents"] == 8
 
 
-def test_senses_are_compared_over_all_pairs_of_all_forms_by_loops(run: Path) -> None:
-    """AUC and nearest of two forms with different numbers of pairs, each pair and each token counted once."""
-    opened, rows = open_trained(run, device="cpu"), [*islice(world.Settings(seed=5).rows(), 30)]
-    documents = [LabelledDocument(row["text"].split(), {"senses": row["senses"].split()}, "row") for row in rows]
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """With positions and large weights, so that no two cosines or attention weights of a layer are almost equal."""
+    model = "model={kind: encoder, d_model: 16, n_layers: 1, n_heads: 2, positions: learned}"
+    small = ("train.steps=1", "train.context=512", "train.batch_size=1")
+    found = open_trained(trained(tmp_path_factory.mktemp("gold") / "positions", *small, model, "objective=masked"), device="cpu")
     torch.manual_seed(0)
-    for parameter in opened.model.parameters():  # so that no two cosines of a layer are almost equal
-        parameter.data.normal_(0, 0.4)
-    shown = senses.view(opened, documents).result
-    separator, found = opened.tokenizer.vocabulary.separator, dict[str, list[tuple[str, np.ndarray]]]()
+    for parameter in found.model.parameters():
+        parameter.data.normal_(0, 0.2)
+    return found
+
+
+def tokens_of_words(trained: Trained, document: LabelledDocument) -> tuple[list[int], list[list[int]]]:
+    """Ids, and the tokens of each word; a space belongs to the word before it."""
+    ids, spans = trained.tokenizer.spans(document.text)
+    starts = np.cumsum([0, *(len(word) + 1 for word in document.words)])
+    words = [[1 + i for i, (a, b) in enumerate(spans) if a < last and b > first] for first, last in pairwise(starts)]
+    return [trained.tokenizer.vocabulary.separator, *map(int, ids)], words  # type: ignore[list-item]
+
+
+Sensed = dict[str, list[tuple[str, np.ndarray]]]
+"""Sense and vectors (layers, D) of the tokens of each form."""
+
+
+def sensed(trained: Trained, documents: list[LabelledDocument]) -> Sensed:
+    found: Sensed = {}
     for document in documents:
-        places = [n for n, sense in enumerate(document.labels["senses"]) if sense != "-"]
-        ids, spans = opened.tokenizer.spans(document.text)
-        hidden = capture(opened.model, Tokens(torch.tensor([[separator, *map(int, ids)]]))).hidden[0].layers
-        layers = torch.stack(hidden)[:, 0].double().numpy()
-        for n in places:
-            first = len(" ".join(document.words[:n])) + (n > 0)
-            behind = first + len(document.words[n]) + 1  # a space belongs to the word before it
-            own = [1 + i for i, (a, b) in enumerate(spans) if a < behind and b > first]
-            found.setdefault(document.words[n], []).append((document.labels["senses"][n], layers[:, own].mean(axis=1)))
-    forms = {form: tokens for form, tokens in found.items() if 2 <= len({sense for sense, _ in tokens}) < len(tokens)}
+        ids, words = tokens_of_words(trained, document)
+        hidden = torch.stack(capture(trained.model, Tokens(torch.tensor([ids]))).hidden[0].layers)[:, 0].double().numpy()
+        for word, sense, tokens in zip(document.words, document.labels["senses"], words, strict=True):
+            if sense != "-":
+                found.setdefault(word, []).append((sense, hidden[:, tokens].mean(axis=1)))
+    return {form: tokens for form, tokens in found.items() if 2 <= len({sense for sense, _ in tokens}) < len(tokens)}
+
+
+def auc_and_nearest(forms: Sensed, layer: int) -> tuple[float, float]:
+    """Over all pairs and all tokens of all forms, by loops."""
+    ordered, compared, right = 0.0, 0, 0.0
+    for tokens in forms.values():
+        n, labels = len(tokens), [sense for sense, _ in tokens]
+        units = [vector[layer] / np.linalg.norm(vector[layer]) for _, vector in tokens]
+        cosines = [[round(float(one @ other), 6) for other in units] for one in units]
+        within = [cosines[i][j] for i in range(n) for j in range(i) if labels[i] == labels[j]]
+        between = [cosines[i][j] for i in range(n) for j in range(i) if labels[i] != labels[j]]
+        ordered += sum((one > other) + (one == other) / 2 for one in within for other in between)
+        compared += len(within) * len(between)
+        for i in range(n):
+            best = max(cosines[i][j] for j in range(n) if j != i)
+            nearest = [labels[j] == labels[i] for j in range(n) if j != i and cosines[i][j] == best]
+            right += sum(nearest) / len(nearest)
+    return ordered / compared, right / sum(map(len, forms.values()))
+
+
+def labelled(n: int) -> list[LabelledDocument]:
+    rows = islice(world.Settings(seed=5).rows(), n)
+    return [
+        LabelledDocument(row["text"].split(), {name: row[name].split() for name in ("senses", "heads", "relations")}, "row") for row in rows
+    ]
+
+
+def test_senses_are_compared_over_all_pairs_of_all_forms_by_loops(opened: Trained) -> None:
+    """AUC and nearest of forms with different numbers of pairs, each pair and each token counted once."""
+    documents = labelled(30)
+    found = senses.view(opened, documents)
+    shown, forms, control = found.result, sensed(opened, documents), sensed(with_random_weights(opened), documents)
     assert shown["forms"] == {form: dict(Counter(sense for sense, _ in tokens)) for form, tokens in forms.items()}
     sizes = [len(tokens) for tokens in forms.values()]
     assert len({*sizes}) > 1, "else a mean over forms is a mean over pairs"
     assert shown["tokens"] == sum(sizes)
     assert shown["majority"] == sum(max(Counter(sense for sense, _ in tokens).values()) for tokens in forms.values()) / sum(sizes)
-    for number, layer in enumerate(shown["layers"]):
-        ordered, compared, right = 0.0, 0, 0.0
-        for tokens in forms.values():
-            n, labels = len(tokens), [sense for sense, _ in tokens]
-            units = [vector[number] / np.linalg.norm(vector[number]) for _, vector in tokens]
-            cosines = [[round(float(one @ other), 6) for other in units] for one in units]
-            within = [cosines[i][j] for i in range(n) for j in range(i) if labels[i] == labels[j]]
-            between = [cosines[i][j] for i in range(n) for j in range(i) if labels[i] != labels[j]]
-            ordered += sum((one > other) + (one == other) / 2 for one in within for other in between)
-            compared += len(within) * len(between)
-            for i in range(n):
-                best = max(cosines[i][j] for j in range(n) if j != i)
-                nearest = [labels[j] == labels[i] for j in range(n) if j != i and cosines[i][j] == best]
-                right += sum(nearest) / len(nearest)
-        assert layer["AUC"] == pytest.approx(ordered / compared, abs=1e-4)
-        assert layer["nearest"] == pytest.approx(right / sum(sizes), abs=1e-3)
+    orders = {form: np.random.default_rng(0).permutation([sense for sense, _ in tokens]) for form, tokens in forms.items()}
+    shuffled = {form: [(sense, v) for sense, (_, v) in zip(orders[form], tokens, strict=True)] for form, tokens in forms.items()}
+    [_, *rows] = figures.rows_of(found.pictures[0])
+    for number, (layer, cells) in enumerate(zip(shown["layers"], rows, strict=True)):
+        (own, near), (random, random_near), (exchanged, _) = (auc_and_nearest(one, number) for one in (forms, control, shuffled))
+        expected = {"AUC": own, "random": random, "shuffled": exchanged, "nearest": near, "random_nearest": random_near}
+        assert {name: layer[name] for name in expected} == pytest.approx(expected, abs=1e-3)
+        assert cells == [f"{number}{' (embedding)' * (number == 0)}", *(f"{layer[name]:.3f}" for name in expected)]
+    assert shown["layers"][1]["nearest"] != shown["layers"][1]["random_nearest"]
+
+
+def test_of_a_form_only_the_first_tokens_are_compared(opened: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(senses, "MAX_TOKENS", 6)
+    documents = labelled(15)
+    first: dict[str, list[str]] = {}
+    for document in documents:
+        for word, sense in zip(document.words, document.labels["senses"], strict=True):
+            if sense != "-":
+                first.setdefault(word, []).append(sense)
+    for form, tokens in senses.tokens_of(opened, documents).items():
+        assert tokens.senses.tolist() == first[form][:6]
+    assert max(map(len, first.values())) > 7
+
+
+def test_syntax_shows_the_best_head_of_one_half_scored_on_the_other_by_loops(opened: Trained) -> None:
+    documents = labelled(8)
+    found = syntax_view.view(opened, documents)
+
+    def guessed(trained: Trained, document: LabelledDocument) -> list[list[int]]:
+        """For each head and direction the guess of every word."""
+        ids, words = tokens_of_words(trained, document)
+        weights = capture(trained.model, Tokens(torch.tensor([ids]))).attention[0].weights[0].double().numpy()
+        member, guesses = np.array([[token in one for token in range(len(ids))] for one in words], float), []
+        for head in weights:
+            between = (member / member.sum(axis=1, keepdims=True)) @ head @ member.T
+            np.fill_diagonal(between, -1)
+            guesses += [between.argmax(axis=1).tolist(), between.T.argmax(axis=1).tolist()]
+        return guesses
+
+    own, random = ([guessed(trained, document) for document in documents] for trained in (opened, with_random_weights(opened)))
+    names = ["L0 H0 to", "L0 H0 from", "L0 H1 to", "L0 H1 from"]
+
+    def best(guesses: list[list[list[int]]], relation: str, shuffled: bool = False) -> tuple[int, float]:
+        correct = np.zeros((2, 4))
+        counts = [0, 0]
+        for number, document in enumerate(documents):
+            targets = targets_of(document, shuffled).get(relation)
+            if targets is not None:
+                counts[number % 2] += len(targets.words)
+                for guesser in range(4):
+                    pairs = zip(targets.words, targets.gold, strict=True)
+                    correct[number % 2, guesser] += sum(guesses[number][guesser][word] == gold for word, gold in pairs)
+        chosen = int(correct[0].argmax())
+        return chosen, correct[1, chosen] / counts[1]
+
+    rows = {cells[0]: cells[1:] for cells in figures.rows_of(found.pictures[0])[1:]}
+    for record in found.result["relations"]:
+        relation = record["relation"]
+        guesser, accuracy = best(own, relation)
+        assert f"L{record['layer']} H{record['head']} {record['direction']}" == names[guesser]
+        assert record["accuracy"] == pytest.approx(accuracy)
+        assert record["random"] == pytest.approx(best(random, relation)[1])
+        assert record["shuffled"] == pytest.approx(best(own, relation, shuffled=True)[1])
+        numbers = [f"{record[name]:.3f}" for name in ("accuracy", "baseline")]
+        controls = [f"{record[name]:.3f}" for name in ("random", "shuffled")]
+        assert rows[relation] == [str(record["words"]), names[guesser], *numbers, record["by"], *controls]
+    assert len({record["direction"] for record in found.result["relations"]}) == 2
+
+
+def test_words_attend_as_the_mask_allows_and_a_truncated_word_is_left_out(opened: Trained, tmp_path: Path) -> None:
+    causal = open_trained(trained(tmp_path / "decoder", "train.steps=1", "train.context=16"), device="cpu")
+    heads, weights = word_attention(causal, "ab cd ef gh ij kl")  # of 18 tokens 16 fit, and "ij" may have lost some
+    assert [index.head for index in heads] == [0, 1, 0, 1]
+    assert tuple(weights.shape) == (4, 4, 4)
+    upper = torch.ones(4, 4, dtype=torch.bool).triu(1)
+    assert (weights[:, upper] == -1).all()
+    assert (weights[:, ~upper] > 0).all()
+    assert tuple(word_vectors(causal, "ab cd ef gh ij kl").shape) == (3, 4, causal.recipe.model.d_model)  # type: ignore[attr-defined]
+    assert word_attention(causal, "ab cd ef gh ij")[1].shape[1] == 5, "nothing is lost"
+    ids, words = tokens_of_words(causal, LabelledDocument(["ab", "cd", "ef", "gh", "ij"], {}, "row"))
+    [layer, _] = capture(causal.model, Tokens(torch.tensor([ids]))).attention
+    expected = layer.weights[0, 1, words[3]][:, words[1]].sum(dim=1).mean()
+    assert float(word_attention(causal, "ab cd ef gh ij")[1][1, 3, 1]) == pytest.approx(float(expected), abs=1e-6)
 
 
 def test_data_without_labels_are_refused_with_the_missing_column(run: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from toys import mixer_kinds
 
 from mini_tf.drawing.files import draw
 from mini_tf.inspection.capture import CapturedAttention, capture
-from mini_tf.inspection.describe import describe_head
+from mini_tf.inspection.describe import describe_head, describe_query
 from mini_tf.inspection.head_selection import HeadIndex
 from mini_tf.inspection.heads import ROLES, measure
 from mini_tf.inspection.maps import panels, plots
@@ -371,6 +371,35 @@ def test_pictures_of_heads_have_each_weight_at_its_query_and_key() -> None:
     assert (7, 1, 2) in lines, "where the token 7 stands before"
     assert (7, 1, 3) in lines, "what followed it"
     assert figures.texts(of_query)[0] == "run x, step 1: decoder self-attention of one token: h"
+
+
+def test_maps_of_one_layer_stand_side_by_side() -> None:
+    sample = sample_of(golden.with_heads("decoder", (golden.previous, golden.itself, golden.first)), REPEATED)
+    found = figures.maps(figures.drawn(lambda: draw(plots.plot(sample, "run x"), "svg")))
+    assert len({one.place[1] for one in found}) == 1
+
+
+def test_a_sentence_about_a_query_names_the_largest_weights_that_are_not_0() -> None:
+    weights = np.array([[0.004, 0.3, 0.006, 0.55, 0.14]], np.float32)
+    head = Head(HeadIndex("cross", 2, 1), weights, np.ones((1, 5), bool), {}, {}, "own", "source")
+    own, source = (
+        TokenizedText(ModelInput(text, [*range(len(text))], [None] * len(text)), [*text], Words([], [])) for text in ("q", "abcde")
+    )
+    sample = Sample(TokenizedTexts(own, source), [head], Query(0, "q"), 0.0, [])
+    start = "cross-attention L2 H1: 'q' (0) attends to "
+    assert describe_query(head, sample) == f"{start}'d' (3) 0.55, 'b' (1) 0.30, 'e' (4) 0.14"
+    assert describe_query(head, sample, most=9) == f"{start}'d' (3) 0.55, 'b' (1) 0.30, 'e' (4) 0.14, 'c' (2) 0.01"
+    drawn = panels.query_weights(sample)
+    assert (drawn.query_index, list(drawn.tokens), drawn.weights.tolist()) == (None, list("abcde"), weights.tolist())
+    hidden = replace(head, visible=np.array([[True, True, False, False, False]]))
+    assert list(panels.query_weights(replace(sample, heads=[hidden])).tokens) == ["a", "b"], "the query is no key"
+
+
+def test_a_pattern_that_one_row_alone_can_show_has_no_score() -> None:
+    ids = torch.tensor([[0, 1, 2, 3, 4, 5], [0, 6, 7, 8, 9, 6], [0, 5, 4, 3, 2, 1]])
+    scores = scores_on(golden.with_heads("decoder", (golden.same,)), Tokens(ids))
+    assert {*scores[HeadIndex("decoder.self", 0, 0)]} == {"previous", "self", "first", "broad"}
+    assert "same" in scores_on(golden.with_heads("decoder", (golden.same,)), Tokens(ids[[0, 1, 1]]))[HeadIndex("decoder.self", 0, 0)]
 
 
 @pytest.mark.parametrize(
