@@ -379,6 +379,12 @@ class Absolute(Biases):
         return x + torch.arange(x.shape[1])[:, None]
 
 
+class Limited(Absolute):
+    """Has a limit of which the settings do not know."""
+
+    max_positions = 8
+
+
 class Turned(Biases):
     """Rotates and stretches."""
 
@@ -405,6 +411,8 @@ FAULTY_POSITIONS: list[tuple[PositionalEncodingSettings, str, str]] = [
     (alone(Biases, "bias", bias_flops=lambda *_: 12), "in_decoder_the_formula_gives_the_counted_flops", "the formula gives"),
     (alone(Biases, "embed"), "it_applies_where_declared", "must equal APPLIES_TO"),
     (alone(Absolute, "embed"), "it_depends_on_positions_only", "must not depend on other tokens"),
+    (alone(Limited, "embed"), "max_positions_are_enforced", r"must be equal: \[None, 8, 8\]"),
+    (alone(Absolute, "embed", max_positions=lambda *_: 3), "max_positions_are_enforced", r"must be equal: \[3, None, None\]"),
     (alone(Turned, "rotary"), "rotate_is_linear", "must preserve norms"),
 ]
 

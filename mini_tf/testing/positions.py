@@ -136,6 +136,8 @@ def it_depends_on_positions_only(settings: PositionalEncodingSettings) -> None:
 
 def max_positions_are_enforced(settings: PositionalEncodingSettings) -> None:
     encoding, x = tiny_encoding(settings), random_tensor(1, 1, DIMS.d_model)
+    limits = [settings.max_positions(CONTEXT), encoding.max_positions, tiny_layers(settings).max_positions]
+    assert len(set(limits)) == 1, f"max_positions of the settings and of the modules of build and build_layers must be equal: {limits}"
     if encoding.max_positions is None:
         assert encoding.embed(x, TokenPositions(1, FAR)).isfinite().all(), f"the embedding of position {FAR} must be finite"
         assert encoding.rotate(random_tensor(1, 1, 2, DIMS.d_k), TokenPositions(1, FAR)).isfinite().all(), (
