@@ -71,9 +71,9 @@ def test_a_model_comes_in_and_goes_out_unchanged(case: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("case", ["bart", "marian", "t5", "t5 1.1"])
 def test_greedy_translation_is_theirs_token_by_token(case: str, tmp_path: Path) -> None:
-    """From the decoder's first token on, which is another one than the end in T5 and Marian."""
+    """From the decoder's first token on, which config.json names."""
     source, run = folder_of(case, tmp_path / "theirs"), tmp_path / "run"
-    change_config(source, {"decoder_start_token_id": 2 if case == "bart" else 0})
+    change_config(source, {"decoder_start_token_id": {"bart": 1, "t5": 4}.get(case, 0)})
     imported(source, run)
     texts = ["w9 w30 w17", "w11 w12 w13 w14 w15 w16 w17"]
     done = minitf("generate", run, *texts, "--num-beams", "1", "--max-new-tokens", "12", "--json")
@@ -264,6 +264,8 @@ def test_several_safetensors_files_are_read_by_their_index(tmp_path: Path) -> No
     index = {"metadata": {}, "weight_map": {name: file for file, part in files.items() for name in part}}
     (source / "model.safetensors.index.json").write_text(json.dumps(index))
     assert imported(source, tmp_path / "run")["largest_difference"] < EXACT
+    save_file({name: tensors[name] for name in names[::3]}, source / "model-00002-of-00002.safetensors")
+    refused(minitf("import", source, "-o", tmp_path / "bad"), "is given twice", exit_code=5)
     for bad in ("../theirs/model.bin", "/etc/passwd", "model.bin"):
         (source / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"lm_head.weight": bad}}))
         refused(minitf("import", source, "-o", tmp_path / "bad"), "is not a safetensors file of this folder", exit_code=5)
@@ -372,7 +374,9 @@ def test_a_folder_with_other_files_is_refused_by_both_commands(tmp_path: Path) -
     changed = {name for name, known in content(tmp_path / "run").items() if known != before.get(name)}
     assert not {name for name in changed if name.endswith(".safetensors")}
     broken(source, lambda tensors: tensors["transformer.wpe.weight"].add_(1))
-    refused(minitf("import", source, "-o", tmp_path / "run"), "run", exit_code=5)  # another model is another run
+    other = minitf("import", source, "-o", tmp_path / "run")
+    refused(other, "run", exit_code=5)  # another model is another run, whose files are not read
+    assert "is not the tensor" not in other.stderr
     assert content(tmp_path / "run").keys() == before.keys()
     refused(minitf("export", tmp_path / "run", "-o", source), "not an empty folder", exit_code=5)
 

@@ -99,7 +99,9 @@ def test_what_peft_saves_is_imported(name: str, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run" / "parity.json").read_text())["largest_difference"] < EXACT
     weights = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
     save_file({name: tensor + 1 for name, tensor in weights.items()}, tmp_path / "adapter" / "adapter_model.safetensors")
-    refused(minitf("import", tmp_path / "adapter", "-o", tmp_path / "run"), "run", exit_code=5)  # another adapter is another run
+    other = minitf("import", tmp_path / "adapter", "-o", tmp_path / "run")
+    refused(other, "run", exit_code=5)  # another adapter is another run, whose files are not read
+    assert "is not the tensor" not in other.stderr
     ours = our_logits(tmp_path / "run", case.endswith("without a head"))
     torch.testing.assert_close(ours, their_logits(model), rtol=0, atol=EXACT)
     with model.disable_adapter():
@@ -193,4 +195,7 @@ def test_tensors_that_are_no_low_rank_products_are_refused(tensors: dict[str, tu
     folder = adapter_folder(tmp_path)
     save_file({name: torch.ones(shape) for name, shape in tensors.items()}, folder / "adapter_model.safetensors")
     with pytest.raises(RunFault, match=f"{name}.* is no part of a low-rank product of rank 2"):
+        read_adapter(folder)
+    save_file({A: torch.ones(2, 3), B: torch.full((4, 2), torch.inf)}, folder / "adapter_model.safetensors")
+    with pytest.raises(RunFault, match=r"adapter_model.safetensors.*not finite"):
         read_adapter(folder)

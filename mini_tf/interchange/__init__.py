@@ -160,6 +160,8 @@ class Family(Kind):
         # The recipe must say how long it trains; a run that was imported has no step.
         roles = {"separator": self.SEPARATOR, "begin": self.BEGIN}
         named = {key: special_token(folder, role, config) for key, role in roles.items() if role is not None}
+        if settings.SOURCE and (first := special_token(folder, "decoder_start_token", config)) is not None:
+            named["begin"] = first
         tokenizer: dict[str, Any] = {"path": str(folder)} | {key: name for key, name in named.items() if name is not None}
         if settings.SOURCE or "causal" in settings.DIRECTIONS:
             tokenizer |= {"ends": end_ids(folder, config)}
