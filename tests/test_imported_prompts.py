@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 import tokenizers
 import torch
-from commands import minitf, results
+from commands import QUIET, TINY, minitf, results
 from families import CASES, change_config, folder_of, transformers
 from tokenizers.processors import TemplateProcessing
+
+from mini_tf.generation.text_generator import TextGenerator
+from mini_tf.trained.opening import open_trained
 
 BEGIN, END, MASK = "<s>", "</s>", "[MASK]"
 TEMPLATES = {"nothing": (), "a beginning": (BEGIN, "$A"), "both": (BEGIN, "$A", END)}
@@ -203,3 +206,40 @@ def test_a_mask_in_a_text_is_a_mask_to_a_classifier_too(tmp_path: Path) -> None:
         p = model(**tokenizer(text, return_tensors="pt")).logits[0].softmax(-1).tolist()
     assert [*json.loads(done.stdout)["scores"].values()] == pytest.approx(p, abs=1e-5)
     assert done.stderr == ""
+
+
+def test_training_on_from_an_import_keeps_its_ends_and_adds_the_separator(tmp_path: Path) -> None:
+    """And the text is framed as in training."""
+    source = framed("llama", tmp_path / "theirs", (BEGIN, "$A"), bos_token_id=1, eos_token_id=[2, 30])
+    (source / "generation_config.json").unlink()
+    run = imported(source, tmp_path / "run")
+    texts = (" ".join(f"w{5 + n * m % 43}" for m in range(1, 9)) for n in range(200))
+    (tmp_path / "text.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    for name, start in (("of the run", run), ("of the folder", source)):
+        keys = (f"data.train={tmp_path / 'text.jsonl'}", f"model.init_from={start}", "train.steps=1", "train.context=16", *QUIET)
+        done = minitf("pretrain", TINY, *keys, "-d", tmp_path / name)
+        assert done.exit_code == 0, done.stderr
+        opened = open_trained(tmp_path / name, device="cpu")
+        assert opened.tokenizer.vocabulary.ends == (2, 30, 1)
+        generator = TextGenerator(opened.model, opened.tokenizer, opened.recipe)
+        assert (generator.before, generator.end_ids) == ([1], {1, 2, 30})
+    assert open_trained(run, device="cpu").tokenizer.vocabulary.ends == (2, 30)
+    assert minitf("export", tmp_path / "of the run", "-o", tmp_path / "out").exit_code == 0
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["eos_token_id"] == [2, 30, 1]
+
+
+@pytest.mark.parametrize(("config", "begins"), [({}, False), ({"add_bos_token": True}, True), ({"add_bos_token": False}, False)])
+def test_older_files_say_in_their_settings_what_stands_before_a_text(config: dict[str, Any], begins: bool, tmp_path: Path) -> None:
+    """A vocab.json with merges.txt has no template."""
+    source = folder_of("gpt2", tmp_path / "theirs")
+    (source / "tokenizer.json").unlink()
+    letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())[:44]
+    vocabulary = {name: n for n, name in enumerate([*letters, "<|endoftext|>", BEGIN])}
+    (source / "vocab.json").write_text(json.dumps(vocabulary))
+    (source / "merges.txt").write_text("#version: 0.2\n")
+    (source / "tokenizer_config.json").write_text(json.dumps(config | {"bos_token": BEGIN}))
+    opened = open_trained(imported(source, tmp_path / "run"), device="cpu")
+    assert TextGenerator(opened.model, opened.tokenizer, opened.recipe).before == ([45] if begins else [])
+    assert minitf("export", tmp_path / "run", "-o", tmp_path / "out").exit_code == 0
+    ids = transformers().PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "out" / "tokenizer.json"))("!")["input_ids"]
+    assert ids == [*([45] if begins else []), vocabulary["!"]]

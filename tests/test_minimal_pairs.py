@@ -11,9 +11,11 @@ from commands import minitf, refused, tiny_model, trained
 from scipy import stats
 
 from mini_tf.generation import likelihoods
+from mini_tf.generation.prompt_ids import Affixes
 from mini_tf.nn.tokens import Tokens
 from mini_tf.pipelines import pipeline_of
 from mini_tf.scores.minimal_pairs import pair_scores
+from mini_tf.system.errors import DataFault
 from mini_tf.trained.opening import open_trained
 
 BPE = "tokenizer={kind: bpe, vocab_size: 300}"
@@ -86,6 +88,27 @@ def test_an_encoders_score_is_the_sum_over_masked_tokens(runs: Path, kind: str, 
     assert pipeline_of(opened).score_texts(TEXTS, kind=kind) == pytest.approx(expected, rel=1e-5, abs=1e-5)
     if kind == "word":
         assert pipeline_of(opened).score_texts(TEXTS) != pytest.approx(pipeline_of(opened).score_texts(TEXTS, kind="token"))
+
+
+@pytest.mark.parametrize(("name", "longest"), [("decoder", 1), ("tail", 1), ("encoder", 0)])
+def test_a_text_is_scored_up_to_the_context_and_refused_beyond(runs: Path, name: str, longest: int) -> None:
+    """A decoder does not read the last token."""
+    opened = open_trained(runs / name, device="cpu")
+    n = opened.model.context + longest - (name != "tail")  # of the text, whose characters are a token each
+    [score] = pipeline_of(opened).score_texts(["~" * n])
+    assert score < 0
+    with pytest.raises(DataFault, match=f"x.txt:1: a text of .* tokens, more than the model's context of {opened.model.context}"):
+        pipeline_of(opened).score_texts(["~" * (n + 1)], ["x.txt:1"])
+
+
+def test_tokens_around_a_text_are_read_and_not_scored(runs: Path) -> None:
+    opened = open_trained(runs / "decoder", device="cpu")
+    around, ids = ([5, 6], [7]), opened.tokenizer.encode(TEXTS[0]).tolist()
+    with torch.no_grad():
+        log_p = opened.model.logits(opened.model(Tokens(torch.tensor([[5, 6, *ids]]))).y)[0].log_softmax(-1)
+    expected = sum(float(log_p[i + 1, id]) for i, id in enumerate(ids))
+    [score] = likelihoods.TextScorer(opened.model, opened.tokenizer, Affixes(*around)).causal([TEXTS[0]])
+    assert score == pytest.approx(expected, rel=1e-5)
 
 
 def test_accuracy_counts_ties_half_and_has_wilsons_interval() -> None:

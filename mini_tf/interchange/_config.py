@@ -223,9 +223,8 @@ def begin_token(path: Path, config: Config) -> str | None:
 
     path: of the tokenizer, a folder or a file in it. Only older files have `add_bos_token` in place of a template.
     """
-    folder = path if path.is_dir() else path.parent
-    file = loading.find_tokenizer_file(folder)
-    if file is None or (file.suffix == ".json" and file.name == "tokenizer.json"):
+    folder, file = (path, loading.find_tokenizer_file(path)) if path.is_dir() else (path.parent, path)
+    if file is None or file.name == "tokenizer.json":
         return None
     with suppress(OSError, ValueError):
         given = strict_json.parse(read_small_file(folder / "tokenizer_config.json").decode())
