@@ -16,6 +16,8 @@ from mini_tf.data.formats import documents as formats
 from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.data_files import find_files
 from mini_tf.data.formats.documents import read, read_raw
+from mini_tf.data.formats.ranges import open_shard, read_range
+from mini_tf.recipe.data import FORMATS
 from mini_tf.system.errors import DataFault, Unavailable
 
 
@@ -49,6 +51,30 @@ def test_a_block_between_blank_lines_is_a_document_and_keeps_its_characters(tmp_
 @pytest.mark.parametrize("variant", [b"\xef\xbb\xbfone\ntwo\n\nthree\n", b"one\r\ntwo\r\n\r\nthree\r\n", b"one\ntwo\n\nthree"])
 def test_byte_order_marks_line_ends_and_a_missing_last_newline_change_nothing(tmp_path: Path, variant: bytes) -> None:
     assert texts(write(tmp_path / "a.txt", variant)) == ["one\ntwo", "three"]
+
+
+CONTENTS = {
+    "txt": "one\n\ntwo\n",
+    "jsonl": '{"text": "one"}\n{"text": "two"}\n',
+    "csv": "text,label\none,a\ntwo,b\n",
+    "tsv": "text\tlabel\none\ta\ntwo\tb\n",
+    "conll": "one\tO\n\ntwo\tO\n",
+    "conllu": "1\tone\tone\tX\n\n1\ttwo\ttwo\tX\n",
+}
+"""Two documents in every format of text."""
+
+
+@pytest.mark.parametrize("form", CONTENTS)
+def test_a_byte_order_mark_changes_nothing_in_any_format(form: str, tmp_path: Path) -> None:
+    assert CONTENTS.keys() == {"txt", *FORMATS.values()} - {"parquet"}
+    file = write(tmp_path / f"a.{form}", "\ufeff" + CONTENTS[form])
+    assert texts(file) == ["one", "two"]
+    if form in ("txt", "jsonl"):
+        [source] = find_files(str(file))
+        shard = open_shard(source, Columns())
+        cut = len("\ufeff".encode()) + CONTENTS[form].index("two")
+        parts = [[d.text for d in read_range(shard, *part, "strict")] for part in ((0, cut), (cut, shard.length), (0, shard.length))]
+        assert parts[0] + parts[1] == parts[2] == ["one", "two"]
 
 
 @given(blocks=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0\r\ufeff"), min_size=1)))
