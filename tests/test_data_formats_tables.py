@@ -457,6 +457,21 @@ def test_of_a_file_without_a_header_the_numbers_of_others_are_taken_whatever_its
     assert [row.cells for row in rows_of(source, columns)] == [["then on to something else", first], ["it is so", "statement"]]
 
 
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_column_of_the_name_comes_before_another_that_may_be_meant(kind: str, tmp_path: Path) -> None:
+    usual = Columns(("text", "label"), aliases={"text": ("sentence", "review"), "label": ("class",)})
+    made = [{"sentence": "no", "text": "yes", "class": "1"}]
+    assert cells_of(table(tmp_path, kind, made), usual) == [["yes", "1"]]
+    assert read_columns(find_files(str(tmp_path / f"a.{kind}"))[0], usual) == ["text", "class"]
+
+
+def test_words_that_repeat_are_no_header(tmp_path: Path) -> None:
+    numbers = Columns(("text", "label"), numbers={"text": "0", "label": "1"})
+    assert cells_of(write(tmp_path / "a.csv", "fine,fine\nbad,poor\n"), numbers) == [["fine", "fine"], ["bad", "poor"]]
+    assert cells_of(write(tmp_path / "b.csv", "fine,good\nbad,poor\n"), Columns(("fine", "good"))) == [["bad", "poor"]]
+    assert "(no header)" in refusal(lambda: cells_of(write(tmp_path / "c.csv", "fine,fine\n")))
+
+
 def test_a_row_of_json_without_the_column_of_the_first_is_refused_though_it_has_another_that_might_be_meant(tmp_path: Path) -> None:
     file = tmp_path / "mix.jsonl"
     file.write_text('{"text": "a", "review": "meta"}\n{"review": "b", "lang": "en"}\n')

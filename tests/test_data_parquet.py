@@ -159,6 +159,17 @@ def test_a_hole_in_a_column_is_no_page(tmp_path: Path) -> None:
         texts(file)
 
 
+@pytest.mark.parametrize("first", [4, 12, 1024])
+def test_a_header_longer_than_its_first_bytes_is_read_again(first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of pages whose statistics are long texts."""
+    monkeypatch.setattr(parquet, "HEADER_BYTES", (first, MIB))
+    file = written(tmp_path, pa.array([f"text {n}" for n in range(500)]), data_page_size=1000)
+    assert texts(file) == [f"text {n}" for n in range(500)]
+    monkeypatch.setattr(parquet, "HEADER_BYTES", (4, 5))
+    with pytest.raises(DataFault, match="there is no page at byte 4"):
+        texts(file)
+
+
 @pytest.mark.parametrize("dictionary", [True, False])
 def test_row_groups_and_nested_columns_are_read_whole(dictionary: bool, tmp_path: Path) -> None:
     rows = [{"text": f"text {n % 7}", "words": [f"w{n}"] * (n % 4), "chat": [{"role": "a", "content": str(n)}]} for n in range(1000)]
