@@ -183,20 +183,21 @@ def test_a_cache_that_is_read_only_can_be_used(folder: Path) -> None:
 
 
 def test_one_process_trains_the_tokenizer_and_tells_that_the_others_wait_and_all_encode(folder: Path) -> None:
-    def watch(group: ProcessGroup) -> list[str]:
-        operations = list[str]()
+    def watch(group: ProcessGroup) -> list[Any]:
+        operations, shares = list[str](), dict[str, float]()
 
         @contextmanager
         def display(operation: str) -> Iterator[Callable[[float], None]]:
             operations.append(operation)
-            yield lambda share: None
+            yield lambda share: shares.update({operation: share})
 
         dataset, data, tokenizer = CASES["text"]
         with progress_display(display):
             open_data(sections.Data(**data), sections.Tokenizer(**tokenizer), objective_for(dataset), group=group)
-        return operations
+        return [operations, shares[ENCODING]]
 
-    for rank, operations in enumerate(opened(folder, 2, "watched", watch)):
+    for rank, (operations, share) in enumerate(opened(folder, 2, "watched", watch)):
+        assert share > 0.7  # of its own half
         assert [one for one in operations if one.startswith("training")] == [TRAINING][rank:]
         assert [one for one in operations if one.startswith("encoding")] == [ENCODING]
 
@@ -231,7 +232,7 @@ def test_a_part_has_consecutive_files_of_its_size_and_each_file_is_measured_once
     data = sections.Data(train=str(tmp_path / "*.txt"))
     files = Files(TEXT(), data, data.train, "data.train")
     measured, stat = [str(one.path) for one in files.sources], Path.stat
-    monkeypatch.setattr(parts, "SIZE", 10)
+    monkeypatch.setattr(parts, "SIZE", 12)
     monkeypatch.setattr(Path, "stat", lambda self, **given: measured.remove(str(self)) or stat(self, **given))
     assert [part.size for part in files.examples().parts] == [12, 12, 4]
     assert measured == []

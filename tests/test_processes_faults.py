@@ -19,6 +19,7 @@ import torch
 from commands import minitf
 from hang import ending
 from rich.text import Text
+from threads import in_threads
 
 from mini_tf.cli.terminal import workers
 from mini_tf.cli.terminal.workers import WorkerConsole
@@ -157,16 +158,24 @@ def test_a_process_that_loses_another_while_it_prepares_overlap_says_so(monkeypa
         REDUCTIONS["overlap"]([], group).forward(torch.nn.Linear(1, 1))
 
 
-def test_rank_0_tells_what_was_cut_of_the_texts_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer = Tokenizer.train(Settings(kind="byte"), ["a long text"])
-    one, other = (InputWarnings(tokenizer, 8) for _ in range(2))
-    one.add(["short"], 5)
-    other.add(["a long text"], 11, 3, "texts.txt:2")
-    group = ProcessGroup()
-    monkeypatch.setattr(group, "gather", lambda counts: [counts, [other._n, other._n_cut, other._one, other._unknown]])
-    assert one.notes() == []
-    one.join(group)
-    assert one.notes() == other.notes() == ["texts.txt:2: the prompt has 11 tokens; the first 3 are truncated"]
+def test_rank_0_tells_what_was_cut_or_unknown_in_the_texts_of_all_processes() -> None:
+    tokenizer = Tokenizer.train(Settings(kind="char"), ["a long text"])
+
+    def work(group: ProcessGroup, longer: int) -> list[str]:
+        unread = InputWarnings(tokenizer, 8)
+        for n in range(2):
+            cut = 3 if group.rank < longer and n == 0 else 0
+            unread.add(["a", f"t{'xyz'[group.rank] * 2}\u00e9"], 11, cut, f"texts.txt:{2 * group.rank + n}")
+        unread.join(group)
+        return unread.notes()
+
+    several = in_threads(3, lambda group: work(group, 2))
+    assert several[0] == [
+        "2 of 6 prompts are longer than the context of 8 tokens; their first tokens are truncated",
+        "the tokenizer has no token for '\u00e9', 'y', 'z' (14 in all); the unknown token replaces them",
+    ]
+    assert several[2] == ["the tokenizer has no token for 'z', '\u00e9' (6 in all); the unknown token replaces them"]
+    assert in_threads(3, lambda group: work(group, 1))[0][0] == "texts.txt:0: the prompt has 11 tokens; the first 3 are truncated"
 
 
 def test_a_signal_that_comes_after_the_processes_agreed_waits_for_the_next_time() -> None:

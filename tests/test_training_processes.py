@@ -1,6 +1,7 @@
 """Training and evaluation by several processes, as threads of this one, give what one process gives."""
 
 import math
+import signal
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from mini_tf.data.packing import Shape
 from mini_tf.data.windows import Windows
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.distributed.reduction import REDUCTIONS
+from mini_tf.jobs.session import Session
 from mini_tf.nn.state import State
 from mini_tf.objectives import LossSums
 from mini_tf.run.following import Follower, follow
@@ -30,6 +32,7 @@ from mini_tf.training.loop import DivergedStep, Report, Training, train
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.schedule import Horizon
 from mini_tf.training.sharding import Sharding
+from mini_tf.training.signals import StopRequest
 
 MANIFEST = {"state": "running", "metrics": {"val.loss": 1.5}, "hashes": {"data": "x"}, "extensions": [[4, 2]], "seed": 3}
 TASKS = [Guess() for _ in range(4)]
@@ -253,3 +256,14 @@ def test_a_process_that_does_not_see_the_folder_of_a_run_says_so(tmp_path: Path)
         return fault.value.message
 
     assert in_threads(2, work) == ["", f"rank 1 cannot see {tmp_path / 'not-here'}, which rank 0 has opened"]
+
+
+def test_a_stop_signal_of_one_process_stops_all_with_its_exit_code() -> None:
+    def work(group: ProcessGroup) -> list[Any]:
+        stop, session = StopRequest(), SimpleNamespace(group=group)
+        before = Session.agree(session, stop), stop.exit_code  # type: ignore[arg-type]
+        if group.rank == 1:
+            stop.request(signal.SIGHUP)
+        return [before, Session.agree(session, stop), stop.exit_code]  # type: ignore[arg-type]
+
+    assert in_threads(3, work) == [[(False, 0), True, 129]] * 3
