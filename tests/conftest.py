@@ -10,19 +10,20 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+# Before torch is imported, which reads them. Whatever a recipe or `auto` says: forks may then compute, too.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_THREAD_LIMIT", "1")
+
 import hypothesis
 import pytest
 import shapes
 from own_cache import claim, fingerprint
 from shared import once
 
-# Before anything of mini_tf is imported: what a test reads or writes is its own, nothing asks the network, and one
-# thread leaves the other core to others.
+# Before anything of mini_tf is imported: what a test reads or writes is its own, and nothing asks the network.
 cache, held = claim(Path(tempfile.gettempdir()), fingerprint())
 os.environ["MINITF_CACHE"] = str(cache)
 os.environ["HF_HUB_OFFLINE"] = "1"
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OMP_THREAD_LIMIT", "1")  # whatever a recipe or `auto` says; forks may then compute, too
 shapes.install("mini_tf.nn", "mini_tf.attention", "mini_tf.positions")
 # Else pytest rewrites every test module anew, and each process that a test starts compiles all of mini_tf.
 sys.dont_write_bytecode = False

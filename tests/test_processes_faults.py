@@ -25,7 +25,7 @@ from mini_tf.cli.terminal import workers
 from mini_tf.cli.terminal.workers import WorkerConsole
 from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.distributed import launching, reduction
+from mini_tf.distributed import joining, launching, reduction
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.distributed.joining import joined
 from mini_tf.distributed.launching import _End, _Workers
@@ -306,6 +306,19 @@ def test_a_rank_0_whose_store_does_not_come_is_named(monkeypatch: pytest.MonkeyP
             pass
 
 
+def test_a_process_waits_for_a_store_that_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listening.getsockname()[1])}.items():
+            monkeypatch.setenv(name, value)
+        later = threading.Timer(0.3, listening.listen)
+        later.start()
+        joining._reach_store(Place(1, 2), 60)
+        later.join()
+    monkeypatch.delenv("MASTER_PORT")
+    joining._reach_store(Place(1, 2), 60)  # torch says that it is not set
+
+
 def test_a_rank_0_that_has_the_store_waits_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -325,6 +338,7 @@ def test_a_rank_0_that_has_the_store_waits_for_the_others(monkeypatch: pytest.Mo
         ({"RANK": "1", "WORLD_SIZE": "2"}, Place(1, 2, 1, 2)),
         ({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}, Place(5, 8, 1, 4)),
         ({"RANK": "2", "WORLD_SIZE": "2"}, None),
+        ({"RANK": "2", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}, None),
         ({"RANK": "-1", "WORLD_SIZE": "2"}, None),
         ({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "1"}, None),
         ({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "-1", "LOCAL_WORLD_SIZE": "1"}, None),
