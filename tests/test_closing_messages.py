@@ -29,7 +29,9 @@ def test_a_training_loss_of_another_kind_speaks_of_no_overfitting(kind: str, giv
     assert overfitting(3, 0.5, 1.0, settings(**given)) == f"3 epochs; last evaluation: validation loss 1.00, {told}"  # type: ignore[arg-type]
     assert overfitting(3, 0.5, 1.0, settings()).partition("since the previous evaluation 0.50")[2].startswith("; the model overfits")  # type: ignore[arg-type]
     assert overfitting(3, 0.9, 1.0, settings()).endswith("mean training loss since the previous evaluation 0.90")  # type: ignore[arg-type]
-    assert overfitting(3, 3.1, 4.0, settings()).endswith("mean training loss since the previous evaluation 3.10"), "a gap of less than a quarter"  # type: ignore[arg-type]
+    assert overfitting(3, 3.1, 4.0, settings()).endswith("mean training loss since the previous evaluation 3.10"), (
+        "a gap of less than a quarter"
+    )  # type: ignore[arg-type]
 
 
 def test_epochs_are_told_without_powers_of_ten() -> None:

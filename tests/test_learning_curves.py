@@ -133,6 +133,29 @@ def test_a_learning_curve_is_of_a_metric_that_all_its_runs_have(tmp_path: Path) 
     assert curves_of(first, recorded(tmp_path / "c", 10, 0.1, metrics={})) == []
 
 
+def test_the_folds_of_a_run_count_as_one_number_of_examples(tmp_path: Path) -> None:
+    """Their own numbers differ by one; that of the run is that of its first fold."""
+    sets = []
+    for n in (10, 20):
+        split = {"folds": 2, "fold": None}
+        sets.append(recorded(tmp_path / f"n{n}", n, 0.0, decides={"data.split": split, KEY: n}, metrics={}))
+        for fold in (1, 2):
+            decides = {"data.split": split | {"fold": fold}, KEY: n}
+            recorded(sets[-1] / f"fold-{fold}", n + fold - 1, n / 100 + fold, decides=decides)
+    assert curves_of(*sets) == [("val.accuracy", [(10, [1.1, 2.1]), (20, [1.2, 2.2])])]
+
+
+def test_a_learning_curve_is_named_by_the_keys_that_distinguish_it(tmp_path: Path) -> None:
+    runs = []
+    for name, lr, width in (("a", 1, 8), ("b", 2, 16)):
+        for n in (10, 20):
+            decides = {"optimizer.lr": lr, "model.d_model": width, "train.batch_size": 4, KEY: n}
+            runs.append(recorded(tmp_path / f"{name}{n}", n, 0.5, decides=decides))
+    runs += [recorded(tmp_path / f"c{n}", n, 0.5, recipe="other", decides={"train.batch_size": 4, KEY: n}) for n in (10, 20)]
+    found = learning_curves(grouped([RunCurves.read(run) for run in runs]))
+    assert [curve.name for curve in found] == ["r model.d_model=8 optimizer.lr=1", "r model.d_model=16 optimizer.lr=2", "other"]
+
+
 def test_runs_on_one_number_of_examples_have_no_learning_curve(runs: list[Path]) -> None:
     assert json.loads(minitf("runs", "compare", runs[0] / "seed-1", runs[0] / "seed-2", "--json").stdout)["result"]["learning_curves"] == []
 

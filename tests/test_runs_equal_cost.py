@@ -14,6 +14,7 @@ from scipy import stats
 
 from mini_tf.recipe.reading import read
 from mini_tf.run.comparison.cost_curves import cost_to_reach, value_at
+from mini_tf.run.comparison.groups import is_among
 from mini_tf.scores.intervals import difference_interval, mean_interval, t_quantile, wilson_interval
 
 Losses = Mapping[int, float]
@@ -148,6 +149,15 @@ def test_runs_of_one_seed_and_of_other_data_are_not_one_group(tmp_path: Path) ->
     assert len(compared(*runs)["groups"]) == 3
 
 
+def test_the_folds_of_a_run_are_one_group_and_an_extended_run_is_another(tmp_path: Path) -> None:
+    whole = written(tmp_path / "whole", {}, decides={"model.d_model": 8})
+    for fold, loss in ((1, 2.0), (2, 3.0)):
+        written(whole / f"fold-{fold}", {10: loss}, decides={"model.d_model": 8, "data.split": {"folds": 2, "fold": fold}})
+    longer = written(tmp_path / "longer", {10: 2.0}, seed=1, extensions=[[6, 4]], **another(16, 1))
+    runs = (whole, written(tmp_path / "a", {10: 2.0}, **another()), longer, written(tmp_path / "b", {10: 2.0}, seed=2, **another(16, 2)))
+    assert [group["name"] for group in compared(*runs)["groups"]] == ["whole (2 folds)", "a (2 seeds)", "longer"]
+
+
 def test_what_cannot_be_compared_is_said_in_a_line(tmp_path: Path) -> None:
     a = written(tmp_path / "a", {5: 4.0, 10: 2.0})
     old = written(tmp_path / "old", {5: 3.0}, flops=None, host="elsewhere", auto={"device": "cuda", "threads": 8}, **another())
@@ -168,9 +178,30 @@ def test_what_cannot_be_compared_is_said_in_a_line(tmp_path: Path) -> None:
     refused(minitf("runs", "compare", a, old), "run.json is damaged", exit_code=5)
 
 
+def test_times_that_are_not_all_recorded_are_not_compared_and_perplexity_is_left_to_the_loss(tmp_path: Path) -> None:
+    a, b = written(tmp_path / "a", {5: 4.0, 10: 2.0}), written(tmp_path / "b", {5: 4.0, 10: 3.0}, **another())
+    (a / "timing.jsonl").write_text('{"step": 10, "seconds": 10}\n')
+    for run in (a, b):
+        lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+        (run / "metrics.jsonl").write_text("".join(json.dumps(line | {"val.perplexity": 9.0, "val.f1": 0.5}) + "\n" for line in lines))
+    equal = compared(a, b)["equal"]
+    assert equal["time"] == []
+    assert {one["metric"] for one in equal["flops"]} == {"val.loss", "val.f1"}
+
+
 def test_losses_in_other_units_are_not_compared_at_equal_cost(tmp_path: Path) -> None:
     a, b = written(tmp_path / "a", {5: 4.0}), written(tmp_path / "b", {5: 3.0}, loss_unit="nats per label", **another())
     assert compared(a, b)["equal"] == {"flops": [], "time": []}
+
+
+@pytest.mark.parametrize(("unit", "comparable"), [("nats per token", False), ("nats per byte", True)])
+def test_losses_per_token_are_comparable_with_one_tokenizer_alone(unit: str, comparable: bool, tmp_path: Path) -> None:
+    hashes = [{"data": "d", "tokenizer": tokenizer} for tokenizer in ("one", "one", "other")]
+    runs = [written(tmp_path / f"r{n}", {5: 4.0}, loss_unit=unit, hashes=each, **another(n)) for n, each in enumerate(hashes)]
+    assert compared(*runs[:2])["equal"]["flops"]
+    assert bool(compared(*runs[1:])["equal"]["flops"]) == comparable
+    assert is_among("val.loss.part", ("val.loss",))
+    assert not is_among("val.lossless", ("val.loss",))
 
 
 def test_only_what_objectives_have_in_common_is_compared(tmp_path: Path) -> None:
