@@ -18,7 +18,9 @@ from mini_tf.data.corpora import world_facts
 from mini_tf.drawing.glyphs import figure_label as label
 from mini_tf.generation.translation import Translator
 from mini_tf.inspection.capture import capture
+from mini_tf.inspection.coverage.maps import cross_attention
 from mini_tf.inspection.coverage.summaries import FactCounts, Summaries, facts_reader
+from mini_tf.inspection.model_input import target_input, untruncated_input
 from mini_tf.nn.tokens import Tokens
 from mini_tf.trained.opening import load_trained, open_trained
 
@@ -225,6 +227,8 @@ def test_maps_are_printed_and_drawn(diminishing: Path, tmp_path: Path) -> None:
 
 def test_the_attention_of_coverage_is_that_of_the_model(run: Path) -> None:
     opened = open_trained(run, device="cpu")
+    cross_attention(opened, untruncated_input(opened, SOURCE), target_input(opened.tokenizer, TARGET, 96))
+    assert not figures.has_hooks(opened.model)
     separator, source, target = opened.tokenizer.vocabulary.separator, opened.tokenizer.encode(SOURCE), opened.tokenizer.encode(TARGET)
     inputs, read = (Tokens(torch.tensor([ids])) for ids in ([separator, *map(int, target)], [*map(int, source), separator]))
     cross = [one.weights[0].mean(dim=0).numpy() for one in capture(opened.model, inputs, read).attention if one.kind == "cross"]

@@ -11,13 +11,14 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from mini_tf.drawing.calibration import draw_calibration
-from mini_tf.drawing.canvas import MAX_SIZE, text_width
+from mini_tf.drawing.canvas import LINE_HEIGHT, MAX_SIZE, text_width, truncate_to, wrap_caption
 from mini_tf.drawing.colormap import text_color_on
 from mini_tf.drawing.confusion import draw_confusion
 from mini_tf.drawing.curves.learning import draw_learning_curves
 from mini_tf.drawing.curves.loss import loss_curve, loss_curves, running_mean
 from mini_tf.drawing.curves.plot import draw_curves
 from mini_tf.drawing.files import draw
+from mini_tf.drawing.glyphs import figure_label
 from mini_tf.drawing.panel import Curves, Marks, Panel, PanelGrid, QueryWeights, Scale
 
 ROWS, COLUMNS = ["a", "b"], ["x", "y", "z"]
@@ -46,6 +47,50 @@ def test_a_map_has_each_number_and_each_mark_at_its_row_and_column() -> None:
     assert figures.texts(figure) == ["title", "the text", "a note", "square: by the head, ring: gold, dotted ring: possible"]
     numbers = {text.get_position(): text.get_text() for text in figure.axes[0].texts}
     assert numbers == {(0, 0): ".10", (1, 0): ".20", (2, 0): ".30", (0, 1): ".40", (2, 1): ".60"}
+
+
+def tops(figure: Figure) -> list[float]:
+    """Of title and notes, in inches from the top."""
+    return [round((1 - text.get_position()[1]) * figure.get_size_inches()[1], 6) for text in figure.texts]
+
+
+def test_title_and_notes_stand_above_the_maps_and_the_color_bar_right_of_them() -> None:
+    for n, across in ((1, 1), (6, 3)):
+        figure = grid(*[Panel("t", ROWS, COLUMNS, VALUES, "a note")] * n, across=across)
+        places = [one.place for one in maps(figure)]
+        width, height = figure.get_size_inches()
+        assert tops(figure) == pytest.approx([0.12, 0.36, 0.51])
+        assert [text.get_position()[0] * width for text in figure.texts] == pytest.approx([0.15] * 3)
+        assert 0.51 + LINE_HEIGHT + 0.1 < min(top for _, top, _, _ in places) < 1.2, "room for the titles of the maps"
+        box = figure.axes[-1].get_position()
+        right = max(left + across for left, _, across, _ in places)
+        assert box.x0 * width == pytest.approx(right + 0.12)
+        assert box.width * width == pytest.approx(0.13)
+        assert (1 - box.y1) * height == pytest.approx(places[0][1])
+        assert box.height * height == pytest.approx(min(3.0, max(top + down for _, top, _, down in places) - places[0][1]))
+        assert right + 0.12 + 0.13 + 0.5 < width < right + 1.2 or width == 5.0
+        assert max(top + down for _, top, _, down in places) + 0.2 < height < max(top + down for _, top, _, down in places) + 1
+
+
+def test_names_that_do_not_fit_are_listed_unless_they_are_their_indices() -> None:
+    names = [f"!{i}" for i in range(40)]
+    numbers = [str(i) for i in range(40)]
+    listed = " ".join(figures.texts(grid(*[Panel("", names, numbers, np.eye(40), tokens=False)] * 25)))
+    assert "Names:  [0]!0 !1" in listed
+    assert listed.count("[0]") == 1
+    assert "Names:  [0]1 2" in " ".join(figures.texts(grid(*[Panel("", numbers[1:], numbers[1:], np.eye(39), tokens=False)] * 25)))
+
+
+def test_a_truncated_caption_is_as_long_as_fits() -> None:
+    words = "iiii WWWW llll mmmm " * 9
+    for inches in np.linspace(0.5, 3, 23):
+        for line in (wrap_caption(words, inches, 1)[0], truncate_to(words, inches)):
+            shown = line.removesuffix("…")
+            assert words.startswith(shown)
+            assert text_width(line) <= inches
+            assert text_width(words[: len(shown) + 1] + "…") > inches or words[len(shown)] == " "
+    assert truncate_to("short", 3) == "short"
+    assert truncate_to("W" * 50, 0.05) == "…"
 
 
 def test_numbers_are_readable_on_their_color() -> None:
@@ -168,6 +213,22 @@ def test_lines_of_a_query_lead_from_it_to_its_keys_by_head() -> None:
     boxes = [axes.get_position() for axes in (lines, squares)]
     assert boxes[0].y0 == pytest.approx(boxes[1].y1), "lines end at the squares"
     assert (boxes[0].x0, boxes[0].x1) == (boxes[1].x0, boxes[1].x1)
+
+
+@pytest.mark.parametrize("word", ["a", "amendments", "W" * 30])
+def test_a_query_has_room_for_its_words_and_the_names_of_its_heads(word: str) -> None:
+    names = ["L0 H0", "L10 H11"]
+    figure = drawn(lambda: draw(QueryWeights("t", word, 1, ["x", word, "y"], np.full((2, 3), 0.3), names, "the text"), "svg"))
+    lines, squares = (axes.get_position() for axes in figure.axes)
+    width, height = figure.get_size_inches()
+    label = text_width(figure_label(word, 18))
+    assert squares.y0 * height == pytest.approx(0.1 + label + 0.1)
+    assert (1 - lines.y1) * height - tops(figure)[-1] - 0.12 > label, "below the notes"
+    assert lines.height * height == pytest.approx(1.6)
+    assert squares.height * height == pytest.approx(2 * 0.13)
+    assert squares.x0 * width > max(map(text_width, names)) + 0.8 * 0.26 - 0.13
+    assert squares.width * width == pytest.approx(3 * 0.26)
+    assert squares.x1 <= 1
 
 
 def test_a_query_of_another_text_stands_over_the_middle_of_its_keys() -> None:

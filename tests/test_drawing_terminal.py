@@ -127,6 +127,22 @@ def test_captions_of_rows_and_columns_keep_their_blanks() -> None:
     assert piped(heat_map(panel, Scale(), colored=False, width=80)).splitlines()[:4] == ["         3", "", "         x", "1 animal ++"]
 
 
+@pytest.mark.parametrize(("width", "room"), [(40, 8), (80, 16), (200, 40)])
+def test_names_of_rows_have_a_fifth_of_the_width_and_at_least_8_cells(width: int, room: int) -> None:
+    name, values = "x" * 50, np.array([[0.5]])
+    shown = piped(heat_map(Panel("", [name], ["c"], values), Scale(), colored=False, width=width), width)
+    assert f"{'x' * (room - 1)}… ++" in shown
+    cells = HeadGrid("t", [name], ["H0"], values, [["p"]], {}, Scale())
+    assert f"{'x' * (room - 1)}…  p" in piped(head_grid(cells, colored=False, width=width), width)
+
+
+def test_names_of_columns_have_at_most_8_letters_and_stand_on_their_cells() -> None:
+    shown = piped(heat_map(Panel("", ["r"], ["abcdefgh", "abcdefghi", "z"], np.array([[0.0, 0.5, 1.0]])), Scale(), colored=False, width=80))
+    lines = shown.splitlines()
+    assert lines[:8] == ["  a a", "  b b", "  c c", "  d d", "  e e", "  f f", "  g g", "  h ⋮ z"]
+    assert lines[8] == "r   ++@@"
+
+
 def test_a_map_without_rows_is_drawn_with_values_too() -> None:
     assert piped(heat_map(Panel("t", [], [], np.zeros((0, 0))), Scale(), colored=False, width=80, values=True)).startswith("t\n")
 
@@ -189,6 +205,13 @@ def test_a_table_cuts_words_before_it_leaves_columns_out() -> None:
     assert shown == f"{'a':33}      b\n{'x' * 32}…  0.500\n"
     many = piped(table([f"column {i}" for i in range(9)], [[0.5] * 9], colored=False, width=40), 40)
     assert many.splitlines()[-2:] == ["Columns left out: column 4, column 5,", "column 6, column 7, column 8."]
+
+
+def test_words_of_a_table_keep_8_cells_before_columns_are_left_out() -> None:
+    rows = [["x" * 20, "y" * 12, 0.5]]
+    fits = piped(table(["a", "b", "c"], rows, colored=False, width=25), 25)
+    assert fits == f"{'a':8}  {'b':8}      c\n{'x' * 7}…  {'y' * 7}…  0.500\n"
+    assert "Columns left out: c." in piped(table(["a", "b", "c"], rows, colored=False, width=24), 24)
 
 
 def test_curves_are_bars_on_one_scale_with_their_ends() -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mini_tf.attention import expire_span, softmax
 from mini_tf.drawing.glyphs import figure_label
+from mini_tf.inspection.texts.spans import view as spans_view
 from mini_tf.nn.mixer import AttentionDims, LayerSpec
 from mini_tf.nn.state import State, detach
 from mini_tf.nn.token_positions import TokenPositions, Visibility
@@ -177,6 +178,8 @@ def test_a_run_records_its_memory_and_its_penalty(tmp_path: Path) -> None:
     assert spans.colors == memory.colors == ("Blues", 0, pytest.approx(largest))
     assert figures.colorbar(figure)[0] == "tokens"
     opened = open_trained(run, device="cpu")
+    spans_view(opened, [text])
+    assert not figures.has_hooks(opened.model)
     for layer, mixer in zip(found["layers"], opened.model.mixers(), strict=True):
         assert layer["ramp"] == 8
         mixer.register_forward_pre_hook(lambda mixer, inputs: seen.append(mixer.token_spans(inputs[0]).spans[0].detach()))

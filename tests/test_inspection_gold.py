@@ -18,7 +18,7 @@ from mini_tf.data.corpora import world
 from mini_tf.inspection.capture import capture
 from mini_tf.inspection.gold import senses, syntax_view
 from mini_tf.inspection.gold.documents import LabelledDocument
-from mini_tf.inspection.gold.syntax import ALL, ANTECEDENT, OFFSETS, Comparison, baseline_guesses, guesses, targets_of
+from mini_tf.inspection.gold.syntax import ALL, ANTECEDENT, OFFSETS, Comparison, Targets, baseline_guesses, guesses, targets_of, within
 from mini_tf.inspection.gold.word_states import with_random_weights, word_attention, word_vectors
 from mini_tf.nn.tokens import Tokens
 from mini_tf.trained.opening import Trained, open_trained
@@ -108,6 +108,15 @@ def test_shuffled_labels_are_at_chance_even_for_an_oracle() -> None:
         candidates += [1 / row.sum() for row in targets[ANTECEDENT].candidates] if ANTECEDENT in targets else []
     assert abs(found.shuffled.best(ALL).accuracy - expected / n) < 3 * np.sqrt(expected) / n
     assert abs(found.shuffled.best(ANTECEDENT).accuracy - np.mean(candidates)) < 0.1
+
+
+def test_words_beyond_the_context_are_neither_guessed_nor_the_head_of_others() -> None:
+    candidates = np.array([[True, False, True, True], [False, True, True, False], [True, True, False, True]])
+    kept = within(Targets(np.array([0, 1, 3]), np.array([1, 3, 0]), candidates), 3)
+    assert (kept.words.tolist(), kept.gold.tolist()) == ([0], [1])
+    assert kept.candidates is not None
+    assert kept.candidates.tolist() == [[True, False, True]]
+    assert within(Targets(np.array([0, 1, 3]), np.array([1, 3, 0])), 4).words.tolist() == [0, 1, 3]
 
 
 def test_a_word_that_may_attend_to_none_has_no_guess_and_never_guesses_itself() -> None:

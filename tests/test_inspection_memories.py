@@ -13,14 +13,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import figures
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from commands import DATA, minitf, refused, tiny_model, trained
 
+from mini_tf.drawing.labels import label
+from mini_tf.drawing.terminal import table
 from mini_tf.inspection.memories.corpus import corpus_rows
-from mini_tf.inspection.memories.excerpts import excerpt
+from mini_tf.inspection.memories.excerpts import Excerpt, excerpt
 from mini_tf.inspection.memories.layer_report import LayerReport, report_layers
 from mini_tf.inspection.memories.layers import MemoryIndex, memory_layers, parse_memories, recorded
 from mini_tf.inspection.memories.logit_split import split_logit, why_not
@@ -29,6 +32,7 @@ from mini_tf.inspection.memories.split_view import split_view
 from mini_tf.inspection.memories.top_triggers import TopTriggers, prefix_hashes
 from mini_tf.inspection.memories.triggers import Triggers, find_triggers
 from mini_tf.inspection.memories.view import MemoryRequest, _table
+from mini_tf.inspection.memories.view import view as memory_view
 from mini_tf.inspection.memories.votes import NO_VOTE, agreement, first_votes, top_votes
 from mini_tf.nn.layers.feed_forward import ACTIVATIONS, FeedForward
 from mini_tf.nn.model import Model
@@ -332,6 +336,15 @@ def add_between_blocks(model: Model) -> Model:
     return model
 
 
+def test_rounding_of_a_large_logit_in_float32_is_no_refusal(runs: Path) -> None:
+    run = open_trained(runs / "decoder", device="cpu")
+    with torch.no_grad():
+        run.model.embedding.tokens.weight.mul_(1e4)  # type: ignore[union-attr, operator]
+    split = split_view(run, "the old king", 3).result["split"]
+    assert split["logit"] > 1e3
+    assert split["sum"] == pytest.approx(split["logit"], rel=1e-4)
+
+
 def test_a_logit_of_more_than_the_blocks_is_refused_with_sum_and_logit(runs: Path) -> None:
     run = opened(runs / "decoder")
     split = split_view(run, "the old king", 3).result["split"]
@@ -380,6 +393,54 @@ def test_the_report_has_all_layers_and_the_strongest_memories_of_each(runs: Path
     assert max(map(len, printed.stdout.splitlines())) <= 80
     assert f"memory 0:{result['memories'][0]['memory']}  votes: " in printed.stdout
     assert f"logit {result['split']['logit']:.4f}" in printed.stdout
+
+
+def test_tables_of_memories_have_the_numbers_in_their_columns(runs: Path, tmp_path: Path) -> None:
+    run = opened(runs / "decoder")
+    found = memory_view(run, MemoryRequest(str(written(tmp_path)), top=3, text="the old king"))
+    assert not figures.has_hooks(run.model)
+    result = found.result
+    tables = [figures.rows_of(picture) for picture in found.pictures if picture.func is table]  # type: ignore[attr-defined]
+    layers, *memories, parts, largest = tables
+    assert layers[0] == ["layer", "memories", "active", "agreement", "chance", "sd", "without last", "without first"]
+    for cells, one in zip(layers[1:], result["layers"], strict=True):
+        shares = [f"{one[name]:.2%}" for name in ("agreement", "chance", "chance_deviation")]
+        changes = [f"{one[name]:+.1%}" for name in ("without_last", "without_first")]
+        assert cells == [str(one["layer"]), "128", f"{one['active']:.1%}", *shares, *changes]
+    for rows, one in zip(memories, result["memories"], strict=True):
+        assert [float(cells[0]) for cells in rows[1:]] == pytest.approx([trigger["coefficient"] for trigger in one["triggers"]], abs=1e-3)
+        assert [cells[-1] for cells in rows[1:]] == [label(trigger["next"]) for trigger in one["triggers"]]
+    split = result["split"]
+    assert parts[0] == ["layer", *(name for name in ("attention", "memories", "bias") if split["layers"][0][name] is not None)]
+    for cells, one in zip(parts[1:], split["layers"], strict=True):
+        assert cells == [str(one["layer"]), *(f"{one[name]:.3f}" for name in parts[0][1:])]
+    assert largest[0] == ["memory", "contribution", "coefficient", "votes"]
+    for cells, one in zip(largest[1:], split["memories"], strict=True):
+        assert cells[:3] == [f"{one['layer']}:{one['memory']}", f"{one['contribution']:.3f}", f"{one['coefficient']:.3f}"]
+        assert cells[3:] == [label(vote["token"]) for vote in one["votes"]]
+    ids = torch.tensor([[run.tokenizer.vocabulary.separator, *map(int, run.tokenizer.encode("the old king"))]])
+    whole = split_logit(run.model, Tokens(ids))
+    for one in split["layers"]:
+        of_layer = whole.memories[one["layer"]]
+        assert one["attention"] == pytest.approx(whole.attention[one["layer"]])
+        assert one["memories"] == pytest.approx(of_layer.contributions.sum())
+        assert one["active"] == sum(m > 0 for m in of_layer.coefficients)
+    every = [(layer, n, float(c)) for layer, one in whole.memories.items() for n, c in enumerate(one.contributions)]
+    best = sorted(every, key=lambda one: -abs(one[2]))[:3]
+    assert [(one["layer"], one["memory"]) for one in split["memories"]] == [(layer, n) for layer, n, _ in best]
+    assert min(c for *_, c in sorted(every, key=lambda one: -abs(one[2]))[:20]) < 0, "the sign does not matter"
+
+
+def test_a_memory_that_was_never_active_has_no_part_in_the_agreement(runs: Path, tmp_path: Path) -> None:
+    run = opened(runs / "decoder")
+    up = run.model.stack.layers[0].feed_forward.part.up  # type: ignore[union-attr, operator]
+    with torch.no_grad():
+        up.weight[5] = 0
+    found = memory_view(run, MemoryRequest(str(written(tmp_path)), memories=["0:5"]))
+    [layer] = found.result["layers"]
+    assert (layer["never_active"], layer["compared"]) == (1, 127)
+    assert "memories that were never active: 1 of layer 0" in found.notes
+    assert [picture(colored=False, width=80).plain for picture in found.pictures][-1] == "It was never active."
 
 
 def test_chosen_memories_and_layers_are_shown_and_only_their_layers_are_read(runs: Path, tmp_path: Path) -> None:
@@ -449,6 +510,14 @@ def test_stacks_that_predict_no_next_token_have_triggers_without_agreement(runs:
 )
 def test_faults_are_one_line(runs: Path, run: str, arguments: tuple[str, ...], code: int, message: str) -> None:
     refused(minitf("inspect", "memory", runs / run, *arguments), message, exit_code=code)
+
+
+def test_an_excerpt_begins_with_an_ellipsis_if_anything_is_left_out() -> None:
+    assert Excerpt("ab ", "c", None, 25).shown() == "ab [c]"
+    assert Excerpt("ab ", "c", None, 26).shown() == "…ab [c]", "tokens were left out"
+    assert Excerpt("x" * 44, "c", None, 9).shown() == "x" * 44 + "[c]"
+    assert Excerpt("x" * 45, "c", None, 9).shown() == "…" + "x" * 44 + "[c]"
+    assert Excerpt("x" * 45, "y" * 40, None, 9).shown(20) == "…xxxxxxx[yyyyyyyyy…]"
 
 
 def test_an_excerpt_is_the_end_of_a_prefix_with_its_special_tokens(runs: Path) -> None:

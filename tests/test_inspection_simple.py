@@ -5,9 +5,11 @@ import math
 
 import pytest
 import torch
+from figures import rows_of
 from toys import own_view, seeded, tiny_mixer
 
-from mini_tf.inspection.simple import AXES, HAND_MADE, walk_through
+from mini_tf.drawing.terminal import table
+from mini_tf.inspection.simple import AXES, HAND_MADE, view, walk_through
 from mini_tf.nn.mixer import AttentionDims
 from mini_tf.nn.token_positions import TokenPositions
 
@@ -76,3 +78,21 @@ def test_words_of_unknown_meaning_are_drawn_from_their_characters() -> None:
     assert steps.vectors[2].tolist() == steps.vectors[5].tolist() == walk_through(["cats"]).vectors[0].tolist()
     assert steps.vectors[2].tolist() != steps.vectors[4].tolist()
     assert walk_through(["LOVE"]).drawn == []
+
+
+def test_the_tables_have_every_number_of_the_steps() -> None:
+    words = ["I", "love", "w" * 17, "v" * 16]
+    found = view(words)
+    tables = [rows_of(picture) for picture in found.pictures if picture.func is table]  # type: ignore[attr-defined]
+    names, result = ["I", "love", f"{'w' * 15}…", "v" * 16], found.result
+    cosines = list(zip(result["before"], result["after"], strict=True))
+    steps = [result["vectors"], result["scores"], result["weights"], result["outputs"], cosines]
+    headers = [AXES, names, names, AXES, ("before", "after")]
+    for rows, columns, values in zip(tables, headers, steps, strict=True):
+        assert rows[0] == [*columns]
+        assert rows[1:] == [[name, *(f"{value:.3f}" for value in row)] for name, row in zip(names, values, strict=True)]
+    before, after = cosines[-1]
+    moved = "moved towards" if after > before else "did not move towards"
+    said = f"{'v' * 16} {moved} the other words: cosine similarity {before:.2f} before, {after:.2f} after."
+    assert found.pictures[-1](width=200).plain == said
+    assert found.notes == [f"random vectors, seeded by the word: {words[2]!r}, {words[3]!r}"]

@@ -203,7 +203,7 @@ def test_records_of_another_word_and_empty_lines_are_passed_over() -> None:
         ("[]", 'a record must have a "text"'),
         ('{"text": 3}', 'a record must have a "text"'),
         ('{"text": "a", "sense": 3}', '"sense" must be a valid string'),
-        (r'{"text": "\ud800 bears"}', '"text" must be a valid string'),
+        *((rf'{{"text": "{surrogate} bears"}}', '"text" must be a valid string') for surrogate in (r"\ud800", r"\udbff", r"\udfff")),
     ],
 )
 def test_a_line_that_is_no_record_is_refused(line: str, said: str) -> None:

@@ -14,6 +14,7 @@ from commands import EXACT, TINY, minitf, refused, trained
 from torch import Tensor
 
 from mini_tf.attention import sru, srupp
+from mini_tf.inspection.texts.gates import view as gates_view
 from mini_tf.inspection.tokenized_texts import capture_heads, tokenize_texts
 from mini_tf.nn.layers.recurrence import recur
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixer
@@ -193,6 +194,8 @@ def test_gates_are_shown_by_token_and_layer(tmp_path: Path) -> None:
         assert panel.values.T.tolist() == [layer[gate] for layer in text["layers"]]
         assert panel.colors == ("Blues", 0, 1)
     opened = open_trained(run, device="cpu")
+    gates_view(opened, ["ab"])
+    assert not figures.has_hooks(opened.model)
     gates, text = list[tuple[np.ndarray, ...]](), result["texts"][0]
     for mixer in opened.model.mixers():
         mixer.register_forward_pre_hook(
