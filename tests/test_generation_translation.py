@@ -187,9 +187,10 @@ def test_positions_that_end_are_read_no_farther_on_either_side() -> None:
 def test_a_translation_is_no_longer_than_its_source_and_fifty() -> None:
     for wish, longest in (({}, 53), ({"max_new_tokens": 20}, 20), ({"min_new_tokens": 60}, 60)):
         translator = translator_of(endless(model_of()), **{"max_new_tokens": 100, "num_beams": 2} | wish)
-        [[one], [other]] = translator.translate(["123", "12345"])
+        [[one], [other], [cut]] = translator.translate(["123", "12345", "1" * 30])
         assert len(one.text) == longest
         assert len(other.text) == (55 if longest == 53 else longest)
+        assert len(cut.text) == (20 if longest == 20 else CONTEXT - 1 + 50)  # what was read of it
 
 
 def test_no_translation_is_shorter_than_asked_or_repeats_itself() -> None:

@@ -9,7 +9,7 @@ import pytest
 import tokenizers
 import torch
 from commands import QUIET, TINY, minitf, results
-from families import CASES, change_config, folder_of, transformers
+from families import CASES, CONTEXT, change_config, folder_of, transformers
 from tokenizers.processors import TemplateProcessing
 
 from mini_tf.generation.text_generator import TextGenerator
@@ -243,3 +243,20 @@ def test_older_files_say_in_their_settings_what_stands_before_a_text(config: dic
     assert minitf("export", tmp_path / "run", "-o", tmp_path / "out").exit_code == 0
     ids = transformers().PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "out" / "tokenizer.json"))("!")["input_ids"]
     assert ids == [*([45] if begins else []), vocabulary["!"]]
+
+
+def test_a_text_that_is_cut_keeps_its_closing_token_as_in_transformers(tmp_path: Path) -> None:
+    source = framed("bert", tmp_path / "theirs", TEMPLATES["both"])
+    (source / "tokenizer_config.json").write_text(json.dumps({"cls_token": BEGIN, "sep_token": END}))
+    run, tokenizer = imported(source, tmp_path / "run"), tokenizer_of(source)
+    text = " ".join(f"w{5 + n % 40}" for n in range(39))
+    result = json.loads(minitf("inspect", "attention", run, text, "--json").stdout)["result"]
+    theirs = tokenizer(text, truncation=True, max_length=CONTEXT)["input_ids"]
+    assert result["samples"][0]["tokens"] == tokenizer.convert_ids_to_tokens(theirs)
+    assert result["notes"][0] == "the text has 41 tokens and is truncated to 40, the model's context"
+    whole = " ".join(text.split()[:38])
+    assert json.loads(minitf("inspect", "attention", run, whole, "--json").stdout)["result"]["notes"] == []
+    assert minitf("inspect", "word", run, "w42", text, whole).exit_code == 0  # the last word that is kept
+    done = minitf("inspect", "word", run, "w43", text, whole)
+    assert done.exit_code == 2
+    assert "'w43' ends at token 40, but the model's context is 40, its closing token included" in done.stderr

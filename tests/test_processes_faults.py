@@ -178,6 +178,26 @@ def test_rank_0_tells_what_was_cut_or_unknown_in_the_texts_of_all_processes() ->
     assert in_threads(3, lambda group: work(group, 1))[0][0] == "texts.txt:0: the prompt has 11 tokens; the first 3 are truncated"
 
 
+def test_rank_0_tells_which_texts_of_all_processes_grew_or_have_masks() -> None:
+    tokenizer = Tokenizer.train(Settings(kind="byte"), ["a long text"])
+
+    def notes(group: ProcessGroup) -> list[str]:
+        own = InputWarnings(tokenizer, 8)
+        if group.leads:
+            own.add(["short"], 5)
+            own.add_grown(1)
+        else:
+            own.add(["a long text", "[MASK]"], 11, 3, "texts.txt:2")
+            own.add_grown(2)
+        own.join(group)
+        return own.notes()
+
+    cut = "texts.txt:2: the prompt has 11 tokens; the first 3 are truncated"
+    mask = "[MASK] is plain text here: a mask only in a prompt to an encoder, or to a model that fills masks"
+    grown = "texts grew longer than the context of 8 tokens; from there on the model saw only the last half of it"
+    assert in_threads(2, notes) == [[cut, mask, f"3 {grown}"], [cut, mask, f"2 {grown}"]]
+
+
 def test_a_signal_that_comes_after_the_processes_agreed_waits_for_the_next_time() -> None:
     stop = StopRequest()
 

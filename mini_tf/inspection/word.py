@@ -85,7 +85,8 @@ def find_occurrence(
         raise fault(f"{sentence.where}: the tokenizer drops {word!r}")
     kept = input.truncate(context)
     if kept.n_cut and tokens[-1] >= len(kept.ids) - kept.n_behind:
-        what = f"{word!r} ends at token {tokens[-1] + 1}, but the model's context is {context}"
+        closing = ", its closing token included" if kept.n_behind else ""
+        what = f"{word!r} ends at token {tokens[-1] + 1}, but the model's context is {context}{closing}"
         raise fault(f"{sentence.where}: {what}", hint="shorten the text before it")
     return Occurrence(spans[0], tokens, kept, len(spans))
 
