@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from sklearn.metrics import accuracy_score, f1_score, log_loss, matthews_corrcoe
 from sklearn.pipeline import make_pipeline, make_union
 from test_datasets_contract import ROWS
 
-from mini_tf.baselines import Measured, NoBaseline
+from mini_tf.baselines import Measured, NoBaseline, _texts, _tokens, ngram
+from mini_tf.baselines._labelled.metrics import labelled_splits
 from mini_tf.baselines._labelled.tfidf import WORDS
 from mini_tf.baselines._ngrams import NgramModel
+from mini_tf.baselines._tokens import unigram
 from mini_tf.baselines.lead_sentence import first_sentence
 from mini_tf.baselines.neighbours import NONE, NeighbourModel
 from mini_tf.baselines.ngram import _histories
@@ -393,3 +396,95 @@ def test_masked_neighbours_are_not_seen(tmp_path: Path) -> None:
             n += 1
     assert n > 30
     assert one.measure().metrics["loss"] == pytest.approx(total / n)
+
+
+def most_frequent_by_hand(ids: list[int], left: int, right: int) -> int:
+    """Between the two neighbours, else after the left one, else of all; of equally frequent ones the first."""
+    seen = [(a, w, b) for a, w, b in zip(ids, ids[1:], ids[2:], strict=False) if w != 3]
+    both = [w for a, w, b in seen if (a, b) == (left, right)]
+    after = [w for a, w, _ in seen if a == left]
+    found = both or after or [w for w in ids if w != 3]
+    return min(set(found), key=lambda w: (-found.count(w), w))
+
+
+def test_the_most_frequent_token_between_two_neighbours() -> None:
+    ids = np.random.default_rng(2).choice(V, 60)
+    model = NeighbourModel(ids, PLAIN)
+    for left, right in itertools.product(range(-1, V), repeat=2):
+        [found] = model.most_frequent(np.array([left]), np.array([right])).tolist()
+        assert found == most_frequent_by_hand(ids.tolist(), left, right)
+
+
+def test_frequencies_are_those_of_plain_tokens_with_one_added(tmp_path: Path) -> None:
+    """A token that is never seen has a probability; special ones, which are no targets, are not counted."""
+    frequencies = unigram(np.array([0, 0, 1, 3, 3, 3]), PLAIN)
+    assert frequencies.tolist() == pytest.approx([3 / 8, 2 / 8, 1 / 8, 1 / 8, 1 / 8])
+    one = fixture(settings_of("baselines", "unigram")(), "masked", ROWS["text"], tmp_path)
+    data, found = one.inputs, one.measure().metrics
+    vocabulary = data.train.vocabulary
+    counts = Counter(id for id in np.asarray(data.train.ids).tolist() if id not in vocabulary.special_ids)
+    labels = [label for batch in data.batches() for label in batch.labels.tolist()]
+    p = [(counts[label] + 1) / (counts.total() + vocabulary.size) for label in labels]
+    assert found["loss"] == pytest.approx(-np.log(p).mean())
+    assert found["accuracy"] == pytest.approx(np.mean([label == max(counts, key=lambda id: (counts[id], -id)) for label in labels]))
+    assert "bits_per_byte" not in found
+
+
+def test_of_many_training_tokens_evenly_spaced_blocks_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_tokens, "MOST_TOKENS", 64)
+    monkeypatch.setattr(_tokens, "BLOCKS", 4)
+    data = fixture(settings_of("baselines", "unigram")(), "masked", ROWS["text"], tmp_path).inputs
+    ids = np.asarray(data.train.ids).tolist()
+    last = len(ids) - 16
+    expected = [ids[first : first + 16] for first in (0, last // 3, 2 * last // 3, last)]
+    assert _tokens.training_ids(data.train).tolist() == [*itertools.chain.from_iterable(expected)]
+    note = settings_of("baselines", "unigram")().measure(data).note  # type: ignore[attr-defined]
+    assert note == f"from 64 of {data.train.n_tokens:,} training tokens"
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_the_order_is_the_best_one_on_the_last_tenth(order: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of tokens that follow from none, one or two before them; the tenth is cut into rows, the rest is counted."""
+    monkeypatch.setattr(ngram, "CHOICE_ROW", 9)
+    draw, ids = np.random.default_rng(order), [1, 2]
+    for _ in range(400):
+        likely = {1: 0, 2: (ids[-1] + 1) % 4, 3: (ids[-1] + 2 * ids[-2]) % 4}[order]
+        ids.append(likely if order > 1 and draw.random() < 0.9 else int(draw.integers(4)))
+    n = len(ids) // 10
+    held_out = np.array(ids[-(n // 9 * 9) :]).reshape(-1, 9)
+    losses = []
+    for tried in (1, 2, 3):
+        brute = BruteForce(ids[:-n], tried)
+        p = [brute.p(row[t], tuple(row[max(0, t - tried + 1) : t])) for row in held_out.tolist() for t in range(9)]
+        losses.append(-sum(map(math.log, p)))
+    assert ngram._best_order(np.array(ids), V, None, 3) == np.argmin(losses) + 1 == order
+
+
+def test_of_many_examples_a_random_part_is_used_and_counted(tmp_path: Path) -> None:
+    rows = [{"text": f"text {n:03}", "label": "ab"[n % 2]} for n in range(300)]
+    data = fixture(settings_of("baselines", "tfidf_logistic")(), "classify", rows, tmp_path).inputs
+    every = [one.texts for one in data.examples(data.train)]
+    assert every == [[f"text {n:03}"] for n in range(200)]
+    splits = labelled_splits(data, data.train.raw_bytes // 2)
+    used = [one.texts for one in splits.train]
+    assert used == [texts for texts in every if texts in used]
+    assert abs(len(used) - 100) < 4 * 200**0.5 / 2
+    assert splits.note == f"from {len(used)} of 200 training examples"
+    assert labelled_splits(data, data.train.raw_bytes).note == ""
+    with pytest.raises(NoBaseline, match="the validation texts have more than"):
+        labelled_splits(data, data.val.store.raw_bytes - 1)
+
+
+def test_long_texts_are_scored_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"source": f"Text {n}. More of it.", "target": [f"Text {n}.", "other"]} for n in range(90)]
+    one = fixture(settings_of("baselines", "lead_sentence")(), "seq2seq", rows, tmp_path)
+    assert one.measure().note == ""
+    work = sum(len(f"Text {n}.") * (len(f"Text {n}.") + len("other")) for n in range(60, 90)) / 6**2
+    monkeypatch.setattr(_texts, "MOST_WORK", work / 3)
+    found = one.measure()
+    assert found.metrics["exact_match"] == 1
+    [scored, total] = re.fullmatch(r"on (\d+) of (\d+) validation examples", found.note).groups()  # type: ignore[union-attr]
+    assert int(total) == 30
+    assert abs(int(scored) - 10) <= 4 * (30 * 2 / 9) ** 0.5
+    monkeypatch.setattr(_texts, "MOST_WORK", 0)
+    assert one.measure().note == "on 1 of 30 validation examples"

@@ -175,18 +175,20 @@ def test_lengths_of_spans_are_geometric_among_those_up_to_10() -> None:
 
 
 def test_a_span_does_not_reach_over_a_separator() -> None:
-    """Two positions are wanted; 4 and 100 are chosen together only where two spans of one place each come to stand
-    there.
+    """Two positions are wanted; 4 and the first behind the separator are chosen together only where two spans of one
+    place each come to stand there.
     """
-    objective, positions = objective_of("masked", scheme="span"), np.array([*range(5), *range(100, 105)])
-    found = [spans_of(objective, positions, 2, seed).tolist() for seed in range(2000)]
-    one = 0.2 / (1 - 0.8**10)  # of one place
-    assert within(found.count([4, 100]), 2000, (1 + one) / 90)
+    for behind in (6, 100):
+        objective, positions = objective_of("masked", scheme="span"), np.array([*range(5), *range(behind, behind + 5)])
+        found = [spans_of(objective, positions, 2, seed).tolist() for seed in range(2000)]
+        one = 0.2 / (1 - 0.8**10)  # of one place
+        assert within(found.count([4, behind]), 2000, (1 + one) / 90)
 
 
 def test_words_end_at_gaps_and_the_shortest_is_taken_where_none_fits() -> None:
     starts = np.array([True, False, False, True, False, False, False, False])
     assert _borders(np.array([0, 1, 2, 3, 6, 7]), starts).tolist() == [False, False, False, True, True, False]
+    assert _borders(np.array([0, 1, 2, 4, 5]), starts).tolist() == [False, False, False, True, False]  # one separator between
     words = [np.array([1, 2, 3]), np.array([7, 8]), np.array([4, 5, 6])]
     assert _fill(1, words).tolist() == [7, 8]
     assert _fill(5, words).tolist() == [1, 2, 3, 7, 8]
