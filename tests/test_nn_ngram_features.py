@@ -154,6 +154,30 @@ def test_log_count_ratios_are_those_of_naive_bayes(many: bool, monkeypatch: pyte
     torch.testing.assert_close(wide(*padded(TEXTS)), plain(*padded(TEXTS)), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("own_loss", [False, True])
+def test_token_dropout_hides_tokens_from_ngrams_that_learn_with_the_network(own_loss: bool) -> None:
+    wide = {"order": 2, "rows": 64, "scale": 1.0, "own_loss": own_loss}
+    case = tiny_objective(settings_of("objectives", "classify")(wide=wide, token_dropout_rate=0.5))  # type: ignore[call-arg]
+    head: Any = case.model.head
+    head.wide.weights.weight.data = seeded(64, case.objective.n_outputs)  # type: ignore[attr-defined]
+    head.linear.weight.data.zero_()
+    batch, sums = case.sums()
+    hidden = batch.extras["ids"]
+    assert not torch.equal(hidden, batch.inputs.ids)
+    outputs = head.wide(batch.inputs.ids if own_loss else hidden, is_token(batch.inputs)) + head.linear.bias
+    torch.testing.assert_close(sums.parts["classify"], F.cross_entropy(outputs.float(), batch.labels, reduction="sum"), check_dtype=False)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_fitting_the_scale_of_the_network_leaves_the_mode_as_it_is(training: bool) -> None:
+    """Else the rest of the training would have no dropout."""
+    case = tiny_objective(settings_of("objectives", "classify")(wide={"order": 1, "rows": 64, "network_scale": "fit"}))  # type: ignore[call-arg]
+    task = case.task.train(training)
+    [scale] = case.objective.fit_on_validation(task, [case.objective.prepare(case.rows)])
+    assert {module.training for module in task.modules()} == {training}
+    assert scale is case.model.head.network_scale  # type: ignore[union-attr]
+
+
 def test_with_a_loss_of_its_own_it_learns_as_if_alone_and_the_network_learns_the_rest() -> None:
     """Its gradient is that of its own outputs, without token dropout; the loss and the rest are as before."""
 

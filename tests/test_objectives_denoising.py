@@ -3,6 +3,7 @@ prompted and fine-tuned.
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,15 @@ def test_the_opening_separator_of_a_text_is_replaced_by_the_closing_one() -> Non
     assert targets(batch) == [[*row[1:], SEP] for row in given.ids.tolist()]
     assert inputs(batch) == [[SEP, *row[1:]] for row in given.ids.tolist()]
     assert [sorted(source) for source in sources(batch)] == [sorted([*row[1:], SEP]) for row in given.ids.tolist()]
+
+
+def test_a_target_is_opened_by_the_beginning_token_of_the_vocabulary() -> None:
+    """Of each document; without one, as in the other tests, by the separator."""
+    given = rows(segments=np.repeat([[1] * 12 + [2] * 18], 4, axis=0))
+    given.ids[given.ids == 39] = 38
+    begin = settings(noise={"kind": "mask"}).build(replace(V, begin=39)).prepare(given)
+    assert inputs(begin) == [[39, *row[:12], 39, *row[12:]] for row in given.ids.tolist()]
+    assert targets(begin) == [[*row[:12], SEP, *row[12:], SEP] for row in given.ids.tolist()]
 
 
 def t5_form(row: list[int], is_noise: np.ndarray) -> tuple[list[int], list[int]]:

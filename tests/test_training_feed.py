@@ -62,6 +62,38 @@ def test_a_step_across_two_epochs_joins_rows_of_both_and_pads_the_narrower() -> 
     assert rows.word_starts.shape == rows.ids.shape == (4, 4)
 
 
+class Labelled:
+    """As `Numbered`, with labels, sentence starts and a source."""
+
+    def take(self, rows: np.ndarray, epoch: int, keys: np.ndarray) -> Rows:
+        ids = np.repeat(rows[:, None], 3 + epoch % 2, axis=1) + 1
+        labels = ids.astype(np.float32)
+        source = Rows(ids + 100, keys)
+        return Rows(ids, keys, None, None, source, labels, labels[:, :1], examples=rows, sentence_starts=ids > 0)
+
+
+def test_labels_and_sources_of_two_epochs_are_joined_too() -> None:
+    """What pads a shorter row has no label and begins no sentence; the rows of a later epoch are those of its own."""
+    caught: list[Rows] = []
+    feed = Feed(RowPlan(10, 4, seed=1), Labelled(), lambda rows: (caught.append(rows), plain(rows))[1], 4)  # type: ignore[arg-type]
+    feed.micro_batches(2)
+    [rows] = caught
+    numbers = (feed.plan.rows(2).rows + 1).tolist()
+    expected = [[n] * 3 + [0] * (row < 2) + [n] * (row >= 2) for row, n in enumerate(numbers)]
+    assert rows.ids.tolist() == expected
+    assert rows.labels is not None
+    assert np.isnan(rows.labels).tolist() == [[id == 0 for id in row] for row in expected]
+    assert np.nan_to_num(rows.labels).tolist() == expected
+    assert rows.row_labels is not None
+    assert rows.row_labels.tolist() == [[n] for n in numbers]
+    assert rows.sentence_starts is not None
+    assert rows.sentence_starts.tolist() == [[id > 0 for id in row] for row in expected]
+    assert rows.source is not None
+    assert rows.source.ids.tolist() == [[100 + id if id else 0 for id in row] for row in expected]
+    assert rows.source.segments is not None
+    assert (rows.source.segments != 0).tolist() == [[id > 0 for id in row] for row in expected]
+
+
 @pytest.mark.parametrize("in_background", [True, False])
 def test_batches_come_in_the_order_of_steps_from_any_step_on(in_background: bool) -> None:
     feed = feed_of()

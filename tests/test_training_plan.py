@@ -167,6 +167,14 @@ def test_a_step_of_tokens_is_a_function_of_its_number_alone() -> None:
     assert len(np.unique(np.concatenate([step.keys for step in in_order]))) == 1500
 
 
+def test_the_key_of_a_row_is_that_of_its_place_in_the_step() -> None:
+    """So that a row of another batch size or length has the same random choices."""
+    for plan in (TokenPlan(lengths_like_sentences(300), 256, seed=7), RowPlan(40, 6, seed=7), RowPlan(40, 6, seed=7, stream=True)):
+        for step in (0, 5, 40):
+            keys = plan.rows(step).keys
+            assert keys.tolist() == splitmix64(seed_of(7, "rows", step), np.arange(len(keys))).tolist()
+
+
 def test_epochs_and_seeds_make_other_batches_in_another_order() -> None:
     lengths = lengths_like_sentences()
     plan = TokenPlan(lengths, 512, seed=1)
@@ -201,6 +209,9 @@ def test_rows_of_rare_lengths_go_with_the_next_shorter_ones() -> None:
     much_shorter = np.array([10] * 97 + [62, 62, 63])
     batches = an_epoch(TokenPlan(much_shorter, 640, seed=0))
     assert sorted(len(batch) for batch in batches) == [3, 48, 49]
+    for length, alone in ((41, True), (42, False)):  # much shorter: below two thirds of the longest
+        batches = an_epoch(TokenPlan(np.array([length] * 97 + [62, 62, 63]), 640, seed=0))
+        assert (3 in [len(batch) for batch in batches]) == alone
 
 
 def test_the_recipe_says_whether_rows_or_tokens_are_counted() -> None:
