@@ -135,6 +135,38 @@ def test_a_short_evaluation_has_enough_targets_and_hardly_more(pack: str, lookah
         assert gaps.max() - gaps[1:-1].min(initial=gaps.max()) <= len(order) // len(positions) + 1
 
 
+def stream_rows(n_rows: int, streams: int, tokens: int | None = None) -> list[list[int]]:
+    """The rows of 8 tokens of each batch of an evaluation of streams, by their numbers."""
+    packing = windows(store([8 * n_rows - 1]), 8, 1, streams=streams)
+    assert packing.eval_row_tokens.tolist() == [8] * n_rows
+    return [
+        (np.where(batch.rows.ids[:, 0] == SEPARATOR, 0, batch.rows.ids[:, 0] - 9) // 8).tolist()
+        for batch in packing.eval_batches(8, tokens)
+    ]
+
+
+def test_streams_of_an_evaluation_advance_together_and_have_sixteen_rows_or_more() -> None:
+    assert stream_rows(40, 2) == stream_rows(40, 4) == [[row, 20 + row] for row in range(20)]
+    assert stream_rows(31, 4) == [[row] for row in range(31)]
+    assert sorted(stream_rows(66, 4)[0]) == [0, 16, 33, 49]
+
+
+def test_a_short_evaluation_of_streams_has_the_beginning_of_each() -> None:
+    """As many whole rows as have the tokens, or more."""
+    assert stream_rows(40, 2, tokens=84) == [[row, 20 + row] for row in range(6)]  # a share of 0.2625, 5.25 rows of 20
+    assert stream_rows(40, 2, tokens=9999) == stream_rows(40, 2)
+
+
+@pytest.mark.parametrize("lookahead", [0, 1])
+def test_all_targets_have_all_bytes_of_the_text(lookahead: int) -> None:
+    packing = windows(store([30, 12]), 8, lookahead)
+    n_targets = sum(
+        rows.ids[:, lookahead:].size if rows.segments is None else rows.segments[:, lookahead:].sum() for rows in packing.eval_rows(9)
+    )
+    assert packing.bytes_of(n_targets) == pytest.approx(42)
+    assert packing.bytes_of(n_targets / 2) == pytest.approx(21)
+
+
 def test_rows_say_where_words_begin_only_if_asked() -> None:
     asked = windows(store([50]), 8, 0, word_starts_of=lambda ids: ids % 2 == 0)
     rows = asked.take(np.array([0]), 0, np.zeros(1, np.uint64))

@@ -174,6 +174,22 @@ def test_a_step_of_tokens_gives_every_pair_once_an_epoch_in_micro_batches_that_f
     assert sorted(seen) == sorted(tuple([2, *target, 2][:9]) for target in toy_pairs()[1])
 
 
+def test_processes_divide_the_micro_batches_of_every_step_however_small(pairing: Packing) -> None:
+    plan = make_plan(Train(steps=1, batch_tokens=40, context=8), pairing)
+
+    def parts(step: int, own: Any = range) -> list[Rows]:
+        return Feed(plan, pairing, lambda rows: rows, 1, own).micro_batches(step)  # type: ignore[arg-type, return-value]
+
+    sizes = set()
+    for step in range(round(plan.epoch_steps)):
+        together = [rows.ids.tolist() for rows in parts(step)]
+        divided = [[rows.ids.tolist() for rows in parts(step, lambda n, rank=rank: range(n)[rank::3])] for rank in range(3)]
+        assert [divided[n % 3][n // 3] for n in range(len(together))] == together
+        assert sum(map(len, divided)) == len(together)
+        sizes.add(len(together))
+    assert len(sizes) > 1
+
+
 def test_a_step_across_two_epochs_has_the_pairs_of_both(pairing: Packing) -> None:
     plan = RowPlan(pairing.n_rows, 10, seed=1)
     [rows] = Feed(plan, pairing, lambda rows: rows, 10).micro_batches(2)  # type: ignore[arg-type, return-value, list-item]
