@@ -1,5 +1,6 @@
 """Windows of a text: every target is asked for once, and rows say truly which document each token belongs to."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mini_tf.data.packing import Shape
+from mini_tf.data.packing import ExampleRows, Shape, Spans
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.data.windows import Windows
@@ -133,6 +134,24 @@ def test_a_short_evaluation_has_enough_targets_and_hardly_more(pack: str, lookah
         assert len(positions) == len(order) or sum(sorted(targets.values())[: len(positions) - 1]) < tokens
         gaps = np.diff([-1, *positions, len(order)])
         assert gaps.max() - gaps[1:-1].min(initial=gaps.max()) <= len(order) // len(positions) + 1
+
+
+def test_other_seeds_begin_elsewhere_and_eight_windows_are_enough_to_shift() -> None:
+    def first(seed: int, epoch: int) -> int:
+        return int(windows(store([1000]), 32, 1, seed=seed).take(np.array([0]), epoch, np.zeros(1, np.uint64)).ids[0, 0])
+
+    assert [first(1, epoch) for epoch in range(1, 5)] != [first(2, epoch) for epoch in range(1, 5)]
+    assert [windows(store([8 * n - 2]), 8).n_rows for n in (7, 8, 9)] == [7, 7, 8]
+
+
+def test_an_example_is_opened_by_the_beginning_token_and_closed_by_the_separator() -> None:
+    text = store([3, 2])
+    text = replace(text, vocabulary=replace(text.vocabulary, begin=5))
+    first = text.starts + 1
+    rows = ExampleRows(text, Shape(16, 1, "none"), Spans.of(first, first + np.array([3, 2]))).take(np.arange(2), 0, np.zeros(2, np.uint64))
+    assert rows.ids.tolist() == [[5, 10, 11, 12, SEPARATOR], [5, 13, 14, SEPARATOR, 0]]
+    assert rows.segments is not None
+    assert rows.segments.tolist() == [[1] * 5, [1, 1, 1, 1, 0]]
 
 
 def stream_rows(n_rows: int, streams: int, tokens: int | None = None) -> list[list[int]]:
