@@ -161,6 +161,20 @@ def test_fine_tuning_begins_with_a_folder_or_with_the_run_that_it_became(tmp_pat
                 torch.testing.assert_close(weights[key], tensor, rtol=0, atol=1e-9)
 
 
+def test_ids_that_the_tokenizer_lacks_are_added_by_an_import_alone(tmp_path: Path) -> None:
+    source = folder_of("gpt2", tmp_path / "theirs")
+    content = json.loads((source / "tokenizer.json").read_text())
+    content["model"]["vocab"] = {token: id for token, id in content["model"]["vocab"].items() if id < 45}
+    (source / "tokenizer.json").write_text(json.dumps(content))
+    (tmp_path / "text.txt").write_text("\n\n".join(f"w{5 + n % 40} w{5 + n % 7} w9" for n in range(60)))
+    data = f"data.train={tmp_path / 'text.txt'}"
+    begun = minitf("pretrain", "quickstart", f"model.init_from={source}", data, "train.context=24", *QUIET, "-d", tmp_path / "run")
+    refused(begun, "has more ids than its tokenizer", "minitf import", exit_code=3)
+    done = minitf("import", source, "-o", tmp_path / "run")
+    assert "the model has 3 more ids than the tokenizer" in done.stderr
+    assert Tokenizer.load(tmp_path / "run").vocabulary.size == V
+
+
 def broken(folder: Path, change: Any) -> Path:
     """A folder whose tensors were changed."""
     path = folder / "model.safetensors"

@@ -216,6 +216,7 @@ def test_a_key_means_what_it_means_to_transformers(name: str, tmp_path: Path) ->
 
 
 SIZES = {"hidden_size": 24, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 20, "max_position_embeddings": 40}
+WITHOUT_LENGTH = {key: value for key, value in SIDES.items() if key != "max_position_embeddings"}
 MINIMAL: dict[str, tuple[str, dict[str, Any], int]] = {
     "BertConfig": ("BertForMaskedLM", SIZES, 40),
     "RobertaConfig": ("RobertaForMaskedLM", SIZES | {"pad_token_id": 1}, 38),
@@ -230,8 +231,8 @@ MINIMAL: dict[str, tuple[str, dict[str, Any], int]] = {
     "GPTNeoXConfig": ("GPTNeoXForCausalLM", SIZES | {"hidden_size": 32}, 40),
     "GPT2Config": ("GPT2LMHeadModel", {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 40}, 40),
     "T5Config": ("T5ForConditionalGeneration", {"d_model": 16, "d_kv": 4, "num_heads": 2, "d_ff": 20, "num_layers": 2}, 512),
-    "BartConfig": ("BartForConditionalGeneration", SIDES, 40),
-    "MarianConfig": ("MarianMTModel", SIDES, 40),
+    "BartConfig": ("BartForConditionalGeneration", WITHOUT_LENGTH, 1024),
+    "MarianConfig": ("MarianMTModel", WITHOUT_LENGTH, 1024),
 }
 """By the class of the configuration: an architecture, the keys that minitf requires, and the longest text."""
 
@@ -409,7 +410,8 @@ def test_settings_of_generation_are_not_dropped_without_a_word(tmp_path: Path) -
     [_, note] = open_foreign(source).notes
     listed = "num_beams 4, no_repeat_ngram_size 3, suppress_tokens [1, 2], forced_bos_token_id 1"
     assert note == f"left out: settings of generation, {listed}; minitf generates targets without that first token"
-    (source / "generation_config.json").write_text("{}")
+    defaults = {"top_k": 50, "top_p": 1.0, "temperature": 1.0, "do_sample": False, "min_length": 0, "max_length": 20, "bad_words_ids": None}
+    (source / "generation_config.json").write_text(json.dumps(defaults))
     change_config(source, {"no_repeat_ngram_size": 0, "num_beams": None})
     assert len(open_foreign(source).notes) == 1
 

@@ -27,8 +27,8 @@ class Settings(Family):
         config.only("add_final_layer_norm", False)
         config.only("normalize_embedding", True)
         config.only("static_position_embeddings", False)
-        length = config.integer("max_position_embeddings", 1024)
-        return sides_settings(config, "gelu") | {"embed_norm": True, "positions": {"kind": "learned", "length": length}}
+        positions = {"kind": "learned", "length": self.context(config)}
+        return sides_settings(config, "gelu") | {"embed_norm": True, "positions": positions}
 
     def config(self, model: Any, facts: Facts) -> dict[str, Any]:
         length = model.positions.max_positions(facts.context) or facts.context
@@ -39,3 +39,6 @@ class Settings(Family):
             "embedding.position.table": Shifted(".decoder.embed_positions", OFFSET),
             "source_embedding.position.table": Shifted(".encoder.embed_positions", OFFSET),
         }
+
+    def context(self, config: Config) -> int:
+        return config.integer("max_position_embeddings", 1024)
