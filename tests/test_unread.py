@@ -12,10 +12,12 @@ import tokenizers
 from commands import minitf, trained
 from tokenizers import models, normalizers, pre_tokenizers
 
+from mini_tf.data.prompts import PromptTokenizer
 from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe.kinds import listing
 from mini_tf.recipe.sections import Tokenizer as Settings
+from mini_tf.system.errors import DataFault
 
 THERE = "the unknown token replaces them"
 
@@ -142,6 +144,22 @@ def test_a_text_that_outgrows_the_context_is_noted_and_one_that_fills_it_is_not(
     assert (done.stderr, json.loads(done.stdout)["result"]["notes"]) == (f"{note}\n", [note])
     done = minitf("generate", by_char, *grown, stdin=f"{prompt}\na\n{prompt}s\n")
     assert done.stderr == f"{note.replace('a text', '2 texts')}\n"
+
+
+def test_each_mask_of_a_prompt_is_the_sentinel_of_its_number() -> None:
+    """As generation writes it, with the characters of [MASK]; one mask token stands for all."""
+    tokenizer = Tokenizer.train(Settings(kind="char"), ["abc "]).with_sentinels(3, trained=True)
+    v = tokenizer.vocabulary
+    text, [a, b, c] = "a[MASK]b[MASK]c", tokenizer.encode("abc").tolist()
+    of_sentinels = PromptTokenizer(tokenizer, v.sentinels)
+    assert of_sentinels.encode(text).tolist() == [a, v.sentinels[0], b, v.sentinels[1], c]
+    ids, spans = of_sentinels.spans(text)
+    assert (ids.tolist(), spans) == (of_sentinels.encode(text).tolist(), [(0, 1), (1, 7), (7, 8), (8, 14), (14, 15)])
+    assert v.mask is not None
+    assert PromptTokenizer(tokenizer, [v.mask]).encode(text).tolist() == [a, v.mask, b, v.mask, c]
+    assert of_sentinels.encode("[MASK]" * 3).tolist() == [*v.sentinels]
+    with pytest.raises(DataFault, match=r"a text has 4 \[MASK\]; the model has 3 sentinels for them"):
+        of_sentinels.encode("[MASK]" * 4)
 
 
 def test_a_mask_is_plain_text_to_a_decoder_and_that_is_noted(by_char: Path, by_wordpiece: Path) -> None:
