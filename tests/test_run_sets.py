@@ -147,6 +147,16 @@ def test_what_is_not_finite_ranks_last_and_has_no_mean() -> None:
     assert spread([{"val.loss": 1.0, "val.f1.rare": 0.0}, {"val.loss": 1.0}]).keys().isdisjoint({"val.f1.rare", "val.f1.rare.mean"})
 
 
+def test_a_baseline_has_one_value_for_all_seeds_and_one_for_each_fold() -> None:
+    """Equal metrics of a model have a spread all the same: 0."""
+    runs = [{"val.loss": 1.5, "baseline.loss": 2.0, "baseline.ngram.loss": 3.0 + n} for n in range(3)]
+    statistics = ("mean", "std", "min", "max")
+    loss = {"val.loss": 1.5, "val.loss.mean": 1.5, "val.loss.std": 0.0, "val.loss.min": 1.5, "val.loss.max": 1.5}
+    ngram = dict(zip(("baseline.ngram.loss", *(f"baseline.ngram.loss.{name}" for name in statistics)), (4, 4, 1, 3, 5), strict=True))
+    assert spread(runs) == {"baseline.loss": 2.0} | loss | ngram
+    assert spread(runs, seeds=False)["baseline.loss.std"] == 0.0
+
+
 # Killed and stopped.
 
 DEAD = 9

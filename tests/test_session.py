@@ -134,6 +134,8 @@ def test_a_continued_run_leaves_the_samples_of_its_evaluations_and_no_others(kil
         (Horizon(steps=100), 14, 30.0, ""),  # ten steps are the fewest that tell anything
         (Horizon(steps=100), 15, 30.0, "ETA 2:50"),
         (Horizon(steps=100), 25, 30.0, "ETA 1:15"),
+        (Horizon(steps=100), 99, 104.0, "ETA 0:01"),
+        (Horizon(steps=100), 99, 103.0, ""),
         (Horizon(steps=100), 100, 30.0, ""),
         (Horizon(steps=2005), 25, 30.0, "ETA 33:00"),
         (Horizon(steps=8005), 25, 30.0, "ETA 2:13:00"),
