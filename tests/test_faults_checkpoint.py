@@ -448,6 +448,10 @@ MANIFESTS: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: entry(folder, files={n: {**e, "bytes": 1} for n, e in json.loads((folder / MANIFEST).read_text())["files"].items()}),
         "bytes, not 1",
     ),
+    **{
+        f"C5-score-{score!r}": (partial(entry, score=score), "lists other files or another step")  # type: ignore[dict-item]
+        for score in ("1", True, -1e301, [1.0])
+    },
     "C5-size-of-many-digits": (
         lambda folder: entry(folder, files={name: {"sha256": "", "bytes": 10**3000} for name in FILES}),
         "lists other files",

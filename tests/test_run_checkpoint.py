@@ -12,7 +12,7 @@ import torch
 from hang import ending
 
 from mini_tf.run import tensors
-from mini_tf.run.checkpoint import COUNTERS, FILES, MANIFEST, MODEL, Checkpoint, Checkpoints
+from mini_tf.run.checkpoint import COUNTERS, FILES, MANIFEST, MODEL, OBJECTIVE, Checkpoint, Checkpoints
 from mini_tf.run.disk import Content, Disk, chunks, replace
 from mini_tf.system.errors import RunFault, StorageFault
 
@@ -288,6 +288,27 @@ def test_rotation_keeps_as_many_of_the_best_as_it_is_asked_and_of_equals_the_ear
     assert checkpoints.steps() == [60, 50, 40, 30, 10]
     checkpoints.rotate(keep_last=1, keep_best=1)
     assert checkpoints.steps() == [60, 10]
+
+
+def test_rotation_keeps_the_best_where_it_alone_has_the_network_of_the_objective(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path)
+    for step, score in [(10, 1.0), (20, 3.0), (30, 2.0)]:
+        checkpoints.save(step, {**parts(step), OBJECTIVE: b"network"}, score)
+    checkpoints.rotate(keep_last=1, keep_best=0)
+    assert checkpoints.steps() == [30, 10]
+
+
+def test_rotation_reads_the_newest_back_from_the_disk(tmp_path: Path) -> None:
+    """Not from the hashes of what was written, which a failing disk does not change."""
+    checkpoints = saved(tmp_path, 10, 20)
+    file = checkpoints.path(20) / MODEL
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    checkpoints.hashes.store(file, checkpoints.list_valid()[0].sha256[MODEL])
+    with pytest.raises(StorageFault, match=r"cannot be read back: model\.safetensors: wrong checksum"):
+        checkpoints.rotate(keep_last=1, keep_best=0)
+    assert checkpoints.steps() == [20, 10]
 
 
 def test_saving_a_step_again_changes_nothing(tmp_path: Path) -> None:

@@ -86,12 +86,19 @@ def test_a_place_is_a_name_a_folder_or_both(place: RunLocation, folder: str) -> 
         assert (run.folder / "resolved.yaml").read_text() == TINY.resolved
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "last", "a\nb", "x" * 300, ".hidden", "-rf"])
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "last", "a\nb", "x" * 300, "é" * 121, ".hidden", "-rf"])
 def test_a_name_that_is_no_folder_name_is_refused(name: str) -> None:
     with pytest.raises(UsageFault, match="is not a valid run name"):
         open_run(RunLocation(name=name), TINY)
     for command in (("pretrain", "data.train=none.txt"), ("convert", "none", "a=b"), ("import", "none")):  # before any file is read
         refused(minitf(*command, f"--name={name}"), "is not a valid run name", exit_code=2)
+    assert os.listdir() == []
+
+
+def test_a_path_that_leaves_no_room_for_the_files_of_a_run_is_refused() -> None:
+    for folder in ("x" * 241 + "/run", "/".join(["x" * 200] * 19)):  # the system's limits are 255 and 4,095 bytes
+        with pytest.raises(UsageFault, match="the name or its path is too long"):
+            open_run(RunLocation(directory=Path(folder)), TINY)
     assert os.listdir() == []
 
 

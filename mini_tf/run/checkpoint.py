@@ -290,4 +290,4 @@ class Checkpoints:
 
 
 def _is_score(score: Any) -> bool:
-    return score is None or (isinstance(score, (int, float)) and abs(score) < 1e300)  # neither NaN nor too large
+    return score is None or (type(score) in (int, float) and abs(score) < 1e300)  # neither NaN nor too large
