@@ -228,7 +228,9 @@ def test_training_on_from_an_import_keeps_its_ends_and_adds_the_separator(tmp_pa
     assert json.loads((tmp_path / "out" / "config.json").read_text())["eos_token_id"] == [2, 30, 1]
 
 
-@pytest.mark.parametrize(("config", "begins"), [({}, False), ({"add_bos_token": True}, True), ({"add_bos_token": False}, False)])
+@pytest.mark.parametrize(
+    ("config", "begins"), [({}, False), ({"add_bos_token": True}, True), ({"add_bos_token": True, "bos_token": "<none>"}, False)]
+)
 def test_older_files_say_in_their_settings_what_stands_before_a_text(config: dict[str, Any], begins: bool, tmp_path: Path) -> None:
     """A vocab.json with merges.txt has no template."""
     source = folder_of("gpt2", tmp_path / "theirs")
@@ -237,7 +239,7 @@ def test_older_files_say_in_their_settings_what_stands_before_a_text(config: dic
     vocabulary = {name: n for n, name in enumerate([*letters, "<|endoftext|>", BEGIN])}
     (source / "vocab.json").write_text(json.dumps(vocabulary))
     (source / "merges.txt").write_text("#version: 0.2\n")
-    (source / "tokenizer_config.json").write_text(json.dumps(config | {"bos_token": BEGIN}))
+    (source / "tokenizer_config.json").write_text(json.dumps({"bos_token": BEGIN} | config))
     opened = open_trained(imported(source, tmp_path / "run"), device="cpu")
     assert TextGenerator(opened.model, opened.tokenizer, opened.recipe).before == ([45] if begins else [])
     assert minitf("export", tmp_path / "run", "-o", tmp_path / "out").exit_code == 0

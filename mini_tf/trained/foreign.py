@@ -254,7 +254,8 @@ def _tokenizer(settings: SingleTokenizer, recipe: Recipe, config: Config) -> Tok
     tokenizer = Tokenizer.load(path, Roles(settings.separator, settings.begin, settings.ends, keeps_template=True)).with_size(size)
     if recipe.model.SOURCE or not recipe.model.causal or tokenizer.vocabulary.template is not None:
         return tokenizer
-    return tokenizer.with_beginning(begin_token(path, config))
+    name = begin_token(path, config)
+    return tokenizer.with_beginning(name if name in tokenizer.special_tokens else None)
 
 
 def _labels(config: Config, head: Head, recipe: Recipe) -> Labels | None:
