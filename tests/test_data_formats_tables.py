@@ -122,6 +122,7 @@ def test_cells_are_whatever_the_file_holds(kind: str, tmp_path: Path) -> None:
         ("text\tlabel\n", Columns(("1", "0")), [["label", "text"]]),
         ("0\t1\nbad\tpoor\n", Columns(("1", "0")), [["poor", "bad"]]),  # the names that pandas gives
         ("year\t2020\t2021\na\t7\t8\n", Columns(("2021",)), [["8"]]),  # larger than any number of a column
+        ("0\n1\n0\n", Columns(("0",)), [["0"], ["1"], ["0"]]),  # a single column of labels
         ("2\t5\na\tb\n", Columns(("2",)), [["a"]]),  # of two columns the numbers are 0 and 1
         ("1\t5\na\tb\n", Columns(("1",)), [["5"], ["b"]]),
         ("1\t0\na\tb\n", Columns(("1", "0"), header=True), [["a", "b"]]),
