@@ -362,6 +362,7 @@ USER, SAID = {"role": "user", "content": "hi"}, {"role": "assistant", "content":
         (cells.label_of, True, "true"),
         (cells.label_of, 1.0, "1"),
         (cells.label_of, -2.5, "-2.5"),
+        (cells.label_of, -1.0, "-1"),
         (cells.labels_of, "O  B-x", ["O", "B-x"]),
         (cells.labels_of, ["O", 2, False], ["O", "2", "false"]),
         (cells.number_of, 3, 3.0),
