@@ -64,6 +64,10 @@ CONTENTS = {
 """Two documents in every format of text."""
 
 
+def test_the_character_of_a_byte_order_mark_is_text_elsewhere(tmp_path: Path) -> None:
+    assert texts(write(tmp_path / "a.txt", "\ufeff\ufeffone\n\ufefftwo")) == ["\ufeffone\n\ufefftwo"]
+
+
 @pytest.mark.parametrize("form", CONTENTS)
 def test_a_byte_order_mark_changes_nothing_in_any_format(form: str, tmp_path: Path) -> None:
     assert CONTENTS.keys() == {"txt", *FORMATS.values()} - {"parquet"}
