@@ -41,16 +41,17 @@ def built(kind: str, **keys: Any) -> ModelSettings | None:
 
 def counted_and_formula(settings: ModelSettings, length: int, packed: bool = False) -> tuple[int, int | None]:
     """packed: each row has positions of its own."""
-    model: Model = settings.build(VOCABULARY, 512).eval()
     ids, at = torch.zeros(ROWS, length, dtype=torch.long), torch.tensor([0, length - 1, length])
     source_ids = torch.zeros(ROWS, SOURCE, dtype=torch.long)
     tokens, source = (Tokens(each, TokenPositions.packed(torch.ones_like(each)) if packed else None) for each in (ids, source_ids))
     counts = dict.fromkeys(("shared_positions", "shared_source_positions"), not packed)
-    sizes = BatchSizes(ROWS, length, len(at), VOCABULARY, VOCABULARY, SOURCE if model.needs_source else 0, **counts)  # type: ignore[arg-type]
+    sizes = BatchSizes(ROWS, length, len(at), VOCABULARY, VOCABULARY, SOURCE if settings.SOURCE else 0, **counts)  # type: ignore[arg-type]
+    if (hidden := settings.hidden_flops(sizes)) is None:
+        return 0, None
+    model: Model = settings.build(VOCABULARY, 512).eval()
     with torch.no_grad():
         counted = flops_of(lambda: model.logits(model(tokens, source if model.needs_source else None, at).y))
-    hidden = settings.hidden_flops(sizes)
-    return counted, None if hidden is None else hidden + settings.head_flops(sizes)
+    return counted, hidden + settings.head_flops(sizes)
 
 
 @pytest.mark.parametrize("length", [9, 64, 100])

@@ -101,7 +101,14 @@ def test_recurrent_attention_needs_constant_memory(kind: str) -> None:
     assert len(set(sizes)) == 1
 
 
-@pytest.mark.parametrize("positions", [word for word in listing("positions") if word not in ("learned", "transformer_xl")])
+def fast_positions() -> list[str]:
+    """Without a limit, and of which the fast decoder can compute one step for all layers."""
+    built = {word: settings_of("positions", word)().build_layers(2, 8, 2, 4, 8) for word in listing("positions")}  # type: ignore[attr-defined]
+    fast = [word for word, one in built.items() if one.distance_only and one.orthogonal and one.of_layer(0) is one]
+    return [word for word in fast if built[word].max_positions is None]
+
+
+@pytest.mark.parametrize("positions", fast_positions())
 @pytest.mark.parametrize("lengths", [(3,), (3, 70)])
 def test_the_room_grows_with_the_text(positions: str, lengths: tuple[int, ...]) -> None:
     model = model_of("decoder", ("softmax", "window"), positions, n_layers=2)

@@ -121,6 +121,7 @@ def test_a_state_measures_as_many_bytes_as_its_tensors_hold() -> None:
     state: states.State = {"a": torch.zeros(3, 5, dtype=torch.float64), "b": {"c": torch.zeros(7, dtype=torch.bfloat16), "d": {}}}
     assert states.nbytes(state) == 3 * 5 * 8 + 7 * 2
     assert states.nbytes(None) == 0
+    assert states.batch_size({"seen": 5, "b": {"start": 0, "c": torch.zeros(7, 2)}}) == 7
 
 
 @pytest.mark.parametrize("blocks", [False, True])

@@ -14,7 +14,7 @@ from mini_tf.nn import state as states
 from mini_tf.nn.block import Block, CrossInput, ResidualStep
 from mini_tf.nn.layers import attend
 from mini_tf.nn.layers.dropout import Dropout
-from mini_tf.nn.mixer import ForwardOutput
+from mini_tf.nn.mixer import AttentionDims, ForwardOutput
 from mini_tf.nn.model import Model
 from mini_tf.nn.stack import CrossAttentionSpec, Stack
 from mini_tf.nn.token_positions import TokenPositions
@@ -190,6 +190,27 @@ def test_the_penalties_of_both_mixers_of_a_layer_are_summed(own: float | None, c
     x, view = seeded(2, 3, 12), own_view(True, TokenPositions(3))
     penalty = block(x, view, CrossInput(x, view)).penalty
     assert (None if penalty is None else penalty.item()) == (None if own is cross is None else (own or 0) + (cross or 0))
+
+
+def test_widths_of_heads_are_those_given_or_shares_of_the_model() -> None:
+    def dims(d_memory: int | None = None, **given: int) -> AttentionDims:
+        return settings_of("models", "decoder")(d_model=24, n_heads=4, **given).attention_dims(d_memory)  # type: ignore[attr-defined, no-any-return, arg-type]
+
+    assert dims() == AttentionDims(24, 24, n_heads=4, n_kv_heads=4, d_k=6, d_v=6)
+    assert dims(d_k=8) == AttentionDims(24, 24, n_heads=4, n_kv_heads=4, d_k=8, d_v=8)
+    assert dims(10, d_k=8, d_v=7, n_kv_heads=2) == AttentionDims(24, 10, n_heads=4, n_kv_heads=2, d_k=8, d_v=7)
+
+
+def test_norms_and_layers_without_bias_or_scale_have_none_and_tied_weights_one_name() -> None:
+    def names(**given: Any) -> set[str]:
+        return set(settings_of("models", "decoder")(d_model=8, n_heads=2, n_layers=1, **given).build(V, CONTEXT).weights())
+
+    assert not [name for name in names() if name.endswith("bias")]
+    assert {"stack.norm.weight", "stack.norm.bias", "stack.layers.0.own.part.out.bias"} <= names(bias=True)
+    assert not [name for name in names(norm_weight=False) if "norm" in name]
+    assert not [name for name in names(norm_weight=False, norm="rms") if "norm" in name]
+    assert {"embedding.tokens.weight"} == {name for name in names() if name.startswith(("embedding", "head"))}
+    assert {"embedding.tokens.weight", "head.linear.weight"} == {n for n in names(tied=False) if n.startswith(("embedding", "head"))}
 
 
 @pytest.mark.parametrize("parallel", [False, True])

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from mini_tf.nn.token_cache import append_tokens, empty_cache, select_tokens, token_positions_of
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 
 CPU = torch.device("cpu")
@@ -109,3 +110,19 @@ def test_what_a_view_says_of_itself_is_what_it_shows() -> None:
             assert (view.full, view.triangular) == (everything, square and own_start == start)
         assert everything or not view.full
         assert square or not view.triangular
+
+
+def test_selected_tokens_of_a_cache_have_padding_before_them_where_a_row_has_fewer() -> None:
+    state = empty_cache(x=torch.empty(2, 0, 1)) | {"other": 1}
+    state, _ = append_tokens(state, Visibility(True, TokenPositions(4), TokenPositions(4)), x=torch.arange(8.0).view(2, 4, 1))
+    kept = torch.tensor([[True, False, True, True], [False, False, False, True]])
+    selected = select_tokens(state, kept, 3)
+    assert selected["x"][0].flatten().tolist() == [0, 2, 3]
+    assert selected["x"][1, -1].item() == 7
+    positions = token_positions_of(selected)
+    assert positions.length == 3
+    assert positions.segments is not None
+    assert positions.positions is not None
+    assert positions.segments.tolist() == [[1, 1, 1], [0, 0, 1]]
+    assert positions.positions[0].tolist() == [0, 2, 3]
+    assert selected["other"] == 1

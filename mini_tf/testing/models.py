@@ -132,6 +132,8 @@ def selected_tokens_match_all_tokens(settings: ModelSettings) -> None:
     logits, candidates = output_logits(model, whole), torch.tensor([5, 1])
     assert_same(output_logits(model, chosen), logits.flatten(0, 1)[at], "logits of selected tokens must match those of all tokens")
     assert_same(output_logits(model, whole, candidates), logits[..., candidates], "logits of candidates must match all logits")
+    each = torch.stack([ids, (ids + 1) % VOCABULARY], dim=-1)
+    assert_same(output_logits(model, whole, each), logits.gather(-1, each), "logits of each token's candidates must match all logits")
 
 
 def padding_does_not_change_outputs(settings: ModelSettings) -> None:
