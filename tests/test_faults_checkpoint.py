@@ -918,6 +918,14 @@ CONTINUED: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: change(folder / "run.json", auto={"micro_batch_size": 1 << 32}),
         "auto.micro_batch_size 4294967296 does not divide train.batch_size",
     ),
+    "C5-extension-after-the-end": (
+        lambda folder: change(folder / "run.json", extensions=[[7, 3]]),
+        "run.json: extensions: no part of the run ended at step 7",
+    ),
+    "C5-extensions-out-of-order": (
+        lambda folder: change(folder / "run.json", extensions=[[5, 3], [4, 9]]),
+        "run.json: extensions: no part of the run ended at step 4",
+    ),
     "C5-half-a-pair-in-an-error": (
         lambda folder: entry(folder / "checkpoints" / "step-00000004", run="\ud800"),
         "belongs to another run (\\ud800",

@@ -97,6 +97,17 @@ def test_a_wrong_value_brings_no_fault_about_its_default() -> None:
     assert faults("small.yaml", "train.steps=x") == ("command line: train.steps=x: must be a whole number, got 'x'",)
 
 
+def test_a_misspelt_key_is_not_said_to_be_missing_too(tmp_path: Path) -> None:
+    """However many unknown keys stand beside it."""
+    others = "".join(f", x{n}: 1" for n in range(1200))
+    for more in ("", others):
+        (tmp_path / "r.yaml").write_text(f"model: decoder\ntrain: {{steps: 5}}\ndata: {{train: {{source: a, taregt: b{more}}}}}\n")
+        with pytest.raises(RecipeFault) as fault:
+            read(tmp_path / "r.yaml")
+        assert fault.value.faults[0].endswith(":3: data.train.taregt: no such key; did you mean target?")
+        assert not [line for line in fault.value.faults if "is missing" in line]
+
+
 def test_a_recipe_without_model_or_horizon_is_told_both() -> None:
     found = faults(write("r.yaml", "log: {samples: 0}\n"))
     assert found == (

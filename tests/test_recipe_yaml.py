@@ -53,6 +53,12 @@ def test_what_is_not_plain_yaml_is_refused_with_its_line(text: str, fault: str) 
     assert fault in faults(text)[0]
 
 
+def test_a_key_has_at_most_200_characters() -> None:
+    assert parse(f"{'k' * 200}: 1\n", "r.yaml").value.keys() == {"k" * 200}
+    with pytest.raises(RecipeFault, match=r"r\.yaml:1: a key must be a word, got 'kkk"):
+        parse(f"{'k' * 201}: 1\n", "r.yaml")
+
+
 def test_all_that_is_not_allowed_is_named_at_once() -> None:
     found = faults("a: &x 1\nb: *x\nc: !!str d\na: 2\n")
     assert [line.split(":")[1] for line in found] == ["1", "2", "3", "4"]

@@ -1,6 +1,7 @@
 """Checkpoints survive a crash at every operation, and damage is seen, told and never built upon."""
 
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ from hang import ending
 from mini_tf.run import tensors
 from mini_tf.run.checkpoint import COUNTERS, FILES, MANIFEST, MODEL, OBJECTIVE, Checkpoint, Checkpoints
 from mini_tf.run.disk import Content, Disk, chunks, replace
+from mini_tf.run.hashes import FileHashes
 from mini_tf.system.errors import RunFault, StorageFault
 
 
@@ -296,6 +298,16 @@ def test_rotation_keeps_the_best_where_it_alone_has_the_network_of_the_objective
         checkpoints.save(step, {**parts(step), OBJECTIVE: b"network"}, score)
     checkpoints.rotate(keep_last=1, keep_best=0)
     assert checkpoints.steps() == [30, 10]
+
+
+def test_a_file_that_changed_within_one_tick_of_its_time_is_hashed_again(tmp_path: Path) -> None:
+    """As many bytes, and the same time of change by `os.utime`."""
+    hashes, file = FileHashes(), tmp_path / "file"
+    file.write_bytes(b"one")
+    before, status = hashes.sha256(file), file.stat()
+    file.write_bytes(b"two")
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert hashes.sha256(file) == hashlib.sha256(b"two").hexdigest() != before
 
 
 def test_rotation_reads_the_newest_back_from_the_disk(tmp_path: Path) -> None:

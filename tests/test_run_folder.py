@@ -460,6 +460,25 @@ def test_metrics_keep_full_precision_and_say_what_was_not_finite() -> None:
     assert curve(run.folder / "metrics.jsonl", "loss") == [(1, 0.1 + 0.2)]
 
 
+def test_a_curve_has_the_reports_in_which_step_and_value_are_finite_numbers(tmp_path: Path) -> None:
+    values = ("2.5", "1e301", "1" + "0" * 400, "null", '"1"', "1")
+    (tmp_path / "m.jsonl").write_text(
+        "".join(f'{{"step": {n}, "loss": {value}}}\n' for n, value in enumerate(values)) + '{"step": "9", "loss": 1}\n'
+    )
+    assert curve(tmp_path / "m.jsonl", "loss") == [(0, 2.5), (5, 1.0)]
+    assert curve(tmp_path / "none.jsonl", "loss") == []
+
+
+def test_lines_that_were_lost_since_the_checkpoint_are_named() -> None:
+    with open_run(RunLocation(), TINY) as run:
+        train(run, 1, 10)
+    os.truncate(run.folder / "metrics.jsonl", 5)
+    warnings: list[str] = []
+    with open_run(RunLocation(), TINY) as run:
+        run.resume(warnings.append)
+    assert warnings == ["metrics.jsonl is shorter than it was at the checkpoint; earlier lines are lost"]
+
+
 def test_names_of_metrics_stand_in_the_file_as_they_are_written() -> None:
     """So that the name of a class is found there by whoever searches for it."""
     with open_run(RunLocation(), TINY) as run:

@@ -70,8 +70,8 @@ class TrainingSchedule:
         return self if self.before is None or step >= self.start_step else self.before.at(step)
 
     def starts_at(self, step: int) -> bool:
-        """Whether an extension starts at `step`, so that the run had ended there."""
-        return step > 0 and self.at(step).start_step == step
+        """Whether a schedule starts at `step`: that of the run, or that of an extension where the run had ended."""
+        return self.at(step).start_step == step
 
     def lr(self, step: int, seconds: float) -> float:
         """The learning rate at `step` (from 0), after `seconds` of training."""
