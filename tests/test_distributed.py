@@ -26,6 +26,10 @@ LENGTHS = [0, 1, 4079, *range(MESSAGE - 14, MESSAGE + 6), 2 * MESSAGE - 10, 9 * 
 """Of texts in messages, the critical ones among them: of 4,096 bytes, 8 are the length, and 2 the quotes of JSON."""
 
 
+SHAPES = ((40,), (3, 13), ())
+"""Of parameters: enough numbers that sums in another order differ in their last bits."""
+
+
 def messages(rank: int) -> list[Any]:
     """What a process gathers, one after the other."""
     texts = ["x" * length for length in LENGTHS]
@@ -183,7 +187,7 @@ def test_processes_with_other_values_are_refused_by_rank_and_name() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 11, 16])
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 7, 8, 11, 14, 16])
 def test_a_tree_adds_as_its_formula_whatever_the_number_of_processes(size: int, n: int) -> None:
     grads = gradients(n)
 
@@ -205,7 +209,7 @@ def test_a_tree_adds_as_its_formula_whatever_the_number_of_processes(size: int, 
 def gradients(n: int) -> list[list[Tensor | None]]:
     """Of n micro-batches: m has one for parameter p unless m % 3 == p; one of the numbers is -0.0."""
     draw = torch.Generator().manual_seed(n)
-    grads = [[torch.randn(shape, generator=draw) * 10 ** (m % 5) for shape in ((3,), (2, 2), ())] for m in range(n)]
+    grads = [[torch.randn(shape, generator=draw) * 10 ** (m % 5) for shape in SHAPES] for m in range(n)]
     for of_micro in grads:
         of_micro[1][0, 0] = -0.0
     return [[None if m % 3 == p else grad for p, grad in enumerate(of_micro)] for m, of_micro in enumerate(grads)]
@@ -215,7 +219,7 @@ def reduced(kind: str, group: ProcessGroup, grads: list[list[Tensor | None]]) ->
     """The sum of the gradients of micro-batches, each of which its process has; in two steps, of which the first is
     other numbers.
     """
-    parameters = [torch.zeros_like(tensor, requires_grad=True) for tensor in (torch.zeros(3), torch.zeros(2, 2), torch.zeros(()))]
+    parameters = [torch.zeros(shape, requires_grad=True) for shape in SHAPES]
     reduction: Reduction = REDUCTIONS[kind](parameters, group)
     for factor in (-2.0, 1.0):
         own = reduction.own(len(grads))
