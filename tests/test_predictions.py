@@ -12,6 +12,8 @@ from mini_tf.data.examples import Example
 from mini_tf.data.packing import ExampleRows
 from mini_tf.nn.tokens import Tokens
 from mini_tf.pipelines import Prediction, Predictor, pipeline_of
+from mini_tf.pipelines._prediction import HeadPredictor, PredictionPipeline
+from mini_tf.pipelines.decisions.rule import ClassAccumulator
 from mini_tf.scores.entities import entity_scores
 from mini_tf.system.errors import DataFault
 from mini_tf.trained.opening import Trained, open_trained
@@ -113,6 +115,21 @@ def test_figures_do_not_depend_on_how_many_sentences_are_answered_at_once(tagger
         scores.append(predictor.scores())
     given = [list(one.label) for one in found if isinstance(one.label, list)]
     assert scores == [entity_scores([example.labels for example in examples], given, ["B-PER"])] * 3
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_each_sentence_is_a_sequence_of_its_own_in_any_call(size: int, tagger: Trained) -> None:
+    """Also where each call has one: entities do not go on from one sentence to the next."""
+    words, tags = tiny_tasks.NAMES[0]
+    examples = [Example(words[n:], tags[n:], f"test:{n + 1}") for n in range(3)]
+    pipeline = pipeline_of(tagger)
+    accumulator = pipeline.metric_accumulator()
+    assert isinstance(accumulator, ClassAccumulator)
+    assert isinstance(pipeline, PredictionPipeline)
+    predictor = HeadPredictor(pipeline, tagger, accumulator)
+    for first in range(0, 3, size):
+        predictor.predict(examples[first : first + size])
+    assert accumulator.lengths.tolist() == [len(example.texts) for example in examples]
 
 
 def test_predictions_need_no_training_row_for_each_text(classifier: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
