@@ -198,6 +198,8 @@ def test_widths_of_heads_are_those_given_or_shares_of_the_model() -> None:
 
     assert dims() == AttentionDims(24, 24, n_heads=4, n_kv_heads=4, d_k=6, d_v=6)
     assert dims(d_k=8) == AttentionDims(24, 24, n_heads=4, n_kv_heads=4, d_k=8, d_v=8)
+    narrow: Any = settings_of("models", "decoder")(d_model=24, n_heads=4, d_embedding=9, embed_scale=True).build(V, CONTEXT)
+    assert narrow.embedding.scale == 3.0, "the square root of the width of the table"
     assert dims(10, d_k=8, d_v=7, n_kv_heads=2) == AttentionDims(24, 10, n_heads=4, n_kv_heads=2, d_k=8, d_v=7)
 
 

@@ -47,7 +47,7 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
     embed_norm: bool = False
     """Normalize the embeddings."""
     embed_scale: bool = False
-    """Multiply token embeddings by sqrt(d_model), as in Vaswani et al. 2017."""
+    """Multiply token embeddings by the root of their width, sqrt(d_model), as in Vaswani et al. 2017."""
     d_embedding: int | None = Field(None, ge=1, le=65536)
     """Width of the embedding tables, with a projection to d_model, as in ELECTRA; default d_model."""
     ngrams: tuple[Annotated[int, Field(ge=2, le=10**8)], ...] = Field((), max_length=8)
