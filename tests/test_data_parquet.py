@@ -119,7 +119,7 @@ def test_the_headers_of_pages_tell_what_they_unpack_to(
 
 
 def test_copies_of_a_long_text_are_not_all_in_memory(tmp_path: Path) -> None:
-    file = written(tmp_path, repeated("word " * 400_000, 200), use_dictionary=True)  # 2 MB, 400 MB in all
+    file = written(tmp_path, repeated("word " * 400_000, 200), store_schema=False)  # 2 MB, 400 MB in all
     [source] = find_files(str(file))
     before, most, characters = pa.total_allocated_bytes(), 0, 0
     for row in rows_of(source, Columns()):
