@@ -14,6 +14,8 @@ from mini_tf.data import describing
 from mini_tf.data.datasets._labelled import class_labels
 from mini_tf.data.formats.text_lines import count_bad_bytes
 from mini_tf.data.packing import SHORTEST_STREAM, Shape
+from mini_tf.data.parts import Examples
+from mini_tf.data.split import DataSplit, ExampleHasher, SplitName, hash_text, hold_out, limit_training
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.coverage import Coverage
 from mini_tf.data.tokenization.tokenizer import Tokenizer
@@ -181,3 +183,37 @@ def test_bytes_that_are_not_utf8_are_counted_one_by_one(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_bytes("é\ufffd\n".encode() + b"\xff\xfe ok \xe2\x82\n" + "\ufffd".encode() + b"\x80\n\xf0\x9f\x99")
     assert count_bad_bytes(file, "a") == 2 + 2 + 1 + 3
+
+
+@pytest.mark.parametrize("n", [2, 9, 10, 40])
+@pytest.mark.parametrize("share", [1e-9, 0.5, 1 - 1e-9])
+def test_a_share_is_held_out_by_hash_and_of_fewer_than_ten_the_last(n: int, share: float) -> None:
+    """At least the smallest hash is held out, and at least the largest is not."""
+    texts = [f"text {i}" for i in range(n)]
+    found = hold_out(Examples.of(lambda: iter(texts + texts)), ExampleHasher(str, len), share)
+    held_out = [text for split, text in found.read() if split == "val"]
+    hashes = sorted(map(hash_text, texts))
+    if n < 10:
+        assert held_out == [texts[-1]] * 2
+        assert found.notes == ("fewer than 10 different examples: the last one is the validation data",)
+    else:
+        expected = [
+            text for text in texts if hash_text(text) == hashes[0] or (hash_text(text) < share * 2**64 and hash_text(text) != hashes[-1])
+        ]
+        assert (held_out, found.notes) == (expected * 2, ())
+        assert 0 < len(expected) < n
+    assert found.characters == 2 * sum(map(len, texts))
+
+
+@pytest.mark.parametrize("n", [1, 4, 5, 7, 29, 30, 31])
+def test_a_number_of_training_examples_has_the_smallest_ranks(n: int) -> None:
+    """The ranks are of another hash than the split's; of equal examples the first ones are taken."""
+    train, val = [f"text {i % 20}" for i in range(30)], ["held out", "text 3"]
+    splits: list[tuple[SplitName, str]] = [*(("train", text) for text in train), *(("val", text) for text in val)]
+    found = limit_training(DataSplit.in_one_part(lambda: iter(splits), 99, ("before",)), ExampleHasher(str, len), n)
+    ranks = {text: hash_text(f"max_train_samples\0{text}") for text in train}
+    chosen = sorted(sorted(range(30), key=lambda i: (ranks[train[i]], i))[:n])
+    assert [text for split, text in found.read() if split == "train"] == [train[i] for i in chosen]
+    assert [text for split, text in found.read() if split == "val"] == val
+    assert found.notes == ("before", *((f"data.max_train_samples {n}: there are 30 training examples",) if n >= 30 else ()))
+    assert found.characters == (99 if n >= 30 else sum(len(train[i]) for i in chosen) + sum(map(len, val)))
