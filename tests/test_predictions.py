@@ -1,5 +1,6 @@
 """What tasks say of new texts: each text by itself, as the model would answer it alone, and as evaluation counts it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.pipelines import Prediction, Predictor, pipeline_of
 from mini_tf.pipelines._prediction import HeadPredictor, PredictionPipeline
 from mini_tf.pipelines.decisions.rule import ClassAccumulator
+from mini_tf.run.manifest import Decision
 from mini_tf.scores.entities import entity_scores
 from mini_tf.system.errors import DataFault
 from mini_tf.trained.opening import Trained, open_trained
@@ -115,6 +117,19 @@ def test_figures_do_not_depend_on_how_many_sentences_are_answered_at_once(tagger
         scores.append(predictor.scores())
     given = [list(one.label) for one in found if isinstance(one.label, list)]
     assert scores == [entity_scores([example.labels for example in examples], given, ["B-PER"])] * 3
+
+
+def test_metrics_of_predictions_are_without_the_loss_that_a_temperature_gives(classifier: Trained) -> None:
+    """Which --assert knows from `evaluate` alone."""
+    scaled = replace(classifier, decision=Decision(temperature=2.0))
+    assert classifier.labels is not None
+    predictor = predictor_of(scaled, labelled=True)
+    predictor.predict([Example([text], [classifier.labels.names[n % 2]], f"test:{n}") for n, text in enumerate(TEXTS)])
+    usual = pipeline_of(scaled).metric_accumulator()
+    assert isinstance(usual, ClassAccumulator)
+    assert usual.rule.temperature == 2
+    assert "accuracy" in predictor.scores()
+    assert "loss" not in predictor.scores()
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
