@@ -58,6 +58,13 @@ def pictured(*arguments: str | Path) -> tuple[dict[str, Any], Figure]:
         return json.loads(numbers.read_text()), figure
 
 
+def table_in(text: str, header: str) -> list[list[str]]:
+    """The rows below the line of a printed text that begins with a header, without blank cells."""
+    lines = text.splitlines()
+    first = next(n for n, line in enumerate(lines) if line.strip().startswith(header))
+    return [re.split(r"  +", line.strip()) for line in lines[first + 1 :]]
+
+
 def has_hooks(model: nn.Module) -> bool:
     """Whether anything listens to a forward pass of a model: a view must leave it as it was."""
     return any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())

@@ -78,6 +78,10 @@ def test_align_judges_every_head_by_gold_links(run: Path, gold: Path, tmp_path: 
         (layer, head, shift) for layer in (0, 1) for head in (0, 1) for shift in (0, 1)
     ]
     assert (found["pairs"], found["chosen_on"], found["reported_on"], found["notes"]) == (4, 2, 2, [])
+    rows = figures.table_in(view("align", run, "--gold", gold).stdout, "head ")
+    for n, row in enumerate(rows[:4]):
+        one, other = found["heads"][2 * n : 2 * n + 2]
+        assert row == [f"L{one['layer']} H{one['head']}", f"{one['aer']:.3f}", f"{other['aer']:.3f}"]
     best = found["best"]
     assert best["chosen_aer"] == min(head["aer"] for head in found["heads"])
     links, true = ([frozenset(line.split()) for line in text] for text in (found["alignments"], gold.read_text().splitlines()))

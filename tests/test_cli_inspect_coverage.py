@@ -153,6 +153,11 @@ def test_where_each_token_is_copied_from_is_shown_as_the_model_computes_it(run: 
     assert (copies["label"] > copies["copied_label"]).all()
     shown = view(copying, SOURCE, "--target", TARGET).stdout
     assert re.search(r"target token +p_gen +p +copied +from", shown)
+    rows = figures.table_in(shown, "target token")
+    for n, token in enumerate(found["target_tokens"]):
+        numbers = (copies["p_gen"][n], copies["label"][n], copies["copied_label"][n] / copies["label"][n])
+        source = int(copies["copied"][n].argmax())
+        assert rows[n] == [label(token), *(f"{number:.3f}" for number in numbers), f"{label(found['source_tokens'][source])} {source}"]
     assert "copies" not in envelope(run, SOURCE, "--target", TARGET)["result"]["sample"]
 
 
@@ -264,8 +269,14 @@ def test_figures_are_those_of_the_generated_texts(diminishing: Path) -> None:
     assert result["texts"]["facts"]["facts"] == n_facts
     assert metrics["facts.recall"] == result["texts"]["facts"]["said"] / n_facts
     shown = view(diminishing, "--limit", "5").stdout
-    assert "invented" in shown
-    assert "reference" in shown
+    repetition, facts = (figures.table_in(shown, header) for header in ("texts  ", "facts  "))
+    for row, name in zip(repetition[:2], ("texts", "references"), strict=True):
+        numbers = [value for value in result[name]["repetition"].values() if value is not None]
+        expected = [name[:-1], str(result[name]["texts"]), str(result[name]["words"]), *(f"{value:.3f}" for value in numbers)]
+        assert row == expected
+    for row, name in zip(facts[:2], ("texts", "references"), strict=True):
+        numbers = [value for value in result[name]["facts"]["shares"].values() if value is not None]
+        assert row == [name[:-1], str(result[name]["facts"]["facts"]), *(f"{value:.3f}" for value in numbers)]
 
 
 def test_facts_that_are_said_said_twice_and_invented_are_counted_by_text() -> None:

@@ -14,7 +14,9 @@ import tiny_tasks
 from commands import TINY, Done, minitf, trained
 
 from mini_tf.drawing.glyphs import figure_caption
+from mini_tf.inspection.positions import _panel, analyze_positions, encoding_of
 from mini_tf.system.safe_text import safe_text
+from mini_tf.trained.opening import open_trained
 
 HOSTILE = ["\x1b[31mred", "\x9b", "[/INST]", "[bold]x[/bold]", "\u202e", "$x$", "漢字", "👩\u200d🚀", "</s>", "[MASK]", "y" * 300]
 KINDS = {"learned": "learned, length: 60", "none": "none", "rotary": "rotary", "alibi": "alibi"}
@@ -69,6 +71,9 @@ def test_word_compares_the_senses_of_a_file_and_the_figures_hold_their_layers(ru
     assert result["layers"][0]["cosine"] == pytest.approx(1)
     assert result["layers"][0]["separation"] == pytest.approx(0, abs=1e-12)
     assert "separation" in text
+    for row, layer in zip(figures.table_in(text, "layer  ")[:3], result["layers"], strict=True):
+        numbers = [f"{layer[name]:.3f}" for name in ("cosine", "baseline", "corrected", "separation")]
+        assert row == [f"{layer['layer']}{' (embedding)' * (layer['layer'] == 0)}", *numbers]
     assert "blink: He told the lie and did not bat an eye." in text
     for title in ("layer 0", "layer 1", "layer 2"):
         assert title in files[1].read_text()
@@ -226,6 +231,11 @@ def test_tokens_are_the_bytes_of_the_text_and_no_special_token(runs: dict[str, P
         assert {at for token in one["tokens"] for at in range(*token["span"])} == set(range(len(one["text"])))
     drawn = shown("tokens", runs["none"], *HOSTILE)
     assert "4 tokens, 4 characters, 4 bytes" in drawn
+    tokens = result_of("tokens", runs["none"], "aé")["texts"][0]["tokens"]
+    rows = figures.table_in(shown("tokens", runs["none"], "aé"), "index")
+    assert [row[:2] for row in rows[:3]] == [[str(n), str(token["id"])] for n, token in enumerate(tokens)]
+    assert [row[3:] for row in rows[:3]] == [["61", "0-1"], ["c3", "1-2"], ["a9", "1-2"]]
+    assert rows[3] == ["3 tokens, 2 characters, 3 bytes: 1.00 bytes per token"]
     assert "⟨1B⟩" in drawn
 
 
@@ -305,7 +315,18 @@ def test_positions_are_shown_by_where_they_attach(kind: str, runs: dict[str, Pat
     assert lines == (result["biases"] if kind == "alibi" else [result["kernel"]])
     assert {tuple(line.get_xdata()) for line in axes.lines} == {tuple(range(48))}
     assert (axes.get_xlabel(), axes.get_title(loc="left").startswith(f"{kind} positions: ")) == ("distance", True)
+    if kind == "rotary":
+        long = sum(wavelength > 48 for wavelength in result["wavelengths"])
+        assert 0 < (result["pairs_that_never_turn_once"] == long) * long < len(result["wavelengths"])
+        assert f"{long} wavelengths exceed the context of 48." in " ".join(text.split())
     if kind == "learned":
+        rows = [line.split() for line in text.splitlines()]
+        named = [int(row[0]) for row in rows if row and row[0].isdigit() and len(row) > 1]
+        assert named[-31:] == [*range(0, 60, 2), 60], "every second position in 80 characters, and how many there are"
+        vectors = analyze_positions(opened := open_trained(runs[kind], device="cpu").model, encoding_of(opened, opened.stacks()[0])).vectors  # type: ignore[arg-type]
+        few = _panel("", vectors, 20)  # type: ignore[arg-type]
+        assert (list(few.rows), list(few.columns)) == ([str(n) for n in range(0, 60, 3)],) * 2
+        assert few.values[7, 4] == pytest.approx(result["similarity"][21][12])
         _, figure = figures.pictured("inspect", "positions", runs[kind])
         [panel] = figures.maps(figure)
         assert panel.values.tolist() == result["similarity"]

@@ -203,8 +203,11 @@ def test_a_run_records_its_memory_and_its_penalty(tmp_path: Path) -> None:
             if (t + 1) % 16 == 0 or t + 1 == len(found["tokens"]):
                 assert layer["dropped"][t // 16] == n_kept - ideal
                 n_kept = ideal
-    shown = minitf("inspect", "spans", run, text).stdout
-    assert f"{sum(found['layers'][0]['spans']) / len(found['tokens']):.1f}" in shown
+    rows = figures.table_in(minitf("inspect", "spans", run, text).stdout, "layer")
+    for row, layer in zip(rows[:2], found["layers"], strict=True):
+        columns = (layer["spans"], layer["memory"]["ideal"], layer["memory"]["real"])
+        means = [f"{figure:.1f}" for column in columns for figure in (sum(column) / len(column), max(column))]
+        assert row == [str(layer["layer"]), *means, str(sum(layer["dropped"]))]
 
 
 def test_a_model_whose_tokens_do_not_expire_has_no_spans_to_show(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import figures
 import pytest
 import torch
 from commands import QUIET, TINY, content, minitf, trained
@@ -62,6 +63,10 @@ def test_what_is_said_of_a_crash_are_plain_sentences_and_a_table(early: tuple[Pa
     assert "in fp32 instead of bf16 the step is" in said
     assert "try: a lower optimizer.lr (it is 0.3), schedule.warmup=5% (there is none), optimizer.clip=1" in said
     assert max(map(len, done.stdout.splitlines())) <= 80
+    rows = figures.table_in(done.stdout, "layer  ")
+    for row, level in zip(rows, result_of(minitf("inspect", "crash", run, "--json").stdout)["levels"], strict=False):
+        largest, weight = f"{level['largest']:.3g}", f"{level['weight']:.3g}"
+        assert row == [level["module"], level["kind"], largest, str(level["not_finite"]), weight]
 
 
 def test_a_step_that_diverged_backward_is_found_again(late: tuple[Path, str]) -> None:  # noqa: F811

@@ -66,6 +66,7 @@ def test_work_is_two_a_parameter_of_a_matrix_and_four_a_layer_token_and_dimensio
     model = model_of(kind, ("softmax",), positions, **ALIKE).float()
     matrices = sum(part.weight.numel() for part in model.stack.modules() if isinstance(part, nn.Linear))  # type: ignore[union-attr]
     work = forward_flops(model)
+    assert (work.forward, work.training) == (work.stack + work.logits, 3 * (work.stack + work.logits))
     mapped = {"fourier": 2 * (2 * 32 + 1) * 24}.get(positions, 0)  # its linear map, of 32 bands
     if positions == "transformer_xl":  # in each layer: 33 distances, mapped once and compared with every query
         mapped = 3 * 2 * 24 * 33 * (24 + CONTEXT) / CONTEXT

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import torch
 from commands import minitf, refused
+from figures import rows_of
 from scipy.stats import norm, spearmanr
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.drawing.labels import label
 from mini_tf.inspection.vectors.similarity import WordPair, interval, read_pairs, similarity_view, spearman
 from mini_tf.inspection.vectors.word_vectors import WordVectors, analogy_view, neighbors_view
 from mini_tf.recipe.sections import Tokenizer as TokenizerSettings
@@ -48,6 +50,8 @@ def test_neighbors_are_the_tokens_of_the_highest_cosine(vectors: WordVectors) ->
     assert [one["id"] for one in found] == by_hand(vectors, vectors.table[king], {king})[:5]
     for one in found:
         assert one["cosine"] == pytest.approx(cosine(vectors.table[one["id"]], vectors.table[king]))
+    rows = rows_of(neighbors_view(vectors, "king", 5).pictures[0])
+    assert rows == [["token", "cosine"], *([label(one["token"]), f"{one['cosine']:.3f}"] for one in found)]
 
 
 def test_an_analogy_is_b_minus_a_plus_c_without_its_words(vectors: WordVectors) -> None:

@@ -227,8 +227,11 @@ def test_gates_are_shown_by_token_and_layer(tmp_path: Path) -> None:
         "only has no attention heads: its layers are sru; `minitf inspect gates` shows",
         exit_code=2,
     )
-    mean = np.mean(json.loads((tmp_path / "gates.json").read_text())["texts"][0]["layers"][0]["forget"])
-    assert f"{mean:.3f}" in minitf("inspect", "gates", run, "ab").stdout
+    rows = figures.table_in(minitf("inspect", "gates", run, "ab").stdout, "layer")
+    for row, layer in zip(rows[:2], json.loads((tmp_path / "gates.json").read_text())["texts"][0]["layers"], strict=True):
+        means = [f"{np.mean(layer[gate]):.3f}" for gate in ("forget", "reset")]
+        assert row[:6] == [str(layer["layer"]), *means, *(f"{constant:.1f}" for constant in layer["time_constants"].values())]
+    assert float(rows[1][6]) == pytest.approx(result["alpha"]["all"][-1][1], abs=1e-3)
 
 
 @pytest.mark.parametrize(
