@@ -202,6 +202,17 @@ def test_an_evaluation_that_is_divided_gives_the_bits_of_one_process(size: int, 
         assert n_calls == n_before == math.ceil(task.n_calls / size)
 
 
+def test_processes_may_agree_before_each_batch_of_an_evaluation() -> None:
+    """As on a stop signal: none of them works by itself then."""
+
+    def work(group: ProcessGroup) -> list[Any]:
+        seen = list[Any]()
+        evaluate(Judge(), Asked(), PACKING, Setup(), 2, None, lambda: seen.append(group.gather(group.rank)), sharding=Sharding(group))
+        return seen
+
+    assert in_threads(2, work) == [[[0, 1]] * 3] * 2
+
+
 def test_a_stream_is_evaluated_whole_by_each_process() -> None:
     """The state of a row is that of the row before."""
 
