@@ -84,6 +84,18 @@ def test_the_latents_cost_the_same_at_any_length_and_the_rest_grows_linearly() -
 SHARED, OWN = {"n_blocks": 2, "share_blocks": True}, {"n_blocks": 2, "share_blocks": False}
 
 
+def test_a_decoder_of_another_width_has_a_feed_forward_layer_of_that_width() -> None:
+    def widths(**given: Any) -> tuple[int, int]:
+        settings = perceiver.Settings.model_validate(SMALL | {"d_ff": 20} | given)
+        return settings.processor_stack.hidden_dim, settings.decoder_stack.hidden_dim
+
+    assert widths() == (20, 20)
+    assert widths(d_latent=16) == (20, 20)
+    assert widths(d_latent=24) == (20, 4 * 16)
+    assert widths(d_latent=24, decoder={"d_ff": 9}) == (20, 9)
+    assert widths(decoder={"d_ff": 0}) == (20, 0)
+
+
 def test_shared_blocks_are_own_blocks_with_equal_weights() -> None:
     shared, own = made(**SHARED), made(**OWN)
     weights = dict(shared.weights())

@@ -40,7 +40,7 @@ class Settings(MemorySettings):
 
     @property
     def memory_bound(self) -> int:
-        return self.memory_length or self.window
+        return min(self.window, self.memory_length or self.window)
 
     @property
     def uses_own_token(self) -> bool:
