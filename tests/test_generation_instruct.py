@@ -4,6 +4,7 @@ it.
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,12 @@ from data_of import both, dataset_of
 from test_generation_text_generator import Parrot
 from test_models import model_of
 
-from mini_tf.data.examples import Example
+from mini_tf.data.examples import ASSISTANT, Example
 from mini_tf.data.packing import Shape
 from mini_tf.data.store import in_memory
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.text_generator import Prompt, TextGenerator
-from mini_tf.pipelines.chat import Chat
+from mini_tf.pipelines.chat import Chat, messages_before_answer
 from mini_tf.recipe import reading, sections
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Generate
@@ -201,3 +202,12 @@ def test_a_model_that_labels_writes_nothing(kind: str, objective: str, tmp_path:
     assert not list((run / "samples").glob("*"))
     metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert not {"val.bleu", "val.rouge1", "val.exact_match"} & {name for line in metrics for name in line}
+
+
+def test_the_last_answer_of_a_chat_is_what_is_generated() -> None:
+    """After all messages before it, also after earlier answers; alternatives are references, too."""
+    example = Example(["a", "b", "c", "d"], ["user", ASSISTANT, "user", ASSISTANT], "f:1", ("e",))
+    assert messages_before_answer(example) == [("user", "a"), (ASSISTANT, "b"), ("user", "c")]
+    pipeline = Chat(SimpleNamespace(recipe=None))  # type: ignore[arg-type]
+    assert pipeline.references(example) == ["d", "e"]
+    assert pipeline.format_example(example) == f"user: a\n{ASSISTANT}: b\nuser: c\nexpected: d\nmodel: "
