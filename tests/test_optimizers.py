@@ -59,6 +59,21 @@ def test_features_move_as_by_adagrad_of_torch(kind: str, eps: float) -> None:
     assert sorted(with_adam) == ["features.exp_avg", "features.exp_avg_sq", "step"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "given", "rates"),
+    [  # of matrices, embeddings, features, heads, adapters and vectors
+        ("adamw", {"lr": 1}, (1, 1, 1, 1, 1, 1)),
+        ("adamw", {"lr": 1, "embedding_lr": 2, "head_lr": 3}, (1, 2, 2, 3, 1, 1)),
+        ("adamw", {"lr": 1, "embedding_lr": 2, "head_lr": 3, "features_lr": 4}, (1, 2, 4, 3, 1, 1)),
+        ("muon", {"lr": 1}, (1, 1, 1, 1, 1, 1)),
+        ("muon", {"lr": 1, "embedding_lr": 2, "head_lr": 3}, (1, 2, 2, 3, 3, 3)),
+    ],
+)
+def test_every_role_has_its_learning_rate(kind: str, given: dict[str, float], rates: tuple[float, ...]) -> None:
+    roles = ("matrix", "embedding", "features", "head", "adapter", "vector")
+    assert tuple(settings_for(kind, **given).lr_of(role) for role in roles) == rates
+
+
 class Plain(OptimizerSettings):
     """Descent along a mean of gradients; `Broken` ones below differ from it in one thing."""
 
