@@ -115,6 +115,11 @@ def test_a_target_is_opened_by_the_beginning_token_of_the_vocabulary() -> None:
     assert targets(begin) == [[*row[:12], SEP, *row[12:], SEP] for row in given.ids.tolist()]
 
 
+def test_unknown_tokens_are_corrupted_as_others_are() -> None:
+    unknown = Rows(np.full((1, 9), V.unk), np.zeros(1, np.uint64))
+    assert sources(denoising(noise={"kind": "mask", "rate": 1.0}).prepare(unknown)) == [[MASK] * 9 + [SEP]]
+
+
 def t5_form(row: list[int], is_noise: np.ndarray) -> tuple[list[int], list[int]]:
     """T5's inputs and targets of one text, token by token: a run of noise is one sentinel in the inputs."""
     source, target, sentinel = list[int](), list[int](), FIRST_SENTINEL - 1

@@ -189,3 +189,13 @@ def test_what_a_prefix_language_model_sees_is_said_and_shown(run: Path) -> None:
 )
 def test_what_cannot_have_a_prefix_is_refused_by_name(overrides: tuple[str, ...], told: str) -> None:
     refused(minitf("pretrain", TINY, "objective.kind=prefix", *overrides, "--dry-run"), told, exit_code=3)
+
+
+@pytest.mark.parametrize(("rate", "n_targets"), [(0.0, 5), (0.5, 3), (1.0, 1)])
+def test_the_prefix_is_a_share_of_the_tokens_of_a_document(rate: float, n_targets: int) -> None:
+    """Of six tokens, at least one and not all, also where padding follows them."""
+    objective = settings_of("objectives", "prefix")(prefix_rate=(rate, rate)).build(VOCABULARY)  # type: ignore[attr-defined]
+    ids, key = np.arange(4, 10)[None], np.zeros(1, np.uint64)
+    padded = np.pad(ids, ((0, 0), (0, 3)))
+    for rows in (Rows(ids, key), Rows(padded, key, (padded > 0).astype(np.int64))):
+        assert objective.prepare(rows).labels.tolist() == [*range(10 - n_targets, 10)]
