@@ -218,6 +218,14 @@ def test_the_generator_is_never_shown_a_random_token() -> None:
     assert abs(masked.double().mean().item() - 0.85) < 4 * math.sqrt(0.85 * 0.15 / 1200)
 
 
+@pytest.mark.parametrize(("temperature", "certain"), [(0.02, True), (1.0, False)])
+def test_a_low_temperature_draws_the_most_probable_token(temperature: float, certain: bool) -> None:
+    task, batch = task_of(proposal="unigram", temperature=temperature, mask_rate=0.5)
+    task.generator.counts.fill_(1.0)[7] = 2.0  # type: ignore[index, operator, union-attr]
+    drawn = task.replace_tokens(batch).flatten()[batch.target_positions]
+    assert bool((drawn == 7).all()) == certain
+
+
 # The grid of losses
 
 
