@@ -15,7 +15,7 @@ from mini_tf.data.datasets._labelled import class_labels
 from mini_tf.data.formats.text_lines import count_bad_bytes
 from mini_tf.data.packing import SHORTEST_STREAM, Shape
 from mini_tf.data.parts import Examples
-from mini_tf.data.split import DataSplit, ExampleHasher, SplitName, hash_text, hold_out, limit_training
+from mini_tf.data.split import DataSplit, ExampleHasher, SplitName, hash_text, hold_out, hold_out_fold, limit_training
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.coverage import Coverage
 from mini_tf.data.tokenization.tokenizer import Tokenizer
@@ -217,3 +217,14 @@ def test_a_number_of_training_examples_has_the_smallest_ranks(n: int) -> None:
     assert [text for split, text in found.read() if split == "val"] == val
     assert found.notes == ("before", *((f"data.max_train_samples {n}: there are 30 training examples",) if n >= 30 else ()))
     assert found.characters == (99 if n >= 30 else sum(len(train[i]) for i in chosen) + sum(map(len, val)))
+
+
+@pytest.mark.parametrize("fold", [1, 2, 3])
+def test_folds_deal_the_examples_of_each_class_in_turn(fold: int) -> None:
+    """By the hash; a text of several classes belongs to the first one by name."""
+    classes = {f"text {i}": [*("ab" if i % 5 == 0 else "b" if i % 3 else "c")] for i in range(40)}
+    examples = [(text, label) for text, labels in classes.items() for label in labels[::-1]]
+    hasher = ExampleHasher(lambda one: one[0], lambda one: 1, stratum=lambda one: one[1])
+    found = hold_out_fold(Examples.of(lambda: iter(examples)), hasher, 3, fold)
+    dealt = sorted(classes, key=lambda text: (min(classes[text]), hash_text(text)))[fold - 1 :: 3]
+    assert [one for split, one in found.read() if split == "val"] == [one for one in examples if one[0] in dealt]

@@ -1,6 +1,7 @@
 """`minitf runs compare`: metrics and settings of several runs, and their loss curves."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -40,10 +41,8 @@ def compare(
     the cost to reach the same value, and metrics of runs that were initialized from these. Runs that differ in
     data.max_train_samples get a table over the number of training examples. -o FILE.png plots it, else the loss curves.
     """
-    from mini_tf.drawing.curves.loss import loss_curves
     from mini_tf.drawing.terminal import table
     from mini_tf.run import finding, manifest
-    from mini_tf.run.metrics import curve
     from mini_tf.system.errors import UsageFault
 
     if len(runs) < 2:
@@ -67,11 +66,7 @@ def compare(
             return _at_equal_cost(equal, at, suffix)
         if by_size.curves:
             return by_size.draw(suffix)
-        curves = {}
-        for name, folder, record in zip(names, folders, records, strict=True):
-            path = folder / "metrics.jsonl"
-            curves[name if alike else f"{name} ({record.loss_unit})"] = curve(path, "loss"), curve(path, "val.loss")
-        return loss_curves(curves, records[0].loss_unit if alike else "", suffix)
+        return _by_step(dict(zip(names, folders, strict=True)), [record.loss_unit for record in records], alike, suffix)
 
     files.write_all(console, named, result, draw)
     if not named:
@@ -88,6 +83,18 @@ def compare(
         rest = "; compare val.bits_per_byte" if "val.bits_per_byte" in {*figures} - {*equal.incomparable} else ""
         console.say(f"{', '.join(equal.incomparable)}: not comparable, since objectives, units or tokenizers differ{rest}")
     console.output(result=result)
+
+
+def _by_step(folders: Mapping[str, Path], units: Sequence[str], alike: bool, suffix: str) -> bytes:
+    """Losses by step, as a picture. alike: all have the same unit."""
+    from mini_tf.drawing.curves.loss import loss_curves
+    from mini_tf.run.metrics import curve
+
+    curves = {}
+    for (name, folder), unit in zip(folders.items(), units, strict=True):
+        path = folder / "metrics.jsonl"
+        curves[name if alike else f"{name} ({unit})"] = curve(path, "loss"), curve(path, "val.loss")
+    return loss_curves(curves, units[0] if alike else "", suffix)
 
 
 def _at_equal_cost(equal: EqualCost, at: Literal["flops", "time", "steps"], suffix: str) -> bytes:
