@@ -50,6 +50,14 @@ def test_a_damaged_run_is_refused_by_name(run: Path, tmp_path: Path, name: str, 
     assert json.loads(done.stdout)["exit_code"] == 5
 
 
+def test_a_byte_order_mark_is_no_damage(run: Path, tmp_path: Path) -> None:
+    """Some editors write one when a file is saved."""
+    copy = Path(shutil.copytree(run, tmp_path / "run"))
+    for name in ("run.json", "config.json"):
+        (copy / name).write_bytes(b"\xef\xbb\xbf" + (copy / name).read_bytes())
+    assert open_trained(copy, device="cpu").step == open_trained(run, device="cpu").step
+
+
 def test_the_same_command_puts_a_damaged_model_right(run: Path) -> None:
     before = (run / "model.safetensors").read_bytes()
     flip(run / "model.safetensors")

@@ -52,12 +52,12 @@ class _Removed:
 
     def __init__(self, earlier: Sequence[Fault]) -> None:
         self.paths = {fault.path for fault in earlier}
-        self.known = {_key(fault.path) for fault in earlier if fault.path and fault.type != "no_such_key"}
+        self.keys = {_key(fault.path) for fault in earlier if fault.path}
 
     def explains(self, fault: Fault) -> bool:
         """True for an error that only exists because one of the keys was removed."""
         return (
-            () in self.paths or fault.path in self.paths or any(key[:n] in self.known for key in fault.depends for n in range(len(key) + 1))
+            () in self.paths or fault.path in self.paths or any(key[:n] in self.keys for key in fault.depends for n in range(len(key) + 1))
         )
 
 
