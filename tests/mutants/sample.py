@@ -39,6 +39,8 @@ DECORATORS = {
     r"@(functools\.)?(lru_)?cache\b": "only saves time",
 }
 """Decorators that are not removed, with the reason."""
+LINES = {r"@dataclass\(frozen=True\)": "that fields are not set is read by the type checker"}
+"""Lines that are not changed, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,11 @@ def _ordered(name: str, source: str) -> Iterator[tuple[int, str, object, int]]:
             for start, end in operator.mutation_positions(node):
                 nth, seen[operator] = seen[operator], seen[operator] + 1
                 text = lines[start[0] - 1].strip()
-                if any(low <= start < high for low, high in left_out) or (node.type == "decorator" and _fits(DECORATORS, text)):
+                if (
+                    any(low <= start < high for low, high in left_out)
+                    or (node.type == "decorator" and _fits(DECORATORS, text))
+                    or _fits(LINES, text)
+                ):
                     continue
                 words = (name, text, str(start[1] - len(lines[start[0] - 1]) + len(text)), type(operator).__name__)
                 same = "\0".join(words)
