@@ -26,7 +26,8 @@ CHI_SQUARE = {5: 20.52, 8: 26.12, 9: 27.88}
 @pytest.mark.parametrize("holds", contract.CONTRACT, ids=lambda holds: holds.__name__)
 @pytest.mark.parametrize(("word", "given"), VARIANTS, ids=str)
 def test_every_noise_keeps_to_the_contract(word: str, given: dict[str, Any], holds: Any) -> None:
-    holds(KINDS[word](**given))
+    if holds is not contract.replaces_or_removes_the_share_of_the_tokens or given.keys() != {"rate"}:  # which has a rate of its own
+        holds(KINDS[word](**given))
 
 
 def chi_square(counts: np.ndarray, expected: np.ndarray) -> float:

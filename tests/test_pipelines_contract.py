@@ -105,11 +105,6 @@ class DoublesF1(Changed):
         return metrics | {"f1_macro": 2 * metrics["f1_macro"]}
 
 
-class CountsErrors(Changed):
-    def score(self, metrics: dict[str, float]) -> dict[str, float]:
-        return metrics | {"accuracy": 1 - metrics["accuracy"]}
-
-
 class HasATooWarmLoss(Classification):
     """Its loss is not that of its probabilities."""
 
@@ -147,7 +142,6 @@ BREAKS: dict[type[Any], str] = {
     Inverts: "predicts_the_given_labels_of_an_overfitted_model",
     ShiftsByOne: "predicts_the_given_labels_of_an_overfitted_model",
     DoublesF1: "predicts_the_given_labels_of_an_overfitted_model",
-    CountsErrors: "predicts_the_given_labels_of_an_overfitted_model",
     HasATooWarmLoss: "measures_the_declared_metrics",
     AddsOneUndeclared: "measures_the_declared_metrics",
     DependsOnItsNeighbours: "predicts_the_same_in_any_batch",
