@@ -18,6 +18,7 @@ from mini_tf.data.formats import cells
 from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.data_files import find_files
 from mini_tf.data.formats.documents import read
+from mini_tf.data.formats.minimal_pairs import read_pairs
 from mini_tf.data.formats.tables import Row, read_columns, rows_of
 from mini_tf.system.errors import DataFault
 
@@ -523,3 +524,9 @@ def test_so_are_they_where_rows_name_their_columns(name: str, tmp_path: Path) ->
     columns = columns_of(("text", "label"), LIKE)
     assert [row.cells for row in rows_of(source, columns)] == [["a nice film", "5"]]
     assert read_columns(source, columns) == ["review", "stars"]
+
+
+def test_a_group_without_a_name_is_none(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", "sentence_good,sentence_bad,UID,linguistics_term\na b,a c,,agreement\n")
+    [pair] = read_pairs([str(file)])
+    assert (pair.good, pair.bad, pair.groups) == ("a b", "a c", {"linguistics_term": "agreement"})
