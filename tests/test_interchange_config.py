@@ -118,6 +118,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "two rotations": ("llama", {"rope_scaling": LINEAR}, "rope_scaling is {"),
     "two types of one rotation": ("llama", {"rope_parameters": LINEAR | {"type": "llama3"}}, "type is 'llama3'; it is another name"),
     "a part of a head": ("llama", {"rope_parameters": {"rope_theta": 100.0, "partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5"),
+    "interleaved pairs": ("llama", {"rope_interleaved": True}, "rope_interleaved is true; minitf has false"),
     "a part of a head, beside": ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
     "an odd share": (
         "gpt_neox, classes",
@@ -201,6 +202,15 @@ READ: dict[str, tuple[str, dict[str, Any]]] = {
     "every second layer": ("modernbert", {"layer_types": None, "global_attn_every_n_layers": 2}),
     "the usual third layer": ("modernbert", {"layer_types": None}),
     "an activation and its gate": ("t5 1.1", {"dense_act_fn": "gelu_new", "is_gated_act": True}),
+    "what SmolLM2's file says": (
+        "llama",
+        {"is_llama_config": True, "rope_interleaved": False, "transformers.js_config": {"dtype": "q4"}, "unsloth_fixed": True},
+    ),
+    "what ModernBERT's file says": ("modernbert", {"layer_norm_eps": 0.5, "position_embedding_type": "absolute"}),
+    "what files of cross-encoders say": (
+        "bert, classes",
+        {"sbert_ce_default_activation_function": "torch.nn.Identity", "sentence_transformers": {"version": "4.1"}},
+    ),
     "no output scale of T5": ("t5 1.1", {"tie_word_embeddings": False, "scale_decoder_outputs": None}),
 }
 

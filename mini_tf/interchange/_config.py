@@ -28,10 +28,13 @@ NO_EFFECT = "|".join(
         r"_?attn_implementation(_autoset|_internal)?|_flash_attn_2_enabled|chunk_size_feed_forward|is_decoder|tie_word_embeddings",
         r"max_length|max_new_tokens|min_length|do_sample|early_stopping|num_beams|num_beam_groups|diversity_penalty|temperature|top_k",
         r"top_p|typical_p|(repetition|length)_penalty|(encoder_)?no_repeat_ngram_size|bad_words_ids|num_return_sequences|output_scores",
-        r"return_dict_in_generate|remove_invalid_values|exponential_decay_length_penalty|(begin_)?suppress_tokens|prefix",
+        r"return_dict_in_generate|remove_invalid_values|exponential_decay_length_penalty|(begin_)?suppress_tokens|prefix|eos_token_ids",
+        r"language|name|model_max_length|max_sequence_length|xla_device|_from_model_config|transformers\.js_config|unsloth_(fixed|version)",
+        r"sbert_ce_default_activation_function|sentence_transformers",
     )
 )
-"""Keys that change no output of a model of any family: names, training, types, outputs, computation, generation."""
+"""Keys that change no output of a model of any family: names, training, types, outputs, computation, generation, notes
+of other tools."""
 
 
 class Config:

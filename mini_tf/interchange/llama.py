@@ -25,11 +25,12 @@ class Settings(Family):
     POOLS = ENDS
     TIED = {"lm_head.weight": ".embed_tokens.weight"}
     SEPARATOR = "bos_token"
-    NO_EFFECT = "pretraining_tp"
+    NO_EFFECT = "pretraining_tp|is_llama_config"
     COMPUTED = r".*\.rotary_emb\.inv_freq"
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:
         config.only("hidden_act", "silu")
+        config.only("rope_interleaved", False)
         for keys in (config, rotary_section(config)):
             keys.only("partial_rotary_factor", 1.0, 1)
         bias, tied = config.flag("attention_bias", False), config.flag("tie_word_embeddings", False)

@@ -29,7 +29,7 @@ class Settings(Family):
     HEADS = (Head("ModernBertForMaskedLM", {"kind": "masked"}), Head("ModernBertModel", None, True, "last_hidden_state"))
     BEGIN = "cls_token"
     TIED = {"decoder.weight": ".embeddings.tok_embeddings.weight"}
-    NO_EFFECT = "classifier_.*|decoder_bias|deterministic_flash_attn|reference_compile|repad_logits_with_grad|sparse_pred.*"
+    NO_EFFECT = "classifier_.*|decoder_bias|deterministic_flash_attn|reference_compile|repad_logits_with_grad|sparse_pred.*|layer_norm_eps"
     DROPPED = {r"(head|decoder)\..*": "the masked-LM head, which this architecture does not use"}
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:
@@ -39,6 +39,7 @@ class Settings(Family):
                 config.refuse(key, "minitf has biases in all layers or in none, so it must equal attention_bias")
         if masked:
             config.only("decoder_bias", True)
+        config.only("position_embedding_type", "absolute")  # which ModernBERT's files say, though positions are rotary
         types = self._types(config)
         window = {"kind": "window", "window": config.integer("local_attention", 128, least=2) // 2}
         mixers = shortest_period([{"kind": "softmax"} if one == FULL else window for one in types])
