@@ -114,7 +114,9 @@ TALES = "".join(f"tale {n}\n<|endoftext|>\n" for n in range(20))
 ALPACA = lines({"instruction": f"do {n}", "Input": f"x {n}", "output": "y", "id": n} for n in range(30))
 NLI = lines({"premise": f"a {n}", "hypothesis": "b", "label": "cd"[n % 2], "id": n} for n in range(30))
 UNCLEAR: dict[str, tuple[str, tuple[str, str], tuple[str, str], str]] = {
-    "JSON as text": ("quickstart", (NLI, ""), (TALES, ""), "a.txt: its lines are JSON, which is read as plain text"),
+    "JSON as text": ("quickstart", (NLI, ""), (TALES, ""), "a.txt: it is JSON, which is read as plain text"),
+    "a list of JSON": ("quickstart", (json.dumps([{"text": "a"}] * 20), ""), (f"[1]\n{TALES}", ""), "a.txt: it is JSON"),
+    "a list of JSON in lines": ("quickstart", (json.dumps([{"text": "a"}] * 20, indent=1), ""), (TALES, ""), "a.txt: it is JSON"),
     "marks within a line": ("quickstart", (TALES + "a<|endoftext|>b\n" * 3, ""), (TALES, ""), "<|endoftext|> is 3 times within a text"),
     "a part of the prompt": (
         *("instruct-nano", (ALPACA, "{prompt: instruction, response: output}"), (ALPACA, "{prompt: Input, response: output}")),

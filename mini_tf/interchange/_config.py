@@ -148,10 +148,14 @@ class Config:
     def section(self, key: str) -> "Config":
         """The keys of an object within; empty if there is none."""
         if key not in self._sections:
-            section = Config(self.mapping(key), self.where, self.reader)
-            section._path, section._refused = f"{self._path}{key}.", self._refused
-            self._sections[key] = section
+            self._sections[key] = self.beside(self.mapping(key), self.where, f"{self._path}{key}.")
         return self._sections[key]
+
+    def beside(self, values: Mapping[str, Any], where: str, path: str = "") -> "Config":
+        """Other keys, whose faults are added to these. path: what stands before a key in messages."""
+        other = Config(values, where, self.reader)
+        other._path, other._refused = path, self._refused
+        return other
 
 
 def no_such_model(error: ValidationError, where: str, *path: str) -> RunFault:
@@ -239,14 +243,13 @@ def begin_token(path: Path, config: Config) -> str | None:
 def end_ids(folder: Path, config: Config) -> list[int]:
     """The ids that end a text: `eos_token_id` of generation_config.json, else of config.json; a number or a list."""
     path = folder / "generation_config.json"
-    generation = Config(_object(path) if path.is_file() else {}, str(path))
-    found = generation if generation.has("eos_token_id") else config
-    value, size = found.get("eos_token_id"), config.integer("vocab_size")
+    generation = config.beside(_object(path) if path.is_file() else {}, str(path))
+    keys = generation if generation.has("eos_token_id") else config
+    value, size = keys.get("eos_token_id"), config.integer("vocab_size")
     ids = [] if value is None else value if isinstance(value, list) else [value]
     if all(type(id) is int and 0 <= id < size for id in ids):
         return list(dict.fromkeys(ids))
-    found.refuse("eos_token_id", f"it must be an id from 0 to {size - 1}, or a list of them")
-    generation.check()
+    keys.refuse("eos_token_id", f"it must be an id from 0 to {size - 1}, or a list of them")
     return []
 
 

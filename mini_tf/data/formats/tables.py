@@ -4,6 +4,7 @@ Invalid rows raise DataFault with `file:line`; nothing is repaired.
 """
 
 import csv
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -88,11 +89,11 @@ def _jsonl(data_file: DataFile, columns: Columns) -> Iterator[Row | DataFault]:
 
 
 def is_json(data_file: DataFile) -> bool:
-    """Whether the first line of a file that is not blank is a JSON object."""
+    """Whether the first line of a file that is not blank is a JSON object, or opens a list of them."""
     lines = read_lines(data_file.path, data_file.name, "replace")
-    first = next((line for _, line in lines if not line.isspace()), "")
+    first = next((line.strip() for _, line in lines if not line.isspace()), "")
     try:
-        return first.lstrip().startswith("{") and bool(parse_object(first, data_file.name))
+        return re.match(r"\[\s*(\{|$)", first) is not None or (first.startswith("{") and bool(parse_object(first, data_file.name)))
     except DataFault:
         return False
 
