@@ -154,6 +154,17 @@ def test_a_hole_in_a_column_is_no_page(tmp_path: Path) -> None:
         texts(file)
 
 
+def test_text_and_names_that_are_not_utf_8_are_refused(tmp_path: Path) -> None:
+    offsets, content = np.array([0, 5, 7], np.int32), b"hello\xff\xfe"
+    file = written(tmp_path, pa.Array.from_buffers(pa.utf8(), 2, [None, pa.py_buffer(offsets), pa.py_buffer(content)]))
+    done = minitf("data", "check", "quickstart", f"data.train={file}")
+    refused(done, f"{file}: not a readable parquet file: it has text that is not UTF-8: b'\\xff\\xfe'")
+    file = written(tmp_path, pa.array(["a text"]), store_schema=False)
+    file.write_bytes(file.read_bytes().replace(b"text", b"t\xff\xfet"))
+    with pytest.raises(DataFault, match="it has text that is not UTF-8"):
+        find_files(str(file))
+
+
 @pytest.mark.parametrize("first", [4, 12, 1024])
 def test_a_header_longer_than_its_first_bytes_is_read_again(first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of pages whose statistics are long texts."""

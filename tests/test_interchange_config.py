@@ -127,6 +127,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "no share": ("gpt_neox, classes", {"rope_parameters": None, "rotary_pct": 0.1}, "rotates 0"),
     "a share above 1": ("gpt_neox, classes", {"rope_parameters": {"partial_rotary_factor": 1.25}}, "rotates 10"),
+    "a share that overflows": ("gpt_neox, classes", {"rope_parameters": {"partial_rotary_factor": 1e308}}, "rotates 16777216, which"),
     "a window of one token": ("modernbert", {"local_attention": 1}, "local_attention is 1; it must be a whole number from 2"),
     "a scaled rotation": ("modernbert", {"rope_scaling": LINEAR}, "rope_scaling is {"),
     "a scaled rotation of windows": (

@@ -6,6 +6,7 @@ Source: Black et al. 2022, arXiv:2204.06745, and transformers' GPTNeoXForCausalL
 from typing import Any
 
 from mini_tf.interchange import Config, Facts, Family, Head, Layout, Names
+from mini_tf.interchange._config import LARGEST
 from mini_tf.interchange._stacks import (
     ACTIVATIONS,
     ENDS,
@@ -60,7 +61,7 @@ class Settings(Family):
         rope = rotary_section(config)
         keys, key = (rope, "partial_rotary_factor") if rope.has("partial_rotary_factor") else (config, "rotary_pct")
         share = keys.number(key, 0.25)
-        rotated = int(head_dim * share)
+        rotated = int(min(head_dim * share, LARGEST))
         if rotated != 1 and rotated not in range(2, head_dim + 1, 2):  # of one dimension both rotate a pair
             keys.refuse(key, f"of {head_dim} dimensions of a head it rotates {rotated}, which must be an even number from 2 to {head_dim}")
         return share

@@ -178,6 +178,8 @@ def open_parquet(path: Path, name: str) -> Iterator[ParquetTable]:
                 yield table
     except (pyarrow.ArrowException, OSError) as error:
         raise _unreadable(name, str(error).splitlines()[0]) from None
+    except UnicodeDecodeError as error:
+        raise _unreadable(name, f"it has text that is not UTF-8: {error.object[max(0, error.start - 20) :][:40]!r}") from None
 
 
 def _check_footer(file: BinaryIO, name: str) -> int:
