@@ -207,6 +207,7 @@ READ: dict[str, tuple[str, dict[str, Any]]] = {
         "llama",
         {"is_llama_config": True, "rope_interleaved": False, "transformers.js_config": {"dtype": "q4"}, "unsloth_fixed": True},
     ),
+    "what GPT-2's larger files say": ("gpt2", {"n_ctx": 40, "n_special": 0, "predict_special_tokens": True}),
     "what ModernBERT's file says": ("modernbert", {"layer_norm_eps": 0.5, "position_embedding_type": "absolute"}),
     "what files of cross-encoders say": (
         "bert, classes",
