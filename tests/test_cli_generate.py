@@ -160,10 +160,12 @@ def test_log_probabilities_come_with_each_token(decoder: Path) -> None:
 def test_a_prompt_longer_than_the_context_is_cut_with_a_note(decoder: Path) -> None:
     long = "Once upon a time " * 4  # 68 of 48 bytes
     done = minitf("generate", decoder, long, "--max-new-tokens", "3")
-    assert done.stderr == "the prompt has 68 tokens; the first 20 are truncated\n"
+    cut, grown = done.stderr.splitlines()
+    assert cut == "the prompt has 68 tokens; the first 20 are truncated"
+    assert grown == "a text grew longer than the context of 48 tokens; from there on the model saw only the last half of it"
     assert done.stdout == minitf("generate", decoder, long[20:], "--max-new-tokens", "3").stdout
     assert minitf("generate", decoder, stdin=f"a\n{long}\n").stderr.startswith("stdin:2: the prompt has 68 tokens")
-    assert minitf("generate", decoder, long, "--context", "80").stderr == ""
+    assert minitf("generate", decoder, long, "--context", "80", "--max-new-tokens", "3").stderr == ""
     assert minitf("generate", decoder, long, "-q", "--max-new-tokens", "3") == (0, done.stdout, "")
 
 

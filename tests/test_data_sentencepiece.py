@@ -207,7 +207,8 @@ def test_the_roles_of_special_tokens_come_from_their_ids_in_the_config(models: P
     assert (v.separator, v.ends) == (1, (2,))
     folder = folder_of(models, "t5", "spiece.model", tmp_path / "t5")
     size = Tokenizer.load(folder).vocabulary.size
-    made("T5ForConditionalGeneration", "T5Config", **T5, vocab_size=size + 128, pad_token_id=0, eos_token_id=1).save_pretrained(folder)
+    ids = {"vocab_size": size + 128, "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+    made("T5ForConditionalGeneration", "T5Config", **T5 | ids).save_pretrained(folder)
     v = open_trained(imported(folder, tmp_path / "t5-run"), device="cpu").tokenizer.vocabulary
     assert (v.begin, v.separator, len(v.sentinels), v.size) == (0, 1, 100, size + 128)
 

@@ -306,14 +306,16 @@ def test_the_cache_of_libraries_lies_in_ours(monkeypatch: pytest.MonkeyPatch, tm
 
 FORBIDDEN = {
     *("jinja2", "zipfile", "tarfile", "gzip", "bz2", "lzma", "zlib", "zstandard", "py7zr", "rarfile"),
-    *("urllib", "http", "socket", "ssl", "requests", "httpx", "fsspec", "ftplib", "smtplib", "xmlrpc"),
+    *("urllib", "http", "ssl", "requests", "httpx", "fsspec", "ftplib", "smtplib", "xmlrpc"),
     *("pty", "runpy", "pkgutil", "imp", "joblib", "torch.hub", "torch.package", "torch.multiprocessing"),
 }
 ALONE = {
     "multiprocessing": {"jobs/resume_proof/forked_run.py"},  # forks, to which nothing is sent
     "importlib": {"recipe/kinds.py", "recipe/entry_points.py"},  # imports by a word that stands in a listing; reads metadata
-    "ctypes": {"training/machine/device.py", "distributed/joining.py"},  # asks glibc to keep freed memory; to end with the launcher
-    "subprocess": {"drawing/plotting.py", "distributed/launching.py"},  # keeps matplotlib from starting any; --nproc starts this program
+    "ctypes": {"training/machine/device.py"},  # asks glibc to keep freed memory
+    "socket": {"distributed/joining.py", "system/processes.py"},  # whether rank 0, or torchrun, is there
+    # keeps matplotlib from starting any; --nproc starts this program; a contract for developers, who call it themselves
+    "subprocess": {"drawing/plotting.py", "distributed/launching.py", "testing/tiny/hash_seeds.py"},
     "huggingface_hub": {"system/hub.py"},  # models by the name hf:ORG/NAME, which a user wrote
     "datasets": {"data/formats/hub_datasets.py"},  # data by that name; from version 4 on it has no scripts
     "sentencepiece": {"data/tokenization/sentencepiece_models.py"},  # the form of its files, for protobuf to parse
@@ -356,7 +358,8 @@ REHEARSAL = PACKAGE / "jobs" / "resume_proof" / "trial.py"
 
 PROOF = PACKAGE / "jobs" / "interchange" / "proof.py"
 LAUNCHER = PACKAGE / "distributed" / "launching.py"
-STARTS = {REHEARSAL: {"os.fork"}, LAUNCHER: {"subprocess.Popen"}}
+HASH_SEEDS = PACKAGE / "testing" / "tiny" / "hash_seeds.py"
+STARTS = {REHEARSAL: {"os.fork"}, LAUNCHER: {"subprocess.Popen"}, HASH_SEEDS: {"subprocess.run"}}
 """What may start processes, and how: only this program itself."""
 
 
