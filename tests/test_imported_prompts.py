@@ -184,6 +184,16 @@ def test_pseudo_log_likelihoods_are_of_the_text_between_its_special_tokens(tmp_p
     assert json.loads(done.stdout)["metrics"]["pairs.difference"] == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.parametrize("case", ["bert, classes", "gpt2, classes", "bart"])
+def test_special_tokens_that_a_row_has_no_room_for_are_refused(case: str, tmp_path: Path) -> None:
+    source = framed(case, tmp_path / "two", (BEGIN, END, "$A", END))
+    done = minitf("import", source, "-o", tmp_path / "run")
+    assert done.exit_code == 5
+    assert f"the tokenizer puts {BEGIN} {END} before a text and {END} behind it; of this architecture minitf reads" in done.stderr
+    done = minitf("import", framed(case, tmp_path / "none", (BEGIN, "$A")), "-o", tmp_path / "run")
+    assert done.exit_code == (0 if case == "gpt2, classes" else 5)  # the end changes nothing before it
+
+
 def test_a_source_is_framed_as_their_tokenizer_frames_it(tmp_path: Path) -> None:
     """BART's has a token at its beginning."""
     source = framed("bart", tmp_path / "theirs", TEMPLATES["both"])

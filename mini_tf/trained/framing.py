@@ -8,6 +8,7 @@ from mini_tf.generation.prompt_ids import Affixes, affixes
 from mini_tf.objectives._task import PooledSettings
 from mini_tf.recipe.kind_settings.pipelines import Framing
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.system.errors import RunFault
 
 
 class Framed(Protocol):
@@ -38,6 +39,23 @@ def text_affixes(model: Framed) -> Affixes:
     # What follows the pooled token changes nothing in a decoder.
     ends_there = isinstance(objective, PooledSettings) and objective.pool == "text_end" and recipe.model.causal
     return Affixes(around.before, []) if ends_there else around
+
+
+def check_template(model: Framed, where: str) -> None:
+    """RunFault if an imported tokenizer puts tokens around a text that a row of examples has no room for."""
+    pipeline, causal = model.recipe.objective.pipeline(), model.recipe.model.causal and not model.recipe.model.SOURCE
+    tokenizer = model.source_tokenizer if model.recipe.model.SOURCE else model.tokenizer
+    template, separator = tokenizer.vocabulary.template, tokenizer.vocabulary.separator
+    closing = () if separator is None else (separator,)
+    if template is None or pipeline is None or pipeline.FRAMING not in ("example", "source"):
+        return
+    if len(template.before) > 1 or (template.behind != closing and not causal):
+        names = {id: name for name, id in tokenizer.special_tokens.items()}
+        before, behind, end = (" ".join(names.get(id, str(id)) for id in ids) or "nothing" for ids in (*template, closing))
+        what = f"the tokenizer puts {before} before a text and {behind} behind it"
+        raise RunFault(
+            f"{where}: {what}; of this architecture minitf reads one token before it at most, and {end} behind it", where=[where]
+        )
 
 
 def prompt_tokenizer(model: Framed) -> Tokenizer:

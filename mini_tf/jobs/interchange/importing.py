@@ -22,6 +22,7 @@ from mini_tf.system.errors import RunFault, UsageFault
 from mini_tf.system.strict_json import show_json
 from mini_tf.trained.adapters import WEIGHTS, is_adapter, read_adapter
 from mini_tf.trained.foreign import ForeignModel, open_foreign, weights_hash
+from mini_tf.trained.framing import check_template
 from mini_tf.trained.opening import load_trained
 
 
@@ -54,6 +55,7 @@ def import_model(
         raise RunFault(f"{source}: its base is a run of minitf: {model_folder}", hint=hint, where=[str(source)])
     deltas = {} if adapter is None else adapter.deltas
     foreign = open_foreign(model_folder, tokenizer, deltas)
+    check_template(foreign, str(tokenizer or model_folder))
     for note in foreign.notes:
         reporter.say(note)
     text = f"# {foreign.head.architecture}, imported from {source.absolute()}\n{dump(foreign.recipe)}"
