@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from test_data_encoding import pieces_of_play
+from tokenizers import normalizers
 from torch import Tensor
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
@@ -39,6 +41,15 @@ def model_of(seed: int = 0, positions: str = "sinusoidal", init_std: float = 0.6
 
 def translator_of(model: Model, context: int | None = None, **wish: Any) -> Translator:
     return Translator(model, TOKENIZER, OF_SOURCES, Generate(**{"num_beams": 4, "max_new_tokens": 10} | wish), context=context)
+
+
+def test_a_source_that_normalizes_to_nothing_is_the_unknown_token() -> None:
+    """As in training; a blank source is empty."""
+    sources = pieces_of_play(normalizers.BertNormalizer())
+    model = settings_of("models", "encoder_decoder")(d_model=12, n_layers=1, n_heads=2).build(TOKENIZER.vocabulary.size, CONTEXT, 9)
+    translator = Translator(model, TOKENIZER, sources, Generate())
+    unknown, separator = sources.vocabulary.unk, sources.vocabulary.separator
+    assert [one.ids for one in translator.encode_sources(["\u200b", " ", "cat"])] == [[unknown, separator], [separator], [6, separator]]
 
 
 def endless(model: Model) -> Model:

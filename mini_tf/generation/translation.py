@@ -12,6 +12,7 @@ import torch
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.truncation import first_tokens
+from mini_tf.data.tokenization.vocabulary import or_unknown
 from mini_tf.generation.beam import BeamSettings, Hypothesis, beam_search
 from mini_tf.generation.decoding import CachedModel, pad
 from mini_tf.generation.prompt_ids import affixes
@@ -69,14 +70,18 @@ class Translator:
         """Tokens of the text of a source, at most."""
 
     def encode_sources(self, texts: Sequence[str]) -> list[SourceIds]:
-        """Token ids of sources; longer ones than the context are truncated on the right, between characters."""
+        """Token ids of sources; longer ones than the context are truncated on the right, between characters.
+
+        As in training, a text that normalizes to nothing is the unknown token, unless it is blank.
+        """
         vocabulary = self.source_tokenizer.vocabulary
         split = [self.parts(text) for text in texts]
         ids_of = iter(self.source_tokenizer.encode_batch([part for parts in split for part in parts]))
-        joined = [self.join([next(ids_of).tolist() for _ in parts]) for parts in split]
-        kept = [first_tokens(vocabulary, np.array(ids), self.longest) for ids in joined]
+        joined = [np.array(self.join([next(ids_of).tolist() for _ in parts]), np.int64) for parts in split]
+        joined = [or_unknown(ids, vocabulary) if text.strip() else ids for text, ids in zip(texts, joined, strict=True)]
+        kept = [first_tokens(vocabulary, ids, self.longest) for ids in joined]
         return [
-            SourceIds([*self._before, *ids[:n], *self._behind], len(ids), len(ids) - n, parts)
+            SourceIds([*self._before, *ids[:n].tolist(), *self._behind], len(ids), len(ids) - n, parts)
             for ids, n, parts in zip(joined, kept, split, strict=True)
         ]
 
