@@ -13,7 +13,7 @@ from mini_tf.cli.terminal.options import RECIPE
 
 if TYPE_CHECKING:
     from mini_tf.recipe.keys import Key
-    from mini_tf.recipe.recipe import Recipe
+    from mini_tf.recipe.reading import Resolved
 
 app = group("List, show, check and create recipes.")
 
@@ -61,11 +61,11 @@ def check(console: Console, arguments: RECIPE = None) -> None:
     from mini_tf.run.kind_sources import resolve
 
     resolved = resolve(*split_arguments(arguments or []))
-    _check_expectations(resolved.recipe)
+    _check_expectations(resolved)
     console.output(f"{resolved.name}: no faults", result={"name": resolved.name, "path": str(resolved.path)})
 
 
-def _check_expectations(recipe: "Recipe") -> None:
+def _check_expectations(resolved: "Resolved") -> None:
     """RecipeFault for a metric in `expect` that no training measures; without torch, so not of baselines."""
     from mini_tf.cli.gate_checks import OF_SEEDS, is_among
     from mini_tf.recipe.gates import Gate, metric_names
@@ -73,14 +73,16 @@ def _check_expectations(recipe: "Recipe") -> None:
     from mini_tf.recipe.values import near, show
     from mini_tf.system.errors import RecipeFault
 
+    recipe = resolved.recipe
     names = [*(f"val.{name}" for name in metrics_of(recipe.objective, recipe.objective.classes)), "train.loss", "minutes"]
-    bounds = [Gate.parse(metric + comparison) for metric, comparison in recipe.expect.items()]
-    for metric in (metric for bound in bounds for metric in bound.metrics if not metric.startswith("baseline.")):
+    bounds = [(key, metric) for key, comparison in recipe.expect.items() for metric in Gate.parse(key + comparison).metrics]
+    for key, metric in (bound for bound in bounds if not bound[1].startswith("baseline.")):
         bare = next((metric.removesuffix(end) for end in OF_SEEDS if metric.endswith(end)), metric)
         if not any(is_among(name, names) for name in (*metric_names(metric), *metric_names(bare))):
             similar = near(metric, names)
             way = f"did you mean {similar}?" if similar else f"use one of {', '.join(names)}"
-            raise RecipeFault(f"expect: no such metric {show(metric)}; {way}", where=["expect"])
+            where = resolved.sources.get(f"expect.{key}", "expect")
+            raise RecipeFault(f"{where}: expect: no such metric {show(metric)}; {way}", where=[where])
 
 
 @command
