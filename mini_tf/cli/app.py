@@ -142,7 +142,7 @@ def _share_the_machine() -> None:
 
 def _open_standard_streams() -> None:
     # A closed 0, 1 or 2 would be given to the next file we open, and prints would land in a checkpoint. A closed stdout
-    # cannot be written: a result that nobody gets is no success.
+    # cannot be written, so that the command fails where its result is lost.
     for descriptor, mode in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(descriptor)

@@ -187,7 +187,7 @@ GENERATION: Mapping[str, tuple[Any, ...]] = {
 
 
 def generation_note(folder: Path, config: Config) -> str | None:
-    """A note on the settings of generation of generation_config.json, else config.json, none of which is taken over."""
+    """A note on the settings of generation of generation_config.json, else config.json, which are not imported."""
     values = dict(config.values)
     with suppress(OSError, ValueError, TypeError):
         values |= strict_json.parse(read_small_file(folder / "generation_config.json").decode())

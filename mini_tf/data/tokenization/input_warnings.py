@@ -6,12 +6,11 @@ Counted over all texts, so that each warning is printed once.
 from collections import Counter
 from collections.abc import Iterable
 
+from mini_tf.data.prompts import MASK
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.data.tokenizers import SPECIALS
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.system.strict_json import short
 
-MASK = SPECIALS["mask"]
 MAX_LISTED = 5
 """Unknown characters that are listed; the others are counted."""
 

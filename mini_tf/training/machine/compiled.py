@@ -45,20 +45,20 @@ def flatten(value: Any) -> tuple[tuple[Leaf, ...], Structure]:
     if value is None or isinstance(value, str | float | bool):
         return (), ("constant", value)
     if isinstance(value, dict):
-        kind: Any = "dict"
+        container: Any = "dict"
         names, parts = tuple(value), tuple(value.values())
     elif isinstance(value, tuple):
-        kind, names, parts = "tuple", (), tuple(value)
+        container, names, parts = "tuple", (), tuple(value)
     else:
         assert is_dataclass(value), f"a {type(value).__name__} is no part of a batch or of sums of losses"
         names = tuple(field.name for field in fields(value) if field.init)
-        kind, parts = type(value), tuple(getattr(value, name) for name in names)
+        container, parts = type(value), tuple(getattr(value, name) for name in names)
     leaves: tuple[Leaf, ...] = ()
     structures: tuple[Structure, ...] = ()
     for part in parts:
         more, structure = flatten(part)
         leaves, structures = leaves + more, (*structures, structure)
-    return leaves, (kind, names, structures)
+    return leaves, (container, names, structures)
 
 
 def unflatten(leaves: tuple[Leaf, ...], structure: Structure) -> Any:
@@ -74,12 +74,12 @@ def _taken(leaves: tuple[Leaf, ...], structure: Structure) -> tuple[Any, tuple[L
         return leaves[0], leaves[1:]
     if structure[0] == "constant":
         return structure[1], leaves
-    kind, names, structures = structure
+    container, names, structures = structure
     parts = []
     for part in structures:
         value, leaves = _taken(leaves, part)
         parts.append(value)
-    if kind == "tuple":
+    if container == "tuple":
         return tuple(parts), leaves
     named = dict(zip(names, parts, strict=True))
-    return (named if kind == "dict" else kind(**named)), leaves
+    return (named if container == "dict" else container(**named)), leaves
