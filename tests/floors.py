@@ -31,7 +31,7 @@ FLOORS: list[dict[str, str]] = [
     {"jobs": "from recipe to run, cost, proof of resume", "testing": "the contracts of all kinds as functions"},
     {"cli": "one file a command"},
 ]
-"""From the bottom up, each part with what it is for."""
+"""From the bottom up, each part with what it is for. `papers` import any floor, and none imports a paper."""
 
 
 def picture() -> str:
@@ -41,4 +41,5 @@ def picture() -> str:
     for number, floor in reversed(list(enumerate(FLOORS))):
         for n, (name, what) in enumerate(floor.items()):
             lines.append(f"{number if n == 0 else '':>2}  {name:{width}}  {what}")
+    lines.append(f"    {'papers':{width}}  one folder a paper, with what it adds; imports any floor, is imported by none")
     return "\n".join(lines)

@@ -14,9 +14,10 @@ from kind_questions import packages
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "mini_tf"
+PAPERS = PACKAGE / "papers"
 
-FLOOR = {name: number for number, floor in enumerate(FLOORS) for name in floor} | {"__main__": len(FLOORS)}
-"""`__init__` holds the version, for anybody; `__main__` is the door."""
+FLOOR = {name: number for number, floor in enumerate(FLOORS) for name in floor} | {"__main__": len(FLOORS), "papers": len(FLOORS)}
+"""`__init__` holds the version, for anybody; `__main__` is the door; papers may be absent."""
 MOST_FILES = 16
 """Of a folder, beside its `__init__`."""
 
@@ -46,8 +47,10 @@ def imports_of(file: Path) -> Iterator[Import]:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file}:{node.lineno}: imports name the whole path"
-            names = [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
+            assert node.level == 0 or PAPERS in file.parents, f"{file}:{node.lineno}: imports name the whole path"
+            above = file.relative_to(ROOT).parts[: -node.level or None]
+            module = ".".join([*above, *([node.module] if node.module else [])]) if node.level else str(node.module)
+            names = [module, *(f"{module}.{alias.name}" for alias in node.names)]
         else:
             inside = local or is_local(node)
             left += [(child, inside) for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr)]
@@ -69,7 +72,7 @@ def part_of(file: Path) -> str:
 
 
 def test_every_part_of_the_house_has_a_floor_and_is_a_folder() -> None:
-    assert {part_of(file) for file in FILES} - {"__init__"} == FLOOR.keys()
+    assert {part_of(file) for file in FILES} - {"__init__", "papers"} == FLOOR.keys() - {"papers"}
     assert {file.name for file in PACKAGE.glob("*.py")} == {"__init__.py", "__main__.py"}
     assert len(FLOORS) <= 11
 
@@ -93,13 +96,19 @@ def test_imports_go_down_the_floors_and_never_to_a_neighbour() -> None:
     assert [str(one) for one in OWN if climbs(one)] == []
 
 
+def test_papers_do_not_know_each_other() -> None:
+    papers = [(one, one.file.relative_to(PAPERS).parts[0]) for one in OWN if PAPERS in one.file.parents]
+    assert [str(one) for one, paper in papers if one.module.startswith("mini_tf.papers.") and one.module.split(".")[2] != paper] == []
+
+
 def test_files_of_a_package_of_kinds_do_not_know_each_other() -> None:
     """What kinds share stands in the package itself or in a file whose name begins with an underscore."""
-    kinds = {".".join(folder.relative_to(PACKAGE).parts) for folder in packages(PACKAGE)}
+    kinds = {".".join(folder.relative_to(PACKAGE).parts) for folder in packages(PACKAGE) if PAPERS not in folder.parents}
 
     def strays(one: Import) -> bool:
         package, _, name = one.module.removeprefix("mini_tf.").rpartition(".")
-        return package in kinds and not name.startswith("_") and (PACKAGE / package.replace(".", "/") / f"{name}.py").exists()
+        is_kind = not name.startswith("_") and (PACKAGE / package.replace(".", "/") / f"{name}.py").exists()
+        return package in kinds and is_kind and PAPERS not in one.file.parents
 
     assert [str(one) for one in OWN if strays(one)] == []
 
@@ -113,9 +122,10 @@ def test_only_the_commands_import_our_own_modules_inside_functions() -> None:
 def test_one_function_imports_by_a_word() -> None:
     """What packages add is read as metadata in a file of its own, which imports none of it."""
     where = {(one.file.relative_to(PACKAGE).as_posix(), one.module) for one in IMPORTS if one.module.startswith("importlib")}
-    metadata = {("recipe/entry_points.py", "importlib"), ("recipe/entry_points.py", "importlib.metadata")}
-    assert where == {("recipe/kinds.py", "importlib.util")} | metadata
-    loads = [node for node in ast.walk(ast.parse((PACKAGE / "recipe/entry_points.py").read_text())) if isinstance(node, ast.Attribute)]
+    finding, testing = "recipe/kind_folders.py", "testing/kinds.py"
+    metadata = {(finding, "importlib"), (finding, "importlib.metadata"), (finding, "importlib.util")}
+    assert where == {("recipe/kinds.py", "importlib"), (testing, "importlib"), (testing, "importlib.invalidate_caches")} | metadata
+    loads = [node for node in ast.walk(ast.parse((PACKAGE / finding).read_text())) if isinstance(node, ast.Attribute)]
     assert not {node.attr for node in loads} & {"load", "import_module"}
     assert [call for file in FILES for call in calls_of(file, {"__import__"})] == []
 

@@ -6,7 +6,6 @@ import importlib
 import json
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -27,13 +26,11 @@ TASK = {"label_sets", "multi_label", "multi_label_classification", "common_words
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where the files of the page lie; recipes may name them."""
-    folder = tmp_path_factory.mktemp("page")
-    with ExitStack() as entered:
-        for name, text in FILES.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text)
-        for place in {Path(name).parent for name in FILES}:
-            entered.enter_context(kinds_in(".".join(place.parts), folder / place))
+    folder = tmp_path_factory.mktemp("page") / "my_kinds"
+    for name, text in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    with kinds_in(folder):
         yield folder
 
 
@@ -54,7 +51,7 @@ def test_a_file_of_the_page_keeps_the_contract_of_its_package(name: str, folder:
 
 
 def test_the_page_says_how_a_file_elsewhere_is_tried(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
+    monkeypatch.chdir(folder.parent)
     for what in ("it", "the task", "the baseline"):
         [script] = re.findall(rf"<!-- try {what} -->\n```python\n(.*?)```", PAGE, re.DOTALL)
         exec(compile(script, "README", "exec"), {})

@@ -79,8 +79,10 @@ class Settings(CorpusSettings):
 
 
 def test_a_corpus_that_depends_on_the_order_of_a_set_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "unsorted.py").write_text(UNSORTED)
-    with kinds_in("data.corpora", tmp_path), pytest.raises(AssertionError, match=r"it does for \['unsorted'\]"):
+    folder = tmp_path / "others" / "data" / "corpora"
+    folder.mkdir(parents=True)
+    (folder / "unsorted.py").write_text(UNSORTED)
+    with kinds_in(tmp_path / "others"), pytest.raises(AssertionError, match=r"it does for \['unsorted'\]"):
         contract.rows_do_not_depend_on_hashes(settings_of("data.corpora", "unsorted")())  # type: ignore[arg-type]
 
 

@@ -9,8 +9,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from importlib import invalidate_caches, metadata
 from pathlib import Path
 
@@ -22,10 +21,11 @@ from kind_questions import packages
 from test_building_page import FILES, PAGE
 from test_pretrain import stop_after
 
-from mini_tf.recipe.entry_points import added_kinds
-from mini_tf.recipe.kinds import clear_kind_caches, listing, settings_of
+from mini_tf.recipe.kind_folders import GROUP, PACKAGES, added_kinds, clear_caches
+from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.run.checkpoint import MANIFEST
 from mini_tf.testing import Case
+from mini_tf.testing.kinds import installed_in
 
 ADDED = [
     *(("attention", "mean"), ("positions", "kerple"), ("objectives", "next_but_one"), ("optimizers", "heavy_ball")),
@@ -43,29 +43,18 @@ OTHERS = ("objective=next_but_one", "optimizer=heavy_ball")
 GONE = "the kind 'mean' of attention comes from the package my-kinds 1.2, which is not installed"
 
 
-@contextmanager
-def on_the_path(*folders: Path) -> Iterator[None]:
-    """Within it the packages that lie in some folders are installed."""
-    before = [*sys.path]
-    sys.path += map(str, folders)
-    invalidate_caches()
-    clear_kind_caches()
-    try:
-        yield
-    finally:
-        sys.path[:] = before
-        clear_kind_caches()
-        for name in [name for name in sys.modules if name.startswith("my_kinds")]:
-            del sys.modules[name]
-
-
-def installed(folder: Path, name: str, version: str, points: dict[str, dict[str, str]]) -> Path:
-    """A folder in which a package without a file of its own is installed: its metadata say which kinds it adds."""
-    info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+def installed(folder: Path, name: str, version: str, modules: Mapping[str, str], named: str | None = None) -> Path:
+    """A folder in which a package is installed that has these files (path: content); its entry point names `named`,
+    by default the package.
+    """
+    package = name.replace("-", "_")
+    info = folder / f"{package}-{version}.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    groups = [f"[mini_tf.{group}]\n" + "".join(f"{word} = {value}\n" for word, value in of.items()) for group, of in points.items()]
-    (info / "entry_points.txt").write_text("\n".join(groups))
+    (info / "entry_points.txt").write_text(f"[{GROUP}]\nkinds = {named or package}\n")
+    for file, content in modules.items():
+        (folder / package / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / package / file).write_text(content)
     return folder
 
 
@@ -78,7 +67,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (source / "my_kinds").mkdir()
     (source / "my_kinds" / "__init__.py").write_text("")
     for package, word in ADDED:
-        (source / "my_kinds" / f"{word}.py").write_text(FILES[f"{package.replace('.', '/')}/{word}.py"])
+        file = f"{package.replace('.', '/')}/{word}.py"
+        (source / "my_kinds" / file).parent.mkdir(parents=True, exist_ok=True)
+        (source / "my_kinds" / file).write_text(FILES[file])
     target = tmp_path_factory.mktemp("installed")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(source)
@@ -91,27 +82,28 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def package(wheel: Path) -> Iterator[Path]:
     """The package of the page is installed."""
-    with on_the_path(wheel):
+    with installed_in(wheel):
         yield wheel
 
 
 @pytest.fixture(scope="session")
 def made(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of a mixer, an objective and an optimizer of the package; tests only read it."""
-    with on_the_path(wheel):
+    with installed_in(wheel):
         return trained(tmp_path_factory.mktemp("runs") / "made", *MEAN, *OTHERS, *FEW)
 
 
-def test_the_page_names_its_files_as_entry_points(package: Path) -> None:
-    assert {(kind.package, kind.word, kind.module) for kind in added_kinds()} == {(p, word, f"my_kinds.{word}") for p, word in ADDED}
-    assert {(kind.distribution, kind.version) for kind in added_kinds()} == {("my-kinds", "1.2")}
+def test_the_entry_point_of_the_page_adds_every_file_of_its_layout(package: Path) -> None:
+    assert {(kind.package, kind.word, kind.module) for kind in added_kinds()} == {(p, word, f"my_kinds.{p}.{word}") for p, word in ADDED}
+    assert {(kind.folder.distribution, kind.folder.version) for kind in added_kinds()} == {("my-kinds", "1.2")}
 
 
 def test_a_listing_imports_nothing_of_a_package_and_a_word_its_module_alone(package: Path) -> None:
     assert all(word in listing(group) for group, word in ADDED)
     assert not [name for name in sys.modules if name.startswith("my_kinds")]
     assert settings_of("optimizers", "heavy_ball")().kind == "heavy_ball"
-    assert {name for name in sys.modules if name.startswith("my_kinds")} == {"my_kinds", "my_kinds.heavy_ball"}
+    names = {name for name in sys.modules if name.startswith("my_kinds")}
+    assert names == {"my_kinds", "my_kinds.optimizers", "my_kinds.optimizers.heavy_ball"}
 
 
 def test_the_help_reads_no_entry_points(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +111,12 @@ def test_the_help_reads_no_entry_points(package: Path, monkeypatch: pytest.Monke
     assert minitf("--help").exit_code == 0
 
 
-@pytest.mark.parametrize("group", sorted(".".join(folder.relative_to(ROOMS).parts) for folder in packages(ROOMS)))
+def test_the_packages_of_kinds_are_the_folders_with_kinds() -> None:
+    folders = {folder.relative_to(ROOMS) for folder in packages(ROOMS) if not folder.is_relative_to(ROOMS / "papers")}
+    assert {".".join(folder.parts) for folder in folders} == {*PACKAGES}
+
+
+@pytest.mark.parametrize("group", PACKAGES)
 def test_every_kind_says_which_package_of_kinds_it_is_of(group: str) -> None:
     assert {settings_of(group, word).PACKAGE for word in listing(group)} == {group}
 
@@ -183,14 +180,15 @@ def test_keys_schema_and_messages_know_the_kinds_of_a_package(package: Path) -> 
 
 
 def test_doctor_lists_the_packages_that_add_kinds(package: Path, tmp_path: Path) -> None:
-    points = {"attention": {"broken": "no_such_module.broken"}, "nonsense": {"mean": "my_kinds.mean"}}
-    with on_the_path(installed(tmp_path, "other-kinds", "0.1", points)):
+    other = installed(tmp_path, "other-kinds", "0.1", {"attention/broken.py": "import no_such_module", "layers/sums.py": "1 / 0"})
+    with installed_in(other, installed(tmp_path / "third", "third", "3", {}, named="no_such_package.kinds")):
         facts = json.loads(minitf("doctor", "--json").stdout)["result"]
     listed = ", ".join(sorted(f"{package}.{word}" for package, word in ADDED))
-    assert facts["added kinds"] == f"my-kinds 1.2 ({listed}); other-kinds 0.1 (attention.broken, nonsense.mean)"
-    told = "entry point broken = no_such_module.broken (mini_tf.attention) of the package other-kinds 0.1 cannot be used"
-    assert f"the {told}: ModuleNotFoundError: No module named 'no_such_module'" in facts["problems"]
-    assert any("its Settings must be a kind of nonsense, not of attention" in line for line in facts["problems"])
+    assert facts["added kinds"] == f"my-kinds 1.2 ({listed}); other-kinds 0.1 (attention.broken)"
+    broken = "the kind broken of attention in the package other-kinds 0.1 (other_kinds.attention.broken) cannot be used"
+    assert f"{broken}: ModuleNotFoundError: No module named 'no_such_module'" in facts["problems"]
+    missing = "the entry point no_such_package.kinds (mini_tf.kinds) of the package third 3 names no importable folder"
+    assert missing in facts["problems"]
 
 
 TWICE = {
@@ -203,7 +201,7 @@ TWICE = {
 def test_a_word_that_stands_twice_is_refused_where_it_is_used_and_told_by_doctor(
     word: str, said: str, package: Path, tmp_path: Path
 ) -> None:
-    with on_the_path(installed(tmp_path, "other-kinds", "0.1", {"attention": {word: f"others.{word}"}})):
+    with installed_in(installed(tmp_path, "other-kinds", "0.1", {f"attention/{word}.py": ""})):
         done = minitf("pretrain", TINY, *MEAN, f"model.attention={word}", "--dry-run")
         refused(done, f"model.attention={word}: {said}; uninstall or rename one of them", exit_code=3)
         assert said in json.loads(minitf("doctor", "--json").stdout)["result"]["problems"]
@@ -212,31 +210,47 @@ def test_a_word_that_stands_twice_is_refused_where_it_is_used_and_told_by_doctor
 
 
 UNFIT = {
-    "has another name": ("mean", "my_kinds.kerple", "the module's last name must be the kind, 'mean'"),
-    "is none of its group": ("kerple", "my_kinds.kerple", "its Settings must be a kind of attention, not of positions"),
-    "has no settings": ("my_kinds", "my_kinds", "the module must define a class Settings like minitf's kinds"),
-    "has those of another": ("borrowed", "borrowed", "the module must define a class Settings like minitf's kinds"),
-    "names a function": ("run", "my_kinds:run", "ModuleNotFoundError: No module named 'my_kinds:run'"),
-    "fails": ("failing", "failing", "ZeroDivisionError: division by zero"),
-    "ends the program": ("leaving", "leaving", "SystemExit: 9"),
+    "is of another package of kinds": (FILES["positions/kerple.py"], "its Settings must be a kind of attention, not of positions"),
+    "has no settings": ("", "the module must define a class Settings like minitf's kinds"),
+    "has those of another": (
+        "from my_kinds.attention.mean import Settings\n",
+        "the module must define a class Settings like minitf's kinds",
+    ),
+    "fails": ("1 / 0\n", "ZeroDivisionError: division by zero"),
+    "ends the program": ("import sys\n\nsys.exit(9)\n", "SystemExit: 9"),
 }
 
 
-@pytest.mark.parametrize(("word", "module", "said"), UNFIT.values(), ids=UNFIT)
+@pytest.mark.parametrize(("code", "said"), UNFIT.values(), ids=UNFIT)
 def test_a_module_that_is_no_kind_is_refused_in_a_line_and_breaks_no_other_recipe(
-    word: str, module: str, said: str, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    code: str, said: str, package: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "borrowed.py").write_text("from my_kinds.mean import Settings\n")
-    (tmp_path / "failing.py").write_text("1 / 0\n")
-    (tmp_path / "leaving.py").write_text("import sys\n\nsys.exit(9)\n")
-    code = tmp_path / "code"
-    code.mkdir()
-    (code / "my_kinds").symlink_to(wheel / "my_kinds")
-    with on_the_path(code, installed(tmp_path, "other-kinds", "0.1", {"attention": {word: module}})):
-        point = f"the entry point {word} = {module} (mini_tf.attention) of the package other-kinds 0.1 cannot be used: {said}"
-        refused(minitf("pretrain", TINY, f"model.attention={word}", "--dry-run"), point, exit_code=3)
+    with installed_in(installed(tmp_path, "other-kinds", "0.1", {"attention/unfit.py": code})):
+        kind = f"the kind unfit of attention in the package other-kinds 0.1 (other_kinds.attention.unfit) cannot be used: {said}"
+        refused(minitf("pretrain", TINY, "model.attention=unfit", "--dry-run"), kind, exit_code=3)
         refused(minitf("pretrain", TINY, "model.attention.windw=3", "--dry-run"), "no such key", exit_code=3)
         assert minitf("recipe", "keys").exit_code == 0
+
+
+@pytest.mark.parametrize("named", ["other_kinds:run", "other_kinds.missing", "sys", "no_such_package", "..", "other_kinds./etc"])
+def test_an_entry_point_that_names_no_folder_adds_nothing_and_imports_nothing(named: str, tmp_path: Path) -> None:
+    files = {"__init__.py": "1 / 0", "missing.py": "1 / 0", "attention/unfit.py": "1 / 0"}
+    with installed_in(installed(tmp_path, "other-kinds", "0.1", files, named)):
+        assert added_kinds() == ()
+        assert minitf("recipe", "keys").exit_code == 0
+
+
+def test_files_that_are_no_module_are_not_listed(tmp_path: Path) -> None:
+    files = {f"attention/{name}": "1 / 0" for name in ("_part.py", "no-name.py", "a.b.py", "notes.txt", "mean.pyc")}
+    with installed_in(installed(tmp_path, "other-kinds", "0.1", files)):
+        assert added_kinds() == ()
+
+
+def test_a_folder_below_the_top_of_a_package_may_be_named(tmp_path: Path) -> None:
+    """Nothing is imported to find it: its parent would fail."""
+    files = {"__init__.py": "1 / 0", "text/attention/mean.py": "1 / 0"}
+    with installed_in(installed(tmp_path, "other-kinds", "0.1", files, "other_kinds.text")):
+        assert [kind.module for kind in added_kinds()] == ["other_kinds.text.attention.mean"]
 
 
 @pytest.mark.parametrize(
@@ -253,7 +267,7 @@ def test_a_run_whose_package_is_gone_is_refused_by_name(command: tuple[str, ...]
 
 
 def test_nobody_takes_the_word_of_a_default(tmp_path: Path) -> None:
-    with on_the_path(installed(tmp_path, "other-kinds", "0.1", {"attention": {"softmax": "others.softmax"}})):
+    with installed_in(installed(tmp_path, "other-kinds", "0.1", {"attention/softmax.py": ""})):
         said = "the kind 'softmax' of attention is defined by minitf itself and the package other-kinds 0.1"
         for command in (("pretrain", TINY, "--dry-run"), ("recipe", "keys")):
             refused(minitf(*command), said, exit_code=3)
@@ -261,10 +275,10 @@ def test_nobody_takes_the_word_of_a_default(tmp_path: Path) -> None:
 
 
 def test_a_run_whose_package_has_lost_the_kind_or_gave_the_word_to_another_is_refused_by_name(made: Path, tmp_path: Path) -> None:
-    with on_the_path(installed(tmp_path / "later", "my-kinds", "2.0", {})):
+    with installed_in(installed(tmp_path / "later", "my-kinds", "2.0", {})):
         lost = "the kind 'mean' of attention comes from the package my-kinds 1.2, whose installed version 2.0 has no such kind"
         refused(minitf("generate", made, "The"), lost, exit_code=5)
-    with on_the_path(installed(tmp_path / "other", "other-kinds", "0.1", {"attention": {"mean": "others.mean"}})):
+    with installed_in(installed(tmp_path / "other", "other-kinds", "0.1", {"attention/mean.py": ""})):
         refused(minitf("generate", made, "The"), GONE, exit_code=5)
 
 
@@ -278,11 +292,10 @@ def test_what_run_json_says_of_packages_can_neither_steer_a_terminal_nor_fill_it
 
 
 def test_another_version_of_the_package_is_told_where_a_run_must_continue_bit_exact(package: Path, made: Path, tmp_path: Path) -> None:
-    points = {group: {word: f"my_kinds.{word}" for package, word in ADDED if package == group} for group, _ in ADDED}
-    later = installed(tmp_path / "later", "my-kinds", "1.3", points)
+    later = installed(tmp_path / "later", "my-kinds", "1.3", {})
     sys.path.insert(0, str(later))  # before the other one, as it would be replaced; `package` takes it away again
     invalidate_caches()
-    clear_kind_caches()
+    clear_caches()
     run = shutil.copytree(made, tmp_path / "run")
     done = minitf("pretrain", run, "-d", run, "--extend", "1", "checkpoint.resume=exact")
     refused(done, 'cannot be continued bit-exact: package my-kinds: "1.2" -> "1.3"', exit_code=5)
@@ -291,12 +304,12 @@ def test_another_version_of_the_package_is_told_where_a_run_must_continue_bit_ex
 def test_a_kind_that_changed_at_one_version_is_told_where_a_run_must_continue_bit_exact(wheel: Path, tmp_path: Path) -> None:
     """As in an editable install."""
     editable = Path(shutil.copytree(wheel, tmp_path / "editable"))
-    with on_the_path(editable):
+    with installed_in(editable):
         run = trained(tmp_path / "run", *MEAN, *OTHERS, *FEW, "checkpoint.resume=exact")
         assert minitf("pretrain", run, "-d", run, "--extend", "1").exit_code == 0
-    file = editable / "my_kinds" / "heavy_ball.py"
+    file = editable / "my_kinds" / "optimizers" / "heavy_ball.py"
     file.write_text(file.read_text() + "\n# other arithmetic\n")
-    with on_the_path(editable):
+    with installed_in(editable):
         refused(
             minitf("pretrain", run, "-d", run, "--extend", "1"), "cannot be continued bit-exact: files of attention.mean: ", exit_code=5
         )
@@ -330,7 +343,7 @@ def task(folder: Path, *more: str) -> list[str]:
 
 
 def test_a_task_of_a_package_is_learnt_judged_and_predicted_and_refused_by_name_without_it(wheel: Path, tmp_path: Path) -> None:
-    with on_the_path(wheel):
+    with installed_in(wheel):
         run = trained(tmp_path / "run", *task(tmp_path))
         source = {"package": "my-kinds", "version": "1.2"}
         assert json.loads((run / "run.json").read_text())["kinds"] == {f"{package}.{word}": source for package, word in TASK.items()}
@@ -345,12 +358,12 @@ def test_what_a_package_encodes_is_made_anew_once_its_files_are_others(
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
     mine = shutil.copytree(wheel, tmp_path / "mine")
     command = ("data", "show", *task(tmp_path), "--rows", "1", "--json")
-    with on_the_path(mine):
+    with installed_in(mine):
         before, again = (minitf(*command, "-v") for _ in range(2))
-    file, text = mine / "my_kinds" / "label_sets.py", 'text_of(row["text"], where, names["text"])'
+    file, text = mine / "my_kinds" / "data" / "datasets" / "label_sets.py", 'text_of(row["text"], where, names["text"])'
     assert text in file.read_text()
     file.write_text(file.read_text().replace(text, f"{text}.upper()"))
-    with on_the_path(mine):
+    with installed_in(mine):
         after = minitf(*command, "-v")
     assert before.stdout == again.stdout
     assert "loaded from the cache" in again.stderr
@@ -365,12 +378,11 @@ def read(shown: Done) -> list[str]:
 
 
 def test_the_tokenizer_and_the_corpus_of_a_package_are_recorded(tmp_path: Path) -> None:
-    here = Path(__file__).parents[1] / "mini_tf" / "data"
-    (tmp_path / "letters.py").write_text((here / "tokenizers" / "char.py").read_text())
+    letters = (ROOMS / "data" / "tokenizers" / "char.py").read_text()
     corpus = "from mini_tf.recipe.corpora import CorpusSettings\n\n\nclass Settings(CorpusSettings):\n    VERSION = '1'\n\n"
-    (tmp_path / "tales.py").write_text(corpus + "    def rows(self):\n        return ({'text': f'tale {n} of many'} for n in range(200))\n")
-    points = {"data.tokenizers": {"letters": "letters"}, "data.corpora": {"tales": "tales"}}
-    with on_the_path(installed(tmp_path, "my-texts", "0.4", points)):
+    corpus += "    def rows(self):\n        return ({'text': f'tale {n} of many'} for n in range(200))\n"
+    files = {"data/tokenizers/letters.py": letters, "data/corpora/tales.py": corpus}
+    with installed_in(installed(tmp_path, "my-texts", "0.4", files)):
         # Which kinds of tokenizer there are is read once a process.
         args = [tiny_model("decoder"), "tokenizer.kind=letters", "data.train=tales", *FEW, "-d", str(tmp_path / "run")]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
@@ -388,8 +400,7 @@ def test_the_tokenizer_and_the_corpus_of_a_package_are_recorded(tmp_path: Path) 
 def test_an_objective_that_names_what_there_is_not_cannot_be_used_and_breaks_no_other(key: str, said: str, tmp_path: Path) -> None:
     code = f"from mini_tf.objectives import classify\n\n\nclass Settings(classify.Settings):\n    {key} = 'clases'\n"
     word = f"no_{key.lower()}"
-    (tmp_path / f"{word}.py").write_text(code)
-    with on_the_path(installed(tmp_path, "other-kinds", "0.1", {"objectives": {word: word}})):
+    with installed_in(installed(tmp_path, "other-kinds", "0.1", {f"objectives/{word}.py": code})):
         told = f"cannot be used: it {said}, which does not exist; "
         refused(minitf("pretrain", tiny_model("encoder"), f"objective={word}", "--dry-run"), told, exit_code=3)
         assert any(told in line for line in json.loads(minitf("doctor", "--json").stdout)["result"]["problems"])

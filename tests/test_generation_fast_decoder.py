@@ -14,12 +14,11 @@ from mini_tf.generation.decoding import CachedModel, DecodingState, pad
 from mini_tf.generation.fast_decoder import FastDecoder
 from mini_tf.generation.kv_cache import EXTRA_CAPACITY, KVCache
 from mini_tf.nn.model import Model
-from mini_tf.nn.state import nbytes
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.system.errors import DataFault
 
-FAST = {"softmax", "window", "linear", "favor", "sru"}
+FAST = {"softmax", "window"}
 SETTINGS: dict[str, dict[str, Any]] = {
     **{
         f"{norm} {place}": {"norm": norm, "norm_place": place, "bias": True}
@@ -79,28 +78,6 @@ def test_any_setting_of_the_parts_goes_on_as_the_whole(name: str, positions: str
     assert_goes_on_as_the_whole(model, (3, 20, 1))
 
 
-@pytest.mark.parametrize("mixers", [("favor",), ("linear",), ("linear", "softmax", "favor")], ids=str)
-@pytest.mark.parametrize("settings", [{}, {"n_kv_heads": 1}, {"d_k": 10, "d_v": 4, "bias": True}, {"ngrams": (50, 60)}], ids=str)
-def test_recurrent_attention_continues_as_one_pass(mixers: tuple[str, ...], settings: dict[str, Any]) -> None:
-    model = model_of("decoder", mixers, "rotary", n_layers=3, **settings)
-    assert_goes_on_as_the_whole(model, (5, 5))
-    assert_goes_on_as_the_whole(model, (3, 20, 1))
-
-
-@pytest.mark.parametrize("kind", ["linear", "favor", "sru"])
-def test_recurrent_attention_needs_constant_memory(kind: str) -> None:
-    model = model_of("decoder", (kind,), "none", n_layers=2)
-    decoding = DecodingState(model, [[1, 2, 3]], 1000)
-    decoding.prefill()
-    sizes = []
-    for ids in some_ids(200, 1, seed=4):
-        decoding.decode(ids)
-        assert isinstance(decoding._decoder, FastDecoder)
-        assert decoding._decoder._kv_cache is None
-        sizes.append(sum(map(nbytes, decoding._decoder._states.values())))
-    assert len(set(sizes)) == 1
-
-
 def fast_positions() -> list[str]:
     """Without a limit, and of which the fast decoder can compute one step for all layers."""
     built = {word: settings_of("positions", word)().build_layers(2, 8, 2, 4, 8) for word in listing("positions")}  # type: ignore[attr-defined]
@@ -138,7 +115,7 @@ def test_what_is_kept_is_copied_only_when_its_room_is_full() -> None:
 
 def test_rows_change_positions_in_models_with_a_bias_turns_and_a_window() -> None:
     own = ("window", "softmax")
-    for mixers, positions in ((own, "alibi"), (own, "rotary"), (own, "learned"), (("favor", "softmax"), "rotary")):
+    for mixers, positions in ((own, "alibi"), (own, "rotary"), (own, "learned")):
         model = model_of("decoder", mixers, positions, n_layers=2, ngrams=(50, 60))
         texts = [some_ids(length, seed=length).tolist() for length in (4, 9, 2)]
         following, rows = some_ids(5, 3, seed=4), torch.tensor([2, 0, 0])
@@ -179,14 +156,6 @@ def test_only_mixers_that_declare_it_are_decoded_fast(mixer: str) -> None:
     expected = uncached(model, text, following[:, 0].tolist(), CONTEXT)
     torch.testing.assert_close(cached(model, [text], following, CONTEXT)[:, 0], expected, rtol=0, atol=1e-8)
     assert not FastDecoder.fits(model_of("encoder"))
-
-
-@pytest.mark.parametrize("settings", [{}, {"residual": False, "norm_place": "post"}, {"d_ff": 0, "dropout_rate": 0.5}], ids=str)
-def test_recurrences_continue_as_one_pass(settings: dict[str, Any]) -> None:
-    """Beside attention with a cache."""
-    model = model_of("decoder", ("sru", "softmax"), "none", n_layers=3, **settings)
-    assert_goes_on_as_the_whole(model, (5, 5))
-    assert_goes_on_as_the_whole(model, (3, 20, 1))
 
 
 def test_learned_positions_end_where_they_end() -> None:

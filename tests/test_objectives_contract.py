@@ -3,12 +3,12 @@
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from strangers import FOLDER
 from test_datasets_contract import with_rows
 from torch import Tensor, nn
 
@@ -97,7 +97,7 @@ ONE = (torch.tensor(1.0), 1)
 def test_an_objective_that_prepares_wrongly_is_found_out(
     check: Any, change: Callable[[Batch], Batch], told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with kinds_in("objectives", Path(__file__).parent / "strangers" / "objectives"):
+    with kinds_in(FOLDER):
         settings: Any = settings_of("objectives", "margin")()
         kind: Any = sys.modules[type(settings).__module__].Margin
         prepare = kind.prepare
@@ -129,7 +129,7 @@ def test_a_task_that_sums_wrongly_is_found_out(
     check: Any, change: Callable[[LossSums, Batch], LossSums], told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(contract, "STEPS", 5)
-    with kinds_in("objectives", Path(__file__).parent / "strangers" / "objectives"):
+    with kinds_in(FOLDER):
         settings: Any = settings_of("objectives", "margin")()
         kind: Any = sys.modules[type(settings).__module__].Scored
         forward = kind.forward
@@ -139,7 +139,7 @@ def test_a_task_that_sums_wrongly_is_found_out(
 
 
 def test_a_task_that_changes_the_model_or_leaves_something_untrained_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    with kinds_in("objectives", Path(__file__).parent / "strangers" / "objectives"):
+    with kinds_in(FOLDER):
         settings: Any = settings_of("objectives", "margin")()
         kind: Any = sys.modules[type(settings).__module__].Margin
         task = kind.task

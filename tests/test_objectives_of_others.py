@@ -12,6 +12,7 @@ import pytest
 import torch
 from commands import QUIET, TINY, minitf, refused, tiny_model, trained
 from safetensors.torch import load_file
+from strangers import FOLDER
 
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.testing.kinds import kinds_in
@@ -20,12 +21,10 @@ from mini_tf.trained.evaluating import evaluate_trained, evaluation_data
 from mini_tf.trained.opening import open_trained
 from mini_tf.training.evaluation import evaluate
 
-FOLDER = Path(__file__).parent / "strangers" / "objectives"
-
 
 @pytest.fixture(scope="module", autouse=True)
 def others() -> Iterator[None]:
-    with kinds_in("objectives", FOLDER):
+    with kinds_in(FOLDER):
         yield
 
 

@@ -22,11 +22,12 @@ from mini_tf.nn.model import Model
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective
-from mini_tf.recipe.kinds import settings_of
+from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.testing.rows import VOCABULARY
 from mini_tf.trained.opening import open_trained
 
 V = VOCABULARY.size
+MIXERS = [word for word in ("softmax", "window", "linear", "simple") if word in listing("attention")]
 CHI_SQUARE_9 = 27.88  # 99.9% quantile
 SEGMENTS = np.array([[1] * 5 + [2] * 7 + [0] * 2, [1] * 13 + [2], [1] * 2 + [2] * 11 + [3]])
 
@@ -73,7 +74,7 @@ def mask_by_hand(segments: list[int], orders: list[int]) -> Tensor:
 
 
 @pytest.mark.parametrize("segments", [None, SEGMENTS], ids=["whole", "documents"])
-@pytest.mark.parametrize("attention", ["softmax", "window", "linear", "simple"])
+@pytest.mark.parametrize("attention", MIXERS)
 def test_the_loss_is_that_of_each_token_behind_its_prefix(attention: str, segments: np.ndarray | None) -> None:
     """Each target alone: the tokens up to it, the prefix seen as a whole, nothing after it or of other documents."""
     model, objective, given = (
@@ -107,7 +108,7 @@ def test_the_loss_is_that_of_each_token_behind_its_prefix(attention: str, segmen
     torch.testing.assert_close(loss, expected, rtol=1e-10, atol=0)
 
 
-@pytest.mark.parametrize("attention", ["softmax", "window", "linear", "simple"])
+@pytest.mark.parametrize("attention", MIXERS)
 @pytest.mark.parametrize("way", ["explicit", "forward"])
 def test_no_token_behind_the_prefix_is_seen_from_before_it(attention: str, way: str) -> None:
     model, prefix = model_of(attention=attention, positions="learned", n_layers=1).eval(), 5
@@ -132,7 +133,7 @@ def test_no_token_behind_the_prefix_is_seen_from_before_it(attention: str, way: 
     assert not torch.equal(model(Tokens(ids)).y[0, 0], before[0])  # the first token sees the whole prefix
 
 
-@pytest.mark.parametrize("attention", ["softmax", "window", "linear"])
+@pytest.mark.parametrize("attention", [word for word in MIXERS if word != "simple"])
 def test_a_prompt_is_a_prefix_to_the_cache_and_to_the_fast_decoder_too(attention: str) -> None:
     """Against the whole sequence at once, for prompts of different length in a batch."""
     model = model_of(attention=attention).eval()

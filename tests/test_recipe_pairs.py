@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mini_tf.recipe.data import Data, FilePair
-from mini_tf.recipe.kinds import settings_of
+from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.recipe.reading import Resolved, dump, read, read_data
 from mini_tf.recipe.sections import SingleTokenizer
 from mini_tf.run.identity import Identity
@@ -126,12 +126,12 @@ def test_a_later_level_changes_one_key_of_a_side() -> None:
         ("train.batch_tokens=10", "10 tokens cannot hold a row of context 64; use at least 64"),
         (
             "model.encoder.positions=foo",
-            "no such kind 'foo'; use one of alibi, dynamic_window, fourier, learned, none, rotary, sinusoidal, t5, transformer_xl",
+            f"no such kind 'foo'; use one of {', '.join(listing('positions'))}",
         ),
         ("model.encoder.positions=rotery", "no such kind 'rotery'; did you mean 'rotary'?"),
         (
             "model.encoder.attention=[softmax, foo]",
-            "no such kind 'foo'; use one of diminishing, expire_span, favor, linear, simple, softmax, sru, srupp, window",
+            f"no such kind 'foo'; use one of {', '.join(listing('attention'))}",
         ),
         ("model.encoder.n_layer=3", "no such key; did you mean n_layers?"),
         ("model.encoder.dff=3", "no such key; did you mean d_ff?"),
@@ -140,7 +140,7 @@ def test_a_later_level_changes_one_key_of_a_side() -> None:
         ("model.encoder=3", "must be a mapping of keys, got '3'"),
         (
             "model.cross_attention=foo",
-            "no such kind 'foo'; use one of diminishing, expire_span, favor, linear, simple, softmax, sru, srupp, window",
+            f"no such kind 'foo'; use one of {', '.join(listing('attention'))}",
         ),
         ("model.cross_attention=null", None),
         ("model.cross_attention=window", "window attention does not support cross-attention; use softmax"),

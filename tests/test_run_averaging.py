@@ -13,6 +13,7 @@ import pytest
 import torch
 from commands import DATA, minitf, refused, tiny_model, trained
 from safetensors.torch import load_file
+from strangers import FOLDER
 
 from mini_tf.run import tensors
 from mini_tf.run.checkpoint import MANIFEST, MODEL
@@ -123,7 +124,7 @@ def test_sums_are_taken_in_double_precision_and_what_is_no_floating_number_is_th
 def test_of_a_model_with_buffers_only_parameters_are_averaged(which: int | str, steps: list[int], tmp_path: Path) -> None:
     """Buffers are those of the newest of the checkpoints that are averaged, which need not be the best."""
     due = ("train.steps=4", "checkpoint.every_steps=1", "eval.every_steps=1", "checkpoint.keep_last=4", "checkpoint.keep_best=2")
-    with kinds_in("attention", Path(__file__).parent / "strangers" / "attention"):
+    with kinds_in(FOLDER):
         run = trained(tmp_path / "run", "model.attention=redrawn", "model.d_model=8", "train.context=16", "eval.tokens=64", *due)
         for step, score in {1: 5.0, 2: 1.0, 3: 2.0, 4: 5.0}.items():
             say(run, step, score=score)

@@ -311,7 +311,8 @@ FORBIDDEN = {
 }
 ALONE = {
     "multiprocessing": {"jobs/resume_proof/forked_run.py"},  # forks, to which nothing is sent
-    "importlib": {"recipe/kinds.py", "recipe/entry_points.py"},  # imports by a word that stands in a listing; reads metadata
+    # imports by a word that stands in a listing; finds folders and reads metadata; looks again at what is installed
+    "importlib": {"recipe/kinds.py", "recipe/kind_folders.py", "testing/kinds.py"},
     "ctypes": {"training/machine/device.py"},  # asks glibc to keep freed memory
     "socket": {"distributed/joining.py", "system/processes.py"},  # whether rank 0, or torchrun, is there
     # keeps matplotlib from starting any; --nproc starts this program; a contract for developers, who call it themselves

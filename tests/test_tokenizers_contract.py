@@ -45,9 +45,11 @@ class Settings(unigram.Settings):
 
 
 def test_one_of_a_file_that_takes_files_of_others_or_depends_on_a_set_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "morph.py").write_text(MORPH)
-    (tmp_path / "unsorted.py").write_text(Path(char.__file__).read_text().replace("sorted(characters)", "characters"))
-    with kinds_in("data.tokenizers", tmp_path):
+    folder = tmp_path / "others" / "data" / "tokenizers"
+    folder.mkdir(parents=True)
+    (folder / "morph.py").write_text(MORPH)
+    (folder / "unsorted.py").write_text(Path(char.__file__).read_text().replace("sorted(characters)", "characters"))
+    with kinds_in(tmp_path / "others"):
         morph: Any = settings_of("data.tokenizers", "morph")()
         assert contract.trained(morph).kind == "morph"
         with pytest.raises(AssertionError, match=r"matches must be false of a tokenizer\.json of the kind unigram"):

@@ -48,7 +48,7 @@ def convert(
     `minitf pretrain RECIPE model.init_from=NEW` trains it further.
     """
     if wrong := [one for one in settings or () if "=" not in one]:
-        raise UsageFault(f"{wrong[0]!r} is not KEY=VALUE", hint="for example model.attention.kind=favor")
+        raise UsageFault(f"{wrong[0]!r} is not KEY=VALUE", hint="for example model.attention.kind=window")
     from mini_tf.jobs.convert import convert as convert_run
     from mini_tf.run.opening import RunLocation
 

@@ -136,20 +136,21 @@ def _scores() -> str:
 
 def _added() -> str:
     """Installed packages that add kinds, with version and kinds."""
-    from mini_tf.recipe.entry_points import added_kinds
+    from mini_tf.recipe.kind_folders import added_kinds
 
-    found: dict[str, list[str]] = {}
+    added: dict[str, list[str]] = {}
     for kind in added_kinds():
-        found.setdefault(f"{kind.distribution} {kind.version}", []).append(f"{kind.package}.{kind.word}")
-    return "; ".join(f"{package} ({', '.join(kinds)})" for package, kinds in sorted(found.items())) or "none"
+        added.setdefault(f"{kind.folder.distribution} {kind.folder.version}", []).append(f"{kind.package}.{kind.word}")
+    return "; ".join(f"{package} ({', '.join(kinds)})" for package, kinds in sorted(added.items())) or "none"
 
 
 def _unusable() -> list[str]:
     """Faults of kinds that installed packages add; imports them."""
-    from mini_tf.recipe.entry_points import KindFault, added_kinds
+    from mini_tf.recipe.kind_folders import GROUP, KindFault, added_folders, added_kinds
     from mini_tf.recipe.kinds import settings_of
 
-    problems: list[str] = []
+    missing = [folder for folder in added_folders() if not folder.paths]
+    problems = [f"the entry point {folder.module} ({GROUP}) of {folder.owner} names no importable folder" for folder in missing]
     for kind in added_kinds():
         try:
             settings_of(kind.package, kind.word)

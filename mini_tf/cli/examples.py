@@ -20,10 +20,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "minitf evaluate last --data my.txt --assert 'loss<5'",
         "minitf evaluate last --pairs pairs.jsonl --assert 'pairs.accuracy>0.6'",
     ),
-    "convert": ("minitf convert last model.attention.kind=favor -n performer", "minitf convert last --memory 3:511=0 -n silenced"),
+    "convert": ("minitf convert last model.attention.kind=window -n windows", "minitf convert last --memory 3:511=0 -n silenced"),
     "import": ("minitf import ./tiny-llama -n tiny", "minitf import ./tiny-llama -o outputs/tiny --json"),
     "export": ("minitf export last -o ./my-model --license mit", "minitf export last -o ./tensors --to safetensors"),
-    "cost": ("minitf cost quickstart", "minitf cost gpt-nano performer-nano --lengths 128..8192 -o cost.png"),
+    "cost": ("minitf cost quickstart", "minitf cost gpt-nano gpt-char --lengths 128..8192 -o cost.png"),
     "plan": (
         "minitf plan gpt-nano --devices 8 --device-flops 312T --bandwidth 25G",
         "minitf plan gpt-nano --devices 1..4096 --device-flops 989T --bandwidth 50G --device-memory 80G --shard full",

@@ -6,8 +6,6 @@ from torch import Tensor
 
 from mini_tf.generation.kv_cache import LayerCache
 from mini_tf.generation.position_cache import StepPosition
-from mini_tf.nn.layers.fused_attention import repeat_kv
-from mini_tf.nn.layers.linear_attention import KeySums, attend_to_sums
 from mini_tf.nn.layers.norm import fast_rms_norm
 from mini_tf.nn.mixer import FastProjections, RecurrentAttention, RecurrentUnit, SoftmaxAttention
 from mini_tf.nn.state import State
@@ -92,24 +90,16 @@ def _rows(t: Tensor, n_queries: int) -> Tensor:
 
 
 class RecurrentStep:
-    """Output of the attention heads, (B, H V), from sums that are updated in place: a step costs the same always."""
+    """Output of the attention heads, (B, H V), from a recurrent state, which is updated in place."""
 
     def __init__(self, attention: RecurrentAttention) -> None:
-        self._heads, self._features = _Heads(attention.projections), attention.features
+        self._heads, self._step = _Heads(attention.projections), attention.step
 
     def __call__(self, x: Tensor, position: StepPosition, cache: State) -> Tensor:
-        sums = KeySums(**cache)
-        dims, dtype = self._heads.dims, sums.sums.dtype
         q_and_k, v = self._heads(x, position)
-        values, log_scale = self._features(q_and_k[:, :, None].to(dtype))  # (B, H + G, 1, F), (B, H + G, 1)
-        q, k = values.split_with_sizes([dims.n_heads, dims.n_kv_heads], dim=1)
-        parts = (k, v.view(len(x), -1, 1, dims.d_v).to(dtype), log_scale[:, dims.n_heads :, :, None])
-        k, v, key_scale = (repeat_kv(t, dims.n_heads) for t in parts)
-        scale = torch.maximum(sums.log_scale, key_scale[..., 0, 0])
-        k = k * (key_scale - scale[..., None, None]).exp()
-        sums.sums.mul_((sums.log_scale - scale).exp()[..., None, None]).add_(k.transpose(-1, -2) * F.pad(v, (0, 1), value=1.0))
-        sums.log_scale.copy_(scale)
-        return attend_to_sums(q, sums.sums[:, :, None]).to(x.dtype).flatten(1)
+        attended, after = self._step(q_and_k, v.view(len(x), -1, self._heads.dims.d_v), cache)
+        cache.update(after)
+        return attended.flatten(1)
 
 
 class UnitStep:

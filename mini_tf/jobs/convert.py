@@ -110,7 +110,7 @@ def _resolve(trained: Trained, overrides: Sequence[str], unchanged: bool) -> Res
     old, new = flat_values(trained.recipe), flat_values(resolved.recipe)
     changed = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key) and not key.startswith(("adapter", "model.init_from"))]
     if not changed and not unchanged:
-        hint = "for example model.attention.kind=favor, or --memory 3:511=0"
+        hint = "for example model.attention.kind=window, or --memory 3:511=0"
         raise UsageFault(f"nothing to convert: {trained.folder.name} has these settings", hint=hint)
     if other := [key for key in changed if not (key.startswith("model.") and set(key.split(".")) & {*CONVERTED})]:
         hint = f"train with model.init_from={trained.folder.name} to change other settings"

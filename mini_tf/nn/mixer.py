@@ -12,7 +12,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mini_tf.nn.layers.copy_attention import Copies
-from mini_tf.nn.layers.linear_attention import Features
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions, Visibility
@@ -217,10 +216,14 @@ class SoftmaxAttention(NamedTuple):
 
 
 class RecurrentAttention(NamedTuple):
-    """Linear attention with the feature map `features`; the state must be the fields of `KeySums`, nothing else."""
+    """Attention with a state of constant size in place of keys and values.
+
+    step: (rotated queries and keys (B, H + G, K), values (B, G, V), state) -> attended (B, H, V) of one token per row,
+    and the new state, which may share tensors with the old one.
+    """
 
     projections: FastProjections
-    features: Callable[[Tensor], Features]
+    step: Callable[[Tensor, Tensor, State], tuple[Tensor, State]]
 
 
 class RecurrentUnit(NamedTuple):

@@ -1,23 +1,19 @@
 """Packages of kinds: each file of such a package is one kind, named as in a recipe.
 
-`mini_tf/attention/window.py` is `attention: {kind: window}`. The folder and the entry points of installed packages list
-the kinds; only the chosen module is imported, only here, and only if its name is listed.
+`mini_tf/attention/window.py` is `attention: {kind: window}`. The folders of minitf, its papers and installed packages
+list the kinds (`kind_folders.py`); only the chosen module is imported, only here, and only if its name is listed.
 """
 
-import importlib.util
-import sys
+import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ModelWrapValidatorHandler, model_validator
 from pydantic import ValidationError as Faults
 from pydantic_core import PydanticCustomError, core_schema
 
-from mini_tf.recipe.entry_points import AddedKind, KindFault, added_kinds, find_added_kind
+from mini_tf.recipe.kind_folders import FoundKind, KindFault, added_kinds, find_kind, kinds_by_word, own_folders
 from mini_tf.recipe.parsing.schema_faults import Fault, merge_faults, validation_error
 from mini_tf.recipe.values import Scalar, fit, near, one_line, show
 from mini_tf.system.cache import sha256_of
@@ -136,56 +132,37 @@ def _with_default_kind(value: Any, field: Any) -> Any:
     return {"kind": default.kind} | given if isinstance(default, Kind) else value
 
 
-@cache
 def listing(package: str) -> tuple[str, ...]:
-    """The names of all kinds of a package, sorted: built in, and added by installed packages."""
-    return tuple(sorted({*_built_in(package), *(kind.word for kind in added_kinds() if kind.package == package)}))
-
-
-@cache
-def _built_in(package: str) -> frozenset[str]:
-    found = None
-    with suppress(ModuleNotFoundError):  # an entry point may name any group
-        found = importlib.util.find_spec(f"mini_tf.{package}")  # the package itself is not imported
-    folders = [] if found is None else found.submodule_search_locations or ()
-    return frozenset(file.stem for folder in folders for file in Path(folder).glob("*.py") if not file.stem.startswith("_"))
-
-
-def clear_kind_caches() -> None:
-    """Clear the caches, after a folder or package of kinds was added."""
-    for found in (listing, _built_in, added_kinds):
-        found.cache_clear()
+    """The names of all kinds of a package, sorted: those of minitf, of its papers and of installed packages."""
+    return tuple(sorted(kinds_by_word(package)))
 
 
 def settings_of(package: str, word: str) -> type[Kind]:
     """The `Settings` class of a kind.
 
-    Raises ValueError if there is no such kind, KindFault if there are two or if that of an installed package cannot be
-    used.
+    Raises ValueError if there is no such kind, KindFault if there are two or if its module cannot be used.
     """
     if word not in listing(package):
         raise ValueError(f"no such kind {word!r}")
-    added = find_added_kind(package, word, word in _built_in(package))
-    if added is None:
-        return importlib.import_module(f"mini_tf.{package}.{word}").Settings  # type: ignore[no-any-return]
+    kind = find_kind(package, word)
+    if kind.folder == own_folders()[0]:
+        return importlib.import_module(kind.module).Settings  # type: ignore[no-any-return]
     try:
-        found = getattr(importlib.import_module(added.module), "Settings", None)
+        settings = getattr(importlib.import_module(kind.module), "Settings", None)
     except (Exception, SystemExit) as error:  # third-party code may raise anything
-        raise added.unusable(f"{type(error).__name__}: {one_line(str(error))}") from error
-    return _checked(found, added)
+        raise kind.unusable(f"{type(error).__name__}: {one_line(str(error))}") from error
+    return _checked(settings, kind)
 
 
-def _checked(found: Any, added: AddedKind) -> type[Kind]:
-    """Check the `Settings` of an installed package's module."""
-    if added.module.rpartition(".")[2] != added.word:
-        raise added.unusable(f"the module's last name must be the kind, {show(added.word)}")
-    if not isinstance(found, type) or not issubclass(found, Kind) or found.__module__ != added.module:
-        raise added.unusable("the module must define a class Settings like minitf's kinds")
-    if added.package != found.PACKAGE:
-        raise added.unusable(f"its Settings must be a kind of {added.package}, not of {found.PACKAGE or 'no package'}")
-    if (missing := found.missing_dependency()) is not None:
-        raise added.unusable(f"it {missing}")
-    return found
+def _checked(settings: Any, kind: FoundKind) -> type[Kind]:
+    """Check the `Settings` of a module of a paper or an installed package."""
+    if not isinstance(settings, type) or not issubclass(settings, Kind) or settings.__module__ != kind.module:
+        raise kind.unusable("the module must define a class Settings like minitf's kinds")
+    if kind.package != settings.PACKAGE:
+        raise kind.unusable(f"its Settings must be a kind of {kind.package}, not of {settings.PACKAGE or 'no package'}")
+    if (missing := settings.missing_dependency()) is not None:
+        raise kind.unusable(f"it {missing}")
+    return settings
 
 
 def usable_settings(package: str, word: str) -> type[Kind] | None:
@@ -201,29 +178,27 @@ def kinds_of(package: str) -> dict[str, type[Kind]]:
     return {word: settings for word in listing(package) if (settings := usable_settings(package, word)) is not None}
 
 
-def added_kinds_in(section: Section) -> frozenset[AddedKind]:
+def added_kinds_in(section: Section) -> frozenset[FoundKind]:
     """The kinds of installed packages that a recipe, or a section, uses."""
-    found = {kind for kind in added_kinds() if isinstance(section, Kind) and type(section).__module__ == kind.module}
-    found.update(*map(added_kinds_in, section.uses()))
+    added = {kind for kind in added_kinds() if isinstance(section, Kind) and type(section).__module__ == kind.module}
+    added.update(*map(added_kinds_in, section.uses()))
     for name in type(section).model_fields:
         value = getattr(section, name)
         parts = value if isinstance(value, tuple) else (value,)
-        found.update(*(added_kinds_in(part) for part in parts if isinstance(part, Section)))
-    return frozenset(found)
+        added.update(*(added_kinds_in(part) for part in parts if isinstance(part, Section)))
+    return frozenset(added)
 
 
 def cache_identity(kind: Kind) -> list[Any]:
-    """The cache key of a kind: name and settings, and for kinds of installed packages the files of the folder."""
+    """The cache key of a kind: name and settings, and for kinds of installed packages the files of the package."""
     known = [kind.kind, kind.model_dump(mode="json")]
-    if not any(added.module == type(kind).__module__ for added in added_kinds()):
-        return known  # changes of built-in kinds increase a format number instead
-    return [*known, files_beside(type(kind).__module__)]
+    added = next((added for added in added_kinds() if added.module == type(kind).__module__), None)
+    return known if added is None else [*known, files_with(added)]  # changes of built-in kinds increase a format number instead
 
 
-def files_beside(module: str) -> dict[str, str]:
-    """SHA-256 of the files in the folder of an imported module, by name: an editable install changes at one version."""
-    files = sorted(Path(sys.modules[module].__file__ or "").parent.glob("*.py"))
-    return {file.name: sha256_of(file) for file in files}
+def files_with(kind: FoundKind) -> dict[str, str]:
+    """SHA-256 of the files of the folder that adds a kind, by path: an editable install changes at one version."""
+    return {file.relative_to(kind.root).as_posix(): sha256_of(file) for file in sorted(kind.root.rglob("*.py"))}
 
 
 def default_kind(package: str, word: str) -> Callable[[], Any]:

@@ -1,12 +1,13 @@
-"""The shipped recipes: `recipes/*.yaml` of a checkout, or the same files in an installed wheel."""
+"""The shipped recipes: `recipes/*.yaml` of a checkout, or the same files in an installed wheel, and those of papers."""
 
-import os
 from functools import cache
 from pathlib import Path
 
+from mini_tf.recipe.kind_folders import own_folders
+
 
 @cache
-def folder() -> Path:
+def main_folder() -> Path:
     """The folder of the shipped recipes: inside the package if installed from a wheel, else beside it."""
     package = Path(__file__).parents[1]
     inside = package / "recipes"
@@ -15,7 +16,8 @@ def folder() -> Path:
 
 def presets() -> dict[str, Path]:
     """Name and file of every shipped recipe, sorted by name."""
-    return {name.removesuffix(".yaml"): folder() / name for name in sorted(os.listdir(folder())) if name.endswith(".yaml")}
+    folders = [main_folder(), *(path / "recipes" for paper in own_folders() for path in paper.paths)]
+    return dict(sorted((file.stem, file) for folder in dict.fromkeys(folders) for file in folder.glob("*.yaml")))
 
 
 def summary(file: Path) -> str:

@@ -1,14 +1,13 @@
 """The installed packages that define kinds of a run: recorded at its first start, required whenever it is opened."""
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
 from mini_tf.recipe import reading
-from mini_tf.recipe.entry_points import KindFault, added_kinds, installed_version
-from mini_tf.recipe.kinds import added_kinds_in, files_beside
+from mini_tf.recipe.kind_folders import KindFault, added_kinds, installed_version
+from mini_tf.recipe.kinds import added_kinds_in, files_with
 from mini_tf.recipe.parsing.secrets import without_secrets
 from mini_tf.recipe.presets import presets
 from mini_tf.recipe.reading import Resolved
@@ -25,14 +24,14 @@ _MAX_REPORTED = 10
 def sources_of(recipe: Recipe) -> dict[str, KindSource]:
     """The source of each kind of a recipe that is not built in, for run.json."""
     added = sorted(added_kinds_in(recipe))
-    return {f"{kind.package}.{kind.word}": KindSource(package=kind.distribution, version=kind.version) for kind in added}
+    return {f"{kind.package}.{kind.word}": KindSource(package=kind.folder.distribution, version=kind.folder.version) for kind in added}
 
 
 def versions(record: Manifest) -> dict[str, str]:
-    """Installed versions of the packages that define the kinds of a run, and hashes of the files beside each kind."""
-    found = {_key(source): installed_version(source.package) or "none" for source in record.kinds.values()}
-    modules = {name: kind.module for kind in added_kinds() if (name := f"{kind.package}.{kind.word}") in record.kinds}
-    return found | {f"files of {name}": hash_of(files_beside(module))[:12] for name, module in modules.items() if module in sys.modules}
+    """Installed versions of the packages that define the kinds of a run, and hashes of their files."""
+    installed = {_key(source): installed_version(source.package) or "none" for source in record.kinds.values()}
+    kinds = {name: kind for kind in added_kinds() if (name := f"{kind.package}.{kind.word}") in record.kinds}
+    return installed | {f"files of {name}": hash_of(files_with(kind))[:12] for name, kind in kinds.items()}
 
 
 def first_versions(record: Manifest) -> dict[str, str]:
@@ -51,7 +50,7 @@ def check_installed(folder: Path) -> None:
 
 
 def _missing_kinds(record: Manifest) -> Iterator[str]:
-    available = {(f"{kind.package}.{kind.word}", kind.distribution) for kind in added_kinds()}
+    available = {(f"{kind.package}.{kind.word}", kind.folder.distribution) for kind in added_kinds()}
     for name, source in record.kinds.items():
         if (name, source.package) in available:
             continue

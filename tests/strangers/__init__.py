@@ -1,8 +1,7 @@
-"""Kinds of other people: each file of a folder here is one kind of the package of that name, for tests to add to it."""
+"""Kinds of other people, laid out as an installed package that adds them (or as a paper), for tests."""
 
 import importlib
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,6 @@ def made(package: str) -> dict[str, Any]:
 
 @pytest.fixture
 def strangers() -> Iterator[None]:
-    """The packages have these kinds too, as if their files lay in them."""
-    with ExitStack() as entered:
-        for folder in sorted({file.parent for file in FOLDER.rglob("*.py")} - {FOLDER}):
-            entered.enter_context(kinds_in(".".join(folder.relative_to(FOLDER).parts), folder))
+    """These kinds are installed."""
+    with kinds_in(FOLDER):
         yield

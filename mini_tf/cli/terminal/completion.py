@@ -73,7 +73,7 @@ def _collect(folder: Path) -> dict[str, str]:
 
 def _version() -> str:
     """Changes with every file of the package, and with every installed package that adds kinds."""
-    from mini_tf.recipe.entry_points import added_kinds
+    from mini_tf.recipe.kind_folders import added_kinds
     from mini_tf.system.cache import hash_of
 
     package = Path(__file__).parents[2]

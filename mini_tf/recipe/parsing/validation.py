@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from mini_tf.recipe.entry_points import KindFault
+from mini_tf.recipe.kind_folders import KindFault
 from mini_tf.recipe.kinds import Section
 from mini_tf.recipe.parsing.schema_faults import Fault, faults_of
 from mini_tf.recipe.parsing.unknown_keys import no_such_key

@@ -24,14 +24,16 @@ VOCAB_SIZE = 300
 def depend_on_hash_seed(settings: Iterable[Kind], text: str = "") -> list[str]:
     """The kinds, of tokenizers trained on `text` or of corpora, that give something else with another hash seed.
 
-    A kind that is not the `Settings` of the file with its name cannot be made in another process and is left out.
+    A kind that is not the `Settings` of a file of its package of kinds cannot be made in another process and is left
+    out.
     """
     given = []
     for one in settings:
-        file = Path(str(getattr(sys.modules[type(one).__module__], "__file__", None)))
-        if file.stem == one.kind and type(one).__name__ == "Settings":
+        module, of_package = type(one).__module__, f".{one.PACKAGE}.{one.kind}"
+        if module.endswith(of_package) and type(one).__name__ == "Settings":
+            folder = Path(str(sys.modules[module].__file__)).parents[of_package.count(".") - 1]
             values = one.model_dump(mode="json", exclude_defaults=True)
-            given.append({"package": one.PACKAGE, "kind": one.kind, "folder": str(file.parent), "settings": values})
+            given.append({"package": one.PACKAGE, "kind": one.kind, "folder": str(folder), "settings": values})
     command = [sys.executable, "-m", __name__, json.dumps({"kinds": given, "text": text})]
     results = []
     for seed in ("1", "2"):
@@ -48,7 +50,7 @@ def main(kinds: list[dict[str, Any]], text: str) -> list[str]:
     for one in kinds:
         with ExitStack() as entered:
             if one["kind"] not in listing(one["package"]):
-                entered.enter_context(kinds_in(one["package"], Path(one["folder"])))
+                entered.enter_context(kinds_in(Path(one["folder"])))
             settings = settings_of(one["package"], one["kind"]).model_validate(one["settings"])
             made = ""
             if isinstance(settings, TokenizerSettings):

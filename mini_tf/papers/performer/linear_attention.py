@@ -12,19 +12,20 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from mini_tf.nn.layers.fused_attention import repeat_kv
-from mini_tf.nn.layers.linear_attention import (
+from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, MixerCost, RecurrentAttention
+from mini_tf.nn.multi_head_projections import MultiHeadProjections, ProjectionSettings
+from mini_tf.nn.state import State
+from mini_tf.nn.token_positions import TokenPositions, Visibility, spans
+from mini_tf.papers.performer.key_sums import (
     CHUNK,
     Features,
     KeySums,
+    add_key,
     attend_to_sums,
     linear_attention,
     linear_weights,
     sum_sources,
 )
-from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, MixerCost, RecurrentAttention
-from mini_tf.nn.multi_head_projections import MultiHeadProjections, ProjectionSettings
-from mini_tf.nn.state import State
-from mini_tf.nn.token_positions import TokenPositions, Visibility, spans
 
 
 class LinearAttentionSettings(ProjectionSettings):
@@ -95,7 +96,15 @@ class LinearAttention(MultiHeadProjections):
         return ExplicitAttention(weights.to(v.dtype), v)
 
     def fast_decoding(self) -> RecurrentAttention | None:
-        return None if self.cross else RecurrentAttention(self.fast_projections(), self.features)
+        return None if self.cross else RecurrentAttention(self.fast_projections(), self._step)
+
+    def _step(self, q_and_k: Float[Tensor, "B N K"], v: Float[Tensor, "B G V"], state: State) -> tuple[Float[Tensor, "B H V"], State]:
+        before, dtype = KeySums(**state), state["sums"].dtype
+        values, log_scale = self.features(q_and_k[:, :, None].to(dtype))  # (B, H + G, 1, F), (B, H + G, 1)
+        q, k = values.split_with_sizes([self.dims.n_heads, self.dims.n_kv_heads], dim=1)
+        k, v, key_scale = self._repeated(k, v[:, :, None].to(dtype), log_scale[:, self.dims.n_heads :, :, None])
+        after = add_key(before, k, v, key_scale)
+        return attend_to_sums(q, after.sums[:, :, None])[:, :, 0].to(q_and_k.dtype), after._asdict()
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, before: KeySums | None) -> tuple[Tensor, KeySums | None]:
         cut = list(spans(q.shape[2]))

@@ -12,14 +12,14 @@ import torch
 from commands import EXACT, TINY, minitf
 from torch import Tensor
 
-from mini_tf.attention import favor
-from mini_tf.attention.favor import Variant, draw_projection, random_features
-from mini_tf.nn import linear_attention as module
 from mini_tf.nn import token_positions
-from mini_tf.nn.layers import linear_attention as layer
-from mini_tf.nn.layers.linear_attention import Features, linear_attention, linear_weights
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixer
 from mini_tf.nn.token_positions import TokenPositions, Visibility
+from mini_tf.papers.performer import key_sums as layer
+from mini_tf.papers.performer import linear_attention as module
+from mini_tf.papers.performer.attention import favor
+from mini_tf.papers.performer.attention.favor import Variant, draw_projection, random_features
+from mini_tf.papers.performer.key_sums import Features, linear_attention, linear_weights
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.testing import Case, attention
 from mini_tf.testing.tiny.mixers import random_tensor

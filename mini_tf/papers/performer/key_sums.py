@@ -48,6 +48,15 @@ class KeySums(NamedTuple):
         return cls(sums, like.new_full((batch, n_heads), NONE), torch.zeros(batch, dtype=torch.long, device=like.device))
 
 
+def add_key(before: KeySums, k: Float[Tensor, "B H 1 F"], v: Float[Tensor, "B H 1 V"], key_scale: Float[Tensor, "B H 1 1"]) -> KeySums:
+    """The sums with one key more, in place; its features are `k` * exp(`key_scale`)."""
+    scale = torch.maximum(before.log_scale, key_scale[..., 0, 0])
+    k = k * (key_scale - scale[..., None, None]).exp()
+    before.sums.mul_((before.log_scale - scale).exp()[..., None, None]).add_(k.transpose(-1, -2) * _with_ones(v))
+    before.log_scale.copy_(scale)
+    return before
+
+
 def linear_attention(
     q: Float[Tensor, "B H L F"], k: Features, v: Float[Tensor, "B H L V"], visibility: Visibility, before: KeySums | None = None
 ) -> tuple[Float[Tensor, "B H L V"], KeySums | None]:

@@ -13,10 +13,10 @@ from jaxtyping import Float
 from pydantic import Field, PositiveFloat
 from torch import Tensor
 
-from mini_tf.nn.layers.linear_attention import Features
-from mini_tf.nn.linear_attention import LinearAttention, LinearAttentionSettings
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerCost
 from mini_tf.nn.multi_head_projections import scale_value
+from mini_tf.papers.performer.key_sums import Features
+from mini_tf.papers.performer.linear_attention import LinearAttention, LinearAttentionSettings
 from mini_tf.system.seeds import seed_of
 
 Variant = Literal["positive", "hyperbolic", "trigonometric", "relu"]

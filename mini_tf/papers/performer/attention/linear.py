@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from mini_tf.nn.layers.linear_attention import Features
-from mini_tf.nn.linear_attention import LinearAttention, LinearAttentionSettings
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerCost
+from mini_tf.papers.performer.key_sums import Features
+from mini_tf.papers.performer.linear_attention import LinearAttention, LinearAttentionSettings
 
 
 class Settings(LinearAttentionSettings):

@@ -1,0 +1,140 @@
+"""Where kinds are found: in minitf, in each of its papers and in installed packages, which are laid out alike.
+
+`attention/mean.py` in such a folder is the kind `mean` of `attention`. An installed package names its folder, as it is
+imported, in an entry point of the group `mini_tf.kinds`. Listing reads names of files and metadata of packages (about 4
+ms, once a process), and imports nothing.
+"""
+
+import importlib.util
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+from mini_tf.recipe.values import show
+from mini_tf.system.errors import RecipeFault
+
+GROUP = "mini_tf.kinds"
+"""The group of entry points; their names have no meaning."""
+PACKAGES = (
+    *("attention", "baselines", "data.corpora", "data.datasets", "data.tokenizers", "interchange", "models", "noises", "objectives"),
+    *("optimizers", "pipelines", "positions", "schedules"),
+)
+"""The packages of kinds; other subfolders hold what kinds import."""
+_MINITF = Path(__file__).parents[1]
+
+
+class KindFault(RecipeFault):
+    """A recipe names a kind that does not exist or cannot be used."""
+
+
+class KindFolder(NamedTuple):
+    """A folder of packages of kinds. module: by which it is imported; distribution, version: of pip, if installed."""
+
+    module: str
+    paths: tuple[Path, ...]
+    distribution: str = ""
+    version: str = ""
+
+    @property
+    def owner(self) -> str:
+        """Where it is from, for messages."""
+        if self.distribution:
+            return f"the package {self.distribution} {self.version}"
+        return self.module.replace(".", "/") if self.paths != (_MINITF,) else "minitf itself"
+
+    def kinds(self, package: str) -> Iterator["FoundKind"]:
+        """Its kinds of one package of kinds."""
+        for path in self.paths:
+            for file in path.joinpath(*package.split(".")).glob("*.py"):
+                if file.stem.isidentifier() and not file.stem.startswith("_"):
+                    yield FoundKind(package, file.stem, self)
+
+
+class FoundKind(NamedTuple):
+    """A kind by its package of kinds and its word, and the folder that has it."""
+
+    package: str
+    word: str
+    folder: KindFolder
+
+    @property
+    def module(self) -> str:
+        return f"{self.folder.module}.{self.package}.{self.word}"
+
+    @property
+    def root(self) -> Path:
+        """The folder that holds the packages of kinds."""
+        return next(path for path in self.folder.paths if path.joinpath(*self.package.split("."), f"{self.word}.py").is_file())
+
+    def unusable(self, reason: str) -> KindFault:
+        """The error for a module that defines no usable kind."""
+        message = f"the kind {self.word} of {self.package} in {self.folder.owner} ({self.module}) cannot be used: {reason}"
+        return KindFault(message, hint="`minitf doctor` lists the packages that add kinds")
+
+
+@cache
+def own_folders() -> tuple[KindFolder, ...]:
+    """minitf itself and each of its papers."""
+    papers = sorted(path for path in (_MINITF / "papers").glob("[!_.]*") if path.is_dir())
+    return KindFolder("mini_tf", (_MINITF,)), *(KindFolder(f"mini_tf.papers.{path.name}", (path,)) for path in papers)
+
+
+@cache
+def added_folders() -> tuple[KindFolder, ...]:
+    """The folders that installed packages name, sorted; without `paths` if there is no such folder."""
+    points = [(point.value, point.dist) for point in metadata.entry_points(group=GROUP)]
+    return tuple(sorted({KindFolder(value, _paths(value), dist.name, dist.version) for value, dist in points if dist is not None}))
+
+
+def _paths(module: str) -> tuple[Path, ...]:
+    """The folders of an importable package, which is not imported."""
+    first, *rest = module.split(".")
+    if not all(map(str.isidentifier, (first, *rest))):
+        return ()
+    try:
+        spec = importlib.util.find_spec(first)
+    except ValueError:  # a module without a spec
+        return ()
+    paths = [Path(path, *rest) for path in (spec and spec.submodule_search_locations) or ()]
+    return tuple(dict.fromkeys(path for path in paths if path.is_dir()))
+
+
+@cache
+def added_kinds() -> tuple[FoundKind, ...]:
+    """The kinds of all installed packages, sorted."""
+    return tuple(sorted(kind for folder in added_folders() for package in PACKAGES for kind in folder.kinds(package)))
+
+
+@cache
+def kinds_by_word(package: str) -> Mapping[str, Sequence[FoundKind]]:
+    """All kinds of a package of kinds; of a word that two folders have, both."""
+    kinds: dict[str, list[FoundKind]] = {}
+    for folder in (*own_folders(), *added_folders()) if package in PACKAGES else ():
+        for kind in folder.kinds(package):
+            kinds.setdefault(kind.word, []).append(kind)
+    return kinds
+
+
+def find_kind(package: str, word: str) -> FoundKind:
+    """A kind that is listed. KindFault if two folders have it."""
+    first, *others = kinds_by_word(package)[word]
+    if others:
+        owners = " and ".join(kind.folder.owner for kind in (first, *others))
+        raise KindFault(f"the kind {show(word)} of {package} is defined by {owners}", hint="uninstall or rename one of them")
+    return first
+
+
+def installed_version(distribution: str) -> str | None:
+    """The version of a package; None if it is not installed."""
+    try:
+        return metadata.version(distribution)
+    except (metadata.PackageNotFoundError, ValueError):  # ValueError: an empty name
+        return None
+
+
+def clear_caches() -> None:
+    """Look for installed packages and their kinds again."""
+    for cached in (added_folders, added_kinds, kinds_by_word):
+        cached.cache_clear()
