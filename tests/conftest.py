@@ -24,7 +24,7 @@ from shared import once
 cache, held = claim(Path(tempfile.gettempdir()), fingerprint())
 os.environ["MINITF_CACHE"] = str(cache)
 os.environ["HF_HUB_OFFLINE"] = "1"
-shapes.install("mini_tf.nn", "mini_tf.attention", "mini_tf.positions", "mini_tf.papers")
+shapes.install("mini_tf.nn", "mini_tf.attention", "mini_tf.positions", *shapes.layers_of_papers())
 # Else pytest rewrites every test module anew, and each process that a test starts compiles all of mini_tf.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +17,7 @@ from torch import Tensor
 from mini_tf.interchange import Names
 from mini_tf.interchange._tensors import read_tensors
 from mini_tf.nn.model import Model
-from mini_tf.recipe.kinds import settings_of
+from mini_tf.recipe.kinds import listing, settings_of
 
 V, CONTEXT = 48, 40
 NAMES = ("<pad>", "<s>", "</s>", "<unk>", "[MASK]")
@@ -175,7 +176,8 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bert, tags": ("BertForTokenClassification", "BertConfig", BERT | {"id2label": {0: "O", 1: "B-x", 2: "I-x"}}),
 }
 # fmt: on
-"""By name: architecture, class of its configuration, settings."""
+CASES = {name: case for name, case in CASES.items() if re.split(r"[ ,]", name)[0] in listing("interchange")}
+"""By name: architecture, class of its configuration, settings; without the families of absent papers."""
 
 
 def folder_of(case: str, folder: Path, **more: Any) -> Path:

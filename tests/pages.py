@@ -23,6 +23,7 @@ PAGES = [
         f"mini_tf/{room}/README.md"
         for room in ("data", "pipelines", "inspection", "attention", "interchange", "run", "jobs", "distributed", "jobs/cluster")
     ),
+    *sorted(file.relative_to(ROOT).as_posix() for file in ROOT.glob("mini_tf/papers/**/README.md")),
 ]
 INSTALL = ("first command", "test command")
 """Blocks that .ci/run and a new machine run."""

@@ -9,13 +9,24 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 import jaxtyping
 import torch
 
+PAPERS = Path(__file__).parents[1] / "mini_tf" / "papers"
 _SCOPE = jaxtyping.jaxtyped("context")
+
+
+def layers_of_papers() -> list[str]:
+    """Modules of the mixers and positions of papers, and of the layers that these are made of."""
+    papers = [path for path in sorted(PAPERS.glob("*")) if any((path / name).is_dir() for name in ("attention", "positions"))]
+    parts = [path / name for path in papers for name in ("attention", "positions")] + [
+        file for path in papers for file in path.glob("*.py")
+    ]
+    return [".".join(["mini_tf", "papers", *part.relative_to(PAPERS).with_suffix("").parts]) for part in parts]
 
 
 def install(*packages: str) -> None:

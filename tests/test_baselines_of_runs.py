@@ -194,4 +194,3 @@ def test_the_names_that_may_be_asserted_are_those_of_the_model() -> None:
     assert named["baseline.accuracy"] == ["scikit-learn", "scikit-learn"]  # of the best one: all are needed
     assert named["baseline.majority.accuracy"] == []
     assert "baseline.bits_per_byte" not in baseline_metrics(settings_of("objectives", "masked")())  # type: ignore[arg-type]
-    assert baseline_metrics(settings_of("objectives", "cbow")(negatives=5)) == {}  # type: ignore[arg-type]

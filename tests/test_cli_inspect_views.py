@@ -1,4 +1,4 @@
-"""`minitf inspect word, model, tokens, positions, softmax, simple`: what is printed and drawn, what is refused, what
+"""`minitf inspect word, model, tokens, positions, softmax`: what is printed and drawn, what is refused, what
 reaches JSON.
 """
 
@@ -175,9 +175,6 @@ def test_what_is_no_number_is_null_in_json_and_blank_in_a_table(runs: dict[str, 
     for layer in result_of("word", runs["none"], "a", "a", "a a")["layers"]:
         assert (layer["baseline"], layer["corrected"], layer["cosine"] is None) == (None, None, False)
     assert "nan" not in shown("word", runs["none"], "a", "a", "a a")
-    alone = result_of("simple", "bears")
-    assert (alone["before"], alone["after"]) == ([None], [None])
-    assert "nan" not in shown("simple", "bears")
 
 
 # model
@@ -262,7 +259,6 @@ def test_texts_that_are_not_utf_8_are_refused(runs: dict[str, Path], tmp_path: P
         assert "a text is not UTF-8" in refused(2, command, runs["none"], "a\udcff")
         assert "is not UTF-8" in refused(4, command, runs["none"], "-i", broken)
         assert "no text given" in refused(2, command, runs["none"])
-    assert "the text is not UTF-8" in refused(2, "simple", "a\udcff")
     assert "no such run" in refused(5, "tokens", "nothing", "a")
 
 
@@ -394,27 +390,3 @@ def test_an_empty_text_is_refused_alike_by_every_view_of_a_model_without_a_separ
 
 def test_softmax_needs_a_token_that_has_a_choice(runs: dict[str, Path]) -> None:
     assert "give a longer text" in refused(2, "softmax", runs["rotary"], "")
-
-
-# simple
-
-
-def test_simple_walks_through_the_words(tmp_path: Path) -> None:
-    text = shown("simple", "I love bears")
-    result = result_of("simple", "I love bears")
-    assert text == shown("simple")
-    assert "bears moved towards the other words" in text
-    assert f"{result['weights'][2][0]:.3f}" in text
-    assert result["drawn"] == result["notes"] == []
-    assert result["after"][2] > result["before"][2]
-
-
-def test_simple_takes_any_words_but_not_many(tmp_path: Path) -> None:
-    text = "\x1b[31m [bold] 漢字 👩\u200d🚀 bears"
-    result = result_of("simple", text)
-    assert result["words"] == text.split()
-    assert result["drawn"] == text.split()[:-1]
-    assert "[bold]" in shown("simple", text)
-    shown("simple", " ".join("abcdefghijkl"))
-    for words in ("", " ", "a " * 13):
-        assert "words, but must have 1 to 12" in refused(2, "simple", words)

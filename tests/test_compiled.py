@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._dynamo import lookup_backend, reset
-from toys import every_mixer
+from toys import every_mixer, present
 
 from mini_tf.data.batch import Batch
 from mini_tf.nn.model import ModelSettings
@@ -86,14 +86,17 @@ def test_every_mixer_compiles_without_a_graph_break(settings: ModelSettings) -> 
     check(TokenLoss(model, "loss"), [batch])
 
 
-@pytest.mark.parametrize("kind", ["learned", "t5", "transformer_xl", pytest.param("rotary", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", [*present("positions", "learned", "t5", "transformer_xl"), pytest.param("rotary", marks=pytest.mark.slow)])
 def test_positional_encodings_compile_without_a_graph_break(kind: str) -> None:
     settings = settings_of("models", "decoder")(d_model=16, n_layers=1, n_heads=2, positions=settings_of("positions", kind)())
     tokens = Tokens(random_ids(), TokenPositions.packed(torch.tensor([[1] * 4 + [2] * 5, [1] * 9, [1] * 6 + [0] * 3])))
     check(TokenLoss(tiny_model(settings).train(), "loss"), [Batch(tokens, random_ids(seed=5).flatten())])  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("kind", "keys"), [("softmax", {"memory_length": 5}), pytest.param("srupp", {}, marks=pytest.mark.slow)])
+RECURRENT = [pytest.param(kind, {}, marks=pytest.mark.slow) for kind in present("attention", "srupp")]
+
+
+@pytest.mark.parametrize(("kind", "keys"), [("softmax", {"memory_length": 5}), *RECURRENT])
 def test_a_stream_compiles_for_its_first_row_and_for_all_others(kind: str, keys: dict[str, int]) -> None:
     mixer = settings_of("attention", kind)(**keys)
     [settings] = tiny_models.every_mixer(settings_of("models", "decoder")(d_model=16, n_layers=1, n_heads=2), [mixer])  # type: ignore[arg-type]

@@ -48,7 +48,7 @@ def test_weights_and_shared_settings_are_kept_and_the_run_is_usable(run: Path, t
     assert 0 < metrics["kl"] < 0.1
     assert minitf("generate", str(tmp_path / "window"), "the ", "--max-new-tokens", "5", "--greedy").exit_code == 0
     more = ("train.steps=2", "log.samples=0", *EXACT, "-d", str(tmp_path / "more"), "-q")
-    done = minitf("pretrain", TINY, f"model.init_from={tmp_path / 'favor'}", *more)
+    done = minitf("pretrain", TINY, f"model.init_from={tmp_path / 'window'}", *more)
     assert done.exit_code == 0, done.stderr
     assert load_trained(tmp_path / "more").recipe.model.attention[0].kind == "window"  # type: ignore[attr-defined]
 

@@ -77,25 +77,6 @@ def test_formulas_grow_as_they_must_and_measured_memory_is_near_them(monkeypatch
             assert cost.seconds > 0
 
 
-@pytest.mark.parametrize(("query", "sizes"), [("position", (32, 4)), ("task", (1, 4))])
-def test_of_a_perceiver_what_grows_with_the_length_is_measured_too(
-    query: str, sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lengths, "LONG_SECONDS", 0.0)
-    sized = "model={kind: perceiver, d_model: 16, d_latent: 24, n_layers: 2, n_heads: 2, n_latents: 4, attention: [softmax, linear]}"
-    layers = layers_of("tiny", read(TINY, [sized, "objective={kind: classify, pool: first}", f"model.query={query}"]).recipe)
-    names = ["encoder.cross (tiny)", "latent.self, softmax (tiny)", "latent.self, linear (tiny)", "decoder.cross (tiny)"]
-    assert [layer.name for layer in layers] == names
-    assert [layer.sizes(32) for layer in layers] == [(4, 32), (4, 4), (4, 4), sizes]
-    assert [(layer.dims.d_model, layer.dims.d_memory) for layer in layers] == [(24, 16), (24, 24), (24, 24), (16, 24)]
-    for layer in layers:
-        (short, long), grows = measure_lengths(layer, [64, 128], Setup()), 64 in layer.sizes(64)
-        assert short.flops is not None
-        assert long.flops is not None
-        assert (long.flops > short.flops) == grows
-        assert (long.measured_saved > short.measured_saved) == grows  # type: ignore[operator]
-
-
 def test_a_row_that_does_not_fit_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lengths, "free_bytes", lambda device: 200_000)
     [layer] = layers_of("tiny", read(TINY, ["model={kind: decoder, d_model: 32, n_layers: 1, n_heads: 2}"]).recipe)

@@ -24,7 +24,6 @@ from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.data.windows import Windows
 from mini_tf.recipe import sections
 from mini_tf.scores.classes import log_loss, macro_f1
-from mini_tf.scores.detection import area_under_curve
 from mini_tf.scores.repetition import repeated_share
 from mini_tf.system.errors import DataFault
 
@@ -157,15 +156,11 @@ def test_scores_without_scikit_learn_are_those_of_scikit_learn(seed: int) -> Non
     random = np.random.default_rng(seed)
     truth, predicted = random.integers(0, 4, (2, 40))
     assert macro_f1(truth, predicted, 6) == pytest.approx(metrics.f1_score(truth, predicted, average="macro"))
-    scores, positive = np.round(random.normal(size=60), 1), random.random(60) < 0.3  # with ties
-    assert area_under_curve(scores, positive) == pytest.approx(metrics.roc_auc_score(positive, scores))
     probabilities = random.dirichlet(np.ones(4), 40)
     assert log_loss(probabilities, truth) == pytest.approx(metrics.log_loss(truth, probabilities, labels=range(4)))
 
 
-def test_without_both_classes_a_detector_has_no_score() -> None:
-    assert area_under_curve(np.array([0.1, 0.2]), np.array([True, True])) is None
-    assert area_under_curve(np.array([0.1, 0.2]), np.array([False, False])) is None
+def test_the_log_loss_of_an_impossible_class_is_finite() -> None:
     assert log_loss(np.array([[0.0, 1.0]]), np.array([0])) == pytest.approx(-np.log(np.finfo(float).tiny))
 
 

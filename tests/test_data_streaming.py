@@ -451,14 +451,13 @@ def test_what_cannot_be_streamed_is_refused(given: list[str], words: str, small:
     "recipe",
     [
         ("model={kind: encoder, d_model: 16, n_layers: 1, n_heads: 2}", "objective={kind: masked, scheme: whole_word}", "data.pack=docs"),
-        ("model={kind: encoder, d_model: 16, n_layers: 1, n_heads: 2}", "objective={kind: replaced_token, proposal: unigram}"),
         (
             "model={kind: encoder_decoder, d_model: 16, n_layers: 1, n_heads: 2}",
             "objective={kind: denoising, noise: [permute_sentences, infill]}",
         ),
         ("model={kind: decoder, d_model: 16, n_layers: 1, n_heads: 2}", "objective=prefix"),
     ],
-    ids=["masked", "replaced_token", "denoising", "prefix"],
+    ids=["masked", "denoising", "prefix"],
 )
 def test_every_objective_on_text_can_stream(recipe: tuple[str, ...], small: Path) -> None:
     write("a.txt", documents(300))

@@ -9,7 +9,7 @@ import torch
 from pydantic import ValidationError
 from test_models import usable
 from torch import Tensor
-from toys import FadingMean, causal_mixers, mixer_kinds, mixer_settings, seeded
+from toys import FadingMean, causal_mixers, mixer_kinds, mixer_settings, present, seeded
 
 from mini_tf.models.encoder_decoder import EncoderDecoder, EncoderSettings, Settings
 from mini_tf.nn import state as states
@@ -124,7 +124,10 @@ def test_a_target_token_is_scored_by_nothing_that_follows_it(mixer: str, positio
         assert (before[0, t:] != after[0, t:]).all(dim=-1).all()
 
 
-@pytest.mark.parametrize(("mixer", "positions", "cross"), [*((*case, "softmax") for case in CASES), ("softmax", "rotary", "simple")])
+@pytest.mark.parametrize(
+    ("mixer", "positions", "cross"),
+    [*((*case, "softmax") for case in CASES), *(("softmax", "rotary", cross) for cross in present("attention", "simple"))],
+)
 def test_every_token_of_the_source_matters_to_every_target_token_and_its_pads_to_none(mixer: str, positions: str, cross: str) -> None:
     model = model_of(mixer, positions, cross=cross)
     target, source = pairs(padded=True)
@@ -405,7 +408,7 @@ def test_what_writes_into_a_residual_stream_starts_small_or_at_zero_on_both_side
     assert abs(loss.item() - torch.tensor(float(V)).log().item()) < 0.1
 
 
-@pytest.mark.parametrize("kind", ["softmax", "simple"])
+@pytest.mark.parametrize("kind", present("attention", "softmax", "simple"))
 def test_every_mixer_is_heard_in_the_order_of_its_layers(kind: str) -> None:
     model = model_of(cross=kind)
     assert len(model.mixers()) == 3 + 2 + 2
@@ -421,7 +424,6 @@ def test_every_mixer_is_heard_in_the_order_of_its_layers(kind: str) -> None:
         ({"n_types": 2}, "n_types", "an encoder-decoder has no token types; use 0"),
         ({"encoder": {"n_heads": 5}}, "encoder.n_heads", "5 does not divide d_model 24; use 1, 2, 3, 4, 6, 8, 12 or 24, or give d_k"),
         ({"encoder": {"d_model": 18}}, "encoder.n_heads", "4 does not divide d_model 18"),
-        ({"encoder": {"attention": "simple"}, "positions": "rotary"}, "encoder.positions", "rotary is not supported by simple attention"),
         ({"encoder": {"positions": "rotary", "n_heads": 8}}, "encoder.positions", "needs an even d_k, not 3"),
         ({"encoder": {"attention": (FadingMean(),)}}, "encoder.attention", "does not support bidirectional attention"),
         ({"encoder": {"depth": 3}}, "encoder.depth", "no such key"),
@@ -443,7 +445,7 @@ def test_a_recipe_that_does_not_fit_is_refused_where_it_is_wrong(given: dict[str
 
 
 def test_weights_are_taken_from_a_model_that_computes_the_same_with_them() -> None:
-    """Diminishing attention uses those of softmax attention with the same scale and norms; a copy mechanism is new."""
+    """A copy mechanism is new."""
 
     def settings(**given: Any) -> Any:
         return settings_of("models", "encoder_decoder")(d_model=8, n_heads=2, **given)
@@ -451,10 +453,9 @@ def test_weights_are_taken_from_a_model_that_computes_the_same_with_them() -> No
     def differing(new: Any, old: Any) -> set[str]:
         return {key for key, mine, theirs in new.compare_with(old) if mine != theirs}
 
-    softmax, diminishing = settings_of("attention", "softmax"), settings_of("attention", "diminishing")
-    old = settings()
-    assert differing(settings(cross_attention=diminishing(), copy_attention=True, dropout_rate=0.3), old) == set()
-    for other in (diminishing(scale="none"), diminishing(qk_norm=True), softmax(scale="none"), softmax(n_persistent=2), None):
+    softmax, old = settings_of("attention", "softmax"), settings()
+    assert differing(settings(copy_attention=True, dropout_rate=0.3), old) == set()
+    for other in (softmax(scale="none"), softmax(qk_norm=True), softmax(n_persistent=2), None):
         assert differing(settings(cross_attention=other), old) == {"cross_attention"}
     assert differing(old, settings(cross_attention=None)) == {"cross_attention"}
     assert differing(settings(n_layers=3, activation="relu"), old) == {"n_layers", "activation"}

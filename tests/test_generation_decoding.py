@@ -8,6 +8,7 @@ import pytest
 import torch
 from test_models import V, model_of, usable
 from torch import Tensor
+from toys import present
 
 from mini_tf.generation.decoding import DecodingState, pad
 from mini_tf.generation.fast_decoder import FastDecoder
@@ -113,7 +114,7 @@ def test_texts_of_one_length_need_no_positions() -> None:
     assert tokens.token_positions.segments.tolist() == [[1, 1], [0, 1]]
 
 
-@pytest.mark.parametrize("kind", ["softmax", "simple"])
+@pytest.mark.parametrize("kind", present("attention", "softmax", "simple"))
 def test_a_prompt_that_is_a_prefix_is_attended_to_in_both_directions(kind: str) -> None:
     """The scores after each step are those of the whole text, whose mask is written out here, prompts of two lengths
     side by side.
@@ -137,7 +138,7 @@ def prefixed(model: Model, text: Sequence[int], n: int) -> Tensor:
     return model.logits(model(Tokens(torch.tensor([text]), TokenPositions(len(text), orders=orders))).y)[0]
 
 
-@pytest.mark.parametrize("kind", ["softmax", "simple"])
+@pytest.mark.parametrize("kind", present("attention", "softmax", "simple"))
 def test_a_text_that_outgrows_the_context_keeps_what_is_left_of_its_prefix(kind: str) -> None:
     """And the one beside it keeps its own: what is written does not become a part of a prefix."""
     model = model_of("decoder", (kind,), "rotary" if kind == "softmax" else "sinusoidal")

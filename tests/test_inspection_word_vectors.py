@@ -1,9 +1,7 @@
 """Word vectors of the token embedding: neighbors, analogies and correlations against brute force and scipy."""
 
 import itertools
-import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -189,22 +187,3 @@ def test_other_files_are_refused(lines: list[str], told: str) -> None:
 )
 def test_options_that_contradict_each_other_are_refused(arguments: list[str], told: str) -> None:
     refused(minitf("inspect", "word", "run", *arguments), told, exit_code=2)
-
-
-def test_the_command_shows_word_vectors_of_a_trained_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("text.txt").write_text(TEXT)
-    Path("pairs.tsv").write_text("".join(f"{pair.words[0]}\t{pair.words[1]}\t{pair.score}\n" for pair in PAIRS))
-    small = ("train.steps=2", "train.batch_size=2", "train.context=16", "tokenizer.vocab_size=330", "model.d_model=8")
-    trained = minitf("pretrain", "cbow-ladder-1", "data.train=text.txt", *small, "objective={kind: cbow, negatives: 2}", "-d", "run")
-    assert trained.exit_code == 0, trained.stderr
-    assert minitf("evaluate", "run").exit_code == 0, "the checkpoint has the counts of negative sampling"
-    shown = minitf("inspect", "word", "run", "king", "--neighbours", "3")
-    assert shown.exit_code == 0, shown.stderr
-    assert len(shown.stdout.splitlines()) == 4
-    assert minitf("inspect", "word", "run", "--analogy", "man woman king", "-o", "analogy.json").exit_code == 0
-    assert len(json.loads(Path("analogy.json").read_text())["tokens"]) == 10
-    similarity = minitf("inspect", "word", "run", "--similarity", "pairs.tsv", "--json")
-    assert json.loads(similarity.stdout)["result"]["known"]["pairs"] == len(PAIRS)
-    refused(minitf("inspect", "word", "run", "--analogy", "man woman"), "--analogy needs three words, got 2", exit_code=2)
-    refused(minitf("inspect", "word", "run", "king", "--neighbors", "3", "-o", "x.png"), "its suffix must be .json", exit_code=2)

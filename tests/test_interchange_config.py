@@ -77,7 +77,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "quantized weights of an encoder": ("bert", {"quantization_config": {"bits": 4}}, "quantization_config"),
     "cross-attention": ("gpt2", {"add_cross_attention": True}, "add_cross_attention is true; minitf has false"),
     "cross-attention of an encoder": ("roberta", {"is_decoder": True, "add_cross_attention": True}, "add_cross_attention is true"),
-    "a causal encoder": ("electra", {"is_decoder": True}, "is_decoder is true; minitf has false"),
+    "a causal encoder": ("roberta", {"is_decoder": True}, "is_decoder is true; minitf has false"),
     "an encoder-decoder of one stack": ("t5", {"is_encoder_decoder": False}, "is_encoder_decoder is false; minitf has true"),
     "one stack for both sides": ("bart", {"tie_encoder_decoder": True}, "tie_encoder_decoder is true; minitf has false"),
     "cross-attention of another width": (
@@ -275,7 +275,7 @@ def test_an_absent_key_has_the_default_of_transformers(config: str, tmp_path: Pa
 
 
 TIES = ("gpt2", "llama, grouped queries, wide heads, tied", "gpt_neox, one after the other", "bert", "roberta", "distilbert")
-TIES += ("electra generator", "modernbert", "bart", "marian", "t5")
+TIES += tuple(case for case in ("electra generator", "modernbert", "bart", "marian", "t5") if case in CASES)
 
 
 @pytest.mark.parametrize("case", TIES)
@@ -384,7 +384,7 @@ def test_the_tolerance_is_relative_to_the_outputs(scale: float, eps: float, fits
     assert parity.holds == fits
 
 
-@pytest.mark.parametrize("case", ["gpt2", "bert", "roberta", "electra", "distilbert", "bart"])
+@pytest.mark.parametrize("case", [case for case in ("gpt2", "bert", "roberta", "electra", "distilbert", "bart") if case in CASES])
 def test_in_double_precision_only_rounding_in_double_remains(case: str, tmp_path: Path) -> None:
     source = folder_of(case, tmp_path)
     foreign = open_foreign(source)

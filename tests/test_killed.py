@@ -274,7 +274,7 @@ RECIPES = {
         "model.dropout_rate=0.1",
         "train.stream=true",
         "model.attention={kind: softmax, memory_length: 24, memory_cache: inputs}",
-        "model.positions=transformer_xl",
+        "model.positions=alibi",
     ),
     "P5-encoder": (
         *(tiny_model("encoder"), "model.dropout_rate=0.1", "objective.scheme=whole_word"),

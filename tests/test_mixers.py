@@ -94,7 +94,6 @@ STREAMS = [
     (window.Settings(window=7, memory_length=4), 4),
     (settings_of("attention", "softmax")(memory_length=6), 6),
     (settings_of("attention", "softmax")(memory_length=6, memory_cache="inputs"), 6),
-    (settings_of("attention", "srupp")(memory_length=2), 2),
 ]
 
 

@@ -8,7 +8,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from toys import DIMS, Fading, FadingMean, mixer_kinds, mixer_settings, own_view, seeded, tiny_mixer
+from toys import DIMS, Fading, FadingMean, mixer_kinds, mixer_settings, own_view, present, seeded, tiny_mixer
 
 from mini_tf.nn import state as states
 from mini_tf.nn.block import Block, CrossInput, ResidualStep
@@ -104,7 +104,7 @@ def test_documents_that_share_a_row_are_scored_as_each_alone(positions: str, kin
 
 
 @pytest.mark.parametrize("norm_place", ["pre", "post", "none"])
-@pytest.mark.parametrize("mixer", ["softmax", "simple"])
+@pytest.mark.parametrize("mixer", present("attention", "softmax", "simple"))
 def test_an_encoder_without_positions_does_not_see_the_order_of_words_layer_by_layer(mixer: str, norm_place: str) -> None:
     """ "john loves mary" and "mary loves john": the same vectors in another order, after every layer."""
     model = model_of("encoder", (mixer,), "none", norm_place=norm_place, init_std=0.2)
@@ -341,7 +341,7 @@ def test_fresh_parameters_are_those_of_the_table_of_init(init: str) -> None:
             assert parameter.square().mean().sqrt().item() == pytest.approx(expected, rel=5 / (2 * parameter.numel()) ** 0.5), name
 
 
-@pytest.mark.parametrize("kind", ["decoder", "perceiver"])
+@pytest.mark.parametrize("kind", present("models", "decoder", "perceiver"))
 def test_projections_that_are_applied_often_start_smaller(kind: str) -> None:
     """A pass counts as a layer does: four passes halve the first weights of what writes into the residual stream."""
 

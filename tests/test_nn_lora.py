@@ -213,7 +213,9 @@ def test_targets_that_match_nothing_are_told_with_those_there_are() -> None:
     ):
         adapt(small(), Adapter(targets=("stack.*.out", "stack.*.qvk")))
     kind: Any = settings_of("models", "decoder")
-    without = kind(d_model=8, n_layers=1, n_heads=1, d_ff=0, attention=settings_of("attention", "simple")(), positions="none").build(20, 8)
+    without = kind(
+        d_model=8, n_layers=1, n_heads=1, d_ff=0, attention=settings_of("attention", "window")(projections=False), positions="none"
+    ).build(20, 8)
     with pytest.raises(RecipeFault, match=r"no linear layer matches 'stack\.\*'; there are none"):
         adapt(without, Adapter())
     assert adapt(small(), Adapter(targets=("stack.layers.1.*.qkv",))) == ["stack.layers.1.own.part.qkv"]

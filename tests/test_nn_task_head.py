@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys import seeded
 
-from mini_tf.nn.layers.task_head import DetectionHead, TaskHead, pooled, token_index
+from mini_tf.nn.layers.task_head import TaskHead, pooled, token_index
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 
@@ -84,19 +84,6 @@ def test_a_dense_layer_stands_between_two_dropouts(dense: Any, activation: Calla
     kept_twice = float(activation(np.float64(2.0))) * 2
     assert (dropped.abs() < 1e-12).double().mean().item() == pytest.approx(0.75, abs=4 * (0.75 * 0.25 / 4000) ** 0.5)
     torch.testing.assert_close(dropped.max().item(), kept_twice)
-
-
-def test_detection_is_a_dense_layer_with_gelu_before_one_logit() -> None:
-    torch.manual_seed(0)
-    head, hidden = DetectionHead(64, 0.02), seeded(5, 64).float()
-    assert head.dense.weight.std().item() == pytest.approx(0.02, rel=0.1)
-    assert not head.dense.bias.any()
-    assert not head.linear.bias.any()
-    with torch.no_grad():
-        expected = gelu((hidden @ head.dense.weight.T).numpy()) @ head.linear.weight.numpy().T
-        np.testing.assert_allclose(head(hidden).numpy(), expected, atol=1e-6)
-    with pytest.raises(ValueError, match="a detection head has no vocabulary"):
-        head(hidden, torch.tensor([1]))
 
 
 def test_a_new_answer_has_scores_of_about_unit_size_and_no_favourite() -> None:

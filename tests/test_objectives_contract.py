@@ -40,6 +40,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("replaced_token", {"proposal": "unigram", "loss": "softmax_copy", "scheme": "whole_word"}),
     ("replaced_token", {"proposal": "mask", "loss_on": "masked", "loss": "softmax"}),
 ]
+VARIANTS = [(kind, given) for kind, given in VARIANTS if kind in listing("objectives")]
 
 
 KINDS = [with_rows(settings_of("objectives", kind).DATASET, kind, {}) for kind in listing("objectives")]  # type: ignore[attr-defined]
@@ -267,7 +268,7 @@ T5 = {"noise": {"kind": "spans", "rate": 0.4}, "target": "spans"}
         (Spoilt("instruct", forward=scaled(0.5, False)), {}, "log_v", "instruct must be log V"),
         (Spoilt("classify", forward=scaled(0.5, False)), {}, "same_loss", "classify must be the same in training and in evaluation"),
         (Spoilt("classify", doubled("classify")), {}, "counted", "counts: classify must be at most 8, one a row: 16"),
-        (Spoilt("replaced_token", weights={"discriminater": 50.0}), {}, "counted", r"\['discriminater'\] are not"),
+        (Spoilt("denoising", weights={"denoisin": 50.0}), {}, "counted", r"\['denoisin'\] are not"),
         (Spoilt("tag", forward=without_penalty), {}, "penalty", "must be a part of the loss"),
         (Spoilt("masked", lambda batch, rows: replace(batch, counts=batch.counts | {"penalty": 8})), {}, "penalty", "number of tokens"),
         (Spoilt("next_token", with_documents_mixed), {}, "apart", "must be those of the rows"),

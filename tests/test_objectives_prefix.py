@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from commands import TINY, minitf, refused, tiny_model, trained
 from torch import Tensor
+from toys import present
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.generation.decoding import CachedModel, DecodingState
@@ -22,12 +23,12 @@ from mini_tf.nn.model import Model
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective
-from mini_tf.recipe.kinds import listing, settings_of
+from mini_tf.recipe.kinds import settings_of
 from mini_tf.testing.rows import VOCABULARY
 from mini_tf.trained.opening import open_trained
 
 V = VOCABULARY.size
-MIXERS = [word for word in ("softmax", "window", "linear", "simple") if word in listing("attention")]
+MIXERS = present("attention", "softmax", "window", "linear", "simple")
 CHI_SQUARE_9 = 27.88  # 99.9% quantile
 SEGMENTS = np.array([[1] * 5 + [2] * 7 + [0] * 2, [1] * 13 + [2], [1] * 2 + [2] * 11 + [3]])
 

@@ -257,8 +257,9 @@ def test_names_of_other_tools_are_keys_here() -> None:
     assert named - {key.name for key in keys()} == set()
 
 
-TABLE = {name: rest for name, *rest in re.findall(r"^\| `([a-z0-9-]+)` \|[^|]*\| ([^|]+) \| ([^|]+) \|$", RECIPES, re.MULTILINE)}
-"""The table of recipes: how long each trains, and what it reaches."""
+TABLES = "\n".join([RECIPES, *(pages.text_of(page) for page in pages.PAGES if page.startswith("mini_tf/papers/"))])
+TABLE = {name: rest for name, *rest in re.findall(r"^\| `([a-z0-9-]+)` \|[^|]*\| ([^|]+) \| ([^|]+) \|$", TABLES, re.MULTILINE)}
+"""The tables of recipes: how long each trains, and what it reaches."""
 
 
 @pytest.mark.parametrize("name", presets())

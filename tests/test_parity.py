@@ -12,7 +12,7 @@ from families import filled
 from torch import Tensor, nn
 from toys import DIMS, own_view, seeded, tiny_mixer
 
-from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, LayerSpec, Mixer
+from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, LayerSpec
 from mini_tf.nn.model import Model
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.tokens import Tokens
@@ -87,19 +87,6 @@ def test_scores_are_scaled_and_queries_and_keys_normalised_as_the_settings_say(k
     torch.testing.assert_close(mixer(x, source, view).y, expected, **EXACT)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("scale", ["none", "rsqrt_d", "cosine"])
-def test_simple_attention_compares_vectors_as_its_scale_says(scale: str, causal: bool) -> None:
-    mixer = settings_of("attention", "simple")(scale=scale).build(DIMS, LayerSpec(0, 1)).eval()  # type: ignore[attr-defined]
-    x, view = seeded(2, 5, 12), own_view(causal, TokenPositions(5))
-    length = x.square().sum(dim=-1).sqrt()
-    divided = {"none": torch.ones(1), "rsqrt_d": torch.tensor(12.0).double().sqrt(), "cosine": length[:, :, None] * length[:, None]}[scale]
-    scores = x @ x.transpose(1, 2) / divided
-    scores = scores.masked_fill(torch.ones(5, 5, dtype=torch.bool).triu(1), -torch.inf) if causal else scores
-    torch.testing.assert_close(mixer(x, x, view).y, scores.softmax(dim=-1) @ x, **EXACT)
-    torch.testing.assert_close(mixer.explicit(x, x, view).weights[:, 0], scores.softmax(dim=-1), **EXACT)
-
-
 def test_dot_products_of_unit_vectors_have_variance_d_k() -> None:
     """The footnote of section 3.2.1: hence the scale 1/sqrt(d_k)."""
     for d_k in (4, 64, 512):
@@ -107,33 +94,6 @@ def test_dot_products_of_unit_vectors_have_variance_d_k() -> None:
         assert scores.var().item() == pytest.approx(d_k, rel=0.1)
         width = AttentionDims(8, 8, 1, 1, d_k, d_k)
         assert tiny_mixer("softmax", width=width).scale == pytest.approx(1 / math.sqrt(d_k))
-
-
-def test_the_worked_example_of_softmax() -> None:
-    """softmax([1, 2, 3, 4]), as weights of a mixer whose scores are those numbers."""
-    mixer = tiny_mixer("simple", width=AttentionDims(4, 4, 1, 1, 4, 4), attention="cross")
-    query, memory = torch.tensor([[[1.0, 0, 0, 0]]]).double(), torch.eye(4).double()[None].clone()
-    memory[0, :, 0] = torch.tensor([1.0, 2.0, 3.0, 4.0])
-    shown = mixer.explicit(query, memory, Visibility(False, TokenPositions(1), TokenPositions(4)))
-    assert shown.weights.flatten().tolist() == pytest.approx([0.0321, 0.0871, 0.2369, 0.6439], abs=5e-5)
-
-
-def test_simple_attention_is_softmax_attention_with_identities_for_projections() -> None:
-    width = AttentionDims(6, 6, 1, 1, 6, 6)
-    simple = tiny_mixer("simple", width=width)
-    place = LayerSpec(0, 1, "self", None, bias=False)
-    full = settings_of("attention", "softmax")(scale="none").build(width, place).double().eval()  # type: ignore[attr-defined]
-    assert isinstance(full, Mixer)
-    with torch.no_grad():
-        full.qkv.weight.copy_(torch.eye(6).repeat(3, 1))  # type: ignore[union-attr, operator]
-        full.out.weight.copy_(torch.eye(6))  # type: ignore[union-attr, operator]
-    x = seeded(2, 5, 6)
-    view = own_view(False, TokenPositions(5))
-    torch.testing.assert_close(simple(x, x, view).y, full(x, x, view).y, **EXACT)
-    # One token alone reads itself; an orthogonal change of axes commutes with the mixer.
-    torch.testing.assert_close(simple(x[:, :1], x[:, :1], own_view(False, TokenPositions(1))).y, x[:, :1], **EXACT)
-    turn = torch.linalg.qr(seeded(6, 6)).Q
-    torch.testing.assert_close(simple(x @ turn, x @ turn, view).y, simple(x, x, view).y @ turn, **EXACT)
 
 
 def test_a_window_that_covers_the_text_is_softmax_attention() -> None:

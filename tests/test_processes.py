@@ -16,6 +16,7 @@ from commands import EXACT, TINY, minitf
 from processes import together
 from record.runs import RUNS, needed, write_files
 from safetensors.torch import load_file
+from toys import present
 
 from mini_tf.generation import likelihoods
 from mini_tf.jobs.resume_proof import processes_proof
@@ -100,6 +101,7 @@ FULL = ("memory", "replaced", "instruct", "tag")
 """Runs that `runtime.shard: full` divides differently: a stream and a gate without rows; two networks; an adapter and
 matrices that Muon needs whole; labels."""
 OUTSIDE = "model.attention=[{kind: favor, features: 24, redraw_every: 2}, {kind: expire_span, max_span: 20}]"
+OUTSIDE = OUTSIDE if len(present("attention", "favor", "expire_span")) == 2 else "model.attention={kind: window, window: 20}"
 """Mixers of a stream that call or read weights outside of a forward pass."""
 
 

@@ -72,7 +72,7 @@ objective: masked
 """
     found = faults(write("bad.yaml", text), "train.seed=abc", "schedule.warmp=5")
     way = next(line for line in found if "masked needs" in line).partition("; use ")[2]  # kinds of the tree, whichever there are
-    assert {"objective next_token", "objective prefix", "model encoder", "model perceiver"} <= {*way.split(" or ")}
+    assert {"objective next_token", "objective prefix", "model encoder"} <= {*way.split(" or ")}
     assert found == (
         "bad.yaml:3: model.n_embd: no such key; did you mean d_model?",
         "bad.yaml:4: model.n_heads: 3 does not divide d_model 128; use 1, 2, 4, 8, 16, 32 or 64, or give d_k",

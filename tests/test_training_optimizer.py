@@ -172,18 +172,6 @@ def test_depths_are_counted_from_the_top_of_each_stack() -> None:
     assert depths(nn.Linear(2, 2)) == {"weight": 0, "bias": 0}
 
 
-def test_depths_of_latents_count_every_pass_between_them_and_the_output() -> None:
-    """The decoder is above two layers of latents that are applied three times, and these above the encoder."""
-    kind: Any = settings_of("models", "perceiver")
-    model = kind(d_model=8, n_layers=2, n_heads=2, n_latents=3, n_blocks=3).build(20, 8)
-    expected = {
-        "head.": 0, "decoder.norm": 0, "processor.norm.": 0, "decoder.layers.0.": 1, "queries.": 2, "processor.layers.1.": 2,
-        "processor.layers.0.": 3, "encoder.layers.0.": 8, "latents": 9, "embedding.": 9,
-    }  # fmt: skip
-    for name, depth in depths(model).items():
-        assert depth == next(depth for beginning, depth in expected.items() if name.startswith(beginning)), name
-
-
 def test_frozen_layers_count_too() -> None:
     model = layered_model()
     for name, p in model.named_parameters():

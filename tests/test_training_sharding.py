@@ -10,6 +10,7 @@ from processes import in_processes
 from threads import in_threads, places
 from torch import Tensor, nn
 from torch.testing import assert_close
+from toys import present
 
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.nn.block import Block
@@ -211,8 +212,9 @@ def test_an_optimizer_of_rows_moves_the_weights_as_a_whole_one(size: int, tmp_pa
             assert_close(torch.tensor(state[name], dtype=tensor.dtype), tensor, rtol=1e-5, atol=1e-6, msg=f"{kind} {name}")
 
 
+SPANS = [{"kind": word, "max_span": 6} for word in present("attention", "expire_span")] or ["softmax"]
 MODELS: dict[str, dict[str, Any]] = {
-    "decoder": {"attention": [{"kind": "expire_span", "max_span": 6}], "n_layers": 2, "d_model": 8, "n_heads": 2},
+    "decoder": {"attention": SPANS, "n_layers": 2, "d_model": 8, "n_heads": 2},
     "encoder_decoder": {"n_layers": 1, "d_model": 8, "n_heads": 2},
 }
 OPTIMIZERS: dict[str, OptimizerSettings] = {"decoder": WholeSettings(), "encoder_decoder": settings_of("optimizers", "muon")(lr=0.02)}  # type: ignore[dict-item]

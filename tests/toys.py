@@ -24,9 +24,16 @@ __all__ = [
     "mixer_kinds",
     "mixer_settings",
     "own_view",
+    "present",
     "seeded",
     "tiny_mixer",
 ]
+
+
+def present(package: str, *words: str) -> list[str]:
+    """Those of some kinds that there are: papers may be absent."""
+    return [word for word in words if word in listing(package)]
+
 
 TINY_CONSTANTS = {"window": {"window": 3}, "expire_span": {"max_span": 6, "ramp": 3}}
 

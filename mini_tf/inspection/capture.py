@@ -7,8 +7,8 @@ weights is captured once per call.
 """
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -96,6 +96,29 @@ class _Recorder:
 
     def record_block_output(self, block: nn.Module, inputs: tuple[Any, ...], output: ForwardOutput) -> None:
         self.hidden[-1].layers.append(output.y)
+
+
+@contextmanager
+def observed(mixers: Iterable[Mixer]) -> Iterator[list[tuple[int, Mapping[str, Tensor]]]]:
+    """Within this context, what each call of a mixer observes, with the number of the mixer; nothing of those that
+    observe nothing.
+    """
+    tensors: list[tuple[int, Mapping[str, Tensor]]] = []
+
+    def record(number: int, mixer: Mixer, inputs: tuple[Any, ...]) -> None:
+        if named := mixer.observe(*inputs[:3]):
+            tensors.append((number, named))
+
+    with ExitStack() as hooks:
+        for number, mixer in enumerate(mixers):
+            hooks.enter_context(mixer.register_forward_pre_hook(partial(record, number)))
+        yield tensors
+
+
+def own_mixers(model: Model) -> list[Mixer]:
+    """The self-attention of all layers of all stacks."""
+    parts = [block.own.part for one in model.stacks() for block in one.stack.blocks if block.own is not None]
+    return [part for part in parts if isinstance(part, Mixer)]
 
 
 @torch.no_grad()

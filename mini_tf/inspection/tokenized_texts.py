@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.inspection.capture import Capture, capture
+from mini_tf.inspection.capture import Capture, capture, own_mixers
 from mini_tf.inspection.model_input import ModelInput, target_input, untruncated_input
 from mini_tf.inspection.words import Words, words_of
 from mini_tf.nn.mixer import Mixer
@@ -115,7 +115,6 @@ def capture_heads(trained: Trained, texts: TokenizedTexts) -> Capture:
     if not captured.attention:
         kinds = ", ".join(dict.fromkeys(mixer.kind for mixer in trained.recipe.model.all_mixers()))
         what = f"{trained.folder.name} has no attention heads: its layers are {kinds}"
-        parts = [block.own.part for one in trained.model.stacks() for block in one.stack.blocks if block.own is not None]
-        has_gates = any(type(part).gates is not Mixer.gates for part in parts if isinstance(part, Mixer))
-        raise UsageFault(what, hint="`minitf inspect gates` shows the gates of a recurrence" if has_gates else None)
+        others = any(type(mixer).observe is not Mixer.observe for mixer in own_mixers(trained.model))
+        raise UsageFault(what, hint="see `minitf inspect --help` for views of its layers" if others else None)
     return captured

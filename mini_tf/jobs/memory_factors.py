@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from mini_tf.inspection.memories.layers import MemoryIndex, memory_layers, parse_memories
+from mini_tf.inspection.memory_layers import MemoryIndex, memory_layers, parse_memories
 from mini_tf.nn.model import Model
 from mini_tf.system.errors import UsageFault
 

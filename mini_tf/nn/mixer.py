@@ -71,22 +71,6 @@ class ExplicitAttention(NamedTuple):
     lead: int = 0
 
 
-class Gates(NamedTuple):
-    """Gates of a recurrence, (B, L, D): forget, the share of the state that is kept; reset, that of the state in the
-    output, beside the input.
-    """
-
-    forget: Tensor
-    reset: Tensor
-
-
-class TokenSpans(NamedTuple):
-    """spans (B, L): for how many tokens each token keeps its full weight; ramp: tokens over which it fades out then."""
-
-    spans: Tensor
-    ramp: int
-
-
 class MixerCost(NamedTuple):
     """One row of a mixer's self-attention, by formula.
 
@@ -264,9 +248,13 @@ class Mixer(nn.Module):
         """Attention weights and values, computed without fused kernels; in eval mode."""
         raise NotImplementedError
 
-    def undiminished(self, x: Float[Tensor, "B L D"], memory: Any, visibility: Visibility) -> Float[Tensor, "B H L M"] | None:
-        """Attention weights before earlier queries diminish them, whose sum is the coverage; None: as in `explicit`."""
-        return None
+    def observe(self, x: Float[Tensor, "B L D"], memory: Any, visibility: Visibility) -> Mapping[str, Tensor]:
+        """Tensors by name that a view of `inspect` shows, such as gates or spans, batch first; in eval mode.
+
+        attention (B, H, L, M): of cross-attention whose weights in `explicit` depend on those of earlier queries, the
+        weights that do not, whose sum is the coverage.
+        """
+        return {}
 
     def join(
         self, attended: Float[Tensor, "B H L V"], x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None
@@ -304,14 +292,6 @@ class Mixer(nn.Module):
     def set_memory_length(self, length: int) -> bool:
         """Let `carry` keep so many tokens, e.g. more than in training. False: there is no memory of a fixed length."""
         return False
-
-    def gates(self, x: Float[Tensor, "B L D"], visibility: Visibility) -> Gates | None:
-        """The gates of these tokens at the beginning of a text; None: there are none."""
-        return None
-
-    def token_spans(self, x: Float[Tensor, "B L D"]) -> TokenSpans | None:
-        """The spans of these tokens; None: tokens do not expire."""
-        return None
 
     def metrics(self, state: State | None) -> Mapping[str, tuple[Tensor, Tensor | int]]:
         """(sum, count) of what is worth recording while it is trained: of parameters, and of the state after a row."""

@@ -16,7 +16,6 @@ from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.batch_sizes import BatchSizes
 from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.nn.state import State
-from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe import kind_settings
 
 LABEL_SMOOTHING = MappingProxyType({"label_smoothing": "label smoothing"})
@@ -52,18 +51,6 @@ class Task(nn.Module):
     def token_predictor(self) -> Model:
         """The model that fills masks. Raises RunFault if there is none."""
         return self.model
-
-
-class DetectionTask(Task):
-    """A task that replaces tokens of a text and detects replaced tokens, for `inspect replaced`."""
-
-    def replaced_probabilities(self, tokens: Tokens) -> Tensor:
-        """(B, L): the probability that each token was replaced."""
-        raise NotImplementedError
-
-    def replace_tokens(self, batch: Batch) -> Tensor:
-        """(B, L): the text of `batch` with some tokens replaced, as in training."""
-        raise NotImplementedError
 
 
 class ObjectiveSettings(kind_settings.ObjectiveSettings):

@@ -7,6 +7,7 @@ list the kinds (`kind_folders.py`); only the chosen module is imported, only her
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ModelWrapValidatorHandler, model_validator
@@ -163,6 +164,12 @@ def _checked(settings: Any, kind: FoundKind) -> type[Kind]:
     if (missing := settings.missing_dependency()) is not None:
         raise kind.unusable(f"it {missing}")
     return settings
+
+
+def command_modules(group: str) -> dict[str, ModuleType]:
+    """Modules of the commands that papers add to a group of commands, by word: `cli/inspect/gates.py` has `gates`."""
+    commands = [kind for paper in own_folders()[1:] for kind in paper.kinds(f"cli.{group}")]
+    return {kind.word: importlib.import_module(kind.module) for kind in commands}
 
 
 def usable_settings(package: str, word: str) -> type[Kind] | None:

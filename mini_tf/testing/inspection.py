@@ -21,8 +21,7 @@ from mini_tf.inspection.head_selection import HeadIndex
 from mini_tf.inspection.heads import ROLES
 from mini_tf.inspection.maps.attention import heads_of
 from mini_tf.inspection.maps.roles import repeated_tokens, role_of, scores_on
-from mini_tf.inspection.memories.layers import memory_layers, recorded
-from mini_tf.inspection.memories.logit_split import split_logit, why_not
+from mini_tf.inspection.memory_layers import memory_layers, recorded
 from mini_tf.inspection.model_input import ModelInput
 from mini_tf.inspection.parameters import forward_flops, memory_of, module_parameters
 from mini_tf.inspection.sentences import Sentence
@@ -54,7 +53,7 @@ def cases(settings: ModelSettings) -> list[Case]:
         head_roles_are_scores_on_repeated_random_tokens,
         hidden_states_of_every_call_are_captured,
         word_vectors_are_hidden_states_of_its_tokens,
-        feed_forward_layers_are_sums_of_memories_and_logits_of_their_parts,
+        feed_forward_layers_are_sums_of_memories,
     ]
     return cases_of(checks, settings)
 
@@ -228,7 +227,7 @@ def word_vectors_are_hidden_states_of_its_tokens(settings: ModelSettings) -> Non
         assert math.isfinite(layer.baseline), f"layer {layer.number}: the baseline must be finite: {layer.baseline}"
 
 
-def feed_forward_layers_are_sums_of_memories_and_logits_of_their_parts(settings: ModelSettings) -> None:
+def feed_forward_layers_are_sums_of_memories(settings: ModelSettings) -> None:
     model = tiny_model(settings)
     expected, seen = list[tuple[str, int]](), list[tuple[str, int]]()
 
@@ -244,21 +243,6 @@ def feed_forward_layers_are_sums_of_memories_and_logits_of_their_parts(settings:
                 hooks.enter_context(recorded(one.stack, partial(check, one.name)))
         model(Tokens(random_ids(1)), source_for(model, 1))
     assert sorted(seen) == sorted(expected), f"layers that must be recorded once: {expected}, not {seen}"
-    if why_not(model) is None and _blocks_are_all_that_is_added(model):
-        split = split_logit(model, Tokens(random_ids(1)))
-        assert abs(split.sum - split.logit) < _CLOSE, f"the parts sum to {split.sum}, but the logit is {split.logit}"
-
-
-def _blocks_are_all_that_is_added(model: Model) -> bool:
-    """Whether each block of the first stack gets what the one before returned, and the final norm what the last did."""
-    stack, inputs, outputs = model.stacks()[0].stack, list[Tensor](), list[Tensor]()
-    with torch.no_grad(), ExitStack() as hooks:
-        for module in (*stack.blocks, stack.norm):
-            hooks.enter_context(module.register_forward_pre_hook(lambda _, given: inputs.append(given[0])))
-        for block in stack.blocks:
-            hooks.enter_context(block.register_forward_hook(lambda *call: outputs.append(call[-1].y)))
-        model(Tokens(random_ids(1)))
-    return all(torch.equal(x, y) for x, y in zip(inputs[1:], outputs, strict=True))
 
 
 def _occurrence(text: str, sought: str) -> word.Occurrence:

@@ -18,7 +18,7 @@ from typing import Any
 
 from .forked import Fork, Tree, in_turn
 
-NOT_FOR_THIS = ("test_architecture.py", "test_readme.py", "test_mutants.py")
+NOT_FOR_THIS = ("test_architecture.py", "test_readme.py", "test_mutants.py", "test_without_papers.py")
 """These read the source, and would find a fault by how it is written, not by what it does."""
 SLOWEST = 1800.0
 """Seconds after which a test file is given up."""
@@ -27,7 +27,7 @@ SLOWEST = 1800.0
 class Reach:
     def __init__(self, root: Path, folder: Path, sources: list[str]) -> None:
         self.root, self.folder, self.sources = root, folder, sources
-        self.files = [file for file in sorted((root / "tests").glob("test_*.py")) if file.name not in NOT_FOR_THIS]
+        self.files = [file for file in sorted((root / "tests").rglob("test_*.py")) if file.name not in NOT_FOR_THIS]
         (folder / "reach").mkdir(parents=True, exist_ok=True)
         (folder / "texts").mkdir(exist_ok=True)
 
@@ -60,7 +60,7 @@ class Reach:
             yield file.name, sum(test["outcome"] != "passed" for test in found["tests"].values()) if found["tests"] else -1
 
     def load(self) -> "Tests":
-        return Tests(self, {f"tests/{file.name}": kept for file in self.files if (kept := self._kept(file))})
+        return Tests(self, {file.relative_to(self.root).as_posix(): kept for file in self.files if (kept := self._kept(file))})
 
     def _place(self, file: Path) -> Path:
         return self.folder / "reach" / f"{file.stem}.json"
@@ -176,7 +176,7 @@ _parsed = cache(ast.parse)
 def _kinship(name: str, test: str) -> int:
     """How much more a test is worth whose file is named after the code's."""
     words = re.findall(r"[a-z0-9]+", name.removeprefix("mini_tf/").removesuffix(".py"))
-    theirs = _file(test).removeprefix("tests/test_").removesuffix(".py")
+    theirs = _file(test).rpartition("/")[2].removeprefix("test_").removesuffix(".py")
     named_after = theirs.startswith(("_".join(words), f"{words[0]}_{words[-1]}"))  # sub-packages are mostly left out
     return 8 if named_after else 3 if theirs.startswith(words[0]) else 1
 

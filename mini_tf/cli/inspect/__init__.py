@@ -1,22 +1,22 @@
-"""`minitf inspect`: views of a trained model, one file each."""
+"""`minitf inspect`: views of a trained model, one file each, here or in `cli/inspect` of a paper."""
 
+from mini_tf.cli.examples import EXAMPLES
 from mini_tf.cli.inspect import (
     align,
     answers,
     attention,
     coverage,
     crash,
-    memory,
     model,
     positions,
     senses,
-    simple,
     softmax,
     syntax,
+    tokens,
     word,
 )
-from mini_tf.cli.inspect.texts import gates, latents, replaced, spans, tokens
 from mini_tf.cli.terminal.help import add, group
+from mini_tf.recipe.kinds import command_modules
 
 app = group("Views of a trained model: attention, words, positions, parameters, ...")
 add(app, "inspect attention", attention.attention)
@@ -26,14 +26,11 @@ add(app, "inspect word", word.word)
 add(app, "inspect syntax", syntax.syntax)
 add(app, "inspect senses", senses.senses)
 add(app, "inspect answers", answers.answers)
-add(app, "inspect memory", memory.memory)
 add(app, "inspect model", model.model)
 add(app, "inspect tokens", tokens.tokens)
 add(app, "inspect positions", positions.positions)
 add(app, "inspect softmax", softmax.softmax)
-add(app, "inspect replaced", replaced.replaced)
-add(app, "inspect gates", gates.gates)
-add(app, "inspect spans", spans.spans)
-add(app, "inspect latents", latents.latents)
-add(app, "inspect simple", simple.simple)
 add(app, "inspect crash", crash.crash)
+for view, module in command_modules("inspect").items():
+    EXAMPLES[f"inspect {view}"] = module.EXAMPLES
+    add(app, f"inspect {view}", getattr(module, view))

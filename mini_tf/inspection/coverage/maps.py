@@ -63,7 +63,7 @@ def cross_attention(trained: Trained, source: ModelInput, target: ModelInput) ->
         x, memory, visibility = inputs[:3]
         explicit = mixer.explicit(x, memory, visibility)  # type: ignore[operator]
         weights = explicit.weights[0, :, :, explicit.lead :].float().cpu().numpy()
-        attention = mixer.undiminished(x, memory, visibility)  # type: ignore[operator]
+        attention = mixer.observe(x, memory, visibility).get("attention")  # type: ignore[operator]
         found.append(LayerAttention(weights, None) if attention is None else LayerAttention(attention[0].float().cpu().numpy(), weights))
 
     hooks = [mixer.register_forward_pre_hook(record) for mixer in _cross_mixers(trained)]

@@ -66,23 +66,6 @@ class TaskHead(OutputLayer):
         return outputs
 
 
-class DetectionHead(OutputLayer):
-    """dense -> GELU -> one logit per token, as in the discriminator of ELECTRA (Clark et al. 2020, released code)."""
-
-    def __init__(self, d_model: int, std: float) -> None:
-        super().__init__()
-        self.dense, self.linear = nn.Linear(d_model, d_model), nn.Linear(d_model, 1)
-        for layer in (self.dense, self.linear):
-            layer.weight.data.normal_(0.0, std)
-            layer.bias.data.zero_()
-
-    def forward(self, hidden: Float[Tensor, "*at D"], candidates: Int[Tensor, " W"] | None = None) -> Float[Tensor, "*at 1"]:
-        if candidates is not None:
-            raise ValueError("a detection head has no vocabulary")
-        logit: Tensor = self.linear(F.gelu(self.dense(hidden)))
-        return logit
-
-
 def token_index(pool: Pool, inputs: Tokens) -> Int[Tensor, " B"]:
     """Flat index into (B, L) of the token of each row that `pool`, one of TOKEN_POOLS, takes: the first one, the last
     one, or the one before the last.

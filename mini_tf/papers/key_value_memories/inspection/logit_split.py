@@ -1,0 +1,150 @@
+"""The logit of a predicted token as an exact sum over the parts of a decoder, with the scale of the final norm frozen.
+
+The last hidden state of a pre-norm model is the sum of the stack's input and the outputs of all attention and
+feed-forward layers; those of the latter are sums of memories m_i v_i and a bias. With the norm's scale frozen at this
+hidden state the final norm and the output layer are linear, so each part has its own contribution. Source: Elhage et
+al. 2021, "A mathematical framework for transformer circuits"; for memories Geva et al. 2022, arXiv:2203.14680.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mini_tf.generation.decoding import check_finite
+from mini_tf.inspection.memory_layers import recorded
+from mini_tf.nn.layers.feed_forward import KeyValueMemories
+from mini_tf.nn.layers.head import OutputLayer
+from mini_tf.nn.layers.norm import frozen_norm
+from mini_tf.nn.mixer import ForwardOutput
+from mini_tf.nn.model import Model
+from mini_tf.nn.stack import Stack
+from mini_tf.nn.tokens import Tokens
+
+
+class LayerMemories(NamedTuple):
+    """The memories of a layer: coefficients (n,), and contributions (n,) to the logit."""
+
+    coefficients: np.ndarray
+    contributions: np.ndarray
+
+
+@dataclass(frozen=True)
+class LogitSplit:
+    """Contributions to the logit of `token`, the most probable one; p: its probability.
+
+    input: of the stack, which is the embedding. attention, cross: by layer; memories, bias: of the feed-forward layers.
+    norm_bias: of the final norm.
+    """
+
+    token: int
+    p: float
+    logit: float
+    input: float
+    attention: dict[int, float]
+    cross: dict[int, float]
+    memories: dict[int, LayerMemories]
+    bias: dict[int, float]
+    norm_bias: float
+
+    @property
+    def contributions(self) -> list[float]:
+        """Of all parts."""
+        by_layer = (value for part in (self.attention, self.cross, self.bias) for value in part.values())
+        memories = (float(value) for one in self.memories.values() for value in one.contributions)
+        return [self.input, *by_layer, *memories, self.norm_bias]
+
+    @property
+    def sum(self) -> float:
+        """Of all contributions; `logit` up to rounding if the model is a sum of these parts."""
+        return math.fsum(self.contributions)
+
+    @property
+    def size(self) -> float:
+        """Sum of the absolute contributions, by which rounding errors are judged."""
+        return math.fsum(map(abs, self.contributions))
+
+
+@dataclass
+class _Parts:
+    """Vectors (D,) at the last token of a text: the stack's input, outputs of mixers by name and layer, and the sum."""
+
+    input: Tensor = field(default_factory=lambda: torch.empty(0))
+    mixers: dict[str, list[Tensor]] = field(default_factory=lambda: {"own": [], "cross": []})
+    memories: dict[int, tuple[KeyValueMemories, Tensor]] = field(default_factory=dict)
+    sum: Tensor = field(default_factory=lambda: torch.empty(0))
+
+    def record_memories(self, layer: int, part: KeyValueMemories, x: Tensor) -> None:
+        self.memories[layer] = part, part.coefficients(x[0, -1])
+
+    @contextmanager
+    def recorded(self, stack: Stack) -> Iterator[None]:
+        """Within this block a forward pass of one text sets all parts."""
+
+        def set_input(part: nn.Module, inputs: tuple[Any, ...]) -> None:
+            self.input = inputs[0][0, -1]
+
+        def set_sum(part: nn.Module, inputs: tuple[Any, ...]) -> None:
+            self.sum = inputs[0][0, -1]
+
+        def add(name: str, part: nn.Module, inputs: tuple[Any, ...], output: ForwardOutput) -> None:
+            self.mixers[name].append(output.y[0, -1])
+
+        with ExitStack() as hooks:
+            hooks.enter_context(recorded(stack, self.record_memories))
+            hooks.enter_context(stack.register_forward_pre_hook(set_input))
+            hooks.enter_context(stack.norm.register_forward_pre_hook(set_sum))
+            for block in stack.blocks:
+                for name, mixer in block.mixers.items():
+                    hooks.enter_context(mixer.register_forward_hook(partial(add, name)))
+            yield
+
+
+def why_not(model: Model) -> str | None:
+    """Why the logits of a model are no sum of its parts; None: they are, unless it adds more to the residual stream."""
+    stack = model.stacks()[0].stack
+    if model.needs_source or not stack.causal:
+        return "only the next token of a decoder is split"
+    steps = [step for block in stack.blocks for step in (block.own, block.cross, block.feed_forward) if step is not None]
+    if any(step.post for step in steps):
+        return "with post-norm, norms between the layers rescale all parts before them"
+    if not all(step.residual for step in steps):
+        return "without residual connections it is no sum of the layers' outputs"
+    if not (isinstance(model.head, OutputLayer) and model.head.is_linear):
+        return "its output layer is not linear"
+    return None
+
+
+@torch.no_grad()
+def split_logit(model: Model, tokens: Tokens) -> LogitSplit:
+    """Split the logit of the most probable token after `tokens` (1, L). `why_not` must be None.
+
+    Raises RunFault if the logits are not finite.
+    """
+    stack, parts = model.stacks()[0].stack, _Parts()
+    with parts.recorded(stack):
+        hidden = model(tokens).y[0, -1]
+    logits = model.logits(hidden)
+    check_finite(logits)
+    token = logits.argmax(dim=-1, keepdim=True)
+    linear, constant = frozen_norm(stack.norm, parts.sum)
+
+    def contributions(vectors: Float[Tensor, "*at D"]) -> Float[Tensor, "*at"]:
+        return model.logits(linear(vectors), candidates=token).squeeze(-1)
+
+    attention, cross = ({n: float(contributions(y)) for n, y in enumerate(parts.mixers[name])} for name in ("own", "cross"))
+    memories = {
+        layer: LayerMemories(*(values.cpu().double().numpy() for values in (m, contributions(m[:, None] * part.values))))
+        for layer, (part, m) in parts.memories.items()
+    }
+    bias = {n: float(contributions(part.value_bias)) for n, (part, _) in parts.memories.items() if part.value_bias is not None}
+    norm_bias = 0.0 if constant is None else float(model.logits(constant, candidates=token))
+    p, logit = (float(values[int(token)]) for values in (logits.cpu().double().softmax(dim=-1), logits))
+    return LogitSplit(int(token), p, logit, float(contributions(parts.input)), attention, cross, memories, bias, norm_bias)

@@ -1,0 +1,105 @@
+"""The gates of a recurrent model on a text, by token and layer: what it keeps, and for how long.
+
+The time constant of a forget gate f is 1 / (1 - f): the number of tokens after which a state has faded to 1 / e.
+Source: Lei et al. 2018, arXiv:1709.02755, section 2.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from mini_tf.drawing.labels import label
+from mini_tf.drawing.panel import Panel, PanelGrid, Scale
+from mini_tf.drawing.terminal import heat_map, table
+from mini_tf.inspection import View
+from mini_tf.inspection.capture import observed, own_mixers
+from mini_tf.inspection.checkpoints import run_and_step
+from mini_tf.inspection.model_input import ModelInput, untruncated_input
+from mini_tf.nn.tokens import Tokens
+from mini_tf.run.metrics import curve, read_lines
+from mini_tf.system.errors import UsageFault
+from mini_tf.trained.opening import Trained
+
+SCALE = Scale(label="mean of the gates of a layer")
+QUANTILES = (0.1, 0.5, 0.9)
+BINS = 10
+"""Bins of the histograms of gates, from 0 to 1."""
+FORGOTTEN = 1e-6
+"""Smallest 1 - f of a time constant."""
+
+
+@dataclass(frozen=True)
+class LayerGates:
+    """Forget and reset gates (L, D) of one layer."""
+
+    layer: int
+    forget: np.ndarray
+    reset: np.ndarray
+
+    def time_constants(self) -> list[float]:
+        """QUANTILES of 1 / (1 - f) over tokens and dimensions, in tokens."""
+        constants = 1 / np.maximum(1 - self.forget, FORGOTTEN)
+        return [float(value) for value in np.quantile(constants, QUANTILES)]
+
+
+def view(trained: Trained, texts: Sequence[str], step: int | str | None = None) -> View:
+    """Two panels per text, of tokens by layers, and a table of the layers. UsageFault if no layer has gates."""
+    records, panels, rows = list[dict[str, Any]](), list[Panel](), list[list[str]]()
+    alpha, notes = _alpha(trained), list[str]()
+    for n, text in enumerate(texts, 1):
+        input = untruncated_input(trained, text).truncate(trained.generation_context)
+        layers, pieces = _gates(trained, input), trained.tokenizer.pieces(input.ids)
+        name = f"text {n}, " if len(texts) > 1 else ""
+        for gate in ("forget", "reset"):
+            values = np.stack([getattr(one, gate).mean(axis=1) for one in layers], axis=1)
+            columns = [f"layer {one.layer}" for one in layers]
+            panels.append(Panel(f"{name}{gate}", [label(piece) for piece in pieces], columns, values, tokens=False))
+        rows += [_row(name, one, alpha) for one in layers]
+        records.append({"text": input.text, "n_cut": input.n_cut, "tokens": pieces, "layers": [_record(one) for one in layers]})
+        notes += [f"{name}{input.note}"] if input.note else []
+    headers = ["layer", "forget", "reset", *(f"1/(1-f), {share:.0%}" for share in QUANTILES), *(["alpha"] if alpha else [])]
+    pictures = [partial(heat_map, panel, SCALE, values=True, max_rows=len(panel.rows)) for panel in panels]
+    figure = PanelGrid(panels, SCALE, f"Gates, {run_and_step(trained.folder, step)}")
+    return View({"texts": records, "alpha": alpha, "notes": notes}, [*pictures, partial(table, headers, rows)], notes, figure)
+
+
+@torch.no_grad()
+def _gates(trained: Trained, input: ModelInput) -> list[LayerGates]:
+    with observed(own_mixers(trained.model)) as tensors:
+        if not trained.model.needs_source:
+            trained.model(Tokens(torch.tensor([input.ids], device=trained.setup.device)))
+    names = ("forget", "reset")
+    layers = [
+        LayerGates(layer, *(gates[name][0].float().cpu().numpy() for name in names)) for layer, gates in tensors if {*names} <= gates.keys()
+    ]
+    if not layers:
+        kinds = ", ".join(dict.fromkeys(mixer.kind for mixer in trained.recipe.model.mixers()))
+        what = f"{trained.folder.name} has no gates: its layers are {kinds}"
+        raise UsageFault(what, hint="minitf pretrain sru-nano trains a model that has")
+    return layers
+
+
+def _alpha(trained: Trained) -> dict[str, list[tuple[int, float]]]:
+    """The share of attention of each layer during training, (step, alpha), as recorded in metrics.jsonl."""
+    path = trained.folder / "metrics.jsonl"
+    names = dict.fromkeys(key for report in read_lines(path) for key in report if key == "alpha" or key.startswith("alpha."))
+    layers = [name for name in names if name != "alpha"] or list(names)
+    return {name.removeprefix("alpha.") if name != "alpha" else "all": list(curve(path, name)) for name in layers}
+
+
+def _row(name: str, one: LayerGates, alpha: dict[str, list[tuple[int, float]]]) -> list[str]:
+    constants = [f"{value:.1f}" for value in one.time_constants()]
+    curve_of = alpha.get(str(one.layer), alpha.get("all", []))
+    row = [f"{name}{one.layer}", f"{one.forget.mean():.3f}", f"{one.reset.mean():.3f}", *constants]
+    return [*row, f"{curve_of[-1][1]:.3f}" if curve_of else ""] if alpha else row
+
+
+def _record(one: LayerGates) -> dict[str, Any]:
+    histograms = {f"{gate}_histogram": np.histogram(getattr(one, gate), BINS, (0, 1))[0].tolist() for gate in ("forget", "reset")}
+    means = {gate: getattr(one, gate).mean(axis=1).tolist() for gate in ("forget", "reset")}
+    constants = dict(zip((f"{share:g}" for share in QUANTILES), one.time_constants(), strict=True))
+    return {"layer": one.layer, **means, "time_constants": constants, **histograms}
