@@ -19,6 +19,7 @@ from test_models_contract import every_model
 from mini_tf.nn.model import ModelSettings
 from mini_tf.nn.tokens import Tokens
 from mini_tf.testing.tiny.models import random_ids, source_for, tiny_model
+from mini_tf.training.machine.device import Setup
 
 pytestmark = [
     pytest.mark.gpu,
@@ -27,18 +28,26 @@ pytestmark = [
 GPU = torch.device("cuda:0")
 
 
-def command(*words: str | Path) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+def command(*words: str | Path, **variables: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, **variables, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
     call = [sys.executable, "-m", "mini_tf", *map(str, words)]
     return subprocess.Popen(call, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def minitf(*words: str | Path) -> str:
+def minitf(*words: str | Path, **variables: str) -> str:
     """What a command that must succeed says on stdout."""
-    process = command(*words)
+    process = command(*words, **variables)
     told, complaint = process.communicate()
     assert process.returncode == 0, complaint
     return told
+
+
+def refusal(*words: str | Path) -> tuple[int, str]:
+    """Exit code and last line of a command that must fail."""
+    process = command(*words)
+    _, complaint = process.communicate()
+    assert "Traceback" not in complaint
+    return process.returncode, complaint.splitlines()[-1]
 
 
 def trained(folder: Path, *more: str) -> dict[str, float]:
@@ -93,8 +102,10 @@ def test_greedy_text_and_attention_are_those_of_the_cpu(tmp_path: Path) -> None:
     assert (tmp_path / "heads.png").stat().st_size > 0
 
 
-def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
-    words = ("pretrain", TINY, "runtime.device=cuda", "log.samples=0", "train.steps=400", "checkpoint.every_steps=20", "-d")
+@pytest.mark.parametrize("compiled", ["false", "true"])
+def test_a_killed_run_goes_on_to_the_same_bytes(compiled: str, tmp_path: Path) -> None:
+    words = ("pretrain", TINY, "runtime.device=cuda", f"runtime.compile={compiled}", "log.samples=0", "train.steps=400")
+    words += ("checkpoint.every_steps=20", "-d")
     minitf(*words, tmp_path / "whole")
     for kills in range(2):
         process = command(*words, tmp_path / "killed")
@@ -110,3 +121,74 @@ def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     minitf(*words, tmp_path / "killed")
     for name in ("metrics.jsonl", "model.safetensors"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("settings", MODELS)
+def test_gradients_of_deterministic_kernels_are_equal_to_the_bit(settings: ModelSettings) -> None:
+    """In bf16, whose fused kernels add in any order by default; no operation is without a deterministic kernel."""
+    setup = Setup(device=GPU, precision="bf16")
+    setup.make_deterministic()
+    try:
+        model, ids = tiny_model(settings).to(GPU), random_ids().to(GPU)
+        source = source_for(model)
+
+        def gradients() -> dict[str, torch.Tensor]:
+            model.zero_grad()
+            torch.manual_seed(0)
+            with setup.autocast():
+                scores = model.logits(model(Tokens(ids), None if source is None else source.to(GPU)).y)
+            scores.float().logsumexp(-1).sum().backward()  # type: ignore[no-untyped-call]
+            return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+        first = gradients()
+        for name, gradient in gradients().items():
+            assert torch.equal(gradient, first[name]), name
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_a_second_start_takes_compiled_code_from_disk(tmp_path: Path) -> None:
+    """Files of torch and Triton are as before it."""
+    environment = {"MINITF_CACHE": str(tmp_path / "cache")}
+    words = ("pretrain", TINY, "runtime.device=cuda", "runtime.compile=true", "log.samples=0", "train.steps=5", "-d")
+    minitf(*words, tmp_path / "first", **environment)
+    kept = {path for folder in ("torch", "triton") for path in (tmp_path / "cache" / folder).rglob("*") if path.is_file()}
+    assert kept
+    minitf(*words, tmp_path / "second", **environment)
+    assert {path for path in kept if not path.exists()} == set()
+    code = {path for path in (tmp_path / "cache" / "torch").rglob("*.py")}
+    assert code <= kept
+    for name in ("metrics.jsonl", "model.safetensors"):
+        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes(), name
+
+
+def test_doctor_says_which_kernels_work_and_that_compilation_does() -> None:
+    facts = json.loads(minitf("doctor", "--json"))["result"]
+    assert facts["cuda:0"].startswith(torch.cuda.get_device_name(0))
+    assert "math" in facts["attention cuda:0"].split("not ")[0]
+    assert facts["compile"] == "works on cuda"
+    assert facts["CUDA"] == f"{torch.version.cuda} (torch's)"
+
+
+def test_more_processes_than_gpus_are_told_the_way_out(tmp_path: Path) -> None:
+    n = torch.cuda.device_count()
+    exit_code, line = refusal("pretrain", TINY, "--nproc", str(n + 1), "-d", tmp_path / "run")
+    assert exit_code == 9
+    assert f"{n + 1} processes need a GPU each" in line
+    assert line.endswith("use runtime.device=cpu")
+
+
+def test_lack_of_memory_names_a_micro_batch_with_which_the_run_goes_on(tmp_path: Path) -> None:
+    large = (
+        "train.batch_size=65536",
+        "train.context=1024",
+        "runtime.precision=fp32",
+        "train.steps=1",
+        "model.d_model=512",
+        "model.n_heads=8",
+    )
+    words = ("pretrain", TINY, "runtime.device=cuda", "runtime.compile=false", "log.samples=0", *large, "-d", tmp_path / "run")
+    exit_code, line = refusal(*words, "train.micro_batch_size=65536")
+    assert exit_code == 6
+    assert "out of memory at step 1, with micro-batches of 65536 rows" in line
+    assert "train.micro_batch_size=" in line

@@ -1,4 +1,6 @@
-"""`minitf doctor`: versions, devices, free space; with --resume or --nproc a test of exact continuation."""
+"""`minitf doctor`: versions, devices, free space, and what works on a GPU; --resume or --nproc: a test of exact
+continuation.
+"""
 
 import os
 import shutil
@@ -32,6 +34,9 @@ def doctor(
             "--nproc", min=1, max=64, metavar="P", help="Train in P processes, kill some, and compare with one (30 s).", show_default=False
         ),
     ] = 1,
+    compile_: Annotated[
+        bool, typer.Option("--compile", help="Try torch.compile also without a GPU (10 s or more; 1 s once it is in the cache).")
+    ] = False,
 ) -> None:
     """Report versions, devices and free space, and what works here."""
     if resume:
@@ -40,8 +45,10 @@ def doctor(
         raise UsageFault(f"{arguments[0]}: a recipe is used without --resume", hint="`minitf doctor --resume RECIPE train.steps=40`")
     if nproc > 1:
         return _prove_processes(console, nproc)
-    facts = {**_software(), "added kinds": _added(), **_devices(), **_space()}
-    problems = [*(f"{key}: {facts[key]}" for key in ("cache", "outputs") if "not writable" in facts[key]), *_unusable()]
+    facts = {**_software(), "added kinds": _added(), **_devices(), **_gpus(), "compile": _compile(compile_), **_space()}
+    failing = [key for key, fact in facts.items() if str(fact).startswith("does not work")]
+    failing += [key for key in ("cache", "outputs") if "not writable" in facts[key]]
+    problems = [*(f"{key}: {facts[key]}" for key in failing), *_unusable()]
     for problem in problems:
         console.warn(problem)
     lines = [f"{key:<14} {value}" for key, value in facts.items()]
@@ -173,6 +180,44 @@ def _devices() -> dict[str, Any]:
         "cores": available_cores(),
         "threads": torch.get_num_threads(),
     }
+
+
+def _gpus() -> dict[str, Any]:
+    """Of each GPU of NVIDIA what it is, and the kernels of attention that work on it, which takes a second to try."""
+    import torch
+
+    if not torch.cuda.device_count():
+        return {}
+    from mini_tf.system.error_conversion import reason_of
+    from mini_tf.training.machine.device import available_precisions
+    from mini_tf.training.machine.gpu import KERNELS, describe_gpu, driver_version, failing_attention_kernels
+
+    facts: dict[str, Any] = {"driver": driver_version(), "CUDA": f"{torch.version.cuda} (torch's)"}
+    for device in (torch.device("cuda", n) for n in range(torch.cuda.device_count())):
+        try:
+            facts[str(device)] = describe_gpu(device)
+            precision = "bf16" if "bf16" in available_precisions(device) else "fp16"
+            failing = failing_attention_kernels(device, torch.bfloat16 if precision == "bf16" else torch.float16)
+            kernels = [*(name for name in KERNELS if name not in failing), *(f"not {name} ({reason})" for name, reason in failing.items())]
+            facts[f"attention {device}"] = f"{', '.join(kernels)}; forward and backward in {precision}"
+        except (RuntimeError, AssertionError) as error:  # a GPU that another program uses alone, or a broken driver
+            facts[str(device)] = f"does not work: {reason_of(error)}"
+    return facts
+
+
+def _compile(wanted: bool) -> str:
+    """Whether torch.compile works. Without a GPU it is seldom used, and a first trial takes longer than all else."""
+    import torch
+
+    from mini_tf.training.machine.device import missing_compiler
+
+    device = torch.device("cuda" if torch.cuda.device_count() else "cpu")
+    if device.type == "cpu" and not wanted:
+        return f"not tried (--compile tries it); {missing_compiler(device) or 'there is a C++ compiler'}"
+    from mini_tf.training.machine.compile_trial import sample_failure
+
+    failure = sample_failure(device)
+    return f"works on {device}" if failure is None else f"does not work on {device}: {failure}"
 
 
 def _space() -> dict[str, Any]:

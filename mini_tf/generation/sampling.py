@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from mini_tf.nn.layers.cumulative_sum import cumulative_sum
 from mini_tf.recipe.sections import Generate
 from mini_tf.system.seeds import seed_of
 
@@ -40,7 +41,7 @@ def distribution(logits: Tensor, settings: Generate) -> tuple[Tensor, Tensor | N
     logits = (logits - best) / max(settings.temperature, 1e-30)
     weights = logits.softmax(dim=-1)
     if settings.top_p < 1:
-        weights = weights.masked_fill(weights.cumsum(dim=-1) - weights >= max(settings.top_p, 1e-30), 0.0)
+        weights = weights.masked_fill(cumulative_sum(weights, -1) - weights >= max(settings.top_p, 1e-30), 0.0)
     if settings.min_p > 0:
         weights = weights.masked_fill(logits < math.log(settings.min_p), 0.0)
     return weights, ids
@@ -49,7 +50,7 @@ def distribution(logits: Tensor, settings: Generate) -> tuple[Tensor, Tensor | N
 def draw(logits: Tensor, settings: Generate, uniform: Tensor) -> Tensor:
     """Sample one id per row (B,) from logits (B, V), by inverse transform of uniform numbers (B, 1) in [0, 1)."""
     weights, ids = distribution(logits, settings)
-    cumulative = weights.cumsum(dim=-1)
+    cumulative = cumulative_sum(weights, -1)
     # right=True skips tokens of weight 0, whose cumulative weight is that of the token before.
     chosen = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True).clamp_(max=cumulative.shape[-1] - 1)
     return (chosen if ids is None else ids.gather(1, chosen)).squeeze(1)

@@ -31,6 +31,7 @@ from mini_tf.trained.architecture import Architecture, vocabulary_sizes
 from mini_tf.trained.opening import SOURCE_TOKENIZER, LoadedModel, read_fully_trainable, write_config
 from mini_tf.training.feed import Feed
 from mini_tf.training.freezing import freeze
+from mini_tf.training.machine.compile_trial import compile_failure, without_failing_compiler
 from mini_tf.training.machine.contention import contended
 from mini_tf.training.machine.device import Setup, available_cores, return_freed_memory
 from mini_tf.training.machine.memory import fitting_micro_batch, refuse_too_large
@@ -98,6 +99,7 @@ def build(
     the processes that train it, with the weights of rank 0.
     """
     setup.apply()
+    setup.make_deterministic()
     architecture = Architecture.of(recipe, data.tokenizer, data.source_tokenizer, data.labels)
     objective = architecture.objective
     if recipe.train.stream and len(data.train) < recipe.train.context + objective.lookahead:
@@ -125,7 +127,8 @@ def build(
     for tensor in (*task.parameters(), *task.buffers()):
         parts.group.broadcast(tensor.data)  # other processors may draw other last bits
     parts.sharding.place(task, setup.device)
-    return replace(parts, setup=setup_of_all(parts, say))
+    parts = replace(parts, setup=setup_of_all(parts, say))
+    return replace(parts, setup=setup_that_compiles(parts))
 
 
 def fully_trainable(model: Model, predicts_tokens: bool, loaded: initial.LoadedTensors | None) -> list[str]:
@@ -164,6 +167,17 @@ def setup_of_all(parts: Parts, say: Report) -> Setup:
     if parts.sharding.divides_weights:
         return_freed_memory()
     return setup
+
+
+def setup_that_compiles(parts: Parts) -> Setup:
+    """The setup, not compiled if torch.compile fails on any process; Unavailable if the recipe demands it."""
+    setup = parts.setup
+    if not setup.compile:
+        return setup
+    feed = Feed(parts.plan, parts.train, parts.objective.prepare, setup.micro_batch_size)
+    with show_progress("compiling the model"):
+        reasons = parts.group.gather(compile_failure(parts.task, feed, setup))
+    return without_failing_compiler(setup, next(filter(None, reasons), None))
 
 
 def decide_setup(parts: Parts, say: Report) -> Setup:

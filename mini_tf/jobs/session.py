@@ -75,7 +75,7 @@ class Session:
             return self.start.step
         report, score = None, None
         with self.reporter.bar(self.training.schedule.horizon.steps or 0, initial=self.start.step) as bar, self._dump_divergence():
-            for report in _with_wait_message(train(self.training, self.start), self.parts.setup.compile):
+            for report in _with_wait_message(train(self.training, self.start)):
                 self._count(report)
                 last = self.training.schedule.finished(report.step, report.seconds)
                 ended = self.training.schedule.starts_at(report.step)  # before --extend; the checkpoint of this step was lost
@@ -273,9 +273,9 @@ class Session:
                 self.run.write_sample(step, text)
 
 
-def _with_wait_message(reports: Iterator[Report], compiles: bool) -> Iterator[Report]:
+def _with_wait_message(reports: Iterator[Report]) -> Iterator[Report]:
     """The reports; shows a wait message until the first step is done."""
-    with show_progress("compiling the model, then the first step" if compiles else "the first step"):
+    with show_progress("the first step"):
         first = next(reports, None)
     if first is not None:
         yield first

@@ -21,6 +21,9 @@ def to_minitf_error(error: Exception) -> MinitfError:
         return StorageFault(f"out of memory: {text}", hint=hint)
     if _is_device(error):
         return Unavailable(f"the device failed: {text}", hint="`minitf doctor` lists working devices; then the same command continues")
+    if is_of_compiler(error):
+        what = f"torch.compile failed: {compiler_reason(error)}"
+        return Unavailable(what, hint="runtime.compile=false, and the same command continues; results may differ in the last bits")
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StorageFault(f"the disk is full: {text}", hint="free some space, then the same command continues")
     if isinstance(error, OSError):
@@ -37,6 +40,21 @@ def reason_of(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "nested too deeply"
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
+
+
+def is_of_compiler(error: BaseException | None) -> bool:
+    """Whether torch.compile raised it."""
+    return type(error).__module__.startswith(("torch._inductor", "torch._dynamo", "triton"))
+
+
+def compiler_reason(error: Exception) -> str:
+    """Why torch.compile failed, in one line: what a program that it ran printed of an error, else its own message."""
+    while isinstance(inner := getattr(error, "inner_exception", None), Exception):
+        error = inner
+    printed = getattr(error, "output", None)
+    text = printed if isinstance(printed, str) else reason_of(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no message"]
+    return f"{type(error).__name__}: {next((line for line in lines if 'error' in line.lower()), lines[0])[:200]}"
 
 
 def is_bug(error: Exception) -> bool:

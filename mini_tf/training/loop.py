@@ -136,7 +136,7 @@ def train(
     training.task.train()
     states = _stream_states(training, at.step, at.state)
     group = training.reduction.group
-    forward = training.setup.compiled(training.reduction.forward(training.task))
+    forward = training.setup.compiled(training.reduction.forward(training.task), training.feed)
     mixers = [part for part in training.task.modules() if isinstance(part, Mixer)]
     with prefetch(training.feed, at.step, in_background=training.setup.device.type != "cpu") as upcoming:
         for batches in upcoming:

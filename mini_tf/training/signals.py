@@ -11,7 +11,8 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any
 
-_COMPILER = ("torch._inductor", "torch._dynamo")
+from mini_tf.system.error_conversion import is_of_compiler
+
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 AGAIN = "Ctrl-C again stops at once and loses the steps since the last checkpoint"
 
@@ -74,7 +75,7 @@ class StopRequest:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for number in list(self._previous):
             self._restore(number)
-        if self.signal is not None and type(error).__module__.startswith(_COMPILER):
+        if self.signal is not None and is_of_compiler(error):
             raise SystemExit(self.exit_code) from error
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

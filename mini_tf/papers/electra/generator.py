@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from mini_tf.nn.layers.cumulative_sum import cumulative_sum
 from mini_tf.nn.layers.embedding import Embedding
 from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.system.errors import RecipeFault
@@ -61,7 +62,7 @@ def sample(logits: Tensor, uniform: Tensor, excluded: Tensor) -> Tensor:
     logits (T, V). uniform (T,): numbers in [0, 1), one per row. excluded: True where an id is never drawn; (V,) or (T,
     V).
     """
-    below = logits.float().masked_fill(excluded, -torch.inf).softmax(-1).cumsum(-1)
+    below = cumulative_sum(logits.float().masked_fill(excluded, -torch.inf).softmax(-1), -1)
     total = below[:, -1:]
     # Rounding must not lead beyond the last id with a probability.
     at = torch.minimum(uniform.float()[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))

@@ -2,9 +2,12 @@
 
 What goes into the compiled function and comes out of it is a flat tuple of tensors and whole numbers, beside the names
 that they have: not every version of torch can rebuild a dataclass or a merged dict outside of what it compiled.
+
+What a shape is compiled to depends on that shape alone. By default torch compiles the first shape that it meets for its
+sizes, and the second one for any size; a resumed run, which meets others first, would compute other last bits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -14,28 +17,78 @@ from torch import Tensor
 from mini_tf.data.batch import Batch
 from mini_tf.nn.state import State
 from mini_tf.objectives import LossSums
+from mini_tf.training.feed import Feed
 
 Leaf = Tensor | int
 Structure = Any
 """What a value is without its tensors and numbers: nested tuples of words, classes and constants."""
+Dims = dict[int, tuple[int, ...]]
+"""Dimensions of some of the leaves, by the index of the leaf."""
 _LEAF = "leaf"
+_SAMPLED_STEPS = 8
 
 
 class CompiledTask:
-    """`task(batch, state)`, compiled; the module itself is not changed. options: of torch.compile."""
+    """`task(batch, state)`, compiled; the module itself is not changed. options: of torch.compile.
 
-    def __init__(self, task: Callable[..., LossSums], **options: Any) -> None:
+    feed: of the run. Sizes that vary in its first steps, and those of a state, are symbols in one graph; any other new
+    size compiles a graph of its own.
+    """
+
+    def __init__(self, task: Callable[..., LossSums], feed: Feed | None = None, **options: Any) -> None:
         self._task = task
-        self._compiled = torch.compile(self._flat, **options)
+        self._compiled = torch.compile(self._flat, dynamic=False, **options)
+        self._varying = {} if feed is None else varying_dims(_first_batches(feed))
 
     def __call__(self, batch: Batch, state: State | None = None) -> LossSums:
         # Counts change with each batch, and a loss is a sum, which does not depend on them.
-        leaves, structure = flatten((replace(batch, counts={}), state))
-        return LossSums(*unflatten(*self._compiled(leaves, structure)))
+        leaves, of_batch = flatten(replace(batch, counts={}))
+        of_state, state_structure = flatten(state)
+        dims = self._varying.get(of_batch, {}) | {n: tuple(range(len(size_of(leaf)))) for n, leaf in enumerate(of_state, len(leaves))}
+        leaves += of_state
+        numbers = tuple(n for n in dims if type(leaves[n]) is int)
+        marked = tuple(_marked(leaf, dims[n]) if n in dims else leaf for n, leaf in enumerate(leaves))
+        return LossSums(*unflatten(*self._compiled(marked, numbers, ("tuple", (), (of_batch, state_structure)))))
 
-    def _flat(self, leaves: tuple[Leaf, ...], structure: Structure) -> tuple[tuple[Leaf, ...], Structure]:
+    def _flat(self, marked: tuple[Leaf, ...], numbers: tuple[int, ...], structure: Structure) -> tuple[tuple[Leaf, ...], Structure]:
+        """numbers: indices of the leaves that are numbers, given as the size of an empty tensor."""
+        leaves = tuple(leaf.shape[0] if n in numbers else leaf for n, leaf in enumerate(marked))  # type: ignore[union-attr]
         batch, state = unflatten(leaves, structure)
         return flatten(tuple(self._task(batch, state)))
+
+
+def _first_batches(feed: Feed) -> Iterator[Batch]:
+    """The micro-batches of the first steps, of all processes, at every start of a run the same."""
+    everything = replace(feed, own=range)
+    return (batch for step in range(_SAMPLED_STEPS) for batch in everything.micro_batches(step))
+
+
+def varying_dims(batches: Iterable[Batch]) -> dict[Structure, Dims]:
+    """The dimensions that differ between batches of one structure; a number counts as a size."""
+    sizes: dict[Structure, list[set[tuple[int, ...]]]] = {}
+    for batch in batches:
+        leaves, structure = flatten(replace(batch, counts={}))
+        seen = sizes.setdefault(structure, [set() for _ in leaves])
+        for leaf, of_leaf in zip(leaves, seen, strict=True):
+            of_leaf.add(size_of(leaf))
+    return {structure: _varying(seen) for structure, seen in sizes.items()}
+
+
+def _varying(seen: list[set[tuple[int, ...]]]) -> Dims:
+    dims = {n: tuple(dim for dim, of_dim in enumerate(zip(*sizes, strict=True)) if len({*of_dim}) > 1) for n, sizes in enumerate(seen)}
+    return {n: of_leaf for n, of_leaf in dims.items() if of_leaf}
+
+
+def size_of(leaf: Leaf) -> tuple[int, ...]:
+    return (leaf,) if type(leaf) is int else tuple(leaf.shape)  # type: ignore[union-attr]
+
+
+def _marked(leaf: Leaf, dims: tuple[int, ...]) -> Tensor:
+    """The tensor, or an empty one of this size, with dimensions whose sizes the compiler takes for symbols."""
+    tensor = torch.empty(leaf, 0) if type(leaf) is int else leaf
+    assert isinstance(tensor, Tensor)
+    torch._dynamo.maybe_mark_dynamic(tensor, list(dims))
+    return tensor
 
 
 def flatten(value: Any) -> tuple[tuple[Leaf, ...], Structure]:

@@ -25,12 +25,15 @@ from torch.utils._triton import has_triton
 from mini_tf.recipe.sections import Runtime
 from mini_tf.system.errors import Unavailable
 from mini_tf.system.processes import Place, place
+from mini_tf.training.feed import Feed
 from mini_tf.training.machine.compiled import CompiledTask
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-_RECORDED = "recorded in run.json"
-_EXPLICIT = "set in the recipe"
+_DETERMINISTIC_CUBLAS = (":4096:8", ":16:8")
+"""Of the documentation of cuBLAS, Results reproducibility."""
+RECORDED, EXPLICIT = "recorded in run.json", "set in the recipe"
+"""Reasons of settings that were not chosen here."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,16 @@ class Setup:
         torch.set_num_threads(self.threads)
         _keep_freed_memory()
 
+    def make_deterministic(self) -> None:
+        """Choose GPU kernels that add in a fixed order, for the whole process, so that a resumed run has the same bits.
+
+        Without effect on a CPU, whose kernels do, and where the environment forbids it. Raises RuntimeError later where
+        torch has no such kernel, as for the cumulative sum of floats (nn/layers/cumulative_sum.py).
+        """
+        if self.device.type == "cuda" and os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8") in _DETERMINISTIC_CUBLAS:
+            torch.utils.deterministic.fill_uninitialized_memory = False  # which costs time, and finds faults only
+            torch.use_deterministic_algorithms(True)
+
     @property
     def compute_dtype(self) -> torch.dtype:
         """The dtype of matrix products."""
@@ -94,9 +107,9 @@ class Setup:
         """Context manager for a forward pass in `precision`."""
         return nullcontext() if self.precision == "fp32" else torch.autocast(self.device.type, _TYPES[self.precision])
 
-    def compiled(self, task: nn.Module) -> Callable[..., Any]:
-        """`task` as a function, compiled if `compile`; the module itself is not changed."""
-        return CompiledTask(task) if self.compile else task
+    def compiled(self, task: nn.Module, feed: Feed | None = None) -> Callable[..., Any]:
+        """`task` as a function, compiled for the rows of `feed` if `compile`; the module itself is not changed."""
+        return CompiledTask(task, feed) if self.compile else task
 
 
 def _keep_freed_memory() -> None:
@@ -134,9 +147,9 @@ def resolve_setup(runtime: Runtime, recorded: Mapping[str, Any] | None = None, d
     def choose(key: str, auto: Callable[[], tuple[Any, str]]) -> Any:
         given = getattr(runtime, key)
         if given != "auto":
-            value, reasons[key] = given, _EXPLICIT
+            value, reasons[key] = given, EXPLICIT
         elif key in before:
-            value, reasons[key] = before[key], _RECORDED
+            value, reasons[key] = before[key], RECORDED
         else:
             value, reasons[key] = auto()
         return value
@@ -148,16 +161,16 @@ def resolve_setup(runtime: Runtime, recorded: Mapping[str, Any] | None = None, d
     precision = _check_precision(choose("precision", lambda: _safe_precision(device)), device)
     compiled = choose("compile", lambda: (False, "not measured"))
     if compiled and (missing := missing_compiler(device)):
-        if reasons["compile"] == _EXPLICIT:
+        if reasons["compile"] == EXPLICIT:
             raise Unavailable(f"runtime.compile: {missing}", hint="runtime.compile=auto")
         compiled, reasons["compile"] = False, f"{missing}, unlike at the first start: results may differ in the last bits"
     threads = choose("threads", partial(_most_threads, here.local_size))
-    if reasons["threads"] == _RECORDED and threads > (cores := available_cores()):
+    if reasons["threads"] == RECORDED and threads > (cores := available_cores()):
         reasons["threads"] = f"only {cores} cores now, {threads} at the first start: results may differ in the last bits"
         threads = cores
     rows = before.get("micro_batch_size", 0)
-    undecided = frozenset() if before else _tunable(device, threads) - {key for key in reasons if reasons[key] == _EXPLICIT}
-    return Setup(device, precision, compiled, threads, rows, reasons | ({"micro_batch_size": _RECORDED} if rows else {}), undecided)
+    undecided = frozenset() if before else _tunable(device, threads) - {key for key in reasons if reasons[key] == EXPLICIT}
+    return Setup(device, precision, compiled, threads, rows, reasons | ({"micro_batch_size": RECORDED} if rows else {}), undecided)
 
 
 def on_gpu(runtime: Runtime) -> bool:

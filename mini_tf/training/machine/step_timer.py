@@ -8,8 +8,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
 
 import torch
 from torch import nn
@@ -32,10 +30,13 @@ class StepTimer:
         For a step with fewer rows than the largest one, the same share of its rows.
         """
         size = min(rows, setup.micro_batch_size)
-        batches = replace(self.feed, micro_batch_size=size).micro_batches(step)
+        feed = replace(self.feed, micro_batch_size=size)
+        batches = feed.micro_batches(step)
         batches = batches[: max(1, len(batches) * rows // self.feed.plan.batch_size)]
-        forward: Callable[..., Any] = self._compiled if setup.compile else self.task
-        with restored_after(self.task, setup.device):
+        forward = setup.compiled(self.task, feed)
+        with restored_after(self.task, setup.device), warnings.catch_warnings():
+            if setup.compile:
+                warnings.simplefilter("ignore")  # hints of the compiler about performance
             setup.apply()
             self.task.train()
             start = self.clock()
@@ -47,17 +48,6 @@ class StepTimer:
                 loss.backward()
                 loss.item()  # synchronizes the device
             return self.clock() - start
-
-    @cached_property
-    def _compiled(self) -> Callable[..., Any]:
-        compiled = Setup(compile=True).compiled(self.task)
-
-        def without_warnings(*args: Any) -> Any:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # hints of the compiler about performance
-                return compiled(*args)
-
-        return without_warnings
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """Tuning of `auto` settings: alternatives are timed on the run's own model, in at most 3 % of the run's time.
 
 Nothing is measured for a run under ten seconds or with other programs on the CPU. Settings are tuned one by one, by
-expected gain: precision, threads, micro-batch size and, for long runs, compilation. Every value is warmed up, then all
-are measured in turn, and their medians compared. A value replaces the safe default only if it is clearly faster.
+expected gain: precision, threads, micro-batch size and, for long runs, compilation; the others without compilation,
+which would take longer than they do. Every value is warmed up, then all are measured in turn, and their medians
+compared. A value replaces the safe default only if it is clearly faster.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -10,6 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
+from mini_tf.system.error_conversion import compiler_reason
 from mini_tf.training.machine.device import Setup, missing_compiler
 from mini_tf.training.schedule import Horizon
 
@@ -25,8 +27,8 @@ TOO_SLOW = 1.5
 """A value that takes this many times as long as the safe default, once both are warm, is not measured again."""
 ROUNDS = 3
 """Measurements of each value, in turn, after a warm-up, which may prepare kernels."""
-COMPILES_FROM = {"cpu": 900.0, "cuda": 300.0}
-"""Seconds of a run from which half a minute of compilation may pay off."""
+COMPILES_FROM = {"cpu": 900.0, "cuda": 60.0}
+"""Seconds of a run from which compilation may pay off: it gains more on a GPU. Later runs find its result on disk."""
 NOISY = 2.0
 """Ratio of the slowest to the fastest measurement of a value from which timings are too noisy to decide."""
 TOO_SHORT = "run too short to measure"
@@ -54,6 +56,12 @@ def tune(setup: Setup, length: RunLength, measure: Measure, contended: Callable[
 
     Its micro_batch_size must be the largest that fits into memory. contended: whether other programs use the CPU now.
     """
+    compiled, setup = setup.compile, replace(setup, compile=False)
+    tuned = _tune(setup, length, measure, contended if setup.device.type == "cpu" else lambda: False)
+    return replace(tuned, compile=tuned.compile or compiled)
+
+
+def _tune(setup: Setup, length: RunLength, measure: Measure, contended: Callable[[], bool]) -> Setup:
     bench = _Bench(measure, length)
     bench.estimate(setup)
     if length.seconds(bench.step) < SHORT:
@@ -67,7 +75,7 @@ def tune(setup: Setup, length: RunLength, measure: Measure, contended: Callable[
     setup = _compile(setup, bench) if "compile" in setup.undecided else setup
     if contended():  # began during the measurements
         return replace(_all_safe(safe, BUSY), provisional=True)
-    return replace(setup, provisional=bench.busy or (bench.too_expensive and not setup.measured))
+    return replace(setup, provisional=bench.busy or bench.failed or (bench.too_expensive and not setup.measured))
 
 
 def _all_safe(setup: Setup, reason: str) -> Setup:
@@ -87,10 +95,13 @@ def choose(key: str, seconds: Mapping[Any, float], how: str = "measured") -> tup
 
 
 def choose_compiling(eager: float, compiled: float, cost: float, run: float) -> tuple[bool, str]:
-    """Whether to compile and the reason, from seconds per step (eager, compiled), of compilation and of the run."""
+    """Whether to compile and the reason, from seconds per step (eager, compiled), of compilation and of the run.
+
+    The cost is spent when this is known, so a clear gain suffices.
+    """
     gain = (1 - compiled / eager) * run
     timing = f"{_ms(compiled)} ms per step against {_ms(eager)} without"
-    if gain > cost:
+    if gain > cost or compiled <= CLEAR_GAIN * eager:
         return True, f"{timing}, measured; {cost:.0f} s of compilation save {_duration(gain)}"
     return False, f"compiled {timing}, measured: not worth {cost:.0f} s"
 
@@ -102,7 +113,8 @@ _WITH = {"precision": "in {}", "threads": "with {}", "micro_batch_size": "with m
 class _Bench:
     """Measures setups within a time budget. step: seconds per step in the setup as decided so far. spent: seconds used.
 
-    busy: measurements were too noisy. too_expensive: a setting was not measured because it would take too long.
+    busy: measurements were too noisy. too_expensive: a setting was not measured because it would take too long. failed:
+    torch.compile failed, which may be mended.
     """
 
     measure: Measure
@@ -111,6 +123,7 @@ class _Bench:
     spent: float = 0.0
     busy: bool = False
     too_expensive: bool = False
+    failed: bool = False
 
     @property
     def left(self) -> float:
@@ -203,7 +216,8 @@ def _compile(setup: Setup, bench: _Bench) -> Setup:
         first = sum(bench.seconds(compiled, rows, step) for step in range(2))  # another shape compiles once more
         seconds = bench.compare({False: setup, True: compiled}, rows, bounded=False)
     except Exception as error:  # any failure of the compiler: train without it
-        return setup.decided("compile", False, f"compilation failed: {type(error).__name__}")
+        bench.failed = True
+        return setup.decided("compile", False, f"torch.compile does not work here: {compiler_reason(error)}")
     if bench.busy:
         return setup.decided("compile", False, BUSY)
     cost = max(0.0, first - 2 * seconds[True] * rows / bench.length.batch_size)

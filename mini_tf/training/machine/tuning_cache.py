@@ -19,7 +19,7 @@ from mini_tf.system.cache import cache_folder
 from mini_tf.system.errors import StorageFault
 from mini_tf.system.safe_text import safe_text
 from mini_tf.system.temporary_files import write_atomically
-from mini_tf.training.machine.device import Setup, available_cores, available_precisions
+from mini_tf.training.machine.device import Setup, available_cores, available_precisions, missing_compiler
 from mini_tf.training.machine.processor import processor
 from mini_tf.training.machine.tuning import RunLength
 
@@ -89,4 +89,4 @@ def _length(length: RunLength) -> dict[str, Any]:
 def _machine(device: torch.device) -> dict[str, Any]:
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     software = {"format": FORMAT, "minitf": mini_tf.__version__, "torch": str(torch.__version__)}
-    return {**software, "gpu": gpu, "cpu": processor(), "cores": available_cores()}
+    return {**software, "gpu": gpu, "cpu": processor(), "cores": available_cores(), "compiler": missing_compiler(device)}

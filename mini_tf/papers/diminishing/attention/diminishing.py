@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from mini_tf.nn.layers.attend import MASK_ELEMENTS, attention_weights
+from mini_tf.nn.layers.cumulative_sum import cumulative_sum
 from mini_tf.nn.layers.fused_attention import repeat_kv
 from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, MixerSettings
 from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
@@ -147,7 +148,7 @@ class Diminishing(MultiHeadAttention):
         batch = len(a)
         a = a.unflatten(2, (rows, -1)).transpose(1, 2).flatten(0, 1)  # (B,H,rows*L,M) -> (R,H,L,M), R = B * rows
         begin = torch.zeros_like(a[:, :, :1]) if before is None or not before.shape[2] else before[:, :, None]
-        coverage = torch.cat([begin, a], dim=2).cumsum(dim=2)
+        coverage = cumulative_sum(torch.cat([begin, a], dim=2), dim=2)
         weights = self.gain(coverage[:, :, :-1], a)
         if self.renormalize:
             total = weights.sum(dim=-1, keepdim=True)
