@@ -5,6 +5,7 @@ meanwhile.
 import itertools
 import json
 import math
+import weakref
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -23,13 +24,14 @@ from mini_tf.schedules import cosine, linear
 from mini_tf.system.errors import Diverged, RunFault, StorageFault
 from mini_tf.system.processes import Place
 from mini_tf.system.seeds import seed_of
+from mini_tf.training import loop
 from mini_tf.training.divergence import Tolerance, gradient_problem, ranges
 from mini_tf.training.feed import Feed
 from mini_tf.training.loop import DivergedStep, Progress, Report, Training, train
 from mini_tf.training.loss_scale import LossScale
 from mini_tf.training.machine import memory
 from mini_tf.training.machine.device import Setup
-from mini_tf.training.machine.memory import fitting_micro_batch
+from mini_tf.training.machine.memory import fitting_micro_batch, rows_that_fit
 from mini_tf.training.optimizer import build
 from mini_tf.training.plan import RowPlan
 from mini_tf.training.schedule import Horizon, TrainingSchedule
@@ -619,6 +621,47 @@ def test_where_memory_ends_half_as_many_rows_a_pass_are_advised_if_the_run_can_g
     with pytest.raises(StorageFault, match=rf"^out of memory at step {at + 1}, with micro-batches of {micro} rows: MemoryError$") as fault:
         next(reports)
     assert str(fault.value.hint).startswith(hint)
+
+
+@pytest.mark.parametrize(("fitting", "advised"), [(None, 4), (3, 2), (1, 1), (0, 1), (8, 4)])
+def test_where_a_gpu_has_no_memory_the_rows_that_fit_are_advised(
+    fitting: int | None, advised: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Large(Guess):
+        def forward(self, batch: Batch, state: State | None = None) -> LossSums:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(loop, "rows_that_fit", lambda task, feed, setup, error: fitting)
+    training = training_of(Large())
+    training = replace(training, feed=replace(training.feed, plan=RowPlan(N_ROWS, 8, 5), micro_batch_size=8))
+    with pytest.raises(StorageFault, match="out of memory at step 1") as fault:
+        next(train(training))
+    assert str(fault.value.hint).startswith(f"train.micro_batch_size={advised} continues the run")
+
+
+def test_rows_that_fit_are_measured_once_the_activations_of_the_failure_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one row and the free memory; a GPU without memory for one row advises nothing."""
+    held = torch.ones(3)
+    alive, training = weakref.ref(held), training_of(Guess())
+
+    def fail(activations: Tensor) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    def measure(task: nn.Module, feed: Feed, setup: Setup) -> tuple[int, str]:
+        assert alive() is None
+        assert feed.micro_batch_size == 1
+        return 5, ""
+
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(memory, "fitting_micro_batch", measure)
+    with pytest.raises(torch.OutOfMemoryError) as failure:
+        fail(*[held])
+    del held
+    gpu = Setup(device=torch.device("cuda:0"))
+    assert rows_that_fit(training.task, training.feed, Setup(), failure.value) is None
+    assert rows_that_fit(training.task, training.feed, gpu, failure.value) == 5
+    monkeypatch.setattr(memory, "fitting_micro_batch", lambda *given: fail(torch.ones(3)))
+    assert rows_that_fit(training.task, training.feed, gpu, failure.value) is None
 
 
 def test_counters_survive_json_exactly() -> None:

@@ -254,11 +254,35 @@ def test_a_compiler_that_is_missing_or_fails_means_no_compiling_and_is_named(mon
         return 0.01 * rows
 
     found = tune(setup(), work(50_000), broken)
-    assert (found.compile, found.reasons["compile"]) == (False, "compilation failed: ImportError")
+    assert (found.compile, found.reasons["compile"]) == (False, "torch.compile does not work here: ImportError: no such header")
+    assert found.provisional, "a mended compiler is tried again"
     monkeypatch.setattr("shutil.which", lambda name: None)
     monkeypatch.setenv("CXX", "ccache-less-c++ -O9")
     found = tune(setup(), work(50_000), Machine(0.01))
     assert (found.compile, found.reasons["compile"]) == (False, "no compiler ccache-less-c++")
+
+
+def test_what_a_recipe_compiles_is_measured_without_compilation() -> None:
+    """Each value of the other settings would be compiled by itself."""
+    machine = Machine(0.01, bf16=0.4)
+    found = tune(replace(setup(undecided=ALL - {"compile"}), compile=True), work(50_000), machine)
+    assert (found.compile, found.precision) == (True, "bf16")
+    assert not any(tried.compile for tried, _ in machine.tried)
+
+
+@pytest.mark.parametrize(("seconds", "compiled"), [(50, False), (70, True)])
+def test_a_gpu_compiles_for_a_minute_whatever_uses_the_cpu(seconds: int, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "missing_compiler", lambda device: None)
+    gpu = replace(setup(undecided=frozenset({"compile"})), device=torch.device("cuda:0"), precision="bf16")
+    machine = Machine(0.01, bf16=1.0, compiled=0.7)
+    found = tune(gpu, RunLength(16, Horizon(seconds=float(seconds))), machine, contended=lambda: True)
+    assert found.compile is compiled
+    assert any(tried.compile for tried, _ in machine.tried) is compiled
+
+
+def test_a_clear_gain_is_kept_since_the_cost_of_measuring_it_is_spent() -> None:
+    assert choose_compiling(0.05, 0.035, 20.0, 60.0) == (True, "35 ms per step against 50 without, measured; 20 s of compilation save 18 s")
+    assert choose_compiling(0.05, 0.049, 20.0, 60.0)[0] is False
 
 
 class LossSums:
@@ -410,8 +434,10 @@ def test_another_shape_machine_or_length_is_another_question(cache: Path, monkey
     ask(count)
     monkeypatch.setattr(tuning_cache, "processor", lambda: ["Another", "0"])
     ask(count)
-    assert len(asked) == 4
-    assert len([*cache.iterdir()]) == 5
+    monkeypatch.setattr(tuning_cache, "missing_compiler", lambda device: "no compiler at all")
+    ask(count)
+    assert len(asked) == 5
+    assert len([*cache.iterdir()]) == 6
 
 
 @pytest.mark.parametrize("make", [lambda length: Horizon(steps=length), lambda length: Horizon(seconds=float(length))])

@@ -33,6 +33,7 @@ from mini_tf.training.divergence import Problem, StepData, Tolerance, gradient_p
 from mini_tf.training.feed import Feed, prefetch
 from mini_tf.training.loss_scale import LossScale
 from mini_tf.training.machine.device import Setup
+from mini_tf.training.machine.memory import rows_that_fit
 from mini_tf.training.optimizer import clip_factor
 from mini_tf.training.schedule import TrainingSchedule
 from mini_tf.training.sharding import Sharding
@@ -185,6 +186,8 @@ def _memory_faults(training: Training, at: Progress) -> Iterator[None]:
         rows, plan = training.feed.micro_batch_size, training.feed.plan
         hint = "a smaller model or train.context"
         smaller = [m for m in range(1, rows // 2 + 1) if not plan.even or plan.batch_size % m == 0]
+        fitting = rows_that_fit(training.task, training.feed, training.setup, error)
+        smaller = [m for m in smaller if fitting is None or m <= fitting] or smaller[:1]
         if smaller and not (plan.stream and at.step):  # the state of a stream has the old micro-batch size
             hint = f"train.micro_batch_size={max(smaller)} continues the run; results may differ in the last bits"
         reason = next(iter(str(error).splitlines()), "MemoryError")

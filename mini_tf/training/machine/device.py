@@ -95,7 +95,7 @@ class Setup:
         torch has no such kernel, as for the cumulative sum of floats (nn/layers/cumulative_sum.py).
         """
         if self.device.type == "cuda" and os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8") in _DETERMINISTIC_CUBLAS:
-            torch.utils.deterministic.fill_uninitialized_memory = False  # which costs time, and finds faults only
+            torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # it costs time
             torch.use_deterministic_algorithms(True)
 
     @property

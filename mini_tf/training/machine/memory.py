@@ -4,7 +4,9 @@ The micro-batch size changes memory and speed, not the result, so `auto` takes t
 """
 
 import os
+import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,21 @@ def fitting_micro_batch(task: nn.Module, feed: Feed, setup: Setup, place: Place 
     row_bytes = saved_bytes(lambda: task(row, None), setup, task) * len(rows) // feed.plan.batch_size
     size = largest_micro_batch(feed.plan.batch_size, row_bytes, free, feed.plan.even)
     return size, f"activations of {size} rows take {size * row_bytes / 2**20:.0f} MiB; {free / 2**20:.0f} MiB are free"
+
+
+def rows_that_fit(task: nn.Module, feed: Feed, setup: Setup, error: BaseException) -> int | None:
+    """The micro-batch size for which a GPU has memory, measured after it ran out of it; None: unknown, or not a GPU.
+
+    error: the failure, whose frames keep activations. A safe share of the memory, as in `fitting_micro_batch`.
+    """
+    if setup.device.type != "cuda":
+        return None
+    traceback.clear_frames(error.__traceback__)
+    torch.cuda.empty_cache()
+    try:
+        return fitting_micro_batch(task, replace(feed, micro_batch_size=1, own=range), setup)[0]
+    except RuntimeError:  # not even one row fits
+        return None
 
 
 def saved_bytes(forward: Callable[[], Any], setup: Setup, task: nn.Module) -> int:
