@@ -1,16 +1,19 @@
 """Tries the versions that pyproject.toml promises, each in an environment of its own: `python -m tests.versions`.
 
 A trial installs minitf with one thing changed (a minor version of torch, another Python, or the lower bound of every
-dependency) and runs test files. It writes a line after each trial, and goes on where it was stopped. An environment has
-up to 6 GB, and is removed when its trial has ended.
+dependency), imports every module, and runs the test files that depend on that most; `--tests` names others. A result is
+written as soon as it is there, and the same command goes on after it. An environment has up to 6 GB, and is removed
+when its trial has ended.
 """
 
 import argparse
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -19,11 +22,17 @@ import tomllib
 
 ROOT = Path(__file__).parents[1]
 WORK = Path("~/.cache/minitf-versions").expanduser()
-TESTS = ("test_compiled.py", "test_half_precision.py", "test_acceptance.py", "test_pretrain.py", "test_training_loop.py", "test_models.py",
-         "test_recipe_reading.py", "test_cli_generate.py", "test_drawing_figures.py", "test_run_checkpoint.py")  # fmt: skip
-"""What depends on torch and on the libraries, without other extras than those of a trial."""
+LIBRARIES = ("test_recipe_reading.py", "test_cli_generate.py", "test_drawing_figures.py", "test_run_checkpoint.py")
+"""Recipes, the command line, generation, pictures and files: what depends on Python and on the libraries."""
+TORCH = ("test_compiled.py", "test_half_precision.py", "test_optimizers.py")
+"""What depends on torch: its compiler, its kernels and its optimizers."""
 RUNNERS = ("pytest", "pytest-xdist", "hypothesis", "beartype")
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+IMPORTS = (
+    "import pkgutil, mini_tf; [__import__(m.name) for m in pkgutil.walk_packages(mini_tf.__path__, 'mini_tf.') if '__main__' not in m.name]"
+)
+LONGEST = 3600.0
+"""Seconds of a step of a trial."""
 
 
 class Trial(NamedTuple):
@@ -32,6 +41,7 @@ class Trial(NamedTuple):
     name: str
     python: str
     constraints: tuple[str, ...]
+    tests: tuple[str, ...]
 
 
 def trials(dependencies: list[str], python: str) -> Iterator[Trial]:
@@ -39,39 +49,60 @@ def trials(dependencies: list[str], python: str) -> Iterator[Trial]:
     [torch] = [line for line in dependencies if line.startswith("torch>=")]
     first, end = map(int, re.findall(r"\.(\d+)", torch))
     for minor in range(first, end):
-        yield Trial(f"torch-2.{minor}", python, (f"torch==2.{minor}.*",))
+        yield Trial(f"torch-2.{minor}", python, (f"torch==2.{minor}.*",), TORCH)
     for version in PYTHONS:
-        if found := shutil.which(f"python{version}"):
-            yield Trial(f"python-{version}", found, ())
+        if path := found(version):
+            yield Trial(f"python-{version}", path, (), LIBRARIES)
     lowest = tuple(line.replace(">=", "==") for line in dependencies if line != torch)
-    yield Trial("lowest", python, lowest)
+    yield Trial("lowest", python, lowest, LIBRARIES)
 
 
-def run(trial: Trial, tests: list[str]) -> dict[str, object]:
-    """Install and test: what came of it, with the versions of torch and Python."""
-    folder = WORK / trial.name
+def found(version: str) -> str | None:
+    """A Python of this version that starts: on PATH, or one of pyenv's, whose command on PATH may not start."""
+    places = [shutil.which(f"python{version}"), *sorted(Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin/python"))]
+    for path in filter(None, places):
+        done = subprocess.run([path, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], capture_output=True, text=True)
+        if done.stdout.strip() == version:
+            return str(path)
+    return None
+
+
+def run(trial: Trial) -> dict[str, object]:
+    """Install, import and test: what came of it, with the versions of torch and Python."""
+    folder, began = WORK / trial.name, time.monotonic()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     constraints = folder / "constraints.txt"
     constraints.write_text("\n".join(trial.constraints) + "\n")
     python = str(folder / "bin" / "python")
-    steps = [
-        [trial.python, "-m", "venv", str(folder)],
-        [python, "-m", "pip", "install", "-q", "-c", str(constraints), "-e", str(ROOT), *RUNNERS],
-        [python, "-m", "pytest", "-q", "-n", "auto", "-p", "no:cacheprovider", *(f"tests/{test}" for test in tests)],
-    ]
+    pip = [python, "-m", "pip", "install", "-q", "--no-compile", "-c", str(constraints)]
+    steps = {
+        "venv": [trial.python, "-m", "venv", str(folder)],
+        "install": [*pip, "-e", str(ROOT), *RUNNERS],
+        "imports": [python, "-W", "error", "-c", IMPORTS],
+        "tests": [python, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", *(f"tests/{test}" for test in trial.tests)],
+    }
     result: dict[str, object] = {"name": trial.name, "constraints": trial.constraints, "failed": ""}
-    for step, words in zip(("venv", "install", "tests"), steps, strict=True):
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-        (WORK / f"{trial.name}-{step}.txt").write_text(done.stdout + done.stderr)
-        if done.returncode:
+    for step, words in steps.items():
+        with open(WORK / f"{trial.name}-{step}.txt", "w+") as log:
+            try:
+                code = subprocess.run(words, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, timeout=LONGEST, env=environment()).returncode
+            except subprocess.TimeoutExpired:
+                code = 124
+            log.seek(0)
+            lines = log.read().strip().splitlines() or ["no output"]
+        if code:
             result["failed"] = step
             break
     facts = "import sys, torch; print(sys.version.split()[0], torch.__version__)"
     result["versions"] = subprocess.run([python, "-c", facts], capture_output=True, text=True).stdout.strip()
-    lines = (done.stdout.strip() or done.stderr.strip() or "no output").splitlines()
     shutil.rmtree(folder)
-    return result | {"end": lines[-1][:200]}
+    return result | {"end": lines[-1][:200], "seconds": round(time.monotonic() - began)}
+
+
+def environment() -> dict[str, str]:
+    """One thread a process, since two test at a time."""
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def main() -> None:
@@ -79,9 +110,7 @@ def main() -> None:
         prog="python -m tests.versions", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="+", metavar="NAME", help="trials, such as torch-2.10, python-3.12 or lowest (default: all)")
-    parser.add_argument(
-        "--tests", nargs="+", metavar="FILE", default=[*TESTS], help="test files (default: those that depend on versions most)"
-    )
+    parser.add_argument("--tests", nargs="+", metavar="FILE", help="test files (default: those that depend on what is tried)")
     parser.add_argument("--again", action="store_true", help="also those that have a result")
     given = parser.parse_args()
     WORK.mkdir(parents=True, exist_ok=True)
@@ -91,7 +120,7 @@ def main() -> None:
     for trial in trials(project["dependencies"], sys.executable):
         if (given.only and trial.name not in given.only) or (trial.name in known and not given.again):
             continue
-        known[trial.name] = run(trial, given.tests)
+        known[trial.name] = run(trial._replace(tests=tuple(given.tests or trial.tests)))
         with results.open("a") as file:
             file.write(json.dumps(known[trial.name]) + "\n")
     for name, line in known.items():

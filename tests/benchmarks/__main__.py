@@ -12,20 +12,22 @@ from rich.console import Console
 
 from . import __doc__ as manual
 from . import guard, machine, peers, table, texts
-from .contest import DEVICE, Contest, Options, Side, device, module
+from .contest import Contest, Options, Side, device, module
+from .gpu import suite
 from .measuring import Record, call, measure
 from .summary import Row, rows
 
 BENCHMARKS = ("step", "masked", "quality", "generation", "tokenization", "startup", "memory", "cost")
 SMALL = ("step", "generation", "startup")
-ON_A_GPU = ("step", "generation")
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    asked = parse(words)
+    given = sys.argv[1:] if words is None else words
+    if "--tiny" in given or "cuda" in given or "--device=cuda" in given:
+        return suite.main(given)
+    asked = parse(given)
     options = options_of(asked)
-    os.environ[DEVICE] = asked.device
-    names = asked.benchmarks or (ON_A_GPU if asked.device != "cpu" else BENCHMARKS if asked.full else SMALL)
+    names = asked.benchmarks or (BENCHMARKS if asked.full else SMALL)
     record, console = Record(asked.out), Console(width=None if sys.stdout.isatty() else 180)
     told = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     report_start(console, record, options)
@@ -49,7 +51,9 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def parse(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("python -m tests.benchmarks", description=manual, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "python -m tests.benchmarks", description=manual, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("benchmarks", nargs="*", metavar="BENCHMARK", help=", ".join(BENCHMARKS))
     parser.add_argument("--full", action="store_true", help="everything; hours")
     parser.add_argument("--guard", action="store_true", help="exit code 8 where a ratio to plain torch is under its floor")
@@ -59,14 +63,12 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--steps", nargs="+", default=[], metavar="RECIPE=N", help="quality: train.steps of a recipe, to reach the loss")
     parser.add_argument("--reach", type=float, default=1.88, help="quality: the loss to reach in nats (1.88 is for tiny Shakespeare)")
     parser.add_argument("--runs", type=int, default=3, metavar="N", help="how often the sides take turns (3)")
-    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="where step and generation compute (cpu)")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="cuda: another benchmark, see --device cuda --help")
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of every side (all cores)")
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="where measurements are kept; the ones it has are not repeated")
     asked = parser.parse_args(words)
     if strange := [name for name in asked.benchmarks if name not in BENCHMARKS]:
         parser.error(f"no benchmark {strange[0]!r}; there is {', '.join(BENCHMARKS)}")
-    if asked.device != "cpu" and (elsewhere := [name for name in asked.benchmarks if name not in ON_A_GPU]):
-        parser.error(f"{elsewhere[0]} measures the CPU; on a GPU there is {', '.join(ON_A_GPU)}")
     if asked.runs < 1:
         parser.error("--runs must be at least 1")
     return asked

@@ -117,17 +117,17 @@ def _horizon(copy: Path, seconds: float) -> list[str]:
     return [f"--max_iters={steps}", f"--lr_decay_iters={steps}", f"--eval_interval={steps}", f"--warmup_iters={steps // 20}"]
 
 
-def score(copy: Path) -> tuple[float, int]:
+def score(copy: Path, device: str = "cpu") -> tuple[float, int]:
     """Mean nats over all targets of the validation part, each once, and how many they are."""
     sys.path.insert(0, str(copy))
     import model as theirs
     import numpy as np
     import torch
 
-    saved = torch.load(copy / "out-shakespeare-char" / "ckpt.pt", weights_only=True)
-    model = theirs.GPT(theirs.GPTConfig(**saved["model_args"])).eval()
+    saved = torch.load(copy / "out-shakespeare-char" / "ckpt.pt", weights_only=True, map_location=device)
+    model = theirs.GPT(theirs.GPTConfig(**saved["model_args"])).eval().to(device)
     model.load_state_dict(saved["model"])
-    ids = torch.from_numpy(np.fromfile(copy / "data" / "shakespeare_char" / "val.bin", np.uint16).astype(np.int64))
+    ids = torch.from_numpy(np.fromfile(copy / "data" / "shakespeare_char" / "val.bin", np.uint16).astype(np.int64)).to(device)
     context, n = saved["model_args"]["block_size"], len(ids) - 1
     whole = n // context * context
     windows = list(zip(ids[:whole].view(-1, context).split(256), ids[1 : whole + 1].view(-1, context).split(256), strict=True))

@@ -2,8 +2,8 @@
 
 Equal work: the same architecture (GPT-2; BERT), and the losses of the first steps, from the same weights and on the
 same batch, agree with the plain loop's to 1e-4, or the side fails (of Hugging Face's and of encoders only the first
-loss). litgpt's class computes something else, which its rows say. All in fp32, on a GPU in bf16; `minitf auto` is a
-whole `minitf pretrain` on the text with what `runtime: auto` takes, timed by its own records.
+loss). litgpt's class computes something else, which its rows say. All in fp32; `minitf auto` is a whole `minitf
+pretrain` on the text with what `runtime: auto` takes, timed by its own records.
 """
 
 import json
@@ -28,8 +28,6 @@ GOALS = {"4x128": {"nanoGPT": Goal(1.2, 1.5)}, "6x384": {"nanoGPT": Goal(1.0, 1.
 
 def contests(options: Options) -> Iterator[Contest]:
     shapes = ["4x128", "6x384", "encoder"] if not options.small else ["4x128", "encoder"]
-    if device() != "cpu":
-        shapes = ["4x128", "6x384", "encoder", "12x768"]
     for name in shapes:
         goals = GOALS.get(name, {}) | {f"{peer} compiled": goal for peer, goal in GOALS.get(name, {}).items()}
         notes = [f"{SHAPES[name].flops / 1e9:.3g} GFLOP a step"]
