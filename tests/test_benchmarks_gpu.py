@@ -88,9 +88,9 @@ def test_a_recipe_is_trained_used_and_drawn_and_a_fault_is_told(
 
 
 def test_a_loss_counts_only_if_it_is_finite_and_near_that_of_a_cpu() -> None:
-    near, far = 3.0 + 0.9 * correctness.TOLERANCE, 3.0 + 1.1 * correctness.TOLERANCE
-    assert "failed" not in correctness.compared(near, 3.0)
-    assert "3.0000" in correctness.compared(far, 3.0)["failed"]
+    for known, tolerance in ((4.0, 0.12), (0.2, 0.05)):
+        assert "failed" not in correctness.compared(known + 0.9 * tolerance, known)
+        assert f"{known:.4f}" in correctness.compared(known - 1.1 * tolerance, known)["failed"]
     assert "nan" in correctness.compared(float("nan"), 3.0)["failed"]
     assert correctness.compared(3.0, None) == {"cpu_loss": None}
 
@@ -108,28 +108,34 @@ SCRIPT = """
 import json, os, sys, time
 for key in sys.argv[2:]:
     open(sys.argv[1], "a").write(key)
-    if key == "x": os._exit(7)
+    if key in "xr":
+        if key == "r": print(json.dumps({"key": key, "failed": "spoiled"}), flush=True)
+        os._exit(7 if key == "x" else 3)
     if key == "s": time.sleep(60)
     print(json.dumps({"key": key, "value": 1.0, **({"failed": "no such luck"} if key == "f" else {})}), flush=True)
 """
 
 
 def job(log: Path, keys: str, **more: Any) -> Job:
-    """Reports a result for each letter; x ends the process, s says nothing, f fails."""
+    """Reports a result for each letter; x ends the process, r after a failure, s says nothing, f fails."""
     return Job([sys.executable, "-c", SCRIPT, str(log)], tuple(keys), divisible=True, **more)
 
 
-def test_what_fails_ends_or_hangs_is_noted_and_the_rest_goes_on(tmp_path: Path) -> None:
-    file, log, told = tmp_path / "result.json", tmp_path / "log", list[str]()
-    results = Results(Record(file), told.append)
-    running.run(Part("p", [job(log, "axbfsc", silence=5.0)]), results, 1, time.monotonic() + 100)
+def test_what_fails_or_ends_is_noted_and_the_rest_goes_on(tmp_path: Path) -> None:
+    file, log = tmp_path / "result.json", tmp_path / "log"
+    results = Results(Record(file), lambda line: None)
+    running.run(Part("p", [job(log, "axbfrc")]), results, 1, time.monotonic() + 600)
     assert [*json.loads(file.read_text())["measurements"]] == ["a", "b", "c"]
-    assert {key: why.split(":")[0] for key, why in results.faults.items()} == {
-        "x": "exit code 7", "f": "no such luck", "s": "no result for 5 s",
-    }  # fmt: skip
-    assert log.read_text() == "axbfsc"
-    running.run(Part("p", [job(log, "abcd")]), Results(Record(file), told.append), 1, time.monotonic() + 100)
-    assert log.read_text() == "axbfsc" + "d"  # results that are there are not measured again
+    assert {key: why.split(":")[0] for key, why in results.faults.items()} == {"x": "exit code 7", "f": "no such luck", "r": "spoiled"}
+    assert log.read_text() == "axbfrc"
+    running.run(Part("p", [job(log, "abcd")]), Results(Record(file), lambda line: None), 1, time.monotonic() + 600)
+    assert log.read_text() == "axbfrc" + "d"  # results that are there are not measured again
+
+
+def test_a_process_without_results_is_ended(tmp_path: Path) -> None:
+    results = Results(Record(None), lambda line: None)
+    running.run(Part("p", [job(tmp_path / "log", "s", silence=0.5)]), results, 1, time.monotonic() + 600)
+    assert results.faults == {"s": "no result for 0.5 s"}
 
 
 def test_nothing_starts_after_the_time_limit(tmp_path: Path) -> None:
@@ -192,6 +198,9 @@ def test_the_command_writes_every_result_and_repeats_none(
     assert str(out) in capsys.readouterr().out.replace("\n", "")
     monkeypatch.setattr(running, "attempt", lambda *_: pytest.fail("measured again"))
     assert command.main(words) == 0
+    out.write_text(json.dumps(content | {"versions": content["versions"] | {"torch": "1.0"}}))
+    assert command.main(words) == 2
+    assert "its results are of torch 1.0" in capsys.readouterr().err.replace("\n", " ")
 
 
 @pytest.mark.parametrize(

@@ -7,32 +7,27 @@ import platform
 import shutil
 import subprocess
 
-import torch
-
 from .. import machine
 from ..contest import device
 from .reports import tell
 
 
 def measure() -> None:
-    figures = {
-        "value": machine.measure()["value"] * 1e9,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "cpu": machine.name(),
-    }
+    import torch
+
+    figures = {"value": machine.measure()["value"] * 1e9, "python": platform.python_version(), "cpu": machine.name()}
     if device() != "cpu":
         about = torch.cuda.get_device_properties(0)
-        figures |= {"gpu": about.name, "memory_mib": about.total_memory // 2**20, "cuda": torch.version.cuda, "driver": driver()}
+        figures |= {"gpu": about.name, "memory_mib": about.total_memory // 2**20, "cuda": torch.version.cuda}
     tell("card", **figures)
 
 
-def driver() -> str:
-    """The version of NVIDIA's driver, empty where its tool is not there."""
+def asked(*names: str) -> dict[str, str]:
+    """What NVIDIA's tool says of the first GPU; nothing where there is no such tool."""
     if (tool := shutil.which("nvidia-smi")) is None:
-        return ""
-    done = subprocess.run([tool, "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True, check=False)
-    return (done.stdout.splitlines() or [""])[0].strip()
+        return {}
+    done = subprocess.run([tool, f"--query-gpu={','.join(names)}", "--format=csv,noheader"], capture_output=True, text=True, check=False)
+    return dict(zip(names, map(str.strip, (done.stdout.splitlines() or [""])[0].split(",")), strict=False))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ from ..measuring import Record, environment
 
 END = ""
 """Stands for the end of what a process writes, whose lines end with a line feed."""
+RESTART = 3
+"""Exit code of a process that told of its last result, but is not fit for the next one."""
 SHOWN = 300
 """Characters of a message of a process that failed."""
 
@@ -138,7 +140,8 @@ def attempt(job: Job, keys: Sequence[str], results: Results, threads: int, until
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)  # its compilers, too
             reader.join()
-        if not why and process.returncode:
+        restart = process.returncode == RESTART and bool(seen)
+        if not why and process.returncode and not restart:
             errors.seek(0)
             said = [line.strip() for line in errors if line.strip()] or ["no message"]
             why = f"exit code {process.returncode}: {said[-1][:SHOWN]}"

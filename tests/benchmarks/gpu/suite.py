@@ -12,7 +12,7 @@ from rich.console import Console
 from .. import peers
 from ..contest import DEVICE, Options, module
 from ..measuring import Record
-from . import decoding, tables, time_to_loss
+from . import card, decoding, tables, time_to_loss
 from .correctness import PRECISIONS, STEPS, cases
 from .running import Job, Part, Results, run
 from .sides import OWN, sides_of
@@ -58,12 +58,17 @@ def main(words: Sequence[str] | None) -> int:
     options = Options(
         nanogpt=asked.nanogpt and asked.nanogpt.resolve(), text=asked.text and asked.text.resolve(), threads=1 if asked.tiny else cores()
     )
-    versions = dict(peers.versions(options))
+    versions = dict(peers.versions(options)) | (card.asked("name", "driver_version") if asked.device == "cuda" else {})
     out = asked.out or Path("outputs", f"benchmarks-{asked.device}{'-tiny' if asked.tiny else ''}-{versions['minitf']}.json")
     out.parent.mkdir(parents=True, exist_ok=True)
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
     console.print(f"results: {out}", markup=False)
     record, told = Record(out), Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    before = record.content.get("versions", versions)
+    if before != versions:
+        changed = ", ".join(f"{name} {before.get(name)}" for name in versions if before.get(name) != versions[name])
+        told.print(f"{out}: its results are of {changed}; another --out measures anew")
+        return 2
     record.note("versions", versions)
     results = Results(record, told.print)
     until = began + 60 * asked.minutes
