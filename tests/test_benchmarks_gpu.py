@@ -16,6 +16,8 @@ from benchmarks.measuring import Record
 from benchmarks.shapes import SHAPES
 from rich.console import Console
 
+from mini_tf.recipe.presets import presets
+
 
 def results_of(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:
     """What was reported, by keys; of a key the last."""
@@ -96,9 +98,8 @@ def test_a_loss_counts_only_if_it_is_finite_and_near_that_of_a_cpu() -> None:
 
 
 def test_every_shipped_recipe_is_checked_in_both_precisions_against_a_loss() -> None:
-    names = {file.stem for file in (Path(__file__).parents[1] / "recipes").glob("*.yaml")}
-    known = json.loads(correctness.LOSSES.read_text())["losses"]
-    assert set(known) == names
+    names = {*presets()}
+    assert set(correctness.known_losses()) == names
     assert {tuple(case.split(":")) for case in correctness.cases(("bf16", "fp16"))} >= {
         (name, p) for name in names for p in ("bf16", "fp16")
     }

@@ -87,7 +87,9 @@ def minitf(*words: str) -> dict[str, Any]:
 
 def recipes() -> list[str]:
     """The names of all shipped recipes."""
-    return sorted(file.stem for file in (Path(__file__).parents[3] / "recipes").glob("*.yaml"))
+    from mini_tf.recipe.presets import presets
+
+    return [*presets()]
 
 
 def cases(precisions: Sequence[str]) -> list[str]:
@@ -145,7 +147,7 @@ def run(case: str, steps: int) -> dict[str, Any]:
 
 def measure(steps: int, keys: Sequence[str]) -> None:
     """Report each case; a fault is told, and the next case follows."""
-    known = json.loads(LOSSES.read_text())["losses"] if LOSSES.exists() else {}
+    known = known_losses()
     for case in keys:
         try:
             figures = run(case, steps)
@@ -177,13 +179,18 @@ def compared(loss: float, known: float | None) -> dict[str, Any]:
     return {"cpu_loss": known} | ({"failed": f"loss {loss:.4f}, on a CPU {known:.4f}"} if far else {})
 
 
+def known_losses() -> dict[str, float]:
+    """The CPU's losses, by recipes."""
+    losses: dict[str, float] = json.loads(LOSSES.read_text()) if LOSSES.exists() else {}
+    return losses
+
+
 def reference(names: Sequence[str]) -> None:
     """Add the CPU's losses of these recipes to losses.json, or of those that it lacks."""
-    content = json.loads(LOSSES.read_text()) if LOSSES.exists() else {"losses": {}}
-    for recipe in names or [name for name in recipes() if name not in content["losses"]]:
+    for recipe in names or [name for name in recipes() if name not in known_losses()]:
         figures = run(f"{recipe}:fp32", STEPS)
-        content["losses"] = dict(sorted({**content["losses"], recipe: round(figures["loss"], 4)}.items()))
-        LOSSES.write_text(json.dumps(content, indent=1) + "\n")
+        losses = sorted({**known_losses(), recipe: round(figures["loss"], 4)}.items())
+        LOSSES.write_text(json.dumps(dict(losses), indent=1) + "\n")
         tell(recipe, **figures)
 
 
