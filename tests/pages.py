@@ -21,7 +21,7 @@ PAGES = [
     *(f"recipes/{name}.md" for name in ("README", "tutorial", "coming-from")),
     *(
         f"mini_tf/{room}/README.md"
-        for room in ("data", "pipelines", "inspection", "attention", "interchange", "run", "jobs", "distributed", "jobs/cluster")
+        for room in ("data", "pipelines", "inspection", "attention", "interchange", "run", "jobs", "distributed")
     ),
     *sorted(file.relative_to(ROOT).as_posix() for file in ROOT.glob("mini_tf/papers/**/README.md")),
 ]
@@ -66,7 +66,6 @@ def _log(run: str) -> str:
 
 PATH_QUERY = "Return the name of the file, or the name of the path."
 SENTENCE = "the wise king of a sailor did not follow these birds near the river today"
-GPT_2, A100 = "minitf plan gpt2-small.yaml --vocabulary 50257", "--device-flops 312T --bandwidth 25G --device-memory 80G"
 MADE_BY = {
     "first.log": _log("first"),
     "evaluate first": "minitf evaluate first",
@@ -92,9 +91,6 @@ MADE_BY = {
     "doctor": "minitf doctor --resume",
     "crash": "minitf inspect crash burst",
     "cost": "minitf cost quickstart",
-    "plan": f"{GPT_2} --devices 64 {A100}",
-    "plan gpt2": f"{GPT_2} --devices 1..4096 {A100} runtime.reduce=overlap | sed -n 1,14p",
-    "plan 7b": f"minitf plan 7b.yaml --vocabulary 32000 --devices 1..4096 {A100} --shard full | sed -n 1,14p",
     "lengths": "minitf cost quickstart window.yaml performer-nano linear-nano --lengths 4096..32768 | grep 'time ~'",
     "convert": "minitf convert chars model.attention.kind=favor model.attention.features=128 -n chars-favor 2>&1 | grep -e KL -e loss",
 }

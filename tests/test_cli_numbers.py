@@ -1,4 +1,4 @@
-"""Numbers with units, numbers of options, and the rows that list runs, with values by hand."""
+"""Numbers with units, ranges of options, and the rows that list runs, with values by hand."""
 
 from pathlib import Path
 
@@ -7,8 +7,7 @@ import pytest
 from mini_tf.cli.runs.list_runs import _fitting
 from mini_tf.cli.runs.run_facts import HEADERS, row_of, shown
 from mini_tf.cli.terminal import files
-from mini_tf.cli.terminal.numbers import doubled, duration, in_bytes, in_flop, number, short
-from mini_tf.recipe.values import Share
+from mini_tf.cli.terminal.numbers import doubled, duration, in_bytes, in_flop, short
 from mini_tf.system.errors import UsageFault
 from mini_tf.system.limits import limits
 
@@ -35,29 +34,6 @@ def test_a_range_is_its_first_number_doubled_up_to_its_last() -> None:
     for text in ("0..8", "8..4", "1..101", "1", "1..2..3", "a..b", "-1..2", "1.5..3", "٣..٤", ".."):
         with pytest.raises(UsageFault, match=f"--lengths {text}".replace(".", r"\.")):
             doubled("--lengths", text, 100)
-
-
-@pytest.mark.parametrize(
-    ("text", "least", "most", "value"),
-    [
-        *(("25", None, None, 25.0), ("5e-6", None, None, 5e-6), ("0", 0.0, None, 0.0), ("2", 2.0, 2.0, 2.0)),
-        *(("0", None, None, None), ("-1", None, None, None), ("1.9", 2.0, None, None), ("2.1", None, 2.0, None)),
-        *(("x", None, None, None), ("nan", None, None, None), ("inf", None, None, None)),
-    ],
-)
-def test_a_number_of_an_option_is_within_its_bounds(text: str, least: float | None, most: float | None, value: float | None) -> None:
-    if value is not None:
-        assert number("--x", text, "25", least=least, most=most) == value
-        return
-    bound = "above 0" if least is None else f"of at least {least:g}"
-    upper = "" if most is None else f" and at most {most:g}"
-    with pytest.raises(UsageFault) as fault:
-        number("--x", text, "25", least=least, most=most)
-    assert str(fault.value) == f"--x {text}: must be a number {bound}{upper}, such as 25"
-
-
-def test_a_share_may_be_written_in_percent() -> None:
-    assert number("--x", "40%", "40%", Share) == pytest.approx(0.4)
 
 
 def test_limits_have_binary_units(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -360,7 +360,7 @@ MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
     "C8-another-shape": (rewritten(wider), "is [3, 5] float32, not ["),
     "C8-another-type": (rewritten(halved), "float16, not ["),
     "C9-not-finite": (rewritten(no_finite_weight), "contains values that are not finite"),
-    "C10-newer-run": (lambda folder: change(folder / "run.json", format=4), "has format 4; this version of minitf reads format 3"),
+    "C10-newer-run": (lambda folder: change(folder / "run.json", format=4), "has format 4; this version of minitf reads format 1"),
     "C11-foreign-config": (
         lambda folder: (folder / "config.json").write_text('{"auto_map": {"AutoModel": "evil.Model"}, "model_type": "evil"}'),
         "not a config.json of minitf",
@@ -590,7 +590,7 @@ def test_c16_the_disk_neither_follows_a_link_nor_waits_on_a_pipe(tmp_path: Path)
 
 # Whatever the disk does: C1, C2, C13, C14, C15, C18
 
-ONE = Identity("one", "train: {}\n", "train: {steps: 2}\n", {"train.steps": 2}, {"train": "aa"})
+ONE = Identity("one", "train: {}\n", "train: {steps: 2}\n", {"train.steps": 2}, {"train": "aa"}, {"train.steps": 2})
 OPERATIONS = ("mkdir", "write", "append", "truncate", "sync", "rename", "remove")
 
 

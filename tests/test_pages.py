@@ -49,8 +49,6 @@ def few_steps(block: pages.Block) -> str:
     if block.name == "crash":  # its run diverges, which is exit code 7
         diverge, replay = script.replace("quickstart", f"quickstart {SMALL}").splitlines()
         return f"{diverge.partition('#')[0]} || test $? -eq 7\n{replay}\n"
-    if block.name == "plan":
-        return re.sub(r"context: \d+", "context: 64", re.sub(r"(n_layers|batch_size): \d+", r"\1: 4", script))
     script = re.sub(r" train\.(steps|batch_size)=\d+", "", script)  # the last one on a line would be used
     script = re.sub(r"minitf cost (?!.*--lengths)([^#\n]*)", rf"minitf cost --seconds 0.1 \1 {COST} ", script)
     script = re.sub(r"minitf (pretrain|finetune) ([^ )]+)", rf"minitf \1 \2 {FEW_STEPS}", script)
@@ -103,7 +101,6 @@ CHECKED = {
     "mini_tf/pipelines/README.md": ("evaluate toy",),
     "mini_tf/inspection/README.md": ("word bat",),
     "mini_tf/jobs/README.md": ("cost",),
-    "mini_tf/jobs/cluster/README.md": ("plan", "plan gpt2"),
 }
 """Outputs whose words depend neither on what a model learned nor on the precision of the machine."""
 

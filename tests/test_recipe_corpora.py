@@ -11,7 +11,7 @@ from mini_tf.recipe.corpora import find_corpus
 from mini_tf.recipe.data import Data, FilePair
 from mini_tf.recipe.keys import json_schema, keys
 from mini_tf.recipe.reading import dump, read
-from mini_tf.recipe.result_keys import result_keys
+from mini_tf.recipe.result_keys import result_values
 from mini_tf.run.identity import Identity
 from mini_tf.system.errors import RecipeFault
 
@@ -70,8 +70,8 @@ def test_the_complete_recipe_gives_the_same_corpus_and_the_same_run() -> None:
     contents = {"data": "x", "tokenizer": "y"}
     ids = {Identity.of(read(None, [given]), contents).run_id for given in ("data.train=world", "data.train={kind: world}")}
     assert len(ids) == 1
-    named = {key.name: key.value for key in result_keys(resolved.recipe) if key.name.startswith("data.")}
-    assert (named["data.train"], named["data.val"]) == ("corridor", "corridor")  # their contents are hashed
+    values = result_values(resolved.recipe)
+    assert (values["data.train"], values["data.val"]) == ("corridor", "corridor")  # their contents are hashed
 
 
 def test_settings_decide_the_file_and_defaults_keep_its_name() -> None:

@@ -9,7 +9,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import pinned
 import pytest
 from commands import DATA, minitf, refused
 from pydantic import Field
@@ -21,14 +20,13 @@ from mini_tf.recipe.kinds import KindOf, OneOrMore, Section, default_kind, setti
 from mini_tf.recipe.parsing.yaml_tree import Node
 from mini_tf.recipe.reading import Resolved, read
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.result_keys import result_keys
+from mini_tf.recipe.result_keys import result_values
 from mini_tf.run import manifest
 from mini_tf.run.identity import Identity
 from mini_tf.run.opening import RunLocation, open_run
 from mini_tf.system.errors import RunFault
 
-PINNED = pinned.pinned()
-FROZEN = DATA / "formats" / "3"
+FROZEN = DATA / "formats" / "1"
 SMALL: dict[str, Any] = {"model": {"kind": "decoder"}, "objective": {"kind": "next_token"}, "train": {"steps": 10}}
 
 
@@ -55,30 +53,6 @@ def recipe_of(**fields: tuple[Any, Any]) -> type[Recipe]:
     """A recipe with these sections, or others in the place of its own."""
     made: type[Recipe] = changed(Recipe, **fields)
     return made
-
-
-@pytest.mark.parametrize("recipe", PINNED["ids"])
-def test_a_pinned_recipe_has_the_id_that_it_always_had(recipe: str) -> None:
-    """A shipped recipe that is changed, and no default, gets another id rightly: its line is then to be replaced."""
-    assert pinned.run_id(recipe) == PINNED["ids"][recipe]
-
-
-def test_every_default_that_an_id_leaves_out_is_pinned() -> None:
-    now, then = pinned.defaults(), PINNED["defaults"]
-    gone = [key for key in then if key not in now]
-    assert not gone, f"{gone} are gone, so runs that give them cannot be read any more: keep them, or take their lines out knowingly"
-    other = [f"{key}: {then[key]!r} -> {now[key]!r}" for key in then if now[key] != then[key]]
-    assert not other, f"{other}: runs are known by the former default; keep it, or set FORMER_DEFAULTS of the section: {{key: value}}"
-    new = [key for key in now if key not in then]
-    assert not new, f"{new} are new: `PYTHONPATH=. python tests/pinned.py` pins them"
-
-
-def test_a_changed_default_is_seen_by_the_table_unless_the_former_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = settings_of("attention", "window")
-    monkeypatch.setattr(window, "Settings", changed(own, window=(int, 64)))
-    assert pinned.defaults()["attention/window.window"] == 64
-    monkeypatch.setattr(window.Settings, "FORMER_DEFAULTS", {"window": 128})
-    assert pinned.defaults() == PINNED["defaults"]
 
 
 WINDOWS = ("window", {"kind": "window", "window": 9}, ["softmax", {"kind": "window", "qk_norm": True}])
@@ -217,7 +191,7 @@ def test_a_folder_from_before_a_key_continues_with_it_at_its_default_and_from_th
     assert manifest.read(folder).decides["later.rate"] == 0.0
     with pytest.raises(RunFault, match=r"x was started with another recipe: later\.rate: 0\.0 -> 0\.5$"):
         status_of(later.model_validate(SMALL | {"later": {"rate": 0.5}}))
-    with pytest.raises(RunFault, match=r'x was started with another recipe: other: absent -> "given"; '):
+    with pytest.raises(RunFault, match=r'x was started with another recipe: other\.kind: absent -> "white"; '):
         status_of(later.model_validate(SMALL | {"other": {}}))
     assert status_of(Recipe.model_validate(SMALL)) == "continued"  # a version that does not know the keys any more
 
@@ -260,34 +234,12 @@ def test_a_folder_of_another_default_continues_with_the_value_that_it_had() -> N
     assert status_of(recipe_of(later=(LOUDER, LOUDER())).model_validate(SMALL | {"later": {"rate": 0.0}})) == "continued"
 
 
-def test_with_its_former_default_named_a_section_keeps_the_ids_of_its_runs_and_new_ones_get_their_own() -> None:
-    quiet = recipe_of(later=(Noise, Noise()))
-    named = type("Louder", (LOUDER,), {"FORMER_DEFAULTS": {"rate": 0.0}})
-    louder = recipe_of(later=(named, named()))
-    before = run_id(quiet.model_validate(SMALL))
-    assert run_id(louder.model_validate(SMALL | {"later": {"rate": 0.0}})) == before
-    assert run_id(louder.model_validate(SMALL)) != before
-    folder_of(Recipe.model_validate(SMALL))  # which knows nothing of it, and did as the former default says
-    with pytest.raises(RunFault, match=r"was started with another recipe: later\.rate: 0\.0 -> 0\.5$"):
-        status_of(louder.model_validate(SMALL))
-    assert status_of(louder.model_validate(SMALL | {"later": {"rate": 0.0}})) == "continued"
-
-
-def test_a_former_kind_is_named_as_a_recipe_writes_it() -> None:
-    kind = Annotated[MixerSettings, KindOf("attention")]
-    then, now = (recipe_of(later=(kind, settings_of("attention", word)())) for word in ("softmax", "simple"))
-    named: Any = type("Recipe", (now,), {"FORMER_DEFAULTS": {"later": "softmax"}})
-    ids = [run_id(one.model_validate(SMALL | given)) for one, given in ((then, {}), (named, {"later": "softmax"}), (named, {}))]
-    assert ids[0] == ids[1] != ids[2]
-
-
 def test_the_keys_of_a_recipe_are_complete_and_say_of_a_list_how_many_it_has() -> None:
     recipe = Recipe.model_validate(SMALL | {"model": {"kind": "decoder", "attention": ["softmax", "window"]}})
-    keys = {key.name: key.value for key in result_keys(recipe)}
+    keys = result_values(recipe)
     assert (keys["model.attention"], keys["model.attention[0].kind"], keys["model.attention[1].window"]) == (2, "softmax", 128)
     assert (keys["data.train"], keys["adapter"], keys["optimizer.lr"]) == ("python-docs", None, 0.001)
     assert json.loads(json.dumps(keys)) == keys
-    assert len(keys) == len(result_keys(Recipe.model_validate(SMALL | {"model": {"kind": "decoder", "attention": ["softmax", "window"]}})))
 
 
 def test_a_run_of_this_format_that_was_interrupted_continues_to_its_end(tmp_path: Path) -> None:
@@ -300,17 +252,19 @@ def test_a_run_of_this_format_that_was_interrupted_continues_to_its_end(tmp_path
     assert after["run_id"] == before["run_id"]
     lines = [json.loads(line) for line in (copy / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if "loss" in line] == [*range(1, 21)]
-    kept = [json.loads(line) for line in (FROZEN / "metrics.jsonl").read_text().splitlines()]
-    assert lines[10]["loss"] == pytest.approx(kept[10]["loss"], abs=1e-4)  # step 11 is made again, from the checkpoint of step 10
+    measured = json.loads((FROZEN / "measured.json").read_text())
+    assert lines[10]["loss"] == pytest.approx(measured["train loss of step 11, uninterrupted"], abs=1e-4)
 
 
-def test_a_run_of_a_former_format_is_not_called_changed_where_that_cannot_be_told(tmp_path: Path) -> None:
-    """Its hash is of files, and ours of ids."""
-    copy = shutil.copytree(FROZEN.with_name("2"), tmp_path / "run")
-    told = f"{copy} was created by an earlier version of minitf, which hashed data files, not token ids; "
-    refused(minitf("pretrain", copy, f"data.train={DATA / 'tiny.txt'}", "-d", copy), told, "--fresh", exit_code=5)
-    refused(minitf("evaluate", copy), told, "--data FILE", exit_code=5)
-    assert minitf("evaluate", copy, "--data", DATA / "tiny.txt").exit_code == 0
+@pytest.mark.parametrize("format", [0, 2, 3])
+def test_a_run_of_another_format_is_refused_with_the_way_out(format: int, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(FROZEN, tmp_path / "run"))
+    record = copy / "run.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"format": format}))
+    message = f"{record} has format {format}; this version of minitf reads format 1"
+    hint = "train again, or use the version of minitf that wrote it"
+    for command in (("pretrain", copy, f"data.train={DATA / 'tiny.txt'}", "-d", copy), ("evaluate", copy), ("runs", "show", copy)):
+        refused(minitf(*command), message, hint, exit_code=5)
 
 
 def test_the_id_of_a_run_of_this_format_is_the_one_that_its_recipe_has(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from mini_tf.run.opening import RunLocation, open_run, start_run
 from mini_tf.run.tensors import Serialized
 
 DTYPES = list(tensors._DTYPES.values())
-ONE = Identity("one", "train: {}\n", "train: {steps: 2}\n", {"train.steps": 2}, {"train": "aa"})
+ONE = Identity("one", "train: {}\n", "train: {steps: 2}\n", {"train.steps": 2}, {"train": "aa"}, {"train.steps": 2})
 
 
 def of_every_kind() -> dict[str, Tensor]:

@@ -35,7 +35,7 @@ TRAIN, USE, INSPECT, SETUP, RUNS = "Train", "Use a model", "Look inside a model"
 """Panels of commands."""
 ORDER = (
     *("pretrain", "finetune", "convert", "import", "generate", "predict", "evaluate", "export", "inspect-attention", "inspect"),
-    *("recipe", "data", "tokenizer", "runs", "cost", "plan", "doctor"),
+    *("recipe", "data", "tokenizer", "runs", "cost", "doctor"),
 )
 
 
@@ -67,7 +67,6 @@ add_group(app, data.app, "data", SETUP)
 add_group(app, tokenizer.app, "tokenizer", SETUP)
 add_group(app, runs.app, "runs", RUNS)
 add(app, "cost", cost.cost, RUNS)
-add(app, "plan", cost.plan, RUNS)
 add(app, "doctor", doctor.doctor, RUNS)
 
 

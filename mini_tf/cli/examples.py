@@ -24,10 +24,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "import": ("minitf import ./tiny-llama -n tiny", "minitf import ./tiny-llama -o outputs/tiny --json"),
     "export": ("minitf export last -o ./my-model --license mit", "minitf export last -o ./tensors --to safetensors"),
     "cost": ("minitf cost quickstart", "minitf cost gpt-nano gpt-char --lengths 128..8192 -o cost.png"),
-    "plan": (
-        "minitf plan gpt-nano --devices 8 --device-flops 312T --bandwidth 25G",
-        "minitf plan gpt-nano --devices 1..4096 --device-flops 989T --bandwidth 50G --device-memory 80G --shard full",
-    ),
     "doctor": ("minitf doctor", "minitf doctor --resume"),
     "inspect attention": (
         'minitf inspect-attention last "The file is closed." -o heads.png',

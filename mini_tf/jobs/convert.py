@@ -82,7 +82,8 @@ def convert(
     record = manifest.read(trained.folder)
     identity = Identity.of(resolved, record.hashes | {"init": str((record.model or {}).get("sha256"))})
     if factors:
-        identity = replace(identity, decides={**identity.decides, MEMORY: describe(factors)})
+        memory = {MEMORY: describe(factors)}
+        identity = replace(identity, decides={**identity.decides, **memory}, not_default={**identity.not_default, **memory})
     with open_run(location, identity) as new:
         kl = kl_divergence(trained, converted, store) if trained.recipe.objective.predicts_tokens else None
         before, after = (_measure(one, store) for one in (trained, converted))

@@ -47,8 +47,6 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
-    FORMER_DEFAULTS: ClassVar[Mapping[str, Any]] = {}
-    """The original defaults of keys whose default was changed, which keeps the ids of runs (`result_keys.py`)."""
     TRAINING_KEYS: ClassVar[frozenset[str]] = frozenset()
     """Keys that act only in training or on initial weights, beside those of base classes (see `inference_settings`)."""
 
@@ -261,7 +259,7 @@ class KindOf:
         return settings.model_validate(given)
 
     def write(self, value: Kind, info: core_schema.SerializationInfo) -> dict[str, Any]:
-        return {"kind": value.kind} | value.model_dump(mode=info.mode)
+        return {"kind": value.kind} | value.model_dump(mode=info.mode, exclude_defaults=info.exclude_defaults)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         writer = core_schema.plain_serializer_function_ser_schema(self.write, info_arg=True)

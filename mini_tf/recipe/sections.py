@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Set
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from pydantic_core import PydanticCustomError
@@ -158,8 +158,6 @@ class Adapter(Section):
 
 
 class Eval(Section):
-    FORMER_DEFAULTS: ClassVar[Mapping[str, Any]] = {"tokens": None}
-
     every_steps: Count | Literal["auto"] | None = "auto"
     """Steps between evaluations; auto: ten per run, fewer in a run of seconds; null: only one, after the last step."""
     tokens: Count | Literal["auto"] | None = "auto"

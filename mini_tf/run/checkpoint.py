@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +49,7 @@ class Checkpoint:
     """The manifest of a checkpoint. step: number of finished steps. score: lower is better: the validation loss,
     or another metric of eval.best (`BestMetric`), if it was measured.
 
-    sha256, sizes (bytes): by file name. fingerprint: software and hardware that determine the exact bits; empty in
-    older checkpoints.
+    sha256, sizes (bytes): by file name. fingerprint: software and hardware that determine the exact bits.
     """
 
     folder: Path
@@ -58,7 +57,7 @@ class Checkpoint:
     score: float | None
     sha256: Mapping[str, str]
     sizes: Mapping[str, int]
-    fingerprint: Mapping[str, Any] = field(default_factory=dict)
+    fingerprint: Mapping[str, Any]
 
     @property
     def rank(self) -> tuple[float, int]:
@@ -269,13 +268,12 @@ class Checkpoints:
             written, run_id, named, score = content["format"], content["run"], content["step"], content["score"]
             sha256 = {str(name): str(entry["sha256"]) for name, entry in content["files"].items()}
             sizes = {str(name): int(entry["bytes"]) for name, entry in content["files"].items()}
-            fingerprint = dict(content.get("fingerprint", {}))
+            fingerprint = dict(content["fingerprint"])
         except OSError as error:
             raise DamagedCheckpoint(f"{MANIFEST}: {error.strerror}") from error
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise DamagedCheckpoint(f"{MANIFEST}: not a manifest") from error
-        if isinstance(written, int) and written > FORMAT:
-            raise RunFault(f"{path} has format {str(written)[:20]}; this version of minitf reads format {FORMAT}", where=[str(path)])
+        manifest.check_format(path, written, FORMAT)
         if run_id != self.run_id:
             raise RunFault(f"{path} belongs to another run ({str(run_id)[:40]}, not {self.run_id})", where=[str(path)])
         if set(sha256) - {OBJECTIVE} != set(FILES) or named != step or not _is_score(score) or max(sizes.values()) > _LARGEST_FILE:

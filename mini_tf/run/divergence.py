@@ -15,6 +15,7 @@ from mini_tf.run import tensors
 from mini_tf.run.checkpoint import MODEL, OBJECTIVE, STATE
 from mini_tf.run.disk import Disk, atomic_replace
 from mini_tf.run.loading import invalid_counters
+from mini_tf.run.manifest import check_format
 from mini_tf.run.tensors import TensorSpec
 from mini_tf.system.errors import RunFault
 from mini_tf.system.plain_file import read_small_file
@@ -121,8 +122,7 @@ def read_info(run: Path) -> DivergenceInfo:
         raise RunFault(f"{path}: {error.strerror}", where=[str(path)]) from error
     except (ValidationError, ValueError) as error:
         raise RunFault(f"{path} is damaged: {str(error).splitlines()[0]}", where=[str(path)]) from error
-    if info.format > FORMAT:
-        raise RunFault(f"{path} has format {info.format}; this version of minitf reads format {FORMAT}", where=[str(path)])
+    check_format(path, info.format, FORMAT)
     invalid = invalid_counters(info.counters)
     if invalid or info.counters.get("step") != info.step - 1:
         raise RunFault(f"{path} is damaged: invalid counter {(invalid or ['step'])[0][:40]}", where=[str(path)])

@@ -1,15 +1,15 @@
 """The identity of a run: the recipe keys that determine the result, and the contents of data and tokenizer."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from mini_tf.recipe.reading import Resolved, dump
-from mini_tf.recipe.result_keys import GIVEN, Required, result_keys
+from mini_tf.recipe.result_keys import result_values
 from mini_tf.run.kind_sources import sources_of
 from mini_tf.run.manifest import KindSource
+from mini_tf.system.cache import hash_of
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,8 @@ class Identity:
     """A recipe and the contents of its files.
 
     recipe: its name. text: the file as given; resolved: the complete recipe (both YAML). decides: value of every dotted
-    key that determines the result, without paths. defaults: the default of each of these keys that has one. hashes: of
-    the contents of data and tokenizer. kinds: sources of kinds from installed packages; not part of the identity.
+    key that determines the result, without paths; not_default: the part that differs from the defaults. hashes: of the
+    contents of data and tokenizer. kinds: sources of kinds from installed packages; not part of the identity.
     """
 
     recipe: str
@@ -26,17 +26,16 @@ class Identity:
     resolved: str
     decides: Mapping[str, Any]
     hashes: Mapping[str, str]
+    not_default: Mapping[str, Any]
     seed: int = 0
-    defaults: Mapping[str, Any] = field(default_factory=dict)
     kinds: Mapping[str, KindSource] = field(default_factory=dict)
 
     @classmethod
     def of(cls, resolved: Resolved, hashes: Mapping[str, str]) -> "Identity":
         """The identity of a resolved recipe with the hashes of its data and tokenizer."""
-        recipe, keys = resolved.recipe, result_keys(resolved.recipe)
-        decides = {key.name: key.value for key in keys}
-        defaults = {key.name: key.default for key in keys if key.default is not Required}
-        return cls(resolved.name, resolved.text, dump(recipe), decides, hashes, recipe.train.seed, defaults, sources_of(recipe))
+        recipe = resolved.recipe
+        decides, not_default = result_values(recipe), result_values(recipe, exclude_defaults=True)
+        return cls(resolved.name, resolved.text, dump(recipe), decides, hashes, not_default, recipe.train.seed, sources_of(recipe))
 
     @property
     def run_id(self) -> str:
@@ -45,9 +44,7 @@ class Identity:
         Within one version of minitf, equal ids mean equal results. A key that a later version adds does not change the
         id while it has its default.
         """
-        given = {key: value for key, value in self.decides.items() if key not in self.defaults or _show(value) != _show(self.defaults[key])}
-        text = json.dumps([given, dict(self.hashes)], sort_keys=True, allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return hash_of([dict(self.not_default), dict(self.hashes)])[:12]
 
     @property
     def default_name(self) -> str:
@@ -56,13 +53,13 @@ class Identity:
     def changes_since(self, run_id: str, decides: Mapping[str, Any]) -> list[str]:
         """`differences` from a run with this id and these complete keys; empty if this identity continues the run.
 
-        A key that the run does not have counts as its default. With equal ids, a key that this version no longer has is
-        skipped, since it had its default. Equal ids are not sufficient: a default may have changed between versions.
+        A key that the run does not have had its default. With equal ids, so had a key that this version no longer has.
+        Equal ids are not sufficient: a default may have changed between versions.
         """
-        before = {key: value for key, value in self.defaults.items() if not _has_value(decides, key)} | dict(decides)
-        both = {key: before[key] for key in before if key in self.decides}
-        removed = {key: before[key] for key in before if key not in both and (run_id != self.run_id or _has_value(self.decides, key))}
-        return differences(both, self.decides) + differences(removed, {})
+        added = {key for key in self.decides if key not in decides and key not in self.not_default and not _replaces(key, decides)}
+        gone = {key for key in decides if key not in self.decides and run_id == self.run_id and not _replaces(key, self.decides)}
+        before, now = ({key: value for key, value in keys.items() if key not in added | gone} for keys in (decides, self.decides))
+        return differences(before, now)
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -72,12 +69,9 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return [f"{key[:80]}: {old[:200]} -> {new[:200]}" for key, (old, new) in shown.items() if old != new]
 
 
-def _has_value(decides: Mapping[str, Any], key: str) -> bool:
-    """Whether the key or a section that contains it has a value: the keys of a null section have no defaults."""
-    found = key in decides
-    while not found and (key := key.rpartition(".")[0]):
-        found = decides.get(key, GIVEN) != GIVEN
-    return found
+def _replaces(key: str, decides: Mapping[str, Any]) -> bool:
+    """Whether the section of a key is a value, such as null, in `decides`."""
+    return any(key[:dot] in decides for dot in range(len(key)) if key[dot] == ".")
 
 
 def _show(value: Any) -> str:

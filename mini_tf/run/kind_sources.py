@@ -29,18 +29,9 @@ def sources_of(recipe: Recipe) -> dict[str, KindSource]:
 
 def versions(record: Manifest) -> dict[str, str]:
     """Installed versions of the packages that define the kinds of a run, and hashes of their files."""
-    installed = {_key(source): installed_version(source.package) or "none" for source in record.kinds.values()}
+    installed = {f"package {source.package}": installed_version(source.package) or "none" for source in record.kinds.values()}
     kinds = {name: kind for kind in added_kinds() if (name := f"{kind.package}.{kind.word}") in record.kinds}
     return installed | {f"files of {name}": hash_of(files_with(kind))[:12] for name, kind in kinds.items()}
-
-
-def first_versions(record: Manifest) -> dict[str, str]:
-    """`versions` at the first start of the run, from run.json."""
-    return {_key(source): source.version for source in record.kinds.values()}
-
-
-def _key(source: KindSource) -> str:
-    return f"package {source.package}"
 
 
 def check_installed(folder: Path) -> None:

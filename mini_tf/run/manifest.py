@@ -14,9 +14,7 @@ from mini_tf.system.error_conversion import reason_of, to_minitf_error
 from mini_tf.system.errors import Diverged, MinitfError, RunFault
 from mini_tf.system.plain_file import read_small_file
 
-FORMAT = 3
-OLD_HASHES = "was created by an earlier version of minitf, which hashed data files, not token ids; its data cannot be compared"
-"""Message about a run for which `hashes_token_ids` is false."""
+FORMAT = 1
 NAME = "run.json"
 
 RunState = Literal["running", "done", "stopped", "failed", "diverged"]
@@ -139,11 +137,11 @@ class Manifest(BaseModel):
     kinds: dict[str, KindSource] = {}
     """Source of each kind that is not built in, by name: "attention.mean"."""
     parameters: NonNegativeInt = 0
-    """Number of model parameters; 0 in runs of earlier versions."""
+    """Number of model parameters."""
     flops_per_step: NonNegativeInt | None = None
-    """FLOPs of a training step by formula, forward and backward; None: no formula, or a run of an earlier version."""
+    """FLOPs of a training step by formula, forward and backward; None: no formula."""
     train_examples: NonNegativeInt | None = None
-    """Number of training examples, or of documents; None: a run of an earlier version."""
+    """Number of training examples, or of documents."""
     loss_unit: str = ""
     """Unit of val.loss: nats per token, per character, per label, ..."""
     figures: list[str] = []
@@ -166,21 +164,21 @@ class Manifest(BaseModel):
         return None if self.model is None else {**self.model, "decision": decision.model_dump(mode="json")}
 
 
-def hashes_token_ids(record: Manifest) -> bool:
-    """Whether `hashes["data"]` is a hash of token ids, so that it can be compared with that of new data."""
-    return record.format >= 3
+def check_format(path: Path, written: Any, expected: int) -> None:
+    """RunFault if a file has another format than this version of minitf writes."""
+    if isinstance(written, int) and written != expected:
+        fault = f"{path} has format {str(written)[:20]}; this version of minitf reads format {expected}"
+        raise RunFault(fault, hint="train again, or use the version of minitf that wrote it", where=[str(path)])
 
 
 def read(folder: Path) -> Manifest:
-    """Read run.json of a folder; RunFault if it is missing, damaged or of a later format."""
+    """Read run.json of a folder; RunFault if it is missing, damaged or of another format."""
     path = folder / NAME
     try:
         fields = strict_json.read(read_small_file(path))
         if not isinstance(fields, dict):
             raise ValueError("it is not a JSON object")
-        written = fields["format"]
-        if isinstance(written, int) and written > FORMAT:
-            raise RunFault(f"{path} has format {str(written)[:20]}; this version of minitf reads format {FORMAT}", where=[str(path)])
+        check_format(path, fields["format"], FORMAT)
         return Manifest.model_validate(fields)
     except OSError as error:
         raise RunFault(f"{folder} is not a run folder: {NAME}: {error.strerror}", where=[str(folder)]) from error

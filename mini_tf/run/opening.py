@@ -25,7 +25,7 @@ from mini_tf.run.disk import TEMPORARY, Disk, check_plain_files, make_folder
 from mini_tf.run.finding import OUTPUTS, is_same, try_lock
 from mini_tf.run.folder import Run
 from mini_tf.run.identity import Identity, differences
-from mini_tf.run.manifest import OLD_HASHES, Manifest, hashes_token_ids
+from mini_tf.run.manifest import Manifest
 from mini_tf.system.errors import RunFault, StorageFault, UsageFault
 from mini_tf.training.machine.processor import processor
 
@@ -189,8 +189,6 @@ def _refuse_another_run(folder: Path, record: Manifest, identity: Identity) -> N
         _refuse(folder, f"was started with other defaults: {shown}", hint)
     if changed:
         _refuse(folder, f"was started with another recipe: {shown}", "choose another name with -n, or start over with --fresh")
-    if not hashes_token_ids(record):
-        _refuse(folder, OLD_HASHES, "choose another name with -n, or start over with --fresh")
     if contents := differences(record.hashes, identity.hashes):
         names = ", ".join(line.split(":")[0] for line in contents[:5])
         _refuse(
@@ -229,9 +227,7 @@ def environment_changes(run: Run, found: Mapping[str, Any]) -> list[str]:
     checkpoint = run.checkpoints.newest() if run.status == "continued" else None
     if checkpoint is None:
         return []
-    first = {**run.manifest.auto, **run.manifest.versions, **kind_sources.first_versions(run.manifest)}
-    before = checkpoint.fingerprint or first
-    now = fingerprint(run, found)
+    before, now = checkpoint.fingerprint, fingerprint(run, found)
     both = before.keys() & now.keys()
     return differences({name: before[name] for name in both}, {name: now[name] for name in both})
 

@@ -231,9 +231,8 @@ def _read_config(path: Path, sizes: tuple[int | None, int | None] = (None, None)
         config = strict_json.read(read_small_file(path))
         if not isinstance(config, dict):
             raise ValueError("it is not a JSON object")
-        version, context = config["minitf_format"], config["context"]
-        if version > FORMAT:
-            raise RunFault(f"{path} has format {str(version)[:20]}; this version of minitf reads format {FORMAT}")
+        context = config["context"]
+        manifest.check_format(path, config["minitf_format"], FORMAT)
         for name, size in zip(("vocabulary_size", "source_vocabulary_size"), sizes, strict=True):
             if size is not None and config[name] != size:
                 raise ValueError(f"{name} {str(config[name])[:40]} differs from the tokenizer's {size}")

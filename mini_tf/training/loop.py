@@ -65,9 +65,8 @@ class Progress:
 
     @classmethod
     def of(cls, counters: Mapping[str, Any], state: State | None = None) -> "Progress":
-        """The inverse of `counters`; ignores other keys. Checkpoints of format 1 have no skips."""
-        complete = {"skips": 0, "skips_in_a_row": 0, **counters}
-        numbers = {name: number(complete, name) for name in ("step", "tokens", "seconds", "skips", "skips_in_a_row")}
+        """The inverse of `counters`; ignores other keys."""
+        numbers = {name: number(counters, name) for name in ("step", "tokens", "seconds", "skips", "skips_in_a_row")}
         scale = LossScale(float.fromhex(counters["loss_scale"]), number(counters, "good_steps"))
         return cls(**numbers, loss_scale=scale, state=state)
 

@@ -34,7 +34,6 @@ COMMANDS = {
     "version": command("--version"),
     "doctor": command("doctor --json"),
     "cost": command("cost regress.yaml --json --seconds 0"),
-    "plan": command("plan masked.yaml --devices 1..8 --device-flops 1T --bandwidth 1G --shard optimizer --json"),
     # recipes
     "recipe list": command("recipe list --json"),
     "recipe show": command("recipe show pairs.yaml model.n_layers=3"),

@@ -1,7 +1,6 @@
-"""Numbers with units: k, M, G; bytes; seconds and minutes. Numbers and ranges of options, written as in a recipe."""
+"""Numbers with units: k, M, G; bytes; seconds and minutes; ranges of options."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from mini_tf.system.errors import UsageFault
 
@@ -48,15 +47,3 @@ def doubled(option: str, text: str, largest: int) -> list[int]:
     if not 1 <= first <= last <= largest:
         raise UsageFault(f"{option} {text}: FIRST must be at least 1, LAST at least FIRST and at most {largest:,}")
     return [first << n for n in range((last // first).bit_length())]
-
-
-def number(option: str, text: str, example: str, annotation: Any = float, least: float | None = None, most: float | None = None) -> float:
-    """A number as a recipe's field of this type takes it, such as 25G, 40% or 5e-6; above 0 or at least `least`."""
-    from mini_tf.recipe.values import Scalar, fit
-
-    value = fit(Scalar(text), annotation)
-    if not isinstance(value, float) or value < (least or 0) or (least is None and value == 0) or (most is not None and value > most):
-        bound = "above 0" if least is None else f"of at least {least:g}"
-        upper = "" if most is None else f" and at most {most:g}"
-        raise UsageFault(f"{option} {text}: must be a number {bound}{upper}, such as {example}")
-    return value

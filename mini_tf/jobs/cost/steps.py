@@ -8,10 +8,7 @@ from itertools import pairwise
 
 import torch
 
-from mini_tf.data.batch import Batch
 from mini_tf.jobs.parts import Parts
-from mini_tf.optimizers import Optimizer
-from mini_tf.training.feed import Feed
 from mini_tf.training.flops import TRAINING_PASSES, flops_of
 from mini_tf.training.loop import Training, train
 from mini_tf.training.machine.memory import saved_bytes
@@ -72,24 +69,14 @@ def step_flops(parts: Parts, training: Training) -> StepFlops:
 
 def memory_of(parts: Parts, training: Training) -> MemoryUse:
     """Sizes of tensors before training; excludes the process, torch and temporary buffers."""
-    return memory_with(parts, training.optimizer, largest_micro_batch(training.feed))
-
-
-def largest_micro_batch(feed: Feed) -> Batch:
-    """The micro-batch with the most tokens, padding included, of the first INSPECTED_STEPS."""
-    batches = (batch for step in range(INSPECTED_STEPS) for batch in feed.micro_batches(step))
-    return max(batches, key=lambda batch: batch.inputs.ids.numel())
-
-
-def memory_with(parts: Parts, optimizer: Optimizer, batch: Batch) -> MemoryUse:
-    """As `memory_of`, with the activations of this micro-batch; the parameters may be without data."""
-    batch = batch.to(parts.setup.device)
+    batches = (batch for step in range(INSPECTED_STEPS) for batch in training.feed.micro_batches(step))
+    largest = max(batches, key=lambda batch: batch.inputs.ids.numel()).to(parts.setup.device)
     parts.task.train()
     return MemoryUse(
         weights=sum(t.numel() * t.element_size() for t in [*parts.model.weights().values(), *parts.objective_tensors().values()]),
         gradients=sum(p.numel() * p.element_size() for p in parts.trainable.parameters() if p.requires_grad),
-        optimizer=sum(t.numel() * t.element_size() for t in optimizer.state_tensors().values()),
-        activations=saved_bytes(lambda: parts.task(batch, None), parts.setup, parts.task),
+        optimizer=sum(t.numel() * t.element_size() for t in training.optimizer.state_tensors().values()),
+        activations=saved_bytes(lambda: parts.task(largest, None), parts.setup, parts.task),
     )
 
 

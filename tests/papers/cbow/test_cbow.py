@@ -22,7 +22,7 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.papers.cbow.objectives.cbow import BITS, UnigramSampler
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.reading import read
-from mini_tf.recipe.result_keys import result_keys
+from mini_tf.recipe.result_keys import result_values
 from mini_tf.system.errors import RecipeFault
 from mini_tf.testing import Case
 from mini_tf.testing import objectives as contract
@@ -307,7 +307,7 @@ LADDER = [
 def test_each_step_of_the_ladder_changes_one_switch() -> None:
     recipes = [read(f"cbow-ladder-{n}").recipe for n in range(1, len(LADDER) + 2)]
     for (before, after), expected in zip(itertools.pairwise(recipes), LADDER, strict=True):
-        one, other = ({key.name: key.value for key in result_keys(recipe)} for recipe in (before, after))
+        one, other = (result_values(recipe) for recipe in (before, after))
         changed = {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
         assert {name for name in changed if not name.startswith("expect")} <= expected | {
             *("model.positions.base", "model.positions.factor", "model.positions.long_wavelengths"),
