@@ -207,7 +207,7 @@ def test_an_error_is_written_into_run_json(error: Exception, state: str, code: i
     with pytest.raises(type(error)), open_run(RunLocation(), TINY) as run:
         raise error
     fields = json.loads((run.folder / "run.json").read_text())
-    assert (fields["format"], fields["state"], fields["exit_code"]) == (3, state, code)
+    assert (fields["format"], fields["state"], fields["exit_code"]) == (1, state, code)
 
 
 def test_a_refused_start_leaves_no_folder_and_a_refusal_later_does() -> None:

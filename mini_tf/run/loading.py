@@ -63,8 +63,8 @@ def load(
     for found, name in ((model, MODEL), (optimizer, OPTIMIZER), (state, STATE)):
         tensors.check_finite(found, folder / name)
     counters = _read_counters(folder / COUNTERS)
-    if counters.get("step") != checkpoint.step:
-        raise RunFault(f"{folder / COUNTERS}: step is {str(counters.get('step'))[:40]}, not {checkpoint.step}", where=[str(folder)])
+    if counters.get("step", checkpoint.step) != checkpoint.step:
+        raise RunFault(f"{folder / COUNTERS}: step is {str(counters['step'])[:40]}, not {checkpoint.step}", where=[str(folder)])
     objective = _read_objective(checkpoint, expected_objective)
     return LoadedCheckpoint(checkpoint.step, model, optimizer, state, counters, folder, objective)
 
