@@ -20,12 +20,11 @@ from test_generation_decoding import uncached
 from test_generation_text_generator import Parrot, recipe_with, texts
 
 from mini_tf.data.batch import Rows
-from mini_tf.data.examples import ASSISTANT, Example, Pair
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import ASSISTANT, Example, Labels, Pair
 from mini_tf.data.packing import Shape
 from mini_tf.data.store import in_memory
+from mini_tf.data.tokenization.input_warnings import first_tokens, last_tokens
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.data.tokenization.truncation import first_tokens, last_tokens
 from mini_tf.generation.decoding import DecodingState
 from mini_tf.generation.mask_filling import Candidate, MaskFiller
 from mini_tf.generation.text_generator import TextGenerator

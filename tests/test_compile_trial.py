@@ -24,8 +24,7 @@ from mini_tf.jobs import assembling
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import LossSums
-from mini_tf.system.error_conversion import compiler_reason, to_minitf_error
-from mini_tf.system.errors import Unavailable
+from mini_tf.system.errors import Unavailable, compiler_reason, to_minitf_error
 from mini_tf.training.machine import compile_trial, device
 from mini_tf.training.machine.compile_trial import compile_failure, sample_failure, without_failing_compiler
 from mini_tf.training.machine.compiled import CompiledTask

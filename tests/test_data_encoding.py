@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import models, normalizers, pre_tokenizers
 
-from mini_tf.data.examples import ASSISTANT, Example, Pair
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import ASSISTANT, Example, Labels, Pair
 from mini_tf.data.store import Encoded
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mini_tf.data.formats import cells
+from mini_tf.data.formats import columns
 from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.data_files import find_files
 from mini_tf.data.formats.documents import read
@@ -327,10 +327,10 @@ def test_wnut17_is_read_as_its_lines_say(side: str, n_sentences: int) -> None:
     assert len(found) == len(blocks) == n_sentences
     expected = [[line.split("\t") for line in block if line.strip()] for block in blocks]
     assert [[list(word) for word in zip(*row.cells, strict=True)] for row in found] == expected
-    tags = {tag for row in found for tag in cells.labels_of(row.cells[1], row.where, "label")}
+    tags = {tag for row in found for tag in columns.labels_of(row.cells[1], row.where, "label")}
     kinds = ("corporation", "creative-work", "group", "location", "person", "product")
     assert tags == {"O", *(f"{sign}-{kind}" for sign, kind in product("BI", kinds))}
-    assert [cells.words_of(row.cells[0], row.where, "text") for row in found] == [row.cells[0] for row in found]
+    assert [columns.words_of(row.cells[0], row.where, "text") for row in found] == [row.cells[0] for row in found]
 
 
 def test_sst2_opens_by_numbers_and_its_refusal_tells_them() -> None:
@@ -349,28 +349,28 @@ USER, SAID = {"role": "user", "content": "hi"}, {"role": "assistant", "content":
 @pytest.mark.parametrize(
     ("role", "cell", "expected"),
     [
-        (cells.text_of, " a ", " a "),
-        (cells.text_of, "", ""),
-        (cells.text_of, ["a", "", "b c", " "], "a b c"),
-        (cells.text_of, [], ""),
-        (cells.texts_of, " a ", [" a "]),
-        (cells.texts_of, ["", "a", " ", "b c"], ["a", "b c"]),
-        (cells.words_of, " a  b\tc\n", ["a", "b", "c"]),
-        (cells.words_of, ["a", "b's"], ["a", "b's"]),
-        (cells.words_of, ["10\u00a0000", "10\u202f000", "10\u2007000"], ["10\u00a0000", "10\u202f000", "10\u2007000"]),
-        (cells.label_of, " very good ", "very good"),
-        (cells.label_of, 3, "3"),
-        (cells.label_of, True, "true"),
-        (cells.label_of, 1.0, "1"),
-        (cells.label_of, -2.5, "-2.5"),
-        (cells.label_of, -1.0, "-1"),
-        (cells.labels_of, "O  B-x", ["O", "B-x"]),
-        (cells.labels_of, ["O", 2, False], ["O", "2", "false"]),
-        (cells.number_of, 3, 3.0),
-        (cells.number_of, " -2.5e1 ", -25.0),
-        (cells.number_of, ".5", 0.5),
-        (cells.number_of, "+3.", 3.0),
-        (cells.messages_of, [{"role": "system", "content": "s"}, USER, SAID], [("system", "s"), ("user", "hi"), ("assistant", "ho")]),
+        (columns.text_of, " a ", " a "),
+        (columns.text_of, "", ""),
+        (columns.text_of, ["a", "", "b c", " "], "a b c"),
+        (columns.text_of, [], ""),
+        (columns.texts_of, " a ", [" a "]),
+        (columns.texts_of, ["", "a", " ", "b c"], ["a", "b c"]),
+        (columns.words_of, " a  b\tc\n", ["a", "b", "c"]),
+        (columns.words_of, ["a", "b's"], ["a", "b's"]),
+        (columns.words_of, ["10\u00a0000", "10\u202f000", "10\u2007000"], ["10\u00a0000", "10\u202f000", "10\u2007000"]),
+        (columns.label_of, " very good ", "very good"),
+        (columns.label_of, 3, "3"),
+        (columns.label_of, True, "true"),
+        (columns.label_of, 1.0, "1"),
+        (columns.label_of, -2.5, "-2.5"),
+        (columns.label_of, -1.0, "-1"),
+        (columns.labels_of, "O  B-x", ["O", "B-x"]),
+        (columns.labels_of, ["O", 2, False], ["O", "2", "false"]),
+        (columns.number_of, 3, 3.0),
+        (columns.number_of, " -2.5e1 ", -25.0),
+        (columns.number_of, ".5", 0.5),
+        (columns.number_of, "+3.", 3.0),
+        (columns.messages_of, [{"role": "system", "content": "s"}, USER, SAID], [("system", "s"), ("user", "hi"), ("assistant", "ho")]),
     ],
 )
 def test_a_cell_gives_what_its_role_needs(role: Callable[..., Any], cell: Any, expected: Any) -> None:
@@ -380,43 +380,55 @@ def test_a_cell_gives_what_its_role_needs(role: Callable[..., Any], cell: Any, e
 @pytest.mark.parametrize(
     ("role", "cell", "said"),
     [
-        *[(role, None, "'x' must be text") for role in (cells.text_of, cells.texts_of, cells.words_of, cells.label_of, cells.labels_of)],
-        *[(role, "\ud800", "'x' contains invalid Unicode") for role in (cells.text_of, cells.texts_of, cells.words_of, cells.label_of)],
-        *[(role, ["\ud800"], "'x' contains invalid Unicode") for role in (cells.text_of, cells.texts_of, cells.words_of, cells.labels_of)],
-        *[(role, cell, "'x' is empty") for role in (cells.texts_of, cells.words_of, cells.labels_of) for cell in ("", " \t", [])],
-        (cells.text_of, 3, "'x' must be text, not int"),
-        (cells.text_of, ["a", None], "'x' must be text, not null"),
-        (cells.text_of, {"a": "b"}, "'x' must be text, not dict"),
-        (cells.texts_of, ["", " "], "'x' is empty"),
-        (cells.texts_of, ["a", 3], "'x' must be text, not int"),
-        (cells.words_of, ["a", ""], "'x': word 2 is empty"),
-        (cells.words_of, ["a", "a b"], "'x': word 2 'a b' contains whitespace"),
-        (cells.words_of, ["a\u2028b"], "'x': word 1 'a\\u2028b' contains whitespace"),
-        (cells.words_of, ["\u00a0"], "'x': word 1 is empty"),
-        (cells.words_of, ["a", 3], "'x' must be text, not int"),
-        (cells.label_of, " ", "'x' is empty"),
-        (cells.label_of, ["a"], "'x' must be text or a number, not list"),
-        (cells.label_of, float("nan"), "'x' is not a finite number"),
-        (cells.label_of, None, "'x' must be text or a number, not null"),
-        (cells.labels_of, ["a", " "], "'x' is empty"),
-        (cells.labels_of, ["a", None], "'x' must be text or a number, not null"),
-        (cells.labels_of, 3, "'x' must be text, not int"),
-        *[(cells.number_of, text, "'x' must be a number, not ") for text in ("1,5", "1_0", "nan", "inf", "0x1", "\u0663", "1 2", ".", "-")],
-        (cells.number_of, " ", "'x' is empty"),
-        (cells.number_of, True, "'x' must be a number, not bool"),
-        (cells.number_of, [1], "'x' must be a number, not list"),
-        (cells.number_of, None, "'x' must be a number, not null"),
-        *[(cells.number_of, number, "'x' is not a finite number") for number in ("1e999", 10**400, float("inf"), float("nan"))],
-        (cells.messages_of, "hi", '\'x\' must be a list of {"role": ..., "content": ...}, not str'),
-        (cells.messages_of, [SAID, "hi"], "'x': message 2 must be a list of"),
-        (cells.messages_of, [{"role": "user"}], "'x': message 1 has no 'content'"),
-        (cells.messages_of, [SAID, {"content": "a"}], "'x': message 2 has no 'role'"),
-        (cells.messages_of, [{"role": "gpt", "content": "a"}], "'x': the role of message 1 must be system, user or assistant, not 'gpt'"),
-        (cells.messages_of, [{"role": ["user"], "content": "a"}], "'x': the role of message 1 must be system, user or assistant"),
-        (cells.messages_of, [SAID, {"role": "user", "content": " "}], "'x': the content of message 2 is empty"),
-        (cells.messages_of, [{"role": "user", "content": ["a"]}], "'x: content of message 1' must be text, not list"),
-        (cells.messages_of, [USER], "'x' has no assistant message"),
-        (cells.messages_of, [], "'x' has no assistant message"),
+        *[
+            (role, None, "'x' must be text")
+            for role in (columns.text_of, columns.texts_of, columns.words_of, columns.label_of, columns.labels_of)
+        ],
+        *[
+            (role, "\ud800", "'x' contains invalid Unicode")
+            for role in (columns.text_of, columns.texts_of, columns.words_of, columns.label_of)
+        ],
+        *[
+            (role, ["\ud800"], "'x' contains invalid Unicode")
+            for role in (columns.text_of, columns.texts_of, columns.words_of, columns.labels_of)
+        ],
+        *[(role, cell, "'x' is empty") for role in (columns.texts_of, columns.words_of, columns.labels_of) for cell in ("", " \t", [])],
+        (columns.text_of, 3, "'x' must be text, not int"),
+        (columns.text_of, ["a", None], "'x' must be text, not null"),
+        (columns.text_of, {"a": "b"}, "'x' must be text, not dict"),
+        (columns.texts_of, ["", " "], "'x' is empty"),
+        (columns.texts_of, ["a", 3], "'x' must be text, not int"),
+        (columns.words_of, ["a", ""], "'x': word 2 is empty"),
+        (columns.words_of, ["a", "a b"], "'x': word 2 'a b' contains whitespace"),
+        (columns.words_of, ["a\u2028b"], "'x': word 1 'a\\u2028b' contains whitespace"),
+        (columns.words_of, ["\u00a0"], "'x': word 1 is empty"),
+        (columns.words_of, ["a", 3], "'x' must be text, not int"),
+        (columns.label_of, " ", "'x' is empty"),
+        (columns.label_of, ["a"], "'x' must be text or a number, not list"),
+        (columns.label_of, float("nan"), "'x' is not a finite number"),
+        (columns.label_of, None, "'x' must be text or a number, not null"),
+        (columns.labels_of, ["a", " "], "'x' is empty"),
+        (columns.labels_of, ["a", None], "'x' must be text or a number, not null"),
+        (columns.labels_of, 3, "'x' must be text, not int"),
+        *[
+            (columns.number_of, text, "'x' must be a number, not ")
+            for text in ("1,5", "1_0", "nan", "inf", "0x1", "\u0663", "1 2", ".", "-")
+        ],
+        (columns.number_of, " ", "'x' is empty"),
+        (columns.number_of, True, "'x' must be a number, not bool"),
+        (columns.number_of, [1], "'x' must be a number, not list"),
+        (columns.number_of, None, "'x' must be a number, not null"),
+        *[(columns.number_of, number, "'x' is not a finite number") for number in ("1e999", 10**400, float("inf"), float("nan"))],
+        (columns.messages_of, "hi", '\'x\' must be a list of {"role": ..., "content": ...}, not str'),
+        (columns.messages_of, [SAID, "hi"], "'x': message 2 must be a list of"),
+        (columns.messages_of, [{"role": "user"}], "'x': message 1 has no 'content'"),
+        (columns.messages_of, [SAID, {"content": "a"}], "'x': message 2 has no 'role'"),
+        (columns.messages_of, [{"role": "gpt", "content": "a"}], "'x': the role of message 1 must be system, user or assistant, not 'gpt'"),
+        (columns.messages_of, [{"role": ["user"], "content": "a"}], "'x': the role of message 1 must be system, user or assistant"),
+        (columns.messages_of, [SAID, {"role": "user", "content": " "}], "'x': the content of message 2 is empty"),
+        (columns.messages_of, [{"role": "user", "content": ["a"]}], "'x: content of message 1' must be text, not list"),
+        (columns.messages_of, [USER], "'x' has no assistant message"),
+        (columns.messages_of, [], "'x' has no assistant message"),
     ],
 )
 def test_a_cell_that_is_doubtful_is_refused_with_its_place(role: Callable[..., Any], cell: Any, said: str) -> None:
@@ -429,7 +441,7 @@ def test_a_number_is_the_same_as_json_and_as_text(number: float) -> None:
         expected = float(number)
     except OverflowError:
         return
-    assert cells.number_of(number, "f:1", "x") == cells.number_of(json.dumps(number), "f:1", "x") == expected
+    assert columns.number_of(number, "f:1", "x") == columns.number_of(json.dumps(number), "f:1", "x") == expected
 
 
 TITLES = "id,review,stars\n1,a nice film,5\n2,dull,1\n"

@@ -18,8 +18,8 @@ from mini_tf.data.parts import Examples
 from mini_tf.data.split import DataSplit, ExampleHasher, SplitName, hash_text, hold_out, hold_out_fold, limit_training
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.coverage import Coverage
+from mini_tf.data.tokenization.input_warnings import first_tokens, last_tokens
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.data.tokenization.truncation import first_tokens, last_tokens
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.data.windows import Windows
 from mini_tf.recipe import sections

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.data.examples import ASSISTANT, Example
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import ASSISTANT, Example, Labels
 from mini_tf.data.packing import Packing, Shape, evenly_spaced
 from mini_tf.data.store import in_memory
 from mini_tf.data.tokenization.tokenizer import Tokenizer

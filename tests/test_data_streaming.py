@@ -29,8 +29,7 @@ from mini_tf.data.formats.ranges import open_shard, read_range
 from mini_tf.data.packing import BlockLayout, Shape
 from mini_tf.data.streaming import rows, sample
 from mini_tf.data.streaming.rows import StreamedRows
-from mini_tf.data.streaming.sample import HeldOut
-from mini_tf.data.streaming.shards import Shards
+from mini_tf.data.streaming.sample import HeldOut, Shards
 from mini_tf.data.streaming.text import StreamedText
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.jobs import pretrain

@@ -11,12 +11,10 @@ import numpy as np
 import pytest
 
 from mini_tf.data.corpora import associative_recall, copy, corridor, world, world_facts, world_translation
-from mini_tf.data.corpora._world import settings
-from mini_tf.data.corpora._world.documents import RECENT
-from mini_tf.data.corpora._world.lexicon import SUPERSENSES, Lexeme, lexicon
-from mini_tf.data.corpora._world.sampler import Sampler
-from mini_tf.data.corpora._world.syntax import ADVERBS, PREPOSITIONS
-from mini_tf.data.corpora._world.translation import CASES, DETERMINERS, PAST, PLURAL
+from mini_tf.data.corpora._world import streams
+from mini_tf.data.corpora._world.documents import ADVERBS, PREPOSITIONS, RECENT
+from mini_tf.data.corpora._world.lexicon import SUPERSENSES, Lexeme, Sampler, lexicon
+from mini_tf.data.corpora.world_translation import CASES, DETERMINERS, PAST, PLURAL
 from mini_tf.recipe.corpora import find_corpus
 from mini_tf.system.cache import hash_of
 from mini_tf.system.errors import DataFault
@@ -323,7 +321,7 @@ def test_settings_that_give_too_few_different_documents_are_refused() -> None:
 @pytest.mark.parametrize("kind", [world, world_facts, world_translation])
 def test_every_corpus_of_different_documents_ends(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here at the first repetition."""
-    monkeypatch.setattr(settings, "MAX_REPEATS", 1)
+    monkeypatch.setattr(streams, "MAX_REPEATS", 1)
     short = {world: {"n_sentences": 1, "cue": False}, world_facts: {"n_facts": 1, "n_distractors": 0}, world_translation: {}}
     with pytest.raises(DataFault, match="different documents with these settings; n_documents is 100000") as fault:
         list(kind.Settings(n_documents=10**5, n_lexemes=200, n_topics=1, zipf=3, **short[kind]).rows())

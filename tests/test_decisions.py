@@ -21,8 +21,7 @@ from sklearn.metrics import f1_score, log_loss
 from test_tag_decoding import batch_of
 
 from mini_tf.data.batch import Batch
-from mini_tf.data.examples import Example
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Example, Labels
 from mini_tf.jobs import finishing
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens

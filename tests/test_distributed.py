@@ -13,9 +13,8 @@ from threads import in_threads, places
 from torch import Tensor, nn
 
 from mini_tf.distributed import team as team_module
-from mini_tf.distributed.agreement import refuse_different
 from mini_tf.distributed.dividing import DividedOutputs, divided
-from mini_tf.distributed.group import ProcessGroup
+from mini_tf.distributed.group import ProcessGroup, refuse_different
 from mini_tf.distributed.reduction import REDUCTIONS, Reduction
 from mini_tf.distributed.team import Team
 from mini_tf.distributed.torch_group import MESSAGE

@@ -24,12 +24,10 @@ from hang import ending
 from safetensors.torch import load_file, save_file
 
 from mini_tf.optimizers import Parameter, adamw
-from mini_tf.run import hashes as hashes_module
-from mini_tf.run import manifest, opening
+from mini_tf.run import disk, manifest, opening
 from mini_tf.run.checkpoint import COUNTERS, FILES, MANIFEST, MODEL, OPTIMIZER, STATE, Checkpoints
-from mini_tf.run.disk import Disk, chunks
+from mini_tf.run.disk import Disk, FileHashes, chunks
 from mini_tf.run.folder import CheckpointTensors, Run
-from mini_tf.run.hashes import FileHashes
 from mini_tf.run.identity import Identity
 from mini_tf.run.loading import is_published
 from mini_tf.run.opening import RunLocation, open_run, start_run
@@ -185,7 +183,7 @@ def test_c18_a_checkpoint_that_cannot_be_read_is_passed_over_even_where_it_canno
     parts = {name: b"x" * 50 for name in (MODEL, OPTIMIZER, STATE, COUNTERS)}
     for step in (1, 2):
         Checkpoints(tmp_path, "one", Disk()).save(step, parts, None)
-    monkeypatch.setattr(hashes_module, "open_plain", broken)
+    monkeypatch.setattr(disk, "open_plain", broken)
     warned: list[str] = []
     found = checkpoints.newest(warned.append)
     assert found is not None
@@ -252,7 +250,7 @@ def test_c18_a_file_is_read_once_a_process_until_it_changes(tmp_path: Path, monk
             read.append(Path(str(self.name)).name)
             return super().read(size)
 
-    monkeypatch.setattr(hashes_module, "open_plain", lambda path: Watched(path, "rb"))
+    monkeypatch.setattr(disk, "open_plain", lambda path: Watched(path, "rb"))
     path.write_bytes(b"one")
     assert hashes.sha256(path) == hashes.sha256(path) == hashlib.sha256(b"one").hexdigest()
     assert len(read) == 2  # the content, and its end

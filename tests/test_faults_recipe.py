@@ -12,7 +12,7 @@ from commands import TINY, Done, minitf, trained
 from hang import ending
 
 from mini_tf.recipe.keys import keys
-from mini_tf.recipe.parsing.secrets import names_secret
+from mini_tf.recipe.parsing.yaml_tree import names_secret
 from mini_tf.recipe.reading import dump, read
 from mini_tf.system.errors import RecipeFault
 

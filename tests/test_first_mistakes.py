@@ -10,7 +10,7 @@ from commands import DATA, QUIET, TINY, minitf, refused
 from mini_tf.recipe import reading
 from mini_tf.recipe.arguments import split_arguments
 from mini_tf.recipe.keys import keys, suggest_key
-from mini_tf.recipe.parsing.unknown_keys import OTHER_NAMES
+from mini_tf.recipe.parsing.validation import OTHER_NAMES
 
 TEXT = (DATA / "tiny.txt").read_text()
 OPINIONS = [("a nice room", "good"), ("a dull room", "bad"), ("a nice song", "good"), ("a dull song", "bad")]

@@ -14,7 +14,7 @@ from commands import minitf, refused
 from families import CASES, IDS, LINEAR, LLAMA3, SIDES, change_config, folder_of, made, saved, transformers
 from safetensors.torch import load_file, save_file
 
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Labels
 from mini_tf.interchange import Config
 from mini_tf.interchange._config import NO_EFFECT, special_token
 from mini_tf.jobs.interchange import proof

@@ -10,12 +10,12 @@ from commands import QUIET, minitf, trained
 from families import transformers
 from safetensors.torch import load_file
 
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.generation.infilling import Infiller
 from mini_tf.interchange import Facts
+from mini_tf.recipe.arguments import presets
 from mini_tf.recipe.kinds import kinds_of
-from mini_tf.recipe.presets import presets
 from mini_tf.recipe.reading import read
 from mini_tf.recipe.sections import Generate
 from mini_tf.system.errors import RunFault

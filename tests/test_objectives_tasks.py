@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Labels
 from mini_tf.data.store import Encoded, Tokenizers, in_memory
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.layers import ngram_features

@@ -20,9 +20,9 @@ from shared import once
 from mini_tf.cli.app import app
 from mini_tf.cli.examples import EXAMPLES
 from mini_tf.jobs.cost import lengths, overhead, run_cost
+from mini_tf.recipe.arguments import presets
 from mini_tf.recipe.corpora import CorpusSettings
 from mini_tf.recipe.kinds import listing
-from mini_tf.recipe.presets import presets
 from mini_tf.recipe.reading import read
 from mini_tf.system import limits
 from mini_tf.system.temporary_files import write_atomically

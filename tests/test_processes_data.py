@@ -24,9 +24,8 @@ from mini_tf.distributed.joining import joined
 from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.system.errors import DataFault, ProcessLost, RunFault
-from mini_tf.system.processes import RENDEZVOUS
+from mini_tf.system.processes import RENDEZVOUS, fields_of, same_error
 from mini_tf.system.progress import progress_display
-from mini_tf.system.worker_faults import fields_of, same_error
 
 WORDS = ["a", "dog", "barks", "at", "seven", "grey", "cats", "under", "the", "old", "oak", "tree", "all", "day"]
 TEXTS = [f"{n}: " + " ".join([*WORDS[n % 14 :], *WORDS[: n % 11]]) for n in range(61)]

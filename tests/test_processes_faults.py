@@ -34,9 +34,8 @@ from mini_tf.distributed.torch_group import TorchGroup
 from mini_tf.jobs.session import Session
 from mini_tf.recipe.sections import Tokenizer as Settings
 from mini_tf.system.errors import DataFault, MinitfError, ProcessLost, Unavailable, UsageFault
-from mini_tf.system.processes import FAULTS, JOINED, LAUNCHER, Place, is_worker, place, torchrun_ended
+from mini_tf.system.processes import FAULTS, JOINED, LAUNCHER, Place, WorkerFault, is_worker, place, read_fault, torchrun_ended, write_fault
 from mini_tf.system.temporary_files import temporary_path
-from mini_tf.system.worker_faults import WorkerFault, read_fault, write_fault
 from mini_tf.training.signals import StopRequest
 
 start = subprocess.Popen

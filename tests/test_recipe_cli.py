@@ -10,12 +10,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from mini_tf.cli.recipe import app
-from mini_tf.recipe.keys import json_schema, keys
+from mini_tf.recipe.arguments import presets
+from mini_tf.recipe.keys import ABOUT, json_schema, keys
 from mini_tf.recipe.kinds import listing, settings_of
-from mini_tf.recipe.presets import presets
 from mini_tf.recipe.reading import flat_values, read
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.section_comments import ABOUT
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,7 @@ from mini_tf.recipe.corpora import find_corpus
 from mini_tf.recipe.data import Data, FilePair
 from mini_tf.recipe.keys import json_schema, keys
 from mini_tf.recipe.reading import dump, read
-from mini_tf.recipe.result_keys import result_values
-from mini_tf.run.identity import Identity
+from mini_tf.run.identity import Identity, result_values
 from mini_tf.system.errors import RecipeFault
 
 CORRIDOR = "data.train={kind: corridor, distance: 300}"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mini_tf.recipe.gates import Gate, failures
+from mini_tf.recipe.metrics import Gate, failures
 from mini_tf.system.errors import UsageFault
 
 SIGNS: dict[str, Callable[[float, float], bool]] = {

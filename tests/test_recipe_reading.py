@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mini_tf.recipe.arguments import is_override, split_arguments
+from mini_tf.recipe.arguments import is_override, presets, split_arguments
 from mini_tf.recipe.kinds import listing
-from mini_tf.recipe.presets import presets
 from mini_tf.recipe.reading import dump, read
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run.identity import Identity

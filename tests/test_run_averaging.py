@@ -17,7 +17,7 @@ from strangers import FOLDER
 
 from mini_tf.run import tensors
 from mini_tf.run.checkpoint import MANIFEST, MODEL
-from mini_tf.run.hashes import FileHashes
+from mini_tf.run.disk import FileHashes
 from mini_tf.system.errors import RunFault, UsageFault
 from mini_tf.testing.kinds import kinds_in
 from mini_tf.trained.averaging import average

@@ -14,8 +14,7 @@ from hang import ending
 
 from mini_tf.run import tensors
 from mini_tf.run.checkpoint import COUNTERS, FILES, MANIFEST, MODEL, OBJECTIVE, Checkpoint, Checkpoints
-from mini_tf.run.disk import Content, Disk, chunks, replace
-from mini_tf.run.hashes import FileHashes
+from mini_tf.run.disk import Content, Disk, FileHashes, chunks, replace
 from mini_tf.system.errors import RunFault, StorageFault
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from commands import DATA, QUIET, TINY, minitf, trained
 
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Labels
 from mini_tf.recipe.reading import read
 from mini_tf.system.errors import RunFault, UsageFault
 from mini_tf.trained.opening import _read_labels, open_trained

@@ -20,9 +20,8 @@ from mini_tf.recipe.kinds import KindOf, OneOrMore, Section, default_kind, setti
 from mini_tf.recipe.parsing.yaml_tree import Node
 from mini_tf.recipe.reading import Resolved, read
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.result_keys import result_values
 from mini_tf.run import manifest
-from mini_tf.run.identity import Identity
+from mini_tf.run.identity import Identity, result_values
 from mini_tf.run.opening import RunLocation, open_run
 from mini_tf.system.errors import RunFault
 

@@ -20,8 +20,8 @@ from mini_tf.cli.gate_checks import check_gates
 from mini_tf.jobs.cost import run_cost
 from mini_tf.jobs.sets.set_metrics import main_metric, median_run, spread
 from mini_tf.recipe import reading
-from mini_tf.recipe.gates import Gate
 from mini_tf.recipe.kinds import settings_of
+from mini_tf.recipe.metrics import Gate
 from mini_tf.run import manifest, set_files
 from mini_tf.run.folder import Run
 from mini_tf.system.errors import UsageFault
@@ -415,7 +415,7 @@ def test_finetune_without_a_recipe_names_those_for_tasks(
     }
     for name, text in written.items():
         (tmp_path / f"{name}.yaml").write_text(text)
-    monkeypatch.setattr("mini_tf.recipe.presets.presets", lambda: {name: tmp_path / f"{name}.yaml" for name in written})
+    monkeypatch.setattr("mini_tf.recipe.arguments.presets", lambda: {name: tmp_path / f"{name}.yaml" for name in written})
     assert task_recipes() == ["stars", "short"]
     for arguments in ((), ("model.d_model=32",)):
         assert run_task(tasks, *arguments) == 2

@@ -12,9 +12,8 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from mini_tf.run import tensors
-from mini_tf.run.disk import Disk
+from mini_tf.run.disk import Disk, HashedChunks, sha256_of
 from mini_tf.run.folder import CheckpointTensors
-from mini_tf.run.hashes import HashedChunks, sha256_of
 from mini_tf.run.identity import Identity
 from mini_tf.run.opening import RunLocation, open_run, start_run
 from mini_tf.run.tensors import Serialized

@@ -21,8 +21,7 @@ from commands import DATA, EXACT, ROOT
 from hostile import HOSTILE
 from test_architecture import FILES, IMPORTS, PACKAGE, calls_of
 
-from mini_tf.system.cache import cache_folder
-from mini_tf.system.library_caches import cache_path, redirect_library_caches
+from mini_tf.system.cache import cache_folder, cache_path, redirect_library_caches
 
 OURS_AND_DEPENDENCIES = {
     "mini_tf",

@@ -12,9 +12,9 @@ from baseline import BothNeighbours
 from commands import minitf, refused
 
 from mini_tf.recipe import reading
+from mini_tf.recipe.arguments import presets, summary
 from mini_tf.recipe.corpora import built_in_corpora
 from mini_tf.recipe.data import Data, FilePair
-from mini_tf.recipe.presets import presets, summary
 from mini_tf.trained.evaluating import evaluation_data
 from mini_tf.trained.opening import open_trained
 from mini_tf.training.evaluation import pack

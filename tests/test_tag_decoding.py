@@ -15,8 +15,7 @@ from commands import minitf
 from seqeval.metrics.sequence_labeling import get_entities
 
 from mini_tf.data.batch import Batch
-from mini_tf.data.examples import Example
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Example, Labels
 from mini_tf.nn.tokens import Tokens
 from mini_tf.pipelines import pipeline_of
 from mini_tf.pipelines.decisions import tag_decoding

@@ -28,7 +28,7 @@ import mini_tf
 from mini_tf.cli import app
 from mini_tf.recipe import kind_folders
 from mini_tf.recipe.kinds import listing, settings_of
-from mini_tf.recipe.presets import presets
+from mini_tf.recipe.arguments import presets
 from mini_tf.recipe.reading import read
 
 root = Path(mini_tf.__file__).parent

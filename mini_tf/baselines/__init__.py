@@ -12,7 +12,7 @@ import numpy as np
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.datasets import Dataset
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Labels
 from mini_tf.data.packing import Packing
 from mini_tf.data.store import Store
 from mini_tf.recipe.kinds import Kind

@@ -15,7 +15,7 @@ from mini_tf.baselines._labelled.metrics import LabelledSplits, labelled_splits
 from mini_tf.baselines._labelled.tags import TAG_METRICS, tag_metrics
 from mini_tf.baselines._labelled.tfidf import logistic
 from mini_tf.data.examples import Example
-from mini_tf.data.tokenization.words import shape
+from mini_tf.data.tokenization.vocabulary import shape
 from mini_tf.scores.entities import iobes, mark_entities
 
 MOST_BYTES = 5_000_000

@@ -17,8 +17,8 @@ from mini_tf.cli.terminal.help import HelpGroup, add, add_group
 from mini_tf.cli.terminal.options import CommandLineError
 from mini_tf.cli.terminal.repeated_options import refuse_repeated
 from mini_tf.cli.terminal.streams import silence
+from mini_tf.system.cache import redirect_library_caches
 from mini_tf.system.errors import StorageFault, UsageFault
-from mini_tf.system.library_caches import redirect_library_caches
 from mini_tf.system.processes import is_worker
 
 START = """\

@@ -188,7 +188,7 @@ def _gpus() -> dict[str, Any]:
 
     if not torch.cuda.device_count():
         return {}
-    from mini_tf.system.error_conversion import reason_of
+    from mini_tf.system.errors import reason_of
     from mini_tf.training.machine.device import available_precisions
     from mini_tf.training.machine.gpu import KERNELS, describe_gpu, driver_version, failing_attention_kernels
 

@@ -15,7 +15,7 @@ from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, GATES, INPUT_OUTPUT, NPROC, RUN, STEP
 from mini_tf.cli.terminal.processes import group_of, launched
-from mini_tf.recipe.gates import Gate, failures
+from mini_tf.recipe.metrics import Gate, failures
 from mini_tf.system.errors import GateMissed, UsageFault
 from mini_tf.system.progress import show_progress
 

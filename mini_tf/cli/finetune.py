@@ -39,8 +39,8 @@ def task_recipes() -> list[str]:
     """The shipped recipes whose objective is a task."""
     import yaml
 
+    from mini_tf.recipe.arguments import presets
     from mini_tf.recipe.kinds import kinds_of
-    from mini_tf.recipe.presets import presets
 
     given = {name: yaml.safe_load(file.read_text(encoding="utf-8")).get("objective") for name, file in presets().items()}
     words = {name: objective.get("kind") if isinstance(objective, dict) else objective for name, objective in given.items()}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
-    from mini_tf.recipe.gates import Gate
+    from mini_tf.recipe.metrics import Gate
     from mini_tf.recipe.recipe import Recipe
 
 OF_SEEDS = (".mean", ".std", ".min", ".max", ".ensemble")
@@ -23,7 +23,7 @@ def check_gates(
 
     pairs: `evaluate --pairs`. classes: names of the run's classes or tags, where known; default: those in the recipe.
     """
-    from mini_tf.recipe.gates import metric_names
+    from mini_tf.recipe.metrics import metric_names
     from mini_tf.scores import packages_of, require
 
     if classes is None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from mini_tf.cli.gate_checks import check_gates
 from mini_tf.cli.terminal.console import Console
-from mini_tf.recipe.gates import Gate, failures
+from mini_tf.recipe.metrics import Gate, failures
 from mini_tf.system.errors import GateMissed, UsageFault
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from mini_tf.cli.terminal.console import Console, command, to_json
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, INPUT_OUTPUT, NPROC, PREDICTED_GATES, RUN, STEP
 from mini_tf.cli.terminal.processes import group_of, in_order, launched, refuse_stdin
 from mini_tf.cli.terminal.text_input import one_source, read_lines, refuse_non_utf8
-from mini_tf.recipe.gates import Gate, failures
+from mini_tf.recipe.metrics import Gate, failures
 from mini_tf.system.errors import DataFault, GateMissed, UsageFault, batches_of
 from mini_tf.system.processes import is_worker
 

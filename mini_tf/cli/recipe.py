@@ -21,7 +21,7 @@ app = group("List, show, check and create recipes.")
 @command
 def list_(console: Console) -> None:
     """List the shipped recipes."""
-    from mini_tf.recipe.presets import presets, summary
+    from mini_tf.recipe.arguments import presets, summary
 
     rows = [{"name": name, "summary": summary(file), "path": str(file)} for name, file in presets().items()]
     width = max((len(row["name"]) for row in rows), default=0)
@@ -39,7 +39,7 @@ def show(
     """Print the complete recipe with all defaults, or with --why where one value was set."""
     from mini_tf.recipe.arguments import split_arguments
     from mini_tf.recipe.reading import dump
-    from mini_tf.run.kind_sources import resolve
+    from mini_tf.run.identity import resolve
 
     resolved = resolve(*split_arguments(arguments or []))
     if why is None:
@@ -58,7 +58,7 @@ def show(
 def check(console: Console, arguments: RECIPE = None) -> None:
     """Print all faults of a recipe, one per line; exit code 3 if there are any."""
     from mini_tf.recipe.arguments import split_arguments
-    from mini_tf.run.kind_sources import resolve
+    from mini_tf.run.identity import resolve
 
     resolved = resolve(*split_arguments(arguments or []))
     _check_expectations(resolved)
@@ -68,8 +68,7 @@ def check(console: Console, arguments: RECIPE = None) -> None:
 def _check_expectations(resolved: "Resolved") -> None:
     """RecipeFault for a metric in `expect` that no training measures; without torch, so not of baselines."""
     from mini_tf.cli.gate_checks import OF_SEEDS, is_among
-    from mini_tf.recipe.gates import Gate, metric_names
-    from mini_tf.recipe.metrics import metrics_of
+    from mini_tf.recipe.metrics import Gate, metric_names, metrics_of
     from mini_tf.recipe.values import near, show
     from mini_tf.system.errors import RecipeFault
 
@@ -137,8 +136,8 @@ def init(
     ] = "quickstart",
 ) -> None:
     """Write a recipe to edit: a shipped recipe with a comment on every section."""
-    from mini_tf.recipe.presets import presets
-    from mini_tf.recipe.section_comments import add_section_comments
+    from mini_tf.recipe.arguments import presets
+    from mini_tf.recipe.keys import add_section_comments
     from mini_tf.recipe.values import one_line
     from mini_tf.system.errors import StorageFault, UsageFault
 

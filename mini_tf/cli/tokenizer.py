@@ -33,7 +33,7 @@ def train(
     """Train the tokenizer of a recipe on its training data; Hugging Face's tokenizers library reads the file."""
     from mini_tf.data.raw import RawData
     from mini_tf.recipe.arguments import split_arguments
-    from mini_tf.run.kind_sources import resolve
+    from mini_tf.run.identity import resolve
 
     check([output], [".json"], force)
     recipe = resolve(*split_arguments(arguments or [])).recipe
@@ -103,7 +103,7 @@ def stats(
     ] = None,
 ) -> None:
     """Describe a tokenizer and what it loses; with a text, measure tokens per word and the round trip."""
-    from mini_tf.data.tokenization.statistics import count_pieces_by_length, text_statistics
+    from mini_tf.data.tokenization.coverage import count_pieces_by_length, text_statistics
 
     given = [] if text is None else [text]
     one_source(given, input)

@@ -18,8 +18,8 @@ from mini_tf.system.progress import show_progress
 
 if TYPE_CHECKING:
     from mini_tf.data.datasets import TokenizedData
-    from mini_tf.jobs.options import Options
-    from mini_tf.recipe.gates import Gate
+    from mini_tf.jobs.identifying import Options
+    from mini_tf.recipe.metrics import Gate
     from mini_tf.recipe.reading import Resolved
 
 _folder = partial(typer.Option, rich_help_panel=RUN_FOLDER)
@@ -69,7 +69,7 @@ def training_command(
             return 0
         if warning := _command_warning(console.command, resolved):
             console.warn(warning)
-        from mini_tf.jobs.options import Options
+        from mini_tf.jobs.identifying import Options
         from mini_tf.run.opening import RunLocation
 
         def check(data: "TokenizedData") -> None:
@@ -98,7 +98,7 @@ def _command_warning(command: str, resolved: "Resolved") -> str | None:
 def _resolve(arguments: list[str], device: str | None, without_recipe: Callable[[list[str]], None], folder: Path | None) -> "Resolved":
     """The recipe with overrides. folder: the run folder that may be continued, where it is named."""
     from mini_tf.recipe.arguments import split_arguments
-    from mini_tf.run.kind_sources import resolve
+    from mini_tf.run.identity import resolve
 
     recipe, overrides = split_arguments(arguments)
     if recipe is None:
@@ -108,7 +108,7 @@ def _resolve(arguments: list[str], device: str | None, without_recipe: Callable[
 
 def _gates(resolved: "Resolved", gates: list[str], expect: bool) -> "list[Gate]":
     """All metric bounds of the command line and of `expect`; UsageFault for a metric that this run never computes."""
-    from mini_tf.recipe.gates import Gate
+    from mini_tf.recipe.metrics import Gate
 
     bounds = [Gate.parse(gate) for gate in gates]
     if expect:
@@ -125,7 +125,7 @@ def _gates(resolved: "Resolved", gates: list[str], expect: bool) -> "list[Gate]"
 def _train(console: Console, resolved: "Resolved", options: "Options", bounds: "list[Gate]") -> int:
     """Train, print the run folder, and check the metric bounds."""
     from mini_tf.jobs.sets.run_sets import train
-    from mini_tf.recipe.gates import failures
+    from mini_tf.recipe.metrics import failures
     from mini_tf.system.errors import GateMissed
     from mini_tf.training.machine.device import on_gpu
 

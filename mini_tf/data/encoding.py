@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mini_tf.data.datasets import Dataset
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Labels
 from mini_tf.data.parts import Part
 from mini_tf.data.split import SplitName
 from mini_tf.data.store import Tokenizers, Writer, join_stores

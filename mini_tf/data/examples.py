@@ -1,6 +1,13 @@
-"""Examples before tokenization. An example of the dataset `text` is a `formats.documents.Document`."""
+"""Examples of a dataset, and their labels: names of classes, or mean and scale of numbers (config.json of a run)."""
 
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from math import inf, isfinite
+from typing import Any, NamedTuple
+
+from mini_tf.system.errors import DataFault
+from mini_tf.system.strict_json import short
 
 ASSISTANT = "assistant"
 """The role whose chat messages are targets."""
@@ -38,3 +45,52 @@ class Example(NamedTuple):
     where: str
     alternatives: tuple[str, ...] = ()
     n_dropped: int = 0
+
+
+@dataclass(frozen=True)
+class Labels:
+    """names: the classes in the order of their ids, empty for numbers; counts: of each class in the training split.
+
+    mean, scale: mean and standard deviation of numbers in the training split; the target is (number - mean) / scale.
+    n_texts: texts per example, 1 or 2. lax: the rules of tags that the training split does not follow, as in
+    `scores.tag_scheme.TagScheme.of`.
+    """
+
+    names: tuple[str, ...] = ()
+    counts: tuple[int, ...] = ()
+    mean: float = 0.0
+    scale: float = 1.0
+    n_texts: int = 1
+    lax: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        lists = {"names": list(self.names), "counts": list(self.counts)}
+        lax = {"lax": list(self.lax)} if self.lax else {}  # most data have none: their hash is that of earlier versions
+        return lists | {"mean": self.mean, "scale": self.scale, "n_texts": self.n_texts} | lax
+
+    @classmethod
+    def of_json(cls, given: Mapping[str, Any]) -> "Labels":
+        """The inverse of `to_json`. Raises ValueError if `given` is invalid."""
+        names, counts, mean, scale = (given.get(key) for key in ("names", "counts", "mean", "scale"))
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
+            raise ValueError("labels.names must be a list of distinct names")
+        if not isinstance(counts, list) or len(counts) != len(names) or not all(type(count) is int and count >= 0 for count in counts):
+            raise ValueError("labels.counts must be a count for each name")
+        if not isinstance(mean, float) or not isinstance(scale, float) or not isfinite(mean) or not 0 < scale < inf:
+            raise ValueError("labels.mean and labels.scale must be finite numbers, the scale above 0")
+        n_texts = given.get("n_texts")
+        if type(n_texts) is not int or n_texts not in (1, 2):
+            raise ValueError("labels.n_texts must be 1 or 2")
+        lax = given.get("lax", [])
+        if not isinstance(lax, list) or not all(isinstance(rule, str) for rule in lax):
+            raise ValueError("labels.lax must be a list of rules")
+        return cls(tuple(names), tuple(counts), mean, scale, n_texts, tuple(lax))
+
+
+def unknown_label(name: str, known: Sequence[str], where: str, times: int = 1) -> DataFault:
+    """The fault of a label that is not a known class and occurs `times` times; where: its first occurrence."""
+    near = get_close_matches(name, known, n=1)
+    listed = ", ".join(map(short, known[:20])) + (", ..." if len(known) > 20 else "")
+    hint = f"did you mean {short(near[0])!r}?" if near else f"the classes are: {listed};"
+    message = f"the label {short(name)!r} is not one of the classes" + (f" ({times:,} times)" if times > 1 else "")
+    return DataFault.located(where, message, hint=f"{hint} objective.labels lists all classes")

@@ -14,15 +14,14 @@ import numpy as np
 
 from mini_tf.data.datasets import Dataset, TokenizedData
 from mini_tf.data.encoding import write_stores
+from mini_tf.data.examples import Labels
 from mini_tf.data.formats.hub_datasets import needs_network
-from mini_tf.data.labels import Labels
 from mini_tf.data.raw import Files, RawData
 from mini_tf.data.split import DataSplit, as_split
 from mini_tf.data.store import Store, Tokenizers, open_store
 from mini_tf.data.streaming.sample import HeldOut, StreamSample
 from mini_tf.data.streaming.text import StreamedText
-from mini_tf.distributed.agreement import refuse_different
-from mini_tf.distributed.group import ProcessGroup
+from mini_tf.distributed.group import ProcessGroup, refuse_different
 from mini_tf.distributed.team import ALONE, Team
 from mini_tf.recipe import sections
 from mini_tf.recipe.data import FilePair

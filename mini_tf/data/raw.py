@@ -1,24 +1,24 @@
 """A recipe's examples before tokenization: its files, their split, and the tokenizers trained on them."""
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import tokenizers
 
 from mini_tf.data import parts
 from mini_tf.data.datasets import Dataset
+from mini_tf.data.examples import Labels
 from mini_tf.data.formats.data_files import DataFile, MissingFile
 from mini_tf.data.formats.tables import column_names, is_json, read_columns
 from mini_tf.data.formats.text_lines import count_bad_bytes
-from mini_tf.data.labels import Labels
 from mini_tf.data.parts import Examples, Part
 from mini_tf.data.split import DataSplit, limit_training
 from mini_tf.data.store import Tokenizers
-from mini_tf.data.streaming.sample import StreamSample
-from mini_tf.data.streaming.shards import Shards
+from mini_tf.data.streaming.sample import Shards, StreamSample
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.vocabulary import Roles
 from mini_tf.distributed.team import ALONE, Team
@@ -26,7 +26,6 @@ from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import cache_identity
 from mini_tf.system.cache import build_or_load, hash_of, load
 from mini_tf.system.errors import DataFault
-from mini_tf.system.interruptible import interruptible_call
 from mini_tf.system.progress import adding_up, show_progress
 from mini_tf.system.strict_json import short
 
@@ -248,3 +247,28 @@ class RawData:
         unused = {"path", "separator", "begin", "ends", "source", *([] if settings.uses_vocab_size else ["vocab_size"])}
         used = settings.model_dump(mode="json", exclude=unused)
         return hash_of([TRAINER_VERSION, self.hash, sources, tokenizers.__version__, cache_identity(settings.trainer), used])
+
+
+Result = TypeVar("Result")
+_POLL_SECONDS = 0.1
+"""Python handles a signal only between two polls of the thread."""
+
+
+def interruptible_call(work: Callable[[], Result]) -> Result:
+    """Run `work` in a daemon thread, and return or raise its result; an interrupt does not wait for the thread."""
+    results: list[Result] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:  # raised again in the calling thread
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(_POLL_SECONDS)
+    if errors:
+        raise errors[0]
+    return results[0]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.system.errors import MinitfError, batches_of
-from mini_tf.system.worker_faults import fields_of, same_error
+from mini_tf.system.processes import fields_of, same_error
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
+from mini_tf.system.cache import hash_of
+from mini_tf.system.errors import RunFault
 from mini_tf.system.processes import Place
 
 Result = TypeVar("Result")
@@ -90,3 +92,13 @@ class ProcessGroup:
         """Within it a collective of torch that fails raises ProcessLost, which names a process that hangs; other errors
         pass."""
         return nullcontext()
+
+
+def refuse_different(group: ProcessGroup, own: Mapping[str, Any]) -> None:
+    """Raise RunFault unless all processes have the same values, which are JSON; names are those of the message."""
+    everywhere = group.gather({name: hash_of(value) for name, value in own.items()})
+    for rank, other in enumerate(everywhere):
+        if different := [name for name in own if other[name] != everywhere[0][name]]:
+            raise RunFault(
+                f"rank {rank} has another {' and '.join(different)} than rank 0", hint="all processes need the same command and files"
+            )

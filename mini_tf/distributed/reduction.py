@@ -6,15 +6,19 @@ for 1, 2, 4, 8, ... processes. `overlap`: as `sum`, but communicated during the 
 DistributedDataParallel.
 """
 
+import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed import GradBucket  # type: ignore[attr-defined]
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
 
 from mini_tf.distributed.group import ProcessGroup
-from mini_tf.distributed.overlapping import summing_ddp
 from mini_tf.system.errors import UsageFault
 
 
@@ -137,3 +141,17 @@ class Overlap(Reduction):
 
 REDUCTIONS: dict[str, type[Reduction]] = {"sum": Reduction, "tree": Tree, "overlap": Overlap}
 """By `runtime.reduce`."""
+
+
+def summing_ddp(task: nn.Module) -> DistributedDataParallel:
+    """The task in a DistributedDataParallel; losses are divided by counts of all processes, so gradients are added."""
+    with warnings.catch_warnings():  # newer versions of torch have another name for the first option, and no other default
+        warnings.simplefilter("ignore", FutureWarning)
+        ddp = DistributedDataParallel(task, broadcast_buffers=False, gradient_as_bucket_view=True, find_unused_parameters=True)
+    ddp.register_comm_hook(None, _add_up)
+    return ddp
+
+
+def _add_up(state: Any, bucket: GradBucket) -> Future[Tensor]:
+    work = dist.all_reduce(bucket.buffer(), async_op=True)
+    return work.get_future().then(lambda done: done.value()[0])  # type: ignore[no-any-return]

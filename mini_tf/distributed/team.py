@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.system.errors import MinitfError
+from mini_tf.system.processes import fields_of, same_error
 from mini_tf.system.temporary_files import remove_path, temporary_path
-from mini_tf.system.worker_faults import fields_of, same_error
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

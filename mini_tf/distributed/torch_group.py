@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -12,7 +13,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mini_tf.distributed.group import ProcessGroup
-from mini_tf.distributed.heartbeat import beating
 from mini_tf.system.errors import ProcessLost
 from mini_tf.system.processes import Place
 from mini_tf.system.safe_text import safe_text
@@ -131,3 +131,41 @@ class TorchGroup(ProcessGroup):
 def _bytes(tensor: Tensor) -> Tensor:
     """A contiguous tensor as bytes, which every backend sends; not a copy."""
     return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)  # of a single number, view(-1) may have another stride
+
+
+DONE, WORKING, FAILED = range(3)
+
+
+@contextmanager
+def beating(tell: Callable[[int], int], interval: float) -> Iterator[None]:
+    """Within it other processes know that this one works; its end waits until none does.
+
+    tell: tells all processes what this one does, DONE, WORKING or FAILED, and returns the largest of all; collective.
+    interval: seconds from one call to the next. An exception ends the waiting of all. Raises ProcessLost, once the
+    block is done, if another process failed or did not answer.
+    """
+    now, over = WORKING, threading.Event()
+    lost: list[ProcessLost] = []
+
+    def beat() -> None:
+        try:
+            while (found := tell(now)) == WORKING:
+                over.wait(interval)
+            if found == FAILED:
+                lost.append(ProcessLost("another process of the run failed", hint="the same command continues from the last checkpoint"))
+        except ProcessLost as error:
+            lost.append(error)
+
+    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+        now = DONE
+    except BaseException:
+        now = FAILED
+        raise
+    finally:
+        over.set()
+        thread.join()
+    if lost:
+        raise lost[0]

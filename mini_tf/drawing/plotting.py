@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from mini_tf.system.library_caches import redirect_library_caches
+from mini_tf.system.cache import redirect_library_caches
 
 
 @contextmanager

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from mini_tf.data.tokenization.input_warnings import last_tokens
 from mini_tf.data.tokenization.stream import TextStream
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.data.tokenization.truncation import last_tokens
 from mini_tf.generation.decoding import DecodingState
 from mini_tf.generation.decoding_loop import DecodingLoop, DecodingStep
 from mini_tf.generation.prompt_ids import affixes, chat_ids, prompt_ids

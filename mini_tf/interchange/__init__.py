@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from pydantic import ValidationError
 
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.loading import find_two
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.interchange._config import NO_EFFECT, Config, end_ids, no_such_model, special_token

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mini_tf.data.datasets import TokenizedData
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Labels
 from mini_tf.data.opening import Report, open_data
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.distributed.team import ALONE

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mini_tf.baselines import BaselineData, BaselineSettings, Measured, NoBaseline
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Labels
 from mini_tf.data.packing import Packing
 from mini_tf.data.store import Store
 from mini_tf.jobs.parts import Parts

@@ -1,19 +1,34 @@
 """Which run a command is: its recipe and the contents of its files, the same on every process that trains it."""
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from mini_tf.data.datasets import TokenizedData
-from mini_tf.distributed.agreement import refuse_different
-from mini_tf.distributed.group import ProcessGroup
+from mini_tf.distributed.group import ProcessGroup, refuse_different
 from mini_tf.distributed.reduction import REDUCTIONS
 from mini_tf.jobs.assembling import load_data
-from mini_tf.jobs.options import Options
 from mini_tf.jobs.session import Reporter
 from mini_tf.recipe.reading import Resolved
 from mini_tf.recipe.sections import Runtime
 from mini_tf.run.identity import Identity
-from mini_tf.run.opening import explicit_folder, versions
+from mini_tf.run.opening import RunLocation, explicit_folder, versions
 from mini_tf.trained import initial
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of a training command beside the recipe."""
+
+    location: RunLocation = field(default_factory=RunLocation)
+    extend: int | None = None
+    dry_run: bool = False
+    command: tuple[str, ...] = ()
+    tensorboard: bool = False
+    check: Callable[[TokenizedData], None] = lambda data: None
+    """Raises before training if the data do not fit the command."""
+    group: ProcessGroup = field(default_factory=ProcessGroup)
+    """The processes that train together."""
 
 
 def identify(resolved: Resolved, options: Options, reporter: Reporter) -> tuple[Identity, TokenizedData]:

@@ -7,7 +7,7 @@ from functools import cached_property
 from torch import Tensor, nn
 
 from mini_tf.data.datasets import TokenizedData
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Labels
 from mini_tf.data.packing import Packing
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.distributed.group import ProcessGroup

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.layers.words.character_features import WideTextSettings
 from mini_tf.nn.model import Model

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import nn
 
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.model import Model
 from mini_tf.objectives import LABEL_SMOOTHING, Objective, ObjectiveSettings

@@ -1,5 +1,6 @@
 """Token classification: a tag for every word, predicted at its first token. Source: Devlin et al. 2018,
-arXiv:1810.04805, section 5.3."""
+arXiv:1810.04805, section 5.3.
+"""
 
 from typing import Literal
 
@@ -9,9 +10,8 @@ from pydantic import Field
 from torch import nn
 
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.data.labels import Labels
-from mini_tf.data.tokenization.vocabulary import Vocabulary
-from mini_tf.data.tokenization.words import word_keys, words_at
+from mini_tf.data.examples import Labels
+from mini_tf.data.tokenization.vocabulary import Vocabulary, word_keys, words_at
 from mini_tf.nn.layers.ngram_features import LinearFeatures, WideSettings, WindowFeatures
 from mini_tf.nn.layers.task_head import TaskHead
 from mini_tf.nn.layers.words.word_features import WordFeatures

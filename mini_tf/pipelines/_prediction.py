@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch
 from mini_tf.data.datasets import Dataset, Reader
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Labels
 from mini_tf.data.packing import Packing
 from mini_tf.data.store import Store, Tokenizers, in_memory
 from mini_tf.data.tokenization.input_warnings import InputWarnings

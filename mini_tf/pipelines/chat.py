@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from mini_tf.data.examples import ASSISTANT, Example
-from mini_tf.data.formats import cells
+from mini_tf.data.formats import columns
 from mini_tf.generation.text_generator import Prompt, TextGenerator
 from mini_tf.pipelines import GenerateOptions, ModelBundle, Output
 from mini_tf.pipelines._decoder_generator import DecoderGenerator
@@ -90,7 +90,7 @@ def _parse_messages(prompt: str) -> list[str] | None:
     messages = parsed["messages"]
     answer = [{"role": ASSISTANT, "content": "to be generated"}]
     try:
-        checked = cells.messages_of(messages + answer if isinstance(messages, list) else messages, "the prompt", "messages")[:-1]
+        checked = columns.messages_of(messages + answer if isinstance(messages, list) else messages, "the prompt", "messages")[:-1]
     except DataFault as fault:
         raise UsageFault(fault.message) from fault
     if checked and checked[-1][0] == ASSISTANT:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mini_tf.data.batch import Batch
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Labels
 from mini_tf.pipelines import ModelBundle, Prediction
 from mini_tf.pipelines._prediction import PredictionPipeline, PredictionPipelineSettings
 from mini_tf.scores import REGRESSION_METRICS

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from mini_tf.data.prompts import MASK
 from mini_tf.data.store import Store
-from mini_tf.data.tokenization.truncation import first_tokens
+from mini_tf.data.tokenization.input_warnings import first_tokens
 from mini_tf.generation.infilling import Infiller
 from mini_tf.pipelines import GenerateOptions, ModelBundle, Output, Pipeline, PipelineSettings
 from mini_tf.pipelines._encoder_decoder_generator import ENCODER_DECODER_UNSUPPORTED, EncoderDecoderGenerator

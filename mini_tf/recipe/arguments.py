@@ -1,14 +1,15 @@
-"""Sort command-line arguments into recipes, data files and KEY=VALUE overrides."""
+"""Command-line arguments: recipes and presets (`recipes/*.yaml`, also in a wheel), data files, KEY=VALUE overrides."""
 
 import json
 import os
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from mini_tf.recipe.data import FORMATS
-from mini_tf.recipe.parsing.secrets import without_secrets
-from mini_tf.recipe.parsing.yaml_tree import parse
+from mini_tf.recipe.kind_folders import own_folders
+from mini_tf.recipe.parsing.yaml_tree import parse, without_secrets
 from mini_tf.recipe.values import show
 from mini_tf.system.errors import UsageFault
 
@@ -66,3 +67,23 @@ def is_data_file(argument: str) -> bool:
 def is_data_name(argument: str) -> bool:
     """Whether a file name has a data suffix."""
     return Path(argument).suffix.lower() in (".txt", *FORMATS)
+
+
+@cache
+def main_folder() -> Path:
+    """The folder of the shipped recipes: inside the package if installed from a wheel, else beside it."""
+    package = Path(__file__).parents[1]
+    inside = package / "recipes"
+    return inside if inside.is_dir() else package.parent / "recipes"
+
+
+def presets() -> dict[str, Path]:
+    """Name and file of every shipped recipe, sorted by name."""
+    folders = [main_folder(), *(path / "recipes" for paper in own_folders() for path in paper.paths)]
+    return dict(sorted((file.stem, file) for folder in dict.fromkeys(folders) for file in folder.glob("*.yaml")))
+
+
+def summary(file: Path) -> str:
+    """The first comment line of a recipe."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return next((line.lstrip("# ").rstrip() for line in lines if line.startswith("#")), "")

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from mini_tf.recipe.arguments import YAML_BEGINS, is_data_name, is_override
+from mini_tf.recipe.arguments import YAML_BEGINS, is_data_name, is_override, presets
 from mini_tf.recipe.corpora import built_in_corpora
 from mini_tf.recipe.data import Data, FilePair
 from mini_tf.recipe.dataset_rules import reading_rules
@@ -19,10 +19,21 @@ from mini_tf.recipe.kind_settings import ObjectiveSettings
 from mini_tf.recipe.kinds import Rule, Section
 from mini_tf.recipe.parsing import init_from
 from mini_tf.recipe.parsing.merging import is_blank, merge
-from mini_tf.recipe.parsing.secrets import REASON, holds_secret, names_secret, without_secrets
 from mini_tf.recipe.parsing.validation import COMMAND_LINE, check, value_node
-from mini_tf.recipe.parsing.yaml_tree import CODE_KEYS, UNPRINTABLE, Node, deepest, is_word, load, parse, recipe_fault
-from mini_tf.recipe.presets import presets
+from mini_tf.recipe.parsing.yaml_tree import (
+    CODE_KEYS,
+    REASON,
+    UNPRINTABLE,
+    Node,
+    deepest,
+    holds_secret,
+    is_word,
+    load,
+    names_secret,
+    parse,
+    recipe_fault,
+    without_secrets,
+)
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.values import Scalar, near, one_line, show
 from mini_tf.system import hub

@@ -6,11 +6,10 @@ from typing import Annotated, Any
 from pydantic import Field, SerializeAsAny
 
 from mini_tf.recipe.dataset_rules import dataset_rules, streaming_rules
-from mini_tf.recipe.gates import Gate
 from mini_tf.recipe.kind_settings import ModelSettings, ObjectiveSettings, OptimizerSettings, ScheduleSettings
 from mini_tf.recipe.kind_settings.directions import Direction
 from mini_tf.recipe.kinds import Kind, KindOf, Rule, Rules, Section, default_kind, kinds_of, usable_settings
-from mini_tf.recipe.metrics import best_rules
+from mini_tf.recipe.metrics import Gate, best_rules
 from mini_tf.recipe.sections import Adapter, Checkpoint, Data, Eval, Generate, Log, Runtime, Tokenizer, Train
 from mini_tf.recipe.values import show
 from mini_tf.system.errors import UsageFault

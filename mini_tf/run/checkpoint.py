@@ -18,9 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from mini_tf.run import manifest
-from mini_tf.run.disk import TEMPORARY, Disk, atomic_replace, chunks, make_folder, remove_temporary, storage_errors
+from mini_tf.run.disk import (
+    TEMPORARY,
+    Disk,
+    FileHashes,
+    HashedChunks,
+    atomic_replace,
+    chunks,
+    make_folder,
+    remove_temporary,
+    storage_errors,
+)
 from mini_tf.run.finding import member_folders
-from mini_tf.run.hashes import FileHashes, HashedChunks
 from mini_tf.run.tensors import Serialized
 from mini_tf.system import strict_json
 from mini_tf.system.errors import RunFault, StorageFault

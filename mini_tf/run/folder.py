@@ -28,13 +28,11 @@ from torch import Tensor
 from mini_tf.recipe.metrics import BestMetric
 from mini_tf.run import loading, manifest, tensors
 from mini_tf.run.checkpoint import COUNTERS, MODEL, OBJECTIVE, OPTIMIZER, STATE, Checkpoints, rank
-from mini_tf.run.disk import Content, Disk, break_hard_links, make_folder, remove_temporary, replace, storage_errors
+from mini_tf.run.disk import Content, Disk, break_hard_links, make_folder, remove_temporary, replace, sha256_of, storage_errors
 from mini_tf.run.finding import is_same, member_folders, supports_locks
-from mini_tf.run.hashes import sha256_of
 from mini_tf.run.loading import LoadedCheckpoint
 from mini_tf.run.manifest import Manifest, RunState
-from mini_tf.run.metrics import JsonLinesFile, curve
-from mini_tf.run.tensorboard import TensorBoardWriter
+from mini_tf.run.metrics import JsonLinesFile, TensorBoardWriter, curve
 from mini_tf.run.tensors import TensorSpec
 from mini_tf.system.errors import DataFault, RecipeFault, RunFault, StorageFault, Unavailable, UsageFault
 from mini_tf.system.plain_file import read_blocks, read_small_file

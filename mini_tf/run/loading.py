@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mini_tf.run import manifest, tensors
 from mini_tf.run.checkpoint import COUNTERS, MODEL, OBJECTIVE, OPTIMIZER, STATE, Checkpoint, Checkpoints, rank
-from mini_tf.run.hashes import FileHashes
+from mini_tf.run.disk import FileHashes
 from mini_tf.run.manifest import Manifest
 from mini_tf.run.tensors import TensorSpec
 from mini_tf.system import strict_json

@@ -10,8 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from mini_tf.run.disk import Disk, replace
 from mini_tf.system import strict_json
-from mini_tf.system.error_conversion import reason_of, to_minitf_error
-from mini_tf.system.errors import Diverged, MinitfError, RunFault
+from mini_tf.system.errors import Diverged, MinitfError, RunFault, reason_of, to_minitf_error
 from mini_tf.system.plain_file import read_small_file
 
 FORMAT = 1

@@ -1,18 +1,20 @@
 """metrics.jsonl: one JSON line per report, without times, so equal runs have equal files; timing.jsonl: seconds.
 
 A checkpoint stores the sizes of both files. Continuing from it truncates them to these sizes, which removes later or
-partial lines.
+partial lines. TensorBoard's event files (`--tensorboard`; tensorboardX needs only protobuf) are rebuilt from
+metrics.jsonl when a run continues.
 """
 
 import json
 import math
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from mini_tf.run.disk import Disk
-from mini_tf.system.errors import RunFault
+from mini_tf.system.errors import RunFault, Unavailable
 from mini_tf.system.limits import limits
 from mini_tf.system.plain_file import open_plain
 
@@ -83,3 +85,36 @@ def curve(path: Path, key: str) -> list[tuple[int, float]]:
     return [
         (step, float(value)) for step, value in reports if isinstance(step, int) and isinstance(value, (int, float)) and abs(value) < 1e300
     ]
+
+
+FOLDER = "tensorboard"
+
+
+class TensorBoardWriter:
+    """Writes the event files of a run folder; Unavailable if tensorboardX is not installed."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from tensorboardX import SummaryWriter
+        except ImportError:
+            raise Unavailable("--tensorboard needs tensorboardX", hint="pip install 'minitf[tensorboard]'") from None
+        self._folder, self._writer_of, self._writer = folder, SummaryWriter, None
+
+    def write_all(self) -> None:
+        """Rebuild the event files from metrics.jsonl."""
+        # A process that was killed leaves points after its last checkpoint, or lacks the last ones, which are buffered.
+        shutil.rmtree(self._folder / FOLDER, ignore_errors=True)
+        self._writer = self._writer_of(str(self._folder / FOLDER), flush_secs=10)
+        for line in read_lines(self._folder / "metrics.jsonl"):
+            self.add(line)
+
+    def add(self, report: Mapping[str, Any]) -> None:
+        """Add a line of metrics.jsonl, after `write_all`."""
+        assert self._writer is not None
+        for name, value in report.items():
+            if name != "step" and isinstance(value, int | float) and math.isfinite(value):
+                self._writer.add_scalar(name, value, report["step"])
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()

@@ -20,11 +20,11 @@ import torch
 
 import mini_tf
 from mini_tf.optimizers import IMPLEMENTATION
-from mini_tf.run import kind_sources, manifest
+from mini_tf.run import manifest
 from mini_tf.run.disk import TEMPORARY, Disk, check_plain_files, make_folder
 from mini_tf.run.finding import OUTPUTS, is_same, try_lock
 from mini_tf.run.folder import Run
-from mini_tf.run.identity import Identity, differences
+from mini_tf.run.identity import Identity, differences, kind_versions
 from mini_tf.run.manifest import Manifest
 from mini_tf.system.errors import RunFault, StorageFault, UsageFault
 from mini_tf.training.machine.processor import processor
@@ -210,7 +210,7 @@ def versions() -> dict[str, str]:
 
 def fingerprint(run: Run, found: Mapping[str, Any]) -> dict[str, Any]:
     """Everything that determines the exact bits of a result. found: the resolved settings, as in `Run.record_auto`."""
-    values = {**found, **versions(), **kind_sources.versions(run.manifest)}
+    values = {**found, **versions(), **kind_versions(run.manifest)}
     if kind := run.manifest.decides.get("optimizer.kind"):
         values["optimizer"] = f"{kind} {IMPLEMENTATION}"
     if (device := str(found.get("device"))).startswith("cuda") and torch.cuda.is_available():

@@ -15,12 +15,28 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mini_tf.system.error_conversion import reason_of
-from mini_tf.system.errors import StorageFault
-from mini_tf.system.library_caches import cache_path
+from mini_tf.system.errors import StorageFault, reason_of
 from mini_tf.system.plain_file import read_blocks, read_small_file
 from mini_tf.system.progress import show_progress
 from mini_tf.system.temporary_files import remove_path, temporary_path
+
+
+def cache_path() -> Path:
+    """`$MINITF_CACHE`, else ~/.cache/minitf, which need not exist; RuntimeError if the home directory is unknown."""
+    return Path(os.environ.get("MINITF_CACHE") or Path.home() / ".cache" / "minitf").absolute()
+
+
+def redirect_library_caches() -> None:
+    """Set the environment variables, for this process and its subprocesses."""
+    try:
+        folder = cache_path()
+    except RuntimeError:
+        return  # `cache_folder` reports this where the cache is needed
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder / "torch"))
+    os.environ.setdefault("TRITON_CACHE_DIR", str(folder / "triton"))
+    os.environ["TMPDIR"] = str(folder)  # PyTorch writes precompiled headers there
+    os.environ["MPLCONFIGDIR"] = str(folder / "matplotlib")  # not shared: our font list is incomplete (drawing/plotting.py)
+
 
 MANIFEST = "manifest.json"
 LOCKS = "building.lock"

@@ -14,6 +14,7 @@
 A ValueError inside minitf means a wrong call in the code, not a user's error.
 """
 
+import errno
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
@@ -101,3 +102,75 @@ class Unavailable(MinitfError):
 
 class ProcessLost(Unavailable):
     pass
+
+
+_NO_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "can't start new thread")
+_NO_ADDRESS_SPACE = ("failed to map segment", "cannot allocate memory")
+"""Of the loader of shared libraries, in an ImportError."""
+
+
+def to_minitf_error(error: Exception) -> MinitfError:
+    """Exit code 6 for disk and memory errors, 9 for device errors, 1 for others (bugs); a MinitfError is unchanged."""
+    if isinstance(error, MinitfError):
+        return error
+    text = reason_of(error) if not isinstance(error, KeyError) else str(error)
+    if is_out_of_memory(error):
+        hint = "continue with half the train.micro_batch_size; the result stays valid but is not bit-identical"
+        if isinstance(error, ImportError):
+            hint = "allow the process more memory (ulimit -v)"
+        return StorageFault(f"out of memory: {text}", hint=hint)
+    if _is_device(error):
+        return Unavailable(f"the device failed: {text}", hint="`minitf doctor` lists working devices; then the same command continues")
+    if is_of_compiler(error):
+        what = f"torch.compile failed: {compiler_reason(error)}"
+        return Unavailable(what, hint="runtime.compile=false, and the same command continues; results may differ in the last bits")
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageFault(f"the disk is full: {text}", hint="free some space, then the same command continues")
+    if isinstance(error, OSError):
+        return StorageFault(f"input/output error: {text}")
+    return MinitfError(f"a bug in minitf: {type(error).__name__}: {text}")
+
+
+def reason_of(error: Exception) -> str:
+    """The reason of an error of a library, as people read it, in one line."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
+    if isinstance(error, KeyError):
+        return f"the key {error} is missing"
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
+
+
+def is_of_compiler(error: BaseException | None) -> bool:
+    """Whether torch.compile raised it."""
+    return type(error).__module__.startswith(("torch._inductor", "torch._dynamo", "triton"))
+
+
+def compiler_reason(error: Exception) -> str:
+    """Why torch.compile failed, in one line: what a program that it ran printed of an error, else its own message."""
+    while isinstance(inner := getattr(error, "inner_exception", None), Exception):
+        error = inner
+    printed = getattr(error, "output", None)
+    text = printed if isinstance(printed, str) else reason_of(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no message"]
+    return f"{type(error).__name__}: {next((line for line in lines if 'error' in line.lower()), lines[0])[:200]}"
+
+
+def is_bug(error: Exception) -> bool:
+    """Whether an exception is unexpected, so that its traceback is saved."""
+    return not isinstance(error, MinitfError) and to_minitf_error(error).exit_code == MinitfError.exit_code
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    # PyTorch raises OutOfMemoryError for a GPU, RuntimeError for main memory. It is slow to import: compare names.
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    if isinstance(error, ImportError):
+        return any(words in str(error).lower() for words in _NO_ADDRESS_SPACE)
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return named or (isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY))
+
+
+def _is_device(error: Exception) -> bool:
+    return isinstance(error, RuntimeError) and (type(error).__name__ == "AcceleratorError" or str(error).startswith("CUDA error"))

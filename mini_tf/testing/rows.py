@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from mini_tf.data.batch import Rows
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 
 PAD, SEPARATOR, N_ROWS = 0, 2, 8

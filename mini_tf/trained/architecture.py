@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.nn.model import Model
 from mini_tf.nn.weights.meta_model import on_meta_device

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mini_tf.run import finding
-from mini_tf.run.kind_sources import read_recipe
+from mini_tf.run.identity import read_recipe
 from mini_tf.run.manifest import Decision
 from mini_tf.system.errors import RunFault
 from mini_tf.trained.opening import Trained, open_trained

@@ -11,7 +11,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.vocabulary import Roles
 from mini_tf.interchange import Config, Family, Head
@@ -21,11 +21,10 @@ from mini_tf.nn.model import Model
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import SingleTokenizer
 from mini_tf.run import manifest, tensors
-from mini_tf.run.hashes import FileHashes
+from mini_tf.run.disk import FileHashes
 from mini_tf.run.tensors import TensorSpec
 from mini_tf.system import strict_json
-from mini_tf.system.error_conversion import reason_of
-from mini_tf.system.errors import RunFault
+from mini_tf.system.errors import RunFault, reason_of
 from mini_tf.system.plain_file import read_small_file
 from mini_tf.trained.architecture import Architecture
 from mini_tf.trained.families import CONFIG, family_of

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.vocabulary import Roles
 from mini_tf.nn.model import Model
@@ -20,12 +20,11 @@ from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Runtime
 from mini_tf.run import finding, loading, manifest
 from mini_tf.run.checkpoint import MODEL, Checkpoints
-from mini_tf.run.kind_sources import read_recipe
+from mini_tf.run.identity import read_recipe
 from mini_tf.run.manifest import Decision
 from mini_tf.run.tensors import check_weights, specs
 from mini_tf.system import strict_json
-from mini_tf.system.error_conversion import reason_of
-from mini_tf.system.errors import DataFault, RecipeFault, RunFault, UsageFault
+from mini_tf.system.errors import DataFault, RecipeFault, RunFault, UsageFault, reason_of
 from mini_tf.system.plain_file import read_small_file
 from mini_tf.trained import averaging
 from mini_tf.trained.architecture import Architecture, vocabulary_sizes

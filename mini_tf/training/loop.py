@@ -25,8 +25,7 @@ from mini_tf.nn.mixer import Mixer
 from mini_tf.nn.state import State, detach
 from mini_tf.objectives import LossSums, Task
 from mini_tf.optimizers import Optimizer
-from mini_tf.system.error_conversion import is_out_of_memory
-from mini_tf.system.errors import Diverged, StorageFault
+from mini_tf.system.errors import Diverged, StorageFault, is_out_of_memory
 from mini_tf.system.seeds import seed_of
 from mini_tf.training.counters import number
 from mini_tf.training.divergence import Problem, StepData, Tolerance, gradient_problem

@@ -11,7 +11,7 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any
 
-from mini_tf.system.error_conversion import is_of_compiler
+from mini_tf.system.errors import is_of_compiler
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 AGAIN = "Ctrl-C again stops at once and loses the steps since the last checkpoint"

@@ -7,8 +7,7 @@ from torch import nn
 
 from mini_tf.data.batch import Batch
 from mini_tf.nn.state import State, move
-from mini_tf.system.error_conversion import is_bug
-from mini_tf.system.errors import RunFault
+from mini_tf.system.errors import RunFault, is_bug
 from mini_tf.training.feed import Feed
 from mini_tf.training.machine.device import Setup
 

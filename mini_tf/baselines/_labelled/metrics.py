@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mini_tf.baselines import BaselineData, NoBaseline
-from mini_tf.data.examples import Example
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Example, Labels
 from mini_tf.scores.classes import class_scores
 from mini_tf.scores.numbers import number_scores
 

@@ -72,7 +72,7 @@ def cost(
     """
     from mini_tf.recipe import reading
     from mini_tf.recipe.arguments import sort_arguments
-    from mini_tf.run.kind_sources import resolve
+    from mini_tf.run.identity import resolve
 
     recipes, overrides = sort_arguments(arguments or [])
     if device is not None:

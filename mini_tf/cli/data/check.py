@@ -8,7 +8,7 @@ from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.options import RECIPE
 
 if TYPE_CHECKING:
-    from mini_tf.data.checking import DataReport
+    from mini_tf.data.describing import DataReport
     from mini_tf.recipe.recipe import Recipe
 
 
@@ -22,9 +22,9 @@ def check(
 
     Exit code 4 if there are faults; otherwise sizes, labels, duplicates and lengths.
     """
-    from mini_tf.data.checking import check_data
+    from mini_tf.data.describing import check_data
     from mini_tf.recipe.arguments import split_arguments
-    from mini_tf.run.kind_sources import resolve
+    from mini_tf.run.identity import resolve
     from mini_tf.system.errors import DataFault
 
     recipe = resolve(*split_arguments(arguments or [])).recipe
@@ -60,7 +60,7 @@ def _result(report: "DataReport") -> dict[str, Any]:
 
 def _lengths(console: Console, recipe: "Recipe") -> dict[str, dict[str, int]]:
     """Lengths in tokens; DataFault if a text has no tokens."""
-    from mini_tf.data.checking import length_report
+    from mini_tf.data.describing import length_report
     from mini_tf.data.opening import open_data
     from mini_tf.training.evaluation import pack
 

@@ -26,7 +26,7 @@ def open_recipe(console: Console, arguments: list[str] | None) -> "tuple[Recipe,
     """The recipe, its data and its objective; prints notes on the data."""
     from mini_tf.data.opening import open_data
     from mini_tf.recipe.arguments import split_arguments
-    from mini_tf.run.kind_sources import resolve
+    from mini_tf.run.identity import resolve
 
     recipe = resolve(*split_arguments(arguments or [])).recipe
     data = open_data(recipe.data, recipe.tokenizer, recipe.objective, console.say)

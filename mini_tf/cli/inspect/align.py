@@ -14,7 +14,7 @@ from mini_tf.cli.terminal import files
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT
 from mini_tf.cli.terminal.options import DEVICE, GATES, INPUT_OUTPUT, RUN, STEP
-from mini_tf.recipe.gates import Gate, failures
+from mini_tf.recipe.metrics import Gate, failures
 from mini_tf.system.errors import GateMissed, UsageFault
 
 SUFFIXES = (".png", ".svg", ".json", ".pharaoh")

@@ -30,7 +30,7 @@ def recipe_arguments(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def recipes(incomplete: str) -> list[str]:
     """Names of shipped recipes."""
-    from mini_tf.recipe.presets import presets
+    from mini_tf.recipe.arguments import presets
 
     return [name for name in presets() if name.startswith(incomplete)]
 

@@ -29,8 +29,7 @@ from mini_tf.cli.terminal.options import COLOR, DEBUG, JSON, QUIET, VERBOSE
 from mini_tf.cli.terminal.streams import ReaderLeft, is_terminal, wants_color, write_stderr, write_stdout
 from mini_tf.cli.terminal.tracebacks import save_traceback
 from mini_tf.cli.terminal.waits import waits_of
-from mini_tf.system.error_conversion import is_bug, to_minitf_error
-from mini_tf.system.errors import MinitfError, StorageFault, UsageFault
+from mini_tf.system.errors import MinitfError, StorageFault, UsageFault, is_bug, to_minitf_error
 from mini_tf.system.processes import is_worker
 from mini_tf.system.progress import progress_display
 from mini_tf.system.safe_text import safe_text

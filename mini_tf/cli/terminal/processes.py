@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from mini_tf.cli.terminal.console import Console
 from mini_tf.system.errors import DataFault, UsageFault
-from mini_tf.system.processes import is_worker
-from mini_tf.system.worker_faults import WorkerFault
+from mini_tf.system.processes import WorkerFault, is_worker
 
 if TYPE_CHECKING:
     from mini_tf.data.tokenization.input_warnings import InputWarnings

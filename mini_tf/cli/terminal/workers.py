@@ -9,8 +9,7 @@ from typing import Any
 
 from mini_tf.cli.terminal.console import Console
 from mini_tf.system.errors import MinitfError, ProcessLost, Unavailable
-from mini_tf.system.processes import FAULTS, launcher, place, torchrun_ended
-from mini_tf.system.worker_faults import write_fault
+from mini_tf.system.processes import FAULTS, launcher, place, torchrun_ended, write_fault
 
 WATCH = 0.5
 """Seconds from one look at the launcher to the next."""

@@ -9,7 +9,7 @@ fillers between.
 
 from pydantic import Field
 
-from mini_tf.data.corpora._world.sampler import Sampler
+from mini_tf.data.corpora._world.lexicon import Sampler
 from mini_tf.data.corpora._world.streams import KEYS, MAX_WORDS, SYMBOLS, StreamSettings
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from pydantic import Field
 
-from mini_tf.data.corpora._world.sampler import Sampler
+from mini_tf.data.corpora._world.lexicon import Sampler
 from mini_tf.data.corpora._world.streams import SYMBOLS, StreamSettings
 
 

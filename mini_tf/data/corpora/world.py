@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pydantic import Field
 
 from mini_tf.data.corpora._world.documents import LabelledDocument, documents
-from mini_tf.data.corpora._world.settings import WorldSettings
+from mini_tf.data.corpora._world.streams import WorldSettings
 
 
 class Settings(WorldSettings):

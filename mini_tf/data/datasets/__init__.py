@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.data.formats.cells import Cell
-from mini_tf.data.formats.columns import Columns
+from mini_tf.data.examples import Labels
+from mini_tf.data.formats.columns import Cell, Columns
 from mini_tf.data.formats.data_files import DataFile, find_files
 from mini_tf.data.formats.tables import Row, try_rows
-from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing, Shape
 from mini_tf.data.parts import Examples
 from mini_tf.data.split import DataSplit, ExampleHasher, hold_out, hold_out_fold, split_as_given

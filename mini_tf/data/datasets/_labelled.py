@@ -11,14 +11,13 @@ import numpy as np
 from mini_tf.data import describing
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.datasets import TEXT_COLUMNS, Dataset, TokenizedData
-from mini_tf.data.examples import Example
-from mini_tf.data.formats import cells
-from mini_tf.data.formats.cells import Cell
-from mini_tf.data.labels import Labels, unknown_label
+from mini_tf.data.examples import Example, Labels, unknown_label
+from mini_tf.data.formats import columns
+from mini_tf.data.formats.columns import Cell
 from mini_tf.data.packing import ExampleRows, Packing, Shape, Spans
 from mini_tf.data.store import Encoded, Store
+from mini_tf.data.tokenization.input_warnings import between_characters
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.data.tokenization.truncation import between_characters
 from mini_tf.data.tokenization.vocabulary import or_unknown
 from mini_tf.drawing.labels import caption
 from mini_tf.system.errors import DataFault
@@ -212,7 +211,7 @@ class LabelledTexts(LabelledDataset):
 
 def text_of(cell: Cell, where: str, name: str) -> str:
     """The text of a cell; DataFault if it is blank."""
-    text = cells.text_of(cell, where, name)
+    text = columns.text_of(cell, where, name)
     if not text.strip():
         raise DataFault(f"{where}: {short(name)!r} is empty", hint="remove the row", where=(where,))
     return text

@@ -21,13 +21,12 @@ from mini_tf.data.datasets._labelled import (
     stored_labels,
     text_of,
 )
-from mini_tf.data.examples import ASSISTANT, Example
-from mini_tf.data.formats import cells
-from mini_tf.data.formats.cells import Cell
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import ASSISTANT, Example, Labels
+from mini_tf.data.formats import columns
+from mini_tf.data.formats.columns import Cell
 from mini_tf.data.packing import Packing, Shape, Spans
 from mini_tf.data.store import Encoded, Store, Tokenizers
-from mini_tf.data.tokenization.truncation import between_characters
+from mini_tf.data.tokenization.input_warnings import between_characters
 from mini_tf.recipe.corpora import has_pairs
 from mini_tf.recipe.data import Data
 from mini_tf.system.errors import DataFault
@@ -56,9 +55,9 @@ class Settings(LabelledDataset):
             both = f"{where}: has both messages and prompt or response"
             raise DataFault(both, hint="data.fields={messages: COLUMN}, or {prompt: COLUMN, response: COLUMN}", where=(where,))
         if "messages" in row:
-            messages = cells.messages_of(row["messages"], where, names["messages"])
+            messages = columns.messages_of(row["messages"], where, names["messages"])
         elif "prompt" in row and "response" in row:
-            response, *alternatives = cells.texts_of(row["response"], where, names["response"])
+            response, *alternatives = columns.texts_of(row["response"], where, names["response"])
             messages = [("user", text_of(row["prompt"], where, names["prompt"])), (ASSISTANT, response)]
         else:
             hint = "name the columns: {prompt: COLUMN, response: COLUMN}"

@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Sequence
 
 from mini_tf.data.datasets._labelled import LabelledTexts, class_ids, class_labels
-from mini_tf.data.examples import Example
-from mini_tf.data.formats import cells
-from mini_tf.data.formats.cells import Cell
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Example, Labels
+from mini_tf.data.formats import columns
+from mini_tf.data.formats.columns import Cell
 from mini_tf.data.store import Encoded, Tokenizers
 
 
@@ -18,7 +17,7 @@ class Settings(LabelledTexts):
     """Names of the classes; default: those of the training split."""
 
     def parse_label(self, cell: Cell, where: str, name: str) -> str:
-        return cells.label_of(cell, where, name)
+        return columns.label_of(cell, where, name)
 
     def labels_from(self, values: Iterable[Sequence[str]]) -> Labels:
         return class_labels(values, self.labels)

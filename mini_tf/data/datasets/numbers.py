@@ -6,10 +6,9 @@ import numpy as np
 
 from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.datasets._labelled import LabelledTexts, stored_labels
-from mini_tf.data.examples import Example
-from mini_tf.data.formats import cells
-from mini_tf.data.formats.cells import Cell
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Example, Labels
+from mini_tf.data.formats import columns
+from mini_tf.data.formats.columns import Cell
 from mini_tf.data.store import Encoded, Store, Tokenizers
 from mini_tf.system.errors import DataFault
 
@@ -18,7 +17,7 @@ class Settings(LabelledTexts):
     COLUMNS_HINT = "needed: {text: COLUMN, label: COLUMN}, and text_pair for pairs of texts"
 
     def parse_label(self, cell: Cell, where: str, name: str) -> str:
-        return repr(cells.number_of(cell, where, name))
+        return repr(columns.number_of(cell, where, name))
 
     def labels_from(self, values: Iterable[Sequence[str]]) -> Labels:
         numbers = np.array([float(one[0]) for one in values])

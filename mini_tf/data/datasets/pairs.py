@@ -14,14 +14,13 @@ import numpy as np
 from mini_tf.data import describing
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.datasets import Dataset, Reader, TokenizedData
-from mini_tf.data.examples import Pair
-from mini_tf.data.formats.cells import Cell, text_of, texts_of
+from mini_tf.data.examples import Labels, Pair
+from mini_tf.data.formats.columns import Cell, text_of, texts_of
 from mini_tf.data.formats.data_files import DataFile, find_files
 from mini_tf.data.formats.text_lines import read_lines
-from mini_tf.data.labels import Labels
 from mini_tf.data.packing import ExampleRows, Packing, Shape, Spans
 from mini_tf.data.store import Encoded, Store, Tokenizers
-from mini_tf.data.tokenization.truncation import between_characters
+from mini_tf.data.tokenization.input_warnings import between_characters
 from mini_tf.data.tokenization.vocabulary import or_unknown
 from mini_tf.recipe.data import Data, FilePair
 from mini_tf.system.errors import DataFault

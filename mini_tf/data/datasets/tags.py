@@ -12,14 +12,13 @@ import numpy as np
 
 from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.datasets._labelled import LabelledDataset, class_ids, class_labels, max_example_ids, rows_with_targets
-from mini_tf.data.examples import Example
-from mini_tf.data.formats import cells
-from mini_tf.data.formats.cells import Cell
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Example, Labels
+from mini_tf.data.formats import columns
+from mini_tf.data.formats.columns import Cell
 from mini_tf.data.packing import Packing, Shape, Spans
 from mini_tf.data.store import Encoded, Store, Tokenizers
+from mini_tf.data.tokenization.input_warnings import between_characters
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.data.tokenization.truncation import between_characters
 from mini_tf.scores.entities import mark_entities
 from mini_tf.scores.tag_scheme import OUTSIDE, lax_rules
 from mini_tf.system.errors import DataFault
@@ -35,8 +34,8 @@ class Settings(LabelledDataset):
     """Names of the tags; default: those of the training split."""
 
     def example(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], labelled: bool) -> Example:
-        words = cells.words_of(row["text"], where, names["text"])
-        tags = cells.labels_of(row["label"], where, names["label"]) if labelled else []
+        words = columns.words_of(row["text"], where, names["text"])
+        tags = columns.labels_of(row["label"], where, names["label"]) if labelled else []
         if labelled and len(tags) != len(words):
             raise DataFault(f"{where}: {len(words)} words, but {len(tags)} tags; the numbers must be equal", where=(where,))
         return Example(words, tags, where)

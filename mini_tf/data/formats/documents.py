@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from mini_tf.data.formats.cells import text_of
-from mini_tf.data.formats.columns import Columns
+from mini_tf.data.formats.columns import Columns, text_of
 from mini_tf.data.formats.data_files import DataFile
 from mini_tf.data.formats.tables import try_rows
 from mini_tf.data.formats.text_lines import read_lines

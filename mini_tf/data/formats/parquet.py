@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mini_tf.data.formats.cells import Cell
+from mini_tf.data.formats.columns import Cell
 from mini_tf.system.errors import DataFault, Unavailable
 from mini_tf.system.limits import format_bytes, limits
 from mini_tf.system.plain_file import open_plain

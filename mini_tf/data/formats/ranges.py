@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mini_tf.data.formats.cells import Cell, text_of
-from mini_tf.data.formats.columns import Columns, missing_column
+from mini_tf.data.formats.columns import Cell, Columns, missing_column, text_of
 from mini_tf.data.formats.data_files import DataFile
 from mini_tf.data.formats.documents import Document, is_border, parts_of
 from mini_tf.data.formats.parquet import open_parquet

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from mini_tf.data.formats.cells import Cell
-from mini_tf.data.formats.columns import Columns, index_of, missing_column, resolve_alias, select_columns
+from mini_tf.data.formats.columns import Cell, Columns, index_of, missing_column, resolve_alias, select_columns
 from mini_tf.data.formats.conll import is_numbered, sentences
 from mini_tf.data.formats.data_files import DataFile
 from mini_tf.data.formats.parquet import open_parquet, size_of

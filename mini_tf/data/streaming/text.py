@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mini_tf.data.streaming.sample import HeldOut
-from mini_tf.data.streaming.shards import Shards
+from mini_tf.data.streaming.sample import HeldOut, Shards
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.vocabulary import compact
 

@@ -6,8 +6,12 @@ Counted over all texts, so that each warning is printed once.
 from collections import Counter
 from collections.abc import Iterable
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from mini_tf.data.prompts import MASK
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.system.strict_json import short
 
@@ -78,3 +82,33 @@ class InputWarnings:
 
 def _mask_warning(has_plain_mask: bool) -> list[str]:
     return [f"{MASK} is plain text here: a mask only in a prompt to an encoder, or to a model that fills masks"] if has_plain_mask else []
+
+
+MAX_INSIDE = 3
+"""Tokens of a character that do not begin it, at most: UTF-8 has up to four bytes."""
+
+
+def between_characters(vocabulary: Vocabulary, ids: np.ndarray, cuts: ArrayLike, limits: ArrayLike) -> np.ndarray:
+    """Cuts of a sequence of ids, each moved towards its limit, at most up to it, out of a character.
+
+    A cut c is between ids[c - 1] and ids[c]; all of one call have their limits on the same side. Where nothing else
+    would be kept, up to the limit, a cut stays: then a single character is longer than the context.
+    """
+    cuts, limits = np.asarray(cuts), np.asarray(limits)
+    if not vocabulary.inside_characters:
+        return cuts
+    inside, moved = np.fromiter(vocabulary.inside_characters, int), cuts
+    for _ in range(MAX_INSIDE):
+        splits = np.isin(ids[np.minimum(moved, len(ids) - 1)], inside) & (moved < len(ids))
+        moved = moved + np.where(splits, np.sign(limits - moved), 0)
+    return np.where(moved == limits, cuts, moved)
+
+
+def first_tokens(vocabulary: Vocabulary, ids: np.ndarray, n: int) -> int:
+    """How many of at most the first `n` ids are kept."""
+    return int(between_characters(vocabulary, ids, n, 0)) if n < len(ids) else len(ids)
+
+
+def last_tokens(vocabulary: Vocabulary, ids: np.ndarray, n: int) -> int:
+    """How many of at most the last `n` ids are kept."""
+    return len(ids) - int(between_characters(vocabulary, ids, len(ids) - n, len(ids))) if n < len(ids) else len(ids)

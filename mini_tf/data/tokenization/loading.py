@@ -13,7 +13,7 @@ from pathlib import Path
 import tokenizers
 from tokenizers import Regex, pre_tokenizers, processors
 
-from mini_tf.data.tokenization import components, sentencepiece_files, vocab_files
+from mini_tf.data.tokenization import components, vocab_files
 from mini_tf.data.tokenization.guard import call_guarded
 from mini_tf.data.tokenization.vocabulary import Template
 from mini_tf.system.errors import DataFault
@@ -70,8 +70,8 @@ def find_tokenizer_file(folder: Path) -> Path | None:
 
 
 def _parse(file: Path, path: Path) -> tuple[tokenizers.Tokenizer, list[str]]:
-    if file.suffix in sentencepiece_files.SUFFIXES:
-        made, notes = sentencepiece_files.load(file, _read_bytes(file, path), _read)
+    if file.suffix in vocab_files.SUFFIXES:
+        made, notes = vocab_files.load(file, _read_bytes(file, path), _read)
         checked, more = components.check(made)
         return tokenizers.Tokenizer.from_str(checked), notes + more
     text = _read(file, path)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from mini_tf.data.formats import cells
 from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.data_files import find_files
 from mini_tf.data.formats.tables import Row, rows_of
@@ -69,12 +68,12 @@ def labelled_documents(
 
 
 def _document(row: Row, columns: Sequence[str], listed: Sequence[str]) -> LabelledDocument:
-    words = cells.words_of(row.cells[0], row.where, "text")
+    words = columns.words_of(row.cells[0], row.where, "text")
     labels = {}
     for column, cell in zip(columns, [*row.cells[1:], *row.optional], strict=True):
         if cell is None and column not in columns[: len(row.cells) - 1]:
             continue
-        labels[column] = cells.labels_of(cell, row.where, column)
+        labels[column] = columns.labels_of(cell, row.where, column)
         if column not in listed and len(labels[column]) != len(words):
             what = f"{len(words)} words, but {len(labels[column])} labels in {column!r}; the numbers must be equal"
             raise DataFault(f"{row.where}: {what}", where=(row.where,))

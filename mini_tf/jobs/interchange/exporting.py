@@ -1,5 +1,6 @@
 """Export of a run as a Hugging Face folder: config.json, safetensors, tokenizer, model card, and a proof."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,15 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import mini_tf
 from mini_tf.data.tokenization.loading import SAVED_SOURCES, SAVED_TARGETS
 from mini_tf.interchange import Facts, Family, Head
 from mini_tf.interchange._tensors import write_tensors
-from mini_tf.jobs.interchange.model_card import model_card
 from mini_tf.jobs.interchange.proof import FILE, Parity, compare, make_batch
-from mini_tf.jobs.interchange.tokenizer_files import tokenizer_files
 from mini_tf.nn.layers.task_head import TaskHead
+from mini_tf.recipe.reading import dump
 from mini_tf.recipe.values import show
-from mini_tf.run import tensors
+from mini_tf.run import manifest, tensors
 from mini_tf.run.disk import Content, chunks, storage_errors
 from mini_tf.run.folder import MODEL_TEXT_FILES
 from mini_tf.run.loading import load_model
@@ -31,6 +32,7 @@ from mini_tf.trained.adapters import read_adapter, written_adapter
 from mini_tf.trained.architecture import Architecture, vocabulary_sizes
 from mini_tf.trained.families import CONFIG, choose
 from mini_tf.trained.foreign import WEIGHTS
+from mini_tf.trained.framing import text_affixes
 from mini_tf.trained.opening import LoadedModel, load_trained, read_fully_trainable
 
 PEFT = "peft"
@@ -163,3 +165,91 @@ def _write(folder: Path, files: Mapping[str, Content]) -> None:
         for name, content in files.items():
             with open(folder / name, "wb") as file:
                 file.writelines(chunks(content))
+
+
+def model_card(loaded: LoadedModel, written_as: str, license: str) -> str:
+    """Markdown with the header that Hugging Face's hub reads. license: an identifier such as mit."""
+    record, recipe = manifest.read(loaded.folder), loaded.recipe
+    figures = "\n".join(f"| {name} | {value:.6g} |" for name, value in record.metrics.items() if value is not None)
+    table = f"| metric | value |\n| --- | --- |\n{figures}\n" if figures else "No metrics were recorded.\n"
+    data = f"Trained on `{recipe.data.train}`" if record.step else "Imported; its training data are not known to minitf"
+    return f"""---
+license: {license}
+library_name: transformers
+tags: [minitf, {recipe.model.kind}]
+---
+
+# {loaded.folder.name}
+
+{written_as}, {record.parameters:,} parameters, context {loaded.model.context} tokens, vocabulary {loaded.tokenizer.vocabulary.size:,}.
+Objective: {recipe.objective.kind}. Written by minitf {mini_tf.__version__}.
+
+## Data
+
+{data}; {record.step:,} training steps.
+
+## Figures
+
+{table}
+## Recipe
+
+```yaml
+{dump(recipe)}```
+"""
+
+
+def tokenizer_files(loaded: LoadedModel) -> dict[str, bytes]:
+    """tokenizer.json and tokenizer_config.json of the texts that the model reads: of an encoder-decoder, the sources.
+
+    A model that was imported and not trained keeps the template and the mask that its tokenizer came with.
+    """
+    tokenizer, model = loaded.source_tokenizer, loaded.recipe.model
+    vocabulary, content = tokenizer.vocabulary, json.loads(tokenizer.to_json())
+    names = {id: name for name, id in tokenizer.special_tokens.items()}
+    separator = None if vocabulary.separator is None else names[vocabulary.separator]
+    begin = None if vocabulary.begin_id is None else names[vocabulary.begin_id]
+    was_trained = manifest.read(loaded.folder).step > 0
+    if was_trained or not content["post_processor"]:
+        content["post_processor"] = _template(loaded, names, content["post_processor"])
+    if was_trained and tokenizer.mask_takes_space:
+        marks = {vocabulary.mask, *vocabulary.sentinels}
+        content["added_tokens"] = [token | {"lstrip": True} if token["id"] in marks else token for token in content["added_tokens"]]
+    end = next((names[id] for id in vocabulary.ends if id in names), separator)
+    tokens = {"bos_token": separator, "eos_token": end, "unk_token": vocabulary.unk, "pad_token": vocabulary.pad}
+    tokens |= {} if model.causal and not model.SOURCE else {"mask_token": vocabulary.mask}
+    tokens |= {} if model.causal else {"cls_token": begin, "sep_token": separator}
+    named = {key: names[one] if isinstance(one, int) else one for key, one in tokens.items() if one is not None}
+    own = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": loaded.model.context, "clean_up_tokenization_spaces": False}
+    if model.causal and not model.SOURCE and loaded.recipe.objective.predicts_tokens:
+        own["padding_side"] = "left"  # a text is continued at its last token
+    if loaded.model.n_types > 1:
+        own["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+    return {
+        "tokenizer.json": json.dumps(content, indent=1, ensure_ascii=False).encode(),
+        "tokenizer_config.json": show_json(own | named).encode(),
+    }
+
+
+def _template(loaded: LoadedModel, names: dict[int, str], given: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A post-processor that frames one text, or two with a separator between them, as the pipeline of the run does.
+
+    given: the post-processor of the tokenizer, of which only what changes no ids is kept: GPT-2's trimming of offsets.
+    """
+    before, behind = (list(map(names.__getitem__, ids)) for ids in text_affixes(loaded))
+    separator = loaded.source_tokenizer.vocabulary.separator
+    between = [] if separator is None else [names[separator]]
+    used = sorted({*before, *behind, *between})
+
+    def special(tokens: list[str], type_id: int = 0) -> list[dict[str, Any]]:
+        return [{"SpecialToken": {"id": name, "type_id": type_id}} for name in tokens]
+
+    first, second = ({"Sequence": {"id": name, "type_id": type_id}} for type_id, name in enumerate("AB"))
+    ids = loaded.source_tokenizer.special_tokens
+    template = {
+        "type": "TemplateProcessing",
+        "single": [*special(before), first, *special(behind)],
+        "pair": [*special(before), first, *special(between), second, *special(behind, 1)],
+        "special_tokens": {name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in used},
+    }
+    trims = given is not None and given["type"] == "ByteLevel"
+    return {"type": "Sequence", "processors": [given, template]} if trims else template

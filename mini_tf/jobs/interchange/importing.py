@@ -14,8 +14,8 @@ from mini_tf.jobs.session import Reporter, save_checkpoint
 from mini_tf.recipe.parsing.yaml_tree import Node
 from mini_tf.recipe.reading import Resolved, dump
 from mini_tf.run import manifest
+from mini_tf.run.disk import FileHashes
 from mini_tf.run.folder import CheckpointTensors
-from mini_tf.run.hashes import FileHashes
 from mini_tf.run.identity import Identity
 from mini_tf.run.opening import RunLocation, open_run, start_run
 from mini_tf.system.errors import RunFault, UsageFault

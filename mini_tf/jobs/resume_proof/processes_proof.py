@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mini_tf.distributed.launching import launch
-from mini_tf.jobs.resume_proof.comparison import differences
-from mini_tf.jobs.resume_proof.forked_run import RECIPE
+from mini_tf.jobs.resume_proof.forked_run import RECIPE, differences
 from mini_tf.jobs.resume_proof.proof import temporary_folder
 from mini_tf.system.errors import MinitfError, Unavailable
 

@@ -12,14 +12,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mini_tf.jobs.resume_proof.comparison import COMPARED, differences
-from mini_tf.jobs.resume_proof.forked_run import RECIPE, Failed, ForkedRun
+from mini_tf.jobs.resume_proof.forked_run import COMPARED, RECIPE, Failed, ForkedRun, differences
 from mini_tf.jobs.session import Reporter
 from mini_tf.jobs.sets.run_sets import members
 from mini_tf.recipe.reading import Resolved
 from mini_tf.run import manifest
 from mini_tf.run.finding import try_lock
-from mini_tf.run.kind_sources import resolve
+from mini_tf.run.identity import resolve
 from mini_tf.system.cache import cache_folder
 from mini_tf.system.errors import Unavailable, UsageFault
 

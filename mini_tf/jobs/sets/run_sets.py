@@ -14,8 +14,7 @@ from typing import Any
 
 from mini_tf.jobs.baselines import PREFIX
 from mini_tf.jobs.closing_messages import next_commands
-from mini_tf.jobs.identifying import identify
-from mini_tf.jobs.options import Options
+from mini_tf.jobs.identifying import Options, identify
 from mini_tf.jobs.pretrain import pretrain
 from mini_tf.jobs.session import Reporter, RunResult
 from mini_tf.jobs.sets import set_metrics

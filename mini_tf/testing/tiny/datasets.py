@@ -10,7 +10,7 @@ from typing import Any
 
 from mini_tf.data.datasets import Dataset
 from mini_tf.data.encoding import write_stores
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Labels
 from mini_tf.data.packing import Packing, Shape
 from mini_tf.data.parts import Part
 from mini_tf.data.split import SplitName

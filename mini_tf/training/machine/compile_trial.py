@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mini_tf.nn.state import detach
-from mini_tf.system.error_conversion import compiler_reason, is_out_of_memory
-from mini_tf.system.errors import Unavailable
+from mini_tf.system.errors import Unavailable, compiler_reason, is_out_of_memory
 from mini_tf.training.feed import Feed
 from mini_tf.training.machine.device import EXPLICIT, RECORDED, Setup, missing_compiler
 from mini_tf.training.machine.step_timer import restored_after

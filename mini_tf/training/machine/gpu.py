@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from mini_tf.system.error_conversion import reason_of
+from mini_tf.system.errors import reason_of
 
 KERNELS = {
     "flash": SDPBackend.FLASH_ATTENTION,

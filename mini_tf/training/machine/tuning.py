@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from mini_tf.system.error_conversion import compiler_reason
+from mini_tf.system.errors import compiler_reason
 from mini_tf.training.machine.device import Setup, missing_compiler
 from mini_tf.training.schedule import Horizon
 

@@ -22,7 +22,7 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.papers.cbow.objectives.cbow import BITS, UnigramSampler
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.reading import read
-from mini_tf.recipe.result_keys import result_values
+from mini_tf.run.identity import result_values
 from mini_tf.system.errors import RecipeFault
 from mini_tf.testing import Case
 from mini_tf.testing import objectives as contract

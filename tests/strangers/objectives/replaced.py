@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.batch_sizes import BatchSizes
 from mini_tf.nn.layers.task_head import TaskHead

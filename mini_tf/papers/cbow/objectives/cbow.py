@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Labels
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn import model as model_contract

@@ -21,7 +21,7 @@ from pydantic import Field
 from torch import nn
 
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Labels
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.batch_sizes import BatchSizes
