@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from mini_tf.data.formats.columns import Columns
+from mini_tf.data.formats.columns import Columns, labels_of, words_of
 from mini_tf.data.formats.data_files import find_files
 from mini_tf.data.formats.tables import Row, rows_of
 from mini_tf.system.errors import DataFault
@@ -68,12 +68,12 @@ def labelled_documents(
 
 
 def _document(row: Row, columns: Sequence[str], listed: Sequence[str]) -> LabelledDocument:
-    words = columns.words_of(row.cells[0], row.where, "text")
+    words = words_of(row.cells[0], row.where, "text")
     labels = {}
     for column, cell in zip(columns, [*row.cells[1:], *row.optional], strict=True):
         if cell is None and column not in columns[: len(row.cells) - 1]:
             continue
-        labels[column] = columns.labels_of(cell, row.where, column)
+        labels[column] = labels_of(cell, row.where, column)
         if column not in listed and len(labels[column]) != len(words):
             what = f"{len(words)} words, but {len(labels[column])} labels in {column!r}; the numbers must be equal"
             raise DataFault(f"{row.where}: {what}", where=(row.where,))
