@@ -16,7 +16,7 @@ from benchmarks.measuring import Record
 from benchmarks.shapes import SHAPES
 from rich.console import Console
 
-from mini_tf.recipe.presets import presets
+from mini_tf.recipe.arguments import presets
 
 
 def results_of(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:

@@ -91,7 +91,7 @@ def minitf(*words: str) -> dict[str, Any]:
 
 def recipes() -> list[str]:
     """The names of all shipped recipes."""
-    from mini_tf.recipe.presets import presets
+    from mini_tf.recipe.arguments import presets
 
     return [*presets()]
 
