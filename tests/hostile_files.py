@@ -111,7 +111,8 @@ def _nested(key: str) -> str:
 @st.composite
 def changed_recipes(draw: st.DrawFn) -> bytes:
     """A shipped recipe with lines left out, put in or doubled, or one value changed."""
-    files = sorted([*(ROOT / "recipes").glob("*.yaml"), ROOT / "tests" / "data" / "tiny.yaml"])
+    shipped = [*(ROOT / "recipes").glob("*.yaml"), *(ROOT / "mini_tf" / "papers").glob("*/recipes/*.yaml")]
+    files = sorted([*shipped, ROOT / "tests" / "data" / "tiny.yaml"])
     lines = draw(st.sampled_from(files)).read_text().split("\n")
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, max(0, len(lines) - 1)))
