@@ -70,15 +70,18 @@ def test_shared_settings_are_kept_however_a_mixer_is_written(
 
 
 def test_settings_of_an_encoder_and_of_several_mixers_are_kept() -> None:
-    def kept(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    def kept(before: dict[str, Any], after: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         old, new = (settings_of("models", "encoder_decoder")(**{"d_model": 32, "n_heads": 2} | keys) for keys in (before, after))
-        return _kept_settings(old, new)  # type: ignore[arg-type]
+        [override] = _kept_settings(old, new)  # type: ignore[arg-type]
+        key, _, value = override.partition("=")
+        return key, json.loads(value)
 
     mixer = {"kind": "softmax", "qk_norm": True, "scale": 0.3}
-    given = kept({"attention": mixer}, {"attention": mixer, "encoder": {"attention": "linear"}})
-    assert given == ['model.encoder.attention={"kind": "linear", "qk_norm": true}']
-    given = kept({"attention": [mixer, mixer | {"scale": 0.5}]}, {"attention": "window"})
-    assert given == ['model.attention={"kind": "window", "qk_norm": true}']
+    unchanged = {"dropout_rate": 0.0, "memory_length": 0, "memory_cache": "keys"}
+    key, settings = kept({"attention": mixer}, {"attention": mixer, "encoder": {"attention": "window"}})
+    assert (key, settings) == ("model.encoder.attention", {"kind": "window", "qk_norm": True, "scale": 0.3} | unchanged)
+    key, settings = kept({"attention": [mixer, mixer | {"scale": 0.5}]}, {"attention": "window"})
+    assert (key, settings) == ("model.attention", {"kind": "window", "qk_norm": True} | unchanged)
 
 
 def test_the_divergence_is_its_formula(run: Path, tmp_path: Path) -> None:

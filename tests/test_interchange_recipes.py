@@ -117,7 +117,7 @@ def test_a_small_model_of_a_shipped_recipe_is_theirs(name: str, tmp_path: Path) 
     text = tmp_path / "text.tsv"
     text.write_text("source\ttarget\n" + "".join(f"The cat {n} sat. It was red.\tOn mat {n}\n" for n in range(40)))
     data = (f"data.train={text}", "tokenizer.vocab_size=300", "model.init_std=0.3")
-    run = trained(tmp_path / "run", *data, *TINY_DATA[name], *SMALL, recipe=RECIPES / f"{name}.yaml")
+    run = trained(tmp_path / "run", *data, *TINY_DATA[name], *SMALL, recipe=name)
     assert difference(run) < 1e-5
     if name == "t5-nano":  # a sentinel takes the space before it, as in training
         bundle = open_trained(run, device="cpu")
@@ -149,7 +149,7 @@ def test_a_row_of_the_page_trains_and_is_exported(name: str, family: str, tmp_pa
     data = f"data={{train: {train}, val: null, split: 25%}}"
     more = ("tokenizer.vocab_size=300", "eval.tokens=100", *SMALL, *WAYS[name, family], *QUIET)
     command = "finetune" if kind in ("classify", "tag") else "pretrain"
-    done = minitf(command, RECIPES / f"{name}.yaml", data, *more, "-d", tmp_path / "run")
+    done = minitf(command, name, data, *more, "-d", tmp_path / "run")
     assert done.exit_code == 0, done.stderr
     assert difference(tmp_path / "run", "--to", family) < 1e-5
 
