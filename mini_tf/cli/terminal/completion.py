@@ -78,4 +78,4 @@ def _version() -> str:
 
     package = Path(__file__).parents[2]
     files = sorted((str(file), stat.st_mtime_ns, stat.st_size) for file in package.rglob("*.py") if (stat := file.stat()))
-    return hash_of([files, added_kinds()])
+    return hash_of([files, [(kind.module, kind.folder.version) for kind in added_kinds()]])
