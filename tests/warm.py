@@ -2,8 +2,8 @@
 
 import gc
 import importlib
-import pkgutil
 from functools import cache
+from pathlib import Path
 
 import mini_tf
 from mini_tf.cli import app
@@ -19,9 +19,10 @@ OTHERS = (
 @cache
 def warm() -> None:
     """Import all of mini_tf, read the options of all commands, and draw, which looks for fonts."""
-    for module in pkgutil.walk_packages(mini_tf.__path__, "mini_tf."):
-        if not module.name.endswith(".__main__"):
-            importlib.import_module(module.name)
+    root = Path(mini_tf.__file__).parent
+    for file in sorted(root.rglob("*.py")):  # papers have no __init__.py
+        if file.name != "__main__.py":
+            importlib.import_module(".".join(file.relative_to(root.parent).with_suffix("").parts).removesuffix(".__init__"))
     for name in OTHERS:
         importlib.import_module(name)
     app._program()
