@@ -10,8 +10,8 @@ import torch
 from commands import QUIET, TINY, content, minitf, told, trained
 
 from mini_tf.run.disk import Disk
-from mini_tf.training import loop
 from mini_tf.training.machine import device
+from mini_tf.training.steps.eager_steps import EagerSteps
 
 UNFINISHED = ("train.steps=8", "checkpoint.every_steps=4", "eval.every_steps=4")
 
@@ -136,14 +136,14 @@ def test_a_device_that_fails_ends_the_run_and_the_same_command_continues(
     error: Exception, exit_code: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = trained(tmp_path / "whole", *UNFINISHED)
-    learn, steps = loop._accumulate_gradients, iter(range(100))
+    learn, steps = EagerSteps.gradients, iter(range(100))
 
     def failing(*given: object) -> object:
         if next(steps) == 6:
             raise error
         return learn(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(loop, "_accumulate_gradients", failing)
+    monkeypatch.setattr(EagerSteps, "gradients", failing)
     run = tmp_path / "run"
     done = minitf("pretrain", TINY, *QUIET, *UNFINISHED, "-d", run)
     assert (done.exit_code, done.stdout) == (exit_code, "")

@@ -31,7 +31,6 @@ import mini_tf.jobs.assembling
 import mini_tf.jobs.parts
 import mini_tf.jobs.pretrain
 import mini_tf.jobs.session
-import mini_tf.training.loop
 from mini_tf.cli import app
 from mini_tf.cli.terminal.console import Console
 from mini_tf.jobs import finishing
@@ -39,6 +38,7 @@ from mini_tf.jobs.session import Session
 from mini_tf.pipelines._references import ReferencePipeline
 from mini_tf.run.disk import Disk
 from mini_tf.run.folder import Run
+from mini_tf.training.steps.eager_steps import EagerSteps
 
 SHORT = (*QUIET, "train.steps=8", "eval.every_steps=4", "checkpoint.every_steps=3", "model.dropout_rate=0.1")
 RUN = ("pretrain", TINY, *SHORT)
@@ -387,7 +387,7 @@ def test_out_of_memory_is_6_and_half_a_micro_batch_goes_on(tmp_path: Path) -> No
     command = (*RUN, "train.batch_size=128", "train.steps=2", "-d", run)
 
     def change(patch: pytest.MonkeyPatch) -> None:
-        learn = mini_tf.training.loop._accumulate_gradients
+        learn = EagerSteps.gradients
 
         def limited(*given: Any) -> Any:
             used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
@@ -399,7 +399,7 @@ def test_out_of_memory_is_6_and_half_a_micro_batch_goes_on(tmp_path: Path) -> No
             resource.setrlimit(resource.RLIMIT_AS, (used + (8 << 20), resource.RLIM_INFINITY))
             return learn(*given)
 
-        patch.setattr(mini_tf.training.loop, "_accumulate_gradients", limited)
+        patch.setattr(EagerSteps, "gradients", limited)
 
     assert forked(tmp_path, *command, change=signalled(mini_tf.jobs.session.Counters, "add_step", signal.SIGTERM)).status == 143
     done = forked(tmp_path, *command, change=change)

@@ -18,8 +18,9 @@ from mini_tf.inspection.crash import replay_step
 from mini_tf.jobs.parts import training_of
 from mini_tf.recipe.kinds import listing
 from mini_tf.run.tensors import Serialized, read
-from mini_tf.training.loop import Progress, Training
+from mini_tf.training.loop import Progress
 from mini_tf.training.optimizer import build as build_optimizer
+from mini_tf.training.training import Training
 
 
 def training_with(*overrides: str) -> Training:

@@ -31,11 +31,12 @@ from mini_tf.schedules import cosine
 from mini_tf.system.errors import DataFault
 from mini_tf.training.evaluation import evaluate
 from mini_tf.training.feed import Feed
-from mini_tf.training.loop import Training, train
+from mini_tf.training.loop import train
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.optimizer import build
 from mini_tf.training.plan import RowPlan
 from mini_tf.training.schedule import Horizon, TrainingSchedule
+from mini_tf.training.training import Training
 
 Pack = Literal["concat", "docs", "none"]
 SEPARATOR = 2

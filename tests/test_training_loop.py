@@ -27,7 +27,7 @@ from mini_tf.system.seeds import seed_of
 from mini_tf.training import loop
 from mini_tf.training.divergence import Tolerance, gradient_problem, ranges
 from mini_tf.training.feed import Feed
-from mini_tf.training.loop import DivergedStep, Progress, Report, Training, train
+from mini_tf.training.loop import DivergedStep, Progress, Report, train
 from mini_tf.training.loss_scale import LossScale
 from mini_tf.training.machine import memory
 from mini_tf.training.machine.device import Setup
@@ -35,6 +35,7 @@ from mini_tf.training.machine.memory import fitting_micro_batch, rows_that_fit
 from mini_tf.training.optimizer import build
 from mini_tf.training.plan import RowPlan
 from mini_tf.training.schedule import Horizon, TrainingSchedule
+from mini_tf.training.training import Training
 
 VOCABULARY, CONTEXT, N_ROWS = 11, 6, 20
 TEXT = np.random.default_rng(0).integers(1, VOCABULARY, N_ROWS * CONTEXT + 1)

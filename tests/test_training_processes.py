@@ -28,11 +28,12 @@ from mini_tf.run.manifest import Manifest
 from mini_tf.system.errors import RunFault
 from mini_tf.training.divergence import Tolerance, gradient_problem
 from mini_tf.training.evaluation import evaluate
-from mini_tf.training.loop import DivergedStep, Report, Training, train
+from mini_tf.training.loop import DivergedStep, Report, train
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.schedule import Horizon
 from mini_tf.training.sharding import Sharding
 from mini_tf.training.signals import StopRequest
+from mini_tf.training.training import Training
 
 MANIFEST = {"state": "running", "metrics": {"val.loss": 1.5}, "hashes": {"data": "x"}, "extensions": [[4, 2]], "seed": 3}
 TASKS = [Guess() for _ in range(4)]

@@ -15,7 +15,8 @@ from torch.utils.hooks import RemovableHandle
 from mini_tf.nn.block import Block
 from mini_tf.nn.layers.embedding import Embedding
 from mini_tf.nn.mixer import ForwardOutput
-from mini_tf.training.loop import DivergedStep, Progress, Training, train
+from mini_tf.training.loop import DivergedStep, Progress, train
+from mini_tf.training.training import Training
 
 
 @dataclass(frozen=True)

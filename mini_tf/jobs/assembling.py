@@ -13,6 +13,7 @@ from mini_tf.data.examples import Labels
 from mini_tf.data.opening import Report, open_data
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.distributed.team import ALONE
+from mini_tf.jobs.graph_choice import decide_graphs
 from mini_tf.jobs.parts import Parts
 from mini_tf.jobs.session import Reporter
 from mini_tf.nn.model import Model
@@ -150,7 +151,8 @@ def setup_of_all(parts: Parts, say: Report) -> Setup:
 
     Raises RecipeFault if a step has fewer micro-batches than processes.
     """
-    group, setup = parts.group, parts.setup
+    group, setup = parts.group, decide_graphs(parts.setup, parts.recipe, parts.group.size)
+    parts = replace(parts, setup=setup)
     if group.size == 1:
         return decide_setup(parts, say)
     own = {"device": setup.device, "undecided": frozenset()}

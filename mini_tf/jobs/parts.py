@@ -25,11 +25,11 @@ from mini_tf.training.due import EvaluationSchedule, step_flops
 from mini_tf.training.evaluation import MetricAccumulator, eval_batch_size, evaluate, evaluation_draws, pack
 from mini_tf.training.feed import Feed
 from mini_tf.training.flops import TRAINING_PASSES, sizes_of
-from mini_tf.training.loop import Training
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.plan import Plan, make_plan
 from mini_tf.training.schedule import TrainingSchedule, horizon_of
 from mini_tf.training.sharding import Sharding
+from mini_tf.training.training import Training
 
 FLOPS_STEPS = 8
 """Steps whose FLOPs are averaged: with train.batch_tokens their sizes differ."""

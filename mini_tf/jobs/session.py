@@ -5,7 +5,7 @@ Of several processes all do the same, but only rank 0 writes and samples.
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -57,7 +57,7 @@ class Session:
         self.run, self.parts, self.reporter = run, parts, reporter
         self.sharding = parts.sharding
         self.optimizer = build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.compute_dtype, self.sharding)
-        self.training = training_of(parts, run.manifest.extensions, self.optimizer)
+        self.training = replace(training_of(parts, run.manifest.extensions, self.optimizer), warn=reporter.warn)
         self.group = parts.group
         self._dues: dict[int, Due] = {}
         self.counters = Counters(_started=started)

@@ -298,5 +298,5 @@ class Mixer(nn.Module):
         return {}
 
     def refresh(self, seed: int, step: int) -> bool:
-        """Called once before each optimizer step. True if states that it returned before are no longer valid."""
+        """Called once before each optimizer step, to change buffers in place. True if former states became invalid."""
         return False

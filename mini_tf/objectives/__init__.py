@@ -3,7 +3,7 @@
 This file is the contract. Every other file of this package is one objective, named by the word that a recipe writes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -41,8 +41,17 @@ class Task(nn.Module):
 
     model: Model
 
+    @property
+    def phase(self) -> Hashable:
+        """What the forward pass in training depends on beside tensors and its arguments, e.g. a stage of training that
+        `refresh` changes: a CUDA graph holds for one phase."""
+        return None
+
     def refresh(self, seed: int, step: int) -> None:
-        """Called once before each optimizer step (`step`, from 0); a function of seed, step and the current weights."""
+        """Called once before each optimizer step (`step`, from 0); a function of seed, step and the current weights.
+
+        It changes tensors in place, as in `Mixer.refresh`.
+        """
 
     def gradient_metrics(self, batch: Batch) -> dict[str, float]:
         """Metrics that need gradients, of the first rows of an evaluation, in eval mode. Must not change `.grad`."""

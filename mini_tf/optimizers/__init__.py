@@ -8,7 +8,7 @@ every optimizer against this contract.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +18,9 @@ from mini_tf.recipe import kind_settings
 Role = Literal["matrix", "embedding", "features", "head", "adapter", "vector"]
 """matrix: a 2D weight inside a layer; embedding: an embedding table; features: weights of n-grams beside the network, a
 row each; head: the output projection; adapter: A or B of LoRA; vector: norms, biases and all other parameters."""
+
+Number = float | Tensor
+"""A tensor has no axes and is on the device of the parameters."""
 
 IMPLEMENTATION = 1
 """Incremented when the arithmetic of a step changes: a run from another implementation does not resume bit for bit."""
@@ -48,6 +51,10 @@ class Parameter(NamedTuple):
 
 
 class OptimizerSettings(kind_settings.OptimizerSettings):
+    CAPTURABLE: ClassVar[bool] = False
+    """`Optimizer.update` takes `lr` as a tensor, reads `step_tensor` in place of `step_count` and never waits for the
+    device, so that a CUDA graph of it is right in every step."""
+
     def moments(self, parameter: Parameter) -> dict[str, Tensor]:
         """The initial state tensors of a parameter (e.g. exp_avg), on its device, of any shape.
 
@@ -76,28 +83,40 @@ class OptimizerSettings(kind_settings.OptimizerSettings):
 class Optimizer(ABC):
     """Updates parameters, by name.
 
-    state: the tensors of `Settings.moments` by parameter name. step_count: shared by all parameters. The gradient norm
-    is summed in the order of `parameters`.
+    state: the tensors of `Settings.moments` by parameter name. step_count: shared by all parameters, also on their
+    device as `step_tensor`. The gradient norm is summed in the order of `parameters`.
     """
 
     def __init__(self, settings: OptimizerSettings, parameters: Mapping[str, Parameter]) -> None:
         self.parameters = dict(parameters)
         self.state = {name: settings.moments(p) for name, p in self.parameters.items()}
         self.step_count = 0
+        device = next((p.tensor.device for p in self.parameters.values()), torch.device("cpu"))  # there may be no parameters
+        self.step_tensor = torch.zeros((), device=device)
 
     @abstractmethod
-    def update(self, parameters: Mapping[str, Parameter], lr: float) -> None:
+    def update(self, parameters: Mapping[str, Parameter], lr: Number) -> None:
         """Update these parameters and their state in place, each with `lr` times its `lr_scale`.
 
-        All have a gradient, which may be overwritten. `step_count` is this step, from 1. Runs under no_grad.
+        lr: a tensor only if `CAPTURABLE`. All have a gradient, which may be overwritten. `step_count` is this step,
+        from 1. Runs under no_grad.
         """
 
-    @torch.no_grad()
     def step(self, lr: float, grad_factor: float = 1.0) -> None:
         """Update every parameter that has a gradient, after multiplying the gradients by `grad_factor` (clipping)."""
-        self.step_count += 1
+        self.set_step(self.step_count + 1)
+        self.apply(lr, grad_factor)
+
+    def set_step(self, step_count: int) -> None:
+        """Begin a step. The tensor is filled, not copied, which would wait for the device."""
+        self.step_count = step_count
+        self.step_tensor.fill_(step_count)
+
+    @torch.no_grad()
+    def apply(self, lr: Number, grad_factor: Number) -> None:
+        """The rest of `step`, whose numbers may be tensors if `CAPTURABLE`."""
         updated = {name: p for name, p in self.parameters.items() if p.tensor.grad is not None}
-        if updated and grad_factor != 1.0:
+        if updated and (isinstance(grad_factor, Tensor) or grad_factor != 1.0):
             torch._foreach_mul_([p.grad for p in updated.values()], grad_factor)
         self.update(updated, lr)
 

@@ -13,12 +13,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from mini_tf.optimizers import Optimizer, OptimizerSettings, Parameter
+from mini_tf.optimizers import Number, Optimizer, OptimizerSettings, Parameter
 
 
 class AdamSettings(OptimizerSettings):
     """Settings of optimizers that use AdamW for all or some of the parameters."""
 
+    CAPTURABLE = True
     FEATURE_KEYS = ("features_lr", "features_eps")
 
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
@@ -58,11 +59,8 @@ class AdamW(Optimizer):
             if name not in self.features:
                 groups[settings.weight_decay_of(p), p.lr_scale].append(name)
         self.groups = [(names, decay, scale) for (decay, scale), names in groups.items()]
-        device = next((p.tensor.device for p in self.parameters.values()), torch.device("cpu"))  # there may be no parameters
-        self._step_on_device = torch.zeros((), device=device)  # input of the kernel; filled, not copied, to avoid a synchronization
 
-    def update(self, parameters: Mapping[str, Parameter], lr: float) -> None:
-        step = self._step_on_device.fill_(self.step_count)
+    def update(self, parameters: Mapping[str, Parameter], lr: Number) -> None:
         for group, decay, scale in self.groups:
             names = [name for name in group if name in parameters]
             if not names:
@@ -70,14 +68,21 @@ class AdamW(Optimizer):
             tensors, grads = [parameters[name].tensor for name in names], [parameters[name].grad for name in names]
             means, squares = ([self.state[name][moment] for name in names] for moment in ("exp_avg", "exp_avg_sq"))
             torch._fused_adamw_(
-                tensors, grads, means, squares, [], [step] * len(names),
+                tensors, grads, means, squares, [], [self.step_tensor] * len(names),
                 lr=lr * scale, beta1=self.betas[0], beta2=self.betas[1], weight_decay=decay, eps=self.eps, amsgrad=False, maximize=False,
             )  # fmt: skip
         for name in (name for name in self.features if name in parameters):
-            _adagrad(parameters[name], self.state[name]["sum"], lr, self.features_eps)
+            adagrad = _adagrad_everywhere if isinstance(lr, Tensor) else _adagrad
+            adagrad(parameters[name], self.state[name]["sum"], lr, self.features_eps)
 
 
-def _adagrad(parameter: Parameter, squares: Tensor, lr: float, eps: float) -> None:
+def _adagrad_everywhere(parameter: Parameter, squares: Tensor, lr: Number, eps: float) -> None:
+    """`_adagrad` without looking for gradients, which would wait for the device: without one nothing changes."""
+    squares.addcmul_(parameter.grad, parameter.grad)
+    parameter.tensor.sub_(lr * parameter.lr_scale * parameter.grad / (squares.sqrt() + eps))
+
+
+def _adagrad(parameter: Parameter, squares: Tensor, lr: Number, eps: float) -> None:
     """A step of Adagrad where there is a gradient; squares: the sum of squared gradients of all steps."""
     at = parameter.grad.flatten().nonzero().squeeze(1)
     grads, squares, weights = parameter.grad.flatten()[at], squares.view(-1), parameter.tensor.view(-1)

@@ -17,7 +17,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from mini_tf.optimizers import Parameter
+from mini_tf.optimizers import Number, Parameter
 from mini_tf.optimizers._adam import AdamSettings, AdamW
 
 COEFFICIENTS = (
@@ -88,19 +88,22 @@ class Muon(AdamW):
         self.settings = settings
         self.matmul_dtype = torch.float32 if matmul_dtype == torch.float16 else matmul_dtype  # fp16 would overflow
 
-    def update(self, parameters: Mapping[str, Parameter], lr: float) -> None:
+    def update(self, parameters: Mapping[str, Parameter], lr: Number) -> None:
         super().update({name: p for name, p in parameters.items() if name not in self.matrices}, lr)
         matrices = {name: p for name, p in parameters.items() if name in self.matrices}
         if not matrices:
             return
-        tensors, grads = [p.tensor for p in matrices.values()], [p.grad for p in matrices.values()]
+        grads = [p.grad for p in matrices.values()]
         beta = self.settings.momentum
         momentum = [self.state[name]["momentum"] for name in matrices]
         torch._foreach_lerp_(momentum, grads, 1 - beta)
         torch._foreach_lerp_(grads, momentum, beta)  # Nesterov momentum
         if self.settings.weight_decay:
-            factors = [1 - lr * p.lr_scale * self.settings.weight_decay_of(p) for p in matrices.values()]
-            torch._foreach_mul_(tensors, factors)
+            decayed: dict[tuple[float, float], list[Tensor]] = defaultdict(list)
+            for p in matrices.values():
+                decayed[p.lr_scale, self.settings.weight_decay_of(p)].append(p.tensor)
+            for (lr_scale, decay), tensors in decayed.items():
+                torch._foreach_mul_(tensors, 1 - lr * lr_scale * decay)
         for (n_rows, n_columns), group in _by_shape(matrices).items():
             updates = orthogonalize(torch.stack([one.grad for one in group]).to(self.matmul_dtype), self.settings.orthogonal_steps)
             steps, scales = list(updates.to(group[0].matrix.dtype).unbind()), [one.lr_scale for one in group]
@@ -108,7 +111,11 @@ class Muon(AdamW):
                 torch._foreach_mul_(steps, scales)
             # Scale the update of a tall matrix so that its outputs have the same RMS as its inputs.
             step_size = lr * max(1.0, n_rows / n_columns) ** 0.5
-            torch._foreach_add_([one.matrix for one in group], steps, alpha=-step_size)
+            if isinstance(step_size, Tensor):  # alpha must be a number
+                torch._foreach_mul_(steps, step_size)
+                torch._foreach_add_([one.matrix for one in group], steps, alpha=-1)
+            else:
+                torch._foreach_add_([one.matrix for one in group], steps, alpha=-step_size)
 
 
 class _Matrix(NamedTuple):

@@ -13,30 +13,24 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-import torch
-from torch import Tensor, nn
-
-from mini_tf.data.batch import Batch
-from mini_tf.distributed.group import ProcessGroup
-from mini_tf.distributed.reduction import Reduction
 from mini_tf.nn.mixer import Mixer
-from mini_tf.nn.state import State, detach
-from mini_tf.objectives import LossSums, Task
-from mini_tf.optimizers import Optimizer
+from mini_tf.nn.state import State
+from mini_tf.objectives import Task
 from mini_tf.system.errors import Diverged, StorageFault, is_out_of_memory
 from mini_tf.system.seeds import seed_of
 from mini_tf.training.counters import number
-from mini_tf.training.divergence import Problem, StepData, Tolerance, gradient_problem
-from mini_tf.training.feed import Feed, prefetch
+from mini_tf.training.divergence import Problem, StepData, gradient_problem
+from mini_tf.training.feed import prefetch
 from mini_tf.training.loss_scale import LossScale
-from mini_tf.training.machine.device import Setup
 from mini_tf.training.machine.memory import rows_that_fit
 from mini_tf.training.optimizer import clip_factor
-from mini_tf.training.schedule import TrainingSchedule
-from mini_tf.training.sharding import Sharding
+from mini_tf.training.steps.captured_steps import CapturedSteps
+from mini_tf.training.steps.cuda_graphs import CUDAGraphs
+from mini_tf.training.steps.eager_steps import EagerSteps, Key, fetch
 from mini_tf.training.streaming import initial_states
+from mini_tf.training.training import Training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,29 +93,6 @@ class DivergedStep(Diverged):
         self.at, self.report, self.problem, self.data = at, report, problem, data
 
 
-@dataclass(frozen=True)
-class Training:
-    """Everything that is constant over all steps.
-
-    task: the module of `Objective.task`. For a stream, `task.start(rows)` returns the initial state and
-    `task.carry(state)` is what the next rows need of it. clip: largest gradient norm, 0 = no clipping. tolerance:
-    non-finite steps to skip, largest loss allowed. weights: weight of each part of the loss; 1 if absent. reduction:
-    how the gradients of micro-batches and processes are added. sharding: what processes divide among them.
-    """
-
-    task: nn.Module
-    feed: Feed
-    optimizer: Optimizer
-    schedule: TrainingSchedule
-    setup: Setup
-    seed: int = 0
-    clip: float = 0.0
-    tolerance: Tolerance = field(default_factory=Tolerance)
-    weights: Mapping[str, float] = field(default_factory=dict)
-    reduction: Reduction = field(default_factory=lambda: Reduction((), ProcessGroup()))
-    sharding: Sharding = field(default_factory=lambda: Sharding(ProcessGroup()))
-
-
 def train(
     training: Training, start: Progress | None = None, clock: Callable[[], float] = time.perf_counter
 ) -> Generator[Report, None, None]:
@@ -135,7 +106,7 @@ def train(
     training.task.train()
     states = _stream_states(training, at.step, at.state)
     group = training.reduction.group
-    forward = training.setup.compiled(training.reduction.forward(training.task), training.feed)
+    steps = CapturedSteps(training, CUDAGraphs(training.setup.device)) if training.setup.graphs else EagerSteps(training)
     mixers = [part for part in training.task.modules() if isinstance(part, Mixer)]
     with prefetch(training.feed, at.step, in_background=training.setup.device.type != "cpu") as upcoming:
         for batches in upcoming:
@@ -152,13 +123,13 @@ def train(
                 states = _stream_states(training, 0, None)
             counts, before = _sum_by_name(count for counts, _ in together for count in counts.items()), dict(states)
             with _memory_faults(training, at):
-                measured = _accumulate_gradients(training, forward, batches, counts, states, at)
-            fetched = _fetch(measured, training.setup.device)
+                measured = steps.gradients(batches, counts, states, at.step, _scale(training, at))
+            fetched = fetch(measured, training.setup.device)
             everywhere = group.gather([[[*key, value] for key, value in fetched.items()], clock() - start_time])
             numbers = {(kind, name, micro): value for some, _ in everywhere for kind, name, micro, value in some}
             report = _report(training, numbers, counts, lr, at)
             if not report.skipped:
-                training.optimizer.step(lr, clip_factor(report.grad_norm, training.clip) / _scale(training, at))
+                steps.update(lr, clip_factor(report.grad_norm, training.clip) / _scale(training, at))
             if report.problem is not None:  # the new states may not be finite either
                 states = before
             training.optimizer.zero_grad()
@@ -196,53 +167,6 @@ def _memory_faults(training: Training, at: Progress) -> Iterator[None]:
 
 
 Number = TypeVar("Number", int, float)
-Key = tuple[Literal["loss", "metric_sum", "metric_count", "grad_norm"], str, int]
-"""(kind, name of the loss or metric, micro-batch) of one number that a step measures."""
-
-
-def _accumulate_gradients(
-    training: Training,
-    forward: Callable[..., LossSums],
-    batches: list[Batch],
-    counts: dict[str, int],
-    states: dict[int, State | None],
-    at: Progress,
-) -> dict[Key, Tensor | int]:
-    """Forward and backward pass of every micro-batch of this process; updates `states`. The gradient is that of the
-    step. Without a device synchronization."""
-    measured: dict[Key, Tensor | int] = {}
-    n, reduction = training.feed.n_micro_of(at.step), training.reduction
-    for micro, batch in zip(training.feed.own(n), batches, strict=True):
-        torch.manual_seed(seed_of(training.seed, at.step, micro))
-        with reduction.micro_batch(micro, n):
-            with training.setup.autocast():
-                sums = forward(batch.to(training.setup.device), states.get(micro))
-            terms = [part * (training.weights.get(name, 1.0) / max(counts[name], 1)) for name, part in sums.parts.items()]
-            torch.stack(terms).sum().mul(_scale(training, at)).backward()
-        reduction.add()
-        states[micro] = None if sums.state is None else training.task.carry(detach(sums.state))  # type: ignore[operator]
-        measured |= {("loss", name, micro): part.detach() for name, part in sums.parts.items()}
-        for name, (total, count) in sums.metrics.items():
-            measured["metric_sum", name, micro], measured["metric_count", name, micro] = total.detach(), count
-    for _ in range(reduction.spare(n)):
-        with reduction.micro_batch(0, n), training.setup.autocast():
-            sums = forward(_any_batch(training, batches, at).to(training.setup.device), next(iter(states.values()), None))
-            torch.stack([*sums.parts.values()]).sum().mul(0.0).backward()
-    reduction.finish(n)
-    return measured | {("grad_norm", "", 0): training.optimizer.grad_norm()}
-
-
-def _any_batch(training: Training, batches: list[Batch], at: Progress) -> Batch:
-    """A micro-batch of the step: the last one of this process, or of another one where this one has none."""
-    return batches[-1] if batches else replace(training.feed, own=lambda n: range(1)).micro_batches(at.step)[0]
-
-
-def _fetch(measured: Mapping[Key, Tensor | int], device: torch.device) -> dict[Key, float]:
-    """All measured numbers as floats: the only device synchronization of a step."""
-    exact = torch.float32 if device.type == "mps" else torch.float64
-    tensors = {key: value.to(exact) for key, value in measured.items() if isinstance(value, Tensor)}
-    fetched = dict(zip(tensors, torch.stack([*tensors.values()]).tolist(), strict=True))
-    return {key: fetched[key] if key in fetched else float(value) for key, value in measured.items()}
 
 
 def _report(training: Training, measured: Mapping[Key, float], counts: dict[str, int], lr: float, at: Progress) -> Report:

@@ -13,11 +13,11 @@ from mini_tf.objectives import Objective
 from mini_tf.recipe import reading
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.training.feed import Feed
-from mini_tf.training.loop import Training
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.optimizer import build as build_optimizer
 from mini_tf.training.plan import RowPlan
 from mini_tf.training.schedule import Horizon, TrainingSchedule
+from mini_tf.training.training import Training
 
 from .contest import device, threads
 from .shapes import Shape

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from mini_tf.jobs.parts import Parts
     from mini_tf.recipe.recipe import Recipe
     from mini_tf.run.divergence import DivergenceInfo
-    from mini_tf.training.loop import Progress, Training
+    from mini_tf.training.loop import Progress
+    from mini_tf.training.training import Training
 
 ROWS = 3
 """Rows of the step printed at most."""

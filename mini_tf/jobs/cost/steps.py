@@ -10,8 +10,9 @@ import torch
 
 from mini_tf.jobs.parts import Parts
 from mini_tf.training.flops import TRAINING_PASSES, flops_of
-from mini_tf.training.loop import Training, train
+from mini_tf.training.loop import train
 from mini_tf.training.machine.memory import saved_bytes
+from mini_tf.training.training import Training
 
 WARMUP_STEPS = 2
 """Not timed: memory is allocated, and torch.compile compiles."""

@@ -68,6 +68,10 @@ class Replacement(Task):
         self.temperature, self.disallow_correct = temperature, disallow_correct
         self.two_stages, self.stage = two_stages, "both"
 
+    @property
+    def phase(self) -> str:
+        return self.stage
+
     def refresh(self, seed: int, step: int) -> None:
         if not self.two_stages:
             return

@@ -43,7 +43,7 @@ class Setup:
     precision: dtype of the forward pass (autocast); parameters stay fp32. threads: intra-op threads of the CPU.
     micro_batch_size: rows of a micro-batch in training; 0 outside training. reasons: why each setting has its value.
     undecided: settings that have a safe default and may be tuned. measured: seconds per step by setting and value.
-    provisional: the tuning was too incomplete to be cached for later runs.
+    provisional: the tuning was too incomplete to be cached for later runs. graphs: steps are captured in CUDA graphs.
     """
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -55,12 +55,15 @@ class Setup:
     undecided: frozenset[str] = frozenset()
     measured: dict[str, dict[str, float]] = field(default_factory=dict)
     provisional: bool = False
+    graphs: bool = False
 
     @property
     def settings(self) -> dict[str, Any]:
         """The settings that decide the arithmetic: an argument of `resolve_setup`, compared when a run is resumed."""
         rows = {"micro_batch_size": self.micro_batch_size} if self.micro_batch_size else {}
-        return {"device": str(self.device), "precision": self.precision, "compile": self.compile, "threads": self.threads, **rows}
+        graphs = {"graphs": self.graphs} if self.device.type == "cuda" else {}
+        values = {"device": str(self.device), "precision": self.precision, "compile": self.compile, "threads": self.threads}
+        return {**values, **graphs, **rows}
 
     @property
     def record(self) -> dict[str, Any]:
@@ -77,6 +80,7 @@ class Setup:
             "device": f"device {self.device}",
             "precision": self.precision,
             "compile": f"compile {'on' if self.compile else 'off'}",
+            "graphs": f"CUDA graphs {'on' if self.graphs else 'off'}",
             "threads": f"{self.threads} thread{'s' if self.threads > 1 else ''}",
             "micro_batch_size": f"micro-batch size {self.micro_batch_size}",
         }

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mini_tf.distributed.group import ProcessGroup
-from mini_tf.optimizers import Optimizer, OptimizerSettings, Parameter, on_meta
+from mini_tf.optimizers import Number, Optimizer, OptimizerSettings, Parameter, on_meta
 from mini_tf.training.sharding.rows import copy_whole, divided_as, gathered, own_rows
 from mini_tf.training.sharding.sharded_optimizer import owners
 
@@ -41,14 +41,17 @@ class RowOptimizer(Optimizer):
             return dict(self.inner.state.get(name, whole))
         return {moment: divided_as(self.divided[name], tensor) for moment, tensor in self.inner.state[name].items()}
 
-    def update(self, parameters: Mapping[str, Parameter], lr: float) -> None:
-        self.inner.step_count = self.step_count
+    def set_step(self, step_count: int) -> None:
+        self.step_count = step_count
+        self.inner.set_step(step_count)
+
+    def update(self, parameters: Mapping[str, Parameter], lr: Number) -> None:
         self.inner.update({name: p for name, p in parameters.items() if name not in self.owners}, lr)
         for name, owner in self.owners.items():
             if name in parameters:
                 self._update_whole(name, parameters[name], owner, lr)
 
-    def _update_whole(self, name: str, parameter: Parameter, owner: int, lr: float) -> None:
+    def _update_whole(self, name: str, parameter: Parameter, owner: int, lr: Number) -> None:
         with self.group.communication():
             weights, grad = gathered(self.divided[name].detach()), gathered(divided_as(self.divided[name], parameter.grad))
         if owner == self.group.rank:

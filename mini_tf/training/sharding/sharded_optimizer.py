@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import torch
 
 from mini_tf.distributed.group import ProcessGroup
-from mini_tf.optimizers import Optimizer, OptimizerSettings, Parameter, on_meta
+from mini_tf.optimizers import Number, Optimizer, OptimizerSettings, Parameter, on_meta
 from mini_tf.training.sharding import Sharding
 
 
@@ -26,8 +26,11 @@ class ShardedOptimizer(Optimizer):
         self.inner: Optimizer = settings.build(own, matmul_dtype)
         self.state = {name: self.inner.state[name] if name in own else settings.moments(on_meta(p)) for name, p in self.parameters.items()}
 
-    def update(self, parameters: Mapping[str, Parameter], lr: float) -> None:
-        self.inner.step_count = self.step_count
+    def set_step(self, step_count: int) -> None:
+        self.step_count = step_count
+        self.inner.set_step(step_count)
+
+    def update(self, parameters: Mapping[str, Parameter], lr: Number) -> None:
         self.inner.update({name: p for name, p in parameters.items() if self.owners[name] == self.group.rank}, lr)
         for rank in range(self.group.size):
             tensors = [p.tensor for name, p in self.parameters.items() if self.owners[name] == rank]

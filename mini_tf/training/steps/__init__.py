@@ -1,0 +1,1 @@
+"""Forward and backward passes and updates of the steps of training, eagerly or captured."""
