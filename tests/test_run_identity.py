@@ -80,7 +80,7 @@ LATER: dict[str, tuple[Any, Any, list[Any]]] = {
     "kind": (
         Annotated[MixerSettings, KindOf("attention")],
         Field(default_factory=default_kind("attention", "window")),
-        ["softmax", "simple", {"kind": "window", "window": 9}],
+        ["softmax", {"kind": "window", "window": 9}],
     ),
     "nullable kind": (Annotated[MixerSettings, KindOf("attention")] | None, None, ["softmax", "window"]),
     "kind with other defaults": (
@@ -88,7 +88,7 @@ LATER: dict[str, tuple[Any, Any, list[Any]]] = {
         settings_of("attention", "window").model_validate({"window": 9}),
         ["window", {"kind": "window", "window": 10}, "softmax"],
     ),
-    "list of kinds": (Mixers, TWO, ["softmax", "window", ["softmax", "simple"], ["window", "window"], ["softmax", "window", "softmax"]]),
+    "list of kinds": (Mixers, TWO, ["softmax", "window", ["window", "softmax"], ["window", "window"], ["softmax", "window", "softmax"]]),
     "mapping": (dict[str, str], {}, [{"a": "b"}]),
     "list": (tuple[NonEmptyText, ...], (), [["a"], ["b"]]),
 }
@@ -110,7 +110,7 @@ def variants() -> Iterator[list[str]]:
     """
     yield from ([], ["train.seed=1"], ["train.steps=11"], ["train={tokens: 10}"], ["train={epochs: 10}"], ["train={time: 10}"])
     yield from (
-        ["model.attention=simple", "model.positions=none"],
+        ["model.attention={kind: window, projections: false}", "model.positions=none"],
         ["model.attention=window"],
         ["model.attention=[softmax, softmax]"],
         ["model.attention.scale=1"],
@@ -134,7 +134,7 @@ def variants() -> Iterator[list[str]]:
     )
     yield from (["data.train=a.txt"], ["data.train=grammar"], ["data.train=a.txt", "data.val=b.txt"], ["data.fields={text: body}"])
     pairs = ["data.train=translate-toy", "model=encoder_decoder"]
-    yield from (pairs, [*pairs, "model.cross_attention=null"], [*pairs, "model.cross_attention=simple"])
+    yield from (pairs, [*pairs, "model.cross_attention=null"], [*pairs, "model.cross_attention.qk_norm=true"])
     yield from ([*pairs, "model.encoder.attention=softmax"], [*pairs, "model.encoder.n_layers=4"], [*pairs, "model.encoder.d_model=128"])
     yield from ([*pairs, "tokenizer.source={}"], [*pairs, "tokenizer.source={kind: char}"], [*pairs, "tokenizer.kind=char"])
     yield from (["tokenizer.kind=char"], ["optimizer.kind=muon"], ["optimizer.head_lr=0.001"], ["optimizer.embedding_lr=0.001"])
@@ -161,14 +161,6 @@ def test_how_a_value_is_written_changes_no_id() -> None:
         ["adapter=null"],
     ]
     assert len({Identity.of(read("small.yaml", overrides), {}).run_id for overrides in written}) == 1
-
-
-def test_a_given_value_that_is_the_default_of_another_kind_is_kept_apart() -> None:
-    """`simple` leaves scores unscaled by default, `softmax` does not: the same word beside another kind."""
-    scales = [("simple", "none"), ("softmax", "none"), ("simple", "rsqrt_d"), ("softmax", "rsqrt_dk")]
-    models = [{"kind": "decoder", "positions": "none", "attention": {"kind": kind, "scale": scale}} for kind, scale in scales]
-    ids = {run_id(Recipe.model_validate(SMALL | {"model": model})) for model in models}
-    assert len(ids) == len(scales)
 
 
 def folder_of(recipe: Recipe) -> Path:
@@ -201,13 +193,13 @@ DEFAULTS: dict[str, tuple[tuple[Any, Any], tuple[Any, Any], str]] = {
     "null to a section": ((Noise | None, None), (Noise, Noise()), 'later.kind: absent -> "white"; later.rate: absent -> 0.0'),
     "kind": (
         (Annotated[MixerSettings, KindOf("attention")], settings_of("attention", "softmax")()),
-        (Annotated[MixerSettings, KindOf("attention")], settings_of("attention", "simple")()),
-        'later.kind: "softmax" -> "simple"',
+        (Annotated[MixerSettings, KindOf("attention")], settings_of("attention", "window")()),
+        'later.kind: "softmax" -> "window"',
     ),
     "kind to null": (
-        (Annotated[MixerSettings, KindOf("attention")] | None, settings_of("attention", "simple")()),
+        (Annotated[MixerSettings, KindOf("attention")] | None, settings_of("attention", "window")()),
         (Annotated[MixerSettings, KindOf("attention")] | None, None),
-        'later.kind: "simple" -> absent',
+        'later.kind: "window" -> absent',
     ),
     "one kind to two": ((Mixers, TWO[:1]), (Mixers, TWO), 'later.kind: "softmax" -> absent'),
     "two kinds to one": ((Mixers, TWO), (Mixers, TWO[:1]), 'later.kind: absent -> "softmax"'),

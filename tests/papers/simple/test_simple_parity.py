@@ -6,11 +6,13 @@ import pytest
 import torch
 from commands import minitf
 from test_cli_inspect_views import refused, result_of, shown
+from test_run_identity import SMALL, run_id
 from toys import own_view, seeded, tiny_mixer
 
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixer
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.kinds import settings_of
+from mini_tf.recipe.recipe import Recipe
 from mini_tf.testing.tiny.mixers import DIMS, EXACT
 
 
@@ -86,3 +88,11 @@ def test_words_that_look_like_markup_stay_words() -> None:
     printed = minitf("inspect", "simple", " ".join(words)).stdout
     assert all(word in printed for word in words)
     assert "the text is not UTF-8" in refused(2, "simple", "a\udcff")
+
+
+def test_a_given_value_that_is_the_default_of_another_kind_is_kept_apart() -> None:
+    """`simple` leaves scores unscaled by default, `softmax` does not: the same word beside another kind."""
+    scales = [("simple", "none"), ("softmax", "none"), ("simple", "rsqrt_d"), ("softmax", "rsqrt_dk")]
+    models = [{"kind": "decoder", "positions": "none", "attention": {"kind": kind, "scale": scale}} for kind, scale in scales]
+    ids = {run_id(Recipe.model_validate(SMALL | {"model": model})) for model in models}
+    assert len(ids) == len(scales)
