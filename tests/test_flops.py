@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from toys import present
 
 from mini_tf.models.encoder_decoder import EncoderDecoder
 from mini_tf.nn.batch_sizes import BatchSizes
@@ -19,7 +20,7 @@ MIXERS: list[dict[str, Any]] = [
     *({"kind": word} for word in listing("attention")),
     {"kind": "softmax", "n_persistent": 5},
     {"kind": "window", "window": 8},
-    {"kind": "favor", "features": 7, "variant": "hyperbolic"},
+    *({"kind": word, "features": 7, "variant": "hyperbolic"} for word in present("attention", "favor")),
 ]
 WITH_FORMULA = {"decoder", "encoder", "encoder_decoder", "perceiver", "softmax", "window", "linear", "favor", "simple"}
 """Kinds whose formula is known; of others there may be none."""
@@ -120,6 +121,7 @@ def test_a_mixer_without_a_formula_has_none() -> None:
     assert settings.model_copy(update={"attention": (unknown,)}).hidden_flops(BatchSizes(1, 8, 8, 9, 9)) is None
 
 
+@pytest.mark.skipif(not present("models", "perceiver"), reason="its paper is absent")
 @pytest.mark.parametrize(
     "keys", [{"query": "task"}, {"query": "input"}, {"query_positions": "fourier"}], ids=lambda keys: str([*keys.values()])
 )
