@@ -246,7 +246,7 @@ def test_a_resumed_compiled_run_takes_its_code_from_disk_and_has_the_same_bytes(
     counts = json.loads(resumed.stderr.splitlines()[-1])
     assert counts.get("autograd_cache_hit", 0) + counts.get("fxgraph_cache_hit", 0) > 0
     assert "fxgraph_cache_miss" not in counts
-    whole = pretrain(tmp_path / "whole", *words, MINITF_CACHE=str(tmp_path / "another cache"))
+    whole = pretrain(tmp_path / "whole", *words, MINITF_CACHE=str(tmp_path / "another"))
     assert whole.returncode == 0, whole.stderr
     for name in ("metrics.jsonl", "model.safetensors"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name

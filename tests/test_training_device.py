@@ -61,6 +61,17 @@ def test_compiling_that_is_asked_for_without_a_compiler_is_refused(monkeypatch: 
     assert resolve_setup(Runtime(compile=True)).compile is True
 
 
+@pytest.mark.usefixtures("only_cpu")
+def test_a_cache_folder_in_which_torch_cannot_compile_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch does not quote the names of files for the C++ compiler."""
+    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/home/my name/torch")
+    with pytest.raises(Unavailable, match=r"^runtime\.compile: torch cannot compile in a folder with a space in its name \(TORCH"):
+        resolve_setup(Runtime(compile=True))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/home/me/torch")
+    assert resolve_setup(Runtime(compile=True)).compile is True
+
+
 def test_a_gpu_with_bf16_uses_it_untried_and_compiling_needs_triton_and_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)

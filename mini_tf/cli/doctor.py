@@ -35,7 +35,7 @@ def doctor(
         ),
     ] = 1,
     compile_: Annotated[
-        bool, typer.Option("--compile", help="Try torch.compile also without a GPU (10 s or more; 1 s once it is in the cache).")
+        bool, typer.Option("--compile", help="Try torch.compile also without a GPU (half a minute the first time).")
     ] = False,
 ) -> None:
     """Report versions, devices and free space, and what works here."""

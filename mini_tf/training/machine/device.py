@@ -190,6 +190,8 @@ def missing_compiler(device: torch.device) -> str | None:
         named, default = os.environ.get("CC"), ["gcc", "clang"]
     else:
         named, default = os.environ.get("CXX"), ["clang++" if sys.platform == "darwin" else "g++"]
+        if any(map(str.isspace, cache := os.environ.get("TORCHINDUCTOR_CACHE_DIR", ""))):
+            return f"torch cannot compile in a folder with a space in its name (TORCHINDUCTOR_CACHE_DIR={cache})"
     programs = shlex.split(named)[:1] if named else default
     return None if any(map(shutil.which, programs)) else f"no compiler {' or '.join(programs)}"
 
