@@ -60,7 +60,9 @@ def recorded(folder: Path) -> dict[str, Any]:
 def refusing(tmp_path: Path) -> Path:
     """A compiler that knows its version and compiles nothing."""
     program = tmp_path / "c++"
-    program.write_text('#!/bin/sh\ncase "$*" in *version*) exec g++ "$@";; esac\necho "c++: fatal error: no room" >&2\nexit 1\n')
+    program.write_text(
+        '#!/bin/sh\ncase "$1" in --version|-dumpversion) exec g++ "$@";; esac\necho "c++: fatal error: no room" >&2\nexit 1\n'
+    )
     program.chmod(0o755)
     return program
 
