@@ -70,8 +70,8 @@ class DividedOutputs(Generic[Item]):
 
     def finish(self) -> None:
         """Call it after the last batch."""
-        own = {str(number): outputs for number, (_, outputs) in enumerate(self._waiting) if outputs is not None}
-        collected = self._group.collect(own)
+        outputs_ = {str(number): outputs for number, (_, outputs) in enumerate(self._waiting) if outputs is not None}
+        collected = self._group.collect(outputs_)
         for number, (batch, outputs) in enumerate(self._waiting if self._group.leads else ()):
             self._add(batch, outputs if number == 0 else collected[str(number)])  # type: ignore[arg-type]
         self._waiting.clear()

@@ -94,11 +94,11 @@ class ProcessGroup:
         return nullcontext()
 
 
-def refuse_different(group: ProcessGroup, own: Mapping[str, Any]) -> None:
+def refuse_different(group: ProcessGroup, values: Mapping[str, Any]) -> None:
     """Raise RunFault unless all processes have the same values, which are JSON; names are those of the message."""
-    everywhere = group.gather({name: hash_of(value) for name, value in own.items()})
+    everywhere = group.gather({name: hash_of(value) for name, value in values.items()})
     for rank, other in enumerate(everywhere):
-        if different := [name for name in own if other[name] != everywhere[0][name]]:
+        if different := [name for name in values if other[name] != everywhere[0][name]]:
             raise RunFault(
                 f"rank {rank} has another {' and '.join(different)} than rank 0", hint="all processes need the same command and files"
             )

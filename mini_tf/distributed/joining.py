@@ -81,6 +81,6 @@ def _reach_store(here: Place, timeout: float) -> None:
             return
         except OSError as error:
             if time.monotonic() > until:
-                what = f"rank 0 of {here.size} processes did not come within {timeout:g} seconds (runtime.timeout)"
-                raise Unavailable(what, hint=f"start all of them ({address[0]}:{address[1]}: {error.strerror or error})") from error
+                fault = f"rank 0 of {here.size} processes did not come within {timeout:g} seconds (runtime.timeout)"
+                raise Unavailable(fault, hint=f"start all of them ({address[0]}:{address[1]}: {error.strerror or error})") from error
         time.sleep(0.1)

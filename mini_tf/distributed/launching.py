@@ -144,8 +144,8 @@ class _Workers:
             return 128 + self.asked
         for end in self.ends:
             if end.code < 0 and not end.ours and end.rank not in faults:
-                what = f"rank {end.rank} was killed by signal {-end.code} ({_name_of(-end.code)})"
-                raise Unavailable(what, hint="the same command continues from the last checkpoint")
+                message = f"rank {end.rank} was killed by signal {-end.code} ({_name_of(-end.code)})"
+                raise Unavailable(message, hint="the same command continues from the last checkpoint")
         if faults:
             raise faults[min(faults)]
         return max((end.code for end in self.ends), default=0)
@@ -153,7 +153,7 @@ class _Workers:
 
 def _name_of(number: int) -> str:
     """The name of a signal, of a real-time one too."""
-    named = {one.value: one.name for one in signal.Signals}
+    named = {signal_.value: signal_.name for signal_ in signal.Signals}
     return named.get(number) or f"SIGRTMIN+{number - signal.SIGRTMIN}"
 
 

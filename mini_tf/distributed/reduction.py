@@ -91,8 +91,8 @@ class Tree(Reduction):
     def refuse(cls, processes: int) -> None:
         below = 1 << processes.bit_length() - 1
         if processes != below:
-            what = f"runtime.reduce: a tree needs 1, 2, 4, 8, ... processes, not {processes}"
-            raise UsageFault(what, hint=f"start {below} or {2 * below} processes, or runtime.reduce=sum")
+            fault = f"runtime.reduce: a tree needs 1, 2, 4, 8, ... processes, not {processes}"
+            raise UsageFault(fault, hint=f"start {below} or {2 * below} processes, or runtime.reduce=sum")
 
     def own(self, n: int) -> range:
         """An aligned subtree of the least power of two of micro-batches that suffices; the last ones may have fewer."""

@@ -42,7 +42,7 @@ class Team:
             firsts = group.gather(first)
         finally:
             remove_path(mark)
-        return cls(group, [rank for rank, one in enumerate(firsts) if one == first])
+        return cls(group, [rank for rank, other in enumerate(firsts) if other == first])
 
     @property
     def size(self) -> int:
@@ -57,34 +57,34 @@ class Team:
         """The items of this process: consecutive ones, for each process of about the same size in sum."""
         sizes = list(map(size, items))
         total = max(1, sum(sizes))
-        owners = [(2 * end - one) * self.size // (2 * total) for one, end in zip(sizes, accumulate(sizes), strict=True)]
+        owners = [(2 * end - size) * self.size // (2 * total) for size, end in zip(sizes, accumulate(sizes), strict=True)]
         return [item for item, owner in zip(items, owners, strict=True) if min(owner, self.size - 1) == self.number]
 
-    def work(self, own: Callable[[], Result]) -> list[Result]:
+    def work(self, compute: Callable[[], Result]) -> list[Result]:
         """What `own` returns on each process of the team, on all of them; of JSON. It may take long.
 
         All raise the MinitfError that `own` raises on a process, of several that of the lowest rank.
         """
-        results = self._gather(own)
+        results = self._gather(compute)
         return [results[rank] for rank in self.ranks]
 
-    def lead(self, own: Callable[[], Result]) -> Result:
+    def lead(self, compute: Callable[[], Result]) -> Result:
         """What `own` returns on the first process of the team, on all of them; no other process calls it."""
-        led: Result = self._gather(lambda: own() if self.number == 0 else None)[self.ranks[0]]
+        led: Result = self._gather(lambda: compute() if self.number == 0 else None)[self.ranks[0]]
         return led
 
-    def _gather(self, own: Callable[[], Any]) -> list[Any]:
+    def _gather(self, compute: Callable[[], Any]) -> list[Any]:
         result, fault = None, None
         with self.group.independently():
             try:
-                result = own()
+                result = compute()
             except MinitfError as error:
                 fault = error
         everywhere = self.group.gather([result, None if fault is None else fields_of(fault)])
         for _, fields in everywhere:
             if fields is not None:
                 raise same_error(fault, fields)
-        return [one for one, _ in everywhere]
+        return [result_ for result_, _ in everywhere]
 
 
 ALONE = Team(ProcessGroup())

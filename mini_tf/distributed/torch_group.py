@@ -45,18 +45,18 @@ class TorchGroup(ProcessGroup):
         data = json.dumps(value).encode()
         head = len(data).to_bytes(8, "big") + data[: MESSAGE - 8]
         heads = self._all_gather(head, MESSAGE, self._control)
-        lengths = [int.from_bytes(one[:8], "big") for one in heads]
+        lengths = [int.from_bytes(head[:8], "big") for head in heads]
         rest = max(lengths) - (MESSAGE - 8)
         rests = self._all_gather(data[MESSAGE - 8 :], rest, self._control) if rest > 0 else [b""] * self.size
-        return [json.loads((one[8:] + more)[:length]) for one, more, length in zip(heads, rests, lengths, strict=True)]
+        return [json.loads((head[8:] + more)[:length]) for head, more, length in zip(heads, rests, lengths, strict=True)]
 
     def _all_gather(self, data: bytes, length: int, group: dist.ProcessGroup) -> list[bytes]:
         """The bytes of all processes, padded to `length`."""
-        own = torch.frombuffer(bytearray(data.ljust(length, b"\0")), dtype=torch.uint8)
+        sent = torch.frombuffer(bytearray(data.ljust(length, b"\0")), dtype=torch.uint8)
         received = [torch.empty(length, dtype=torch.uint8) for _ in range(self.size)]
         with self.communication():
-            dist.all_gather(received, own, group=group)
-        return [one.numpy().tobytes() for one in received]
+            dist.all_gather(received, sent, group=group)
+        return [tensor.numpy().tobytes() for tensor in received]
 
     def collect(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         real = {name: tensor for name, tensor in tensors.items() if not tensor.is_meta}
@@ -149,9 +149,9 @@ def beating(tell: Callable[[int], int], interval: float) -> Iterator[None]:
 
     def beat() -> None:
         try:
-            while (found := tell(now)) == WORKING:
+            while (state := tell(now)) == WORKING:
                 over.wait(interval)
-            if found == FAILED:
+            if state == FAILED:
                 lost.append(ProcessLost("another process of the run failed", hint="the same command continues from the last checkpoint"))
         except ProcessLost as error:
             lost.append(error)

@@ -155,15 +155,15 @@ def setup_of_all(parts: Parts, say: Report) -> Setup:
     parts = replace(parts, setup=setup)
     if group.size == 1:
         return decide_setup(parts, say)
-    own = {"device": setup.device, "undecided": frozenset()}
-    decided, reasons = group.share(lambda: [(found := decide_setup(parts, say)).settings, found.reasons])
-    setup = replace(setup, **{**decided, **own}, reasons=reasons)
+    local = {"device": setup.device, "undecided": frozenset()}
+    decided, reasons = group.share(lambda: [(setup_ := decide_setup(parts, say)).settings, setup_.reasons])
+    setup = replace(setup, **{**decided, **local}, reasons=reasons)
     batch_size, rows = parts.plan.batch_size, setup.micro_batch_size
     if batch_size < group.size * rows:
         most = max([size for size in range(1, batch_size // group.size + 1) if not parts.plan.even or batch_size % size == 0], default=0)
         if parts.recipe.train.micro_batch_size != "auto" or not most:
-            what = f"train.micro_batch_size: micro-batches of {rows} of {batch_size} rows are fewer than the {group.size} processes"
-            raise RecipeFault(what, hint=f"train.micro_batch_size={most}" if most else "fewer processes or a larger train.batch_size")
+            message = f"train.micro_batch_size: micro-batches of {rows} of {batch_size} rows are fewer than the {group.size} processes"
+            raise RecipeFault(message, hint=f"train.micro_batch_size={most}" if most else "fewer processes or a larger train.batch_size")
         setup = setup.decided("micro_batch_size", most, f"{batch_size} rows for {group.size} processes")
     setup.apply()
     if parts.sharding.divides_weights:

@@ -42,13 +42,18 @@ class Baselines:
 
         model: the model's metrics, which the names follow.
         """
-        found: dict[str, float] = {}
+        metrics_: dict[str, float] = {}
         for kind in self._best_first(model):
-            own = self.measured[kind].metrics
-            found = {f"{PREFIX}{name}": value for name, value in own.items()} | found
+            measured = self.measured[kind].metrics
+            metrics_ = {f"{PREFIX}{name}": value for name, value in measured.items()} | metrics_
         ranks = {*self.ranking, "bits_per_byte"}
-        each = {f"{PREFIX}{kind}.{name}": one for kind, own in self.measured.items() for name, one in own.metrics.items() if name in ranks}
-        return found | each
+        each = {
+            f"{PREFIX}{kind}.{name}": value
+            for kind, measured in self.measured.items()
+            for name, value in measured.metrics.items()
+            if name in ranks
+        }
+        return metrics_ | each
 
     def name(self, model: Metrics) -> str | None:
         """The name of the best baseline; None if there is none."""
@@ -58,26 +63,27 @@ class Baselines:
         """The best baseline beside the model, then the others, and why some were not measured."""
         kinds = self._best_first(model)
         for kind in kinds[:1]:
-            one, metric = self.measured[kind], self._metric(model, kind)
-            yield f"baseline: {verdict(one.name, metric, one.metrics[metric], _of_model(model, metric))}{_in_brackets(one.note)}"
+            measured, metric = self.measured[kind], self._metric(model, kind)
+            comparison = verdict(measured.name, metric, measured.metrics[metric], _of_model(model, metric))
+            yield f"baseline: {comparison}{_in_brackets(measured.note)}"
         if kinds[1:]:
             yield f"further baselines: {'; '.join(self._short(model, kind) for kind in kinds[1:])}"
         yield from self.notes
 
     def _short(self, model: Metrics, kind: str) -> str:
-        one, metric = self.measured[kind], self._metric(model, kind)
-        return f"{one.name}, {metric} {one.metrics[metric]:.4f}{_in_brackets(one.note)}"
+        measured, metric = self.measured[kind], self._metric(model, kind)
+        return f"{measured.name}, {metric} {measured.metrics[metric]:.4f}{_in_brackets(measured.note)}"
 
     def _metric(self, model: Metrics, kind: str) -> str:
         """The metric by which a baseline is compared with the model; bits per byte rank like the loss, but say more."""
-        own = self.measured[kind].metrics
-        metric = next((name for name in self.ranking if name in own and _has(model, name)), next(iter(own)))
+        measured = self.measured[kind].metrics
+        metric = next((name for name in self.ranking if name in measured and _has(model, name)), next(iter(measured)))
         is_loss = metric == self.ranking[-1]
-        return "bits_per_byte" if is_loss and "bits_per_byte" in own and _has(model, "bits_per_byte") else metric
+        return "bits_per_byte" if is_loss and "bits_per_byte" in measured and _has(model, "bits_per_byte") else metric
 
     def _best_first(self, model: Metrics) -> list[str]:
         """The kinds with a metric of the model: by the first ranking metric that any has, then those without it."""
-        kinds = [kind for kind, one in self.measured.items() if any(_has(model, name) for name in one.metrics)]
+        kinds = [kind for kind, measured in self.measured.items() if any(_has(model, name) for name in measured.metrics)]
         known = {name for kind in kinds for name in self.measured[kind].metrics if _has(model, name)}
         metric = next((name for name in self.ranking if name in known), "")
 
@@ -132,14 +138,14 @@ def baseline_metrics(objective: ObjectiveSettings) -> dict[str, list[str]]:
 
     The best one is known only if all baselines with this metric can be measured.
     """
-    known, ranks, found = metrics_of(objective), {*ranking_metrics(objective), "bits_per_byte"}, dict[str, list[str]]()
+    known, ranks, requires = metrics_of(objective), {*ranking_metrics(objective), "bits_per_byte"}, dict[str, list[str]]()
     for kind in objective.baselines:
         baseline: Any = settings_of("baselines", kind)
         for name in (name for name in baseline.METRICS if name in known):
-            found.setdefault(f"{PREFIX}{name}", []).extend(baseline.REQUIRES)
+            requires.setdefault(f"{PREFIX}{name}", []).extend(baseline.REQUIRES)
             if name in ranks:
-                found[f"{PREFIX}{kind}.{name}"] = [*baseline.REQUIRES]
-    return dict(sorted(found.items(), key=lambda one: one[0].count(".")))
+                requires[f"{PREFIX}{kind}.{name}"] = [*baseline.REQUIRES]
+    return dict(sorted(requires.items(), key=lambda item: item[0].count(".")))
 
 
 def baselines_of(parts: Parts, check: Callable[[], None]) -> Baselines:

@@ -88,7 +88,7 @@ def convert(
         identity = replace(identity, decides={**identity.decides, **memory}, not_default={**identity.not_default, **memory})
     with open_run(location, identity) as new:
         kl = kl_divergence(trained, converted, store) if trained.recipe.objective.predicts_tokens else None
-        before, after = (_measure(one, store) for one in (trained, converted))
+        before, after = (_measure(model, store) for model in (trained, converted))
         if new.status != "finished":
             start_run(new, identity)
             new.record_auto(record.auto)
@@ -135,7 +135,11 @@ def _kept_settings(old: ModelSettings, new: ModelSettings) -> list[str]:
         period, values = len(before) * len(after), []  # a list of mixers is repeated over the layers
         for i, mixer in enumerate(after):
             replaced = [before[layer % len(before)].model_dump() for layer in range(i, period, len(after))]
-            shared = {name: value for name, value in replaced[0].items() if all(name in one and one[name] == value for one in replaced)}
+            shared = {
+                name: value
+                for name, value in replaced[0].items()
+                if all(name in settings and settings[name] == value for settings in replaced)
+            }
             kept_here = {name: value for name, value in shared.items() if name in type(mixer).model_fields}
             values.append({"kind": mixer.kind} | kept_here | mixer.model_dump(exclude_unset=True))
         kept.append(f"model.{key}={json.dumps(values if len(values) > 1 else values[0])}")
@@ -144,10 +148,10 @@ def _kept_settings(old: ModelSettings, new: ModelSettings) -> list[str]:
 
 def _mixers(model: ModelSettings, key: str) -> tuple[MixerSettings, ...]:
     """The mixers of `key`; () if the model has no such key, or an encoder has the decoder's."""
-    found: Any = model
+    value: Any = model
     for name in key.split("."):
-        found = getattr(found, name, None)
-    return found if isinstance(found, tuple) else () if found is None else (found,)
+        value = getattr(value, name, None)
+    return value if isinstance(value, tuple) else () if value is None else (value,)
 
 
 def _rebuild(trained: Trained, recipe: Recipe) -> tuple[Trained, LoadedTensors]:
@@ -157,22 +161,22 @@ def _rebuild(trained: Trained, recipe: Recipe) -> tuple[Trained, LoadedTensors]:
     tensors = _copy(trained.model.weights(), model.weights(), name)
     model.to(trained.setup.device).eval()
     torch.manual_seed(seed_of(recipe.train.seed, "objective"))
-    own = objective_tensors(model, architecture.objective.task(model).to(trained.setup.device))
-    _copy(objective_tensors(trained.model, trained.task()), own, name)
-    return replace(trained, recipe=recipe, model=model, objective=architecture.objective, own=own), tensors
+    objective = objective_tensors(model, architecture.objective.task(model).to(trained.setup.device))
+    _copy(objective_tensors(trained.model, trained.task()), objective, name)
+    return replace(trained, recipe=recipe, model=model, objective=architecture.objective, own=objective), tensors
 
 
 @torch.no_grad()
-def _copy(weights: Mapping[str, Tensor], own: Mapping[str, Tensor], run: str) -> LoadedTensors:
+def _copy(weights: Mapping[str, Tensor], target: Mapping[str, Tensor], run: str) -> LoadedTensors:
     """Copy the tensors of `run` into those of the same names."""
-    loaded = tuple(name for name in own if name in weights)
+    loaded = tuple(name for name in target if name in weights)
     for name in loaded:
-        if own[name].shape != weights[name].shape:
-            sizes = f"{list(weights[name].shape)} in {run}, but {list(own[name].shape)} after the conversion"
+        if target[name].shape != weights[name].shape:
+            sizes = f"{list(weights[name].shape)} in {run}, but {list(target[name].shape)} after the conversion"
             raise RecipeFault(f"{name} is {sizes}", hint="choose settings that keep the shapes")
     for name in loaded:
-        own[name].copy_(weights[name])
-    new, unused = tuple(name for name in own if name not in weights), tuple(name for name in weights if name not in own)
+        target[name].copy_(weights[name])
+    new, unused = tuple(name for name in target if name not in weights), tuple(name for name in weights if name not in target)
     return LoadedTensors(run, loaded, new, unused)
 
 
@@ -201,8 +205,8 @@ def parse_factors(values: Sequence[str], model: Model, run: str) -> dict[MemoryI
     stack = model.stacks()[0].stack
     layers = {layer: part for layer, part in memory_layers(stack, run).items() if layer < len(stack.blocks)}
     for value in values:
-        which, _, given = value.partition("=")
-        factor = float(given) if NUMBER.fullmatch(given) else math.nan
+        which, _, number = value.partition("=")
+        factor = float(number) if NUMBER.fullmatch(number) else math.nan
         if not which or not math.isfinite(factor):
             raise UsageFault(f"--memory {value}: must be L:I=F, with a finite number F, such as 3:511=0")
         for memory in parse_memories([which], layers):

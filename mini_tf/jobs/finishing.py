@@ -65,8 +65,8 @@ def _evaluate(session: Session, stop: StopRequest, fitter: MetricAccumulator | N
     if session.full is not None and model is not None and model["step"] == session.full[0] and fitter is None:
         return session.full[1]
     merged = session.run.export_weights is not None  # model.safetensors then has other tensors than the trained model
-    own = load_objective(session.run.folder, model["step"] if model else "best", specs(session.parts.objective_tensors()))
-    session.parts.load(load_model(session.run.folder, model["step"] if model and merged else None), own)
+    objective = load_objective(session.run.folder, model["step"] if model else "best", specs(session.parts.objective_tensors()))
+    session.parts.load(load_model(session.run.folder, model["step"] if model and merged else None), objective)
 
     def check() -> None:
         if session.agree(stop):

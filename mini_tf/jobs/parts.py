@@ -88,10 +88,10 @@ class Parts:
         """The tensors of the objective's own network, which is not part of the model; not copies."""
         return objective_network.objective_tensors(self.model, self.task)
 
-    def load(self, model: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
+    def load(self, model: Mapping[str, Tensor], objective: Mapping[str, Tensor]) -> None:
         """Load the weights of the model and of the objective's own network."""
         self.sharding.copy(self.model.weights(), model)
-        self.sharding.copy(self.objective_tensors(), own)
+        self.sharding.copy(self.objective_tensors(), objective)
 
     @cached_property
     def train(self) -> Packing:
@@ -157,7 +157,7 @@ class Parts:
             return
         rows = eval_batch_size(self.recipe, self.setup.micro_batch_size)
         with evaluation_draws(self.setup), self.sharding.whole(), self.setup.autocast():
-            batches = (self.objective.prepare(one.rows).to(self.setup.device) for one in self.val.eval_batches(rows, tokens))
+            batches = (self.objective.prepare(batch.rows).to(self.setup.device) for batch in self.val.eval_batches(rows, tokens))
             fitted = self.objective.fit_on_validation(self.task, batches)
         for buffer in fitted:
             self.group.broadcast(buffer)

@@ -195,9 +195,9 @@ class Session:
         """Evaluate and log after a step; returns the score (`BestMetric`)."""
         tokens = self.parts.sample_tokens
         self.parts.fit_on_validation(tokens)
-        found = self.measure(tokens)
+        measured_here = self.measure(tokens)
         with self.generating(self.parts.recipe.eval.translations):
-            metrics, scores = self.group.share(lambda: [found, self.samples.scores()])  # processors may differ in last bits
+            metrics, scores = self.group.share(lambda: [measured_here, self.samples.scores()])  # processors may differ in last bits
         if tokens is None:
             self.full = report.step, metrics
         measured = metrics | {f"val.{name}": value for name, value in scores.items()}
@@ -254,8 +254,10 @@ class Session:
 
     def _all_tensors(self, at: Progress) -> CheckpointTensors:
         """Those of all processes, on rank 0."""
-        own, collect = self._tensors(at), self.sharding.collect
-        return CheckpointTensors(collect(own.model), collect(own.optimizer), self.group.collect(own.state), collect(own.objective))
+        tensors, collect = self._tensors(at), self.sharding.collect
+        return CheckpointTensors(
+            collect(tensors.model), collect(tensors.optimizer), self.group.collect(tensors.state), collect(tensors.objective)
+        )
 
     def generating(self, n: int) -> AbstractContextManager[None]:
         """Within it rank 0 may generate `n` texts: with whole weights, if there are any; collective."""

@@ -29,7 +29,8 @@ def sort_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     Data files, recognized by their suffix, become data.train. Raises UsageFault if data.train is given as well.
     """
     others = [argument for argument in arguments if not is_override(argument)]
-    files, overrides = [one for one in others if is_data_file(one)], [argument for argument in arguments if is_override(argument)]
+    files = [argument for argument in others if is_data_file(argument)]
+    overrides = [argument for argument in arguments if is_override(argument)]
     if files and any(override.startswith("data.train=") for override in overrides):
         raise UsageFault(f"{show(without_secrets(files[0]))} and data.train both give training data", hint="keep one of them")
     if files:
@@ -53,10 +54,10 @@ def split_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
 
 def data_overrides(overrides: Sequence[str]) -> list[str]:
     """The files of the last data.train override; RecipeFault if its YAML is invalid."""
-    given = [override.partition("=")[2] for override in overrides if override.startswith("data.train=")]
-    if not given or given[-1][:1] not in YAML_BEGINS:
-        return given[-1:]
-    return [str(leaf.value) for leaf in parse(given[-1], "data.train", "data.train").leaves()]
+    values = [override.partition("=")[2] for override in overrides if override.startswith("data.train=")]
+    if not values or values[-1][:1] not in YAML_BEGINS:
+        return values[-1:]
+    return [str(leaf.value) for leaf in parse(values[-1], "data.train", "data.train").leaves()]
 
 
 def is_data_file(argument: str) -> bool:

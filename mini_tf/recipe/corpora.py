@@ -31,8 +31,8 @@ class CorpusSettings(Kind):
     @property
     def file_name(self) -> str:
         """Settings other than the defaults are part of it, as a hash."""
-        given = self.model_dump(mode="json", exclude_defaults=True)
-        return f"{self.word}-{self.VERSION}{f'-{hash_of(given)[:12]}' if given else ''}.{self.FORMAT}"
+        settings = self.model_dump(mode="json", exclude_defaults=True)
+        return f"{self.word}-{self.VERSION}{f'-{hash_of(settings)[:12]}' if settings else ''}.{self.FORMAT}"
 
     def rows(self) -> Iterable[Mapping[str, str]]:
         """The rows: the same for the same settings. Raises Unavailable if they cannot be made on this machine."""

@@ -57,21 +57,21 @@ def _split(value: Any) -> Split:
         return value
     if isinstance(value, dict):
         return _folds(value)
-    found = re.fullmatch(r"(tail\s+)?(\S+)", str(value)) if isinstance(value, str) else None
-    share = real_number(found[2], (Field(lt=1).metadata[0],)) if found else None
-    if found is None or share is None or not 0 < share < 1:
+    match = re.fullmatch(r"(tail\s+)?(\S+)", str(value)) if isinstance(value, str) else None
+    share = real_number(match[2], (Field(lt=1).metadata[0],)) if match else None
+    if match is None or share is None or not 0 < share < 1:
         message = f"must be a share such as 5%, tail 10%, or {{folds: 5}}, got {show(value)}"
         raise PydanticCustomError("value", "{m}", {"m": message})
-    return Split(share=share, tail=found[1] is not None)
+    return Split(share=share, tail=match[1] is not None)
 
 
 def _folds(value: dict[str, Any]) -> Split:
     """{folds: N} for one run per fold, {folds: N, fold: K} for one of these runs."""
-    given = {key: fit(number, int) for key, number in value.items()}
-    folds, fold = given.get("folds"), given.get("fold")
+    numbers = {key: fit(number, int) for key, number in value.items()}
+    folds, fold = numbers.get("folds"), numbers.get("fold")
     message = ""
-    if given.keys() - {"folds", "fold"} or "folds" not in given:
-        message = f"must be a share such as 5%, tail 10%, or {{folds: 5}}, got a mapping of {', '.join(map(str, given)) or 'nothing'}"
+    if numbers.keys() - {"folds", "fold"} or "folds" not in numbers:
+        message = f"must be a share such as 5%, tail 10%, or {{folds: 5}}, got a mapping of {', '.join(map(str, numbers)) or 'nothing'}"
     elif type(folds) is not int or not 2 <= folds <= MAX_FOLDS:
         message = f"folds must be a whole number from 2 to {MAX_FOLDS}, got {show(folds)}"
     elif fold is not None and (type(fold) is not int or not 1 <= fold <= folds):
@@ -82,7 +82,7 @@ def _folds(value: dict[str, Any]) -> Split:
 
 
 def _written(split: Split) -> Any:
-    return str(split) if split.folds is None else {key: one for key in ("folds", "fold") if (one := getattr(split, key)) is not None}
+    return str(split) if split.folds is None else {key: number for key in ("folds", "fold") if (number := getattr(split, key)) is not None}
 
 
 _FORMS: dict[str, Any] = {

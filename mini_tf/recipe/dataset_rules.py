@@ -17,14 +17,14 @@ def _rules(data: Data, dataset: DatasetSettings, objective: str, own_source_toke
     if own_source_tokenizer and not dataset.SOURCE:
         yield "tokenizer.source", "the objective has no source; remove it"
     if dataset.SOURCE and not data.pairs and {"source", "target"} <= {*dataset.REQUIRED}:
-        what = (
+        message = (
             f"{objective} needs pairs; use {{source: FILE, target: FILE}}, or a table with data.fields {{source: COLUMN, target: COLUMN}}"
         )
-        yield Rule("data.train", what, ("data.fields",))
+        yield Rule("data.train", message, ("data.fields",))
         return
     if dataset.STREAM and data.pairs and "text" not in data.fields:
-        what = f"{objective} needs text, not pairs of source and target; use objective seq2seq"
-        yield Rule("data.train", what, ("data.fields",))
+        message = f"{objective} needs text, not pairs of source and target; use objective seq2seq"
+        yield Rule("data.train", message, ("data.fields",))
         return
     yield from reading_rules(data, dataset, objective)
     if dataset.STREAM:
@@ -34,8 +34,8 @@ def _rules(data: Data, dataset: DatasetSettings, objective: str, own_source_toke
     if data.split.tail:
         yield "data.split", f"{data.split} splits a stream of characters; for {dataset.UNIT} use a share such as 5%"
     if data.val is not None and isinstance(data.train, FilePair) != isinstance(data.val, FilePair) and not has_pairs(data.val):
-        what = "must have the form of data.train: two files {source: F, target: G}, or a table with data.fields"
-        yield Rule("data.val", what, ("data.train",))
+        message = "must have the form of data.train: two files {source: F, target: G}, or a table with data.fields"
+        yield Rule("data.val", message, ("data.train",))
 
 
 def streaming_rules(data: Data, train: Train, dataset: DatasetSettings, objective: str) -> Rules:
@@ -71,8 +71,8 @@ def reading_rules(data: Data, dataset: DatasetSettings, objective: str) -> Rules
             isinstance(corpus, FilePair) or (has_pairs(corpus) and not dataset.PAIR_COLUMNS and "text" not in data.fields)
         ):
             yield key, f"{objective} needs {'text' if dataset.STREAM else 'a table'}, not pairs; {dataset.COLUMNS_HINT}"
-    for key, given in (("data.fields", data.fields), ("data.field_numbers", data.field_numbers)):
-        for name in sorted(set(given) - {*dataset.REQUIRED, *dataset.OPTIONAL}):
+    for key, names in (("data.fields", data.fields), ("data.field_numbers", data.field_numbers)):
+        for name in sorted(set(names) - {*dataset.REQUIRED, *dataset.OPTIONAL}):
             yield key, f"unknown column role {name!r}; {dataset.COLUMNS_HINT}"
     if named := [name for name in dataset.TOGETHER if name in data.fields]:
         if len(named) < len(dataset.TOGETHER):

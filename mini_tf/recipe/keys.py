@@ -50,9 +50,9 @@ def _keys_of(variants: Sequence[tuple[str | None, type[Section]]], prefix: str) 
     for word, section in variants:
         for name, field in section.model_fields.items():
             fields.setdefault((name, type_of(field), default_of(field), _meaning(field)), []).append((word, field))
-    for (name, *_), found in fields.items():
-        field = found[0][1]
-        words = tuple(str(word) for word, _ in found) if len(found) < len(variants) else ()
+    for (name, *_), variants_of in fields.items():
+        field = variants_of[0][1]
+        words = tuple(str(word) for word, _ in variants_of) if len(variants_of) < len(variants) else ()
         kinds, part = kinds_at(field), section_of(field)
         if kinds is not None and part is None and may_be_null(field):
             yield Key(f"{prefix}{name}", "null, or a kind", "", _meaning(field), words)
@@ -101,7 +101,7 @@ def default_of(field: FieldInfo) -> str:
     if isinstance(value, float):
         return number(value)
     if isinstance(value, tuple):
-        return f"[{', '.join(one.kind if isinstance(one, Kind) else str(one) for one in value)}]"
+        return f"[{', '.join(item.kind if isinstance(item, Kind) else str(item) for item in value)}]"
     return str(value)
 
 
@@ -148,17 +148,17 @@ ABOUT = {
 
 def add_section_comments(text: str) -> str:
     """A recipe's text with a comment above each section; omitted sections are appended, commented out."""
-    found: set[str] = set()
+    written: set[str] = set()
 
     def explain(section: re.Match[str]) -> str:
         name = section[1]
         if name not in ABOUT:
             return section[0]
-        found.add(name)
+        written.add(name)
         about, keys = ABOUT[name]
         first = ", ".join(re.findall(r"(\w+):", keys))
         return f"# {name}: {about}{f' ({first}, ...)' if keys else ''}\n{section[0]}"
 
-    own = re.sub(r"^([a-z]+):", explain, text.rstrip(), flags=re.MULTILINE)
-    others = [f"# {name}: {about}\n# {name}: {{{keys}}}" for name, (about, keys) in ABOUT.items() if name not in found and keys]
-    return "\n".join([own, "", "# Omitted keys have their defaults; `minitf recipe keys` lists every key.", *others]) + "\n"
+    explained = re.sub(r"^([a-z]+):", explain, text.rstrip(), flags=re.MULTILINE)
+    others = [f"# {name}: {about}\n# {name}: {{{keys}}}" for name, (about, keys) in ABOUT.items() if name not in written and keys]
+    return "\n".join([explained, "", "# Omitted keys have their defaults; `minitf recipe keys` lists every key.", *others]) + "\n"

@@ -79,7 +79,7 @@ def best_metric(objective: ObjectiveSettings, settings: Eval, classes: Sequence[
     name, lower = settings.best, lower_is_better(objective)
     if name == MAIN:
         known = _available(objective, settings, classes)
-        name = next(one for one in ranking_metrics(objective) if one in known)
+        name = next(metric for metric in ranking_metrics(objective) if metric in known)
     elif fault := _fault(objective, settings, classes):
         raise RecipeFault(f"eval.best: {fault}")
     return BestMetric(name, is_lower_better(name, lower))
@@ -142,12 +142,12 @@ class Gate:
     @classmethod
     def parse(cls, text: str) -> "Gate":
         """Parse `val.loss<1.9` or `val.loss<baseline.loss-0.1`; UsageFault if it is not a comparison."""
-        if (found := _GATE.fullmatch(text)) is None or not (found[3] or found[4]) or str(found[4]).lower() in _NOT_FINITE:
+        if (match := _GATE.fullmatch(text)) is None or not (match[3] or match[4]) or str(match[4]).lower() in _NOT_FINITE:
             hint = "write METRIC<NUMBER or METRIC<METRIC, such as 'val.loss<1.9'"
             raise UsageFault(f"--assert {text!r} is not a comparison", hint=hint)
-        if found[3]:
-            return cls(found[1], found[2], float(found[3]))
-        return cls(found[1], found[2], float((found[5] or "0").replace(" ", "")), found[4])
+        if match[3]:
+            return cls(match[1], match[2], float(match[3]))
+        return cls(match[1], match[2], float((match[5] or "0").replace(" ", "")), match[4])
 
     @property
     def metrics(self) -> tuple[str, ...]:

@@ -63,12 +63,12 @@ class Resolved:
 
     def why(self, key: str) -> list[tuple[str, str]]:
         """The history of a key as (location, value): the value in effect first, then those it replaced."""
-        found: list[tuple[str, str]] = []
+        history: list[tuple[str, str]] = []
         node = value_node(tuple(key.split(".")), self.tree)
         while node is not None:
-            found.append((_source(node.where), _shown(node)))
+            history.append((_source(node.where), _shown(node)))
             node = node.before
-        return found or [("default", _as_yaml(flat_values(self.recipe)[key]))]
+        return history or [("default", _as_yaml(flat_values(self.recipe)[key]))]
 
 
 def read(recipe: str | Path | None = None, overrides: Sequence[str] = ()) -> Resolved:
@@ -99,14 +99,14 @@ def read_data(run_data: Data, objective: ObjectiveSettings, data: str | None, fi
     all errors.
     """
     options = {"train": ("--data", data), "fields": ("--fields", fields)}
-    given = {}
+    nodes = {}
     for key, (option, text) in options.items():
         name = f"{COMMAND_LINE}: {option}"
         if text is not None and holds_secret(f"{key}={text}"):
             raise RecipeFault(f"{name}: {REASON}", where=[name])
         if text is not None:
-            given[key] = _value(text.strip(), name, f"{name} {one_line(text)}")
-    level = Node({"data": Node(given, COMMAND_LINE)}, COMMAND_LINE)
+            nodes[key] = _value(text.strip(), name, f"{name} {one_line(text)}")
+    level = Node({"data": Node(nodes, COMMAND_LINE)}, COMMAND_LINE)
     _anchor(level, Path.cwd())
     read = check(level, _DataOnly).data
     copied = ["errors", "split", "pack"]
@@ -130,29 +130,29 @@ def dump(recipe: Recipe) -> str:
 
 def _find(recipe: str | Path) -> tuple[Path, str, str]:
     """(file, name, name in messages)."""
-    given = str(recipe)
+    name_or_path = str(recipe)
     shipped = presets()
-    if given in shipped:
-        return shipped[given], given, f"{given}.yaml"
-    path, shown = Path(given), one_line(without_secrets(given))
+    if name_or_path in shipped:
+        return shipped[name_or_path], name_or_path, f"{name_or_path}.yaml"
+    path, shown = Path(name_or_path), one_line(without_secrets(name_or_path))
     if os.path.isdir(path):
         resolved = path / "resolved.yaml"
         if not os.path.lexists(resolved):
             raise RecipeFault(f"cannot read recipe {shown or 'of no name'}: it is a folder without a resolved.yaml", where=[shown])
         path = resolved
-    elif re.match(r"https?://", given):
+    elif re.match(r"https?://", name_or_path):
         raise RecipeFault(
             f"cannot read recipe {shown}: minitf does not download files", hint=f"download it first: curl -LO {shown}", where=[shown]
         )
-    elif not os.path.lexists(path) and is_data_name(given):
+    elif not os.path.lexists(path) and is_data_name(name_or_path):
         with contextlib.suppress(OSError):
-            similar = near(path.name, [one.name for one in itertools.islice(path.parent.iterdir(), 1000)])
+            similar = near(path.name, [entry.name for entry in itertools.islice(path.parent.iterdir(), 1000)])
             raise UsageFault(f"no such file {shown}", hint=similar and f"did you mean {show(str(path.parent / similar))}?")
         raise UsageFault(f"no such file {shown}")
     elif not os.path.lexists(path):
-        similar = near(given.removesuffix(".yaml"), list(shipped))
+        similar = near(name_or_path.removesuffix(".yaml"), list(shipped))
         hint = f"did you mean {similar!r}?" if similar else "see `minitf recipe list`"
-        if path.suffix in (".yaml", ".yml") or os.sep in given:
+        if path.suffix in (".yaml", ".yml") or os.sep in name_or_path:
             raise RecipeFault(f"cannot read recipe {shown}: no such file", hint=hint, where=[shown])
         raise UsageFault(f"no such recipe '{shown}': it is not a shipped recipe, a file, a run folder or KEY=VALUE", hint=hint)
     name = path.stem

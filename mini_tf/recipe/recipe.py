@@ -63,8 +63,8 @@ def default_objective(model: Any) -> str | None:
     word = model.get("kind") if isinstance(model, dict) else model
     if isinstance(model, ModelSettings):
         return model.OBJECTIVE
-    found: Any = usable_settings("models", word) if isinstance(word, str) else None
-    return None if found is None else found.OBJECTIVE
+    settings: Any = usable_settings("models", word) if isinstance(word, str) else None
+    return None if settings is None else settings.OBJECTIVE
 
 
 def _rules(recipe: Recipe) -> Rules:
@@ -84,26 +84,26 @@ def _rules(recipe: Recipe) -> Rules:
     yield from _without_effect(recipe)
     if recipe.runtime.reduce == "tree" and train.micro_batch_size == "auto":
         size = train.batch_size if train.batch_tokens is None else 8
-        what = f"tree fixes the order of all sums, so train.micro_batch_size must be a number, such as {max(1, size // 8)}"
-        yield Rule("runtime.reduce", what, ("train.micro_batch_size",))
+        message = f"tree fixes the order of all sums, so train.micro_batch_size must be a number, such as {max(1, size // 8)}"
+        yield Rule("runtime.reduce", message, ("train.micro_batch_size",))
     if recipe.runtime.shard == "full" and train.micro_batch_size == "auto":
-        what = "full divides the model, so nothing is measured before training; give train.micro_batch_size, such as 1"
-        yield Rule("runtime.shard", what, ("train.micro_batch_size",))
+        message = "full divides the model, so nothing is measured before training; give train.micro_batch_size, such as 1"
+        yield Rule("runtime.shard", message, ("train.micro_batch_size",))
     if recipe.adapter is not None and recipe.model.init_from is None:
-        what = "an adapter needs a trained model; give model.init_from=RUN, or remove it"
-        yield Rule("adapter", what, ("model.init_from",))
+        message = "an adapter needs a trained model; give model.init_from=RUN, or remove it"
+        yield Rule("adapter", message, ("model.init_from",))
     if recipe.adapter is not None and recipe.adapter.merge and not recipe.checkpoint.keep_best:
-        what = "the adapter is merged into the best checkpoint, which must be kept; use checkpoint.keep_best 1"
-        yield Rule("adapter.merge", what, ("checkpoint.keep_best",))
+        message = "the adapter is merged into the best checkpoint, which must be kept; use checkpoint.keep_best 1"
+        yield Rule("adapter.merge", message, ("checkpoint.keep_best",))
     needed = dataset.MIN_TOKENS + recipe.objective.ADDED_TOKENS
     if recipe.train.context < needed:
         yield Rule("train.context", f"{recipe.train.context} tokens cannot hold an example; use at least {needed}", ("objective",))
     for word in _words(part for part in (recipe.model, *recipe.model.all_mixers()) if recipe.data.pack == "docs" and not part.PACKS):
         yield Rule("data.pack", f"{word} cannot separate documents within a row; use pack: none or concat", ("model.attention",))
     if isinstance(schedule.warmup, int) and steps and schedule.warmup >= steps:
-        what = f"{schedule.warmup} steps are not fewer than the {steps} of the run; use fewer, or a share such as 5%"
+        message = f"{schedule.warmup} steps are not fewer than the {steps} of the run; use fewer, or a share such as 5%"
         sizes = ("tokens", "batch_size", "batch_tokens", "context")
-        yield Rule("schedule.warmup", what, () if train.steps else tuple(f"train.{size}" for size in sizes))
+        yield Rule("schedule.warmup", message, () if train.steps else tuple(f"train.{size}" for size in sizes))
     for name, gate in recipe.expect.items():
         try:
             Gate.parse(f"{name}{gate}")
@@ -116,11 +116,11 @@ def _without_effect(recipe: Recipe) -> Rules:
     optimizer = recipe.optimizer
     for key in () if recipe.objective.has_features else optimizer.FEATURE_KEYS:
         if getattr(optimizer, key) != type(optimizer).model_fields[key].default:
-            what = "has no effect without objective.wide, whose weights it is for; remove it, or give objective.wide={}"
-            yield Rule(f"optimizer.{key}", what, ("objective",))
+            message = "has no effect without objective.wide, whose weights it is for; remove it, or give objective.wide={}"
+            yield Rule(f"optimizer.{key}", message, ("objective",))
     if recipe.eval.patience is not None and recipe.eval.every_steps is None:
-        what = "counts evaluations, but there is only one, after the last step; use another eval.every_steps, or patience: null"
-        yield Rule("eval.patience", what, ("eval.every_steps",))
+        message = "counts evaluations, but there is only one, after the last step; use another eval.every_steps, or patience: null"
+        yield Rule("eval.patience", message, ("eval.every_steps",))
 
 
 def _ensemble(recipe: Recipe) -> Rules:
@@ -128,8 +128,8 @@ def _ensemble(recipe: Recipe) -> Rules:
         return
     pipeline = recipe.objective.pipeline()
     if pipeline is None or not pipeline.ENSEMBLES:
-        what = f"predictions of {recipe.objective.kind} cannot be averaged; remove it, or use an objective that predicts labels"
-        yield Rule("train.ensemble", what, ("objective",))
+        message = f"predictions of {recipe.objective.kind} cannot be averaged; remove it, or use an objective that predicts labels"
+        yield Rule("train.ensemble", message, ("objective",))
     elif recipe.train.seeds == 1 and not recipe.data.split.is_set:
         yield Rule(
             "train.ensemble",
@@ -147,12 +147,12 @@ def _attention(recipe: Recipe) -> Rules:
     model, objective = recipe.model, recipe.objective
     direction = objective.direction(model)
     if (way := model.per_token_setting) and not objective.PREDICTS_ROWS:
-        what = f"{objective.kind} predicts tokens, but {model.kind} with these settings has one output per row; use {way}"
-        yield Rule("objective", what, ("model",))
+        message = f"{objective.kind} predicts tokens, but {model.kind} with these settings has one output per row; use {way}"
+        yield Rule("objective", message, ("model",))
     if direction is not None:
         for word in _words(mixer for mixer in model.mixers() if direction not in mixer.DIRECTIONS):
-            what = f"{objective.kind} needs {direction} attention, which {word} does not support; use another attention"
-            yield Rule("objective", what, ("model.attention",))
+            message = f"{objective.kind} needs {direction} attention, which {word} does not support; use another attention"
+            yield Rule("objective", message, ("model.attention",))
         return
     objectives: Any = kinds_of("objectives")
     models: Any = kinds_of("models")
@@ -162,8 +162,8 @@ def _attention(recipe: Recipe) -> Rules:
     ways = [f"{key} {word}" for key, words in (("objective", fitting), ("model", others)) for word in words]
     way = f"; use {' or '.join(ways)}" if ways else ""
     needed = _attention_of(objective.DIRECTIONS, objective.SOURCE)
-    given = _attention_of(model.DIRECTIONS - {"prefix"}, model.SOURCE)
-    yield "objective", f"{objective.kind} needs {needed}, but {model.kind} has {given}{way}"
+    directions = _attention_of(model.DIRECTIONS - {"prefix"}, model.SOURCE)
+    yield "objective", f"{objective.kind} needs {needed}, but {model.kind} has {directions}{way}"
 
 
 def _attention_of(directions: Collection[Direction], source: bool) -> str:
@@ -177,8 +177,8 @@ def _streaming(recipe: Recipe) -> Rules:
             yield Rule(f"model.attention.{key}", "has no effect without a stream; use train.stream: true", ("train.stream",))
         return
     for word in _words(mixer for mixer in recipe.model.mixers() if not mixer.streams):
-        what = f"attention {word} cannot carry its state over to the next step; use stream: false or another attention"
-        yield Rule("train.stream", what, ("model.attention",))
+        message = f"attention {word} cannot carry its state over to the next step; use stream: false or another attention"
+        yield Rule("train.stream", message, ("model.attention",))
     dataset = recipe.objective.dataset()
     if not dataset.STREAM:
         yield Rule("train.stream", f"{dataset.UNIT} are not a stream of text; use stream: false", ("objective",))
@@ -187,8 +187,8 @@ def _streaming(recipe: Recipe) -> Rules:
     elif not recipe.model.causal:
         yield "train.stream", f"a stream needs causal attention, but {recipe.model.kind} is bidirectional; use model decoder"
     if recipe.data.pack != "concat":
-        what = f"a stream continues across documents; use data.pack concat, not {recipe.data.pack}"
-        yield Rule("train.stream", what, ("data.pack",))
+        message = f"a stream continues across documents; use data.pack concat, not {recipe.data.pack}"
+        yield Rule("train.stream", message, ("data.pack",))
 
 
 def _positions(recipe: Recipe) -> Rules:
@@ -196,8 +196,8 @@ def _positions(recipe: Recipe) -> Rules:
     limits = {limit.key: limit for limit in recipe.model.position_limits(context)}  # source and target may have the same key
     for key, kind, length, _ in limits.values():
         if recipe.train.stream:
-            what = f"a stream exceeds the length of {kind} positions; use rotary, alibi or sinusoidal"
-            yield Rule("train.stream", what, (f"model.{key}",))
+            message = f"a stream exceeds the length of {kind} positions; use rotary, alibi or sinusoidal"
+            yield Rule("train.stream", message, (f"model.{key}",))
         elif length < context:
-            what = f"{length} positions are fewer than the {context} tokens of train.context; use at least {context}"
-            yield Rule(f"model.{key}.length", what, ("train.context",))
+            message = f"{length} positions are fewer than the {context} tokens of train.context; use at least {context}"
+            yield Rule(f"model.{key}.length", message, ("train.context",))

@@ -91,8 +91,8 @@ def _fit_scalar(value: Scalar, choices: Sequence[tuple[Any, tuple[Any, ...]]]) -
 
 
 def _split(text: str) -> tuple[str, str] | None:
-    found = _NUMBER.fullmatch(text) if len(text) <= _LONGEST else None
-    return (found[1].replace("_", ""), found[2]) if found else None
+    match = _NUMBER.fullmatch(text) if len(text) <= _LONGEST else None
+    return (match[1].replace("_", ""), match[2]) if match else None
 
 
 def whole_number(text: str) -> int | None:
@@ -194,8 +194,8 @@ def number(value: float) -> str:
 
 def near(word: str, words: Sequence[str], cutoff: float = 0.6) -> str | None:
     """The most similar of `words`; None if none is similar."""
-    found = get_close_matches(word, words, n=1, cutoff=cutoff) if len(word) <= 200 else []
-    return found[0] if found else None
+    matches = get_close_matches(word, words, n=1, cutoff=cutoff) if len(word) <= 200 else []
+    return matches[0] if matches else None
 
 
 def no_such_class(name: str, names: Sequence[str]) -> str:

@@ -94,11 +94,11 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """The steps that have a folder, newest first; RunFault if one of these folders, or their parent, is a link."""
-        found = [one for one in map(_FOLDER.fullmatch, self._names()) if one]
-        for path in [self.folder, *(self.folder / one[0] for one in found)]:
+        folders = [match for match in map(_FOLDER.fullmatch, self._names()) if match]
+        for path in [self.folder, *(self.folder / match[0] for match in folders)]:
             if path.is_symlink():
                 raise RunFault(f"{path} is a link; checkpoints must be inside the run folder", where=[str(path)])
-        return sorted((int(one[1]) for one in found), reverse=True)
+        return sorted((int(match[1]) for match in folders), reverse=True)
 
     def _names(self) -> list[str]:
         return os.listdir(self.folder) if self.folder.is_dir() else []
@@ -146,10 +146,10 @@ class Checkpoints:
 
     def superfluous(self, keep_last: int, keep_best: int) -> list[int]:
         """The steps that `rotate` removes; there are some only where a run was killed before it."""
-        found = self.list_valid()
-        if found and OBJECTIVE in found[0].sha256:
+        valid = self.list_valid()
+        if valid and OBJECTIVE in valid[0].sha256:
             keep_best = max(1, keep_best)
-        steps = [one.step for one in found]
+        steps = [checkpoint.step for checkpoint in valid]
         kept = {*steps[: max(1, keep_last)], *self.by_score()[:keep_best]}
         return [step for step in steps if step not in kept]
 
@@ -160,7 +160,7 @@ class Checkpoints:
         remains. Folders without a valid manifest of this run are kept. If the objective has its own network the best
         checkpoint is always kept, since only it holds the network that belongs to model.safetensors.
         """
-        steps, removed = [one.step for one in self.list_valid()], self.superfluous(keep_last, keep_best)
+        steps, removed = [checkpoint.step for checkpoint in self.list_valid()], self.superfluous(keep_last, keep_best)
         if not removed:
             return
         with storage_errors("removing older checkpoints", "no checkpoint was lost"):
@@ -187,12 +187,12 @@ class Checkpoints:
         RunFault if all are damaged: a run never silently starts over.
         """
         steps = self.steps()
-        found = self.first_intact(steps, warn)
-        if found is None and (steps or any(name.startswith(_BAD) for name in self._names())):
+        checkpoint = self.first_intact(steps, warn)
+        if checkpoint is None and (steps or any(name.startswith(_BAD) for name in self._names())):
             why = "".join(f"; {self.path(step).name} is damaged ({self._damage(step)})" for step in steps[:1] if warn is None)
             hint = "--fresh starts over in a new folder beside it"
             raise RunFault(f"no usable checkpoint in {self.folder}{why}", hint=hint, where=[str(self.folder)])
-        return found
+        return checkpoint
 
     def first_intact(self, steps: Iterable[int], warn: Callable[[str], None] | None = None) -> Checkpoint | None:
         """The first intact checkpoint of these steps. With `warn`, damaged ones before it are renamed."""
@@ -212,7 +212,8 @@ class Checkpoints:
 
     def by_score(self) -> list[int]:
         """The steps that have a score, best first, then by step."""
-        return [one.step for one in sorted(self.list_valid(), key=lambda one: one.rank) if one.score is not None]
+        scored = [checkpoint for checkpoint in self.list_valid() if checkpoint.score is not None]
+        return [checkpoint.step for checkpoint in sorted(scored, key=lambda checkpoint: checkpoint.rank)]
 
     def find(self, which: int | str) -> Checkpoint:
         """The checkpoint of a step, `last` or `best` (lowest score); reads only its manifest. RunFault if missing."""
@@ -246,12 +247,12 @@ class Checkpoints:
         checkpoint = self._read_manifest(step)
         for name, sha256 in checkpoint.sha256.items():
             try:
-                found = self.hashes.sha256(checkpoint.folder / name, checkpoint.sizes[name])
+                actual = self.hashes.sha256(checkpoint.folder / name, checkpoint.sizes[name])
             except OSError as error:
                 raise DamagedCheckpoint(f"{name}: {error.strerror}") from error
             except ValueError as error:
                 raise DamagedCheckpoint(f"{name}: {error}") from error
-            if found != sha256:
+            if actual != sha256:
                 raise DamagedCheckpoint(f"{name}: wrong checksum")
         return checkpoint
 

@@ -136,9 +136,9 @@ def break_hard_links(disk: Disk, *paths: Path) -> None:
 
 def make_folder(disk: Disk, folder: Path) -> None:
     """Create a folder and its missing parents, each with an fsync of its parent."""
-    for one in reversed([one for one in (folder, *folder.parents) if not one.exists()]):
-        disk.mkdir(one)
-        disk.sync(one.parent)
+    for path in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
+        disk.mkdir(path)
+        disk.sync(path.parent)
 
 
 def remove_temporary(disk: Disk, folder: Path, prefixes: tuple[str, ...] = (TEMPORARY,)) -> None:
@@ -168,10 +168,10 @@ def check_plain_files(folder: Path) -> None:
     entries = (Path(parent, name) for parent, folders, files in os.walk(folder) for name in sorted([*folders, *files]))
     for path in (folder, *entries):
         mode = path.lstat().st_mode
-        found = "a link" if stat.S_ISLNK(mode) else file_type(mode)
-        if found not in (None, "a folder"):
+        type_ = "a link" if stat.S_ISLNK(mode) else file_type(mode)
+        if type_ not in (None, "a folder"):
             hint = "remove it, or choose another folder with -d"
-            raise RunFault(f"{path} is {found}; a run folder may contain only plain files and folders", hint=hint, where=[str(path)])
+            raise RunFault(f"{path} is {type_}; a run folder may contain only plain files and folders", hint=hint, where=[str(path)])
 
 
 _CHUNK = 1 << 20

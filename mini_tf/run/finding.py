@@ -43,13 +43,13 @@ MEMBERS = ("fold", "seed")
 
 def member_folders(folder: Path) -> list[Path]:
     """The run folders of the runs of a set that have begun, in order; empty for any other run."""
-    found = []
+    members = []
     for kind in MEMBERS:
         number = 1
-        while is_run(one := folder / f"{kind}-{number}"):
-            found.append(one)
+        while is_run(member := folder / f"{kind}-{number}"):
+            members.append(member)
             number += 1
-    return found
+    return members
 
 
 def model_folder(folder: Path) -> Path:

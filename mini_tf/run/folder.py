@@ -173,11 +173,11 @@ class Run:
         published = before if loading.is_published(self.folder, self.manifest, hashes) else None
         if published and which == "best" and not self.checkpoints.steps():
             return
-        found = self.checkpoints.find(which)
-        no_better = before is not None and which == "best" and rank(before["score"], before["step"]) <= found.rank
+        checkpoint = self.checkpoints.find(which)
+        no_better = before is not None and which == "best" and rank(before["score"], before["step"]) <= checkpoint.rank
         if published and no_better:
             return
-        chosen = self.checkpoints.find_verified(found.step)
+        chosen = self.checkpoints.find_verified(checkpoint.step)
         if before and no_better and before["step"] != chosen.step:
             warn(
                 f"{MODEL} (step {before['step']}) and its checkpoint are missing or damaged; "
@@ -196,10 +196,10 @@ class Run:
         restored = before if before and before["step"] == chosen.step else {}  # with what was fitted for these weights
         self.update(model={**restored, "step": chosen.step, "score": chosen.score, "sha256": sha256}, publishing=None)
 
-    def record_auto(self, found: Mapping[str, Any]) -> dict[str, Any]:
+    def record_auto(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Store the resolved values of `auto` at the first start; return the stored ones."""
         if not self.manifest.auto:
-            self.update(auto=dict(found))
+            self.update(auto=dict(settings))
         return self.manifest.auto
 
     def extend(self, steps: int) -> None:

@@ -174,11 +174,11 @@ def resolve(recipe: str | None, overrides: Sequence[str] = (), run_folder: Path 
     run_folder: that of a run that may be continued. Raises what `reading.read` raises, and RunFault if the named run,
     or the one in `run_folder`, needs a package that is not installed.
     """
-    given = _run_of(recipe)
+    known = _run_of(recipe)
     try:
-        return reading.read(given, overrides)
+        return reading.read(known, overrides)
     except KindFault:
-        for folder in (given, run_folder):
+        for folder in (known, run_folder):
             if folder is not None and os.path.isfile(os.path.join(folder, manifest.NAME)):
                 check_installed(Path(folder))
         raise

@@ -60,8 +60,8 @@ def load(
     model = tensors.read(folder / MODEL, expected)
     optimizer = tensors.read(folder / OPTIMIZER, expected_optimizer, unread)
     state = tensors.read(folder / STATE)
-    for found, name in ((model, MODEL), (optimizer, OPTIMIZER), (state, STATE)):
-        tensors.check_finite(found, folder / name)
+    for contents, name in ((model, MODEL), (optimizer, OPTIMIZER), (state, STATE)):
+        tensors.check_finite(contents, folder / name)
     counters = _read_counters(folder / COUNTERS)
     if counters.get("step", checkpoint.step) != checkpoint.step:
         raise RunFault(f"{folder / COUNTERS}: step is {str(counters['step'])[:40]}, not {checkpoint.step}", where=[str(folder)])
@@ -79,9 +79,9 @@ def _read_objective(checkpoint: Checkpoint, expected: Mapping[str, TensorSpec] |
     if OBJECTIVE not in checkpoint.sha256:
         tensors.check_specs(expected or {}, {}, path)
         return {}
-    found = tensors.read(path, expected)
-    tensors.check_finite(found, path)
-    return found
+    objective = tensors.read(path, expected)
+    tensors.check_finite(objective, path)
+    return objective
 
 
 def _read_counters(path: Path) -> dict[str, Any]:
@@ -147,9 +147,9 @@ def _is_valid_model(folder: Path) -> bool:
             return True
         time.sleep(0.1)
     before = record.model or {"score": None, "step": -1}
-    newer = [one for one in Checkpoints.of(folder).list_valid() if one.rank <= rank(before["score"], before["step"])]
+    newer = [checkpoint for checkpoint in Checkpoints.of(folder).list_valid() if checkpoint.rank <= rank(before["score"], before["step"])]
     with suppress(OSError):
-        return hashes.sha256(folder / MODEL) in [record.publishing, *(one.sha256[MODEL] for one in newer)]
+        return hashes.sha256(folder / MODEL) in [record.publishing, *(checkpoint.sha256[MODEL] for checkpoint in newer)]
     return False
 
 

@@ -77,9 +77,9 @@ class Decision(BaseModel):
     @classmethod
     def of_ensemble(cls, each: Sequence["Decision | None"]) -> "Decision | None":
         """Of a mean of probabilities that have the temperatures of their models already: the mean of the biases."""
-        fitted = [one for one in each if one is not None]
-        names = dict.fromkeys(name for one in fitted for name in one.bias)
-        return cls(bias={name: sum(one.bias.get(name, 0.0) for one in fitted) / len(each) for name in names}) if fitted else None
+        fitted = [decision for decision in each if decision is not None]
+        names = dict.fromkeys(name for decision in fitted for name in decision.bias)
+        return cls(bias={name: sum(decision.bias.get(name, 0.0) for decision in fitted) / len(each) for name in names}) if fitted else None
 
 
 def _check_decision(model: dict[str, Any]) -> dict[str, Any]:

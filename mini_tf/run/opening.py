@@ -121,7 +121,7 @@ def explicit_folder(location: RunLocation) -> Path | None:
 def _numbers_beside(first: Path) -> list[int]:
     pattern = re.compile(re.escape(first.name) + r"\.([2-9]|[1-9]\d{1,5})")
     names = os.listdir(first.parent) if first.parent.is_dir() else []
-    return [int(found[1]) for found in map(pattern.fullmatch, names) if found]
+    return [int(match[1]) for match in map(pattern.fullmatch, names) if match]
 
 
 def _is_run(folder: Path, identity: Identity) -> bool:
@@ -208,17 +208,17 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **named, **hardware}
 
 
-def fingerprint(run: Run, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything that determines the exact bits of a result. found: the resolved settings, as in `Run.record_auto`."""
-    values = {**found, **versions(), **kind_versions(run.manifest)}
+def fingerprint(run: Run, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything that determines the exact bits of a result. settings: the resolved ones, as in `Run.record_auto`."""
+    values = {**settings, **versions(), **kind_versions(run.manifest)}
     if kind := run.manifest.decides.get("optimizer.kind"):
         values["optimizer"] = f"{kind} {IMPLEMENTATION}"
-    if (device := str(found.get("device"))).startswith("cuda") and torch.cuda.is_available():
+    if (device := str(settings.get("device"))).startswith("cuda") and torch.cuda.is_available():
         values["gpu"] = torch.cuda.get_device_name(device)
     return values
 
 
-def environment_changes(run: Run, found: Mapping[str, Any]) -> list[str]:
+def environment_changes(run: Run, settings: Mapping[str, Any]) -> list[str]:
     """Differences of the fingerprint from that of the run's newest checkpoint, such as `torch: "2.13.0" -> "2.14.0"`.
 
     Empty without a checkpoint; RunFault if all are damaged. Keys that only one of the two has, as versions of minitf
@@ -227,20 +227,20 @@ def environment_changes(run: Run, found: Mapping[str, Any]) -> list[str]:
     checkpoint = run.checkpoints.newest() if run.status == "continued" else None
     if checkpoint is None:
         return []
-    before, now = checkpoint.fingerprint, fingerprint(run, found)
+    before, now = checkpoint.fingerprint, fingerprint(run, settings)
     both = before.keys() & now.keys()
     return differences({name: before[name] for name in both}, {name: now[name] for name in both})
 
 
-def check_exact(run: Run, found: Mapping[str, Any], exact: bool, warn: Callable[[str], None]) -> None:
+def check_exact(run: Run, settings: Mapping[str, Any], exact: bool, warn: Callable[[str], None]) -> None:
     """Compare the fingerprint with that of the last checkpoint, and set it for the next ones.
 
     If they differ: RunFault with `exact`, else a warning.
     """
-    changed = "; ".join(environment_changes(run, found))
+    changed = "; ".join(environment_changes(run, settings))
     if changed and exact:
         hint = "restore the former values, or set checkpoint.resume=auto to continue anyway"
         raise RunFault(f"{run.folder} cannot be continued bit-exact: {changed}", hint=hint, where=[str(run.folder)])
     if changed:
         warn(f"continuing, but not bit-exact: {changed}")
-    run.fingerprint = fingerprint(run, found)
+    run.fingerprint = fingerprint(run, settings)

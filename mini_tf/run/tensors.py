@@ -66,7 +66,7 @@ class Serialized:
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         order = list(_DTYPES.values())
-        self._tensors = dict(sorted(tensors.items(), key=lambda one: (order.index(one[1].dtype), one[0])))
+        self._tensors = dict(sorted(tensors.items(), key=lambda item: (order.index(item[1].dtype), item[0])))
         self._header, self._content = _header(self._tensors)
 
     def __len__(self) -> int:
@@ -99,12 +99,12 @@ def read(path: Path, expected: Mapping[str, TensorSpec] | None = None, unread: C
     """All tensors of a file; `unread` ones are on the meta device. RunFault, before content is read, if they do not
     match the `expected` specs.
     """
-    found = read_specs(path)
+    specs_ = read_specs(path)
     if expected is not None:
-        check_specs(expected, found, path)
+        check_specs(expected, specs_, path)
     try:
         with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) if name not in unread else spec.on_meta() for name, spec in found.items()}
+            return {name: file.get_tensor(name) if name not in unread else spec.on_meta() for name, spec in specs_.items()}
     except (SafetensorError, OSError, UnicodeError) as error:
         raise RunFault(f"{path}: damaged safetensors file: {error}", where=[str(path)]) from error
 
@@ -114,9 +114,9 @@ def read_specs(path: Path) -> dict[str, TensorSpec]:
     try:
         header, content = _read_header(path)
         entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
-        found = {name: _spec(entry) for name, entry in entries.items()}
-        _check_offsets(found, [entry["data_offsets"] for entry in entries.values()], content)
-        return found
+        specs_ = {name: _spec(entry) for name, entry in entries.items()}
+        _check_offsets(specs_, [entry["data_offsets"] for entry in entries.values()], content)
+        return specs_
     except OSError as error:
         raise RunFault(f"{path}: cannot be read: {error.strerror}", where=[str(path)]) from error
     except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
@@ -140,10 +140,10 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
     return header, size - 8 - length
 
 
-def _check_offsets(found: Mapping[str, TensorSpec], offsets: list[Any], content: int) -> None:
+def _check_offsets(specs_: Mapping[str, TensorSpec], offsets: list[Any], content: int) -> None:
     """ValueError unless the tensors cover the content without gaps or overlaps."""
     at = 0
-    for (begin, end), spec in sorted(zip(map(tuple, offsets), found.values(), strict=True), key=lambda pair: pair[0]):
+    for (begin, end), spec in sorted(zip(map(tuple, offsets), specs_.values(), strict=True), key=lambda pair: pair[0]):
         if begin != at or end - begin != math.prod(spec.shape) * spec.dtype.itemsize:
             raise ValueError(f"a tensor of {spec} cannot occupy bytes {begin} to {end}"[:200])
         at = end
@@ -162,11 +162,13 @@ def _spec(entry: Any) -> TensorSpec:
     return TensorSpec(tuple(shape), _DTYPES[entry["dtype"]])
 
 
-def check_specs(expected: Mapping[str, TensorSpec], found: Mapping[str, TensorSpec], path: Path) -> None:
+def check_specs(expected: Mapping[str, TensorSpec], actual: Mapping[str, TensorSpec], path: Path) -> None:
     """RunFault, listing the first five differences, unless the found tensors match the expected ones exactly."""
-    faults = [f"{name} is missing" for name in expected if name not in found]
-    faults += [f"{name[:80]} is not expected" for name in found if name not in expected]
-    faults += [f"{name} is {str(found[name])[:80]}, not {spec}" for name, spec in expected.items() if name in found and found[name] != spec]
+    faults = [f"{name} is missing" for name in expected if name not in actual]
+    faults += [f"{name[:80]} is not expected" for name in actual if name not in expected]
+    faults += [
+        f"{name} is {str(actual[name])[:80]}, not {spec}" for name, spec in expected.items() if name in actual and actual[name] != spec
+    ]
     if faults:
         more = f" (and {len(faults) - 5} more)" if len(faults) > 5 else ""
         raise RunFault(f"{path}: does not match the model of its recipe: {', '.join(faults[:5])}{more}", where=[str(path)])
@@ -184,5 +186,5 @@ def check_weights(weights: Mapping[str, Tensor], path: Path) -> None:
     check_finite(weights, path)
     for name, tensor in weights.items():
         if tensor.is_floating_point() and tensor.numel() and (largest := float(tensor.abs().max())) > LARGEST_WEIGHT:
-            what = f"{name} contains values up to {largest:.1g}: hidden states overflow"
-            raise RunFault(f"{path}: {what}", hint="choose an earlier checkpoint: --step N", where=[str(path)])
+            fault = f"{name} contains values up to {largest:.1g}: hidden states overflow"
+            raise RunFault(f"{path}: {fault}", hint="choose an earlier checkpoint: --step N", where=[str(path)])

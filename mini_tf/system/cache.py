@@ -76,11 +76,11 @@ def load(group: str, key: str, say: Callable[[str], None] = lambda line: None) -
     folder = cache_folder() / group / key
     if not os.path.lexists(folder):
         say(f"data: not in the cache ({key[:12]}); reading and encoding it")
-    elif isinstance(found := _verify(folder), CacheEntry):
+    elif isinstance(entry := _verify(folder), CacheEntry):
         say(f"data: loaded from the cache ({key[:12]}): same data and settings")
-        return found
+        return entry
     else:
-        say(f"data: the cache is damaged ({key[:12]}: {found}); rebuilding it")
+        say(f"data: the cache is damaged ({key[:12]}: {entry}); rebuilding it")
     return None
 
 
@@ -94,9 +94,9 @@ def build_or_load(
     if (entry := load(group, key, say)) is not None:
         return entry
     with _only_builder(f"{group}/{key}"):
-        if isinstance(found := _verify(cache_folder() / group / key), CacheEntry):
+        if isinstance(built := _verify(cache_folder() / group / key), CacheEntry):
             say(f"data: loaded from the cache ({key[:12]}): another process has just built it")
-            return found
+            return built
         with draft(group, key) as folder:
             return publish(folder, group, key, build(folder))
 
@@ -178,14 +178,14 @@ def _only_builder(entry: str) -> Iterator[None]:
 
 def _verify(folder: Path) -> CacheEntry | str:
     """The entry after a check of all its files, or a description of the damage."""
-    if isinstance(found := _read_manifest(folder), str):
-        return found
+    if isinstance(entry := _read_manifest(folder), str):
+        return entry
     try:
-        for name, (size, sha) in found.files.items():
+        for name, (size, sha) in entry.files.items():
             file = folder / Path(name).name
             if file.stat().st_size != size or sha256_of(file) != sha:
                 return f"{name} has changed"
-        return found
+        return entry
     except OSError as error:
         return f"{Path(str(error.filename)).name}: {error.strerror}"
     except ValueError:

@@ -122,8 +122,8 @@ def to_minitf_error(error: Exception) -> MinitfError:
     if _is_device(error):
         return Unavailable(f"the device failed: {text}", hint="`minitf doctor` lists working devices; then the same command continues")
     if is_of_compiler(error):
-        what = f"torch.compile failed: {compiler_reason(error)}"
-        return Unavailable(what, hint="runtime.compile=false, and the same command continues; results may differ in the last bits")
+        fault = f"torch.compile failed: {compiler_reason(error)}"
+        return Unavailable(fault, hint="runtime.compile=false, and the same command continues; results may differ in the last bits")
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StorageFault(f"the disk is full: {text}", hint="free some space, then the same command continues")
     if isinstance(error, OSError):

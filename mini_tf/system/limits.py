@@ -42,7 +42,7 @@ class Limits:
 
 def list_limits() -> list[tuple[str, int, str]]:
     """(name, default, meaning) of each limit."""
-    return [(one.name, int(one.default), str(one.metadata["meaning"])) for one in fields(Limits)]  # type: ignore[arg-type]
+    return [(limit.name, int(limit.default), str(limit.metadata["meaning"])) for limit in fields(Limits)]  # type: ignore[arg-type]
 
 
 def limits() -> Limits:
@@ -53,19 +53,19 @@ def limits() -> Limits:
 @cache
 def _read(text: str) -> Limits:
     names = [name for name, *_ in list_limits()]
-    given: dict[str, int] = {}
+    values: dict[str, int] = {}
     for word in text.replace(",", " ").split():
         name, _, value = word.partition("=")
-        found = re.fullmatch(r"([0-9]{1,15})([KMG]?)", value)
+        match = re.fullmatch(r"([0-9]{1,15})([KMG]?)", value)
         if name not in names:
             near = get_close_matches(name, names, n=1)
             raise UsageFault(
                 f"{VARIABLE}: no such limit {name[:40]!r}", hint=f"did you mean {near[0]}?" if near else f"use one of {', '.join(names)}"
             )
-        if found is None or int(found[1]) == 0:
+        if match is None or int(match[1]) == 0:
             raise UsageFault(f"{VARIABLE}: {name} must be a whole number from 1 such as 64M, got {value[:40]!r}")
-        given[name] = int(found[1]) * _UNITS[found[2]]
-    return Limits(**given)
+        values[name] = int(match[1]) * _UNITS[match[2]]
+    return Limits(**values)
 
 
 def format_bytes(bytes_: int) -> str:

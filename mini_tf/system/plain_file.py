@@ -31,11 +31,11 @@ def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
 
 def check_plain(descriptor: int, path: str | os.PathLike[str]) -> int:
     """Return the descriptor of a plain file. Close that of anything else and raise OSError with a readable strerror."""
-    found = file_type(os.fstat(descriptor).st_mode)
-    if found is None:
+    type_ = file_type(os.fstat(descriptor).st_mode)
+    if type_ is None:
         return descriptor
     os.close(descriptor)
-    raise OSError(errno.EINVAL, f"it is {found}, not a plain file", os.fspath(path))
+    raise OSError(errno.EINVAL, f"it is {type_}, not a plain file", os.fspath(path))
 
 
 def read_plain(path: Path, max_bytes: int) -> bytes:

@@ -82,14 +82,14 @@ class WorkerFault(Unavailable):
     lost: it only says that yet another process is gone. output: what the process would have printed with --json.
     """
 
-    def __init__(self, exit_code: int, message: str, *, lost: bool = False, output: Mapping[str, Any] | None = None, **given: Any) -> None:
-        super().__init__(message, **given)
+    def __init__(self, exit_code: int, message: str, *, lost: bool = False, output: Mapping[str, Any] | None = None, **fields: Any) -> None:
+        super().__init__(message, **fields)
         self.exit_code, self.lost, self.output = exit_code, lost, output or {}
 
     def of(self, who: str) -> "WorkerFault":
         """The error, with the process that had it."""
-        given = {name: getattr(self, name) for name in ("hint", "where", "faults") if name != "faults" or len(self.faults) > 1}
-        return WorkerFault(self.exit_code, f"{who}: {self.message}", output=self.output, **given)
+        fields = {name: getattr(self, name) for name in ("hint", "where", "faults") if name != "faults" or len(self.faults) > 1}
+        return WorkerFault(self.exit_code, f"{who}: {self.message}", output=self.output, **fields)
 
 
 def write_fault(folder: Path, rank: int, error: MinitfError, *, exit_code: int, lost: bool, output: Mapping[str, Any]) -> None:
@@ -119,9 +119,9 @@ def error_of(fields: Mapping[str, Any]) -> MinitfError:
     return error
 
 
-def same_error(own: MinitfError | None, fields: Mapping[str, Any]) -> MinitfError:
+def same_error(error: MinitfError | None, fields: Mapping[str, Any]) -> MinitfError:
     """`own`, if that is the error that `fields` describes, else `error_of` them: this process keeps its traceback."""
-    return own if own is not None and fields_of(own) == fields else error_of(fields)
+    return error if error is not None and fields_of(error) == fields else error_of(fields)
 
 
 def _fields(error: MinitfError) -> dict[str, Any]:

@@ -51,10 +51,10 @@ def write_atomically(path: Path, text: str) -> None:
 def remove_stale(folder: Path) -> None:
     """Remove temporary files of this machine's dead processes."""
     for path in folder.glob(".*.tmp"):
-        found = _NAME.fullmatch(path.name)
-        if found is None or found["machine"] != _MACHINE:
+        match = _NAME.fullmatch(path.name)
+        if match is None or match["machine"] != _MACHINE:
             continue
-        if found["token"] != _TOKEN if (pid := int(found["pid"])) == os.getpid() else not _is_alive(pid):
+        if match["token"] != _TOKEN if (pid := int(match["pid"])) == os.getpid() else not _is_alive(pid):
             remove_path(path)
 
 

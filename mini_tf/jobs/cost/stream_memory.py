@@ -25,18 +25,18 @@ class StreamMemory(NamedTuple):
         return {f"stream.{name}": value for name, value in self._asdict().items() if value is not None}
 
 
-def stream_memory(recipe: Recipe, given: str | None) -> StreamMemory | None:
+def stream_memory(recipe: Recipe, source: str | None) -> StreamMemory | None:
     """None without `train.stream`, or if no layer keeps tokens. given: what names the recipe, possibly a run."""
     bounds = [bound for mixer in recipe.model.mixers() if (bound := mixer.memory_bound) is not None]
     if not recipe.train.stream or not bounds:
         return None
-    run = None if given is None else _run(given)
+    run = None if source is None else _run(source)
     curves = [[] if run is None else curve(run / "metrics.jsonl", f"memory.{name}") for name in ("ideal", "real")]
     return StreamMemory(max(bounds), *(points[-1][1] if points else None for points in curves))
 
 
-def _run(given: str) -> Path | None:
+def _run(source: str) -> Path | None:
     try:
-        return finding.find(given)
+        return finding.find(source)
     except RunFault:  # a shipped recipe or a file
         return None

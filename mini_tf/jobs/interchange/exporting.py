@@ -126,8 +126,8 @@ def _export_adapter(loaded: LoadedModel, folder: Path, family: Family, head: Hea
     settings = loaded.recipe.adapter
     assert settings is not None
     if whole := read_fully_trainable(loaded.folder):
-        what = f"{loaded.folder.name} trained {whole[0]} beside its adapter, which is no part of one"
-        raise RunFault(what, hint="without --to peft the adapter is merged into the model that is written", where=[str(loaded.folder)])
+        fault = f"{loaded.folder.name} trained {whole[0]} beside its adapter, which is no part of one"
+        raise RunFault(fault, hint="without --to peft the adapter is merged into the model that is written", where=[str(loaded.folder)])
     if settings.merge and step is None:
         step = "best"  # model.safetensors has it merged
     weights = load_model(loaded.folder, step)
@@ -218,19 +218,23 @@ def tokenizer_files(loaded: LoadedModel) -> dict[str, bytes]:
     tokens = {"bos_token": separator, "eos_token": end, "unk_token": vocabulary.unk, "pad_token": vocabulary.pad}
     tokens |= {} if model.causal and not model.SOURCE else {"mask_token": vocabulary.mask}
     tokens |= {} if model.causal else {"cls_token": begin, "sep_token": separator}
-    named = {key: names[one] if isinstance(one, int) else one for key, one in tokens.items() if one is not None}
-    own = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": loaded.model.context, "clean_up_tokenization_spaces": False}
+    named = {key: names[token] if isinstance(token, int) else token for key, token in tokens.items() if token is not None}
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": loaded.model.context,
+        "clean_up_tokenization_spaces": False,
+    }
     if model.causal and not model.SOURCE and loaded.recipe.objective.predicts_tokens:
-        own["padding_side"] = "left"  # a text is continued at its last token
+        settings["padding_side"] = "left"  # a text is continued at its last token
     if loaded.model.n_types > 1:
-        own["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+        settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     return {
         "tokenizer.json": json.dumps(content, indent=1, ensure_ascii=False).encode(),
-        "tokenizer_config.json": show_json(own | named).encode(),
+        "tokenizer_config.json": show_json(settings | named).encode(),
     }
 
 
-def _template(loaded: LoadedModel, names: dict[int, str], given: dict[str, Any] | None) -> dict[str, Any] | None:
+def _template(loaded: LoadedModel, names: dict[int, str], processor: dict[str, Any] | None) -> dict[str, Any] | None:
     """A post-processor that frames one text, or two with a separator between them, as the pipeline of the run does.
 
     given: the post-processor of the tokenizer, of which only what changes no ids is kept: GPT-2's trimming of offsets.
@@ -251,5 +255,5 @@ def _template(loaded: LoadedModel, names: dict[int, str], given: dict[str, Any] 
         "pair": [*special(before), first, *special(between), second, *special(behind, 1)],
         "special_tokens": {name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in used},
     }
-    trims = given is not None and given["type"] == "ByteLevel"
-    return {"type": "Sequence", "processors": [given, template]} if trims else template
+    trims = processor is not None and processor["type"] == "ByteLevel"
+    return {"type": "Sequence", "processors": [processor, template]} if trims else template

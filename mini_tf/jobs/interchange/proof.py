@@ -72,10 +72,10 @@ class Parity:
 
     def describe(self) -> str:
         """One line for people."""
-        what = f"{self.outputs} of {self.sequences} sequences differ by at most {self.largest_difference:.2g}"
+        difference = f"{self.outputs} of {self.sequences} sequences differ by at most {self.largest_difference:.2g}"
         if self.missing:
-            return f"no proof, since {self.missing}: minitf alone read the files, {what} from itself"
-        return f"proof: loaded by {self.reader} as {self.architecture}, {what}" + (" in fp64" if self.precision == "fp64" else "")
+            return f"no proof, since {self.missing}: minitf alone read the files, {difference} from itself"
+        return f"proof: loaded by {self.reader} as {self.architecture}, {difference}" + (" in fp64" if self.precision == "fp64" else "")
 
     @property
     def holds(self) -> bool:
@@ -86,10 +86,10 @@ class Parity:
         """RunFault if the difference is too large, or is no number."""
         if not self.holds:
             limit = self.tolerance * self.largest_output
-            what = f"the {self.outputs} differ by up to {self.largest_difference:.3g}, more than {limit:.3g}"
+            fault = f"the {self.outputs} differ by up to {self.largest_difference:.3g}, more than {limit:.3g}"
             cases = ", ".join(f"{name} {difference:.3g}" for name, difference in self.cases.items())
             way = f"{limit:.3g} is {self.tolerance:g} of the largest output; in {self.precision}, by case {cases}"
-            raise RunFault(f"{where}: {what} ({way})", where=[str(where)])
+            raise RunFault(f"{where}: {fault} ({way})", where=[str(where)])
 
 
 def make_batch(model: Model, vocabulary: Vocabulary, source_vocabulary: int | None = None) -> Batch:
@@ -150,7 +150,7 @@ def compare(model: Model, head: Head, batch: Batch, folder: Path, deltas: Mappin
     reader, theirs, missing = _transformers(folder, head, deltas)
     if theirs is None:
         other = open_foreign(folder, deltas=deltas)
-        reader, theirs = "minitf", lambda given, dtype: own_outputs(other.model, other.head, given, dtype)
+        reader, theirs = "minitf", lambda batch_, dtype: own_outputs(other.model, other.head, batch_, dtype)
     parity = _parity(model, head, batch, theirs, torch.float32)
     if not parity.holds:
         parity = _parity(model, head, batch, theirs, torch.float64)
@@ -159,7 +159,7 @@ def compare(model: Model, head: Head, batch: Batch, folder: Path, deltas: Mappin
 
 def _parity(model: Model, head: Head, batch: Batch, theirs: Outputs, dtype: torch.dtype) -> Parity:
     batches = batch.alone() if head.pools and not batch.has_pad else [batch]  # their decoders find the last token by the id of padding
-    ours, others = own_outputs(model, head, batch, dtype), torch.cat([theirs(one, dtype) for one in batches])
+    ours, others = own_outputs(model, head, batch, dtype), torch.cat([theirs(other, dtype) for other in batches])
     difference, size = (ours - others.view_as(ours)).abs().amax(-1), ours.abs().amax(-1)
     if difference.dim() == 2:  # by token, of which padding does not count
         difference, size = (values.masked_fill(batch.mask == 0, 0.0).amax(1) for values in (difference, size))
@@ -170,9 +170,9 @@ def _parity(model: Model, head: Head, batch: Batch, theirs: Outputs, dtype: torc
     if batch.source_mask is not None:
         cases["padded sources"] = batch.source_mask.eq(0).any(1)
     by_case = {name: float(difference[rows].max()) for name, rows in cases.items() if bool(rows.any())}
-    what = "hidden states" if head.objective is None else "logits"
+    outputs = "hidden states" if head.objective is None else "logits"
     precision = "fp64" if dtype == torch.float64 else "fp32"
-    return Parity(float(difference.max()), float(size.max()), by_case, "", head.architecture, what, precision)
+    return Parity(float(difference.max()), float(size.max()), by_case, "", head.architecture, outputs, precision)
 
 
 def _transformers(folder: Path, head: Head, deltas: Mapping[str, Tensor]) -> tuple[str, Outputs | None, str]:
@@ -211,15 +211,15 @@ def _transformers(folder: Path, head: Head, deltas: Mapping[str, Tensor]) -> tup
             inputs = {"input_ids": batch.source, "attention_mask": batch.source_mask, "decoder_input_ids": batch.ids}
             inputs |= {"decoder_attention_mask": batch.mask}
         try:
-            given: Any = model.to(dtype)(**{name: tensor for name, tensor in inputs.items() if tensor is not None})
+            outputs_: Any = model.to(dtype)(**{name: tensor for name, tensor in inputs.items() if tensor is not None})
         except Exception as error:
             raise _fault(folder, "run", error) from error
-        found: Tensor = given[head.output]
-        return found.to(dtype)
+        output: Tensor = outputs_[head.output]
+        return output.to(dtype)
 
     return f"transformers {transformers.__version__}", outputs, ""
 
 
 def _fault(folder: Path, action: str, error: Exception) -> RunFault:
-    what = f"transformers cannot {action} it: {type(error).__name__}: {one_line(str(error))[:200]}"
-    return RunFault(f"{folder}: {what}", where=[str(folder)])
+    fault = f"transformers cannot {action} it: {type(error).__name__}: {one_line(str(error))[:200]}"
+    return RunFault(f"{folder}: {fault}", where=[str(folder)])

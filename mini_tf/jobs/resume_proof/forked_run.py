@@ -120,9 +120,9 @@ def _step(name: str) -> int:
 COMPARED = ("metrics.jsonl", "model.safetensors", "optimizer.safetensors")
 
 
-def differences(one: Path, other: Path) -> dict[str, str | None]:
+def differences(run: Path, other: Path) -> dict[str, str | None]:
     """File name -> None if equal, else the line or tensor of the first difference, for the COMPARED files."""
-    return {name: _first_difference(_file(one, name), _file(other, name)) for name in COMPARED}
+    return {name: _first_difference(_file(run, name), _file(other, name)) for name in COMPARED}
 
 
 def _file(run: Path, name: str) -> Path:
@@ -130,11 +130,11 @@ def _file(run: Path, name: str) -> Path:
     return run / checkpoint / name if name == "optimizer.safetensors" else run / name
 
 
-def _first_difference(one: Path, other: Path) -> str | None:
-    first, second = one.read_bytes(), other.read_bytes()
+def _first_difference(path: Path, other: Path) -> str | None:
+    first, second = path.read_bytes(), other.read_bytes()
     if first == second:
         return None
-    if one.suffix == ".jsonl":
+    if path.suffix == ".jsonl":
         lines = zip(first.splitlines(), second.splitlines(), strict=False)
         number = next((n for n, (a, b) in enumerate(lines, start=1) if a != b), min(first.count(b"\n"), second.count(b"\n")) + 1)
         return f"line {number}"

@@ -44,8 +44,8 @@ def prove_processes(processes: int, say: Callable[[str], None], kills: int | Non
     with temporary_folder() as folder:
         (folder / "recipe.yaml").write_text(RECIPE)
         alone, together = folder / "alone", folder / "together"
-        one = _seconds(1, alone)
-        say(f"one process took {one:.1f} s")
+        single = _seconds(1, alone)
+        say(f"one process took {single:.1f} s")
         killed = []
         for number in range(KILLS if kills is None else kills):
             rank = number % processes
@@ -55,7 +55,7 @@ def prove_processes(processes: int, say: Callable[[str], None], kills: int | Non
             killed.append((rank, step))
             say(f"kill {number + 1}: rank {rank}, after the checkpoint of step {step}; all processes ended; continuing")
         several = _seconds(processes, together)
-        return ProcessesProof(processes, (one, several), killed, differences(together, alone))
+        return ProcessesProof(processes, (single, several), killed, differences(together, alone))
 
 
 def _seconds(processes: int, folder: Path) -> float:

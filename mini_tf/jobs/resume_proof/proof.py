@@ -80,8 +80,8 @@ def prove_resume(reporter: Reporter, say: Callable[[str], None], recipe: str | N
         _refuse_unrepeatable(resolve(recipe, settings))
     with temporary_folder() as folder:
         (folder / "tiny.yaml").write_text(RECIPE)
-        given = recipe or folder / "tiny.yaml"
-        reference = ForkedRun(folder / "uninterrupted", given, settings, reporter)
+        recipe_ = recipe or folder / "tiny.yaml"
+        reference = ForkedRun(folder / "uninterrupted", recipe_, settings, reporter)
         seconds = _run_uninterrupted(reference)
         record = manifest.read(reference.folder)
         overrides = [f"runtime.{key}={str(record.auto[key]).lower()}" for key in ("device", "precision", "compile", "threads")]
@@ -89,7 +89,7 @@ def prove_resume(reporter: Reporter, say: Callable[[str], None], recipe: str | N
         say(f"an uninterrupted run of {record.step} steps took {seconds:.1f} s; now killing and resuming the same run")
         kills: list[Kill] = []
         for number, moment in enumerate(_moments(seconds, kills), start=1):
-            run = ForkedRun(folder / f"killed-{number}", given, [*settings, *overrides], reporter)
+            run = ForkedRun(folder / f"killed-{number}", recipe_, [*settings, *overrides], reporter)
             if kill := _kill_and_resume(run, moment, reference):
                 kills.append(kill)
                 say(f"kill {len(kills)}: {kill.found}, {kill.seconds:.1f} s after the start; {_outcome(kill)}")
@@ -101,7 +101,7 @@ def prove_resume(reporter: Reporter, say: Callable[[str], None], recipe: str | N
         if result.first_difference is None:
             return result
         say("a difference was found; running once more without interruption to check that this machine is deterministic")
-        repetition = ForkedRun(folder / "repetition", given, [*settings, *overrides], reporter)
+        repetition = ForkedRun(folder / "repetition", recipe_, [*settings, *overrides], reporter)
         _run_uninterrupted(repetition)
         return replace(result, repeats=not any(differences(repetition.folder, reference.folder).values()))
 
@@ -130,12 +130,12 @@ def _kill_and_resume(run: ForkedRun, moment: float | None, reference: ForkedRun)
     killed = run.kill(moment)
     if killed is None:
         return None
-    seconds, found, inside_save = killed
+    seconds, found_at, inside_save = killed
     try:
         run.run()
     except Failed as failed:
-        return Kill(seconds, found, inside_save, dict.fromkeys(COMPARED), str(failed))
-    return Kill(seconds, found, inside_save, differences(run.folder, reference.folder))
+        return Kill(seconds, found_at, inside_save, dict.fromkeys(COMPARED), str(failed))
+    return Kill(seconds, found_at, inside_save, differences(run.folder, reference.folder))
 
 
 def _run_uninterrupted(run: ForkedRun) -> float:

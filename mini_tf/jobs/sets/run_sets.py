@@ -129,7 +129,7 @@ def train(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult
                     return _stopped(run, result.exit_code, f"in {member.folder}")
                 if group.leads:
                     done.append(_finished(member, result.folder))
-                    set_files.write_metrics(run, (one.record for one in done))
+                    set_files.write_metrics(run, (finished.record for finished in done))
             with group.independently():
                 return _finish(run, done, reporter, resolved.recipe) if group.leads else RunResult(run.folder, {})
 
@@ -139,7 +139,7 @@ def _identify(resolved: Resolved, several: Sequence[Member], options: Options, r
 
     Raises DataFault, which names the fold, if the data of one of them are invalid.
     """
-    found = []
+    hashes = []
     for member in several if resolved.recipe.data.split.is_set else several[:1]:
         try:
             identity, data = identify(member.resolved, options, reporter)
@@ -148,8 +148,8 @@ def _identify(resolved: Resolved, several: Sequence[Member], options: Options, r
                 raise DataFault(f"{member.title}: {fault.message}", hint=fault.hint, where=fault.where) from fault
             raise
         options.check(data)
-        found.append(identity.hashes)
-    return Identity.of(resolved, found[0])
+        hashes.append(identity.hashes)
+    return Identity.of(resolved, hashes[0])
 
 
 def _stopped(run: Run, exit_code: int, where: str) -> RunResult:
@@ -181,17 +181,20 @@ def _finished(member: Member, folder: Path) -> FinishedRun:
 def _finish(run: Run, done: Sequence[FinishedRun], reporter: Reporter, recipe: Recipe) -> RunResult:
     """Copy the median run's model into the run folder and print the metrics of all runs."""
     kind, objective = done[0].member.kind, recipe.objective
-    each, baselines = [one.metrics for one in done], [manifest.read(one.folder).baseline for one in done]
+    each, baselines = [finished.metrics for finished in done], [manifest.read(finished.folder).baseline for finished in done]
     name, baseline = set_metrics.main_metric(each[0], objective), baselines[0]
     if kind == "fold":
         baseline, each = set_metrics.same_baseline(each, baselines, name, objective)
-        done = [replace(one, metrics=metrics) for one, metrics in zip(done, each, strict=True)]
+        done = [replace(finished, metrics=metrics) for finished, metrics in zip(done, each, strict=True)]
     judged = set_metrics.name_of_ensemble(name, each)
     median, metrics = done[set_metrics.median_run(each, judged)], set_metrics.spread(each, kind == "seed")
-    set_files.write_metrics(run, (one.record | ({"median": True} if one is median else {}) for one in done))
+    set_files.write_metrics(run, (finished.record | ({"median": True} if finished is median else {}) for finished in done))
     set_files.copy_model(run, median.folder)
-    for one in done:
-        reporter.say(set_metrics.line_of_run(one.title, one.metrics, name, objective, kind == "fold") + "  <- median" * (one is median))
+    for finished in done:
+        reporter.say(
+            set_metrics.line_of_run(finished.title, finished.metrics, name, objective, kind == "fold")
+            + "  <- median" * (finished is median)
+        )
     reporter.say(f"median over {len(done)} {kind}s: {set_metrics.format_spread(judged, metrics, kind)}")
     if recipe.train.ensemble is not None and kind == "seed":
         together = _ensemble_metrics(run, reporter, f"ensemble of {len(done)} seeds", name, objective)
@@ -212,8 +215,8 @@ def _finish(run: Run, done: Sequence[FinishedRun], reporter: Reporter, recipe: R
 def _ensemble_metrics(run: Run, reporter: Reporter, title: str, name: str, objective: ObjectiveSettings) -> dict[str, float | None]:
     """Measure the ensemble of all runs on the validation data, and say so."""
     trained = open_ensemble(run.folder, device=str(run.manifest.auto.get("device", "auto")))
-    found = pipeline_of(trained).evaluate(trained, evaluation_data(trained, None, "val", reporter.detail))
-    metrics = {f"val.{name}": value if math.isfinite(value) else None for name, value in found.items() if name != "targets"}
+    measured = pipeline_of(trained).evaluate(trained, evaluation_data(trained, None, "val", reporter.detail))
+    metrics = {f"val.{name}": value if math.isfinite(value) else None for name, value in measured.items() if name != "targets"}
     reporter.say(f"{title}: {set_metrics.format_main(metrics, name, objective)}")
     for note in decision_notes(trained, fitted_on=True):
         reporter.say(note)

@@ -17,13 +17,13 @@ ENSEMBLE = ".ensemble"
 
 def main_metric(metrics: Metrics, objective: ObjectiveSettings) -> str:
     """The metric that ranks runs: the pipeline's if it has one, else the loss. Higher is better but for the loss."""
-    return next((name for one in ranking_metrics(objective) if (name := f"val.{one}") in metrics), "val.loss")
+    return next((name for metric in ranking_metrics(objective) if (name := f"val.{metric}") in metrics), "val.loss")
 
 
 def median_run(metrics: Sequence[Metrics], name: str) -> int:
     """The index of the run with the median of this metric: the lower one of an even number, the first of equal ones."""
     worst = math.inf if name.removesuffix(ENSEMBLE) == "val.loss" else -math.inf
-    values = [worst if (value := one.get(name)) is None else value for one in metrics]
+    values = [worst if (value := metrics_.get(name)) is None else value for metrics_ in metrics]
     return values.index(median_low(values))
 
 
@@ -32,33 +32,39 @@ def spread(metrics: Sequence[Metrics], seeds: bool = True) -> dict[str, float | 
 
     seeds: the runs are seeds, on which a baseline does not depend: it has one value.
     """
-    same = [name for name in metrics[0] if seeds and name.startswith(PREFIX) and all(one.get(name) == metrics[0][name] for one in metrics)]
-    found: dict[str, float | None] = {name: metrics[0][name] for name in same}
-    for name in [name for name in metrics[0] if name not in found and all(name in one for one in metrics)]:
-        values = [value for one in metrics if (value := one[name]) is not None]
+    same = [
+        name
+        for name in metrics[0]
+        if seeds and name.startswith(PREFIX) and all(metrics_.get(name) == metrics[0][name] for metrics_ in metrics)
+    ]
+    values_of: dict[str, float | None] = {name: metrics[0][name] for name in same}
+    for name in [name for name in metrics[0] if name not in values_of and all(name in metrics_ for metrics_ in metrics)]:
+        values = [value for metrics_ in metrics if (value := metrics_[name]) is not None]
         if len(values) < len(metrics):
-            found[name] = None
+            values_of[name] = None
             continue
-        found[name] = median_low(values)
-        found |= {f"{name}.mean": fmean(values), f"{name}.std": stdev(values), f"{name}.min": min(values), f"{name}.max": max(values)}
-    return found
+        values_of[name] = median_low(values)
+        values_of |= {f"{name}.mean": fmean(values), f"{name}.std": stdev(values), f"{name}.min": min(values), f"{name}.max": max(values)}
+    return values_of
 
 
 def means_of(metrics: Metrics) -> dict[str, float | None]:
     """Of the metrics of a set of seeds: their means, and those of its ensemble and of its baselines as they are."""
-    means = {name: metrics[f"{name}.mean"] for name in metrics if {f"{name}.{what}" for what in ("mean", "std", "max")} <= {*metrics}}
+    means = {
+        name: metrics[f"{name}.mean"] for name in metrics if {f"{name}.{statistic}" for statistic in ("mean", "std", "max")} <= {*metrics}
+    }
     return {name: means.get(name, metrics[name]) for name in metrics if not _is_statistic(name, metrics)}
 
 
 def _is_statistic(name: str, metrics: Metrics) -> bool:
     """Whether a metric of a set is a statistic of another one; a class may be called `mean`."""
-    of, _, what = name.rpartition(".")
-    return of in metrics and what in ("mean", "std", "min", "max")
+    of, _, statistic = name.rpartition(".")
+    return of in metrics and statistic in ("mean", "std", "min", "max")
 
 
 def name_of_ensemble(name: str, each: Sequence[Metrics]) -> str:
     """The metric of the ensembles where each run of a set is an ensemble of seeds, else the metric itself."""
-    return f"{name}{ENSEMBLE}" if all(f"{name}{ENSEMBLE}" in one for one in each) else name
+    return f"{name}{ENSEMBLE}" if all(f"{name}{ENSEMBLE}" in metrics for metrics in each) else name
 
 
 def same_baseline(
@@ -70,22 +76,22 @@ def same_baseline(
     metric that ranks them. Metrics that are known of the best one only are left out where that is another one.
     """
     metric = name.removeprefix("val.")
-    known = {kind: [one.get(f"{PREFIX}{kind}.{metric}") for one in each] for kind in objective.baselines}
-    means = {kind: fmean(found) for kind, values in known.items() if len(found := [v for v in values if v is not None]) == len(each)}
+    known = {kind: [metrics.get(f"{PREFIX}{kind}.{metric}") for metrics in each] for kind in objective.baselines}
+    means = {kind: fmean(measured) for kind, values in known.items() if len(measured := [v for v in values if v is not None]) == len(each)}
     if not means:
-        return None, [{key: value for key, value in one.items() if not key.startswith(PREFIX)} for one in each]
+        return None, [{key: value for key, value in metrics.items() if not key.startswith(PREFIX)} for metrics in each]
     best = (min if metric in lower_is_better(objective) else max)(means, key=lambda kind: means[kind])
-    is_best = [one.get(f"{PREFIX}{metric}") == one[f"{PREFIX}{best}.{metric}"] for one in each]
+    is_best = [metrics.get(f"{PREFIX}{metric}") == metrics[f"{PREFIX}{best}.{metric}"] for metrics in each]
     titles = {title for title, first in zip(names, is_best, strict=True) if first and title is not None}
-    own = f"{PREFIX}{best}."
+    prefix = f"{PREFIX}{best}."
 
-    def with_best(one: Metrics) -> Metrics:
-        of_best = {f"{PREFIX}{key.removeprefix(own)}": value for key, value in one.items() if key.startswith(own)}
+    def with_best(metrics: Metrics) -> Metrics:
+        of_best = {f"{PREFIX}{key.removeprefix(prefix)}": value for key, value in metrics.items() if key.startswith(prefix)}
         of_kinds = tuple(f"{PREFIX}{kind}." for kind in objective.baselines)
-        dropped = {key for key in one if key.startswith(PREFIX) and not key.startswith(of_kinds)} if not all(is_best) else set()
-        return {key: of_best.get(key, value) for key, value in one.items() if key not in dropped or key in of_best}
+        dropped = {key for key in metrics if key.startswith(PREFIX) and not key.startswith(of_kinds)} if not all(is_best) else set()
+        return {key: of_best.get(key, value) for key, value in metrics.items() if key not in dropped or key in of_best}
 
-    return (titles.pop() if len(titles) == 1 else best), [with_best(one) for one in each]
+    return (titles.pop() if len(titles) == 1 else best), [with_best(metrics) for metrics in each]
 
 
 def line_of_run(title: str, metrics: Metrics, name: str, objective: ObjectiveSettings, with_baseline: bool) -> str:
@@ -103,7 +109,7 @@ def baseline_line(baseline: str, metrics: Metrics, name: str, kind: str) -> str:
     """
     metric = name.removesuffix(ENSEMBLE).removeprefix("val.")
     if kind == "fold":
-        value, reached = (metrics.get(f"{one}.mean") for one in (f"{PREFIX}{metric}", name))
+        value, reached = (metrics.get(f"{key}.mean") for key in (f"{PREFIX}{metric}", name))
         return "" if value is None else f"baseline, mean over folds: {verdict(baseline, metric, value, reached)}"
     value, together = metrics.get(f"{PREFIX}{metric}"), f"{name}{ENSEMBLE}"
     whose, reached = ("the ensemble", metrics[together]) if together in metrics else ("the median", metrics[name])
@@ -121,5 +127,5 @@ def format_spread(name: str, metrics: Metrics, kind: str) -> str:
     median = metrics[name]
     if median is None:
         return f"{name} is not finite for every {kind}"
-    mean, std, least, most = (metrics[f"{name}.{what}"] for what in ("mean", "std", "min", "max"))
+    mean, std, least, most = (metrics[f"{name}.{statistic}"] for statistic in ("mean", "std", "min", "max"))
     return f"{name} {median:.4f} (mean {mean:.4f}, standard deviation {std:.4f}, {least:.4f} to {most:.4f})"

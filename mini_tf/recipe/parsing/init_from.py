@@ -24,30 +24,30 @@ _OWN = ("init_from", "dropout_rate")
 
 def with_run_settings(level: Node, lower: Node) -> Node:
     """The lower levels, with the model and tokenizer of the run if `level` sets init_from."""
-    given = _mapping(level.value.get("model")).get("init_from")
-    init_from = given or _mapping(lower.value.get("model")).get("init_from")
+    named = _mapping(level.value.get("model")).get("init_from")
+    init_from = named or _mapping(lower.value.get("model")).get("init_from")
     if init_from is not None and _is_run_name(init_from):
         _refuse_other_tokenizer(level)
-    if given is not None and given.where.startswith("command line") and given.value == "":  # from an unset shell variable
-        raise _refusal(given, "is empty; use null for no run")
-    if given is None or not _is_run_name(given):
+    if named is not None and named.where.startswith("command line") and named.value == "":  # from an unset shell variable
+        raise _refusal(named, "is empty; use null for no run")
+    if named is None or not _is_run_name(named):
         return lower
-    folder = Path(str(given.value))
-    run = _read(folder, given)
+    folder = Path(str(named.value))
+    run = _read(folder, named)
     theirs, ours = _mapping(run.value.get("model")), _mapping(lower.value.get("model"))
     kind = _mapping(level.value.get("model")).get("kind") or ours.get("kind") or theirs["kind"]
     model = {key: node for key, node in ours.items() if key in _OWN or (key not in theirs and key != "encoder")}
     model |= {key: _with_length(node, folder) for key, node in theirs.items() if key not in _OWN and _has(kind, key)}
     model |= {"kind": kind}
     roles, their_tokenizer = ("separator", "begin", "ends"), _mapping(run.value.get("tokenizer"))
-    tokenizer = {"path": Node(Scalar(str(folder), quoted=True), given.where)}
+    tokenizer = {"path": Node(Scalar(str(folder), quoted=True), named.where)}
     keys = roles if (folder / RESOLVED).is_file() else (*roles, "path", "source")
     tokenizer |= {key: node for key, node in their_tokenizer.items() if key in keys}
     if _has(kind, "encoder") and (folder / SOURCE_TOKENIZER).exists():
-        path = Node(Scalar(str(folder / SOURCE_TOKENIZER), quoted=True), given.where)
+        path = Node(Scalar(str(folder / SOURCE_TOKENIZER), quoted=True), named.where)
         source = {key: node for key, node in _mapping(their_tokenizer.get("source")).items() if key in roles}
-        tokenizer["source"] = Node({"path": path, **source}, given.where)
-    above = {"model": Node(model, given.where), "tokenizer": Node(tokenizer, given.where)}
+        tokenizer["source"] = Node({"path": path, **source}, named.where)
+    above = {"model": Node(model, named.where), "tokenizer": Node(tokenizer, named.where)}
     return Node(lower.value | above, lower.where)
 
 
@@ -61,23 +61,23 @@ def _refuse_other_tokenizer(level: Node) -> None:
     for key in ("kind", "vocab_size"):
         if key in keys and "path" not in keys:
             where = keys[key].where
-            what = f"{where}: tokenizer.{key}: model.init_from uses the run's tokenizer; remove this section"
-            raise RecipeFault(what, where=[where])
+            message = f"{where}: tokenizer.{key}: model.init_from uses the run's tokenizer; remove this section"
+            raise RecipeFault(message, where=[where])
 
 
-def _read(folder: Path, given: Node) -> Node:
+def _read(folder: Path, node: Node) -> Node:
     path = folder / RESOLVED
-    if not os.path.isfile(path) and (found := _of_other_tool(folder)) is not None:
-        return found
+    if not os.path.isfile(path) and (run := _of_other_tool(folder)) is not None:
+        return run
     if not os.path.isfile(path):
-        what = f"no such run {one_line(str(folder))}"
+        message = f"no such run {one_line(str(folder))}"
         if os.path.lexists(folder):
-            what = f"{one_line(str(folder))} is {'not a run folder' if os.path.isdir(folder) else 'a file; give the folder of a run'}"
+            message = f"{one_line(str(folder))} is {'not a run folder' if os.path.isdir(folder) else 'a file; give the folder of a run'}"
         way = "`minitf runs list` lists runs; to continue a run whose init_from is gone: `minitf pretrain RUN -d RUN`"
-        raise _refusal(given, what, way)
+        raise _refusal(node, message, way)
     run = parse(load(path, str(path)), str(path))
     if not isinstance(run.value, dict) or "kind" not in _mapping(run.value.get("model")):
-        raise _refusal(given, f"{path} has no model")
+        raise _refusal(node, f"{path} has no model")
     return run
 
 
@@ -96,9 +96,9 @@ def _of_other_tool(folder: Path) -> Node | None:
     return None if family is None else parse(json.dumps(family().sections(values, folder)), str(path))
 
 
-def _refusal(given: Node, what: str, hint: str = "") -> RecipeFault:
-    key = "" if "model.init_from=" in given.where else "model.init_from: "  # an override contains the key
-    return RecipeFault(f"{given.where}: {key}{what}", hint=hint, where=[given.where])
+def _refusal(node: Node, message: str, hint: str = "") -> RecipeFault:
+    key = "" if "model.init_from=" in node.where else "model.init_from: "  # an override contains the key
+    return RecipeFault(f"{node.where}: {key}{message}", hint=hint, where=[node.where])
 
 
 def _mapping(node: Node | None) -> dict[str, Node]:

@@ -28,18 +28,18 @@ def kinds_at(field: FieldInfo | None) -> KindOf | None:
 
 
 def _marks(annotation: Any) -> list[Any]:
-    found: list[Any] = []
+    marks: list[Any] = []
     for kind, constraints in members(annotation):
-        found += [*constraints, *(mark for arg in get_args(kind) if arg is not Ellipsis for mark in _marks(arg))]
-    return found
+        marks += [*constraints, *(mark for arg in get_args(kind) if arg is not Ellipsis for mark in _marks(arg))]
+    return marks
 
 
 @cache
 def section_of(field: FieldInfo | None) -> type[Section] | None:
     """The section class of a field that has only one; null, text or a kind may also be allowed."""
     types = [] if field is None else [kind for kind, _ in members(field.annotation)]
-    found = [kind for kind in types if isinstance(kind, type) and issubclass(kind, Section) and not issubclass(kind, Kind)]
-    return found[0] if len(found) == 1 else None
+    sections = [kind for kind in types if isinstance(kind, type) and issubclass(kind, Section) and not issubclass(kind, Kind)]
+    return sections[0] if len(sections) == 1 else None
 
 
 def is_whole_section(field: FieldInfo | None) -> bool:
@@ -76,9 +76,9 @@ def part_of(field: FieldInfo | None, node: Node | None) -> type[Section] | None:
     kinds = kinds_at(field)
     if kinds is None or _is_section(field, node):
         return section_of(field)
-    given = None if node is None or is_blank(node) else node.value
-    given = given[0].value if isinstance(given, list) and len(given) == 1 else given
-    word = given["kind"].value if isinstance(given, dict) and "kind" in given else given
+    value = None if node is None or is_blank(node) else node.value
+    value = value[0].value if isinstance(value, list) and len(value) == 1 else value
+    word = value["kind"].value if isinstance(value, dict) and "kind" in value else value
     word = str(word) if isinstance(word, Scalar) else default_word(field)
     return None if word is None else kinds.settings(word)
 
@@ -86,8 +86,8 @@ def part_of(field: FieldInfo | None, node: Node | None) -> type[Section] | None:
 def _is_section(field: FieldInfo | None, node: Node | None) -> bool:
     """Whether `node` is a mapping for the section of a field that may also hold a kind."""
     section = section_of(field)
-    given = node.value.keys() if node is not None and isinstance(node.value, dict) else None
-    return section is not None and given is not None and "kind" not in given and (not given or bool(given & section.model_fields.keys()))
+    keys = node.value.keys() if node is not None and isinstance(node.value, dict) else None
+    return section is not None and keys is not None and "kind" not in keys and (not keys or bool(keys & section.model_fields.keys()))
 
 
 def merge(below: Node, above: Node, section: type[Section] | None, one_level: bool = False) -> Node:
@@ -95,8 +95,8 @@ def merge(below: Node, above: Node, section: type[Section] | None, one_level: bo
 
     one_level: both are parts of one level, in which nothing is dropped but what is given twice.
     """
-    given = {key for key, node in above.value.items() if not is_blank(node)}
-    merged: dict[str, Node] = (Section if section is None or one_level else section).inherited(below.value, given)
+    written = {key for key, node in above.value.items() if not is_blank(node)}
+    merged: dict[str, Node] = (Section if section is None or one_level else section).inherited(below.value, written)
     for key, node in above.value.items():
         field = section.model_fields.get(key) if section else None
         merged[key] = _join(merged[key], node, field, one_level) if key in merged else node

@@ -31,7 +31,7 @@ def validation_error(title: str, faults: list[Fault]) -> ValidationError:
 
 def faults_of(error: ValidationError) -> list[Fault]:
     """The faults in a pydantic error; an error type `at:key` names the key."""
-    found = []
+    faults = []
     for line in error.errors(include_url=False):
         kind, path, message = line["type"], line["loc"], line["msg"].removeprefix("Value error, ")
         context = line.get("ctx", {})
@@ -40,8 +40,8 @@ def faults_of(error: ValidationError) -> list[Fault]:
             path = (*path, *kind.removeprefix("at:").split("."))
         if kind.startswith("at:") or kind in ("value_error", "assertion_error"):
             kind = "rule"
-        found.append(Fault(kind, path, message, line["input"], tuple((*section, *key) for key in context.get("depends", ()))))
-    return found
+        faults.append(Fault(kind, path, message, line["input"], tuple((*section, *key) for key in context.get("depends", ()))))
+    return faults
 
 
 def merge_faults(section: type[BaseModel], error: ValidationError) -> ValidationError:
@@ -52,8 +52,10 @@ def merge_faults(section: type[BaseModel], error: ValidationError) -> Validation
         name = str(fault.path[0]) if fault.path else ""
         field = section.model_fields.get(name)
         if not fault.path:
-            own = fault.type in ("model_type", "model_attributes_type", "dict_type")
-            faults.append(fault._replace(type="value", message=f"must be a mapping of keys, got {show(fault.input)}") if own else fault)
+            of_mapping = fault.type in ("model_type", "model_attributes_type", "dict_type")
+            faults.append(
+                fault._replace(type="value", message=f"must be a mapping of keys, got {show(fault.input)}") if of_mapping else fault
+            )
         elif fault.type == "extra_forbidden" and len(fault.path) == 1:
             faults.append(Fault("no_such_key", fault.path, "no such key", None))
         elif field is None or fault.type == "no_such_kind" or _is_from_section(field.annotation, fault, _depth(dict(line))):
@@ -111,35 +113,35 @@ def _invalid_value(section: type[BaseModel], name: str, lines: list[dict[str, An
         if line["type"] in ("value", "value_error"):
             return Fault("value", (name,), line["msg"].removeprefix("Value error, "), line["input"])
     first = min(lines, key=lambda line: len(line["loc"]))
-    given = first["input"]
-    got = _got(given, lines)
+    value = first["input"]
+    got = _got(value, lines)
     if len(first["loc"]) > 1 and get_origin(field.annotation) is dict:
         got = f"{got} for {show(first['loc'][1])}"
-    return Fault("value", (name,), f"must be {expected}, got {got}{_suggestion(given, field)}", given)
+    return Fault("value", (name,), f"must be {expected}, got {got}{_suggestion(value, field)}", value)
 
 
 def _too_long(context: dict[str, Any]) -> str:
     return f"must have at most {context['max_length']:,} entries, got {context['actual_length']:,}"
 
 
-def _got(given: Any, lines: list[dict[str, Any]]) -> str:
+def _got(value: Any, lines: list[dict[str, Any]]) -> str:
     """The invalid value; for a list or mapping of the right type, the invalid entry."""
     inner = [(step, line["input"]) for line in lines for step in line["loc"][1:] if isinstance(step, int)]
-    if inner and (isinstance(given, list | tuple) or given is inner[0][1]):
+    if inner and (isinstance(value, list | tuple) or value is inner[0][1]):
         return f"{show(inner[0][1])} as entry {inner[0][0] + 1}"
-    if isinstance(given, list | tuple):
-        return f"a list of {len(given):,}"
-    return show(given)
+    if isinstance(value, list | tuple):
+        return f"a list of {len(value):,}"
+    return show(value)
 
 
-def _suggestion(given: Any, field: Any) -> str:
+def _suggestion(value: Any, field: Any) -> str:
     """A correction for an invalid scalar, if one is known."""
-    if not isinstance(given, str):
+    if not isinstance(value, str):
         return ""
-    if isinstance(given, Scalar) and given.quoted and not isinstance(fit(Scalar(given), field.annotation, field.metadata), str):
+    if isinstance(value, Scalar) and value.quoted and not isinstance(fit(Scalar(value), field.annotation, field.metadata), str):
         return "; remove the quotes"
-    if len(given) > 40 and given.strip("+-").isdigit():
+    if len(value) > 40 and value.strip("+-").isdigit():
         return "; the number is too long"
     words = [str(word) for kind, _ in members(field.annotation) for word in get_args(kind) if isinstance(word, str)]
-    suggestion = near(given, words)
+    suggestion = near(value, words)
     return f"; did you mean {suggestion}?" if suggestion else ""

@@ -30,21 +30,21 @@ def check(tree: Node, section: type[Made]) -> Made:
     Rules between keys can only be checked once the keys are valid. So invalid keys are removed and the rest is
     validated again; a rule that depends on a removed key is not reported, since it would see the key's default.
     """
-    given = tree.plain()
-    found: list[Fault] = []
+    values = tree.plain()
+    all_faults: list[Fault] = []
     for _ in range(_MAX_PASSES):
         try:
-            made = section.model_validate(given)
+            made = section.model_validate(values)
             break
         except ValidationError as error:
             faults = faults_of(error)
-            earlier, others = _Removed(found), [*found, *faults]
+            earlier, others = _Removed(all_faults), [*all_faults, *faults]
             new = [fault for fault in faults if not earlier.explains(fault) and not _misspelt(fault, others)]
-            found += new
-            if not [fault for fault in new if _remove(given, fault.path)]:
+            all_faults += new
+            if not [fault for fault in new if _remove(values, fault.path)]:
                 break
-    if found:
-        raise _refusal(found, tree)
+    if all_faults:
+        raise _refusal(all_faults, tree)
     return made
 
 
@@ -75,14 +75,14 @@ def _misspelt(fault: Fault, others: Sequence[Fault]) -> bool:
     return near(str(fault.path[-1]), unknown[:_MAX_COMPARED]) is not None
 
 
-def _remove(given: Any, path: Path) -> bool:
+def _remove(value: Any, path: Path) -> bool:
     """Remove the innermost key of `path` from nested dicts; False if there is none."""
     holder, key = None, ""
     for step in path:
-        if isinstance(step, str) and isinstance(given, dict) and step in given:
-            holder, key, given = given, step, given[step]
+        if isinstance(step, str) and isinstance(value, dict) and step in value:
+            holder, key, value = value, step, value[step]
         elif isinstance(step, int):
-            given = given[step] if isinstance(given, list) and step < len(given) else given
+            value = value[step] if isinstance(value, list) and step < len(value) else value
         else:
             return False
     if holder is None:
@@ -233,29 +233,31 @@ def no_such_key(path: Sequence[str | int], tree: Node) -> str:
     """The message for an unknown key."""
     *parents, key = (str(step) for step in path if isinstance(step, str))
     section = section_at(path[:-1], tree)
-    own = [name for name in (section.model_fields if section else ()) if name != "kind"]
+    names = [name for name in (section.model_fields if section else ()) if name != "kind"]
     known = list(all_keys(Recipe, tree))
-    found = OTHER_NAMES.get(key)
-    found = next((name for name in own if found and found.rpartition(".")[2] == name), found)
-    found = found or next((name for name in known if name.rpartition(".")[2] == key), None)
-    if not found and (others := _other_kinds(path, key, tree)):
+    suggestion = OTHER_NAMES.get(key)
+    suggestion = next((name for name in names if suggestion and suggestion.rpartition(".")[2] == name), suggestion)
+    suggestion = suggestion or next((name for name in known if name.rpartition(".")[2] == key), None)
+    if not suggestion and (others := _other_kinds(path, key, tree)):
         return f"no such key of this kind; it belongs to {' and '.join(others)}"
-    found = found or near(key, own) or _near_elsewhere(key, known) or OTHER_NAMES.get(near(key, list(OTHER_NAMES), cutoff=0.8) or "")
-    if found:
-        return f"no such key; did you mean {found.removeprefix('.'.join(parents) + '.')}?"
-    if not own:
+    suggestion = (
+        suggestion or near(key, names) or _near_elsewhere(key, known) or OTHER_NAMES.get(near(key, list(OTHER_NAMES), cutoff=0.8) or "")
+    )
+    if suggestion:
+        return f"no such key; did you mean {suggestion.removeprefix('.'.join(parents) + '.')}?"
+    if not names:
         return "no such key; this kind has no settings"
     return (
-        f"no such key; use one of {', '.join(own)}"
-        if len(own) <= 12
+        f"no such key; use one of {', '.join(names)}"
+        if len(names) <= 12
         else f"no such key; see `{' '.join(['minitf recipe keys', *filter(None, ['.'.join(parents)])])}`"
     )
 
 
 def _near_elsewhere(key: str, known: Sequence[str]) -> str | None:
     names = {name.rpartition(".")[2]: name for name in reversed(known)}
-    found = near(key, list(names), cutoff=0.8)
-    return names[found] if found else None
+    name = near(key, list(names), cutoff=0.8)
+    return names[name] if name else None
 
 
 def _other_kinds(path: Sequence[str | int], key: str, tree: Node) -> list[str]:

@@ -174,7 +174,7 @@ class _Parser:
         return self.located(Scalar(text, quoted=not isinstance(event, yaml.AliasEvent) and bool(event.style)), line)
 
     def mapping(self, events: Iterator[Any], depth: int) -> dict[str, Node]:
-        found: dict[str, Node] = {}
+        nodes: dict[str, Node] = {}
         lines: dict[str, int] = {}
         while not isinstance(event := next(events), yaml.MappingEndEvent):
             line = _line_of(event)
@@ -188,12 +188,12 @@ class _Parser:
                 self.fault(line, "merge keys (<<) are not allowed; use extends")
             elif key in CODE_KEYS:
                 self.fault(line, f"{key}: a recipe cannot name Python code")
-            elif key in found:
+            elif key in nodes:
                 self.fault(line, f"key {show(key)} given twice (lines {lines[key]} and {line})")
-            found[key] = self.node(next(events), events, depth + 1)
+            nodes[key] = self.node(next(events), events, depth + 1)
             lines[key] = line
-            found[key].where = self.location or self.where(line)
-        return found
+            nodes[key].where = self.location or self.where(line)
+        return nodes
 
 
 def is_word(key: str) -> bool:

@@ -81,15 +81,15 @@ class RunCurves:
         """A metric at each evaluation, or another value of metrics.jsonl; empty if the cost of one is not recorded."""
         if (axis, metric) not in self._points:
             values = curve(self.folder / "metrics.jsonl", metric)
-            found = [(cost, value) for step, value in values if (cost := self.cost(axis, step)) is not None]
-            self._points[axis, metric] = found if len(found) == len(values) else []
+            costs = [(cost, value) for step, value in values if (cost := self.cost(axis, step)) is not None]
+            self._points[axis, metric] = costs if len(costs) == len(values) else []
         return self._points[axis, metric]
 
     def machine(self) -> dict[str, Any]:
         """What decides the speed of a step beside the recipe."""
         auto, versions = self.record.auto, self.record.versions
-        found = {"host": self.record.host, "processor": versions.get("processor"), "torch": versions.get("torch")}
-        return found | {name: auto.get(name) for name in ("device", "threads", "precision", "compile")}
+        hardware = {"host": self.record.host, "processor": versions.get("processor"), "torch": versions.get("torch")}
+        return hardware | {name: auto.get(name) for name in ("device", "threads", "precision", "compile")}
 
 
 def value_at(points: Points, budget: float) -> float | None:

@@ -52,64 +52,69 @@ class DownstreamTask:
     @property
     def means(self) -> list[Mean | None]:
         """The metric of each group, over all seeds of both trainings."""
-        return [mean_interval([float(one.run.record.metrics[self.metric] or 0.0) for one in runs]) if runs else None for runs in self.runs]
+        return [
+            mean_interval([float(chain.run.record.metrics[self.metric] or 0.0) for chain in runs]) if runs else None for runs in self.runs
+        ]
 
     def costs(self, axis: Axis) -> list[float | None]:
         """The mean cost of its own training, for each group."""
-        return [_mean([one.cost(axis) for one in runs]) for runs in self.runs]
+        return [_mean([run.cost(axis) for run in runs]) for runs in self.runs]
 
 
 def downstream_tasks(groups: Sequence[RunGroup], folders: Iterable[Path]) -> list[DownstreamTask]:
     """The tasks trained from runs of `groups`, by finished runs in these folders and in outputs."""
     candidates = _finished_runs([*folders, finding.OUTPUTS])
-    found: dict[tuple[str, str], list[list[DownstreamRun]]] = {}
+    runs_of: dict[tuple[str, str], list[list[DownstreamRun]]] = {}
     names: dict[tuple[str, str], str] = {}
     for number, group in enumerate(groups):
-        for one in _chains(group, candidates):
-            if one.metric is None:
+        for chain in _chains(group, candidates):
+            if chain.metric is None:
                 continue
-            key = recipe_key(one.run.record, [*SEEDS, *(key for key in one.run.record.decides if key.startswith("model."))]), one.metric
-            names.setdefault(key, one.run.record.recipe or one.run.name)
-            found.setdefault(key, [[] for _ in groups])[number].append(one)
-    tasks = [DownstreamTask(names[key], key[1], runs) for key, runs in found.items()]
+            key = (
+                recipe_key(chain.run.record, [*SEEDS, *(key for key in chain.run.record.decides if key.startswith("model."))]),
+                chain.metric,
+            )
+            names.setdefault(key, chain.run.record.recipe or chain.run.name)
+            runs_of.setdefault(key, [[] for _ in groups])[number].append(chain)
+    tasks = [DownstreamTask(names[key], key[1], runs) for key, runs in runs_of.items()]
     return [_numbered(task, tasks) for task in tasks]
 
 
 def _numbered(task: DownstreamTask, tasks: Sequence[DownstreamTask]) -> DownstreamTask:
     """Tasks of equal names, whose settings differ, get numbers."""
-    same = [one for one in tasks if (one.name, one.metric) == (task.name, task.metric)]
-    number = next(n for n, one in enumerate(same, start=1) if one is task)
+    same = [other for other in tasks if (other.name, other.metric) == (task.name, task.metric)]
+    number = next(n for n, other in enumerate(same, start=1) if other is task)
     return task if len(same) == 1 else DownstreamTask(f"{task.name} #{number}", task.metric, task.runs)
 
 
 def _finished_runs(folders: Iterable[Path]) -> list[RunCurves]:
     """Finished runs of one seed that began with another run's weights; damaged ones are left out."""
-    found: dict[Path, RunCurves] = {}
+    finished: dict[Path, RunCurves] = {}
     for folder in dict.fromkeys(path.resolve() for path in folders):
         for path in finding.list_runs(folder):
             try:
                 runs = with_members([RunCurves.read(path)])
             except RunFault:
                 continue
-            found |= {run.folder: run for run in runs if run.record.hashes.get("init") and run.record.state == "done"}
-    return [*found.values()]
+            finished |= {run.folder: run for run in runs if run.record.hashes.get("init") and run.record.state == "done"}
+    return [*finished.values()]
 
 
 def _chains(group: RunGroup, candidates: Sequence[RunCurves]) -> list[DownstreamRun]:
     """Runs from the weights of the group's members, nearest first."""
-    own = {member.folder.resolve() for member in group.members}
+    members = {member.folder.resolve() for member in group.members}
     open_: list[Sequence[RunCurves]] = [(member,) for member in group.members]
-    found: list[DownstreamRun] = []
-    seen = set(own)
+    chains: list[DownstreamRun] = []
+    seen = set(members)
     while open_:
         chain = open_.pop(0)
         sha256 = (chain[-1].record.model or {}).get("sha256")
-        for one in candidates:
-            if one.record.hashes["init"] == sha256 and one.folder.resolve() not in seen:
-                seen.add(one.folder.resolve())
-                open_.append((*chain, one))
-                found.append(DownstreamRun((*chain[1:], one)))
-    return found
+        for candidate in candidates:
+            if candidate.record.hashes["init"] == sha256 and candidate.folder.resolve() not in seen:
+                seen.add(candidate.folder.resolve())
+                open_.append((*chain, candidate))
+                chains.append(DownstreamRun((*chain[1:], candidate)))
+    return chains
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -39,8 +39,8 @@ class RunGroup:
     def total(self, axis: Axis) -> float | None:
         """The mean cost of a run."""
         totals = [member.total(axis) for member in self.members]
-        found = [total for total in totals if total is not None]
-        return sum(found) / len(found) if len(found) == len(totals) else None
+        known = [total for total in totals if total is not None]
+        return sum(known) / len(known) if len(known) == len(totals) else None
 
 
 class Comparison(NamedTuple):
@@ -86,11 +86,11 @@ def recipe_key(record: Manifest, without: Iterable[str] = SEEDS) -> str:
 
 def with_members(runs: Iterable[RunCurves]) -> list[RunCurves]:
     """The runs; a set of runs is replaced by its runs."""
-    found = list[RunCurves]()
+    curves = list[RunCurves]()
     for run in runs:
-        members = [RunCurves.read(one, f"{run.name}/{one.name}") for one in finding.member_folders(run.folder)]
-        found += with_members(members) or [run]
-    return found
+        members = [RunCurves.read(folder, f"{run.name}/{folder.name}") for folder in finding.member_folders(run.folder)]
+        curves += with_members(members) or [run]
+    return curves
 
 
 def grouped(runs: Sequence[RunCurves]) -> list[RunGroup]:
@@ -100,7 +100,7 @@ def grouped(runs: Sequence[RunCurves]) -> list[RunGroup]:
         key = recipe_key(run.record)
         full = key + json.dumps({**run.hashes}, sort_keys=True)
         same = [members for other, members in groups if key and other == full]
-        fitting = (members for members in same if (run.fold, run.seed) not in [(one.fold, one.seed) for one in members])
+        fitting = (members for members in same if (run.fold, run.seed) not in [(member.fold, member.seed) for member in members])
         if (members := next(fitting, None)) is not None:
             members.append(run)
         else:
@@ -115,7 +115,7 @@ def _name(members: Sequence[RunCurves]) -> str:
     inside = f"/{first.folder.relative_to(first.root.folder).as_posix()}"
     name = first.name if len(roots) > 1 else first.name.removesuffix(inside) if first.name.endswith(inside) else first.root.name
     sizes = ((len({member.fold for member in members}), "folds"), (len({member.seed for member in members}), "seeds"))
-    return f"{name} ({', '.join(f'{n} {what}' for n, what in sizes if n > 1)})"
+    return f"{name} ({', '.join(f'{n} {unit}' for n, unit in sizes if n > 1)})"
 
 
 def incomparable(groups: Sequence[RunGroup]) -> Sequence[str]:
@@ -153,15 +153,15 @@ def common_budget(groups: Sequence[RunGroup], axis: Axis) -> float | None:
 
 def at_equal_cost(groups: Sequence[RunGroup], axis: Axis, metrics: Sequence[str]) -> list[Comparison]:
     """The metrics at SHARES of the common budget; empty if a cost is not recorded."""
-    budget, found = common_budget(groups, axis), list[Comparison]()
+    budget, comparisons = common_budget(groups, axis), list[Comparison]()
     for share in SHARES if budget else ():
         for metric in metrics:
             values = [_values(group, axis, metric, share * (budget or 0.0)) for group in groups]
             means = [None if of_group is None else mean_interval(of_group) for of_group in values]
             difference, paired = _difference(groups, values)
             if any(mean is not None for mean in means):
-                found.append(Comparison(metric, share, share * (budget or 0.0), means, difference, paired))
-    return found
+                comparisons.append(Comparison(metric, share, share * (budget or 0.0), means, difference, paired))
+    return comparisons
 
 
 def to_reach(groups: Sequence[RunGroup], axis: Axis, metric: str, value: float | None = None) -> Reached | None:
@@ -174,7 +174,7 @@ def to_reach(groups: Sequence[RunGroup], axis: Axis, metric: str, value: float |
     target = value if value is not None else max(ends) if lower else min(ends)
     costs = [[cost_to_reach(points, target, lower) for points in of_group] for of_group in curves]
     known = [[cost for cost in of_group if cost is not None] for of_group in costs]
-    means = [mean_interval(found) if len(found) == len(all_) else None for found, all_ in zip(known, costs, strict=True)]
+    means = [mean_interval(costs_) if len(costs_) == len(all_) else None for costs_, all_ in zip(known, costs, strict=True)]
     at_first = [any(cost == points[0][0] for cost, points in zip(*pair, strict=True)) for pair in zip(costs, curves, strict=True)]
     return Reached(metric, target, means, at_first)
 
@@ -191,6 +191,6 @@ def _difference(groups: Sequence[RunGroup], values: Sequence[Sequence[float] | N
         return None, False
     keys = [group.keys for group in groups]
     if len(keys[0]) > 1 and {*keys[0]} == {*keys[1]}:
-        first, second = (dict(zip(of_group, found or (), strict=True)) for of_group, found in zip(keys, values, strict=True))
+        first, second = (dict(zip(of_group, of_runs or (), strict=True)) for of_group, of_runs in zip(keys, values, strict=True))
         return mean_interval([second[key] - first[key] for key in first]), True
     return difference_interval(values[0], values[1]), False

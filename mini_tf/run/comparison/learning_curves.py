@@ -57,13 +57,15 @@ def _values(runs: Sequence[RunCurves], metric: str) -> list[tuple[int, Sequence[
 def _names(several: Sequence[Sequence[RunCurves]]) -> list[str]:
     """The recipes, with the keys in which those of one name differ."""
     firsts = [runs[0].record for runs in several]
-    keys = sorted({key for one in firsts for key in one.decides if key not in (*SEEDS, KEY)})
-    differing = [key for key in keys if len({json.dumps(one.decides.get(key)) for one in firsts}) > 1]
+    keys = sorted({key for first in firsts for key in first.decides if key not in (*SEEDS, KEY)})
+    differing = [key for key in keys if len({json.dumps(first.decides.get(key)) for first in firsts}) > 1]
     names = []
-    for one in firsts:
-        same = [other for other in firsts if other.recipe == one.recipe]
-        own = [
-            f"{key}={one.decides.get(key)}" for key in differing if any(other.decides.get(key) != one.decides.get(key) for other in same)
+    for first in firsts:
+        same = [other for other in firsts if other.recipe == first.recipe]
+        settings = [
+            f"{key}={first.decides.get(key)}"
+            for key in differing
+            if any(other.decides.get(key) != first.decides.get(key) for other in same)
         ]
-        names.append(" ".join([one.recipe, *own[:2]]))
+        names.append(" ".join([first.recipe, *settings[:2]]))
     return names
