@@ -46,8 +46,8 @@ class Rows:
 
     def slice(self, first: int, last: int) -> "Rows":
         """Rows first..last-1, e.g. of one micro-batch."""
-        given = {name: value for name, value in vars(self).items() if value is not None}
-        cut: Any = {name: value.slice(first, last) if isinstance(value, Rows) else value[first:last] for name, value in given.items()}
+        tensors = {name: value for name, value in vars(self).items() if value is not None}
+        cut: Any = {name: value.slice(first, last) if isinstance(value, Rows) else value[first:last] for name, value in tensors.items()}
         return Rows(**cut)
 
 

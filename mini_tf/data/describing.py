@@ -62,7 +62,9 @@ def store_statistics(store: Store) -> dict[str, float]:
 
 def n_shared_documents(train: Store, val: Store) -> int:
     """Number of distinct documents (by their ids) that are in both stores."""
-    hashes = ({hashlib.blake2b(one.document(n).tobytes(), digest_size=16).digest() for n in range(one.n_documents)} for one in (train, val))
+    hashes = (
+        {hashlib.blake2b(store.document(n).tobytes(), digest_size=16).digest() for n in range(store.n_documents)} for store in (train, val)
+    )
     return len(set.intersection(*hashes))
 
 
@@ -92,7 +94,7 @@ def describe_token_row(tokenizer: Tokenizer, rows: Rows, batch: Batch, row: int,
     """Inputs and targets of one row. documents: the document of each position, from 1; 0 = padding."""
     inputs = batch.inputs.ids.numpy()[row]
     replaced = replaced_tokens(tokenizer, inputs, rows.ids[row, : len(inputs)])
-    return _described(tokenizer, batch, row, documents, [{"replaced": one} for one in replaced])
+    return _described(tokenizer, batch, row, documents, [{"replaced": id_} for id_ in replaced])
 
 
 def _described(tokenizer: Tokenizer, batch: Batch, row: int, documents: np.ndarray, more: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -101,9 +103,9 @@ def _described(tokenizer: Tokenizer, batch: Batch, row: int, documents: np.ndarr
     targets = np.full(inputs.size, -1)
     targets[np.arange(inputs.size) if batch.target_positions is None else batch.target_positions.numpy()] = batch.labels.numpy()
     positions = [
-        {"position": one["position"], "document": int(document), **one}
+        {"position": token["position"], "document": int(document), **token}
         | {"target": tokenizer.pieces([target])[0] if target >= 0 else None, **entries}
-        for one, document, target, entries in zip(
+        for token, document, target, entries in zip(
             tokens_by_position(tokenizer, inputs[row]), documents, targets.reshape(inputs.shape)[row], more, strict=True
         )
         if document
@@ -116,15 +118,15 @@ def describe_row_with_source(tokenizer: Tokenizer, batch: Batch, row: int) -> di
     assert batch.source is not None
     ids, documents = batch.source.ids.numpy()[row], segments_of(batch.source, row)
     tokens = zip(tokens_by_position(tokenizer, ids), documents.tolist(), strict=True)
-    positions = [{"position": one["position"], "document": document, **one} for one, document in tokens if document]
+    positions = [{"position": token["position"], "document": document, **token} for token, document in tokens if document]
     target = _described(tokenizer, batch, row, segments_of(batch.inputs, row), [{}] * batch.inputs.ids.shape[1])
     return target | {"source": {"padding": len(ids) - len(positions), "positions": positions}}
 
 
 def segments_of(tokens: Tokens, row: int) -> np.ndarray:
     """The document of each token of a row, from 1; 0 = padding."""
-    given = tokens.token_positions
-    return np.ones(tokens.ids.shape[1], np.int64) if given is None or given.segments is None else given.segments[row].numpy()
+    positions = tokens.token_positions
+    return np.ones(tokens.ids.shape[1], np.int64) if positions is None or positions.segments is None else positions.segments[row].numpy()
 
 
 def describe_example_row(tokenizer: Tokenizer, rows: Rows, batch: Batch, row: int) -> dict[str, Any]:
@@ -165,7 +167,10 @@ def source_and_target_table(row: Mapping[str, Any], head: str) -> list[str]:
 def token_table(row: Mapping[str, Any]) -> list[str]:
     """A row of `describe_token_row` as a table, one line per position."""
     head = (f"{'position':>8} {'document':>8}", ("input", "target", "original"))
-    lines = ((f"{one['position']:>8} {one['document']:>8}", (one["reads"], one["target"], one["replaced"])) for one in row["positions"])
+    lines = (
+        (f"{token['position']:>8} {token['document']:>8}", (token["reads"], token["target"], token["replaced"]))
+        for token in row["positions"]
+    )
     return format_table([head, *lines])
 
 
@@ -209,15 +214,15 @@ def check_data(dataset: Dataset, data: Data, limit: int) -> DataReport:
     """Read all files of a recipe; report the first `limit` faults; split and count the valid examples."""
     raw = RawData(dataset, data)
     faults, files = Faults(limit), raw.files
-    readable = {split: one for split, one in files.items() if _exists(one, faults)}
-    for one in readable.values():
-        if not sum(1 for _ in _valid_examples(one, faults)) and not faults.count:
-            faults.add(one.no_examples())
+    readable = {split: source for split, source in files.items() if _exists(source, faults)}
+    for source in readable.values():
+        if not sum(1 for _ in _valid_examples(source, faults)) and not faults.count:
+            faults.add(source.no_examples())
             return DataReport(faults, {}, 0)
     if len(readable) < len(files):
         return DataReport(faults, {}, 0)
     ignored, sample = Faults(0), None if faults.count else raw.sample
-    examples = {split: Examples.of(partial(_valid_examples, one, ignored)) for split, one in readable.items()}
+    examples = {split: Examples.of(partial(_valid_examples, source, ignored)) for split, source in readable.items()}
     try:
         data_split = (
             dataset.split(examples["train"], examples.get("val"), data.split) if sample is None else sample.whole(examples["train"])
@@ -282,7 +287,7 @@ def _add_unknown_classes(
             if name not in known:
                 first.setdefault(name, example.where)
     for name, where in first.items():
-        faults.add(unknown_label(name, known, where, times=sum(one.classes[name] for one in reports.values())))
+        faults.add(unknown_label(name, known, where, times=sum(report.classes[name] for report in reports.values())))
 
 
 def length_report(packing: Packing) -> dict[str, int]:

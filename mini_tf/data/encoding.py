@@ -44,7 +44,7 @@ def write_stores(
         return _encode(share, dataset, team.own(parts, lambda part: part.size), tokenizers, labels, separated, advance)
 
     def join() -> dict[str, Any]:
-        stores = join_stores(folder, [(folder / f"share-{n}", one["stores"]) for n, one in enumerate(encoded)])
+        stores = join_stores(folder, [(folder / f"share-{n}", share["stores"]) for n, share in enumerate(encoded)])
         return {"stores": stores, "notes": _notes(dataset, tokenizers, encoded)}
 
     encoded = team.work(encode)
@@ -71,15 +71,15 @@ def _encode(
             for role, coverage in coverages.items():
                 texts = [" ".join(dataset.texts(example, role == "source")) for example in of_batch]
                 coverage.sample(texts)
-                for (split, example), text, one in zip(batch, texts, encoded, strict=True):
-                    name, ids = (split, one.ids) if role == "target" else (f"{split}.source", one.source)
+                for (split, example), text, encoding in zip(batch, texts, encoded, strict=True):
+                    name, ids = (split, encoding.ids) if role == "target" else (f"{split}.source", encoding.source)
                     assert ids is not None
                     if name not in writers:
                         writers[name] = Writer(files, folder, name, getattr(tokenizers, role).vocabulary, separated)
                     coverage.count_unknown(text, ids)
                     writers[name].add(text, ids, dataset.is_first_part(example))
-            for (split, example), one in zip(batch, encoded, strict=True):
-                writers[split].label(one, json.dumps(dataset.to_json(example)) if dataset.KEEPS_EXAMPLES else None)
+            for (split, example), encoding in zip(batch, encoded, strict=True):
+                writers[split].label(encoding, json.dumps(dataset.to_json(example)) if dataset.KEEPS_EXAMPLES else None)
             dropped.update(dataset.dropped(of_batch))
             advance(size)
         stores = {name: writer.close() for name, writer in writers.items()}
@@ -94,10 +94,10 @@ def _coverages(dataset: Dataset, tokenizers: Tokenizers) -> dict[str, Coverage]:
 def _notes(dataset: Dataset, tokenizers: Tokenizers, encoded: Sequence[Mapping[str, Any]]) -> list[str]:
     """The notes on all parts. encoded: what `_encode` returned for each share of them."""
     coverages, dropped = _coverages(dataset, tokenizers), Counter[str]()
-    for one in encoded:
-        dropped.update(one["dropped"])
+    for share in encoded:
+        dropped.update(share["dropped"])
         for role, coverage in coverages.items():
-            coverage.add(one["coverage"][role])
+            coverage.add(share["coverage"][role])
     notes = dict.fromkeys(note for coverage in coverages.values() for note in coverage.notes())
     return [*notes, *(message.format(n=n) for message, n in dropped.items() if n)]
 

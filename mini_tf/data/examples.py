@@ -69,19 +69,19 @@ class Labels:
         return lists | {"mean": self.mean, "scale": self.scale, "n_texts": self.n_texts} | lax
 
     @classmethod
-    def of_json(cls, given: Mapping[str, Any]) -> "Labels":
+    def of_json(cls, fields: Mapping[str, Any]) -> "Labels":
         """The inverse of `to_json`. Raises ValueError if `given` is invalid."""
-        names, counts, mean, scale = (given.get(key) for key in ("names", "counts", "mean", "scale"))
+        names, counts, mean, scale = (fields.get(key) for key in ("names", "counts", "mean", "scale"))
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
             raise ValueError("labels.names must be a list of distinct names")
         if not isinstance(counts, list) or len(counts) != len(names) or not all(type(count) is int and count >= 0 for count in counts):
             raise ValueError("labels.counts must be a count for each name")
         if not isinstance(mean, float) or not isinstance(scale, float) or not isfinite(mean) or not 0 < scale < inf:
             raise ValueError("labels.mean and labels.scale must be finite numbers, the scale above 0")
-        n_texts = given.get("n_texts")
+        n_texts = fields.get("n_texts")
         if type(n_texts) is not int or n_texts not in (1, 2):
             raise ValueError("labels.n_texts must be 1 or 2")
-        lax = given.get("lax", [])
+        lax = fields.get("lax", [])
         if not isinstance(lax, list) or not all(isinstance(rule, str) for rule in lax):
             raise ValueError("labels.lax must be a list of rules")
         return cls(tuple(names), tuple(counts), mean, scale, n_texts, tuple(lax))

@@ -76,8 +76,8 @@ def open_data(
             raw.sample.held_out.tofile(folder / HELD_OUT)
         return facts | {"labels": None if labels is None else labels.to_json(), "notes": [*data_split.notes, *facts["notes"]]}
 
-    found = _build_or_load(raw.team, _key(content, used), build, report)
-    return _opened(found, dataset, used, report, raw.column_notes, raw.sample)
+    entry = _build_or_load(raw.team, _key(content, used), build, report)
+    return _opened(entry, dataset, used, report, raw.column_notes, raw.sample)
 
 
 def _build_or_load(team: Team, key: str, build: Callable[[Path], dict[str, Any]], report: Report) -> CacheEntry:
@@ -89,12 +89,12 @@ def _build_or_load(team: Team, key: str, build: Callable[[Path], dict[str, Any]]
         return build_or_load("tokens", key, build, report)
     refuse_different(team.group, {"tokenizer": key})
     with team.group.independently():
-        found = load("tokens", key, report)
-    if all(team.group.gather(found is not None)):
-        assert found is not None
-        return found
-    with draft("tokens", key) as own:
-        folder = own.with_name(team.lead(lambda: own.name))  # machines may have other paths to it
+        entry = load("tokens", key, report)
+    if all(team.group.gather(entry is not None)):
+        assert entry is not None
+        return entry
+    with draft("tokens", key) as temporary:
+        folder = temporary.with_name(team.lead(lambda: temporary.name))  # machines may have other paths to it
         facts = build(folder)
         _, files = team.lead(lambda: publish(folder, "tokens", key, facts)[1:])
         return CacheEntry(cache_folder() / "tokens" / key, facts, files)
@@ -127,10 +127,10 @@ def reopen(
             raise DataFault(f"the run read {name} from the hub, and it is not in the cache", hint=hint, where=(name,))
     if "-" not in (name for _, name in names):
         return open_data(data, sections.Tokenizer(), objective, report, tokenizers)
-    found = find_entry("tokens", lambda one: _hash(one) == hashes["data"])
-    if found is None:
+    entry = find_entry("tokens", lambda entry_: _hash(entry_) == hashes["data"])
+    if entry is None:
         raise DataFault("the run read its data from stdin, and it is no longer in the cache", hint="--data FILE evaluates on a file")
-    return _opened(found, objective.dataset(), tokenizers, report)
+    return _opened(entry, objective.dataset(), tokenizers, report)
 
 
 def _names(corpus: object) -> list[str]:
@@ -158,24 +158,24 @@ def encode_data(
             facts = write_stores(folder, dataset, as_split(files.examples(), "val"), tokenizers, labels, dataset.separated(data))
         return facts | {"notes": [*files.notes, *facts["notes"]]}
 
-    found = build_or_load("tokens", _key(content, tokenizers), build, report)
-    for line in dict.fromkeys([*files.column_notes, *found.facts["notes"]]):
+    entry = build_or_load("tokens", _key(content, tokenizers), build, report)
+    for line in dict.fromkeys([*files.column_notes, *entry.facts["notes"]]):
         note(line)
-    return _open(found, "val", tokenizers, "--data")
+    return _open(entry, "val", tokenizers, "--data")
 
 
 def _key(content: str, tokenizers: Tokenizers) -> str:
-    return hash_of({"format": FORMAT, "data": content, "tokenizers": [one.hash for one in tokenizers]})
+    return hash_of({"format": FORMAT, "data": content, "tokenizers": [tokenizer.hash for tokenizer in tokenizers]})
 
 
-def _hash(found: CacheEntry) -> str:
+def _hash(entry: CacheEntry) -> str:
     """Hash of the ids and labels of both splits, and of the meaning of the labels."""
-    ids = {name: sha for name, (_, sha) in found.files.items() if name.endswith(_IDS)}
-    return hash_of([ids, found.facts["labels"]] if found.facts["labels"] else ids)
+    ids = {name: sha for name, (_, sha) in entry.files.items() if name.endswith(_IDS)}
+    return hash_of([ids, entry.facts["labels"]] if entry.facts["labels"] else ids)
 
 
 def _opened(
-    found: CacheEntry,
+    entry: CacheEntry,
     dataset: Dataset,
     tokenizers: Tokenizers,
     report: Report,
@@ -183,30 +183,30 @@ def _opened(
     sample: StreamSample | None = None,
 ) -> TokenizedData:
     """sample: that of a corpus that is streamed, which is then the training data."""
-    train, val = (_open(found, split, tokenizers, f"data.{split}") for split in ("train", "val"))
-    hashes = {"data": _hash(found), "tokenizer": tokenizers.target.hash}
+    train, val = (_open(entry, split, tokenizers, f"data.{split}") for split in ("train", "val"))
+    hashes = {"data": _hash(entry), "tokenizer": tokenizers.target.hash}
     if sample is not None:
-        held_out = HeldOut(np.frombuffer((found.folder / HELD_OUT).read_bytes(), np.uint64))
+        held_out = HeldOut(np.frombuffer((entry.folder / HELD_OUT).read_bytes(), np.uint64))
         train = replace(train, streamed=StreamedText(sample.shards, tokenizers.target, held_out, sample.n_bytes, len(train)))
         hashes["data"] = hash_of([hashes["data"], sample.shards.hash])
     hashes |= {} if tokenizers.source is tokenizers.target else {"source_tokenizer": tokenizers.source.hash}
-    labels = None if found.facts["labels"] is None else Labels.of_json(found.facts["labels"])
-    notes = [*dict.fromkeys([*(note for one in tokenizers for note in one.notes), *column_notes, *found.facts["notes"]])]
+    labels = None if entry.facts["labels"] is None else Labels.of_json(entry.facts["labels"])
+    notes = [*dict.fromkeys([*(note for tokenizer in tokenizers for note in tokenizer.notes), *column_notes, *entry.facts["notes"]])]
     data = TokenizedData(train, val, tokenizers, notes, hashes, labels)
     report(f"data: {dataset.size_summary(data)}")
     return data
 
 
-def _open(found: CacheEntry, split: str, tokenizers: Tokenizers, key: str) -> Store:
+def _open(entry: CacheEntry, split: str, tokenizers: Tokenizers, key: str) -> Store:
     """The store of one split; DataFault if it is empty."""
-    stores = found.facts["stores"]
+    stores = entry.facts["stores"]
     sizes = [stores[name] for name in (split, f"{split}.source") if name in stores] or [{"tokens": 0, "raw_bytes": 0}]
-    smallest = min(sizes, key=lambda one: one["tokens"])
+    smallest = min(sizes, key=lambda store: store["tokens"])
     if smallest["tokens"] < 2 or not smallest["raw_bytes"]:
         message = "no text" if key != "data.val" else "no validation data"
         hint = "provide more text" if key == "--data" else "provide more text, or a larger data.split"
         raise DataFault(f"{key}: {message} ({smallest['tokens']} tokens; at least 2 are needed)", hint=hint)
     source = None
     if (name := f"{split}.source") in stores:
-        source = open_store(found.folder, name, stores[name], tokenizers.source.vocabulary)
-    return open_store(found.folder, split, stores[split], tokenizers.target.vocabulary, source)
+        source = open_store(entry.folder, name, stores[name], tokenizers.source.vocabulary)
+    return open_store(entry.folder, split, stores[split], tokenizers.target.vocabulary, source)

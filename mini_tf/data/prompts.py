@@ -33,8 +33,8 @@ class PromptTokenizer(Tokenizer):
 
     def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
         parts = [split_at_masks(self._plain, text) for text in texts]
-        ids = iter(self._plain.encode_batch([part for one in parts for part in one]))
-        return [self._joined([next(ids) for _ in one]) for one in parts]
+        ids = iter(self._plain.encode_batch([part for prompt in parts for part in prompt]))
+        return [self._joined([next(ids) for _ in prompt]) for prompt in parts]
 
     def spans(self, text: str) -> tuple[np.ndarray, list[tuple[int, int]]]:
         parts, spans, start = list[np.ndarray](), list[tuple[int, int]](), 0

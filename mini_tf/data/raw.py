@@ -200,7 +200,7 @@ class RawData:
 
     def trains_tokenizers(self, settings: sections.Tokenizer) -> bool:
         """Whether `tokenizers` has to read the training split: one is to be trained that is not in the cache."""
-        keys = [self._tokenizer_key(one, sources) for one, sources in self._needed(settings) if one.path is None]
+        keys = [self._tokenizer_key(tokenizer, sources) for tokenizer, sources in self._needed(settings) if tokenizer.path is None]
         return any(load("tokenizers", key) is None for key in keys)
 
     def _needed(self, settings: sections.Tokenizer) -> list[tuple[sections.SingleTokenizer, Sequence[bool]]]:
@@ -216,11 +216,11 @@ class RawData:
         """
         needs = [*needs, *(["separator"] if self.dataset.separated(self.data) else [])]
 
-        found = [
-            self._tokenizer(one, sources, needs).with_sentinels(n_sentinels, trained=one.path is None)
-            for one, sources in self._needed(settings)
+        loaded = [
+            self._tokenizer(tokenizer, sources, needs).with_sentinels(n_sentinels, trained=tokenizer.path is None)
+            for tokenizer, sources in self._needed(settings)
         ]
-        return Tokenizers(found[0], found[-1])
+        return Tokenizers(loaded[0], loaded[-1])
 
     def _tokenizer(self, settings: sections.SingleTokenizer, sources: Sequence[bool], needs: Sequence[str]) -> Tokenizer:
         if settings.path is not None:

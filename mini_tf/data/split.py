@@ -70,19 +70,19 @@ class ExampleHasher:
             hashes, characters = self.scan(read_all(examples.own))
             return base64.b64encode(hashes.tobytes()).decode(), characters
 
-        found = examples.team.work(own)
-        hashes = np.concatenate([np.frombuffer(base64.b64decode(encoded), np.uint64) for encoded, _ in found])
+        scans = examples.team.work(own)
+        hashes = np.concatenate([np.frombuffer(base64.b64decode(encoded), np.uint64) for encoded, _ in scans])
         if not len(hashes):
             raise examples.none()
-        return hashes, sum(characters for _, characters in found)
+        return hashes, sum(characters for _, characters in scans)
 
     def hashed(self, examples: Iterable[Any]) -> Iterator[tuple[int, Any]]:
         """Every example with its hash; later parts have the hash of the first."""
-        one = 0
+        hash_ = 0
         for example in examples:
             if self.is_first_part(example):
-                one = hash_text(self.key(example))
-            yield one, example
+                hash_ = hash_text(self.key(example))
+            yield hash_, example
 
 
 def hold_out(examples: Examples, hasher: ExampleHasher, share: float) -> DataSplit:
@@ -118,8 +118,8 @@ def hold_out_fold(examples: Examples, hasher: ExampleHasher, folds: int, fold: i
         raise DataFault(fault, hint=f"data.split.folds={len(distinct)}" if len(distinct) > 1 else "")
     if hasher.stratum is not None:
         with examples.team.group.independently():
-            own = frozenset(_by_stratum(examples.read(), hasher)[fold - 1 :: folds])
-        return DataSplit(_with_split(examples, hasher, lambda hashed: hashed in own), characters)
+            fold_hashes = frozenset(_by_stratum(examples.read(), hasher)[fold - 1 :: folds])
+        return DataSplit(_with_split(examples, hasher, lambda hashed: hashed in fold_hashes), characters)
     begin, end = (len(distinct) * n // folds for n in (fold - 1, fold))
     lowest, highest = int(distinct[begin]), int(distinct[end - 1])
     return DataSplit(_with_split(examples, hasher, lambda hashed: lowest <= hashed <= highest), characters)
@@ -128,11 +128,11 @@ def hold_out_fold(examples: Examples, hasher: ExampleHasher, folds: int, fold: i
 def _by_stratum(examples: Iterator[Any], hasher: ExampleHasher) -> list[int]:
     """The distinct hashes, ordered by stratum, then by value."""
     assert hasher.stratum is not None
-    found: dict[int, str] = {}
+    strata: dict[int, str] = {}
     for hashed, example in hasher.hashed(examples):
         stratum = hasher.stratum(example)
-        found[hashed] = min(found.get(hashed, stratum), stratum)
-    return sorted(found, key=lambda hashed: (found[hashed], hashed))
+        strata[hashed] = min(strata.get(hashed, stratum), stratum)
+    return sorted(strata, key=lambda hashed: (strata[hashed], hashed))
 
 
 def split_as_given(train: Examples, val: Examples, hasher: ExampleHasher) -> DataSplit:
@@ -144,14 +144,14 @@ def split_as_given(train: Examples, val: Examples, hasher: ExampleHasher) -> Dat
         raise DataFault(f"data.val: all of its {len(shared)} {hasher.unit} are also in data.train", hint=hint)
     removed = frozenset(val_hashes[shared].tolist())
 
-    kept = replace(val, parts=val.map(lambda one: (example for hashed, example in hasher.hashed(one) if hashed not in removed)))
+    kept = replace(val, parts=val.map(lambda part: (example for hashed, example in hasher.hashed(part) if hashed not in removed)))
     note = f"{int(shared.sum())} of {len(shared)} {hasher.unit} of data.val are also in data.train; they were removed from data.val"
     return DataSplit([*as_split(train, "train"), *as_split(kept, "val")], n_train + n_val, (note,) if removed else ())
 
 
 def as_split(examples: Examples, split: SplitName) -> list[Part[tuple[SplitName, Any]]]:
     """The parts of examples that are all in one split."""
-    return examples.map(lambda one: ((split, example) for example in one))
+    return examples.map(lambda part: ((split, example) for example in part))
 
 
 def limit_training(data: DataSplit, hasher: ExampleHasher, n: int) -> DataSplit:
@@ -189,4 +189,4 @@ def hash_text(text: str) -> int:
 
 
 def _with_split(examples: Examples, hasher: ExampleHasher, held_out: Callable[[int], bool]) -> list[Part[tuple[SplitName, Any]]]:
-    return examples.map(lambda one: (("val" if held_out(hashed) else "train", example) for hashed, example in hasher.hashed(one)))
+    return examples.map(lambda part: (("val" if held_out(hashed) else "train", example) for hashed, example in hasher.hashed(part)))

@@ -138,14 +138,14 @@ class Writer:
         self.n_tokens += len(ids)
         self.raw_bytes += len(text.encode())
 
-    def label(self, one: Encoded, raw: str | None) -> None:
+    def label(self, encoded: Encoded, raw: str | None) -> None:
         """Write the labels of the last document, and the original example as JSON, if given."""
-        if one.labels is not None:
+        if encoded.labels is not None:
             before = [] if "labels" in self._open else [np.nan]  # the label of the first separator
-            self._write("labels", np.append(before, one.labels).astype(np.float32))
-        if one.row_labels is not None:
-            self.columns = len(one.row_labels)
-            self._write("row_labels", one.row_labels.astype(np.float32))
+            self._write("labels", np.append(before, encoded.labels).astype(np.float32))
+        if encoded.row_labels is not None:
+            self.columns = len(encoded.row_labels)
+            self._write("row_labels", encoded.row_labels.astype(np.float32))
         if raw is not None:
             self._write("jsonl", np.frombuffer(f"{raw}\n".encode(), np.uint8))
 
@@ -198,10 +198,10 @@ def _append(file: Path, share: Path, before: Mapping[str, Any], facts: Mapping[s
     share.unlink()
 
 
-def _sum(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def _sum(first: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """The facts of two joined stores."""
-    sums = {name: one[name] + other[name] for name in ("tokens", "documents", "raw_bytes")}
-    return {**one, **sums, "tokens": sums["tokens"] - one["separated"]}
+    sums = {name: first[name] + other[name] for name in ("tokens", "documents", "raw_bytes")}
+    return {**first, **sums, "tokens": sums["tokens"] - first["separated"]}
 
 
 def open_store(folder: Path, name: str, facts: dict[str, Any], vocabulary: Vocabulary, source: Store | None = None) -> Store:
@@ -228,11 +228,11 @@ def open_store(folder: Path, name: str, facts: dict[str, Any], vocabulary: Vocab
 def in_memory(encoded: Sequence[Encoded], tokenizers: Tokenizers, separated: bool = True) -> Store:
     """A store of a few documents, without files."""
     separator = np.array([tokenizers.target.vocabulary.separator] if separated else [], np.int32)
-    ids = np.concatenate([piece for one in encoded for piece in (separator, one.ids)] + [separator])
-    starts = np.cumsum([0, *(len(separator) + len(one.ids) for one in encoded)])[:-1]
-    labels = [one.labels for one in encoded if one.labels is not None]
-    row_labels = [one.row_labels for one in encoded if one.row_labels is not None]
-    sources = [Encoded(one.source) for one in encoded if one.source is not None]
+    ids = np.concatenate([piece for document in encoded for piece in (separator, document.ids)] + [separator])
+    starts = np.cumsum([0, *(len(separator) + len(document.ids) for document in encoded)])[:-1]
+    labels = [document.labels for document in encoded if document.labels is not None]
+    row_labels = [document.row_labels for document in encoded if document.row_labels is not None]
+    sources = [Encoded(document.source) for document in encoded if document.source is not None]
     return Store(
         None,
         ids,

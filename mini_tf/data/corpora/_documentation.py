@@ -75,12 +75,12 @@ def prose(text: str, technical: bool = False) -> list[str]:
 
     `technical`: also those that begin with an identifier, or contain more identifiers and symbols.
     """
-    found = []
+    lines = []
     for paragraph in BLANK_LINE.split(inspect.cleandoc(text)):
         line = plain(paragraph)
         if line and _is_prose(line, technical) and not _is_ragged(paragraph.splitlines()):
-            found.append(line)
-    return found
+            lines.append(line)
+    return lines
 
 
 def plain(paragraph: str) -> str:

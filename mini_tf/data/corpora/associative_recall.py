@@ -24,6 +24,6 @@ class Settings(StreamSettings):
     def document(self, sampler: Sampler) -> tuple[list[str], list[int]]:
         keys = sampler.shuffle(KEYS)[: self.n_pairs]
         pairs = [(key, sampler.pick(SYMBOLS[: self.n_symbols])) for key in keys]
-        told = [word for pair in pairs for word in pair]
+        stated = [word for pair in pairs for word in pair]
         fillers = self.fillers(sampler, self.distance - self.shortest)
-        return [*told, *fillers, "recall", *sampler.pick(pairs)], [self.distance + 1]
+        return [*stated, *fillers, "recall", *sampler.pick(pairs)], [self.distance + 1]

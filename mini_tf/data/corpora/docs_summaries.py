@@ -33,12 +33,12 @@ class Settings(CorpusSettings):
     VERSION, COLUMNS = f"1-{documentation.PYTHON}", DocstringSummary._fields
 
     def rows(self) -> list[dict[str, str]]:
-        found = list(pairs(documentation.library()))
-        if len(found) < MIN_PAIRS:
+        summaries = list(pairs(documentation.library()))
+        if len(summaries) < MIN_PAIRS:
             raise documentation.without_sources(
                 self.word, "use your own pairs: data.train=FILE data.fields='{source: COLUMN, target: COLUMN}'"
             )
-        return [pair._asdict() for pair in found]
+        return [pair._asdict() for pair in summaries]
 
 
 def pairs(folder: Path) -> Iterator[DocstringSummary]:

@@ -26,4 +26,4 @@ class Settings(WorldSettings):
 
     def rows(self) -> Iterator[dict[str, str]]:
         made = documents(self.lexicon, self.zipf, self.n_sentences, self.cue, self.seed)
-        return (document.row() for document in self.different(made, lambda one: " ".join(one.text), "n_sentences or n_lexemes"))
+        return (document.row() for document in self.different(made, lambda document: " ".join(document.text), "n_sentences or n_lexemes"))

@@ -53,7 +53,7 @@ class Fact(NamedTuple):
 
 def stated_facts(text: str, names: Collection[str]) -> list[Fact]:
     """The facts that a text states, in any of the three forms; other sentences state none. names: of persons."""
-    found = []
+    facts = []
     for words in (sentence.split() for sentence in text.split(".")):
         match words:
             case [name, present, "the", noun]:
@@ -65,8 +65,8 @@ def stated_facts(text: str, names: Collection[str]) -> list[Fact]:
             case _:
                 continue
         if fact.name in names and " ".join([*words, "."]) in fact.told():
-            found.append(fact)
-    return found
+            facts.append(fact)
+    return facts
 
 
 def fact_lists(
@@ -89,11 +89,11 @@ def fact_lists(
             verb = sampler.pick_by_rank(lexicon.verbs["person", object], zipf)
             noun = sampler.pick_by_rank(lexicon.nouns[object, grammar.topic], zipf)
             facts[Fact(sampler.pick(lexicon.names), verb.stem, noun.stem)] = None
-        told = [(fact, sampler.pick(fact.told())) for fact in facts]
-        for fact, form in list(told):
+        statements = [(fact, sampler.pick(fact.told())) for fact in facts]
+        for fact, form in list(statements):
             if sampler.chance(repetition_percent):
-                told.append((fact, sampler.pick([one for one in fact.told() if one != form])))
+                statements.append((fact, sampler.pick([form_ for form_ in fact.told() if form_ != form])))
         others = [(None, " ".join(word.form for word in grammar.sentence().words())) for _ in range(n_distractors)]
-        document = sampler.shuffle([*told, *others])
+        document = sampler.shuffle([*statements, *others])
         first = dict.fromkeys(fact for fact, _ in document if fact is not None)
         yield " ".join(text for _, text in document), " ".join(fact.told()[0] for fact in first)

@@ -53,7 +53,7 @@ def translate(root: Node) -> Translation:
 def _translated(root: Node) -> Iterator[tuple[Node, str]]:
     """The words of the source that have a translation, in the order of the target."""
     parts = [root, *root.before, *root.after]
-    for part in sorted(parts, key=lambda one: ORDER.index(ITSELF if one is root else one.relation)):
+    for part in sorted(parts, key=lambda part_: ORDER.index(ITSELF if part_ is root else part_.relation)):
         if part is not root:
             yield from _translated(part)
         elif form := _form(root):

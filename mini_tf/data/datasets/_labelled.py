@@ -55,8 +55,8 @@ class LabelledDataset(Dataset):
     def to_json(self, example: Example) -> list[Any]:
         return [example.texts, example.labels, example.alternatives]
 
-    def of_json(self, given: Any, where: str) -> Example:
-        texts, labels, alternatives = given
+    def of_json(self, fields: Any, where: str) -> Example:
+        texts, labels, alternatives = fields
         return Example(texts, labels, where, tuple(alternatives))
 
     def texts(self, example: Example, source: bool = False) -> Sequence[str]:
@@ -150,9 +150,9 @@ class LabelledDataset(Dataset):
 
     def row_table(self, row: Mapping[str, Any], head: str) -> list[str]:
         """The column `original` is left out if no token is replaced."""
-        replaces = any(one["replaced"] is not None for one in row["positions"])
+        replaces = any(token["replaced"] is not None for token in row["positions"])
         names = (f"{'position':>8}", ("input", "target", *(["original"] if replaces else [])))
-        cells = ((f"{one['position']:>8}", (one["reads"], one["target"], one["replaced"])) for one in row["positions"])
+        cells = ((f"{token['position']:>8}", (token["reads"], token["target"], token["replaced"])) for token in row["positions"])
         return [f"{head}: {describing.row_size(row)}", *describing.format_table([names, *cells])]
 
 
@@ -201,12 +201,12 @@ class LabelledTexts(LabelledDataset):
 
     def encode_texts(self, examples: Sequence[Example], tokenizer: Tokenizer, labels: Iterable[Any], n_texts: int) -> list[Encoded]:
         """Examples of `n_texts` texts, joined by separators; labels: a scalar or (k,) for each."""
-        for one in examples:
-            if len(one.texts) != n_texts:
+        for example in examples:
+            if len(example.texts) != n_texts:
                 fault = "is missing; examples have two texts" if n_texts == 2 else "is not allowed; examples have one text"
-                raise DataFault(f"{one.where}: 'text_pair' {fault}", hint="all rows must have the same columns", where=(one.where,))
+                raise DataFault(f"{example.where}: 'text_pair' {fault}", hint="all rows must have the same columns", where=(example.where,))
         ids = [join_by_separators(parts, tokenizer) for parts in encode_parts(examples, tokenizer)]
-        return [Encoded(one, row_labels=np.atleast_1d(np.float32(label))) for one, label in zip(ids, labels, strict=True)]
+        return [Encoded(text_ids, row_labels=np.atleast_1d(np.float32(label))) for text_ids, label in zip(ids, labels, strict=True)]
 
 
 def text_of(cell: Cell, where: str, name: str) -> str:
@@ -234,24 +234,24 @@ def rows_with_targets(store: Store, shape: Shape, spans: Spans) -> ExampleRows:
 
 def stored_labels(store: Store) -> np.ndarray:
     """(n,): all labels of a store."""
-    found = np.asarray(store.labels if store.row_labels is None else store.row_labels)
-    labels: np.ndarray = found[~np.isnan(found)].astype(float)
+    stored = np.asarray(store.labels if store.row_labels is None else store.row_labels)
+    labels: np.ndarray = stored[~np.isnan(stored)].astype(float)
     return labels
 
 
 def class_labels(values: Iterable[Sequence[str]], names: Sequence[str] | None) -> Labels:
     """values: the labels of each training example. names: all classes in order, if the recipe lists them."""
-    found = Counter(name for one in values for name in one)
-    if not names and len(found) > max(MAX_CLASSES, found.total() / 2):
-        fault = f"{len(found):,} different labels among {found.total():,}: their column does not seem to be the label"
+    counts = Counter(name for labels_ in values for name in labels_)
+    if not names and len(counts) > max(MAX_CLASSES, counts.total() / 2):
+        fault = f"{len(counts):,} different labels among {counts.total():,}: their column does not seem to be the label"
         raise DataFault(fault, hint="set data.fields={text: COLUMN, label: COLUMN}, or list the classes in objective.labels")
-    integers = all(name.removeprefix("-").isdecimal() and name.isascii() for name in found)
-    order = list(names) if names else sorted(found, key=lambda name: (float(name), name) if integers else name)
+    integers = all(name.removeprefix("-").isdecimal() and name.isascii() for name in counts)
+    order = list(names) if names else sorted(counts, key=lambda name: (float(name), name) if integers else name)
     if len(order) < 2:
         hint = "use a data.val file or another data.split if the other class is in the validation data"
         fault = f"all training labels are {short(order[0])!r}" if order else "no training example has a label"
         raise DataFault(f"{fault}; at least two classes are needed", hint=hint)
-    return Labels(tuple(order), tuple(found[name] for name in order))
+    return Labels(tuple(order), tuple(counts[name] for name in order))
 
 
 def class_ids(example: Example, labels: Labels) -> list[int]:
@@ -265,11 +265,11 @@ def class_ids(example: Example, labels: Labels) -> list[int]:
 
 def encode_parts(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[np.ndarray]]:
     """The ids of each text of each example, at least one; DataFault if a text has none, and no unknown one."""
-    encoded = iter(tokenizer.encode_batch([text for one in examples for text in one.texts]))
-    for one in examples:
-        parts = [or_unknown(next(encoded), tokenizer.vocabulary) for _ in one.texts]
+    encoded = iter(tokenizer.encode_batch([text for example in examples for text in example.texts]))
+    for example in examples:
+        parts = [or_unknown(next(encoded), tokenizer.vocabulary) for _ in example.texts]
         if not all(ids.size for ids in parts):
-            raise no_tokens(one)
+            raise no_tokens(example)
         yield parts
 
 

@@ -76,13 +76,13 @@ class Settings(LabelledDataset):
 
     def dropped(self, examples: Sequence[Example]) -> dict[str, int]:
         note = "{n:,} messages after the assistant's last one were dropped"
-        return {note: sum(one.n_dropped for one in examples)}
+        return {note: sum(example.n_dropped for example in examples)}
 
     def encode(self, examples: Sequence[Example], tokenizers: Tokenizers, labels: Labels | None) -> list[Encoded]:
         encoded = []
-        for one, messages in zip(examples, encode_parts(examples, tokenizers.target), strict=True):
+        for example, messages in zip(examples, encode_parts(examples, tokenizers.target), strict=True):
             # The label of a message is at its tokens and at the separator that follows.
-            is_target = [1.0 if role == ASSISTANT else np.nan for role in one.labels]
+            is_target = [1.0 if role == ASSISTANT else np.nan for role in example.labels]
             by_message = [np.full(len(ids) + 1, label, np.float32) for ids, label in zip(messages, is_target, strict=True)]
             encoded.append(Encoded(join_by_separators(messages, tokenizers.target), np.concatenate(by_message)))
         return encoded

@@ -27,5 +27,5 @@ class Settings(LabelledTexts):
 
     def encode(self, examples: Sequence[Example], tokenizers: Tokenizers, labels: Labels | None) -> list[Encoded]:
         assert labels is not None
-        ids = [class_ids(one, labels)[0] if one.labels else 0 for one in examples]
+        ids = [class_ids(example, labels)[0] if example.labels else 0 for example in examples]
         return self.encode_texts(examples, tokenizers.target, ids, labels.n_texts)

@@ -20,7 +20,7 @@ class Settings(LabelledTexts):
         return repr(columns.number_of(cell, where, name))
 
     def labels_from(self, values: Iterable[Sequence[str]]) -> Labels:
-        numbers = np.array([float(one[0]) for one in values])
+        numbers = np.array([float(labels_[0]) for labels_ in values])
         with np.errstate(over="ignore", invalid="ignore"):
             mean, scale = float(numbers.mean()), float(numbers.std())
         if numbers.min() == numbers.max():
@@ -31,7 +31,7 @@ class Settings(LabelledTexts):
 
     def encode(self, examples: Sequence[Example], tokenizers: Tokenizers, labels: Labels | None) -> list[Encoded]:
         assert labels is not None
-        numbers = [(float(one.labels[0]) - labels.mean) / labels.scale if one.labels else 0.0 for one in examples]
+        numbers = [(float(example.labels[0]) - labels.mean) / labels.scale if example.labels else 0.0 for example in examples]
         return self.encode_texts(examples, tokenizers.target, numbers, labels.n_texts)
 
     def label_statistics(self, store: Store, labels: Labels) -> dict[str, float]:

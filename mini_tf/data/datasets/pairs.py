@@ -81,8 +81,8 @@ class Settings(Dataset):
     def to_json(self, example: Pair) -> list[Any]:
         return [example.source, example.target, example.alignment, example.alternatives]
 
-    def of_json(self, given: Any, where: str) -> Pair:
-        source, target, alignment, alternatives = given
+    def of_json(self, fields: Any, where: str) -> Pair:
+        source, target, alignment, alternatives = fields
         return Pair(source, target, where, alignment, tuple(alternatives))
 
     def source_and_references(self, example: Pair) -> tuple[str, Sequence[str]]:

@@ -47,9 +47,9 @@ class Settings(LabelledDataset):
         pairs = Counter[tuple[str, str]]()
 
         def counted() -> Iterator[Sequence[str]]:
-            for one in examples:
-                pairs.update(pairwise([OUTSIDE, *one.labels, OUTSIDE]))
-                yield one.labels
+            for example in examples:
+                pairs.update(pairwise([OUTSIDE, *example.labels, OUTSIDE]))
+                yield example.labels
 
         labels = class_labels(counted(), self.labels)
         return replace(labels, lax=lax_rules(labels.names, pairs)) if mark_entities(labels.names) else labels
@@ -65,7 +65,7 @@ class Settings(LabelledDataset):
 
     def encode(self, examples: Sequence[Example], tokenizers: Tokenizers, labels: Labels | None) -> list[Encoded]:
         assert labels is not None
-        return [self._encode(one, tokenizers.target, class_ids(one, labels)) for one in examples]
+        return [self._encode(example, tokenizers.target, class_ids(example, labels)) for example in examples]
 
     def _encode(self, example: Example, tokenizer: Tokenizer, tags: Sequence[int]) -> Encoded:
         ids, spans = tokenizer.spans(*self.texts(example))
@@ -88,7 +88,7 @@ class Settings(LabelledDataset):
     def packing(self, store: Store, shape: Shape) -> Packing:
         ends = store.starts + 1 + store.lengths
         windows = (window for n, end in enumerate(ends) for window in self._windows(store, max_example_ids(shape), n, int(end)))
-        documents, first, last = (np.array(one) for one in zip(*windows, strict=True))
+        documents, first, last = (np.array(column) for column in zip(*windows, strict=True))
         return rows_with_targets(store, shape, Spans.of(first, last, documents))
 
     def _windows(self, store: Store, limit: int, document: int, last: int) -> Iterator[tuple[int, int, int]]:
@@ -107,5 +107,5 @@ class Settings(LabelledDataset):
         yield document, first, last
 
 
-def _fault(example: Example, what: str) -> DataFault:
-    return DataFault(f"{example.where}: {what}, so that it cannot have a tag", hint="remove the example", where=(example.where,))
+def _fault(example: Example, reason: str) -> DataFault:
+    return DataFault(f"{example.where}: {reason}, so that it cannot have a tag", hint="remove the example", where=(example.where,))

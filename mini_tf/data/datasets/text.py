@@ -140,8 +140,8 @@ def _hold_out_tail_of_few(examples: Examples, split: Split, n_repeats: int) -> D
         fresh = True
         for document in examples.read():
             if document.opens:
-                fresh = (one := hash_text(document.text)) not in seen
-                seen.add(one)
+                fresh = (hash_ := hash_text(document.text)) not in seen
+                seen.add(hash_)
             if fresh:
                 yield document
 

@@ -32,14 +32,14 @@ NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 def text_of(cell: Cell, where: str, name: str) -> str:
     """A text, or the non-empty texts of a list joined by spaces. May be empty."""
     if isinstance(cell, list):
-        return " ".join(one for one in (_str(each, where, name) for each in cell) if one.strip())
+        return " ".join(text for text in (_str(each, where, name) for each in cell) if text.strip())
     return _str(cell, where, name)
 
 
 def texts_of(cell: Cell, where: str, name: str) -> list[str]:
     """Alternative texts (references), at least one; empty texts in a list are dropped."""
     texts = cell if isinstance(cell, list) else [cell]
-    return _non_empty([one for one in (_str(each, where, name) for each in texts) if one.strip()], where, name)
+    return _non_empty([text for text in (_str(each, where, name) for each in texts) if text.strip()], where, name)
 
 
 def words_of(cell: Cell, where: str, name: str) -> list[str]:
@@ -238,15 +238,15 @@ def missing_column(where: str, name: str, available: Sequence[str], names: Seque
         hint = "this file has column names; for csv and tsv, data.header=false selects columns by number"
     elif len(names) > 1:
         others = [column for column in available if column not in names]
-        found = {one: [one] if one in available else get_close_matches(one.lower(), others, n=1) for one in names}
+        nearest = {name_: [name_] if name_ in available else get_close_matches(name_.lower(), others, n=1) for name_ in names}
         if set(names) <= _known_roles():
-            fields = _fields(key, {role: short(near[0]) if near else "COLUMN" for role, near in found.items()})
+            fields = _fields(key, {role: short(near[0]) if near else "COLUMN" for role, near in nearest.items()})
             hint = f"name the columns with {fields}"
-        elif name in _known_roles() and not found.get(name):
+        elif name in _known_roles() and not nearest.get(name):
             hint = f"name the column with {_fields(key, {name: 'COLUMN'})}"
         else:
             option = "--fields" if key[:1] == "-" else "data.fields"
-            hint = f"did you mean {short(found[name][0])!r}?" if found.get(name) else f"name the columns with {option}"
+            hint = f"did you mean {short(nearest[name][0])!r}?" if nearest.get(name) else f"name the columns with {option}"
     else:
         hint = f"name the text column with {_fields(key, {'text': 'COLUMN'})}" if available else ""
     return DataFault.located(where, f"no column {short(name)!r}; the columns are: {_listed(available)}", hint=hint or None)

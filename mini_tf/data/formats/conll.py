@@ -120,8 +120,8 @@ def _check(cells: list[str], shape: _Shape, where: str) -> None:
 
 
 def _is_word(number: str, where: str) -> bool:
-    found = re.fullmatch(r"[0-9]+([-.][0-9]+)?", number)
-    if found is None:
+    match = re.fullmatch(r"[0-9]+([-.][0-9]+)?", number)
+    if match is None:
         hint = "a file whose name ends in .conll may have other columns"
         raise DataFault.located(where, "a line of CoNLL-U must start with the word's number", hint=hint)
-    return found[1] is None
+    return match[1] is None

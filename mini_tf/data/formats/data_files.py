@@ -91,7 +91,7 @@ def find_files(spec: object, key: str = "data.train") -> list[DataFile]:
     if isinstance(spec, str | os.PathLike):
         return [replace(source, key=key) for source in _find_one(os.fspath(spec), key)]
     if isinstance(spec, Sequence) and spec:
-        return [source for one in spec for source in find_files(one, key)]
+        return [source for part in spec for source in find_files(part, key)]
     raise DataFault(f"{key}: must be a built-in corpus, a path, a glob, - or a list of these, not {spec!r}")
 
 
@@ -107,10 +107,10 @@ def _find_one(spec: str, key: str) -> list[DataFile]:
         raise DataFault(f"{key}: {spec!r} is not a file name")
     path = Path(os.path.expanduser(spec))
     if any(sign in spec for sign in "*?[") and not os.path.lexists(path):
-        found = sorted(f for f in _matches(path) if not os.path.isdir(f))
-        if not found:
+        files = sorted(f for f in _matches(path) if not os.path.isdir(f))
+        if not files:
             raise MissingFile(f"{key}: no file matches {spec}", where=(spec,))
-        return [_file(Path(f), key) for f in found]
+        return [_file(Path(f), key) for f in files]
     return [_file(path, key)]
 
 
@@ -120,8 +120,8 @@ def _matches(pattern: Path) -> list[str]:
         return glob.glob(str(pattern))
     if pattern.name == "**":  # before Python 3.13, a final ** matches only folders
         pattern /= "*"
-    found = Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))
-    return [str(path) for path in found if not any(part.startswith(".") and part not in pattern.parts for part in path.parts)]
+    paths = Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))
+    return [str(path) for path in paths if not any(part.startswith(".") and part not in pattern.parts for part in path.parts)]
 
 
 def _file(path: Path, key: str) -> DataFile:
@@ -135,14 +135,14 @@ def _file(path: Path, key: str) -> DataFile:
         hint = f"name its files: '{path}/*.txt'" if os.path.isdir(path) else elsewhere
         raise DataFault(f"{key}: {path}: {getattr(error, 'strerror', None) or error}", hint=hint, where=(str(path),)) from None
     format = FORMATS.get(path.suffix.lower(), "txt")
-    what = next((what for magic, what in MAGIC.items() if head.startswith(magic)), None)
+    type_ = next((type_ for magic, type_ in MAGIC.items() if head.startswith(magic)), None)
     if head[257:262] == b"ustar":
-        what = "a tar archive"
-    compressed = what is not None and what.endswith("compressed")
+        type_ = "a tar archive"
+    compressed = type_ is not None and type_.endswith("compressed")
     hint = "use a plain text file; archives and binary files are not opened"
     hint = "unpack it, or convert it to parquet, which is compressed inside" if compressed else hint
-    if what and not (format == "parquet" and head.startswith(b"PAR1")):
-        raise DataFault(f"{key}: {path} is {what}", hint=hint, where=(str(path),))
+    if type_ and not (format == "parquet" and head.startswith(b"PAR1")):
+        raise DataFault(f"{key}: {path} is {type_}", hint=hint, where=(str(path),))
     if format == "parquet":
         with open_parquet(path, str(path)):  # checks its size
             pass

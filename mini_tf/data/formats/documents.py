@@ -85,8 +85,8 @@ def _regrouped(pieces: Iterable[str]) -> Iterator[str]:
             continue
         text = "".join(buffer)
         while len(text) >= 2 * PART_SIZE:
-            found = CLEAN_CUT.search(text, PART_SIZE, 2 * PART_SIZE)
-            end = found.start() if found else PART_SIZE
+            match = CLEAN_CUT.search(text, PART_SIZE, 2 * PART_SIZE)
+            end = match.start() if match else PART_SIZE
             yield text[:end]
             text = text[end:]
         buffer, size = [text], len(text)

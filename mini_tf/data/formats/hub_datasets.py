@@ -45,8 +45,8 @@ def parse(name: str, key: str) -> HubDataset:
     """
     rest, split = name.removeprefix(PREFIX), "train" if key == "data.train" else "validation"
     folder = os.path.expanduser(rest)
-    if not os.path.isdir(folder) and (found := re.fullmatch(r"(.*):([\w.-]+)", rest)):
-        rest, split = found[1], found[2]
+    if not os.path.isdir(folder) and (match := re.fullmatch(r"(.*):([\w.-]+)", rest)):
+        rest, split = match[1], match[2]
         folder = os.path.expanduser(rest)
     if rest[:1] in ("/", ".", "~"):
         above, config = os.path.split(folder)
@@ -128,9 +128,9 @@ def _builder(dataset: HubDataset, key: str) -> Any:
 def _translated(dataset: HubDataset, key: str) -> Iterator[None]:
     """Turn exceptions of the package, of its network and of the files into one line; its warnings are not shown."""
     loggers = [logging.getLogger(name) for name in ("datasets", "huggingface_hub")]
-    levels = [one.level for one in loggers]
-    for one in loggers:
-        one.setLevel(logging.CRITICAL)
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
     try:
         yield
     except (DataFault, Unavailable):
@@ -141,19 +141,19 @@ def _translated(dataset: HubDataset, key: str) -> Iterator[None]:
         if dataset.is_folder or wrong:
             raise DataFault(f"{key}: {dataset.name}: {reason}", where=(dataset.name,)) from error
         hint = f"download it on another machine, copy the folder, and write {PREFIX}FOLDER"
-        what = f"{key}: {dataset.name} is not available: {type(error).__name__}: {reason}"
-        raise Unavailable(what, hint=hint, where=(dataset.name,)) from error
+        message = f"{key}: {dataset.name} is not available: {type(error).__name__}: {reason}"
+        raise Unavailable(message, hint=hint, where=(dataset.name,)) from error
     finally:
-        for one, level in zip(loggers, levels, strict=True):
-            one.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _cells(column: str, value: Any, feature: Any) -> Iterator[tuple[str, Any]]:
     """The cells of a column: labels by name, fields of a struct as column.field; without what JSON lacks."""
     if isinstance(value, Mapping):
         fields = feature if isinstance(feature, Mapping) else {}
-        for name, one in value.items():
-            yield from _cells(f"{column}.{name}", one, fields.get(name))
+        for name, item in value.items():
+            yield from _cells(f"{column}.{name}", item, fields.get(name))
     elif _is_plain(plain := _named(value, feature)):
         yield column, plain
 
@@ -162,7 +162,7 @@ def _named(value: Any, feature: Any) -> Any:
     """A value with the names of labels in place of their numbers, and None for a number that is not finite."""
     if isinstance(value, list):
         inner = feature[0] if isinstance(feature, list) and feature else getattr(feature, "feature", None)
-        return [_named(one, inner) for one in value]
+        return [_named(item, inner) for item in value]
     if isinstance(value, int) and hasattr(feature, "int2str"):
         return feature.int2str(value) if 0 <= value < feature.num_classes else None
     return None if isinstance(value, float) and not math.isfinite(value) else value

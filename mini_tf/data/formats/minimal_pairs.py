@@ -35,8 +35,8 @@ def read_pairs(specs: Iterable[str], key: str = "--pairs") -> list[MinimalPair]:
         for row in rows_of(file, Columns((), header=True, optional=(*SENTENCES, *GROUPS))):
             for name, cell in zip(SENTENCES, row.optional, strict=False):
                 if not isinstance(cell, str) or not cell.strip():
-                    what = f"no {name}" if cell is None else f"{name} must be a sentence, not {str(cell)[:40]!r}"
-                    raise DataFault.located(row.where, what, hint=f"a pair has {' and '.join(SENTENCES)}")
+                    message = f"no {name}" if cell is None else f"{name} must be a sentence, not {str(cell)[:40]!r}"
+                    raise DataFault.located(row.where, message, hint=f"a pair has {' and '.join(SENTENCES)}")
             good, bad, *names = row.optional
             groups = {name: str(cell) for name, cell in zip(GROUPS, names, strict=True) if cell not in (None, "")}
             pairs.append(MinimalPair(str(good), str(bad), row.where, groups))

@@ -112,14 +112,14 @@ class ParquetTable:
     def _check(self, n_bytes: int) -> None:
         if n_bytes > self._most:
             hint = "write it with fewer rows, or raise the limit with MINITF_LIMITS=parquet_ratio=100K if this is right"
-            what = f"its columns unpack to more than {self._most / 1e6:,.0f} MB, far more than the file has"
-            raise DataFault.located(self._name, what, hint=hint)
+            message = f"its columns unpack to more than {self._most / 1e6:,.0f} MB, far more than the file has"
+            raise DataFault.located(self._name, message, hint=hint)
 
 
 def size_of(value: Any, least: int = 0) -> int:
     """Total characters of a cell, nested lists included, each value at least `least`."""
     if isinstance(value, list | dict):
-        return least + sum(size_of(one, least) for one in (value.values() if isinstance(value, dict) else value))
+        return least + sum(size_of(item, least) for item in (value.values() if isinstance(value, dict) else value))
     return max(least, len(value)) if isinstance(value, str) else least
 
 

@@ -52,8 +52,8 @@ def open_shard(data_file: DataFile, columns: Columns) -> Shard:
     """DataFault if parts of such a file cannot be read, or if it has no such column."""
     if data_file.format not in ("txt", "jsonl", "parquet"):
         hint = "convert it to jsonl or parquet, or use data.streaming=false"
-        what = f"{data_file.format} cannot be read in parts; data.streaming reads txt, jsonl and parquet"
-        raise DataFault.located(data_file.name, what, hint)
+        message = f"{data_file.format} cannot be read in parts; data.streaming reads txt, jsonl and parquet"
+        raise DataFault.located(data_file.name, message, hint)
     size = data_file.path.stat().st_size
     column = next(iter(read_columns(data_file, columns)), "") if size and data_file.format != "txt" else ""
     if data_file.format != "parquet":
@@ -64,8 +64,8 @@ def open_shard(data_file: DataFile, columns: Columns) -> Shard:
     if sizes and max(sizes) > MAX_ROW_GROUP:
         hint = "write the file with a smaller row_group_size, or convert it to jsonl"
         size_of_it, most = format_bytes(max(sizes)), format_bytes(MAX_ROW_GROUP)
-        what = f"row group {sizes.index(max(sizes))} has {size_of_it} of text; data.streaming reads at most {most}"
-        raise DataFault.located(data_file.name, what, hint)
+        message = f"row group {sizes.index(max(sizes))} has {size_of_it} of text; data.streaming reads at most {most}"
+        raise DataFault.located(data_file.name, message, hint)
     return Shard(data_file, size, sum(sizes), column, np.array(rows, np.int64), np.cumsum(sizes, dtype=np.int64))
 
 

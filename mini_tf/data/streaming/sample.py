@@ -58,7 +58,7 @@ class Shards:
     def hash(self) -> str:
         """Hash of the names and sizes of the files, of evenly spaced parts of each, and of the column that is read."""
         facts = ((shard.file.path.name, shard.file.format, shard.size, shard.column) for shard in self.shards)
-        return hash_of([[*one, _sampled_hash(shard)] for one, shard in zip(facts, self.shards, strict=True)])
+        return hash_of([[*facts_, _sampled_hash(shard)] for facts_, shard in zip(facts, self.shards, strict=True)])
 
     def notes(self, column: str) -> Iterator[str]:
         """Files that are empty, and the first one whose column is not `column`."""
@@ -150,18 +150,18 @@ class StreamSample:
     def _validation(self) -> list[Document]:
         """Documents of about `share` of the corpus, those with the smallest hashes of each part."""
         most = max(1, min(VAL_BYTES, int(self.shards.length * self.share)))
-        found, size = list[Document](), 0
+        documents, size = list[Document](), 0
         for visit in range(self._n_parts):
             if size >= most:
                 break
             of_part = 0
             part = self._part(self._n_parts - 1 - visit)  # not those of the training sample, which stands for the rest
-            for document in sorted(self.shards.read(*part), key=lambda one: hash_text(one.text)):
+            for document in sorted(self.shards.read(*part), key=lambda document: hash_text(document.text)):
                 if of_part >= most / VAL_PARTS or size >= most:
                     break
-                found.append(document)
+                documents.append(document)
                 of_part, size = of_part + len(document.text), size + len(document.text)
-        return [Document(one.text, one.where) for one in found]
+        return [Document(document.text, document.where) for document in documents]
 
     def _read_validation(self) -> Iterator[Document]:
         return self.val() if self.val is not None else iter(self._validation)
@@ -169,7 +169,7 @@ class StreamSample:
     @cached_property
     def held_out(self) -> np.ndarray:
         """(n,) uint64: the sorted hashes of the validation documents."""
-        return np.unique(np.array(array("Q", (hash_text(one.text) for one in self._read_validation())), np.uint64))
+        return np.unique(np.array(array("Q", (hash_text(document.text) for document in self._read_validation())), np.uint64))
 
     def read(self) -> Iterator[tuple[SplitName, Document]]:
         held_out = HeldOut(self.held_out)
@@ -191,7 +191,7 @@ class StreamSample:
         """Both samples, as the splits that are encoded. DataFault if the corpus is empty."""
         if not self.shards.length:
             raise DataFault("data.train: no text")
-        return DataSplit.in_one_part(self.read, sum(len(one.text) for _, one in self.read()))
+        return DataSplit.in_one_part(self.read, sum(len(document.text) for _, document in self.read()))
 
 
 class HeldOut:
@@ -201,4 +201,4 @@ class HeldOut:
         self._hashes = frozenset(hashes.tolist())
 
     def remove(self, documents: Iterator[Document]) -> Iterator[Document]:
-        return (one for one in documents if hash_text(one.text) not in self._hashes)
+        return (document for document in documents if hash_text(document.text) not in self._hashes)

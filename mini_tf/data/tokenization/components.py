@@ -53,8 +53,8 @@ def check(text: str) -> tuple[str, list[str]]:
         raise DataFault("not a tokenizer.json: it has no model")
     parts = {name: list(_parts(content.get(name), name)) for name in CHILDREN}
     for name, ones in parts.items():
-        for one in ones:
-            _check_supported(name, one.get("type"))
+        for part in ones:
+            _check_supported(name, part.get("type"))
     _check_growth([*parts["normalizer"], *parts["pre_tokenizer"]])
     _check_growth(parts["decoder"])
     _check_model(content["model"])
@@ -65,8 +65,8 @@ def check(text: str) -> tuple[str, list[str]]:
 
 def may_backtrack(content: dict[str, Any], *names: str) -> bool:
     """Whether one of these components has a regex that may backtrack, so that even a short text can take very long."""
-    ones = (one for name in names for one in _parts(content.get(name), name))
-    patterns = (one["pattern"].get("Regex", "") for one in ones if isinstance(one.get("pattern"), dict))
+    ones = (part for name in names for part in _parts(content.get(name), name))
+    patterns = (part["pattern"].get("Regex", "") for part in ones if isinstance(part.get("pattern"), dict))
     return any(_BACKTRACKS.search(pattern) for pattern in patterns)
 
 
@@ -76,12 +76,12 @@ def _parts(part: Any, name: str) -> Iterator[dict[str, Any]]:
     for _ in range(MAX_PARTS):
         if not queue:
             return
-        one = queue.pop(0)
-        if not isinstance(one, dict):
+        part = queue.pop(0)
+        if not isinstance(part, dict):
             raise DataFault(f"its {name} is not an object")
-        if one.get("type") != "Sequence":
-            yield one
-        elif isinstance(inner := one.get(CHILDREN[name]), list):
+        if part.get("type") != "Sequence":
+            yield part
+        elif isinstance(inner := part.get(CHILDREN[name]), list):
             queue[:0] = inner
     raise DataFault(f"its {name} has more than {MAX_PARTS} parts")
 
@@ -89,7 +89,7 @@ def _parts(part: Any, name: str) -> Iterator[dict[str, Any]]:
 def _check_supported(name: str, kind: Any) -> None:
     supported = SUPPORTED[name].split()
     if kind not in supported:
-        listed = ", ".join(one for one in supported if one != "Sequence")
+        listed = ", ".join(type_ for type_ in supported if type_ != "Sequence")
         raise DataFault(f"its {name} {short(str(kind))!r} is not supported", hint=f"use one of {listed}")
 
 
@@ -112,8 +112,8 @@ def _check_growth(parts: list[dict[str, Any]]) -> None:
         raise DataFault(f"its parts could turn one character into {max(grown):,.0f}; at most {MAX_GROWTH} are allowed")
 
 
-def _feeds(one: _Step, other: _Step) -> bool:
-    return one.writes is None or other.reads is None or bool(one.writes & other.reads)
+def _feeds(first: _Step, other: _Step) -> bool:
+    return first.writes is None or other.reads is None or bool(first.writes & other.reads)
 
 
 def _step(part: dict[str, Any]) -> _Step:
@@ -146,8 +146,8 @@ def _growth(charsmap: str) -> float:
     if longest > MAX_GROWTH:
         return longest
     normalizer = normalizers.Precompiled(table)
-    one, two = (max(len(normalizer.normalize_str(chr(c)).encode()) for c in codes) for codes in (range(0x80), range(0x80, 0x800)))
-    return max(1.0, one, two / 2, longest)
+    ascii_, two_bytes = (max(len(normalizer.normalize_str(chr(c)).encode()) for c in codes) for codes in (range(0x80), range(0x80, 0x800)))
+    return max(1.0, ascii_, two_bytes / 2, longest)
 
 
 def _replacement(part: dict[str, Any], key: str) -> str:
@@ -170,9 +170,9 @@ def _replacement_step(pattern: Any, written: str) -> _Step:
 def _never_matches_empty(pattern: str) -> bool:
     """True only for a sequence of characters and character classes of which at least one is required."""
     position, required = 0, False
-    while one := _CHARACTER.match(pattern, position):
-        position = one.end()
-        required |= one["times"] is None or (one["times"][:1] not in "*?" and one["times"][:2] != "{0")
+    while match := _CHARACTER.match(pattern, position):
+        position = match.end()
+        required |= match["times"] is None or (match["times"][:1] not in "*?" and match["times"][:2] != "{0")
     return required and position == len(pattern)
 
 

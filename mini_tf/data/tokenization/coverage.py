@@ -44,7 +44,7 @@ class Coverage:
             self._sampled += _visible(passage)
             self._decoded += _visible(self._tokenizer.decode(known))
             if len(known) < len(ids):
-                self._replaced += sum(_visible(one) * n for one, n in self._tokenizer.count_unknown_text(passage).items())
+                self._replaced += sum(_visible(unknown) * n for unknown, n in self._tokenizer.count_unknown_text(passage).items())
 
     def to_json(self) -> dict[str, Any]:
         return {"unknown": self._unknown, "characters": [self._sampled, self._decoded, self._replaced]}
@@ -125,5 +125,5 @@ def difference(text: str, back: str) -> dict[str, Any] | None:
     """The first position where a text and its decoded ids differ, and both texts from there; None if they are equal."""
     if text == back:
         return None
-    at = next((i for i, (one, other) in enumerate(zip(text, back, strict=False)) if one != other), min(len(text), len(back)))
+    at = next((i for i, (before, other) in enumerate(zip(text, back, strict=False)) if before != other), min(len(text), len(back)))
     return {"at": at, "text": text[at : at + DIFFERENCE_LENGTH], "back": back[at : at + DIFFERENCE_LENGTH]}

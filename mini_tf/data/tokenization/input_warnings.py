@@ -38,10 +38,10 @@ class InputWarnings:
         has_plain_mask = not self._tokenizer.reads_masks and any(MASK in part for part in parts)
         self._n_plain += has_plain_mask
         self._n, self._unknown = self._n + 1, self._unknown + unknown
-        one = f"the {self._unit} has {length} tokens; the {self._cut} {n_cut} are truncated" if n_cut else ""
-        if one:
-            self._n_cut, self._one = self._n_cut + 1, f"{where}: {one}" if where else one
-        return [*filter(None, [one]), *self._unknown_warning(unknown), *_mask_warning(has_plain_mask)]
+        warning = f"the {self._unit} has {length} tokens; the {self._cut} {n_cut} are truncated" if n_cut else ""
+        if warning:
+            self._n_cut, self._one = self._n_cut + 1, f"{where}: {warning}" if where else warning
+        return [*filter(None, [warning]), *self._unknown_warning(unknown), *_mask_warning(has_plain_mask)]
 
     def add_grown(self, n: int) -> list[str]:
         """Count `n` generated texts that outgrew the context; the warning about them."""

@@ -61,7 +61,7 @@ def find_two(folder: Path) -> tuple[Path, Path] | None:
     pairs = [(folder / SAVED_TARGETS, folder / SAVED_SOURCES)]
     if (file := find_tokenizer_file(folder)) is not None and file.name == "target.spm":
         pairs.append((file, folder / "source.spm"))
-    return next(((one, other) for one, other in pairs if one.is_file() and other.is_file()), None)
+    return next(((first, other) for first, other in pairs if first.is_file() and other.is_file()), None)
 
 
 def find_tokenizer_file(folder: Path) -> Path | None:

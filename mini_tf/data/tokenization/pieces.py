@@ -66,8 +66,8 @@ def _continues(data: bytes) -> bool:
 
 def _byte_of(token: str) -> bytes:
     """The byte that SentencePiece writes as <0x0A>; empty for another token."""
-    found = _HEXADECIMAL.fullmatch(token)
-    return bytes([int(found[1], 16)]) if found else b""
+    match = _HEXADECIMAL.fullmatch(token)
+    return bytes([int(match[1], 16)]) if match else b""
 
 
 def _from_hexadecimal(token: str) -> str:
@@ -84,7 +84,7 @@ def _as_bytes(token: str) -> bytes:
 def kind_of(content: dict[str, Any]) -> str:
     """The recipe's `tokenizer.kind` of a tokenizer.json; `words` if it is none of them."""
     ours = (settings_of("data.tokenizers", word)() for word in listing("data.tokenizers"))
-    return next((one.kind for one in ours if isinstance(one, TokenizerSettings) and one.matches(content)), "words")
+    return next((settings.kind for settings in ours if isinstance(settings, TokenizerSettings) and settings.matches(content)), "words")
 
 
 def word_edges(table: PieceTable, is_wordpiece: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -19,17 +19,17 @@ RoundTrip = Callable[[str], str | None]
 
 def round_trip_losses(round_trip: RoundTrip, content: dict[str, Any], pieces: Sequence[str]) -> list[str]:
     """A sentence for each kind of loss; content: the tokenizer.json; pieces: its tokens as text."""
-    found = [*_unknown(round_trip, content), *_changed(round_trip), *_spaces(round_trip, pieces)]
+    losses = [*_unknown(round_trip, content), *_changed(round_trip), *_spaces(round_trip, pieces)]
     names = sorted(set(_text_normalizers(content["normalizer"])))
-    if names and not found:
-        found.append(f"its normalizer may change text: {', '.join(names)}")
-    return found
+    if names and not losses:
+        losses.append(f"its normalizer may change text: {', '.join(names)}")
+    return losses
 
 
 def _unknown(round_trip: RoundTrip, content: dict[str, Any]) -> Iterator[str]:
     if any(round_trip(text) is None for text in CHARACTERS):
-        what = "a word with a character" if content["model"].get("type") == "WordPiece" else "a character"
-        yield f"{what} that is not in the vocabulary becomes the unknown token, which decodes to nothing"
+        unit = "a word with a character" if content["model"].get("type") == "WordPiece" else "a character"
+        yield f"{unit} that is not in the vocabulary becomes the unknown token, which decodes to nothing"
 
 
 def _changed(round_trip: RoundTrip) -> Iterator[str]:

@@ -105,10 +105,10 @@ def tokenizer_json(model: SentencePieceModel, added: Iterable[AddedToken] = (), 
     add_prefix: None is what the model says.
     """
     ids = {piece.text: id for id, piece in enumerate(model.pieces)}
-    own = [AddedToken(id, one.text, one.kind != USER_DEFINED) for id, one in enumerate(model.pieces) if one.kind in _NAMED]
+    special = [AddedToken(id, piece.text, piece.kind != USER_DEFINED) for id, piece in enumerate(model.pieces) if piece.kind in _NAMED]
     rows = [[piece.text, piece.score] for piece in model.pieces]
     prefix = model.prefix if add_prefix is None else add_prefix
-    return content(model, ids, rows, [*own, *added], "first" if prefix else "never")
+    return content(model, ids, rows, [*special, *added], "first" if prefix else "never")
 
 
 _NAMED = (UNKNOWN, CONTROL, USER_DEFINED)
@@ -176,6 +176,6 @@ def _merges(pieces: Iterable[Piece]) -> list[list[str]]:
     ranked = []
     for text in ids:
         pairs = ((text[:cut], text[cut:]) for cut in range(1, len(text)))
-        own = sorted((ids[one], ids[other]) for one, other in pairs if one in ids and other in ids)
-        ranked += [(-pieces[ids[text]].score, ids[text], *pair) for pair in own]
-    return [[pieces[one].text, pieces[other].text] for _, _, one, other in sorted(ranked)]
+        merges = sorted((ids[first], ids[other]) for first, other in pairs if first in ids and other in ids)
+        ranked += [(-pieces[ids[text]].score, ids[text], *pair) for pair in merges]
+    return [[pieces[first].text, pieces[other].text] for _, _, first, other in sorted(ranked)]

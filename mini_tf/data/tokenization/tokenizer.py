@@ -64,8 +64,8 @@ class Tokenizer:
             texts = map(normalizers.Lowercase().normalize_str, texts)
         inner = settings.trainer.train(settings.vocab_size, texts)
         if settings.lowercase:
-            own = [] if inner.normalizer is None else [inner.normalizer]
-            inner.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own]) if own else normalizers.Lowercase()
+            existing = [] if inner.normalizer is None else [inner.normalizer]
+            inner.normalizer = normalizers.Sequence([normalizers.Lowercase(), *existing]) if existing else normalizers.Lowercase()
         inner.add_special_tokens(list(SPECIALS.values()))
         return cls(inner)
 
@@ -101,9 +101,9 @@ class Tokenizer:
 
     def splits_as_other_language(self, other: "Tokenizer") -> bool:
         """Whether both have the same ids for the same tokens, of which each finds its own in text: those of Marian."""
-        own, others = (one._inner.get_vocab() for one in (self, other))
-        one, another = ({token.removeprefix(UNREACHABLE): id for token, id in ids.items()} for ids in (own, others))
-        return one == another and any(token.startswith(UNREACHABLE) for token in own)
+        vocabulary, others = (one._inner.get_vocab() for one in (self, other))
+        one, another = ({token.removeprefix(UNREACHABLE): id for token, id in ids.items()} for ids in (vocabulary, others))
+        return one == another and any(token.startswith(UNREACHABLE) for token in vocabulary)
 
     @property
     def kind(self) -> str:
@@ -189,14 +189,14 @@ class Tokenizer:
         if self._table is not None:
             table = self._table
             return [table(text) for text in texts]
-        return [np.array(one.ids, np.int32) for one in self._encoded(texts, self._inner.encode_batch_fast)]
+        return [np.array(encoding.ids, np.int32) for encoding in self._encoded(texts, self._inner.encode_batch_fast)]
 
     def _encoded(self, texts: Sequence[str], encode: Callable[..., list[tokenizers.Encoding]]) -> list[tokenizers.Encoding]:
         """Call `encode`, a batch function of the library; batch functions release the GIL."""
         n_bytes = self._timed_bytes(sum(len(text.encode()) for text in texts), "normalizer", "pre_tokenizer")
         encoded = call_guarded("encoding text", lambda: encode(list(texts), add_special_tokens=False), n_bytes)
-        for text, one in zip(texts, encoded, strict=True):
-            check_token_count(text, len(one.ids))
+        for text, encoding in zip(texts, encoded, strict=True):
+            check_token_count(text, len(encoding.ids))
         return encoded
 
     def spans(self, text: str) -> tuple[np.ndarray, list[tuple[int, int]]]:
@@ -269,10 +269,10 @@ class Tokenizer:
         Whitespace alone belongs to the word before it; a special token is a word.
         """
         starts, ends = self._edges
-        found: np.ndarray = starts[ids]
-        found[..., 1:] |= ends[ids[..., :-1]] & ~(ends[ids[..., 1:]] & ~starts[ids[..., 1:]])
-        found[..., :1] = True
-        return found
+        begins: np.ndarray = starts[ids]
+        begins[..., 1:] |= ends[ids[..., :-1]] & ~(ends[ids[..., 1:]] & ~starts[ids[..., 1:]])
+        begins[..., :1] = True
+        return begins
 
     @cached_property
     def _sentence_edges(self) -> tuple[np.ndarray, np.ndarray]:
@@ -288,9 +288,9 @@ class Tokenizer:
         # The last token that is not transparent, at or before each position.
         index = np.maximum.accumulate(np.where(transparent, 0, np.arange(ids.shape[-1])), axis=-1)
         after_end = np.take_along_axis(ends, index, axis=-1)
-        found = self.word_starts(ids)
-        found[..., 1:] &= after_end[..., :-1]
-        return found
+        begins = self.word_starts(ids)
+        begins[..., 1:] &= after_end[..., :-1]
+        return begins
 
     def count_unknown_text(self, text: str) -> Counter[str]:
         """The parts of `text` that become the unknown token, with their counts."""

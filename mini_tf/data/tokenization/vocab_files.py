@@ -159,7 +159,7 @@ def _added(file: Path, model: SentencePieceModel, config: Mapping[str, Any], rea
     if where == old:
         listed = {id: {"content": name, "special": True} for name, id in vocab_files.numbers(old, read(old)).items()}
     try:
-        named |= {int(id): (str(one["content"]), bool(one.get("special"))) for id, one in listed.items() if int(id) >= size}
+        named |= {int(id): (str(token["content"]), bool(token.get("special"))) for id, token in listed.items() if int(id) >= size}
     except (AttributeError, KeyError, TypeError, ValueError):
         raise DataFault.located(str(where), 'its added tokens must have the form {"32000": {"content": "<pad>"}}') from None
     if sorted(named) != [*range(size, size + len(named))]:
@@ -189,17 +189,17 @@ def _marian(file: Path, model: SentencePieceModel, ids: dict[str, int], vocabula
     if unknown not in ids or [ids[name] for name in names] != [*range(len(names))]:
         raise DataFault.located(str(vocabulary), f"its ids must be 0, 1, 2 and so on, and {short(unknown)!r} one of its tokens")
     hidden = {piece.text for piece in model.pieces if piece.kind in (UNKNOWN, CONTROL)} | {"<pad>", "</s>", unknown}
-    own = {piece.text: piece.score for piece in model.pieces if piece.text in ids and piece.text not in hidden}
-    if not own:
+    scores = {piece.text: piece.score for piece in model.pieces if piece.text in ids and piece.text not in hidden}
+    if not scores:
         raise DataFault.located(str(vocabulary), f"it has no piece of {file.name}")
-    least = min(own.values())
+    least = min(scores.values())
     named = [AddedToken(ids[name], name, name in hidden) for name in names if name in hidden or LANGUAGE.fullmatch(name)]
     known = set(" ").union(*(piece.text for piece in model.pieces if piece.text not in hidden))
-    plain = own.keys() | {token.text for token in named} | {name for name in names if len(name) == 1 and name not in known}
-    rows = [[name if name in plain else UNREACHABLE + name, own.get(name, least)] for name in names]
+    plain = scores.keys() | {token.text for token in named} | {name for name in names if len(name) == 1 and name not in known}
+    rows = [[name if name in plain else UNREACHABLE + name, scores.get(name, least)] for name in names]
     lost = sum(piece.text not in ids and piece.text not in hidden for piece in model.pieces)
     notes = [f"{vocabulary.name} lacks {lost} of {len(model.pieces)} pieces of {file.name}, which are never used"] if lost else []
     made = content(model, ids, rows, named, "always" if model.prefix else "never")
-    strange = next(one for one in map(chr, range(0xE000, 0xF900)) if one not in ids and one not in known)
+    strange = next(character for character in map(chr, range(0xE000, 0xF900)) if character not in ids and character not in known)
     run = replacement({"Regex": f"[^{''.join(map(re.escape, sorted(known)))}]{{2,}}"}, strange)
     return made | {"normalizer": {"type": "Sequence", "normalizers": [*made["normalizer"]["normalizers"], run]}}, notes

@@ -95,8 +95,8 @@ def words_at(ids: np.ndarray, is_token: np.ndarray, at: np.ndarray, texts: Seque
     ends = np.minimum(np.append(at[1:], ids.size), (at // ids.shape[1] + 1) * ids.shape[1])
     flat, inside = ids.flatten().tolist(), is_token.flatten().tolist()
     spans = (range(first, last) for first, last in zip(at.tolist(), ends.tolist(), strict=True))
-    found = ("".join(texts[flat[n]] for n in span if inside[n]) for span in spans)
-    return ["".join(word.split()) for word in found]  # a tokenizer may write a space before punctuation
+    words = ("".join(texts[flat[n]] for n in span if inside[n]) for span in spans)
+    return ["".join(word.split()) for word in words]  # a tokenizer may write a space before punctuation
 
 
 def word_keys(words: Sequence[str], n_affixes: int) -> np.ndarray:
@@ -108,7 +108,7 @@ def word_keys(words: Sequence[str], n_affixes: int) -> np.ndarray:
 def _keys(word: str, n_affixes: int) -> tuple[int, ...]:
     lower = word.lower()
     affixes = [part for n in range(1, n_affixes + 1) for part in (lower[:n], lower[-n:])]
-    return tuple(_key(one) for one in (lower, shape(word), *affixes))
+    return tuple(_key(key) for key in (lower, shape(word), *affixes))
 
 
 def _key(text: str) -> int:
@@ -118,5 +118,7 @@ def _key(text: str) -> int:
 
 def shape(word: str) -> str:
     """The shape of a word, runs shortened: "McDonald's" is AaAa'a, "2024" is 0."""
-    marks = "".join("A" if one.isupper() else "a" if one.isalpha() else "0" if one.isdigit() else one for one in word)
+    marks = "".join(
+        "A" if character.isupper() else "a" if character.isalpha() else "0" if character.isdigit() else character for character in word
+    )
     return re.sub(r"(.)\1+", r"\1", marks, flags=re.DOTALL)

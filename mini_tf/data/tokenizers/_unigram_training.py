@@ -72,15 +72,15 @@ def _most_frequent(counts: Mapping[bytes, int]) -> tuple[list[bytes], np.ndarray
 
 def _seeds(words: Sequence[bytes], frequency: np.ndarray, n: int) -> list[bytes]:
     """The `n` substrings with the largest length times count, of those that occur at least twice."""
-    found: list[tuple[float, bytes]] = []
+    scored: list[tuple[float, bytes]] = []
     data, weight = b"".join(words), np.repeat(frequency, [len(word) for word in words])
     for length, starts, number in _substrings(words, frequency):
         if length > 1 and len(starts):
             _, first = np.unique(number, return_index=True)
             count = np.bincount(number, weight[starts])
             best = np.argsort(-count, kind="stable")[:n]
-            found += [(-length * count[i], data[starts[first[i]] : starts[first[i]] + length]) for i in best if count[i] >= 2]
-    return [piece for _, piece in sorted(found)[:n]]
+            scored += [(-length * count[i], data[starts[first[i]] : starts[first[i]] + length]) for i in best if count[i] >= 2]
+    return [piece for _, piece in sorted(scored)[:n]]
 
 
 def _substrings(strings: Sequence[bytes], frequency: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:

@@ -48,5 +48,5 @@ def _alphabet(texts: Iterable[str], most: int) -> list[str]:
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(text)
-    found = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))
-    return sorted(found[:most])
+    characters = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))
+    return sorted(characters[:most])

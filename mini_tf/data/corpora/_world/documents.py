@@ -155,7 +155,7 @@ class Grammar:
         return Node(verb_form(lexeme.stem, plural, past), "verb", relation, plural, lexeme)
 
     def _object(self, supersense: str) -> Node:
-        referents = [one for one in self.antecedents.values() if one.lexeme.supersense == supersense]
+        referents = [referent for referent in self.antecedents.values() if referent.lexeme.supersense == supersense]
         if referents and self.sampler.chance(45):
             return self._pronoun(self.sampler.pick(referents), "obj")
         return self.noun_phrase(supersense, "obj")

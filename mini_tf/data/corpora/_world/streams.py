@@ -53,8 +53,8 @@ class WorldSettings(CorpusSettings):
             if len(seen) == self.n_documents:
                 return
             if repeats == MAX_REPEATS:
-                what = f"{self.word}: only {len(seen)} different documents with these settings; n_documents is {self.n_documents}"
-                raise DataFault(what, hint=f"raise {sizes}, or lower n_documents")
+                message = f"{self.word}: only {len(seen)} different documents with these settings; n_documents is {self.n_documents}"
+                raise DataFault(message, hint=f"raise {sizes}, or lower n_documents")
 
 
 _WORDS = sorted({lexeme.stem for lexeme in lexicon(400, 1, 0.0).lexemes()})
