@@ -24,7 +24,7 @@ def written(folder: Path, losses: Losses, flops: int | None = 10, seed: int = 0,
     """A finished run with these validation losses by step."""
     folder.mkdir(parents=True)
     record = {
-        "format": 3, "state": "done", "recipe": "made", "seed": seed, "flops_per_step": flops, "step": max(losses, default=0),
+        "format": 1, "state": "done", "recipe": "made", "seed": seed, "flops_per_step": flops, "step": max(losses, default=0),
         "loss_unit": "nats per byte", "metrics": {}, "hashes": {"data": "d"}, "host": "here",
         "auto": {"device": "cpu", "threads": 1}, "model": {"step": 1, "score": 1.0, "sha256": f"weights of {folder.name}"},
         "decides": {"train.seed": seed, "train.seeds": 1, "model.d_model": 8},
