@@ -24,7 +24,6 @@ from mini_tf.nn.weights.lora import adapt, merge
 from mini_tf.optimizers import muon
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.sections import Adapter
-from mini_tf.testing import attention
 from mini_tf.testing.tiny.mixers import EXACT as CLOSE
 from mini_tf.testing.tiny.mixers import TinyMixer, positions_of_layout, random_tensor
 from mini_tf.trained.opening import load_trained
@@ -245,11 +244,6 @@ def test_half_precision_is_close_to_full() -> None:
             y = mixer(x, x, plain()).y
         assert y.dtype == torch.bfloat16
         torch.testing.assert_close(y.float(), expected, rtol=0.05, atol=0.05)
-
-
-@pytest.mark.parametrize("direction", ["causal", "bidirectional"])
-def test_many_persistent_vectors_are_in_the_formula(direction: Any) -> None:
-    attention.the_formula_is_what_is_counted(softmax.Settings(n_persistent=400), direction)
 
 
 @pytest.mark.parametrize("cache", ["inputs", "keys"])

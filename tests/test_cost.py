@@ -26,7 +26,7 @@ from mini_tf.recipe.reading import read
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.training.due import EvaluationSchedule
 from mini_tf.training.feed import Feed
-from mini_tf.training.flops import flops_of
+from mini_tf.training.flops import forward_flops
 from mini_tf.training.machine.device import resolve_setup
 from mini_tf.training.machine.memory import saved_bytes
 from mini_tf.training.machine.peak import _best_of, peak_flops
@@ -159,7 +159,7 @@ def test_a_head_works_only_where_something_is_asked() -> None:
 def test_fused_attention_is_counted_as_its_two_products() -> None:
     q, k, v = (torch.randn(2, 4, length, 8) for length in (16, 16, 16))
     attend = torch.nn.functional.scaled_dot_product_attention
-    assert flops_of(lambda: attend(q, k, v, is_causal=True)) == 2 * 4 * 16 * 16 * (2 * 8 + 2 * 8)
+    assert forward_flops(lambda: attend(q, k, v, is_causal=True), CPU) == 2 * 4 * 16 * 16 * (2 * 8 + 2 * 8)
 
 
 @pytest.mark.parametrize("changes", [(), ENCODER, ("optimizer={kind: muon, lr: 0.02}",), PAIRS])

@@ -55,7 +55,7 @@ def test_formulas_of_other_layers_are_those_of_the_table() -> None:
     assert convolution(100) == 3 * 2 * 3 * 100 * 64 * 64
 
 
-def test_formulas_grow_as_they_must_and_measured_memory_is_near_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flops_grow_with_the_square_of_the_length_or_linearly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lengths, "LONG_SECONDS", 0.0)
     recipe = read(TINY, ["model={kind: decoder, d_model: 32, n_layers: 3, n_heads: 2, attention: [softmax, linear, softmax]}"]).recipe
     layers = layers_of("tiny", recipe)
@@ -70,9 +70,8 @@ def test_formulas_grow_as_they_must_and_measured_memory_is_near_them(monkeypatch
         assert 1.9 ** (power if power == 1 else 1.4) < long.flops / short.flops < 2.05**power
         for cost in (short, long):
             assert cost.saved is not None
-            assert cost.measured_saved == pytest.approx(cost.saved, rel=0.25)
             assert cost.peak is not None
-            assert cost.peak > cost.measured_saved  # type: ignore[operator]
+            assert cost.peak > cost.saved > 0
             assert cost.seconds is not None
             assert cost.seconds > 0
 
@@ -82,8 +81,7 @@ def test_a_row_that_does_not_fit_is_not_measured(monkeypatch: pytest.MonkeyPatch
     [layer] = layers_of("tiny", read(TINY, ["model={kind: decoder, d_model: 32, n_layers: 1, n_heads: 2}"]).recipe)
     short, long = measure_lengths(layer, [16, 4096], Setup())
     assert short.seconds is not None
-    assert (long.seconds, long.measured_saved, long.peak) == (None, None, None)
-    assert long.flops is not None
+    assert (long.flops, long.seconds, long.saved, long.peak) == (None,) * 4
 
 
 def test_the_command_prints_a_table_slopes_and_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,3 +114,9 @@ def test_refusals(arguments: list[str], message: str, tmp_path: Path, monkeypatc
     assert done.exit_code == 2
     assert message in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_memory_of_a_longer_row_is_extrapolated_through_the_two_longest() -> None:
+    saved = {length: 7 * length + 3 * length**2 for length in (64, 256, 512)}
+    assert lengths._extrapolated(saved, 4096) == pytest.approx(7 * 4096 + 3 * 4096**2)
+    assert lengths._extrapolated({256: 100 + 256, 512: 100 + 512}, 4096) == pytest.approx(612 * 8)

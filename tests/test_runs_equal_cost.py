@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from commands import TINY, minitf, refused, trained
 from scipy import stats
+from torch_flops import torch_flops
 
 from mini_tf.recipe.reading import read
 from mini_tf.run.comparison.cost_curves import cost_to_reach, value_at
@@ -264,7 +265,7 @@ def test_a_run_records_the_flops_of_a_step(tmp_path: Path, options: list[str]) -
     """Those of the counter: of all the first steps, which differ in size with train.batch_tokens."""
     from mini_tf.jobs.assembling import build, load_data
     from mini_tf.jobs.parts import FLOPS_STEPS, training_of
-    from mini_tf.training.flops import TRAINING_PASSES, flops_of
+    from mini_tf.training.flops import TRAINING_PASSES
     from mini_tf.training.machine.device import resolve_setup
     from mini_tf.training.optimizer import build as build_optimizer
 
@@ -273,11 +274,8 @@ def test_a_run_records_the_flops_of_a_step(tmp_path: Path, options: list[str]) -
     recipe = read(str(run / "resolved.yaml")).recipe
     parts = build(recipe, load_data(recipe, _Silent()), resolve_setup(recipe.runtime, recorded["auto"]))  # type: ignore[arg-type]
     training = training_of(parts, (), build_optimizer(recipe.optimizer, parts.trainable, parts.setup.compute_dtype))
-    import torch
-
-    with torch.no_grad():
-        batches = [batch for step in range(FLOPS_STEPS) for batch in training.feed.micro_batches(step)]
-        counted = flops_of(lambda: [parts.task(batch, None) for batch in batches])
+    batches = [batch for step in range(FLOPS_STEPS) for batch in training.feed.micro_batches(step)]
+    counted = torch_flops(lambda: [parts.task(batch, None) for batch in batches])
     assert recorded["flops_per_step"] == TRAINING_PASSES * counted // FLOPS_STEPS
 
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from mini_tf.nn.layers.persistent_attention import KeysValues
-from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerCost
+from mini_tf.nn.mixer import AttentionDims, LayerSpec
 from mini_tf.nn.multi_head_attention import MemorySettings, MultiHeadAttention
 from mini_tf.nn.persistent_vectors import PersistentVectors
 from mini_tf.nn.state import State
@@ -22,17 +22,6 @@ from mini_tf.nn.token_positions import Visibility
 class Settings(MemorySettings):
     n_persistent: int = Field(0, ge=0, le=2**20)
     """All-attention: learned key and value vectors per key-value head, which every token attends to beside tokens."""
-
-    def cost(self, dims: AttentionDims, length: int, causal: bool) -> MixerCost:
-        """The fused kernel saves its output and the logarithm of each query's sum."""
-        flops, saved = self.projection_cost(dims, length)
-        n, widths = self.n_persistent, dims.d_k + dims.d_v
-        attention = 2 * dims.n_heads * length * (length + n) * widths  # the full square, also if causal
-        return MixerCost(flops + attention, saved + length * dims.n_heads * (dims.d_v + 1) + n * dims.n_heads * widths)
-
-    def cross_flops(self, dims: AttentionDims, length: int, source: int) -> int:
-        attention = 2 * dims.n_heads * length * (source + self.n_persistent) * (dims.d_k + dims.d_v)
-        return self.cross_projection_flops(dims, length, source) + attention
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Softmax":
         return Softmax(self, dims, layer)

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mini_tf.nn.layers.fused_attention import fused_attention, repeat_kv
-from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerCost, SoftmaxAttention
+from mini_tf.nn.mixer import AttentionDims, LayerSpec, SoftmaxAttention
 from mini_tf.nn.multi_head_attention import MemorySettings, MultiHeadAttention
 from mini_tf.nn.state import State
 from mini_tf.nn.token_cache import last_tokens
@@ -50,16 +50,6 @@ class Settings(MemorySettings):
         if not self.projections and (dims.n_kv_heads, dims.d_k, dims.d_v) != (dims.n_heads, (d := dims.d_model // dims.n_heads), d):
             what = "projections: false divides the hidden states among the heads; leave n_kv_heads, d_k and d_v to their defaults"
             yield Rule("attention", what, ("d_model", "n_heads", "n_kv_heads", "d_k", "d_v"))
-
-    def cost(self, dims: AttentionDims, length: int, causal: bool) -> MixerCost:
-        """Blocks of `window` queries attend to two blocks of keys, or three, so a key is saved as often."""
-        flops, saved = self.projection_cost(dims, length)
-        flops *= self.projections
-        n_blocks, widths = -(-length // self.window), dims.d_k + dims.d_v
-        blocks = 2 if causal else 3
-        saved += length * (dims.n_heads * (blocks * widths + dims.d_v + 1) + blocks * self.window)  # the last: the mask
-        scores = n_blocks * blocks * self.window**2 if n_blocks >= MIN_BLOCKS else length**2
-        return MixerCost(flops + 2 * dims.n_heads * scores * widths, saved)
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Window":
         if layer.attention == "cross":

@@ -15,7 +15,7 @@ from mini_tf.nn.model import Model
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kind_settings import OptimizerSettings
-from mini_tf.training.flops import TRAINING_PASSES, flops_of
+from mini_tf.training import flops
 from mini_tf.training.optimizer import state_bytes
 
 _WHOLE = (Mixer, FeedForward, PositionalEncoding)
@@ -96,18 +96,17 @@ class ForwardFlops:
 
     @property
     def training(self) -> float:
-        return TRAINING_PASSES * self.forward
+        return flops.TRAINING_PASSES * self.forward
 
 
-@torch.enable_grad()  # without gradients torch's counter cannot follow views of parameters
 def forward_flops(model: Model) -> ForwardFlops:
-    """Count the FLOPs of one forward pass on a text, or pair, of context length, on the CPU."""
+    """Count the FLOPs of one forward pass on a text, or pair, of context length."""
     pairs = model.needs_source
     inputs = _zero_ids(model, model.context)
     source = inputs if pairs else None
-    stack = flops_of(lambda: model(inputs, source))
-    output: ForwardOutput = model(inputs, source)
-    logits = flops_of(lambda: model.logits(output.y, copies=output.copies))
+    outputs: list[ForwardOutput] = []
+    stack = flops.forward_flops(lambda: outputs.append(model(inputs, source)), inputs.ids.device)
+    logits = flops.forward_flops(lambda: model.logits(outputs[0].y, copies=outputs[0].copies), inputs.ids.device)
     n = 1 if pairs else model.context
     return ForwardFlops(model.context, "pair" if pairs else "token", stack / n, logits / n)
 

@@ -115,7 +115,8 @@ def build(
     if recipe.adapter is not None:
         full = fully_trainable(meta, recipe.objective.predicts_tokens, loaded) if resumed is None else read_fully_trainable(resumed)
     restrict_trainable(meta, recipe, full)
-    refuse_too_large(trained_module(meta, on_meta_device(lambda: objective.task(meta))), recipe.optimizer, setup.device, sharding)
+    meta_task = on_meta_device(lambda: objective.task(meta))
+    refuse_too_large(trained_module(meta, meta_task), recipe.optimizer, setup.device, sharding)
     model = architecture.initialize(seed_of(recipe.train.seed, "weights"))
     if initialization is not None:
         initialization.load_into(model)
@@ -124,7 +125,7 @@ def build(
     task = objective.task(model)
     if resumed is None:
         objective.fit(task, data.train)
-    parts = Parts(recipe, data, objective, setup, model, task, loaded, full, sharding)
+    parts = Parts(recipe, data, objective, setup, model, task, meta_task, loaded, full, sharding)
     for tensor in (*task.parameters(), *task.buffers()):
         parts.group.broadcast(tensor.data)  # other processors may draw other last bits
     parts.sharding.place(task, setup.device)

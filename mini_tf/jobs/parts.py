@@ -6,14 +6,15 @@ from functools import cached_property
 
 from torch import Tensor, nn
 
+from mini_tf.data.batch import Batch
 from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.examples import Labels
 from mini_tf.data.packing import Packing
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.distributed.group import ProcessGroup
-from mini_tf.nn.model import Model, ModelSettings
+from mini_tf.nn.model import Model
 from mini_tf.nn.weights import objective_network
-from mini_tf.objectives import Objective, ObjectiveSettings
+from mini_tf.objectives import Objective, Task
 from mini_tf.optimizers import Optimizer
 from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.metrics import BestMetric, best_metric
@@ -21,10 +22,10 @@ from mini_tf.recipe.recipe import Recipe
 from mini_tf.system.errors import RunFault
 from mini_tf.trained.initial import LoadedTensors
 from mini_tf.training.divergence import Tolerance
-from mini_tf.training.due import EvaluationSchedule, step_flops
+from mini_tf.training.due import NEVER, EvaluationSchedule, step_flops
 from mini_tf.training.evaluation import MetricAccumulator, eval_batch_size, evaluate, evaluation_draws, pack
 from mini_tf.training.feed import Feed
-from mini_tf.training.flops import TRAINING_PASSES, sizes_of
+from mini_tf.training.flops import training_flops
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.plan import Plan, make_plan
 from mini_tf.training.schedule import TrainingSchedule, horizon_of
@@ -45,6 +46,8 @@ class Parts:
     setup: Setup
     model: Model
     task: nn.Module
+    meta_task: nn.Module
+    """`task` on the meta device, to count its FLOPs without memory and without other processes."""
     loaded: LoadedTensors | None = None
     """The tensors loaded from model.init_from; None without init_from and for a resumed run."""
     fully_trainable: Sequence[str] | None = None
@@ -164,24 +167,20 @@ class Parts:
 
     @property
     def flops_per_step(self) -> int | None:
-        """FLOPs of a step by formula, forward and backward: the mean of the first steps; None: no formula is known.
-
-        Adapters and frozen parameters count as if all parameters were trained, and a stream without its memory.
-        """
-        return self.formula_flops(self.tokenizer.vocabulary.size)
-
-    def formula_flops(self, vocabulary: int) -> int | None:
-        """`flops_per_step`, of a model with a target vocabulary of this size."""
-        model, objective = self.recipe.model, self.recipe.objective
-        assert isinstance(model, ModelSettings)
-        assert isinstance(objective, ObjectiveSettings)
-        feed, total = Feed(self.plan, self.train, self.objective.prepare, self.setup.micro_batch_size), 0
-        for batch in (batch for step in range(FLOPS_STEPS) for batch in feed.micro_batches(step)):
-            forward = objective.forward_flops(model, sizes_of(batch, self.model, vocabulary))
-            if forward is None:
+        """FLOPs of a step, forward and backward: the mean of the first steps; None if later steps cost less or more."""
+        feed = Feed(self.plan, self.train, self.objective.prepare, self.setup.micro_batch_size)
+        batches = [batch for step in range(FLOPS_STEPS) for batch in feed.micro_batches(step)]
+        if isinstance(self.meta_task, Task):
+            self.meta_task.refresh(0, NEVER)
+            of_last_steps = self.flops_of(batches[:1])
+            self.meta_task.refresh(0, 0)
+            if of_last_steps != self.flops_of(batches[:1]):
                 return None
-            total += forward
-        return TRAINING_PASSES * total // FLOPS_STEPS
+        return self.flops_of(batches) // FLOPS_STEPS
+
+    def flops_of(self, batches: Sequence[Batch]) -> int:
+        """FLOPs of forward and backward on these micro-batches."""
+        return training_flops(self.meta_task, dict(self.task.named_buffers()), batches, self.setup.device)
 
     @property
     def schedule(self) -> TrainingSchedule:

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.nn.batch_sizes import BatchSizes
 from mini_tf.nn.layers.copy_attention import CopyAttention
 from mini_tf.nn.mixer import ForwardOutput, MixerSettings, describe_restrictions
 from mini_tf.nn.model import ModelSettings, OneStack, build_embedding
@@ -109,22 +108,6 @@ class Settings(ModelSettings):
 
     def stacks(self) -> Mapping[str, StackSettings]:
         return {"stack": self, "encoder": self.source_stack}
-
-    def hidden_flops(self, sizes: BatchSizes) -> int | None:
-        encoder, rows, source = self.source_stack, sizes.rows, sizes.source
-        cross = None if self.cross_attention is None else CrossAttentionSpec(self.cross_attention, encoder.d_model)
-        encoded = encoder.flops(rows, source, rows * source, causal=False)
-        decoded = self.flops(rows, sizes.length, sizes.targets, self.causal, cross, source)
-        if encoded is None or decoded is None:
-            return None
-        embedded = self.embedding_flops(self, rows, sizes.length, sizes.shared_positions)
-        embedded += self.embedding_flops(encoder, rows, source, sizes.shared_source_positions)
-        return encoded + decoded + embedded + self._copy_flops(sizes, encoder.d_model)
-
-    def _copy_flops(self, sizes: BatchSizes, d_memory: int) -> int:
-        """FLOPs of the copy attention: gate and queries of the targets, keys, scores."""
-        per_row = ((2 * sizes.source - 1) * d_memory + sizes.source * sizes.length) * self.d_model
-        return 2 * (sizes.targets * self.d_model * (1 + self.d_model) + sizes.rows * per_row) * self.copy_attention
 
     def describe_attention(self, boundary: str, direction: Direction) -> str:
         source = ", and to the whole source" if self.cross_attention is not None else ", but not to the source"

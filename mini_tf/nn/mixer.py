@@ -71,17 +71,6 @@ class ExplicitAttention(NamedTuple):
     lead: int = 0
 
 
-class MixerCost(NamedTuple):
-    """One row of a mixer's self-attention, by formula.
-
-    flops: matrix products of the forward pass, a multiply-add is two; saved: numbers saved for the backward pass,
-    without parameters.
-    """
-
-    flops: int
-    saved: int
-
-
 class MixerSettings(Kind):
     """Settings of a mixer. Class variables declare what it supports; a recipe that needs more is refused."""
 
@@ -153,14 +142,6 @@ class MixerSettings(Kind):
     def size_rules(self, dims: AttentionDims) -> Rules:
         """Rules between its settings and the sizes of a stack, by the keys of the stack."""
         return ()
-
-    def cost(self, dims: AttentionDims, length: int, causal: bool) -> MixerCost | None:
-        """Self-attention of a long row, with its projections; None: no formula is known."""
-        return None
-
-    def cross_flops(self, dims: AttentionDims, length: int, source: int) -> int | None:
-        """FLOPs of cross-attention of one row to a source, with projections, as `MixerCost.flops`; None: no formula."""
-        return None
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Mixer":
         raise NotImplementedError

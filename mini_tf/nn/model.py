@@ -12,10 +12,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.nn.batch_sizes import BatchSizes
 from mini_tf.nn.layers.copy_attention import Copies
 from mini_tf.nn.layers.embedding import Embedding
-from mini_tf.nn.layers.feed_forward import ACTIVATIONS, Activation
+from mini_tf.nn.layers.feed_forward import Activation
 from mini_tf.nn.layers.head import Head, Transform
 from mini_tf.nn.layers.ngrams import NGrams
 from mini_tf.nn.layers.norm import build_norm
@@ -92,27 +91,6 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
 
     def describe_attention(self, boundary: str, direction: Direction) -> str:
         return super().describe_attention(boundary, direction) + describe_restrictions(self.attention)
-
-    def hidden_flops(self, sizes: BatchSizes) -> int | None:
-        """FLOPs of the forward pass without the head; None: no formula is known."""
-        if (type(self).build, type(self).build_stack) != (ModelSettings.build, ModelSettings.build_stack):
-            return None  # the formula is of one stack
-        stack = self.flops(sizes.rows, sizes.length, sizes.targets, self.causal)
-        return None if stack is None else stack + self.embedding_flops(self, sizes.rows, sizes.length, sizes.shared_positions)
-
-    def embedding_flops(self, stack: StackSettings, rows: int, length: int, shared: bool) -> int:
-        """FLOPs of `build_embedding`: positions (shared: equal in all rows) and the projection of narrower tables."""
-        width = self.d_embedding or stack.d_model
-        projected = 2 * rows * length * width * stack.d_model if width != stack.d_model else 0
-        return stack.positions.flops(width, rows, length, shared) + projected
-
-    def head_flops(self, sizes: BatchSizes, task: bool = False) -> int:
-        """FLOPs of the logits at the targets: over the vocabulary, or of a `task` head, one linear layer."""
-        if task:
-            return 2 * sizes.targets * self.d_model * sizes.outputs
-        width = self.d_embedding or self.d_model
-        inner = ACTIVATIONS[self.head_activation or self.activation].n_inputs if self.head == "bert" else width != self.d_model
-        return 2 * sizes.targets * width * (self.d_model * inner + sizes.vocabulary)
 
     def build(self, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> "Model":
         """The model with weights drawn from torch's generator; context: maximum length in training.

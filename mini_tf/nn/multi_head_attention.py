@@ -32,9 +32,6 @@ class MultiHeadSettings(ProjectionSettings):
     dropout_rate: float = Field(0.0, ge=0, lt=1)
     """Dropout probability of attention weights; slow on a CPU, where it disables the fused kernel."""
 
-    def cross_flops(self, dims: AttentionDims, length: int, source: int) -> int | None:
-        return self.cross_projection_flops(dims, length, source) + 2 * dims.n_heads * length * source * (dims.d_k + dims.d_v)
-
 
 class MemorySettings(MultiHeadSettings):
     """Settings of a mixer with the memory of Transformer-XL."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mini_tf.nn.layers.fused_linear import FusedLinear
 from mini_tf.nn.layers.norm import rms_norm
-from mini_tf.nn.mixer import AttentionDims, FastProjections, ForwardOutput, LayerSpec, Mixer, MixerCost, MixerSettings
+from mini_tf.nn.mixer import AttentionDims, FastProjections, ForwardOutput, LayerSpec, Mixer, MixerSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import Visibility
 
@@ -26,19 +26,6 @@ class ProjectionSettings(MixerSettings):
 
     qk_norm: bool = False
     """Queries and keys are normalized to RMS 1 before the dot product."""
-
-    @staticmethod
-    def projection_cost(dims: AttentionDims, length: int) -> MixerCost:
-        """Projections of a row: FLOPs; the input, queries, keys and values, and the input of the output projection."""
-        heads = dims.n_heads * dims.d_k + dims.n_kv_heads * (dims.d_k + dims.d_v)
-        attended = dims.n_heads * dims.d_v
-        return MixerCost(2 * length * dims.d_model * (heads + attended), length * (dims.d_model + heads + attended))
-
-    @staticmethod
-    def cross_projection_flops(dims: AttentionDims, length: int, source: int) -> int:
-        """Queries and outputs of a row; keys and values of its source."""
-        own = length * dims.d_model * dims.n_heads * (dims.d_k + dims.d_v)
-        return 2 * (own + source * dims.d_memory * dims.n_kv_heads * (dims.d_k + dims.d_v))
 
 
 def scale_value(scale: Scale, d_k: int) -> float:

@@ -66,14 +66,6 @@ class PositionalEncodingSettings(Kind):
         """Number of positions if they are limited; context: `train.context`."""
         return None
 
-    def flops(self, d_model: int, rows: int, length: int, shared: bool) -> int:
-        """FLOPs of `embed` of a batch: matrix products, a multiply-add is two. shared: rows have equal positions."""
-        return 0
-
-    def bias_flops(self, d_model: int, n_heads: int, d_k: int, rows: int, length: int) -> int:
-        """FLOPs of `bias` in one layer for a batch of `rows` rows: matrix products, a multiply-add is two."""
-        return 0
-
     def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> PositionalEncoding:
         """The module for a stack of these sizes; context: maximum length in training."""
         raise NotImplementedError

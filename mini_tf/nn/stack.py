@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mini_tf.nn.block import Block, CrossInput, ResidualStep
-from mini_tf.nn.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
+from mini_tf.nn.layers.feed_forward import Activation, FeedForward
 from mini_tf.nn.layers.norm import NormKind, build_norm
 from mini_tf.nn.mixer import AttentionDims, ForwardOutput, LayerSpec, MixerSettings
 from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
@@ -77,11 +77,6 @@ class StackSettings(Kind):
         """Width of the feed-forward layer, 0 = none."""
         return 4 * self.d_model if self.d_ff is None else self.d_ff
 
-    @property
-    def feed_forward_flops(self) -> int:
-        """FLOPs of a feed-forward layer per token: matrix products, a multiply-add is two."""
-        return 2 * self.d_model * self.hidden_dim * (ACTIVATIONS[self.activation].n_inputs + 1)
-
     def attention_dims(self, d_memory: int | None = None) -> AttentionDims:
         """Sizes of each mixer; d_memory: width of the source's hidden states, for cross-attention."""
         return AttentionDims(
@@ -103,26 +98,6 @@ class StackSettings(Kind):
             return ", ".join(filter(None, (name, mixer.kind if len(mixers) > 1 else "", layer)))
 
         return [AttentionLayer(named(mixer), mixer, self, length, length, causal=causal) for mixer in mixers]
-
-    def flops(
-        self, rows: int, length: int, targets: int, causal: bool, cross: "CrossAttentionSpec | None" = None, source: int = 0
-    ) -> int | None:
-        """FLOPs of the stack on embedded rows of `length` tokens: matrix products, a multiply-add is two.
-
-        None: no formula.
-
-        targets: positions of the batch whose output is needed; the last feed-forward layer is computed only there.
-        source: tokens of each row's source, for `cross`. Computed as without adapters.
-        """
-        dims, of_row = self.attention_dims(), 0
-        for layer in range(self.n_layers):
-            cost = self.attention[layer % len(self.attention)].cost(dims, length, causal)
-            crossed = 0 if cross is None else cross.mixer.cross_flops(self.attention_dims(cross.d_memory), length, source)
-            if cost is None or crossed is None:
-                return None
-            of_row += cost.flops + crossed
-        biases = self.n_layers * self.positions.bias_flops(self.d_model, self.n_heads, self.head_dim, rows, length)
-        return rows * of_row + biases + ((self.n_layers - 1) * rows * length + targets) * self.feed_forward_flops
 
     def rules(self) -> Rules:
         if self.d_k is None and self.d_model % self.n_heads:

@@ -13,8 +13,7 @@ from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.examples import Labels
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.vocabulary import Vocabulary
-from mini_tf.nn.batch_sizes import BatchSizes
-from mini_tf.nn.model import Model, ModelSettings
+from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
 from mini_tf.recipe import kind_settings
 
@@ -74,15 +73,6 @@ class ObjectiveSettings(kind_settings.ObjectiveSettings):
         Raises DataFault if the vocabulary lacks a special token that the objective needs.
         """
         raise NotImplementedError
-
-    def forward_flops(self, model: ModelSettings, sizes: BatchSizes) -> int | None:
-        """FLOPs of the task's forward pass on one micro-batch, by formula; None: no formula is known.
-
-        The default is one pass through the model with logits at the targets. An objective with a network of its own
-        adds it.
-        """
-        hidden = model.hidden_flops(sizes)
-        return None if hidden is None else hidden + model.head_flops(sizes)
 
 
 class Objective:

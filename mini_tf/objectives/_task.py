@@ -15,8 +15,6 @@ from mini_tf.data.batch import Batch, Rows, document_batches
 from mini_tf.data.examples import Labels
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.vocabulary import Vocabulary
-from mini_tf.nn import model as model_contract
-from mini_tf.nn.batch_sizes import BatchSizes
 from mini_tf.nn.layers.ngram_features import WideSettings, fit_network_scale
 from mini_tf.nn.layers.task_head import TOKEN_POOLS, Dense, Pool, TaskHead, is_token, pooled, token_index
 from mini_tf.nn.layers.words.character_features import WideTextSettings
@@ -67,14 +65,6 @@ class TaskSettings(ObjectiveSettings):
     def metrics(self) -> tuple[str, ...]:
         return ("network_scale",) if self.features is not None and self.features.network_scale == "fit" else ()
 
-    def forward_flops(self, model: model_contract.ModelSettings, sizes: BatchSizes) -> int | None:
-        hidden = model.hidden_flops(sizes)
-        return None if hidden is None else hidden + self.head_flops(model, sizes)
-
-    def head_flops(self, model: model_contract.ModelSettings, sizes: BatchSizes) -> int:
-        """FLOPs of the task head."""
-        return model.head_flops(sizes, task=True) + (0 if self.dense is None else 2 * sizes.targets * model.d_model**2)
-
 
 class PooledSettings(TaskSettings):
     """Settings of objectives with one prediction per row."""
@@ -89,11 +79,6 @@ class PooledSettings(TaskSettings):
     @property
     def features(self) -> WideSettings | None:
         return self.wide
-
-    def forward_flops(self, model: model_contract.ModelSettings, sizes: BatchSizes) -> int | None:
-        pools_all = self.pool not in TOKEN_POOLS
-        hidden = model.hidden_flops(sizes._replace(targets=sizes.rows * sizes.length) if pools_all else sizes)
-        return None if hidden is None else hidden + self.head_flops(model, sizes)
 
     def rules_with(self, model: ModelSettings, steps: int | None) -> Rules:
         if self.pool == "first" and model.causal:

@@ -26,12 +26,6 @@ class Settings(PositionalEncodingSettings):
     length: Annotated[int, Field(ge=1, le=2**20)] | Literal["auto"] = "auto"
     """Number of positions scaled to [-1, 1]; auto = train.context. Later positions are greater than 1."""
 
-    def flops(self, d_model: int, rows: int, length: int, shared: bool) -> int:
-        features = 2 * self.n_bands + 1
-        if self.combine == "concat":
-            return 2 * rows * length * (features + d_model) * d_model
-        return 2 * (1 if shared else rows) * length * features * d_model
-
     def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> PositionalEncoding:
         return Fourier(d_model, self.n_bands, self.combine == "concat", context if self.length == "auto" else self.length)
 

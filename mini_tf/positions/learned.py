@@ -29,9 +29,6 @@ class Settings(PositionalEncodingSettings):
     def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> PositionalEncoding:
         return Learned(self.max_positions(context), d_model, self.combine == "concat")
 
-    def flops(self, d_model: int, rows: int, length: int, shared: bool) -> int:
-        return 4 * rows * length * d_model * d_model if self.combine == "concat" else 0
-
 
 class Learned(PositionalEncoding):
     applies_to = Settings.APPLIES_TO

@@ -9,7 +9,6 @@ from torch import nn
 from mini_tf.generation.decoding import CachedModel, pad
 from mini_tf.generation.fast_decoder import FastDecoder
 from mini_tf.inspection.capture import attention_kinds, capture
-from mini_tf.nn.batch_sizes import BatchSizes
 from mini_tf.nn.layers.task_head import TaskHead, is_token
 from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.nn.model import Model, ModelSettings
@@ -24,7 +23,6 @@ from mini_tf.system.errors import DataFault
 from mini_tf.testing import Case, cases_of
 from mini_tf.testing.tiny.mixers import assert_same, without_dropout
 from mini_tf.testing.tiny.models import VOCABULARY, B, L, M, logits_of, output_logits, padded, random_ids, row_alone, source_for, tiny_model
-from mini_tf.training.flops import flops_of
 from mini_tf.training.layer_decay import depths
 
 
@@ -45,7 +43,6 @@ def cases(settings: ModelSettings) -> list[Case]:
         adapters_cover_every_stack_and_merge,
         captured_attention_gives_the_same_logits,
         max_length_is_enforced,
-        the_formula_gives_the_counted_flops,
     ]
     if settings.PACKS and all(mixer.PACKS for mixer in settings.mixers()):
         checks += [packed_documents_are_independent]
@@ -258,19 +255,6 @@ def max_length_is_enforced(settings: ModelSettings) -> None:
     except DataFault:
         return
     raise AssertionError(f"more than max_length {longest} tokens must be refused by a DataFault")
-
-
-@torch.no_grad()
-def the_formula_gives_the_counted_flops(settings: ModelSettings) -> None:
-    """The FLOPs by formula are those of a forward pass of rows as long as the context; None: no formula is known."""
-    model, at = tiny_model(settings, context=L), torch.tensor([0, 4, L, 3 * L - 1])
-    source = M if model.needs_source else 0
-    sizes = BatchSizes(B, L, len(at), VOCABULARY, VOCABULARY, source, shared_positions=True, shared_source_positions=True)
-    if (hidden := settings.hidden_flops(sizes)) is None:
-        return
-    counted = flops_of(lambda: output_logits(model, model(Tokens(random_ids()), source_for(model), at)))
-    formula = hidden + settings.head_flops(sizes)
-    assert formula == counted, f"the formula gives {formula} FLOPs, a forward pass has {counted}; None: no formula is known"
 
 
 def decoding_token_by_token_matches_one_pass(settings: ModelSettings) -> None:

@@ -22,7 +22,6 @@ from mini_tf.testing.rows import N_ROWS
 from mini_tf.testing.tiny.comparing import added, differ, equal, near, other_padding, target_indices, unpadded, with_other_tokens
 from mini_tf.testing.tiny.datasets import Row
 from mini_tf.testing.tiny.objectives import Given, Tried, tiny_objective
-from mini_tf.training.flops import flops_of, sizes_of
 
 STEPS = 400
 """Maximum number of steps to overfit eight rows."""
@@ -280,17 +279,6 @@ def task_does_not_change_the_model(tried: Tried) -> None:
     assert all(torch.equal(tensor, drawn[1][name]) for name, tensor in drawn[0].items()), "the same seed must give the same weights"
 
 
-@torch.no_grad()
-def the_formula_gives_the_counted_flops(tried: Tried) -> None:
-    """The FLOPs by formula are those of a forward pass, or None if no formula is known."""
-    case = tiny_objective(tried)
-    batch = case.objective.prepare(case.rows)
-    assert isinstance(case.objective.settings, ObjectiveSettings)
-    formula = case.objective.settings.forward_flops(case.model_settings, sizes_of(batch, case.model, case.vocabulary.size))
-    counted = flops_of(lambda: case.task.train()(batch, None))
-    assert formula in (None, counted), f"forward_flops gives {formula} FLOPs, a forward pass has {counted}; override it"
-
-
 CONTRACT = (
     micro_batches_change_nothing,
     padding_changes_nothing,
@@ -305,7 +293,6 @@ CONTRACT = (
     half_precision_preserves_the_loss,
     eight_rows_are_overfitted,
     task_does_not_change_the_model,
-    the_formula_gives_the_counted_flops,
 )
 
 

@@ -38,7 +38,6 @@ def _in_models(settings: PositionalEncodingSettings) -> Iterator[Case]:
         model = kind(d_model=16, n_layers=2, n_heads=2, positions=settings)
         of_positions = (
             models.every_parameter_has_a_gradient_and_a_depth,
-            models.the_formula_gives_the_counted_flops,
             models.packed_documents_are_independent,
             models.captured_attention_gives_the_same_logits,
             *((models.decoding_token_by_token_matches_one_pass, models.the_fast_decoder_gives_the_same_logits) if model.causal else ()),

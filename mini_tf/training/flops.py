@@ -1,47 +1,98 @@
-"""FLOPs of a forward pass, counted while it runs: matrix products only, a multiply-add is two.
+"""FLOPs: products of matrices in a forward pass, a multiply-add is two; with the backward pass three times as many.
 
-The formulas of the kinds (`ObjectiveSettings.forward_flops`, `MixerSettings.cost`) give the same numbers beforehand.
+They are counted by torch's formulas while the code of the model runs, but on weights that take no memory, and without
+computing the products, so a count costs only the element-wise operations of a pass. `FlopCounterMode` and the meta
+device would do the same, but both import torch's compiler, which takes seconds.
 
 Embedding look-ups count nothing. Causal attention counts the full matrix of scores, as in Chowdhery et al. 2022 (PaLM),
-arXiv:2204.02311, appendix B, and in nanoGPT.
+arXiv:2204.02311, appendix B, and in nanoGPT. Padding counts as the kernels compute it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
 from mini_tf.data.batch import Batch
-from mini_tf.nn.batch_sizes import BatchSizes
-from mini_tf.nn.layers.head import OutputLayer
-from mini_tf.nn.model import Model
 
 TRAINING_PASSES = 3
 """FLOPs of forward plus backward, relative to forward: the backward pass computes gradients of inputs and of weights
 (Kaplan et al. 2020, arXiv:2001.08361, 2.1)."""
+MAX_COUNTED = 16
+"""Micro-batches that are counted, if there are more: the middle one of as many groups of similar size."""
+_CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
-def sizes_of(batch: Batch, model: Model, vocabulary: int) -> BatchSizes:
-    """The sizes from which `ObjectiveSettings.forward_flops` computes its formula; vocabulary: of the targets."""
-    rows, length = batch.inputs.ids.shape
-    outputs = model.head.linear.out_features if isinstance(model.head, OutputLayer) else vocabulary
-    source = 0 if batch.source is None else batch.source.ids.shape[1]
-    shared = (tokens is not None and (tokens.token_positions is None or tokens.token_positions.positions is None)
-              for tokens in (batch.inputs, batch.source))  # fmt: skip
-    return BatchSizes(rows, length, len(batch.labels), vocabulary, outputs, source, batch.counts, *shared)
+def training_flops(task: nn.Module, buffers: Mapping[str, Tensor], batches: Sequence[Batch], device: torch.device) -> int:
+    """FLOPs of forward and backward on these micro-batches; those of equal shape are counted once.
+
+    task: possibly on the meta device, with buffers from `buffers`. Adapters and frozen parameters count as if all
+    parameters were trained, and a stream without its memory.
+    """
+    weights = {name: torch.zeros((), dtype=p.dtype, device=device).expand(p.shape) for name, p in task.named_parameters()}
+    ordered = sorted(batches, key=_size)
+    n_groups = min(MAX_COUNTED, len(ordered))
+    groups = [ordered[len(ordered) * i // n_groups : len(ordered) * (i + 1) // n_groups] for i in range(n_groups)]
+    counted: dict[object, int] = {}
+    total = 0
+    for group in groups:
+        batch = group[len(group) // 2]
+        shapes = (batch.inputs.ids.shape, None if batch.source is None else batch.source.ids.shape, len(batch.labels))
+        if shapes not in counted:
+            forward = partial(functional_call, task.train(), {**weights, **buffers}, (batch.to(device), None))
+            counted[shapes] = forward_flops(forward, device)
+        total += counted[shapes] * sum(map(_size, group)) // _size(batch)
+    return TRAINING_PASSES * total
 
 
-def flops_of(forward: Callable[[], Any]) -> int:
-    """FLOPs of one call. Recomputation in the backward pass of fused kernels is never counted."""
-    kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # torch only counts the fused kernels of GPUs
-    with FlopCounterMode(display=False, custom_mapping={kernel: _attention_flops}) as counter:
+def _size(batch: Batch) -> int:
+    """Tokens, padding included, and targets: about in proportion to FLOPs."""
+    return batch.inputs.ids.numel() + len(batch.labels) + (0 if batch.source is None else batch.source.ids.numel())
+
+
+def forward_flops(forward: Callable[[], object], device: torch.device) -> int:
+    """FLOPs of one call of `forward`, whose products are zeros; random generators are as before."""
+    generators = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(generators), torch.no_grad(), _ProductCounter() as counter:
         forward()
-    return int(counter.get_total_flops())
+    return int(counter.flops)
 
 
-def _attention_flops(
-    q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], *rest: object, out_shape: object = None, **options: object
-) -> int:
-    """q k^T and weights v, from the shapes (B, H, L, K), (B, H, M, K), (B, H, M, V)."""
-    return 2 * q[0] * q[1] * q[2] * k[2] * (k[3] + v[3])
+class _ProductCounter(TorchDispatchMode):
+    """Counts products, and computes only those that it has no shape for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # a wrapper that imports torch's compiler
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        output = (_ZEROS.get(func) or func)(*args, **kwargs)
+        if func is _CPU_ATTENTION.default:  # torch has formulas only of the kernels of GPUs
+            self.flops += sdpa_flop_count(*(t.shape for t in args[:3]))
+        elif (formula := flop_registry.get(func.overloadpacket)) is not None:
+            self.flops += formula(*args, **kwargs, out_val=output)
+        return output
+
+
+def _zero_product(*args: Tensor, **factors: float) -> Tensor:
+    a, b = args[-2:]
+    return a.new_zeros(*a.shape[:-1], b.shape[-1])
+
+
+def _zero_attention(q: Tensor, k: Tensor, v: Tensor, *options: object, **named: object) -> tuple[Tensor, Tensor]:
+    """Outputs, and the logarithms of the sums of weights."""
+    return q.new_zeros(*q.shape[:-1], v.shape[-1]), q.new_zeros(q.shape[:-1])
+
+
+_PRODUCTS = (torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm, torch.ops.aten.baddbmm)
+_ZEROS: dict[Any, Callable[..., Any]] = {_CPU_ATTENTION.default: _zero_attention, **{packet.default: _zero_product for packet in _PRODUCTS}}

@@ -12,11 +12,10 @@ if TYPE_CHECKING:
     from mini_tf.jobs.cost.lengths import LayerCosts, LengthCost
     from mini_tf.recipe.recipe import Recipe
 
-HEADERS = ("layer", "tokens", "FLOP", "saved, formula", "saved", "peak", "ms")
+HEADERS = ("layer", "tokens", "FLOP", "saved", "peak", "ms")
 MEANING = (
-    "One attention layer with its projections, one row, forward and backward. FLOP and saved, formula: by formula, with the full "
-    "square of attention scores, for rows of some hundred tokens and more, without biases; saved: tensors kept for the backward pass; "
-    "peak: tensors that exist at the same time; ms: median."
+    "One attention layer with its projections, one row, forward and backward. FLOP: matrix products, with the full square of "
+    "attention scores; saved: tensors kept for the backward pass; peak: tensors that exist at the same time; ms: median."
 )
 
 
@@ -36,11 +35,10 @@ def print_lengths(console: Console, recipes: "Sequence[tuple[str, Recipe]]", len
 
 
 def _cells(cost: "LengthCost") -> list[str]:
-    sizes = (cost.saved, cost.measured_saved, cost.peak)
     return [
         f"{cost.length:,}",
         "-" if cost.flops is None else short(cost.flops),
-        *("-" if size is None else in_bytes(size) for size in sizes),
+        *("-" if size is None else in_bytes(size) for size in (cost.saved, cost.peak)),
         "-" if cost.seconds is None else f"{1000 * cost.seconds:.4g}",
     ]
 
@@ -65,7 +63,7 @@ def _record(measured: "LayerCosts") -> dict[str, Any]:
 
 
 def _draw(measured: "Sequence[LayerCosts]", lengths: Sequence[int], suffix: str) -> bytes:
-    """FLOPs by formula, also of recurrent and convolutional layers, beside measured times."""
+    """FLOPs, by formula of recurrent and convolutional layers, beside measured times."""
     from mini_tf.drawing.curves.plot import draw_curves
     from mini_tf.drawing.panel import Curves
     from mini_tf.jobs.cost.lengths import formula_rows
@@ -78,7 +76,7 @@ def _draw(measured: "Sequence[LayerCosts]", lengths: Sequence[int], suffix: str)
     flops |= {name: [formula(length) for length in lengths] for name, formula in formula_rows(width).items()}
     times = {one.layer.name: line([cost.seconds and 1000 * cost.seconds for cost in one.costs]) for one in measured}
     panels = [
-        Curves("FLOPs by formula", lengths, "tokens per row", "FLOPs, forward and backward", flops, True),
+        Curves("FLOPs", lengths, "tokens per row", "FLOPs, forward and backward", flops, True),
         Curves("time on this machine", lengths, "tokens per row", "ms, forward and backward", times, True),
     ]
     return draw_curves(panels, suffix)

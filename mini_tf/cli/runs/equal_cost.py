@@ -60,7 +60,7 @@ class EqualCost:
         if self.comparable:
             unknown = [run.name for run in self.runs if run.cost("flops", 1) is None]
             if unknown and "flops" in self.axes:
-                why = "a mixer or objective has no formula"
+                why = "its steps differ, as in two-stage training"
                 found.append(f"no comparison at equal FLOPs: run.json of {', '.join(unknown)} has no flops_per_step ({why})")
             untimed = [run.name for run in self.runs if not run.points("time", "val.loss")]
             if self.metrics and untimed and "time" in self.axes:

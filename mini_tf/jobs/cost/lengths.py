@@ -1,11 +1,11 @@
-"""Cost of an attention layer against the length of a row: by formula, and measured on this machine."""
+"""Cost of an attention layer against the length of a row: FLOPs counted, memory and time measured on this machine."""
 
 import gc
 import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from mini_tf.nn.stack import AttentionLayer
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.system.progress import show_progress
-from mini_tf.training.flops import TRAINING_PASSES
+from mini_tf.training.flops import TRAINING_PASSES, forward_flops
 from mini_tf.training.machine.device import Setup, resolve_setup
 from mini_tf.training.machine.memory import free_bytes, saved_bytes
 
@@ -26,6 +26,8 @@ MEASURED_SECONDS, MIN_REPETITIONS, LONG_SECONDS = 1.0, 5, 3.0
 """Time and minimum number of the repetitions at one length; a pass above LONG_SECONDS is not repeated."""
 SLOPE_POINTS = 4
 """The slope is fitted to so many of the longest lengths, where the highest power of L dominates."""
+PROBED = 256, 512
+"""Lengths from whose memory that of the first measured length is extrapolated."""
 CONVOLUTION_WIDTH = 3
 
 
@@ -43,30 +45,20 @@ class Layer(NamedTuple):
         """Queries and keys on a row of `length` tokens."""
         return (length if self.of.queries is None else self.of.queries, length if self.of.keys is None else self.of.keys)
 
-    def formula(self, length: int) -> tuple[int | None, int | None]:
-        """FLOPs of forward and backward, and numbers saved for the latter, where a formula is known."""
-        queries, keys = self.sizes(length)
-        if self.of.d_memory is not None:
-            crossed = self.of.mixer.cross_flops(self.dims, queries, keys)
-            return None if crossed is None else TRAINING_PASSES * crossed, None
-        cost = self.of.mixer.cost(self.dims, queries, self.of.causal)
-        return (None, None) if cost is None else (TRAINING_PASSES * cost.flops, cost.saved)
-
 
 @dataclass(frozen=True)
 class LengthCost:
-    """One row of `length` tokens, forward and backward. None: no formula is known, or the memory did not suffice.
+    """One row of `length` tokens, forward and backward. None: the memory did not suffice.
 
-    flops, saved: by formula, bytes of tensors saved for backward. measured_saved: the same, measured; seconds: median;
-    peak: bytes of tensors at the same time beside parameters and inputs, None on devices that do not report it.
+    saved: bytes of tensors saved for backward. seconds: median. peak: bytes of tensors at the same time beside
+    parameters and inputs, None on devices that do not report it.
     """
 
     length: int
-    flops: int | None
-    saved: int | None
-    seconds: float | None
-    measured_saved: int | None
-    peak: int | None
+    flops: int | None = None
+    seconds: float | None = None
+    saved: int | None = None
+    peak: int | None = None
 
 
 @dataclass(frozen=True)
@@ -121,14 +113,20 @@ def layers_of(name: str, recipe: Recipe) -> list[Layer]:
 
 def measure_lengths(layer: Layer, lengths: Sequence[int], setup: Setup) -> Iterator[LengthCost]:
     """The cost at each length, the shortest first; nothing is measured after the first that exceeds the memory."""
-    numbers = setup.compute_dtype.itemsize
-    mixer, fits = _build(layer, max(lengths), setup.device), True
+    mixer, fits = _build(layer, max(*PROBED, *lengths), setup.device), True
+    saved = {length: saved_bytes(_forward_of(layer, mixer, length, setup), setup, mixer) for length in PROBED}
     for length in lengths:
-        flops, saved = layer.formula(length)
-        saved = None if saved is None else numbers * saved
-        fits = fits and (saved is None or 3 * saved < free_bytes(setup.device))
-        measured = _measure(layer, mixer, length, setup) if fits else (None, None, None)
-        yield LengthCost(length, flops, saved, *measured)
+        fits = fits and 3 * _extrapolated(saved, length) < free_bytes(setup.device)
+        cost = _measure(layer, mixer, length, setup) if fits else LengthCost(length)
+        saved |= {} if cost.saved is None else {length: cost.saved}
+        yield cost
+
+
+def _extrapolated(saved: Mapping[int, int], length: int) -> float:
+    """Bytes a L + b L^2 through those of the two greatest lengths L."""
+    (shorter, low), (longer, high) = sorted(saved.items())[-2:]
+    b = max(0.0, (high / longer - low / shorter) / (longer - shorter))
+    return (high / longer + b * (length - longer)) * length
 
 
 def fit_slope(lengths: Sequence[int], values: Sequence[float]) -> Slope | None:
@@ -156,8 +154,8 @@ def _build(layer: Layer, length: int, device: torch.device) -> Mixer:
     return layer.of.mixer.build(dims, LayerSpec(0, 1, "cross" if cross else "self", encoding, stack.bias)).to(device)
 
 
-def _measure(layer: Layer, mixer: Mixer, length: int, setup: Setup) -> tuple[float, int, int | None]:
-    """Seconds, saved bytes and peak bytes."""
+def _forward_of(layer: Layer, mixer: Mixer, length: int, setup: Setup) -> Callable[[], torch.Tensor]:
+    """The forward pass on one row of random inputs, which have gradients."""
     queries, keys = (TokenPositions(n) for n in layer.sizes(length))
     mask = Visibility(layer.of.causal, queries, keys)
     x = torch.randn(1, queries.length, layer.dims.d_model, device=setup.device).requires_grad_()
@@ -169,9 +167,16 @@ def _measure(layer: Layer, mixer: Mixer, length: int, setup: Setup) -> tuple[flo
             y: torch.Tensor = mixer(x, mixer.recall(source, keys) if crossed else x, mask).y
             return y
 
+    return forward
+
+
+def _measure(layer: Layer, mixer: Mixer, length: int, setup: Setup) -> LengthCost:
+    forward = _forward_of(layer, mixer, length, setup)
+
     def both() -> None:
         forward().sum().backward()
 
+    flops = TRAINING_PASSES * forward_flops(forward, setup.device)
     saved = saved_bytes(forward, setup, mixer)
     peak = _peak_bytes(both, setup.device)  # warms up too
     seconds: list[float] = []
@@ -181,7 +186,7 @@ def _measure(layer: Layer, mixer: Mixer, length: int, setup: Setup) -> tuple[flo
         if setup.device.type == "cuda":
             torch.cuda.synchronize(setup.device)
         seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds), saved, peak
+    return LengthCost(length, flops, statistics.median(seconds), saved, peak)
 
 
 def _peak_bytes(work: Callable[[], None], device: torch.device) -> int | None:

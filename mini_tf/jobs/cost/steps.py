@@ -9,7 +9,6 @@ from itertools import pairwise
 import torch
 
 from mini_tf.jobs.parts import Parts
-from mini_tf.training.flops import TRAINING_PASSES, flops_of
 from mini_tf.training.loop import train
 from mini_tf.training.machine.memory import saved_bytes
 from mini_tf.training.training import Training
@@ -58,14 +57,10 @@ def median_step(training: Training) -> int:
     return tokens.index(statistics.median_low(tokens))
 
 
-@torch.no_grad()  # with gradients, a forward pass may compute a part of the backward pass
 def step_flops(parts: Parts, training: Training) -> StepFlops:
     """FLOPs of the median step; the head counts at target positions only, a stream without its memory."""
-    parts.task.train()
-    batches = [batch.to(parts.setup.device) for batch in training.feed.micro_batches(median_step(training))]
-    with parts.setup.autocast():
-        flops = flops_of(lambda: [parts.task(batch, None) for batch in batches])
-    return StepFlops(TRAINING_PASSES * flops, sum(batch.counts["tokens"] for batch in batches))
+    batches = training.feed.micro_batches(median_step(training))
+    return StepFlops(parts.flops_of(batches), sum(batch.counts["tokens"] for batch in batches))
 
 
 def memory_of(parts: Parts, training: Training) -> MemoryUse:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from mini_tf.nn.layers.fused_attention import repeat_kv
-from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, MixerCost, RecurrentAttention
+from mini_tf.nn.mixer import ExplicitAttention, ForwardOutput, RecurrentAttention
 from mini_tf.nn.multi_head_projections import MultiHeadProjections, ProjectionSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions, Visibility, spans
@@ -30,22 +30,6 @@ from mini_tf.papers.performer.key_sums import (
 
 class LinearAttentionSettings(ProjectionSettings):
     STREAMS = True
-
-    def linear_cost(self, dims: AttentionDims, length: int, n_features: int, causal: bool) -> MixerCost:
-        """Products of a chunk's queries with its keys, and sums by chunk, written and read once per direction.
-
-        The last chunk is padded. Features and weights are recomputed in the backward pass.
-        """
-        flops, saved = self.projection_cost(dims, length)
-        chunk, widths = min(CHUNK, length), dims.d_v + 1
-        n_chunks = -(-length // chunk)
-        sums = 2 * (1 if causal else 2) * n_features * widths if n_chunks > 1 else 0
-        return MixerCost(flops + 2 * dims.n_heads * n_chunks * chunk * (chunk * (n_features + widths) + sums), saved)
-
-    def cross_linear_flops(self, dims: AttentionDims, length: int, source: int, n_features: int) -> int:
-        """The sum over the source, and its product with every query; of a source that is one document."""
-        sums = 2 * dims.n_heads * (length + source) * n_features * (dims.d_v + 1)
-        return self.cross_projection_flops(dims, length, source) + sums
 
 
 class LinearAttention(MultiHeadProjections):

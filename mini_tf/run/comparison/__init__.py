@@ -1,1 +1,1 @@
-"""Comparison of runs at equal cost: FLOPs by formula, training time, or steps. Reads run folders without torch."""
+"""Comparison of runs at equal cost: FLOPs, training time, or steps. Reads run folders without torch."""

@@ -51,8 +51,7 @@ def cases_in_chunks() -> list[Any]:
 def test_a_row_of_several_chunks_and_spans_keeps_the_contract(size: int, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     for where in (layer, module):
         monkeypatch.setattr(where, "CHUNK", size)
-    if not case.name.startswith("the_formula"):  # which leaves out the sums between spans
-        monkeypatch.setattr(token_positions, "SPAN", size + 2)
+    monkeypatch.setattr(token_positions, "SPAN", size + 2)
     case.run()
 
 

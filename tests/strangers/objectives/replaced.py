@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
-from mini_tf.nn.batch_sizes import BatchSizes
 from mini_tf.nn.layers.task_head import TaskHead
 from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.nn.state import State
@@ -40,13 +39,6 @@ class Settings(ObjectiveSettings):
     def generator(self) -> ModelSettings:
         settings: ModelSettings = settings_of("models", "encoder")(d_model=self.generator_width, n_layers=1, n_heads=1)  # type: ignore[assignment]
         return settings
-
-    def forward_flops(self, model: ModelSettings, sizes: BatchSizes) -> int | None:
-        """The generator at the masked tokens, and the model at every token."""
-        parts = [super().forward_flops(self.generator, sizes)]
-        whole = sizes._replace(targets=sizes.counts["replaced"])
-        parts += [model.hidden_flops(whole), model.head_flops(whole, task=True)]
-        return None if None in parts else sum(part or 0 for part in parts)
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Replaced":
         return Replaced(self, vocabulary)

@@ -14,9 +14,6 @@ class Settings(PositionalEncodingSettings):
 
     reach: int = Field(16, ge=1)
 
-    def bias_flops(self, d_model: int, n_heads: int, d_k: int, rows: int, length: int) -> int:
-        return 2 * rows * length * n_heads * d_k * (2 * self.reach + 2)
-
     def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> "Relative":
         return Relative(n_heads, d_k, self.reach)
 

@@ -21,8 +21,6 @@ from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.examples import Labels
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.vocabulary import Vocabulary
-from mini_tf.nn import model as model_contract
-from mini_tf.nn.batch_sizes import BatchSizes
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
 from mini_tf.objectives import LossSums, Objective, ObjectiveSettings
@@ -62,9 +60,6 @@ class Settings(ObjectiveSettings):
         if self.direction(model) and (paths := list(_paths(model))):
             what = f"cbow predicts a token from its context, but the model can copy the token itself: {'; '.join(paths)}"
             yield Rule("objective", what, ("model.attention", "model.n_layers", "model.residual", "model.ngrams"))
-
-    def forward_flops(self, model: model_contract.ModelSettings, sizes: BatchSizes) -> int | None:
-        return super().forward_flops(model, sizes._replace(vocabulary=1 + self.negatives) if self.negatives else sizes)
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "CBOW":
         return CBOW(self, vocabulary)

@@ -24,13 +24,12 @@ from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.examples import Labels
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.vocabulary import Vocabulary
-from mini_tf.nn.batch_sizes import BatchSizes
-from mini_tf.nn.model import Model, ModelSettings
+from mini_tf.nn.model import Model
 from mini_tf.objectives import Objective
 from mini_tf.objectives._masking import Masking, MaskingSettings
 from mini_tf.objectives._token_loss import make_batch
 from mini_tf.papers.electra.detection import DetectionHead
-from mini_tf.papers.electra.generator import Tying, build_generator, generator_settings
+from mini_tf.papers.electra.generator import Tying, build_generator
 from mini_tf.papers.electra.replacement import DISCRIMINATOR, GENERATOR, Loss, Proposal, Replacement
 from mini_tf.recipe import kind_settings
 from mini_tf.recipe.kinds import Rule, Rules
@@ -102,23 +101,6 @@ class Settings(MaskingSettings):
     def LOSS_UNIT(self) -> str:  # type: ignore[override]
         own = self.loss if self.loss_on == "all" else f"{self.loss} on masked"
         return f"nats, generator + {self.weight:g} {own}, per token" if self.proposal == "generator" else f"nats, {own}, per token"
-
-    def forward_flops(self, model: ModelSettings, sizes: BatchSizes) -> int | None:
-        if self.generator_steps:
-            return None  # a step of either stage costs less than both networks, and the two differ
-        own = sizes._replace(targets=sizes.counts[DISCRIMINATOR])
-        total = model.hidden_flops(own)
-        if total is None:
-            return None
-        if self.loss == "binary":
-            total += 2 * own.targets * model.d_model * (model.d_model + 1)  # DetectionHead
-        else:
-            total += model.head_flops(own) + (2 * own.targets * model.d_model if self.loss == "softmax_copy" else 0)
-        if self.proposal == "generator":
-            generator = generator_settings(model, self.generator_width, self.generator_depth)
-            masked = sizes._replace(targets=sizes.counts[GENERATOR])
-            total += (generator.hidden_flops(masked) or 0) + generator.head_flops(masked)
-        return total
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "ReplacedToken":
         return ReplacedToken(self, vocabulary)

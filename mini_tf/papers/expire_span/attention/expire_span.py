@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from mini_tf.nn.layers.attend import attend, attention_weights
 from mini_tf.nn.layers.fused_attention import repeat_kv
-from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, MixerCost
+from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec
 from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.state import State
@@ -54,12 +54,6 @@ class Settings(MultiHeadSettings):
     def memory_bound(self) -> int:
         """`Mixer.trim` asserts it."""
         return self.max_span + self.ramp
-
-    def cost(self, dims: AttentionDims, length: int, causal: bool) -> MixerCost:
-        """As softmax attention, with a mask of its own and spans."""
-        flops, saved = self.projection_cost(dims, length)
-        attention = 2 * dims.n_heads * length**2 * (dims.d_k + dims.d_v)
-        return MixerCost(flops + attention, saved + length * dims.n_heads * (dims.d_v + 1) + 4 * length**2)
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "ExpireSpan":
         if layer.attention == "cross":

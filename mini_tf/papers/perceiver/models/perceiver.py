@@ -17,7 +17,6 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.nn.batch_sizes import BatchSizes
 from mini_tf.nn.mixer import ForwardOutput, MixerSettings
 from mini_tf.nn.model import Model, ModelSettings, build_embedding
 from mini_tf.nn.model_stack import ModelStack, SequenceKind
@@ -163,24 +162,6 @@ class Settings(ModelSettings):
             *processor.attention_layers_of(False, "latent.self", n),
             AttentionLayer("decoder.cross", cross, self.decoder_stack, queries, n, processor.d_model),
         ]
-
-    def hidden_flops(self, sizes: BatchSizes) -> int | None:
-        processor, decoder, rows = self.processor_stack, self.decoder_stack, sizes.rows
-        queries = 1 if self.query == "task" else -(-sizes.targets // rows)  # as many in each row
-        embedded = self.embedding_flops(self, rows, sizes.length, sizes.shared_positions)
-        encoded = self._cross_flops(self.encoder_stack, self.d_model, rows, self.n_latents, sizes.length)
-        processed = processor.flops(rows, self.n_latents, rows * self.n_latents, causal=False)
-        decoded = self._cross_flops(decoder, processor.d_model, rows, queries, self.n_latents)
-        if self.query == "position":  # rows have queries at different positions
-            embedded += self.query_positions.flops(self.d_model, rows, queries, shared=False)
-        if encoded is None or processed is None or decoded is None:
-            return None
-        return embedded + encoded + processed * self.n_passes + decoded
-
-    def _cross_flops(self, stack: StackSettings, d_memory: int, rows: int, queries: int, source: int) -> int | None:
-        """FLOPs of one layer of cross-attention and feed-forward."""
-        crossed = self.cross_attention.cross_flops(stack.attention_dims(d_memory), queries, source)
-        return None if crossed is None else rows * (crossed + queries * stack.feed_forward_flops)
 
     def position_limits(self, context: int) -> Sequence[PositionLimit]:
         length = self.query_positions.max_positions(context) if self.query == "position" else None

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from pydantic import Field, PositiveFloat
 from torch import Tensor
 
-from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerCost
+from mini_tf.nn.mixer import AttentionDims, LayerSpec
 from mini_tf.nn.multi_head_projections import scale_value
 from mini_tf.papers.performer.key_sums import Features
 from mini_tf.papers.performer.linear_attention import LinearAttention, LinearAttentionSettings
@@ -52,14 +52,6 @@ class Settings(LinearAttentionSettings):
     @property
     def n_features(self) -> int:
         return self.n_rows * (2 if self.variant in ("hyperbolic", "trigonometric") else 1)
-
-    def cost(self, dims: AttentionDims, length: int, causal: bool) -> MixerCost:
-        flops, saved = self.linear_cost(dims, length, self.n_features, causal)
-        return MixerCost(flops + 4 * dims.n_heads * length * self.n_rows * dims.d_k, saved)
-
-    def cross_flops(self, dims: AttentionDims, length: int, source: int) -> int:
-        features = 2 * dims.n_heads * (length + source) * self.n_rows * dims.d_k
-        return self.cross_linear_flops(dims, length, source, self.n_features) + features
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Favor":
         return Favor(self, dims, layer)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerCost
+from mini_tf.nn.mixer import AttentionDims, LayerSpec
 from mini_tf.papers.performer.key_sums import Features
 from mini_tf.papers.performer.linear_attention import LinearAttention, LinearAttentionSettings
 
@@ -18,12 +18,6 @@ from mini_tf.papers.performer.linear_attention import LinearAttention, LinearAtt
 class Settings(LinearAttentionSettings):
     feature_map: Literal["elu", "relu"] = "elu"
     """Feature map phi of queries and keys: elu(x) + 1, or relu(x)."""
-
-    def cost(self, dims: AttentionDims, length: int, causal: bool) -> MixerCost:
-        return self.linear_cost(dims, length, dims.d_k, causal)
-
-    def cross_flops(self, dims: AttentionDims, length: int, source: int) -> int:
-        return self.cross_linear_flops(dims, length, source, dims.d_k)
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Linear":
         return Linear(self, dims, layer)

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mini_tf.nn.layers.attend import attend, attention_weights
-from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, MixerCost, MixerSettings
+from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, MixerSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import POSITIONS_KEY, TokenPositions, Visibility
 
@@ -23,13 +23,6 @@ class Settings(MixerSettings):
 
     scale: Literal["none", "rsqrt_d", "cosine"] = "none"
     """Scaling of the dot products: none, 1/sqrt(d_model), or cosine similarity."""
-
-    def cost(self, dims: AttentionDims, length: int, causal: bool) -> MixerCost:
-        """Queries, keys and values are the input; the fused kernel saves its output and each query's sum."""
-        return MixerCost(4 * length**2 * dims.d_model, length * (2 * dims.d_model + 1))
-
-    def cross_flops(self, dims: AttentionDims, length: int, source: int) -> int:
-        return 4 * length * source * dims.d_model
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Simple":
         if dims.d_memory != dims.d_model:

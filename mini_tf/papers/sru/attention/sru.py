@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mini_tf.nn.layers.fused_linear import FusedLinear
-from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, MixerCost, RecurrentUnit
+from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, RecurrentUnit
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import Visibility
 from mini_tf.papers.sru.recurrence import Recurrence, RecurrenceSettings
@@ -19,11 +19,6 @@ from mini_tf.papers.sru.recurrence import Recurrence, RecurrenceSettings
 
 class Settings(RecurrenceSettings):
     STREAMS = True
-
-    def cost(self, dims: AttentionDims, length: int, causal: bool) -> MixerCost:
-        """Saved: the input, the inputs of candidate and gates, the states, and what the highway connection needs."""
-        d = dims.d_model
-        return MixerCost(6 * length * d * d, length * d * (1 + 3 + 1 + 3))
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "SRU":
         if layer.attention == "cross":

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from mini_tf.nn.layers.attend import attend, attention_weights
 from mini_tf.nn.layers.fused_linear import FusedLinear
-from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, MixerCost, RecurrentUnit
+from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, RecurrentUnit
 from mini_tf.nn.state import State
 from mini_tf.nn.token_cache import append_tokens, empty_cache, last_tokens
 from mini_tf.nn.token_positions import Visibility
@@ -45,13 +45,6 @@ class Settings(RecurrenceSettings):
 
     def width(self, dims: AttentionDims) -> int:
         return self.d_proj or max(1, dims.d_model // 4)
-
-    def cost(self, dims: AttentionDims, length: int, causal: bool) -> MixerCost:
-        d, n = dims.d_model, self.width(dims)
-        flops, saved = 2 * length * (d * n + 3 * d * n), length * (8 * d + 3 * n)
-        if self.attention:
-            flops, saved = flops + 2 * length * 2 * n * n + 4 * length**2 * n, saved + length * (4 * n + 1)
-        return MixerCost(flops, saved)
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "SRUpp":
         if layer.attention == "cross":

@@ -26,10 +26,6 @@ class Settings(PositionalEncodingSettings):
     shared_biases: bool = True
     """All layers share u and v."""
 
-    def bias_flops(self, d_model: int, n_heads: int, d_k: int, rows: int, length: int) -> int:
-        n, width = _n_distances(self.max_distance or 2 * length, self.bidirectional), n_heads * d_k
-        return 2 * width * n * (d_model + rows * length)
-
     def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> PositionalEncoding:
         return RelativeScores((d_model, n_heads, d_k), self.max_distance or 2 * context, self.bidirectional, None)
 
