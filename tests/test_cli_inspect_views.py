@@ -13,6 +13,7 @@ import pytest
 import tiny_tasks
 from commands import TINY, Done, minitf, trained
 
+from mini_tf.data.prompts import PLAIN_MASK
 from mini_tf.drawing.glyphs import figure_caption
 from mini_tf.inspection.positions import _panel, analyze_positions, encoding_of
 from mini_tf.system.safe_text import safe_text
@@ -369,7 +370,7 @@ def test_softmax_has_a_line_for_every_head(runs: dict[str, Path], tmp_path: Path
     assert [one["text"] for one in result["texts"]] == ["Once upon a time", *HOSTILE]
     [with_mask] = [n for n, text in enumerate(HOSTILE, 2) if "[MASK]" in text]
     cut = f"text {1 + len(HOSTILE)}: the text has 301 tokens and is truncated to 48, the model's context"
-    assert result["notes"] == [f"text {with_mask}: [MASK] in the text is plain text to this model", cut]
+    assert result["notes"] == [f"text {with_mask}: {PLAIN_MASK}", cut]
     names = ("entropy", "normalised", "largest", "saturated", "gradient")
     rows = {tuple(line.split()[:2]): line.split()[3:] for line in text.splitlines() if "decoder.self" in line}
     assert len(rows) == 4

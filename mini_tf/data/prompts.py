@@ -14,6 +14,8 @@ from mini_tf.system.errors import DataFault
 
 MASK = SPECIALS["mask"]
 """How a mask is written, whatever the name of the tokenizer's mask token."""
+PLAIN_MASK = f"{MASK} is plain text here: a mask only in a prompt to an encoder, or to a model that fills masks"
+"""A warning about a text in which it is no mask."""
 
 
 def split_at_masks(tokenizer: Tokenizer, text: str) -> list[str]:

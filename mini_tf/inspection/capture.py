@@ -2,10 +2,11 @@
 
 Two forward passes are compared in eval mode: the usual one (fused attention), and one in which every mixer computes its
 output from `explicit`. The largest difference of their logits shows whether the captured weights are those of the
-model. Hooks are registered on every mixer of the declared stacks. Layers are numbered by call, so a layer with shared
-weights is captured once per call.
+model; a ResultWarning is given where they may not be. Hooks are registered on every mixer of the declared stacks.
+Layers are numbered by call, so a layer with shared weights is captured once per call.
 """
 
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -23,8 +24,10 @@ from mini_tf.nn.model import Model
 from mini_tf.nn.model_stack import SequenceKind
 from mini_tf.nn.token_positions import Visibility
 from mini_tf.nn.tokens import Tokens
-from mini_tf.system.errors import RunFault
+from mini_tf.system.errors import ResultWarning, RunFault
 
+TOLERANCE = 1e-3
+"""Above this difference of logits, attention weights and hidden states may not be those of the model."""
 OWN_TO_SOURCE: tuple[SequenceKind, SequenceKind] = ("own", "source")
 """Sequences of the queries and keys in the cross-attention of an encoder-decoder."""
 
@@ -125,7 +128,7 @@ def own_mixers(model: Model) -> list[Mixer]:
 def capture(model: Model, inputs: Tokens, source: Tokens | None = None) -> Capture:
     """Capture attention weights and hidden states of a model in eval mode that is not compiled.
 
-    source: needed by an encoder-decoder. Raises RunFault if logits are not finite.
+    source: needed by an encoder-decoder. Raises RunFault if logits are not finite. ResultWarning if they differ.
     """
     assert not model.training, "dropout would change the weights"
     logits = _logits(model, inputs, source)
@@ -136,7 +139,11 @@ def capture(model: Model, inputs: Tokens, source: Tokens | None = None) -> Captu
         explicit = _logits(model, inputs, source)
     if not (torch.isfinite(logits).all() and torch.isfinite(explicit).all()):
         raise RunFault("the model's logits are not finite: its training diverged", hint="choose an earlier checkpoint: --step N")
-    return Capture(recorder.attention, recorder.hidden, (logits - explicit).abs().max().item())
+    difference = (logits - explicit).abs().max().item()
+    if difference > TOLERANCE:
+        what = f"explicit and fused attention differ by more than {TOLERANCE:g} in their logits"
+        warnings.warn(f"{what}: what is shown may not be what the model computes", ResultWarning, stacklevel=2)
+    return Capture(recorder.attention, recorder.hidden, difference)
 
 
 def _logits(model: Model, inputs: Tokens, source: Tokens | None) -> Tensor:

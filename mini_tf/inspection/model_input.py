@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from mini_tf.data.prompts import MASK
+from mini_tf.data.prompts import MASK, PLAIN_MASK
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.prompt_ids import Affixes
 from mini_tf.system.errors import UsageFault
@@ -39,8 +39,7 @@ class ModelInput:
         """Notes on a truncated text, and on [MASK] that is no mask."""
         length = len(self.ids)
         cut = f"the {self.name} has {length + self.n_cut} tokens and is truncated to {length}, the model's context"
-        plain = f"{MASK} in the {self.name} is plain text to this model"
-        return "; ".join([*([cut] if self.n_cut else []), *([plain] if self.has_plain_mask else [])]) or None
+        return "; ".join([*([cut] if self.n_cut else []), *([PLAIN_MASK] if self.has_plain_mask else [])]) or None
 
     def tokens_of(self, first: int, last: int) -> list[int]:
         """Indices of the tokens that overlap the characters [first, last)."""

@@ -5,7 +5,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from mini_tf.data.prompts import MASK
+from mini_tf.data.prompts import MASK, PLAIN_MASK
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.terminal import sentence, table
@@ -56,7 +56,7 @@ def view(tokenizer: Tokenizer, texts: Sequence[str]) -> View:
         for text, tokens in tokenized
     ]
     is_plain = any(MASK in text for text in texts) and not tokenizer.reads_masks
-    notes = [f"{MASK} is plain text, as it is to all models but encoders and those that fill masks"] if is_plain else []
+    notes = [PLAIN_MASK] if is_plain else []
     return View({"texts": records, "notes": [*tokenizer.notes, *notes]}, pictures, notes)
 
 

@@ -1,4 +1,4 @@
-"""The exceptions for errors that a user can correct, each with its exit code.
+"""The exceptions for errors that a user can correct, each with its exit code, and warnings about results.
 
     MinitfError              1   base class
     ├── UsageFault       2   the command line was wrong
@@ -41,6 +41,10 @@ class MinitfError(Exception):
     def located(cls: type[Fault], where: str, message: str, hint: str | None = None) -> Fault:
         """An error at one location, which is prefixed to the message."""
         return cls(f"{where}: {message}", hint=hint, where=(where,))
+
+
+class ResultWarning(UserWarning):
+    """A result may be wrong, for a reason that the code in between cannot hand on; a command prints it as one line."""
 
 
 def raise_first_fault(items: Iterable[Item | MinitfError]) -> Iterator[Item]:

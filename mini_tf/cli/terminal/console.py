@@ -17,8 +17,9 @@ import shutil
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,7 +30,7 @@ from mini_tf.cli.terminal.options import COLOR, DEBUG, JSON, QUIET, VERBOSE
 from mini_tf.cli.terminal.streams import ReaderLeft, is_terminal, wants_color, write_stderr, write_stdout
 from mini_tf.cli.terminal.tracebacks import save_traceback
 from mini_tf.cli.terminal.waits import waits_of
-from mini_tf.system.errors import MinitfError, StorageFault, UsageFault, is_bug, to_minitf_error
+from mini_tf.system.errors import MinitfError, ResultWarning, StorageFault, UsageFault, is_bug, to_minitf_error
 from mini_tf.system.processes import is_worker
 from mini_tf.system.progress import progress_display
 from mini_tf.system.safe_text import safe_text
@@ -237,9 +238,26 @@ def command(body: Callable[..., int | None]) -> Callable[..., None]:
     return invoke
 
 
+@contextmanager
+def _warnings_on(console: Console) -> Iterator[None]:
+    """Within it a ResultWarning is a line of the console, the same one once."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", ResultWarning)
+        printing = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *more: Any, **named: Any) -> None:
+            if issubclass(category, ResultWarning):
+                console.warn(str(message))
+            else:
+                printing(message, category, *more, **named)
+
+        warnings.showwarning = show
+        yield
+
+
 def _run(body: Callable[..., int | None], console: Console, arguments: Mapping[str, Any]) -> int:
     try:
-        with interruptible(), progress_display(waits_of(console)):
+        with interruptible(), progress_display(waits_of(console)), _warnings_on(console):
             exit_code = body(console, **arguments) or 0
         console.close(exit_code)
         return exit_code

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mini_tf.data.prompts import MASK
+from mini_tf.data.prompts import MASK, PLAIN_MASK
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.distributed.group import ProcessGroup
@@ -81,7 +81,7 @@ class InputWarnings:
 
 
 def _mask_warning(has_plain_mask: bool) -> list[str]:
-    return [f"{MASK} is plain text here: a mask only in a prompt to an encoder, or to a model that fills masks"] if has_plain_mask else []
+    return [PLAIN_MASK] if has_plain_mask else []
 
 
 MAX_INSIDE = 3
