@@ -6,16 +6,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from commands import TINY
 from tape import Tapes
 from test_training_loop import Guess, training_of
 from torch import Tensor, nn
 from torch.testing import assert_close
 
 from mini_tf.data.batch import Batch, Rows
+from mini_tf.jobs.graph_choice import decide_graphs
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import LossSums, Task
 from mini_tf.optimizers import OptimizerSettings, adamw, muon
+from mini_tf.recipe.reading import read
+from mini_tf.system.errors import Unavailable
 from mini_tf.training import loop
 from mini_tf.training.divergence import Tolerance
 from mini_tf.training.loop import DivergedStep, Progress, Report, train
@@ -278,3 +282,42 @@ def test_what_the_reader_of_captured_reports_does_shifts_nothing(steps: Steps) -
         np.random.default_rng(0).random(3)
     assert reports == quiet
     assert_close(tensors_of(busy), expected, rtol=0, atol=0)
+
+
+CUDA = Setup(torch.device("cuda:0"))
+
+
+@pytest.mark.parametrize(
+    ("setup", "words", "processes", "on", "reason"),
+    [
+        (CUDA, (), 1, True, "no launch of single kernels"),
+        (CUDA, ("optimizer.kind=muon",), 1, True, "no launch of single kernels"),
+        (CUDA, ("runtime.graphs=true",), 1, True, "set in the recipe"),
+        (CUDA, ("runtime.graphs=false",), 1, False, "set in the recipe"),
+        (CUDA, (), 2, False, "2 processes exchange gradients in a step"),
+        (CUDA, ("runtime.reduce=tree", "train.micro_batch_size=4"), 1, False, "runtime.reduce is tree"),
+        (Setup(), (), 1, False, None),
+    ],
+)
+def test_graphs_are_on_where_steps_can_be_captured(
+    setup: Setup, words: tuple[str, ...], processes: int, on: bool, reason: str | None
+) -> None:
+    decided = decide_graphs(setup, read(TINY, words).recipe, processes)
+    assert (decided.graphs, decided.reasons.get("graphs")) == (on, reason)
+    assert decided.settings.get("graphs") == (on if setup is CUDA else None)
+    assert ("CUDA graphs" in decided.describe()) == (setup is CUDA)
+
+
+def test_graphs_that_a_recipe_wants_and_that_cannot_be_are_refused() -> None:
+    with pytest.raises(Unavailable, match=r"runtime\.graphs: CUDA graphs need a GPU of NVIDIA, the device is cpu"):
+        decide_graphs(Setup(), read(TINY, ("runtime.graphs=true",)).recipe, 1)
+    recipe = read(TINY, ("runtime.graphs=true",)).recipe
+    stream = recipe.model_copy(update={"train": recipe.train.model_copy(update={"stream": True})})
+    with pytest.raises(Unavailable, match=r"runtime\.graphs: train\.stream hands a state from row to row"):
+        decide_graphs(CUDA, stream, 1)
+
+
+def test_an_optimizer_that_declares_nothing_is_not_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adamw.Settings, "CAPTURABLE", False)
+    decided = decide_graphs(CUDA, read(TINY).recipe, 1)
+    assert (decided.graphs, decided.reasons["graphs"]) == (False, "the optimizer adamw is not capturable")

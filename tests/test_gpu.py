@@ -21,6 +21,7 @@ from mini_tf.nn.model import ModelSettings
 from mini_tf.nn.tokens import Tokens
 from mini_tf.testing.tiny.models import random_ids, source_for, tiny_model
 from mini_tf.training.machine.device import Setup
+from mini_tf.training.steps.cuda_graphs import CUDAGraphs, NotCapturable
 
 pytestmark = [
     pytest.mark.gpu,
@@ -122,6 +123,60 @@ def test_a_killed_run_goes_on_to_the_same_bytes(compiled: str, tmp_path: Path) -
     minitf(*words, tmp_path / "killed")
     for name in ("metrics.jsonl", "model.safetensors"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+CAPTURED = {
+    "fp32": ("runtime.precision=fp32",),
+    "bf16": ("runtime.precision=bf16", "model.dropout=0.2"),
+    "fp16-overflows": ("runtime.precision=fp16", "optimizer.lr=1e-3"),
+    "muon": ("runtime.precision=fp32", "optimizer.kind=muon", "optimizer.weight_decay=0.1"),
+    "micro-batches-of-two-shapes": ("runtime.precision=fp32", "train.micro_batch_size=3", "model.dropout=0.2"),
+    "compiled": ("runtime.compile=true", "runtime.precision=bf16"),
+}
+
+
+@pytest.mark.parametrize("words", CAPTURED.values(), ids=CAPTURED)
+def test_captured_steps_have_the_losses_of_eager_ones(words: tuple[str, ...], tmp_path: Path) -> None:
+    """Over 20 steps; numbers that are tensors in a graph differ in their last bits."""
+    losses = {}
+    for graphs in ("true", "false"):
+        run = tmp_path / graphs
+        call = ("pretrain", TINY, "runtime.device=cuda", "log.samples=0", "train.steps=20", f"runtime.graphs={graphs}", *words, "-d", run)
+        process = command(*call)
+        _, complaints = process.communicate()
+        assert process.returncode == 0, complaints
+        assert "CUDA graphs are off, steps" not in complaints
+        losses[graphs] = [
+            record["loss"] for line in (run / "metrics.jsonl").read_text().splitlines() if "loss" in (record := json.loads(line))
+        ]
+    assert len(losses["true"]) == 20
+    assert losses["true"] == pytest.approx(losses["false"], rel=2e-3)
+
+
+def test_a_step_that_waits_for_the_gpu_is_noticed_before_it_is_captured() -> None:
+    graphs, x = CUDAGraphs(GPU), torch.ones(3, device=GPU)
+    with pytest.raises(NotCapturable, match="waits for the GPU"), graphs.rehearsing():
+        x.sum().item()
+    assert torch.cuda.get_sync_debug_mode() == 0
+
+
+def test_dropout_works_after_a_capture_that_failed() -> None:
+    graphs, x = CUDAGraphs(GPU), torch.ones(1000, device=GPU)
+
+    def waits() -> float:
+        return torch.nn.functional.dropout(x).sum().item()
+
+    with pytest.raises(NotCapturable):
+        graphs.record(waits)
+    assert 0 < int(torch.nn.functional.dropout(x).count_nonzero()) < 1000
+    result, replay = graphs.record(lambda: torch.nn.functional.dropout(x))
+    masks = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        replay()
+        masks.append(result.clone())
+    assert torch.equal(masks[0], masks[1])
+    assert not torch.equal(masks[0], masks[2])
 
 
 @pytest.mark.parametrize("settings", MODELS)

@@ -77,6 +77,8 @@ def test_every_role_has_its_learning_rate(kind: str, given: dict[str, float], ra
 class Plain(OptimizerSettings):
     """Descent along a mean of gradients; `Broken` ones below differ from it in one thing."""
 
+    CAPTURABLE = True
+
     def moments(self, parameter: Parameter) -> dict[str, Tensor]:
         return {"mean": parameter.zeros()}
 
@@ -195,6 +197,11 @@ class Normalized(Descent):
         super().one(name, p, lr)
 
 
+class CountsOnTheHost(Descent):
+    def one(self, name: str, p: Parameter, lr: float) -> None:
+        super().one(name, p, lr / self.step_count)
+
+
 class NeedsMatrices(Descent):
     def one(self, name: str, p: Parameter, lr: float) -> None:
         if any(other.role == "matrix" for other in self.parameters.values()):
@@ -210,6 +217,7 @@ BROKEN: dict[str, tuple[type[Descent], str]] = {
     "skips_parameters_without_gradient": (Restless, "a parameter before and after steps without its gradient must be equal"),
     "returns_the_gradient_norm": (Deaf, "the norm must be that of all gradients"),
     "multiplies_gradients_by_the_factor": (Unclipped, "steps with a factor and steps with scaled gradients must give the same"),
+    "takes_numbers_on_the_device": (CountsOnTheHost, "steps with numbers and steps with tensors must give the same"),
     "scales_the_learning_rate_of_each_parameter": (
         OneRate,
         "parameters of rate 1/2, and half the learning rate for all must give the same",

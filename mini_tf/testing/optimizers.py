@@ -128,6 +128,22 @@ def multiplies_gradients_by_the_factor(settings: OptimizerSettings) -> None:
     _close(given, scaled, "steps with a factor and steps with scaled gradients")
 
 
+def takes_numbers_on_the_device(settings: OptimizerSettings) -> None:
+    """If it is CAPTURABLE: tensors for learning rate, factor and step give the same steps; `step_count` is not read."""
+    if not settings.CAPTURABLE:
+        return
+    numbers, tensors = (settings.build(_parameters()) for _ in range(2))
+    for step, (lr, factor) in enumerate(((_LR, 1.0), (2 * _LR, 0.25), (_LR, 3.0)), 1):
+        for optimizer in (numbers, tensors):
+            _draw_gradients(optimizer.parameters, step, idle=["wide"] if step == 2 else [])
+        numbers.step(lr, factor)
+        tensors.set_step(step)
+        tensors.step_count = 10**6  # as a graph that was captured in another step
+        tensors.apply(torch.tensor(lr), torch.tensor(factor))
+        tensors.step_count = step
+    _close(numbers, tensors, "steps with numbers and steps with tensors")
+
+
 def scales_the_learning_rate_of_each_parameter(settings: OptimizerSettings) -> None:
     """A parameter of rate 1/2 is updated as with half the learning rate."""
     half = {name: p._replace(lr_scale=0.5) for name, p in _parameters().items()}
@@ -214,6 +230,7 @@ CONTRACT: tuple[Callable[[OptimizerSettings], None], ...] = (
     skips_parameters_without_gradient,
     returns_the_gradient_norm,
     multiplies_gradients_by_the_factor,
+    takes_numbers_on_the_device,
     scales_the_learning_rate_of_each_parameter,
     changes_nothing_at_learning_rate_zero,
     decays_matrices_and_nothing_else,

@@ -94,7 +94,9 @@ class CopyAttention(nn.Module):
         """What is computed once per source; special: ids that are never copied."""
         previous = F.pad(self.previous_key(source[:, :-1]), (0, 0, 1, 0))
         previous = previous.masked_fill(token_positions.all_positions(ids.device)[..., None] == 0, 0)
-        copyable = torch.isin(ids, torch.tensor(sorted(special), dtype=ids.dtype, device=ids.device), invert=True)
+        copyable = torch.ones_like(ids, dtype=torch.bool)
+        for id in special:
+            copyable &= ids != id
         index = torch.arange(ids.shape[1], device=ids.device)
         first = torch.where(ids[:, :, None] == ids[:, None, :], index, ids.shape[1]).amin(dim=-1)
         return {"k": self.key(source) + previous, "ids": ids, "first": first, "copyable": copyable}

@@ -262,12 +262,12 @@ class RowIndex(NamedTuple):
     @classmethod
     def of(cls, at: Int[Tensor, " T"], rows: int, length: int) -> "RowIndex":
         row = at // length
-        counts = torch.bincount(row, minlength=rows)
+        counts = row.new_zeros(rows).scatter_add(0, row, torch.ones_like(row))  # bincount waits for a GPU
         order = row.argsort(stable=True)
         within = torch.empty_like(at)
         within[order] = torch.arange(len(at), device=at.device) - (counts.cumsum(0) - counts)[row[order]]
-        # The number would end a compiled graph, which decodes all tokens of a row instead.
-        n = length if torch.compiler.is_compiling() else max(1, int(counts.max()))
+        # The number would end a compiled graph, and the host wait for a GPU: both decode all tokens of a row instead.
+        n = length if torch.compiler.is_compiling() or at.device.type != "cpu" else max(1, int(counts.max()))
         place = row * n + within
         index = at.new_zeros(rows * n)
         index[place] = at % length
