@@ -31,6 +31,8 @@ PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 IMPORTS = (
     "import pkgutil, mini_tf; [__import__(m.name) for m in pkgutil.walk_packages(mini_tf.__path__, 'mini_tf.') if '__main__' not in m.name]"
 )
+WARNINGS = ("-W", "error", "-W", "ignore::DeprecationWarning")
+"""Old libraries call what their own dependencies have deprecated since."""
 LONGEST = 3600.0
 """Seconds of a step of a trial."""
 
@@ -79,8 +81,19 @@ def run(trial: Trial) -> dict[str, object]:
     steps = {
         "venv": [trial.python, "-m", "venv", str(folder)],
         "install": [*pip, "-e", str(ROOT), *RUNNERS],
-        "imports": [python, "-W", "error", "-c", IMPORTS],
-        "tests": [python, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", *(f"tests/{test}" for test in trial.tests)],
+        "imports": [python, *WARNINGS, "-c", IMPORTS],
+        "tests": [
+            python,
+            "-m",
+            "pytest",
+            "-q",
+            "-n",
+            "2",
+            "-p",
+            "no:cacheprovider",
+            *WARNINGS[2:],
+            *(f"tests/{test}" for test in trial.tests),
+        ],
     }
     result: dict[str, object] = {"name": trial.name, "constraints": trial.constraints, "failed": ""}
     for step, words in steps.items():

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ModelWrapValidatorHandler, model_validator
 from pydantic import ValidationError as Faults
-from pydantic.functional_validators import ModelWrapValidatorHandler
 from pydantic_core import PydanticCustomError, core_schema
 
 from mini_tf.recipe.kind_folders import FoundKind, KindFault, added_kinds, find_kind, kinds_by_word, own_folders

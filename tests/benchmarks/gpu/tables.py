@@ -59,7 +59,8 @@ def show(console: Console, record: Record, reach: float) -> None:
         group, _, side = key.rpartition(":")
         if group and "loss" not in figures:
             table.add_row(*map(escape, cells(group, side, figures, found.get((group, side)), card.get("value"))))
-    console.print(table)
+    if table.rows:
+        console.print(table)
     table = Table("time to a loss", "seconds", "loss", "reached", "minitf is", "goal", "choice")
     for key, figures in results.items():
         if ":" not in key and "loss" in figures:
@@ -67,7 +68,8 @@ def show(console: Console, record: Record, reach: float) -> None:
             reached = "yes" if figures["loss"] <= reach else "no"
             compared = (f"{ratio.value:.2f}x", f"{ratio.goal:g}x" if ratio.goal else "") if ratio else ("", "")
             table.add_row(key, f"{figures['value']:.1f}", f"{figures['loss']:.4f}", reached, *compared, escape(figures.get("choice", "")))
-    console.print(table)
+    if table.rows:
+        console.print(table)
     lines = {key: f"FAILED: {line['failed']}" for key, line in record.content.get("failed", {}).items()}
     for key, why in {**record.content.get("not_measured", {}), **lines}.items():
         if key not in results:
