@@ -207,6 +207,78 @@ def test_a_source_is_framed_as_their_tokenizer_frames_it(tmp_path: Path) -> None
     assert sample["source_tokens"] == [BEGIN, "w9", "w30", "w17", END]
 
 
+def paired(source: Path, folder: Path) -> tuple[Path, list[tuple[str, str]]]:
+    """A file of pairs, of which the last is longer than the context on both sides."""
+    pairs = [("w9 w30 w17", "w6 w7 w8"), ("w11 w12", "w13"), (" ".join(f"w{5 + n % 40}" for n in range(60)), "w20 " * 60)]
+    file = folder / "pairs.tsv"
+    file.write_text("source\ttarget\n" + "".join(f"{source}\t{target.strip()}\n" for source, target in pairs))
+    return file, pairs
+
+
+def test_targets_begin_with_the_token_that_theirs_are_forced_to(tmp_path: Path) -> None:
+    """BART's: generated texts, losses of targets, rows at the context's length, an export and training on."""
+    source = framed("bart", tmp_path / "theirs", TEMPLATES["both"])
+    (source / "generation_config.json").unlink()
+    change_config(source, {"forced_bos_token_id": 1, "bos_token_id": 1, "forced_eos_token_id": None})
+    run, tokenizer, model = imported(source, tmp_path / "run"), tokenizer_of(source), model_of("bart", source)
+    texts = ["w9 w30 w17", "w11 w12 w13 w14"]
+    started = {"forced_bos_token_id": None, "decoder_input_ids": torch.tensor([[2, 1]])}  # as forced
+    expected = [their_words(model, tokenizer(text)["input_ids"], 8, **started) for text in texts]
+    assert generated(run, *texts, "--num-beams", "1", "--max-new-tokens", "8") == expected
+    [first] = results(minitf("generate", run, texts[0], "--num-beams", "1", "--max-new-tokens", "8", "--json").stdout)
+    target = torch.tensor([[2, 1, *(int(word[1:]) for word in expected[0])]])
+    with torch.no_grad():
+        p = model(torch.tensor([tokenizer(texts[0])["input_ids"]]), decoder_input_ids=target).logits[0, 1:-1].log_softmax(-1)
+    assert first["logprobs"] == pytest.approx([float(p[range(8), target[0, 2:]].sum())], abs=1e-4)
+    file, pairs = paired(source, tmp_path)
+    data = ("--data", file, "--json", "--max-new-tokens", "4")
+    done = minitf("evaluate", run, *data)
+    assert done.exit_code == 0, done.stderr
+    losses, n = 0.0, 0
+    for text, target in pairs:
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"][: CONTEXT - 2]
+        whole = tokenizer(target, add_special_tokens=False)["input_ids"]
+        labels = [1, *whole, 2] if len(whole) < CONTEXT - 1 else [1, *whole][:CONTEXT]
+        with torch.no_grad():
+            loss = model(input_ids=torch.tensor([[1, *ids, 2]]), labels=torch.tensor([labels])).loss
+        losses, n = losses + float(loss) * len(labels), n + len(labels)
+    assert json.loads(done.stdout)["metrics"]["loss"] == pytest.approx(losses / n, rel=1e-5)
+    assert minitf("export", run, "-o", tmp_path / "out").exit_code == 0
+    written = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert (written["forced_bos_token_id"], written["bos_token_id"], written["pad_token_id"]) == (1, 1, 0)
+    again = imported(tmp_path / "out", tmp_path / "again")
+    assert generated(again, *texts, "--num-beams", "1", "--max-new-tokens", "8") == expected
+    keys = (f"data.train={file}", f"data.val={file}", "data.fields={source: source, target: target}", f"model.init_from={run}")
+    done = minitf(
+        "pretrain", TINY, *keys, "objective.kind=seq2seq", "train.steps=1", f"train.context={CONTEXT}", *QUIET, "-d", tmp_path / "on"
+    )
+    assert done.exit_code == 0, done.stderr
+    assert open_trained(tmp_path / "on", device="cpu").tokenizer.vocabulary.target_start == (2, 1)
+
+
+@pytest.mark.parametrize("given", ['"2"', "[1]", "99"])
+def test_a_forced_token_that_is_no_id_is_refused_by_its_key(given: str, tmp_path: Path) -> None:
+    source = folder_of("bart", tmp_path / "theirs")
+    (source / "generation_config.json").write_text(f'{{"forced_bos_token_id": {given}}}')
+    done = minitf("import", source, "-o", tmp_path / "run")
+    assert done.exit_code == 5
+    assert "generation_config.json: forced_bos_token_id is" in done.stderr
+    assert "it must be an id from 0 to 47\n" in done.stderr
+
+
+def test_an_export_of_an_import_names_its_beginning_and_padding(tmp_path: Path) -> None:
+    """Where its padding is the end of a text, as GPT-2's classifiers have it."""
+    source = framed("gpt2, classes", tmp_path / "theirs", TEMPLATES["a beginning"], pad_token_id=2, bos_token_id=1)
+    run = imported(source, tmp_path / "run")
+    assert minitf("export", run, "-o", tmp_path / "out").exit_code == 0
+    config, tokens = (json.loads((tmp_path / "out" / name).read_text()) for name in ("config.json", "tokenizer_config.json"))
+    assert (config["bos_token_id"], config["eos_token_id"], config["pad_token_id"]) == (1, 2, 2)
+    assert (tokens["bos_token"], tokens["eos_token"], tokens["pad_token"]) == (BEGIN, END, END)
+    again = imported(tmp_path / "out", tmp_path / "again")
+    texts = ("w9 w30 w17", "w5")
+    assert minitf("predict", again, *texts).stdout == minitf("predict", run, *texts).stdout
+
+
 def test_a_mask_in_a_text_is_a_mask_to_a_classifier_too(tmp_path: Path) -> None:
     source = framed("bert, classes", tmp_path / "theirs", TEMPLATES["both"])
     (source / "tokenizer_config.json").write_text(json.dumps({"cls_token": BEGIN, "sep_token": END, "mask_token": MASK}))

@@ -229,15 +229,14 @@ class ExampleRows(Packing):
     def lengths(self) -> np.ndarray:
         if self.sources is None or self.store.source is None:
             return self.eval_row_tokens
-        lengths: np.ndarray = np.maximum(self.eval_row_tokens, self.sources.lengths + len(_before(self.store.source, ())))
+        lengths: np.ndarray = np.maximum(self.eval_row_tokens, self.sources.lengths + len(source_start(self.store.source)))
         return lengths
 
     @property
     def _before(self) -> tuple[int, ...]:
-        """The id before the text of a row, if there is one."""
-        begin = self.store.vocabulary.begin_id
-        assert begin is not None
-        return (begin,) if self.sources is not None else _before(self.store, (begin,))
+        """The ids before the text of a row."""
+        start = self.store.vocabulary.target_start
+        return start if self.sources is not None else _before(self.store, start[:1])
 
     @cached_property
     def row_tokens(self) -> float:
@@ -262,7 +261,7 @@ class ExampleRows(Packing):
                 labels[segments == 0] = np.nan
         if self.sources is not None and store.source is not None:
             source_ids, source_segments, _ = _read(store.source, self.sources.select(rows))
-            source = _opened(Rows(source_ids, keys, source_segments), _before(store.source, ()))
+            source = _opened(Rows(source_ids, keys, source_segments), source_start(store.source))
         row_labels = None if store.row_labels is None else np.asarray(store.row_labels[spans.documents])
         examples = spans.documents.astype(np.int64)
         return _opened(Rows(ids, keys, segments, source=source, labels=labels, row_labels=row_labels, examples=examples), self._before)
@@ -274,13 +273,22 @@ def _before(store: Store, default: tuple[int, ...]) -> tuple[int, ...]:
     return default if template is None else template.before[-1:]
 
 
+def source_start(store: Store) -> tuple[int, ...]:
+    """The id before a source, if there is one."""
+    return _before(store, ())
+
+
 def _opened(rows: Rows, before: tuple[int, ...]) -> Rows:
-    """The rows with this id in their first column, or without that column."""
-    if before:
-        rows.ids[:, 0] = before[0]
-        return rows
-    segments, labels = (None if part is None else part[:, 1:] for part in (rows.segments, rows.labels))
-    return replace(rows, ids=rows.ids[:, 1:], segments=segments, labels=labels)
+    """The rows with these ids in place of their first column."""
+
+    def columns(part: np.ndarray | None, fill: float) -> np.ndarray | None:
+        more = ((0, 0), (max(0, len(before) - 1), 0))
+        return None if part is None else np.pad(part[:, int(not before) :], more, constant_values=fill)
+
+    if len(before) != 1:
+        rows = replace(rows, ids=columns(rows.ids, 0), segments=columns(rows.segments, 1), labels=columns(rows.labels, np.nan))
+    rows.ids[:, : len(before)] = before
+    return rows
 
 
 def _read(store: Store, spans: Spans) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:

@@ -224,7 +224,7 @@ class RawData:
 
     def _tokenizer(self, settings: sections.SingleTokenizer, sources: Sequence[bool], needs: Sequence[str]) -> Tokenizer:
         if settings.path is not None:
-            tokenizer = Tokenizer.load(settings.path, Roles(settings.separator, settings.begin, settings.ends))
+            tokenizer = Tokenizer.load(settings.path, Roles.of(settings))
             for name in needs:
                 tokenizer = tokenizer.with_special(name)
             return tokenizer
@@ -244,7 +244,7 @@ class RawData:
 
     def _tokenizer_key(self, settings: sections.SingleTokenizer, sources: Sequence[bool]) -> str:
         """Every setting is part of it, except those that training does not use."""
-        unused = {"path", "separator", "begin", "ends", "source", *([] if settings.uses_vocab_size else ["vocab_size"])}
+        unused = {"path", *sections.ROLES, "source", *([] if settings.uses_vocab_size else ["vocab_size"])}
         used = settings.model_dump(mode="json", exclude=unused)
         return hash_of([TRAINER_VERSION, self.hash, sources, tokenizers.__version__, cache_identity(settings.trainer), used])
 

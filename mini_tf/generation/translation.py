@@ -63,8 +63,7 @@ class Translator:
         self._max_length, max_source = (limit or 2**20 for limit in (model.max_length(), model.max_length("source")))
         self.context = min(context or model.context, max_source)
         vocabulary = tokenizer.vocabulary
-        assert vocabulary.begin_id is not None
-        self._begin, self._ends = vocabulary.begin_id, vocabulary.ends
+        self._start, self._ends = vocabulary.target_start, vocabulary.ends
         self._before, self._behind = affixes(source_tokenizer, "source")
         self.longest = self.context - len(self._before) - len(self._behind)
         """Tokens of the text of a source, at most."""
@@ -130,11 +129,13 @@ class Translator:
             self._ends, settings.num_beams, n_best, settings.length_penalty, settings.min_new_tokens, settings.no_repeat_ngram, banned
         )
         memory = self.model.encode(pad([source.ids for source in sources], self.device, left=False))
-        begin = torch.full((len(sources),), self._begin, device=self.device)
+        *forced, begin = (torch.full((len(sources),), id, device=self.device) for id in self._start)
         decoder = CachedModel(self.model, self.model.start(len(sources)), memory)
+        for ids in forced:
+            decoder.decode(ids)
         return beam_search(decoder, begin, [self._limit(source) for source in sources], beams)
 
     def _limit(self, source: SourceIds) -> int:
         """Maximum length of a translation in tokens, including the end token."""
         longest = max(source.length - source.cut + MAX_EXTRA_TOKENS, self.settings.min_new_tokens)
-        return min(self.settings.max_new_tokens, longest, self._max_length)
+        return min(self.settings.max_new_tokens, longest, self._max_length - len(self._start) + 1)

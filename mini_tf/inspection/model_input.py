@@ -59,9 +59,8 @@ def text_input(tokenizer: Tokenizer, text: str, around: Affixes, name: str = "te
 
 
 def target_input(tokenizer: Tokenizer, text: str, context: int) -> ModelInput:
-    """A target as decoder input, which begins with a separator; at most `context` tokens with it."""
-    begin = tokenizer.vocabulary.begin_id
-    return text_input(tokenizer, text, Affixes([] if begin is None else [begin], []), "target").truncate(context)
+    """A target as decoder input, with what stands before it; at most `context` tokens in all."""
+    return text_input(tokenizer, text, Affixes([*tokenizer.vocabulary.target_start], []), "target").truncate(context)
 
 
 def untruncated_input(trained: Trained, text: str) -> ModelInput:

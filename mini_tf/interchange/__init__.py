@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.loading import find_two
 from mini_tf.data.tokenization.vocabulary import Vocabulary
-from mini_tf.interchange._config import NO_EFFECT, Config, end_ids, no_such_model, special_token
+from mini_tf.interchange._config import NO_EFFECT, Config, end_ids, forced_bos, no_such_model, pad_token, special_token
 from mini_tf.interchange._tensors import Layout, Names
 from mini_tf.recipe.kind_settings import ModelSettings, ObjectiveSettings
 from mini_tf.recipe.kinds import Kind, settings_of
@@ -160,11 +160,14 @@ class Family(Kind):
         # The recipe must say how long it trains; a run that was imported has no step.
         roles = {"separator": self.SEPARATOR, "begin": self.BEGIN}
         named = {key: special_token(folder, role, config) for key, role in roles.items() if role is not None}
+        named["pad"] = pad_token(folder, config)
         if settings.SOURCE and (first := special_token(folder, "decoder_start_token", config)) is not None:
             named["begin"] = first
         tokenizer: dict[str, Any] = {"path": str(folder)} | {key: name for key, name in named.items() if name is not None}
         if settings.SOURCE or "causal" in settings.DIRECTIONS:
             tokenizer |= {"ends": end_ids(folder, config)}
+        if settings.SOURCE and (first_id := forced_bos(folder, config)) is not None:
+            tokenizer |= {"forced_bos": first_id}
         if settings.SOURCE and (two := find_two(folder)) is not None:
             tokenizer |= {"path": str(two[0]), "source": tokenizer | {"path": str(two[1])}}
         data = {} if head.data is None else {"train": head.data}

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -176,27 +176,28 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+FORCED_BOS = "forced_bos_token_id"
 GENERATION: Mapping[str, tuple[Any, ...]] = {
     **{key: (1,) for key in ("num_beams", "temperature", "top_p", "typical_p", "repetition_penalty", "length_penalty")},
     **{key: (0,) for key in ("min_length", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size")},
     **{"max_length": (20,), "top_k": (50,), "do_sample": (False,), "early_stopping": (False,), "prefix": ("",)},
     **{key: ([],) for key in ("bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "forced_decoder_ids")},
-    **{key: () for key in ("max_new_tokens", "min_new_tokens", "forced_bos_token_id")},
+    **{key: () for key in ("max_new_tokens", "min_new_tokens", FORCED_BOS)},
 }
 """Settings of text generation, each with the values that are the default."""
 
 
-def generation_note(folder: Path, config: Config) -> str | None:
-    """A note on the settings of generation of generation_config.json, else config.json, which are not imported."""
+def generation_note(folder: Path, config: Config, imported: Container[str] = ()) -> str | None:
+    """A note on the settings of generation of generation_config.json, else config.json, that are not `imported`."""
     values = dict(config.values)
     with suppress(OSError, ValueError, TypeError):
         values |= strict_json.parse(read_small_file(folder / "generation_config.json").decode())
-    given = {key: values.get(key) for key, defaults in GENERATION.items() if values.get(key) not in (None, *defaults)}
+    left_out = {key: defaults for key, defaults in GENERATION.items() if key not in imported}
+    given = {key: values.get(key) for key, defaults in left_out.items() if values.get(key) not in (None, *defaults)}
     if not given:
         return None
     listed = ", ".join(f"{key} {_shown(value)}" for key, value in given.items())
-    forced = "; minitf generates targets without that first token" if "forced_bos_token_id" in given else ""
-    return f"left out: settings of generation, {listed}{forced}"
+    return f"left out: settings of generation, {listed}"
 
 
 def special_token(folder: Path, name: str, config: Config) -> str | None:
@@ -242,15 +243,34 @@ def begin_token(path: Path, config: Config) -> str | None:
 
 def end_ids(folder: Path, config: Config) -> list[int]:
     """The ids that end a text: `eos_token_id` of generation_config.json, else of config.json; a number or a list."""
+    return _ids(folder, config, "eos_token_id", "an id from 0 to {}, or a list of them")
+
+
+def forced_bos(folder: Path, config: Config) -> int | None:
+    """The id of the first token of every target, if there is one: of generation_config.json, else of config.json."""
+    ids = _ids(folder, config, FORCED_BOS, "an id from 0 to {}", most=1)
+    return ids[0] if ids else None
+
+
+def _ids(folder: Path, config: Config, key: str, what: str, most: int | None = None) -> list[int]:
     path = folder / "generation_config.json"
     generation = config.beside(_object(path) if path.is_file() else {}, str(path))
-    keys = generation if generation.has("eos_token_id") else config
-    value, size = keys.get("eos_token_id"), config.integer("vocab_size")
-    ids = [] if value is None else value if isinstance(value, list) else [value]
+    keys = generation if generation.has(key) else config
+    value, size = keys.get(key), config.integer("vocab_size")
+    ids = [] if value is None else value if isinstance(value, list) and most is None else [value]
     if all(type(id) is int and 0 <= id < size for id in ids):
         return list(dict.fromkeys(ids))
-    keys.refuse("eos_token_id", f"it must be an id from 0 to {size - 1}, or a list of them")
+    keys.refuse(key, f"it must be {what.format(size - 1)}")
     return []
+
+
+def pad_token(folder: Path, config: Config) -> str | None:
+    """The special token that config.json names as padding; None if there is none, or it has one of the usual names."""
+    with suppress(DataFault):
+        tokenizer, id = Tokenizer.load(folder), config.get("pad_token_id")
+        names = {id: token for token, id in tokenizer.special_tokens.items()}
+        return names.get(id) if isinstance(id, int) and id != tokenizer.vocabulary.pad else None
+    return None
 
 
 def _object(path: Path) -> Mapping[str, Any]:

@@ -77,6 +77,8 @@ def _rules(recipe: Recipe) -> Rules:
     yield from streaming_rules(recipe.data, recipe.train, dataset, recipe.objective.kind)
     if (key := recipe.model.one_vocabulary_key) and recipe.tokenizer.source is not None:
         yield Rule(f"model.{key}", "needs one tokenizer for source and target; remove tokenizer.source", ("tokenizer.source",))
+    if recipe.tokenizer.forced_bos is not None and not dataset.SOURCE:
+        yield Rule("tokenizer.forced_bos", "targets of pairs begin with it, which this objective has not; use null", ("objective",))
     yield from _streaming(recipe)
     yield from _positions(recipe)
     yield from best_rules(recipe.objective, recipe.eval)

@@ -16,6 +16,11 @@ from mini_tf.recipe.values import Seconds, Share, show
 Count = Annotated[int, Field(ge=1, le=10**12)]
 
 
+TokenId = Annotated[int, Field(ge=0, lt=2**32)]
+ROLES = ("separator", "begin", "pad", "ends", "forced_bos")
+"""Keys that say what special tokens of a loaded tokenizer are for."""
+
+
 class SingleTokenizer(Section):
     """A tokenizer, trained on the data or loaded from a file."""
 
@@ -31,8 +36,12 @@ class SingleTokenizer(Section):
     """Special token between documents of a loaded tokenizer; null: its end of text, found by its usual names."""
     begin: NonEmptyText | None = None
     """Special token of a loaded tokenizer before a text that stands alone, and before targets; null: the separator."""
-    ends: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field((), max_length=64)
+    pad: NonEmptyText | None = None
+    """Special token of a loaded tokenizer for padding; null: found by its usual names."""
+    ends: tuple[TokenId, ...] = Field((), max_length=64)
     """Ids of a loaded tokenizer that end a generated text, beside the separator; []: its usual end of text."""
+    forced_bos: TokenId | None = None
+    """Id of a loaded tokenizer that every target of a pair begins with (transformers: forced_bos_token_id)."""
 
     @property
     def trainer(self) -> TokenizerSettings:
@@ -52,8 +61,8 @@ class SingleTokenizer(Section):
     def rules(self) -> Rules:
         if self.path == "last":
             yield "path", "last changes with every run; give a run folder or its name in outputs"
-        for key in ("separator", "begin", "ends"):
-            if getattr(self, key) and self.path is None:
+        for key in ROLES:
+            if getattr(self, key) not in (None, ()) and self.path is None:
                 yield Rule(key, "is for a loaded tokenizer; give tokenizer.path, or remove it", ("path",))
         if self.path is None and self.vocab_size < (least := self.trainer.MIN_VOCAB_SIZE)[0]:
             yield Rule("vocab_size", f"{self.vocab_size} {least[1]}", ("kind", "path"))

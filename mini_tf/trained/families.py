@@ -158,7 +158,8 @@ def _bookkeeping(family: Family, head: Head, facts: Facts, recipe: Recipe) -> di
     """What every config.json has: architecture, special tokens, labels."""
     vocabulary = facts.vocabulary
     end = vocabulary.ends[0] if len(vocabulary.ends) == 1 else [*vocabulary.ends] or None
-    ids = {"bos": vocabulary.separator, "eos": end, "pad": vocabulary.pad}
+    ids = {"bos": vocabulary.bos_id, "eos": end, "pad": vocabulary.pad}
+    ids |= {} if vocabulary.forced_bos is None else {"forced_bos": vocabulary.forced_bos}
     config: dict[str, Any] = {f"{name}_token_id": id for name, id in ids.items()}
     if len(head.pools) > 1:
         pool = recipe.objective.model_dump()["pool"]

@@ -15,7 +15,7 @@ from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.vocabulary import Roles
 from mini_tf.interchange import Config, Family, Head
-from mini_tf.interchange._config import begin_token, generation_note, no_such_model
+from mini_tf.interchange._config import FORCED_BOS, begin_token, generation_note, no_such_model
 from mini_tf.interchange._tensors import expected_shapes, pairs_of, read_tensors
 from mini_tf.nn.model import Model
 from mini_tf.recipe.recipe import Recipe
@@ -242,7 +242,7 @@ def open_foreign(folder: Path, tokenizer: Path | None = None, deltas: Mapping[st
     weights, notes = read_weights(config, folder, family, head, architecture.on_meta(), recipe, deltas)
     model = architecture.build()
     model.load_weights(weights)
-    generation = generation_note(folder, config)
+    generation = generation_note(folder, config, (FORCED_BOS,) if recipe.model.SOURCE else ())
     notes = [*dict.fromkeys(note for one in loaded for note in one.notes), *notes, *filter(None, [generation])]
     return ForeignModel(family, head, recipe, model.eval(), own, source, labels, notes)
 
@@ -250,7 +250,7 @@ def open_foreign(folder: Path, tokenizer: Path | None = None, deltas: Mapping[st
 def _tokenizer(settings: SingleTokenizer, recipe: Recipe, config: Config) -> Tokenizer:
     """A tokenizer of the folder, with the ids that the model has; that of a decoder says what stands before a text."""
     path, size = Path(str(settings.path)), config.integer("vocab_size")
-    tokenizer = Tokenizer.load(path, Roles(settings.separator, settings.begin, settings.ends, keeps_template=True)).with_size(size)
+    tokenizer = Tokenizer.load(path, Roles.of(settings, keeps_template=True)).with_size(size)
     if recipe.model.SOURCE or not recipe.model.causal or tokenizer.vocabulary.template is not None:
         return tokenizer
     name = begin_token(path, config)

@@ -116,11 +116,13 @@ class Settings(Dataset):
     def packing(self, store: Store, shape: Shape) -> Packing:
         assert store.source is not None
         first, lengths, source = store.starts + 1, store.lengths, store.source
-        targets = Spans.of(first, first + np.minimum(lengths, shape.context), closed=lengths < shape.context)
-        first_source = source.starts + 1
-        last_source = first_source + np.minimum(source.lengths, shape.context - 1)
+        longest = shape.context - (len(store.vocabulary.target_start) - 1)
+        targets = Spans.of(first, first + np.minimum(lengths, longest), closed=lengths < longest)
+        first_source, longest_source = source.starts + 1, shape.context - len(source_start(source)) - 1
+        last_source = first_source + np.minimum(source.lengths, longest_source)
         sources = Spans.of(first_source, between_characters(source.vocabulary, source.ids, last_source, first_source))
-        return ExampleRows(store, shape, targets, sources, int((np.maximum(lengths, source.lengths) >= shape.context).sum()))
+        n_too_long = int(((lengths >= longest) | (source.lengths > longest_source)).sum())
+        return ExampleRows(store, shape, targets, sources, n_too_long)
 
     def summary(self, data: TokenizedData) -> Iterator[str]:
         assert data.train.source is not None

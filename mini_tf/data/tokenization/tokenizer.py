@@ -52,9 +52,11 @@ class Tokenizer:
     def load(cls, path: str | os.PathLike[str], roles: Roles = Roles()) -> "Tokenizer":
         """Load a tokenizer.json, vocab.txt, vocab.json or SentencePiece model, or that of a folder; or DataFault."""
         loaded = cls(*loading.load(Path(path)), roles)
-        for key, name in (("separator", roles.separator), ("begin", roles.begin)):
-            if name is not None and name not in loaded.special_tokens:
+        for key in ("separator", "begin", "pad"):
+            if (name := getattr(roles, key)) is not None and name not in loaded.special_tokens:
                 raise DataFault.located(str(path), f"the tokenizer has no special token {short(name)!r} (tokenizer.{key})")
+        if roles.forced_bos is not None and roles.forced_bos >= (size := loaded.vocabulary.size):
+            raise DataFault.located(str(path), f"the tokenizer has {size} ids, so none is {roles.forced_bos} (tokenizer.forced_bos)")
         return loaded
 
     @classmethod
@@ -78,7 +80,7 @@ class Tokenizer:
 
     @cached_property
     def hash(self) -> str:
-        roles = "".join(f"\0{key}={name}" for key in ("separator", "begin") if (name := getattr(self._roles, key)) is not None)
+        roles = "".join(f"\0{key}={name}" for key in ("separator", "begin", "pad") if (name := getattr(self._roles, key)) is not None)
         return hashlib.sha256(f"{loading.without_template(self._inner)}{roles}".encode()).hexdigest()
 
     @cached_property
@@ -86,8 +88,9 @@ class Tokenizer:
         size = 1 + max(self._inner.get_vocab(with_added_tokens=True).values())
         known: dict[str, Any] = {name: loading.special_token_id(self._inner, name) for name in SPECIALS}
         usual, roles = known["separator"], self._roles
-        if roles.separator is not None:
-            known["separator"] = self._inner.token_to_id(roles.separator)
+        for name in ("separator", "pad"):
+            if (token := getattr(roles, name)) is not None:
+                known[name] = self._inner.token_to_id(token)
         begin = None if roles.begin is None else self._inner.token_to_id(roles.begin)
         begin = None if begin == known["separator"] else begin
         separators = () if roles.keeps_template and roles.ends else (known["separator"],)
@@ -96,7 +99,7 @@ class Tokenizer:
         texts = texts_of(self.piece_table, self.is_wordpiece)
         template = loading.template_of(self._inner) if roles.keeps_template else None
         sentinels, inside = loading.sentinel_ids(self._inner), self.piece_table.inside_characters
-        own: Any = (others, sentinels, ends, begin, template, inside, texts)
+        own: Any = (others, sentinels, ends, begin, roles.forced_bos, template, inside, texts)
         return Vocabulary(size, *known.values(), *own)
 
     def splits_as_other_language(self, other: "Tokenizer") -> bool:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mini_tf.recipe.sections import ROLES, SingleTokenizer
 from mini_tf.system.errors import DataFault
 
 
@@ -23,14 +24,21 @@ class Roles(NamedTuple):
     """What special tokens of a loaded tokenizer are for.
 
     separator: between documents; None: found by its usual names. begin: before the first token of a text that stands
-    alone, and of a target; None: the separator. ends: ids that end a text, beside the separator; empty: the usual one.
+    alone, and of a target; None: the separator. pad: None: found by its usual names. ends: ids that end a text, beside
+    the separator; empty: the usual one. forced_bos: id of the first token of every target.
     keeps_template: texts are framed by the tokenizer's own template, and end with `ends` alone.
     """
 
     separator: str | None = None
     begin: str | None = None
+    pad: str | None = None
     ends: tuple[int, ...] = ()
+    forced_bos: int | None = None
     keeps_template: bool = False
+
+    @classmethod
+    def of(cls, settings: SingleTokenizer, keeps_template: bool = False) -> "Roles":
+        return cls(**{key: getattr(settings, key) for key in ROLES}, keeps_template=keeps_template)
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,8 @@ class Vocabulary:
     """Tokens that end a text, the usual one first; with the separator, unless the model was not trained with it."""
     begin: int | None = None
     """Special token before a text that stands alone, if it is not the separator."""
+    forced_bos: int | None = None
+    """The first token of every target, behind `begin_id`."""
     template: Template | None = None
     """What the tokenizer of a model that was imported and not trained puts around texts; None: as in training."""
     inside_characters: frozenset[int] = frozenset()
@@ -61,6 +71,17 @@ class Vocabulary:
     def begin_id(self) -> int | None:
         """The id before the first token of a text: `begin`, else the separator."""
         return self.separator if self.begin is None else self.begin
+
+    @property
+    def bos_id(self) -> int | None:
+        """The id before a text in other tools: of an imported tokenizer its own, else the separator."""
+        return self.template.before[0] if self.template is not None and self.template.before else self.separator
+
+    @property
+    def target_start(self) -> tuple[int, ...]:
+        """The ids before the text of a target, which is not empty."""
+        assert self.begin_id is not None
+        return (self.begin_id,) if self.forced_bos is None else (self.begin_id, self.forced_bos)
 
     @property
     def special_ids(self) -> frozenset[int]:

@@ -215,7 +215,7 @@ def tokenizer_files(loaded: LoadedModel) -> dict[str, bytes]:
         marks = {vocabulary.mask, *vocabulary.sentinels}
         content["added_tokens"] = [token | {"lstrip": True} if token["id"] in marks else token for token in content["added_tokens"]]
     end = next((names[id] for id in vocabulary.ends if id in names), separator)
-    tokens = {"bos_token": separator, "eos_token": end, "unk_token": vocabulary.unk, "pad_token": vocabulary.pad}
+    tokens = {"bos_token": vocabulary.bos_id, "eos_token": end, "unk_token": vocabulary.unk, "pad_token": vocabulary.pad}
     tokens |= {} if model.causal and not model.SOURCE else {"mask_token": vocabulary.mask}
     tokens |= {} if model.causal else {"cls_token": begin, "sep_token": separator}
     named = {key: names[token] if isinstance(token, int) else token for key, token in tokens.items() if token is not None}

@@ -12,6 +12,7 @@ from typing import Any
 
 from mini_tf.recipe.kinds import usable_settings
 from mini_tf.recipe.parsing.yaml_tree import Node, load, parse
+from mini_tf.recipe.sections import ROLES
 from mini_tf.recipe.values import Scalar, one_line
 from mini_tf.system import strict_json
 from mini_tf.system.errors import RecipeFault
@@ -39,13 +40,13 @@ def with_run_settings(level: Node, lower: Node) -> Node:
     model = {key: node for key, node in ours.items() if key in _OWN or (key not in theirs and key != "encoder")}
     model |= {key: _with_length(node, folder) for key, node in theirs.items() if key not in _OWN and _has(kind, key)}
     model |= {"kind": kind}
-    roles, their_tokenizer = ("separator", "begin", "ends"), _mapping(run.value.get("tokenizer"))
+    their_tokenizer = _mapping(run.value.get("tokenizer"))
     tokenizer = {"path": Node(Scalar(str(folder), quoted=True), named.where)}
-    keys = roles if (folder / RESOLVED).is_file() else (*roles, "path", "source")
+    keys = ROLES if (folder / RESOLVED).is_file() else (*ROLES, "path", "source")
     tokenizer |= {key: node for key, node in their_tokenizer.items() if key in keys}
     if _has(kind, "encoder") and (folder / SOURCE_TOKENIZER).exists():
         path = Node(Scalar(str(folder / SOURCE_TOKENIZER), quoted=True), named.where)
-        source = {key: node for key, node in _mapping(their_tokenizer.get("source")).items() if key in roles}
+        source = {key: node for key, node in _mapping(their_tokenizer.get("source")).items() if key in ROLES}
         tokenizer["source"] = Node({"path": path, **source}, named.where)
     above = {"model": Node(model, named.where), "tokenizer": Node(tokenizer, named.where)}
     return Node(lower.value | above, lower.where)
