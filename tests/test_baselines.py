@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import accuracy_score, f1_score, log_loss, matthews_corrcoef
@@ -17,7 +18,7 @@ from test_datasets_contract import ROWS
 
 from mini_tf.baselines import Measured, NoBaseline, _texts, _tokens, ngram
 from mini_tf.baselines._labelled.metrics import labelled_splits
-from mini_tf.baselines._labelled.tfidf import WORDS
+from mini_tf.baselines._labelled.tfidf import WORDS, logistic
 from mini_tf.baselines._ngrams import NgramModel
 from mini_tf.baselines._tokens import unigram
 from mini_tf.baselines.lead_sentence import first_sentence
@@ -170,6 +171,13 @@ def test_one_class_in_the_training_data_is_no_fit(tmp_path: Path) -> None:
 
 NAMES = [f"Anna met {name} in {place}".split() for name in ("Omar", "Lena", "Igor") for place in ("Oslo", "Lima", "New York", "Rome")]
 TAGGED = [{"text": [*one, "."], "label": [*["B-PER", "O", "B-PER", "O", "B-LOC", "I-LOC"][: len(one)], "O"]} for one in NAMES]
+
+
+def test_more_weights_than_memory_has_room_for_are_no_fit() -> None:
+    """A label of its own for nearly every text: the fit would take minutes and gigabytes."""
+    features = scipy.sparse.csr_matrix((2000, 20_000))
+    with pytest.raises(NoBaseline, match="2,000 classes with 20,000 features are too many for a linear model"):
+        logistic(features, np.arange(2000), features, 2000, 1.0)
 
 
 def test_the_most_frequent_tag_of_each_word(tmp_path: Path) -> None:

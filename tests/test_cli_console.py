@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import termios
+import traceback
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -86,6 +87,7 @@ def test_safe_text_shows_what_it_stops(text: str, shown: str) -> None:
         (ImportError("libtorch_cpu.so: failed to map segment from shared object"), 6),
         (ImportError("x.so: cannot allocate memory in static TLS block"), 6),
         (RuntimeError("can't start new thread"), 6),
+        (RuntimeError("std::bad_alloc"), 6),
         (ImportError("No module named 'x'"), 1),
         (OSError(errno.ENOSPC, "No space left on device"), 6),
         (OSError(errno.EIO, "Input/output error"), 6),
@@ -100,6 +102,16 @@ def test_every_error_has_its_exit_code_and_no_traceback(error: BaseException, co
     exit_code, stdout, stderr = run_with(failing_with(error))
     assert (exit_code, stdout) == (code, "")
     assert "Traceback" not in stderr
+
+
+def test_without_memory_for_a_traceback_an_error_is_still_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def format_exc() -> str:
+        raise MemoryError
+
+    monkeypatch.setattr(traceback, "format_exc", format_exc)
+    exit_code, stdout, stderr = run_with(failing_with(MemoryError()))
+    assert (exit_code, stdout, len(stderr.splitlines())) == (6, "", 1)
+    assert stderr.startswith("out of memory: MemoryError")
 
 
 def test_a_refusal_is_one_line_with_its_place_and_the_way_out() -> None:

@@ -12,9 +12,10 @@ import pyarrow.parquet
 import pytest
 from commands import QUIET, minitf, refused, trained
 
+from mini_tf.data.formats import parquet
 from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.data_files import find_files
-from mini_tf.data.formats.hub_datasets import HubDataset, parse, spooled
+from mini_tf.data.formats.hub_datasets import HubDataset, _rows, parse, spooled
 from mini_tf.data.formats.tables import rows_of
 from mini_tf.data.opening import reopen
 from mini_tf.data.store import Tokenizers
@@ -113,6 +114,18 @@ def test_a_row_is_written_before_the_next_one_is_made(folder: Path, monkeypatch:
     monkeypatch.setattr(datasets, "load_dataset_builder", lambda *names: builder())
     assert len(rows("hf:someone/large", "text")) == 1000
     assert alive[1] <= 3
+
+
+def test_a_row_group_is_read_in_parts_and_unpacks_to_a_bounded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "a cat sat there. " * 500
+    pyarrow.parquet.write_table(pyarrow.table({"text": [text] * 4096}), tmp_path / "train.parquet")  # 35 MB in one row group
+    before, stream = pyarrow.total_allocated_bytes(), _rows(parse(f"hf:{tmp_path}", "data.train"), "data.train")
+    assert next(stream) == {"text": text}
+    assert pyarrow.total_allocated_bytes() - before < 8 << 20
+    assert 1 + sum(1 for _ in stream) == 4096
+    monkeypatch.setattr(parquet, "LEAST_BYTES", 1 << 20)
+    with pytest.raises(DataFault, match=r"its columns unpack to more than .* MB, far more than the file has"):
+        list(_rows(parse(f"hf:{tmp_path}", "data.train"), "data.train"))
 
 
 TINY = ("model.d_model=16", "model.n_heads=2", "model.n_layers=1", "train.steps=1", "train.context=16", "train.batch_size=2")

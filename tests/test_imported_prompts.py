@@ -190,6 +190,13 @@ def test_special_tokens_that_a_row_has_no_room_for_are_refused(case: str, tmp_pa
     done = minitf("import", source, "-o", tmp_path / "run")
     assert done.exit_code == 5
     assert f"the tokenizer puts {BEGIN} {END} before a text and {END} behind it; of this architecture minitf reads" in done.stderr
+    if case == "bert, classes":
+        rows = "".join(json.dumps({"text": f"w{5 + n}", "label": "ab"[n % 2]}) + "\n" for n in range(20))
+        (tmp_path / "rows.jsonl").write_text(rows)
+        keys = (f"data.train={tmp_path / 'rows.jsonl'}", f"model.init_from={source}", "objective.kind=classify", "train.steps=1", *QUIET)
+        done = minitf("pretrain", TINY, *keys, "train.context=16", "-d", tmp_path / "on")
+        assert done.exit_code == 0, done.stderr
+        assert f"puts {BEGIN} {END} before a text; training puts one token before it at most" in done.stderr
     done = minitf("import", framed(case, tmp_path / "none", (BEGIN, "$A")), "-o", tmp_path / "run")
     assert done.exit_code == (0 if case == "gpt2, classes" else 5)  # the end changes nothing before it
 
@@ -231,8 +238,7 @@ def test_targets_begin_with_the_token_that_theirs_are_forced_to(tmp_path: Path) 
         p = model(torch.tensor([tokenizer(texts[0])["input_ids"]]), decoder_input_ids=target).logits[0, 1:-1].log_softmax(-1)
     assert first["logprobs"] == pytest.approx([float(p[range(8), target[0, 2:]].sum())], abs=1e-4)
     file, pairs = paired(source, tmp_path)
-    data = ("--data", file, "--json", "--max-new-tokens", "4")
-    done = minitf("evaluate", run, *data)
+    done = minitf("evaluate", run, "--data", file, "--json")
     assert done.exit_code == 0, done.stderr
     losses, n = 0.0, 0
     for text, target in pairs:
@@ -248,10 +254,15 @@ def test_targets_begin_with_the_token_that_theirs_are_forced_to(tmp_path: Path) 
     assert (written["forced_bos_token_id"], written["bos_token_id"], written["pad_token_id"]) == (1, 1, 0)
     again = imported(tmp_path / "out", tmp_path / "again")
     assert generated(again, *texts, "--num-beams", "1", "--max-new-tokens", "8") == expected
-    keys = (f"data.train={file}", f"data.val={file}", "data.fields={source: source, target: target}", f"model.init_from={run}")
-    done = minitf(
-        "pretrain", TINY, *keys, "objective.kind=seq2seq", "train.steps=1", f"train.context={CONTEXT}", *QUIET, "-d", tmp_path / "on"
+    keys = (
+        f"data.train={file}",
+        "data.val=null",
+        "data.split=34%",
+        "data.fields={source: source, target: target}",
+        f"model.init_from={run}",
     )
+    keys += ("model.kind=encoder_decoder", "objective.kind=seq2seq", "train.steps=1", f"train.context={CONTEXT}", *QUIET)
+    done = minitf("pretrain", TINY, *keys, "-d", tmp_path / "on")
     assert done.exit_code == 0, done.stderr
     assert open_trained(tmp_path / "on", device="cpu").tokenizer.vocabulary.target_start == (2, 1)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from commands import minitf, refused
+from commands import TINY, minitf, refused
 from families import CASES, IDS, LINEAR, LLAMA3, SIDES, change_config, folder_of, made, saved, transformers
 from safetensors.torch import load_file, save_file
 
@@ -338,7 +338,7 @@ def test_a_difference_is_counted_in_its_case_and_not_at_padding(case: str, tmp_p
             assert ("pairs" in expected, "padded sources" in expected) == (case == "bert", case == "bart")
 
 
-def test_all_reasons_are_said_at_once(tmp_path: Path) -> None:
+def test_all_reasons_are_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = folder_of(
         "gpt2", tmp_path / "theirs", n_layer="2", activation_function="mish", scale_attn_by_inverse_layer_idx=True, mixture=3
     )
@@ -351,6 +351,7 @@ def test_all_reasons_are_said_at_once(tmp_path: Path) -> None:
     for command in (("import", source), ("pretrain", "quickstart", f"model.init_from={source}")):
         refused(minitf(*command, "-d", tmp_path / "run"), "config.json: minitf has no such model: model.n_heads: 5 does not", exit_code=5)
     change_config(source, {f"key{n}": n for n in range(100)})
+    monkeypatch.setitem(sys.modules, "transformers", None)  # which would prove that they are notes
     done = minitf("import", source, "-o", tmp_path / "run")
     refused(done, "key19 is 19", "config.json: 80 more keys cannot be read", exit_code=5)
     assert len(done.stderr.splitlines()) == 21
@@ -420,8 +421,7 @@ def test_settings_of_generation_are_not_dropped_without_a_word(tmp_path: Path) -
     given = {"num_beams": 4, "length_penalty": 1.0, "forced_bos_token_id": 1, "max_length": 20, "suppress_tokens": [1, 2]}
     (source / "generation_config.json").write_text(json.dumps(given))
     [_, note] = open_foreign(source).notes
-    listed = "num_beams 4, no_repeat_ngram_size 3, suppress_tokens [1, 2], forced_bos_token_id 1"
-    assert note == f"left out: settings of generation, {listed}; minitf generates targets without that first token"
+    assert note == "left out: settings of generation, num_beams 4, no_repeat_ngram_size 3, suppress_tokens [1, 2]"
     defaults = {"top_k": 50, "top_p": 1.0, "temperature": 1.0, "do_sample": False, "min_length": 0, "max_length": 20, "bad_words_ids": None}
     (source / "generation_config.json").write_text(json.dumps(defaults))
     change_config(source, {"no_repeat_ngram_size": 0, "num_beams": None})
@@ -457,3 +457,19 @@ def test_a_long_value_is_shortened_in_a_message(n: int, ending: str) -> None:
     config.refuse("key", "must")
     assert config.faults[0].endswith(ending)
     assert len(config.faults[0]) == len("config.json: key is ; must") + 60
+
+
+def test_a_note_of_another_tool_is_left_to_the_proof(tmp_path: Path) -> None:
+    """A key that transformers itself names is no note, and neither is any without a proof."""
+    many = {f"curated{n}": n for n in range(30)}
+    source = folder_of("gpt2", tmp_path / "theirs", curator_notes="from a shop", **many)
+    done = minitf("import", source, "-o", tmp_path / "run")
+    assert done.exit_code == 0, done.stderr
+    assert re.search(r"config.json: not read: curator_notes, curated0, .*, curated18, 11 more\n", done.stderr)
+    assert "proof: loaded by transformers" in done.stderr
+    done = minitf("pretrain", TINY, f"model.init_from={source}", "-d", tmp_path / "trained")
+    refused(done, "curator_notes is 'from a shop'; minitf does not read this key", exit_code=5)
+    change_config(source, {"sliding_window": 4})
+    done = minitf("import", source, "-o", tmp_path / "again")
+    refused(done, "sliding_window is 4; minitf does not read this key", exit_code=5)
+    assert "curator_notes" not in done.stderr

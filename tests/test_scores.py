@@ -17,6 +17,7 @@ from commands import ROOT
 
 from mini_tf.scores import PACKAGES, available, missing, missing_warning, require, version
 from mini_tf.scores.summary import summary_scores
+from mini_tf.scores.texts import text_scores, zero_notes
 from mini_tf.scores.translation import corpus_scores, signatures
 from mini_tf.system.errors import Unavailable
 
@@ -240,3 +241,15 @@ def test_versions_are_those_the_packages_tell() -> None:
     assert version("seqeval") == ""
     with pytest.raises(ValueError, match="must be one of rouge-score, sacrebleu, scikit-learn, seqeval"):
         version("antigravity")
+
+
+def test_scores_that_are_zero_by_definition_say_why() -> None:
+    """sacrebleu's corpus BLEU has no effective order, and ROUGE has words of letters and digits."""
+    short = [("a cat", ["a cat"]), ("so", ["so"])]
+    scores = text_scores(short)
+    assert (scores["bleu"], scores["exact_match"], scores["rouge1"]) == (0.0, 1.0, 1.0)
+    assert zero_notes(short) == ["bleu is 0, since no generated text has 4 words: it multiplies 1- to 4-grams"]
+    assert zero_notes([*short, ("it is a cat", ["it is a cat"])]) == []
+    emoji = [("\U0001f600", ["\U0001f600", "!"]), ("a cat sat there", ["a cat", "\U0001f600"])]
+    assert text_scores(emoji)["rouge1"] < 0.5
+    assert zero_notes(emoji) == ["rouge is 0 for 1 of 2 texts, whose references have no letters or digits"]

@@ -48,6 +48,10 @@ class Config:
         self.values, self.where, self.reader = values, where, reader
         self._refused: dict[str, None] = {}
         self._path, self._read, self._sections = "", set[str](), dict[str, Config]()
+        self.without_effect: frozenset[str] = frozenset()
+        """Keys of which it is known otherwise that they change no output."""
+        self.unread = list[str]()
+        """Those of them that were not read."""
 
     def refuse(self, key: str, must: str) -> None:
         """The value of `key` must be something else."""
@@ -74,7 +78,11 @@ class Config:
         absent: values that stand for a missing key, beside null.
         """
         for key, value in self.values.items():
-            if key not in self._read and value not in (None, *absent) and not re.fullmatch(without_effect, key):
+            if key in self._read or value in (None, *absent) or re.fullmatch(without_effect, key):
+                continue
+            if key in self.without_effect:
+                self.unread.append(key)
+            else:
                 self.refuse(key, "minitf does not read this key, which may change the outputs")
         for section in self._sections.values():
             section.refuse_unread(r"(?!)")

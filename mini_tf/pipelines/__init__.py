@@ -176,6 +176,10 @@ class Pipeline:
         """Signatures of these metrics (sacrebleu's) of these texts, named `METRIC_signature`."""
         return {}
 
+    def zero_notes(self, texts: "TextsWithReferences") -> list[str]:
+        """Why some of these metrics are 0 by their definition."""
+        return []
+
     def evaluate(
         self, trained: Trained, store: Store, accumulator: MetricAccumulator | None = None, group: ProcessGroup | None = None
     ) -> dict[str, float]:

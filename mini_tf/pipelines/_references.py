@@ -9,7 +9,7 @@ from mini_tf.distributed.dividing import divided
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.pipelines import Pipeline, PipelineSettings, TextsWithReferences
 from mini_tf.scores import TEXT_METRICS, available
-from mini_tf.scores.texts import text_scores
+from mini_tf.scores.texts import text_scores, zero_notes
 from mini_tf.scores.translation import signatures
 from mini_tf.system.errors import batches_of
 
@@ -63,6 +63,9 @@ class ReferencePipeline(Pipeline):
         if not available("sacrebleu"):
             return {}
         return {f"{name}_signature": signature for name, signature in signatures([references for _, references in texts]).items()}
+
+    def zero_notes(self, texts: TextsWithReferences) -> list[str]:
+        return zero_notes(texts)
 
     def sample(self, validation: Store) -> str:
         examples = map(self.format_example, self.recipe.objective.dataset().examples(validation))

@@ -14,6 +14,13 @@ from mini_tf.scores.scripts import words_of
 _KINDS = ("rouge1", "rouge2", "rougeL")
 
 
+def why_zero(references: Sequence[str] | Sequence[Sequence[str]]) -> str:
+    """Why ROUGE is 0 where references have no words, such as emoji alone; "" if all have some."""
+    each = [[one] if isinstance(one, str) else one for one in references]
+    n = sum(not any(words_of(one) for one in texts) for texts in each)
+    return f"rouge is 0 for {n:,} of {len(each):,} texts, whose references have no letters or digits" if n else ""
+
+
 def summary_scores(summaries: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]]) -> dict[str, float]:
     """rouge1, rouge2 and rougeL: F-measures (0-1), averaged over the texts.
 

@@ -108,7 +108,7 @@ class ProcessLost(Unavailable):
     pass
 
 
-_NO_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "can't start new thread")
+_NO_MEMORY = ("can't allocate memory", "out of memory", "std::bad_alloc", "CUBLAS_STATUS_ALLOC_FAILED", "can't start new thread")
 _NO_ADDRESS_SPACE = ("failed to map segment", "cannot allocate memory")
 """Of the loader of shared libraries, in an ImportError."""
 

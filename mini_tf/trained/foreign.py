@@ -1,7 +1,7 @@
 """Opens a folder with a Hugging Face model: config.json, safetensors files, tokenizer. Reads no code and no pickle."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.vocabulary import Roles
 from mini_tf.interchange import Config, Family, Head
-from mini_tf.interchange._config import FORCED_BOS, begin_token, generation_note, no_such_model
+from mini_tf.interchange._config import FORCED_BOS, MOST_FAULTS, begin_token, generation_note, no_such_model
 from mini_tf.interchange._tensors import expected_shapes, pairs_of, read_tensors
 from mini_tf.nn.model import Model
 from mini_tf.recipe.recipe import Recipe
@@ -214,16 +214,23 @@ def _check(folder: Path, expected: Mapping[str, tuple[int, ...]], found: Mapping
         raise RunFault(f"{folder}: its tensors are not those of its {CONFIG}: {', '.join(faults[:5])}{more}", where=[str(folder)])
 
 
-def open_foreign(folder: Path, tokenizer: Path | None = None, deltas: Mapping[str, Tensor] = MappingProxyType({})) -> ForeignModel:
+def open_foreign(
+    folder: Path,
+    tokenizer: Path | None = None,
+    deltas: Mapping[str, Tensor] = MappingProxyType({}),
+    without_effect: frozenset[str] = frozenset(),
+) -> ForeignModel:
     """The model of a Hugging Face folder. tokenizer: file or folder of its tokenizer, by default the folder.
 
-    deltas: what is added to its tensors, by their names in the files.
+    deltas: what is added to its tensors, by their names in the files. without_effect: keys of config.json that change
+    no output, beside those that are known here.
 
     RunFault if minitf has no such model or a file is damaged, DataFault if the tokenizer cannot be used.
     """
     if (folder / manifest.NAME).exists():
         raise RunFault(f"{folder}: a run of minitf", hint="all commands and model.init_from take it as it is", where=[str(folder)])
     config = read_config(folder)
+    config.without_effect = without_effect
     family = family_of(config)
     head, sections = family.head(config), family.recipe(config, folder)
     sections["tokenizer"] |= {} if tokenizer is None else {"path": str(tokenizer), "source": None}
@@ -243,8 +250,14 @@ def open_foreign(folder: Path, tokenizer: Path | None = None, deltas: Mapping[st
     model = architecture.build()
     model.load_weights(weights)
     generation = generation_note(folder, config, (FORCED_BOS,) if recipe.model.SOURCE else ())
-    notes = [*dict.fromkeys(note for one in loaded for note in one.notes), *notes, *filter(None, [generation])]
+    unread = f"{config.where}: not read: {_listed(config.unread)}" if config.unread else None
+    notes = [*dict.fromkeys(note for one in loaded for note in one.notes), *notes, *filter(None, [generation, unread])]
     return ForeignModel(family, head, recipe, model.eval(), own, source, labels, notes)
+
+
+def _listed(keys: Sequence[str]) -> str:
+    more = len(keys) - MOST_FAULTS
+    return ", ".join([key[:80] for key in keys[:MOST_FAULTS]] + ([f"{more} more"] if more > 0 else []))
 
 
 def _tokenizer(settings: SingleTokenizer, recipe: Recipe, config: Config) -> Tokenizer:

@@ -27,7 +27,7 @@ _FREE = ("n_types",)
 class LoadedTensors:
     """Names of the tensors loaded from a run, of the model's new tensors, and of the run's unused tensors.
 
-    warning: on layers whose attention direction changes, or "".
+    warning: on layers whose attention direction changes, and on texts that are framed in another way, or "".
     """
 
     run: str
@@ -138,7 +138,7 @@ def match_tensors(meta: Model, recipe: Recipe, data: TokenizedData) -> Initializ
             )
     used = {source for source in sources.values() if source is not None}
     new, unused = tuple(name for name in own if name not in loaded), tuple(name for name in available if name not in used)
-    return Initialization(LoadedTensors(trained.folder.name, tuple(loaded), new, unused, _direction_warning(recipe, trained)), loaded)
+    return Initialization(LoadedTensors(trained.folder.name, tuple(loaded), new, unused, _warning(recipe, trained)), loaded)
 
 
 def _load(path: Path) -> LoadedModel:
@@ -150,6 +150,20 @@ def _load(path: Path) -> LoadedModel:
         what = f"model.init_from: the model in {path} has more ids than its tokenizer"
         raise RecipeFault(what, hint=f"`minitf import {path}` adds them; begin with that run")
     return loaded
+
+
+def _warning(recipe: Recipe, trained: LoadedModel) -> str:
+    return "; ".join(filter(None, (_direction_warning(recipe, trained), _framing_warning(trained))))
+
+
+def _framing_warning(trained: LoadedModel) -> str:
+    """A warning if an imported tokenizer puts several tokens before a text, of which training keeps one, else ""."""
+    template = trained.source_tokenizer.vocabulary.template
+    if template is None or len(template.before) < 2:
+        return ""
+    names = {id: name for name, id in trained.source_tokenizer.special_tokens.items()}
+    before = " ".join(names.get(id, str(id)) for id in template.before)
+    return f"the tokenizer of {trained.folder.name} puts {before} before a text; training puts one token before it at most"
 
 
 def _direction_warning(recipe: Recipe, trained: LoadedModel) -> str:

@@ -14,6 +14,8 @@ from mini_tf.data.examples import Example
 
 WORDS = r"\w+|[^\w\s]"
 """A word, or a single punctuation mark."""
+MOST_WEIGHTS = 20_000_000
+"""Features times classes of a linear model, at most: fitting keeps about 200 bytes for each weight."""
 
 
 def words() -> Any:
@@ -51,11 +53,17 @@ def features(vectorizers: Sequence[Any], train: Sequence[Example], val: Sequence
 
 
 def logistic(fitted: Any, classes: np.ndarray, measured: Any, n_classes: int, c: float) -> np.ndarray:
-    """(N, C): probabilities of `measured` by multinomial logistic regression with an L2 penalty of 1 / (2 c)."""
+    """(N, C): probabilities of `measured` by multinomial logistic regression with an L2 penalty of 1 / (2 c).
+
+    Raises NoBaseline for a single class, or more weights than MOST_WEIGHTS.
+    """
     from sklearn.linear_model import LogisticRegression
 
-    if len(np.unique(classes)) < 2:
+    n_present, n_features = len(np.unique(classes)), fitted.shape[1]
+    if n_present < 2:
         raise NoBaseline("all training labels are the same")
+    if n_present * n_features > MOST_WEIGHTS:
+        raise NoBaseline(f"{n_present:,} classes with {n_features:,} features are too many for a linear model")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of convergence: the number of iterations bounds the time
         model = LogisticRegression(C=c, max_iter=100, tol=1e-3).fit(fitted, classes)

@@ -275,7 +275,9 @@ def _run(body: Callable[..., int | None], console: Console, arguments: Mapping[s
 
 def refuse(console: Console, error: Exception) -> int:
     """Print an error; returns its exit code. Tracebacks go to log.txt, that of a bug also into its own file."""
-    refusal, trace = to_minitf_error(error), traceback.format_exc()
+    refusal, trace = to_minitf_error(error), "(no memory for a traceback)\n"
+    with suppress(MemoryError):
+        trace = traceback.format_exc()
     if console.log is not None and not isinstance(error, MinitfError):
         with suppress(OSError):
             console.log(trace)

@@ -10,11 +10,12 @@ import logging
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mini_tf.data.formats.parquet import open_parquet
 from mini_tf.system.cache import cache_folder, hash_of
 from mini_tf.system.errors import DataFault, Unavailable
 from mini_tf.system.hub import PREFIX
@@ -104,7 +105,10 @@ def _rows(dataset: HubDataset, key: str) -> Iterator[dict[str, Any]]:
             raise DataFault(f"{key}: {dataset.name} has no split {dataset.split}; it has {', '.join(streams)}", hint=hint)
         stream = streams[dataset.split].decode(False)
         features = stream.features or {}
-        for row in stream:
+        rows = stream
+        if dataset.is_folder and _form(builder) == "parquet":
+            rows = _parquet_rows(builder.config.data_files[dataset.split], dataset.name)
+        for row in rows:
             yield {name: cell for column, value in row.items() for name, cell in _cells(column, value, features.get(column))}
 
 
@@ -118,10 +122,23 @@ def _builder(dataset: HubDataset, key: str) -> Any:
         hint = "pip install -U datasets"
         raise Unavailable(f"{key}: {dataset.name} needs datasets {OLDEST} or later, which runs no scripts", hint=hint)
     builder = datasets.load_dataset_builder(dataset.path, dataset.config)
-    form = type(builder).__module__.removeprefix("datasets.packaged_modules.").split(".")[0]
-    if form not in BUILDERS:
+    if (form := _form(builder)) not in BUILDERS:
         raise DataFault(f"{key}: {dataset.name} has files of the form {form}; {', '.join(BUILDERS)} are read")
     return builder
+
+
+def _form(builder: Any) -> str:
+    """The package's name of the reader of its files."""
+    return type(builder).__module__.removeprefix("datasets.packaged_modules.").split(".")[0]
+
+
+def _parquet_rows(files: Sequence[str], name: str) -> Iterator[dict[str, Any]]:
+    """The rows of local files by our reader, in bounded memory: the package reads a row group at once."""
+    for file in files:
+        with open_parquet(Path(file), name) as table:
+            table.check(table.names)
+            for _, cells in (row for group in range(len(table.groups)) for row in table.rows(group, table.names)):
+                yield dict(zip(table.names, cells, strict=True))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mini_tf.jobs.assembling import write_model_files
-from mini_tf.jobs.interchange.proof import FILE, Parity, compare, make_batch
+from mini_tf.jobs.interchange.proof import FILE, Parity, compare, make_batch, unknown_to_transformers
 from mini_tf.jobs.session import Reporter, save_checkpoint
 from mini_tf.recipe.parsing.yaml_tree import Node
 from mini_tf.recipe.reading import Resolved, dump
@@ -54,7 +54,7 @@ def import_model(
         hint = "--base names the model folder that the run was imported from, or an export of the run"
         raise RunFault(f"{source}: its base is a run of minitf: {model_folder}", hint=hint, where=[str(source)])
     deltas = {} if adapter is None else adapter.deltas
-    foreign = open_foreign(model_folder, tokenizer, deltas)
+    foreign = open_foreign(model_folder, tokenizer, deltas, unknown_to_transformers(model_folder))
     check_template(foreign, str(tokenizer or model_folder))
     for note in foreign.notes:
         reporter.say(note)

@@ -1,5 +1,7 @@
 """The proof of an import or export: 16 sequences through both models, and the largest difference of the outputs."""
 
+import importlib
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -18,7 +20,7 @@ from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.values import one_line
 from mini_tf.system.errors import RunFault
-from mini_tf.trained.foreign import open_foreign
+from mini_tf.trained.foreign import open_foreign, read_config
 
 TOLERANCE = 1e-4
 """Of the largest absolute output."""
@@ -175,13 +177,36 @@ def _parity(model: Model, head: Head, batch: Batch, theirs: Outputs, dtype: torc
     return Parity(float(difference.max()), float(size.max()), by_case, "", head.architecture, outputs, precision)
 
 
-def _transformers(folder: Path, head: Head, deltas: Mapping[str, Tensor]) -> tuple[str, Outputs | None, str]:
-    """The name of the installed transformers and its outputs for a batch; without it None, and what is missing."""
+def unknown_to_transformers(folder: Path) -> frozenset[str]:
+    """The keys of a config.json that are only notes: no source of the installed transformers for its model names them.
+
+    Without transformers there are none. What is named in the sources may act beyond the sequences of the proof.
+    """
+    transformers, config = _installed(), read_config(folder)
+    settings = getattr(transformers, "CONFIG_MAPPING", {})
+    named = str(config.get("model_type"))
+    if named not in settings:
+        return frozenset()
+    package, _, _ = settings[named].__module__.rpartition(".")
+    files = [*Path(importlib.import_module(package).__path__[0]).glob("*.py"), *Path(transformers.__path__[0]).glob("*.py")]
+    words = {word for file in files for word in re.findall(r"\w+", file.read_text(encoding="utf-8"))}
+    return frozenset(config.values) - words
+
+
+def _installed() -> Any:
+    """The module transformers; None if it is not installed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             import transformers
     except ImportError:
+        return None
+    return transformers
+
+
+def _transformers(folder: Path, head: Head, deltas: Mapping[str, Tensor]) -> tuple[str, Outputs | None, str]:
+    """The name of the installed transformers and its outputs for a batch; without it None, and what is missing."""
+    if (transformers := _installed()) is None:
         return "", None, "transformers is not installed"
     made = getattr(transformers, head.architecture, None)
     if made is None:
