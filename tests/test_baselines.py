@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import accuracy_score, f1_score, log_loss, matthews_corrcoef
@@ -22,10 +23,13 @@ from mini_tf.baselines._labelled.tfidf import WORDS, logistic
 from mini_tf.baselines._ngrams import NgramModel
 from mini_tf.baselines._tokens import unigram
 from mini_tf.baselines.lead_sentence import first_sentence
-from mini_tf.baselines.neighbours import NONE, NeighbourModel
+from mini_tf.baselines.neighbours import NONE, NeighbourModel, _visible_neighbours
 from mini_tf.baselines.ngram import _histories
 from mini_tf.baselines.shape_tagger import ILLEGAL, best_path, legal_transitions, shape
+from mini_tf.data.batch import Batch
 from mini_tf.data.tokenization.vocabulary import Vocabulary
+from mini_tf.nn.token_positions import TokenPositions
+from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import kinds_of, listing, settings_of
 from mini_tf.recipe.metrics import ranking_metrics
 from mini_tf.testing import baselines as contract
@@ -293,6 +297,13 @@ class BruteForce:
         return (count - d[min(count, 3)]) / total + freed / total * lower
 
 
+def test_a_text_may_end_with_a_token_that_occurs_once() -> None:
+    ids = [0, 1, 0, 2, 1, 3]
+    model, brute = NgramModel(np.array(ids), V, 2), BruteForce(ids, 2)
+    scored = model.score(np.array([[1, 3]]), np.array([[0, 1]]))
+    assert np.exp(scored.log_p[0]) == pytest.approx([brute.p(1, ()), brute.p(3, (1,))], rel=1e-12)
+
+
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
 def test_the_ngram_model_is_the_brute_force_formula_and_sums_to_one(order: int) -> None:
     model, brute = NgramModel(IDS, V, order), BruteForce(IDS.tolist(), order)
@@ -387,7 +398,7 @@ def test_counts_of_neighbours_are_the_brute_force_formula_and_sum_to_one() -> No
 def test_masked_neighbours_are_not_seen(tmp_path: Path) -> None:
     """The losses of two baselines on the masked positions of the model's evaluation, from its batches."""
     one = fixture(settings_of("baselines", "neighbours")(), "masked", ROWS["text"], tmp_path)
-    data, total, n = one.inputs, 0.0, 0
+    data, total, n, n_correct = one.inputs, 0.0, 0, 0
     ids, mask = np.asarray(data.train.ids, np.int64), data.train.vocabulary.mask
     model = NeighbourModel(ids, data.train.vocabulary)
     for batch in data.batches():
@@ -401,9 +412,22 @@ def test_masked_neighbours_are_not_seen(tmp_path: Path) -> None:
                 token = int(batch.inputs.ids[row, beside]) if inside else NONE
                 sides.append(np.array([NONE if token == mask else token]))
             total -= math.log(model.probabilities(*sides, np.array([label]))[0])
+            n_correct += int(model.most_frequent(*sides)[0]) == label
             n += 1
     assert n > 30
-    assert one.measure().metrics["loss"] == pytest.approx(total / n)
+    found = one.measure()
+    assert found.metrics["loss"] == pytest.approx(total / n)
+    assert found.metrics["accuracy"] == pytest.approx(n_correct / n)
+    assert 0 < n_correct < n
+    assert found.note == ""
+
+
+def test_neighbours_are_tokens_of_the_row_that_are_neither_masks_nor_padding() -> None:
+    ids, segments = torch.tensor([[5, 6, 7, 8], [5, 9, 4, 0]]), torch.tensor([[1, 1, 2, 2], [1, 1, 1, 0]])
+    inputs, labels = Tokens(ids, TokenPositions.packed(segments)), torch.zeros(8, dtype=torch.long)
+    left, right = _visible_neighbours(Batch(inputs, labels), mask=9)
+    assert left.tolist() == [NONE, 5, 6, 7, NONE, 5, NONE, 4]
+    assert right.tolist() == [6, 7, 8, NONE, NONE, 4, NONE, NONE]
 
 
 def most_frequent_by_hand(ids: list[int], left: int, right: int) -> int:
@@ -466,6 +490,15 @@ def test_the_order_is_the_best_one_on_the_last_tenth(order: int, monkeypatch: py
         p = [brute.p(row[t], tuple(row[max(0, t - tried + 1) : t])) for row in held_out.tolist() for t in range(9)]
         losses.append(-sum(map(math.log, p)))
     assert ngram._best_order(np.array(ids), V, None, 3) == np.argmin(losses) + 1 == order
+
+
+def test_of_many_tokens_only_the_last_ones_choose_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of 19 is no row, of 20 it is one."""
+    ids = np.random.default_rng(0).integers(0, 4, 40)
+    monkeypatch.setattr(ngram, "CHOICE_TOKENS", 20)
+    assert ngram._best_order(ids, V, None, 4) != 2
+    monkeypatch.setattr(ngram, "CHOICE_TOKENS", 19)
+    assert ngram._best_order(ids, V, None, 4) == 2
 
 
 def test_of_many_examples_a_random_part_is_used_and_counted(tmp_path: Path) -> None:

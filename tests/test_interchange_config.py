@@ -17,6 +17,9 @@ from safetensors.torch import load_file, save_file
 from mini_tf.data.examples import Labels
 from mini_tf.interchange import Config
 from mini_tf.interchange._config import NO_EFFECT, special_token
+from mini_tf.interchange._encoder_decoders import WORDS as SIDES_WORDS
+from mini_tf.interchange._stacks import ACTIVATIONS, their_word
+from mini_tf.interchange.t5 import WORDS as T5_WORDS
 from mini_tf.jobs.interchange import proof
 from mini_tf.recipe.kinds import kinds_of
 from mini_tf.system.errors import RunFault
@@ -473,3 +476,9 @@ def test_a_note_of_another_tool_is_left_to_the_proof(tmp_path: Path) -> None:
     done = minitf("import", source, "-o", tmp_path / "again")
     refused(done, "sliding_window is 4; minitf does not read this key", exit_code=5)
     assert "curator_notes" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [ACTIVATIONS, SIDES_WORDS, T5_WORDS])
+def test_the_word_that_is_written_for_an_activation_is_read_as_it(words: dict[str, str]) -> None:
+    assert {ours: words[their_word(ours, words)] for ours in words.values()} == {ours: ours for ours in words.values()}
+    assert their_word("relu_squared", words) == "relu_squared"

@@ -167,3 +167,19 @@ def test_a_model_that_was_only_imported_keeps_its_template(tmp_path: Path) -> No
         assert done.exit_code == 0, done.stderr
         again = tokenizers.Tokenizer.from_file(str(tmp_path / f"out{len(options)}" / "tokenizer.json"))
         assert again.encode("w9 w10").ids == theirs.encode("w9 w10").ids
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_tagger_is_written_if_its_output_layer_has_a_bias(bias: bool, tmp_path: Path) -> None:
+    """Theirs always has one; the proof compares the outputs."""
+    (tmp_path / "tags.conll").write_text("".join(f"{word}\tO\nbat\tB-x\n\n" for word in "abcdefgh"))
+    data = (f"data.train={tmp_path / 'tags.conll'}", "data.val=null", "data.split=25%", "tokenizer={kind: wordpiece, vocab_size: 120}")
+    objective = f"objective={{kind: tag, head_bias: {str(bias).lower()}}}"
+    done = minitf("finetune", TINY, *data, BERT_TASK, objective, "train.context=32", "train.steps=1", *QUIET, "-d", tmp_path / "run")
+    assert done.exit_code == 0, done.stderr
+    done = minitf("export", tmp_path / "run", "-o", tmp_path / "out", "--to", "bert")
+    if bias:
+        assert done.exit_code == 0, done.stderr
+        assert json.loads((tmp_path / "out" / "config.json").read_text())["architectures"] == ["BertForTokenClassification"]
+    else:
+        refused(done, "objective.head_bias is False, which bert has True", exit_code=5)

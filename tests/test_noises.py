@@ -215,6 +215,29 @@ def test_spans_over_permuted_sentences_and_earlier_marks_keep_their_tokens() -> 
         assert len(text) <= 12
 
 
+DEFAULTS = {
+    "mask": {"rate": 0.15},
+    "delete": {"rate": 0.15},
+    "rotate": {"rate": 1.0},
+    "permute_sentences": {"rate": 1.0},
+    "infill": {"rate": 0.3, "mean_length": 3.0},
+    "spans": {"rate": 0.15, "mean_length": 3.0},
+}
+
+
+@pytest.mark.parametrize("word", DEFAULTS)
+def test_a_noise_without_settings_is_that_of_bart_or_t5(word: str) -> None:
+    """BERT's 15 % of single tokens, BART's 30 % in spans of 3, all sentences and texts; T5's 15 % in spans of 3."""
+    drawn = [
+        corrupt([settings_of("noises", word)(**settings)], noisy, np.random.default_rng(n))  # type: ignore[arg-type,list-item]
+        for settings in ({}, DEFAULTS[word])
+        for n in range(5)
+        for noisy in [NoisyText.of(200, np.arange(200) % 10 == 0)]
+    ]
+    for own, given in zip(drawn[:5], drawn[5:], strict=True):
+        assert (own.tokens.tolist(), own.lengths.tolist()) == (given.tokens.tolist(), given.lengths.tolist())
+
+
 def test_noises_are_applied_in_their_order() -> None:
     """Where all tokens are marked first there is no sentence left to shuffle."""
     text, shuffle, mask = NoisyText.of(12, np.arange(12) % 4 == 0), KINDS["permute_sentences"](), KINDS["mask"](rate=1.0)

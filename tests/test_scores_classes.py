@@ -61,6 +61,12 @@ def test_a_class_that_neither_side_has_is_left_out_of_the_mean_and_one_never_rig
     assert scores["f1_macro"] == pytest.approx((2 / 3 + 1 + 0) / 3)
 
 
+def test_the_first_class_counts_where_it_is_only_predicted() -> None:
+    scores = class_scores(np.array([1, 1, 2]), np.array([0, 1, 2]), NAMES)
+    assert scores["f1.a"] == 0.0
+    assert scores["f1_macro"] == pytest.approx((0 + 2 / 3 + 1) / 3)
+
+
 def test_one_class_alone_has_no_correlation_and_no_warning() -> None:
     for truth, predicted in (([1, 1], [1, 1]), ([1, 1], [0, 1]), ([0, 1], [1, 1]), ([1], [0])):
         assert class_scores(np.array(truth), np.array(predicted), NAMES)["matthews"] == 0.0

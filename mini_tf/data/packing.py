@@ -280,15 +280,19 @@ def source_start(store: Store) -> tuple[int, ...]:
 
 def _opened(rows: Rows, before: tuple[int, ...]) -> Rows:
     """The rows with these ids in place of their first column."""
-
-    def columns(part: np.ndarray | None, fill: float) -> np.ndarray | None:
-        more = ((0, 0), (max(0, len(before) - 1), 0))
-        return None if part is None else np.pad(part[:, int(not before) :], more, constant_values=fill)
-
     if len(before) != 1:
-        rows = replace(rows, ids=columns(rows.ids, 0), segments=columns(rows.segments, 1), labels=columns(rows.labels, np.nan))
+        ids = _columns(rows.ids, len(before), 0)
+        segments, labels = (
+            None if part is None else _columns(part, len(before), fill) for part, fill in ((rows.segments, 1), (rows.labels, np.nan))
+        )
+        rows = replace(rows, ids=ids, segments=segments, labels=labels)
     rows.ids[:, : len(before)] = before
     return rows
+
+
+def _columns(part: np.ndarray, n: int, fill: float) -> np.ndarray:
+    """(B, L) with `n` columns in place of the first."""
+    return np.concatenate([np.full((len(part), n), fill, part.dtype), part[:, 1:]], axis=1)
 
 
 def _read(store: Store, spans: Spans) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
