@@ -143,8 +143,7 @@ class Tokenizer:
             raise DataFault(f"the tokenizer has {self.vocabulary.size} ids, the model {size}")
         if self.vocabulary.size == size:
             return self
-        inner = tokenizers.Tokenizer.from_str(self._inner.to_str())
-        first = self.vocabulary.size
+        inner, first = tokenizers.Tokenizer.from_str(self._inner.to_str()), self.vocabulary.size
         inner.add_special_tokens([f"<unused_{id}>" for id in range(first, size)])
         note = f"the model has {size - first} more ids than the tokenizer; special tokens <unused_{first}> and so on were added"
         return Tokenizer(inner, [*self.notes, note], self._roles)

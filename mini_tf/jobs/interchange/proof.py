@@ -1,6 +1,5 @@
 """The proof of an import or export: 16 sequences through both models, and the largest difference of the outputs."""
 
-import importlib
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -187,8 +186,8 @@ def unknown_to_transformers(folder: Path) -> frozenset[str]:
     named = str(config.get("model_type"))
     if named not in settings:
         return frozenset()
-    package, _, _ = settings[named].__module__.rpartition(".")
-    files = [*Path(importlib.import_module(package).__path__[0]).glob("*.py"), *Path(transformers.__path__[0]).glob("*.py")]
+    package = Path(transformers.__path__[0])
+    files = [*package.joinpath(*settings[named].__module__.split(".")[1:-1]).glob("*.py"), *package.glob("*.py")]
     words = {word for file in files for word in re.findall(r"\w+", file.read_text(encoding="utf-8"))}
     return frozenset(config.values) - words
 
