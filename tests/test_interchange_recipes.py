@@ -50,7 +50,8 @@ REFUSED = {name: reasons for name, reasons in REFUSED.items() if name in presets
 
 PAGE = (Path(__file__).parents[1] / "mini_tf" / "interchange" / "README.md").read_text()
 WAYS = {(name, family): shlex.split(ways) for name, family, ways in re.findall(r"\| `([\w-]+)` \| `(\w+)` \| `(model\..+)` \|", PAGE)}
-"""Overrides by recipe and family, from the table of the page."""
+WAYS = {(name, family): ways for (name, family), ways in WAYS.items() if name in presets()}
+"""Overrides by recipe and family, from the table of the page; without the recipes of absent papers."""
 
 
 def chosen(name: str, *overrides: str, to: str | None = None) -> Written:
