@@ -10,8 +10,9 @@ arXiv:2204.02311, appendix B, and in nanoGPT. Padding counts as the kernels comp
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -24,35 +25,48 @@ TRAINING_PASSES = 3
 """FLOPs of forward plus backward, relative to forward: the backward pass computes gradients of inputs and of weights
 (Kaplan et al. 2020, arXiv:2001.08361, 2.1)."""
 MAX_COUNTED = 16
-"""Micro-batches that are counted, if there are more: the middle one of as many groups of similar size."""
+"""Shapes of micro-batches that are counted; the FLOPs of more are fitted to these."""
 _CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
 def training_flops(task: nn.Module, buffers: Mapping[str, Tensor], batches: Sequence[Batch], device: torch.device) -> int:
-    """FLOPs of forward and backward on these micro-batches; those of equal shape are counted once.
+    """FLOPs of forward and backward on these micro-batches, from at most MAX_COUNTED of different shape.
 
     task: possibly on the meta device, with buffers from `buffers`. Adapters and frozen parameters count as if all
     parameters were trained, and a stream without its memory.
     """
     weights = {name: torch.zeros((), dtype=p.dtype, device=device).expand(p.shape) for name, p in task.named_parameters()}
-    ordered = sorted(batches, key=_size)
-    n_groups = min(MAX_COUNTED, len(ordered))
-    groups = [ordered[len(ordered) * i // n_groups : len(ordered) * (i + 1) // n_groups] for i in range(n_groups)]
-    counted: dict[object, int] = {}
-    total = 0
-    for group in groups:
-        batch = group[len(group) // 2]
-        shapes = (batch.inputs.ids.shape, None if batch.source is None else batch.source.ids.shape, len(batch.labels))
-        if shapes not in counted:
-            forward = partial(functional_call, task.train(), {**weights, **buffers}, (batch.to(device), None))
-            counted[shapes] = forward_flops(forward, device)
-        total += counted[shapes] * sum(map(_size, group)) // _size(batch)
-    return TRAINING_PASSES * total
+    batch_of = {_shape(batch): batch for batch in batches}
+    shapes = sorted(batch_of)
+    n_counted = min(MAX_COUNTED, len(shapes))
+    counted: dict[_Shape, float] = {}
+    for shape in (shapes[i * (len(shapes) - 1) // max(1, n_counted - 1)] for i in range(n_counted)):
+        forward = partial(functional_call, task.train(), {**weights, **buffers}, (batch_of[shape].to(device), None))
+        counted[shape] = forward_flops(forward, device)
+    if n_counted < len(shapes):
+        factors, *_ = np.linalg.lstsq(np.array([_terms(shape) for shape in counted]), np.array([*counted.values()]), rcond=None)
+        counted = {shape: float(np.dot(_terms(shape), factors)) for shape in shapes} | counted
+    return TRAINING_PASSES * round(sum(counted[_shape(batch)] for batch in batches))
 
 
-def _size(batch: Batch) -> int:
-    """Tokens, padding included, and targets: about in proportion to FLOPs."""
-    return batch.inputs.ids.numel() + len(batch.labels) + (0 if batch.source is None else batch.source.ids.numel())
+class _Shape(NamedTuple):
+    """Of a micro-batch; source_length: 0 without a source."""
+
+    rows: int
+    length: int
+    source_length: int
+    targets: int
+
+
+def _shape(batch: Batch) -> _Shape:
+    rows, length = batch.inputs.ids.shape
+    return _Shape(rows, length, 0 if batch.source is None else batch.source.ids.shape[1], len(batch.labels))
+
+
+def _terms(shape: _Shape) -> list[float]:
+    """Of whose products with factors FLOPs are the sum: tokens, pairs of tokens in a row, targets."""
+    rows, length, source, targets = shape
+    return [rows * length, rows * source, rows * length * length, rows * length * source, rows * source * source, targets]
 
 
 def forward_flops(forward: Callable[[], object], device: torch.device) -> int:
