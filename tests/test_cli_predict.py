@@ -175,3 +175,11 @@ def test_a_pipe_is_answered_line_by_line_until_nobody_reads(classifier: Path) ->
         process.stdin.close()
         assert process.wait(60) == 141
         assert process.stderr.read() == ""
+
+
+def test_processes_of_a_launcher_check_no_assertions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a part of the predictions."""
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    done = minitf("predict", "outputs/none", "a text", "--assert", "accuracy>0.5")
+    refused(done, "several processes do not combine with --assert, which needs all predictions in one process", exit_code=2)

@@ -129,6 +129,15 @@ def test_positions_that_end_are_written_no_farther(run_that_ends: Path) -> None:
     refused(told, "--context 33: the model's learned positions end at 32; rotary, alibi and sinusoidal ", exit_code=2)
 
 
+def test_the_context_of_a_source_ends_with_the_positions_of_the_encoder(tmp_path: Path) -> None:
+    """Not with those of the decoder, which are fewer."""
+    learned = "{{kind: learned, length: {}}}"
+    model = MODEL.replace("}", f", positions: {learned.format(40)}, encoder: {{positions: {learned.format(60)}}}}}")
+    run = trained(tmp_path / "run", "train.steps=1", "train.context=32", model, pairs_of(tmp_path), "generate.max_new_tokens=4")
+    assert minitf("generate", run, "abcdefgh" * 6, "--context", "60").stderr == ""
+    refused(minitf("generate", run, "a", "--context", "61"), "--context 61: the model's learned positions end at 60; ", exit_code=2)
+
+
 def told_of_beams(name: str) -> str:
     return f"beam search needs an encoder-decoder, and {name} is of the kind {name}; leave it out"
 

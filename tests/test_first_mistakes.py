@@ -167,3 +167,8 @@ def test_a_task_under_the_name_of_pretraining_is_told_its_command() -> None:
     done = minitf("pretrain", "sst2-nano", "reviews.csv", *SMALL, *QUIET, "train.epochs=null", "-d", "run")
     assert done.exit_code == 0, done.stderr
     assert "warning: sst2-nano is a task recipe; its command is `minitf finetune sst2-nano`, which does the same" in done.stderr
+
+
+def test_without_a_recipe_only_tags_alone_are_for_the_tagger() -> None:
+    for files, recipe in (("a.conll", "wnut17-nano"), ("[a.conll, b.conllu]", "wnut17-nano"), ("[a.conll, b.csv]", "sst2-nano")):
+        refused(minitf("finetune", f"data.train={files}"), f"`minitf finetune {recipe} ", exit_code=2)

@@ -276,6 +276,17 @@ def test_of_a_form_only_the_first_tokens_are_compared(opened: Trained, monkeypat
     assert max(map(len, first.values())) > 7
 
 
+def test_words_beyond_the_context_have_no_token(opened: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of five words three are within it."""
+    vectors = torch.arange(6.0).view(1, 3, 2) + 1
+    monkeypatch.setattr(senses, "word_vectors", lambda trained, text: vectors)
+    labels = {"senses": ["-", "a", "b", "b", "a"]}
+    tokens = senses.tokens_of(opened, [LabelledDocument(["the", "ab", "ab", "ab", "ab"], labels, "row")] * 2)
+    assert tokens["ab"].senses.tolist() == ["a", "b", "a", "b"]
+    expected = vectors[:, 1:] / vectors[:, 1:].norm(dim=-1, keepdim=True)
+    assert np.allclose(tokens["ab"].vectors, torch.cat([expected, expected], dim=1))
+
+
 def test_syntax_shows_the_best_head_of_one_half_scored_on_the_other_by_loops(opened: Trained) -> None:
     documents = labelled(8)
     found = syntax_view.view(opened, documents)

@@ -330,3 +330,10 @@ def test_what_only_watches_a_run_does_not_decide_its_result() -> None:
         Identity.of(read("small.yaml", ["data.train=a.txt"]), {}).decides
         == Identity.of(read("small.yaml", ["data.train=b.txt"]), {}).decides
     )
+
+
+def test_a_preset_that_is_extended_by_a_wrong_name_is_named() -> None:
+    write("r.yaml", "extends: quikstart\n")
+    assert any("did you mean quickstart" in fault for fault in faults("r.yaml"))
+    write("s.yaml", "extends: zzzzzzzz\n")
+    assert any("or one of" in fault and "quickstart" in fault for fault in faults("s.yaml"))

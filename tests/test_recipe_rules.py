@@ -93,3 +93,8 @@ def test_keys_of_a_rule_are_found_from_where_its_section_stands() -> None:
     at = ("whole", "leaves", 1)
     assert depends({"whole": {"leaves": ({}, {"a": 2})}}) == [((*at, "a"), ((*at, "b"), (*at, "part", "c")))]
     assert depends({"whole": {}}) == [(("whole",), (("whole", "leaves"),))]
+
+
+def test_a_step_may_be_one_row_of_the_context_and_no_less() -> None:
+    assert read("quickstart", ["train.batch_tokens=64", "train.context=64"]).recipe.train.step_tokens == 64
+    assert at_fault("train.batch_tokens=63", "train.context=64") == ["train.batch_tokens"]

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
+from mini_tf.recipe.data import Split
 from mini_tf.recipe.values import Scalar, Seconds, Share, describe, fit
 
 
@@ -123,3 +124,8 @@ def test_a_number_without_a_unit_is_what_decimal_says(text: str) -> None:
     value = fit(Scalar(text), float)
     if isinstance(value, float) and text[-1] not in "kMGT":
         assert value == float(Decimal(text.replace("_", "")))
+
+
+@pytest.mark.parametrize(("share", "shown"), [(0.05, "5%"), (0.125, "12.5%"), (1 / 3, "0.3333333333333333")])
+def test_a_split_is_shown_as_percent_unless_that_is_longer(share: float, shown: str) -> None:
+    assert (str(Split(share=share)), str(Split(share=share, tail=True))) == (shown, f"tail {shown}")

@@ -16,6 +16,7 @@ from commands import drawn, minitf, refused
 
 from mini_tf.recipe.reading import read
 from mini_tf.run import finding, manifest, opening
+from mini_tf.run.disk import Disk
 from mini_tf.run.folder import CheckpointTensors, Run
 from mini_tf.run.identity import Identity
 from mini_tf.run.loading import invalid_counters, load_model
@@ -579,3 +580,9 @@ def test_the_loss_is_drawn_with_the_same_bytes_each_time() -> None:
     assert first.startswith(b"\x89PNG")
     assert (run.folder / "loss.png").read_bytes() == first
     assert b"matplotlib" not in first.lower()
+
+
+def test_a_pipe_in_place_of_a_file_is_no_wait(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with suppress(OSError):  # some file systems have no fsync of a pipe
+        Disk().sync(tmp_path / "pipe")

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from mini_tf.trained.opening import Trained
     from mini_tf.training.evaluation import MetricAccumulator
 
-Written = tuple[dict[str, float], dict[str, str], list[str]]
-"""Metrics of generated texts, their signatures, and notes on metrics that are 0 by their definition."""
 _input, _plot = (partial(typer.Option, rich_help_panel=name) for name in (INPUT_OUTPUT, "Plots"))
 DATA = _input("--data", metavar="FILE", help="Evaluate on this file, in any format of data.val.", show_default="the run's data")
 PAIRS = _input("--pairs", metavar="FILE", help="Minimal pairs in BLiMP's format (.jsonl) or a glob. Repeatable.", show_default=False)
@@ -91,12 +89,9 @@ def evaluate(
     with group_of() as group:
         store, notes = _data(console, trained, data, split, fields, group)
         scores = pipeline.evaluate(trained, store, accumulator, group)
-        written, signatures, zero_notes = _written(trained, pipeline, store, group)
+        written, signatures = _written(console, trained, pipeline, store, group, notes)
     if not group.leads:
         return 0
-    for note in zero_notes:
-        console.say(note)
-    notes += zero_notes
     figures = _say_calibration(console, trained, pictures, accumulator)
     evaluated_on = {"split": "data" if data is not None else split or "val"}
     title = f"{_weights(trained, step, average)}, {evaluated_on['split']}"
@@ -190,18 +185,26 @@ def _cut(trained: "Trained", store: "Store") -> list[str]:
     return [f"{n_cut:,} {note}"] if n_cut else []
 
 
-def _written(trained: "Trained", pipeline: "Pipeline", store: "Store", group: "ProcessGroup") -> Written:
-    """On rank 0; empty where the task generates no text with references."""
+def _written(
+    console: Console, trained: "Trained", pipeline: "Pipeline", store: "Store", group: "ProcessGroup", notes: list[str]
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Metrics of generated texts and their signatures, on rank 0; {} where the task generates none with references.
+
+    notes: to which why metrics are 0 by their definition is added.
+    """
     from mini_tf.scores import can_measure
 
     settings = trained.recipe.objective.pipeline()
     if settings is None or not can_measure(settings.GENERATION_METRICS):
-        return {}, {}, []
+        return {}, {}
     with show_progress(f"generating {store.n_documents:,} texts to score"):
         texts = [*pipeline.generate_with_references(store, group=group)]
         if not group.leads:
-            return {}, {}, []
-        return pipeline.scores(iter(texts)), pipeline.signatures(iter(texts)), pipeline.zero_notes(iter(texts))
+            return {}, {}
+        for note in (zero_notes := pipeline.zero_notes(iter(texts))):
+            console.say(note)
+        notes += zero_notes
+        return pipeline.scores(iter(texts)), pipeline.signatures(iter(texts))
 
 
 def _baselines(
