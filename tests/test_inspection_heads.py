@@ -5,6 +5,8 @@ learnt to copy.
 import math
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
+from typing import Any
 
 import figures
 import golden
@@ -19,7 +21,7 @@ from toys import mixer_kinds
 from mini_tf.drawing.files import draw
 from mini_tf.inspection.capture import CapturedAttention, capture
 from mini_tf.inspection.describe import describe_head, describe_query
-from mini_tf.inspection.head_selection import HeadIndex
+from mini_tf.inspection.head_selection import HeadIndex, HeadSelection
 from mini_tf.inspection.heads import ROLES, measure
 from mini_tf.inspection.maps import panels, plots
 from mini_tf.inspection.maps.attention import Head, Query, Sample, heads_of
@@ -30,6 +32,7 @@ from mini_tf.inspection.words import Words, aggregate_by_words
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import settings_of
+from mini_tf.system.errors import UsageFault
 
 REPEATED = [golden.OPENING, 3, 7, 1, 9, 4, 3, 7, 1, 9, 4, 3, 7]
 
@@ -513,3 +516,24 @@ def test_a_model_that_learnt_to_copy_shows_the_heads_it_copies_with() -> None:
     assert (0, "previous") in roles
     assert (1, "induction") in roles
     assert (0, "induction") not in roles
+
+
+def test_kinds_of_heads_are_listed_once() -> None:
+    heads = [HeadIndex(kind, layer, 0) for layer in range(3) for kind in ("decoder.self", "cross")]
+    with pytest.raises(UsageFault, match=r"^--kind encoder.self: the model has only cross, decoder.self$"):
+        HeadSelection("encoder.self").select(heads)
+
+
+def test_weights_of_a_query_are_drawn_up_to_the_query_or_the_last_key_that_it_sees() -> None:
+    """A query that does not attend to itself is a column, too."""
+    tokens = [f"w{n}" for n in range(6)]
+    for seen, end in ((2, 5), (5, 6)):
+        weights, visible = np.zeros((2, 6, 6)), np.zeros((2, 6, 6), bool)
+        weights[:, 4, seen], visible[:, 4, seen] = 1.0, True
+        heads = [
+            SimpleNamespace(index=HeadIndex("decoder.self", 0, n), queries="own", keys="own", weights=weights[n], visible=visible[n])
+            for n in range(2)
+        ]
+        sample: Any = SimpleNamespace(heads=heads, query=Query(4, "w4"), unit="token", columns=lambda head: tokens)
+        drawn = panels.query_weights(sample)
+        assert (drawn.weights.shape, [*drawn.tokens], drawn.query_index) == ((2, end), tokens[:end], 4)
