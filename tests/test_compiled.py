@@ -86,6 +86,26 @@ def test_every_mixer_compiles_without_a_graph_break(settings: ModelSettings) -> 
     check(TokenLoss(model, "loss"), [batch])
 
 
+@pytest.mark.parametrize("kind", present("attention", "linear", "favor"))
+def test_linear_cross_attention_of_packed_pairs_compiles(kind: str) -> None:
+    """Rows of two, one and three pairs; also with another number of pairs in the next batch."""
+    attention = (settings_of("attention", kind)(),)
+    settings = settings_of("models", "encoder_decoder")(d_model=16, n_layers=1, n_heads=2, attention=attention, cross_attention=attention[0])
+    batches = []
+    for documents in (3, 4):
+        targets = torch.tensor([[1] * 4 + [2] * 5, [1] * 9, [1] * 3 + [2] * 3 + [documents] * 3])
+        segments = torch.tensor([[1] * 2 + [2] * 3, [1] * 4 + [0], [1] * 1 + [2] * 2 + [documents] * 2])
+        source = Tokens(random_ids(B, 5, 2), TokenPositions.packed(segments))
+        batches.append(Batch(Tokens(random_ids(), TokenPositions.packed(targets)), random_ids(seed=5).flatten(), None, source))
+    check(TokenLoss(tiny_model(settings).train(), "loss"), batches)
+
+
+def test_ngrams_of_characters_compile_without_a_graph_break() -> None:
+    case = tiny_objective(settings_of("objectives", "classify")(wide={"characters": (2, 3)}))  # type: ignore[call-arg]
+    batch = case.objective.prepare(case.rows)
+    check(case.task.train(), [batch, batch])
+
+
 @pytest.mark.parametrize("kind", [*present("positions", "learned", "t5", "transformer_xl"), pytest.param("rotary", marks=pytest.mark.slow)])
 def test_positional_encodings_compile_without_a_graph_break(kind: str) -> None:
     settings = settings_of("models", "decoder")(d_model=16, n_layers=1, n_heads=2, positions=settings_of("positions", kind)())

@@ -47,6 +47,18 @@ def test_they_are_those_of_scikit_learn(shortest: int, longest: int) -> None:
             assert counts == Counter(vectorizer.build_analyzer()(text_of(ids)))
 
 
+def test_a_compiler_finds_the_same_ngrams_in_more_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    words, (ids, is_token) = WordCharacters(PIECES, 1, 4), batch(TEXTS)
+
+    def keys() -> list[list[list[int]]]:
+        return [[n_keys[i][inside[i]].tolist() for n_keys, inside in words(ids, is_token)] for i in range(len(ids))]
+
+    expected, (characters, _) = keys(), words.spell(ids, is_token)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert keys() == expected
+    assert words.spell(ids, is_token)[0].shape[1] > characters.shape[1]
+
+
 def test_every_character_has_its_token() -> None:
     ids, is_token = batch(TEXTS)
     characters, tokens = WordCharacters(PIECES, 3, 5).spell(ids, is_token)

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mini_tf.nn.layers.fused_linear import FusedLinear
+from mini_tf.nn.layers.fused_linear import FusedLinear, split_outputs
 from mini_tf.nn.layers.norm import rms_norm
 from mini_tf.nn.mixer import AttentionDims, FastProjections, ForwardOutput, LayerSpec, Mixer, MixerSettings
 from mini_tf.nn.state import State
@@ -71,13 +71,16 @@ class MultiHeadProjections(Mixer):
     def project_memory(self, memory: Float[Tensor, "B M d_memory"]) -> tuple[Float[Tensor, "B G M K"], Float[Tensor, "B G M V"]]:
         """Cross-attention: keys and values of a source."""
         assert self.cross, "recall is for cross-attention"
-        k, v = self.kv(memory).split(self.sizes[1:], dim=-1)
+        k, v = split_outputs(self.kv, memory, self.sizes[1:])
         return self._normed(self._heads(k)).transpose(1, 2), self._heads(v, self.dims.d_v).transpose(1, 2)
 
     def project(
         self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility
     ) -> tuple[Float[Tensor, "B H L K"], Float[Tensor, "B G L K"], Float[Tensor, "B G L V"]]:
         """Self-attention: queries, keys and values, rotated by their positions. ValueError unless memory is x."""
+        if not self.qk_norm and not self._rotary:
+            q, k, v = self._split(x, memory, self.sizes)
+            return self._heads(q).transpose(1, 2), self._heads(k).transpose(1, 2), self._heads(v, self.dims.d_v).transpose(1, 2)
         q_and_k, v = self.project_heads(x, memory)
         q, k = self.rotated(q_and_k, visibility).transpose(1, 2).split([self.dims.n_heads, self.dims.n_kv_heads], dim=1)
         return q, k, v
@@ -86,9 +89,7 @@ class MultiHeadProjections(Mixer):
         self, x: Float[Tensor, "B L D"], memory: Tensor | State
     ) -> tuple[Float[Tensor, "B L heads K"], Float[Tensor, "B G L V"]]:
         """Self-attention: queries and keys, neither rotated nor normalized, and values."""
-        if isinstance(memory, dict) or memory.shape != x.shape:
-            raise ValueError("self-attention needs x itself as memory; build the mixer with attention 'cross' for another memory")
-        q_and_k, v = self.qkv(x).split([self.sizes[0] + self.sizes[1], self.sizes[2]], dim=-1)
+        q_and_k, v = self._split(x, memory, (self.sizes[0] + self.sizes[1], self.sizes[2]))
         # A view of v would keep the whole output of qkv in memory for the backward pass.
         return self._heads(q_and_k), self._heads(v, self.dims.d_v).contiguous().transpose(1, 2)
 
@@ -99,9 +100,19 @@ class MultiHeadProjections(Mixer):
         encoding = self._positional_encoding[0]
         orthogonal = encoding is None or encoding.orthogonal
         q_and_k = q_and_k if orthogonal else self._normed(q_and_k)
-        if encoding is not None and "rotary" in encoding.applies_to:
+        if encoding is not None and self._rotary:
             q_and_k = encoding.rotate(q_and_k, visibility.queries, self.dims.n_heads)
         return self._normed(q_and_k) if orthogonal else q_and_k
+
+    def _split(self, x: Tensor, memory: Tensor | State, sizes: tuple[int, ...]) -> tuple[Tensor, ...]:
+        if isinstance(memory, dict) or memory.shape != x.shape:
+            raise ValueError("self-attention needs x itself as memory; build the mixer with attention 'cross' for another memory")
+        return split_outputs(self.qkv, x, sizes)
+
+    @property
+    def _rotary(self) -> bool:
+        encoding = self._positional_encoding[0]
+        return encoding is not None and "rotary" in encoding.applies_to
 
     def _heads(self, x: Tensor, d: int | None = None) -> Tensor:
         return x.reshape(*x.shape[:-1], -1, d or self.dims.d_k)

@@ -36,6 +36,7 @@ class TokenPositions:
     positions (B, length): position ids within the document; None: start, start + 1, ... in every row.
     orders (B, length): order of a token in the causal mask, which attends to tokens of the same and of lower order;
     None: the positions. The tokens of a prefix all have the order of its last token, so they attend to each other.
+    max_segment: no segment id is larger, known without reading the tensor; None: unknown.
     """
 
     length: int
@@ -43,6 +44,7 @@ class TokenPositions:
     segments: Tensor | None = None
     positions: Tensor | None = None
     orders: Tensor | None = None
+    max_segment: int | None = None
 
     @classmethod
     def packed(cls, segments: Tensor) -> "TokenPositions":
@@ -52,7 +54,9 @@ class TokenPositions:
         starts = torch.ones_like(segments, dtype=torch.bool)
         starts[:, 1:] = segments[:, 1:] != segments[:, :-1]
         first = torch.where(starts, index, torch.zeros_like(index)).cummax(dim=1).values
-        return cls(length, 0, segments, index - first)
+        # A power of two, so that few numbers occur, of which each may be compiled. A GPU would have to be waited for.
+        known = segments.device.type == "cpu" and segments.numel() > 0
+        return cls(length, 0, segments, index - first, max_segment=1 << int(segments.max() - 1).bit_length() if known else None)
 
     @property
     def plain(self) -> bool:

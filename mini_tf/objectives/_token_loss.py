@@ -5,6 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch, Rows
+from mini_tf.nn.layers.cross_entropy import target_chunks
+from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.nn.mixer_metrics import mixer_metrics
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
@@ -38,14 +40,25 @@ class TokenLoss(nn.Module):
         if self.training:
             parts = {self.part: self.model.cross_entropy(targets.y, batch.labels, self.label_smoothing, targets.copies)}
         else:
-            logits = self.model.logits(targets.y, copies=targets.copies)
-            if logits.dtype in (torch.bfloat16, torch.float16):
-                logits = logits.float()  # log-sum-exp is too inexact in half precision
-            parts = {self.part: F.cross_entropy(logits, batch.labels, reduction="sum")}
-            metrics["accuracy"] = ((logits.argmax(-1) == batch.labels).sum(), len(batch.labels))
+            loss, n_correct = self._evaluate(targets, batch.labels)
+            parts = {self.part: loss}
+            metrics["accuracy"] = (n_correct, len(batch.labels))
         if mixed.penalty is not None:
             parts["penalty"] = mixed.penalty
         return LossSums(parts, metrics | mixer_metrics(self.model, mixed.state), mixed.state)
+
+    def _evaluate(self, targets: ForwardOutput, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """The sum of -log p(label), and the number of labels that have the largest p; in chunks, as in training."""
+        vocabulary_size = self.model.head.linear.out_features  # type: ignore[union-attr]
+        loss, n_correct = torch.zeros((), device=labels.device), torch.zeros((), dtype=torch.long, device=labels.device)
+        for part in target_chunks(len(labels), vocabulary_size):  # type: ignore[arg-type]
+            chunk = targets.each(lambda tensor: tensor[part])  # noqa: B023
+            logits = self.model.logits(chunk.y, copies=chunk.copies)
+            if logits.dtype in (torch.bfloat16, torch.float16):
+                logits = logits.float()  # log-sum-exp is too inexact in half precision
+            loss = loss + F.cross_entropy(logits, labels[part], reduction="sum")
+            n_correct = n_correct + (logits.argmax(-1) == labels[part]).sum()
+        return loss, n_correct
 
 
 def make_batch(rows: Rows, ids: Tensor, labels: Tensor, is_target: Tensor, part: str, source: Tokens | None = None) -> Batch:

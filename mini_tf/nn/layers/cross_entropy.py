@@ -1,14 +1,16 @@
 """Linear output layer and cross-entropy fused, so that the logits of all targets never exist at once.
 
-Targets are processed in chunks that fit into the CPU cache; the logits of a chunk are turned into their gradient in
-place, so nothing of size (T, V) is kept for the backward pass. After Wijmans et al. 2024, "Cut Your Losses",
-arXiv:2411.09009.
+Targets are processed in chunks; the logits of a chunk are turned into their gradient, and that into the gradients of
+the hidden states and of the weight, so nothing of size (T, V) is kept for the backward pass. On a CPU a chunk fits into
+the cache. On a GPU it keeps all of it busy, and torch.compile fuses what is between the matrix products: logits are
+written and read in the dtype of the products, and exponentials summed in fp32. After Wijmans et al. 2024, "Cut Your
+Losses", arXiv:2411.09009.
 
 With copied tokens the loss is that of the mixture p(w) = p_gen p_vocab(w) (1 + odds(w) / p_vocab(w)), where the odds
 are not 0 only for the M tokens of a source (`Copies`); nothing else of size V is needed.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,10 +21,17 @@ from torch.autograd.function import once_differentiable
 from mini_tf.nn.layers.copy_attention import Copies
 
 CHUNK = 2**19
-"""Number of logits of a chunk: 2 MiB in fp32, which fits into the cache of a core."""
+"""Number of logits of a chunk on a CPU: 2 MiB in fp32, which fits into the cache of a core."""
+LARGE_CHUNK = 2**28
+"""Largest number of logits of a chunk on a GPU, 512 MiB in bf16: each chunk reads and writes the weight's gradient."""
 
 FEWEST = 64
-"""Minimum number of targets of a chunk, for efficient matrix products."""
+"""Minimum number of targets of a chunk on a CPU, for efficient matrix products."""
+
+PRODUCTS = {"cpu": frozenset({torch.bfloat16}), "cuda": frozenset({torch.bfloat16, torch.float16})}
+"""Dtypes of autocast, by device, in which the logits of a chunk are computed."""
+COMPILED = frozenset({"cuda"})
+"""Devices whose compiled graphs have chunks."""
 
 
 def cross_entropy(
@@ -38,27 +47,37 @@ def cross_entropy(
     smoothing: label smoothing over all V (Szegedy et al. 2016, arXiv:1512.00567, section 7). copies: of each target,
     for the loss of the mixture, -log p(label), with the same smoothing over all V.
     """
-    autocast_bf16 = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
-    same_dtype = hidden.dtype == weight.dtype and not torch.is_autocast_enabled("cpu")
-    fused = hidden.device.type == "cpu" and weight.dtype in (torch.float32, torch.float64) and (autocast_bf16 or same_dtype)
-    if not fused or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+    device, products = hidden.device.type, weight.dtype
+    if autocast := torch.is_autocast_enabled(device):
+        products = torch.get_autocast_dtype(device)
+    supported = products in PRODUCTS.get(device, ()) if autocast else device in PRODUCTS and hidden.dtype == weight.dtype
+    fused = supported and weight.dtype in (torch.float32, torch.float64)
+    if not fused or not torch.is_grad_enabled() or (torch.compiler.is_compiling() and device not in COMPILED):
         logits = F.linear(hidden, weight, bias)
         # Half precision is too coarse for a sum of exponentials.
         logits = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
         logits = logits if copies is None else copies.mix(logits)
         return F.cross_entropy(logits, labels, reduction="sum", label_smoothing=smoothing)
-    products = torch.bfloat16 if autocast_bf16 else weight.dtype
     odds, ids = (None, None) if copies is None else (copies.log_odds, copies.ids)
-    loss: Tensor = _CrossEntropy.apply(hidden, weight, bias, odds, _Targets(labels, ids, smoothing), products)
+    loss: Tensor = _CrossEntropy.apply(hidden, weight, bias, odds, labels, ids, smoothing, products)
     return loss if copies is None else loss - copies.log_p_gen.sum()
 
 
-class _Targets(NamedTuple):
-    """labels (T,); ids (T, M): tokens of the source of each target, if it copies."""
+def target_chunks(n_targets: int, vocabulary_size: int) -> list[slice]:
+    """Equal chunks of the targets, each with at most `LARGE_CHUNK` logits.
 
-    labels: Tensor
-    ids: Tensor | None
-    smoothing: float
+    In a compiled graph n_targets may be a symbol: the graph is made for a number of chunks, not for one of targets.
+    """
+    n_chunks = -(-n_targets * vocabulary_size // LARGE_CHUNK)
+    size = -(-n_targets // max(1, n_chunks))
+    return [slice(i * size, (i + 1) * size if i + 1 < n_chunks else n_targets) for i in range(n_chunks)]
+
+
+def _chunks_on(device: str, n_targets: int, vocabulary_size: int) -> list[slice]:
+    if device != "cpu" or torch.compiler.is_compiling():
+        return target_chunks(n_targets, vocabulary_size)
+    size = max(FEWEST, CHUNK // vocabulary_size)
+    return [slice(first, first + size) for first in range(0, n_targets, size)]
 
 
 class _CrossEntropy(torch.autograd.Function):
@@ -71,17 +90,22 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, odds: Tensor | None, targets: _Targets, products: torch.dtype
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        odds: Tensor | None,
+        labels: Tensor,
+        ids: Tensor | None,
+        smoothing: float,
+        products: torch.dtype,
     ) -> Tensor:
-        labels, ids, smoothing = targets
         d_hidden, d_odds = torch.empty_like(hidden), None if odds is None else torch.empty_like(odds)
         d_weight = torch.zeros_like(weight)
         d_bias = None if bias is None else torch.zeros_like(bias)
         loss = weight.new_zeros(())
-        rows = max(FEWEST, CHUNK // weight.shape[0])
         table, hidden, added = weight.to(products), hidden.to(products), None if bias is None else bias.to(products)
-        for first in range(0, len(labels), rows):
-            part = slice(first, first + rows)
+        for part in _chunks_on(weight.device.type, len(labels), weight.shape[0]):
             h, label = hidden[part], labels[part]
             logits = F.log_softmax(F.linear(h, table, added).to(weight.dtype), dim=-1)
             loss -= logits.gather(1, label[:, None]).sum() * (1 - smoothing)
@@ -97,15 +121,25 @@ class _CrossEntropy(torch.autograd.Function):
             d_logits = logits.exp_()
             if copied is not None:
                 d_logits *= 1 - copied.sum(dim=1, keepdim=True)
-            d_logits.scatter_add_(1, label[:, None], logits.new_full((len(label), 1), smoothing - 1.0))
+            if torch.compiler.is_compiling():  # fused with what is around it, which a scatter would not be
+                is_label = torch.arange(weight.shape[0], device=label.device) == label[:, None]
+                d_logits = torch.where(is_label, d_logits + (smoothing - 1.0), d_logits)
+            else:
+                d_logits.scatter_add_(1, label[:, None], logits.new_full((len(label), 1), smoothing - 1.0))
             if smoothing:
                 d_logits -= smoothing / weight.shape[0]
             if copied is not None and ids is not None:
                 d_logits.scatter_add_(1, ids[part], copied)
             if d_bias is not None:
                 d_bias += d_logits.sum(dim=0)
+            if products == torch.float16:
+                factor = _factor(h)
+                d_logits = (d_logits * factor).to(products)
+                d_hidden[part] = (d_logits @ table).to(weight.dtype) / factor
+                d_weight += (d_logits.t() @ h).to(weight.dtype) / factor
+                continue
             d_logits = d_logits.to(products)
-            if products == weight.dtype:
+            if products == weight.dtype and not torch.compiler.is_compiling():
                 torch.mm(d_logits, table, out=d_hidden[part])
                 d_weight.addmm_(d_logits.t(), h)
             else:
@@ -118,4 +152,10 @@ class _CrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_loss: Tensor) -> tuple[Tensor | None, ...]:
         d_hidden, d_weight, d_bias, d_odds = (None if one is None else one * d_loss for one in ctx.saved_tensors)
-        return d_hidden, d_weight, d_bias, d_odds, None, None
+        return d_hidden, d_weight, d_bias, d_odds, None, None, None, None
+
+
+def _factor(hidden: Float[Tensor, "T D"]) -> Float[Tensor, ""]:
+    """Of gradients of logits in fp16, each at most 1: no sum over T overflows, and little falls below fp16's range."""
+    largest = hidden.abs().amax().float() * len(hidden)
+    return (2.0**15 / largest).clamp(max=2.0**10)

@@ -107,7 +107,9 @@ def sum_sources(k: Features, v: Float[Tensor, "B H M V"], token_positions: Token
     if segments is None:
         segments = torch.ones(1, v.shape[2], dtype=torch.long, device=v.device)
     else:
-        n_documents = max(1, int(segments.max()))  # waits for the device, and interrupts a compiled graph
+        # Reading the number would wait for a GPU, and would end a compiled graph.
+        unread = token_positions.max_segment if v.device.type != "cpu" or torch.compiler.is_compiling() else None
+        n_documents = unread or max(1, int(segments.max()))
     sums, v = [], _with_ones(v)
     for document in range(1, 1 + n_documents):
         inside = (segments == document)[:, None]

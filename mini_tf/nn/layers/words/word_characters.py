@@ -27,6 +27,7 @@ class WordCharacters(nn.Module):
         self.shortest, self.longest = shortest, longest
         codes = [_SPACE if character.isspace() else ord(character) for text in texts for character in text]
         lengths = torch.tensor([len(text) for text in texts])
+        self.longest_token = max(map(len, texts), default=0)
         self.register_buffer("characters", torch.tensor([*codes, _SPACE]), persistent=False)
         self.register_buffer("first", lengths.cumsum(0) - lengths, persistent=False)
         self.register_buffer("lengths", lengths, persistent=False)
@@ -57,7 +58,10 @@ class WordCharacters(nn.Module):
         """
         lengths = self.lengths[ids] * is_token
         ends = lengths.cumsum(1)
-        width = max(int(ends[:, -1].max()), self.shortest - 2)  # so that there is an n-gram, if only of spaces
+        # Reading the length would wait for a GPU, and would end a compiled graph. More spaces add no n-grams.
+        readable = ids.device.type == "cpu" and not torch.compiler.is_compiling()
+        longest = int(ends[:, -1].max()) if readable else self.longest_token * ids.shape[1]
+        width = max(longest, self.shortest - 2)  # so that there is an n-gram, if only of spaces
         at = torch.arange(width, device=ids.device).expand(len(ids), -1).contiguous()
         token = torch.searchsorted(ends, at, right=True)
         is_character = token < ids.shape[1]
