@@ -60,7 +60,7 @@ class LinearAttention(MultiHeadProjections):
     ) -> ForwardOutput:
         if self.cross:
             recalled = memory if isinstance(memory, dict) else self.recall(memory, visibility.memory)
-            q = self.project_query(x)
+            q = self.project_query(x).contiguous()  # each product with sums would copy it
             with torch.autocast(x.device.type, enabled=False):
                 attended = attend_to_sums(self.features(_float(q)).values, recalled["sums"], visibility.queries)
             return self.join(attended.to(q.dtype), x, visibility, state)
