@@ -90,7 +90,9 @@ def test_every_mixer_compiles_without_a_graph_break(settings: ModelSettings) -> 
 def test_linear_cross_attention_of_packed_pairs_compiles(kind: str) -> None:
     """Rows of two, one and three pairs; also with another number of pairs in the next batch."""
     attention = (settings_of("attention", kind)(),)
-    settings = settings_of("models", "encoder_decoder")(d_model=16, n_layers=1, n_heads=2, attention=attention, cross_attention=attention[0])
+    settings = settings_of("models", "encoder_decoder")(
+        d_model=16, n_layers=1, n_heads=2, attention=attention, cross_attention=attention[0]
+    )
     batches = []
     for documents in (3, 4):
         targets = torch.tensor([[1] * 4 + [2] * 5, [1] * 9, [1] * 3 + [2] * 3 + [documents] * 3])
