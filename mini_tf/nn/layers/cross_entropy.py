@@ -89,17 +89,8 @@ class _CrossEntropy(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        odds: Tensor | None,
-        labels: Tensor,
-        ids: Tensor | None,
-        smoothing: float,
-        products: torch.dtype,
-    ) -> Tensor:
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, odds: Tensor | None, *targets: Any) -> Tensor:
+        labels, ids, smoothing, products = targets
         d_hidden, d_odds = torch.empty_like(hidden), None if odds is None else torch.empty_like(odds)
         d_weight = torch.zeros_like(weight)
         d_bias = None if bias is None else torch.zeros_like(bias)
