@@ -586,3 +586,9 @@ def test_a_pipe_in_place_of_a_file_is_no_wait(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with suppress(OSError):  # some file systems have no fsync of a pipe
         Disk().sync(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize("value", ["1e999", "-1e999", "NaN", '"1"', "null"])
+def test_a_curve_has_finite_numbers_alone(value: str, tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text(f'{{"step": 1, "loss": 2.5}}\n{{"step": 2, "loss": {value}}}\n{{"step": 3, "loss": -1}}\n')
+    assert curve(tmp_path / "metrics.jsonl", "loss") == [(1, 2.5), (3, -1.0)]
