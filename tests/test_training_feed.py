@@ -16,11 +16,13 @@ from mini_tf.data.packing import Packing, Shape
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.data.windows import Windows
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.sections import Train
 from mini_tf.training.feed import Feed, prefetch
 from mini_tf.training.machine import memory
+from mini_tf.training.machine.compiled import flatten
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.plan import RowPlan, TokenPlan, make_plan
 
@@ -101,6 +103,26 @@ def test_batches_come_in_the_order_of_steps_from_any_step_on(in_background: bool
         for step in range(3, 9):
             got = [batch.inputs.ids.tolist() for batch in next(upcoming)]
             assert got == [batch.inputs.ids.tolist() for batch in feed.micro_batches(step)]
+
+
+def test_every_tensor_of_a_batch_is_pinned_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pinning, which needs a GPU, adds 1 here."""
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor + 1)
+
+    def prepare(rows: Rows) -> Batch:
+        segments = torch.ones(2, 3).long()
+        tokens = Tokens(torch.zeros(2, 3), TokenPositions(3, 0, segments, segments, segments), segments)
+        return Batch(tokens, segments, segments, tokens, {"draws": segments}, {"tokens": 6})
+
+    with prefetch(Feed(RowPlan(10, 4, seed=1), Numbered(), prepare, 2), 0, in_background=True, pinned=True) as upcoming:
+        [pinned, _] = next(upcoming)
+    (before, structure), (after, same_structure) = (
+        flatten(batch) for batch in (prepare(feed_of().packing.take(np.arange(2), 0, np.arange(2))), pinned)
+    )
+    assert structure == same_structure
+    assert len(after) == 18
+    for one, other in zip(before, after, strict=True):
+        assert torch.equal(other, one + 1) if isinstance(other, torch.Tensor) else other == one
 
 
 def test_a_fault_in_the_background_reaches_the_reader_and_the_thread_ends() -> None:

@@ -329,8 +329,6 @@ def test_skips_are_counted_over_an_interruption(stopped_after: int) -> None:
     second.optimizer.load(first.optimizer.state_tensors())
     with pytest.raises(DivergedStep, match=r"^step 5, after 2 skipped"):
         list(train(second, Progress.of(last.counters())))
-    counters = {key: value for key, value in last.counters().items() if not key.startswith("skips")}
-    assert Progress.of(counters).skips == 0  # a checkpoint from before they were counted
 
 
 def test_a_loss_above_what_is_borne_ends_training_before_the_step_and_is_never_skipped() -> None:

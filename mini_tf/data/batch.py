@@ -1,6 +1,6 @@
 """Rows of token ids, and the batches that an objective makes of them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,12 +70,16 @@ class Batch:
     counts: dict[str, int] = field(default_factory=dict)
 
     def to(self, device: torch.device) -> "Batch":
+        return self.each(lambda t: t.to(device, non_blocking=True))
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        """With `change` applied to every tensor."""
         return Batch(
-            self.inputs.to(device),
-            self.labels.to(device, non_blocking=True),
-            None if self.target_positions is None else self.target_positions.to(device, non_blocking=True),
-            None if self.source is None else self.source.to(device),
-            {name: tensor.to(device, non_blocking=True) for name, tensor in self.extras.items()},
+            self.inputs.each(change),
+            change(self.labels),
+            None if self.target_positions is None else change(self.target_positions),
+            None if self.source is None else self.source.each(change),
+            {name: change(tensor) for name, tensor in self.extras.items()},
             self.counts,
         )
 

@@ -103,11 +103,11 @@ class TokenPositions:
 
     def slice(self, first: int, last: int) -> "TokenPositions":
         """The positions of tokens first..last-1."""
-        return self._each(lambda t: t[:, first:last], length=last - first, start=self.start + first)
+        return self.each(lambda t: t[:, first:last], length=last - first, start=self.start + first)
 
     def select(self, rows: Tensor) -> "TokenPositions":
         """Row i of the result is row `rows[i]`."""
-        return self._each(lambda t: t.index_select(0, rows.to(t.device)))
+        return self.each(lambda t: t.index_select(0, rows.to(t.device)))
 
     def merge_rows(self, batch: int, n: int, device: torch.device) -> "TokenPositions":
         """The positions after `n` neighboring rows are concatenated into one: `batch` rows become batch / n."""
@@ -115,7 +115,7 @@ class TokenPositions:
             return TokenPositions(n * self.length, positions=self.all_positions(device).repeat(batch // n, n))
         segments, positions = self.tensors(batch, device)
         explicit = TokenPositions(self.length, 0, segments, positions, self.orders)
-        return explicit._each(lambda t: t.reshape(batch // n, -1), length=n * self.length)
+        return explicit.each(lambda t: t.reshape(batch // n, -1), length=n * self.length)
 
     def with_prefix(self, lengths: Tensor) -> "TokenPositions":
         """The same positions, where the first `lengths` (B,) tokens of a document attend to each other (prefix LM).
@@ -126,7 +126,7 @@ class TokenPositions:
         return replace(self, orders=torch.maximum(positions, lengths[:, None] - 1))
 
     def to(self, device: torch.device) -> "TokenPositions":
-        return self._each(lambda t: t.to(device, non_blocking=True))
+        return self.each(lambda t: t.to(device, non_blocking=True))
 
     def to_state(self) -> State:
         """As part of a state (`POSITIONS_KEY`)."""
@@ -137,7 +137,7 @@ class TokenPositions:
         """The inverse of `to_state`, for `length` tokens."""
         return cls(length, part["start"], *(part.get(name) for name in _TENSORS))
 
-    def _each(self, change: Callable[[Tensor], Tensor], **sizes: Any) -> "TokenPositions":
+    def each(self, change: Callable[[Tensor], Tensor], **sizes: Any) -> "TokenPositions":
         """A copy with `change` applied to every tensor."""
         changed: dict[str, Any] = {name: change(t) for name in _TENSORS if (t := getattr(self, name)) is not None}
         return replace(self, **sizes, **changed)

@@ -1,5 +1,6 @@
 """Input of a model: token ids, token positions and token type ids."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +18,9 @@ class Tokens:
     types: Tensor | None = None
 
     def to(self, device: torch.device) -> "Tokens":
-        token_positions = None if self.token_positions is None else self.token_positions.to(device)
-        types = None if self.types is None else self.types.to(device, non_blocking=True)
-        return Tokens(self.ids.to(device, non_blocking=True), token_positions, types)
+        return self.each(lambda t: t.to(device, non_blocking=True))
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Tokens":
+        """With `change` applied to every tensor."""
+        token_positions = None if self.token_positions is None else self.token_positions.each(change)
+        return Tokens(change(self.ids), token_positions, None if self.types is None else change(self.types))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import count, pairwise
 
 import numpy as np
+from torch import Tensor
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.packing import Packing
@@ -60,16 +61,22 @@ class Feed:
 
 
 @contextmanager
-def prefetch(feed: Feed, first: int, in_background: bool) -> Iterator[Iterator[list[Batch]]]:
+def prefetch(feed: Feed, first: int, in_background: bool, pinned: bool = False) -> Iterator[Iterator[list[Batch]]]:
     """Iterate over the micro-batches of steps `first`, first + 1, ..., each prepared during the step before.
 
-    in_background: in a worker thread; not for a CPU device, where it would slow down torch's own threads.
+    in_background: in a worker thread; not for a CPU device, where it would slow down torch's own threads. pinned: in
+    memory from which a GPU copies while the host goes on.
     """
     if not in_background:
         yield (feed.micro_batches(step) for step in count(first))
         return
     worker = ThreadPoolExecutor(1, "feed")
-    futures = (worker.submit(feed.micro_batches, step) for step in count(first))
+
+    def load(step: int) -> list[Batch]:
+        batches = feed.micro_batches(step)
+        return [batch.each(Tensor.pin_memory) for batch in batches] if pinned else batches
+
+    futures = (worker.submit(load, step) for step in count(first))
     try:
         yield (ready.result() for ready, _ in pairwise(futures))
     finally:

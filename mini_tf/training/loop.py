@@ -108,7 +108,8 @@ def train(
     group = training.reduction.group
     steps = CapturedSteps(training, CUDAGraphs(training.setup.device)) if training.setup.graphs else EagerSteps(training)
     mixers = [part for part in training.task.modules() if isinstance(part, Mixer)]
-    with prefetch(training.feed, at.step, in_background=training.setup.device.type != "cpu") as upcoming:
+    device = training.setup.device
+    with prefetch(training.feed, at.step, device.type != "cpu", pinned=device.type == "cuda") as upcoming:
         for batches in upcoming:
             own = _sum_by_name(count for batch in batches for count in batch.counts.items())
             together = group.gather([own, clock() - start_time])
@@ -124,7 +125,7 @@ def train(
             counts, before = _sum_by_name(count for counts, _ in together for count in counts.items()), dict(states)
             with _memory_faults(training, at):
                 measured = steps.gradients(batches, counts, states, at.step, _scale(training, at))
-            fetched = fetch(measured, training.setup.device)
+            fetched = fetch(measured, device)
             everywhere = group.gather([[[*key, value] for key, value in fetched.items()], clock() - start_time])
             numbers = {(kind, name, micro): value for some, _ in everywhere for kind, name, micro, value in some}
             report = _report(training, numbers, counts, lr, at)
