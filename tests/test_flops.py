@@ -9,6 +9,7 @@ import torch
 from torch_flops import torch_flops
 
 from mini_tf.data.batch import Batch
+from mini_tf.inspection.parameters import forward_flops as inspected_flops
 from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
@@ -98,6 +99,33 @@ def test_flops_of_sizes_and_heads_are_those_of_torchs_counter(kind: str, keys: d
     assert_equal_to_torch(settings, 20)
 
 
+@pytest.mark.parametrize("kind", listing("positions"))
+def test_flops_of_micro_batches_of_two_lengths_are_those_of_each(kind: str) -> None:
+    """Nothing that a module keeps for decoding saves the second one a product."""
+    settings = built("decoder", positions=kind)
+    assert settings is not None
+    task, batches = LogitsOf(settings.build(VOCABULARY, 512)), [batch_of(2, 12), batch_of(2, 16)]  # type: ignore[arg-type]
+    each = [training_flops(task, dict(task.named_buffers()), [batch], CPU) for batch in batches]
+    assert training_flops(task, dict(task.named_buffers()), batches, CPU) == sum(each)
+
+
+@pytest.mark.parametrize("kind", listing("positions"))
+def test_outputs_after_an_inspection_of_flops_are_as_before(kind: str) -> None:
+    settings = built("decoder", positions=kind)
+    assert settings is not None
+    model, tokens = settings.build(VOCABULARY, 16).eval(), batch_of(1, 8).inputs
+    assert isinstance(model, Model)
+    inspected = inspected_flops(model).stack
+    with torch.no_grad():
+        outputs = model(tokens).y
+        assert inspected_flops(model).stack == inspected
+        assert torch.equal(model(tokens).y, outputs)
+    fresh = settings.build(VOCABULARY, 16).eval()
+    fresh.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        assert torch.equal(fresh(tokens).y, outputs)
+
+
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "shared"])
 @pytest.mark.parametrize("kind", listing("positions"))
 def test_flops_of_positions_are_those_of_torchs_counter(kind: str, packed: bool) -> None:
@@ -145,11 +173,10 @@ def test_flops_of_many_micro_batches_are_fitted_to_some() -> None:
     assert flops_of(settings, VOCABULARY, *batches) == pytest.approx(sum(each), rel=1e-4)
 
 
-def test_counting_draws_no_random_numbers_and_leaves_gradients_enabled() -> None:
+def test_counting_draws_no_random_numbers() -> None:
     before = torch.get_rng_state()
     assert forward_flops(lambda: torch.randn(4, 5) @ torch.randn(5, 6), CPU) == 2 * 4 * 5 * 6
     assert torch.equal(torch.get_rng_state(), before)
-    assert torch.is_grad_enabled()
 
 
 def test_counting_does_not_import_the_compiler() -> None:

@@ -99,6 +99,7 @@ class ForwardFlops:
         return flops.TRAINING_PASSES * self.forward
 
 
+@torch.enable_grad()  # without gradients, a module may keep results, which are zeros here
 def forward_flops(model: Model) -> ForwardFlops:
     """Count the FLOPs of one forward pass on a text, or pair, of context length."""
     pairs = model.needs_source

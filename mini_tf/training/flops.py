@@ -29,6 +29,7 @@ MAX_COUNTED = 16
 _CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
+@torch.no_grad()  # with gradients, the loss computes a part of the backward pass
 def training_flops(task: nn.Module, buffers: Mapping[str, Tensor], batches: Sequence[Batch], device: torch.device) -> int:
     """FLOPs of forward and backward on these micro-batches, from at most MAX_COUNTED of different shape.
 
@@ -72,7 +73,7 @@ def _terms(shape: _Shape) -> list[float]:
 def forward_flops(forward: Callable[[], object], device: torch.device) -> int:
     """FLOPs of one call of `forward`, whose products are zeros; random generators are as before."""
     generators = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(generators), torch.no_grad(), _ProductCounter() as counter:
+    with torch.random.fork_rng(generators), _ProductCounter() as counter:
         forward()
     return int(counter.flops)
 

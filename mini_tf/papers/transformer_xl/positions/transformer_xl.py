@@ -89,15 +89,16 @@ class RelativeScores(PositionalEncoding):
         return bias
 
     def _keys(self) -> Float[Tensor, "H n K"]:
-        """W_R R(d) of every distance; without gradients they are computed once, not for every decoded token."""
+        """W_R R(d) of every distance; to decode, they are computed once, not for every token."""
         weight = self.relative.weight
         key = (weight.data_ptr(), weight._version, weight.dtype, weight.device)
-        if not torch.is_grad_enabled() and self._cached is not None and self._cached[0] == key:
+        decodes = not (self.training or torch.is_grad_enabled())
+        if decodes and self._cached is not None and self._cached[0] == key:
             return self._cached[1]
         distances = torch.arange(self.min_distance, self.max_distance + 1, device=weight.device)
         keys: Tensor = self.relative(sinusoids(distances, self.d_model, 10000.0).to(weight.dtype))
         keys = keys.unflatten(1, (self.n_heads, self.d_k)).transpose(0, 1)
-        self._cached = None if torch.is_grad_enabled() else (key, keys)
+        self._cached = (key, keys) if decodes else None
         return keys
 
 
