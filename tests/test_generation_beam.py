@@ -275,6 +275,15 @@ def test_a_live_hypothesis_is_followed_while_it_can_be_better_than_the_finished(
     assert best.logprob == pytest.approx(math.log(0.5), abs=1e-6)
 
 
+def test_a_text_that_has_ended_is_followed_no_farther() -> None:
+    """The greedy one ends before the limit where it is not among the best."""
+    beam = BeamSettings((END,), 3, 3)
+    for seed in range(12):
+        [ours] = found(told := language(seed, 4), beam, [5])
+        assert not any(END in one.ids for one in ours)
+        assert_same(ours, by_hand(told, beam, 5))
+
+
 def test_a_text_ends_at_each_of_several_end_tokens() -> None:
     """Which are one text, whose better end counts."""
     ends = (END, 2)
