@@ -104,7 +104,7 @@ def test_flops_of_micro_batches_of_two_lengths_are_those_of_each(kind: str) -> N
     """Nothing that a module keeps for decoding saves the second one a product."""
     settings = built("decoder", positions=kind)
     assert settings is not None
-    task, batches = LogitsOf(settings.build(VOCABULARY, 512)), [batch_of(2, 12), batch_of(2, 16)]  # type: ignore[arg-type]
+    task, batches = LogitsOf(settings.build(VOCABULARY, 512)), [batch_of(2, 12), batch_of(2, 16)]
     each = [training_flops(task, dict(task.named_buffers()), [batch], CPU) for batch in batches]
     assert training_flops(task, dict(task.named_buffers()), batches, CPU) == sum(each)
 
