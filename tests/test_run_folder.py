@@ -25,6 +25,7 @@ from mini_tf.run.opening import RunLocation, check_exact, environment_changes, o
 from mini_tf.run.set_files import copy_model
 from mini_tf.run.tensors import specs
 from mini_tf.system.errors import DataFault, Diverged, RunFault, StorageFault, UsageFault
+from mini_tf.system.strict_json import show_json
 
 TINY = Identity(
     recipe="tiny",
@@ -592,3 +593,9 @@ def test_a_pipe_in_place_of_a_file_is_no_wait(tmp_path: Path) -> None:
 def test_a_curve_has_finite_numbers_alone(value: str, tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text(f'{{"step": 1, "loss": 2.5}}\n{{"step": 2, "loss": {value}}}\n{{"step": 3, "loss": -1}}\n')
     assert curve(tmp_path / "metrics.jsonl", "loss") == [(1, 2.5), (3, -1.0)]
+
+
+def test_no_file_of_json_has_a_number_that_other_readers_refuse() -> None:
+    for number in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            show_json({"loss": number})
