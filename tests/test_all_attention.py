@@ -16,7 +16,7 @@ from torch import Tensor
 from mini_tf.attention import softmax
 from mini_tf.nn.layers import attend
 from mini_tf.nn.layers.persistent_attention import persistent_attention
-from mini_tf.nn.mixer import AttentionDims, LayerSpec
+from mini_tf.nn.mixer import AttentionDims, LayerSpec, carry
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.tokens import Tokens
@@ -259,7 +259,7 @@ def test_a_memory_of_earlier_tokens_stands_beside_persistent_vectors(cache: Any)
         whole, rows = TokenPositions(first + size - seen, seen), x[:, seen : first + size]
         expected = mixer(rows, rows, Visibility(True, whole, whole)).y[:, first - seen :]
         torch.testing.assert_close(mixed.y, expected, **CLOSE)
-        state, first = mixer.carry(mixed.state), first + size
+        state, first = carry(mixer, mixed.state), first + size
     assert state is not None
     assert (state["x"].shape[1] if cache == "inputs" else state["k"].shape[2]) == 4
 

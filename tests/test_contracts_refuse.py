@@ -135,13 +135,13 @@ class OwnWeights(Fading):
     """Attention weights of another formula."""
 
     def explicit(self, x: Tensor, memory: Tensor, visibility: Visibility) -> ExplicitAttention:
-        weights, values, _ = super().explicit(x, memory, visibility)
+        weights, values, *_ = super().explicit(x, memory, visibility)
         return ExplicitAttention(weights.square(), values)
 
 
 class SignedWeights(Fading):
     def explicit(self, x: Tensor, memory: Tensor, visibility: Visibility) -> ExplicitAttention:
-        weights, values, _ = super().explicit(x, memory, visibility)
+        weights, values, *_ = super().explicit(x, memory, visibility)
         return ExplicitAttention(-weights, -values)
 
 
@@ -248,6 +248,7 @@ def with_heads(mixer: type[Heads], **declared: Any) -> MixerSettings:
     return type("Settings", (MultiHeadSettings,), {"build": build, **declared})()  # type: ignore[no-any-return]
 
 
+BLIND = FadingMean.SUPPORTS | {"context_only"}
 LONG, TRAINING = "a_long_row_matches_its_weights_and_blocks-causal-none", "training_without_dropout_matches_evaluation-causal-none"
 OUTPUTS, PENALTY = "outputs in training must be those of evaluation", "the penalty must be the sum of those of each document"
 FAULTY_MIXERS: list[tuple[MixerSettings, str, str]] = [
@@ -263,17 +264,17 @@ FAULTY_MIXERS: list[tuple[MixerSettings, str, str]] = [
     (with_recurrence(Restless), "refresh_depends_on_seed_and_step_only", "seed and step only"),
     (with_recurrence(NoReset), "a_packed_document_is_independent-causal-none-packed", "must not depend on the other documents"),
     (with_recurrence(OwnWeights), "explicit_matches_forward-causal-none-packed", "must equal forward"),
-    (with_recurrence(SignedWeights), "explicit_matches_forward-causal-none-packed", "signed_weights is False"),
+    (with_recurrence(SignedWeights), "explicit_matches_forward-causal-none-packed", "nonnegative is declared"),
     (with_recurrence(Unused), "every_parameter_has_a_gradient-causal-none-packed", "more.weight must have a gradient"),
     (with_recurrence(Growing), "the_state_of_a_stream_is_bounded", "must not grow with the length"),
     (with_recurrence(Trimming), "a_trimmed_state_gives_the_same_outputs-causal-none-plain", "trim must not change"),
     (with_recurrence(OneState), "blocks_with_state_match_one_pass-causal-none-plain", "must match one pass"),
-    (with_recurrence(Fading, ATTENDS_SELF=False), "explicit_matches_forward-causal-none-plain", "ATTENDS_SELF is False"),
+    (with_recurrence(Fading, SUPPORTS=BLIND), "only_visible_tokens_have_a_gradient-causal-none-plain", "context_only is True"),
     (with_heads(SeesAll), "earlier_outputs_do_not_depend_on_later_tokens-causal-none-plain", "must not depend on later tokens"),
     (with_heads(SeesNeighborDocuments), "padding_does_not_change_outputs-causal-none-packed", "padding must not change outputs"),
     (with_heads(SeesNeighborDocuments), "only_visible_tokens_have_a_gradient-causal-none-packed", "must have no gradient"),
     (with_heads(PositionsOfChunks), "a_long_row_matches_its_weights_and_blocks-causal-rotary", "must match one pass"),
-    (with_heads(Reversing), "the_order_matters_only_if_declared", "declare NEEDS_ORDER"),
+    (with_heads(Reversing), "the_order_matters_only_if_declared", "unordered is declared"),
 ]
 FAULTY_CROSS: list[tuple[type[Heads], str, str]] = [
     (LaterQueries, "cross-earlier_outputs_do_not_depend_on_later_queries", "must not depend on later queries"),

@@ -28,14 +28,14 @@ CONTINUED = torch.tensor([[1] * 9, [0, 0, 1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 
 WRITTEN = torch.tensor([[1] * 9, [1, 1, 1, 1, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 0, 0, 0, 0]])
 
 CASES = [(mixer, positions) for mixer in mixer_kinds() for positions in listing("positions") if usable(mixer, positions)]
-CROSS = [kind for kind in mixer_kinds() if mixer_settings(kind).CROSS]
+CROSS = [kind for kind in mixer_kinds() if "cross" in mixer_settings(kind).supports]
 
 
 def settings_with(mixer: str = "softmax", positions: str = "sinusoidal", cross: str | None = "softmax", **settings: Any) -> Settings:
     """`mixer` on both sides, where it can read to both."""
     own, place = mixer_settings(mixer), settings_of("positions", positions)()
     side = settings.pop("encoder", {})
-    side = {"n_layers": 3, "attention": (own if "bidirectional" in own.DIRECTIONS else mixer_settings("softmax"),)} | side
+    side = {"n_layers": 3, "attention": (own if "bidirectional" in own.supports else mixer_settings("softmax"),)} | side
     given = {
         "d_model": D, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "d_k": 6, "d_v": 8, "init_std": 0.4, "attention": (own,),
         "positions": place, "cross_attention": None if cross is None else mixer_settings(cross), "encoder": EncoderSettings(**side),

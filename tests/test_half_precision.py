@@ -19,7 +19,7 @@ from toys import every_mixer
 from mini_tf.nn.layers import fused_attention as fused
 from mini_tf.nn.mixer import MixerSettings
 from mini_tf.nn.token_positions import TokenPositions, Visibility
-from mini_tf.recipe.kind_settings.directions import Direction
+from mini_tf.recipe.kind_settings.directions import Direction, directions_of
 from mini_tf.testing.tiny.mixers import (
     DIMS,
     PREFIX,
@@ -36,10 +36,10 @@ from mini_tf.testing.tiny.mixers import (
 SELF = [
     pytest.param(settings, direction, layout, id=f"{word}-{direction}-{layout}")
     for word, settings in every_mixer().items()
-    for direction in sorted(settings.DIRECTIONS)
-    for layout in ("plain", "packed" if settings.PACKS else "padded")
+    for direction in directions_of(settings.supports)
+    for layout in ("plain", "packed" if "packing" in settings.supports else "padded")
 ]
-CROSS = [pytest.param(settings, id=word) for word, settings in every_mixer().items() if settings.CROSS]
+CROSS = [pytest.param(settings, id=word) for word, settings in every_mixer().items() if "cross" in settings.supports]
 HALF = [pytest.param(torch.bfloat16, 0.1, id="bf16"), pytest.param(torch.float16, 0.02, id="fp16")]
 """With the largest error of a gradient, relative to its norm in fp32."""
 

@@ -14,7 +14,8 @@ from mini_tf.attention import window
 from mini_tf.nn import state as states
 from mini_tf.nn import token_positions
 from mini_tf.nn.layers import attend
-from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerSettings
+from mini_tf.nn.layers.fused_linear import ResidualLinear
+from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerSettings, carry
 from mini_tf.nn.token_cache import token_positions_of
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.kinds import settings_of
@@ -69,7 +70,7 @@ def test_windows_without_projections_attend_with_the_heads_parts_of_x() -> None:
     torch.testing.assert_close(tiny.mix(tiny.x, Visibility(True, TokenPositions(L), TokenPositions(L))), expected, **EXACT)
     torch.testing.assert_close(run_in_blocks(tiny.mixer, tiny.x, TokenPositions(L), [4, 1, 6], trim=True)[0], expected, **EXACT)
     assert list(tiny.mixer.parameters()) == []
-    assert tiny.mixer.residual_outputs() == []
+    assert not any(isinstance(part, ResidualLinear) for part in tiny.mixer.modules())
     assert tiny.mixer.fast_decoding() is None
 
 
@@ -100,21 +101,22 @@ STREAMS = [
 @pytest.mark.parametrize(("settings", "n_kept"), STREAMS, ids=str)
 def test_a_stream_keeps_as_many_tokens_as_its_bound(settings: MixerSettings, n_kept: int) -> None:
     """In training and in evaluation, of four rows of five tokens; a longer memory may be set in evaluation."""
-    assert settings.streams
+    assert "streaming" in settings.supports
     assert settings.memory_bound == n_kept
     for training in (False, True):
         mixer, x = TinyMixer(settings).mixer.train(training), seeded(B, 20, DIMS.d_model)
         state: states.State | None = mixer.start(B)
         for first in range(0, 20, 5):
             positions, row = TokenPositions(5, first), x[:, first : first + 5]
-            state = mixer.carry(mixer(row, row, Visibility(True, positions, positions), state).state)
+            state = carry(mixer, mixer(row, row, Visibility(True, positions, positions), state).state)
             n_tokens = token_positions_of(state).length
             assert n_tokens == min(first + 5, n_kept)
     mixer = TinyMixer(settings).mixer
-    assert mixer.set_memory_length(11) == bool(settings.memory_length)
+    assert mixer.memory_length == (settings.memory_length or None)
+    mixer.memory_length = mixer.memory_length and 11
     _, state = run_in_blocks(mixer, x, TokenPositions(20), [20])
     reach = settings.window if isinstance(settings, window.Settings) else 20
-    assert token_positions_of(mixer.carry(state)).length == min(11 if settings.memory_length else n_kept, reach)
+    assert token_positions_of(carry(mixer, state)).length == min(11 if settings.memory_length else n_kept, reach)
 
 
 def test_a_state_measures_as_many_bytes_as_its_tensors_hold() -> None:

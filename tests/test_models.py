@@ -42,9 +42,9 @@ def scores(model: Model, tokens: Tokens, **more: Any) -> Tensor:
 
 
 def usable(mixer: str, positions: str, model: str = "decoder") -> bool:
-    if ("causal" if model == "decoder" else "bidirectional") not in mixer_settings(mixer).DIRECTIONS:
+    if ("causal" if model == "decoder" else "bidirectional") not in mixer_settings(mixer).supports:
         return False
-    return settings_of("positions", positions).APPLIES_TO - {"embed"} <= mixer_settings(mixer).POSITIONS  # type: ignore[attr-defined]
+    return settings_of("positions", positions).APPLIES_TO - {"embed"} <= mixer_settings(mixer).supports  # type: ignore[attr-defined]
 
 
 CASES = [(mixer, positions) for mixer in mixer_kinds() for positions in listing("positions") if usable(mixer, positions)]

@@ -30,7 +30,7 @@ CASES = [
     for positions in listing("positions")
     if usable(mixer, positions, model)
     if model != "perceiver"
-    or ({"embed"} >= settings_of("positions", positions).APPLIES_TO and not settings_of("attention", mixer).NEEDS_ORDER)  # type: ignore[attr-defined]
+    or ({"embed"} >= settings_of("positions", positions).APPLIES_TO and "unordered" in settings_of("attention", mixer)().supports)  # type: ignore[attr-defined]
 ]
 
 

@@ -37,7 +37,7 @@ def test_a_position_keeps_its_contract(case: Case) -> None:
 
 def test_a_position_is_tried_with_every_mixer_that_it_attaches_to() -> None:
     tried = {case.name.partition("-")[0] for case in positions.cases(made("positions")["relative"]) if "-" in case.name}
-    assert tried == {word for word in listing("attention") if "bias" in settings_of("attention", word).POSITIONS}  # type: ignore[attr-defined]
+    assert tried == {word for word in listing("attention") if "bias" in settings_of("attention", word)().supports}  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("share", "d_k", "n_rotated"), [(1.0, 6, 6), (0.5, 8, 4), (0.65, 6, 2), (0.25, 4, 2), (0.1, 8, 2), (0.99, 8, 6)])

@@ -2,7 +2,7 @@
 caches.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -41,10 +41,7 @@ TINY_CONSTANTS = {"window": {"window": 3}, "expire_span": {"max_span": 6, "ramp"
 class FadingMean(MixerSettings):
     """A recurrence: each token reads the sum of the past, faded by 0.7 a token."""
 
-    DIRECTIONS: ClassVar[frozenset[str]] = frozenset({"causal"})
-    CROSS: ClassVar[bool] = False
-    STREAMS: ClassVar[bool] = True
-    PACKS: ClassVar[bool] = True
+    SUPPORTS = frozenset({"causal", "packing", "streaming", "nonnegative"})
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Fading":
         return Fading(dims)
@@ -93,7 +90,7 @@ def mixer_kinds() -> list[str]:
 
 def causal_mixers() -> list[str]:
     """Those that may be the self-attention of a decoder."""
-    return [kind for kind in mixer_kinds() if "causal" in mixer_settings(kind).DIRECTIONS]
+    return [kind for kind in mixer_kinds() if "causal" in mixer_settings(kind).supports]
 
 
 def mixer_settings(kind: str) -> MixerSettings:

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mini_tf.nn.layers.fused_attention import fused_attention, repeat_kv
-from mini_tf.nn.mixer import AttentionDims, LayerSpec, SoftmaxAttention
+from mini_tf.nn.mixer import Ability, AttentionDims, LayerSpec, SoftmaxAttention
 from mini_tf.nn.multi_head_attention import MemorySettings, MultiHeadAttention
 from mini_tf.nn.state import State
 from mini_tf.nn.token_cache import last_tokens
@@ -22,9 +22,7 @@ MIN_BLOCKS = 3
 
 
 class Settings(MemorySettings):
-    CROSS = False
-    STREAMS = True
-    NEEDS_ORDER = True
+    SUPPORTS = MemorySettings.SUPPORTS - {"cross", "unordered"} | {"streaming"}
 
     window: int = Field(128, ge=1, le=2**20)
     """Window size: largest distance in tokens at which a token attends, on both sides unless the stack is causal."""
@@ -43,10 +41,11 @@ class Settings(MemorySettings):
         return min(self.window, self.memory_length or self.window)
 
     @property
-    def uses_own_token(self) -> bool:
-        return self.attends_self or self.scale != 0
+    def supports(self) -> frozenset[Ability]:
+        """Queries depend on their own tokens."""
+        return super().supports if self.attends_self or self.scale != 0 else super().supports | {"context_only"}
 
-    def size_rules(self, dims: AttentionDims) -> Rules:
+    def rules_with(self, dims: AttentionDims) -> Rules:
         if not self.projections and (dims.n_kv_heads, dims.d_k, dims.d_v) != (dims.n_heads, (d := dims.d_model // dims.n_heads), d):
             what = "projections: false divides the hidden states among the heads; leave n_kv_heads, d_k and d_v to their defaults"
             yield Rule("attention", what, ("d_model", "n_heads", "n_kv_heads", "d_k", "d_v"))
@@ -71,9 +70,6 @@ class Window(MultiHeadAttention):
     def restrict(self, visibility: Visibility) -> Visibility:
         limited = visibility.with_window(self.window)
         return limited if self.attends_self else limited.without_self()
-
-    def residual_outputs(self) -> list[nn.Linear]:
-        return super().residual_outputs() if self.projections else []
 
     def fast_decoding(self) -> SoftmaxAttention | None:
         return super().fast_decoding() if self.projections else None

@@ -170,7 +170,12 @@ def _check_options(
 
 def _set_memory(trained: "Trained", memory: int | None) -> None:
     """UsageFault if the model has no memory of a fixed length."""
-    if memory is not None and not any([mixer.set_memory_length(memory) for mixer in trained.model.mixers()]):
+    if memory is None:
+        return
+    mixers = [mixer for mixer in trained.model.mixers() if mixer.memory_length]
+    for mixer in mixers:
+        mixer.memory_length = memory
+    if not mixers:
         way = "train one with train.stream=true and model.attention.memory_length"
         raise UsageFault(f"--memory {memory}: {trained.folder.name} has no memory of a fixed length", hint=way)
 

@@ -89,7 +89,7 @@ class _Recorder:
         layer = self.calls[kind]
         self.calls[kind] += 1
         if mixer.has_heads:
-            mask = mixer.restrict(visibility).mask_rows(0, visibility.queries.length, x.device)
+            mask = (explicit.visibility or visibility).mask_rows(0, visibility.queries.length, x.device)
             self.attention.append(CapturedAttention(kind, layer, explicit.weights, explicit.lead, mask, queries, keys))
         joined = mixer.join(explicit.weights @ explicit.values, x, visibility)  # (B,H,L,M) @ (B,H,M,V) -> (B,H,L,V)
         return output._replace(y=joined.y)

@@ -80,11 +80,11 @@ class Settings(ModelSettings):
             if rule not in reported:  # a fault of a shared key is reported once
                 yield self._of_encoder(*rule)
         cross = self.cross_attention
-        if cross is not None and not cross.CROSS:
+        if cross is not None and "cross" not in cross.supports:
             yield "cross_attention", f"{cross.kind} attention does not support cross-attention; use softmax"
-        elif cross is not None and not cross.CROSS_WIDTHS and encoder.d_model != self.d_model:
-            what = f"{cross.kind} attention needs an encoder of the decoder's d_model {self.d_model}, not {encoder.d_model}; use softmax"
-            yield Rule("cross_attention", what, ("d_model", "encoder.d_model"))
+        elif cross is not None:
+            for rule in (Rule(*rule) for rule in cross.rules_with(self.attention_dims(encoder.d_model))):
+                yield rule._replace(key="cross_attention", depends=(*rule.depends, "encoder.d_model"))
         if self.n_types:
             yield "n_types", "an encoder-decoder has no token types; use 0"
 

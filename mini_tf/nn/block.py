@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from mini_tf.nn.layers.dropout import Dropout
-from mini_tf.nn.mixer import ForwardOutput, Mixer
+from mini_tf.nn.mixer import ForwardOutput, Mixer, carry
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import Visibility
 
@@ -96,7 +96,7 @@ class Block(nn.Module):
 
     def carry(self, state: State) -> State:
         """What is kept of the state for the next row of a stream."""
-        return {name: mixer.carry(state[name]) for name, mixer in self.mixers.items() if name in state}
+        return {name: carry(mixer, state[name]) for name, mixer in self.mixers.items() if name in state}
 
     def mix(self, x: Tensor, visibility: Visibility, source: CrossInput | None, state: State | None) -> ForwardOutput:
         """Self-attention, then cross-attention."""

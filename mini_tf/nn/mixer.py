@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from mini_tf.nn.layers.copy_attention import Copies
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.state import State
+from mini_tf.nn.token_cache import last_tokens
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.kind_settings.directions import Direction
 from mini_tf.recipe.kinds import Kind, Rules
@@ -63,74 +64,56 @@ class ForwardOutput(NamedTuple):
 class ExplicitAttention(NamedTuple):
     """weights (B, H, L, lead + M): attention weights, exactly 0 where the mask is False; values (B, H, lead + M, V).
 
-    The first `lead` columns belong to no token (attention sinks, global summaries).
+    The first `lead` columns belong to no token (attention sinks, global summaries). visibility: the attention mask of
+    the mixer, a subset of the given one; None: the given one.
     """
 
     weights: Tensor
     values: Tensor
     lead: int = 0
+    visibility: Visibility | None = None
+
+
+Ability = Literal[Direction, "cross", "packing", "streaming", "rotary", "bias", "unordered", "context_only", "nonnegative"]
+"""What a mixer may support.
+
+- causal, bidirectional, prefix: such self-attention; none of them: cross-attention only. prefix: it uses
+  `TokenPositions.orders`;
+- cross: cross-attention;
+- packing: the documents of a packed row are kept apart;
+- streaming: the size of its state is bounded at the end of a row (`carry`), so it may be carried from batch to batch;
+- rotary, bias: positional encodings of queries and keys, or of attention scores, beside those of embeddings;
+- unordered: outputs depend on the order of tokens and queries only by positional encodings; latent vectors have none;
+- context_only: the output at a token depends on other tokens only, as CBOW needs;
+- nonnegative: no attention weight is negative.
+"""
 
 
 class MixerSettings(Kind):
-    """Settings of a mixer. Class variables declare what it supports; a recipe that needs more is refused."""
+    """Settings of a mixer, which declare what it supports; a recipe that needs more is refused."""
 
     PACKAGE = "attention"
-    DIRECTIONS: ClassVar[frozenset[Direction]] = frozenset({"causal", "bidirectional", "prefix"})
-    """Directions of self-attention, none for cross-attention only. `prefix`: it uses `TokenPositions.orders`."""
-    CROSS: ClassVar[bool] = True
-    """It supports cross-attention."""
-    CROSS_WIDTHS: ClassVar[bool] = True
-    """Its cross-attention supports a memory whose width differs from d_model."""
-    STREAMS: ClassVar[bool] = False
-    """The size of its state after `trim` is bounded, so the state can be carried from batch to batch."""
-    PACKS: ClassVar[bool] = True
-    """It keeps the documents of a packed row apart."""
-    ATTENDS_SELF: ClassVar[bool] = True
-    """A token attends to itself."""
-    NEEDS_ORDER: ClassVar[bool] = False
-    """Its bidirectional self-attention depends on the order of the tokens by itself; latent vectors have none."""
-    POSITIONS: ClassVar[frozenset[str]] = frozenset()
-    """Positional encodings that it supports besides "embed": "rotary" (queries and keys), "bias" (attention scores)."""
+    SUPPORTS: ClassVar[frozenset[Ability]] = frozenset(
+        {"causal", "bidirectional", "prefix", "cross", "packing", "unordered", "nonnegative"}
+    )
+    """What the mixer supports with any settings."""
+    STREAM_KEYS: ClassVar[frozenset[str]] = frozenset()
+    """Keys that have an effect only with `train.stream`."""
+
+    @property
+    def supports(self) -> frozenset[Ability]:
+        """What the mixer supports with these settings."""
+        return self.SUPPORTS
 
     @property
     def restriction(self) -> str:
         """Restriction of the attention mask, for messages; empty if there is none."""
-        return "" if self.ATTENDS_SELF else "without itself"
-
-    @property
-    def streams(self) -> bool:
-        """With these settings the state can be carried from batch to batch: `Mixer.carry` bounds its size."""
-        return self.STREAMS
-
-    @property
-    def stream_key(self) -> str:
-        """A key that is given and has an effect only with `train.stream`; empty if there is none."""
         return ""
-
-    @property
-    def memory_tokens(self) -> int | None:
-        """Tokens before a row that a stream keeps; None: a state that holds something of all earlier tokens."""
-        return None
 
     @property
     def memory_bound(self) -> int | None:
         """Most tokens of earlier rows that a stream keeps; None: no tokens, but possibly a state of constant size."""
-        return self.memory_tokens
-
-    @property
-    def uses_own_token(self) -> bool:
-        """Its output at a token depends on the token itself: by its value, its key or its query."""
-        return True
-
-    @property
-    def ordered_queries(self) -> bool:
-        """Cross-attention: the output at a query depends on the queries before it, which must be tokens of a target."""
-        return False
-
-    @property
-    def signed_weights(self) -> bool:
-        """Its attention weights may be negative."""
-        return False
+        return None
 
     def shared_keys(self, other: "MixerSettings") -> frozenset[str] | None:
         """Keys that must be equal to those of another mixer for its weights to be used here (`init_from`).
@@ -139,7 +122,7 @@ class MixerSettings(Kind):
         """
         return None
 
-    def size_rules(self, dims: AttentionDims) -> Rules:
+    def rules_with(self, dims: AttentionDims) -> Rules:
         """Rules between its settings and the sizes of a stack, by the keys of the stack."""
         return ()
 
@@ -201,10 +184,17 @@ FastDecoding = SoftmaxAttention | RecurrentAttention | RecurrentUnit
 
 
 class Mixer(nn.Module):
-    """Base class: queries attend to a memory. Subclasses define start, forward, explicit and join; recall if CROSS."""
+    """Base class: queries attend to a memory. Subclasses define start, forward, explicit and join; recall for "cross".
+
+    Its projections to the residual stream are `ResidualLinear` layers. Parameters of its own, outside of its layers,
+    stay whole where processes share a model, so that `trim` and `metrics` can read them outside of `forward`.
+    """
 
     has_heads: bool = True
     """There are attention heads. Without them `explicit` returns weights (B, 0, L, M)."""
+    memory_length: int | None = None
+    """Tokens of earlier rows that `carry` keeps, of a cache of tokens (`token_cache`); None: what `trim` keeps. More
+    than in training may be set for evaluation."""
 
     def start(self, batch: int) -> State:
         """The empty state for the first `forward`; {} if there is no state, as in most cross-attention.
@@ -246,33 +236,13 @@ class Mixer(nn.Module):
         """
         raise NotImplementedError
 
-    def restrict(self, visibility: Visibility) -> Visibility:
-        """The attention mask that this mixer uses, a subset of the given one."""
-        return visibility
-
     def fast_decoding(self) -> FastDecoding | None:
         """What the fast decoder needs to compute one decoding step; None: it must call `forward`."""
         return None
 
-    def residual_outputs(self) -> list[nn.Linear]:
-        """Output projections to the residual stream, which get a smaller initialization (or zero)."""
-        return []
-
     def trim(self, state: State) -> State:
         """Drop entries of the state that later tokens cannot attend to. Not in `forward`: sizes may depend on data."""
         return state
-
-    def carry(self, state: State) -> State:
-        """What is kept at the end of a row for the next row of the stream: less than `trim` if memory has a length."""
-        return self.trim(state)
-
-    def state_parameters(self) -> list[nn.Parameter]:
-        """Small parameters that `trim`, `carry` or `metrics` read, outside of `forward`; never divided."""
-        return []
-
-    def set_memory_length(self, length: int) -> bool:
-        """Let `carry` keep so many tokens, e.g. more than in training. False: there is no memory of a fixed length."""
-        return False
 
     def metrics(self, state: State | None) -> Mapping[str, tuple[Tensor, Tensor | int]]:
         """(sum, count) of what is worth recording while it is trained: of parameters, and of the state after a row."""
@@ -281,3 +251,9 @@ class Mixer(nn.Module):
     def refresh(self, seed: int, step: int) -> bool:
         """Called once before each optimizer step, to change buffers in place. True if former states became invalid."""
         return False
+
+
+def carry(mixer: Mixer, state: State) -> State:
+    """What is kept at the end of a row for the next row of a stream: no more than a memory's length."""
+    state = mixer.trim(state)
+    return state if mixer.memory_length is None else last_tokens(state, mixer.memory_length)

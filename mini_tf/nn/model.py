@@ -30,7 +30,7 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.nn.weights.init import init_weights
 from mini_tf.nn.weights.named_tensors import copy_tensors, unique_tensors
 from mini_tf.recipe import kind_settings
-from mini_tf.recipe.kind_settings.directions import Direction
+from mini_tf.recipe.kind_settings.directions import Direction, directions_of
 from mini_tf.recipe.kinds import Rules
 
 
@@ -66,9 +66,9 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
     def direction_rules(self, mixers: Iterable[MixerSettings], direction: Direction) -> Rules:
         """A fault for each mixer whose self-attention does not support `direction`."""
         for mixer in mixers:
-            if direction not in mixer.DIRECTIONS:
+            if direction not in mixer.supports:
                 what = f"does not support {direction} attention, which model {self.kind} needs"
-                yield "attention", f"{mixer.kind} attention {what if mixer.DIRECTIONS else 'is cross-attention only'}"
+                yield "attention", f"{mixer.kind} attention {what if directions_of(mixer.supports) else 'is cross-attention only'}"
 
     def mixers(self) -> Sequence[MixerSettings]:
         return self.attention

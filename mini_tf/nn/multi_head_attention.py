@@ -15,16 +15,16 @@ from torch import Tensor
 from mini_tf.nn.layers.attend import attend, attention_weights
 from mini_tf.nn.layers.fused_attention import repeat_kv
 from mini_tf.nn.layers.persistent_attention import KeysValues, keys_of_heads
-from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, SoftmaxAttention
+from mini_tf.nn.mixer import Ability, AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, SoftmaxAttention
 from mini_tf.nn.multi_head_projections import MultiHeadProjections, ProjectionSettings, Scale, scale_value
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.state import State
-from mini_tf.nn.token_cache import append_tokens, empty_cache, last_tokens
+from mini_tf.nn.token_cache import append_tokens, empty_cache
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 
 
 class MultiHeadSettings(ProjectionSettings):
-    POSITIONS = frozenset({"rotary", "bias"})
+    SUPPORTS = ProjectionSettings.SUPPORTS | {"bias"}
     TRAINING_KEYS = frozenset({"dropout_rate"})
 
     scale: Scale = "rsqrt_dk"
@@ -37,6 +37,7 @@ class MemorySettings(MultiHeadSettings):
     """Settings of a mixer with the memory of Transformer-XL."""
 
     TRAINING_KEYS = frozenset({"memory_cache"})
+    STREAM_KEYS = frozenset({"memory_length"})
 
     memory_length: int = Field(0, ge=0, le=2**20)
     """Memory of Transformer-XL: with `train.stream`, tokens before a row that all tokens of the row attend to."""
@@ -44,16 +45,12 @@ class MemorySettings(MultiHeadSettings):
     """What training keeps of them, without gradient: inputs of the layer, projected anew, or keys and values."""
 
     @property
-    def streams(self) -> bool:
-        return self.STREAMS or self.memory_length > 0
+    def supports(self) -> frozenset[Ability]:
+        return super().supports | {"streaming"} if self.memory_length else super().supports
 
     @property
-    def memory_tokens(self) -> int | None:
+    def memory_bound(self) -> int | None:
         return self.memory_length or None
-
-    @property
-    def stream_key(self) -> str:
-        return "memory_length" if self.memory_length else ""
 
 
 class MultiHeadAttention(MultiHeadProjections):
@@ -66,7 +63,7 @@ class MultiHeadAttention(MultiHeadProjections):
         super().__init__(settings, dims, layer)
         self.dropout_rate, self.scale = settings.dropout_rate, scale_value(settings.scale, dims.d_k)
         memory = settings if isinstance(settings, MemorySettings) else MemorySettings()
-        self.memory_length, self.memory_cache = memory.memory_length, memory.memory_cache
+        self.memory_length, self.memory_cache = memory.memory_length or None, memory.memory_cache
 
     def start(self, batch: int) -> State:
         if self.cross:
@@ -98,11 +95,12 @@ class MultiHeadAttention(MultiHeadProjections):
         q, k, v = self._project(x, memory, visibility)
         k, v = repeat_kv(k, q.shape[1]), repeat_kv(v, q.shape[1])
         persistent, lead = self.persistent_vectors(), 0
-        weights = attention_weights(q, k, self.restrict(visibility), self.scale, self._bias_encoding, persistent)
+        visibility = self.restrict(visibility)
+        weights = attention_weights(q, k, visibility, self.scale, self._bias_encoding, persistent)
         if persistent is not None:
             _, values = keys_of_heads(persistent, q)
             v, lead = torch.cat([values.expand(len(v), -1, -1, -1), v], dim=2), values.shape[2]
-        return ExplicitAttention(weights, v, lead)
+        return ExplicitAttention(weights, v, lead, visibility)
 
     def fast_decoding(self) -> SoftmaxAttention | None:
         if not vars(type(self)).get("STANDARD_SOFTMAX") or self.cross:
@@ -111,14 +109,9 @@ class MultiHeadAttention(MultiHeadProjections):
         weights = SoftmaxAttention(self.fast_projections(), self.scale, mask.window, self.persistent_vectors())
         return weights if mask.attends_self else None
 
-    def carry(self, state: State) -> State:
-        state = self.trim(state)
-        return last_tokens(state, self.memory_length) if self.memory_length else state
-
-    def set_memory_length(self, length: int) -> bool:
-        if self.memory_length:
-            self.memory_length = length
-        return self.memory_length > 0
+    def restrict(self, visibility: Visibility) -> Visibility:
+        """The attention mask of this mixer, a subset of the given one."""
+        return visibility
 
     def attend(
         self, q: Float[Tensor, "B H L _"], k: Float[Tensor, "B G M K"], v: Float[Tensor, "B G M V"], visibility: Visibility

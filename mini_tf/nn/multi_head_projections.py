@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mini_tf.nn.layers.fused_linear import FusedLinear, split_outputs
+from mini_tf.nn.layers.fused_linear import FusedLinear, ResidualLinear, split_outputs
 from mini_tf.nn.layers.norm import rms_norm
 from mini_tf.nn.mixer import AttentionDims, FastProjections, ForwardOutput, LayerSpec, Mixer, MixerSettings
 from mini_tf.nn.state import State
@@ -22,7 +22,7 @@ Scale = Literal["rsqrt_dk", "none"] | float
 
 
 class ProjectionSettings(MixerSettings):
-    POSITIONS = frozenset({"rotary"})
+    SUPPORTS = MixerSettings.SUPPORTS | {"rotary"}
 
     qk_norm: bool = False
     """Queries and keys are normalized to RMS 1 before the dot product."""
@@ -50,15 +50,12 @@ class MultiHeadProjections(Mixer):
         else:
             self.qkv = FusedLinear(dims.d_model, (q, k, v), layer.bias)
         self.sizes = (q, k, v)
-        self.out = nn.Linear(dims.n_heads * dims.d_v, dims.d_model, bias=layer.bias)
+        self.out = ResidualLinear(dims.n_heads * dims.d_v, dims.d_model, bias=layer.bias)
 
     def join(
         self, attended: Float[Tensor, "B H L V"], x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None
     ) -> ForwardOutput:
         return ForwardOutput(self.out(attended.transpose(1, 2).flatten(2)), None, state)  # (B,H,L,V) -> (B,L,H*V) -> (B,L,D)
-
-    def residual_outputs(self) -> list[nn.Linear]:
-        return [self.out]
 
     def fast_projections(self) -> FastProjections:
         """Self-attention: the projections of the fast decoder."""

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from mini_tf.nn.block import Block, CrossInput, ResidualStep
 from mini_tf.nn.layers.feed_forward import Activation, FeedForward
+from mini_tf.nn.layers.fused_linear import ResidualLinear
 from mini_tf.nn.layers.norm import NormKind, build_norm
 from mini_tf.nn.mixer import AttentionDims, ForwardOutput, LayerSpec, MixerSettings
 from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
@@ -114,8 +115,8 @@ class StackSettings(Kind):
         if self.parallel and (self.norm_place == "post" or not self.residual):
             yield Rule("parallel", "adds both outputs to the input; use norm_place: pre and residual: true", ("norm_place", "residual"))
         for mixer in dict.fromkeys(self.attention):
-            yield from mixer.size_rules(self.attention_dims())
-        supported = frozenset({"embed"}).union(*(mixer.POSITIONS for mixer in self.attention))
+            yield from mixer.rules_with(self.attention_dims())
+        supported = frozenset({"embed"}).union(*(mixer.supports for mixer in self.attention))
         if self.positions.APPLIES_TO - supported:
             mixers = ", ".join(sorted({mixer.kind for mixer in self.attention}))
             others: dict[str, Any] = kinds_of("positions")
@@ -270,9 +271,4 @@ class Stack(nn.Module):
     @property
     def residual_outputs(self) -> list[nn.Linear]:
         """The output projections to the residual stream."""
-        found = []
-        for block in self.blocks:
-            found += [linear for mixer in block.mixers.values() for linear in mixer.residual_outputs()]
-            if block.feed_forward is not None and isinstance(block.feed_forward.part, FeedForward):
-                found.append(block.feed_forward.part.down)
-        return found
+        return [part for part in self.layers.modules() if isinstance(part, ResidualLinear)]

@@ -100,7 +100,8 @@ def _rules(recipe: Recipe) -> Rules:
     needed = dataset.MIN_TOKENS + recipe.objective.ADDED_TOKENS
     if recipe.train.context < needed:
         yield Rule("train.context", f"{recipe.train.context} tokens cannot hold an example; use at least {needed}", ("objective",))
-    for word in _words(part for part in (recipe.model, *recipe.model.all_mixers()) if recipe.data.pack == "docs" and not part.PACKS):
+    mixing = [mixer for mixer in recipe.model.all_mixers() if "packing" not in mixer.supports]
+    for word in _words([*mixing, *([] if recipe.model.PACKS else [recipe.model])] if recipe.data.pack == "docs" else ()):
         yield Rule("data.pack", f"{word} cannot separate documents within a row; use pack: none or concat", ("model.attention",))
     if isinstance(schedule.warmup, int) and steps and schedule.warmup >= steps:
         message = f"{schedule.warmup} steps are not fewer than the {steps} of the run; use fewer, or a share such as 5%"
@@ -116,13 +117,17 @@ def _rules(recipe: Recipe) -> Rules:
 def _without_effect(recipe: Recipe) -> Rules:
     """Keys that the rest of the recipe leaves unused."""
     optimizer = recipe.optimizer
-    for key in () if recipe.objective.has_features else optimizer.FEATURE_KEYS:
-        if getattr(optimizer, key) != type(optimizer).model_fields[key].default:
-            message = "has no effect without objective.wide, whose weights it is for; remove it, or give objective.wide={}"
-            yield Rule(f"optimizer.{key}", message, ("objective",))
+    for key in () if recipe.objective.has_features else _changed(optimizer, optimizer.FEATURE_KEYS):
+        message = "has no effect without objective.wide, whose weights it is for; remove it, or give objective.wide={}"
+        yield Rule(f"optimizer.{key}", message, ("objective",))
     if recipe.eval.patience is not None and recipe.eval.every_steps is None:
         message = "counts evaluations, but there is only one, after the last step; use another eval.every_steps, or patience: null"
         yield Rule("eval.patience", message, ("eval.every_steps",))
+
+
+def _changed(section: Section, keys: Iterable[str]) -> list[str]:
+    """Those of some keys that differ from their defaults."""
+    return [key for key in keys if getattr(section, key) != type(section).model_fields[key].default]
 
 
 def _ensemble(recipe: Recipe) -> Rules:
@@ -152,7 +157,7 @@ def _attention(recipe: Recipe) -> Rules:
         message = f"{objective.kind} predicts tokens, but {model.kind} with these settings has one output per row; use {way}"
         yield Rule("objective", message, ("model",))
     if direction is not None:
-        for word in _words(mixer for mixer in model.mixers() if direction not in mixer.DIRECTIONS):
+        for word in _words(mixer for mixer in model.mixers() if direction not in mixer.supports):
             message = f"{objective.kind} needs {direction} attention, which {word} does not support; use another attention"
             yield Rule("objective", message, ("model.attention",))
         return
@@ -175,10 +180,11 @@ def _attention_of(directions: Collection[Direction], source: bool) -> str:
 
 def _streaming(recipe: Recipe) -> Rules:
     if not recipe.train.stream:
-        if recipe.objective.STREAMS and (key := next(filter(None, (mixer.stream_key for mixer in recipe.model.mixers())), "")):
+        changed = dict.fromkeys(key for mixer in recipe.model.mixers() for key in _changed(mixer, mixer.STREAM_KEYS))
+        for key in changed if recipe.objective.STREAMS else ():
             yield Rule(f"model.attention.{key}", "has no effect without a stream; use train.stream: true", ("train.stream",))
         return
-    for word in _words(mixer for mixer in recipe.model.mixers() if not mixer.streams):
+    for word in _words(mixer for mixer in recipe.model.mixers() if "streaming" not in mixer.supports):
         message = f"attention {word} cannot carry its state over to the next step; use stream: false or another attention"
         yield Rule("train.stream", message, ("model.attention",))
     dataset = recipe.objective.dataset()

@@ -7,10 +7,10 @@ from functools import partial
 import torch
 
 from mini_tf.nn import state as states
-from mini_tf.nn.mixer import MixerSettings, RecurrentUnit
+from mini_tf.nn.mixer import MixerSettings, RecurrentUnit, carry
 from mini_tf.nn.positional_encoding import PositionalEncodingSettings
 from mini_tf.nn.token_positions import TokenPositions, Visibility
-from mini_tf.recipe.kind_settings.directions import Direction
+from mini_tf.recipe.kind_settings.directions import Direction, directions_of
 from mini_tf.recipe.kind_settings.inference_settings import training_keys
 from mini_tf.testing import Case, cross_attention, models
 from mini_tf.testing.tiny.mixers import (
@@ -36,6 +36,7 @@ from mini_tf.testing.tiny.mixers import (
 from mini_tf.testing.tiny.models import models_with
 
 Position = PositionalEncodingSettings | None
+NEGATIVE = "weights are negative, but nonnegative is declared"
 BLOCKS = ([1] * L, [3, 1, 7], [8, 3], [5, 6])
 
 
@@ -47,16 +48,19 @@ def cases(settings: MixerSettings) -> list[Case]:
 
 def mixer_cases(settings: MixerSettings) -> list[Case]:
     """All checks for a mixer outside of a model."""
-    return [*self_attention_cases(settings, supported_positions(settings)), *(cross_attention.cases(settings) if settings.CROSS else ())]
+    return [
+        *self_attention_cases(settings, supported_positions(settings)),
+        *(cross_attention.cases(settings) if "cross" in settings.supports else ()),
+    ]
 
 
 def self_attention_cases(settings: MixerSettings, positions: Mapping[str, Position]) -> Iterator[Case]:
     """Checks of self-attention with each of these positional encodings."""
-    layouts: tuple[Layout, ...] = ("plain", "packed" if settings.PACKS else "padded")
+    layouts: tuple[Layout, ...] = ("plain", "packed" if "packing" in settings.supports else "padded")
     always = [explicit_matches_forward, only_visible_tokens_have_a_gradient, every_parameter_has_a_gradient]
     causal = [earlier_outputs_do_not_depend_on_later_tokens]
     with_state = [blocks_with_state_match_one_pass, a_trimmed_state_gives_the_same_outputs, a_reordered_state_matches_reordered_rows]
-    for direction, (word, position), layout in itertools.product(sorted(settings.DIRECTIONS), positions.items(), layouts):
+    for direction, (word, position), layout in itertools.product(directions_of(settings.supports), positions.items(), layouts):
         checks = [*always, *(causal if direction != "bidirectional" else ()), *(with_state if direction == "causal" else ())]
         checks += [padding_does_not_change_outputs] if layout != "plain" else []
         checks += [a_packed_document_is_independent] if layout == "packed" else []
@@ -65,18 +69,18 @@ def self_attention_cases(settings: MixerSettings, positions: Mapping[str, Positi
         for check in checks:
             yield Case(f"{check.__name__}-{direction}-{word}-{layout}", partial(_run, check, settings, position, direction, layout))
     one_of_each = {None if position is None else position.APPLIES_TO: word for word, position in reversed([*positions.items()])}
-    for direction, word in itertools.product(sorted(settings.DIRECTIONS), one_of_each.values()):
+    for direction, word in itertools.product(directions_of(settings.supports), one_of_each.values()):
         for long in (a_long_row_matches_its_weights_and_blocks, training_without_dropout_matches_evaluation):
             yield Case(f"{long.__name__}-{direction}-{word}", partial(long, settings, positions[word], direction))
-    if "causal" in settings.DIRECTIONS:
+    if "causal" in settings.supports:
         yield Case("fast_decoding_matches_forward", partial(fast_decoding_matches_forward, settings))
-    if "bidirectional" in settings.DIRECTIONS:
+    if "bidirectional" in settings.supports:
         yield Case("the_order_matters_only_if_declared", partial(the_order_matters_only_if_declared, settings))
-    if settings.DIRECTIONS:
+    if directions_of(settings.supports):
         yield Case("refresh_depends_on_seed_and_step_only", partial(refresh_depends_on_seed_and_step_only, settings))
         for key in sorted(training_keys(settings)):
             yield Case(f"a_key_of_training_changes_no_output-{key}", partial(a_key_of_training_changes_no_output, settings, key))
-    if settings.STREAMS:
+    if "streaming" in settings.supports:
         yield Case("the_state_of_a_stream_is_bounded", partial(the_state_of_a_stream_is_bounded, settings))
 
 
@@ -92,18 +96,16 @@ def explicit_matches_forward(tiny: TinyMixer, direction: Direction, layout: Layo
     assert_same(
         non_padding(y, token_positions), non_padding(tiny.mix(tiny.x, mask), token_positions), "join(weights @ values) must equal forward"
     )
-    visible = tiny.mixer.restrict(mask).mask_rows(0, L, tiny.x.device)
-    assert not (visible & ~mask.mask_rows(0, L, tiny.x.device)).any(), "restrict() must not add to the mask"
+    visible = (explicit.visibility or mask).mask_rows(0, L, tiny.x.device)
+    assert not (visible & ~mask.mask_rows(0, L, tiny.x.device)).any(), "explicit must not add to the mask"
     own = explicit.weights[..., explicit.lead :]
     assert not own.masked_select(~visible[:, None].expand_as(own)).any(), "weights must be 0 where the mask is False"
-    assert tiny.settings.signed_weights or (explicit.weights >= 0).all(), "weights are negative, but signed_weights is False"
-    diagonal = own.diagonal(dim1=-2, dim2=-1)
-    assert tiny.settings.ATTENDS_SELF or not diagonal.any(), "a token attends to itself, but ATTENDS_SELF is False"
+    assert "nonnegative" not in tiny.settings.supports or (explicit.weights >= 0).all(), NEGATIVE
 
 
 def a_long_row_matches_its_weights_and_blocks(settings: MixerSettings, position: Position, direction: Direction) -> None:
     """As what is computed in chunks may differ from the second one on, with and without gradients."""
-    tiny, token_positions = TinyMixer(settings, position), long_positions(settings.PACKS)
+    tiny, token_positions = TinyMixer(settings, position), long_positions("packing" in settings.supports)
     x, mask = tiny.long_x, visibility_of(direction, token_positions, LONG_PREFIX)
     explicit = tiny.mixer.explicit(x, x, mask)
     expected = non_padding(tiny.mixer.join(explicit.weights @ explicit.values, x, mask).y, token_positions)
@@ -118,7 +120,7 @@ def a_long_row_matches_its_weights_and_blocks(settings: MixerSettings, position:
 
 def training_without_dropout_matches_evaluation(settings: MixerSettings, position: Position, direction: Direction) -> None:
     """Outputs; and the penalty is a sum over the tokens that are no padding, each within its own document."""
-    tiny, token_positions = TinyMixer(with_zero_rates(settings), position), long_positions(settings.PACKS)
+    tiny, token_positions = TinyMixer(with_zero_rates(settings), position), long_positions("packing" in settings.supports)
     mask = visibility_of(direction, token_positions, LONG_PREFIX)
     expected = non_padding(tiny.mix(tiny.long_x, mask), token_positions)
     mixer = without_dropout(tiny.mixer)
@@ -154,8 +156,10 @@ def fast_decoding_matches_forward(settings: MixerSettings) -> None:
 def the_order_matters_only_if_declared(settings: MixerSettings) -> None:
     """Without a positional encoding, permuted inputs give permuted outputs, as latent vectors need it."""
     tiny, mask, order = TinyMixer(settings), visibility_of("bidirectional", TokenPositions(L)), torch.arange(L).roll(4)
-    if not settings.NEEDS_ORDER:
-        assert_same(tiny.mix(tiny.x[:, order], mask), tiny.mix(tiny.x, mask)[:, order], "outputs depend on the order: declare NEEDS_ORDER")
+    if "unordered" in settings.supports:
+        assert_same(
+            tiny.mix(tiny.x[:, order], mask), tiny.mix(tiny.x, mask)[:, order], "outputs depend on the order, but unordered is declared"
+        )
 
 
 def padding_does_not_change_outputs(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
@@ -188,7 +192,8 @@ def only_visible_tokens_have_a_gradient(tiny: TinyMixer, direction: Direction, l
     visible = visible | (torch.arange(L) == t)  # a token is its own query
     assert not gradient[~visible].any(), "tokens that are not visible must have no gradient"
     assert gradient[visible].any(), "visible tokens must have a gradient"
-    assert not tiny.settings.ATTENDS_SELF or gradient[:, t].any(), "a token must have a gradient of its own output"
+    own, context_only = gradient[:, t].any(), "context_only" in tiny.settings.supports
+    assert own != context_only, f"outputs depend on their own token: {bool(own)}, but context_only is {context_only}"
 
 
 def a_packed_document_is_independent(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
@@ -263,7 +268,7 @@ def a_prefix_continues_token_by_token(tiny: TinyMixer, direction: Direction, lay
 
 def refresh_depends_on_seed_and_step_only(settings: MixerSettings) -> None:
     tiny = TinyMixer(settings)
-    mask = visibility_of(sorted(settings.DIRECTIONS)[0], TokenPositions(L), 4)
+    mask = visibility_of(directions_of(settings.supports)[0], TokenPositions(L), 4)
     outputs = []
     for seed, step in ((3, 7), (3, 8), (3, 7)):
         tiny.mixer.refresh(seed, step)
@@ -275,7 +280,7 @@ def a_key_of_training_changes_no_output(settings: MixerSettings, key: str) -> No
     """In evaluation mode, with the same weights, without and with a state."""
     tiny, other = TinyMixer(settings), TinyMixer(type(settings).model_validate(settings.model_dump() | {key: another_value(settings, key)}))
     other.mixer.load_state_dict(tiny.mixer.state_dict())
-    direction = sorted(settings.DIRECTIONS)[0]
+    direction = directions_of(settings.supports)[0]
     mask = visibility_of(direction, TokenPositions(L), 4)
     outputs = [one.mix(one.x, mask) for one in (tiny, other)]
     assert torch.equal(*outputs), f"{key} changes outputs, but is in TRAINING_KEYS"
@@ -292,7 +297,7 @@ def the_state_of_a_stream_is_bounded(settings: MixerSettings) -> None:
     x, sizes = random_tensor(B, length, DIMS.d_model), []
     for first in range(0, length, 5):
         block, block_positions = x[:, first : first + 5], TokenPositions(5, first)
-        state = tiny.mixer.trim(tiny.mixer(block, block, Visibility(True, block_positions, block_positions), state).state)
+        state = carry(tiny.mixer, tiny.mixer(block, block, Visibility(True, block_positions, block_positions), state).state)
         sizes.append(states.nbytes(state))
     assert 0 < max(sizes[40:]) <= 1.25 * max(sizes[:40]), (
         f"the state must not grow with the length: {max(sizes[:40])}, {max(sizes[40:])} bytes"

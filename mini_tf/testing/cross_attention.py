@@ -46,9 +46,9 @@ def cases(settings: MixerSettings) -> Iterator[Case]:
         training_without_dropout_matches_evaluation,
     ):
         yield Case(f"cross-{check.__name__}", partial(check, settings))
-    if settings.PACKS:
+    if "packing" in settings.supports:
         yield Case("cross-a_packed_document_is_independent", partial(a_packed_document_is_independent, settings))
-    if settings.CROSS_WIDTHS:
+    if not [*settings.rules_with(replace(DIMS, d_memory=10))]:
         yield Case("cross-other_width", partial(queries_attend_to_a_source, settings, True, d_memory=10))
 
 
@@ -67,7 +67,7 @@ def queries_attend_to_a_source(settings: MixerSettings, padded: bool, d_memory: 
     assert_same(mixer.join(explicit.weights @ explicit.values, x, mask).y, y, "join(weights @ values) must equal forward")
     own = explicit.weights[..., explicit.lead :]
     assert not own.masked_select(~mask.mask(x.device)[:, None].expand_as(own)).any(), "weights must be 0 where the mask is False"
-    assert settings.signed_weights or (explicit.weights >= 0).all(), "weights are negative, but signed_weights is False"
+    assert "nonnegative" not in settings.supports or (explicit.weights >= 0).all(), "weights are negative, but nonnegative is declared"
     if padded:
         changed = torch.where((segments == 0)[..., None], 1e6, memory)
         assert torch.equal(mixer(x, mixer.recall(changed, token_positions), mask).y, mixer(x, recalled, mask).y), (
@@ -138,7 +138,8 @@ def only_ordered_queries_depend_on_each_other(settings: MixerSettings) -> None:
     mask = Visibility(False, TokenPositions(L), TokenPositions(M))
     y, reversed_y = tiny.mixer(tiny.x, memory, mask).y, tiny.mixer(tiny.x.flip(1), memory, mask).y.flip(1)
     same = torch.allclose(y, reversed_y, rtol=0, atol=1e-10)
-    assert same != settings.ordered_queries, f"ordered_queries is {settings.ordered_queries}, but reversed queries give {same=} outputs"
+    unordered = "unordered" in settings.supports
+    assert same == unordered, f"unordered is {unordered}, but reversed queries give {same=} outputs"
 
 
 def rows_may_share_a_source(settings: MixerSettings) -> None:

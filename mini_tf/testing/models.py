@@ -44,9 +44,9 @@ def cases(settings: ModelSettings) -> list[Case]:
         captured_attention_gives_the_same_logits,
         max_length_is_enforced,
     ]
-    if settings.PACKS and all(mixer.PACKS for mixer in settings.mixers()):
+    if settings.PACKS and all("packing" in mixer.supports for mixer in settings.mixers()):
         checks += [packed_documents_are_independent]
-    if settings.causal and all("prefix" in settings.DIRECTIONS & mixer.DIRECTIONS for mixer in settings.mixers()):
+    if settings.causal and all("prefix" in settings.DIRECTIONS & mixer.supports for mixer in settings.mixers()):
         checks += [a_prefix_is_bidirectional]
     if settings.causal:
         checks += [decoding_token_by_token_matches_one_pass, a_reordered_state_continues_the_reordered_rows]

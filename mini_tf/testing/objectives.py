@@ -190,7 +190,7 @@ def packed_documents_are_apart(tried: Tried) -> None:
     """No target of a document of a packed row (`data.pack: docs`) depends on another document."""
     case = tiny_objective(tried)
     model = case.model_settings
-    if case.objective.settings.DATASET != "text" or not all(part.PACKS for part in (model, *model.all_mixers())):
+    if case.objective.settings.DATASET != "text" or not (model.PACKS and all("packing" in mixer.supports for mixer in model.all_mixers())):
         return
     segments = np.ones_like(case.rows.ids) if case.rows.segments is None else case.rows.segments.copy()
     middle = segments.shape[1] // 2

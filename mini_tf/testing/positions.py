@@ -48,7 +48,7 @@ def _in_models(settings: PositionalEncodingSettings) -> Iterator[Case]:
 def _with_mixers(settings: PositionalEncodingSettings) -> Iterator[Case]:
     for word in listing("attention"):
         mixer = settings_of("attention", word)()
-        if isinstance(mixer, MixerSettings) and settings.APPLIES_TO & mixer.POSITIONS:
+        if isinstance(mixer, MixerSettings) and settings.APPLIES_TO & mixer.supports:
             yield from (Case(f"{word}-{case}", case.run) for case in attention.self_attention_cases(mixer, {settings.kind: settings}))
 
 

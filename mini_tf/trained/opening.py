@@ -77,7 +77,7 @@ class Trained(LoadedModel):
         """Context of generation, if none is given: that of training, and in a stream what came before a row, too."""
         if not self.recipe.train.stream:
             return self.model.context
-        memories = [mixer.memory_tokens for mixer in self.recipe.model.mixers()]
+        memories = [mixer.memory_length for mixer in self.model.mixers()]
         return min((self.model.context + tokens for tokens in memories if tokens is not None), default=UNLIMITED)
 
     def task(self) -> nn.Module:

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from mini_tf.nn.layers.fused_linear import FusedLinear
+from mini_tf.nn.layers.fused_linear import FusedLinear, ResidualLinear
 
 
 class _SquaredReLU(torch.autograd.Function):
@@ -114,7 +114,7 @@ class FeedForward(KeyValueMemories):
         self.activation = activation
         self.gated = ACTIVATIONS[activation].n_inputs > 1
         self.up = FusedLinear(d_model, (d_ff,) * ACTIVATIONS[activation].n_inputs, bias)
-        self.down = nn.Linear(d_ff, d_model, bias=bias)
+        self.down = ResidualLinear(d_ff, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.down(self.coefficients(x))

@@ -1,4 +1,4 @@
-"""Several linear layers of one input as one matrix product, which is faster than several."""
+"""Linear layers that others tell apart: several of one input as one product, and outputs to the residual stream."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +19,10 @@ class FusedLinear(nn.Linear):
     def __init__(self, d_in: int, sizes: Sequence[int], bias: bool) -> None:
         super().__init__(d_in, sum(sizes), bias=bias)
         self.sizes = tuple(sizes)
+
+
+class ResidualLinear(nn.Linear):
+    """A projection to the residual stream, which gets a smaller initialization, or zero (`weights/init.py`)."""
 
 
 def split_outputs(linear: nn.Module, x: Float[Tensor, "*at D"], sizes: Sequence[int]) -> tuple[Tensor, ...]:

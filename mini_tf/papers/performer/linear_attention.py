@@ -29,7 +29,7 @@ from mini_tf.papers.performer.key_sums import (
 
 
 class LinearAttentionSettings(ProjectionSettings):
-    STREAMS = True
+    SUPPORTS = ProjectionSettings.SUPPORTS | {"streaming"}
 
 
 class LinearAttention(MultiHeadProjections):

@@ -17,8 +17,7 @@ from mini_tf.papers.sru.chunks import previous_states, recur
 
 
 class RecurrenceSettings(MixerSettings):
-    DIRECTIONS = frozenset({"causal"})
-    CROSS = False
+    SUPPORTS = frozenset({"causal", "packing", "nonnegative"})
     TRAINING_KEYS = frozenset({"forget_bias"})
 
     state_gates: bool = True

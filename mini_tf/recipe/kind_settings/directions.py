@@ -1,7 +1,7 @@
 """Directions of self-attention: which tokens a token attends to."""
 
 from collections.abc import Collection
-from typing import Literal
+from typing import Literal, get_args
 
 Direction = Literal["causal", "bidirectional", "prefix"]
 """Direction of self-attention: to earlier tokens, to all tokens, or to all tokens of a prefix and earlier tokens."""
@@ -17,3 +17,8 @@ def attended_tokens(directions: Collection[Direction], source: bool) -> str:
     if source:
         return "a source and earlier target tokens"
     return " or ".join(words for direction, words in _ATTENDED.items() if direction in directions)
+
+
+def directions_of(supports: Collection[str]) -> list[Direction]:
+    """The directions among what a mixer supports, by name."""
+    return sorted(direction for direction in get_args(Direction) if direction in supports)

@@ -61,7 +61,7 @@ def supported_positions(settings: MixerSettings) -> dict[str, PositionalEncoding
     supported: dict[str, PositionalEncodingSettings | None] = {"none": None}
     for word in listing("positions"):
         encoding = settings_of("positions", word)()
-        if isinstance(encoding, PositionalEncodingSettings) and encoding.APPLIES_TO & settings.POSITIONS:
+        if isinstance(encoding, PositionalEncodingSettings) and encoding.APPLIES_TO & settings.supports:
             supported[word] = encoding
     return supported
 

@@ -23,7 +23,7 @@ from mini_tf.training.sharding.rows import copy_whole, gathered, is_divided, own
 
 
 class FullSharding(Sharding):
-    """`full`. Parameters without rows, such as a gate, and `Mixer.state_parameters` stay whole on every process."""
+    """`full`. Parameters without rows, such as a gate, and those of a mixer outside of its layers stay whole."""
 
     DIVIDES = "weights, gradients and optimizer state"
     divides_weights = True
@@ -45,7 +45,7 @@ class FullSharding(Sharding):
         mesh = init_device_mesh(device.type, (self.group.size,))
         blocks = [part for part in task.modules() if isinstance(part, Block)]
         undivided = {p for p in task.parameters() if p.dim() == 0}  # refused by fully_shard
-        undivided |= {p for block in blocks for mixer in block.mixers.values() for p in mixer.state_parameters()}
+        undivided |= {p for block in blocks for mixer in block.mixers.values() for p in mixer.parameters(recurse=False)}
         self.crossing = [mixer for block in blocks for name, mixer in block.mixers.items() if name == "cross"]
         for part in (*self.crossing, *blocks, task):
             fully_shard(part, mesh=mesh, ignored_params=undivided)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mini_tf.attention import softmax
 from mini_tf.drawing.glyphs import figure_label
-from mini_tf.nn.mixer import AttentionDims, LayerSpec
+from mini_tf.nn.mixer import AttentionDims, LayerSpec, carry
 from mini_tf.nn.state import State, detach
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.tokens import Tokens
@@ -115,7 +115,7 @@ def test_the_penalty_has_every_span_once_in_its_life() -> None:
     for size in (5, 9, 10):
         positions, block = TokenPositions(size, first), x[:, first : first + size]
         mixed = mixer(block, block, Visibility(True, positions, positions), state)
-        total, first, state = total + mixed.penalty, first + size, mixer.carry(detach(mixed.state))  # type: ignore[arg-type]
+        total, first, state = total + mixed.penalty, first + size, carry(mixer, detach(mixed.state))  # type: ignore[arg-type]
     share = torch.sigmoid(torch.tensor(0.3, dtype=torch.float64))
     torch.testing.assert_close(total, 0.5 * B * L * 10 * share, rtol=0, atol=1e-10)
     gradient = torch.autograd.grad(total, mixer.span_bias)[0]

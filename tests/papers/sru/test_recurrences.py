@@ -14,7 +14,7 @@ from commands import EXACT, TINY, minitf, refused, trained
 from torch import Tensor
 
 from mini_tf.inspection.tokenized_texts import capture_heads, tokenize_texts
-from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixer
+from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixer, carry
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.tokens import Tokens
 from mini_tf.papers.sru.attention import sru, srupp
@@ -169,13 +169,13 @@ def test_in_training_keys_and_values_learn_from_the_memory() -> None:
     mixer, x = tiny_mixer(srupp.Settings(d_proj=4, memory_length=3)).train(), random_tensor(B, 8, D)
     first, second = TokenPositions(5), TokenPositions(3, 5)
     before = mixer(x[:, :5], x[:, :5], Visibility(True, first, first), mixer.start(B))
-    state = mixer.carry(before.state)
+    state = carry(mixer, before.state)
     assert state["x"].shape == (B, 3, 4)
     after = mixer(x[:, 5:], x[:, 5:], Visibility(True, second, second), state).y
     gradient = torch.autograd.grad(after[:, 0].sum(), state["x"])[0]
     assert gradient.any()
     mixer.memory_length = 8
-    whole = mixer(x[:, 5:], x[:, 5:], Visibility(True, second, second), mixer.carry(before.state)).y
+    whole = mixer(x[:, 5:], x[:, 5:], Visibility(True, second, second), carry(mixer, before.state)).y
     torch.testing.assert_close(whole, mix(mixer, x)[:, 5:], rtol=0, atol=1e-10)
 
 

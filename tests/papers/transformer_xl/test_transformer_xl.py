@@ -14,7 +14,7 @@ from commands import EXACT, TINY, minitf, refused, trained
 from torch import Tensor
 
 from mini_tf.attention import softmax, window
-from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixer
+from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixer, carry
 from mini_tf.nn.multi_head_attention import MultiHeadSettings
 from mini_tf.nn.state import detach
 from mini_tf.nn.token_positions import TokenPositions, Visibility
@@ -119,7 +119,7 @@ def test_a_row_attends_to_so_many_tokens_before_it(length: int, cache: str) -> N
             seen = max(0, first - length)
             expected = forward(mixer, x[:, seen : first + size], seen)[:, first - seen :]
             torch.testing.assert_close(mixed.y, expected, rtol=0, atol=1e-10)
-            state, first = mixer.carry(mixed.state), first + size
+            state, first = carry(mixer, mixed.state), first + size
 
 
 @pytest.mark.parametrize("settings", [softmax.Settings(memory_length=6), window.Settings(window=4)], ids=["softmax", "window"])
@@ -130,7 +130,7 @@ def test_the_memory_trains_the_projections_of_keys_but_not_the_tokens(settings: 
         x, weight, positions = random_tensor(B, 10, 12).requires_grad_(), random_tensor(B, 5, 12), TokenPositions(5)
         first = mixer(x[:, :5], x[:, :5], Visibility(True, positions, positions), mixer.start(B))
         after, second = TokenPositions(5, 5), x[:, 5:]
-        state = mixer.carry(detach(first.state))  # type: ignore[arg-type]
+        state = carry(mixer, detach(first.state))  # type: ignore[arg-type]
         (mixer(second, second, Visibility(True, after, after), state).y * weight).sum().backward()
         assert x.grad is not None
         assert not x.grad[:, :5].any()

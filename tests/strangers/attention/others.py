@@ -1,14 +1,14 @@
 """A token attends to all but itself, as in CBOW."""
 
-from typing import ClassVar
-
 from mini_tf.nn.mixer import AttentionDims, LayerSpec
 from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.token_positions import Visibility
 
 
 class Settings(MultiHeadSettings):
-    ATTENDS_SELF: ClassVar[bool] = False
+    @property
+    def restriction(self) -> str:
+        return "without itself"
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Others":
         return Others(self, dims, layer)

@@ -3,21 +3,16 @@
 Weights sum to more than 1. Source: Sun et al. 2023, arXiv:2307.08621, section 2.1, with one decay and no keys.
 """
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
-from mini_tf.nn.mixer import AttentionDims, Direction, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, MixerSettings
+from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, MixerSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import Visibility
 
 
 class Settings(MixerSettings):
-    DIRECTIONS: ClassVar[frozenset[Direction]] = frozenset({"causal"})
-    CROSS: ClassVar[bool] = False
-    STREAMS: ClassVar[bool] = True
-    PACKS: ClassVar[bool] = False
+    SUPPORTS = frozenset({"causal", "streaming", "nonnegative"})
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Running":
         return Running(dims)

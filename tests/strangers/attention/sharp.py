@@ -20,7 +20,7 @@ class Sharp(MultiHeadAttention):
         return attend(q, k, v, visibility, 2 * self.scale, _Twice(self._bias_encoding))
 
     def explicit(self, x: Tensor, memory: Tensor | State, visibility: Visibility) -> ExplicitAttention:
-        weights, values, _ = super().explicit(x, memory, visibility)
+        weights, values, *_ = super().explicit(x, memory, visibility)
         return ExplicitAttention((weights**2 / (weights**2).sum(-1, keepdim=True)).nan_to_num(0.0), values)
 
 

@@ -1,21 +1,16 @@
 """Each key says by its content how long it may be seen, 1 to 4 tokens, so that a state shrinks by its content."""
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
-from mini_tf.nn.mixer import AttentionDims, Direction, ExplicitAttention, LayerSpec
+from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, LayerSpec
 from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import POSITIONS_KEY, TokenPositions, Visibility
 
 
 class Settings(MultiHeadSettings):
-    DIRECTIONS: ClassVar[frozenset[Direction]] = frozenset({"causal"})
-    CROSS: ClassVar[bool] = False
-    STREAMS: ClassVar[bool] = True
-    POSITIONS: ClassVar[frozenset[str]] = frozenset({"rotary"})
+    SUPPORTS = frozenset({"causal", "packing", "streaming", "rotary", "nonnegative"})
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Spans":
         return Spans(self, dims, layer)

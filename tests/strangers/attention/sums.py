@@ -1,19 +1,16 @@
 """Linear cross-attention: of a source it keeps sums of phi(k) v^T and phi(k), phi = elu + 1."""
 
-from typing import ClassVar
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mini_tf.nn.mixer import AttentionDims, Direction, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, MixerSettings
+from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, MixerSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 
 
 class Settings(MixerSettings):
-    DIRECTIONS: ClassVar[frozenset[Direction]] = frozenset()
-    PACKS: ClassVar[bool] = False
+    SUPPORTS = frozenset({"cross", "unordered", "nonnegative"})
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Sums":
         return Sums(dims)

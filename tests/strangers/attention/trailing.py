@@ -2,20 +2,17 @@
 does.
 """
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
-from mini_tf.nn.mixer import AttentionDims, Direction, ForwardOutput, LayerSpec
+from mini_tf.nn.mixer import AttentionDims, ForwardOutput, LayerSpec
 from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import Visibility
 
 
 class Settings(MultiHeadSettings):
-    DIRECTIONS: ClassVar[frozenset[Direction]] = frozenset({"causal"})
-    CROSS: ClassVar[bool] = False
+    SUPPORTS = MultiHeadSettings.SUPPORTS - {"bidirectional", "prefix", "cross"}
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Trailing":
         return Trailing(self, dims, layer)

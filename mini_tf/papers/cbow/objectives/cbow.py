@@ -72,7 +72,7 @@ def _paths(model: Any) -> Iterator[str]:
         yield f"{layers} layers return it by its neighbors (use n_layers 1)"
     if any(stack.residual for stack in stacks):
         yield "the residual connection carries it (use residual: false)"
-    for word in dict.fromkeys(mixer.kind for stack in stacks for mixer in stack.attention if mixer.uses_own_token):
+    for word in dict.fromkeys(mixer.kind for stack in stacks for mixer in stack.attention if "context_only" not in mixer.supports):
         yield f"{word} attention uses it (use {{kind: window, attends_self: false, scale: 0}})"
     if model.ngrams:
         yield "n-grams of its neighbors contain it (use ngrams: [])"

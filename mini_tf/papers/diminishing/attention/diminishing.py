@@ -30,7 +30,7 @@ from torch.utils.checkpoint import checkpoint
 from mini_tf.nn.layers.attend import MASK_ELEMENTS, attention_weights
 from mini_tf.nn.layers.cumulative_sum import cumulative_sum
 from mini_tf.nn.layers.fused_attention import repeat_kv
-from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, MixerSettings
+from mini_tf.nn.mixer import Ability, AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, MixerSettings
 from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import Visibility
@@ -41,8 +41,7 @@ Gain = Callable[[Tensor, Tensor], Tensor]
 
 
 class Settings(MultiHeadSettings):
-    DIRECTIONS = frozenset()
-    POSITIONS = frozenset()
+    SUPPORTS = frozenset({"cross", "packing", "nonnegative"})
 
     function: Literal["log1p", "sqrt1p", "power", "cap", "identity"] = "log1p"
     """F(x): log(1 + x), sqrt(1 + x) - 1, ((1 + x)^power - 1) / power, min(x, cap), or x (softmax attention)."""
@@ -54,8 +53,8 @@ class Settings(MultiHeadSettings):
     """Weights of a query are scaled to sum 1, so attention moves to source tokens with less coverage."""
 
     @property
-    def ordered_queries(self) -> bool:
-        return self.function != "identity"
+    def supports(self) -> frozenset[Ability]:
+        return self.SUPPORTS | {"unordered"} if self.function == "identity" else self.SUPPORTS
 
     def rules(self) -> Rules:
         for key in ("power", "cap"):

@@ -32,9 +32,7 @@ from mini_tf.system.seeds import seed_of
 
 
 class Settings(MultiHeadSettings):
-    DIRECTIONS = frozenset({"causal"})
-    CROSS = False
-    STREAMS = True
+    SUPPORTS = frozenset({"causal", "packing", "streaming", "rotary", "bias", "nonnegative"})
     TRAINING_KEYS = frozenset({"span_loss_weight", "initial_span", "noisy"})
 
     max_span: int = Field(128, ge=1, le=2**20)
@@ -108,9 +106,6 @@ class ExpireSpan(MultiHeadAttention):
         k, v = repeat_kv(k, q.shape[1]), repeat_kv(v, q.shape[1])
         fading = Fading(self._bias_encoding, self.spans(x), self.settings.ramp)
         return ExplicitAttention(attention_weights(q, k, visibility, self.scale, fading), v)
-
-    def state_parameters(self) -> list[nn.Parameter]:
-        return [self.span_weight, self.span_bias]
 
     def trim(self, state: State) -> State:
         """Drop, in each row, tokens that no later token sees; rows with fewer tokens than others are padded."""

@@ -123,7 +123,7 @@ class Settings(ModelSettings):
             if encoding.APPLIES_TO - {"embed"} or not (others or encoding.APPLIES_TO):
                 what = f"{encoding.kind} gives no vectors of positions, and a perceiver has no self-attention of tokens"
                 yield key, f"{what}; use learned, fourier, sinusoidal{others}"
-        for mixer in dict.fromkeys(mixer for mixer in self.attention if mixer.NEEDS_ORDER):
+        for mixer in dict.fromkeys(mixer for mixer in self.attention if "unordered" not in mixer.supports):
             yield "attention", f"latents have no order, on which {mixer.kind} attention depends; use softmax"
         for rule in (Rule(*rule) for rule in StackSettings.rules(self.processor_stack)):
             if self.d_latent is None:
@@ -136,13 +136,12 @@ class Settings(ModelSettings):
                 key = f"decoder.{rule.key}" if rule.key in DecoderSettings.model_fields else "decoder"
                 if rule.key != "positions":  # checked above
                     yield rule._replace(key=key, depends=(rule.key, *rule.depends))
-        if not cross.CROSS:
+        if "cross" not in cross.supports:
             yield "cross_attention", f"{cross.kind} attention does not support cross-attention; use softmax"
-        elif cross.ordered_queries:
+        elif "unordered" not in cross.supports:
             yield "cross_attention", f"latents have no order, in which {cross.kind} attention needs its queries; use softmax"
-        elif not cross.CROSS_WIDTHS and width != self.d_model:
-            what = f"{cross.kind} attention needs latents of width d_model {self.d_model}, not {width}; use softmax"
-            yield Rule("cross_attention", what, ("d_model", "d_latent"))
+        for rule in (Rule(*rule) for rule in cross.rules_with(self.attention_dims(width))):
+            yield rule._replace(key="cross_attention", depends=(*rule.depends, "d_latent"))
 
     def all_mixers(self) -> Sequence[MixerSettings]:
         return [*self.mixers(), self.cross_attention]

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from pydantic import Field, PositiveFloat
 from torch import Tensor
 
-from mini_tf.nn.mixer import AttentionDims, LayerSpec
+from mini_tf.nn.mixer import Ability, AttentionDims, LayerSpec
 from mini_tf.nn.multi_head_projections import scale_value
 from mini_tf.papers.performer.key_sums import Features
 from mini_tf.papers.performer.linear_attention import LinearAttention, LinearAttentionSettings
@@ -41,8 +41,8 @@ class Settings(LinearAttentionSettings):
     """Factor of the attention scores that are approximated: 1/sqrt(d_k), 1, or this number."""
 
     @property
-    def signed_weights(self) -> bool:
-        return self.variant == "trigonometric"
+    def supports(self) -> frozenset[Ability]:
+        return self.SUPPORTS - {"nonnegative"} if self.variant == "trigonometric" else self.SUPPORTS
 
     @property
     def n_rows(self) -> int:

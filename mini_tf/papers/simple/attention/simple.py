@@ -16,13 +16,17 @@ from mini_tf.nn.layers.attend import attend, attention_weights
 from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, MixerSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import POSITIONS_KEY, TokenPositions, Visibility
+from mini_tf.recipe.kinds import Rule, Rules
 
 
 class Settings(MixerSettings):
-    CROSS_WIDTHS = False
-
     scale: Literal["none", "rsqrt_d", "cosine"] = "none"
     """Scaling of the dot products: none, 1/sqrt(d_model), or cosine similarity."""
+
+    def rules_with(self, dims: AttentionDims) -> Rules:
+        if dims.d_memory != dims.d_model:
+            what = f"simple attention has no projections, so d_model {dims.d_model} must be the width of the source, {dims.d_memory}"
+            yield Rule("attention", f"{what}; use softmax", ("d_model",))
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Simple":
         if dims.d_memory != dims.d_model:

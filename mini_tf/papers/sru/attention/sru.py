@@ -18,7 +18,7 @@ from mini_tf.papers.sru.recurrence import Recurrence, RecurrenceSettings
 
 
 class Settings(RecurrenceSettings):
-    STREAMS = True
+    SUPPORTS = RecurrenceSettings.SUPPORTS | {"streaming"}
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "SRU":
         if layer.attention == "cross":

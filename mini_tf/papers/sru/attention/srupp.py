@@ -16,14 +16,16 @@ from torch import Tensor, nn
 
 from mini_tf.nn.layers.attend import attend, attention_weights
 from mini_tf.nn.layers.fused_linear import FusedLinear
-from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, RecurrentUnit
+from mini_tf.nn.mixer import Ability, AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, RecurrentUnit
 from mini_tf.nn.state import State
-from mini_tf.nn.token_cache import append_tokens, empty_cache, last_tokens
+from mini_tf.nn.token_cache import append_tokens, empty_cache
 from mini_tf.nn.token_positions import Visibility
 from mini_tf.papers.sru.recurrence import Recurrence, RecurrenceSettings
 
 
 class Settings(RecurrenceSettings):
+    STREAM_KEYS = frozenset({"memory_length"})
+
     d_proj: int | None = Field(None, ge=1, le=65536)
     """Width of queries, keys and values; default d_model / 4."""
     attention: bool = True
@@ -32,16 +34,12 @@ class Settings(RecurrenceSettings):
     """With `train.stream`, tokens before a row that its tokens attend to; the recurrent state is always carried."""
 
     @property
-    def streams(self) -> bool:
-        return not self.attention or self.memory_length > 0
+    def supports(self) -> frozenset[Ability]:
+        return self.SUPPORTS if self.attention and not self.memory_length else self.SUPPORTS | {"streaming"}
 
     @property
-    def memory_tokens(self) -> int | None:
+    def memory_bound(self) -> int | None:
         return self.memory_length if self.attention else None
-
-    @property
-    def stream_key(self) -> str:
-        return "memory_length" if self.memory_length else ""
 
     def width(self, dims: AttentionDims) -> int:
         return self.d_proj or max(1, dims.d_model // 4)
@@ -59,7 +57,7 @@ class SRUpp(Mixer):
 
     def __init__(self, settings: Settings, dims: AttentionDims) -> None:
         super().__init__()
-        self.width, self.memory_length, self.has_heads = settings.width(dims), settings.memory_length, settings.attention
+        self.width, self.memory_length, self.has_heads = settings.width(dims), settings.memory_bound, settings.attention
         self.query = nn.Linear(dims.d_model, self.width, bias=False)
         self.key_value = FusedLinear(self.width, (self.width,) * 2, bias=False) if settings.attention else None
         self.alpha = nn.Parameter(torch.zeros(())) if settings.attention else None
@@ -95,14 +93,6 @@ class SRUpp(Mixer):
         self, attended: Float[Tensor, "B H L V"], x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None
     ) -> ForwardOutput:
         return self._output(self.query(x), attended[:, 0] if attended.shape[1] else None, x, visibility, state)
-
-    def carry(self, state: State) -> State:
-        return state if self.key_value is None else last_tokens(state, self.memory_length)
-
-    def set_memory_length(self, length: int) -> bool:
-        if self.memory_length:
-            self.memory_length = length
-        return self.memory_length > 0
 
     def metrics(self, state: State | None) -> Mapping[str, tuple[Tensor, Tensor | int]]:
         """alpha: the share of attention; 0 at the beginning of training."""
