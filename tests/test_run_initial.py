@@ -7,18 +7,22 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from commands import DATA, EXACT, ROOT, TINY, minitf, refused, trained
 from torch import Tensor
 
+from mini_tf.data.examples import Labels
 from mini_tf.data.opening import open_data
 from mini_tf.jobs import assembling
 from mini_tf.jobs.assembling import build
 from mini_tf.jobs.parts import Parts
 from mini_tf.models.encoder_decoder import EncoderDecoder
 from mini_tf.nn.tokens import Tokens
+from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.reading import read
 from mini_tf.system.errors import RecipeFault, RunFault
 from mini_tf.system.limits import limits
@@ -432,3 +436,19 @@ def test_a_long_list_of_names_is_shortened_to_six() -> None:
         "a, b, c, d, e, f and 1 more",
         "a, b, c, d, e, f and 2 more",
     ]
+
+
+def test_a_head_of_another_task_is_new_though_its_classes_are_the_same() -> None:
+    labels = Labels(("a", "b"), (1, 1))
+
+    def with_objective(kind: str) -> Any:
+        return SimpleNamespace(recipe=SimpleNamespace(objective=settings_of("objectives", kind)()), labels=labels)
+
+    for own, other, loaded in (
+        ("tag", "tag", True),
+        ("classify", "tag", False),
+        ("tag", "classify", False),
+        ("next_token", "prefix", True),
+    ):
+        new, trained = with_objective(own), with_objective(other)
+        assert initial._same_head_outputs(new.recipe, trained, new) == loaded
