@@ -129,3 +129,7 @@ def test_a_number_without_a_unit_is_what_decimal_says(text: str) -> None:
 @pytest.mark.parametrize(("share", "shown"), [(0.05, "5%"), (0.125, "12.5%"), (1 / 3, "0.3333333333333333")])
 def test_a_split_is_shown_as_percent_unless_that_is_longer(share: float, shown: str) -> None:
     assert (str(Split(share=share)), str(Split(share=share, tail=True))) == (shown, f"tail {shown}")
+
+
+def test_folds_are_shown_by_their_number() -> None:
+    assert (str(Split(folds=5)), str(Split(folds=5, fold=2))) == ("5 folds", "fold 2 of 5")
