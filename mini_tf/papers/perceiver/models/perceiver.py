@@ -212,7 +212,7 @@ class Perceiver(Model):
 
     @property
     def _output_rows(self) -> SequenceKind:
-        return "output" if isinstance(self.queries, nn.Parameter) else "own"
+        return "output" if isinstance(self.queries, Tensor) else "own"
 
     def max_length(self, rows: SequenceKind = "own") -> int | None:
         limits = [super().max_length(rows), getattr(self.queries, "max_positions", None)]
@@ -241,7 +241,7 @@ class Perceiver(Model):
         """The queries of all tokens (T = L), of those chosen, or the one of the row."""
         if self.queries is None:
             return x if chosen is None else chosen.select(x)
-        if isinstance(self.queries, nn.Parameter):
+        if isinstance(self.queries, Tensor):
             return self.queries.repeat(len(x), 1, 1)
         n = x.shape[1] if chosen is None else chosen.positions.shape[1]
         if chosen is not None:
