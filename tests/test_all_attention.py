@@ -13,9 +13,8 @@ from commands import EXACT, minitf, refused, trained
 from test_models import model_of, some_ids
 from torch import Tensor
 
-from mini_tf.attention import softmax
-from mini_tf.nn.layers import attend
-from mini_tf.nn.layers.persistent_attention import persistent_attention
+from mini_tf.attention import _all_attention, softmax
+from mini_tf.nn.layers import attention_kernels
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, carry
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions, Visibility
@@ -154,7 +153,7 @@ def test_two_calls_of_the_kernel_have_the_outputs_and_gradients_of_one_softmax(m
             given = bias = bias + random_tensor(2, 3, 4, 4, seed=7)
     weights = torch.cat([0.4 * q[..., 5:] @ shared_k.mT, 0.4 * q[..., :5] @ k.mT + bias], dim=-1).softmax(-1)
     expected = weights[..., :2] @ shared_v + weights[..., 2:] @ v
-    actual = persistent_attention(q, k, v, given, (shared_k, shared_v), 0.4, 0.0, causal=mask == "causal")
+    actual = _all_attention.persistent_attention(q, k, v, given, (shared_k, shared_v), 0.4, 0.0, causal=mask == "causal")
     torch.testing.assert_close(actual, expected, **CLOSE)
     weight = random_tensor(2, 3, 4, 3, seed=9)
     torch.testing.assert_close(*(torch.autograd.grad((y * weight).sum(), inputs) for y in (actual, expected)), **CLOSE)
@@ -166,7 +165,7 @@ def test_empty_tensors_have_empty_outputs_and_without_tokens_persistent_keys_hav
     q, k, v = random_tensor(rows, 4, queries, 12), random_tensor(rows, 4, keys, 6), random_tensor(rows, 4, keys, 4)
     shared_k, shared_v = random_tensor(1, 4, N, 6), random_tensor(1, 4, N, 4)
     leaves = [t.requires_grad_() for t in (q, k, v, shared_k, shared_v)]
-    actual = persistent_attention(q, k, v, None, (shared_k, shared_v), 0.4, 0.0)
+    actual = _all_attention.persistent_attention(q, k, v, None, (shared_k, shared_v), 0.4, 0.0)
     assert actual.shape == (rows, 4, queries, 4)
     if keys == 0:
         torch.testing.assert_close(actual, (0.4 * q[..., 6:] @ shared_k.transpose(-1, -2)).softmax(-1) @ shared_v, **CLOSE)
@@ -189,8 +188,8 @@ def test_scores_of_thousands_do_not_overflow() -> None:
 def test_large_masks_in_blocks_have_the_same_outputs_and_gradients(layout: Any, positions: str, monkeypatch: pytest.MonkeyPatch) -> None:
     token_positions = positions_of_layout(layout)
     found = []
-    for elements in (attend.MASK_ELEMENTS, 150):
-        monkeypatch.setattr(attend, "MASK_ELEMENTS", elements)
+    for elements in (attention_kernels.MASK_ELEMENTS, 150):
+        monkeypatch.setattr(attention_kernels, "MASK_ELEMENTS", elements)
         tiny = TinyMixer(softmax.Settings(n_persistent=N), settings_of("positions", positions)())  # type: ignore[arg-type]
         y = tiny.mix(tiny.x, Visibility(True, token_positions, token_positions))
         (y * random_tensor(*y.shape, seed=2)).sum().backward()
@@ -227,11 +226,11 @@ def test_beside_persistent_keys_a_causal_mask_is_made_in_blocks_except_without_d
         sizes.append(0 if mask is None else mask.numel())
         return q[..., :4]
 
-    monkeypatch.setattr(attend, "persistent_attention", recorded)
-    monkeypatch.setattr(attend, "MASK_ELEMENTS", 2 * L)
+    monkeypatch.setattr(_all_attention, "persistent_attention", recorded)
+    monkeypatch.setattr(attention_kernels, "MASK_ELEMENTS", 2 * L)
     q, k, v = (torch.zeros(B, 4, L, width, device=device) for width in (6, 6, 4))
     shared = tuple(torch.zeros(4, N, width, device=device) for width in (6, 4))
-    assert attend.attend(q, k, v, plain(), 0.4, None, dropout_rate, persistent=shared).shape == (B, 4, L, 4)  # type: ignore[arg-type]
+    assert _all_attention.attend_to_all(q, k, v, shared, plain(), 0.4, None, dropout_rate).shape == (B, 4, L, 4)  # type: ignore[arg-type]
     assert max(sizes) == largest
 
 

@@ -58,7 +58,7 @@ ASKING = {
     "keys": ("MOMENTS = {'linear': 2, 'constant': 1}", ["schedules"]),
     "values": ("DEFAULT = {'left': 'decoder', 'both': 'encoder'}", ["models"]),
     "isinstance": ("isinstance(part, Window)", ["attention"]),
-    "isinstance of several": ("isinstance(part, multi_head_attention.MultiHeadAttention | nn.Linear)", ["attention"]),
+    "isinstance of several": ("isinstance(part, attention.MultiHeadAttention | nn.Linear)", ["attention"]),
     "the very class": ("type(model) is OneStack", ["models"]),
     "a subclass": ("issubclass(type(model), (OneStack, Other))", ["models"]),
     "a name of some kinds": ("hasattr(mixer, 'window')", ["attention"]),

@@ -25,8 +25,8 @@ from torch import Tensor
 from mini_tf.inspection.capture import capture
 from mini_tf.inspection.maps.attention import heads_of
 from mini_tf.inspection.maps.roles import repeated_tokens, role_of, scores_on
+from mini_tf.nn.attention import MultiHeadAttention
 from mini_tf.nn.model import Model
-from mini_tf.nn.multi_head_attention import MultiHeadAttention
 from mini_tf.nn.tokens import Tokens
 from mini_tf.trained.opening import open_trained
 

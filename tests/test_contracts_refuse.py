@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from toys import Fading, FadingMean
 
+from mini_tf.nn.attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, MixerSettings, RecurrentUnit
 from mini_tf.nn.model import Model, ModelSettings, OneStack
-from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
 from mini_tf.nn.stack import Stack
 from mini_tf.nn.state import State

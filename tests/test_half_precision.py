@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from toys import every_mixer
 
-from mini_tf.nn.layers import fused_attention as fused
+from mini_tf.nn.layers import attention_kernels as fused
 from mini_tf.nn.mixer import MixerSettings
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.kind_settings.directions import Direction, directions_of

@@ -13,7 +13,7 @@ from toys import every_mixer, mixer_settings, own_view, seeded
 from mini_tf.attention import window
 from mini_tf.nn import state as states
 from mini_tf.nn import token_positions
-from mini_tf.nn.layers import attend
+from mini_tf.nn.layers import attention_kernels
 from mini_tf.nn.layers.fused_linear import ResidualLinear
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerSettings, carry
 from mini_tf.nn.token_cache import token_positions_of
@@ -138,7 +138,7 @@ def test_attention_weights_are_dropped_in_training_alone(
     whole.
     """
     if blocks:
-        monkeypatch.setattr(attend, "MASK_ELEMENTS", 70)
+        monkeypatch.setattr(attention_kernels, "MASK_ELEMENTS", 70)
     settings, width = settings_of("attention", kind)(**given, dropout_rate=0.5), replace(DIMS, d_v=L)
     biasing = settings_of("positions", position)().build(DIMS.d_model, DIMS.n_heads, DIMS.d_k, 64)  # type: ignore[attr-defined]
     mixer = settings.build(width, LayerSpec(0, 1, "self", biasing.double()))  # type: ignore[attr-defined, arg-type]

@@ -12,7 +12,7 @@ from toys import DIMS, Fading, FadingMean, mixer_kinds, mixer_settings, own_view
 
 from mini_tf.nn import state as states
 from mini_tf.nn.block import Block, CrossInput, ResidualStep
-from mini_tf.nn.layers import attend
+from mini_tf.nn.layers import attention_kernels
 from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.mixer import AttentionDims, ForwardOutput
 from mini_tf.nn.model import Model
@@ -415,7 +415,7 @@ def test_long_texts_take_memory_that_is_linear_in_their_length(
     backward.
     """
     length = 2048
-    monkeypatch.setattr(attend, "MASK_ELEMENTS", length * length // 32)  # what is read in blocks at 8,192 is so here too
+    monkeypatch.setattr(attention_kernels, "MASK_ELEMENTS", length * length // 32)  # what is read in blocks at 8,192 is so here too
     width = {"d_model": 32, "n_layers": 1, "n_heads": 2}
     mixer = settings_of("attention", kind)(**({"window": 32} if kind == "window" else {}))
     settings = settings_of("models", "decoder")(**width, attention=(mixer,), positions=settings_of("positions", positions)())

@@ -16,7 +16,7 @@ from torch.autograd import gradcheck
 from torch.overrides import TorchFunctionMode
 from torch.testing import assert_close
 
-from mini_tf.nn.layers.attend import attend
+from mini_tf.nn.layers.attention_kernels import attend
 from mini_tf.nn.layers.cross_entropy import CHUNK, cross_entropy
 from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.layers.feed_forward import ACTIVATIONS, FeedForward, activate
@@ -363,7 +363,7 @@ def test_attention_in_blocks_of_queries_is_attention_at_once(
         return attend(q, k, v, Visibility(causal, token_positions, token_positions, 3), 0.7, position)
 
     whole = gradients(read, *inputs)
-    monkeypatch.setattr("mini_tf.nn.layers.attend.MASK_ELEMENTS", 2 * 4 * 11 * 3)
+    monkeypatch.setattr("mini_tf.nn.layers.attention_kernels.MASK_ELEMENTS", 2 * 4 * 11 * 3)
     for mine, theirs in zip(gradients(read, *inputs), whole, strict=True):
         assert_close(mine, theirs, rtol=0, atol=1e-12)
     with torch.no_grad(), Largest() as largest:

@@ -9,9 +9,9 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.nn.layers.fused_attention import fused_attention, repeat_kv
+from mini_tf.nn.attention import MemorySettings, MultiHeadAttention
+from mini_tf.nn.layers.attention_kernels import fused_attention, repeat_kv
 from mini_tf.nn.mixer import Ability, AttentionDims, LayerSpec, SoftmaxAttention
-from mini_tf.nn.multi_head_attention import MemorySettings, MultiHeadAttention
 from mini_tf.nn.state import State
 from mini_tf.nn.token_cache import last_tokens
 from mini_tf.nn.token_positions import Visibility, spans

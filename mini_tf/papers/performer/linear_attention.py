@@ -11,9 +11,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from mini_tf.nn.layers.fused_attention import repeat_kv
+from mini_tf.nn.attention import MultiHeadProjections, ProjectionSettings
+from mini_tf.nn.layers.attention_kernels import repeat_kv
 from mini_tf.nn.mixer import ExplicitAttention, ForwardOutput, RecurrentAttention
-from mini_tf.nn.multi_head_projections import MultiHeadProjections, ProjectionSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions, Visibility, spans
 from mini_tf.papers.performer.key_sums import (

@@ -15,8 +15,8 @@ from toys import seeded
 from mini_tf.attention import softmax
 from mini_tf.models import encoder_decoder
 from mini_tf.nn import state as states
+from mini_tf.nn.attention import MultiHeadAttention
 from mini_tf.nn.mixer import LayerSpec
-from mini_tf.nn.multi_head_attention import MultiHeadAttention
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.papers.diminishing.attention import diminishing
 from mini_tf.papers.diminishing.attention.diminishing import Diminishing, Settings

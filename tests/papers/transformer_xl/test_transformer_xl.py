@@ -14,8 +14,8 @@ from commands import EXACT, TINY, minitf, refused, trained
 from torch import Tensor
 
 from mini_tf.attention import softmax, window
+from mini_tf.nn.attention import MultiHeadSettings
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixer, carry
-from mini_tf.nn.multi_head_attention import MultiHeadSettings
 from mini_tf.nn.state import detach
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.tokens import Tokens

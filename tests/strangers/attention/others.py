@@ -1,7 +1,7 @@
 """A token attends to all but itself, as in CBOW."""
 
+from mini_tf.nn.attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.mixer import AttentionDims, LayerSpec
-from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.token_positions import Visibility
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
+from mini_tf.nn.attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.mixer import AttentionDims, LayerSpec
-from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 
 
 class Settings(MultiHeadSettings):

@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from mini_tf.nn.layers.attend import attend
+from mini_tf.nn.attention import MultiHeadAttention, MultiHeadSettings
+from mini_tf.nn.layers.attention_kernels import attend
 from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, LayerSpec
-from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import Visibility

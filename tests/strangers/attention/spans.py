@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from mini_tf.nn.attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, LayerSpec
-from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import POSITIONS_KEY, TokenPositions, Visibility
 
@@ -23,7 +23,7 @@ class Spans(MultiHeadAttention):
         return self._weights(q, k, visibility) @ v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
 
     def explicit(self, x: Tensor, memory: Tensor | State, visibility: Visibility) -> ExplicitAttention:
-        q, k, v = self._project(x, memory, visibility)
+        q, k, v = self.project(x, memory, visibility)
         return ExplicitAttention(self._weights(q, k, visibility), v.repeat_interleave(q.shape[1] // v.shape[1], dim=1))
 
     def _weights(self, q: Tensor, k: Tensor, visibility: Visibility) -> Tensor:

@@ -27,11 +27,10 @@ from pydantic import Field
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from mini_tf.nn.layers.attend import MASK_ELEMENTS, attention_weights
+from mini_tf.nn.attention import MultiHeadAttention, MultiHeadSettings, attention_weights
+from mini_tf.nn.layers.attention_kernels import MASK_ELEMENTS, repeat_kv
 from mini_tf.nn.layers.cumulative_sum import cumulative_sum
-from mini_tf.nn.layers.fused_attention import repeat_kv
 from mini_tf.nn.mixer import Ability, AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, MixerSettings
-from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import Visibility
 from mini_tf.recipe.kinds import Rules
@@ -98,18 +97,18 @@ class Diminishing(MultiHeadAttention):
     def forward(
         self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility, state: State | None = None
     ) -> ForwardOutput:
-        q, k, v = self._project(x, memory, visibility)
+        q, k, v = self.project(x, memory, visibility)
         attended, coverage = self._attend(q, k, v, visibility, (state or {}).get("coverage"))
         return self.join(attended, x, visibility, None if state is None else {"coverage": coverage})
 
     def explicit(self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility) -> ExplicitAttention:
-        q, k, v = self._project(x, memory, visibility)
+        q, k, v = self.project(x, memory, visibility)
         weights, _ = self._diminish(self._softmax(q, k, visibility), visibility.rows_per_source, None)
         return ExplicitAttention(weights.to(v.dtype), repeat_kv(v, q.shape[1]))
 
     def observe(self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility) -> Mapping[str, Tensor]:
         """attention: the weights before earlier queries diminish them."""
-        q, k, _ = self._project(x, memory, visibility)
+        q, k, _ = self.project(x, memory, visibility)
         return {"attention": self._softmax(q, k, visibility)}
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, before: Tensor | None) -> tuple[Tensor, Tensor]:

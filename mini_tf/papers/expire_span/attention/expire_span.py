@@ -20,10 +20,9 @@ from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.nn.layers.attend import attend, attention_weights
-from mini_tf.nn.layers.fused_attention import repeat_kv
+from mini_tf.nn.attention import MultiHeadAttention, MultiHeadSettings, attention_weights
+from mini_tf.nn.layers.attention_kernels import attend, repeat_kv
 from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec
-from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.state import State
 from mini_tf.nn.token_cache import append_tokens, select_tokens, token_positions_of
@@ -84,11 +83,11 @@ class ExpireSpan(MultiHeadAttention):
     ) -> ForwardOutput:
         queries = visibility
         if state and "x" in state:
-            q, k, v, visibility, state = self._project_with_memory(x, visibility, state)
+            q, k, v, visibility, state = self.project_cached_inputs(x, visibility, state)
             spans = self.spans(state["x"])
             own = spans[:, -x.shape[1] :]
         else:
-            q, k, v = self._project(x, memory, visibility)
+            q, k, v = self.project(x, memory, visibility)
             own = spans = self.spans(x)
             if state:
                 state, visibility = append_tokens(state, visibility, k=k, v=v, spans=own)
@@ -102,7 +101,7 @@ class ExpireSpan(MultiHeadAttention):
         return self.join(attended, x, visibility, state)._replace(penalty=self.settings.span_loss_weight * total)
 
     def explicit(self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility) -> ExplicitAttention:
-        q, k, v = self._project(x, memory, visibility)
+        q, k, v = self.project(x, memory, visibility)
         k, v = repeat_kv(k, q.shape[1]), repeat_kv(v, q.shape[1])
         fading = Fading(self._bias_encoding, self.spans(x), self.settings.ramp)
         return ExplicitAttention(attention_weights(q, k, visibility, self.scale, fading), v)

@@ -13,8 +13,8 @@ from jaxtyping import Float
 from pydantic import Field, PositiveFloat
 from torch import Tensor
 
+from mini_tf.nn.attention import scale_value
 from mini_tf.nn.mixer import Ability, AttentionDims, LayerSpec
-from mini_tf.nn.multi_head_projections import scale_value
 from mini_tf.papers.performer.key_sums import Features
 from mini_tf.papers.performer.linear_attention import LinearAttention, LinearAttentionSettings
 from mini_tf.system.seeds import seed_of

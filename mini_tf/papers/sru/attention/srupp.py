@@ -14,7 +14,8 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.nn.layers.attend import attend, attention_weights
+from mini_tf.nn.attention import attention_weights
+from mini_tf.nn.layers.attention_kernels import attend
 from mini_tf.nn.layers.fused_linear import FusedLinear
 from mini_tf.nn.mixer import Ability, AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, RecurrentUnit
 from mini_tf.nn.state import State

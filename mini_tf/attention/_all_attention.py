@@ -1,23 +1,118 @@
-"""Attention whose keys and values are those of each row and others that all rows share, in one softmax.
+"""All-attention: every query attends to persistent keys and values beside those of the tokens, in one softmax.
+
+These are parameters. With enough of them a layer needs no feed-forward layer, whose hidden units they resemble: a key
+that is compared with the token, a value that is added. They have no position: queries are compared with them as they
+are before the rotation of a positional encoding, and without its bias. `qk_norm` normalizes these keys, too. A query
+that attends to no token, such as padding, attends to them alone.
+
+As in the paper, the parameters are multiplied by sqrt(d_k) and sqrt(n), so that an optimizer with steps of equal size,
+such as Adam, moves vectors as fast as their width and number require. Unlike there, they are matrices as those of
+linear layers: with the same initialization (`init_std`; in the paper keys and values begin with variance 1) and weight
+decay, updated by Muon and adapted by LoRA.
 
 On a CPU these are two calls of the fused kernel. Each returns its output and the logarithm of its sum, with which the
 outputs are merged. The backward pass of the kernel needs only the output and that logarithm: with those of the joint
 softmax, two calls give its exact gradient. So shared keys are not copied for each row, and the causal kernel needs no
 mask. Elsewhere, and with dropout, a learned bias or empty tensors, shared keys are put before those of each row.
+Source: Sukhbaatar et al. 2019, arXiv:1907.01470, sections 4.2 and 5.1.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from mini_tf.nn.layers.fused_attention import fused_attention, repeat_kv
+from mini_tf.nn.attention import MultiHeadAttention, MultiHeadSettings, attention_scores
+from mini_tf.nn.layers.attention_kernels import attend, fused_attention, repeat_kv
+from mini_tf.nn.layers.fused_linear import FusedLinear
+from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, LayerSpec, SoftmaxAttention
+from mini_tf.nn.positional_encoding import PositionalEncoding
+from mini_tf.nn.state import State
+from mini_tf.nn.token_positions import Visibility
 
 KeysValues = tuple[Tensor, Tensor]
 """Keys and values of no token: (G, N, K) and (G, N, V), or (1, H, N, K) and (1, H, N, V) for every head."""
+
+
+class AllAttention(MultiHeadAttention):
+    """Multi-head attention with n persistent vectors of each key-value head."""
+
+    STANDARD_SOFTMAX = True
+
+    def __init__(self, settings: MultiHeadSettings, n: int, dims: AttentionDims, layer: LayerSpec) -> None:
+        super().__init__(settings, dims, layer)
+        self.persistent = PersistentVectors(n, dims)
+
+    def persistent_vectors(self) -> KeysValues:
+        keys, values = self.persistent()
+        return self._normed(keys), values
+
+    def project(self, x: Tensor, memory: Tensor | State, visibility: Visibility) -> tuple[Tensor, Tensor, Tensor]:
+        """Beside rotated queries, in the second half of (B, H, L, 2 K), those for persistent keys."""
+        if not self._rotary:
+            return super().project(x, memory, visibility)
+        n_heads = self.dims.n_heads
+        q_and_k, v = self.project_heads(x, memory)
+        q, k = self.rotated(q_and_k, visibility).split([n_heads, self.dims.n_kv_heads], dim=2)
+        q = torch.cat([q, self._normed(q_and_k[:, :, :n_heads])], dim=-1)
+        return q.transpose(1, 2), k.transpose(1, 2), v
+
+    def attend(
+        self, q: Float[Tensor, "B H L _"], k: Float[Tensor, "B G M K"], v: Float[Tensor, "B G M V"], visibility: Visibility
+    ) -> Float[Tensor, "B H L V"]:
+        dropout_rate = self.dropout_rate if self.training else 0.0
+        return attend_to_all(q, k, v, self.persistent_vectors(), visibility, self.scale, self._bias_encoding, dropout_rate)
+
+    def explicit(self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility) -> ExplicitAttention:
+        """The first columns are those of persistent vectors."""
+        q, k, v = self.project(x, memory, visibility)
+        k, v = repeat_kv(k, q.shape[1]), repeat_kv(v, q.shape[1])
+        keys, values = keys_of_heads(self.persistent_vectors(), q)
+        scores = attention_scores(q, k, visibility, self.scale, self._bias_encoding)  # (B, H, L, M)
+        shared = q[..., -k.shape[-1] :] @ keys.transpose(-1, -2) * self.scale  # (B, H, L, N)
+        weights = torch.cat([shared, scores], dim=-1).softmax(dim=-1)
+        return ExplicitAttention(weights, torch.cat([values.expand(len(v), -1, -1, -1), v], dim=2), values.shape[2])
+
+    def fast_decoding(self) -> SoftmaxAttention | None:
+        attention = super().fast_decoding()
+        return None if attention is None else attention._replace(persistent=self.persistent_vectors())
+
+
+class PersistentVectors(nn.Module):
+    """n vectors of each key-value head."""
+
+    def __init__(self, n: int, dims: AttentionDims) -> None:
+        super().__init__()
+        self.n, self.factors = n, (dims.d_k**0.5, n**0.5)
+        self.keys, self.values = (FusedLinear(d, (n,) * dims.n_kv_heads, bias=False) for d in (dims.d_k, dims.d_v))
+
+    def forward(self) -> tuple[Float[Tensor, "G N K"], Float[Tensor, "G N V"]]:
+        """Keys and values."""
+        keys, values = (linear.weight.unflatten(0, (-1, self.n)) for linear in (self.keys, self.values))
+        return keys * self.factors[0], values * self.factors[1]
+
+
+def attend_to_all(
+    q: Float[Tensor, "B H L _"],
+    k: Float[Tensor, "B G M K"],
+    v: Float[Tensor, "B G M V"],
+    persistent: KeysValues,
+    visibility: Visibility,
+    scale: float,
+    encoding: PositionalEncoding | None = None,
+    dropout_rate: float = 0.0,
+) -> Float[Tensor, "B H L V"]:
+    """`attend`, also to keys (G, N, K) and values (G, N, V) that all queries attend to, without a bias.
+
+    q is (B, H, L, K), or (B, H, L, 2 K): then the second half is compared with persistent keys.
+    """
+    kernel = partial(persistent_attention, shared=keys_of_heads(persistent, q))
+    # With dropout, or elsewhere than on a CPU, persistent keys need a mask, which may have to be split.
+    return attend(q, k, v, visibility, scale, encoding, dropout_rate, kernel, causal_kernel=merges(q, dropout_rate))
 
 
 def keys_of_heads(persistent: KeysValues, q: Float[Tensor, "B H L _"]) -> KeysValues:

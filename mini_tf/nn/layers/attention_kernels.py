@@ -1,0 +1,121 @@
+"""Scaled dot-product attention, fused: softmax(q k^T * scale + bias) v under a mask, in memory linear in the length.
+
+If the mask needs no tensor, the kernel is called without one. Otherwise a small mask is computed at once, and a large
+one in blocks of queries, which are recomputed in the backward pass. `nn/attention.py` has the same unfused.
+Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from mini_tf.nn.positional_encoding import PositionalEncoding
+from mini_tf.nn.token_positions import Visibility
+
+MASK_ELEMENTS = 2**22
+"""Maximum elements of a mask that is computed at once, and of a block of a larger mask."""
+ZEROS_IF_BLIND = frozenset({"cpu"})
+"""Devices whose kernels give zeros, and gradients of 0, for a query that attends to nothing; those of GPUs give NaN."""
+
+
+def fused_attention(
+    q: Float[Tensor, "B H L K"],
+    k: Float[Tensor, "B H M K"],
+    v: Float[Tensor, "B H M V"],
+    mask: Tensor | None,
+    scale: float,
+    dropout_rate: float,
+    causal: bool = False,
+) -> Float[Tensor, "B H L V"]:
+    """The fused kernel under a mask: bool, True where a query attends, or floats that are added to the scores.
+
+    Zeros for a query that attends to nothing. Where no kernel can be relied on for that, the query attends to all keys,
+    and its output is replaced by zeros, so no gradient passes through it.
+    """
+    d_k, d_v = q.shape[-1], v.shape[-1]
+    blind = None
+    if mask is not None and q.device.type not in ZEROS_IF_BLIND:
+        visible = mask if mask.dtype == torch.bool else mask != -torch.inf
+        blind = ~visible.any(dim=-1, keepdim=True)
+        mask = mask | blind if mask.dtype == torch.bool else mask.masked_fill(blind, 0.0)
+    # The fused kernels need d_k = d_v; zero padding changes neither attention scores nor values.
+    if d_k < d_v:
+        q, k = F.pad(q, (0, d_v - d_k)), F.pad(k, (0, d_v - d_k))
+    elif d_v < d_k:
+        v = F.pad(v, (0, d_k - d_v))
+    if q.dtype == torch.bfloat16 and q.device.type == "cpu" and torch.is_grad_enabled():
+        # On CPUs the backward pass of the fused kernel takes five to twenty times as long in bf16 as in fp32.
+        with torch.autocast("cpu", enabled=False):
+            mask = mask.float() if mask is not None and mask.dtype == torch.bfloat16 else mask
+            y = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), mask, dropout_rate, causal, scale=scale).to(q.dtype)
+    else:
+        y = F.scaled_dot_product_attention(q, k, v, mask, dropout_rate, causal, scale=scale)
+    y = y if blind is None else y.masked_fill(blind, 0.0)
+    return y[..., :d_v] if d_v < d_k else y
+
+
+def repeat_kv(keys: Float[Tensor, "B G M K"], n_heads: int) -> Float[Tensor, "B H M K"]:
+    """Keys or values repeated for every head: each of the G heads serves H/G neighboring query heads."""
+    groups = keys.shape[1]
+    return keys if groups == n_heads else keys.repeat_interleave(n_heads // groups, dim=1)
+
+
+def attend(
+    q: Float[Tensor, "B H L _"],
+    k: Float[Tensor, "B G M K"],
+    v: Float[Tensor, "B G M V"],
+    visibility: Visibility,
+    scale: float,
+    encoding: PositionalEncoding | None = None,
+    dropout_rate: float = 0.0,
+    kernel: Callable[..., Tensor] = fused_attention,
+    causal_kernel: bool = True,
+) -> Float[Tensor, "B H L V"]:
+    """Fused attention; zeros for a query that attends to nothing. `encoding` may add a bias to the attention scores.
+
+    kernel: called as `fused_attention`, for keys and values of every head; causal_kernel: its `causal` needs no mask.
+    """
+    encoding = encoding if encoding is not None and "bias" in encoding.applies_to else None
+    k, v = (repeat_kv(t, q.shape[1]) for t in (k, v))  # (B, H, M, K), (B, H, M, V)
+    kernel = partial(kernel, scale=scale, dropout_rate=dropout_rate)
+    if encoding is None and (visibility.full or (visibility.triangular and causal_kernel)):
+        return kernel(q, k, v, None, causal=not visibility.full)
+    batch = 1 if visibility.plain else q.shape[0]
+    per_query = batch * k.shape[2] * (1 if encoding is None else q.shape[1])
+    index = torch.arange(q.shape[2], device=q.device)
+    if per_query * q.shape[2] <= MASK_ELEMENTS:
+        return _masked(kernel, q, k, v, visibility, index, encoding)
+    size, parts = max(1, MASK_ELEMENTS // per_query), []
+    for block, block_index in zip(q.split(size, dim=2), index.split(size), strict=True):
+        arguments = (kernel, block, k, v, visibility, block_index, encoding)
+        parts.append(checkpoint(_masked, *arguments, use_reentrant=False) if torch.is_grad_enabled() else _masked(*arguments))
+    return torch.cat(parts, dim=2)
+
+
+def scores_mask(visibility: Visibility, index: Tensor, encoding: PositionalEncoding | None, q: Tensor, k: Tensor) -> Tensor:
+    """The mask for the queries at `index`: q (B, H, n, K..) and k (B, H, M, K) are needed by some biases.
+
+    bool (B or 1, 1, n, M), or with a bias floats to be added to the attention scores (.., H, ..).
+    """
+    k_index = torch.arange(visibility.memory.length, device=q.device)
+    whole = len(index) == visibility.queries.length
+    mask = (visibility.mask(q.device) if whole else visibility.visible(index[:, None], k_index[None]))[:, None]
+    bias = None if encoding is None else encoding.bias(visibility.distance(index[:, None], k_index[None]), q[..., : k.shape[-1]], k)
+    return mask if bias is None else bias.to(q.dtype).masked_fill(~mask, -torch.inf)
+
+
+def _masked(
+    kernel: Callable[..., Tensor],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    visibility: Visibility,
+    index: Tensor,
+    encoding: PositionalEncoding | None,
+) -> Tensor:
+    return kernel(q, k, v, scores_mask(visibility, index, encoding, q, k))
