@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from mini_tf.nn.attention import MultiHeadAttention, MultiHeadSettings, attention_scores
-from mini_tf.nn.layers.attention_kernels import attend, fused_attention, repeat_kv
+from mini_tf.nn.layers.attention_kernels import Kernel, attend, fused_attention, repeat_kv
 from mini_tf.nn.layers.fused_linear import FusedLinear
 from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, LayerSpec, SoftmaxAttention
 from mini_tf.nn.positional_encoding import PositionalEncoding
@@ -110,9 +110,9 @@ def attend_to_all(
 
     q is (B, H, L, K), or (B, H, L, 2 K): then the second half is compared with persistent keys.
     """
-    kernel = partial(persistent_attention, shared=keys_of_heads(persistent, q))
     # With dropout, or elsewhere than on a CPU, persistent keys need a mask, which may have to be split.
-    return attend(q, k, v, visibility, scale, encoding, dropout_rate, kernel, causal_kernel=merges(q, dropout_rate))
+    kernel = Kernel(partial(persistent_attention, shared=keys_of_heads(persistent, q)), causal=merges(q, dropout_rate))
+    return attend(q, k, v, visibility, scale, encoding, dropout_rate, kernel)
 
 
 def keys_of_heads(persistent: KeysValues, q: Float[Tensor, "B H L _"]) -> KeysValues:

@@ -7,6 +7,7 @@ Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1.
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -65,6 +66,16 @@ def repeat_kv(keys: Float[Tensor, "B G M K"], n_heads: int) -> Float[Tensor, "B 
     return keys if groups == n_heads else keys.repeat_interleave(n_heads // groups, dim=1)
 
 
+class Kernel(NamedTuple):
+    """A function called as `fused_attention`. causal: with its `causal` no mask is made."""
+
+    compute: Callable[..., Tensor]
+    causal: bool = True
+
+
+FUSED = Kernel(fused_attention)
+
+
 def attend(
     q: Float[Tensor, "B H L _"],
     k: Float[Tensor, "B G M K"],
@@ -73,26 +84,25 @@ def attend(
     scale: float,
     encoding: PositionalEncoding | None = None,
     dropout_rate: float = 0.0,
-    kernel: Callable[..., Tensor] = fused_attention,
-    causal_kernel: bool = True,
+    kernel: Kernel = FUSED,
 ) -> Float[Tensor, "B H L V"]:
     """Fused attention; zeros for a query that attends to nothing. `encoding` may add a bias to the attention scores.
 
-    kernel: called as `fused_attention`, for keys and values of every head; causal_kernel: its `causal` needs no mask.
+    kernel: called as `fused_attention`, with keys and values of every head.
     """
     encoding = encoding if encoding is not None and "bias" in encoding.applies_to else None
     k, v = (repeat_kv(t, q.shape[1]) for t in (k, v))  # (B, H, M, K), (B, H, M, V)
-    kernel = partial(kernel, scale=scale, dropout_rate=dropout_rate)
-    if encoding is None and (visibility.full or (visibility.triangular and causal_kernel)):
-        return kernel(q, k, v, None, causal=not visibility.full)
+    compute = partial(kernel.compute, scale=scale, dropout_rate=dropout_rate)
+    if encoding is None and (visibility.full or (visibility.triangular and kernel.causal)):
+        return compute(q, k, v, None, causal=not visibility.full)
     batch = 1 if visibility.plain else q.shape[0]
     per_query = batch * k.shape[2] * (1 if encoding is None else q.shape[1])
     index = torch.arange(q.shape[2], device=q.device)
     if per_query * q.shape[2] <= MASK_ELEMENTS:
-        return _masked(kernel, q, k, v, visibility, index, encoding)
+        return _masked(compute, q, k, v, visibility, index, encoding)
     size, parts = max(1, MASK_ELEMENTS // per_query), []
     for block, block_index in zip(q.split(size, dim=2), index.split(size), strict=True):
-        arguments = (kernel, block, k, v, visibility, block_index, encoding)
+        arguments = (compute, block, k, v, visibility, block_index, encoding)
         parts.append(checkpoint(_masked, *arguments, use_reentrant=False) if torch.is_grad_enabled() else _masked(*arguments))
     return torch.cat(parts, dim=2)
 
