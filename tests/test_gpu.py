@@ -3,6 +3,7 @@
 Left out by default: `pytest -m gpu -n 4`. Each command is a process of its own, as a user's is.
 """
 
+import gc
 import json
 import os
 import re
@@ -160,14 +161,29 @@ def test_a_step_that_waits_for_the_gpu_is_noticed_before_it_is_captured() -> Non
     assert torch.cuda.get_sync_debug_mode() == 0
 
 
+def test_a_capture_that_failed_keeps_no_memory() -> None:
+    before = torch.cuda.memory_reserved()
+
+    def waits() -> float:
+        return torch.ones(2**28, device=GPU).sum().item()
+
+    with pytest.raises(NotCapturable):
+        CUDAGraphs(GPU).record(waits)
+    gc.collect()
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() - before < 2**28
+
+
 def test_dropout_works_after_a_capture_that_failed() -> None:
     graphs, x = CUDAGraphs(GPU), torch.ones(1000, device=GPU)
 
     def waits() -> float:
         return torch.nn.functional.dropout(x).sum().item()
 
+    stream = torch.cuda.current_stream()
     with pytest.raises(NotCapturable):
         graphs.record(waits)
+    assert torch.cuda.current_stream() == stream
     assert 0 < int(torch.nn.functional.dropout(x).count_nonzero()) < 1000
     result, replay = graphs.record(lambda: torch.nn.functional.dropout(x))
     masks = []

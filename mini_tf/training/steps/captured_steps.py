@@ -8,8 +8,8 @@ skipped, overflows or diverges has changed nothing. While the device updates the
 and prepares the next step.
 
 A shape is captured when it occurs for the third time: the first time prepares kernels, the second one is checked for
-waits, which a graph cannot contain. Numbers that change from step to step are tensors in all steps, captured or not, so
-all have the same arithmetic, and a resumed run has the same bits.
+waits, which a graph cannot contain. The first update is not captured either. Numbers that change from step to step are
+tensors in all steps, captured or not, so all have the same arithmetic, and a resumed run has the same bits.
 """
 
 from collections import Counter
@@ -49,12 +49,13 @@ class CapturedSteps(EagerSteps):
         self._passes: dict[Hashable, _Pass] = {}
         self._updates: dict[Hashable, Callable[[], None]] = {}
         self._replayed: Hashable = None  # shape of the latest micro-batch if it was captured
+        self._updated = False  # once: the kernels of the update are prepared
 
     def update(self, lr: float, grad_factor: float) -> None:
         optimizer, numbers = self.training.optimizer, (self._number("lr", lr), self._number("grad_factor", grad_factor))
         optimizer.set_step(optimizer.step_count + 1)
         memory = self._sum.summed or self._replayed  # of the gradients; None: it is not fixed
-        if memory is not None and memory not in self._updates:
+        if memory is not None and memory not in self._updates and self._updated:
             recorded = self._record(lambda: optimizer.apply(*numbers))
             if recorded is not None:
                 self._updates[memory] = recorded[1]
@@ -62,6 +63,7 @@ class CapturedSteps(EagerSteps):
             self._updates[memory]()
         else:
             optimizer.apply(*numbers)
+        self._updated = True
 
     def _forward_backward(self, batch: Batch, state: State | None, factors: Mapping[str, Number], scale: Number) -> LossSums:
         numbers = {name: self._number(f"factor {name}", factor) for name, factor in factors.items()}, self._number("scale", scale)

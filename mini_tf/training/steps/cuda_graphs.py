@@ -1,7 +1,8 @@
 """Capturing what a function launches on a GPU, as a CUDA graph: a replay launches all of it at once."""
 
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -36,7 +37,7 @@ class CUDAGraphs:
     @contextmanager
     def rehearsing(self) -> Iterator[None]:
         before = torch.cuda.get_sync_debug_mode()
-        torch.cuda.set_sync_debug_mode("error")
+        _refuse_waits("error")
         try:
             yield
         except RuntimeError as error:
@@ -44,25 +45,41 @@ class CUDAGraphs:
                 raise
             raise NotCapturable(f"this model or objective waits for the GPU in a step ({_first_line(error)})") from error
         finally:
-            torch.cuda.set_sync_debug_mode(before)
+            _refuse_waits(before)
 
     def record(self, function: Callable[[], T]) -> tuple[T, Callable[[], None]]:
         graph = torch.cuda.CUDAGraph()
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
         try:
+            # A graph is of the current device; after a failure torch leaves the stream of the capture current.
             # thread_local: another thread may allocate pinned memory for the next batch meanwhile.
-            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            with (
+                torch.cuda.device(self._device),
+                torch.cuda.stream(torch.cuda.current_stream(self._device)),
+                torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"),
+            ):
                 result = function()
         except RuntimeError as error:  # of any operation: what it has launched was never run
-            _forget_capture(self._device)
-            raise NotCapturable(_first_line(error)) from error
-        self._pool = graph.pool()
+            self._forget_capture()
+            cause = error.__context__  # where the capture that a fault has ended cannot be ended again
+            raise NotCapturable(_first_line(cause if isinstance(cause, RuntimeError) else error)) from error
         return result, graph.replay
 
+    def _forget_capture(self) -> None:
+        """Undo what an interrupted capture leaves: its memory, and a generator that refuses to draw numbers."""
+        device = torch.cuda.current_device() if self._device.index is None else self._device.index
+        with suppress(RuntimeError):  # torch has ended the capture, and only the function failed
+            torch._C._cuda_endAllocateToPool(device, self._pool)
+            torch._C._cuda_releasePool(device, self._pool)
+        generator: Any = torch.cuda.default_generators[device]
+        generator.graphsafe_set_state(torch.Generator(self._device))
 
-def _forget_capture(device: torch.device) -> None:
-    """Give the GPU's generator a new state: that of an interrupted capture refuses to draw numbers."""
-    generator: Any = torch.cuda.default_generators[torch.cuda.current_device() if device.index is None else device.index]
-    generator.graphsafe_set_state(torch.Generator(device))
+
+def _refuse_waits(mode: int | str) -> None:
+    """torch's sync debug mode, without its warning that it misses some waits: the capture refuses those."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.cuda.set_sync_debug_mode(mode)
 
 
 def _first_line(error: RuntimeError) -> str:
