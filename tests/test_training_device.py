@@ -142,8 +142,16 @@ def test_a_continued_run_keeps_what_its_first_start_found_unless_it_is_asked_oth
     assert again.reasons["precision"] == again.reasons["micro_batch_size"] == "recorded in run.json"
     assert again.undecided == set()
     assert resolve_setup(Runtime(precision="fp32"), {"precision": "bf16"}).precision == "fp32"
-    with pytest.raises(Unavailable, match="'cuda:0' is not available on this machine"):
-        resolve_setup(Runtime(), {"device": "cuda:0"})
+
+
+@pytest.mark.usefixtures("only_cpu")
+def test_the_way_out_of_a_recorded_setting_is_a_value_not_auto() -> None:
+    with pytest.raises(Unavailable, match=r"'cuda:0' \(recorded in run\.json\) is not available on this machine; available: cpu$") as fault:
+        resolve_setup(Runtime(), {"device": "cuda:0", "graphs": True})
+    assert fault.value.hint == "use runtime.device=cpu"
+    with pytest.raises(Unavailable, match=r"cpu does not support fp16 \(recorded in run\.json\); it supports fp32, bf16$") as fault:
+        resolve_setup(Runtime(device="cpu"), {"device": "cuda:0", "precision": "fp16"})
+    assert fault.value.hint == "runtime.precision=fp32"
 
 
 @pytest.mark.usefixtures("only_cpu")

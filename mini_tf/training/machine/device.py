@@ -158,11 +158,11 @@ def resolve_setup(runtime: Runtime, recorded: Mapping[str, Any] | None = None, d
             value, reasons[key] = auto()
         return value
 
-    device = _open(choose("device", _best_device), device_key)
+    device = _open(choose("device", _best_device), device_key, reasons["device"])
     here = place()
     if here.size > 1 and device.type != "cpu":
         device = _own_gpu(here, device_key)
-    precision = _check_precision(choose("precision", lambda: _safe_precision(device)), device)
+    precision = _check_precision(choose("precision", lambda: _safe_precision(device)), device, reasons["precision"])
     compiled = choose("compile", lambda: (False, "not measured"))
     if compiled and (missing := missing_compiler(device)):
         if reasons["compile"] == EXPLICIT:
@@ -227,11 +227,17 @@ def _container_cores(cgroup: Path) -> int:
         return 1 << 20
 
 
-def _open(name: str, key: str) -> torch.device:
+def _open(name: str, key: str, reason: str) -> torch.device:
     devices = available_devices()
     if (name if name != "cuda" else "cuda:0") not in devices:
-        raise Unavailable(f"{key}: {name!r} is not available on this machine; available: {', '.join(devices)}", hint=f"use {key}=auto")
+        what = f"{key}: {name!r}{_origin(reason)} is not available on this machine; available: {', '.join(devices)}"
+        raise Unavailable(what, hint=f"use {key}={devices[-1] if reason == RECORDED else 'auto'}")
     return torch.device(name)
+
+
+def _origin(reason: str) -> str:
+    """Of a value that `auto` takes from run.json, for a message: `auto` is then no way out."""
+    return f" ({RECORDED})" if reason == RECORDED else ""
 
 
 def _own_gpu(here: Place, key: str) -> torch.device:
@@ -257,11 +263,10 @@ def _safe_precision(device: torch.device) -> tuple[str, str]:
     return "fp32", "bf16 is not native on this device"
 
 
-def _check_precision(precision: str, device: torch.device) -> str:
+def _check_precision(precision: str, device: torch.device, reason: str) -> str:
     if precision not in (supported := available_precisions(device)):
-        raise Unavailable(
-            f"runtime.precision: {device} does not support {precision}; it supports {', '.join(supported)}", hint="runtime.precision=auto"
-        )
+        what = f"runtime.precision: {device} does not support {precision}{_origin(reason)}; it supports {', '.join(supported)}"
+        raise Unavailable(what, hint=f"runtime.precision={supported[0] if reason == RECORDED else 'auto'}")
     return precision
 
 
