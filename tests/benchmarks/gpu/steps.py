@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 from pathlib import Path
@@ -146,6 +147,17 @@ class Side:
         return statistics.median(self.rounds) if self.rounds else steps(self.losses, LEAST)
 
 
+@contextmanager
+def kernels_of(side: str) -> Iterator[None]:
+    """torch's deterministic kernels, which minitf chooses for the whole process, for minitf alone."""
+    chosen = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(chosen and side == OWN)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(chosen)
+
+
 def steps(losses: Losses, n: int) -> float:
     """Seconds per step of `n` steps, whose work on the device has ended."""
     synchronize()
@@ -179,13 +191,15 @@ def measure(name: str, nanogpt: Path | None, rounds: int = ROUNDS, seconds: floa
         chosen = time.perf_counter() - began
         reference, batches = plain(shape), batches_of(parts)[: 1 if shape.masked else N_LOSSES]  # equal sizes: compiled once
         weights.copy(reference, parts.model, weights.MINITF_BERT if shape.masked else weights.MINITF_GPT)
-        expected = [float(loss) for loss in islice(losses_of(PLAIN, shape, reference, batches, Path()), len(batches))]
+        with kernels_of(PLAIN):
+            expected = [float(loss) for loss in islice(losses_of(PLAIN, shape, reference, batches, Path()), len(batches))]
         sides: dict[str, Side] = {}
         for side in sides_of(name, nanogpt is not None):
             try:
                 held = before if side == OWN else allocated()
                 losses = minitf(parts) if side == OWN else losses_of(side, shape, reference, batches, nanogpt or Path())
-                opened = Side.warm(losses, held)
+                with kernels_of(side):
+                    opened = Side.warm(losses, held)
                 weights.check_equal(opened.first, expected, side)
                 sides[side] = opened
             except Exception as error:  # the other sides are measured without it
@@ -193,7 +207,8 @@ def measure(name: str, nanogpt: Path | None, rounds: int = ROUNDS, seconds: floa
         choice = {"choice": parts.setup.describe(), "choosing_seconds": chosen}
         for turn in range(rounds):
             for side, opened in [*sides.items()][:: -1 if turn % 2 else 1]:
-                opened.time(seconds)
+                with kernels_of(side):
+                    opened.time(seconds)
                 report(f"{name}:{side}", shape, opened, choice if side == OWN else {})
 
 
