@@ -1,5 +1,6 @@
 """Captured steps have the bits of the same steps without a graph: over shapes, micro-batches, skips and loss scales."""
 
+import weakref
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 
@@ -253,6 +254,20 @@ def test_a_model_that_waits_for_the_device_trains_without_graphs(wait: Callable[
     [line] = steps.warnings
     assert line.startswith("CUDA graphs are off, steps take longer: ")
     assert steps.tapes.recorded == 0
+
+
+def test_a_pass_that_waits_is_freed_before_it_is_repeated(steps: Steps) -> None:
+    made, alive = list["weakref.ref[Tensor]"](), list[int]()
+
+    class Waits(Guess):
+        def forward(self, batch: Batch, state: State | None = None) -> LossSums:  # type: ignore[override]
+            alive.append(sum(activations() is not None for activations in made))
+            sums, activations = super().forward(batch, state), self.embedding(batch.inputs.ids)
+            made.append(weakref.ref(activations))
+            return LossSums({**sums.parts, "small": item(activations).square().sum()}, sums.metrics, None)
+
+    steps(training(Waits()))
+    assert alive == [0] * (STEPS + 1)
 
 
 @pytest.mark.parametrize("refused", range(3))

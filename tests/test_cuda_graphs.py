@@ -1,8 +1,9 @@
 """A capture is of the GPU of the run, and one that fails leaves nothing behind; with stand-ins for torch.cuda."""
 
 import warnings
+import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -92,6 +93,22 @@ def test_a_failed_capture_restores_stream_and_memory(broken: bool, monkeypatch: 
     assert (driver.device, driver.stream, driver.open_pools) == (0, "default", [])
     assert driver.released == ([(1, (0, 7))] if broken else [])
     assert driver.renewed == [1]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_failed_capture_frees_what_its_function_made(broken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, not by the garbage collector: the step is repeated, and needs the memory."""
+    Driver(monkeypatch, broken)
+    made = list["weakref.ref[torch.Tensor]"]()
+
+    def fails() -> None:
+        activations = torch.ones(3)
+        made.append(weakref.ref(activations))
+        raise RuntimeError("CUDA out of memory")
+
+    with suppress(NotCapturable):
+        CUDAGraphs(DEVICE).record(fails)
+    assert made[0]() is None
 
 
 def test_a_rehearsal_prints_no_warning_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:

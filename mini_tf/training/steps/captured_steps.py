@@ -79,10 +79,10 @@ class CapturedSteps(EagerSteps):
                 return self._rehearse(lambda: run(batch, state, *numbers))
             fixed = tuple(leaf.to(self.training.setup.device, copy=True) if isinstance(leaf, Tensor) else leaf for leaf in leaves)
             recorded = self._record(lambda: run(unflatten(fixed, structure), state, *numbers))
-            gradients = self._sum.take()
             if recorded is None:
+                self._sum.take()
                 return run(batch, state, *numbers)
-            self._passes[shape] = _Pass(fixed, recorded[0], gradients, recorded[1])
+            self._passes[shape] = _Pass(fixed, recorded[0], self._sum.take(), recorded[1])
         self._replayed = shape
         self._sum.put(self._passes[shape].gradients)
         return self._passes[shape](leaves)
@@ -95,8 +95,9 @@ class CapturedSteps(EagerSteps):
                 return run()
         except NotCapturable as reason:
             self._turn_off(reason)
-            self._sum.take()
-            return run()
+        # Not in the handler: its exception keeps the activations of the failed pass.
+        self._sum.take()
+        return run()
 
     def _record(self, function: Callable[[], T]) -> tuple[T, Callable[[], None]] | None:
         """`Recorder.record`; None without graphs, which is so from now on if recording fails."""

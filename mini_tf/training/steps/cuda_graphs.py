@@ -61,8 +61,7 @@ class CUDAGraphs:
                 result = function()
         except RuntimeError as error:  # of any operation: what it has launched was never run
             self._forget_capture()
-            cause = error.__context__  # where the capture that a fault has ended cannot be ended again
-            raise NotCapturable(_first_line(cause if isinstance(cause, RuntimeError) else error)) from error
+            raise NotCapturable(_reason(error)) from error
         return result, graph.replay
 
     def _forget_capture(self) -> None:
@@ -80,6 +79,11 @@ def _refuse_waits(mode: int | str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.cuda.set_sync_debug_mode(mode)
+
+
+def _reason(error: RuntimeError) -> str:
+    """In one line; of a capture that could not be ended either, the first fault."""
+    return _first_line(error.__context__ if isinstance(error.__context__, RuntimeError) else error)
 
 
 def _first_line(error: RuntimeError) -> str:
