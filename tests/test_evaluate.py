@@ -30,7 +30,7 @@ PACKING = Windows(STORE, Shape(CONTEXT, 1))
 
 
 class Asks(ObjectiveSettings):
-    TOKEN_LOSS, EVERY_TOKEN = "guess", True
+    TOKEN_LOSS, PREDICTS = "guess", frozenset({"every_token"})
 
 
 class Asked(Objective):
@@ -119,7 +119,7 @@ def test_only_a_loss_that_is_declared_the_cross_entropy_of_tokens_has_a_perplexi
         pass
 
     class Seldom(Asks):
-        EVERY_TOKEN = False
+        PREDICTS = frozenset()
 
     for settings, figures in ((Asks, {"perplexity", "bits_per_byte"}), (Seldom, {"perplexity"}), (Margin, set[str]())):
         found = evaluate(Guess(), Asked(settings), PACKING, Setup(), 4)

@@ -46,9 +46,9 @@ class Head(NamedTuple):
     def fits(self, objective: ObjectiveSettings) -> bool:
         """Whether a model that was trained with `objective` has this head."""
         if self.objective is None:
-            return objective.predicts_tokens
+            return "tokens" in objective.predicts
         own: Any = settings_of("objectives", self.objective["kind"])
-        return bool(own.PREDICTS_TOKENS if objective.predicts_tokens else objective.kind == self.objective["kind"])
+        return "tokens" in own.PREDICTS if "tokens" in objective.predicts else objective.kind == self.objective["kind"]
 
 
 class Facts(NamedTuple):

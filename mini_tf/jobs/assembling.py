@@ -113,7 +113,7 @@ def build(
     loaded = initialization.report if initialization is not None else None
     full = None
     if recipe.adapter is not None:
-        full = fully_trainable(meta, recipe.objective.predicts_tokens, loaded) if resumed is None else read_fully_trainable(resumed)
+        full = fully_trainable(meta, "tokens" in recipe.objective.predicts, loaded) if resumed is None else read_fully_trainable(resumed)
     restrict_trainable(meta, recipe, full)
     meta_task = on_meta_device(lambda: objective.task(meta))
     refuse_too_large(trained_module(meta, meta_task), recipe.optimizer, setup.device, sharding)

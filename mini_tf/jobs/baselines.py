@@ -117,7 +117,7 @@ def measure_baselines(
     settings = recipe.objective
     if not recipe.eval.baseline:
         return Baselines()
-    data = BaselineData(settings.dataset(), train, val, objective.prepare, labels, settings.predicts_every_token, check)
+    data = BaselineData(settings.dataset(), train, val, objective.prepare, labels, "every_token" in settings.predicts, check)
     measured, notes, absent = dict[str, Measured](), list[str](), dict[str, list[str]]()
     for kind in settings.baselines:
         baseline: Any = settings_of("baselines", kind)()

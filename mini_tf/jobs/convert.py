@@ -87,7 +87,7 @@ def convert(
         memory = {MEMORY: describe(factors)}
         identity = replace(identity, decides={**identity.decides, **memory}, not_default={**identity.not_default, **memory})
     with open_run(location, identity) as new:
-        kl = kl_divergence(trained, converted, store) if trained.recipe.objective.predicts_tokens else None
+        kl = kl_divergence(trained, converted, store) if "tokens" in trained.recipe.objective.predicts else None
         before, after = (_measure(model, store) for model in (trained, converted))
         if new.status != "finished":
             start_run(new, identity)

@@ -69,7 +69,7 @@ class TaskSettings(ObjectiveSettings):
 class PooledSettings(TaskSettings):
     """Settings of objectives with one prediction per row."""
 
-    PREDICTS_ROWS = True
+    PREDICTS = frozenset({"rows"})
 
     pool: Pool = "mean"
     """Pooling of the hidden states: first, last (separators) or text_end token; mean, max or attention over all."""

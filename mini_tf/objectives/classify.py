@@ -30,7 +30,7 @@ class WideClassSettings(WideTextSettings):
 
 class Settings(PooledSettings, ClassSettings):
     DATASET = "classes"
-    PIPELINE, TASK = "text_classification", True
+    PIPELINE = "text_classification"
     BASELINES = ("majority", "tfidf_logistic", "tfidf_characters")
 
     wide: WideClassSettings | None = None

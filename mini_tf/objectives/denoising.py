@@ -24,6 +24,7 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.noises import NoiseSettings, NoisyText, corrupt
 from mini_tf.objectives import Objective, ObjectiveSettings
 from mini_tf.objectives._token_loss import TokenLoss, make_batch
+from mini_tf.recipe.kind_settings import Prediction
 from mini_tf.recipe.kinds import KindOf, OneOrMore, Rules, default_kind
 from mini_tf.system.errors import DataFault
 
@@ -36,7 +37,8 @@ class Settings(ObjectiveSettings):
     SOURCE = True
     PIPELINE, BASELINES = "text_infilling", ("ngram",)
     TOKENS: ClassVar[tuple[str, ...]] = ("separator", "mask")
-    PREDICTS_TOKENS, TOKEN_LOSS, EVERY_TOKEN, METRICS = True, PART, True, ("accuracy",)
+    PREDICTS = frozenset({"tokens", "every_token"})
+    TOKEN_LOSS, METRICS = PART, ("accuracy",)
     ADDED_TOKENS = 1
 
     noise: Annotated[tuple[Annotated[NoiseSettings, KindOf("noises")], ...], OneOrMore()] = Field(
@@ -61,8 +63,8 @@ class Settings(ObjectiveSettings):
         return self.sentinels if self.target == "spans" else 0
 
     @property
-    def predicts_every_token(self) -> bool:
-        return self.target == "text"
+    def predicts(self) -> frozenset[Prediction]:
+        return self.PREDICTS if self.target == "text" else self.PREDICTS - {"every_token"}
 
     @property
     def visible_targets(self) -> float:

@@ -23,9 +23,10 @@ PART = "instruct"
 class Settings(ObjectiveSettings):
     DIRECTIONS = frozenset({"causal"})
     DATASET, BASELINES = "chats", ("lead_sentence", "copied_source", "ngram")
-    PIPELINE, TASK = "chat", True
+    PIPELINE = "chat"
     TOKENS = ("separator",)
-    PREDICTS_TOKENS, TOKEN_LOSS, METRICS = True, PART, ("accuracy",)
+    PREDICTS = frozenset({"tokens"})
+    TOKEN_LOSS, METRICS = PART, ("accuracy",)
     TRAINING_ONLY = LABEL_SMOOTHING
 
     label_smoothing: float = Field(0.0, ge=0, lt=1)

@@ -22,7 +22,8 @@ PART = "masked"
 class Settings(MaskingSettings):
     DIRECTIONS = frozenset({"bidirectional"})
     PIPELINE, BASELINES = "fill_mask", ("unigram", "neighbours")
-    PREDICTS_TOKENS, TOKEN_LOSS, METRICS = True, PART, ("accuracy",)
+    PREDICTS = frozenset({"tokens"})
+    TOKEN_LOSS, METRICS = PART, ("accuracy",)
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Masked":
         return Masked(self, Masking(self, vocabulary, "masked language modelling"))

@@ -17,7 +17,8 @@ class Settings(ObjectiveSettings):
     DIRECTIONS = frozenset({"causal"})
     PIPELINE, BASELINES = "text_generation", ("ngram",)
     STREAMS = True
-    PREDICTS_TOKENS, TOKEN_LOSS, EVERY_TOKEN, METRICS = True, PART, True, ("accuracy",)
+    PREDICTS = frozenset({"tokens", "every_token"})
+    TOKEN_LOSS, METRICS = PART, ("accuracy",)
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "NextToken":
         return NextToken(self)

@@ -27,7 +27,8 @@ PART = "prefix"
 class Settings(ObjectiveSettings):
     DIRECTIONS = frozenset({"prefix"})
     PIPELINE, BASELINES = "text_generation", ("ngram",)
-    PREDICTS_TOKENS, TOKEN_LOSS, METRICS = True, PART, ("accuracy",)
+    PREDICTS = frozenset({"tokens"})
+    TOKEN_LOSS, METRICS = PART, ("accuracy",)
 
     prefix_rate: tuple[Share, Share] = Field((0.0, 1.0))
     """Smallest and largest share of a document that is its prefix, drawn uniformly; at least one token, and not all."""

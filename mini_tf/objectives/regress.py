@@ -19,7 +19,7 @@ PART = "regress"
 
 class Settings(PooledSettings):
     DATASET, BASELINES = "numbers", ("mean", "ridge")
-    PIPELINE, TASK, LOSS_UNIT = "regression", True, "unexplained variance"
+    PIPELINE, LOSS_UNIT = "regression", "unexplained variance"
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Regress":
         assert labels is not None

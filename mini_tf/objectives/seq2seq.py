@@ -29,9 +29,10 @@ class Settings(ObjectiveSettings):
     SOURCE = True
     DATASET = "pairs"
     BASELINES = ("lead_sentence", "copied_source", "ngram")
-    PIPELINE, TASK = "text2text_generation", True
+    PIPELINE = "text2text_generation"
     TOKENS: ClassVar[tuple[str, ...]] = ("separator",)
-    PREDICTS_TOKENS, TOKEN_LOSS, EVERY_TOKEN, METRICS = True, PART, True, ("accuracy",)
+    PREDICTS = frozenset({"tokens", "every_token"})
+    TOKEN_LOSS, METRICS = PART, ("accuracy",)
     TRAINING_ONLY = LABEL_SMOOTHING
 
     label_smoothing: float = Field(0.0, ge=0, lt=1)

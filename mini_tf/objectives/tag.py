@@ -38,7 +38,7 @@ class WideTagSettings(WideSettings):
 
 class Settings(ClassSettings):
     DATASET, BASELINES = "tags", ("frequent_tag", "shape_tagger")
-    PIPELINE, TASK = "token_classification", True
+    PIPELINE = "token_classification"
 
     wide: WideTagSettings | None = None
     """A linear model of hashed n-grams around a word, {unit, order, window, rows, scale}, is added to the outputs."""

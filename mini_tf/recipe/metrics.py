@@ -23,7 +23,7 @@ def metrics_of(objective: ObjectiveSettings | type[ObjectiveSettings], classes: 
 
     classes: those of the run, if known.
     """
-    every_token = objective.EVERY_TOKEN if isinstance(objective, type) else objective.predicts_every_token
+    every_token = "every_token" in (objective.PREDICTS if isinstance(objective, type) else objective.predicts)
     of_tokens = ("perplexity", "bits_per_byte")[: 1 + every_token] if objective.TOKEN_LOSS is not None else ()
     pipeline = objective.pipeline()
     return (

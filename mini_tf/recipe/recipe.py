@@ -153,7 +153,7 @@ def _words(kinds: Iterable[Kind]) -> Iterable[str]:
 def _attention(recipe: Recipe) -> Rules:
     model, objective = recipe.model, recipe.objective
     direction = objective.direction(model)
-    if (way := model.per_token_setting) and not objective.PREDICTS_ROWS:
+    if (way := model.per_token_setting) and "rows" not in objective.predicts:
         message = f"{objective.kind} predicts tokens, but {model.kind} with these settings has one output per row; use {way}"
         yield Rule("objective", message, ("model",))
     if direction is not None:

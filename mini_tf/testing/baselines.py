@@ -59,7 +59,7 @@ class BaselineFixture:
         words = used.word_starts if objective.needs_word_starts else None
         sentences = used.sentence_starts if objective.needs_sentence_starts else None
         rows = data.dataset.packing(opened("val"), Shape(CONTEXT, objective.lookahead, "none", 0, words, sentences))
-        return BaselineData(data.dataset, opened("train"), rows, objective.prepare, data.labels, self.objective.predicts_every_token)
+        return BaselineData(data.dataset, opened("train"), rows, objective.prepare, data.labels, "every_token" in self.objective.predicts)
 
     def measure(self) -> Measured:
         return self.settings.measure(self.inputs)

@@ -98,7 +98,7 @@ def parts_are_counted(tried: Tried) -> None:
             assert part.dim() == 0, f"{name} must be a scalar"
             assert name in batch.counts, f"counts: there must be one for the part {name} of the loss"
             assert batch.counts[name] or not part, f"counts: {name} is 0, but the part of the loss is {float(part):g}"
-            most = len(batch.labels) if settings.PREDICTS_ROWS and name != "penalty" else math.inf
+            most = len(batch.labels) if "rows" in settings.predicts and name != "penalty" else math.inf
             assert batch.counts[name] <= most, f"counts: {name} must be at most {most}, one a row: {batch.counts[name]}"
         assert settings.TOKEN_LOSS is None or settings.TOKEN_LOSS in sums.parts, "TOKEN_LOSS must be a part of the loss"
         assert sums.metrics.keys() <= {*declared}, f"METRICS must declare {sorted(sums.metrics.keys() - {*declared})}"
@@ -166,7 +166,7 @@ def inputs_hide_the_targets(tried: Tried) -> None:
     settings, rows = case.objective.settings, case.rows
     assert isinstance(settings, ObjectiveSettings)
     share = settings.visible_targets
-    if not settings.predicts_tokens or share == 1 or any(settings.rules_with(case.model_settings, None)):
+    if "tokens" not in settings.predicts or share == 1 or any(settings.rules_with(case.model_settings, None)):
         return  # with rules the objective refuses this model
     for training in (True, False):
         before, hidden = case.predictions(rows, training)

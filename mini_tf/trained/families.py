@@ -124,7 +124,7 @@ def _shown(values: Mapping[str, Any], key: str) -> str:
 
 def _over_tokens(head: Head) -> bool:
     own: Any = settings_of("objectives", str((head.objective or {})["kind"]))
-    return bool(own.PREDICTS_TOKENS)
+    return "tokens" in own.PREDICTS
 
 
 def _plain(model: ModelSettings, context: int) -> dict[str, Any]:

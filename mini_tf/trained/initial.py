@@ -193,10 +193,10 @@ def _source(name: str, init_prefixes: Mapping[str, str], available: Mapping[str,
 def _same_head_outputs(recipe: Recipe, trained: LoadedModel, data: TokenizedData) -> bool:
     """Whether both heads predict the same: tokens, the same classes, or numbers with the same mean and scale."""
     own, other = recipe.objective, trained.recipe.objective
-    if own.predicts_tokens and other.predicts_tokens:
+    if "tokens" in own.predicts & other.predicts:
         return True
     outputs = {None if labels is None else (labels.names, labels.mean, labels.scale) for labels in (data.labels, trained.labels)}
-    return own.kind == other.kind and own.predicts_tokens == other.predicts_tokens and len(outputs) == 1
+    return own.kind == other.kind and "tokens" not in own.predicts ^ other.predicts and len(outputs) == 1
 
 
 def _refuse_incompatible(recipe: Recipe, trained: LoadedModel, data: TokenizedData) -> None:

@@ -186,7 +186,7 @@ def _scores(objective: Objective, packing: Packing, sums: Sums, more: dict[str, 
     if part is not None:
         scores["perplexity"] = math.exp(losses[part]) if losses[part] < 700 else math.inf
     scores |= more
-    if part is not None and settings.predicts_every_token:
+    if part is not None and "every_token" in settings.predicts:
         scores["bits_per_byte"] = sums[part][0] / math.log(2) / packing.bytes_of(sums[part][1])
     return scores | {"targets": max(sums[name][1] for name in losses)}
 

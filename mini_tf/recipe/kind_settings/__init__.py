@@ -4,7 +4,7 @@ The full contracts are in the packages of the kinds, whose settings derive from 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -193,6 +193,15 @@ class DatasetSettings(Kind):
     """Smallest context in tokens that holds an example and its separators."""
 
 
+Prediction = Literal["tokens", "every_token", "rows"]
+"""What an objective predicts.
+
+- tokens: the model's logits are over the vocabulary, so it can generate text or fill masks;
+- every_token: every token of a text is a target of `TOKEN_LOSS` exactly once, so bits per byte are defined;
+- rows: one prediction per row, which needs no outputs by token.
+"""
+
+
 class ObjectiveSettings(Kind):
     """Facts about an objective that recipes need."""
 
@@ -208,21 +217,14 @@ class ObjectiveSettings(Kind):
     """Type of its dataset: a word of the package `data.datasets`."""
     PIPELINE: ClassVar[str | None] = None
     """Pipeline of its trained models: a word of the package `pipelines`; None: only their loss can be evaluated."""
-    PREDICTS_ROWS: ClassVar[bool] = False
-    """It has one prediction per row, which needs no outputs by token."""
-    TASK: ClassVar[bool] = False
-    """It is a downstream task, not pretraining."""
+    PREDICTS: ClassVar[frozenset[Prediction]] = frozenset()
+    """What is predicted; see `predicts`."""
     TOKENS: ClassVar[tuple[str, ...]] = ()
     """Special tokens that it needs, such as "mask"; a foreign tokenizer without them gets them added."""
-    PREDICTS_TOKENS: ClassVar[bool] = False
-    """The model's logits are over the vocabulary: the model can generate text or fill masks."""
     TOKEN_LOSS: ClassVar[str | None] = None
     """The part of the loss that is a cross-entropy of tokens in nats, for perplexity; None if there is none."""
     LOSS_UNIT: ClassVar[str] = "nats per label"
     """Unit of the loss if `TOKEN_LOSS` is None."""
-    EVERY_TOKEN: ClassVar[bool] = False
-    """Every token of a text is a target of `TOKEN_LOSS` exactly once, so bits per byte are defined; see
-    `predicts_every_token`."""
     ADDED_TOKENS: ClassVar[int] = 0
     """Tokens that it adds to a row of running text, such as an end token; rows are shorter by as many."""
     METRICS: ClassVar[tuple[str, ...]] = ()
@@ -268,9 +270,14 @@ class ObjectiveSettings(Kind):
         return common[0] if common and cls.SOURCE == model.SOURCE else None
 
     @property
-    def predicts_every_token(self) -> bool:
-        """`EVERY_TOKEN` with these settings."""
-        return self.EVERY_TOKEN
+    def predicts(self) -> frozenset[Prediction]:
+        """`PREDICTS` with these settings."""
+        return self.PREDICTS
+
+    @property
+    def is_task(self) -> bool:
+        """It is a downstream task, not pretraining on running text."""
+        return not self.dataset().STREAM
 
     @property
     def baselines(self) -> tuple[str, ...]:
@@ -282,11 +289,6 @@ class ObjectiveSettings(Kind):
         """Number of sentinel tokens that the tokenizer must have (`Vocabulary.sentinels`); the model's output then
         consists of spans, each after its sentinel."""
         return 0
-
-    @property
-    def predicts_tokens(self) -> bool:
-        """`PREDICTS_TOKENS` with these settings."""
-        return self.PREDICTS_TOKENS
 
     @property
     def has_features(self) -> bool:

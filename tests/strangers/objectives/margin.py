@@ -20,7 +20,7 @@ from mini_tf.objectives import LossSums, Objective, ObjectiveSettings
 class Settings(ObjectiveSettings):
     DIRECTIONS = frozenset({"causal"})
     PIPELINE = "text_generation"
-    PREDICTS_TOKENS, METRICS = True, ("accuracy",)
+    PREDICTS, METRICS = frozenset({"tokens"}), ("accuracy",)
 
     def build(self, vocabulary: Any, labels: Any = None) -> "Margin":
         return Margin(self)

@@ -39,7 +39,7 @@ class Settings(ObjectiveSettings):
     DIRECTIONS = frozenset({"bidirectional"})
     PIPELINE, BASELINES = "fill_mask", ("unigram", "neighbours")
     TOKENS: ClassVar[tuple[str, ...]] = ("mask",)
-    PREDICTS_TOKENS, METRICS = True, ("accuracy",)
+    PREDICTS, METRICS = frozenset({"tokens"}), ("accuracy",)
 
     negatives: int = Field(0, ge=0, le=1024)
     """Negative samples per token, drawn in proportion to count^0.75; 0: cross-entropy over the whole vocabulary."""

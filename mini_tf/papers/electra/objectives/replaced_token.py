@@ -94,8 +94,8 @@ class Settings(MaskingSettings):
         return 1.0 if self.disallow_correct else super().visible_targets  # the token that is shown is not the original
 
     @property
-    def predicts_tokens(self) -> bool:
-        return self.loss != "binary"
+    def predicts(self) -> frozenset[kind_settings.Prediction]:
+        return self.PREDICTS if self.loss == "binary" else frozenset({"tokens"})
 
     @property
     def LOSS_UNIT(self) -> str:  # type: ignore[override]
