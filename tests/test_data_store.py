@@ -402,19 +402,21 @@ def test_no_tokenizer_gets_the_cached_one_of_other_settings(
     text = [f"The Cat number {n} of many Cats saw {n * n} Dogs and THE Bear of {7**n}" for n in range(40)]
     settings = [{"kind": kind, **more} for kind in listing("data.tokenizers") for more in ({}, {"vocab_size": 270}, {"lowercase": True})]
     Tokenizer.train(sections.Tokenizer(vocab_size=300), text).save(tmp_path / "tokenizer.json")
-    names = [{}, {"separator": "<pad>"}, {"begin": "<pad>"}, {"separator": "<unk>", "begin": "<pad>"}, {"ends": (2, 5)}]
+    names = [{}, {"separator": "<pad>"}, {"begin": "<pad>"}, {"separator": "<unk>", "begin": "<pad>"}]
+    names += [{"pad": "<unk>"}, {"forced_bos": 2}, {"ends": (2, 5)}]
     settings += [{"path": str(tmp_path / "tokenizer.json"), **roles} for roles in names]
     assert {name for one in settings for name in one} == sections.SingleTokenizer.model_fields.keys()
     data = Data(train=write(*text))
     found = [outcome(data, sections.Tokenizer(**one)) for one in settings]
     assert found == [alone(data, sections.Tokenizer(**one)) for one in settings]
-    trained, loaded = dict(zip(map(str, settings[:-5]), found, strict=False)), found[-5:]
+    n = len(names)
+    trained, loaded = dict(zip(map(str, settings[:-n]), found, strict=False)), found[-n:]
     for kind in listing("data.tokenizers"):
         plain = trained[str({"kind": kind})]
         assert trained[str({"kind": kind, "lowercase": True})] != plain
         assert (trained[str({"kind": kind, "vocab_size": 270})] != plain) == (kind not in ("char", "byte"))
-    assert len({*loaded, trained[str({"kind": "bpe"})]}) == 5
-    assert loaded[-1] == loaded[0]  # what ends a text when it is generated changes no id
+    assert len({*loaded, trained[str({"kind": "bpe"})]}) == n - 1
+    assert loaded[-2] == loaded[-1] == loaded[0]  # how texts that are generated begin and end changes no id
 
 
 def test_the_tokenizers_of_a_source_and_of_its_target_are_not_confused(write: Callable[..., str], tmp_path: Path) -> None:

@@ -67,9 +67,9 @@ def test_keys_without_effect_change_no_output_of_transformers(config: str) -> No
     ids = torch.tensor([[9, 30, 17, 5, 11, 40], [12, 12, 7, 33, 21, 8]])
     inputs = {"input_ids": ids} | ({"decoder_input_ids": ids} if values["is_encoder_decoder"] else {})
     with torch.no_grad():
-        before, after = (one(**inputs) for one in (model, again))
+        before, after = (network.double()(**inputs) for network in (model, again))
     first = "last_hidden_state" if "last_hidden_state" in before else "logits"
-    assert torch.equal(before[first], after[first])
+    torch.testing.assert_close(after[first], before[first], rtol=0, atol=1e-12)  # alignment may change the last bits
 
 
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 2.0}
