@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from mini_tf.data.batch import Batch
 from mini_tf.nn.layers import cross_entropy as fused
 from mini_tf.nn.layers.copy_attention import Copies
-from mini_tf.nn.layers.cross_entropy import cross_entropy, target_chunks
+from mini_tf.nn.layers.cross_entropy import IGNORED, cross_entropy, target_chunks
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives._token_loss import TokenLoss
 from mini_tf.recipe.kinds import settings_of
@@ -103,6 +103,24 @@ def test_half_precision_in_chunks_is_near_fp32(dtype: torch.dtype, tolerance: fl
         loss = function(hidden, weight, None, labels)
     assert loss.dtype == torch.float32
     assert max(errors(loss, expected, (hidden, weight))) < tolerance
+
+
+@pytest.mark.usefixtures("on_a_gpu")
+@pytest.mark.parametrize("copies", [False, True])
+@pytest.mark.parametrize("compiles", [False, True])
+@pytest.mark.parametrize("products", [torch.float32, torch.bfloat16, torch.float16])
+def test_ignored_targets_add_nothing_to_loss_and_gradients(products: torch.dtype, compiles: bool, copies: bool) -> None:
+    weight, bias, labels, kept = drawn(V, D, seed=1), drawn(V, seed=2), some_labels(50), torch.arange(50) % 3 > 0
+    function = compiled(cross_entropy, []) if compiles else cross_entropy
+    hidden, copied = drawn(50, D), some_copies(50) if copies else None
+    some = None if copied is None else copied.each(lambda tensor: tensor[kept])
+    with torch.autocast("cpu", products, enabled=products != torch.float32):
+        expected = cross_entropy(hidden[kept], weight, bias, labels[kept], 0.1, some)
+        loss = function(hidden, weight, bias, labels.where(kept, IGNORED), 0.1, copied)
+    inputs = (hidden, weight, bias, *(() if copied is None else (copied.gate,)))
+    assert max(errors(loss, expected, inputs)) < (1e-5 if products == torch.float32 else 0.01)
+    gradients = torch.autograd.grad(function(hidden, weight, bias, labels.where(kept, IGNORED), 0.1, copied), inputs)
+    assert not any(gradient[~kept].any() for gradient in (gradients[0], *gradients[3:]))
 
 
 @pytest.mark.usefixtures("on_a_gpu")

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
-from mini_tf.objectives import LossSums
+from mini_tf.objectives import LossSums, _token_loss
+from mini_tf.papers.electra import replacement
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.testing import objectives as contract
 from mini_tf.testing.kinds import kinds_in
@@ -137,6 +138,18 @@ def test_a_task_that_sums_wrongly_is_found_out(
         monkeypatch.setattr(kind, "forward", lambda self, batch, state=None: change(forward(self, batch, state), batch))
         with pytest.raises(AssertionError, match=told):
             check(settings)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"), [("masked", {}), ("replaced_token", {}), ("replaced_token", {"loss_on": "masked", "loss": "softmax"})], ids=str
+)
+def test_a_loss_that_counts_ignored_targets_is_found_out(kind: str, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels that are another token, as if `IGNORED` were one."""
+    padded = _token_loss.pad_targets
+    for module in (_token_loss, replacement):
+        monkeypatch.setattr(module, "pad_targets", lambda *given: replace(batch := padded(*given), labels=batch.labels.clamp(min=0)))
+    with pytest.raises(AssertionError, match="must not depend on ignored targets"):
+        contract.ignored_targets_change_nothing(settings_of("objectives", kind)(**given))
 
 
 def test_a_task_that_changes_the_model_or_leaves_something_untrained_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

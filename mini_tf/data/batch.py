@@ -1,7 +1,7 @@
 """Rows of token ids, and the batches that an objective makes of them."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,19 @@ class Rows:
         tensors = {name: value for name, value in vars(self).items() if value is not None}
         cut: Any = {name: value.slice(first, last) if isinstance(value, Rows) else value[first:last] for name, value in tensors.items()}
         return Rows(**cut)
+
+    def padded(self, width: int) -> "Rows":
+        """Rows of `width` tokens: shorter ones are padded (segment 0, id 0). The source stays as it is."""
+        if width == self.ids.shape[1]:
+            return self
+
+        def pad(array: np.ndarray, by: float = 0) -> np.ndarray:
+            return np.pad(array, ((0, 0), (0, width - array.shape[1])), constant_values=by)
+
+        segments = pad(np.ones_like(self.ids) if self.segments is None else self.segments)
+        labels = None if self.labels is None else pad(self.labels, np.nan)
+        words, sentences = (None if starts is None else pad(starts) for starts in (self.word_starts, self.sentence_starts))
+        return replace(self, ids=pad(self.ids), segments=segments, word_starts=words, labels=labels, sentence_starts=sentences)
 
 
 @dataclass(frozen=True, eq=False)

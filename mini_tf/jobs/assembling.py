@@ -177,7 +177,7 @@ def setup_that_compiles(parts: Parts) -> Setup:
     setup = parts.setup
     if not setup.compile:
         return setup
-    feed = Feed(parts.plan, parts.train, parts.objective.prepare, setup.micro_batch_size)
+    feed = Feed(parts.plan, parts.train, parts.prepare, setup.micro_batch_size)
     with show_progress("compiling the model"):
         reasons = parts.group.gather(compile_failure(parts.task, feed, setup))
     return without_failing_compiler(setup, next(filter(None, reasons), None))

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from torch import Tensor, nn
 
-from mini_tf.data.batch import Batch
+from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.examples import Labels
 from mini_tf.data.packing import Packing
@@ -30,6 +30,7 @@ from mini_tf.training.machine.device import Setup
 from mini_tf.training.plan import Plan, make_plan
 from mini_tf.training.schedule import TrainingSchedule, horizon_of
 from mini_tf.training.sharding import Sharding
+from mini_tf.training.steps.shapes import with_recurring_shapes
 from mini_tf.training.training import Training
 
 FLOPS_STEPS = 8
@@ -170,7 +171,7 @@ class Parts:
         """FLOPs of a step, forward and backward: the mean of the first steps; None if later steps cost less or more."""
         feed = Feed(self.plan, self.train, self.objective.prepare, self.setup.micro_batch_size)
         batches = [batch for step in range(FLOPS_STEPS) for batch in feed.micro_batches(step)]
-        if isinstance(self.meta_task, Task):
+        if isinstance(self.meta_task, Task) and type(self.meta_task).refresh is not Task.refresh:
             self.meta_task.refresh(0, NEVER)
             of_last_steps = self.flops_of(batches[:1])
             self.meta_task.refresh(0, 0)
@@ -181,6 +182,13 @@ class Parts:
     def flops_of(self, batches: Sequence[Batch]) -> int:
         """FLOPs of forward and backward on these micro-batches."""
         return training_flops(self.meta_task, dict(self.task.named_buffers()), batches, self.setup.device)
+
+    @property
+    def prepare(self) -> Callable[[Rows], Batch]:
+        """`Objective.prepare`, for training steps: in CUDA graphs, with shapes that recur."""
+        if not self.setup.graphs:
+            return self.objective.prepare
+        return with_recurring_shapes(self.objective.prepare, self.task, self.train.shape.context, self.train.shape.lookahead)
 
     @property
     def schedule(self) -> TrainingSchedule:
@@ -197,7 +205,7 @@ def training_of(parts: Parts, extensions: Iterable[tuple[int, int]], optimizer: 
         schedule = schedule.extended(begin, steps)
     train = recipe.train
     reduction = parts.sharding.reduction(recipe.runtime.reduce, optimizer)
-    feed = Feed(parts.plan, parts.train, parts.objective.prepare, parts.setup.micro_batch_size, reduction.own)
+    feed = Feed(parts.plan, parts.train, parts.prepare, parts.setup.micro_batch_size, reduction.own)
     return Training(
         parts.task,
         feed,

@@ -52,6 +52,14 @@ class Task(nn.Module):
         It changes tensors in place, as in `Mixer.refresh`.
         """
 
+    def pad_targets(self, batch: Batch, parts: int) -> Batch:
+        """The batch with ignored targets, so that their number is a multiple of 1 / parts of the positions; by default
+        the batch as it is.
+
+        In training they add exactly 0 to losses, metrics and gradients; `counts` are of the real targets.
+        """
+        return batch
+
     def gradient_metrics(self, batch: Batch) -> dict[str, float]:
         """Metrics that need gradients, of the first rows of an evaluation, in eval mode. Must not change `.grad`."""
         return {}

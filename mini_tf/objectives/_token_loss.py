@@ -1,21 +1,23 @@
 """Token prediction: cross-entropy over the vocabulary at the target positions of a batch."""
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.nn.layers.cross_entropy import target_chunks
+from mini_tf.nn.layers.cross_entropy import IGNORED, target_chunks
 from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.nn.mixer_metrics import mixer_metrics
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
-from mini_tf.objectives import LossSums
+from mini_tf.objectives import LossSums, Task
 
 
-class TokenLoss(nn.Module):
+class TokenLoss(Task):
     """Cross-entropy in nats, summed over the targets. Logits are computed at target positions only.
 
     part: name of the loss in `LossSums.parts`. label_smoothing: applied in training only.
@@ -32,6 +34,9 @@ class TokenLoss(nn.Module):
     def carry(self, state: State) -> State:
         """What is kept of the state for the next rows of the stream."""
         return self.model.carry(state)
+
+    def pad_targets(self, batch: Batch, parts: int) -> Batch:
+        return pad_targets(batch, parts)
 
     def forward(self, batch: Batch, state: State | None = None) -> LossSums:
         mixed = self.model(batch.inputs, batch.source, batch.target_positions, state)
@@ -73,3 +78,17 @@ def make_batch(rows: Rows, ids: Tensor, labels: Tensor, is_target: Tensor, part:
     tokens = ids.numel() if segments is None else int((segments != 0).sum())
     token_positions = None if segments is None else TokenPositions.packed(segments)
     return Batch(Tokens(ids, token_positions), targets, at, source, counts={part: len(targets), "tokens": tokens, "penalty": tokens})
+
+
+def pad_targets(batch: Batch, parts: int) -> Batch:
+    """`Task.pad_targets` for labels (T,). The ignored targets are the last ones, each at a position of its own that has
+    no target, as a model may write to the positions that are chosen.
+    """
+    at, n = batch.target_positions, batch.inputs.ids.numel()
+    if at is None:
+        return batch
+    multiple = -(-n // parts)
+    n_ignored = min(n, max(1, -(-len(at) // multiple)) * multiple) - len(at)
+    others = torch.ones(n, dtype=torch.bool).index_fill(0, at, False).nonzero().squeeze(1)
+    labels = F.pad(batch.labels, (0, n_ignored), value=IGNORED)
+    return replace(batch, target_positions=torch.cat([at, others[:n_ignored]]), labels=labels)

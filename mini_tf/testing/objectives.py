@@ -15,7 +15,7 @@ from torch import nn
 from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.nn.model import Model
 from mini_tf.nn.weights.objective_network import objective_tensors, trained_module
-from mini_tf.objectives import LossSums, ObjectiveSettings
+from mini_tf.objectives import LossSums, ObjectiveSettings, Task
 from mini_tf.recipe.metrics import metrics_of
 from mini_tf.testing import Case, cases_of
 from mini_tf.testing.rows import N_ROWS
@@ -59,6 +59,24 @@ def padding_changes_nothing(tried: Tried) -> None:
         (_, expected), (_, found) = case.sums(training=training), case.sums(other, training)
         for name, part in expected.parts.items():
             assert near(found.parts[name], part), f"{name} must not depend on padding"
+
+
+def ignored_targets_change_nothing(tried: Tried) -> None:
+    """`Task.pad_targets` changes neither losses, metrics nor gradients in training."""
+    case = tiny_objective(tried)
+    if not isinstance(case.task, Task):
+        return
+    for parts in (1, 3):
+        batch, found = case.objective.prepare(case.rows), list[dict[str, Any]]()
+        for given in (batch, case.task.pad_targets(batch, parts)):
+            case.task.zero_grad()
+            sums = case.task.train()(given, None)
+            case.loss(sums.parts, batch.counts).backward()
+            metrics = {f"{name} {n}": pair[n] for name, pair in sums.metrics.items() for n in (0, 1)}
+            gradients = {name: p.grad for name, p in case.task.named_parameters() if p.grad is not None}
+            found.append({**sums.parts, **metrics, **{f"the gradient of {name}": gradient for name, gradient in gradients.items()}})
+        for name, value in found[0].items():
+            assert near(found[1][name], value), f"{name} must not depend on ignored targets"
 
 
 def prepare_is_pure(tried: Tried) -> None:
@@ -282,6 +300,7 @@ def task_does_not_change_the_model(tried: Tried) -> None:
 CONTRACT = (
     micro_batches_change_nothing,
     padding_changes_nothing,
+    ignored_targets_change_nothing,
     prepare_is_pure,
     parts_are_counted,
     evaluation_is_repeatable,

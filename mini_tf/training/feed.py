@@ -86,19 +86,16 @@ def prefetch(feed: Feed, first: int, in_background: bool, pinned: bool = False) 
 def _join(parts: list[Rows]) -> Rows:
     """Concatenate rows of several epochs; shorter ones are padded (segment 0, id 0) to the longest."""
     width = max(part.ids.shape[1] for part in parts)
-
-    def pad(array: np.ndarray, by: float = 0) -> np.ndarray:
-        return np.pad(array, ((0, 0), (0, width - array.shape[1])), constant_values=by)
-
-    plain = all(part.segments is None and part.ids.shape[1] == width for part in parts)
-    segments = [pad(np.ones_like(part.ids) if part.segments is None else part.segments) for part in parts]
-    starts = [pad(part.word_starts) for part in parts if part.word_starts is not None]
-    sentence_starts = [pad(part.sentence_starts) for part in parts if part.sentence_starts is not None]
+    parts = [part.padded(width) for part in parts]
+    plain = all(part.segments is None for part in parts)
+    segments = [np.ones_like(part.ids) if part.segments is None else part.segments for part in parts]
+    starts = [part.word_starts for part in parts if part.word_starts is not None]
+    sentence_starts = [part.sentence_starts for part in parts if part.sentence_starts is not None]
     sources = [part.source for part in parts if part.source is not None]
-    labels = [pad(part.labels, np.nan) for part in parts if part.labels is not None]
+    labels = [part.labels for part in parts if part.labels is not None]
     row_labels = [part.row_labels for part in parts if part.row_labels is not None]
     return Rows(
-        np.concatenate([pad(part.ids) for part in parts]),
+        np.concatenate([part.ids for part in parts]),
         np.concatenate([part.keys for part in parts]),
         None if plain else np.concatenate(segments),
         np.concatenate(starts) if starts else None,

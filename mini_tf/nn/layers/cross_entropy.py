@@ -25,6 +25,9 @@ CHUNK = 2**19
 LARGE_CHUNK = 2**28
 """Largest number of logits of a chunk on a GPU, 512 MiB in bf16: each chunk reads and writes the weight's gradient."""
 
+IGNORED = -100
+"""The label of a target that adds exactly 0 to the loss and to all gradients; `ignore_index` of torch's losses."""
+
 FEWEST = 64
 """Minimum number of targets of a chunk on a CPU, for efficient matrix products."""
 
@@ -44,8 +47,8 @@ def cross_entropy(
 ) -> Float[Tensor, ""]:
     """The sum over T of -log softmax(hidden weight^T + bias)[label], in nats.
 
-    smoothing: label smoothing over all V (Szegedy et al. 2016, arXiv:1512.00567, section 7). copies: of each target,
-    for the loss of the mixture, -log p(label), with the same smoothing over all V.
+    A label may be `IGNORED`. smoothing: label smoothing over all V (Szegedy et al. 2016, arXiv:1512.00567, section 7).
+    copies: of each target, for the loss of the mixture, -log p(label), with the same smoothing over all V.
     """
     device, products = hidden.device.type, weight.dtype
     if autocast := torch.is_autocast_enabled(device):
@@ -60,7 +63,7 @@ def cross_entropy(
         return F.cross_entropy(logits, labels, reduction="sum", label_smoothing=smoothing)
     odds, ids = (None, None) if copies is None else (copies.log_odds, copies.ids)
     loss: Tensor = _CrossEntropy.apply(hidden, weight, bias, odds, labels, ids, smoothing, products)
-    return loss if copies is None else loss - copies.log_p_gen.sum()
+    return loss if copies is None else loss - (copies.log_p_gen * (labels != IGNORED)).sum()
 
 
 def target_chunks(n_targets: int, vocabulary_size: int) -> list[slice]:
@@ -97,14 +100,15 @@ class _CrossEntropy(torch.autograd.Function):
         loss = weight.new_zeros(())
         table, hidden, added = weight.to(products), hidden.to(products), None if bias is None else bias.to(products)
         for part in _chunks_on(weight.device.type, len(labels), weight.shape[0]):
-            h, label = hidden[part], labels[part]
+            h, is_target = hidden[part], (labels[part] != IGNORED)[:, None]
+            label = labels[part][:, None].masked_fill(~is_target, 0)
             logits = F.log_softmax(F.linear(h, table, added).to(weight.dtype), dim=-1)
-            loss -= logits.gather(1, label[:, None]).sum() * (1 - smoothing)
+            loss -= (logits.gather(1, label) * is_target).sum() * (1 - smoothing)
             if smoothing:
-                loss -= logits.sum() * (smoothing / weight.shape[0])
+                loss -= (logits * is_target).sum() * (smoothing / weight.shape[0])
             copied = None
             if odds is not None and ids is not None and d_odds is not None:
-                q = (ids[part] == label[:, None]).to(weight.dtype) * (1 - smoothing) + smoothing / weight.shape[0]
+                q = ((ids[part] == label).to(weight.dtype) * (1 - smoothing) + smoothing / weight.shape[0]) * is_target
                 ratio = odds[part] - logits.gather(1, ids[part])
                 loss += (q * F.logsigmoid(-ratio)).sum()
                 copied = q * ratio.sigmoid()
@@ -113,14 +117,15 @@ class _CrossEntropy(torch.autograd.Function):
             if copied is not None:
                 d_logits *= 1 - copied.sum(dim=1, keepdim=True)
             if torch.compiler.is_compiling():  # fused with what is around it, which a scatter would not be
-                is_label = torch.arange(weight.shape[0], device=label.device) == label[:, None]
+                is_label = torch.arange(weight.shape[0], device=label.device) == label
                 d_logits = torch.where(is_label, d_logits + (smoothing - 1.0), d_logits)
             else:
-                d_logits.scatter_add_(1, label[:, None], logits.new_full((len(label), 1), smoothing - 1.0))
+                d_logits.scatter_add_(1, label, logits.new_full((len(label), 1), smoothing - 1.0))
             if smoothing:
                 d_logits -= smoothing / weight.shape[0]
             if copied is not None and ids is not None:
                 d_logits.scatter_add_(1, ids[part], copied)
+            d_logits *= is_target
             if d_bias is not None:
                 d_bias += d_logits.sum(dim=0)
             if products == torch.float16:

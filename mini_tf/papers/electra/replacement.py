@@ -9,10 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch
+from mini_tf.nn.layers.cross_entropy import IGNORED
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import LossSums, Task
+from mini_tf.objectives._token_loss import pad_targets
 from mini_tf.papers.electra.generator import embedding_of, sample
 from mini_tf.system.errors import RunFault
 
@@ -84,6 +86,12 @@ class Replacement(Task):
                     if name in own and own[name].shape == tensor.shape:
                         own[name].copy_(tensor)
 
+    def pad_targets(self, batch: Batch, parts: int) -> Batch:
+        padded, extras = pad_targets(batch, parts), dict(batch.extras)
+        extras["uniform"] = F.pad(extras["uniform"], (0, len(padded.labels) - len(batch.labels)))
+        extras.pop("real", None)  # padding is ignored, too
+        return replace(padded, extras=extras)
+
     def forward(self, batch: Batch, state: State | None = None) -> LossSums:
         stage = self.stage if self.training else "both"
         with torch.set_grad_enabled(torch.is_grad_enabled() and stage != DISCRIMINATOR):
@@ -120,19 +128,21 @@ class Replacement(Task):
         mixed = self.model(replace(batch.inputs, ids=ids), at=at)
         hidden, (shown, original) = _flat(mixed.y), (_at(one, at) for one in (ids, batch.extras["original"]))
         penalties.append(mixed.penalty)
+        is_target = self._is_target(batch, at)
         if self.training and self.loss == "softmax":
-            parts[DISCRIMINATOR] = self.model.cross_entropy(hidden, original)
+            parts[DISCRIMINATOR] = self.model.cross_entropy(hidden, original.masked_fill(~is_target, IGNORED))
             return self._sums(parts, metrics, penalties)
         fake = shown != original
         if self.loss == "binary":
             scores = _full(self.model.logits(hidden)).squeeze(-1)
-            parts[DISCRIMINATOR] = F.binary_cross_entropy_with_logits(scores, fake.to(scores), reduction="sum")
+            losses = F.binary_cross_entropy_with_logits(scores, fake.to(scores), reduction="none")
             right = (scores > 0) == fake
         else:
             log_p, copied = self._log_probabilities(hidden, shown)
             found = log_p.gather(1, original[:, None]).squeeze(1)
-            parts[DISCRIMINATOR] = -torch.where(fake, found, copied).sum()
+            losses = -torch.where(fake, found, copied)
             scores, right = -copied, log_p.scatter(1, shown[:, None], copied[:, None]).argmax(-1) == original
+        parts[DISCRIMINATOR] = (losses * is_target).sum()
         if self.training:
             return self._sums(parts, metrics, penalties)
         replaced = (ids != batch.extras["original"]).flatten()
@@ -141,6 +151,14 @@ class Replacement(Task):
         outputs = torch.stack([scores, fake.to(scores)], dim=1)
         # Where [MASK] is shown, every masked token differs from the original: nothing is to be detected.
         return self._sums(parts, metrics, penalties, outputs[:0] if self.generator is None else outputs)
+
+    def _is_target(self, batch: Batch, at: Tensor | None) -> Tensor:
+        """(T,): False at targets of the discriminator that `pad_targets` has added."""
+        if self.masked_only:
+            return batch.labels != IGNORED
+        positions = batch.inputs.token_positions
+        segments = None if positions is None else positions.segments
+        return torch.ones_like(batch.inputs.ids, dtype=torch.bool).flatten() if segments is None else _at(segments, at) != 0
 
     def _log_probabilities(self, hidden: Tensor, shown: Tensor) -> tuple[Tensor, Tensor]:
         """log p (T, V) of every token where it is not copied, and log p (T,) of the token that is shown."""
@@ -157,10 +175,12 @@ class Replacement(Task):
         if logits is None:
             return batch.inputs.ids
         excluded: Tensor = self.special  # type: ignore[assignment]
+        is_ignored = batch.labels == IGNORED
         if self.disallow_correct:
-            excluded = excluded.expand(len(logits), -1).scatter(1, batch.labels[:, None], True)
+            excluded = excluded.expand(len(logits), -1).scatter(1, batch.labels.masked_fill(is_ignored, 0)[:, None], True)
         sampled = sample(logits / self.temperature, batch.extras["uniform"], excluded)
         original, at = batch.extras["original"], batch.target_positions
+        sampled = torch.where(is_ignored, _at(original, at), sampled)
         return sampled.view_as(original) if at is None else original.flatten().scatter(0, at, sampled).view_as(original)
 
     def _sums(
