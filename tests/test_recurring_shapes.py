@@ -1,6 +1,7 @@
 """Few shapes occur in captured steps: padding of rows and ignored targets change no step by more than last bits."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,15 @@ from test_captured_steps import Steps, steps, training
 from torch.testing import assert_close
 
 from mini_tf.data.batch import Batch, Rows
+from mini_tf.data.packing import Shape
+from mini_tf.jobs.parts import Parts
 from mini_tf.objectives import Task
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.testing.rows import FIRST_PLAIN, PLAIN_END
 from mini_tf.testing.tiny.comparing import near
 from mini_tf.testing.tiny.objectives import TinyObjective, tiny_objective
 from mini_tf.training.feed import Feed
+from mini_tf.training.machine.device import Setup
 from mini_tf.training.plan import RowPlan
 from mini_tf.training.schedule import Horizon
 from mini_tf.training.steps import shapes
@@ -87,6 +91,17 @@ def test_longer_rows_and_ignored_targets_change_no_loss(kind: str, monkeypatch: 
     expected, sums = (case.task.train()(batch, None) for batch in (plain, padded))
     for name, part in expected.parts.items():
         assert near(sums.parts[name], part), name
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+def test_rows_and_targets_of_a_run_are_padded_for_graphs_alone(graphs: bool) -> None:
+    case = tiny_objective(settings_of("objectives", "masked")())
+    packing = SimpleNamespace(shape=Shape(context=20))
+    parts: Any = SimpleNamespace(setup=Setup(graphs=graphs), objective=case.objective, task=case.task, train=packing)
+    batch, plain = Parts.prepare.fget(parts)(case.rows), case.objective.prepare(case.rows)  # type: ignore[attr-defined]
+    assert batch.inputs.ids.shape == (8, 9 if graphs else 8)
+    assert len(batch.labels) == (9 if graphs else 8)
+    assert len(plain.labels) == 8
 
 
 @pytest.mark.parametrize("context", [1, 7, 16, 100])
