@@ -1,13 +1,15 @@
 """A stand-in for CUDA graphs on a CPU: operations are noted and later repeated on the same memory.
 
 As with a graph, numbers and branches of Python are those of the recording, what is not a tensor cannot change, nothing
-that a function does while it is recorded has an effect, and an operation whose result's size or whose branches depend
-on the values of tensors, for which the host would wait for the device, is refused.
+that a function does while it is recorded has an effect, the state of the generator cannot be read, and an operation
+whose result's size or whose branches depend on the values of tensors, for which the host would wait for the device, is
+refused.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -88,7 +90,7 @@ class Tapes:
     def record(self, function: Callable[[], T]) -> tuple[T, Callable[[], None]]:
         notes, state = _Notes(), torch.get_rng_state()
         try:
-            with notes:
+            with notes, mock.patch.object(torch, "get_rng_state", side_effect=NotCapturable("the state of the generator")):
                 result = function()
         finally:
             torch.set_rng_state(state)

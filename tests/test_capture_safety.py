@@ -13,11 +13,14 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from mini_tf.data.batch import Batch
+from mini_tf.nn.layers import attention_kernels
 from mini_tf.nn.model import ModelSettings
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import LossSums
 from mini_tf.objectives._token_loss import TokenLoss
+from mini_tf.papers.diminishing.attention import diminishing
+from mini_tf.papers.performer import linear_attention
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.testing.tiny import models as tiny_models
 from mini_tf.testing.tiny.models import random_ids, source_for, tiny_model
@@ -79,6 +82,33 @@ def test_no_model_and_no_mixer_waits_for_the_device(settings: ModelSettings) -> 
         return Batch(Tokens(random_ids(seed=seed), TokenPositions.packed(SEGMENTS)), labels, targets, source_for(model))
 
     check(TokenLoss(model, "loss"), batch(0), batch(7))
+
+
+@pytest.mark.parametrize(("kind", "model"), [("softmax", "decoder"), ("linear", "decoder"), ("diminishing", "encoder_decoder")])
+def test_attention_that_is_recomputed_in_the_backward_pass_is_captured(kind: str, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of long rows, here of short ones."""
+    recomputed = list[object]()
+    checkpoint = attention_kernels.checkpoint
+
+    def noted(function: Any, *arguments: Any, **keywords: Any) -> Any:
+        recomputed.append(function)
+        return checkpoint(function, *arguments, **keywords)
+
+    monkeypatch.setattr(attention_kernels, "checkpoint", noted)
+    for module in (attention_kernels, diminishing):
+        monkeypatch.setattr(module, "MASK_ELEMENTS", 70)
+    monkeypatch.setattr(linear_attention, "CHUNK", 2)
+    small: Any = settings_of("models", model)
+    mixer: Any = settings_of("attention", kind)()
+    [settings, *_] = tiny_models.every_mixer(small(d_model=16, n_layers=1, n_heads=2), [mixer])
+    network = tiny_model(settings).train()
+
+    def batch(seed: int) -> Batch:
+        inputs = Tokens(random_ids(seed=seed), TokenPositions.packed(SEGMENTS))
+        return Batch(inputs, random_ids(seed=seed + 1).flatten(), None, source_for(network))
+
+    check(TokenLoss(network, "loss"), batch(0), batch(7))
+    assert recomputed
 
 
 @pytest.mark.parametrize("kind", listing("positions"))

@@ -7,7 +7,7 @@ Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1.
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -103,8 +103,17 @@ def attend(
     size, parts = max(1, MASK_ELEMENTS // per_query), []
     for block, block_index in zip(q.split(size, dim=2), index.split(size), strict=True):
         arguments = (compute, block, k, v, visibility, block_index, encoding)
-        parts.append(checkpoint(_masked, *arguments, use_reentrant=False) if torch.is_grad_enabled() else _masked(*arguments))
+        parts.append(recomputed(_masked, *arguments, draws=dropout_rate > 0) if torch.is_grad_enabled() else _masked(*arguments))
     return torch.cat(parts, dim=2)
+
+
+def recomputed(function: Callable[..., Any], *arguments: Any, draws: bool = False) -> Any:
+    """`function(*arguments)`, whose intermediate results are computed again in the backward pass.
+
+    draws: the function draws random numbers, and the same ones again. No CUDA graph can then be captured, since torch
+    reads and sets the state of the generator.
+    """
+    return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=draws)
 
 
 def scores_mask(visibility: Visibility, index: Tensor, encoding: PositionalEncoding | None, q: Tensor, k: Tensor) -> Tensor:

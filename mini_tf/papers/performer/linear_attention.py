@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from mini_tf.nn.attention import MultiHeadProjections, ProjectionSettings
-from mini_tf.nn.layers.attention_kernels import repeat_kv
+from mini_tf.nn.layers.attention_kernels import recomputed, repeat_kv
 from mini_tf.nn.mixer import ExplicitAttention, ForwardOutput, RecurrentAttention
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions, Visibility, spans
@@ -106,7 +105,7 @@ class LinearAttention(MultiHeadProjections):
             return self._attend_in_chunks(q, k, v, visibility, before)
         # Features and weights are several times as large as queries, keys and values, so they are recomputed in the
         # backward pass.
-        y: tuple[Tensor, Any] = checkpoint(self._attend_in_chunks, q, k, v, visibility, before, use_reentrant=False)
+        y: tuple[Tensor, Any] = recomputed(self._attend_in_chunks, q, k, v, visibility, before)
         return y
 
     def _attend_in_chunks(

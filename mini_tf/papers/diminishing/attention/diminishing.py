@@ -25,10 +25,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from mini_tf.nn.attention import MultiHeadAttention, MultiHeadSettings, attention_weights
-from mini_tf.nn.layers.attention_kernels import MASK_ELEMENTS, repeat_kv
+from mini_tf.nn.layers.attention_kernels import MASK_ELEMENTS, recomputed, repeat_kv
 from mini_tf.nn.layers.cumulative_sum import cumulative_sum
 from mini_tf.nn.mixer import Ability, AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, MixerSettings
 from mini_tf.nn.state import State
@@ -121,10 +120,10 @@ class Diminishing(MultiHeadAttention):
         for first in range(0, length, size):
             block = slice(first, min(first + size, length))
             arguments = (q[:, :, block], k, v, visibility.span(block, slice(0, source)), before)
-            recomputed = torch.is_grad_enabled()
-            attended, before = (
-                checkpoint(self._attend_once, *arguments, use_reentrant=False) if recomputed else self._attend_once(*arguments)
-            )
+            if torch.is_grad_enabled():
+                attended, before = recomputed(self._attend_once, *arguments, draws=self.dropout_rate > 0)
+            else:
+                attended, before = self._attend_once(*arguments)
             parts.append(attended)
         assert before is not None
         return torch.cat(parts, dim=2), before
