@@ -15,7 +15,7 @@ import pytest
 from typer.main import get_command
 
 import mini_tf
-from mini_tf.cli.app import app
+from mini_tf.cli.app import REPLACED, app
 from mini_tf.run.manifest import Manifest
 from mini_tf.training.machine.device import available_cores
 
@@ -60,6 +60,7 @@ def test_the_version_is_a_product() -> None:
     ("arguments", "line"),
     [
         (("rnus",), "minitf: No such command 'rnus'. Did you mean 'runs'?; see `minitf --help`"),
+        (("plan", "gpt-char"), "minitf: No such command 'plan'; " + REPLACED["plan"]),
         (("runs", "show", "x", "--jsn"), "see `minitf runs show --help`"),
         (("runs", "show"), "see `minitf runs show --help`"),
     ],

@@ -217,6 +217,46 @@ def test_a_word_that_stands_twice_is_refused_where_it_is_used_and_told_by_doctor
         assert minitf("recipe", "keys").exit_code == 0
 
 
+VIEW = """\
+from mini_tf.cli.terminal.console import Console, command
+
+EXAMPLES = ("minitf inspect means last",)
+
+
+@command
+def means(console: Console, run: str = "last") -> None:
+    \"\"\"Show the means.\"\"\"
+    console.output(f"means of {run}")
+"""
+
+
+def test_a_view_of_a_package_is_a_command_with_help(tmp_path: Path) -> None:
+    with installed_in(installed(tmp_path, "other-kinds", "0.1", {"cli/inspect/means.py": VIEW})):
+        assert "Show the means." in minitf("inspect", "--help").stdout
+        assert "minitf inspect means last" in minitf("inspect", "means", "--help").stdout
+        assert minitf("inspect", "means", "--run", "x").stdout == "means of x\n"
+        refused(minitf("inspect", "means", "--run", "x", "--run", "y"), "given 2 times", exit_code=2)
+    refused(minitf("inspect", "means"), "No such command 'means'", exit_code=2)
+
+
+UNFIT_VIEWS = {
+    "syntax": ("means", "def (", "cannot be used: SyntaxError"),
+    "no examples": ("means", "def means(): pass", "cannot be used: the module must define EXAMPLES and a command means"),
+    "the word of minitf": ("tokens", VIEW, "the kind 'tokens' of cli.inspect is defined by minitf itself and the package other-kinds"),
+}
+
+
+@pytest.mark.parametrize(("word", "code", "said"), UNFIT_VIEWS.values(), ids=UNFIT_VIEWS)
+def test_an_unfit_view_is_refused_and_breaks_no_other_command(word: str, code: str, said: str, tmp_path: Path) -> None:
+    with installed_in(installed(tmp_path, "other-kinds", "0.1", {f"cli/inspect/{word}.py": code})):
+        refused(minitf("inspect", word, "last"), said, exit_code=3)
+        listed = minitf("inspect", "--help")
+        assert listed.exit_code == 0
+        assert " positions " in listed.stdout
+        assert f"│ {word} " not in listed.stdout
+        assert any(said in problem for problem in json.loads(minitf("doctor", "--json").stdout)["result"]["problems"])
+
+
 UNFIT = {
     "is of another package of kinds": (FILES["positions/kerple.py"], "its Settings must be a kind of attention, not of positions"),
     "has no settings": ("", "the module must define a class Settings like minitf's kinds"),

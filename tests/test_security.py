@@ -344,10 +344,10 @@ def test_some_modules_are_for_one_file_alone(module: str) -> None:
     assert where == ALONE[module]
 
 
-def test_importlib_is_used_in_one_function_for_a_word_that_was_found_in_the_listing() -> None:
+def test_importlib_imports_only_kinds_that_were_found_in_a_listing() -> None:
     tree = ast.parse((PACKAGE / "recipe" / "kinds.py").read_text())
     using = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and "importlib.import_module" in ast.unparse(node)]
-    assert [function.name for function in using] == ["settings_of", "command_modules"]  # the second: of our papers alone
+    assert [function.name for function in using] == ["settings_of", "added_module"]  # the second: of papers and packages, by its listing
     first = using[0].body[1]  # behind the docstring
     assert ast.unparse(first).startswith("if word not in listing(package):\n    raise ValueError")
 

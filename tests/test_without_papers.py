@@ -30,6 +30,7 @@ from mini_tf.recipe import kind_folders
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.recipe.arguments import presets
 from mini_tf.recipe.reading import read
+from mini_tf.system.errors import RecipeFault
 
 root = Path(mini_tf.__file__).parent
 assert root == Path.cwd() / "mini_tf", root
@@ -73,6 +74,21 @@ paper = root / "papers" / "mine"
 kind_folders.own_folders.cache_clear()
 kind_folders.clear_caches()
 assert settings_of("attention", "mean")().kind == "mean"
+
+(paper / "cli" / "inspect").mkdir(parents=True)
+(paper / "cli" / "inspect" / "broken.py").write_text("def (")
+kind_folders.clear_caches()
+views = importlib.reload(sys.modules["mini_tf.cli.inspect"])  # as each command does at its start
+assert "positions" in {command.name for command in views.app.registered_commands}
+
+(paper / "recipes").mkdir()
+(paper / "recipes" / "quickstart.yaml").write_text("extends: gpt-nano")
+try:
+    presets()
+except RecipeFault as fault:
+    assert "two shipped recipes have the name 'quickstart'" in fault.message
+else:
+    raise AssertionError("one of two recipes is shadowed")
 """
 
 

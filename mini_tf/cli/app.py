@@ -18,7 +18,7 @@ from mini_tf.cli.terminal.options import CommandLineError
 from mini_tf.cli.terminal.repeated_options import refuse_repeated
 from mini_tf.cli.terminal.streams import silence
 from mini_tf.system.cache import redirect_library_caches
-from mini_tf.system.errors import StorageFault, UsageFault
+from mini_tf.system.errors import RecipeFault, StorageFault, UsageFault
 from mini_tf.system.processes import is_worker
 
 START = """\
@@ -33,6 +33,8 @@ Train, fine-tune, prompt and inspect small transformer language models.
 `minitf --help` lists all commands, `minitf COMMAND --help` its options."""
 TRAIN, USE, INSPECT, SETUP, RUNS = "Train", "Use a model", "Look inside a model", "Recipes, data, tokenizers", "Runs and machine"
 """Panels of commands."""
+REPLACED = {"plan": "`minitf cost RECIPE` counts and measures; mini_tf/distributed/README.md has the arithmetic for many devices"}
+"""Hints for names that are no command."""
 ORDER = (
     *("pretrain", "finetune", "convert", "import", "generate", "predict", "evaluate", "export", "inspect-attention", "inspect"),
     *("recipe", "data", "tokenizer", "runs", "cost", "doctor"),
@@ -107,7 +109,7 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:
         silence(sys.stdout)
         exit_code = 141
-    except StorageFault as fault:
+    except (StorageFault, RecipeFault) as fault:
         exit_code = refuse(Console(json="--json" in arguments), fault)
     except OSError as error:  # help that could not be printed; commands see to themselves
         silence(sys.stdout)
@@ -163,7 +165,8 @@ def _explain_usage(error: Exception, arguments: list[str]) -> int:
     if type(error).__name__ == "NoSuchOption":
         option = str(getattr(error, "option_name", ""))
         message = message.replace(option, _written(option, arguments).partition("=")[0])
-    way = _as_key(error, arguments) or _as_text(error, arguments) or f"see `{path} --help`"
+    replaced = REPLACED.get(arguments[0]) if context is not None and context.parent is None else None
+    way = replaced or _as_key(error, arguments) or _as_text(error, arguments) or f"see `{path} --help`"
     fault = UsageFault(f"{path}: {message}", hint=way)
     return refuse(Console(command=path.partition(" ")[2], json="--json" in arguments), fault)
 

@@ -5,13 +5,14 @@ import os
 import re
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 from mini_tf.recipe.data import FORMATS
 from mini_tf.recipe.kind_folders import own_folders
 from mini_tf.recipe.parsing.yaml_tree import parse, without_secrets
 from mini_tf.recipe.values import show
-from mini_tf.system.errors import UsageFault
+from mini_tf.system.errors import RecipeFault, UsageFault
 
 YAML_BEGINS = ("{", "[", '"', "'")
 """A command-line value that starts with one of these is parsed as YAML."""
@@ -79,9 +80,13 @@ def main_folder() -> Path:
 
 
 def presets() -> dict[str, Path]:
-    """Name and file of every shipped recipe, sorted by name."""
+    """Name and file of every shipped recipe, sorted by name. RecipeFault if two have the same name."""
     folders = [main_folder(), *(path / "recipes" for paper in own_folders() for path in paper.paths)]
-    return dict(sorted((file.stem, file) for folder in dict.fromkeys(folders) for file in folder.glob("*.yaml")))
+    files = sorted((file for folder in dict.fromkeys(folders) for file in folder.glob("*.yaml")), key=lambda file: file.stem)
+    for file, after in pairwise(files):
+        if file.stem == after.stem:
+            raise RecipeFault(f"two shipped recipes have the name {file.stem!r}: {file} and {after}", hint="rename one of them")
+    return {file.stem: file for file in files}
 
 
 def summary(file: Path) -> str:

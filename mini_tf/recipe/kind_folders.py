@@ -22,6 +22,8 @@ PACKAGES = (
     *("optimizers", "pipelines", "positions", "schedules"),
 )
 """The packages of kinds; other subfolders hold what kinds import."""
+VIEWS = "cli.inspect"
+"""The folder of the commands of `minitf inspect`, which is searched in the same way."""
 _MINITF = Path(__file__).parents[1]
 
 
@@ -71,7 +73,7 @@ class FoundKind(NamedTuple):
     def unusable(self, reason: str) -> KindFault:
         """The error for a module that defines no usable kind."""
         message = f"the kind {self.word} of {self.package} in {self.folder.owner} ({self.module}) cannot be used: {reason}"
-        return KindFault(message, hint="`minitf doctor` lists the packages that add kinds")
+        return KindFault(message, hint="`minitf doctor` lists all kinds that cannot be used")
 
 
 @cache
@@ -111,7 +113,7 @@ def added_kinds() -> tuple[FoundKind, ...]:
 def kinds_by_word(package: str) -> Mapping[str, Sequence[FoundKind]]:
     """All kinds of a package of kinds; of a word that two folders have, both."""
     kinds: dict[str, list[FoundKind]] = {}
-    for folder in (*own_folders(), *added_folders()) if package in PACKAGES else ():
+    for folder in (*own_folders(), *added_folders()) if package in (*PACKAGES, VIEWS) else ():
         for kind in folder.kinds(package):
             kinds.setdefault(kind.word, []).append(kind)
     return kinds

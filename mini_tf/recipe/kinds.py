@@ -146,11 +146,15 @@ def settings_of(package: str, word: str) -> type[Kind]:
     kind = find_kind(package, word)
     if kind.folder == own_folders()[0]:
         return importlib.import_module(kind.module).Settings  # type: ignore[no-any-return]
+    return _checked(getattr(added_module(kind), "Settings", None), kind)
+
+
+def added_module(kind: FoundKind) -> ModuleType:
+    """The module of a listed kind, or view, of a paper or a package. KindFault if it cannot be imported."""
     try:
-        settings = getattr(importlib.import_module(kind.module), "Settings", None)
+        return importlib.import_module(kind.module)
     except (Exception, SystemExit) as error:  # third-party code may raise anything
         raise kind.unusable(f"{type(error).__name__}: {one_line(str(error))}") from error
-    return _checked(settings, kind)
 
 
 def _checked(settings: Any, kind: FoundKind) -> type[Kind]:
@@ -162,12 +166,6 @@ def _checked(settings: Any, kind: FoundKind) -> type[Kind]:
     if (missing := settings.missing_dependency()) is not None:
         raise kind.unusable(f"it {missing}")
     return settings
-
-
-def command_modules(group: str) -> dict[str, ModuleType]:
-    """Modules of the commands that papers add to a group of commands, by word: `cli/inspect/gates.py` has `gates`."""
-    commands = [kind for paper in own_folders()[1:] for kind in paper.kinds(f"cli.{group}")]
-    return {kind.word: importlib.import_module(kind.module) for kind in commands}
 
 
 def usable_settings(package: str, word: str) -> type[Kind] | None:

@@ -57,14 +57,15 @@ class HelpGroup(TyperGroup):
             super().format_help(ctx, formatter)
 
 
-def add(app: typer.Typer, path: str, body: Callable[..., None], panel: str | None = None) -> None:
-    """Add a command with its examples; path: its full name, such as "data show"."""
-    app.command(path.rpartition(" ")[2], cls=HelpCommand, rich_help_panel=panel, epilog=_examples(EXAMPLES[path]))(body)
+def add(app: typer.Typer, path: str, body: Callable[..., None], panel: str | None = None, examples: Sequence[str] | None = None) -> None:
+    """Add a command with its examples, by default those of EXAMPLES; path: its full name, such as "data show"."""
+    epilog = _examples(EXAMPLES[path] if examples is None else examples)
+    app.command(path.rpartition(" ")[2], cls=HelpCommand, rich_help_panel=panel, epilog=epilog)(body)
 
 
-def group(help: str) -> typer.Typer:
+def group(help: str, cls: type[HelpGroup] = HelpGroup) -> typer.Typer:
     """A group of commands."""
-    return typer.Typer(cls=HelpGroup, rich_markup_mode="rich", help=help)
+    return typer.Typer(cls=cls, rich_markup_mode="rich", help=help)
 
 
 def add_group(app: typer.Typer, group: typer.Typer, name: str, panel: str) -> None:
