@@ -63,7 +63,7 @@ def _record(measured: "LayerCosts") -> dict[str, Any]:
 
 
 def _draw(measured: "Sequence[LayerCosts]", lengths: Sequence[int], suffix: str) -> bytes:
-    """FLOPs, by formula of recurrent and convolutional layers, beside measured times."""
+    """FLOPs, counted or (of recurrent and convolutional layers) by formula, beside measured times."""
     from mini_tf.drawing.curves.plot import draw_curves
     from mini_tf.drawing.panel import Curves
     from mini_tf.jobs.cost.lengths import formula_rows

@@ -100,7 +100,3 @@ class RelativeScores(PositionalEncoding):
         keys = keys.unflatten(1, (self.n_heads, self.d_k)).transpose(0, 1)
         self._cached = (key, keys) if decodes else None
         return keys
-
-
-def _n_distances(max_distance: int, bidirectional: bool) -> int:
-    return (2 if bidirectional else 1) * max_distance + 1
