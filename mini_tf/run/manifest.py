@@ -138,7 +138,7 @@ class Manifest(BaseModel):
     parameters: NonNegativeInt = 0
     """Number of model parameters."""
     flops_per_step: NonNegativeInt | None = None
-    """FLOPs of a training step by formula, forward and backward; None: no formula."""
+    """FLOPs of a training step, forward and backward; None if they change with the steps."""
     train_examples: NonNegativeInt | None = None
     """Number of training examples, or of documents."""
     loss_unit: str = ""

@@ -4,11 +4,11 @@ steps, is fine-tuned on few examples.
     python -m tests.benchmarks.pretraining PLAN FOLDER [--data FOLDER] [--seeds N]
 
 A seed decides the pretraining run, the examples and the fine-tuning run, and all sides share it. Nothing is chosen
-during training: the last step counts, judged on examples that no run has seen. FLOPs are those of pretraining, by
-formula; seconds are steps times the median time of a step, which `minitf cost` measures in turns. Each figure is
-written to FOLDER/PLAN.json as soon as it is known, and the same command continues. The table has means over the seeds
-with the 95 % interval of Student's t, differences between the sides seed by seed, and how much less pretraining a side
-needs than the first for the same value, interpolated over the logarithm of the cost.
+during training: the last step counts, judged on examples that no run has seen. FLOPs are those of pretraining; seconds
+are steps times the median time of a step, which `minitf cost` measures in turns. Each figure is written to
+FOLDER/PLAN.json as soon as it is known, and the same command continues. The table has means over the seeds with the
+95 % interval of Student's t, differences between the sides seed by seed, and how much less pretraining a side needs
+than the first for the same value, interpolated over the logarithm of the cost.
 """
 
 import argparse
@@ -92,9 +92,9 @@ def measure(name: Path, plan: Plan, data: tuple[list[str], list[str]], side: str
 
 
 def flops_of(run: Path) -> float:
-    """FLOPs of a run, by formula."""
+    """FLOPs of the training steps of a run."""
     record = manifest.read(run)
-    assert record.flops_per_step is not None, "the model has no formula"
+    assert record.flops_per_step is not None, "FLOPs change with the steps"
     return float(record.flops_per_step * record.step)
 
 
