@@ -70,7 +70,7 @@ class Labels:
 
     @classmethod
     def of_json(cls, fields: Mapping[str, Any]) -> "Labels":
-        """The inverse of `to_json`. Raises ValueError if `given` is invalid."""
+        """The inverse of `to_json`. Raises ValueError if `fields` is invalid."""
         names, counts, mean, scale = (fields.get(key) for key in ("names", "counts", "mean", "scale"))
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
             raise ValueError("labels.names must be a list of distinct names")
