@@ -16,13 +16,15 @@ from torch.autograd import gradcheck
 from torch.overrides import TorchFunctionMode
 from torch.testing import assert_close
 
-from mini_tf.nn.layers.attention_kernels import attend
+from mini_tf.nn.layers import attention_kernels
+from mini_tf.nn.layers.attention_kernels import Kernel, attend
 from mini_tf.nn.layers.cross_entropy import CHUNK, cross_entropy
 from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.layers.feed_forward import ACTIVATIONS, FeedForward, activate
 from mini_tf.nn.layers.head import Transform
 from mini_tf.nn.layers.norm import NORMS, build_norm, fast_norm, rms_norm
 from mini_tf.nn.token_positions import TokenPositions, Visibility
+from mini_tf.positions import rotary
 from mini_tf.recipe.kinds import settings_of
 
 
@@ -370,6 +372,42 @@ def test_attention_in_blocks_of_queries_is_attention_at_once(
         in_blocks = read(*inputs)
     assert_close(in_blocks, whole[0], rtol=0, atol=1e-12)
     assert positions == "t5" or largest.elements <= 2 * 4 * 11 * 3  # the table of biases of all distances is larger
+
+
+def test_a_gpu_computes_larger_masks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here a CPU does as a GPU does."""
+    q, k, v = drawn(2, 4, 11, 2), drawn(2, 4, 11, 2, seed=1), drawn(2, 4, 11, 2, seed=2)
+    calls = list[int]()
+
+    def counted(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, **_: Any) -> Tensor:
+        calls.append(q.shape[2])
+        return q
+
+    visibility = Visibility(True, TokenPositions(11), TokenPositions(11), 3)
+    monkeypatch.setattr(attention_kernels, "MASK_ELEMENTS", 11 * 4)
+    for most, blocks in ((11 * 4, [4, 4, 3]), (11 * 5, [5, 5, 1]), (11 * 11, [11])):
+        monkeypatch.setattr(attention_kernels, "MORE_ELEMENTS", {"cpu": most})
+        with torch.no_grad():
+            attend(q, k, v, visibility, 0.7, kernel=Kernel(counted))
+        assert calls == blocks
+        calls.clear()
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-6), (torch.bfloat16, 0.02)])
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_rotations_in_complex_and_in_real_numbers_are_equal(
+    share: float, dtype: torch.dtype, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values and gradients; real numbers are those of devices without complex ones."""
+    x, up, results = drawn(2, 9, 3, 8).detach().to(dtype), drawn(2, 9, 3, 8, seed=1).detach().to(dtype), []
+    positions = TokenPositions.packed(torch.tensor([[1] * 9, [1, 1, 1, 2, 2, 2, 2, 0, 0]]))
+    for devices in ({"cpu"}, set[str]()):
+        monkeypatch.setattr(rotary, "COMPLEX", devices)
+        leaf = x.clone().requires_grad_()
+        rotated = rotary.Settings(base=50.0, share=share).build(24, 3, 8, 16).rotate(leaf, positions)
+        assert rotated.dtype == dtype
+        results.append((rotated, *torch.autograd.grad(rotated, leaf, up)))
+    assert_close(*results, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize(("d_k", "d_v"), [(2, 7), (2, 4), (7, 2), (4, 4)])

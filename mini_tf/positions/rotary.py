@@ -18,6 +18,9 @@ from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodin
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.recipe.kinds import Rules, Section
 
+COMPLEX = frozenset({"cpu", "cuda"})
+"""Devices on which pairs are rotated as complex numbers: fewer passes over memory, and fewer kernels to launch."""
+
 
 class LongWavelengths(Section):
     """Which wavelengths of a rotation, in tokens, a factor applies to: fully above context / low, not below
@@ -101,7 +104,7 @@ class Rotary(PositionalEncoding):
         return torch.stack([first * cos - second * sin, second * cos + first * sin], dim=-1).flatten(-2)
 
     def _rotations(self, token_positions: TokenPositions, like: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """cos and sin of every pair's angle, (B or 1, L, 1, K/2), and on a CPU cos + i sin.
+        """cos and sin of every pair's angle, (B or 1, L, 1, K/2), and on a device of `COMPLEX` cos + i sin.
 
         Cached, as all layers have the same positions. torch.compile does not support complex numbers, nor some devices
         float64.
@@ -119,8 +122,8 @@ class Rotary(PositionalEncoding):
             positions = positions.cpu()
         angle = positions.double() * self.frequencies(positions.device)
         cos, sin = ((part[:, :, None].to(exact)).to(like.device) for part in (angle.cos(), angle.sin()))
-        eager = like.device.type == "cpu" and not torch.compiler.is_compiling()
-        self._last = (token_positions, (cos, sin, torch.complex(cos, sin) if eager else None))
+        is_complex = like.device.type in COMPLEX and not torch.compiler.is_compiling()
+        self._last = (token_positions, (cos, sin, torch.complex(cos, sin) if is_complex else None))
         return self._last[1]
 
 

@@ -20,6 +20,8 @@ from mini_tf.nn.token_positions import Visibility
 
 MASK_ELEMENTS = 2**22
 """Maximum elements of a mask that is computed at once, and of a block of a larger mask."""
+MORE_ELEMENTS = {"cuda": 2**26}
+"""The same on devices that need larger blocks to be busy: 128 MiB in bf16."""
 ZEROS_IF_BLIND = frozenset({"cpu"})
 """Devices whose kernels give zeros, and gradients of 0, for a query that attends to nothing; those of GPUs give NaN."""
 
@@ -98,9 +100,10 @@ def attend(
     batch = 1 if visibility.plain else q.shape[0]
     per_query = batch * k.shape[2] * (1 if encoding is None else q.shape[1])
     index = torch.arange(q.shape[2], device=q.device)
-    if per_query * q.shape[2] <= MASK_ELEMENTS:
+    most = MORE_ELEMENTS.get(q.device.type, MASK_ELEMENTS)
+    if per_query * q.shape[2] <= most:
         return _masked(compute, q, k, v, visibility, index, encoding)
-    size, parts = max(1, MASK_ELEMENTS // per_query), []
+    size, parts = max(1, most // per_query), []
     for block, block_index in zip(q.split(size, dim=2), index.split(size), strict=True):
         arguments = (compute, block, k, v, visibility, block_index, encoding)
         parts.append(recomputed(_masked, *arguments, draws=dropout_rate > 0) if torch.is_grad_enabled() else _masked(*arguments))
