@@ -61,15 +61,15 @@ class Team:
         return [item for item, owner in zip(items, owners, strict=True) if min(owner, self.size - 1) == self.number]
 
     def work(self, compute: Callable[[], Result]) -> list[Result]:
-        """What `own` returns on each process of the team, on all of them; of JSON. It may take long.
+        """What `compute` returns on each process of the team, on all of them; of JSON. It may take long.
 
-        All raise the MinitfError that `own` raises on a process, of several that of the lowest rank.
+        All raise the MinitfError that `compute` raises on a process, of several that of the lowest rank.
         """
         results = self._gather(compute)
         return [results[rank] for rank in self.ranks]
 
     def lead(self, compute: Callable[[], Result]) -> Result:
-        """What `own` returns on the first process of the team, on all of them; no other process calls it."""
+        """What `compute` returns on the first process of the team, on all of them; no other process calls it."""
         led: Result = self._gather(lambda: compute() if self.number == 0 else None)[self.ranks[0]]
         return led
 

@@ -120,7 +120,7 @@ def error_of(fields: Mapping[str, Any]) -> MinitfError:
 
 
 def same_error(error: MinitfError | None, fields: Mapping[str, Any]) -> MinitfError:
-    """`own`, if that is the error that `fields` describes, else `error_of` them: this process keeps its traceback."""
+    """`error`, if that is what `fields` describes, else `error_of` them: this process keeps its traceback."""
     return error if error is not None and fields_of(error) == fields else error_of(fields)
 
 

@@ -26,7 +26,7 @@ class StreamMemory(NamedTuple):
 
 
 def stream_memory(recipe: Recipe, source: str | None) -> StreamMemory | None:
-    """None without `train.stream`, or if no layer keeps tokens. given: what names the recipe, possibly a run."""
+    """None without `train.stream`, or if no layer keeps tokens. source: what names the recipe, possibly a run."""
     bounds = [bound for mixer in recipe.model.mixers() if (bound := mixer.memory_bound) is not None]
     if not recipe.train.stream or not bounds:
         return None

@@ -58,8 +58,8 @@ class Settings(ObjectiveSettings):
 
     def rules_with(self, model: ModelSettings, steps: int | None) -> Rules:
         if self.direction(model) and (paths := list(_paths(model))):
-            what = f"cbow predicts a token from its context, but the model can copy the token itself: {'; '.join(paths)}"
-            yield Rule("objective", what, ("model.attention", "model.n_layers", "model.residual", "model.ngrams"))
+            message = f"cbow predicts a token from its context, but the model can copy the token itself: {'; '.join(paths)}"
+            yield Rule("objective", message, ("model.attention", "model.n_layers", "model.residual", "model.ngrams"))
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "CBOW":
         return CBOW(self, vocabulary)
@@ -92,7 +92,7 @@ class CBOW(Objective):
         batch = make_batch(rows, ids, ids, torch.from_numpy(is_target), PART)
         if self.negatives:
             generators = [np.random.Generator(np.random.Philox(key=int(key))) for key in rows.keys]
-            draws = np.stack([one.integers(0, 2**BITS, (rows.ids.shape[1], self.negatives)) for one in generators])
+            draws = np.stack([generator.integers(0, 2**BITS, (rows.ids.shape[1], self.negatives)) for generator in generators])
             batch.extras["draws"] = torch.from_numpy(draws[is_target])
         return batch
 

@@ -7,7 +7,7 @@ of a key, for all heads of a layer alike:
 
 What is faded out is dropped by `trim`, for each row by itself. The penalty is the sum of the spans of the tokens of a
 row, each once in its life: the gradient of the penalty is the weight for each span, as in the authors' code, which
-sums what is left of each span within the ramp. Spans of the memory are computed anew from its inputs without gradient,
+sums what is left of each span within the ramp. Spans of the memory are computed again from its inputs without gradient,
 so w and b also learn when a token expires.
 Source: Sukhbaatar et al. 2021, arXiv:2105.06548, section 4; its code divides only w . h_i by `pre_div`.
 """
@@ -85,19 +85,19 @@ class ExpireSpan(MultiHeadAttention):
         if state and "x" in state:
             q, k, v, visibility, state = self.project_cached_inputs(x, visibility, state)
             spans = self.spans(state["x"])
-            own = spans[:, -x.shape[1] :]
+            new_spans = spans[:, -x.shape[1] :]
         else:
             q, k, v = self.project(x, memory, visibility)
-            own = spans = self.spans(x)
+            new_spans = spans = self.spans(x)
             if state:
-                state, visibility = append_tokens(state, visibility, k=k, v=v, spans=own)
+                state, visibility = append_tokens(state, visibility, k=k, v=v, spans=new_spans)
                 k, v, spans = state["k"], state["v"], state["spans"]
         if self.training and self.settings.noisy:
             spans = spans.minimum(self.limit)
         fading = Fading(self._bias_encoding, spans, self.settings.ramp)
         attended = attend(q, k, v, visibility, self.scale, fading, self.dropout_rate if self.training else 0.0)
         segments = queries.queries.segments
-        total = own.sum() if segments is None else (own * (segments != 0)).sum()
+        total = new_spans.sum() if segments is None else (new_spans * (segments != 0)).sum()
         return self.join(attended, x, visibility, state)._replace(penalty=self.settings.span_loss_weight * total)
 
     def explicit(self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility) -> ExplicitAttention:

@@ -64,11 +64,11 @@ def view(trained: Trained, texts: Sequence[str], step: int | str | None = None) 
         input = untruncated_input(trained, text).truncate(trained.generation_context)
         layers, pieces = _spans(trained, input), trained.tokenizer.pieces(input.ids)
         name, labels = f"text {n}, " if len(texts) > 1 else "", [label(piece) for piece in pieces]
-        columns = [f"layer {one.layer}" for one in layers]
-        for title, parts in (("spans", [one.spans for one in layers]), ("memory", [one.real for one in layers])):
+        columns = [f"layer {layer.layer}" for layer in layers]
+        for title, parts in (("spans", [layer.spans for layer in layers]), ("memory", [layer.real for layer in layers])):
             panels.append(Panel(f"{name}{title}", labels, columns, np.stack(parts, axis=1).astype(float), tokens=False))
-        rows += [_row(name, one) for one in layers]
-        records.append({"text": input.text, "n_cut": input.n_cut, "tokens": pieces, "layers": [_record(one) for one in layers]})
+        rows += [_row(name, layer) for layer in layers]
+        records.append({"text": input.text, "n_cut": input.n_cut, "tokens": pieces, "layers": [_record(layer) for layer in layers]})
         notes += [f"{name}{input.note}"] if input.note else []
     scale = Scale(high=max(float(panel.values.max()) for panel in panels), label="tokens")
     pictures = [partial(heat_map, panel, scale, values=True, max_rows=len(panel.rows)) for panel in panels]
@@ -93,16 +93,16 @@ def _spans(trained: Trained, input: ModelInput) -> list[LayerSpans]:
             ramps[layer] = int(named["ramp"][0])
     if not parts:
         kinds = ", ".join(dict.fromkeys(mixer.kind for mixer in trained.recipe.model.mixers()))
-        what = f"{trained.folder.name} has no spans: its layers are {kinds}"
-        raise UsageFault(what, hint="model.attention.kind=expire_span with train.stream=true trains one that has")
+        message = f"{trained.folder.name} has no spans: its layers are {kinds}"
+        raise UsageFault(message, hint="model.attention.kind=expire_span with train.stream=true trains one that has")
     return [LayerSpans(layer, np.concatenate(spans), ramps[layer], ends) for layer, spans in parts.items()]
 
 
-def _row(name: str, one: LayerSpans) -> list[str]:
-    numbers = [one.spans.mean(), one.spans.max(), one.ideal.mean(), one.ideal.max(), one.real.mean(), one.real.max()]
-    return [f"{name}{one.layer}", *(f"{number:.1f}" for number in numbers), str(sum(one.dropped))]
+def _row(name: str, layer: LayerSpans) -> list[str]:
+    numbers = [layer.spans.mean(), layer.spans.max(), layer.ideal.mean(), layer.ideal.max(), layer.real.mean(), layer.real.max()]
+    return [f"{name}{layer.layer}", *(f"{number:.1f}" for number in numbers), str(sum(layer.dropped))]
 
 
-def _record(one: LayerSpans) -> dict[str, Any]:
-    memory = {"ideal": one.ideal.tolist(), "real": one.real.tolist()}
-    return {"layer": one.layer, "ramp": one.ramp, "spans": one.spans.tolist(), "memory": memory, "dropped": one.dropped}
+def _record(layer: LayerSpans) -> dict[str, Any]:
+    memory = {"ideal": layer.ideal.tolist(), "real": layer.real.tolist()}
+    return {"layer": layer.layer, "ramp": layer.ramp, "spans": layer.spans.tolist(), "memory": memory, "dropped": layer.dropped}

@@ -55,11 +55,11 @@ def view(trained: Trained, texts: Sequence[str], step: int | str | None = None) 
         layers, pieces = _gates(trained, input), trained.tokenizer.pieces(input.ids)
         name = f"text {n}, " if len(texts) > 1 else ""
         for gate in ("forget", "reset"):
-            values = np.stack([getattr(one, gate).mean(axis=1) for one in layers], axis=1)
-            columns = [f"layer {one.layer}" for one in layers]
+            values = np.stack([getattr(layer, gate).mean(axis=1) for layer in layers], axis=1)
+            columns = [f"layer {layer.layer}" for layer in layers]
             panels.append(Panel(f"{name}{gate}", [label(piece) for piece in pieces], columns, values, tokens=False))
-        rows += [_row(name, one, alpha) for one in layers]
-        records.append({"text": input.text, "n_cut": input.n_cut, "tokens": pieces, "layers": [_record(one) for one in layers]})
+        rows += [_row(name, layer, alpha) for layer in layers]
+        records.append({"text": input.text, "n_cut": input.n_cut, "tokens": pieces, "layers": [_record(layer) for layer in layers]})
         notes += [f"{name}{input.note}"] if input.note else []
     headers = ["layer", "forget", "reset", *(f"1/(1-f), {share:.0%}" for share in QUANTILES), *(["alpha"] if alpha else [])]
     pictures = [partial(heat_map, panel, SCALE, values=True, max_rows=len(panel.rows)) for panel in panels]
@@ -78,8 +78,8 @@ def _gates(trained: Trained, input: ModelInput) -> list[LayerGates]:
     ]
     if not layers:
         kinds = ", ".join(dict.fromkeys(mixer.kind for mixer in trained.recipe.model.mixers()))
-        what = f"{trained.folder.name} has no gates: its layers are {kinds}"
-        raise UsageFault(what, hint="minitf pretrain sru-nano trains a model that has")
+        message = f"{trained.folder.name} has no gates: its layers are {kinds}"
+        raise UsageFault(message, hint="minitf pretrain sru-nano trains a model that has")
     return layers
 
 
@@ -91,15 +91,15 @@ def _alpha(trained: Trained) -> dict[str, list[tuple[int, float]]]:
     return {name.removeprefix("alpha.") if name != "alpha" else "all": list(curve(path, name)) for name in layers}
 
 
-def _row(name: str, one: LayerGates, alpha: dict[str, list[tuple[int, float]]]) -> list[str]:
-    constants = [f"{value:.1f}" for value in one.time_constants()]
-    curve_of = alpha.get(str(one.layer), alpha.get("all", []))
-    row = [f"{name}{one.layer}", f"{one.forget.mean():.3f}", f"{one.reset.mean():.3f}", *constants]
+def _row(name: str, layer: LayerGates, alpha: dict[str, list[tuple[int, float]]]) -> list[str]:
+    constants = [f"{value:.1f}" for value in layer.time_constants()]
+    curve_of = alpha.get(str(layer.layer), alpha.get("all", []))
+    row = [f"{name}{layer.layer}", f"{layer.forget.mean():.3f}", f"{layer.reset.mean():.3f}", *constants]
     return [*row, f"{curve_of[-1][1]:.3f}" if curve_of else ""] if alpha else row
 
 
-def _record(one: LayerGates) -> dict[str, Any]:
-    histograms = {f"{gate}_histogram": np.histogram(getattr(one, gate), BINS, (0, 1))[0].tolist() for gate in ("forget", "reset")}
-    means = {gate: getattr(one, gate).mean(axis=1).tolist() for gate in ("forget", "reset")}
-    constants = dict(zip((f"{share:g}" for share in QUANTILES), one.time_constants(), strict=True))
-    return {"layer": one.layer, **means, "time_constants": constants, **histograms}
+def _record(layer: LayerGates) -> dict[str, Any]:
+    histograms = {f"{gate}_histogram": np.histogram(getattr(layer, gate), BINS, (0, 1))[0].tolist() for gate in ("forget", "reset")}
+    means = {gate: getattr(layer, gate).mean(axis=1).tolist() for gate in ("forget", "reset")}
+    constants = dict(zip((f"{share:g}" for share in QUANTILES), layer.time_constants(), strict=True))
+    return {"layer": layer.layer, **means, "time_constants": constants, **histograms}
