@@ -217,6 +217,17 @@ def test_a_word_that_stands_twice_is_refused_where_it_is_used_and_told_by_doctor
         assert minitf("recipe", "keys").exit_code == 0
 
 
+def test_entry_points_that_cannot_be_read_are_a_fault_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = installed(tmp_path, "other-kinds", "0.1", {})
+    (folder / "other_kinds-0.1.dist-info" / "entry_points.txt").write_text(f"[{GROUP}]\nkinds\n")
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(folder)
+        clear_caches()
+        refused(minitf("pretrain", TINY, "--dry-run"), "the entry points of the installed packages cannot be read", exit_code=3)
+        assert minitf("--help").exit_code == 0
+    clear_caches()
+
+
 VIEW = """\
 from mini_tf.cli.terminal.console import Console, command
 

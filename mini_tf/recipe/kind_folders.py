@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from mini_tf.recipe.values import show
+from mini_tf.recipe.values import one_line, show
 from mini_tf.system.errors import RecipeFault
 
 GROUP = "mini_tf.kinds"
@@ -85,8 +85,15 @@ def own_folders() -> tuple[KindFolder, ...]:
 
 @cache
 def added_folders() -> tuple[KindFolder, ...]:
-    """The folders that installed packages name, sorted; without `paths` if there is no such folder."""
-    points = [(point.value, point.dist) for point in metadata.entry_points(group=GROUP)]
+    """The folders that installed packages name, sorted; without `paths` if there is no such folder.
+
+    KindFault if a package, of whatever purpose, has entry points that cannot be read.
+    """
+    try:
+        points = [(point.value, point.dist) for point in metadata.entry_points(group=GROUP)]
+    except (TypeError, ValueError) as error:  # of importlib, whose parser checks nothing
+        message = f"the entry points of the installed packages cannot be read: {one_line(str(error))}"
+        raise KindFault(message, hint="a file entry_points.txt in site-packages has a line without `=`") from error
     return tuple(sorted({KindFolder(value, _paths(value), dist.name, dist.version) for value, dist in points if dist is not None}))
 
 
