@@ -211,7 +211,7 @@ def test_if_one_process_cannot_compile_none_does(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(assembling, "Feed", lambda *given: None)
     parts: Any = SimpleNamespace(
         setup=Setup(compile=True, reasons={"compile": "measured"}), group=SimpleNamespace(gather=gather), task=None, plan=None, train=None,
-        objective=SimpleNamespace(prepare=None),
+        prepare=None,
     )  # fmt: skip
     setup = assembling.setup_that_compiles(parts)
     assert (setup.compile, gathered) == (False, [None])

@@ -1,6 +1,6 @@
 """`minitf finetune`: train a model on a task."""
 
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -44,7 +44,9 @@ def task_recipes() -> list[str]:
 
     given = {name: yaml.safe_load(file.read_text(encoding="utf-8")).get("objective") for name, file in presets().items()}
     words = {name: objective.get("kind") if isinstance(objective, dict) else objective for name, objective in given.items()}
-    tasks = {word for word, settings in kinds_of("objectives").items() if getattr(settings, "TASK", False)}
+    objectives: dict[str, Any] = kinds_of("objectives")
+    datasets: dict[str, Any] = kinds_of("data.datasets")
+    tasks = {word for word, objective in objectives.items() if not datasets[objective.DATASET].STREAM}
     return [name for name, word in words.items() if word in tasks]
 
 
