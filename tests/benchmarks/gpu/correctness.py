@@ -44,7 +44,7 @@ CHATS = (*PAIRS, "data.fields={prompt: source, response: target}")
 DATA = {
     "classify-nano": (*CLASSES, "train.seeds=1", "train.ensemble=null"), "sst2-nano": CLASSES, "tag-nano": TAGS, "wnut17-nano": TAGS,
     "instruct-nano": CHATS, "multi30k-en-de": (*PAIRS, "data.val=null"), "scitldr-nano": PAIRS, "summarize-nano": PAIRS,
-    "transformer-base": PAIRS, "transformer-nano": PAIRS,
+    "transformer-base": (*PAIRS, "schedule.warmup=10"), "transformer-nano": PAIRS,
 }  # fmt: skip
 """The data of the recipes that do not read running text."""
 STEP_TOKENS = 512
