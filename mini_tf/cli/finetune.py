@@ -45,8 +45,7 @@ def task_recipes() -> list[str]:
     given = {name: yaml.safe_load(file.read_text(encoding="utf-8")).get("objective") for name, file in presets().items()}
     words = {name: objective.get("kind") if isinstance(objective, dict) else objective for name, objective in given.items()}
     objectives: dict[str, Any] = kinds_of("objectives")
-    datasets: dict[str, Any] = kinds_of("data.datasets")
-    tasks = {word for word, objective in objectives.items() if not datasets[objective.DATASET].STREAM}
+    tasks = {word for word, objective in objectives.items() if objective.is_task()}
     return [name for name, word in words.items() if word in tasks]
 
 

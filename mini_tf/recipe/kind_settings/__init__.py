@@ -274,10 +274,11 @@ class ObjectiveSettings(Kind):
         """`PREDICTS` with these settings."""
         return self.PREDICTS
 
-    @property
-    def is_task(self) -> bool:
+    @classmethod
+    def is_task(cls) -> bool:
         """It is a downstream task, not pretraining on running text."""
-        return not self.dataset().STREAM
+        dataset: Any = settings_of("data.datasets", cls.DATASET)
+        return not dataset.STREAM
 
     @property
     def baselines(self) -> tuple[str, ...]:
