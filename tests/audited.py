@@ -11,7 +11,17 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PROCESSES = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "pty.spawn", "os.startfile")
+PROCESSES = (
+    "subprocess.Popen",
+    "os.system",
+    "os.exec",
+    "os.posix_spawn",
+    "os.spawn",
+    "os.fork",
+    "os.forkpty",
+    "pty.spawn",
+    "os.startfile",
+)
 NETWORK = ("socket.", "urllib.", "http.", "ftplib.", "smtplib.", "poplib.", "imaplib.", "nntplib.", "telnetlib.")
 CHANGES = {  # event: where its paths stand, and behind each the descriptor of the folder it is relative to, if any
     "os.rename": ((0, 2), (1, 3)),
@@ -73,7 +83,9 @@ class Record:
         elif event in CHANGES:
             for path, folder in CHANGES[event]:
                 if not isinstance(given[path], int):
-                    self.changed.add(whole(given[path], given[folder] if folder is not None and folder < len(given) else None))
+                    self.changed.add(
+                        whole(given[path], given[folder] if folder is not None and folder < len(given) else None)
+                    )
         elif event in ("exec", "compile", "marshal.loads", "marshal.load", "pickle.find_class"):
             self._take_code(event, given)
         elif event == "ctypes.dlopen":

@@ -26,7 +26,9 @@ EXACT = ("runtime.device=cpu", "runtime.threads=1")
 """So that results compare to the bit."""
 QUIET = (*EXACT, "log.samples=0")
 """Nothing is sampled, which would take most of a tiny run's time."""
-ARITHMETIC = {name: value for name, value in os.environ.items() if name.startswith(("ATEN_", "ONEDNN_", "DNNL_", "MKL_"))}
+ARITHMETIC = {
+    name: value for name, value in os.environ.items() if name.startswith(("ATEN_", "ONEDNN_", "DNNL_", "MKL_"))
+}
 """Which instructions this process computes with: with a bare environment another one gets the same bytes only if it has
 them.
 """

@@ -31,11 +31,25 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # The same examples everywhere, whatever an earlier run unused, and as long as each takes.
 hypothesis.settings.register_profile(
-    "repeatable", deadline=None, derandomize=True, database=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "repeatable",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("repeatable")
 
-ASKING = ("COLUMNS", "LINES", "TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "PY_COLORS", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+ASKING = (
+    "COLUMNS",
+    "LINES",
+    "TERM",
+    "COLORTERM",
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "PY_COLORS",
+    "TTY_COMPATIBLE",
+    "TTY_INTERACTIVE",
+)
 ASKING += ("TERMINAL_WIDTH", "GITHUB_ACTIONS", "MINITF_LIMITS", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 """Variables by which a user asks us, or a library, for another output. What a machine is like (TZ, LC_ALL, HOME) stays
 as it is.
@@ -67,7 +81,9 @@ def usual_signals() -> Iterator[None]:
     inherit that.
     """
     ignored = [number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN]
-    ignored = [number for number in ignored if number not in (signal.SIGPIPE, signal.SIGXFSZ)]  # which Python itself ignores
+    ignored = [
+        number for number in ignored if number not in (signal.SIGPIPE, signal.SIGXFSZ)
+    ]  # which Python itself ignores
     blocked = signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in ignored:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)

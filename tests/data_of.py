@@ -10,7 +10,14 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import settings_of
 
-READ_BY = {"text": "next_token", "pairs": "seq2seq", "classes": "classify", "numbers": "regress", "tags": "tag", "chats": "instruct"}
+READ_BY = {
+    "text": "next_token",
+    "pairs": "seq2seq",
+    "classes": "classify",
+    "numbers": "regress",
+    "tags": "tag",
+    "chats": "instruct",
+}
 """An objective of each dataset."""
 
 
@@ -41,7 +48,11 @@ def opened(
 
 
 def encoded(
-    data: sections.Data, used: Tokenizers, dataset: str = "text", labels: Labels | None = None, say: Report = lambda line: None
+    data: sections.Data,
+    used: Tokenizers,
+    dataset: str = "text",
+    labels: Labels | None = None,
+    say: Report = lambda line: None,
 ) -> Store:
     """All of data.train, nothing held out."""
     return encode_data(data, used, objective_for(dataset), labels, say, say)

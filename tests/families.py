@@ -93,7 +93,14 @@ LLAMA3 = {
 }  # fmt: skip
 GPT2 = {"n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": CONTEXT, "initializer_range": 0.2}
 BERT = LLAMA
-DISTILBERT = {"dim": 16, "n_layers": 2, "n_heads": 4, "hidden_dim": 24, "max_position_embeddings": CONTEXT, "initializer_range": 0.2}
+DISTILBERT = {
+    "dim": 16,
+    "n_layers": 2,
+    "n_heads": 4,
+    "hidden_dim": 24,
+    "max_position_embeddings": CONTEXT,
+    "initializer_range": 0.2,
+}
 ROBERTA = BERT | {"pad_token_id": 1, "type_vocab_size": 1}
 CLASSES = {"id2label": {0: "bad", 1: "good", 2: "so-so"}}
 ELECTRA = BERT | {"embedding_size": 12}
@@ -186,10 +193,15 @@ def folder_of(case: str, folder: Path, **more: Any) -> Path:
     return saved(made(architecture, config, **IDS | settings), folder, **more)
 
 
-def filled(ours: Model, family: str, theirs: Mapping[str, Tensor], more: Names = MappingProxyType({}), head: int = 0) -> Model:
+def filled(
+    ours: Model, family: str, theirs: Mapping[str, Tensor], more: Names = MappingProxyType({}), head: int = 0
+) -> Model:
     """Our model with all weights of theirs, by the names of a family, for one of its heads, and `more`."""
     known: Any = settings_of("interchange", family)()
-    named = {f".{name.removeprefix(known.PREFIX)}" if name.startswith(known.PREFIX or "\0") else name: t for name, t in theirs.items()}
+    named = {
+        f".{name.removeprefix(known.PREFIX)}" if name.startswith(known.PREFIX or "\0") else name: t
+        for name, t in theirs.items()
+    }
     names = {**known.names(ours.settings, known.HEADS[head]), **more}
     ours.load_weights(read_tensors(ours, names, named))
     assert not any(parameter.isnan().any() for parameter in ours.parameters())

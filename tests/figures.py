@@ -35,7 +35,10 @@ class Map(NamedTuple):
     @property
     def named(self) -> dict[str, set[tuple[str, str]]]:
         """The marks by the labels of their rows and columns."""
-        return {sign: {(self.rows[row], self.columns[column]) for row, column in cells} for sign, cells in self.marks.items()}
+        return {
+            sign: {(self.rows[row], self.columns[column]) for row, column in cells}
+            for sign, cells in self.marks.items()
+        }
 
 
 def drawn(draw: Callable[[], object]) -> Figure:
@@ -99,7 +102,9 @@ def _marked(axes: Axes) -> dict[str, set[tuple[int, int]]]:
         corners, [(_, dashes)] = len(part.get_paths()[0].vertices), part.get_linestyle()
         sign = "square" if corners <= 6 else "ring" if dashes is None else "dotted ring"
         cells = [(round(y), round(x)) for x, y in np.asarray(part.get_offsets()).tolist()]
-        assert np.asarray(part.get_offsets()).tolist() == [[column, row] for row, column in cells], "marks stand in the middle of cells"
+        assert np.asarray(part.get_offsets()).tolist() == [[column, row] for row, column in cells], (
+            "marks stand in the middle of cells"
+        )
         found.setdefault(sign, []).append(cells)
     assert all(white == red for white, red in found.values())
     return {sign: {*cells} for sign, (cells, _) in found.items() if cells}
@@ -109,11 +114,16 @@ def _map(axes: Axes) -> Map:
     [image] = axes.images
     array: Any = image.get_array()
     n_rows, n_columns = array.shape[:2]
-    assert (*axes.get_xlim(), *axes.get_ylim()) == (-0.5, n_columns - 0.5, n_rows - 0.5, -0.5), "cells are counted from the top left"
+    assert (*axes.get_xlim(), *axes.get_ylim()) == (-0.5, n_columns - 0.5, n_rows - 0.5, -0.5), (
+        "cells are counted from the top left"
+    )
     assert [*image.get_extent()] == [-0.5, n_columns - 0.5, n_rows - 0.5, -0.5]
     width, height = axes.figure.get_size_inches()
     box = axes.get_position()
-    place = tuple(round(float(inches), 6) for inches in (box.x0 * width, (1 - box.y1) * height, box.width * width, box.height * height))
+    place = tuple(
+        round(float(inches), 6)
+        for inches in (box.x0 * width, (1 - box.y1) * height, box.width * width, box.height * height)
+    )
     return Map(
         axes.get_title(loc="left"),
         {int(tick): label.get_text() for tick, label in zip(axes.get_yticks(), axes.get_yticklabels(), strict=True)},

@@ -41,5 +41,7 @@ def picture() -> str:
     for number, floor in reversed(list(enumerate(FLOORS))):
         for n, (name, what) in enumerate(floor.items()):
             lines.append(f"{number if n == 0 else '':>2}  {name:{width}}  {what}")
-    lines.append(f"    {'papers':{width}}  one folder a paper, with what it adds; imports any floor, is imported by none")
+    lines.append(
+        f"    {'papers':{width}}  one folder a paper, with what it adds; imports any floor, is imported by none"
+    )
     return "\n".join(lines)

@@ -35,7 +35,9 @@ TEXTS = st.one_of(
     st.text(st.sampled_from("aé漢🙂 [MASK]</s>"), max_size=60),
 )
 """Any text that is UTF-8."""
-ARGUMENTS = st.one_of(TEXTS, st.text(st.sampled_from("ab" + BYTES_OF_ARGV), max_size=6)).map(lambda text: text.replace("\0", ""))
+ARGUMENTS = st.one_of(TEXTS, st.text(st.sampled_from("ab" + BYTES_OF_ARGV), max_size=6)).map(
+    lambda text: text.replace("\0", "")
+)
 """Any text that a command line can hand over."""
 
 
@@ -85,12 +87,16 @@ def recipes(draw: st.DrawFn) -> bytes:
     """A recipe of its real keys with values of every kind, and of keys that are none; most stand on a preset."""
     harsh = one_in(draw, 4)
     names = mostly(st.sampled_from(NAMES), st.sampled_from(STRANGE + UNREADABLE if harsh else STRANGE), 8)
-    sections: dict[str, dict[str, str]] = {"extends": {"": draw(st.sampled_from(["quickstart", "bert-nano", "gpt-nano", "gpt-char"]))}}
+    sections: dict[str, dict[str, str]] = {
+        "extends": {"": draw(st.sampled_from(["quickstart", "bert-nano", "gpt-nano", "gpt-char"]))}
+    }
     if one_in(draw, 6):
         del sections["extends"]
     for name in draw(st.lists(names, max_size=5)):
         section, _, key = name.partition(".")
-        sections.setdefault(section, {})[key.replace(".", "_") if draw(st.booleans()) else key] = draw(SCALARS if harsh else MILD)
+        sections.setdefault(section, {})[key.replace(".", "_") if draw(st.booleans()) else key] = draw(
+            SCALARS if harsh else MILD
+        )
     lines: list[str] = []
     for section, values in sections.items():
         if "" in values:
@@ -133,7 +139,9 @@ def changed_recipes(draw: st.DrawFn) -> bytes:
             lines[at : at + 1] = [draw(st.sampled_from([" ", "  ", "\t", "- ", "? "])) + line]
         elif line:
             place = draw(st.integers(0, len(line) - 1))
-            lines[at] = line[:place] + draw(st.sampled_from([*":{}[],'\"&*!|>%@\\\x1b\u202e\x00é "])) + line[place + 1 :]
+            lines[at] = (
+                line[:place] + draw(st.sampled_from([*":{}[],'\"&*!|>%@\\\x1b\u202e\x00é "])) + line[place + 1 :]
+            )
     return _encoded(draw, "\n".join(lines))
 
 
@@ -148,7 +156,9 @@ def _encoded(draw: st.DrawFn, text: str) -> bytes:
 OVERRIDES = st.builds(
     "{}={}".format,
     mostly(st.sampled_from(NAMES), st.one_of(st.sampled_from([*STRANGE, "model", "train", "data"]), TEXTS), 8),
-    st.one_of(SCALARS, ARGUMENTS).map(lambda value: value.encode("utf-8", "replace").decode() if "\ud800" in value else value),
+    st.one_of(SCALARS, ARGUMENTS).map(
+        lambda value: value.encode("utf-8", "replace").decode() if "\ud800" in value else value
+    ),
 ).map(lambda argument: argument.replace("\0", ""))
 """KEY=VALUE as a command line can hand it over."""
 
@@ -167,21 +177,56 @@ BAD_VALUES = [
 # fmt: on
 LINES = st.one_of(
     st.builds(
-        '{{"{}": {}}}'.format, st.sampled_from(["text", "text", "Text", "body", "", "te\\u0078t", "te\x1bxt"]), st.sampled_from(BAD_VALUES)
+        '{{"{}": {}}}'.format,
+        st.sampled_from(["text", "text", "Text", "body", "", "te\\u0078t", "te\x1bxt"]),
+        st.sampled_from(BAD_VALUES),
     ),
     st.builds(
-        '{{"text": {}, "{}": {}}}'.format, TEXTS.map(json.dumps), st.sampled_from(["a", "text", "\u202e"]), st.sampled_from(BAD_VALUES)
+        '{{"text": {}, "{}": {}}}'.format,
+        TEXTS.map(json.dumps),
+        st.sampled_from(["a", "text", "\u202e"]),
+        st.sampled_from(BAD_VALUES),
     ),
     TEXTS.map(lambda text: json.dumps({"text": text}, ensure_ascii=False)),
     st.sampled_from(BAD_VALUES),
-    st.sampled_from(["", " ", "{", "}", "[]", '{"text": "a"} x', '{"text": "a"}{"text": "b"}', "{'text': 'a'}", "\ufeff{}", "\0", "null"]),
     st.sampled_from(
-        ["text", "a,b", "text,a\n1,2,3", '"a', '"a""b"', 'a"b', "a\tb\tc", ",,,", "=cmd()", "a;b", '"a\nb"', "text,text", "\r"]
+        [
+            "",
+            " ",
+            "{",
+            "}",
+            "[]",
+            '{"text": "a"} x',
+            '{"text": "a"}{"text": "b"}',
+            "{'text': 'a'}",
+            "\ufeff{}",
+            "\0",
+            "null",
+        ]
+    ),
+    st.sampled_from(
+        [
+            "text",
+            "a,b",
+            "text,a\n1,2,3",
+            '"a',
+            '"a""b"',
+            'a"b',
+            "a\tb\tc",
+            ",,,",
+            "=cmd()",
+            "a;b",
+            '"a\nb"',
+            "text,text",
+            "\r",
+        ]
     ),
     TEXTS,
 )
 ENDS = st.sampled_from(["\n", "\r\n", "\r", "\u2028", "\x85", "\x0b", "\n\n", "", "\n\r", "\0\n"])
-RAW = st.sampled_from([b"\xff\xfe", b"\xef\xbb\xbf", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf5\x80\x80\x80", b"\x80", b"\0\0\0", b"PK\x03\x04"])
+RAW = st.sampled_from(
+    [b"\xff\xfe", b"\xef\xbb\xbf", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf5\x80\x80\x80", b"\x80", b"\0\0\0", b"PK\x03\x04"]
+)
 
 
 @st.composite
@@ -256,7 +301,11 @@ def _changed_once(draw: st.DrawFn, tree: Any, values: st.SearchStrategy[Any]) ->
     if change == "swap":
         return _with(tree, key, tree[draw(st.sampled_from(keys_of[:12]))])
     if isinstance(tree, list):
-        return [*tree[:key], *tree[key + 1 :]] if change == "drop" else [*tree, tree[key] if change == "twice" else draw(values)]
+        return (
+            [*tree[:key], *tree[key + 1 :]]
+            if change == "drop"
+            else [*tree, tree[key] if change == "twice" else draw(values)]
+        )
     if change == "twice":
         return Doubled(tree)
     name = draw(st.one_of(TEXTS, st.sampled_from(["\x1b[2J", "\u202e", "", "a" * 3000, "__metadata__", "type"])))
@@ -280,7 +329,10 @@ def json_files(sound: Any, more: st.SearchStrategy[Any] | None = None) -> st.Sea
         at %= len(text) + 1
         return text[:at] + piece + (b"" if cut else text[at:])
 
-    pieces = st.one_of(st.sampled_from([b"", b",", b"\0", b"\xff", b"}", b"{", b"NaN", b"9" * 5000, b"[" * 20_000, b"\xef\xbb\xbf"]), RAW)
+    pieces = st.one_of(
+        st.sampled_from([b"", b",", b"\0", b"\xff", b"}", b"{", b"NaN", b"9" * 5000, b"[" * 20_000, b"\xef\xbb\xbf"]),
+        RAW,
+    )
     texts = st.builds(broken, trees, st.integers(0, 1 << 20), pieces, st.booleans())
     return mostly(trees, texts, 8)
 
@@ -312,7 +364,9 @@ PATTERNS = [
 ]
 TYPES = [kind for name in CHILDREN for kind in SUPPORTED[name].split()] + ["Python", "BPE"]
 FIELDS: dict[str, st.SearchStrategy[Any]] = {
-    "pattern": st.sampled_from(["String", "Regex"]).flatmap(lambda kind: st.sampled_from(PATTERNS).map(lambda pattern: {kind: pattern})),
+    "pattern": st.sampled_from(["String", "Regex"]).flatmap(
+        lambda kind: st.sampled_from(PATTERNS).map(lambda pattern: {kind: pattern})
+    ),
     "content": st.sampled_from(["", "a", "\x1b", "aaaaaaaaaa", "é"]),
     "prepend": st.sampled_from(["", "▁", "\x1b[31m", "a" * 20]),
     "replacement": st.sampled_from(["▁", "", "ab", "\x07"]),
@@ -326,8 +380,13 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(("start", "stop", "length"), st.sampled_from([0, 1, -1, 5, 2**40])),
     **dict.fromkeys(("left", "right"), st.sampled_from([0, 1, 5, True])),
     **dict.fromkeys(("sep", "cls"), st.sampled_from([["</s>", 1], ["a", 2**33], []])),
-    **dict.fromkeys(("invert", "cleanup", "trim_offsets", "add_prefix_space", "use_regex", "individual_digits"), st.booleans()),
-    **dict.fromkeys(("clean_text", "handle_chinese_chars", "lowercase", "strip_accents", "split"), st.sampled_from([True, False, None])),
+    **dict.fromkeys(
+        ("invert", "cleanup", "trim_offsets", "add_prefix_space", "use_regex", "individual_digits"), st.booleans()
+    ),
+    **dict.fromkeys(
+        ("clean_text", "handle_chinese_chars", "lowercase", "strip_accents", "split"),
+        st.sampled_from([True, False, None]),
+    ),
     "prepend_scheme": st.sampled_from(["always", "first", "never", "x"]),
     "strip_left": st.booleans(),
     "strip_right": st.booleans(),
@@ -342,7 +401,11 @@ def parts(draw: st.DrawFn, name: str | None = None, depth: int = 0) -> dict[str,
     fitting = SUPPORTED[name].split() if name is not None and not one_in(draw, 12) else TYPES
     kind = draw(st.sampled_from(fitting))
     fields = {name: draw(values) for name, values in FIELDS.items()}
-    inner = [draw(parts(name, depth + 1)) for _ in range(draw(st.integers(0, 3)))] if kind == "Sequence" and depth < 2 else []
+    inner = (
+        [draw(parts(name, depth + 1)) for _ in range(draw(st.integers(0, 3)))]
+        if kind == "Sequence" and depth < 2
+        else []
+    )
     lists = dict.fromkeys(CHILDREN.values(), inner)
     return {"type": kind, **fields, **lists}
 
@@ -382,9 +445,25 @@ def tokenizer_files(sound: Mapping[str, Any]) -> st.SearchStrategy[bytes]:
 @st.composite
 def vocabularies(draw: st.DrawFn) -> dict[str, bytes]:
     """The files of an older tokenizer: a vocab.txt of WordPiece, or a vocab.json with a merges.txt."""
-    tokens = ["<unk>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdeot", "##a", "##t", "cat", "Ġa", "at", "Ġ", "<|endoftext|>"]
+    tokens = [
+        "<unk>",
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *"abcdeot",
+        "##a",
+        "##t",
+        "cat",
+        "Ġa",
+        "at",
+        "Ġ",
+        "<|endoftext|>",
+    ]
     strange = st.one_of(
-        st.sampled_from(["", " ", "##", "a", "\x1b[31m", "\u202e", "a b", "a b c", "#version", "\0", "a" * 5000, "\r"]), TEXTS
+        st.sampled_from(["", " ", "##", "a", "\x1b[31m", "\u202e", "a b", "a b c", "#version", "\0", "a" * 5000, "\r"]),
+        TEXTS,
     )
     lines, vocabulary = list(tokens), {token: id for id, token in enumerate(tokens)}
     merges = ["#version: 0.2", "a t", "Ġ a"]
@@ -412,7 +491,9 @@ def tensor_files(sound: bytes) -> st.SearchStrategy[bytes]:
     values = st.one_of(
         st.sampled_from(["F32", "F64", "F16", "BF16", "I64", "F8_E5M2", "F4", "BOOL", "U64", "C64", "x"]),
         st.sampled_from([[], [0], [1], [2**63], [-1], [2**32, 2**32], [0, 2**62], [1.0], ["1"], [True], [1] * 70]),
-        st.sampled_from([[0, 0], [0, len(body)], [0, 2**64], [-4, 0], [4, 0], [0], [0, 4, 8], [0.0, 4.0], ["0", "4"], [None, 4]]),
+        st.sampled_from(
+            [[0, 0], [0, len(body)], [0, 2**64], [-4, 0], [4, 0], [0], [0, 4, 8], [0.0, 4.0], ["0", "4"], [None, 4]]
+        ),
         st.just({"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}),
     )
 
@@ -421,10 +502,13 @@ def tensor_files(sound: bytes) -> st.SearchStrategy[bytes]:
 
     lengths = st.sampled_from([None] * 8 + [0, 1, 8, length - 1, length + 1, 2**20, 2**31, 2**63, 2**64 - 1])
     bodies = st.sampled_from(
-        [body] * 8 + [b"", body[:-1], body + b"\0", body[: len(body) // 2], body * 2, b"\xff" * len(body), b"\x7f" * len(body)]
+        [body] * 8
+        + [b"", body[:-1], body + b"\0", body[: len(body) // 2], body * 2, b"\xff" * len(body), b"\x7f" * len(body)]
     )
     cuts = st.integers(0, len(sound)).map(lambda n: sound[:n])
-    return mostly(st.builds(whole, json_files(header, values), lengths, bodies), st.one_of(cuts, st.binary(max_size=40)), 6)
+    return mostly(
+        st.builds(whole, json_files(header, values), lengths, bodies), st.one_of(cuts, st.binary(max_size=40)), 6
+    )
 
 
 def sealed(folder: Path, digest: Callable[[bytes], str]) -> None:

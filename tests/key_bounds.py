@@ -29,7 +29,9 @@ def key_bounds() -> dict[str, Any]:
         for key, field in section.model_fields.items():
             path, kinds = f"{name}{key}", kinds_at(field)
             if kinds is not None:
-                inner = {f"{kinds.package}/{word}.": settings_of(kinds.package, word) for word in listing(kinds.package)}
+                inner = {
+                    f"{kinds.package}/{word}.": settings_of(kinds.package, word) for word in listing(kinds.package)
+                }
             else:
                 inner = {f"{path}.": part for part in _sections(field.annotation)}
             pending += [(place, part) for place, part in inner.items() if place not in places]
@@ -48,7 +50,11 @@ def _sections(annotation: Any) -> Iterator[type[Section]]:
 
 def _default(field: Any) -> Any:
     """The default of a key that holds sections or kinds, which name themselves."""
-    return {"required": True} if field.is_required() else {"default": _as_json(field.get_default(call_default_factory=True))}
+    return (
+        {"required": True}
+        if field.is_required()
+        else {"default": _as_json(field.get_default(call_default_factory=True))}
+    )
 
 
 def _as_json(value: Any) -> Any:
@@ -65,7 +71,9 @@ def _without_words(schema: Any) -> Any:
 
 
 def main() -> None:
-    lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(bounds, sort_keys=True)}" for key, bounds in key_bounds().items())
+    lines = ",\n".join(
+        f"  {json.dumps(key)}: {json.dumps(bounds, sort_keys=True)}" for key, bounds in key_bounds().items()
+    )
     FILE.write_text(f"{{\n{lines}\n}}\n")
 
 

@@ -21,7 +21,13 @@ is.
 """
 NAMED_LISTS = {"BASELINES"}
 """Declarations that name several kinds, which asks nothing."""
-CONTRACTS = {"Mixer": "attention", "PositionalEncoding": "positions", "Model": "models", "Objective": "objectives", "Pipeline": "pipelines"}
+CONTRACTS = {
+    "Mixer": "attention",
+    "PositionalEncoding": "positions",
+    "Model": "models",
+    "Objective": "objectives",
+    "Pipeline": "pipelines",
+}
 """The classes that every kind of a package is; classes between them and a kind (`MultiHeadAttention`, `OneStack`)
 belong to some kinds.
 """
@@ -52,7 +58,9 @@ class Kinds:
 
 def packages(root: Path) -> list[Path]:
     """The folders of kinds: those with a file that has a `Settings`."""
-    return sorted({file.parent for file in root.rglob("*.py") if not file.stem.startswith("_") and "Settings" in _classes(file)})
+    return sorted(
+        {file.parent for file in root.rglob("*.py") if not file.stem.startswith("_") and "Settings" in _classes(file)}
+    )
 
 
 def kinds_of(root: Path) -> Kinds:
@@ -79,11 +87,15 @@ def questions(source: str, kinds: Kinds) -> list[Question]:
     """Every question of a file, in the order of its lines."""
     tree = ast.parse(source)
     constants = {name: _literals(value, {}) for name, value in _bound(tree.body)}
-    found = {Question(package, node.lineno, ast.unparse(node)[:100]) for package, node in _asked(tree, kinds, constants)}
+    found = {
+        Question(package, node.lineno, ast.unparse(node)[:100]) for package, node in _asked(tree, kinds, constants)
+    }
     return sorted(found, key=lambda question: (question.line, question.package))
 
 
-def _asked(tree: ast.Module, kinds: Kinds, constants: Mapping[str, set[str]]) -> Iterator[tuple[str, ast.expr | ast.pattern]]:
+def _asked(
+    tree: ast.Module, kinds: Kinds, constants: Mapping[str, set[str]]
+) -> Iterator[tuple[str, ast.expr | ast.pattern]]:
     bodies = [made.body for made in ast.walk(tree) if isinstance(made, ast.ClassDef)]
     declared_lists = [value for body in bodies for name, value in _bound(body) if name in NAMED_LISTS]
     for scope, env in _scopes(tree):
@@ -115,7 +127,9 @@ def _asked(tree: ast.Module, kinds: Kinds, constants: Mapping[str, set[str]]) ->
                             yield package, node
 
 
-def _of_compare(node: ast.Compare, kinds: Kinds, constants: Mapping[str, set[str]], env: Mapping[str, set[str]]) -> Iterator[str]:
+def _of_compare(
+    node: ast.Compare, kinds: Kinds, constants: Mapping[str, set[str]], env: Mapping[str, set[str]]
+) -> Iterator[str]:
     sides = [node.left, *node.comparators]
     for one, other in [pair for both in pairwise(sides) for pair in (both, both[::-1])]:
         asks, literals = _asks(one, env), _literals(other, constants)
@@ -133,7 +147,12 @@ def _of_call(node: ast.Call, kinds: Kinds, env: Mapping[str, set[str]]) -> Itera
             if isinstance(one, ast.Name | ast.Attribute) and not ast.unparse(one).startswith(("nn.", "torch."))
         }
         yield from {kinds.classes[one] for one in named if one in kinds.classes}
-    elif name in ("getattr", "hasattr") and len(args) > 1 and isinstance(args[1], ast.Constant) and args[1].value in kinds.settings:
+    elif (
+        name in ("getattr", "hasattr")
+        and len(args) > 1
+        and isinstance(args[1], ast.Constant)
+        and args[1].value in kinds.settings
+    ):
         yield kinds.settings[str(args[1].value)]
     elif isinstance(node.func, ast.Attribute) and node.func.attr == "get" and args:
         yield from (DECLARED[one] for one in _asks(args[0], env) & DECLARED.keys())
@@ -143,7 +162,10 @@ def _packages(asks: set[str], literals: set[str], kinds: Kinds) -> list[str]:
     """Whose kind is asked for, where declarations meet literals."""
     if not literals:
         return []
-    return [*{DECLARED[one] for one in asks & DECLARED.keys()}, *(kinds.packages_of(literals) if "kind" in asks else ())]
+    return [
+        *{DECLARED[one] for one in asks & DECLARED.keys()},
+        *(kinds.packages_of(literals) if "kind" in asks else ()),
+    ]
 
 
 def _asks(node: ast.expr, env: Mapping[str, set[str]]) -> set[str]:
@@ -241,7 +263,9 @@ def _bases(made: ast.ClassDef) -> list[str]:
 
 def _names(made: ast.ClassDef) -> set[str]:
     """What a class declares: annotated names and constants."""
-    return {name for name, _ in _bound(made.body)} | {_name(one.target) for one in made.body if isinstance(one, ast.AnnAssign)}
+    return {name for name, _ in _bound(made.body)} | {
+        _name(one.target) for one in made.body if isinstance(one, ast.AnnAssign)
+    }
 
 
 def _name(node: ast.expr) -> str:

@@ -34,7 +34,9 @@ def claim(place: Path, key: str) -> tuple[Path, int]:
     while (lock := _locked(folder, fcntl.LOCK_SH)) is None:
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
-        if folder.is_symlink() or not folder.is_dir() or folder.stat().st_uid != os.getuid():  # anybody may take a name in /tmp
+        if (
+            folder.is_symlink() or not folder.is_dir() or folder.stat().st_uid != os.getuid()
+        ):  # anybody may take a name in /tmp
             folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
     for other in place.glob(f"{prefix}*"):
         if other != folder and (unused := _locked(other, fcntl.LOCK_EX | fcntl.LOCK_NB)) is not None:

@@ -118,7 +118,10 @@ def fill(folder: Path, pages: Sequence[str] = PAGES) -> None:
         for name in outputs(page):
             made = cut(_run(MADE_BY[name], folder), *CUT.get(name, (10**6, 0)))
             text = re.sub(
-                rf"(<!-- output: {re.escape(name)} -->\n```text\n).*?(```)", lambda m, made=made: m[1] + made + m[2], text, flags=re.DOTALL
+                rf"(<!-- output: {re.escape(name)} -->\n```text\n).*?(```)",
+                lambda m, made=made: m[1] + made + m[2],
+                text,
+                flags=re.DOTALL,
             )
         (ROOT / page).write_text(text)
         for picture in pictures(page):

@@ -61,7 +61,9 @@ def everywhere(size: int, work: Callable[[int, Path], Any], folder: Path) -> lis
             os.kill(pid, signal.SIGKILL)
         raise
     assert {*codes} <= {0, -signal.SIGKILL}
-    return [None if code else json.loads((meeting / f"rank-{rank}.json").read_text()) for rank, code in enumerate(codes)]
+    return [
+        None if code else json.loads((meeting / f"rank-{rank}.json").read_text()) for rank, code in enumerate(codes)
+    ]
 
 
 def in_processes(size: int, work: Callable[[ProcessGroup], Any], folder: Path) -> list[Any]:

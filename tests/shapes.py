@@ -22,7 +22,9 @@ _SCOPE = jaxtyping.jaxtyped("context")
 
 def layers_of_papers() -> list[str]:
     """Modules of the mixers and positions of papers, and of the layers that these are made of."""
-    papers = [path for path in sorted(PAPERS.glob("*")) if any((path / name).is_dir() for name in ("attention", "positions"))]
+    papers = [
+        path for path in sorted(PAPERS.glob("*")) if any((path / name).is_dir() for name in ("attention", "positions"))
+    ]
     parts = [path / name for path in papers for name in ("attention", "positions")] + [
         file for path in papers for file in path.glob("*.py")
     ]

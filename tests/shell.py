@@ -49,7 +49,9 @@ def run(script: str, folder: Path) -> "subprocess.CompletedProcess[str]":
         environment = {**os.environ, "PATH": f"{place}:{os.environ['PATH']}"}
         command, children = ["bash", "-euo", "pipefail", "-c", script], list[int]()
         with open(f"{place}/out", "w+") as out, open(f"{place}/err", "w+") as err:
-            shell = subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+            shell = subprocess.Popen(
+                command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err
+            )
             try:
                 while shell.poll() is None:
                     if select.select([server], [], [], 0.02)[0]:

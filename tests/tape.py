@@ -20,7 +20,16 @@ from mini_tf.training.steps.cuda_graphs import NotCapturable
 
 T = TypeVar("T")
 WAITING = {
-    *("_local_scalar_dense", "nonzero", "nonzero_static", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive"),
+    *(
+        "_local_scalar_dense",
+        "nonzero",
+        "nonzero_static",
+        "masked_select",
+        "_unique",
+        "_unique2",
+        "unique_dim",
+        "unique_consecutive",
+    ),
     *("equal", "is_nonzero", "bincount", "repeat_interleave.Tensor", "lift_fresh", "histc"),
 }
 """For which the host waits for a GPU: it must know a value, a size or where to copy from (`torch.tensor`)."""
@@ -50,7 +59,11 @@ class _Notes(Waiting):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        written = [argument for argument, of in zip(args, function._schema.arguments, strict=False) if of.is_out or _is_written(of)]
+        written = [
+            argument
+            for argument, of in zip(args, function._schema.arguments, strict=False)
+            if of.is_out or _is_written(of)
+        ]
         for tensor in tree_leaves(written):
             if isinstance(tensor, Tensor) and _memory(tensor) not in self.made:
                 self.overwritten.append((tensor.detach(), tensor.detach().clone()))
@@ -90,7 +103,10 @@ class Tapes:
     def record(self, function: Callable[[], T]) -> tuple[T, Callable[[], None]]:
         notes, state = _Notes(), torch.get_rng_state()
         try:
-            with notes, mock.patch.object(torch, "get_rng_state", side_effect=NotCapturable("the state of the generator")):
+            with (
+                notes,
+                mock.patch.object(torch, "get_rng_state", side_effect=NotCapturable("the state of the generator")),
+            ):
                 result = function()
         finally:
             torch.set_rng_state(state)

@@ -52,7 +52,9 @@ def test_the_acceptance_script_passes(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (tmp_path / "sample.txt").read_text().strip()
     assert not list(tmp_path.glob("outputs"))
     [sample] = json.loads((tmp_path / "maps.json").read_text())["result"]["samples"]
-    assert {(head["layer"], head["head"]) for head in sample["heads"]} == {(layer, head) for layer in range(2) for head in range(2)}
+    assert {(head["layer"], head["head"]) for head in sample["heads"]} == {
+        (layer, head) for layer in range(2) for head in range(2)
+    }
     for head in sample["heads"]:
         assert head["matrix"][0] == [1.0] + [0.0] * (len(sample["tokens"]) - 1)
 
@@ -64,7 +66,15 @@ def test_every_refusal_has_its_exit_code_one_message_and_the_same_as_json(tmp_pa
         (("pretrain", "no-such-recipe"), 2),
         (("pretrain", TINY, "optimizer.lr=fast"), 3),
         (("pretrain", TINY, "data.train=./no-such.txt"), 4),
-        (("pretrain", TINY, f"data.train={{source: {DATA / 'tiny.txt'}, target: {DATA / 'other.txt'}}}", tiny_model("encoder_decoder")), 4),
+        (
+            (
+                "pretrain",
+                TINY,
+                f"data.train={{source: {DATA / 'tiny.txt'}, target: {DATA / 'other.txt'}}}",
+                tiny_model("encoder_decoder"),
+            ),
+            4,
+        ),
         (("pretrain", TINY, tiny_model("encoder_decoder")), 3),
         (("generate", str(tmp_path / "no-such-run"), "Once"), 5),
         (("pretrain", TINY, *QUIET, "train.steps=1", "-d", str(run), "--assert", "val.loss<0"), 8),
@@ -85,7 +95,9 @@ def test_every_refusal_has_its_exit_code_one_message_and_the_same_as_json(tmp_pa
 
 
 def test_a_diverged_run_is_7_and_says_where(tmp_path: Path) -> None:
-    explosive = "model={kind: decoder, d_model: 32, n_layers: 8, n_heads: 2, norm_place: none, activation: relu2, init_std: 10}"
+    explosive = (
+        "model={kind: decoder, d_model: 32, n_layers: 8, n_heads: 2, norm_place: none, activation: relu2, init_std: 10}"
+    )
     done = minitf("pretrain", TINY, *QUIET, explosive, "-d", tmp_path / "run")
     assert done.exit_code == 7, done.stderr
     assert "step 1: the loss 'next_token' is nan, but must be finite (micro-batch 1 of 1, documents " in done.stderr

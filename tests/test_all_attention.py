@@ -39,7 +39,9 @@ def plain(causal: bool = True) -> Visibility:
 def vectors(mixer: softmax.Softmax) -> tuple[Tensor, Tensor]:
     """Keys (G, N, K) and values (G, N, V) by the paper's scaling."""
     p = dict(mixer.named_parameters())
-    return math.sqrt(6) * p["persistent.keys.weight"].view(2, N, 6), math.sqrt(N) * p["persistent.values.weight"].view(2, N, 4)
+    return math.sqrt(6) * p["persistent.keys.weight"].view(2, N, 6), math.sqrt(N) * p["persistent.values.weight"].view(
+        2, N, 4
+    )
 
 
 @pytest.mark.parametrize("positions", ["none", "rotary", "alibi"])
@@ -125,9 +127,13 @@ def test_they_are_matrices_of_a_head_each_as_those_of_a_feed_forward_layer() -> 
     """In initialization, role in the optimizer, and adapters, which leave nothing behind when merged."""
     model = model_of("decoder", attention=(softmax.Settings(n_persistent=200),), d_ff=0, n_layers=1, init_std=0.03)
     names = [f"stack.layers.0.own.part.persistent.{part}" for part in ("keys", "values")]
-    assert [model.get_parameter(f"{name}.weight").std().item() for name in names] == pytest.approx([0.03, 0.03], rel=0.1)
+    assert [model.get_parameter(f"{name}.weight").std().item() for name in names] == pytest.approx(
+        [0.03, 0.03], rel=0.1
+    )
     parameters = build(muon.Settings(), model).parameters
-    assert [(parameters[f"{name}.weight"].role, parameters[f"{name}.weight"].split_sizes) for name in names] == [("matrix", (200, 200))] * 2
+    assert [(parameters[f"{name}.weight"].role, parameters[f"{name}.weight"].split_sizes) for name in names] == [
+        ("matrix", (200, 200))
+    ] * 2
     assert set(names) <= set(adapt(model, Adapter(rank=2, alpha=4)))
     with torch.no_grad():
         for parameter in model.parameters():
@@ -142,7 +148,9 @@ def test_they_are_matrices_of_a_head_each_as_those_of_a_feed_forward_layer() -> 
 def test_two_calls_of_the_kernel_have_the_outputs_and_gradients_of_one_softmax(mask: str) -> None:
     """Queries for the shared keys of their own; with a mask, queries without visible keys."""
     shapes = ((2, 3, 4, 10), (2, 3, 4, 5), (2, 3, 4, 3), (1, 3, 2, 5), (1, 3, 2, 3))
-    q, k, v, shared_k, shared_v = inputs = [random_tensor(*shape, seed=i).requires_grad_() for i, shape in enumerate(shapes)]
+    q, k, v, shared_k, shared_v = inputs = [
+        random_tensor(*shape, seed=i).requires_grad_() for i, shape in enumerate(shapes)
+    ]
     bias, given = torch.zeros(2, 1, 4, 4).double(), None
     if mask == "causal":
         bias = torch.zeros(4, 4).double().masked_fill(torch.ones(4, 4).triu(1).bool(), -torch.inf)
@@ -153,14 +161,18 @@ def test_two_calls_of_the_kernel_have_the_outputs_and_gradients_of_one_softmax(m
             given = bias = bias + random_tensor(2, 3, 4, 4, seed=7)
     weights = torch.cat([0.4 * q[..., 5:] @ shared_k.mT, 0.4 * q[..., :5] @ k.mT + bias], dim=-1).softmax(-1)
     expected = weights[..., :2] @ shared_v + weights[..., 2:] @ v
-    actual = _all_attention.persistent_attention(q, k, v, given, (shared_k, shared_v), 0.4, 0.0, causal=mask == "causal")
+    actual = _all_attention.persistent_attention(
+        q, k, v, given, (shared_k, shared_v), 0.4, 0.0, causal=mask == "causal"
+    )
     torch.testing.assert_close(actual, expected, **CLOSE)
     weight = random_tensor(2, 3, 4, 3, seed=9)
     torch.testing.assert_close(*(torch.autograd.grad((y * weight).sum(), inputs) for y in (actual, expected)), **CLOSE)
 
 
 @pytest.mark.parametrize(("rows", "queries", "keys"), [(0, 3, 4), (2, 0, 4), (2, 3, 0)])
-def test_empty_tensors_have_empty_outputs_and_without_tokens_persistent_keys_have_all_weight(rows: int, queries: int, keys: int) -> None:
+def test_empty_tensors_have_empty_outputs_and_without_tokens_persistent_keys_have_all_weight(
+    rows: int, queries: int, keys: int
+) -> None:
     """The kernel of a CPU divides by these sizes, which would end the process."""
     q, k, v = random_tensor(rows, 4, queries, 12), random_tensor(rows, 4, keys, 6), random_tensor(rows, 4, keys, 4)
     shared_k, shared_v = random_tensor(1, 4, N, 6), random_tensor(1, 4, N, 4)
@@ -168,7 +180,9 @@ def test_empty_tensors_have_empty_outputs_and_without_tokens_persistent_keys_hav
     actual = _all_attention.persistent_attention(q, k, v, None, (shared_k, shared_v), 0.4, 0.0)
     assert actual.shape == (rows, 4, queries, 4)
     if keys == 0:
-        torch.testing.assert_close(actual, (0.4 * q[..., 6:] @ shared_k.transpose(-1, -2)).softmax(-1) @ shared_v, **CLOSE)
+        torch.testing.assert_close(
+            actual, (0.4 * q[..., 6:] @ shared_k.transpose(-1, -2)).softmax(-1) @ shared_v, **CLOSE
+        )
     assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(actual.sum(), leaves))
 
 
@@ -185,7 +199,9 @@ def test_scores_of_thousands_do_not_overflow() -> None:
 
 @pytest.mark.parametrize("layout", ["plain", "packed"])
 @pytest.mark.parametrize("positions", ["rotary", "t5"])
-def test_large_masks_in_blocks_have_the_same_outputs_and_gradients(layout: Any, positions: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_masks_in_blocks_have_the_same_outputs_and_gradients(
+    layout: Any, positions: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     token_positions = positions_of_layout(layout)
     found = []
     for elements in (attention_kernels.MASK_ELEMENTS, 150):
@@ -249,7 +265,11 @@ def test_half_precision_is_close_to_full() -> None:
 def test_a_memory_of_earlier_tokens_stands_beside_persistent_vectors(cache: Any) -> None:
     """As in one pass over the memory and the row; only tokens are kept."""
     settings = softmax.Settings(n_persistent=N, memory_length=4, memory_cache=cache)
-    mixer, x, first = TinyMixer(settings, settings_of("positions", "rotary")()).mixer.train(), random_tensor(B, L, 12), 0  # type: ignore[arg-type]
+    mixer, x, first = (
+        TinyMixer(settings, settings_of("positions", "rotary")()).mixer.train(),
+        random_tensor(B, L, 12),
+        0,
+    )  # type: ignore[arg-type]
     state: State | None = mixer.start(B)
     for size in (5, 1, 5):
         token_positions, block = TokenPositions(size, first), x[:, first : first + size]
@@ -263,9 +283,7 @@ def test_a_memory_of_earlier_tokens_stands_beside_persistent_vectors(cache: Any)
     assert (state["x"].shape[1] if cache == "inputs" else state["k"].shape[2]) == 4
 
 
-SHAPE = (
-    "model={kind: decoder, d_model: 32, n_layers: 2, n_heads: 2, d_ff: 0, positions: alibi, attention: {kind: softmax, n_persistent: 6}}"
-)
+SHAPE = "model={kind: decoder, d_model: 32, n_layers: 2, n_heads: 2, d_ff: 0, positions: alibi, attention: {kind: softmax, n_persistent: 6}}"
 
 
 @pytest.fixture(scope="module")
@@ -281,7 +299,9 @@ def test_maps_have_columns_of_tokens_only_and_say_what_their_rows_sum_to(run: Pa
         assert len(head["matrix"]) == len(head["matrix"][0]) == len(sample["tokens"])
         assert (sums < 0.9).all()
         assert head["row_sum"] == pytest.approx(sums.mean().item(), abs=1e-4)
-    heads = json.loads(minitf("inspect", "softmax", run, "O", "--json").stdout)["result"]["heads"]  # one token beside six keys
+    heads = json.loads(minitf("inspect", "softmax", run, "O", "--json").stdout)["result"][
+        "heads"
+    ]  # one token beside six keys
     assert all(0 < head["normalised"] <= 1 for head in heads)
 
 

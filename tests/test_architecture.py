@@ -16,7 +16,10 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "mini_tf"
 PAPERS = PACKAGE / "papers"
 
-FLOOR = {name: number for number, floor in enumerate(FLOORS) for name in floor} | {"__main__": len(FLOORS), "papers": len(FLOORS)}
+FLOOR = {name: number for number, floor in enumerate(FLOORS) for name in floor} | {
+    "__main__": len(FLOORS),
+    "papers": len(FLOORS),
+}
 """`__init__` holds the version, for anybody; `__main__` is the door; papers may be absent."""
 MOST_FILES = 16
 """Of a folder, beside its `__init__`."""
@@ -80,7 +83,11 @@ def test_every_part_of_the_house_has_a_floor_and_is_a_folder() -> None:
 def test_no_folder_has_more_files_than_one_can_look_through() -> None:
     """Kinds do not count: their packages are open to any number."""
     kinds = {file for folder in packages(PACKAGE) for file in folder.glob("[!_]*.py")}
-    counts = Counter(file.parent.relative_to(PACKAGE).as_posix() for file in FILES if file.name != "__init__.py" and file not in kinds)
+    counts = Counter(
+        file.parent.relative_to(PACKAGE).as_posix()
+        for file in FILES
+        if file.name != "__init__.py" and file not in kinds
+    )
     assert {folder: n for folder, n in counts.items() if n > MOST_FILES} == {}
 
 
@@ -98,12 +105,18 @@ def test_imports_go_down_the_floors_and_never_to_a_neighbour() -> None:
 
 def test_papers_do_not_know_each_other() -> None:
     papers = [(one, one.file.relative_to(PAPERS).parts[0]) for one in OWN if PAPERS in one.file.parents]
-    assert [str(one) for one, paper in papers if one.module.startswith("mini_tf.papers.") and one.module.split(".")[2] != paper] == []
+    assert [
+        str(one)
+        for one, paper in papers
+        if one.module.startswith("mini_tf.papers.") and one.module.split(".")[2] != paper
+    ] == []
 
 
 def test_files_of_a_package_of_kinds_do_not_know_each_other() -> None:
     """What kinds share stands in the package itself or in a file whose name begins with an underscore."""
-    kinds = {".".join(folder.relative_to(PACKAGE).parts) for folder in packages(PACKAGE) if PAPERS not in folder.parents}
+    kinds = {
+        ".".join(folder.relative_to(PACKAGE).parts) for folder in packages(PACKAGE) if PAPERS not in folder.parents
+    }
 
     def strays(one: Import) -> bool:
         package, _, name = one.module.removeprefix("mini_tf.").rpartition(".")
@@ -121,20 +134,32 @@ def test_only_the_commands_import_our_own_modules_inside_functions() -> None:
 
 def test_one_function_imports_by_a_word() -> None:
     """What packages add is read as metadata in a file of its own, which imports none of it."""
-    where = {(one.file.relative_to(PACKAGE).as_posix(), one.module) for one in IMPORTS if one.module.startswith("importlib")}
+    where = {
+        (one.file.relative_to(PACKAGE).as_posix(), one.module) for one in IMPORTS if one.module.startswith("importlib")
+    }
     finding, testing = "recipe/kind_folders.py", "testing/kinds.py"
     metadata = {(finding, "importlib"), (finding, "importlib.metadata"), (finding, "importlib.util")}
-    assert where == {("recipe/kinds.py", "importlib"), (testing, "importlib"), (testing, "importlib.invalidate_caches")} | metadata
+    assert (
+        where
+        == {("recipe/kinds.py", "importlib"), (testing, "importlib"), (testing, "importlib.invalidate_caches")}
+        | metadata
+    )
     loads = [node for node in ast.walk(ast.parse((PACKAGE / finding).read_text())) if isinstance(node, ast.Attribute)]
     assert not {node.attr for node in loads} & {"load", "import_module"}
     assert [call for file in FILES for call in calls_of(file, {"__import__"})] == []
 
 
 def test_nothing_unpickles_or_runs_text_as_code() -> None:
-    assert [str(one) for one in IMPORTS if one.module.split(".")[0] in {"pickle", "marshal", "shelve", "dill", "cloudpickle", "code"}] == []
+    assert [
+        str(one)
+        for one in IMPORTS
+        if one.module.split(".")[0] in {"pickle", "marshal", "shelve", "dill", "cloudpickle", "code"}
+    ] == []
     assert [call for file in FILES for call in calls_of(file, {"eval", "exec", "compile"})] == []
     assert [
-        call for file in FILES for call in calls_of(file, {"torch.load", "np.load", "numpy.load", "yaml.load", "yaml.unsafe_load"})
+        call
+        for file in FILES
+        for call in calls_of(file, {"torch.load", "np.load", "numpy.load", "yaml.load", "yaml.unsafe_load"})
     ] == []
 
 
@@ -142,23 +167,35 @@ def calls_of(file: Path, names: set[str]) -> list[str]:
     """Where functions of these names are called or handed on; a method or a field of such a name is another thing."""
     last = {name.rpartition(".")[2] for name in names}
     mentioned = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Name | ast.Attribute)]
-    read = [node for node in mentioned if isinstance(node.ctx, ast.Load) and getattr(node, "id", getattr(node, "attr", "")) in last]
+    read = [
+        node
+        for node in mentioned
+        if isinstance(node.ctx, ast.Load) and getattr(node, "id", getattr(node, "attr", "")) in last
+    ]
     return [f"{file.relative_to(ROOT)}:{node.lineno}" for node in read if ast.unparse(node) in names]
 
 
 def test_the_bottom_and_the_commands_import_nothing_slow() -> None:
     def is_slow(one: Import) -> bool:
         top, *rest = one.module.split(".")
-        return top in SLOW or (top == "mini_tf" and rest[:1] != ["cli"] and any(FLOOR.get(part, 0) > FLOOR["recipe"] for part in rest[:1]))
+        return top in SLOW or (
+            top == "mini_tf" and rest[:1] != ["cli"] and any(FLOOR.get(part, 0) > FLOOR["recipe"] for part in rest[:1])
+        )
 
-    at_top = [one for one in IMPORTS if part_of(one.file) in {"system", "recipe"} or (part_of(one.file) == "cli" and not one.local)]
+    at_top = [
+        one
+        for one in IMPORTS
+        if part_of(one.file) in {"system", "recipe"} or (part_of(one.file) == "cli" and not one.local)
+    ]
     assert [str(one) for one in at_top if is_slow(one)] == []
 
 
 def test_the_commands_start_without_anything_slow() -> None:
     """As the test above, but of what really happens, our dependencies' own imports included."""
     code = f"import sys, mini_tf.cli.app; print(sorted({SLOW!r} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=600
+    )
     assert done.stdout == "[]\n"
 
 
@@ -183,15 +220,23 @@ def first_line(node: ast.Module | ast.ClassDef) -> str:
 
 def test_files_functions_and_signatures_stay_small() -> None:
     """The limits of style.md with some room: seldom over 250 lines, 50 lines and 7 parameters, never far over."""
-    functions = [(file, f) for file in FILES for f in ast.walk(ast.parse(file.read_text())) if isinstance(f, ast.FunctionDef)]
+    functions = [
+        (file, f) for file in FILES for f in ast.walk(ast.parse(file.read_text())) if isinstance(f, ast.FunctionDef)
+    ]
     assert [str(file) for file in FILES if len(file.read_text().splitlines()) > 320] == []
     assert [f"{file}: {f.name}" for file, f in functions if (f.end_lineno or 0) - f.lineno > 60] == []
     many = [(file, f.name) for file, f in functions if len(f.args.args) > 8]
-    assert [(file, name) for file, name in many if "cli" not in file.parts] == []  # there a parameter is an option of the command
+    assert [
+        (file, name) for file, name in many if "cli" not in file.parts
+    ] == []  # there a parameter is an option of the command
 
 
 def test_the_way_from_recipe_to_run_is_readable_in_one_function() -> None:
     file = PACKAGE / "jobs/pretrain.py"
     assert len({(one.line, one.module.split(".")[0]) for one in imports_of(file)}) <= 15
-    lengths = [f.end_lineno - f.lineno + 1 for f in ast.parse(file.read_text()).body if isinstance(f, ast.FunctionDef) and f.end_lineno]
+    lengths = [
+        f.end_lineno - f.lineno + 1
+        for f in ast.parse(file.read_text()).body
+        if isinstance(f, ast.FunctionDef) and f.end_lineno
+    ]
     assert max(lengths) <= 45

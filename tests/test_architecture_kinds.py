@@ -32,7 +32,11 @@ def test_packages_of_kinds_are_found_by_the_settings_of_their_files() -> None:
 
 
 MADE = Kinds(
-    words={"models": {"decoder", "encoder"}, "attention": {"softmax", "window", "none"}, "schedules": {"linear", "constant"}},
+    words={
+        "models": {"decoder", "encoder"},
+        "attention": {"softmax", "window", "none"},
+        "schedules": {"linear", "constant"},
+    },
     classes={"Window": "attention", "MultiHeadAttention": "attention", "OneStack": "models"},
     settings={"window": "attention", "pool": "objectives"},
 )
@@ -41,7 +45,10 @@ ASKING = {
     "not equal, turned round": ("'linear' != recipe.schedule.kind", ["schedules"]),
     "in a tuple": ("settings.kind in ('decoder', 'other')", ["models"]),
     "in a constant of the file": ("WORDS = {'softmax': 1}\ndef f(x):\n    return x.kind in WORDS", ["attention"]),
-    "in what was gathered": ("def f(xs):\n    kinds = {x.kind for x in xs}\n    return 'window' in kinds", ["attention"]),
+    "in what was gathered": (
+        "def f(xs):\n    kinds = {x.kind for x in xs}\n    return 'window' in kinds",
+        ["attention"],
+    ),
     "of a name": ("def f(x):\n    word = x.kind\n    if word == 'window': pass", ["attention"]),
     "of one of two names": ("def f(x, y):\n    n, (kind) = 1, x.kind\n    return kind == 'encoder'", ["models"]),
     "of an argument": ("def f(kind):\n    return kind == 'window'", ["attention"]),
@@ -50,8 +57,14 @@ ASKING = {
     "match of a class": ("match x:\n    case Window(): pass", ["attention"]),
     "a declaration": ("recipe.objective.DATASET == 'text'", ["datasets"]),
     "a declaration by name": ("getattr(recipe.objective, 'PIPELINE', None) == 'chat'", ["pipelines"]),
-    "a declaration by another name": ("def f(o):\n    data = o.DATASET\n    return data in ('text', 'pairs')", ["datasets"]),
-    "match of a declaration": ("match o.DATASET:\n    case 'text' | 'pairs': pass\n    case 'chats' if x: pass", ["datasets", "datasets"]),
+    "a declaration by another name": (
+        "def f(o):\n    data = o.DATASET\n    return data in ('text', 'pairs')",
+        ["datasets"],
+    ),
+    "match of a declaration": (
+        "match o.DATASET:\n    case 'text' | 'pairs': pass\n    case 'chats' if x: pass",
+        ["datasets", "datasets"],
+    ),
     "a table": ("NEEDED[o.DATASET]", ["datasets"]),
     "a table, asked gently": ("TABLE.get(getattr(objective, 'PIPELINE', ''))", ["pipelines"]),
     "words": ("WORDS = ('softmax', 'window')", ["attention"]),

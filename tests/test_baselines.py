@@ -38,7 +38,17 @@ from mini_tf.testing.tiny.datasets import DatasetFixture
 
 OBJECTIVES: dict[str, Any] = {word: settings() for word, settings in kinds_of("objectives").items()}
 NAMED = [(kind, word) for word, one in OBJECTIVES.items() for kind in one.baselines]
-OWN = ("copied_source", "frequent_tag", "lead_sentence", "majority", "mean", "neighbours", "ngram", "ridge", "shape_tagger")
+OWN = (
+    "copied_source",
+    "frequent_tag",
+    "lead_sentence",
+    "majority",
+    "mean",
+    "neighbours",
+    "ngram",
+    "ridge",
+    "shape_tagger",
+)
 OWN += ("tfidf_characters", "tfidf_logistic", "unigram")
 
 
@@ -136,7 +146,9 @@ def test_tfidf_of_characters_is_scikit_learns(tmp_path: Path) -> None:
 
 def test_of_two_texts_each_has_its_own_features(tmp_path: Path) -> None:
     """The label is that of the second text, and the first text has the words of both classes."""
-    rows = [{"text": TEXTS[-1 - n], "text_pair": f"{'yes' if n % 2 else 'no'} {n}", "label": "ab"[n % 2]} for n in range(60)]
+    rows = [
+        {"text": TEXTS[-1 - n], "text_pair": f"{'yes' if n % 2 else 'no'} {n}", "label": "ab"[n % 2]} for n in range(60)
+    ]
     swapped = [{**row, "text": row["text_pair"], "text_pair": row["text"]} for row in rows]
     for n, one in enumerate((rows, swapped)):
         (folder := tmp_path / str(n)).mkdir()
@@ -173,8 +185,14 @@ def test_one_class_in_the_training_data_is_no_fit(tmp_path: Path) -> None:
         measured("tfidf_logistic", "classify", rows, tmp_path)
 
 
-NAMES = [f"Anna met {name} in {place}".split() for name in ("Omar", "Lena", "Igor") for place in ("Oslo", "Lima", "New York", "Rome")]
-TAGGED = [{"text": [*one, "."], "label": [*["B-PER", "O", "B-PER", "O", "B-LOC", "I-LOC"][: len(one)], "O"]} for one in NAMES]
+NAMES = [
+    f"Anna met {name} in {place}".split()
+    for name in ("Omar", "Lena", "Igor")
+    for place in ("Oslo", "Lima", "New York", "Rome")
+]
+TAGGED = [
+    {"text": [*one, "."], "label": [*["B-PER", "O", "B-PER", "O", "B-LOC", "I-LOC"][: len(one)], "O"]} for one in NAMES
+]
 
 
 def test_more_weights_than_memory_has_room_for_are_no_fit() -> None:
@@ -188,7 +206,9 @@ def test_the_most_frequent_tag_of_each_word(tmp_path: Path) -> None:
     """Of the validation names, Igor is unknown: its tag is that of most words."""
     found = measured("frequent_tag", "tag", TAGGED, tmp_path)
     tags = {word: tag for row in TAGGED[:8] for word, tag in zip(row["text"], row["label"], strict=True)}
-    correct = [tags.get(word, "O") == tag for row in TAGGED[8:] for word, tag in zip(row["text"], row["label"], strict=True)]
+    correct = [
+        tags.get(word, "O") == tag for row in TAGGED[8:] for word, tag in zip(row["text"], row["label"], strict=True)
+    ]
     assert found["accuracy"] == pytest.approx(np.mean(correct))
     assert 0 < found["entity_f1"] < 1
 
@@ -198,7 +218,14 @@ def test_the_logistic_tagger_knows_a_name_by_its_shape_and_place(tmp_path: Path)
 
 
 def test_shapes() -> None:
-    assert [shape(word) for word in ("McDonald's", "2024", "iPhone12", "...", "Ünsal", "")] == ["AaAa'a", "0", "aAa0", ".", "Aa", ""]
+    assert [shape(word) for word in ("McDonald's", "2024", "iPhone12", "...", "Ünsal", "")] == [
+        "AaAa'a",
+        "0",
+        "aAa0",
+        ".",
+        "Aa",
+        "",
+    ]
 
 
 def test_the_best_path_is_that_of_all_paths() -> None:
@@ -210,9 +237,15 @@ def test_the_best_path_is_that_of_all_paths() -> None:
 
         totals: dict[str, dict[tuple[int, ...], float]] = {"": {}, "first": {}, "last": {}}
         for path in itertools.product(range(3), repeat=4):
-            inner = sum(scores[n, tag] for n, tag in enumerate(path)) + sum(transitions[pair] for pair in itertools.pairwise(path))
+            inner = sum(scores[n, tag] for n, tag in enumerate(path)) + sum(
+                transitions[pair] for pair in itertools.pairwise(path)
+            )
             first, last = transitions[3, path[0]], transitions[path[-1], 3]
-            totals[""][path], totals["first"][path], totals["last"][path] = inner + first + last, inner + last, inner + first
+            totals[""][path], totals["first"][path], totals["last"][path] = (
+                inner + first + last,
+                inner + last,
+                inner + first,
+            )
         best = {without: max(of_path, key=of_path.__getitem__) for without, of_path in totals.items()}
         assert best_path(scores, transitions) == list(best[""])
         for border in n_decided:
@@ -225,7 +258,12 @@ def test_only_transitions_of_a_kind_that_the_training_data_have_are_legal() -> N
     legal = legal_transitions([["B-PER", "I-PER", "O", "B-LOC", "B-PER"], ["O", "O"]], names) == 0
     states = {name: n for n, name in enumerate([*names, ""])}
     allowed = {(a, b) for a in states for b in states if legal[states[a], states[b]]}
-    assert {("B-LOC", "I-LOC"), ("", "B-LOC"), ("I-LOC", "O"), ("B-PER", "")} <= allowed  # of the same kind as one that is there
+    assert {
+        ("B-LOC", "I-LOC"),
+        ("", "B-LOC"),
+        ("I-LOC", "O"),
+        ("B-PER", ""),
+    } <= allowed  # of the same kind as one that is there
     assert not {("O", "I-PER"), ("B-PER", "I-LOC"), ("", "I-PER")} & allowed
     assert (legal_transitions([["NOUN", "VERB"]], ["NOUN", "VERB"]) == 0).all()  # which mark no entities
 
@@ -269,7 +307,11 @@ def discounts(counts: list[int]) -> list[float]:
     if not (n[1] and n[2]):
         return [0, 0.5, 0.5, 0.5]
     y = n[1] / (n[1] + 2 * n[2])
-    found = [1 - 2 * y * n[2] / n[1], 2 - 3 * y * n[3] / n[2] if n[3] else y, 3 - 4 * y * n[4] / n[3] if n[3] and n[4] else y]
+    found = [
+        1 - 2 * y * n[2] / n[1],
+        2 - 3 * y * n[3] / n[2] if n[3] else y,
+        3 - 4 * y * n[4] / n[3] if n[3] and n[4] else y,
+    ]
     return [0, *(min(max(one, 0.05), k) for k, one in enumerate(found, 1))]
 
 
@@ -278,7 +320,9 @@ class BruteForce:
 
     def __init__(self, ids: list[int], order: int, vocabulary_size: int = V) -> None:
         self.order, self.vocabulary_size = min(order, len(ids)), vocabulary_size
-        self.raw = {n: Counter(tuple(ids[i : i + n]) for i in range(len(ids) - n + 1)) for n in range(1, self.order + 1)}
+        self.raw = {
+            n: Counter(tuple(ids[i : i + n]) for i in range(len(ids) - n + 1)) for n in range(1, self.order + 1)
+        }
         self.before = {
             n: {gram: max(1, len({longer for longer in self.raw[n + 1] if longer[1:] == gram})) for gram in self.raw[n]}
             for n in range(1, self.order)
@@ -381,7 +425,9 @@ def neighbours_by_hand(ids: list[int], left: int, right: int) -> list[float]:
         n = len(set(found))
         return [(found.count(w) + n * below) / (len(found) + n) if found else below for w, below in enumerate(lower)]
 
-    of_left, of_right = (interpolated([t[1] for t in seen if t[at] == side], lowest) for at, side in ((0, left), (2, right)))
+    of_left, of_right = (
+        interpolated([t[1] for t in seen if t[at] == side], lowest) for at, side in ((0, left), (2, right))
+    )
     mean = [(a + b) / 2 for a, b in zip(of_left, of_right, strict=True)]
     lower = of_right if left == NONE else of_left if right == NONE else mean
     return interpolated([w for a, w, b in seen if (a, b) == (left, right)], lower)
@@ -458,11 +504,15 @@ def test_frequencies_are_those_of_plain_tokens_with_one_added(tmp_path: Path) ->
     labels = [label for batch in data.batches() for label in batch.labels.tolist()]
     p = [(counts[label] + 1) / (counts.total() + vocabulary.size) for label in labels]
     assert found["loss"] == pytest.approx(-np.log(p).mean())
-    assert found["accuracy"] == pytest.approx(np.mean([label == max(counts, key=lambda id: (counts[id], -id)) for label in labels]))
+    assert found["accuracy"] == pytest.approx(
+        np.mean([label == max(counts, key=lambda id: (counts[id], -id)) for label in labels])
+    )
     assert "bits_per_byte" not in found
 
 
-def test_of_many_training_tokens_evenly_spaced_blocks_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_training_tokens_evenly_spaced_blocks_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(_tokens, "MOST_TOKENS", 64)
     monkeypatch.setattr(_tokens, "BLOCKS", 4)
     data = fixture(settings_of("baselines", "unigram")(), "masked", ROWS["text"], tmp_path).inputs

@@ -37,7 +37,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_records_its_baselines_and_the_name_of_the_best_one(run: Path) -> None:
     record = manifest.read(run)
     figures = record.metrics
-    assert record.baseline in ("TF-IDF of words + logistic regression", "TF-IDF of words and characters + logistic regression")
+    assert record.baseline in (
+        "TF-IDF of words + logistic regression",
+        "TF-IDF of words and characters + logistic regression",
+    )
     each = {kind: figures[f"baseline.{kind}.accuracy"] for kind in ("majority", "tfidf_logistic", "tfidf_characters")}
     assert figures["baseline.accuracy"] == max(each.values()) == 1  # a word tells the class  # type: ignore[type-var]
     assert each["majority"] < 0.6  # type: ignore[operator]
@@ -57,14 +60,19 @@ def test_evaluate_prints_them_beside_the_model_from_the_cache(run: Path, monkeyp
         name: value for name, value in recorded.metrics.items() if name.startswith("baseline.")
     } | {"baseline.name": recorded.baseline}
     line, further = (line for line in done.stderr.splitlines() if "baseline" in line)
-    assert line == f"baseline: {recorded.baseline} has accuracy 1.0000 (the model: {metrics['accuracy']:.4f}): the model does not beat it"
+    assert (
+        line
+        == f"baseline: {recorded.baseline} has accuracy 1.0000 (the model: {metrics['accuracy']:.4f}): the model does not beat it"
+    )
     assert further.startswith("further baselines: TF-IDF of words")
     assert "the most frequent class, accuracy 0." in further
 
 
 def test_other_data_and_the_training_split(run: Path, tmp_path: Path) -> None:
     """Other data are compared with baselines of the run's training data; training data with none."""
-    (tmp_path / "other.jsonl").write_text('{"text": "a nice room", "label": "good"}\n{"text": "a dull room", "label": "good"}\n')
+    (tmp_path / "other.jsonl").write_text(
+        '{"text": "a nice room", "label": "good"}\n{"text": "a dull room", "label": "good"}\n'
+    )
     other = json.loads(minitf("evaluate", run, "--data", tmp_path / "other.jsonl", "--json").stdout)["metrics"]
     assert other["baseline.tfidf_logistic.accuracy"] == 0.5
     fitted = json.loads(minitf("evaluate", run, "--split", "train", "--json").stdout)["metrics"]
@@ -72,7 +80,12 @@ def test_other_data_and_the_training_split(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_bound_may_be_a_baseline(run: Path) -> None:
-    assert minitf("evaluate", run, "--assert", "val.accuracy>baseline.accuracy-1.5", "--assert", "loss<baseline.loss+9").exit_code == 0
+    assert (
+        minitf(
+            "evaluate", run, "--assert", "val.accuracy>baseline.accuracy-1.5", "--assert", "loss<baseline.loss+9"
+        ).exit_code
+        == 0
+    )
     done = minitf("evaluate", run, "--assert", "val.accuracy>baseline.accuracy")
     assert done.exit_code == 8
     assert "but must be > baseline.accuracy (1)" in done.stderr
@@ -104,7 +117,17 @@ def test_baselines_that_are_left_out_are_no_bound(tmp_path: Path) -> None:
 
 
 def test_a_language_model_is_compared_in_bits_per_byte_and_its_id_does_not_change(tmp_path: Path) -> None:
-    with_it = minitf("pretrain", TINY, *QUIET, "train.steps=1", "-d", tmp_path / "with", "--assert", "val.loss<baseline.loss+9", "--json")
+    with_it = minitf(
+        "pretrain",
+        TINY,
+        *QUIET,
+        "train.steps=1",
+        "-d",
+        tmp_path / "with",
+        "--assert",
+        "val.loss<baseline.loss+9",
+        "--json",
+    )
     metrics = json.loads(with_it.stdout)["metrics"]
     assert with_it.exit_code == 0
     assert metrics["baseline.bits_per_byte"] == metrics["baseline.ngram.bits_per_byte"] < metrics["val.bits_per_byte"]
@@ -124,14 +147,19 @@ def test_several_seeds_have_one_baseline(tmp_path: Path) -> None:
     assert "baseline" not in (folder / "metrics.jsonl").read_text()
 
 
-def test_a_missing_package_is_said_in_one_line_and_a_bound_on_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_said_in_one_line_and_a_bound_on_it_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     version = scores.version
     monkeypatch.setattr(scores, "version", lambda package: None if package == "scikit-learn" else version(package))
     done = minitf("finetune", "sst2-nano", "--assert", "val.accuracy>baseline.accuracy", "-d", tmp_path / "refused")
     refused(done, "scikit-learn", "minitf[scores]", exit_code=9)
     folder = classifier(tmp_path, "train.steps=1")
     log = (folder / "log.txt").read_text()
-    assert "no baseline tfidf_logistic, tfidf_characters: scikit-learn is not installed: pip install 'minitf[scores]'" in log
+    assert (
+        "no baseline tfidf_logistic, tfidf_characters: scikit-learn is not installed: pip install 'minitf[scores]'"
+        in log
+    )
     assert manifest.read(folder).baseline == "the most frequent class"
 
 
@@ -165,7 +193,11 @@ OF_TEXTS = Baselines(
 def test_the_best_is_ranked_by_the_main_metric_and_others_fill_in_what_it_has_not() -> None:
     model = {"val.chrf": 40.0, "val.rouge1": 0.3, "val.loss": 3.0, "val.bits_per_byte": 2.0}
     found = OF_TEXTS.metrics(model)
-    assert {name: found[f"baseline.{name}"] for name in ("chrf", "rouge1", "loss")} == {"chrf": 30.0, "rouge1": 0.1, "loss": 2.0}
+    assert {name: found[f"baseline.{name}"] for name in ("chrf", "rouge1", "loss")} == {
+        "chrf": 30.0,
+        "rouge1": 0.1,
+        "loss": 2.0,
+    }
     assert found["baseline.copied_source.chrf"] == 10.0
     assert "baseline.copied_source.rouge1" not in found  # which ranks nothing
     assert [*OF_TEXTS.lines(model)] == [
@@ -183,7 +215,9 @@ def test_without_generated_texts_the_loss_ranks() -> None:
     assert OF_TEXTS.name({"loss": 3.0}) == "3-gram model"
 
 
-@pytest.mark.parametrize(("metric", "model", "beats"), [("loss", 0.9, True), ("accuracy", 0.9, False), ("accuracy", 1.1, True)])
+@pytest.mark.parametrize(
+    ("metric", "model", "beats"), [("loss", 0.9, True), ("accuracy", 0.9, False), ("accuracy", 1.1, True)]
+)
 def test_a_model_beats_a_baseline_if_it_is_better(metric: str, model: float, beats: bool) -> None:
     assert ("does not beat" in verdict("x", metric, 1.0, model)) is not beats
     assert "does not beat" in verdict("x", metric, 1.0, 1.0)

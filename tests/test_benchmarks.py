@@ -131,12 +131,22 @@ def printed(contest: Contest, found: list[Row]) -> str:
 
 
 def test_the_table_says_what_was_not_measured_and_why(tmp_path: Path) -> None:
-    sides = [counting("ours", tmp_path / "a", own=True), counting("theirs", tmp_path / "b", missing="litgpt not installed")]
+    sides = [
+        counting("ours", tmp_path / "a", own=True),
+        counting("theirs", tmp_path / "b", missing="litgpt not installed"),
+    ]
     contest, record = Contest("step [x]", "tokens/s", sides, {"theirs": Goal(1.2, 1.5)}), Record(None)
     measure(contest, 1, record, 1, lambda line: None)
     text = printed(contest, rows(contest, record, 1, None))
     assert not (tmp_path / "b").exists()
-    for said in ("not measured: litgpt not installed", "NOT MEASURED", "step [x]: theirs", "on a GPU: there is none here", "1.2x", "1.5x"):
+    for said in (
+        "not measured: litgpt not installed",
+        "NOT MEASURED",
+        "step [x]: theirs",
+        "on a GPU: there is none here",
+        "1.2x",
+        "1.5x",
+    ):
         assert said in text
 
 
@@ -202,7 +212,9 @@ def test_the_guard_tells_a_ratio_under_its_floor_and_one_that_is_missing() -> No
 
 def test_floors_are_of_sides_that_the_small_form_has() -> None:
     small = command.options_of(command.parse([]))
-    there = {(contest.name, side.name) for contest in command.contests_of(command.SMALL, small) for side in contest.sides}
+    there = {
+        (contest.name, side.name) for contest in command.contests_of(command.SMALL, small) for side in contest.sides
+    }
     assert there >= guard.FLOORS.keys()
 
 
@@ -218,7 +230,9 @@ def test_without_peers_every_one_of_them_is_named_with_the_reason() -> None:
 def test_what_measures_memory_is_small_itself() -> None:
     """A process's peak is counted from its parent's size on."""
     code = "import sys, tests.benchmarks.__main__, tests.benchmarks.memory; print({'torch', 'numpy', 'mini_tf'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=600
+    )
     assert done.stdout == "set()\n"
 
 
@@ -249,12 +263,21 @@ def test_summaries_are_measured_once_and_compared_seed_by_seed(
         metrics: dict[str, Any] = json.loads(done.stdout)["metrics"]
         return metrics
 
-    tiny = ("model.d_model=16", "model.n_layers=1", "model.n_heads=2", "tokenizer.vocab_size=300", "generate.max_new_tokens=3", *EXACT)
+    tiny = (
+        "model.d_model=16",
+        "model.n_layers=1",
+        "model.n_heads=2",
+        "tokenizer.vocab_size=300",
+        "generate.max_new_tokens=3",
+        *EXACT,
+    )
     monkeypatch.setattr(summarisation, "minitf", minitf)
     monkeypatch.setattr(summarisation, "JUDGED", 3)
     monkeypatch.setattr(summarisation, "COMMON", (*summarisation.COMMON, *tiny))
     monkeypatch.setattr(summarisation, "SIDES", {name: summarisation.SIDES[name] for name in ("plain", "renormalized")})
-    monkeypatch.setattr(sys, "argv", ["summarisation", str(tmp_path), "--seeds", "1", "--steps", "1", "--documents", "30"])
+    monkeypatch.setattr(
+        sys, "argv", ["summarisation", str(tmp_path), "--seeds", "1", "--steps", "1", "--documents", "30"]
+    )
     summarisation.main()
     assert given == ["pretrain", "evaluate", "inspect"] * 2
     record = json.loads((tmp_path / "summarisation.json").read_text())
@@ -263,9 +286,15 @@ def test_summaries_are_measured_once_and_compared_seed_by_seed(
     (tmp_path / "summarisation.json").write_text(json.dumps({"plain 30 1 0": record["plain 30 1 0"]}))
     summarisation.main()
     assert given == ["pretrain", "evaluate", "inspect"] * 3
-    assert json.loads((tmp_path / "summarisation.json").read_text())["renormalized 30 1 0"] == record["renormalized 30 1 0"]
+    assert (
+        json.loads((tmp_path / "summarisation.json").read_text())["renormalized 30 1 0"]
+        == record["renormalized 30 1 0"]
+    )
     assert "30 documents, 1 steps, 1 seeds" in capsys.readouterr().out
-    sides = {"plain": [{"x": 1.0, "y": None}, {"x": 3.0, "y": 1.0}], "other": [{"x": 2.0, "y": 1.0}, {"x": 4.0, "y": 3.0}]}
+    sides = {
+        "plain": [{"x": 1.0, "y": None}, {"x": 3.0, "y": 1.0}],
+        "other": [{"x": 2.0, "y": 1.0}, {"x": 4.0, "y": 3.0}],
+    }
     lines = [line.split() for line in summarisation.table(sides).splitlines()]
     assert lines[4:] == [
         ["x", "3.0000", "+-", "12.7062", "minus", "plain", "1.0000", "+-", "0.0000"],

@@ -39,7 +39,9 @@ def test_all_sides_of_a_step_have_equal_losses_and_are_timed(name: str, capsys: 
     assert "micro-batch size 4" in own["choice"]
 
 
-def test_a_side_that_computes_something_else_is_not_timed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_side_that_computes_something_else_is_not_timed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     right = steps.losses_of
 
     def other_for_compiled(side: str, *arguments: Any) -> Any:
@@ -54,7 +56,9 @@ def test_a_side_that_computes_something_else_is_not_timed(capsys: pytest.Capture
     assert found["tiny:minitf"]["ms"] > 0
 
 
-def test_both_sides_generate_the_same_tokens(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_sides_generate_the_same_tokens(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     decoding.measure("tiny", 2, 20, rounds=2)
     found = results_of(capsys)
     assert [*found] == ["tiny x 2:minitf", "tiny x 2:plain torch, cached"]
@@ -127,7 +131,11 @@ def test_what_fails_or_ends_is_noted_and_the_rest_goes_on(tmp_path: Path) -> Non
     results = Results(Record(file), lambda line: None)
     running.run(Part("p", [job(log, "axbfrc")]), results, 1, time.monotonic() + 600)
     assert [*json.loads(file.read_text())["measurements"]] == ["a", "b", "c"]
-    assert {key: why.split(":")[0] for key, why in results.faults.items()} == {"x": "exit code 7", "f": "no such luck", "r": "spoiled"}
+    assert {key: why.split(":")[0] for key, why in results.faults.items()} == {
+        "x": "exit code 7",
+        "f": "no such luck",
+        "r": "spoiled",
+    }
     assert log.read_text() == "axbfrc"
     running.run(Part("p", [job(log, "abcd")]), Results(Record(file), lambda line: None), 1, time.monotonic() + 600)
     assert log.read_text() == "axbfrc" + "d"  # results that are there are not measured again
@@ -184,7 +192,15 @@ def test_the_tables_say_what_failed_and_what_was_not_measured() -> None:
     }
     stream = io.StringIO()
     tables.show(Console(file=stream, width=200), record, 1.47)
-    for said in ("A card", "700 TFLOP/s", "14.3 %", "10.1 %", "+0.0100", "bert-nano:fp16: FAILED: loss nan", "nanoGPT: no checkout given"):
+    for said in (
+        "A card",
+        "700 TFLOP/s",
+        "14.3 %",
+        "10.1 %",
+        "+0.0100",
+        "bert-nano:fp16: FAILED: loss nan",
+        "nanoGPT: no checkout given",
+    ):
         assert said in stream.getvalue()
 
 
@@ -212,7 +228,9 @@ def test_the_command_writes_every_result_and_repeats_none(
         (["--device", "cpu", "--tiny", "--minutes", "0"], "must be more than 0"),
     ],
 )
-def test_parts_and_files_that_do_not_exist_are_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parts_and_files_that_do_not_exist_are_refused(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit, match="2"):
         command.main(words)
     assert said in capsys.readouterr().err

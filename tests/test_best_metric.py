@@ -54,7 +54,9 @@ def record(run: Path) -> manifest.Manifest:
     ids=["loss", "main", "unmeasured", "accuracy"],
 )
 @pytest.mark.usefixtures("measured")
-def test_the_best_checkpoint_is_that_of_the_metric_and_the_earlier_one_of_a_tie(best: str, published: int | None, tmp_path: Path) -> None:
+def test_the_best_checkpoint_is_that_of_the_metric_and_the_earlier_one_of_a_tie(
+    best: str, published: int | None, tmp_path: Path
+) -> None:
     run = trained(tmp_path / "run", *SHORT, "train.steps=10", f"eval.best={best}", "checkpoint.keep_last=1")
     model, found = record(run).model, record(run).best
     assert model is not None
@@ -89,14 +91,21 @@ def test_a_continued_and_an_extended_run_know_the_best_value(tmp_path: Path) -> 
     assert minitf("pretrain", TINY, *ways, "train.steps=8", "--extend", "2").exit_code == 0
     assert record(tmp_path / "run").best == {"step": 4, "accuracy": 0.4}
     assert minitf("pretrain", TINY, *ways, "train.steps=8", "--extend", "2").exit_code == 0
-    assert (record(tmp_path / "run").best, record(tmp_path / "run").model["step"]) == ({"step": 12, "accuracy": 0.9}, 12)  # type: ignore[index]
+    assert (record(tmp_path / "run").best, record(tmp_path / "run").model["step"]) == (
+        {"step": 12, "accuracy": 0.9},
+        12,
+    )  # type: ignore[index]
 
 
 @pytest.mark.usefixtures("measured")
 def test_another_metric_is_another_run_and_the_default_is_none(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", *SHORT)
     assert minitf("pretrain", TINY, *SHORT, "eval.best=loss", "-d", run).exit_code == 0
-    refused(minitf("pretrain", TINY, *SHORT, "eval.best=accuracy", "-d", run), 'eval.best: "loss" -> "accuracy"', exit_code=5)
+    refused(
+        minitf("pretrain", TINY, *SHORT, "eval.best=accuracy", "-d", run),
+        'eval.best: "loss" -> "accuracy"',
+        exit_code=5,
+    )
 
 
 CLASSES = (f"data={{train: {ROOT / 'data' / 'opinions.tsv'}, split: 20%}}", "objective=classify", "model.kind=encoder")
@@ -114,7 +123,11 @@ CLASSES = (f"data={{train: {ROOT / 'data' / 'opinions.tsv'}, split: 20%}}", "obj
     ],
 )  # fmt: skip
 def test_a_metric_that_the_objective_does_not_have_is_refused(overrides: tuple[str, ...], message: str) -> None:
-    refused(minitf("recipe", "check", TINY, *overrides), f"eval.best={overrides[-1].partition('=')[2]}: {message}", exit_code=3)
+    refused(
+        minitf("recipe", "check", TINY, *overrides),
+        f"eval.best={overrides[-1].partition('=')[2]}: {message}",
+        exit_code=3,
+    )
 
 
 def test_a_class_is_known_once_the_data_are_read(tmp_path: Path) -> None:
@@ -151,7 +164,9 @@ def test_a_loss_and_its_parts_are_better_if_lower_whatever_the_objective() -> No
     kinds: dict[str, Any] = kinds_of("objectives")
     for settings in kinds.values():
         names = lower_is_better(settings())
-        assert all(is_lower_better(name, names) for name in ("loss", "val.loss.generator", "train.loss", "val.perplexity"))
+        assert all(
+            is_lower_better(name, names) for name in ("loss", "val.loss.generator", "train.loss", "val.perplexity")
+        )
         assert not any(is_lower_better(name, names) for name in ("accuracy", "val.f1.loss", "val.chrf"))
 
 

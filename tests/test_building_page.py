@@ -36,7 +36,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def test_there_is_a_file_for_every_package() -> None:
     own = {"attention", "positions", "models", "objectives", "optimizers", "schedules", "baselines"}
-    assert {str(Path(name).parent) for name in FILES} == own | {"data/datasets", "data/tokenizers", "data/corpora", "pipelines"}
+    assert {str(Path(name).parent) for name in FILES} == own | {
+        "data/datasets",
+        "data/tokenizers",
+        "data/corpora",
+        "pipelines",
+    }
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if Path(name).stem not in TASK | {"mean"}])
@@ -61,7 +66,13 @@ def test_a_task_of_the_page_is_learnt_judged_predicted_and_shown(folder: Path, t
     file = tmp_path / "rows.jsonl"
     rows = [{"text": f"{'sad ' * (n % 2)}text {n}", "labels": ["sad", "odd"] if n % 2 else ["even"]} for n in range(60)]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    recipe = [tiny_model("encoder"), "objective=multi_label", f"data.train={file}", "tokenizer.kind=char", "train.steps=60"]
+    recipe = [
+        tiny_model("encoder"),
+        "objective=multi_label",
+        f"data.train={file}",
+        "tokenizer.kind=char",
+        "train.steps=60",
+    ]
     run = trained(tmp_path / "run", *recipe, "train.context=32", "optimizer.lr=1e-2")
     judged = minitf("evaluate", run, "--assert", "exact>0.9", "--json")
     assert judged.exit_code == 0, judged.stderr
@@ -76,14 +87,26 @@ def test_a_task_of_the_page_is_learnt_judged_predicted_and_shown(folder: Path, t
     assert minitf("data", "stats", *recipe, "train.context=32", "--json").exit_code == 0
     told = "was trained with the objective multi_label, which generates no text; use `minitf predict run`"
     refused(minitf("generate", run, "x"), told, exit_code=2)
-    refused(minitf("evaluate", run, "--assert", "bleu>1"), "not a metric of evaluate; available: loss, exact, f1_micro", exit_code=2)
+    refused(
+        minitf("evaluate", run, "--assert", "bleu>1"),
+        "not a metric of evaluate; available: loss, exact, f1_micro",
+        exit_code=2,
+    )
 
 
 def test_a_recipe_names_all_of_them(folder: Path, tmp_path: Path) -> None:
     words = {name.partition("/")[0]: Path(name).stem for name in FILES if Path(name).stem not in TASK}
     model, few = tiny_model(words["models"]), ("train.steps=3", "train.context=16")
     others = [f"objective={words['objectives']}", f"optimizer={words['optimizers']}", f"schedule={words['schedules']}"]
-    trained(tmp_path / "one", model, f"model.attention={words['attention']}", "model.positions=none", *others, *few, "data.train=sums")
+    trained(
+        tmp_path / "one",
+        model,
+        f"model.attention={words['attention']}",
+        "model.positions=none",
+        *others,
+        *few,
+        "data.train=sums",
+    )
     run = trained(tmp_path / "other", model, f"model.positions={words['positions']}", *few)
     done = minitf("generate", run, "The fox", "--max-new-tokens", "5")
     assert done.exit_code == 0, done.stderr

@@ -84,8 +84,12 @@ def test_no_model_and_no_mixer_waits_for_the_device(settings: ModelSettings) -> 
     check(TokenLoss(model, "loss"), batch(0), batch(7))
 
 
-@pytest.mark.parametrize(("kind", "model"), [("softmax", "decoder"), ("linear", "decoder"), ("diminishing", "encoder_decoder")])
-def test_attention_that_is_recomputed_in_the_backward_pass_is_captured(kind: str, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("kind", "model"), [("softmax", "decoder"), ("linear", "decoder"), ("diminishing", "encoder_decoder")]
+)
+def test_attention_that_is_recomputed_in_the_backward_pass_is_captured(
+    kind: str, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of long rows, here of short ones."""
     recomputed = list[object]()
     checkpoint = attention_kernels.checkpoint
@@ -114,8 +118,13 @@ def test_attention_that_is_recomputed_in_the_backward_pass_is_captured(kind: str
 @pytest.mark.parametrize("kind", listing("positions"))
 def test_no_positional_encoding_waits_for_the_device(kind: str) -> None:
     settings: Any = settings_of("models", "decoder")
-    [model] = tiny_models.every_mixer(settings(d_model=16, n_layers=1, n_heads=2, positions=settings_of("positions", kind)()), [softmax()])
-    batches = [Batch(Tokens(random_ids(seed=seed), TokenPositions.packed(SEGMENTS)), random_ids(seed=seed).flatten()) for seed in (0, 1)]
+    [model] = tiny_models.every_mixer(
+        settings(d_model=16, n_layers=1, n_heads=2, positions=settings_of("positions", kind)()), [softmax()]
+    )
+    batches = [
+        Batch(Tokens(random_ids(seed=seed), TokenPositions.packed(SEGMENTS)), random_ids(seed=seed).flatten())
+        for seed in (0, 1)
+    ]
     check(TokenLoss(tiny_model(model).train(), "loss"), *batches)
 
 

@@ -41,7 +41,9 @@ def all_targets(rows: Rows) -> Batch:
     """All positions are targets, so micro-batches of as many rows have one shape."""
     ids = torch.from_numpy(rows.ids)
     n = ids[:, 1:].numel()
-    return Batch(Tokens(ids[:, :-1]), ids[:, 1:].flatten(), torch.arange(n), counts={"guess": n, "small": n, "tokens": n})
+    return Batch(
+        Tokens(ids[:, :-1]), ids[:, 1:].flatten(), torch.arange(n), counts={"guess": n, "small": n, "tokens": n}
+    )
 
 
 def of_lengths(n_lengths: int) -> Callable[[Rows], Batch]:
@@ -49,22 +51,31 @@ def of_lengths(n_lengths: int) -> Callable[[Rows], Batch]:
 
     def prepare(rows: Rows) -> Batch:
         length = 1 + int(rows.keys.sum() % n_lengths)
-        return all_targets(rows.slice(0, len(rows)) if length == rows.ids.shape[1] - 1 else Rows(rows.ids[:, : length + 1], rows.keys))
+        return all_targets(
+            rows.slice(0, len(rows)) if length == rows.ids.shape[1] - 1 else Rows(rows.ids[:, : length + 1], rows.keys)
+        )
 
     return prepare
 
 
 def training(
-    task: nn.Module | None = None, micro: int = 8, optimizer: OptimizerSettings = ADAMW, prepare: Callable[[Rows], Batch] = all_targets
+    task: nn.Module | None = None,
+    micro: int = 8,
+    optimizer: OptimizerSettings = ADAMW,
+    prepare: Callable[[Rows], Batch] = all_targets,
 ) -> Training:
     task = Guess(dropout=0.3) if task is None else task
     plain = training_of(task, micro=micro, steps=STEPS, clip=0.5)
-    return replace(plain, feed=replace(plain.feed, prepare=prepare), optimizer=build(optimizer, task), setup=Setup(graphs=True))
+    return replace(
+        plain, feed=replace(plain.feed, prepare=prepare), optimizer=build(optimizer, task), setup=Setup(graphs=True)
+    )
 
 
 def tensors_of(training: Training) -> dict[str, Tensor]:
     weights = {name: tensor.detach().clone() for name, tensor in training.task.named_parameters()}
-    return weights | {f"optimizer.{name}": tensor.clone() for name, tensor in training.optimizer.state_tensors().items()}
+    return weights | {
+        f"optimizer.{name}": tensor.clone() for name, tensor in training.optimizer.state_tensors().items()
+    }
 
 
 class Steps:
@@ -100,7 +111,11 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
 @pytest.mark.parametrize("optimizer", [ADAMW, MUON], ids=["adamw", "muon"])
 @pytest.mark.parametrize(
     ("micro", "passes", "updates"),
-    [(8, STEPS - 2, STEPS - 2), (4, 2 * STEPS - 2, STEPS - 1), (3, 3 * STEPS - 4, STEPS - 1)],  # the last in shapes of 2 and 3 rows
+    [
+        (8, STEPS - 2, STEPS - 2),
+        (4, 2 * STEPS - 2, STEPS - 1),
+        (3, 3 * STEPS - 4, STEPS - 1),
+    ],  # the last in shapes of 2 and 3 rows
     ids=["one", "two", "uneven"],
 )
 def test_captured_steps_have_the_bits_of_eager_ones(
@@ -155,7 +170,9 @@ class Faulty(Guess):
 
     def forward(self, batch: Batch, state: State | None = None) -> LossSums:  # type: ignore[override]
         sums = super().forward(batch, state)
-        return LossSums({**sums.parts, "guess": sums.parts["guess"] * batch.extras["factor"].amax()}, sums.metrics, None)
+        return LossSums(
+            {**sums.parts, "guess": sums.parts["guess"] * batch.extras["factor"].amax()}, sums.metrics, None
+        )
 
 
 def failing_at(*bad_steps: int) -> Callable[[Rows], Batch]:
@@ -244,11 +261,15 @@ def constant(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("wait", [item, branch, mask, constant])
-def test_a_model_that_waits_for_the_device_trains_without_graphs(wait: Callable[[Tensor], Tensor], steps: Steps) -> None:
+def test_a_model_that_waits_for_the_device_trains_without_graphs(
+    wait: Callable[[Tensor], Tensor], steps: Steps
+) -> None:
     class Waits(Guess):
         def forward(self, batch: Batch, state: State | None = None) -> LossSums:  # type: ignore[override]
             sums = super().forward(batch, state)
-            return LossSums({**sums.parts, "small": wait(self.embedding(batch.inputs.ids)).square().sum()}, sums.metrics, None)
+            return LossSums(
+                {**sums.parts, "small": wait(self.embedding(batch.inputs.ids)).square().sum()}, sums.metrics, None
+            )
 
     steps.check(lambda: training(Waits(0.3), micro=4))
     [line] = steps.warnings
@@ -271,7 +292,9 @@ def test_a_pass_that_waits_is_freed_before_it_is_repeated(steps: Steps) -> None:
 
 
 @pytest.mark.parametrize("refused", range(3))
-def test_a_graph_that_cannot_be_recorded_changes_no_bit(refused: int, steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_that_cannot_be_recorded_changes_no_bit(
+    refused: int, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of the first shape, of the update or of a second shape."""
     record, calls = Tapes.record, iter(range(2 * STEPS))
 

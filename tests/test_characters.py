@@ -115,7 +115,9 @@ def test_a_prompt_longer_than_the_context_begins_with_a_whole_character(name: st
 @pytest.mark.parametrize("name", ["byte", "bpe", "unigram", "char"])
 def test_a_source_longer_than_the_context_ends_with_a_whole_character(name: str) -> None:
     tokenizer = TOKENIZERS[name]
-    model = settings_of("models", "encoder_decoder")(d_model=8, n_layers=1, n_heads=1).build(tokenizer.vocabulary.size, 99)  # type: ignore[attr-defined]
+    model = settings_of("models", "encoder_decoder")(d_model=8, n_layers=1, n_heads=1).build(
+        tokenizer.vocabulary.size, 99
+    )  # type: ignore[attr-defined]
     ids = tokenizer.encode(TEXT).tolist()
     for context in (*range(5, 19), len(ids), len(ids) + 1):
         [source] = Translator(model, tokenizer, tokenizer, Generate(), context=context).encode_sources([TEXT])
@@ -128,7 +130,9 @@ def test_a_source_longer_than_the_context_ends_with_a_whole_character(name: str)
 
 def byte_model(kind: str = "decoder", context: int = 24) -> Model:
     torch.manual_seed(0)
-    built = settings_of("models", kind)(d_model=16, n_layers=2, n_heads=2, init_std=0.4).build(BYTE.vocabulary.size, context)  # type: ignore[attr-defined]
+    built = settings_of("models", kind)(d_model=16, n_layers=2, n_heads=2, init_std=0.4).build(
+        BYTE.vocabulary.size, context
+    )  # type: ignore[attr-defined]
     assert isinstance(built, Model)
     return built.double().eval()
 
@@ -152,7 +156,9 @@ def test_a_text_that_outgrows_the_context_goes_on_from_a_whole_character() -> No
     assert len(starts) > 5
 
 
-@pytest.mark.parametrize("options", [{"temperature": 0.0}, {"temperature": 1.3, "top_k": 40}], ids=["greedy", "sampled"])
+@pytest.mark.parametrize(
+    "options", [{"temperature": 0.0}, {"temperature": 1.3, "top_k": 40}], ids=["greedy", "sampled"]
+)
 def test_prompts_of_any_bytes_are_continued_together_as_each_alone(options: dict[str, Any]) -> None:
     prompts = ["🙂", "漢字 e\u0301", TEXT, "z", ""]
     writer = TextGenerator(byte_model(), BYTE, recipe_with(max_new_tokens=20, **options))
@@ -181,7 +187,11 @@ def test_wherever_a_text_ends_it_is_streamed_in_whole_characters(name: str, stop
         assert "".join(heard[:-1]) == whole[: len("".join(heard[:-1]))]
 
 
-MASKED = [("a[MASK][MASK][MASK][MASK]b", "🙂", "a🙂b"), ("[MASK][MASK][MASK]", "字", "字"), ("é e[MASK][MASK]x", "\u0301", "é e\u0301x")]
+MASKED = [
+    ("a[MASK][MASK][MASK][MASK]b", "🙂", "a🙂b"),
+    ("[MASK][MASK][MASK]", "字", "字"),
+    ("é e[MASK][MASK]x", "\u0301", "é e\u0301x"),
+]
 
 
 @pytest.mark.parametrize(("prompt", "masked", "filled"), MASKED, ids=ascii)
@@ -208,7 +218,9 @@ def parts_of(rows: Rows, row: int = 0) -> list[bytes]:
     """The bytes between the separators of a row."""
     ids = rows.ids[row] if rows.segments is None else rows.ids[row][rows.segments[row] != 0]
     first = int(BYTE.encode("\0")[0])
-    inner = "".join("|" if id == BYTE.vocabulary.separator else chr(0x100 + id - first) for id in ids.tolist()).strip("|")
+    inner = "".join("|" if id == BYTE.vocabulary.separator else chr(0x100 + id - first) for id in ids.tolist()).strip(
+        "|"
+    )
     return [bytes(ord(c) - 0x100 for c in part) for part in inner.split("|")]
 
 
@@ -216,7 +228,11 @@ def parts_of(rows: Rows, row: int = 0) -> list[bytes]:
 def test_examples_longer_than_the_context_are_cut_between_characters(context: int) -> None:
     other = TEXT[::-1]
     [one] = parts_of(rows_of("classes", [Example([TEXT], ["A"], "f:1")], context))
-    pair = parts_of(rows_of("classes", [Example([TEXT, other], ["A"], "f:1")], context, Labels(LABELS.names, LABELS.counts, n_texts=2)))
+    pair = parts_of(
+        rows_of(
+            "classes", [Example([TEXT, other], ["A"], "f:1")], context, Labels(LABELS.names, LABELS.counts, n_texts=2)
+        )
+    )
     chat = Example(["hello", TEXT], ["user", ASSISTANT], "f:1")
     end = parts_of(rows_of("chats", [chat], context, Labels(), 1))[-1]
     source = rows_of("pairs", [Pair(TEXT, "x", "f:1")], context, lookahead=1).source
@@ -265,7 +281,9 @@ def test_predictions_of_a_long_text_are_those_of_its_whole_characters(tmp_path: 
     for one, same in zip(predicted(run, *long), predicted(run, *kept), strict=True):
         assert one["scores"] == pytest.approx(same["scores"], abs=1e-6)
     assert predicted(run, *long)[2]["scores"] == pytest.approx(predicted(run, long[2])[0]["scores"], abs=1e-5)
-    assert "longer than the context of 24 tokens; their last tokens are truncated" in minitf("predict", run, *long).stderr
+    assert (
+        "longer than the context of 24 tokens; their last tokens are truncated" in minitf("predict", run, *long).stderr
+    )
 
 
 def test_tags_are_of_words_of_any_bytes(tmp_path: Path) -> None:

@@ -26,7 +26,13 @@ SLOW = ("torch", "numpy", "tokenizers", "matplotlib", "safetensors", "pyarrow")
 def minitf(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     return subprocess.run(
-        [sys.executable, "-m", "mini_tf", *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
+        [sys.executable, "-m", "mini_tf", *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
 
 
@@ -40,9 +46,13 @@ def paths_of(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
 def test_every_help_is_free_of_slow_imports() -> None:
     lines = [f"import sys; from mini_tf.cli.app import main; slow = set({SLOW!r})"]
     for path in paths_of(get_command(app)):
-        lines.append(f"try: main([*{path!r}, '--help'])\nexcept SystemExit as leaving: assert leaving.code == 0, {path!r}")
+        lines.append(
+            f"try: main([*{path!r}, '--help'])\nexcept SystemExit as leaving: assert leaving.code == 0, {path!r}"
+        )
         lines.append(f"assert not slow & set(sys.modules), ({path!r}, slow & set(sys.modules))")
-    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("--json") >= 3
 
@@ -94,7 +104,9 @@ def test_a_working_folder_that_was_deleted_is_named(tmp_path: Path, monkeypatch:
     (tmp_path / "gone").rmdir()
     done = commands.minitf("pretrain", "--json")
     assert done.exit_code == json.loads(done.stdout)["exit_code"] == 6
-    assert done.stderr == "the working folder cannot be used: No such file or directory; change into another folder: cd\n"
+    assert (
+        done.stderr == "the working folder cannot be used: No such file or directory; change into another folder: cd\n"
+    )
 
 
 @pytest.fixture
@@ -117,7 +129,9 @@ def two_runs(tmp_path: Path) -> Path:
         folder = tmp_path / "outputs" / name
         folder.mkdir(parents=True)
         (folder / "run.json").write_text(record.model_dump_json())
-    (tmp_path / "outputs/alpha/metrics.jsonl").write_text('{"step": 200, "loss": 1.5}\n{"step": 200, "val.loss": 1.3}\n{"torn')
+    (tmp_path / "outputs/alpha/metrics.jsonl").write_text(
+        '{"step": 200, "loss": 1.5}\n{"step": 200, "val.loss": 1.3}\n{"torn'
+    )
     (tmp_path / "outputs/gamma").mkdir()
     (tmp_path / "outputs/gamma/run.json").write_text("{")
     (tmp_path / "outputs/not a run").mkdir()
@@ -133,7 +147,10 @@ def test_runs_list_is_a_line_a_run_and_passes_over_what_is_none(two_runs: Path) 
     ]
     assert "run.json is damaged" in done.stderr
     rows = json.loads(minitf("runs", "list", "--json", folder=two_runs).stdout)["result"]
-    assert [(row["name"], row["state"], row["step"]) for row in rows] == [("alpha", "done", 200), ("beta", "killed", 10)]
+    assert [(row["name"], row["state"], row["step"]) for row in rows] == [
+        ("alpha", "done", 200),
+        ("beta", "killed", 10),
+    ]
 
 
 def test_runs_list_of_nothing_says_so(tmp_path: Path) -> None:
@@ -145,7 +162,13 @@ def test_runs_list_of_nothing_says_so(tmp_path: Path) -> None:
 
 def test_runs_show_has_state_and_metrics(two_runs: Path) -> None:
     envelope = json.loads(minitf("runs", "show", "alpha", "--json", folder=two_runs).stdout)
-    assert envelope["metrics"] == {"loss": 1.5, "val.loss": 1.3, "val.accuracy": 0.75, "minutes": 1.5, "val.perplexity": 2.5e280}
+    assert envelope["metrics"] == {
+        "loss": 1.5,
+        "val.loss": 1.3,
+        "val.accuracy": 0.75,
+        "minutes": 1.5,
+        "val.perplexity": 2.5e280,
+    }
     assert envelope["run"] == str(two_runs / "outputs/alpha")
     assert (envelope["result"]["state"], envelope["result"]["best"]) == ("done", {"step": 150, "loss": 1.25})
     shown = minitf("runs", "show", "outputs/alpha", folder=two_runs).stdout
@@ -162,7 +185,13 @@ def test_runs_show_lists_the_checkpoints_without_torch(two_runs: Path) -> None:
     code += "finally: assert 'torch' not in sys.modules"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=two_runs, env=environment, capture_output=True, text=True, timeout=600, check=False
+        [sys.executable, "-c", code],
+        cwd=two_runs,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     assert json.loads(done.stdout)["result"]["checkpoints"] == [10, 20], done.stderr
 
@@ -171,7 +200,12 @@ def test_a_closed_stdin_is_an_empty_one(tmp_path: Path) -> None:
     code = "import sys; from mini_tf.cli import app; app._open_standard_streams(); print(sys.stdin.read() == '')"
     command = f"{shlex.quote(sys.executable)} -c {shlex.quote(code)} <&-"
     done = subprocess.run(
-        ["sh", "-c", command], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=600, check=False
+        ["sh", "-c", command],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     assert done.stdout == "True\n", done.stderr
 

@@ -27,7 +27,9 @@ for line in sys.argv[1:]:
 def completed(folder: Path, *lines: str) -> list[tuple[list[str], bool]]:
     """What bash is offered for the last word of each line, and whether torch was imported for it."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "_MINITF_COMPLETE": "complete_bash"}
-    done = subprocess.run([sys.executable, "-c", CODE, *lines], cwd=folder, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, *lines], cwd=folder, env=environment, capture_output=True, text=True
+    )
     assert (done.returncode, done.stderr) == (0, "")
     offered = [part.split() for part in done.stdout.split("--end\n")[:-1]]
     return [([word for word in words if word != "--torch"], "--torch" in words) for words in offered]
@@ -62,7 +64,9 @@ def test_recipes_keys_values_and_runs_are_completed_without_torch_once_the_keys_
     assert dict(zip(expected, found, strict=True)) == {line: (offered, False) for line, offered in expected.items()}
 
 
-def test_a_cache_that_cannot_be_written_completes_no_keys_and_is_no_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_completes_no_keys_and_is_no_error(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / "file").write_text("")
     monkeypatch.setenv("MINITF_CACHE", str(folder / "file" / "cache"))
     found = completed(folder, "minitf pretrain optimizer.kin", "minitf generate nov")

@@ -22,7 +22,17 @@ from typer.testing import CliRunner
 
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.streams import wants_color
-from mini_tf.system.errors import DataFault, Diverged, GateMissed, MinitfError, RecipeFault, RunFault, StorageFault, Unavailable, UsageFault
+from mini_tf.system.errors import (
+    DataFault,
+    Diverged,
+    GateMissed,
+    MinitfError,
+    RecipeFault,
+    RunFault,
+    StorageFault,
+    Unavailable,
+    UsageFault,
+)
 from mini_tf.system.safe_text import safe_text
 
 ROOT = Path(__file__).parents[1]
@@ -47,7 +57,9 @@ def failing_with(error: BaseException) -> Any:
 @given(st.text(alphabet=st.characters()))
 def test_safe_text_lets_no_control_code_through(text: str) -> None:
     safe = safe_text(text)
-    assert not any((ord(c) < 32 and c not in "\n\t") or 0x7F <= ord(c) < 0xA0 or 0xD800 <= ord(c) < 0xE000 for c in safe)
+    assert not any(
+        (ord(c) < 32 and c not in "\n\t") or 0x7F <= ord(c) < 0xA0 or 0xD800 <= ord(c) < 0xE000 for c in safe
+    )
 
 
 @pytest.mark.parametrize(
@@ -133,7 +145,10 @@ def test_a_bug_shows_its_traceback_only_with_debug_and_keeps_it_in_the_log_and_i
         raise KeyError(f"\x1b[2J{len(secret)}\nof two lines")
 
     exit_code, _, stderr = run_with(body)
-    assert (exit_code, stderr) == (1, f"a bug in minitf: KeyError: '\\x1b[2J6\\nof two lines'; traceback: {tmp_path}/crash.txt\n")
+    assert (exit_code, stderr) == (
+        1,
+        f"a bug in minitf: KeyError: '\\x1b[2J6\\nof two lines'; traceback: {tmp_path}/crash.txt\n",
+    )
     kept = (tmp_path / "crash.txt").read_text()
     assert kept.startswith("Traceback")
     assert "in body\n" in kept
@@ -169,7 +184,11 @@ def test_without_a_run_folder_that_takes_it_a_traceback_goes_into_the_cache(
 def test_a_traceback_that_can_be_kept_nowhere_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "file" / "cache"))
-    assert run_with(failing_with(KeyError("x"))) == (1, "", "a bug in minitf: KeyError: 'x'; --debug prints the traceback\n")
+    assert run_with(failing_with(KeyError("x"))) == (
+        1,
+        "",
+        "a bug in minitf: KeyError: 'x'; --debug prints the traceback\n",
+    )
 
 
 def test_out_of_memory_tells_the_way_out_in_one_line() -> None:
@@ -182,11 +201,22 @@ def test_out_of_memory_tells_the_way_out_in_one_line() -> None:
 def test_json_is_exactly_one_object_with_null_for_nan() -> None:
     def body(console: Console) -> None:
         console.say("working")
-        console.output("loss nan", run=Path("/runs/a"), metrics={"loss": float("nan")}, result=[{"x": float("-inf"), "y": "\x7f\x9b"}])
+        console.output(
+            "loss nan",
+            run=Path("/runs/a"),
+            metrics={"loss": float("nan")},
+            result=[{"x": float("-inf"), "y": "\x7f\x9b"}],
+        )
 
     exit_code, stdout, stderr = run_with(body, "--json")
     assert (exit_code, stderr) == (0, "working\n")
-    expected = {"ok": True, "command": "toy", "run": "/runs/a", "metrics": {"loss": None}, "result": [{"x": None, "y": "\x7f\x9b"}]}
+    expected = {
+        "ok": True,
+        "command": "toy",
+        "run": "/runs/a",
+        "metrics": {"loss": None},
+        "result": [{"x": None, "y": "\x7f\x9b"}],
+    }
     assert json.loads(stdout) == expected
     assert stdout.isascii()
     assert "\x7f" not in stdout
@@ -243,7 +273,11 @@ def test_quiet_keeps_warnings_and_verbose_adds_details() -> None:
 
 
 def test_a_command_has_its_own_arguments_besides_the_common_options() -> None:
-    def body(console: Console, recipe: Annotated[str, typer.Argument(help="A recipe.")], rows: Annotated[int, typer.Option()] = 3) -> None:
+    def body(
+        console: Console,
+        recipe: Annotated[str, typer.Argument(help="A recipe.")],
+        rows: Annotated[int, typer.Option()] = 3,
+    ) -> None:
         """Say what the recipe holds."""
         console.output(f"{recipe} {rows}")
 
@@ -311,7 +345,10 @@ def in_a_shell(shell: str, folder: Path, code: str = _SCRIPT, **environment: str
 
 
 def test_a_reader_that_leaves_ends_the_command_in_silence_with_141(tmp_path: Path) -> None:
-    done = in_a_shell("toy 100000 2>err | head -1 >/dev/null; echo ${PIPESTATUS[0]} >&2; grep -ci -e traceback -e broken err >&2", tmp_path)
+    done = in_a_shell(
+        "toy 100000 2>err | head -1 >/dev/null; echo ${PIPESTATUS[0]} >&2; grep -ci -e traceback -e broken err >&2",
+        tmp_path,
+    )
     assert done.stderr == b"141\n0\n"
 
 
@@ -330,7 +367,10 @@ def test_a_full_disk_behind_stdout_is_6(tmp_path: Path) -> None:
 
 def test_a_closed_stdout_is_6_since_the_result_is_lost(tmp_path: Path) -> None:
     done = in_a_shell("toy 3 >&-", tmp_path)
-    assert (done.returncode, done.stderr) == (6, b"a line on stderr\ninput/output error: stdout is closed, so the result is lost\n")
+    assert (done.returncode, done.stderr) == (
+        6,
+        b"a line on stderr\ninput/output error: stdout is closed, so the result is lost\n",
+    )
     assert in_a_shell("toy 3 >&- 2>&- <&-", tmp_path).returncode == 6
     assert in_a_shell("toy 0 >&-", tmp_path).returncode == 0  # it has no result
 
@@ -353,7 +393,13 @@ def test_a_bar_is_drawn_only_where_a_person_watches_and_leaves_whole_lines(tmp_p
         script = tmp_path / "script.py"
         script.write_text(_SCRIPT)
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": terminal}
-        subprocess.run([sys.executable, script, tmp_path, "3"], stdout=subprocess.DEVNULL, stderr=follower, env=environment, check=True)
+        subprocess.run(
+            [sys.executable, script, tmp_path, "3"],
+            stdout=subprocess.DEVNULL,
+            stderr=follower,
+            env=environment,
+            check=True,
+        )
         os.close(follower)
         seen = os.read(leader, 1 << 16).decode()
         os.close(leader)
@@ -424,7 +470,9 @@ def test_a_picture_for_a_terminal_is_coloured_and_fits_it_unless_NO_COLOR_is_set
         script = tmp_path / "script.py"
         script.write_text(_PICTURE)
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "TERM": "xterm", "NO_COLOR": no_color}
-        subprocess.run([sys.executable, script, tmp_path], stdout=follower, stderr=follower, env=environment, check=True)
+        subprocess.run(
+            [sys.executable, script, tmp_path], stdout=follower, stderr=follower, env=environment, check=True
+        )
         os.close(follower)
         seen = os.read(leader, 1 << 16).decode()
         os.close(leader)

@@ -69,12 +69,13 @@ def test_the_rows_of_the_held_out_text_are_all_counted(recipe: str, pack: str) -
 def test_what_a_mixer_leaves_out_is_said_of_each_mixer(recipe: str) -> None:
     model = "model={kind: encoder, attention: [{kind: window, window: 2}, softmax]}"
     shown = result("show", recipe, model, "data.pack=concat")
-    words = (
-        "each token attends to earlier and later tokens and itself, in its row (window: at most 2 tokens away, then softmax: unrestricted)"
-    )
+    words = "each token attends to earlier and later tokens and itself, in its row (window: at most 2 tokens away, then softmax: unrestricted)"
     assert shown["sees"] == words
     stream = ["model={kind: decoder, attention: window}", "data.pack=concat", "train.stream=true"]
-    assert "in its row, and earlier rows of the stream (window: at most 128 tokens away)" in result("show", recipe, *stream)["sees"]
+    assert (
+        "in its row, and earlier rows of the stream (window: at most 128 tokens away)"
+        in result("show", recipe, *stream)["sees"]
+    )
 
 
 def test_statistics_count_what_is_there(recipe: str) -> None:
@@ -128,7 +129,9 @@ def test_a_pair_is_shown_as_it_is_read_and_asked_for(pairs: str, split: str) -> 
 def test_the_table_of_a_pair_has_both_sides(pairs: str) -> None:
     [row] = result("show", pairs, "--split", "val")["rows"]
     lines = CliRunner().invoke(app, ["show", pairs, "--split", "val", "-q"]).stdout.splitlines()
-    assert lines[0].startswith("val, seq2seq, pairs: each target token attends to earlier target tokens and itself, and to the whole ")
+    assert lines[0].startswith(
+        "val, seq2seq, pairs: each target token attends to earlier target tokens and itself, and to the whole "
+    )
     n_source, n_target = len(row["source"]["positions"]), len(row["positions"])
     assert (
         lines[2]
@@ -140,7 +143,9 @@ def test_the_table_of_a_pair_has_both_sides(pairs: str) -> None:
 
 
 def test_what_is_seen_of_pairs_is_said_of_either_side(pairs: str) -> None:
-    blind = result("show", pairs, "model.cross_attention=null", "model.encoder.attention={kind: window, window: 3}")["sees"]
+    blind = result("show", pairs, "model.cross_attention=null", "model.encoder.attention={kind: window, window: 3}")[
+        "sees"
+    ]
     assert "itself, but not to the source; " in blind
     assert blind.endswith("each source token attends to all source tokens (window: at most 3 tokens away)")
 

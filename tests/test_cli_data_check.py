@@ -51,7 +51,9 @@ def test_the_first_faults_are_printed_and_the_rest_counted(folder: Path) -> None
     (folder / "train.tsv").write_text(ROWS + "1\t\n" * 30)
     done = check("data.train=train.tsv", "--faults", "3")
     assert done.exit_code == 4
-    assert [line.split(": ")[0] for line in done.stderr.splitlines()[:3]] == [f"{folder}/train.tsv:{n}" for n in (41, 42, 43)]
+    assert [line.split(": ")[0] for line in done.stderr.splitlines()[:3]] == [
+        f"{folder}/train.tsv:{n}" for n in (41, 42, 43)
+    ]
     assert done.stderr.splitlines()[3:] == ["30 faults, 3 printed; --faults 30 prints all"]
     envelope = json.loads(check("data.train=train.tsv", "--json").stdout)
     assert (envelope["ok"], envelope["exit_code"], envelope["result"]["faults"]) == (False, 4, 30)
@@ -78,7 +80,12 @@ def test_empty_lines_of_pairs_and_a_line_without_partner_are_all_reported(folder
     (folder / "en").write_text("one\n\nthree\nfour\n")
     (folder / "de").write_text("eins\nzwei\n \n")
     done = check("data.train={source: en, target: de}", "data.val=null", recipe="multi30k-en-de")
-    refused(done, f"{folder}/en:2: the line is empty", f"{folder}/de:3: the line is empty", f"{folder}/en:4: no corresponding line")
+    refused(
+        done,
+        f"{folder}/en:2: the line is empty",
+        f"{folder}/de:3: the line is empty",
+        f"{folder}/en:4: no corresponding line",
+    )
     assert len(done.stderr.splitlines()) == 3
 
 
@@ -103,7 +110,9 @@ def test_sound_files_are_counted(folder: Path) -> None:
     assert (val["longest"], val["longer"], train["longer"]) == (90, 1, 0)
     table = check("data.train=train.tsv", "data.val=val.tsv").stdout
     assert "1 examples of data.val are also in data.train; training removes them from val\n" in table
-    assert table.endswith("examples longer than train.context 64 with their separators are truncated: they lose their end\n")
+    assert table.endswith(
+        "examples longer than train.context 64 with their separators are truncated: they lose their end\n"
+    )
 
 
 def lines(rows: Iterable[dict[str, Any]]) -> str:
@@ -115,15 +124,38 @@ ALPACA = lines({"instruction": f"do {n}", "Input": f"x {n}", "output": "y", "id"
 NLI = lines({"premise": f"a {n}", "hypothesis": "b", "label": "cd"[n % 2], "id": n} for n in range(30))
 UNCLEAR: dict[str, tuple[str, tuple[str, str], tuple[str, str], str]] = {
     "JSON as text": ("quickstart", (NLI, ""), (TALES, ""), "a.txt: it is JSON, which is read as plain text"),
-    "a list of JSON": ("quickstart", (json.dumps([{"text": "a"}] * 20), ""), (f"[1]\n{TALES}", ""), "a.txt: it is JSON"),
-    "a list of JSON in lines": ("quickstart", (json.dumps([{"text": "a"}] * 20, indent=1), ""), (TALES, ""), "a.txt: it is JSON"),
-    "marks within a line": ("quickstart", (TALES + "a<|endoftext|>b\n" * 3, ""), (TALES, ""), "<|endoftext|> is 3 times within a text"),
+    "a list of JSON": (
+        "quickstart",
+        (json.dumps([{"text": "a"}] * 20), ""),
+        (f"[1]\n{TALES}", ""),
+        "a.txt: it is JSON",
+    ),
+    "a list of JSON in lines": (
+        "quickstart",
+        (json.dumps([{"text": "a"}] * 20, indent=1), ""),
+        (TALES, ""),
+        "a.txt: it is JSON",
+    ),
+    "marks within a line": (
+        "quickstart",
+        (TALES + "a<|endoftext|>b\n" * 3, ""),
+        (TALES, ""),
+        "<|endoftext|> is 3 times within a text",
+    ),
     "a part of the prompt": (
-        *("instruct-nano", (ALPACA, "{prompt: instruction, response: output}"), (ALPACA, "{prompt: Input, response: output}")),
+        *(
+            "instruct-nano",
+            (ALPACA, "{prompt: instruction, response: output}"),
+            (ALPACA, "{prompt: Input, response: output}"),
+        ),
         "a.jsonl: the column 'Input' is not read, though it may be a part of the input",
     ),
     "a second text": (
-        *("sst2-nano", (NLI, "{text: premise, label: label}"), (NLI, "{text: premise, text_pair: hypothesis, label: label}")),
+        *(
+            "sst2-nano",
+            (NLI, "{text: premise, label: label}"),
+            (NLI, "{text: premise, text_pair: hypothesis, label: label}"),
+        ),
         "a.jsonl: the column 'hypothesis' is not read, though it may be a part of the input",
     ),
 }
@@ -144,7 +176,11 @@ def test_what_may_be_meant_otherwise_is_noted(name: str, folder: Path) -> None:
 ROWS_OF: dict[str, tuple[str, Callable[[str], dict[str, str]], int]] = {
     "classes": ("sst2-nano", lambda text: {"text": text, "label": "ab"[text.count(" ") % 2]}, 62),  # two separators
     "tags": ("wnut17-nano", lambda text: {"text": text, "label": " ".join(["O", *["B-x"] * text.count(" ")])}, 62),
-    "chats": ("instruct-nano", lambda text: {"prompt": "w", "response": text}, 61),  # of three separators the last one is only a target
+    "chats": (
+        "instruct-nano",
+        lambda text: {"prompt": "w", "response": text},
+        61,
+    ),  # of three separators the last one is only a target
     "targets": ("transformer-nano", lambda text: {"source": text[:1], "target": text}, 63),  # one separator
     "sources": ("transformer-nano", lambda text: {"source": text, "target": text[:1]}, 63),
     "text": ("quickstart", lambda text: {"text": text}, 64),
@@ -160,7 +196,12 @@ def test_what_does_not_fit_into_a_row_is_counted_as_longer(dataset: str, folder:
         (folder / name).write_text("".join(json.dumps(row(text)) + "\n" for text in texts))
     Tokenizer.train(sections.Tokenizer(kind="wordpiece", vocab_size=120), ["w v"]).save(folder / "tokenizer.json")
     fields = "{" + ", ".join(f"{key}: {key}" for key in row("")) + "}"
-    files = ("data.train=train.jsonl", "data.val=val.jsonl", f"data.fields={fields}", "tokenizer={path: tokenizer.json}")
+    files = (
+        "data.train=train.jsonl",
+        "data.val=val.jsonl",
+        f"data.fields={fields}",
+        "tokenizer={path: tokenizer.json}",
+    )
     assert result(*files, "train.context=64", recipe=recipe)["train"]["longer"] == 67 - most
 
 

@@ -61,7 +61,9 @@ def test_what_training_hides_is_shown_with_what_stood_there(tmp_path: Path) -> N
     hidden = [place for place in row["positions"] if place["replaced"] is not None]
     assert 0 < len(hidden) < len(row["positions"])
     assert len({place["reads"] for place in hidden}) == 1
-    assert [place["replaced"] or place["reads"] for place in row["positions"]] == [place["reads"] for place in plain["positions"]]
+    assert [place["replaced"] or place["reads"] for place in row["positions"]] == [
+        place["reads"] for place in plain["positions"]
+    ]
     assert all(place["replaced"] is None for place in plain["positions"])
     shown = minitf("data", "show", "bert-nano", *SMALL, *arguments, "-q").stdout
     assert "original" in shown
@@ -116,7 +118,9 @@ def test_prompts_that_stand_on_both_sides_are_counted_whatever_their_answers(tmp
     asked = [{"prompt": f"what is {n} ?", "response": "it is so ."} for n in range(20)]
     train, val = tmp_path / "train.jsonl", tmp_path / "val.jsonl"
     tiny_tasks.opinions(train, asked)
-    tiny_tasks.opinions(val, [row | {"response": "it is not ."} for row in asked[:7]] + [{"prompt": "why ?", "response": "so ."}])
+    tiny_tasks.opinions(
+        val, [row | {"response": "it is not ."} for row in asked[:7]] + [{"prompt": "why ?", "response": "so ."}]
+    )
     given = turns(tmp_path)[1:]
     assert data("stats", f"data={{train: '{train}', val: '{val}'}}", *given)["examples_on_both_sides"] == 7
     rows = [row | {"response": f"it is {n} ."} for n in range(4) for row in asked]
@@ -129,20 +133,29 @@ def test_statistics_count_examples_and_labels_on_both_sides(tmp_path: Path) -> N
     counted = data("stats", *classes(tmp_path))
     train, val = counted["train"], counted["val"]
     assert train["documents"] + val["documents"] == len(OPINIONS)
-    assert {name: train["labels"][name] + val["labels"][name] for name in ("good", "bad", ODD)} == dict.fromkeys(("good", "bad", ODD), 40)
+    assert {name: train["labels"][name] + val["labels"][name] for name in ("good", "bad", ODD)} == dict.fromkeys(
+        ("good", "bad", ODD), 40
+    )
     assert sum(val["labels"].values()) == val["documents"] > 5
-    assert train["shortest_document"] <= train["median_document"] <= train["95_percent_up_to"] <= train["longest_document"]
+    assert (
+        train["shortest_document"] <= train["median_document"] <= train["95_percent_up_to"] <= train["longest_document"]
+    )
     assert counted["examples_on_both_sides"] == 0
     lengths = data("stats", *classes(tmp_path), f"train.context={train['longest_document'] + 1}")["train"]
     assert (train["cut"], lengths["cut"] > 0) == (0, True), "two separators stand beside the text"
     words = data("stats", *tags(tmp_path))
     assert sum(words[side]["labels"]["B-PER"] for side in ("train", "val")) == len(NAMES)
-    assert sum(sum(words[side]["labels"].values()) for side in ("train", "val")) == sum(len(words) for words, _ in NAMES)
+    assert sum(sum(words[side]["labels"].values()) for side in ("train", "val")) == sum(
+        len(words) for words, _ in NAMES
+    )
     stars = data("stats", *numbers(tmp_path))
     assert {*stars["train"]["labels"]} == {"mean", "std", "min", "max"}
-    assert min(stars[side]["labels"]["min"] for side in ("train", "val")) == pytest.approx(min(row["stars"] for row in OPINIONS))
+    assert min(stars[side]["labels"]["min"] for side in ("train", "val")) == pytest.approx(
+        min(row["stars"] for row in OPINIONS)
+    )
     shown, counted = (
-        data(command, *turns(tmp_path), *more) for command, more in (("show", ("--rows", "99", "--split", "val")), ("stats", ()))
+        data(command, *turns(tmp_path), *more)
+        for command, more in (("show", ("--rows", "99", "--split", "val")), ("stats", ()))
     )
     asked = sum(place["target"] is not None for row in shown["rows"] for place in row["positions"])
     assert counted["val"]["labels"]["tokens_asked_for"] == asked > 10

@@ -29,7 +29,9 @@ def labels_given(run: Path, file: Path) -> list[str]:
 
 def test_figures_and_confusions_of_classes_are_those_of_scikit_learn(classifier: Path, tmp_path: Path) -> None:
     file, picture = tiny_tasks.opinions(tmp_path / "all.jsonl"), tmp_path / "confusion.json"
-    answer = evaluated(classifier, "--data", file, "--confusion", picture, "--calibration", tmp_path / "calibration.json")
+    answer = evaluated(
+        classifier, "--data", file, "--confusion", picture, "--calibration", tmp_path / "calibration.json"
+    )
     metrics, true, given = answer["metrics"], [row["label"] for row in OPINIONS], labels_given(classifier, file)
     assert metrics["f1_macro"] == pytest.approx(f1_score(true, given, average="macro", zero_division=0))
     assert metrics["f1_micro"] == pytest.approx(f1_score(true, given, average="micro"))
@@ -38,7 +40,10 @@ def test_figures_and_confusions_of_classes_are_those_of_scikit_learn(classifier:
     assert [metrics[f"f1.{name}"] for name in CLASSES] == pytest.approx(by_class.tolist())
     assert (metrics["targets"], metrics["split"]) == (len(OPINIONS), "data")
     assert json.loads(picture.read_text()) == answer["result"]["confusion"]
-    assert answer["result"]["confusion"] == {"names": CLASSES, "counts": confusion_matrix(true, given, labels=CLASSES).tolist()}
+    assert answer["result"]["confusion"] == {
+        "names": CLASSES,
+        "counts": confusion_matrix(true, given, labels=CLASSES).tolist(),
+    }
     calibration = json.loads((tmp_path / "calibration.json").read_text())
     assert sum(calibration["counts"]) == len(OPINIONS)
     right = sum(n * share for n, share in zip(calibration["counts"], calibration["accuracy"], strict=True) if n)
@@ -50,7 +55,9 @@ def test_pictures_are_written_and_a_few_classes_are_shown_without_a_file(classif
     assert shown.exit_code == 0
     assert "share of the true class (hundredths)" in shown.stdout
     assert not set(shown.stdout) & (set(STEERING) - {"\n"}), "the name of a class steers nothing"
-    assert len([line for line in shown.stdout.splitlines() if line.startswith("f1.")]) == 3, "nor does it look like two figures"
+    assert len([line for line in shown.stdout.splitlines() if line.startswith("f1.")]) == 3, (
+        "nor does it look like two figures"
+    )
     png, svg = tmp_path / "confusion.png", tmp_path / "calibration.svg"
     done = minitf("evaluate", classifier, "--confusion", png, "--calibration", svg)
     assert done.exit_code == 0, done.stderr
@@ -60,8 +67,14 @@ def test_pictures_are_written_and_a_few_classes_are_shown_without_a_file(classif
     assert svg.read_text().startswith("<?xml")
     refused(minitf("evaluate", classifier, "--confusion", png), f"--confusion {png}: exists", exit_code=2)
     assert minitf("evaluate", classifier, "--confusion", png, "--force").exit_code == 0
-    refused(minitf("evaluate", classifier, "--calibration", "a.gif"), "--calibration a.gif: its suffix must be", exit_code=2)
-    refused(minitf("evaluate", classifier, "--confusion", svg, "--calibration", svg, "--force"), "name the same file", exit_code=2)
+    refused(
+        minitf("evaluate", classifier, "--calibration", "a.gif"), "--calibration a.gif: its suffix must be", exit_code=2
+    )
+    refused(
+        minitf("evaluate", classifier, "--confusion", svg, "--calibration", svg, "--force"),
+        "name the same file",
+        exit_code=2,
+    )
 
 
 def test_confusions_of_tags_are_counted_by_word(tagger: Path, tmp_path: Path) -> None:
@@ -71,8 +84,13 @@ def test_confusions_of_tags_are_counted_by_word(tagger: Path, tmp_path: Path) ->
     given = [tag for tags in labels_given(tagger, file) for tag in tags]
     true = [tag for _, tags in rows for tag in tags]
     names = ["B-LOC", "B-PER", "O"]
-    assert answer["result"]["confusion"] == {"names": names, "counts": confusion_matrix(true, given, labels=names).tolist()}
-    assert {"entity_f1", "entity_precision", "entity_recall", "entity_f1.PER", "accuracy", "loss"} <= answer["metrics"].keys()
+    assert answer["result"]["confusion"] == {
+        "names": names,
+        "counts": confusion_matrix(true, given, labels=names).tolist(),
+    }
+    assert {"entity_f1", "entity_precision", "entity_recall", "entity_f1.PER", "accuracy", "loss"} <= answer[
+        "metrics"
+    ].keys()
     assert evaluated(tagger)["result"] is None
     of_words = evaluated(tagger, "--data", file, "--calibration", tmp_path / "c.json")["result"]["calibration"]
     assert sum(of_words["counts"]) == len(true)
@@ -85,12 +103,22 @@ def test_plots_of_classes_are_refused_for_numbers(regressor: Path, tmp_path: Pat
 
 
 def test_gates_hold_tasks_to_their_own_figures(classifier: Path, regressor: Path, tagger: Path) -> None:
-    assert minitf("evaluate", classifier, "--assert", "f1_macro>=0", "--assert", "f1.good<=1", "--assert", "loss<9").exit_code == 0
+    assert (
+        minitf(
+            "evaluate", classifier, "--assert", "f1_macro>=0", "--assert", "f1.good<=1", "--assert", "loss<9"
+        ).exit_code
+        == 0
+    )
     missed = minitf("evaluate", classifier, "--assert", "matthews>1", "--assert", "f1.bad>1")
     assert missed.exit_code == 8
     assert "matthews is " in missed.stderr
     assert "f1.bad is " in missed.stderr
-    assert minitf("evaluate", regressor, "--assert", "rmse<99", "--assert", "pearson<=1", "--assert", "spearman<=1").exit_code == 0
+    assert (
+        minitf(
+            "evaluate", regressor, "--assert", "rmse<99", "--assert", "pearson<=1", "--assert", "spearman<=1"
+        ).exit_code
+        == 0
+    )
     assert minitf("evaluate", tagger, "--assert", "entity_f1<=1", "--assert", "entity_f1.PER<=1").exit_code == 0
     for run, gate, told in (
         (classifier, "rmse<1", "not a metric of evaluate; available: loss, accuracy, f1_macro"),
@@ -111,8 +139,16 @@ def test_what_training_will_not_measure_is_told_once_the_labels_are_known(tmp_pa
         (classes, "classify", "val.f1.god>0", "there is no class 'god'"),
     ):
         for seeds in (1, 2):
-            asked = (f"data={{train: '{file}', split: 20%}}", f"objective.kind={kind}", f"train.seeds={seeds}", "--assert", gate)
-            refused(minitf("pretrain", "bert-nano", *tiny_tasks.SMALL, *asked, "-d", tmp_path / "run"), told, exit_code=2)
+            asked = (
+                f"data={{train: '{file}', split: 20%}}",
+                f"objective.kind={kind}",
+                f"train.seeds={seeds}",
+                "--assert",
+                gate,
+            )
+            refused(
+                minitf("pretrain", "bert-nano", *tiny_tasks.SMALL, *asked, "-d", tmp_path / "run"), told, exit_code=2
+            )
     assert not (tmp_path / "run").exists()
 
 
@@ -129,7 +165,8 @@ def test_a_file_of_another_layout_is_read_by_fields(classifier: Path, tmp_path: 
     refused(done, "unknown column role 'words'", exit_code=3)
     (tmp_path / "bare.csv").write_text("good,x,a nice room\nnice,x,a nice room\n")
     refused(
-        minitf("evaluate", classifier, "--data", tmp_path / "bare.csv", "--fields", "{text: 2, label: 0}"), "bare.csv:2: the label 'nice'"
+        minitf("evaluate", classifier, "--data", tmp_path / "bare.csv", "--fields", "{text: 2, label: 0}"),
+        "bare.csv:2: the label 'nice'",
     )
 
 
@@ -139,7 +176,12 @@ def test_a_run_of_two_files_is_judged_by_a_table_of_other_columns(tmp_path: Path
         (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in pairs))
     nano = "model={kind: encoder_decoder, d_model: 16, n_layers: 1, n_heads: 2}"
     data = f"data={{train: {{source: {tmp_path}/en, target: {tmp_path}/xx}}}}"
-    small = ("train={steps: 2, batch_size: 4, context: 16}", "tokenizer={kind: char}", "eval.translations=0", "generate.max_new_tokens=6")
+    small = (
+        "train={steps: 2, batch_size: 4, context: 16}",
+        "tokenizer={kind: char}",
+        "eval.translations=0",
+        "generate.max_new_tokens=6",
+    )
     run = trained(tmp_path / "run", data, nano, *small, recipe="transformer-nano")
     (tmp_path / "t.csv").write_text("english,other\n" + "".join(f"{a},{b}\n" for a, b in pairs[:8]))
     (tmp_path / "en2").write_text("".join(f"{a}\n" for a, _ in pairs[:8]))

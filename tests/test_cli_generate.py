@@ -26,7 +26,9 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trained(tmp_path_factory.mktemp("runs") / "encoder", "train.steps=20", tiny_model("encoder"), "model.positions=learned")
+    return trained(
+        tmp_path_factory.mktemp("runs") / "encoder", "train.steps=20", tiny_model("encoder"), "model.positions=learned"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,8 @@ def test_generate_prints_the_continuation_alone_and_the_seed_decides_it(decoder:
     assert first.stderr == ""
     assert not first.stdout.startswith("Once")
     greedy = {
-        minitf(*command, *way).stdout for way in (("--greedy",), ("--temperature", "0"), ("--greedy", "--seed", "7"), ("--top-k", "1"))
+        minitf(*command, *way).stdout
+        for way in (("--greedy",), ("--temperature", "0"), ("--greedy", "--seed", "7"), ("--top-k", "1"))
     }
     assert len(greedy) == 1
     plain = ("--temperature", "1", "--top-k", "999", "--seed", "3")
@@ -53,12 +56,28 @@ def test_generate_prints_the_continuation_alone_and_the_seed_decides_it(decoder:
 
 
 def test_two_prompts_are_two_texts_and_a_pipe_is_not_touched(decoder: Path) -> None:
-    alone = [minitf("generate", decoder, prompt, "--greedy", "--max-new-tokens", "12").stdout for prompt in ("Once", "The old")]
-    assert minitf("generate", decoder, "Once", "The old", "--greedy", "--max-new-tokens", "12", stdin="never read").stdout == "".join(alone)
+    alone = [
+        minitf("generate", decoder, prompt, "--greedy", "--max-new-tokens", "12").stdout
+        for prompt in ("Once", "The old")
+    ]
+    assert minitf(
+        "generate", decoder, "Once", "The old", "--greedy", "--max-new-tokens", "12", stdin="never read"
+    ).stdout == "".join(alone)
 
 
 def test_several_samples_are_parted_by_a_line(decoder: Path) -> None:
-    command = ("generate", decoder, "--num-samples", "2", "--max-new-tokens", "8", "--temperature", "2", "--stop", r"\n")
+    command = (
+        "generate",
+        decoder,
+        "--num-samples",
+        "2",
+        "--max-new-tokens",
+        "8",
+        "--temperature",
+        "2",
+        "--stop",
+        r"\n",
+    )
     [first, second] = results(minitf(*command, "Once", "A", "--json").stdout)
     assert len({*first["texts"], *second["texts"]}) == 4  # type: ignore[misc]
     texts = [safe_text(text) for text in (*first["texts"], *second["texts"])]  # type: ignore[misc]
@@ -69,7 +88,18 @@ def test_several_samples_are_parted_by_a_line(decoder: Path) -> None:
 
 def test_a_line_of_a_pipe_gives_a_line_and_json_an_envelope_a_line(decoder: Path) -> None:
     prompts = "Once upon\n\nOne day the \\ cat\r\n</s>"
-    command = ("generate", decoder, "--temperature", "3", "--top-k", "999", "--num-samples", "9", "--max-new-tokens", "60")
+    command = (
+        "generate",
+        decoder,
+        "--temperature",
+        "3",
+        "--top-k",
+        "999",
+        "--num-samples",
+        "9",
+        "--max-new-tokens",
+        "60",
+    )
     plain, enveloped = minitf(*command, stdin=prompts), minitf(*command, "--json", stdin=prompts)
     envelopes = [json.loads(line) for line in enveloped.stdout.splitlines()]
     assert [one["result"]["prompt"] for one in envelopes] == ["Once upon", "", "One day the \\ cat", "</s>"]
@@ -96,7 +126,9 @@ def test_a_minus_as_file_is_stdin_and_a_byte_order_mark_before_it_is_no_text(dec
     assert [one["prompt"] for one in results(done.stdout)] == ["Once", "\ufeff"]
 
 
-def test_a_pipe_is_answered_line_by_line(decoder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_is_answered_line_by_line(
+    decoder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The second line may come after the answer to the first: somebody talks with the model."""
 
     def said() -> Iterator[bytes]:
@@ -143,7 +175,11 @@ def test_log_probabilities_come_with_each_token(decoder: Path) -> None:
     [tokens] = asked["tokens"]  # type: ignore[misc]
     [text] = asked["texts"]  # type: ignore[misc]
     assert text
-    assert text == "".join(token["token"] for token in tokens) == Tokenizer.load(decoder).decode([token["id"] for token in tokens])
+    assert (
+        text
+        == "".join(token["token"] for token in tokens)
+        == Tokenizer.load(decoder).decode([token["id"] for token in tokens])
+    )
     assert all(len(token["top"]) == 2 and token["logprob"] <= token["top"][0]["logprob"] <= 0 for token in tokens)
     assert "tokens" not in results(minitf(*command, "--json").stdout)[0]
     lines = minitf(*command, "--logprobs", "1").stdout.splitlines()
@@ -162,7 +198,10 @@ def test_a_prompt_longer_than_the_context_is_cut_with_a_note(decoder: Path) -> N
     done = minitf("generate", decoder, long, "--max-new-tokens", "3")
     cut, grown = done.stderr.splitlines()
     assert cut == "the prompt has 68 tokens; the first 20 are truncated"
-    assert grown == "a text grew longer than the context of 48 tokens; from there on the model saw only the last half of it"
+    assert (
+        grown
+        == "a text grew longer than the context of 48 tokens; from there on the model saw only the last half of it"
+    )
     assert done.stdout == minitf("generate", decoder, long[20:], "--max-new-tokens", "3").stdout
     assert minitf("generate", decoder, stdin=f"a\n{long}\n").stderr.startswith("stdin:2: the prompt has 68 tokens")
     assert minitf("generate", decoder, long, "--context", "80", "--max-new-tokens", "3").stderr == ""
@@ -174,7 +213,9 @@ def test_positions_that_end_are_read_no_farther(encoder: Path, encoder_of_a_tail
         assert minitf("generate", run, "O[MASK]", "--context", str(end)).exit_code == 0
         refused = minitf("generate", run, "O[MASK]", "--context", str(end + 1))
         assert refused.exit_code == 2
-        assert refused.stderr.startswith(f"--context {end + 1}: the model's learned positions end at {end}; rotary, alibi and sinusoidal ")
+        assert refused.stderr.startswith(
+            f"--context {end + 1}: the model's learned positions end at {end}; rotary, alibi and sinusoidal "
+        )
 
 
 def test_an_encoder_reads_the_context_that_was_asked_for_and_a_separator_only_if_it_was_trained_with_it(
@@ -183,7 +224,10 @@ def test_an_encoder_reads_the_context_that_was_asked_for_and_a_separator_only_if
     for run, letters in ((encoder, 3), (encoder_of_a_tail, 4)):
         assert minitf("generate", run, "[MASK]" + letters * "a", "--context", "5").exit_code == 0
         refused = minitf("generate", run, "[MASK]a" + letters * "a", "--context", "5")
-        assert (refused.exit_code, refused.stderr) == (2, "the prompt has 6 tokens, more than the context of 5; shorten it\n")
+        assert (refused.exit_code, refused.stderr) == (
+            2,
+            "the prompt has 6 tokens, more than the context of 5; shorten it\n",
+        )
 
 
 def test_the_checkpoint_and_the_device_that_were_asked_for_are_taken(decoder: Path) -> None:
@@ -196,7 +240,9 @@ def test_the_checkpoint_and_the_device_that_were_asked_for_are_taken(decoder: Pa
 @pytest.mark.parametrize("stop", [r"\n", r"\t", r"a\\b", "e", r"\\n"])
 def test_escapes_in_stop_strings_are_read(decoder: Path, stop: str) -> None:
     command = ("generate", decoder, "Once", "--temperature", "3", "--top-k", "999", "--max-new-tokens", "150", "--json")
-    [free], [ended] = (results(minitf(*command, *more).stdout) for more in ((), ("--stop", stop, "--stop", "never written")))
+    [free], [ended] = (
+        results(minitf(*command, *more).stdout) for more in ((), ("--stop", stop, "--stop", "never written"))
+    )
     literal = {r"\n": "\n", r"\t": "\t", r"a\\b": "a\\b", "e": "e", r"\\n": "\\n"}[stop]
     assert ended["texts"] == [free["texts"][0].partition(literal)[0]]  # type: ignore[index]
 
@@ -215,8 +261,14 @@ def test_escapes_in_stop_strings_are_read(decoder: Path, stop: str) -> None:
         (("--max-new-tokens", "0"), "--max-new-tokens: must be at least 1, got 0"),
         (("--greedy", "--temperature", "1"), "--greedy is --temperature 0; --temperature 1 was given too"),
         (("--greedy", "--top-p", "0.9"), "--greedy is --temperature 0; --top-p 0.9 was given too"),
-        (("--greedy", "--num-samples", "2"), "--num-samples 2: greedy decoding gives identical samples; give a --temperature above 0"),
-        (("--top-k", "1", "--num-samples", "2"), "--num-samples 2: greedy decoding gives identical samples; give a --temperature above 0"),
+        (
+            ("--greedy", "--num-samples", "2"),
+            "--num-samples 2: greedy decoding gives identical samples; give a --temperature above 0",
+        ),
+        (
+            ("--top-k", "1", "--num-samples", "2"),
+            "--num-samples 2: greedy decoding gives identical samples; give a --temperature above 0",
+        ),
         (("--stop", ""), "--stop is empty"),
         (("--stop", r"\d"), r"--stop \d: unknown escape \d; \n is a newline, \t a tab, \\ a backslash"),
         (("--stop", "a\\"), "--stop a\\: unknown escape \\; \\n is a newline, \\t a tab, \\\\ a backslash"),
@@ -248,7 +300,13 @@ def test_text_streams_as_it_is_written(decoder: Path) -> None:
 
 
 def test_the_generate_section_of_the_recipe_is_what_options_change(tmp_path: Path) -> None:
-    keys = ("generate.temperature=2", "generate.top_p=60%", "generate.min_p=0.1", "generate.repetition_penalty=1.2", 'generate.stop=["e"]')
+    keys = (
+        "generate.temperature=2",
+        "generate.top_p=60%",
+        "generate.min_p=0.1",
+        "generate.repetition_penalty=1.2",
+        'generate.stop=["e"]',
+    )
     run = trained(tmp_path / "run", "train.steps=3", "log.samples=2", *keys, "generate.max_new_tokens=50")
     [sample] = (run / "samples").glob("*3.txt")
     assert "e" not in sample.read_text()
@@ -267,7 +325,10 @@ def test_the_generate_section_of_the_recipe_is_what_options_change(tmp_path: Pat
         "50",
     )
     assert minitf("generate", run, "A", "B").stdout == minitf("generate", run, "A", "B", *given).stdout
-    assert minitf("generate", run, "A", "--stop", "zzz", "--temperature", "5").stdout != minitf("generate", run, "A").stdout
+    assert (
+        minitf("generate", run, "A", "--stop", "zzz", "--temperature", "5").stdout
+        != minitf("generate", run, "A").stdout
+    )
 
 
 def test_an_encoder_fills_its_masks(encoder: Path) -> None:
@@ -280,7 +341,10 @@ def test_an_encoder_fills_its_masks(encoder: Path) -> None:
     expected = [
         line
         for number, ranked in enumerate((first, second), 1)
-        for line in (f"[MASK] {number} of 2", *(f"{candidate['p']:.4f} {json.dumps(candidate['token'])}" for candidate in ranked))
+        for line in (
+            f"[MASK] {number} of 2",
+            *(f"{candidate['p']:.4f} {json.dumps(candidate['token'])}" for candidate in ranked),
+        )
     ]
     assert table == "\n".join(expected) + "\n"
     assert minitf("generate", encoder, "On[MASK]e").stdout.count("\n") == 5
@@ -296,23 +360,39 @@ def test_what_an_encoder_cannot_fill_is_refused_by_name(encoder: Path) -> None:
         ("Once", "the prompt has no [MASK]"),
         ("[MASK]" + "a" * 48, "the prompt has 50 tokens, more than the context of 48"),
     ):
-        argument, line = minitf("generate", encoder, "[MASK]", prompt), minitf("generate", encoder, stdin=f"[MASK]\n{prompt}\n")
+        argument, line = (
+            minitf("generate", encoder, "[MASK]", prompt),
+            minitf("generate", encoder, stdin=f"[MASK]\n{prompt}\n"),
+        )
         assert (argument.exit_code, argument.stdout) == (2, "")
         assert argument.stderr.startswith(told)
         assert (line.exit_code, line.stdout.count("\n")) == (4, 1)
         assert line.stderr.startswith(f"stdin:2: {told}")
-    unfit = ["--temperature=1", "--greedy", "--num-samples=2", "--stop=a", "--logprobs=1", "--max-new-tokens=3", "--no-stream", "--seed=1"]
+    unfit = [
+        "--temperature=1",
+        "--greedy",
+        "--num-samples=2",
+        "--stop=a",
+        "--logprobs=1",
+        "--max-new-tokens=3",
+        "--no-stream",
+        "--seed=1",
+    ]
     for option in unfit:
         refused = minitf("generate", encoder, "[MASK]", option)
         assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
-        assert refused.stderr.startswith(f"{option.partition('=')[0].replace('--no-', '--')}: encoder is an encoder, which fills [MASK]")
+        assert refused.stderr.startswith(
+            f"{option.partition('=')[0].replace('--no-', '--')}: encoder is an encoder, which fills [MASK]"
+        )
     assert minitf("generate", encoder, "[MASK]", "--top-k", "0").exit_code == 2
 
 
 def test_text_that_looks_like_a_special_token_stays_text(decoder: Path) -> None:
     [result] = results(minitf("generate", decoder, "</s><pad>[MASK]", "--json", "--max-new-tokens", "5").stdout)
     assert result["prompt"] == "</s><pad>[MASK]"
-    assert minitf("generate", decoder, "</s>" * 13, "--max-new-tokens", "1").stderr.startswith("the prompt has 52 tokens")
+    assert minitf("generate", decoder, "</s>" * 13, "--max-new-tokens", "1").stderr.startswith(
+        "the prompt has 52 tokens"
+    )
 
 
 def test_texts_and_prompts_that_are_no_utf8_are_refused_in_one_line(decoder: Path) -> None:
@@ -329,7 +409,9 @@ def shell(line: str, run: Path, **environment: str) -> subprocess.CompletedProce
 
 def test_a_reader_that_leaves_ends_it_with_141_and_no_word(decoder: Path) -> None:
     """`| head -1` of many answers: each is printed as soon as it is there, so writing to nobody is noticed."""
-    done = shell('minitf generate "$RUN" -i tests/data/tiny.txt -q --max-new-tokens 5 --batch-size 1 | head -1', decoder)
+    done = shell(
+        'minitf generate "$RUN" -i tests/data/tiny.txt -q --max-new-tokens 5 --batch-size 1 | head -1', decoder
+    )
     assert (done.returncode, done.stdout.count(b"\n"), done.stderr) == (128 + signal.SIGPIPE, 1, b"")
 
 

@@ -70,7 +70,16 @@ def test_every_option_and_every_command_says_what_it_does() -> None:
 
 
 def test_defaults_of_generate_that_help_shows_are_those_of_a_recipe() -> None:
-    declared = {"max_new_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "num_beams", "length_penalty"}
+    declared = {
+        "max_new_tokens",
+        "temperature",
+        "top_k",
+        "top_p",
+        "min_p",
+        "repetition_penalty",
+        "num_beams",
+        "length_penalty",
+    }
     for name in (*declared, "min_new_tokens", "no_repeat_ngram"):
         [option] = getattr(options, name.upper()).__metadata__
         assert float(option.show_default) == getattr(Generate(), name), name

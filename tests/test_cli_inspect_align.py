@@ -21,7 +21,9 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.system.safe_text import safe_text
 from mini_tf.trained.opening import open_trained
 
-SOURCES = [f"the {a} {b} sees {c}" for a in ("old", "new") for b in ("cat", "dog", "cow") for c in ("me", "you", "us", "them")]
+SOURCES = [
+    f"the {a} {b} sees {c}" for a in ("old", "new") for b in ("cat", "dog", "cow") for c in ("me", "you", "us", "them")
+]
 LINKS = "4-0 0-1 2-2 1?3 3-4"
 HELD = ["the old cat sees me .", "a new dog sees you .", "the old cow saw them .", "the cat sees us ."]
 NANO = "model={kind: encoder_decoder, d_model: 16, n_layers: 2, n_heads: 2, positions: sinusoidal, encoder: {n_layers: 1, n_heads: 2}}"
@@ -35,10 +37,20 @@ def backwards(source: str) -> str:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sentences whose words are turned round and written large, three steps long; its held-out pairs have no links."""
     folder = tmp_path_factory.mktemp("pairs")
-    for name, lines in (("a", SOURCES), ("b", map(backwards, SOURCES)), ("val.a", HELD), ("val.b", map(backwards, HELD))):
+    for name, lines in (
+        ("a", SOURCES),
+        ("b", map(backwards, SOURCES)),
+        ("val.a", HELD),
+        ("val.b", map(backwards, HELD)),
+    ):
         (folder / name).write_text("".join(f"{line}\n" for line in lines))
     data = f"data={{train: {{source: {folder}/a, target: {folder}/b}}, val: {{source: {folder}/val.a, target: {folder}/val.b}}}}"
-    steps = ("train={steps: 3, batch_size: 4, context: 64}", "eval.translations=0", "tokenizer={kind: byte}", "generate.max_new_tokens=8")
+    steps = (
+        "train={steps: 3, batch_size: 4, context: 64}",
+        "eval.translations=0",
+        "tokenizer={kind: byte}",
+        "generate.max_new_tokens=8",
+    )
     return trained(folder / "run", data, NANO, *steps, recipe="transformer-nano")
 
 
@@ -84,8 +96,13 @@ def test_align_judges_every_head_by_gold_links(run: Path, gold: Path, tmp_path: 
         assert row == [f"L{one['layer']} H{one['head']}", f"{one['aer']:.3f}", f"{other['aer']:.3f}"]
     best = found["best"]
     assert best["chosen_aer"] == min(head["aer"] for head in found["heads"])
-    links, true = ([frozenset(line.split()) for line in text] for text in (found["alignments"], gold.read_text().splitlines()))
-    hits, total = (sum(map(count, (1, 3))) for count in (lambda n: 2 * len(links[n] & true[n]), lambda n: len(links[n]) + len(true[n])))
+    links, true = (
+        [frozenset(line.split()) for line in text] for text in (found["alignments"], gold.read_text().splitlines())
+    )
+    hits, total = (
+        sum(map(count, (1, 3)))
+        for count in (lambda n: 2 * len(links[n] & true[n]), lambda n: len(links[n]) + len(true[n]))
+    )
     assert best["aer"] == pytest.approx(1 - hits / total), "on the second and the fourth pair"
     # The diagonal of words turned round meets the middle word of five, and of six none: both pairs that judge have an
     # odd or even count.
@@ -106,7 +123,10 @@ def test_align_takes_the_links_that_come_with_the_data(run: Path, tmp_path: Path
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = result("align", run, "--data", data, "--limit", "3")
     assert (found["pairs"], found["chosen_on"], found["reported_on"]) == (3, 2, 1)
-    assert found["sample"]["gold"] == {"sure": [[0, 1], [2, 2], [3, 4], [4, 0]], "possible": [[0, 1], [1, 3], [2, 2], [3, 4], [4, 0]]}
+    assert found["sample"]["gold"] == {
+        "sure": [[0, 1], [2, 2], [3, 4], [4, 0]],
+        "possible": [[0, 1], [1, 3], [2, 2], [3, 4], [4, 0]],
+    }
     data.write_text(json.dumps(rows[0] | {"alignment": "7-0"}) + "\n")
     refused(view("align", run, "--data", data), "pair 1: 7-0: there is no word 7 in the source; its words are 0 to 4")
 
@@ -123,7 +143,9 @@ def test_align_of_one_text_draws_its_words_and_says_how_the_head_was_chosen(run:
     found = result("align", run, "the old cat", "--target", "CAT OLD THE")
     assert found["best"]["sharpness"] == max(head["sharpness"] for head in found["heads"])
     assert (found["best"]["aer"], found["baseline"], found["sample"]["gold"]) == (None, {"diagonal": None}, None)
-    only = result("align", run, "the old cat", "--target", "CAT OLD THE", "--layer", "-1", "--head", "0", "--shift", "1")
+    only = result(
+        "align", run, "the old cat", "--target", "CAT OLD THE", "--layer", "-1", "--head", "0", "--shift", "1"
+    )
     assert [(head["layer"], head["head"], head["shift"]) for head in only["heads"]] == [(1, 0, 1)]
 
 
@@ -180,7 +202,11 @@ def test_a_model_of_one_stack_has_no_pairs_to_look_at(decoder: Path) -> None:
         "--target needs an encoder_decoder, but this model is of kind decoder",
         exit_code=2,
     )
-    refused(view("positions", decoder, "--stack", "encoder"), "--stack encoder: a model of kind decoder has only one stack", exit_code=2)
+    refused(
+        view("positions", decoder, "--stack", "encoder"),
+        "--stack encoder: a model of kind decoder has only one stack",
+        exit_code=2,
+    )
 
 
 # attention
@@ -208,17 +234,24 @@ def test_attention_of_a_pair_has_all_three_kinds_of_maps(run: Path) -> None:
         assert ("distance" in head) == (head["kind"] != "cross"), "no two texts have a distance"
         assert (head["role_scores"] == {}) == (head["kind"] == "cross"), "roles are of self-attention"
     opened = open_trained(run, device="cpu")
-    separator, rows = opened.tokenizer.vocabulary.separator, repeated_tokens(range(4, opened.tokenizer.vocabulary.size), 63)
+    separator, rows = (
+        opened.tokenizer.vocabulary.separator,
+        repeated_tokens(range(4, opened.tokenizer.vocabulary.size), 63),
+    )
     assert rows is not None
     own, of_source = (Tokens(torch.nn.functional.pad(rows, side, value=separator)) for side in ((1, 0), (0, 1)))
     for index, scores in scores_on(opened.model, own, of_source).items():
         [head] = [head for head in sample["heads"] if (head["kind"], head["layer"], head["head"]) == index]
-        assert {name: one["score"] for name, one in head["role_scores"].items()} == pytest.approx({n: s.mean for n, s in scores.items()})
+        assert {name: one["score"] for name, one in head["role_scores"].items()} == pytest.approx(
+            {n: s.mean for n, s in scores.items()}
+        )
 
 
 def test_attention_of_a_pair_by_words_and_by_a_word_of_the_target(run: Path, tmp_path: Path) -> None:
     pair = ("the cat", "--target", "CAT TH")
-    [by_token], [words] = (result("attention", run, *pair, "--full", "--kind", "cross", *more)["samples"] for more in ((), ("--words",)))
+    [by_token], [words] = (
+        result("attention", run, *pair, "--full", "--kind", "cross", *more)["samples"] for more in ((), ("--words",))
+    )
     assert (words["source_words"], words["target_words"]) == (["the", "cat", "</s>"], ["</s>", "CAT", "TH"])
     rows, columns = np.array(words["target_word_of_token"]), np.array(words["source_word_of_token"])
     tokens, between = (np.array(sample["heads"][1]["matrix"]) for sample in (by_token, words))
@@ -229,16 +262,24 @@ def test_attention_of_a_pair_by_words_and_by_a_word_of_the_target(run: Path, tmp
     assert asked["heads"][1]["query_weights"] == words["heads"][1]["matrix"][1]
     [there] = result("attention", run, *pair, "--query", "cat", "--kind", "encoder.self")["samples"]
     assert there["query"] == {"index": 1, "text": "cat"}
-    refused(view("attention", run, *pair, "--query", "cat"), "no such word in the target; it has </s>, CAT, TH", exit_code=2)
+    refused(
+        view("attention", run, *pair, "--query", "cat"), "no such word in the target; it has </s>, CAT, TH", exit_code=2
+    )
     shown = view("attention", run, *pair, "--query", "CAT", "--describe")
     assert re.match(r"cross-attention L0 H0: 'CAT' \(1\) attends to '(the|cat|</s>)' \(", shown.stdout)
-    for file, more in (("fan.svg", ("--query", "CAT")), ("all.svg", ()), ("one.svg", ("--kind", "cross", "--layer", "0", "--head", "1"))):
+    for file, more in (
+        ("fan.svg", ("--query", "CAT")),
+        ("all.svg", ()),
+        ("one.svg", ("--kind", "cross", "--layer", "0", "--head", "1")),
+    ):
         assert view("attention", run, *pair, "--words", *more, "-o", tmp_path / file).exit_code == 0
         assert {">CAT<", ">the<", ">cat<"} <= set(re.findall(r">\w+<", (tmp_path / file).read_text()))
 
 
 def test_pictures_of_a_pair_have_rows_and_columns_of_their_texts(run: Path) -> None:
-    result, figure = figures.pictured("inspect", "attention", run, "the old cat", "--target", "CAT", "--words", "--full")
+    result, figure = figures.pictured(
+        "inspect", "attention", run, "the old cat", "--target", "CAT", "--words", "--full"
+    )
     [sample], panels = result["samples"], figures.maps(figure)
     sides = {"encoder.self": ("source", "source"), "decoder.self": ("target", "target"), "cross": ("target", "source")}
     assert [panel.title.split(" ")[:3] for panel in panels] == [
@@ -259,7 +300,17 @@ def test_pictures_of_a_pair_have_rows_and_columns_of_their_texts(run: Path) -> N
 
 def test_attention_files_of_pairs_hold_both_sides(run: Path, tmp_path: Path) -> None:
     done = view(
-        "attention", run, "the cat", "--target", "CAT", "--words", "--full", "-o", tmp_path / "a.safetensors", "-o", tmp_path / "a.json"
+        "attention",
+        run,
+        "the cat",
+        "--target",
+        "CAT",
+        "--words",
+        "--full",
+        "-o",
+        tmp_path / "a.safetensors",
+        "-o",
+        tmp_path / "a.json",
     )
     assert done.exit_code == 0, done.stderr
     sample = json.loads((tmp_path / "a.json").read_text())["samples"][0]
@@ -268,8 +319,16 @@ def test_attention_files_of_pairs_hold_both_sides(run: Path, tmp_path: Path) -> 
         cross = file.get_tensor("s0000/cross/L01")
         ids, words, offsets = (file.get_tensor(f"s0000/{name}") for name in ("src.ids", "tgt.words", "src.offsets"))
     assert cross.tolist() == [head["matrix"] for head in sample["heads"][-2:]]
-    assert (ids.tolist(), words.tolist(), offsets[-1].tolist()) == (sample["source_ids"], sample["target_word_of_token"], [-1, -1])
-    assert about["samples"][0]["tgt"] == {"text": "CAT", "tokens": sample["target_tokens"], "words": sample["target_words"]}
+    assert (ids.tolist(), words.tolist(), offsets[-1].tolist()) == (
+        sample["source_ids"],
+        sample["target_word_of_token"],
+        [-1, -1],
+    )
+    assert about["samples"][0]["tgt"] == {
+        "text": "CAT",
+        "tokens": sample["target_tokens"],
+        "words": sample["target_words"],
+    }
     assert about["samples"][0]["src"]["text"] == "the cat"
 
 
@@ -297,7 +356,9 @@ def test_the_other_views_look_at_both_stacks(run: Path) -> None:
         {"attention": ["softmax"], "positions": "sinusoidal"},
     )
     counts = 3 * 8  # the tokens that were seen, and where each layer's begin
-    assert made["memory"]["state"] == (2 + 2) * 64 * 2 * 16 * 4 + counts, "two layers' keys and values, of the target and of the source"
+    assert made["memory"]["state"] == (2 + 2) * 64 * 2 * 16 * 4 + counts, (
+        "two layers' keys and values, of the target and of the source"
+    )
     assert made["memory"]["state_per_token"] == 2 * 2 * 16 * 4
     assert "decoder.layers.*.cross" in view("model", run).stdout
     kinds = [(head["kind"], head["layer"]) for head in result("softmax", run, "the cat")["heads"]]
@@ -316,7 +377,9 @@ def test_a_step_of_pairs_that_diverged_is_shown_with_both_sides(tmp_path: Path) 
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     steps = ("train={steps: 2, batch_size: 4, context: 64}", "eval.translations=0", "tokenizer={kind: byte}")
     # Squares of squares, eight layers deep: no arithmetic holds them.
-    wild = NANO.replace("n_layers: 2, n_heads: 2,", "n_layers: 8, n_heads: 2, norm_place: none, activation: relu2, init_std: 10,")
+    wild = NANO.replace(
+        "n_layers: 2, n_heads: 2,", "n_layers: 8, n_heads: 2, norm_place: none, activation: relu2, init_std: 10,"
+    )
     data = f"data={{train: {tmp_path}/pairs.jsonl, fields: {{source: source, target: target}}}}"
     done = minitf("pretrain", "transformer-nano", *QUIET, data, wild, *steps, "-d", tmp_path / "run")
     assert done.exit_code == 7, done.stderr

@@ -48,7 +48,12 @@ HOSTILE = [
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A decoder, which keeps the checkpoints of its last two steps."""
-    return trained(tmp_path_factory.mktemp("runs") / "decoder", "train.steps=4", "checkpoint.every_steps=1", "checkpoint.keep_last=2")
+    return trained(
+        tmp_path_factory.mktemp("runs") / "decoder",
+        "train.steps=4",
+        "checkpoint.every_steps=1",
+        "checkpoint.keep_last=2",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +117,11 @@ def test_an_encoder_is_shown_with_all_its_mixers(encoder: Path) -> None:
     assert ((window > 0) == (away <= 2)).all()
     assert all(head["next"] is not None for head in heads)
     shown = inspect(encoder, TEXT).stdout
-    assert [re.search(rf"^L{layer} encoder.self .*-", shown, re.M) is not None for layer in (0, 1, 2)] == [False, True, False]
+    assert [re.search(rf"^L{layer} encoder.self .*-", shown, re.M) is not None for layer in (0, 1, 2)] == [
+        False,
+        True,
+        False,
+    ]
     assert "- no such head" in shown
     assert "no such head" not in inspect(encoder, TEXT, "--layer", "0").stdout
 
@@ -126,7 +135,9 @@ def test_an_encoder_is_shown_with_all_its_mixers(encoder: Path) -> None:
         (("--kind", "decoder.self", "--layer", "0"), [(0, 0), (0, 1)]),
     ],
 )
-def test_layers_heads_and_kinds_are_chosen(run: Path, options: tuple[str, ...], positions: list[tuple[int, int]]) -> None:
+def test_layers_heads_and_kinds_are_chosen(
+    run: Path, options: tuple[str, ...], positions: list[tuple[int, int]]
+) -> None:
     heads = result(run, TEXT, *options)["samples"][0]["heads"]
     assert [(head["layer"], head["head"]) for head in heads] == positions
     assert inspect(run, TEXT, *options).stdout.count("attention weight") == len(positions)
@@ -139,7 +150,10 @@ def test_layers_heads_and_kinds_are_chosen(run: Path, options: tuple[str, ...], 
         (("--head", "1-0"), "--head 1-0: the range 1-0 is empty"),
         (("--head", "one"), "--head one: must be numbers and ranges, such as 0,2-3,-1"),
         (("--kind", "cross"), "--kind cross: the model has only decoder.self"),
-        (("--query", "dog"), "--query dog: no such word in the text; it has </s>, the, cat, heard, bear; or give an index, 0 to 22"),
+        (
+            ("--query", "dog"),
+            "--query dog: no such word in the text; it has </s>, the, cat, heard, bear; or give an index, 0 to 22",
+        ),
         (("--query", "23"), "--query 23: no such word"),
         (("--query", ""), "--query is empty; give a word of the text or a token index"),
         (("--layer", "١"), "must be numbers and ranges"),
@@ -241,8 +255,13 @@ def test_a_query_shows_where_one_word_looks_in_every_head(run: Path, tmp_path: P
     [part] = result(run, "see (the cat)!", "--query", "cat")["samples"]
     assert part["query"] == {"index": 3, "text": "cat)!"}
     both = "cat, see the cat. the catalogue"
-    assert result(run, both, "--query", "cat")["samples"][0]["query"] == {"index": 4, "text": "cat."}, "of all the last, exact or not"
-    assert "note: 'cat' matches 2 words: 'cat,' (1), 'cat.' (4); the last is shown\n" in inspect(run, both, "--query", "cat").stderr
+    assert result(run, both, "--query", "cat")["samples"][0]["query"] == {"index": 4, "text": "cat."}, (
+        "of all the last, exact or not"
+    )
+    assert (
+        "note: 'cat' matches 2 words: 'cat,' (1), 'cat.' (4); the last is shown\n"
+        in inspect(run, both, "--query", "cat").stderr
+    )
     shown = inspect(run, TEXT, "--query", "the", "-o", tmp_path / "fan.png", "-o", tmp_path / "fan.svg")
     assert "note: 'the' matches 2 words: 'the' (1), 'the' (4); the last is shown\n" in shown.stderr
     assert shown.stdout == ""
@@ -254,7 +273,10 @@ def test_a_query_shows_where_one_word_looks_in_every_head(run: Path, tmp_path: P
 
 @pytest.mark.parametrize("tokenizer", ["{kind: char}", "{kind: wordpiece, vocab_size: 120}"])
 def test_a_query_finds_the_word_as_typed_whatever_the_tokenizer_makes_of_it(tokenizer: str, tmp_path: Path) -> None:
-    run, text = trained(tmp_path / "run", "train.steps=1", f"tokenizer={tokenizer}"), "Don't see the Zèbra, or the zebra"
+    run, text = (
+        trained(tmp_path / "run", "train.steps=1", f"tokenizer={tokenizer}"),
+        "Don't see the Zèbra, or the zebra",
+    )
     for asked, index, found in (("Don't", 1, "Don't"), ("Zèbra", 4, "Zèbra,"), ("Zèbra,", 4, "Zèbra,")):
         [sample] = result(run, text, "--query", asked)["samples"]
         assert sample["words"] == ["</s>", *text.split()]
@@ -270,7 +292,10 @@ def test_sentences_say_the_same_as_the_numbers(run: Path) -> None:
     assert f"entropy {sample['heads'][0]['entropy']:.2f}" in shown[1]
     [row] = result(run, TEXT, "--query", "cat", "--layer", "0", "--head", "0", "--describe")["samples"][0]["heads"]
     best = int(np.argmax(row["query_weights"]))
-    assert f"'cat' (2) attends to {['</s>', *TEXT.split()][best]!r} ({best}) {max(row['query_weights']):.2f}" in row["description"]
+    assert (
+        f"'cat' (2) attends to {['</s>', *TEXT.split()][best]!r} ({best}) {max(row['query_weights']):.2f}"
+        in row["description"]
+    )
 
 
 def test_roles_are_scores_on_random_tokens_with_errors_whatever_the_text(run: Path) -> None:
@@ -278,17 +303,23 @@ def test_roles_are_scores_on_random_tokens_with_errors_whatever_the_text(run: Pa
     heads = [[(head["role"], head["role_scores"]) for head in sample["heads"]] for sample in texts]
     assert heads[0] == heads[1]
     model = open_trained(run, device="cpu")
-    rows = repeated_tokens(range(4, model.tokenizer.vocabulary.size), 47)  # without special tokens, behind the separator
+    rows = repeated_tokens(
+        range(4, model.tokenizer.vocabulary.size), 47
+    )  # without special tokens, behind the separator
     assert rows is not None
     rows = torch.nn.functional.pad(rows, (1, 0), value=model.tokenizer.vocabulary.separator)
     expected = scores_on(model.model, Tokens(rows))
     for (role, scores), (index, own) in zip(heads[0], expected.items(), strict=True):
         assert role == role_of(own)
-        assert scores == {name: {"score": pytest.approx(s.mean), "error": pytest.approx(s.error)} for name, s in own.items()}, index
+        assert scores == {
+            name: {"score": pytest.approx(s.mean), "error": pytest.approx(s.error)} for name, s in own.items()
+        }, index
     shown = inspect(run, TEXT).stdout
     best = max(range(4), key=lambda head: heads[0][head][1]["previous"]["score"])
     score, error = heads[0][best][1]["previous"].values()
-    assert re.search(rf"^previous token +{score:.2f} ± {error:.2f} +decoder self-attention L{best // 2} H{best % 2}$", shown, re.M)
+    assert re.search(
+        rf"^previous token +{score:.2f} ± {error:.2f} +decoder self-attention L{best // 2} H{best % 2}$", shown, re.M
+    )
 
 
 def test_options_that_choose_heads_add_up_and_others_are_given_once(run: Path) -> None:
@@ -362,7 +393,18 @@ def test_the_maps_file_has_the_same_bytes_from_another_process(run: Path, tmp_pa
     texts = (TEXT, "漢字 🙂")
     sample = result(run, *texts, "--full", "--words")["samples"][1]
     assert inspect(run, *texts, "--words", "-o", tmp_path / "here.safetensors").exit_code == 0
-    command = [sys.executable, "-m", "mini_tf", "inspect-attention", run, *texts, "--words", "-q", "-o", tmp_path / "there.safetensors"]
+    command = [
+        sys.executable,
+        "-m",
+        "mini_tf",
+        "inspect-attention",
+        run,
+        *texts,
+        "--words",
+        "-q",
+        "-o",
+        tmp_path / "there.safetensors",
+    ]
     subprocess.run(command, check=True, capture_output=True, timeout=600, env=os.environ | {"PYTHONHASHSEED": "7"})
     assert (tmp_path / "here.safetensors").read_bytes() == (tmp_path / "there.safetensors").read_bytes()
     with safe_open(tmp_path / "here.safetensors", framework="numpy") as file:
@@ -427,7 +469,9 @@ VIEWS = {"attention": (TEXT, "a cat"), "softmax": (TEXT, "a cat"), "word": ("cat
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_every_view_warns_once_where_explicit_attention_differs(view: str, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_view_warns_once_where_explicit_attention_differs(
+    view: str, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fused = MultiHeadAttention.explicit
 
     def wrong(self: MultiHeadAttention, *arguments: Any) -> Any:
@@ -445,14 +489,20 @@ def test_every_view_warns_once_where_explicit_attention_differs(view: str, run: 
 
 
 @pytest.mark.parametrize(
-    "parity", [test_parity.test_a_decoder_reproduces_hugging_faces_gpt2, test_parity.test_an_encoder_reproduces_hugging_faces_bert]
+    "parity",
+    [
+        test_parity.test_a_decoder_reproduces_hugging_faces_gpt2,
+        test_parity.test_an_encoder_reproduces_hugging_faces_bert,
+    ],
 )
 def test_the_maps_are_hugging_faces_eager_maps(parity: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests of parity again, to 1e-5, of the maps that are shown."""
     compared = []
 
     def shown(model: Model, ids: Tensor) -> list[Tensor]:
-        texts = [[heads_of(reading, row.tolist()) for reading in capture(model, Tokens(row[None])).attention] for row in ids]
+        texts = [
+            [heads_of(reading, row.tolist()) for reading in capture(model, Tokens(row[None])).attention] for row in ids
+        ]
         compared.extend(texts)
         maps = [[np.stack([head.weights for head in heads]) for heads in text] for text in texts]
         return [torch.from_numpy(np.stack(layer)) for layer in zip(*maps, strict=True)]

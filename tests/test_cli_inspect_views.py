@@ -19,7 +19,19 @@ from mini_tf.inspection.positions import _panel, analyze_positions, encoding_of
 from mini_tf.system.safe_text import safe_text
 from mini_tf.trained.opening import open_trained
 
-HOSTILE = ["\x1b[31mred", "\x9b", "[/INST]", "[bold]x[/bold]", "\u202e", "$x$", "漢字", "👩\u200d🚀", "</s>", "[MASK]", "y" * 300]
+HOSTILE = [
+    "\x1b[31mred",
+    "\x9b",
+    "[/INST]",
+    "[bold]x[/bold]",
+    "\u202e",
+    "$x$",
+    "漢字",
+    "👩\u200d🚀",
+    "</s>",
+    "[MASK]",
+    "y" * 300,
+]
 KINDS = {"learned": "learned, length: 60", "none": "none", "rotary": "rotary", "alibi": "alibi"}
 
 
@@ -59,7 +71,9 @@ def refused(exit_code: int, *arguments: str | Path, stdin: str = "") -> str:
 # word
 
 
-def test_word_compares_the_senses_of_a_file_and_the_figures_hold_their_layers(runs: dict[str, Path], tmp_path: Path) -> None:
+def test_word_compares_the_senses_of_a_file_and_the_figures_hold_their_layers(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
     senses = Path(__file__).parents[1] / "data" / "senses.jsonl"
     files = [tmp_path / f"bears.{suffix}" for suffix in ("png", "svg", "json")]
     assert shown("word", runs["none"], "bat", "-i", senses, *(part for file in files for part in ("-o", file))) == ""
@@ -67,7 +81,9 @@ def test_word_compares_the_senses_of_a_file_and_the_figures_hold_their_layers(ru
     result = json.loads(files[2].read_text())
     assert result == result_of("word", runs["none"], "bat", "-i", senses)
     records = [json.loads(line) for line in senses.read_text().splitlines()]
-    assert [(one["text"], one["sense"]) for one in result["texts"]] == [(r["text"], r["sense"]) for r in records if r["word"] == "bat"]
+    assert [(one["text"], one["sense"]) for one in result["texts"]] == [
+        (r["text"], r["sense"]) for r in records if r["word"] == "bat"
+    ]
     assert [layer["layer"] for layer in result["layers"]] == [0, 1, 2]
     assert result["layers"][0]["cosine"] == pytest.approx(1)
     assert result["layers"][0]["separation"] == pytest.approx(0, abs=1e-12)
@@ -92,7 +108,10 @@ def test_word_keeps_hostile_texts_exactly_and_draws_them_safely(runs: dict[str, 
     assert "\x1b" not in (tmp_path / "x.svg").read_text()
     for word in ("漢字", "👩\u200d🚀", "[bold]", "$x$", "\x1b[31m"):
         pair = [f"a {word} b", f"{word} c"]
-        assert [one["characters"] for one in result_of("word", runs["none"], word, *pair)["texts"]] == [[2, 2 + len(word)], [0, len(word)]]
+        assert [one["characters"] for one in result_of("word", runs["none"], word, *pair)["texts"]] == [
+            [2, 2 + len(word)],
+            [0, len(word)],
+        ]
         shown("word", runs["none"], word, *pair)
 
 
@@ -113,7 +132,9 @@ def test_word_says_what_it_cannot_do(runs: dict[str, Path], tmp_path: Path) -> N
     assert "can be compared, got 1" in refused(2, "word", run, "bears", "one of bears")
     assert "WORD is empty" in refused(2, "word", run, " ", "a b", "c d")
     assert "give one of them" in refused(2, "word", run, "bears", "bears", "-i", file)
-    assert "--layer 3: must be 0 (the embedding) to 2" in refused(2, "word", run, "bears", "bears", "bears", "--layer", "3")
+    assert "--layer 3: must be 0 (the embedding) to 2" in refused(
+        2, "word", run, "bears", "bears", "bears", "--layer", "3"
+    )
     assert "but the model's context is 48" in refused(2, "word", run, "bears", "bears", "y " * 30 + "bears")
     assert "WORD is not UTF-8" in refused(2, "word", run, "\udcff", "bears", "bears")
     assert "a text is not UTF-8" in refused(2, "word", run, "bears", "bears", "bears \udcff")
@@ -124,9 +145,16 @@ def test_word_says_what_it_cannot_do(runs: dict[str, Path], tmp_path: Path) -> N
 
 def test_word_says_which_occurrence_is_compared(runs: dict[str, Path]) -> None:
     result = result_of("word", runs["alibi"], "bears", "he bears two bears", "two bears", "bears, bears, bearskin")
-    assert [(one["characters"], one["occurrences"]) for one in result["texts"]] == [([3, 8], 2), ([4, 9], 1), ([0, 5], 2)]
+    assert [(one["characters"], one["occurrences"]) for one in result["texts"]] == [
+        ([3, 8], 2),
+        ([4, 9], 1),
+        ([0, 5], 2),
+    ]
     said = "occurs 2 times; the first, at characters"
-    assert result["notes"] == [f"text 1: 'bears' {said} 3 to 7, is compared", f"text 3: 'bears' {said} 0 to 4, is compared"]
+    assert result["notes"] == [
+        f"text 1: 'bears' {said} 3 to 7, is compared",
+        f"text 3: 'bears' {said} 0 to 4, is compared",
+    ]
 
 
 def test_word_says_what_it_cut(runs: dict[str, Path]) -> None:
@@ -141,11 +169,17 @@ def test_word_draws_the_layer_that_was_asked_for_alone_or_says_which_it_shows(tm
     shown("word", run, "bears", "two bears", "it bears", "-o", file)
     text, drawn = shown("word", run, "bears", "two bears", "it bears"), file.read_text()
     assert "bears in 2 sentences, layers 0, 2, 3, 5 of 0-5" in drawn
-    assert ([f"bears: layer {n}" in drawn for n in range(6)], "bears: layer 5" in text) == ([True, False, True, True, False, True], True)
+    assert ([f"bears: layer {n}" in drawn for n in range(6)], "bears: layer 5" in text) == (
+        [True, False, True, True, False, True],
+        True,
+    )
     shown("word", run, "bears", "two bears", "it bears", "--layer", "-2", "-o", file, "--force")
     text, drawn = shown("word", run, "bears", "two bears", "it bears", "--layer", "-2"), file.read_text()
     assert "of 0-5" not in drawn
-    assert ([f"bears: layer {n}" in drawn for n in range(6)], "bears: layer 4" in text) == ([n == 4 for n in range(6)], True)
+    assert ([f"bears: layer {n}" in drawn for n in range(6)], "bears: layer 4" in text) == (
+        [n == 4 for n in range(6)],
+        True,
+    )
 
 
 def test_word_pictures_are_cosines_without_their_baseline_on_one_scale(runs: dict[str, Path]) -> None:
@@ -164,7 +198,10 @@ def test_word_pictures_are_cosines_without_their_baseline_on_one_scale(runs: dic
             assert panel.values[off].tolist() == pytest.approx(values[off].tolist())
             assert np.isnan(panel.values.diagonal()).all()
             assert panel.columns in ({n: str(n + 1) for n in range(3)}, {})
-            assert [*panel.rows.values()] in ([figure_caption(f"{n} {text}", 18) for n, text in enumerate(texts, 1)], [])
+            assert [*panel.rows.values()] in (
+                [figure_caption(f"{n} {text}", 18) for n, text in enumerate(texts, 1)],
+                [],
+            )
         ends = min(values[off].min() for values in corrected), max(values[off].max() for values in corrected)
         assert all(panel.colors == ("Blues", pytest.approx(ends[0]), pytest.approx(ends[1])) for panel in panels)
         assert figures.colorbar(figure) == ("cosine similarity - baseline", pytest.approx(ends))
@@ -188,7 +225,11 @@ def test_model_counts_what_training_counted(runs: dict[str, Path]) -> None:
         result = answer["result"]
         log = (run / "log.txt").read_text()
         assert f"{result['parameters']:,} parameters" in log
-        assert sum(part["parameters"] for part in result["parts"]) == result["parameters"] == answer["metrics"]["parameters"]
+        assert (
+            sum(part["parameters"] for part in result["parts"])
+            == result["parameters"]
+            == answer["metrics"]["parameters"]
+        )
         assert sum(part["share"] for part in result["parts"]) == pytest.approx(1)
         assert (result["positions"], result["context"], result["vocabulary"]) == (kind, 48, 260)
         assert (result["memory"]["state"] is None) == (kind == "learned")
@@ -203,14 +244,24 @@ def test_model_counts_what_training_counted(runs: dict[str, Path]) -> None:
             [row] = [row for row in rows if row[:1] == [name]]
             assert f"{size:,}" in row
             assert f"{size / result['parameters']:.1%}" in row
-        assert re.search(r"^compute +[0-9.]+ kFLOP per token forward, [0-9.]+ kFLOP of it in the output layer$", text, re.M)
+        assert re.search(
+            r"^compute +[0-9.]+ kFLOP per token forward, [0-9.]+ kFLOP of it in the output layer$", text, re.M
+        )
 
 
 def test_a_head_of_one_number_is_no_vocabulary_and_its_few_operations_have_a_unit(tmp_path: Path) -> None:
     rows = tiny_tasks.opinions(tmp_path / "rows.jsonl")
     fields = "data.fields={text: text, label: stars}"
     done = minitf(
-        "finetune", TINY, f"data.train={rows}", fields, "objective=regress", *tiny_tasks.SMALL, "train.steps=1", "-d", tmp_path / "run"
+        "finetune",
+        TINY,
+        f"data.train={rows}",
+        fields,
+        "objective=regress",
+        *tiny_tasks.SMALL,
+        "train.steps=1",
+        "-d",
+        tmp_path / "run",
     )
     assert done.exit_code == 0, done.stderr
     [work] = [line for line in shown("model", tmp_path / "run").splitlines() if line.startswith("compute")]
@@ -244,7 +295,9 @@ def test_tokens_of_other_tokenizers_say_their_bytes_and_what_is_unknown(tokenize
     for source in (run, run / "tokenizer.json"):
         [one] = result_of("tokens", source, stdin=f"{text}\n")["texts"]
         assert b"".join(bytes.fromhex(token["bytes"]) for token in one["tokens"]) == text.encode()
-        assert [token["span"] for token in one["tokens"] if token["unknown"]] == ([[13, 14]] if "char" in tokenizer else [])
+        assert [token["span"] for token in one["tokens"] if token["unknown"]] == (
+            [[13, 14]] if "char" in tokenizer else []
+        )
     assert ("1 unknown" in shown("tokens", run, text)) == ("char" in tokenizer)
 
 
@@ -288,7 +341,9 @@ def test_positions_are_shown_by_where_they_attach(kind: str, runs: dict[str, Pat
     files = [tmp_path / f"positions.{suffix}" for suffix in ("json", "png", "svg")]
     if kind == "none":
         said = " ".join(shown("positions", runs[kind], "--curve").split())
-        assert said.startswith("positions: none; this model has no positional encoding, so there is no curve over distance;")
+        assert said.startswith(
+            "positions: none; this model has no positional encoding, so there is no curve over distance;"
+        )
         assert "`minitf inspect attention`" in said
         asked = minitf("inspect", "positions", runs[kind], "-o", files[0], "-o", files[1])
         assert (asked.exit_code, asked.stdout) == (2, "")
@@ -320,7 +375,9 @@ def test_positions_are_shown_by_where_they_attach(kind: str, runs: dict[str, Pat
         rows = [line.split() for line in text.splitlines()]
         named = [int(row[0]) for row in rows if row and row[0].isdigit() and len(row) > 1]
         assert named[-31:] == [*range(0, 60, 2), 60], "every second position in 80 characters, and how many there are"
-        vectors = analyze_positions(opened := open_trained(runs[kind], device="cpu").model, encoding_of(opened, opened.stacks()[0])).vectors  # type: ignore[arg-type]
+        vectors = analyze_positions(
+            opened := open_trained(runs[kind], device="cpu").model, encoding_of(opened, opened.stacks()[0])
+        ).vectors  # type: ignore[arg-type]
         few = _panel("", vectors, 20)  # type: ignore[arg-type]
         assert (list(few.rows), list(few.columns)) == ([str(n) for n in range(0, 60, 3)],) * 2
         assert few.values[7, 4] == pytest.approx(result["similarity"][21][12])
@@ -332,7 +389,9 @@ def test_positions_are_shown_by_where_they_attach(kind: str, runs: dict[str, Pat
         assert (len(panel.values), panel.colors) == (60, ("RdBu_r", -1, 1))
 
 
-def test_rows_that_were_never_trained_are_known_from_the_checkpoint_or_else_from_the_context(runs: dict[str, Path], tmp_path: Path) -> None:
+def test_rows_that_were_never_trained_are_known_from_the_checkpoint_or_else_from_the_context(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
     run = runs["learned"]
     result = result_of("positions", run)
     assert (result["n_positions"], result["never_trained"]) == (60, list(range(48, 60)))

@@ -34,9 +34,13 @@ def test_a_run_is_known_by_its_name_wherever_a_recipe_is_read(command: Sequence[
 def test_presets_and_files_go_before_runs_of_their_name(named: Path) -> None:
     (Path("outputs") / "gpt-nano").mkdir()
     (Path("outputs") / "gpt-nano" / "run.json").write_text("{}")
-    assert json.loads(minitf("recipe", "check", "gpt-nano", "--json").stdout)["result"]["path"].endswith("recipes/gpt-nano.yaml")
+    assert json.loads(minitf("recipe", "check", "gpt-nano", "--json").stdout)["result"]["path"].endswith(
+        "recipes/gpt-nano.yaml"
+    )
     Path("tales").write_text((Path(TINY).read_text()).replace("tiny.txt", str(Path(TINY).with_name("tiny.txt"))))
-    assert json.loads(minitf("recipe", "check", "tales", "--json").stdout)["result"]["path"] == str(Path("tales").absolute())
+    assert json.loads(minitf("recipe", "check", "tales", "--json").stdout)["result"]["path"] == str(
+        Path("tales").absolute()
+    )
 
 
 def test_without_any_run_last_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,13 +61,17 @@ def test_a_figure_has_both_names_in_every_command(classifier: Path, tmp_path: Pa
         for name in (figure, f"val.{figure}"):
             assert minitf(*command, "--assert", f"{name}>=0").exit_code == 0
             missed = minitf(*command, "--assert", f"{name}<0")
-            assert (missed.exit_code, missed.stderr.splitlines()[-1].endswith(", but must be < 0")) == (8, True), missed.stderr
+            assert (missed.exit_code, missed.stderr.splitlines()[-1].endswith(", but must be < 0")) == (8, True), (
+                missed.stderr
+            )
     refused(minitf("evaluate", tmp_path / "run", "--assert", "val.val.loss<9"), "not a metric of evaluate", exit_code=2)
     refused(minitf("evaluate", tmp_path / "run", "--assert", "train.loss<9"), "not a metric of evaluate", exit_code=2)
 
 
 def test_statistics_of_seeds_have_both_names(tmp_path: Path) -> None:
-    done = minitf("pretrain", TINY, "train.steps=1", "log.samples=0", "train.seeds=2", "-d", tmp_path, "--assert", "loss.mean<0")
+    done = minitf(
+        "pretrain", TINY, "train.steps=1", "log.samples=0", "train.seeds=2", "-d", tmp_path, "--assert", "loss.mean<0"
+    )
     assert done.exit_code == 8, done.stderr
     assert "loss.mean is " in done.stderr
     refused(minitf("pretrain", TINY, "--assert", "loss.mean<0"), "mean needs several seeds", exit_code=2)
@@ -90,7 +98,9 @@ def test_every_long_option_takes_underscores_and_the_help_shows_dashes_alone(pat
                 assert minitf(*path, spelt, "--help") == shown
             else:
                 done = minitf(*path, spelt)
-                assert (done.exit_code, f"Option '{option}' requires an argument" in done.stderr) == (2, True), done.stderr
+                assert (done.exit_code, f"Option '{option}' requires an argument" in done.stderr) == (2, True), (
+                    done.stderr
+                )
     assert not [word for word in shown.stdout.split() if word.startswith("--") and "_" in word]
 
 

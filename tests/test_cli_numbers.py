@@ -14,17 +14,27 @@ from mini_tf.system.limits import limits
 
 def test_numbers_have_the_largest_unit_in_which_they_are_at_least_one() -> None:
     assert [short(n) for n in (0, 1, 999, 1000, 1_234_567, 999e9, 1e12, 5e18, 2e22)] == [
-        *("0", "1", "999", "1 k", "1.23 M", "999 G", "1 T", "5 E", "2e+04 E"),
+        *("0", "1", "999", "1 k", "1.23 M", "999 G", "1 T", "5 E", "2e+04 E")
     ]
     assert [in_flop(n) for n in (12, 2500, 3.5e15)] == ["12 FLOP", "2.5 kFLOP", "3.5 PFLOP"]
     assert [in_bytes(n) for n in (1023, 1024, 1536, 1 << 20, 5 << 30, 1 << 50)] == [
-        *("1023 bytes", "1 KiB", "1.5 KiB", "1 MiB", "5 GiB", "1024 TiB"),
+        *("1023 bytes", "1 KiB", "1.5 KiB", "1 MiB", "5 GiB", "1024 TiB")
     ]
 
 
 def test_times_have_the_unit_that_people_use() -> None:
     seconds = (0.0312, 0.9994, 0.9995, 75, 99.4, 99.5, 5399, 5400, 9000)
-    assert [duration(n) for n in seconds] == ["31.2 ms", "999 ms", "1 s", "75 s", "99.4 s", "1.7 min", "90.0 min", "1.5 h", "2.5 h"]
+    assert [duration(n) for n in seconds] == [
+        "31.2 ms",
+        "999 ms",
+        "1 s",
+        "75 s",
+        "99.4 s",
+        "1.7 min",
+        "90.0 min",
+        "1.5 h",
+        "2.5 h",
+    ]
 
 
 def test_a_range_is_its_first_number_doubled_up_to_its_last() -> None:
@@ -39,7 +49,12 @@ def test_a_range_is_its_first_number_doubled_up_to_its_last() -> None:
 def test_limits_have_binary_units(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINITF_LIMITS", "line_bytes=3K, recipe_bytes=2M stdin_bytes=1G tokenizer_seconds=7")
     found = limits()
-    assert (found.line_bytes, found.recipe_bytes, found.stdin_bytes, found.tokenizer_seconds) == (3072, 2 << 20, 1 << 30, 7)
+    assert (found.line_bytes, found.recipe_bytes, found.stdin_bytes, found.tokenizer_seconds) == (
+        3072,
+        2 << 20,
+        1 << 30,
+        7,
+    )
 
 
 def test_one_output_file_cannot_be_named_twice(tmp_path: Path) -> None:
@@ -50,19 +65,28 @@ def test_one_output_file_cannot_be_named_twice(tmp_path: Path) -> None:
 
 def test_the_row_of_an_unfinished_run_has_its_lowest_loss_and_one_without_loss_no_unit() -> None:
     facts = {
-        **{"name": "a", "recipe": "r", "state": "running", "step": 7, "val.loss": None, "best": {"step": 5, "loss": 1.25}},
+        **{
+            "name": "a",
+            "recipe": "r",
+            "state": "running",
+            "step": 7,
+            "val.loss": None,
+            "best": {"step": 5, "loss": 1.25},
+        },
         **{"loss_unit": "nats per byte", "figure": None, "parameters": 2_555_904, "minutes": 1.25, "date": None},
     }
     assert row_of(facts) == ["a", "r", "running", "7", "1.2500", "nats/byte", "", "2.56M", "1.2", ""]
     assert row_of(facts | {"best": None})[4:6] == ["", ""]
     assert row_of(facts | {"val.loss": 2.0, "figure": {"val.f1": 0.5}})[4:7] == ["2.0000", "nats/byte", "f1 0.5000"]
     assert [shown(value) for value in (1234.5, 2.5e280, {"step": 5, "f1": 0.5}, [1, 2], {"a": 1.0})] == [
-        *("1234.5000", "2.5e+280", "f1 0.5000 at step 5", "1 2", "a 1.0000"),
+        *("1234.5000", "2.5e+280", "f1 0.5000 at step 5", "1 2", "a 1.0000")
     ]
 
 
 def test_a_list_of_runs_has_the_columns_that_fit() -> None:
     rows = [["x" * 10] * len(HEADERS), [""] * len(HEADERS)]
     width = 12 * len(HEADERS) - 2
-    assert [len(_fitting(rows, w)) for w in (width, width - 1, width - 12, width - 13)] == [len(HEADERS) - n for n in (0, 1, 1, 2)]
+    assert [len(_fitting(rows, w)) for w in (width, width - 1, width - 12, width - 13)] == [
+        len(HEADERS) - n for n in (0, 1, 1, 2)
+    ]
     assert _fitting([[*rows[0][:3], "", *rows[0][4:]]], 1000) == [n for n in range(len(HEADERS)) if n != 3]

@@ -55,19 +55,37 @@ def test_expect_needs_a_shipped_recipe_that_expects_something(promised: Path) ->
     for arguments in (("silent",), ("promised", "train.seed=2"), (TINY,)):
         refused = minitf("pretrain", *arguments, "--expect", "-d", promised / "run")
         assert (refused.exit_code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
-    done = minitf("pretrain", "promised", "--expect", "--device", "cpu", "-d", promised / "run", "--assert", "train.loss>0")
+    done = minitf(
+        "pretrain", "promised", "--expect", "--device", "cpu", "-d", promised / "run", "--assert", "train.loss>0"
+    )
     assert done.exit_code == 0, done.stderr
 
 
 def test_a_dry_run_gives_its_figures_as_metrics(promised: Path) -> None:
     done = minitf("pretrain", "silent", "--dry-run", "--json", "-q")
     answer = json.loads(done.stdout)
-    assert (answer["ok"], answer["run"], answer["metrics"]["parameters"] > 1000, answer["metrics"]["steps"]) == (True, None, True, 3)
+    assert (answer["ok"], answer["run"], answer["metrics"]["parameters"] > 1000, answer["metrics"]["steps"]) == (
+        True,
+        None,
+        True,
+        3,
+    )
 
 
 def test_a_run_goes_on_with_another_micro_batch(tmp_path: Path) -> None:
     folder = trained(tmp_path / "run", "train.steps=4")
-    done = minitf("pretrain", TINY, *EXACT, "log.samples=0", "train.steps=4", "train.micro_batch_size=2", "--extend", "2", "-d", folder)
+    done = minitf(
+        "pretrain",
+        TINY,
+        *EXACT,
+        "log.samples=0",
+        "train.steps=4",
+        "train.micro_batch_size=2",
+        "--extend",
+        "2",
+        "-d",
+        folder,
+    )
     assert done.exit_code == 0, done.stderr
     assert "4 x 2 rows" in done.stderr
     assert [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()][-1] == 6

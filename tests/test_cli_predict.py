@@ -33,7 +33,9 @@ def test_every_way_to_give_texts_gives_the_same_lines(classifier: Path, tmp_path
     lines = "".join(f"{text}\n" for text in texts)
     found = predicted(classifier, *texts)
     assert [one["line"] for one in found] == list(range(1, 41))
-    assert all(one.keys() == {"line", "label", "scores"} and one["scores"].keys() == {"good", "bad", ODD} for one in found)
+    assert all(
+        one.keys() == {"line", "label", "scores"} and one["scores"].keys() == {"good", "bad", ODD} for one in found
+    )
     (tmp_path / "lines.txt").write_text(lines)
     tiny_tasks.opinions(tmp_path / "rows.jsonl", OPINIONS[:40])
     in_json = "".join(json.dumps({"text": text}) + "\n" for text in texts)
@@ -72,8 +74,14 @@ def test_predictions_of_tags_are_those_that_evaluation_counts(tagger: Path, tmp_
     assert [one["words"] for one in found] == [words for words, _ in rows]
     assert [one["line"] for one in found][:2] == [1, 12]
     assert all(len(one["label"]) == len(one["scores"]) == len(one["words"]) for one in found)
-    pairs = [(given, true) for one, (_, tags) in zip(found, rows, strict=True) for given, true in zip(one["label"], tags, strict=True)]
-    assert evaluated(tagger, "--data", file)["accuracy"] == pytest.approx(np.mean([given == true for given, true in pairs]), abs=1e-12)
+    pairs = [
+        (given, true)
+        for one, (_, tags) in zip(found, rows, strict=True)
+        for given, true in zip(one["label"], tags, strict=True)
+    ]
+    assert evaluated(tagger, "--data", file)["accuracy"] == pytest.approx(
+        np.mean([given == true for given, true in pairs]), abs=1e-12
+    )
 
 
 def test_predictions_of_numbers_are_those_that_evaluation_counts(regressor: Path, tmp_path: Path) -> None:
@@ -95,14 +103,18 @@ def with_weights(run: Path, copy: Path, change: Callable[[str, Tensor], Tensor])
     return copy
 
 
-def test_weights_and_outputs_that_overflow_are_refused(classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_and_outputs_that_overflow_are_refused(
+    classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Norms may hide it: they return 0 for a hidden state whose square overflows."""
     large = with_weights(classifier, tmp_path / "large", lambda name, tensor: tensor.sign() * 3e38)
     for command in (("predict", large, "a fine film"), ("evaluate", large), ("export", large, "-o", tmp_path / "out")):
         refused(minitf(*command), "contains values up to 3e+38: hidden states overflow", exit_code=5)
     monkeypatch.setattr(tensors, "LARGEST_WEIGHT", math.inf)
     head = with_weights(
-        classifier, tmp_path / "head", lambda name, tensor: tensor.sign() * 3e38 if name == "head.linear.weight" else tensor
+        classifier,
+        tmp_path / "head",
+        lambda name, tensor: tensor.sign() * 3e38 if name == "head.linear.weight" else tensor,
     )
     refused(minitf("predict", head, "a fine film"), "not finite", "--step N", exit_code=5)
     refused(minitf("evaluate", head), f"the loss of {head} is nan: its outputs are not finite", "--step N", exit_code=5)
@@ -162,7 +174,9 @@ def test_texts_come_from_one_place(classifier: Path, tmp_path: Path) -> None:
 
 def test_a_pipe_is_answered_line_by_line_until_nobody_reads(classifier: Path) -> None:
     command = [sys.executable, "-m", "mini_tf", "predict", str(classifier)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
@@ -179,7 +193,15 @@ def test_a_pipe_is_answered_line_by_line_until_nobody_reads(classifier: Path) ->
 
 def test_processes_of_a_launcher_check_no_assertions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has a part of the predictions."""
-    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+    for name, value in {
+        "RANK": "0",
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": "0",
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": "1",
+    }.items():
         monkeypatch.setenv(name, value)
     done = minitf("predict", "outputs/none", "a text", "--assert", "accuracy>0.5")
-    refused(done, "several processes do not combine with --assert, which needs all predictions in one process", exit_code=2)
+    refused(
+        done, "several processes do not combine with --assert, which needs all predictions in one process", exit_code=2
+    )

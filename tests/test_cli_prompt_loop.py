@@ -125,7 +125,9 @@ def test_ctrl_c_ends_an_answer_and_at_the_prompt_the_loop(decoder: Path, at_term
     assert "Traceback" not in terminal.seen
 
 
-def test_with_stdout_elsewhere_the_prompt_still_stands_on_the_terminal(decoder: Path, at_terminal: Any, tmp_path: Path) -> None:
+def test_with_stdout_elsewhere_the_prompt_still_stands_on_the_terminal(
+    decoder: Path, at_terminal: Any, tmp_path: Path
+) -> None:
     options = ("--greedy", "--max-new-tokens", "20")
     with open(tmp_path / "out.txt", "wb") as out:
         terminal = at_terminal(decoder, *options, stdout=out)
@@ -137,7 +139,9 @@ def test_with_stdout_elsewhere_the_prompt_still_stands_on_the_terminal(decoder: 
     assert (tmp_path / "out.txt").read_text() == minitf("generate", decoder, "Once", *options).stdout
 
 
-def test_in_the_c_locale_text_comes_whole_and_with_json_ctrl_c_gives_an_envelope(decoder: Path, at_terminal: Any) -> None:
+def test_in_the_c_locale_text_comes_whole_and_with_json_ctrl_c_gives_an_envelope(
+    decoder: Path, at_terminal: Any
+) -> None:
     """Nothing streams with --json; that a prompt is cut, between characters, is told once the model has it."""
     endless = ("--json", "--context", "20", "--max-new-tokens", "1000000", "--stop", "never written")
     terminal = at_terminal(decoder, *endless, locale="C")
@@ -161,7 +165,11 @@ class Typist(io.StringIO):
 
 @pytest.mark.parametrize(("seed", "different"), [((), 2), (("--seed", "0"), 1)])
 def test_a_prompt_that_is_asked_again_is_answered_anew_unless_a_seed_is_given(
-    decoder: Path, seed: tuple[str, ...], different: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    decoder: Path,
+    seed: tuple[str, ...],
+    different: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(sys, "stdin", Typist("Once\nOnce\n"))
     options = ("--temperature", "2", "--max-new-tokens", "20", "--json", *seed)
@@ -185,7 +193,9 @@ def in_the_loop(*typed: str) -> Any:
             with pytest.raises(SystemExit) as leaving:
                 main(["generate", str(run), "--json", *options])
         assert leaving.value.code == 0
-        return [json.loads(line) for line in streams[1].getvalue().splitlines()], streams[2].getvalue().replace("> ", "").splitlines()
+        return [json.loads(line) for line in streams[1].getvalue().splitlines()], streams[2].getvalue().replace(
+            "> ", ""
+        ).splitlines()
 
     return ask
 
@@ -198,14 +208,28 @@ def test_a_banner_says_which_model_answers_and_how_to_leave(decoder: Path) -> No
     _, said = in_the_loop("/help")(decoder)
     assert said[0] == "decoder, step 20: decoder, next_token; continues a prompt"
     assert said[1] == "/help lists commands, Ctrl-C stops the output, Ctrl-D quits"
-    assert [word for word in ("/set", "/retry", "/exit", '"""', "//TEXT") if not any(line.startswith(word) for line in said[2:])] == []
+    assert [
+        word
+        for word in ("/set", "/retry", "/exit", '"""', "//TEXT")
+        if not any(line.startswith(word) for line in said[2:])
+    ] == []
     _, quiet = in_the_loop("/help")(decoder, "-q")
     assert quiet == said[2:-1]
 
 
 def test_set_changes_an_option_as_the_command_line_would(decoder: Path) -> None:
-    typed = ("/set temperature 2", "Once", "/set --max_new_tokens=3", "/set stop e", "Once", "/set greedy on", "/set temperature default")
-    answers, said = in_the_loop(*typed, "/set greedy", "/set stop default", "Once", "/set greedy off", "Once")(decoder, "--seed", "3")
+    typed = (
+        "/set temperature 2",
+        "Once",
+        "/set --max_new_tokens=3",
+        "/set stop e",
+        "Once",
+        "/set greedy on",
+        "/set temperature default",
+    )
+    answers, said = in_the_loop(*typed, "/set greedy", "/set stop default", "Once", "/set greedy off", "Once")(
+        decoder, "--seed", "3"
+    )
     options = [
         ("--temperature", "2", "--seed", "3"),
         ("--temperature", "2", "--seed", "3", "--max-new-tokens", "3", "--stop", "e"),
@@ -213,8 +237,15 @@ def test_set_changes_an_option_as_the_command_line_would(decoder: Path) -> None:
         ("--max-new-tokens", "3", "--seed", "3"),
     ]
     assert [one["result"] for one in answers if one["ok"]] == [asked_once(decoder, "Once", *given) for given in options]
-    assert [line.split() for line in said[2:6]] == [["temperature", "2.0"], ["max-new-tokens", "3"], ["stop", "'e'"], said[5].split()]
-    assert said[5].startswith("--greedy is --temperature 0; --temperature 2 was given too; /set OPTION default resets the other option")
+    assert [line.split() for line in said[2:6]] == [
+        ["temperature", "2.0"],
+        ["max-new-tokens", "3"],
+        ["stop", "'e'"],
+        said[5].split(),
+    ]
+    assert said[5].startswith(
+        "--greedy is --temperature 0; --temperature 2 was given too; /set OPTION default resets the other option"
+    )
 
 
 @pytest.mark.parametrize(
@@ -233,7 +264,9 @@ def test_set_changes_an_option_as_the_command_line_would(decoder: Path) -> None:
         ("/retry", "/retry: no prompt has been given yet"),
     ],
 )
-def test_what_a_command_cannot_take_is_told_in_a_line_and_changes_nothing(decoder: Path, typed: str, words: str) -> None:
+def test_what_a_command_cannot_take_is_told_in_a_line_and_changes_nothing(
+    decoder: Path, typed: str, words: str
+) -> None:
     answers, said = in_the_loop(typed, "Once")(decoder, "--max-new-tokens", "5")
     assert words in said[2]
     assert [one["ok"] for one in answers] == [False, True]
@@ -261,7 +294,9 @@ def test_retry_answers_the_last_prompt_with_another_seed(decoder: Path) -> None:
 
 
 def test_prompts_of_several_lines_and_prompts_that_begin_with_a_slash(decoder: Path) -> None:
-    answers, _ = in_the_loop('"""', "Once", "", "/set top", '"""', "//help", "/exit", "never asked")(decoder, "--max-new-tokens", "3")
+    answers, _ = in_the_loop('"""', "Once", "", "/set top", '"""', "//help", "/exit", "never asked")(
+        decoder, "--max-new-tokens", "3"
+    )
     assert [one["result"]["prompt"] for one in answers] == ["Once\n\n/set top", "/help"]
 
 

@@ -28,8 +28,14 @@ FACTS: dict[str, Any] = {
     ("changes", "cells"),
     [
         ({}, ["a", "r", "done", "20", "1.2346", "nats/byte", "accuracy 0.8765", "33.1k", "12.3", "2026-01-02"]),
-        ({"val.loss": None}, ["a", "r", "done", "20", "1.5000", "nats/byte", "accuracy 0.8765", "33.1k", "12.3", "2026-01-02"]),
-        ({"val.loss": None, "best": None, "figure": None}, ["a", "r", "done", "20", "", "", "", "33.1k", "12.3", "2026-01-02"]),
+        (
+            {"val.loss": None},
+            ["a", "r", "done", "20", "1.5000", "nats/byte", "accuracy 0.8765", "33.1k", "12.3", "2026-01-02"],
+        ),
+        (
+            {"val.loss": None, "best": None, "figure": None},
+            ["a", "r", "done", "20", "", "", "", "33.1k", "12.3", "2026-01-02"],
+        ),
         (
             {"parameters": None, "minutes": None, "date": None, "loss_unit": None},
             ["a", "r", "done", "20", "1.2346", "", "accuracy 0.8765", *[""] * 3],
@@ -51,7 +57,16 @@ def test_on_a_narrow_terminal_the_last_columns_are_left_out() -> None:
         run_facts.row_of(FACTS | {"parameters": None, "date": None}),
         run_facts.row_of(FACTS | {"name": "b" * 20, "parameters": None, "date": None}),
     ]
-    widths = [20, 6, 5, 4, 8, 9, 15, 4]  # of run, recipe, state, step, val.loss, unit, metric, min: the longest cell or the header
+    widths = [
+        20,
+        6,
+        5,
+        4,
+        8,
+        9,
+        15,
+        4,
+    ]  # of run, recipe, state, step, val.loss, unit, metric, min: the longest cell or the header
     every = [0, 1, 2, 3, 4, 5, 6, 8]
     for n in (8, 7, 6):
         needed = sum(widths[:n]) + 2 * (n - 1)
@@ -84,7 +99,7 @@ def test_values_are_shown_as_people_write_them(value: Any, text: str) -> None:
 
 def test_values_that_are_not_set_have_no_line_and_the_others_are_aligned() -> None:
     assert run_facts.read_lines({"a": 1, "b": None, "c": [], "d": {}, "e": "", "zero": 0, "no": False}) == [
-        *("a            1", "zero         0", "no           False"),
+        *("a            1", "zero         0", "no           False")
     ]
     assert run_facts.read_lines({"a" * 14: 1, "b": 2.0}) == ["aaaaaaaaaaaaaa 1", "b              2.0000"]
 
@@ -92,7 +107,11 @@ def test_values_that_are_not_set_have_no_line_and_the_others_are_aligned() -> No
 def test_differences_are_of_metrics_that_both_runs_have() -> None:
     figures = {"val.loss": [1.5, 1.25], "val.acc": [0.5, None], "val.accuracy": [0.25, 0.75]}
     assert compare._rows(figures, ["val.accuracy"], True) == [
-        *(["val.loss", "1.5000", "1.2500", "-0.2500"], ["val.acc", "0.5000", "", ""], ["val.accuracy", "0.2500", "0.7500", ""]),
+        *(
+            ["val.loss", "1.5000", "1.2500", "-0.2500"],
+            ["val.acc", "0.5000", "", ""],
+            ["val.accuracy", "0.2500", "0.7500", ""],
+        )
     ]
     assert compare._rows({"x": [1.0, 2.0, 3.0]}, [], False) == [["x", "1.0000", "2.0000", "3.0000"]]
     facts = [
@@ -124,7 +143,11 @@ def test_costs_have_their_units(axis: Any, cost: float | None, half: float | Non
 
 def test_means_have_their_intervals_and_differences_their_sign() -> None:
     assert equal_cost._shown(Mean(1.5, None, 1)) == "1.5000"
-    assert equal_cost._shown(Mean(1.5, 0.25, 3)) == learning_curves.LearningCurves._cell(Mean(1.5, 0.25, 3)) == "1.5000 ± 0.2500"
+    assert (
+        equal_cost._shown(Mean(1.5, 0.25, 3))
+        == learning_curves.LearningCurves._cell(Mean(1.5, 0.25, 3))
+        == "1.5000 ± 0.2500"
+    )
     assert equal_cost._shown(Mean(0.5, 0.25, 3), sign="+") == "+0.5000 ± 0.2500"
     assert (equal_cost._shown(None), learning_curves.LearningCurves._cell(None)) == ("", "")
     assert learning_curves.LearningCurves._cell(Mean(2.0, None, 1)) == "2.0000"
@@ -141,7 +164,10 @@ def test_runs_of_one_name_are_told_apart_by_their_folders() -> None:
 
 
 CURVE = SimpleNamespace(
-    name="x", metric="val.accuracy", values=[(10, [0.5, 0.25]), (100, [0.75])], means={10: Mean(0.375, 0.125, 2), 100: Mean(0.75, None, 1)}
+    name="x",
+    metric="val.accuracy",
+    values=[(10, [0.5, 0.25]), (100, [0.75])],
+    means={10: Mean(0.375, 0.125, 2), 100: Mean(0.75, None, 1)},
 )
 OTHER = SimpleNamespace(name="y", metric="val.accuracy", values=[(1000, [1.0])], means={1000: Mean(1.0, None, 1)})
 
@@ -150,7 +176,9 @@ def test_learning_curves_have_a_row_for_each_number_of_examples() -> None:
     curves = learning_curves.LearningCurves.__new__(learning_curves.LearningCurves)
     curves.curves = [CURVE, OTHER]  # type: ignore[list-item]
     header = ["val.accuracy by training examples", "x", "y"]
-    assert curves.tables() == [(header, [["10", "0.3750 ± 0.1250", ""], ["100", "0.7500", ""], ["1,000", "", "1.0000"]])]
+    assert curves.tables() == [
+        (header, [["10", "0.3750 ± 0.1250", ""], ["100", "0.7500", ""], ["1,000", "", "1.0000"]])
+    ]
     points = [{"train_examples": 10, "values": [0.5, 0.25]}, {"train_examples": 100, "values": [0.75]}]
     assert curves.to_json()["learning_curves"][0] == {"name": "x", "metric": "val.accuracy", "points": points}
     curves.curves = []

@@ -16,7 +16,18 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
 
 TEXT = "the cat sat on the mat.\nthe dog, the cat's friend, ran.\n\n"
-HOSTILE = ["\x1b[31mred\x1b[0m", "\x9b31m", "\u202eabc", "[bold]x[/bold]", "[/INST]", "a\nb", "日本 🙂", "$x$", "", "</s>[MASK]"]
+HOSTILE = [
+    "\x1b[31mred\x1b[0m",
+    "\x9b31m",
+    "\u202eabc",
+    "[bold]x[/bold]",
+    "[/INST]",
+    "a\nb",
+    "日本 🙂",
+    "$x$",
+    "",
+    "</s>[MASK]",
+]
 
 
 @pytest.fixture
@@ -47,7 +58,9 @@ def train(kind: str, *arguments: str | Path) -> Result:
 
 @pytest.mark.parametrize(("kind", "told"), [("unigram", True), ("byte", False)])
 def test_train_says_where_the_text_has_no_use_for_so_many_tokens(folder: Path, kind: str, told: bool) -> None:
-    done = run("train", f"tokenizer.kind={kind}", "tokenizer.vocab_size=90000", "data.train=text.txt", "-o", "many.json")
+    done = run(
+        "train", f"tokenizer.kind={kind}", "tokenizer.vocab_size=90000", "data.train=text.txt", "-o", "many.json"
+    )
     assert done.exit_code == 0, done.output
     assert ("tokens; the data yields fewer than the 90,000 requested\n" in done.stderr) == told
 
@@ -59,7 +72,9 @@ def test_train_writes_what_a_recipe_asks_for_and_says_what_it_loses(folder: Path
     tokenizer = Tokenizer.load(folder / "new.json")
     assert tokenizer.kind == kind
     assert f"{kind}: {tokenizer.vocabulary.size} tokens" in done.stderr
-    assert all(loss in done.stderr for loss in tokenizer.round_trip_losses or ["reversible: decode(encode(text)) == text"])
+    assert all(
+        loss in done.stderr for loss in tokenizer.round_trip_losses or ["reversible: decode(encode(text)) == text"]
+    )
     assert tokenizers.Tokenizer.from_file("new.json").get_vocab_size() == tokenizer.vocabulary.size
 
 
@@ -108,7 +123,9 @@ def test_encode_and_decode_are_the_tokenizers_own(folder: Path) -> None:
     assert run("decode", "t.json", ids).stdout == "the cat é\n"
     assert run("decode", "t.json", stdin=f"{ids}\n\n{ids} 2 3\n").stdout == "the cat é\n\nthe cat é\n"
     assert run("encode", "t.json", "--pieces", "the cat é").stdout == r"'the' ' cat' ' ' '\\xc3' '\\xa9'" + "\n"
-    assert run("encode", "t.json", stdin=b"\xef\xbb\xbfthe cat \xc3\xa9\n").stdout == f"{ids}\n"  # the mark that some editors write
+    assert (
+        run("encode", "t.json", stdin=b"\xef\xbb\xbfthe cat \xc3\xa9\n").stdout == f"{ids}\n"
+    )  # the mark that some editors write
     kept = [results("encode", "t.json", stdin=text)[0]["text"] for text in ("a\r\r\n", "a\r", "a \n")]
     assert kept == ["a\r", "a", "a "]
     lines = " ".join(map(str, tokenizer.encode("a\nb")))
@@ -159,7 +176,12 @@ def test_hostile_text_comes_back_in_json_and_never_reaches_the_terminal_raw(fold
         (["decode", "t.json", "٣"], b"", 2, "is not an id"),
         (["decode", "t.json", "9" * 5000], b"", 2, "is not an id"),
         (["decode", "t.json"], b"5\n6 x\n", 4, "stdin:2: 'x' is not an id"),
-        (["stats", "t.json", "a", "-i", "text.txt"], b"", 2, "both texts and --input text.txt were given; give one of them"),
+        (
+            ["stats", "t.json", "a", "-i", "text.txt"],
+            b"",
+            2,
+            "both texts and --input text.txt were given; give one of them",
+        ),
         (["stats", "t.json", "", "-i", "text.txt"], b"", 2, "give one of them"),
         (["stats", "t.json", "-i", "none.txt"], b"", 4, "none.txt: No such file"),
         (["stats", "t.json", "-i", "/dev/zero"], b"", 4, "/dev/zero: it is a device"),
@@ -170,7 +192,9 @@ def test_hostile_text_comes_back_in_json_and_never_reaches_the_terminal_raw(fold
         (["encode", "text.txt", "a"], b"", 4, "text.txt"),
     ],
 )
-def test_what_is_unfit_is_refused_in_one_line(folder: Path, arguments: list[str], stdin: bytes, exit_code: int, message: str) -> None:
+def test_what_is_unfit_is_refused_in_one_line(
+    folder: Path, arguments: list[str], stdin: bytes, exit_code: int, message: str
+) -> None:
     (folder / "broken.txt").write_bytes(b"a\n\xff")
     done = run(*arguments, stdin=stdin)
     assert done.exit_code == exit_code, done.output
@@ -216,7 +240,9 @@ def test_stats_count_what_they_say(folder: Path) -> None:
     assert told["vocabulary_used"] == pytest.approx(len(set(ids)) / 280)
     assert (told["unknown_tokens"], told["unknown"], told["difference"]) == (0, {}, None)
     assert told["most_frequent"][0]["count"] == max(ids.count(id) for id in ids)
-    assert {one["id"]: one["count"] for one in told["most_frequent"]}.items() <= {id: ids.count(id) for id in ids}.items()
+    assert {one["id"]: one["count"] for one in told["most_frequent"]}.items() <= {
+        id: ids.count(id) for id in ids
+    }.items()
     assert told["least_frequent"][0]["count"] == 1
     os.mkfifo(folder / "pipe")  # -i <(command)
     writer = threading.Thread(target=lambda: (folder / "pipe").write_bytes((folder / "some.txt").read_bytes()))
@@ -227,7 +253,11 @@ def test_stats_count_what_they_say(folder: Path) -> None:
     assert "reversible: decode(encode(text)) == text" in shown
     assert "round trip: exact" in shown
     [empty] = results("stats", "t.json", "")
-    assert (empty["text"]["tokens"], empty["text"]["tokens_per_word"], empty["text"]["bytes_per_token"]) == (0, None, None)
+    assert (empty["text"]["tokens"], empty["text"]["tokens_per_word"], empty["text"]["bytes_per_token"]) == (
+        0,
+        None,
+        None,
+    )
 
 
 def test_stats_show_where_a_text_does_not_come_back(folder: Path) -> None:

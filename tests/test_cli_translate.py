@@ -22,7 +22,17 @@ from mini_tf.trained.opening import open_trained
 
 MODEL = "model={kind: encoder_decoder, d_model: 16, n_layers: 1, n_heads: 2, init_std: 0.6}"
 """Its weights are as good as random, so that it writes all kinds of bytes."""
-LINES = ["one two", "", "a much longer line, still read as a whole", "one", " \t", "three \\ four", "one two", "x" * 40, "é漢🙂"]
+LINES = [
+    "one two",
+    "",
+    "a much longer line, still read as a whole",
+    "one",
+    " \t",
+    "three \\ four",
+    "one two",
+    "x" * 40,
+    "é漢🙂",
+]
 
 
 def pairs_of(folder: Path) -> str:
@@ -43,7 +53,14 @@ def run_that_ends(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With learned positions."""
     folder = tmp_path_factory.mktemp("runs")
     learned = MODEL.replace("}", ", positions: learned}")
-    return trained(folder / "translator", "train.steps=1", "train.context=32", learned, pairs_of(folder), "generate.max_new_tokens=90")
+    return trained(
+        folder / "translator",
+        "train.steps=1",
+        "train.context=32",
+        learned,
+        pairs_of(folder),
+        "generate.max_new_tokens=90",
+    )
 
 
 def shown(text: str) -> str:
@@ -63,7 +80,9 @@ def test_a_line_in_is_a_line_out_in_order_whatever_is_translated_together(run: P
         assert minitf("generate", run, *how, stdin=file.read_text()) == (0, product, "")
         assert minitf("generate", run, *how, "-i", file) == (0, product, "")
     as_arguments = minitf("generate", run, *(line for line in LINES if line))
-    assert as_arguments.stdout == "".join(safe_text(text) + "\n" for text, line in zip(expected, LINES, strict=True) if line)
+    assert as_arguments.stdout == "".join(
+        safe_text(text) + "\n" for text, line in zip(expected, LINES, strict=True) if line
+    )
 
 
 def test_json_is_an_envelope_an_input_with_scores_and_log_probabilities(run: Path) -> None:
@@ -100,7 +119,9 @@ def test_options_stand_for_the_keys_of_the_recipe(run: Path, tmp_path: Path) -> 
     command = ("generate", "one two", "three", "four", "--json")
     given = results(minitf(command[0], run, *command[1:], *options).stdout)
     folder = tmp_path / "run"
-    trained(folder, "train.steps=1", MODEL, pairs_of(tmp_path), *(f"generate.{key}={value}" for key, value in keys.items()))
+    trained(
+        folder, "train.steps=1", MODEL, pairs_of(tmp_path), *(f"generate.{key}={value}" for key, value in keys.items())
+    )
     assert results(minitf(command[0], folder, *command[1:]).stdout) == given
     assert given != results(minitf(command[0], run, *command[1:]).stdout)
 
@@ -133,9 +154,15 @@ def test_the_context_of_a_source_ends_with_the_positions_of_the_encoder(tmp_path
     """Not with those of the decoder, which are fewer."""
     learned = "{{kind: learned, length: {}}}"
     model = MODEL.replace("}", f", positions: {learned.format(40)}, encoder: {{positions: {learned.format(60)}}}}}")
-    run = trained(tmp_path / "run", "train.steps=1", "train.context=32", model, pairs_of(tmp_path), "generate.max_new_tokens=4")
+    run = trained(
+        tmp_path / "run", "train.steps=1", "train.context=32", model, pairs_of(tmp_path), "generate.max_new_tokens=4"
+    )
     assert minitf("generate", run, "abcdefgh" * 6, "--context", "60").stderr == ""
-    refused(minitf("generate", run, "a", "--context", "61"), "--context 61: the model's learned positions end at 60; ", exit_code=2)
+    refused(
+        minitf("generate", run, "a", "--context", "61"),
+        "--context 61: the model's learned positions end at 60; ",
+        exit_code=2,
+    )
 
 
 def told_of_beams(name: str) -> str:
@@ -147,7 +174,11 @@ def test_beams_are_refused_where_nothing_is_translated(kind: str, tmp_path: Path
     other = trained(tmp_path / kind, "train.steps=1", tiny_model(kind))
     for option in ("--num-beams=4", "--length-penalty=1", "--min-new-tokens=1", "--no-repeat-ngram=3", "--n-best=1"):
         done = minitf("generate", other, "On[MASK]e", option)
-        assert (done.exit_code, done.stdout, done.stderr) == (2, "", f"{option.partition('=')[0]}: {told_of_beams(kind)}\n")
+        assert (done.exit_code, done.stdout, done.stderr) == (
+            2,
+            "",
+            f"{option.partition('=')[0]}: {told_of_beams(kind)}\n",
+        )
 
 
 @pytest.mark.parametrize(
@@ -183,7 +214,9 @@ def test_n_best_is_one_at_least(run: Path) -> None:
     assert minitf("generate", run, "one", "--n-best", "0").exit_code == 2
 
 
-def test_a_pipe_is_answered_line_by_line(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_is_answered_line_by_line(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The second line may come after the answer to the first; of a file on stdin many are read ahead."""
 
     def said() -> Iterator[bytes]:

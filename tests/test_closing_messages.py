@@ -21,13 +21,21 @@ from mini_tf.recipe.kinds import settings_of
         ("classify", {"label_smoothing": 0.1}, "mean training loss with label smoothing 0.50"),
         ("tag", {"class_weights": "balanced"}, "mean training loss with class weights 0.50"),
         ("regress", {"token_dropout_rate": 0.1}, "mean training loss with token dropout 0.50"),
-        ("tag", {"class_weights": {"O": 0.1}, "label_smoothing": 0.1}, "mean training loss with label smoothing and class weights 0.50"),
+        (
+            "tag",
+            {"class_weights": {"O": 0.1}, "label_smoothing": 0.1},
+            "mean training loss with label smoothing and class weights 0.50",
+        ),
     ],
 )
 def test_a_training_loss_of_another_kind_speaks_of_no_overfitting(kind: str, given: dict[str, Any], told: str) -> None:
     settings = settings_of("objectives", kind)
     assert overfitting(3, 0.5, 1.0, settings(**given)) == f"3 epochs; last evaluation: validation loss 1.00, {told}"  # type: ignore[arg-type]
-    assert overfitting(3, 0.5, 1.0, settings()).partition("since the previous evaluation 0.50")[2].startswith("; the model overfits")  # type: ignore[arg-type]
+    assert (
+        overfitting(3, 0.5, 1.0, settings())
+        .partition("since the previous evaluation 0.50")[2]
+        .startswith("; the model overfits")
+    )  # type: ignore[arg-type]
     assert overfitting(3, 0.9, 1.0, settings()).endswith("mean training loss since the previous evaluation 0.90")  # type: ignore[arg-type]
     assert overfitting(3, 3.1, 4.0, settings()).endswith("mean training loss since the previous evaluation 3.10"), (
         "a gap of less than a quarter"
@@ -35,7 +43,14 @@ def test_a_training_loss_of_another_kind_speaks_of_no_overfitting(kind: str, giv
 
 
 def test_epochs_are_told_without_powers_of_ten() -> None:
-    assert [times(number) for number in (0.0073, 2.5, 18.0, 99.6, 112.4, 12345.6)] == ["0.0073", "2.5", "18", "100", "112", "12,346"]
+    assert [times(number) for number in (0.0073, 2.5, 18.0, 99.6, 112.4, 12345.6)] == [
+        "0.0073",
+        "2.5",
+        "18",
+        "100",
+        "112",
+        "12,346",
+    ]
 
 
 def around(text: str, position: int) -> str:
@@ -43,10 +58,14 @@ def around(text: str, position: int) -> str:
     return text[max(0, position - 50) : position + 50].partition(" ")[2].rpartition(" ")[0]
 
 
-def test_copied_text_is_found_across_the_borders_of_chunks_and_up_to_a_number_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copied_text_is_found_across_the_borders_of_chunks_and_up_to_a_number_of_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     text, other = (" ".join(f"{letter}{n}" for n in range(22_000)) for letter in "ab")
     tokenizer = Tokenizer.train(sections.Tokenizer(kind="char"), ["ab 0123456789"])
-    store = in_memory([Encoded(np.array(tokenizer.encode(one))) for one in (text, other)], Tokenizers(tokenizer, tokenizer))
+    store = in_memory(
+        [Encoded(np.array(tokenizer.encode(one))) for one in (text, other)], Tokenizers(tokenizer, tokenizer)
+    )
 
     def copied(sample: str) -> str:
         return copying(sample, store, tokenizer).partition(" of the last sample")[0]

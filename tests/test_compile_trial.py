@@ -44,12 +44,16 @@ atexit.register(report)
 """
 
 
-def pretrain(folder: Path, *overrides: str, preparation: str = "", **environment: str) -> "subprocess.CompletedProcess[str]":
+def pretrain(
+    folder: Path, *overrides: str, preparation: str = "", **environment: str
+) -> "subprocess.CompletedProcess[str]":
     """`minitf pretrain` of the smallest run, in a process of its own, which reads its environment at imports."""
     line = ["pretrain", *SMALLEST, *FIXED, *overrides, "-d", str(folder)]
     code = f"{preparation}\nfrom mini_tf.cli.app import main\nmain({line!r})"
     variables = {**os.environ, **environment}
-    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=variables, capture_output=True, text=True, timeout=1200)
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=variables, capture_output=True, text=True, timeout=1200
+    )
 
 
 def recorded(folder: Path) -> dict[str, Any]:
@@ -68,7 +72,12 @@ def refusing(tmp_path: Path) -> Path:
 
 
 def test_auto_trains_without_a_compiler_that_fails_and_records_it(refusing: Path, tmp_path: Path) -> None:
-    done = pretrain(tmp_path / "run", preparation=f"{ALWAYS_TRIED}\n{UNLOADED}", CXX=str(refusing), MINITF_CACHE=str(tmp_path / "cache"))
+    done = pretrain(
+        tmp_path / "run",
+        preparation=f"{ALWAYS_TRIED}\n{UNLOADED}",
+        CXX=str(refusing),
+        MINITF_CACHE=str(tmp_path / "cache"),
+    )
     assert done.returncode == 0, done.stderr
     reason = "compile off (torch.compile does not work here: CppCompileError: c++: fatal error: no room)"
     assert [reason in line for line in done.stderr.splitlines() if "torch.compile" in line] == [True]
@@ -79,13 +88,17 @@ def test_auto_trains_without_a_compiler_that_fails_and_records_it(refusing: Path
 @pytest.mark.parametrize("fault", ["not a compiler", "cache"])
 def test_compilation_that_is_demanded_and_fails_is_refused_in_one_line(fault: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    variables = {"CXX": "/bin/false"} if fault != "cache" else {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "file" / "cache")}
+    variables = (
+        {"CXX": "/bin/false"} if fault != "cache" else {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "file" / "cache")}
+    )
     done = pretrain(tmp_path / "run", "runtime.compile=true", **variables)
     assert done.returncode == 9, done.stderr
     last = done.stderr.splitlines()[-1]
     assert last.startswith("runtime.compile: torch.compile does not work here: ")
     assert ("/bin/false" if fault != "cache" else "Not a directory") in last
-    assert last.endswith("; `minitf doctor --compile` tries it on a small function; runtime.compile=false trains without it")
+    assert last.endswith(
+        "; `minitf doctor --compile` tries it on a small function; runtime.compile=false trains without it"
+    )
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
@@ -164,7 +177,9 @@ def failing(error: Exception) -> Any:
     return compiled
 
 
-def test_a_failing_backend_is_named_and_lack_of_memory_is_left_to_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_backend_is_named_and_lack_of_memory_is_left_to_the_first_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for error, reason in (
         (ValueError("no such pass\nand more"), "ValueError: no such pass"),
         (torch.OutOfMemoryError("CUDA out of memory"), None),
@@ -178,7 +193,9 @@ def test_only_a_demanded_compilation_is_refused_if_it_fails(why: str) -> None:
     setup = Setup(compile=True, reasons={"compile": why})
     assert without_failing_compiler(setup, None) is setup
     if why == EXPLICIT:
-        with pytest.raises(Unavailable, match=r"^runtime\.compile: torch\.compile does not work here: no room$") as fault:
+        with pytest.raises(
+            Unavailable, match=r"^runtime\.compile: torch\.compile does not work here: no room$"
+        ) as fault:
             without_failing_compiler(setup, "no room")
         assert fault.value.hint is not None
         assert fault.value.hint.endswith("runtime.compile=false trains without it")
@@ -191,9 +208,13 @@ def test_only_a_demanded_compilation_is_refused_if_it_fails(why: str) -> None:
 
 def test_the_reason_of_a_compiler_is_the_error_that_it_printed() -> None:
     inner = type(
-        "CppCompileError", (RuntimeError,), {"output": "In file a.cpp:\na.cpp:3: error: no 'x'\n", "__module__": "torch._inductor.exc"}
+        "CppCompileError",
+        (RuntimeError,),
+        {"output": "In file a.cpp:\na.cpp:3: error: no 'x'\n", "__module__": "torch._inductor.exc"},
     )("C++")
-    outer = type("InductorError", (RuntimeError,), {"inner_exception": inner, "__module__": "torch._inductor.exc"})("long")
+    outer = type("InductorError", (RuntimeError,), {"inner_exception": inner, "__module__": "torch._inductor.exc"})(
+        "long"
+    )
     assert compiler_reason(outer) == "CppCompileError: a.cpp:3: error: no 'x'"
     fault = to_minitf_error(outer)
     assert (fault.exit_code, fault.message) == (9, "torch.compile failed: CppCompileError: a.cpp:3: error: no 'x'")
@@ -221,7 +242,9 @@ def test_if_one_process_cannot_compile_none_does(monkeypatch: pytest.MonkeyPatch
 def test_doctor_tries_to_compile_only_where_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     monkeypatch.setattr(compile_trial, "sample_failure", lambda device: f"CppCompileError: no room for {device}")
-    assert json.loads(minitf("doctor", "--json").stdout)["result"]["compile"].startswith("not tried (--compile tries it); ")
+    assert json.loads(minitf("doctor", "--json").stdout)["result"]["compile"].startswith(
+        "not tried (--compile tries it); "
+    )
     done = json.loads(minitf("doctor", "--compile", "--json").stdout)["result"]
     assert done["compile"] == "does not work on cpu: CppCompileError: no room for cpu"
     assert "compile: does not work on cpu: CppCompileError: no room for cpu" in done["problems"]
@@ -240,7 +263,9 @@ def test_a_resumed_compiled_run_takes_its_code_from_disk_and_has_the_same_bytes(
     words = (model, "objective=masked", "runtime.compile=true", "train.steps=4", "checkpoint.every_steps=1")
     cache = {"MINITF_CACHE": str(tmp_path / "cache")}
     kill = "import os, signal\nfrom mini_tf.training import loop\nreal, steps = loop.clip_factor, iter(range(9))\n"
-    kill += "loop.clip_factor = lambda *given: os.kill(os.getpid(), signal.SIGKILL) if next(steps) == 2 else real(*given)"
+    kill += (
+        "loop.clip_factor = lambda *given: os.kill(os.getpid(), signal.SIGKILL) if next(steps) == 2 else real(*given)"
+    )
     killed = pretrain(tmp_path / "killed", *words, preparation=kill, **cache)
     assert killed.returncode == -9, killed.stderr
     resumed = pretrain(tmp_path / "killed", *words, preparation=COUNTED, **cache)

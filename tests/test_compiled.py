@@ -50,7 +50,9 @@ def check(task: nn.Module, batches: list[Batch], state: State | None = None) -> 
         plain, sums = task(batch, plain_state), compiled(batch, state)
         assert sums.parts.keys() == plain.parts.keys()
         assert sums.metrics.keys() == plain.metrics.keys()
-        torch.testing.assert_close((sums.parts, sums.metrics, sums.state), (plain.parts, plain.metrics, plain.state), rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(
+            (sums.parts, sums.metrics, sums.state), (plain.parts, plain.metrics, plain.state), rtol=1e-6, atol=1e-6
+        )
         torch.testing.assert_close(gradients_of(task, sums), gradients_of(task, plain), rtol=1e-6, atol=1e-6)
         if state is not None:
             state, plain_state = (task.carry(detach(part.state)) for part in (sums, plain))  # type: ignore[operator]
@@ -81,7 +83,10 @@ def test_every_mixer_compiles_without_a_graph_break(settings: ModelSettings) -> 
     """On packed rows with padding, whose targets are some of the tokens."""
     model = tiny_model(settings).train()
     segments = torch.tensor([[1] * 4 + [2] * 5, [1] * 9, [1] * 6 + [0] * 3])
-    inputs, targets = Tokens(random_ids(), TokenPositions.packed(segments)), (segments != 0).flatten().nonzero().squeeze(1)
+    inputs, targets = (
+        Tokens(random_ids(), TokenPositions.packed(segments)),
+        (segments != 0).flatten().nonzero().squeeze(1),
+    )
     batch = Batch(inputs, random_ids(seed=5).flatten()[targets], targets, source_for(model))
     check(TokenLoss(model, "loss"), [batch])
 
@@ -98,7 +103,9 @@ def test_linear_cross_attention_of_packed_pairs_compiles(kind: str) -> None:
         targets = torch.tensor([[1] * 4 + [2] * 5, [1] * 9, [1] * 3 + [2] * 3 + [documents] * 3])
         segments = torch.tensor([[1] * 2 + [2] * 3, [1] * 4 + [0], [1] * 1 + [2] * 2 + [documents] * 2])
         source = Tokens(random_ids(B, 5, 2), TokenPositions.packed(segments))
-        batches.append(Batch(Tokens(random_ids(), TokenPositions.packed(targets)), random_ids(seed=5).flatten(), None, source))
+        batches.append(
+            Batch(Tokens(random_ids(), TokenPositions.packed(targets)), random_ids(seed=5).flatten(), None, source)
+        )
     check(TokenLoss(tiny_model(settings).train(), "loss"), batches)
 
 
@@ -108,9 +115,13 @@ def test_ngrams_of_characters_compile_without_a_graph_break() -> None:
     check(case.task.train(), [batch, batch])
 
 
-@pytest.mark.parametrize("kind", [*present("positions", "learned", "t5", "transformer_xl"), pytest.param("rotary", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", [*present("positions", "learned", "t5", "transformer_xl"), pytest.param("rotary", marks=pytest.mark.slow)]
+)
 def test_positional_encodings_compile_without_a_graph_break(kind: str) -> None:
-    settings = settings_of("models", "decoder")(d_model=16, n_layers=1, n_heads=2, positions=settings_of("positions", kind)())
+    settings = settings_of("models", "decoder")(
+        d_model=16, n_layers=1, n_heads=2, positions=settings_of("positions", kind)()
+    )
     tokens = Tokens(random_ids(), TokenPositions.packed(torch.tensor([[1] * 4 + [2] * 5, [1] * 9, [1] * 6 + [0] * 3])))
     check(TokenLoss(tiny_model(settings).train(), "loss"), [Batch(tokens, random_ids(seed=5).flatten())])  # type: ignore[arg-type]
 
@@ -137,7 +148,11 @@ def test_what_is_compiled_takes_and_returns_tensors_and_numbers_alone() -> None:
     hash(structure)  # so it holds no tensor
     again, same_state, *rest = unflatten(leaves, structure)
     assert flatten(again)[1] == flatten(batch)[1]
-    assert all(torch.equal(one, other) for one, other in zip(flatten(again)[0], flatten(batch)[0], strict=True) if isinstance(one, Tensor))
+    assert all(
+        torch.equal(one, other)
+        for one, other in zip(flatten(again)[0], flatten(batch)[0], strict=True)
+        if isinstance(one, Tensor)
+    )
     assert same_state["layers"]["0"]["places"] == {"start": 7}
     assert same_state["empty"] == {}
     assert rest == [None, ("word", 2.5, True)]

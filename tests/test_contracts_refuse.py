@@ -159,7 +159,11 @@ class Growing(Fading):
 
     def forward(self, x: Tensor, memory: Tensor, visibility: Visibility, state: State | None = None) -> ForwardOutput:
         mixed = super().forward(x, memory, visibility, state)
-        return mixed if state is None else mixed._replace(state=mixed.state | {"read": torch.cat([state["read"], x], dim=1)})  # type: ignore[operator]
+        return (
+            mixed
+            if state is None
+            else mixed._replace(state=mixed.state | {"read": torch.cat([state["read"], x], dim=1)})
+        )  # type: ignore[operator]
 
 
 class Trimming(Fading):
@@ -187,7 +191,11 @@ class SeesAll(Heads):
 
 class SeesNeighborDocuments(Heads):
     def restrict(self, visibility: Visibility) -> Visibility:
-        return replace(visibility, memory=replace(visibility.memory, segments=None), queries=replace(visibility.queries, segments=None))
+        return replace(
+            visibility,
+            memory=replace(visibility.memory, segments=None),
+            queries=replace(visibility.queries, segments=None),
+        )
 
 
 class PositionsOfChunks(Heads):
@@ -249,8 +257,14 @@ def with_heads(mixer: type[Heads], **declared: Any) -> MixerSettings:
 
 
 BLIND = FadingMean.SUPPORTS | {"context_only"}
-LONG, TRAINING = "a_long_row_matches_its_weights_and_blocks-causal-none", "training_without_dropout_matches_evaluation-causal-none"
-OUTPUTS, PENALTY = "outputs in training must be those of evaluation", "the penalty must be the sum of those of each document"
+LONG, TRAINING = (
+    "a_long_row_matches_its_weights_and_blocks-causal-none",
+    "training_without_dropout_matches_evaluation-causal-none",
+)
+OUTPUTS, PENALTY = (
+    "outputs in training must be those of evaluation",
+    "the penalty must be the sum of those of each document",
+)
 FAULTY_MIXERS: list[tuple[MixerSettings, str, str]] = [
     (with_recurrence(Chunked), LONG, "must equal forward in long rows"),
     (with_recurrence(changed_output(second_chunk_alone)), LONG, "must equal forward in long rows"),
@@ -262,17 +276,37 @@ FAULTY_MIXERS: list[tuple[MixerSettings, str, str]] = [
     (with_recurrence(WrongStep), "fast_decoding_matches_forward", "step must match forward"),
     (with_recurrence(StepWithoutState), "fast_decoding_matches_forward", "must match forward"),
     (with_recurrence(Restless), "refresh_depends_on_seed_and_step_only", "seed and step only"),
-    (with_recurrence(NoReset), "a_packed_document_is_independent-causal-none-packed", "must not depend on the other documents"),
+    (
+        with_recurrence(NoReset),
+        "a_packed_document_is_independent-causal-none-packed",
+        "must not depend on the other documents",
+    ),
     (with_recurrence(OwnWeights), "explicit_matches_forward-causal-none-packed", "must equal forward"),
     (with_recurrence(SignedWeights), "explicit_matches_forward-causal-none-packed", "nonnegative is declared"),
     (with_recurrence(Unused), "every_parameter_has_a_gradient-causal-none-packed", "more.weight must have a gradient"),
     (with_recurrence(Growing), "the_state_of_a_stream_is_bounded", "must not grow with the length"),
     (with_recurrence(Trimming), "a_trimmed_state_gives_the_same_outputs-causal-none-plain", "trim must not change"),
     (with_recurrence(OneState), "blocks_with_state_match_one_pass-causal-none-plain", "must match one pass"),
-    (with_recurrence(Fading, SUPPORTS=BLIND), "only_visible_tokens_have_a_gradient-causal-none-plain", "context_only is True"),
-    (with_heads(SeesAll), "earlier_outputs_do_not_depend_on_later_tokens-causal-none-plain", "must not depend on later tokens"),
-    (with_heads(SeesNeighborDocuments), "padding_does_not_change_outputs-causal-none-packed", "padding must not change outputs"),
-    (with_heads(SeesNeighborDocuments), "only_visible_tokens_have_a_gradient-causal-none-packed", "must have no gradient"),
+    (
+        with_recurrence(Fading, SUPPORTS=BLIND),
+        "only_visible_tokens_have_a_gradient-causal-none-plain",
+        "context_only is True",
+    ),
+    (
+        with_heads(SeesAll),
+        "earlier_outputs_do_not_depend_on_later_tokens-causal-none-plain",
+        "must not depend on later tokens",
+    ),
+    (
+        with_heads(SeesNeighborDocuments),
+        "padding_does_not_change_outputs-causal-none-packed",
+        "padding must not change outputs",
+    ),
+    (
+        with_heads(SeesNeighborDocuments),
+        "only_visible_tokens_have_a_gradient-causal-none-packed",
+        "must have no gradient",
+    ),
     (with_heads(PositionsOfChunks), "a_long_row_matches_its_weights_and_blocks-causal-rotary", "must match one pass"),
     (with_heads(Reversing), "the_order_matters_only_if_declared", "unordered is declared"),
 ]
@@ -293,7 +327,9 @@ def test_a_faulty_mixer_is_refused(settings: MixerSettings, case: str, message: 
 
 
 @pytest.mark.parametrize(
-    "settings", [with_recurrence(RightPenalty), with_recurrence(Stepping), with_heads(Heads)], ids=["penalty", "steps", "heads"]
+    "settings",
+    [with_recurrence(RightPenalty), with_recurrence(Stepping), with_heads(Heads)],
+    ids=["penalty", "steps", "heads"],
 )
 def test_the_same_mixers_without_a_fault_are_not_refused(settings: MixerSettings) -> None:
     tried = {case for _, case, _ in FAULTY_MIXERS} - {"the_state_of_a_stream_is_bounded"}
@@ -394,7 +430,11 @@ def alone(encoding: type[Biases], applies_to: str, **declared: Any) -> Positiona
     def build(settings: Table, d_model: int, n_heads: int, d_k: int, context: int) -> Biases:
         return encoding(n_heads)
 
-    more = {"APPLIES_TO": frozenset({applies_to}), "build": build, "build_layers": PositionalEncodingSettings.build_layers}
+    more = {
+        "APPLIES_TO": frozenset({applies_to}),
+        "build": build,
+        "build_layers": PositionalEncodingSettings.build_layers,
+    }
     return type("Settings", (Table,), more | declared)()  # type: ignore[no-any-return]
 
 
@@ -407,7 +447,11 @@ FAULTY_POSITIONS: list[tuple[PositionalEncodingSettings, str, str]] = [
     (alone(Biases, "embed"), "it_applies_where_declared", "must equal APPLIES_TO"),
     (alone(Absolute, "embed"), "it_depends_on_positions_only", "must not depend on other tokens"),
     (alone(Limited, "embed"), "max_positions_are_enforced", r"must be equal: \[None, 8, 8\]"),
-    (alone(Absolute, "embed", max_positions=lambda *_: 3), "max_positions_are_enforced", r"must be equal: \[3, None, None\]"),
+    (
+        alone(Absolute, "embed", max_positions=lambda *_: 3),
+        "max_positions_are_enforced",
+        r"must be equal: \[3, None, None\]",
+    ),
     (alone(Turned, "rotary"), "rotate_is_linear", "must preserve norms"),
 ]
 
@@ -456,7 +500,9 @@ class ReadsPadding(Stack):
 
 
 class ForgetsState(Stack):
-    def forward(self, x: Tensor, token_positions: TokenPositions, memory: Any = None, at: Any = None, state: Any = None) -> ForwardOutput:
+    def forward(
+        self, x: Tensor, token_positions: TokenPositions, memory: Any = None, at: Any = None, state: Any = None
+    ) -> ForwardOutput:
         return super().forward(x, token_positions, memory, at, self.start(len(x)) if state else None)
 
 
@@ -471,14 +517,20 @@ def with_stack(stack: type[Stack], kind: str = "decoder") -> ModelSettings:
     def build_stack(settings: ModelSettings, encoding: PositionalEncoding, cross: Any = None) -> Stack:
         return stack(settings, settings.causal, encoding, cross)
 
-    return type("Settings", (settings_of("models", kind),), {"build_stack": build_stack})(d_model=8, n_layers=2, n_heads=2)  # type: ignore[no-any-return]
+    return type("Settings", (settings_of("models", kind),), {"build_stack": build_stack})(
+        d_model=8, n_layers=2, n_heads=2
+    )  # type: ignore[no-any-return]
 
 
 def with_model(model: type[OneStack], **declared: Any) -> ModelSettings:
-    def build(settings: ModelSettings, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> Model:
+    def build(
+        settings: ModelSettings, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None
+    ) -> Model:
         return model(settings, vocabulary_size, context)
 
-    return type("Settings", (settings_of("models", "decoder"),), {"build": build, **declared})(d_model=8, n_layers=2, n_heads=2)  # type: ignore[no-any-return]
+    return type("Settings", (settings_of("models", "decoder"),), {"build": build, **declared})(
+        d_model=8, n_layers=2, n_heads=2
+    )  # type: ignore[no-any-return]
 
 
 class Misplaces(OneStack):

@@ -15,7 +15,9 @@ from mini_tf.recipe.kinds import settings_of
 from mini_tf.trained.evaluating import evaluation_data, kl_divergence
 from mini_tf.trained.opening import load_trained, open_trained
 
-SHAPE = "model={kind: decoder, d_model: 32, n_layers: 2, n_heads: 2, attention: {kind: softmax, qk_norm: true, scale: 0.3}}"
+SHAPE = (
+    "model={kind: decoder, d_model: 32, n_layers: 2, n_heads: 2, attention: {kind: softmax, qk_norm: true, scale: 0.3}}"
+)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,9 @@ def test_weights_and_shared_settings_are_kept_and_the_run_is_usable(run: Path, t
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
     evaluated = json.loads(minitf("evaluate", str(tmp_path / "window"), "--json").stdout)["metrics"]
     assert evaluated["loss"] == pytest.approx(metrics["loss"], abs=1e-5)
-    assert json.loads(minitf("evaluate", str(run), "--json").stdout)["metrics"]["loss"] == pytest.approx(metrics["before.loss"], abs=1e-5)
+    assert json.loads(minitf("evaluate", str(run), "--json").stdout)["metrics"]["loss"] == pytest.approx(
+        metrics["before.loss"], abs=1e-5
+    )
     assert 0 < metrics["kl"] < 0.1
     assert minitf("generate", str(tmp_path / "window"), "the ", "--max-new-tokens", "5", "--greedy").exit_code == 0
     more = ("train.steps=2", "log.samples=0", *EXACT, "-d", str(tmp_path / "more"), "-q")
@@ -71,7 +75,9 @@ def test_shared_settings_are_kept_however_a_mixer_is_written(
 
 def test_settings_of_an_encoder_and_of_several_mixers_are_kept() -> None:
     def kept(before: dict[str, Any], after: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        old, new = (settings_of("models", "encoder_decoder")(**{"d_model": 32, "n_heads": 2} | keys) for keys in (before, after))
+        old, new = (
+            settings_of("models", "encoder_decoder")(**{"d_model": 32, "n_heads": 2} | keys) for keys in (before, after)
+        )
         [override] = _kept_settings(old, new)  # type: ignore[arg-type]
         key, _, value = override.partition("=")
         return key, json.loads(value)
@@ -88,9 +94,9 @@ def test_the_divergence_is_its_formula(run: Path, tmp_path: Path) -> None:
     """On a file of several rows, against log-probabilities of the two models computed here, row by row."""
     text = (DATA / "tiny.txt").read_text().replace("\n\n", "\n")[:500]
     (tmp_path / "held.txt").write_text(text)
-    metrics = convert(run, tmp_path / "window", "model.attention={kind: window, window: 2}", "--data", str(tmp_path / "held.txt"))[
-        "metrics"
-    ]
+    metrics = convert(
+        run, tmp_path / "window", "model.attention={kind: window, window: 2}", "--data", str(tmp_path / "held.txt")
+    )["metrics"]
     models = [load_trained(folder) for folder in (run, tmp_path / "window")]
     tokenizer, context, divergences = models[0].tokenizer, 48, []
     ids = [tokenizer.vocabulary.separator, *tokenizer.encode(text)]

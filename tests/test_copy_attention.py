@@ -30,7 +30,14 @@ SOURCE = torch.tensor([[1, 1, 1, 2, 2, 2, 2, 0], [1, 1, 1, 1, 1, 1, 0, 0]])
 
 def model_of(seed: int = 0, **settings: Any) -> EncoderDecoder:
     torch.manual_seed(seed)
-    given = {"d_model": D, "n_layers": 1, "n_heads": 2, "init_std": 0.5, "copy_attention": True, "encoder": {"d_model": 10, "n_heads": 1}}
+    given = {
+        "d_model": D,
+        "n_layers": 1,
+        "n_heads": 2,
+        "init_std": 0.5,
+        "copy_attention": True,
+        "encoder": {"d_model": 10, "n_heads": 1},
+    }
     model = Settings.model_validate(given | settings).build(V, 32).double().eval()
     model.special_ids = SPECIAL
     if model.copy_attention is not None:
@@ -95,7 +102,9 @@ def test_a_source_of_special_tokens_and_padding_copies_nothing() -> None:
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 @pytest.mark.parametrize("head", ["linear", "bert"])
-def test_the_fused_loss_has_the_gradients_of_the_mixture(smoothing: float, head: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fused_loss_has_the_gradients_of_the_mixture(
+    smoothing: float, head: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of all parameters; in chunks of two targets, and as a compiler or GPU computes it."""
     monkeypatch.setattr(fused, "CHUNK", 1)
     monkeypatch.setattr(fused, "FEWEST", 2)
@@ -123,7 +132,10 @@ def test_a_loss_stays_exact_where_probabilities_are_too_small_for_their_type() -
     """Log-probabilities down to -700 in single precision, generated, and copied from where the attention is not."""
     gate, log_attention = torch.tensor([400.0, -400.0]), torch.tensor([[0.0, -600.0], [-600.0, 0.0]])
     copies = Copies(gate, log_attention, ids=torch.tensor([[1, 2]] * 2), first=torch.tensor([[0, 1]] * 2))
-    hidden, weight = torch.tensor([[1.0], [1.0]], requires_grad=True), torch.tensor([[0.0], [-500.0], [-700.0]], requires_grad=True)
+    hidden, weight = (
+        torch.tensor([[1.0], [1.0]], requires_grad=True),
+        torch.tensor([[0.0], [-500.0], [-700.0]], requires_grad=True),
+    )
     for labels, expected in (([1, 2], 400 + 0.0), ([2, 1], 700 + 600.0)):
         loss = fused.cross_entropy(hidden, weight, None, torch.tensor(labels), 0.0, copies)
         assert loss.item() == pytest.approx(expected, rel=1e-6)
@@ -158,7 +170,12 @@ def test_translations_have_the_log_probability_of_one_pass_and_none_of_a_special
     tokenizer = Tokenizer.train(sections.Tokenizer(kind="char"), ["0123456789"])
     vocabulary = tokenizer.vocabulary
     torch.manual_seed(3)
-    model = Settings(d_model=D, n_layers=1, n_heads=2, init_std=0.6, copy_attention=True).build(vocabulary.size, 16).double().eval()
+    model = (
+        Settings(d_model=D, n_layers=1, n_heads=2, init_std=0.6, copy_attention=True)
+        .build(vocabulary.size, 16)
+        .double()
+        .eval()
+    )
     model.special_ids = vocabulary.special_ids
     torch.nn.init.constant_(model.copy_attention.gate.bias, -1.0)  # type: ignore[union-attr, arg-type]
     translator = Translator(model, tokenizer, tokenizer, Generate(num_beams=3, max_new_tokens=6))
@@ -170,7 +187,9 @@ def test_translations_have_the_log_probability_of_one_pass_and_none_of_a_special
         for one in found:
             written = tokenizer.encode(one.text).tolist()
             inputs = torch.tensor([[vocabulary.separator, *written]])
-            output = model(Tokens(inputs), Tokens(torch.tensor([[*tokenizer.encode(source).tolist(), vocabulary.separator]])))
+            output = model(
+                Tokens(inputs), Tokens(torch.tensor([[*tokenizer.encode(source).tolist(), vocabulary.separator]]))
+            )
             labels = torch.tensor([*written, *([vocabulary.separator] if len(written) < 6 else [])])
             scored = log_p(model, output)[0, : len(labels)].gather(1, labels[:, None]).sum()
             assert one.logprob == pytest.approx(float(scored), abs=1e-10)

@@ -87,7 +87,10 @@ def test_a_corpus_that_depends_on_the_order_of_a_set_is_refused(tmp_path: Path) 
 
 
 def test_a_corpus_is_named_alone_or_in_a_list_of_one_and_says_whether_it_is_pairs() -> None:
-    old, world = ("docs-summaries", "grammar", "python-docs", "translate-toy"), ("world", "world-facts", "world-translation")
+    old, world = (
+        ("docs-summaries", "grammar", "python-docs", "translate-toy"),
+        ("world", "world-facts", "world-translation"),
+    )
     assert built_in_corpora() == ("associative-recall", "copy", "corridor", *old, *world)
     pairs = ["docs-summaries", "translate-toy", "world-facts", "world-translation"]
     assert [word for word in built_in_corpora() if has_pairs(word)] == pairs
@@ -134,7 +137,9 @@ BROKEN: dict[str, tuple[type[Short], str]] = {
 
 
 @pytest.mark.parametrize("holds", ALONE, ids=lambda holds: holds.__name__)
-def test_one_that_breaks_the_contract_is_told_and_the_same_without_the_fault_is_not(holds: Callable[[CorpusSettings], None]) -> None:
+def test_one_that_breaks_the_contract_is_told_and_the_same_without_the_fault_is_not(
+    holds: Callable[[CorpusSettings], None],
+) -> None:
     fault, told = BROKEN[holds.__name__]
     holds(Short())
     with pytest.raises(AssertionError, match=told):

@@ -44,7 +44,12 @@ TURNS = (
     f"data={{train: {DATA / 'reversed.tsv'}, fields: {{prompt: source, response: target}}, split: 10%}}",
     *("objective=instruct", "eval.translations=4", "generate.max_new_tokens=8"),
 )
-BY_TOKENS = (*PAIRS, "tokenizer={kind: bpe, vocab_size: 300, source: {kind: char}}", "train.batch_tokens=300", "train.micro_batch_size=4")
+BY_TOKENS = (
+    *PAIRS,
+    "tokenizer={kind: bpe, vocab_size: 300, source: {kind: char}}",
+    "train.batch_tokens=300",
+    "train.micro_batch_size=4",
+)
 QUICK = ("--seconds", "0", "-q", *EXACT)
 CPU = torch.device("cpu")
 
@@ -67,7 +72,9 @@ def training_of(*changes: str) -> tuple[Parts, Training]:
     text = open_data(recipe.data, recipe.tokenizer, recipe.objective)
     parts = build(recipe, text, resolve_setup(recipe.runtime))
     feed = Feed(parts.plan, parts.train, parts.objective.prepare, parts.setup.micro_batch_size)
-    return parts, Training(parts.task, feed, build_optimizer(recipe.optimizer, parts.model), parts.schedule, parts.setup)
+    return parts, Training(
+        parts.task, feed, build_optimizer(recipe.optimizer, parts.model), parts.schedule, parts.setup
+    )
 
 
 def counted_by_torch(parts: Parts, training: Training) -> int:
@@ -179,7 +186,9 @@ def test_memory_is_that_of_the_tensors_of_a_real_step(changes: tuple[str, ...]) 
 
 
 def test_muon_remembers_less_than_adamw() -> None:
-    adamw, muon = (memory_of(*training_of(f"optimizer={{kind: {kind}, lr: 0.02}}")).optimizer for kind in ("adamw", "muon"))
+    adamw, muon = (
+        memory_of(*training_of(f"optimizer={{kind: {kind}, lr: 0.02}}")).optimizer for kind in ("adamw", "muon")
+    )
     assert muon < adamw
 
 
@@ -222,7 +231,9 @@ def due(*overrides: str, work: float = MUCH) -> EvaluationSchedule:
 def test_evaluations_and_checkpoints_are_as_many_as_a_run_makes(steps: int) -> None:
     tenth = math.ceil(steps / 10)
     assert count_evaluations_and_saves(due(), steps, None) == due_by_hand(tenth, tenth, steps)
-    assert count_evaluations_and_saves(due(work=MUCH / 50), steps, None) == due_by_hand(max(tenth, 50), max(tenth, 50), steps)
+    assert count_evaluations_and_saves(due(work=MUCH / 50), steps, None) == due_by_hand(
+        max(tenth, 50), max(tenth, 50), steps
+    )
     recipe = due("eval.every_steps=20")
     assert count_evaluations_and_saves(recipe, steps, None) == due_by_hand(20, 20, steps)
     recipe = due("eval.every_steps=20", "checkpoint.every_steps=15")
@@ -303,7 +314,12 @@ def test_the_envelope_has_figures_that_agree_with_each_other(tmp_path: Path, mon
     envelope = costs(TINY)
     found, [result] = envelope["metrics"], envelope["result"]
     assert (envelope["ok"], envelope["command"], envelope["run"]) == (True, "cost", None)
-    assert (result["recipe"], result["device"], result["precision"], result["micro_batch_size"]) == ("tiny", "cpu", "fp32", 8)
+    assert (result["recipe"], result["device"], result["precision"], result["micro_batch_size"]) == (
+        "tiny",
+        "cpu",
+        "fp32",
+        8,
+    )
     assert result["metrics"] == found
     assert found["parameters"] == sum(p.numel() for p in training_of()[0].model.parameters())
     assert found["steps"] == 60

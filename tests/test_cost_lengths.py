@@ -57,7 +57,9 @@ def test_formulas_of_other_layers_are_those_of_the_table() -> None:
 
 def test_flops_grow_with_the_square_of_the_length_or_linearly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lengths, "LONG_SECONDS", 0.0)
-    recipe = read(TINY, ["model={kind: decoder, d_model: 32, n_layers: 3, n_heads: 2, attention: [softmax, linear, softmax]}"]).recipe
+    recipe = read(
+        TINY, ["model={kind: decoder, d_model: 32, n_layers: 3, n_heads: 2, attention: [softmax, linear, softmax]}"]
+    ).recipe
     layers = layers_of("tiny", recipe)
     assert [layer.name for layer in layers] == ["softmax (tiny)", "linear (tiny)"]
     windows = "model={kind: decoder, attention: [softmax, {kind: window, window: 8}, {kind: window, window: 9}]}"

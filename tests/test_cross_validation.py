@@ -44,7 +44,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three folds that nobody interrupted."""
-    return trained(tmp_path_factory.mktemp("folds") / "whole", *SMALL, f"data.train={data}", "data.split={folds: 3}", recipe="bert-nano")
+    return trained(
+        tmp_path_factory.mktemp("folds") / "whole",
+        *SMALL,
+        f"data.train={data}",
+        "data.split={folds: 3}",
+        recipe="bert-nano",
+    )
 
 
 def held_out(examples: list[int], folds: int) -> list[list[int]]:
@@ -61,7 +67,9 @@ def test_every_example_is_validated_once_beside_its_copies_and_folds_are_of_one_
     assert not any({*one} & {*other} for i, one in enumerate(parts) for other in parts[:i])
     sizes = [len({*part}) for part in parts]
     assert max(sizes) - min(sizes) <= 1
-    assert [sorted(part) for part in held_out(examples[::-1], folds)] == [sorted(part) for part in parts]  # whatever the order
+    assert [sorted(part) for part in held_out(examples[::-1], folds)] == [
+        sorted(part) for part in parts
+    ]  # whatever the order
 
 
 def test_folds_have_their_share_of_every_class_and_copies_stay_together() -> None:
@@ -78,7 +86,9 @@ def test_folds_have_their_share_of_every_class_and_copies_stay_together() -> Non
         train, val = ({one.texts[0] for split, one in held[0].read() if split == part} for part in ("train", "val"))
         assert not train & val
         assert val == {one.texts[0] for split, one in held[1].read() if split == "val"}
-        counts.append(Counter(row["label"] for row in {row["text"]: row for row in rows[:100]}.values() if row["text"] in val))
+        counts.append(
+            Counter(row["label"] for row in {row["text"]: row for row in rows[:100]}.values() if row["text"] in val)
+        )
     assert [sum(one[label] for one in counts) for label in ("rare", "pos", "neg")] == [10, 60, 30]
     for label in ("rare", "pos", "neg"):
         assert max(one[label] for one in counts) - min(one[label] for one in counts) <= 1
@@ -141,7 +151,9 @@ def test_folds_of_seeds_have_the_means_over_their_seeds(data: Path, tmp_path: Pa
     run = trained(tmp_path / "run", *ways, "data.split={folds: 2}", recipe="bert-nano")
     alone = trained(tmp_path / "alone", *ways, "data.split={folds: 2, fold: 2}", recipe="bert-nano")
     assert_same(run / "fold-2", alone)
-    of_seeds = [[figures(seed)["val.loss"] for seed in finding.member_folders(fold)] for fold in finding.member_folders(run)]
+    of_seeds = [
+        [figures(seed)["val.loss"] for seed in finding.member_folders(fold)] for fold in finding.member_folders(run)
+    ]
     assert np.shape(of_seeds) == (2, 2)
     measured = figures(run)
     assert measured["val.loss.mean"] == pytest.approx(np.mean(of_seeds))
@@ -156,11 +168,21 @@ def test_folds_of_seeds_have_the_means_over_their_seeds(data: Path, tmp_path: Pa
 
 
 def test_folds_of_ensembles_are_judged_by_their_ensembles(data: Path, tmp_path: Path) -> None:
-    ways = (*SMALL, "train.steps=1", f"data.train={data}", "train.seeds=2", "train.ensemble=mean", "data.split={folds: 2}")
+    ways = (
+        *SMALL,
+        "train.steps=1",
+        f"data.train={data}",
+        "train.seeds=2",
+        "train.ensemble=mean",
+        "data.split={folds: 2}",
+    )
     with compared():
         run = trained(tmp_path / "run", *ways, recipe="bert-nano")
     each, log = [figures(fold) for fold in finding.member_folders(run)], (run / "log.txt").read_text()
-    kinds = [[one[f"baseline.{kind}.accuracy"] for one in each] for kind in ("majority", "tfidf_logistic", "tfidf_characters")]
+    kinds = [
+        [one[f"baseline.{kind}.accuracy"] for one in each]
+        for kind in ("majority", "tfidf_logistic", "tfidf_characters")
+    ]
     baseline = max(kinds, key=sum)
     for n, one in enumerate(each):
         numbers = (one["val.accuracy.ensemble"], one["val.loss.ensemble"], one["val.f1_macro.ensemble"], baseline[n])
@@ -197,7 +219,10 @@ def test_folds_of_one_data_set_are_one_group_and_pairs_of_folds_are_compared(who
         fields = json.loads((one / "run.json").read_text())
         fields["decides"]["optimizer.lr"] = 0.5
         (one / "run.json").write_text(json.dumps(fields))
-    assert [group.name for group in grouped([RunCurves.read(whole), RunCurves.read(other)])] == ["whole (3 folds)", "other (3 folds)"]
+    assert [group.name for group in grouped([RunCurves.read(whole), RunCurves.read(other)])] == [
+        "whole (3 folds)",
+        "other (3 folds)",
+    ]
     compared = json.loads(minitf("runs", "compare", whole, other, "--at", "steps", "--json").stdout)["result"]
     assert compared["groups"][0]["folds"] == [1, 2, 3]
     assert all(row["paired"] and row["difference"]["mean"] == 0 for row in compared["equal"]["steps"])
@@ -206,11 +231,15 @@ def test_folds_of_one_data_set_are_one_group_and_pairs_of_folds_are_compared(who
 # What a fold sees.
 
 
-def test_tokenizer_and_classes_of_a_fold_know_nothing_of_its_validation_part(whole: Path, data: Path, tmp_path: Path) -> None:
+def test_tokenizer_and_classes_of_a_fold_know_nothing_of_its_validation_part(
+    whole: Path, data: Path, tmp_path: Path
+) -> None:
     letters = "αβγδεζηθικλμνξοπ"
     rows = [{"text": f"a nice soup {letter}", "label": "good" if n % 2 else "bad"} for n, letter in enumerate(letters)]
     file = opinions(tmp_path / "letters.jsonl", rows)
-    run = trained(tmp_path / "run", *SMALL, "train.steps=1", f"data.train={file}", "data.split={folds: 2}", recipe="bert-nano")
+    run = trained(
+        tmp_path / "run", *SMALL, "train.steps=1", f"data.train={file}", "data.split={folds: 2}", recipe="bert-nano"
+    )
     known = [{letter for letter in letters if letter in _vocabulary(fold)} for fold in finding.member_folders(run)]
     assert [len(one) for one in known] == [8, 8]
     assert known[0] | known[1] == {*letters}
@@ -224,7 +253,13 @@ def _vocabulary(run: Path) -> dict[str, int]:
 
 def test_a_class_that_is_only_in_one_fold_is_named_before_anything_is_trained(tmp_path: Path) -> None:
     rows = [*ROWS, {"text": "a strange soup", "label": "rare"}]
-    ways = ("bert-nano", *SMALL, "train.steps=1", f"data.train={opinions(tmp_path / 'rare.jsonl', rows)}", "data.split={folds: 3}")
+    ways = (
+        "bert-nano",
+        *SMALL,
+        "train.steps=1",
+        f"data.train={opinions(tmp_path / 'rare.jsonl', rows)}",
+        "data.split={folds: 3}",
+    )
     refused(minitf("finetune", *ways, "-d", tmp_path / "run"), " of 3: ", "'rare'", "objective.labels", exit_code=4)
     assert not (tmp_path / "run").exists()
     done = minitf("finetune", *ways, "objective.labels=[good, bad, rare]", "-d", tmp_path / "run")
@@ -237,7 +272,10 @@ def test_a_class_that_is_only_in_one_fold_is_named_before_anything_is_trained(tm
         ("data.split={folds: 1}", "folds must be a whole number from 2 to 1000, got 1"),
         ("data.split={folds: 5, fold: 6}", "fold must be a whole number from 1 to folds 5, got 6"),
         ("data.split={fold: 6}", "must be a share such as 5%, tail 10%, or {folds: 5}, got a mapping of fold"),
-        ("data.split={folds: 5, share: 5%}", "must be a share such as 5%, tail 10%, or {folds: 5}, got a mapping of folds, share"),
+        (
+            "data.split={folds: 5, share: 5%}",
+            "must be a share such as 5%, tail 10%, or {folds: 5}, got a mapping of folds, share",
+        ),
     ],
 )
 def test_what_is_no_number_of_folds_is_refused(split: str, message: str) -> None:

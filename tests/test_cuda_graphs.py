@@ -19,7 +19,13 @@ class Driver:
     """torch.cuda as far as a capture uses it. broken: a fault in a capture has ended it, so that ending it fails."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, broken: bool) -> None:
-        self.device, self.stream, self.broken, self.open_pools, self.released = 0, "default", broken, list[Any](), list[Any]()
+        self.device, self.stream, self.broken, self.open_pools, self.released = (
+            0,
+            "default",
+            broken,
+            list[Any](),
+            list[Any](),
+        )
         self.renewed: list[int] = []
         generators = [SimpleNamespace(graphsafe_set_state=lambda state, n=n: self.renewed.append(n)) for n in range(2)]
         replaced: dict[str, Any] = {
@@ -35,7 +41,9 @@ class Driver:
             monkeypatch.setattr(torch.cuda, name, value)
         monkeypatch.setattr(torch, "Generator", lambda device: torch.default_generator)
         monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", self.end_allocate, raising=False)
-        monkeypatch.setattr(torch._C, "_cuda_releasePool", lambda device, pool: self.released.append((device, pool)), raising=False)
+        monkeypatch.setattr(
+            torch._C, "_cuda_releasePool", lambda device, pool: self.released.append((device, pool)), raising=False
+        )
 
     @contextmanager
     def graph(self, graph: Any, pool: Any, capture_error_mode: str) -> Iterator[None]:

@@ -62,7 +62,13 @@ def test_short_contexts_do_not_see_what_the_grammar_knows(sentences: list[str]) 
 def test_what_the_grammar_never_says_has_no_probability() -> None:
     said = "the dogs near the green river bark softly with their bone and today those dogs rest ."
     assert grammar_entropy.log_probability(said) > -math.inf
-    for wrong in (said.replace("bark", "barks"), said.replace("their", "its"), said.removesuffix(" ."), said + " .", ""):
+    for wrong in (
+        said.replace("bark", "barks"),
+        said.replace("their", "its"),
+        said.removesuffix(" ."),
+        said + " .",
+        "",
+    ):
         assert grammar_entropy.log_probability(wrong) == -math.inf
 
 

@@ -85,7 +85,9 @@ EXPECTED = [
         "Boats and all that belongs to them.",
     ),
     DocstringSummary("It may be moved by the wind or by its crew, but not by both.", "Something that floats."),
-    DocstringSummary("wind may be none at all, and the boat then stays where it is.", "Let the wind move the boat for an hour."),
+    DocstringSummary(
+        "wind may be none at all, and the boat then stays where it is.", "Let the wind move the boat for an hour."
+    ),
     DocstringSummary("The way is the same as the one that was sailed before.", "Return to the harbour of this boat."),
 ]
 
@@ -116,7 +118,14 @@ def test_a_package_gives_its_summaries_with_what_they_sum_up_and_is_not_imported
 def test_files_come_by_name_and_no_source_comes_twice(tmp_path: Path) -> None:
     again = '"""Something that swims.\n\nIt may be moved by the wind or by its crew, but not by both.\n"""\n'
     sunk = '"""Boats that have sunk.\n\nThey are below the water, and there is no way to bring them up.\n"""\n'
-    one = package(tmp_path / "one", boats=MODULE, a__first=sunk, copy=again, tests__boats=again.replace("wind", "sea"), broken="def (")
+    one = package(
+        tmp_path / "one",
+        boats=MODULE,
+        a__first=sunk,
+        copy=again,
+        tests__boats=again.replace("wind", "sea"),
+        broken="def (",
+    )
     sunk = DocstringSummary("They are below the water, and there is no way to bring them up.", "Boats that have sunk.")
     assert list(pairs(one)) == [sunk, *EXPECTED]
     assert next(iter(pairs(package(tmp_path / "two", a=again, boats=MODULE)))).target == "Something that swims."
@@ -164,12 +173,16 @@ def test_an_explanation_says_nothing_of_lists_that_are_not_there() -> None:
 def test_pythons_documentation_gives_about_two_thousand_summaries(rows: list[dict[str, str]]) -> None:
     assert 1_200 < len(rows) < 3_500
     known = {row["target"]: row["source"] for row in rows}
-    assert known["Generic (shallow and deep) copying operations."].startswith("For module specific errors, copy.Error is raised.")
+    assert known["Generic (shallow and deep) copying operations."].startswith(
+        "For module specific errors, copy.Error is raised."
+    )
     words = [len(row["source"].split()) / len(row["target"].split()) for row in rows]
     assert sorted(words)[len(words) // 2] > 2, "most explanations are longer than twice their summary"
 
 
-def test_every_pair_is_a_line_of_prose_and_a_shorter_one_that_it_does_not_begin_with(rows: list[dict[str, str]]) -> None:
+def test_every_pair_is_a_line_of_prose_and_a_shorter_one_that_it_does_not_begin_with(
+    rows: list[dict[str, str]],
+) -> None:
     assert len({row["source"] for row in rows}) == len(rows)
     for row in rows:
         source, target = row["source"], row["target"]
@@ -194,9 +207,13 @@ def test_a_python_without_its_librarys_sources_is_told_so(tmp_path: Path, monkey
     assert not list((tmp_path / "cache").iterdir())
 
 
-def test_a_recipe_names_the_pairs_and_gives_no_columns(made: Path, rows: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recipe_names_the_pairs_and_gives_no_columns(
+    made: Path, rows: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MINITF_CACHE", str(made.parent))
     data = Data(train="docs-summaries")
     assert data.pairs
     read = dataset_of("pairs").read(dataset_of("pairs").find(data.train, "data.train"), data, data.train)
-    assert [(pair.source, pair.target, pair.alignment) for pair in read] == [(row["source"], row["target"], None) for row in rows]
+    assert [(pair.source, pair.target, pair.alignment) for pair in read] == [
+        (row["source"], row["target"], None) for row in rows
+    ]

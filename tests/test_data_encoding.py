@@ -31,9 +31,9 @@ LEARNT_FROM = [
     "C3PO's e-mail </s>",
 ] * 5
 CLASSES = Labels(("bad", "good"), (3, 4))
-word = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc", "Zs", "Zl", "Zp")), min_size=1, max_size=8).filter(
-    lambda one: one.split() == [one]
-)
+word = st.text(
+    st.characters(codec="utf-8", exclude_categories=("Cs", "Cc", "Zs", "Zl", "Zp")), min_size=1, max_size=8
+).filter(lambda one: one.split() == [one])
 known_word = st.sampled_from([one for text in LEARNT_FROM[:4] for one in text.split()])
 
 
@@ -104,7 +104,9 @@ def test_no_text_can_hold_a_special_token(form: str, kind: str) -> None:
 
 
 @settings(deadline=None, max_examples=30)
-@given(numbers=st.lists(st.integers(-(10**6), 10**6), min_size=2, max_size=20).filter(lambda given: len(set(given)) > 1))
+@given(
+    numbers=st.lists(st.integers(-(10**6), 10**6), min_size=2, max_size=20).filter(lambda given: len(set(given)) > 1)
+)
 def test_numbers_are_learnt_in_standard_deviations_from_their_mean(numbers: list[int]) -> None:
     labels = labels_of("numbers", [str(one) for one in numbers])
     assert labels.mean == pytest.approx(statistics.fmean(numbers))
@@ -118,7 +120,10 @@ def test_numbers_are_learnt_in_standard_deviations_from_their_mean(numbers: list
 
 @pytest.mark.parametrize("numbers", [["0.1"] * 3, ["5", "5.0"], ["1e300", "-1e300"], ["1e-200", "2e-200"]])
 def test_numbers_that_nothing_can_be_learnt_from_are_refused(numbers: list[str]) -> None:
-    with pytest.raises(DataFault, match="they must differ" if len({*map(float, numbers)}) == 1 else "too large or too close for float32"):
+    with pytest.raises(
+        DataFault,
+        match="they must differ" if len({*map(float, numbers)}) == 1 else "too large or too close for float32",
+    ):
         labels_of("numbers", numbers)
 
 
@@ -142,7 +147,13 @@ def test_what_classes_there_are_is_kept_in_json() -> None:
     for labels in (Labels(("b", "a"), (2, 0)), Labels(mean=-1.5, scale=0.1, n_texts=2), Labels()):
         assert Labels.of_json(labels.to_json()) == labels
     good = Labels(("b", "a"), (2, 0)).to_json()
-    bad: list[tuple[str, object]] = [("names", ["a", "a"]), ("names", None), ("counts", [1]), ("counts", [1, -1]), ("counts", [1, True])]
+    bad: list[tuple[str, object]] = [
+        ("names", ["a", "a"]),
+        ("names", None),
+        ("counts", [1]),
+        ("counts", [1, -1]),
+        ("counts", [1, True]),
+    ]
     for key, value in [
         *bad,
         ("mean", math.nan),
@@ -162,13 +173,17 @@ def test_a_label_that_is_not_known_is_refused_with_its_line_and_the_nearest_way_
     assert refused(form, Example(["a"], ["god"], "f.csv:7")) == (
         "f.csv:7: the label 'god' is not one of the classes (did you mean 'good'? objective.labels lists all classes)"
     )
-    assert "(the classes are: bad, good; objective.labels lists all classes)" in refused(form, Example(["a"], ["99"], "f.csv:7"))
+    assert "(the classes are: bad, good; objective.labels lists all classes)" in refused(
+        form, Example(["a"], ["99"], "f.csv:7")
+    )
     many = Labels(tuple(f"c{n}" for n in range(30)), (1,) * 30)
     assert "c19, ...;" in refused(form, Example(["a"], ["?"], "f.csv:7"), many)
 
 
 def test_what_is_asked_for_need_not_be_known() -> None:
-    assert dataset_of("classes").example({"text": "a"}, "f:1", {"text": "text"}, labelled=False) == Example(["a"], [], "f:1")
+    assert dataset_of("classes").example({"text": "a"}, "f:1", {"text": "text"}, labelled=False) == Example(
+        ["a"], [], "f:1"
+    )
     assert asked(encoded("classes", Example(["a"], [], "f:1"))) == {0: 0.0}
     assert asked(encoded("numbers", Example(["a"], [], "f:1"), Labels(mean=3.0))) == {0: 0.0}
     assert list(asked(encoded("tags", Example(["ab", "c"], [], "f:1")))) == [1, 4]
@@ -211,7 +226,9 @@ def test_a_tag_stands_at_the_first_token_of_any_word(words: list[str], kind: str
 
 def pieces_of_play(normalizer: normalizers.Normalizer | None, splits: bool = True) -> Tokenizer:
     """WordPiece as BERT has it, which cleans its text: what is a control or format character vanishes."""
-    vocabulary = {one: n for n, one in enumerate(["[PAD]", "[UNK]", "[SEP]", "[MASK]", "play", "##ing", "cat", "the", "the cat"])}
+    vocabulary = {
+        one: n for n, one in enumerate(["[PAD]", "[UNK]", "[SEP]", "[MASK]", "play", "##ing", "cat", "the", "the cat"])
+    }
     inner = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     inner.add_special_tokens(["[PAD]", "[UNK]", "[SEP]", "[MASK]"])
     if normalizer:
@@ -255,7 +272,9 @@ def test_words_that_are_one_token_together_are_refused() -> None:
 
 @pytest.mark.parametrize("form", ["classes", "numbers", "chats"])
 def test_a_text_that_normalizes_to_nothing_is_the_unknown_token(form: str) -> None:
-    example = Example(["cat", "\u200d"], {"classes": ["bad"], "numbers": ["1"], "chats": ["user", ASSISTANT]}[form], "f:9")
+    example = Example(
+        ["cat", "\u200d"], {"classes": ["bad"], "numbers": ["1"], "chats": ["user", ASSISTANT]}[form], "f:9"
+    )
     used = pieces_of_play(normalizers.BertNormalizer())
     [one] = dataset_of(form).encode([example], both(used), replace(CLASSES, n_texts=2))
     assert used.pieces(one.ids) == ["cat", "[SEP]", "[UNK]"]
@@ -269,7 +288,9 @@ def test_a_source_and_a_target_that_normalize_to_nothing_are_unknown() -> None:
 
 def test_words_and_tags_that_are_not_as_many_are_refused() -> None:
     with pytest.raises(DataFault, match="f:3: 2 words, but 3 tags; the numbers must be equal"):
-        dataset_of("tags").example({"text": "a b", "label": "O O O"}, "f:3", {"text": "text", "label": "label"}, labelled=True)
+        dataset_of("tags").example(
+            {"text": "a b", "label": "O O O"}, "f:3", {"text": "text", "label": "label"}, labelled=True
+        )
 
 
 # Conversations
@@ -278,7 +299,10 @@ said = st.text(st.sampled_from("the cat sat</s>\n"), min_size=1, max_size=10)
 
 
 @settings(deadline=None, max_examples=40)
-@given(turns=st.lists(st.tuples(st.sampled_from(["system", "user", ASSISTANT]), said), min_size=1, max_size=5), kind=st.sampled_from(KINDS))
+@given(
+    turns=st.lists(st.tuples(st.sampled_from(["system", "user", ASSISTANT]), said), min_size=1, max_size=5),
+    kind=st.sampled_from(KINDS),
+)
 def test_what_the_assistant_says_is_asked_for_and_where_it_ends(turns: list[tuple[str, str]], kind: str) -> None:
     if any(not tokenizer(kind).encode(text).size for _, text in turns):
         return
@@ -323,8 +347,12 @@ def test_a_conversation_ends_with_what_the_assistant_says_last_and_is_known_by_w
 @pytest.mark.parametrize("form", ["classes", "numbers"])
 def test_a_row_has_as_many_texts_as_the_training_side(form: str) -> None:
     answers, two = ["1" if form == "numbers" else "good"], replace(CLASSES, n_texts=2)
-    assert refused(form, Example(["a"], answers, "f:7"), two).startswith("f:7: 'text_pair' is missing; examples have two texts")
-    assert refused(form, Example(["a", "b"], [], "f:7")).startswith("f:7: 'text_pair' is not allowed; examples have one text")
+    assert refused(form, Example(["a"], answers, "f:7"), two).startswith(
+        "f:7: 'text_pair' is missing; examples have two texts"
+    )
+    assert refused(form, Example(["a", "b"], [], "f:7")).startswith(
+        "f:7: 'text_pair' is not allowed; examples have one text"
+    )
 
 
 def test_a_tokenizer_file_of_another_makes_the_same_of_a_row(tmp_path: Path) -> None:

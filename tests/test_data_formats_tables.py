@@ -58,7 +58,10 @@ def table(folder: Path, kind: str, made: list[dict[str, Any]]) -> Path:
         parquet.write_table(pyarrow.Table.from_pylist(made), file)
         return file
     if kind == "conll":
-        return write(file, "".join("".join("\t".join(word) + "\n" for word in zip(*row.values(), strict=True)) + "\n" for row in made))
+        return write(
+            file,
+            "".join("".join("\t".join(word) + "\n" for word in zip(*row.values(), strict=True)) + "\n" for row in made),
+        )
     with file.open("w", newline="") as opened:
         writer = csv.DictWriter(opened, list(made[0]), delimiter="\t" if kind == "tsv" else ",")
         writer.writeheader()
@@ -74,12 +77,17 @@ PADDED = st.one_of(LINE, LINE.map(lambda text: f" {text}"), LINE.map(lambda text
 
 @settings(deadline=None, max_examples=40)
 @given(made=st.lists(st.tuples(PADDED, PADDED), min_size=1, max_size=5))
-def test_a_table_has_the_same_cells_in_every_format(made: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_table_has_the_same_cells_in_every_format(
+    made: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     folder = tmp_path_factory.mktemp("t")
     named = [{"label": label, "text": text} for text, label in made]
     found = [cells_of(table(folder, kind, named)) for kind in ("csv", "tsv", "jsonl", "parquet")]
     assert found == [[list(row) for row in made]] * 4
-    more = [[row.optional for row in rows(folder / f"a.{kind}", Columns(("text",), optional=("label", "alignment")))] for kind in FORMATS]
+    more = [
+        [row.optional for row in rows(folder / f"a.{kind}", Columns(("text",), optional=("label", "alignment")))]
+        for kind in FORMATS
+    ]
     assert more == [[[label, None] for _, label in made]] * 4
 
 
@@ -100,14 +108,20 @@ def test_sentences_have_the_same_cells_in_every_format_of_lists(
     for one in made:
         begins.append(begins[-1] + len(one) + 1)
     assert [row.where for row in found[2]] == [f"{folder}/a.conll:{line}" for line in begins[:-1]]
-    texts = [[d.text for d in read(find_files(str(folder / f"a.{kind}")), Columns())] for kind in ("jsonl", "parquet", "conll")]
+    texts = [
+        [d.text for d in read(find_files(str(folder / f"a.{kind}")), Columns())]
+        for kind in ("jsonl", "parquet", "conll")
+    ]
     assert texts == [[" ".join(row["text"]) for row in named]] * 3
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_cells_are_whatever_the_file_holds(kind: str, tmp_path: Path) -> None:
     turns = [{"role": "user", "content": "a"}]
-    made = [{"text": ["a", "b"], "label": 3, "n": 2.5, "yes": True, "turns": turns}, {"text": None, "label": 4, "n": 0.5, "yes": False}]
+    made = [
+        {"text": ["a", "b"], "label": 3, "n": 2.5, "yes": True, "turns": turns},
+        {"text": None, "label": 4, "n": 0.5, "yes": False},
+    ]
     found = rows(table(tmp_path, kind, made), Columns(("text", "label", "n", "yes"), optional=("turns", "none")))
     assert [row.cells for row in found] == [[["a", "b"], 3, 2.5, True], [None, 4, 0.5, False]]
     assert [row.optional for row in found] == [[turns, None], [None, None]]
@@ -117,9 +131,17 @@ def test_cells_are_whatever_the_file_holds(kind: str, tmp_path: Path) -> None:
     ("content", "columns", "expected"),
     [
         ("0\tfine film\n1\tpoor film\n", Columns(("1", "0")), [["fine film", "0"], ["poor film", "1"]]),
-        ("1\tfine film\n0\tpoor film\n", Columns(("1", "0")), [["fine film", "1"], ["poor film", "0"]]),  # 1 and 0 are labels
+        (
+            "1\tfine film\n0\tpoor film\n",
+            Columns(("1", "0")),
+            [["fine film", "1"], ["poor film", "0"]],
+        ),  # 1 and 0 are labels
         ("1\tfine\n", Columns(("1",)), [["fine"]]),
-        ("good\tfine\nbad\tpoor\n", Columns(("1", "0")), [["fine", "good"], ["poor", "bad"]]),  # two words, and yet no header
+        (
+            "good\tfine\nbad\tpoor\n",
+            Columns(("1", "0")),
+            [["fine", "good"], ["poor", "bad"]],
+        ),  # two words, and yet no header
         ("text\tlabel\n", Columns(("1", "0")), [["label", "text"]]),
         ("0\t1\nbad\tpoor\n", Columns(("1", "0")), [["poor", "bad"]]),  # the names that pandas gives
         ("year\t2020\t2021\na\t7\t8\n", Columns(("2021",)), [["8"]]),  # larger than any number of a column
@@ -137,7 +159,10 @@ def test_cells_are_whatever_the_file_holds(kind: str, tmp_path: Path) -> None:
 def test_columns_are_found_by_name_or_by_number_from_0(
     content: str, columns: Columns, expected: list[list[str]], kind: str, tmp_path: Path
 ) -> None:
-    assert cells_of(write(tmp_path / f"a.{kind}", content.replace("\t", "," if kind == "csv" else "\t")), columns) == expected
+    assert (
+        cells_of(write(tmp_path / f"a.{kind}", content.replace("\t", "," if kind == "csv" else "\t")), columns)
+        == expected
+    )
 
 
 HEADERS: list[Any] = ["auto", True, False]
@@ -174,7 +199,12 @@ def test_a_number_is_that_column_where_no_line_has_names(
             ":1: no column 'text'; the columns are: 0, 1 (no header) ('data.fields={text: 0, label: 1}'",
         ),
         ("a.csv", "a b,c d\n", Columns(("source", "target")), "(no header) ('data.fields={source: 0, target: 1}')"),
-        ("a.csv", "a b,0\n", Columns(), "no column 'text'; the columns are: 0, 1 (no header) ('data.fields={text: 0}')"),
+        (
+            "a.csv",
+            "a b,0\n",
+            Columns(),
+            "no column 'text'; the columns are: 0, 1 (no header) ('data.fields={text: 0}')",
+        ),
         (
             "a.csv",
             "a b,0\n",
@@ -197,8 +227,18 @@ def test_a_number_is_that_column_where_no_line_has_names(
         ("a.csv", "text,label,x,x\na,b,c,d\n", Columns(("text",), optional=("x",)), ":1: 2 columns are named 'x'"),
         ("a.csv", "text,label\na,b\n\nc\n", LABELLED, ":4: 1 columns, but the first line has 2"),
         ("a.csv", "a b,c\n", Columns(("-1",)), "no column '-1'; the columns are: 0, 1 (no header)"),
-        ("a.jsonl", '{"a": 1, "b": 2}\n', Columns(("0",)), ":1: no column '0'; the columns are: a, b (this file has column names"),
-        ("a.jsonl", '{"text": 1, "label": 2}\n\n{"text": 1}\n', LABELLED, ":3: no column 'label'; the columns are: text"),
+        (
+            "a.jsonl",
+            '{"a": 1, "b": 2}\n',
+            Columns(("0",)),
+            ":1: no column '0'; the columns are: a, b (this file has column names",
+        ),
+        (
+            "a.jsonl",
+            '{"text": 1, "label": 2}\n\n{"text": 1}\n',
+            LABELLED,
+            ":3: no column 'label'; the columns are: text",
+        ),
         ("a.conll", "a\tO\n", Columns(("2",)), ":1: no column '2'; the columns are: 0, 1 (no header)"),
         ("a.conll", "a\tO\n", Columns(("word",)), ":1: no column 'word'; the columns are: 0, 1 (no header)"),
         ("a.conll", "a\n", LABELLED, ":1: no column 'label'; the columns are: 0 (no header)"),
@@ -206,7 +246,12 @@ def test_a_number_is_that_column_where_no_line_has_names(
         ("a.conll", "# id 1\n\na O\n\nb x O\n", LABELLED, ":5: 3 columns, but line 3 has 2"),
         ("a.conll", "a\tO\n\tO\n", LABELLED, ":2: column 0 (from 0) is empty"),
         ("a.conll", "a\tO\t\n", LABELLED, ":1: column 2 (from 0) is empty"),
-        ("a.conll", "a O\n\n# newdoc\n", LABELLED, ":3: may be a comment or the word # with its columns (put a tab between"),
+        (
+            "a.conll",
+            "a O\n\n# newdoc\n",
+            LABELLED,
+            ":3: may be a comment or the word # with its columns (put a tab between",
+        ),
         ("a.conll", b"a\tO\n\nb\xff\tO\n", LABELLED, ":3: byte 6 is not UTF-8"),
         ("a.conllu", "word\tO\n", LABELLED, ":1: a line of CoNLL-U must start with the word's number"),
     ],
@@ -259,7 +304,9 @@ def test_sentences_are_found_between_blank_lines_and_comments(content: str, suff
     found = rows(write(tmp_path / f"a.{suffix}", content))
     assert [row.cells for row in found] == [[list(column) for column in zip(*one, strict=True)] for one in SENTENCES]
     lines = content.splitlines()
-    begins = [next(n for n, line in enumerate(lines, 1) if line.lstrip("\ufeff").startswith(one[0][0])) for one in SENTENCES]
+    begins = [
+        next(n for n, line in enumerate(lines, 1) if line.lstrip("\ufeff").startswith(one[0][0])) for one in SENTENCES
+    ]
     assert [row.where for row in found] == [f"{tmp_path}/a.{suffix}:{n}" for n in begins]
 
 
@@ -281,7 +328,12 @@ def test_columns_of_conll_have_numbers_and_the_usual_ones_names(tmp_path: Path) 
 @pytest.mark.parametrize("suffix", ["conllu", "conll"])
 def test_conll_u_names_its_columns_by_their_positions_and_repeats_no_word(suffix: str, tmp_path: Path) -> None:
     """By its form, if its name ends in .conll; also where the first line of words is that of two in one."""
-    lines = ["# text = Don't go", "1-2 Don't _ _ _ _ _ _ _ _", "1 Do do AUX VB _ 3 aux _ _", "2 n't not PART RB _ 3 advmod _ _"]
+    lines = [
+        "# text = Don't go",
+        "1-2 Don't _ _ _ _ _ _ _ _",
+        "1 Do do AUX VB _ 3 aux _ _",
+        "2 n't not PART RB _ 3 advmod _ _",
+    ]
     lines += ["3 go go VERB VB _ 0 root _ _", "3.1 on on ADP _ _ _ _ _ _"]
     file = write(tmp_path / f"a.{suffix}", "".join(line.replace(" ", "\t") + "\n" for line in lines[1:]))
     assert cells_of(file) == [[["Do", "n't", "go"], ["AUX", "PART", "VERB"]]]
@@ -292,7 +344,11 @@ def test_conll_u_names_its_columns_by_their_positions_and_repeats_no_word(suffix
 
 @pytest.mark.parametrize("first", ["1", "1-2", "0.1"])
 def test_any_first_line_of_conll_u_tells_what_it_is(first: str, tmp_path: Path) -> None:
-    lines = [*([f"{first} x _ _ _ _ _ _ _ _"] if first != "1" else []), "1 a a NOUN _ _ _ _ _ _", "2 b b VERB _ _ _ _ _ _"]
+    lines = [
+        *([f"{first} x _ _ _ _ _ _ _ _"] if first != "1" else []),
+        "1 a a NOUN _ _ _ _ _ _",
+        "2 b b VERB _ _ _ _ _ _",
+    ]
     file = write(tmp_path / "a.conll", "".join(line.replace(" ", "\t") + "\n" for line in lines))
     assert cells_of(file) == [[["a", "b"], ["NOUN", "VERB"]]]
 
@@ -301,7 +357,10 @@ def test_numbers_of_words_are_not_taken_for_words(tmp_path: Path) -> None:
     """Also where they are not of ten columns, as in CoNLL-2009."""
     file = write(tmp_path / "a.conll", "1\ta\tO\n2\tb\tB-x\n\n1\tc\tO\n")
     said = refusal(lambda: rows(file))
-    assert said == f"{file}:1: column 0 has the numbers of the words, not the words (name the columns: data.fields={{text: 1, label: 3}})"
+    assert (
+        said
+        == f"{file}:1: column 0 has the numbers of the words, not the words (name the columns: data.fields={{text: 1, label: 3}})"
+    )
     assert cells_of(file, Columns(("1", "2"))) == [[["a", "b"], ["O", "B-x"]], [["c"], ["O"]]]
     assert cells_of(write(tmp_path / "b.conll", "1\tO\n\n2\tO\n3\tO\n")) == [[["1"], ["O"]], [["2", "3"], ["O", "O"]]]
     ten = "\t".join("abcdefghij")
@@ -314,7 +373,9 @@ def test_a_sentence_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.M
     assert [len(row.cells[0]) for row in rows(fits)] == [146, 146]  # of 7 bytes each; 147 are 1,029 bytes
     file = write(tmp_path / "b.conll", "a\tO\n\n" + "word\tO\n" * 1000)
     said = refusal(lambda: rows(file))
-    assert said.startswith(f"{file}:149: the sentence that starts at {file}:3 is longer than 1 KiB (put a blank line after each sentence")
+    assert said.startswith(
+        f"{file}:149: the sentence that starts at {file}:3 is longer than 1 KiB (put a blank line after each sentence"
+    )
 
 
 @pytest.mark.parametrize(("side", "n_sentences"), [("train", 3394), ("dev", 1009)])
@@ -357,7 +418,11 @@ USER, SAID = {"role": "user", "content": "hi"}, {"role": "assistant", "content":
         (columns.texts_of, ["", "a", " ", "b c"], ["a", "b c"]),
         (columns.words_of, " a  b\tc\n", ["a", "b", "c"]),
         (columns.words_of, ["a", "b's"], ["a", "b's"]),
-        (columns.words_of, ["10\u00a0000", "10\u202f000", "10\u2007000"], ["10\u00a0000", "10\u202f000", "10\u2007000"]),
+        (
+            columns.words_of,
+            ["10\u00a0000", "10\u202f000", "10\u2007000"],
+            ["10\u00a0000", "10\u202f000", "10\u2007000"],
+        ),
         (columns.label_of, " very good ", "very good"),
         (columns.label_of, 3, "3"),
         (columns.label_of, True, "true"),
@@ -370,7 +435,11 @@ USER, SAID = {"role": "user", "content": "hi"}, {"role": "assistant", "content":
         (columns.number_of, " -2.5e1 ", -25.0),
         (columns.number_of, ".5", 0.5),
         (columns.number_of, "+3.", 3.0),
-        (columns.messages_of, [{"role": "system", "content": "s"}, USER, SAID], [("system", "s"), ("user", "hi"), ("assistant", "ho")]),
+        (
+            columns.messages_of,
+            [{"role": "system", "content": "s"}, USER, SAID],
+            [("system", "s"), ("user", "hi"), ("assistant", "ho")],
+        ),
     ],
 )
 def test_a_cell_gives_what_its_role_needs(role: Callable[..., Any], cell: Any, expected: Any) -> None:
@@ -392,7 +461,11 @@ def test_a_cell_gives_what_its_role_needs(role: Callable[..., Any], cell: Any, e
             (role, ["\ud800"], "'x' contains invalid Unicode")
             for role in (columns.text_of, columns.texts_of, columns.words_of, columns.labels_of)
         ],
-        *[(role, cell, "'x' is empty") for role in (columns.texts_of, columns.words_of, columns.labels_of) for cell in ("", " \t", [])],
+        *[
+            (role, cell, "'x' is empty")
+            for role in (columns.texts_of, columns.words_of, columns.labels_of)
+            for cell in ("", " \t", [])
+        ],
         (columns.text_of, 3, "'x' must be text, not int"),
         (columns.text_of, ["a", None], "'x' must be text, not null"),
         (columns.text_of, {"a": "b"}, "'x' must be text, not dict"),
@@ -418,13 +491,24 @@ def test_a_cell_gives_what_its_role_needs(role: Callable[..., Any], cell: Any, e
         (columns.number_of, True, "'x' must be a number, not bool"),
         (columns.number_of, [1], "'x' must be a number, not list"),
         (columns.number_of, None, "'x' must be a number, not null"),
-        *[(columns.number_of, number, "'x' is not a finite number") for number in ("1e999", 10**400, float("inf"), float("nan"))],
+        *[
+            (columns.number_of, number, "'x' is not a finite number")
+            for number in ("1e999", 10**400, float("inf"), float("nan"))
+        ],
         (columns.messages_of, "hi", '\'x\' must be a list of {"role": ..., "content": ...}, not str'),
         (columns.messages_of, [SAID, "hi"], "'x': message 2 must be a list of"),
         (columns.messages_of, [{"role": "user"}], "'x': message 1 has no 'content'"),
         (columns.messages_of, [SAID, {"content": "a"}], "'x': message 2 has no 'role'"),
-        (columns.messages_of, [{"role": "gpt", "content": "a"}], "'x': the role of message 1 must be system, user or assistant, not 'gpt'"),
-        (columns.messages_of, [{"role": ["user"], "content": "a"}], "'x': the role of message 1 must be system, user or assistant"),
+        (
+            columns.messages_of,
+            [{"role": "gpt", "content": "a"}],
+            "'x': the role of message 1 must be system, user or assistant, not 'gpt'",
+        ),
+        (
+            columns.messages_of,
+            [{"role": ["user"], "content": "a"}],
+            "'x': the role of message 1 must be system, user or assistant",
+        ),
         (columns.messages_of, [SAID, {"role": "user", "content": " "}], "'x': the content of message 2 is empty"),
         (columns.messages_of, [{"role": "user", "content": ["a"]}], "'x: content of message 1' must be text, not list"),
         (columns.messages_of, [USER], "'x' has no assistant message"),
@@ -459,19 +543,26 @@ def test_columns_that_nobody_named_are_taken_by_what_such_columns_are_often_call
     columns = columns_of(("text", "label"), LIKE)
     assert [row.cells for row in rows_of(source, columns)] == [["a nice film", "5"], ["dull", "1"]]
     assert read_columns(source, columns) == ["review", "stars"]
-    of_others = columns_of(("text", "label"), LIKE, numbers={"text": "1", "label": "0"})  # of another file, which had no header
+    of_others = columns_of(
+        ("text", "label"), LIKE, numbers={"text": "1", "label": "0"}
+    )  # of another file, which had no header
     assert [row.cells for row in rows_of(source, of_others)] == [["a nice film", "5"], ["dull", "1"]]
     said = columns_of(("1", "0"), {})  # of this one
     assert next(rows_of(source, said)).cells == ["review", "id"]
 
 
 @pytest.mark.parametrize("first", ["question", "label", "5"])
-def test_of_a_file_without_a_header_the_numbers_of_others_are_taken_whatever_its_first_row_holds(first: str, tmp_path: Path) -> None:
+def test_of_a_file_without_a_header_the_numbers_of_others_are_taken_whatever_its_first_row_holds(
+    first: str, tmp_path: Path
+) -> None:
     file = tmp_path / "intent.tsv"
     file.write_text(f"{first}\tthen on to something else\nstatement\tit is so\n")
     [source] = find_files(str(file))
     columns = columns_of(("text", "label"), LIKE | {"text": ("question",)}, numbers={"text": "1", "label": "0"})
-    assert [row.cells for row in rows_of(source, columns)] == [["then on to something else", first], ["it is so", "statement"]]
+    assert [row.cells for row in rows_of(source, columns)] == [
+        ["then on to something else", first],
+        ["it is so", "statement"],
+    ]
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -489,7 +580,9 @@ def test_words_that_repeat_are_no_header(tmp_path: Path) -> None:
     assert "(no header)" in refusal(lambda: cells_of(write(tmp_path / "c.csv", "fine,fine\n")))
 
 
-def test_a_row_of_json_without_the_column_of_the_first_is_refused_though_it_has_another_that_might_be_meant(tmp_path: Path) -> None:
+def test_a_row_of_json_without_the_column_of_the_first_is_refused_though_it_has_another_that_might_be_meant(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "mix.jsonl"
     file.write_text('{"text": "a", "review": "meta"}\n{"review": "b", "lang": "en"}\n')
     [source] = find_files(str(file))
@@ -522,7 +615,9 @@ def test_a_header_with_blanks_is_answered_with_its_names(tmp_path: Path) -> None
     [source] = find_files(str(file))
     with pytest.raises(DataFault) as fault:
         next(rows_of(source, columns_of(("text", "label"), LIKE)))
-    assert str(fault.value.hint).endswith("; or, if the first row is a header, 'data.fields={text: Review Text, label: My Label}'")
+    assert str(fault.value.hint).endswith(
+        "; or, if the first row is a header, 'data.fields={text: Review Text, label: My Label}'"
+    )
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])

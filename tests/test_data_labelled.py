@@ -49,7 +49,9 @@ def table(path: Path, rows: Sequence[dict[str, Any]]) -> str:
     return str(path)
 
 
-def opened(file: object, dataset: str = "classes", said: Any = None, wanted: Sequence[str] = (), **given: Any) -> TokenizedData:
+def opened(
+    file: object, dataset: str = "classes", said: Any = None, wanted: Sequence[str] = (), **given: Any
+) -> TokenizedData:
     data = Data(train=file, **{"fields": FIELDS} | given)  # type: ignore[arg-type]
     settings = {"labels": tuple(wanted)} if wanted else {}
     return data_of.opened(data, BYTE, dataset, (said if said is not None else []).append, **settings)
@@ -102,7 +104,12 @@ def test_every_example_is_kept_as_it_was_written_on_one_side(kind: str, tmp_path
 
 
 TURNS = [
-    {"messages": [{"role": "user", "content": f"say {n}\n"}, {"role": "assistant", "content": f"{n} \u2028\U0001f600 </s>"}]}
+    {
+        "messages": [
+            {"role": "user", "content": f"say {n}\n"},
+            {"role": "assistant", "content": f"{n} \u2028\U0001f600 </s>"},
+        ]
+    }
     for n in range(30)
 ]
 MANY = {
@@ -149,7 +156,9 @@ def test_the_same_content_is_found_again_wherever_it_lies_and_another_is_not(tmp
         opened(moved, wanted=("10", "2", "1")),
         opened(moved, split=Split(share=0.3)),
         opened(moved, "numbers"),
-        opened(table(tmp_path / "e.csv", [row | {"stars": f"{row['stars']} stars"} for row in REVIEWS])),  # the same ids in other words
+        opened(
+            table(tmp_path / "e.csv", [row | {"stars": f"{row['stars']} stars"} for row in REVIEWS])
+        ),  # the same ids in other words
         opened(table(tmp_path / "f.csv", [row | {"stars": str(2 * int(row["stars"]))} for row in REVIEWS]), "numbers"),
     ]
     hashes = [other.hashes["data"] for other in others]
@@ -191,7 +200,10 @@ def test_classes_are_those_of_the_training_side_in_the_order_of_their_values_or_
     counted = [sum(label == [name] for _, label in raw(text.train)) for name in STARS]
     assert (text.labels.names, list(text.labels.counts)) == (tuple(STARS), counted)
     ordered = opened(file, wanted=("10", "1", "2", "none"))
-    assert (ordered.labels.names, list(ordered.labels.counts)) == (("10", "1", "2", "none"), [counted[2], counted[0], counted[1], 0])
+    assert (ordered.labels.names, list(ordered.labels.counts)) == (
+        ("10", "1", "2", "none"),
+        [counted[2], counted[0], counted[1], 0],
+    )
     assert raw(ordered.train) == raw(text.train)
     order = [1, 2, 0]
     asked = [np.asarray(store.row_labels)[:, 0] for store in (text.train, ordered.train)]
@@ -247,13 +259,18 @@ def test_what_also_stands_in_the_training_file_is_left_out_of_the_given_one_and_
     train = table(tmp_path / "a.csv", REVIEWS)
     fresh = [{"review": f"film {n} was not", "stars": "1"} for n in range(3)]
     other_label = {"review": REVIEWS[0]["review"], "stars": "2"}
-    val = table(tmp_path / "b.csv", [*[{key: row[key] for key in ("review", "stars")} for row in REVIEWS[:2]], *fresh, other_label])
+    val = table(
+        tmp_path / "b.csv",
+        [*[{key: row[key] for key in ("review", "stars")} for row in REVIEWS[:2]], *fresh, other_label],
+    )
     text = opened(train, val=val)
     assert "2 of 6 examples of data.val are also in data.train; they were removed from data.val" in text.notes
     assert raw(text.val) == [([row["review"]], [row["stars"]]) for row in [*fresh, other_label]]
     assert raw(text.train) == [([row["review"]], [row["stars"]]) for row in REVIEWS]
     copy = table(tmp_path / "c.csv", REVIEWS)
-    assert refusal(train, val=copy).startswith("data.val: all of its 60 examples are also in data.train (remove data.val")
+    assert refusal(train, val=copy).startswith(
+        "data.val: all of its 60 examples are also in data.train (remove data.val"
+    )
 
 
 def known_by(store: Store) -> set[str]:
@@ -282,7 +299,9 @@ def test_further_responses_are_kept_and_later_turns_are_left_out_and_counted(tmp
     text = opened(several, "chats", fields={})
     assert {(one.texts[1], one.alternatives) for one in written(text.train)} <= {("one", (f"{n}",)) for n in range(20)}
     turns = [{"role": role, "content": role} for role in ("user", "assistant", "user")]
-    chats = table(tmp_path / "b.jsonl", [{"messages": [{"role": "system", "content": f"{n}"}, *turns]} for n in range(20)])
+    chats = table(
+        tmp_path / "b.jsonl", [{"messages": [{"role": "system", "content": f"{n}"}, *turns]} for n in range(20)]
+    )
     text = opened(chats, "chats", fields={})
     assert all(answers == ["system", "user", "assistant"] for _, answers in both(text))
     assert "20 messages after the assistant's last one were dropped" in text.notes
@@ -297,9 +316,15 @@ def test_the_first_example_to_learn_from_says_whether_there_are_two_texts(tmp_pa
     train, other = table(tmp_path / "two.jsonl", two), table(tmp_path / "one.jsonl", one)
     texts = {n: opened(file, fields={}) for n, file in ((1, other), (2, train))}
     assert {n: text.labels.n_texts for n, text in texts.items()} == {1: 1, 2: 2}
-    for val in (table(tmp_path / "val.jsonl", [{"text": "c", "text_pair": "d", "label": "x"}, {"text": "c", "label": "x"}]),):
-        assert refusal(train, fields={}, val=val).startswith(f"{val}:2: 'text_pair' is missing; examples have two texts")
-        assert refusal(other, fields={}, val=val).startswith(f"{val}:1: 'text_pair' is not allowed; examples have one text")
+    for val in (
+        table(tmp_path / "val.jsonl", [{"text": "c", "text_pair": "d", "label": "x"}, {"text": "c", "label": "x"}]),
+    ):
+        assert refusal(train, fields={}, val=val).startswith(
+            f"{val}:2: 'text_pair' is missing; examples have two texts"
+        )
+        assert refusal(other, fields={}, val=val).startswith(
+            f"{val}:1: 'text_pair' is not allowed; examples have one text"
+        )
     with pytest.raises(DataFault, match=r"one\.jsonl:1: no column 'text_pair'"):
         encoded(Data(train=other), texts[2].tokenizers, "classes", texts[2].labels)
     with pytest.raises(DataFault, match=r"two\.jsonl:1: 'text_pair' is not allowed"):
@@ -325,8 +350,14 @@ def second(kind: str) -> str:
         ("tags", "stars", " ", "'stars' is empty (remove the row)"),
     ],
 )
-def test_a_fault_names_the_column_as_the_file_calls_it(form: str, column: str, cell: str, words: str, kind: str, tmp_path: Path) -> None:
-    rows = [{"review": "a", "stars": "1"}, {"review": "b", "stars": "2"} | {column: cell}, {"review": "c", "stars": "2"}]
+def test_a_fault_names_the_column_as_the_file_calls_it(
+    form: str, column: str, cell: str, words: str, kind: str, tmp_path: Path
+) -> None:
+    rows = [
+        {"review": "a", "stars": "1"},
+        {"review": "b", "stars": "2"} | {column: cell},
+        {"review": "c", "stars": "2"},
+    ]
     file = table(tmp_path / f"a.{kind}", rows)
     assert refusal(file, form).startswith(f"{file}{second(kind)}: {words}")
 
@@ -335,15 +366,30 @@ def test_a_fault_names_the_column_as_the_file_calls_it(form: str, column: str, c
     ("form", "fields", "row", "words"),
     [
         ("classes", {"text": "a", "text_pair": "b", "label": "c"}, {"a": "x", "b": " ", "c": "1"}, "'b' is empty"),
-        ("classes", {"text": "a", "text_pair": "b", "label": "c"}, {"a": "x", "b": None, "c": "1"}, "'b' must be text, not null"),
+        (
+            "classes",
+            {"text": "a", "text_pair": "b", "label": "c"},
+            {"a": "x", "b": None, "c": "1"},
+            "'b' must be text, not null",
+        ),
         ("classes", {}, {"text": "x", "text_pair": 3, "label": "1"}, "'text_pair' must be text, not int"),
         ("chats", {"prompt": "q", "response": "r"}, {"q": " ", "r": "x"}, "'q' is empty"),
         ("chats", {"prompt": "q", "response": "r"}, {"q": "x", "r": ["", " "]}, "'r' is empty"),
         ("chats", {"messages": "chat"}, {"chat": "x"}, "'chat' must be a list of"),
-        ("chats", {"messages": "chat"}, {"chat": [{"role": "user", "content": "x"}]}, "'chat' has no assistant message"),
+        (
+            "chats",
+            {"messages": "chat"},
+            {"chat": [{"role": "user", "content": "x"}]},
+            "'chat' has no assistant message",
+        ),
         ("chats", {"messages": "chat"}, {"chat": None}, "'chat' must be a list of"),
         ("chats", {}, {"prompt": "x"}, "needs prompt and response, or messages"),
-        ("tags", {"text": "w", "label": "t"}, {"w": ["a", "b c"], "t": ["O", "O"]}, "'w': word 2 'b c' contains whitespace"),
+        (
+            "tags",
+            {"text": "w", "label": "t"},
+            {"w": ["a", "b c"], "t": ["O", "O"]},
+            "'w': word 2 'b c' contains whitespace",
+        ),
         ("tags", {"text": "w", "label": "t"}, {"w": ["a", "b"], "t": ["O"]}, "2 words, but 1 tags"),
     ],
 )
@@ -362,14 +408,19 @@ def test_columns_without_names_are_called_by_their_numbers(tmp_path: Path) -> No
 
 def test_a_file_of_lines_is_no_table(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a\n\nb\n")
-    assert refusal(str(tmp_path / "a.txt")).startswith(f"data.train: {tmp_path / 'a.txt'} is not a table (jsonl, csv, tsv, parquet, conll)")
+    assert refusal(str(tmp_path / "a.txt")).startswith(
+        f"data.train: {tmp_path / 'a.txt'} is not a table (jsonl, csv, tsv, parquet, conll)"
+    )
 
 
 def test_texts_without_labels_can_be_read_where_nothing_is_asked(tmp_path: Path) -> None:
     file = table(tmp_path / "a.csv", [{"id": "1", "review": "a"}, {"id": "2", "review": "b"}])
     dataset = dataset_of("classes")
     reader = dataset.reader(Data(train=file, fields=FIELDS), labelled=False)
-    assert list(reader.read(dataset.find(file, "--data"))) == [Example(["a"], [], f"{file}:2"), Example(["b"], [], f"{file}:3")]
+    assert list(reader.read(dataset.find(file, "--data"))) == [
+        Example(["a"], [], f"{file}:2"),
+        Example(["b"], [], f"{file}:3"),
+    ]
 
 
 def test_columns_that_are_found_are_reported_under_the_file_that_is_read(tmp_path: Path) -> None:
@@ -400,11 +451,15 @@ def test_the_summary_counts_what_is_there(tmp_path: Path) -> None:
     assert "\x1b" not in labels + missing
     numbers = list(dataset_of("numbers").summary(opened(table(tmp_path / "b.csv", REVIEWS), "numbers")))
     assert numbers[-1].startswith("labels: mean 4.")
-    turns = opened(table(tmp_path / "d.jsonl", [{"prompt": f"q{n}", "response": "abc"} for n in range(20)]), "chats", fields={})
+    turns = opened(
+        table(tmp_path / "d.jsonl", [{"prompt": f"q{n}", "response": "abc"} for n in range(20)]), "chats", fields={}
+    )
     n = turns.train.n_documents
     assert list(dataset_of("chats").summary(turns))[-1] == f"targets: {4 * n} of {len(turns.train)} training tokens"
     many = [{"text": f"t{n}", "label": f"c{n % 20:02}"} for n in range(400)]
-    assert " and 8 more" in list(dataset_of("classes").summary(opened(table(tmp_path / "c.jsonl", many), fields={})))[-1]
+    assert (
+        " and 8 more" in list(dataset_of("classes").summary(opened(table(tmp_path / "c.jsonl", many), fields={})))[-1]
+    )
 
 
 @pytest.mark.parametrize(

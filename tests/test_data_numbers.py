@@ -45,7 +45,9 @@ def test_statistics_of_a_store_are_those_of_its_documents() -> None:
         "shortest_document": 1, "median_document": 3.5, "95_percent_up_to": pytest.approx(4 + 0.85 * 15), "longest_document": 19,
     }  # fmt: skip
     assert describing.length_summary(store(documents)) == "median 3 tokens, 95th percentile 16, maximum 19"
-    assert store(documents).token_counts().tolist() == [np.bincount(store(documents).ids, minlength=50)[id] for id in range(50)]
+    assert store(documents).token_counts().tolist() == [
+        np.bincount(store(documents).ids, minlength=50)[id] for id in range(50)
+    ]
 
 
 def test_documents_on_both_sides_are_counted_once_each() -> None:
@@ -54,7 +56,7 @@ def test_documents_on_both_sides_are_counted_once_each() -> None:
 
 def test_columns_are_as_wide_as_their_names_and_numbers_as_people_write_them() -> None:
     assert describing.format_columns({"train": {"a": 1234, "longer": 0.5}, "val": {"a": 5, "longer": 12345.678}}) == [
-        *("              train          val", "a             1,234            5", "longer          0.5    1.235e+04"),
+        *("              train          val", "a             1,234            5", "longer          0.5    1.235e+04")
     ]
 
 
@@ -64,7 +66,12 @@ UNKNOWN = dict(zip("abcdefg", (7, 6, 5, 4, 3, 2, 1), strict=True))
 @pytest.mark.parametrize(
     ("sampled", "decoded", "replaced", "notes"),
     [
-        (99, 79, 20, "loses 20% of the characters; use more text: the 99 characters"),  # of a short text a fifth at most is unknown
+        (
+            99,
+            79,
+            20,
+            "loses 20% of the characters; use more text: the 99 characters",
+        ),  # of a short text a fifth at most is unknown
         (95, 76, 19, []),
         (100, 80, 20, []),
         (100, 20, 80, []),
@@ -80,7 +87,9 @@ UNKNOWN = dict(zip("abcdefg", (7, 6, 5, 4, 3, 2, 1), strict=True))
 def test_a_tokenizer_may_lose_so_much_and_no_more(sampled: int, decoded: int, replaced: int, notes: Any) -> None:
     coverage = Coverage(Tokenizer.train(sections.Tokenizer(kind="char"), ["a"]))
     coverage.add({"unknown": {}, "characters": [sampled // 2, decoded // 2, replaced // 2]})
-    coverage.add({"unknown": {}, "characters": [sampled - sampled // 2, decoded - decoded // 2, replaced - replaced // 2]})
+    coverage.add(
+        {"unknown": {}, "characters": [sampled - sampled // 2, decoded - decoded // 2, replaced - replaced // 2]}
+    )
     if isinstance(notes, list):
         assert coverage.notes() == notes
         return
@@ -96,7 +105,9 @@ def test_the_most_frequent_unknown_characters_are_named(n: int) -> None:
     coverage.add({"unknown": named, "characters": [1000, 1000, 0]})
     listed = ", ".join(f"'{name}' {count} times" for name, count in [*named.items()][:5])
     rest = f" and {n - 5} others" if n > 5 else ""
-    assert coverage.notes() == [f"{sum(named.values())} characters are not in the vocabulary and become the unknown token: {listed}{rest}"]
+    assert coverage.notes() == [
+        f"{sum(named.values())} characters are not in the vocabulary and become the unknown token: {listed}{rest}"
+    ]
 
 
 def test_more_classes_than_half_of_the_labels_are_none() -> None:
@@ -119,7 +130,10 @@ def test_a_cut_between_bytes_keeps_whole_characters(text: str, n: int) -> None:
     """At most n bytes from either end; where not even one character fits, bytes of it are kept."""
     tokenizer = Tokenizer.train(sections.Tokenizer(kind="byte"), [""])
     ids, sizes = tokenizer.encode(text), [len(character.encode()) for character in text]
-    for side, found in ((sizes, first_tokens(tokenizer.vocabulary, ids, n)), (sizes[::-1], last_tokens(tokenizer.vocabulary, ids, n))):
+    for side, found in (
+        (sizes, first_tokens(tokenizer.vocabulary, ids, n)),
+        (sizes[::-1], last_tokens(tokenizer.vocabulary, ids, n)),
+    ):
         whole = max(size for k in range(len(side) + 1) if (size := sum(side[:k])) <= n)
         assert found == (whole or min(n, len(ids)))
 
@@ -127,7 +141,9 @@ def test_a_cut_between_bytes_keeps_whole_characters(text: str, n: int) -> None:
 @pytest.mark.parametrize(("n_rows", "streams"), [(1, 3), (31, 3), (48, 3), (100, 4), (101, 1), (101, 7)])
 @pytest.mark.parametrize("batch_size", [1, 2, 8])
 @pytest.mark.parametrize("tokens", [None, 90])
-def test_rows_of_streams_continue_the_rows_before_them(n_rows: int, streams: int, batch_size: int, tokens: int | None) -> None:
+def test_rows_of_streams_continue_the_rows_before_them(
+    n_rows: int, streams: int, batch_size: int, tokens: int | None
+) -> None:
     """Every row once, in runs of successive rows; the last row of all is shorter. Ids tell which row it is."""
     context, last = 5, 3
     ids = np.arange((n_rows - 1) * context + last + 1)
@@ -148,7 +164,9 @@ def test_rows_of_streams_continue_the_rows_before_them(n_rows: int, streams: int
     assert Counter(seen).most_common(1)[0][1] == 1
     runs = zip(sorted(starts), [*sorted(starts)[1:], n_rows], strict=True)
     share = 1.0 if tokens is None else min(1.0, tokens / (len(ids) - 1))
-    assert sorted(seen) == [row for first, end in runs for row in range(first, first + int(np.ceil(share * (end - first))))]
+    assert sorted(seen) == [
+        row for first, end in runs for row in range(first, first + int(np.ceil(share * (end - first))))
+    ]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -193,7 +211,9 @@ def test_a_share_is_held_out_by_hash_and_of_fewer_than_ten_the_last(n: int, shar
         assert found.notes == ("fewer than 10 different examples: the last one is the validation data",)
     else:
         expected = [
-            text for text in texts if hash_text(text) == hashes[0] or (hash_text(text) < share * 2**64 and hash_text(text) != hashes[-1])
+            text
+            for text in texts
+            if hash_text(text) == hashes[0] or (hash_text(text) < share * 2**64 and hash_text(text) != hashes[-1])
         ]
         assert (held_out, found.notes) == (expected * 2, ())
         assert 0 < len(expected) < n
@@ -210,7 +230,10 @@ def test_a_number_of_training_examples_has_the_smallest_ranks(n: int) -> None:
     chosen = sorted(sorted(range(30), key=lambda i: (ranks[train[i]], i))[:n])
     assert [text for split, text in found.read() if split == "train"] == [train[i] for i in chosen]
     assert [text for split, text in found.read() if split == "val"] == val
-    assert found.notes == ("before", *((f"data.max_train_samples {n}: there are 30 training examples",) if n >= 30 else ()))
+    assert found.notes == (
+        "before",
+        *((f"data.max_train_samples {n}: there are 30 training examples",) if n >= 30 else ()),
+    )
     assert found.characters == (99 if n >= 30 else sum(len(train[i]) for i in chosen) + sum(map(len, val)))
 
 

@@ -52,7 +52,9 @@ def test_evaluation_asks_for_every_target_exactly_once(
 
 
 @given(lengths=LENGTHS, context=st.integers(2, 12), epoch=st.integers(0, 5), lookahead=st.integers(0, 1))
-def test_an_epoch_is_windows_of_the_stream_that_do_not_overlap(lengths: list[int], context: int, epoch: int, lookahead: int) -> None:
+def test_an_epoch_is_windows_of_the_stream_that_do_not_overlap(
+    lengths: list[int], context: int, epoch: int, lookahead: int
+) -> None:
     text = store(lengths)
     packing = windows(text, context, lookahead)
     rows = packing.take(np.arange(packing.n_rows), epoch, np.zeros(packing.n_rows, np.uint64))
@@ -126,7 +128,9 @@ def test_a_short_evaluation_has_enough_targets_and_hardly_more(pack: str, lookah
     targets = {int(rows.keys[0]): int(one[:, lookahead:].sum()) for rows, one in zip(whole, real, strict=True)}
     order, total = [*targets], sum(targets.values())
     for tokens in range(1, total + 2):
-        found = [[key for rows in packing.eval_rows(size, tokens) for key in rows.keys.tolist()] for size in (1, 3, 100)]
+        found = [
+            [key for rows in packing.eval_rows(size, tokens) for key in rows.keys.tolist()] for size in (1, 3, 100)
+        ]
         assert found[0] == found[1] == found[2]
         positions = [order.index(key) for key in found[0]]
         assert positions == sorted(set(positions))
@@ -138,7 +142,9 @@ def test_a_short_evaluation_has_enough_targets_and_hardly_more(pack: str, lookah
 
 def test_other_seeds_begin_elsewhere_and_eight_windows_are_enough_to_shift() -> None:
     def first(seed: int, epoch: int) -> int:
-        return int(windows(store([1000]), 32, 1, seed=seed).take(np.array([0]), epoch, np.zeros(1, np.uint64)).ids[0, 0])
+        return int(
+            windows(store([1000]), 32, 1, seed=seed).take(np.array([0]), epoch, np.zeros(1, np.uint64)).ids[0, 0]
+        )
 
     assert [first(1, epoch) for epoch in range(1, 5)] != [first(2, epoch) for epoch in range(1, 5)]
     assert [windows(store([8 * n - 2]), 8).n_rows for n in (7, 8, 9)] == [7, 7, 8]
@@ -148,7 +154,9 @@ def test_an_example_is_opened_by_the_beginning_token_and_closed_by_the_separator
     text = store([3, 2])
     text = replace(text, vocabulary=replace(text.vocabulary, begin=5))
     first = text.starts + 1
-    rows = ExampleRows(text, Shape(16, 1, "none"), Spans.of(first, first + np.array([3, 2]))).take(np.arange(2), 0, np.zeros(2, np.uint64))
+    rows = ExampleRows(text, Shape(16, 1, "none"), Spans.of(first, first + np.array([3, 2]))).take(
+        np.arange(2), 0, np.zeros(2, np.uint64)
+    )
     assert rows.ids.tolist() == [[5, 10, 11, 12, SEPARATOR], [5, 13, 14, SEPARATOR, 0]]
     assert rows.segments is not None
     assert rows.segments.tolist() == [[1] * 5, [1, 1, 1, 1, 0]]
@@ -180,7 +188,8 @@ def test_a_short_evaluation_of_streams_has_the_beginning_of_each() -> None:
 def test_all_targets_have_all_bytes_of_the_text(lookahead: int) -> None:
     packing = windows(store([30, 12]), 8, lookahead)
     n_targets = sum(
-        rows.ids[:, lookahead:].size if rows.segments is None else rows.segments[:, lookahead:].sum() for rows in packing.eval_rows(9)
+        rows.ids[:, lookahead:].size if rows.segments is None else rows.segments[:, lookahead:].sum()
+        for rows in packing.eval_rows(9)
     )
     assert packing.bytes_of(n_targets) == pytest.approx(42)
     assert packing.bytes_of(n_targets / 2) == pytest.approx(21)

@@ -60,7 +60,9 @@ def labelling(form: str, context: int) -> Packing:
 
 def packed(form: str, examples: list[Example], labels: Labels, context: int) -> Packing:
     dataset, used = dataset_of(DATASETS.get(form, form)), both(CHAR)
-    return dataset.packing(in_memory(dataset.encode(examples, used, labels), used), Shape(context, int(form == "chats")))
+    return dataset.packing(
+        in_memory(dataset.encode(examples, used, labels), used), Shape(context, int(form == "chats"))
+    )
 
 
 def objective_of(form: str) -> Any:
@@ -180,13 +182,17 @@ def test_every_word_is_asked_for_once_whatever_the_context(context: int) -> None
     for number, example in enumerate(some_examples("tags")):
         ids, labels = whole(example, "tags")
         own = [row for n, row in enumerate(rows) if packing.documents(np.array([n]), 0).tolist() == [number]]
-        assert [label for row in own for label in row[1] if label is not None] == [label for label in labels if label is not None]
+        assert [label for row in own for label in row[1] if label is not None] == [
+            label for label in labels if label is not None
+        ]
         place = 1
         for read, asked in own:
             assert len(read) <= context
             assert (read[0], read[-1], asked[0], asked[-1]) == (SEP, SEP, None, None)
             assert any(label is not None for label in asked)
-            while asked[1:-1] != labels[place : place + len(read) - 2] or read[1:-1] != ids[place : place + len(read) - 2]:
+            while (
+                asked[1:-1] != labels[place : place + len(read) - 2] or read[1:-1] != ids[place : place + len(read) - 2]
+            ):
                 assert labels[place] is None  # only the rest of a long word is left out
                 place += 1
             place += len(read) - 2
@@ -275,7 +281,9 @@ def test_an_epoch_asks_for_every_label_once_by_either_plan(form: str) -> None:
         assert isinstance(plan, RowPlan | TokenPlan)
         n_rows = packing.n_rows if plan.even else int(plan.epoch_steps)
         feed = feed_of(form, plan)
-        epoch = [batch for step in range(n_rows) for batch in feed.micro_batches(step)]  # of a RowPlan as many epochs as rows a step
+        epoch = [
+            batch for step in range(n_rows) for batch in feed.micro_batches(step)
+        ]  # of a RowPlan as many epochs as rows a step
         assert judged(epoch) == sorted(everything * (5 if plan.even else 1))
         if not plan.even:
             rows = [plan.rows(step).rows for step in range(n_rows)]
@@ -288,7 +296,9 @@ def test_a_step_that_reaches_into_the_next_epoch_has_the_rows_of_both(form: str,
     packing = labelling(form, 13)
     plan = RowPlan(packing.n_rows, batch_size, seed=1)
     got: list[Rows] = []
-    Feed(plan, packing, lambda rows: (got.append(rows), feed_of(form, plan).prepare(rows))[1], batch_size).micro_batches(step)
+    Feed(
+        plan, packing, lambda rows: (got.append(rows), feed_of(form, plan).prepare(rows))[1], batch_size
+    ).micro_batches(step)
     chosen, rows = plan.rows(step), every_row(form, 13)
     [joined] = got
     assert unpadded(joined) == [rows[n] for n in chosen.rows]

@@ -47,7 +47,10 @@ def documents(text: TokenizedData) -> list[tuple[list[int], list[int]]]:
 def by_hand(text: TokenizedData, context: int) -> list[tuple[list[int], list[int]]]:
     """(source row, target row) of every pair."""
     ends = text.source_tokenizer.vocabulary.separator, text.tokenizer.vocabulary.separator
-    return [([*source[: context - 1], ends[0]], [ends[1], *target, ends[1]][: context + 1]) for source, target in documents(text)]
+    return [
+        ([*source[: context - 1], ends[0]], [ends[1], *target, ends[1]][: context + 1])
+        for source, target in documents(text)
+    ]
 
 
 def rows_of(text: TokenizedData, context: int) -> Packing:
@@ -101,7 +104,9 @@ def test_evaluation_reads_every_pair_once_and_in_order(text: TokenizedData, cont
     batches = list(pairing.eval_rows(batch_size))
     assert [pair for rows in batches for pair in both(rows)] == expected
     assert {len(rows) for rows in batches[:-1]} <= {batch_size}
-    assert [key for rows in batches for key in rows.keys.tolist()] == [seed_of("example", n) for n in range(len(expected))]
+    assert [key for rows in batches for key in rows.keys.tolist()] == [
+        seed_of("example", n) for n in range(len(expected))
+    ]
 
 
 @pytest.mark.parametrize("context", [4, 64])
@@ -111,7 +116,9 @@ def test_evaluation_of_some_tokens_reads_pairs_that_have_them(text: TokenizedDat
     for tokens in (1, lengths[0], lengths.sum() // 2, lengths.sum(), lengths.sum() + 100):
         chosen = evenly_spaced(lengths, int(tokens))
         assert lengths[chosen].sum() >= min(tokens, lengths.sum())
-        assert [pair for rows in pairing.eval_rows(3, int(tokens)) for pair in both(rows)] == [expected[n] for n in chosen]
+        assert [pair for rows in pairing.eval_rows(3, int(tokens)) for pair in both(rows)] == [
+            expected[n] for n in chosen
+        ]
 
 
 def test_the_documents_of_rows_are_their_pairs(text: TokenizedData) -> None:

@@ -48,7 +48,9 @@ def aligned(folder: Path, pairs: list[tuple[str, str]] = PAIRS, name: str = "tra
     return Files(source=write(folder / f"{name}.en", lines[0]), target=write(folder / f"{name}.de", lines[1]))
 
 
-def table(folder: Path, kind: str, names: tuple[str, str] = ("source", "target"), pairs: list[tuple[str, str]] = PAIRS) -> str:
+def table(
+    folder: Path, kind: str, names: tuple[str, str] = ("source", "target"), pairs: list[tuple[str, str]] = PAIRS
+) -> str:
     """The same pairs as a table with a further column before them."""
     file = folder / f"pairs.{kind}"
     rows = [{"id": str(n), names[0]: source, names[1]: target} for n, (source, target) in enumerate(pairs)]
@@ -112,7 +114,10 @@ def texts_of(store: Store, text: TokenizedData) -> list[tuple[str, str]]:
 )
 def test_lines_of_two_files_belong_together_however_they_end(variant: bytes, tmp_path: Path) -> None:
     target = write(tmp_path / "b", " eins\nzwei\u2028zwei\n")
-    assert read(Files(source=write(tmp_path / "a", variant), target=target)) == [("one", " eins"), ("two two", "zwei\u2028zwei")]
+    assert read(Files(source=write(tmp_path / "a", variant), target=target)) == [
+        ("one", " eins"),
+        ("two two", "zwei\u2028zwei"),
+    ]
 
 
 @settings(deadline=None)
@@ -123,7 +128,9 @@ def test_lines_of_two_files_belong_together_however_they_end(variant: bytes, tmp
         )
     )
 )
-def test_what_was_written_line_by_line_is_read(pairs: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_what_was_written_line_by_line_is_read(
+    pairs: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     assert read(aligned(tmp_path_factory.mktemp("p"), pairs)) == pairs
 
 
@@ -172,7 +179,9 @@ def test_links_between_words_come_with_their_pair(tmp_path: Path) -> None:
         ("a\nb\n", "a\0\nb\n", "{b}:1: byte 1 is NUL"),
     ],
 )
-def test_lines_that_are_no_pairs_are_refused_with_their_place(source: str | bytes, target: str, words: str, tmp_path: Path) -> None:
+def test_lines_that_are_no_pairs_are_refused_with_their_place(
+    source: str | bytes, target: str, words: str, tmp_path: Path
+) -> None:
     files = Files(source=write(tmp_path / "a", source), target=write(tmp_path / "b", target))
     assert words.format(a=files.source, b=files.target) in refusal(files)
 
@@ -182,13 +191,16 @@ def test_lines_that_are_no_pairs_are_refused_with_their_place(source: str | byte
 def test_an_empty_cell_is_refused_with_its_row(kind: str, side: int, tmp_path: Path) -> None:
     pairs = [("a", "b"), ("c", " ") if side else ("", "d")]
     place = {"jsonl": ".jsonl:2", "parquet": ".parquet: row 2"}.get(kind, f".{kind}:3")
-    assert f"{place}: '{('source', 'target')[side]}' is empty (remove the row)" in refusal(table(tmp_path, kind, pairs=pairs))
+    assert f"{place}: '{('source', 'target')[side]}' is empty (remove the row)" in refusal(
+        table(tmp_path, kind, pairs=pairs)
+    )
 
 
 def lists(path: Path) -> str:
     """A few sources in sentences, and targets with 1 to 3 references, some of which are empty."""
     rows = [
-        {"source": ["", f"sentence {n}.", " ", "and another"], "target": [f"first {n}", "", "other", " "][: 1 + n % 4]} for n in range(30)
+        {"source": ["", f"sentence {n}.", " ", "and another"], "target": [f"first {n}", "", "other", " "][: 1 + n % 4]}
+        for n in range(30)
     ]
     return write(path, "".join(json.dumps(row) + "\n" for row in rows))
 
@@ -268,7 +280,9 @@ def test_a_table_and_a_file_of_lines_are_not_taken_for_each_other(tmp_path: Path
 def test_a_side_that_does_not_exist_is_told_by_its_key(tmp_path: Path) -> None:
     files = aligned(tmp_path)
     message = refusal(Files(source=files.source, target=str(tmp_path / "train.dd")))
-    assert message.startswith(f"data.train.target: {tmp_path}/train.dd: no such file; did you mean {tmp_path}/train.de?")
+    assert message.startswith(
+        f"data.train.target: {tmp_path}/train.dd: no such file; did you mean {tmp_path}/train.de?"
+    )
     with pytest.raises(Unavailable, match=r"data\.train\.source: hf:a/b"):
         read(Files(source="hf:a/b", target=files.target))
 
@@ -279,7 +293,11 @@ def test_bytes_that_are_not_utf_8_may_be_replaced_and_are_counted(given: str, tm
         content = separator.join(b"line %d \xff\xfe" % n for n in range(20)) + separator
         write(tmp_path / name, b"source\ttarget\n" + content if separator != b"\n" else content)
     write(tmp_path / "b", "b\n" * 20)
-    train = Files(source=str(tmp_path / "a"), target=str(tmp_path / "b")) if given == "two files" else str(tmp_path / "a.tsv")
+    train = (
+        Files(source=str(tmp_path / "a"), target=str(tmp_path / "b"))
+        if given == "two files"
+        else str(tmp_path / "a.tsv")
+    )
     fields = {} if given == "two files" else {"source": "source", "target": "target"}
     text = open_pairs(Data(train=train, fields=fields, errors="replace"), CHAR)
     assert "40 bytes are not UTF-8; they are replaced by U+FFFD" in text.notes
@@ -317,7 +335,9 @@ def test_the_raw_pairs_of_a_side_are_those_that_are_stored(tmp_path: Path) -> No
     data = Data(train=aligned(tmp_path), split=Split(share=0.2))
     text = open_pairs(data, CHAR)
     for side in ("train", "val"):
-        assert [(pair.source, pair.target) for pair in written(getattr(text, side))] == texts_of(getattr(text, side), text)
+        assert [(pair.source, pair.target) for pair in written(getattr(text, side))] == texts_of(
+            getattr(text, side), text
+        )
         numbers = [pair.where for pair in written(getattr(text, side))]
         assert numbers == [f"pair {n}" for n in range(1, len(numbers) + 1)]
 
@@ -327,14 +347,19 @@ def test_each_side_may_have_a_tokenizer_of_its_own(tmp_path: Path) -> None:
     own = sections.Tokenizer(kind="char", source=sections.SingleTokenizer(kind="char"))
     text = open_pairs(Data(train=aligned(tmp_path, pairs)), own)
     shared = open_pairs(Data(train=aligned(tmp_path, pairs)), CHAR)
-    letters = [set(tokenizer.decode(list(range(tokenizer.vocabulary.size)))) for tokenizer in (text.source_tokenizer, text.tokenizer)]
+    letters = [
+        set(tokenizer.decode(list(range(tokenizer.vocabulary.size))))
+        for tokenizer in (text.source_tokenizer, text.tokenizer)
+    ]
     assert (letters[0] & set("abXYZ"), letters[1] & set("abXYZ")) == (set("ab"), set("XYZ"))
     assert texts_of(text.train, text) == texts_of(shared.train, shared)
     assert text.hashes.keys() - shared.hashes.keys() == {"source_tokenizer"}
     assert text.train.source.vocabulary.size == text.source_tokenizer.vocabulary.size != text.train.vocabulary.size + 1
 
 
-def test_a_sample_of_huge_pairs_shows_a_shared_tokenizer_both_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_of_huge_pairs_shows_a_shared_tokenizer_both_sides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pairs = [(f"aabb aabb {n}", f"XXYY XXYY {n}") for n in range(400)]
     monkeypatch.setattr(raw, "MAX_TRAINING_CHARACTERS", 6000)  # every second text is learnt from
     text = open_pairs(Data(train=aligned(tmp_path, pairs)), sections.Tokenizer(kind="bpe", vocab_size=300))
@@ -426,7 +451,9 @@ def test_contents_decide_the_identity_and_paths_do_not(tmp_path: Path) -> None:
 
 
 def test_other_columns_are_another_text(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.jsonl", "".join(json.dumps({"a": f"x{n}", "b": f"y{n}", "c": f"z{n}"}) + "\n" for n in range(30)))
+    file = write(
+        tmp_path / "a.jsonl", "".join(json.dumps({"a": f"x{n}", "b": f"y{n}", "c": f"z{n}"}) + "\n" for n in range(30))
+    )
     texts = [open_pairs(Data(train=file, fields={"source": "a", "target": column}), BYTE) for column in "bc"]
     assert changed(*texts) == {"data"}
     assert [texts_of(text.train, text)[0][1][0] for text in texts] == ["y", "z"]
@@ -436,7 +463,10 @@ def test_pairs_are_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     said: list[str] = []
     open_pairs(Data(train=aligned(tmp_path)), CHAR, say=said.append)
     open_pairs(Data(train=aligned(tmp_path)), CHAR, say=said.append)
-    assert [line.partition(" (")[0] for line in said if "cache" in line] == ["data: not in the cache", "data: loaded from the cache"]
+    assert [line.partition(" (")[0] for line in said if "cache" in line] == [
+        "data: not in the cache",
+        "data: loaded from the cache",
+    ]
     assert sum(" training pairs, " in line for line in said) == 2
 
 

@@ -45,7 +45,8 @@ BOMBS = {
 
 
 @pytest.mark.parametrize(
-    ("name", "honest"), [*((name, True) for name in BOMBS), ("a long text of one character", False), ("a long list", False)]
+    ("name", "honest"),
+    [*((name, True) for name in BOMBS), ("a long text of one character", False), ("a long list", False)],
 )
 def test_a_file_that_unpacks_to_far_more_than_it_has_is_refused(
     name: str, honest: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -59,7 +60,9 @@ def test_a_file_that_unpacks_to_far_more_than_it_has_is_refused(
         misstate(file, 1)
     [source] = find_files(str(file))
     n_read = itertools.count()
-    with pytest.raises(DataFault, match=r"a\.parquet: its columns unpack to more than \d+ MB, far more than the file has") as refusal:
+    with pytest.raises(
+        DataFault, match=r"a\.parquet: its columns unpack to more than \d+ MB, far more than the file has"
+    ) as refusal:
         list(zip(rows_of(source, Columns()), n_read, strict=False))
     assert next(n_read) <= n_most
     assert "MINITF_LIMITS=parquet_ratio=" in str(refusal.value.hint)
@@ -104,7 +107,12 @@ def test_the_headers_of_pages_tell_what_they_unpack_to(
     long = ["a" * 1000 + f"{n:04}" for n in range(100)]
     table = pa.table({"text": long}, pa.schema([pa.field("text", pa.string(), nullable=False)]))
     file = tmp_path / "a.parquet"
-    more = {"compression": compression, "data_page_version": version, "use_dictionary": False, "write_statistics": statistics}
+    more = {
+        "compression": compression,
+        "data_page_version": version,
+        "use_dictionary": False,
+        "write_statistics": statistics,
+    }
     pq.write_table(table, file, **more, data_page_size=5000, write_batch_size=1)
     misstate(file, 1)
     monkeypatch.setenv("MINITF_LIMITS", "parquet_ratio=1")
@@ -142,7 +150,10 @@ def test_a_file_that_is_mostly_a_hole_is_refused_without_reading_it(tmp_path: Pa
         sparse.write(b"PAR1")
         sparse.seek(1 << 33)
         sparse.write(struct.pack("<I", (1 << 31) - 1) + b"PAR1")
-    refused(minitf("data", "stats", "quickstart", f"data.train={file}"), "its metadata have 2,147,483,647 bytes; at most 256 MiB are read")
+    refused(
+        minitf("data", "stats", "quickstart", f"data.train={file}"),
+        "its metadata have 2,147,483,647 bytes; at most 256 MiB are read",
+    )
 
 
 def test_a_hole_in_a_column_is_no_page(tmp_path: Path) -> None:
@@ -166,7 +177,9 @@ def test_text_and_names_that_are_not_utf_8_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first", [4, 12, 1024])
-def test_a_header_longer_than_its_first_bytes_is_read_again(first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_header_longer_than_its_first_bytes_is_read_again(
+    first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of pages whose statistics are long texts."""
     monkeypatch.setattr(parquet, "HEADER_BYTES", (first, MIB))
     file = written(tmp_path, pa.array([f"text {n}" for n in range(500)]), data_page_size=1000)
@@ -178,7 +191,10 @@ def test_a_header_longer_than_its_first_bytes_is_read_again(first: int, tmp_path
 
 @pytest.mark.parametrize("dictionary", [True, False])
 def test_row_groups_and_nested_columns_are_read_whole(dictionary: bool, tmp_path: Path) -> None:
-    rows = [{"text": f"text {n % 7}", "words": [f"w{n}"] * (n % 4), "chat": [{"role": "a", "content": str(n)}]} for n in range(1000)]
+    rows = [
+        {"text": f"text {n % 7}", "words": [f"w{n}"] * (n % 4), "chat": [{"role": "a", "content": str(n)}]}
+        for n in range(1000)
+    ]
     file = tmp_path / "a.parquet"
     pq.write_table(pa.Table.from_pylist(rows), file, row_group_size=300, use_dictionary=dictionary, data_page_size=500)
     [source] = find_files(str(file))

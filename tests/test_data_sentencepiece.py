@@ -20,8 +20,25 @@ from mini_tf.system.errors import DataFault, Unavailable
 from mini_tf.trained.opening import open_trained
 
 TEXTS = [
-    *("Hello world.", "héllo  naïve\tNAIVE", "漢字 and 🙂", "a\0b\x07c", "a\u200db\u200bc\ufeff", "½ﬁⅧ e\u0301 Å", "\u00a0x\u3000y"),
-    *("two  spaces  ", "", "a\nb\r\nc", "A" * 300, "the" * 100, "<s> </s> <pad>x<extra_id_0>y <mask>", "a ▁ b▁", "<0x0A> <0xzz>"),
+    *(
+        "Hello world.",
+        "héllo  naïve\tNAIVE",
+        "漢字 and 🙂",
+        "a\0b\x07c",
+        "a\u200db\u200bc\ufeff",
+        "½ﬁⅧ e\u0301 Å",
+        "\u00a0x\u3000y",
+    ),
+    *(
+        "two  spaces  ",
+        "",
+        "a\nb\r\nc",
+        "A" * 300,
+        "the" * 100,
+        "<s> </s> <pad>x<extra_id_0>y <mask>",
+        "a ▁ b▁",
+        "<0x0A> <0xzz>",
+    ),
     *("12345 3.14", "don't", "\ud7ff\ue000", "👩‍👩‍👧 🇩🇪", "क्षि ไทย ﷺ"),
 ]
 NEXT_LINE = "a\x85b"
@@ -41,15 +58,25 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def train(name: str, text: list[str], **options: Any) -> None:
         (folder / "text.txt").write_text("\n".join(text))
         paths = {"input": str(folder / "text.txt"), "model_prefix": str(folder / name)}
-        sentencepiece.SentencePieceTrainer.train(**paths, minloglevel=2, hard_vocab_limit=False, num_threads=1, **options)
+        sentencepiece.SentencePieceTrainer.train(
+            **paths, minloglevel=2, hard_vocab_limit=False, num_threads=1, **options
+        )
 
     train("t5", lines, vocab_size=300, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
-    kept = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False, "allow_whitespace_only_pieces": True}
+    kept = {
+        "normalization_rule_name": "identity",
+        "remove_extra_whitespaces": False,
+        "allow_whitespace_only_pieces": True,
+    }
     train("llama", lines, model_type="bpe", vocab_size=500, byte_fallback=True, split_digits=True, **kept)
     train("bytes", lines, vocab_size=500, byte_fallback=True, user_defined_symbols=["<|im_start|>"])
     train("bpe", lines, model_type="bpe", vocab_size=300)
     train("en", lines, vocab_size=250)
-    train("de", ["Übergröße der Häuser ist groß 漢字 字 漢", "die Straße ist sehr groß und die Häuser auch", *"ßüöäÜ"], vocab_size=120)
+    train(
+        "de",
+        ["Übergröße der Häuser ist groß 漢字 字 漢", "die Straße ist sehr groß und die Häuser auch", *"ßüöäÜ"],
+        vocab_size=120,
+    )
     return folder
 
 
@@ -76,7 +103,9 @@ def test_a_t5_model_has_the_ids_of_transformers_and_sentinels_behind_them(models
     assert ours.encode(NEXT_LINE).tolist() == own.encode(NEXT_LINE)
     v = ours.vocabulary
     assert (v.size, v.pad, v.separator, v.unk) == (len(reference), 0, 1, 2)
-    assert [ours.special_tokens[f"<extra_id_{n}>"] for n in (0, 99)] == reference.convert_tokens_to_ids(["<extra_id_0>", "<extra_id_99>"])
+    assert [ours.special_tokens[f"<extra_id_{n}>"] for n in (0, 99)] == reference.convert_tokens_to_ids(
+        ["<extra_id_0>", "<extra_id_99>"]
+    )
     assert len(v.sentinels) == 100
     for text in ("Hello world.", "two spaces", "don't"):
         assert ours.decode(ours.encode(text)) == text
@@ -140,12 +169,16 @@ def test_the_two_models_of_marian_have_the_ids_of_transformers(models: Path, tmp
             ids = reference(**{key: text}, add_special_tokens=False)["input_ids"]
             assert ours.encode(text).tolist() == ids, (file, text)
         ids = ours.encode("Hello Häuser" if file == "source.spm" else "die Häuser")
-        assert ours.decode(ids) == reference.decode(ids, skip_special_tokens=True, use_source_tokenizer=file == "source.spm")
+        assert ours.decode(ids) == reference.decode(
+            ids, skip_special_tokens=True, use_source_tokenizer=file == "source.spm"
+        )
     assert Tokenizer.load(folder).hash == Tokenizer.load(folder / "target.spm").hash
     # What only the other language has is decoded, too.
     pieces = json.loads((folder / "vocab.json").read_text())
     known = set(Tokenizer.load(folder / "target.spm").encode(" ".join(TEXTS)).tolist())
-    word, source_only = next((piece, id) for piece, id in pieces.items() if re.fullmatch("▁[a-z]{2,}", piece) and id not in known)
+    word, source_only = next(
+        (piece, id) for piece, id in pieces.items() if re.fullmatch("▁[a-z]{2,}", piece) and id not in known
+    )
     assert Tokenizer.load(folder).decode([source_only, source_only]) == " ".join([word[1:]] * 2)
     v = Tokenizer.load(folder).vocabulary
     assert (v.separator, v.unk, v.pad) == (0, 1, len(reference) - 1)
@@ -161,7 +194,13 @@ def test_a_marian_folder_with_two_models_translates_as_in_transformers(models: P
     """One embedding, two ways to split text; also after another export and import."""
     folder = marian(models, tmp_path / "marian")
     n = len(json.loads((folder / "vocab.json").read_text()))
-    ids = {"vocab_size": n, "decoder_vocab_size": n, "pad_token_id": n - 1, "decoder_start_token_id": n - 1, "eos_token_id": 0}
+    ids = {
+        "vocab_size": n,
+        "decoder_vocab_size": n,
+        "pad_token_id": n - 1,
+        "decoder_start_token_id": n - 1,
+        "eos_token_id": 0,
+    }
     model = made("MarianMTModel", "MarianConfig", **SIDES | ids)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -174,16 +213,27 @@ def test_a_marian_folder_with_two_models_translates_as_in_transformers(models: P
         trained = open_trained(one, device="cpu")
         assert trained.source_tokenizer.hash == Tokenizer.load(folder / "source.spm", Roles(begin="<pad>")).hash
         assert trained.tokenizer.encode("die Häuser").tolist() == reference(text_target="die Häuser")["input_ids"][:-1]
-        assert sum(parameter.numel() for parameter in trained.model.parameters()) < 2 * sum(p.numel() for p in model.parameters())
+        assert sum(parameter.numel() for parameter in trained.model.parameters()) < 2 * sum(
+            p.numel() for p in model.parameters()
+        )
         done = minitf("generate", one, *texts, "--num-beams", "1", "--max-new-tokens", "9", "--json")
         for text, line in zip(texts, done.stdout.splitlines(), strict=True):
             inputs = torch.tensor([reference(text)["input_ids"]])
             special = [id for id in (0, 1, 2, n - 1) if id != 0]
-            new = model.generate(inputs, do_sample=False, num_beams=1, max_new_tokens=9, suppress_tokens=special, forced_eos_token_id=None)
+            new = model.generate(
+                inputs,
+                do_sample=False,
+                num_beams=1,
+                max_new_tokens=9,
+                suppress_tokens=special,
+                forced_eos_token_id=None,
+            )
             expected = reference.decode(new[0], skip_special_tokens=True, use_source_tokenizer=False)
             assert json.loads(line)["result"]["texts"][0].split() == expected.split(), text
     rows = tmp_path / "rows.jsonl"
-    rows.write_text("".join(json.dumps({"source": f"the file {n}", "target": f"die Häuser {n}"}) + "\n" for n in range(40)))
+    rows.write_text(
+        "".join(json.dumps({"source": f"the file {n}", "target": f"die Häuser {n}"}) + "\n" for n in range(40))
+    )
     keys = (
         f"data.train={rows}",
         "data.fields={source: source, target: target}",
@@ -194,7 +244,14 @@ def test_a_marian_folder_with_two_models_translates_as_in_transformers(models: P
     quick = ("train.context=24", "eval.translations=0", "eval.baseline=false", "log.samples=0")
     for begin in (folder, run):
         done = minitf(
-            "finetune", "transformer-nano", *keys, *quick, f"model.init_from={begin}", *QUIET, "-d", tmp_path / f"tuned-{begin.name}"
+            "finetune",
+            "transformer-nano",
+            *keys,
+            *quick,
+            f"model.init_from={begin}",
+            *QUIET,
+            "-d",
+            tmp_path / f"tuned-{begin.name}",
         )
         assert done.exit_code == 0, done.stderr
 
@@ -202,7 +259,9 @@ def test_a_marian_folder_with_two_models_translates_as_in_transformers(models: P
 def test_the_roles_of_special_tokens_come_from_their_ids_in_the_config(models: Path, tmp_path: Path) -> None:
     folder = folder_of(models, "llama", "tokenizer.model", tmp_path / "llama")
     size = Tokenizer.load(folder).vocabulary.size
-    made("LlamaForCausalLM", "LlamaConfig", **LLAMA, vocab_size=size, bos_token_id=1, eos_token_id=2).save_pretrained(folder)
+    made("LlamaForCausalLM", "LlamaConfig", **LLAMA, vocab_size=size, bos_token_id=1, eos_token_id=2).save_pretrained(
+        folder
+    )
     v = open_trained(imported(folder, tmp_path / "run"), device="cpu").tokenizer.vocabulary
     assert (v.separator, v.ends) == (1, (2,))
     folder = folder_of(models, "t5", "spiece.model", tmp_path / "t5")
@@ -230,7 +289,11 @@ def test_added_tokens_follow_the_pieces(models: Path, tmp_path: Path) -> None:
         ({"extra_ids": -1}, "extra_ids is -1"),
     ):
         with pytest.raises(DataFault, match=message):
-            Tokenizer.load(folder_of(models, "llama", "tokenizer.model", tmp_path / message[:12].replace(" ", str(len(config))), **config))
+            Tokenizer.load(
+                folder_of(
+                    models, "llama", "tokenizer.model", tmp_path / message[:12].replace(" ", str(len(config))), **config
+                )
+            )
         shutil.rmtree(tmp_path / message[:12].replace(" ", str(len(config))))
 
 

@@ -48,7 +48,9 @@ def test_a_block_between_blank_lines_is_a_document_and_keeps_its_characters(tmp_
     assert [d.where for d in found] == [f"{file}:3", f"{file}:6"]
 
 
-@pytest.mark.parametrize("variant", [b"\xef\xbb\xbfone\ntwo\n\nthree\n", b"one\r\ntwo\r\n\r\nthree\r\n", b"one\ntwo\n\nthree"])
+@pytest.mark.parametrize(
+    "variant", [b"\xef\xbb\xbfone\ntwo\n\nthree\n", b"one\r\ntwo\r\n\r\nthree\r\n", b"one\ntwo\n\nthree"]
+)
 def test_byte_order_marks_line_ends_and_a_missing_last_newline_change_nothing(tmp_path: Path, variant: bytes) -> None:
     assert texts(write(tmp_path / "a.txt", variant)) == ["one\ntwo", "three"]
 
@@ -77,12 +79,17 @@ def test_a_byte_order_mark_changes_nothing_in_any_format(form: str, tmp_path: Pa
         [source] = find_files(str(file))
         shard = open_shard(source, Columns())
         cut = len("\ufeff".encode()) + CONTENTS[form].index("two")
-        parts = [[d.text for d in read_range(shard, *part, "strict")] for part in ((0, cut), (cut, shard.length), (0, shard.length))]
+        parts = [
+            [d.text for d in read_range(shard, *part, "strict")]
+            for part in ((0, cut), (cut, shard.length), (0, shard.length))
+        ]
         assert parts[0] + parts[1] == parts[2] == ["one", "two"]
 
 
 @given(blocks=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0\r\ufeff"), min_size=1)))
-def test_txt_gives_what_splitting_at_blank_lines_gives(blocks: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_txt_gives_what_splitting_at_blank_lines_gives(
+    blocks: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     file = write(tmp_path_factory.mktemp("t") / "a.txt", text := "\n\n".join(blocks))
     lines = "\n".join("" if not line.strip() else line for line in text.split("\n"))
     assert texts(file) == [block.strip("\n") for block in lines.split("\n\n") if block.strip("\n")]
@@ -99,7 +106,9 @@ def test_a_huge_document_comes_in_parts_that_join_to_itself(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("part", [8, 1 << 20])
-def test_a_raw_stream_ends_each_row_with_one_newline_whatever_its_parts(part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_raw_stream_ends_each_row_with_one_newline_whatever_its_parts(
+    part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A row of a table becomes a line, also a long one that is read in parts; of txt every character is kept."""
     monkeypatch.setattr(formats, "PART_SIZE", part)
     rows = ["a row of several words, read in parts", "short", " two\nlines "]
@@ -107,8 +116,13 @@ def test_a_raw_stream_ends_each_row_with_one_newline_whatever_its_parts(part: in
     write(tmp_path / "b.csv", "id,text\n1,one\n2,two\n")
     write(tmp_path / "c.txt", "three\n\n four")
     write(tmp_path / "d.conll", "five\tO\nsix\tO\n\nseven\tO\n")
-    found = list(read_raw(find_files([str(tmp_path / name) for name in ("a.jsonl", "b.csv", "c.txt", "d.conll")]), Columns()))
-    assert "".join(d.text for d in found) == "".join(f"{t}\n" for t in [*rows, "one", "two"]) + "three\n\n fourfive six\nseven\n"
+    found = list(
+        read_raw(find_files([str(tmp_path / name) for name in ("a.jsonl", "b.csv", "c.txt", "d.conll")]), Columns())
+    )
+    assert (
+        "".join(d.text for d in found)
+        == "".join(f"{t}\n" for t in [*rows, "one", "two"]) + "three\n\n fourfive six\nseven\n"
+    )
     assert [d.opens for d in found] == [True] + [False] * (len(found) - 1)
     empty = write(tmp_path / "e.jsonl", '{"text": " "}\n')
     assert "".join(d.text for d in read_raw(find_files(str(empty)), Columns())) == ""
@@ -279,7 +293,9 @@ class Endless(BytesIO):
 
 
 @pytest.mark.parametrize("how", ["limit", "signal", "interrupt"])
-def test_stdin_that_never_ends_leaves_nothing_in_the_cache(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stdin_that_never_ends_leaves_nothing_in_the_cache(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path))
     monkeypatch.setenv("MINITF_LIMITS", "stdin_bytes=1M" if how == "limit" else "")
 

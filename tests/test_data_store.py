@@ -63,7 +63,11 @@ def test_documents_stand_between_separators(write: Callable[..., str]) -> None:
     for store in (text.train, text.val):
         separator = text.tokenizer.vocabulary.separator
         assert np.flatnonzero(store.ids == separator).tolist() == [*store.starts.tolist(), len(store) - 1]
-        assert store.raw_bytes == sum(len(d.encode()) for d in documents_of(store, text)) == len(store) - store.n_documents - 1
+        assert (
+            store.raw_bytes
+            == sum(len(d.encode()) for d in documents_of(store, text))
+            == len(store) - store.n_documents - 1
+        )
     assert sorted(documents_of(text.train, text) + documents_of(text.val, text)) == sorted(many())
 
 
@@ -80,10 +84,7 @@ def test_a_tail_split_is_nanogpts(tmp_path: Path) -> None:
     assert text.val.raw_bytes == 111_540
 
 
-@given(
-    texts=st.lists(st.text("ab", min_size=1, max_size=3), min_size=10),
-    share=st.sampled_from([0.01, 0.1, 0.5, 0.9]),
-)
+@given(texts=st.lists(st.text("ab", min_size=1, max_size=3), min_size=10), share=st.sampled_from([0.01, 0.1, 0.5, 0.9]))
 def test_no_document_stands_on_both_sides(texts: list[str], share: float) -> None:
     division = divide(lambda: (Document(t, "x") for t in texts), share)
     sides = {side: [d.text for s, d in division.read() if s == side] for side in ("train", "val")}
@@ -97,7 +98,9 @@ def divide(read: Callable[[], Iterator[Document]], share: float, tail: bool = Fa
     return dataset_of("text").split(Examples.of(read), None, Split(share=share, tail=tail))
 
 
-IN_PARTS = st.lists(st.lists(st.text("ab", min_size=1, max_size=2), min_size=1, max_size=3), min_size=1, max_size=MIN_EXAMPLES - 1)
+IN_PARTS = st.lists(
+    st.lists(st.text("ab", min_size=1, max_size=2), min_size=1, max_size=3), min_size=1, max_size=MIN_EXAMPLES - 1
+)
 """Documents, each of which comes in one part or several."""
 
 
@@ -121,7 +124,9 @@ def cut_at(documents: list[str], cut: int) -> tuple[list[str], list[str]]:
     """
     begins = [sum(map(len, documents[:n])) for n in range(len(documents))]
     train = [text[: cut - begin] for begin, text in zip(begins, documents, strict=True) if begin < cut]
-    return train, [text[max(0, cut - begin) :] for begin, text in zip(begins, documents, strict=True) if begin + len(text) > cut]
+    return train, [
+        text[max(0, cut - begin) :] for begin, text in zip(begins, documents, strict=True) if begin + len(text) > cut
+    ]
 
 
 @settings(deadline=None, max_examples=50)
@@ -149,10 +154,14 @@ def test_many_copies_of_one_document_are_one_document() -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(parts=IN_PARTS, share=st.sampled_from([0.05, 0.3, 0.5, 0.9]))
-def test_a_tail_split_cuts_at_one_character_wherever_parts_and_documents_end(parts: list[list[str]], share: float) -> None:
+def test_a_tail_split_cuts_at_one_character_wherever_parts_and_documents_end(
+    parts: list[list[str]], share: float
+) -> None:
     whole = ["".join(document) for document in parts]
     division = divide(lambda: iter(documents_in(parts)), share, tail=True)
-    assert (joined(division, "train"), joined(division, "val")) == cut_at(whole, int(sum(map(len, whole)) * (1 - share)))
+    assert (joined(division, "train"), joined(division, "val")) == cut_at(
+        whole, int(sum(map(len, whole)) * (1 - share))
+    )
 
 
 @settings(deadline=None, max_examples=50)
@@ -163,7 +172,9 @@ def test_all_parts_of_what_stands_in_train_are_left_out_of_val(train: list[list[
     if not kept:
         with pytest.raises(DataFault, match=r"are also in data\.train"):
             dataset_of("text").split(
-                Examples.of(lambda: iter(documents_in(train))), Examples.of(lambda: iter(documents_in(val))), Split(share=0.05)
+                Examples.of(lambda: iter(documents_in(train))),
+                Examples.of(lambda: iter(documents_in(val))),
+                Split(share=0.05),
             )
         return
     division = dataset_of("text").split(
@@ -196,10 +207,14 @@ def test_what_stands_in_train_is_left_out_of_val(write: Callable[..., str]) -> N
         opened(Data(train=train, val=train), BYTE)
 
 
-def test_the_tokenizer_learns_from_the_training_side_only_and_names_what_it_does_not_know(write: Callable[..., str]) -> None:
+def test_the_tokenizer_learns_from_the_training_side_only_and_names_what_it_does_not_know(
+    write: Callable[..., str],
+) -> None:
     text = opened(Data(train=write("abc abc abc"), val=write("abc ☃☃ é", name="v.txt")), CHAR)
     assert text.tokenizer.vocabulary.size == 4 + 4
-    assert text.notes == ["3 characters are not in the vocabulary and become the unknown token: '☃' 2 times, 'é' 1 times"]
+    assert text.notes == [
+        "3 characters are not in the vocabulary and become the unknown token: '☃' 2 times, 'é' 1 times"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -222,7 +237,9 @@ def test_three_words_are_enough(write: Callable[..., str]) -> None:
     assert documents_of(text.val, text) == ["s"]
 
 
-def test_parts_and_batches_leave_no_trace(write: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_parts_and_batches_leave_no_trace(
+    write: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     documents = ["\n".join(f"  line {i} of {n}" if i % 3 else f"Line {i}" for i in range(40 + n)) for n in range(30)]
     data = Data(train=write(*documents))
     whole = opened(data, sections.Tokenizer(vocab_size=300))
@@ -232,7 +249,8 @@ def test_parts_and_batches_leave_no_trace(write: Callable[..., str], monkeypatch
     whole.tokenizer.save(tmp_path / "tokenizer.json")
     parts = opened(data, sections.Tokenizer(path=str(tmp_path)))
     ids = [
-        sorted(store.document(n).tolist() for store in (text.train, text.val) for n in range(store.n_documents)) for text in (whole, parts)
+        sorted(store.document(n).tolist() for store in (text.train, text.val) for n in range(store.n_documents))
+        for text in (whole, parts)
     ]
     assert ids[0] == ids[1]
 
@@ -300,7 +318,10 @@ def test_a_trained_runs_own_tokenizer_finds_its_text_again_and_is_never_trained_
     anew = reopen(data, both(own), TEXT, first.hashes)
     assert anew.hashes == first.hashes
     assert np.array_equal(anew.val.ids, first.val.ids)
-    assert reopen(Data(train=write(*many(), "changed")), both(own), TEXT, first.hashes).hashes["data"] != first.hashes["data"]
+    assert (
+        reopen(Data(train=write(*many(), "changed")), both(own), TEXT, first.hashes).hashes["data"]
+        != first.hashes["data"]
+    )
 
 
 @pytest.mark.parametrize("train", ["-", ["-", "python-docs"]])
@@ -348,14 +369,18 @@ def test_a_tokenizer_that_loses_the_text_is_refused(write: Callable[..., str], t
 
 def test_more_than_65536_ids_need_wider_files(write: Callable[..., str], tmp_path: Path) -> None:
     characters = (
-        "".join(map(chr, range(0x4E00, 0x9FFF))) + "".join(map(chr, range(0x20000, 0x2A6D0))) + "".join(map(chr, range(0xAC00, 0xD7A3)))
+        "".join(map(chr, range(0x4E00, 0x9FFF)))
+        + "".join(map(chr, range(0x20000, 0x2A6D0)))
+        + "".join(map(chr, range(0xAC00, 0xD7A3)))
     )
     text = opened(Data(train=write(characters)), CHAR)
     assert text.train.ids.dtype == np.uint32
     assert text.tokenizer.decode(text.train.document(0)) == characters[: int(len(characters) * 0.95)]
 
 
-def test_what_changes_no_id_and_no_label_is_the_same_data_and_one_other_word_is_not(write: Callable[..., str], tmp_path: Path) -> None:
+def test_what_changes_no_id_and_no_label_is_the_same_data_and_one_other_word_is_not(
+    write: Callable[..., str], tmp_path: Path
+) -> None:
     def table(name: str, last: str = "last", **more: str) -> str:
         rows = [{"text": text, "label": "ab"[n % 2], **more} for n, text in enumerate([*many(30), last])]
         (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -400,7 +425,11 @@ def test_no_tokenizer_gets_the_cached_one_of_other_settings(
     write: Callable[..., str], tmp_path: Path, alone: Callable[..., object]
 ) -> None:
     text = [f"The Cat number {n} of many Cats saw {n * n} Dogs and THE Bear of {7**n}" for n in range(40)]
-    settings = [{"kind": kind, **more} for kind in listing("data.tokenizers") for more in ({}, {"vocab_size": 270}, {"lowercase": True})]
+    settings = [
+        {"kind": kind, **more}
+        for kind in listing("data.tokenizers")
+        for more in ({}, {"vocab_size": 270}, {"lowercase": True})
+    ]
     Tokenizer.train(sections.Tokenizer(vocab_size=300), text).save(tmp_path / "tokenizer.json")
     names = [{}, {"separator": "<pad>"}, {"begin": "<pad>"}, {"separator": "<unk>", "begin": "<pad>"}]
     names += [{"pad": "<unk>"}, {"forced_bos": 2}, {"ends": (2, 5)}]
@@ -419,13 +448,21 @@ def test_no_tokenizer_gets_the_cached_one_of_other_settings(
     assert loaded[-2] == loaded[-1] == loaded[0]  # how texts that are generated begin and end changes no id
 
 
-def test_the_tokenizers_of_a_source_and_of_its_target_are_not_confused(write: Callable[..., str], tmp_path: Path) -> None:
+def test_the_tokenizers_of_a_source_and_of_its_target_are_not_confused(
+    write: Callable[..., str], tmp_path: Path
+) -> None:
     rows = [{"source": f"abc {n}", "target": f"xyz {n}"} for n in range(40)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    data, char = Data(train=str(tmp_path / "a.jsonl"), fields={"source": "source", "target": "target"}), {"kind": "char"}
+    data, char = (
+        Data(train=str(tmp_path / "a.jsonl"), fields={"source": "source", "target": "target"}),
+        {"kind": "char"},
+    )
     together = opened(data, sections.Tokenizer(**char), "pairs")
     apart = opened(data, sections.Tokenizer(**char, source=char), "pairs")
-    letters = [{*"".join(one.pieces(range(4, one.vocabulary.size)))} - {*" 0123456789"} for one in (*apart.tokenizers, together.tokenizer)]
+    letters = [
+        {*"".join(one.pieces(range(4, one.vocabulary.size)))} - {*" 0123456789"}
+        for one in (*apart.tokenizers, together.tokenizer)
+    ]
     assert letters == [{*"abc"}, {*"xyz"}, {*"abcxyz"}]
 
 
@@ -452,7 +489,12 @@ def test_no_data_get_the_cached_ids_of_other_settings(name: str, tmp_path: Path,
     (tmp_path / "no header.csv").write_text("\n".join(rows))
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
     (tmp_path / "bad.csv").write_bytes("\n".join(["text,more", *rows]).encode() + b"\n\xffx,y")
-    file = {"field_numbers": "no header.csv", "fields": "no header.csv", "streaming": "a.jsonl", "errors": "bad.csv"}.get(name, "a.csv")
+    file = {
+        "field_numbers": "no header.csv",
+        "fields": "no header.csv",
+        "streaming": "a.jsonl",
+        "errors": "bad.csv",
+    }.get(name, "a.csv")
     found = []
     for value in SETTINGS_OF_DATA[name]:
         given = {"train": file, "fields": {} if name == "field_numbers" else {"text": "text"}} | {name: value}

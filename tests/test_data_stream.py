@@ -21,8 +21,12 @@ SENTENCEPIECE = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "�
 
 def sentencepiece() -> Tokenizer:
     """As Llama's: a blank is ▁, unknown characters are bytes in hexadecimal."""
-    inner = Inner(models.BPE({token: id for id, token in enumerate(SENTENCEPIECE)}, [], unk_token="<unk>", byte_fallback=True))
-    inner.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    inner = Inner(
+        models.BPE({token: id for id, token in enumerate(SENTENCEPIECE)}, [], unk_token="<unk>", byte_fallback=True)
+    )
+    inner.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
     return Tokenizer(inner)
 
 
@@ -34,7 +38,9 @@ def metaspace() -> Tokenizer:
 
 def bert() -> Tokenizer:
     """Its decoder also tidies up blanks before punctuation."""
-    inner = Inner(models.WordPiece({t: i for i, t in enumerate(["[UNK]", "cat", "##s", ".", "'", "do", "n't", "##n", "the"])}))
+    inner = Inner(
+        models.WordPiece({t: i for i, t in enumerate(["[UNK]", "cat", "##s", ".", "'", "do", "n't", "##n", "the"])})
+    )
     inner.decoder = decoders.WordPiece("##", cleanup=True)
     inner.add_special_tokens(["[SEP]"])
     return Tokenizer(inner)
@@ -47,8 +53,15 @@ def words_with_ends() -> Tokenizer:
     return Tokenizer(inner)
 
 
-OTHER_NAMES = {"sentencepiece": sentencepiece(), "metaspace": metaspace(), "bert": bert(), "words_with_ends": words_with_ends()}
-TOKENIZERS = {kind: Tokenizer.train(sections.Tokenizer(kind=kind, vocab_size=400), TEXT) for kind in KINDS} | OTHER_NAMES
+OTHER_NAMES = {
+    "sentencepiece": sentencepiece(),
+    "metaspace": metaspace(),
+    "bert": bert(),
+    "words_with_ends": words_with_ends(),
+}
+TOKENIZERS = {
+    kind: Tokenizer.train(sections.Tokenizer(kind=kind, vocab_size=400), TEXT) for kind in KINDS
+} | OTHER_NAMES
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
@@ -58,7 +71,9 @@ def test_all_pieces_together_are_the_decoded_text(name: str, data: st.DataObject
     """Of any ids: special ones, bytes that never become a character, and text that a model would write."""
     tokenizer = TOKENIZERS[name]
     any_ids = st.lists(st.integers(0, tokenizer.vocabulary.size - 1), max_size=12)
-    text_ids = st.text("The cats, é漢🙂\n ▁#�", max_size=12).map(lambda text: [int(id) for id in tokenizer.encode(text)])
+    text_ids = st.text("The cats, é漢🙂\n ▁#�", max_size=12).map(
+        lambda text: [int(id) for id in tokenizer.encode(text)]
+    )
     ids = [id for part in data.draw(st.lists(any_ids | text_ids, max_size=4)) for id in part]
     stream = TextStream(tokenizer)
     pieces = [*map(stream.push, ids), stream.end()]
@@ -91,7 +106,9 @@ def test_no_character_is_split_and_none_is_kept_back_longer_than_it_must(kind: s
     assert (written, stream.end()) == (text, "")
 
 
-@pytest.mark.parametrize(("given_bytes", "told"), [(b"\xff" * 5, "\ufffd" * 5), (b"\xf0\x9f\x99", ""), (b"\xe6\xbc\x41", "\ufffdA")])
+@pytest.mark.parametrize(
+    ("given_bytes", "told"), [(b"\xff" * 5, "\ufffd" * 5), (b"\xf0\x9f\x99", ""), (b"\xe6\xbc\x41", "\ufffdA")]
+)
 def test_bytes_that_are_no_character_are_told_as_soon_as_that_is_certain(given_bytes: bytes, told: str) -> None:
     tokenizer = TOKENIZERS["byte"]
     first = int(tokenizer.encode("\x00")[0])

@@ -95,7 +95,9 @@ def in_parts(path: str, places: set[int]) -> list[Document]:
 
 @settings(max_examples=70, deadline=None)
 @given(
-    pieces=st.lists(st.sampled_from(["ab\n", "\n", " \n", "<|endoftext|>\n", "é\n", "x" * 40 + "\n", "c\r\n"]), max_size=60),
+    pieces=st.lists(
+        st.sampled_from(["ab\n", "\n", " \n", "<|endoftext|>\n", "é\n", "x" * 40 + "\n", "c\r\n"]), max_size=60
+    ),
     places=st.sets(st.integers(0, 400), max_size=8),
 )
 def test_adjoining_parts_of_a_text_have_every_document_once(
@@ -165,7 +167,9 @@ def test_an_epoch_of_blocks_has_every_row_once_except_those_of_a_part_of_a_step(
         assert max(counts.values()) == 1
         assert n_blocks * n_rows - len(counts) < batch * -(-n_open // batch)
     of_round = np.concatenate([step.rows for step in steps[: -(-n_open // batch)]]) // n_rows
-    assert len(set(of_round.tolist())) >= min(n_open, n_blocks) / 2 - 1, "a round reads from most of the blocks in memory"
+    assert len(set(of_round.tolist())) >= min(n_open, n_blocks) / 2 - 1, (
+        "a round reads from most of the blocks in memory"
+    )
     assert {int(epoch) for step in steps for epoch in step.epochs} == {0}
     assert {int(epoch) for epoch in plan.rows(len(steps)).epochs} == {1}
 
@@ -201,7 +205,9 @@ def test_another_epoch_reads_the_blocks_and_the_rows_of_each_in_another_order() 
     other = BlockPlan(BlockLayout(30, 8, 1), 4, 8).rows(0).rows
     for before, after in itertools.combinations(epochs, 2):
         at = {block: place for place, block in enumerate(before)}
-        assert sum(at[block] == place for place, block in enumerate(after)) < 5, "by chance one block has the same place"
+        assert sum(at[block] == place for place, block in enumerate(after)) < 5, (
+            "by chance one block has the same place"
+        )
         assert sum(before[block] == after[block] for block in before) < 3
     for blocks in epochs:  # a block begins with any of its rows, not all with the same
         assert len({order[0] for order in blocks.values()}) > 4
@@ -218,7 +224,9 @@ def test_the_keys_of_rows_in_blocks_are_those_of_the_step_and_the_seed() -> None
 # Rows
 
 
-def streamed(*names: str, context: int = 16, pack: Any = "concat", held_out: Sequence[str] = (), seed: int = 0) -> StreamedRows:
+def streamed(
+    *names: str, context: int = 16, pack: Any = "concat", held_out: Sequence[str] = (), seed: int = 0
+) -> StreamedRows:
     """Rows of files in bytes; the estimate is what the files have."""
     shards = Shards.open(find_files([*names]), Columns())
     whole = StreamedText(shards, BYTES, HeldOut(np.zeros(0, np.uint64)), 1, 1).read(0, shards.length)
@@ -252,7 +260,10 @@ def test_the_rows_of_a_block_are_windows_on_its_documents_at_even_distances(name
         found = take(packing, block * layout.rows + np.arange(layout.rows), epoch=3).tolist()
         starts = [n for n in range(len(ids)) if all((ids * 3)[n + i] == found[0][i] for i in range(17))]
         assert any(
-            all(row == (ids * 3)[place : place + 17] for row, place in zip(found, _even(start, len(ids), layout.rows), strict=True))
+            all(
+                row == (ids * 3)[place : place + 17]
+                for row, place in zip(found, _even(start, len(ids), layout.rows), strict=True)
+            )
             for start in starts
         )
     assert at == len(texts)
@@ -379,7 +390,13 @@ def test_a_corpus_many_times_larger_than_what_is_stored_trains(small: Path) -> N
 
 def test_a_run_that_dies_between_two_saves_ends_with_the_same_bytes(small: Path) -> None:
     write("a.txt", documents(600))
-    given = ("data.train=a.txt", "data.streaming=true", "model.dropout_rate=0.1", "checkpoint.every_steps=10", "train.steps=22")
+    given = (
+        "data.train=a.txt",
+        "data.streaming=true",
+        "model.dropout_rate=0.1",
+        "checkpoint.every_steps=10",
+        "train.steps=22",
+    )
 
     def die() -> None:
         record = Run.record
@@ -406,7 +423,9 @@ def test_a_run_that_dies_between_two_saves_ends_with_the_same_bytes(small: Path)
 
 
 @pytest.mark.parametrize("change", ["removed", "shortened"])
-def test_a_file_that_changes_during_training_ends_it_with_its_name(change: str, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_changes_during_training_ends_it_with_its_name(
+    change: str, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write("a.txt", documents(600))
     report = pretrain.report_start
 
@@ -428,7 +447,10 @@ def test_a_file_that_changes_during_training_ends_it_with_its_name(change: str, 
         (["data.train=a.txt.gz"], "is gzip-compressed; unpack it, or convert it to parquet"),
         (["data.train=empty.txt"], "data.train: no text"),
         (["data.train=a.txt", "train.stream=true"], "train.stream=true: needs the rows of a corpus in order"),
-        (["data.train=a.txt", "train.batch_tokens=500"], "train.batch_tokens=500: streamed rows have train.context tokens each"),
+        (
+            ["data.train=a.txt", "train.batch_tokens=500"],
+            "train.batch_tokens=500: streamed rows have train.context tokens each",
+        ),
         (["data.train=a.txt", "data.pack=none"], "data.pack=none: none needs the lengths of all documents"),
         (["data.train=a.txt", "data.split=tail 5%"], "tail 5% needs all documents"),
         (["data.train=a.txt", "data.split={folds: 3, fold: 1}"], "fold 1 of 3 needs all documents"),
@@ -443,13 +465,21 @@ def test_what_cannot_be_streamed_is_refused(given: list[str], words: str, small:
     Path("a.txt.gz").write_bytes(b"\x1f\x8b\x08")
     Path("empty.txt").touch()
     done = minitf("pretrain", TINY, *QUIET, "data.streaming=true", *given, "-d", "run")
-    refused(done, words, exit_code=3 if "cannot be read in parts; save" in done.stderr or "command line" in done.stderr else 4)
+    refused(
+        done,
+        words,
+        exit_code=3 if "cannot be read in parts; save" in done.stderr or "command line" in done.stderr else 4,
+    )
 
 
 @pytest.mark.parametrize(
     "recipe",
     [
-        ("model={kind: encoder, d_model: 16, n_layers: 1, n_heads: 2}", "objective={kind: masked, scheme: whole_word}", "data.pack=docs"),
+        (
+            "model={kind: encoder, d_model: 16, n_layers: 1, n_heads: 2}",
+            "objective={kind: masked, scheme: whole_word}",
+            "data.pack=docs",
+        ),
         (
             "model={kind: encoder_decoder, d_model: 16, n_layers: 1, n_heads: 2}",
             "objective={kind: denoising, noise: [permute_sentences, infill]}",
@@ -471,7 +501,10 @@ def test_commands_say_what_is_a_sample(small: Path) -> None:
     checked = minitf("data", "check", *given, "--json")
     result = json.loads(checked.stdout)["result"]
     assert result["train"]["examples"] + result["val"]["examples"] == 900
-    assert result["val"]["examples"] == json.loads(minitf("data", "stats", *given, "--json").stdout)["result"]["val"]["documents"]
+    assert (
+        result["val"]["examples"]
+        == json.loads(minitf("data", "stats", *given, "--json").stdout)["result"]["val"]["documents"]
+    )
     assert "row " in minitf("data", "show", *given).stdout
 
 

@@ -70,7 +70,10 @@ def test_what_each_kind_loses_is_said_in_plain_words() -> None:
         (normalizers.NFKC(), "some characters are replaced: 'e\u0301' decodes to 'é'"),
         (normalizers.Replace("``", '"'), "some characters are replaced: '``' decodes to '\"'"),
         (normalizers.Nmt(), r"some characters are dropped: '\x01' decodes to ''"),
-        (normalizers.Strip(), "whitespace is not preserved: ' A' decodes to 'A', 'A ' decodes to 'A', ' ' decodes to ''"),
+        (
+            normalizers.Strip(),
+            "whitespace is not preserved: ' A' decodes to 'A', 'A ' decodes to 'A', ' ' decodes to ''",
+        ),
         (normalizers.Replace("qz", "x"), None),
         (normalizers.Replace("İ", "i"), None),
     ],
@@ -98,7 +101,10 @@ def test_the_span_of_an_id_is_the_text_it_stands_for(kind: str) -> None:
         else:
             assert piece.removeprefix("##") == text[first:last]
     covered = {i for first, last in spans for i in range(first, last)}
-    assert "".join(text[i] for i in covered).split() == "".join(c for c in text if kind != "wordpiece" or not c.isspace()).split()
+    assert (
+        "".join(text[i] for i in covered).split()
+        == "".join(c for c in text if kind != "wordpiece" or not c.isspace()).split()
+    )
     if kind == "byte":
         assert len(ids) == n_bytes
         assert [last - first for first, last in spans] == [1] * n_bytes
@@ -212,7 +218,9 @@ def test_special_tokens_that_a_foreign_model_reads_out_of_text_are_split(tmp_pat
     inner.save(str(tmp_path / "tokenizer.json"))
     tokenizer = Tokenizer.load(tmp_path)
     assert tokenizer.pieces(tokenizer.encode("a </s>")) == [" ", "a", " ", "<", "/", "s", ">"]
-    assert tokenizer.notes == ["the tokenizer would encode </s>, <pad> in text as special tokens; such text is split instead"]
+    assert tokenizer.notes == [
+        "the tokenizer would encode </s>, <pad> in text as special tokens; such text is split instead"
+    ]
     tokenizer.save(tmp_path / "tokenizer.json")
     assert Tokenizer.load(tmp_path).hash == tokenizer.hash
 
@@ -244,16 +252,26 @@ def content(**changes: object) -> dict[str, Any]:
         ("not json", "not JSON"),
         ("[]", "it has no model"),
         ('{"model": {"type": "Strange"}}', "its model 'Strange' is not supported"),
-        (json.dumps(content(normalizer={"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000})), "writes 1000 characters"),
         (
-            json.dumps(content(model={"type": "WordLevel", "vocab": {"<unk>": 0, "b": 4_000_000_000}, "unk_token": "<unk>"})),
+            json.dumps(content(normalizer={"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000})),
+            "writes 1000 characters",
+        ),
+        (
+            json.dumps(
+                content(model={"type": "WordLevel", "vocab": {"<unk>": 0, "b": 4_000_000_000}, "unk_token": "<unk>"})
+            ),
             "the highest id is 4000000000",
         ),
         (json.dumps(content(model={"type": "WordLevel", "vocab": {}, "unk_token": "<unk>"})), "tokenizer"),
-        (json.dumps(content(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAAAA=="})), "crashed while loading"),
+        (
+            json.dumps(content(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAAAA=="})),
+            "crashed while loading",
+        ),
     ],
 )
-def test_a_tokenizer_file_that_is_none_is_refused(text: str, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_tokenizer_file_that_is_none_is_refused(
+    text: str, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "tokenizer.json").write_text(text)
     with pytest.raises(DataFault, match=message) as caught:
         Tokenizer.load(tmp_path)
@@ -261,7 +279,9 @@ def test_a_tokenizer_file_that_is_none_is_refused(text: str, message: str, tmp_p
     assert capfd.readouterr().err == ""
 
 
-def test_a_run_that_has_a_tokenizer_is_suggested_for_a_name_near_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_has_a_tokenizer_is_suggested_for_a_name_near_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "outputs/tales").mkdir(parents=True)
     (tmp_path / "outputs/tales/tokenizer.json").touch()

@@ -35,14 +35,20 @@ GENDERS = {stem: gender for stem, gender in toy.NOUNS.values()}
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
-    return [json.loads(line) for line in toy.Settings().corpus(tmp_path_factory.mktemp("cache")).read_text().splitlines()]
+    return [
+        json.loads(line) for line in toy.Settings().corpus(tmp_path_factory.mktemp("cache")).read_text().splitlines()
+    ]
 
 
 @pytest.fixture(scope="module")
 def pairs(rows: list[dict[str, str]]) -> list[Aligned]:
     """Read back from the file."""
     return [
-        (row["source"].split(" "), row["target"].split(" "), {(int(i), int(j)) for i, j in re.findall(r"(\d+)-(\d+)", row["alignment"])})
+        (
+            row["source"].split(" "),
+            row["target"].split(" "),
+            {(int(i), int(j)) for i, j in re.findall(r"(\d+)-(\d+)", row["alignment"])},
+        )
         for row in rows
     ]
 

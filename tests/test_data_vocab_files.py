@@ -29,7 +29,17 @@ LINES = [
     "字",
     "h",
 ]
-TEXTS = ["Hello hel.", "héllo  naïve\tNAIVE", "漢字a", "a'a\n\na .", "unknown ‖ x", "he\u200dllo\0 a\ufffd", "A" * 101, "", " "]
+TEXTS = [
+    "Hello hel.",
+    "héllo  naïve\tNAIVE",
+    "漢字a",
+    "a'a\n\na .",
+    "unknown ‖ x",
+    "he\u200dllo\0 a\ufffd",
+    "A" * 101,
+    "",
+    " ",
+]
 MERGES = [("h", "e"), ("Ġ", "he"), ("l", "l"), ("he", "ll"), ("Ġ", "a"), ("Ã", "¯")]
 
 
@@ -41,7 +51,12 @@ def bert(folder: Path, lines: list[str] = LINES, **config: object) -> Path:
     return folder
 
 
-def gpt2(folder: Path, first: tuple[str, ...] = (), last: tuple[str, ...] = ("<|endoftext|>",), version: str = "#version: 0.2\n") -> Path:
+def gpt2(
+    folder: Path,
+    first: tuple[str, ...] = (),
+    last: tuple[str, ...] = ("<|endoftext|>",),
+    version: str = "#version: 0.2\n",
+) -> Path:
     folder.mkdir(exist_ok=True)
     tokens = [*first, *sorted(BYTE_OF), *("".join(pair) for pair in MERGES), *last]
     (folder / "vocab.json").write_text(json.dumps({token: id for id, token in enumerate(tokens)}))
@@ -117,7 +132,11 @@ def test_bytes_that_a_vocab_json_lacks_are_told_as_lost(tmp_path: Path) -> None:
         ("vocab.txt", "[UNK]\na\na\n", "vocab.txt:3: the line repeats the token 'a' of line 2"),
         ("vocab.txt", "a\nb\n", r"no line is \[UNK\]"),
         ("vocab.txt", b"[UNK]\na\n\xff\n", "vocab.txt:3: not UTF-8"),
-        ("tokenizer_config.json", '{"do_lower_case": "yes"}', "tokenizer_config.json: do_lower_case must be true, false or null"),
+        (
+            "tokenizer_config.json",
+            '{"do_lower_case": "yes"}',
+            "tokenizer_config.json: do_lower_case must be true, false or null",
+        ),
         ("tokenizer_config.json", "[]", "tokenizer_config.json: must be a JSON object"),
         ("vocab.json", '{"a": 0,\n"b" 1}', r"vocab.json: not JSON: .*\(line 2, column 5\)"),
         ("vocab.json", '{"a": 0, "b": 1, "a": 2}', "vocab.json: not JSON: duplicate key 'a'"),
@@ -132,7 +151,9 @@ def test_bytes_that_a_vocab_json_lacks_are_told_as_lost(tmp_path: Path) -> None:
         ("merges.txt", None, "merges.txt: no such file"),
     ],
 )
-def test_a_file_that_is_unfit_is_refused_with_its_line(name: str, text: str | bytes | None, message: str, tmp_path: Path) -> None:
+def test_a_file_that_is_unfit_is_refused_with_its_line(
+    name: str, text: str | bytes | None, message: str, tmp_path: Path
+) -> None:
     folder = bert(tmp_path) if name in ("vocab.txt", "tokenizer_config.json") else gpt2(tmp_path)
     if text is None:
         (folder / name).unlink()

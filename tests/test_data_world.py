@@ -168,7 +168,9 @@ def test_the_verb_decides_the_sense_of_its_subject_and_object() -> None:
             word = document["text"][n]
             stem = word.removesuffix("s")
             senses = {kind for kind in SUPERSENSES if (word, kind) in nouns()}
-            assert document["senses"][n] == (f"{stem}.{document['supersenses'][n]}" if tag == "noun" and len(senses) > 1 else "-")
+            assert document["senses"][n] == (
+                f"{stem}.{document['supersenses'][n]}" if tag == "noun" and len(senses) > 1 else "-"
+            )
             if tag == "noun":
                 assert document["supersenses"][n] in senses
                 seen[stem].add(document["supersenses"][n])
@@ -195,14 +197,7 @@ def test_another_seed_gives_other_documents_of_the_same_language() -> None:
     first, second = ({row["text"] for row in world.Settings(n_documents=300, seed=seed).rows()} for seed in (0, 1))
     assert not first & second
     vocabulary = {word for one in DEFAULT.lexemes() for word in (one.stem, f"{one.stem}s", f"{one.stem}ed")}
-    closed = {
-        *PREPOSITIONS,
-        *ADVERBS,
-        *DETERMINERS,
-        *SINGULAR,
-        *FUNCTION_WORDS,
-        *sum(DEFAULT.cues, ()),
-    }
+    closed = {*PREPOSITIONS, *ADVERBS, *DETERMINERS, *SINGULAR, *FUNCTION_WORDS, *sum(DEFAULT.cues, ())}
     assert {word for text in first | second for word in text.split()} <= vocabulary | closed
     assert lexicon(800, 4, 0.15) is DEFAULT
 
@@ -243,11 +238,15 @@ def test_a_link_joins_a_word_and_its_translation_and_the_order_differs() -> None
         source, target = row["source"].split(), row["target"].split()
         links = [tuple(map(int, link.split("-"))) for link in row["alignment"].split()]
         assert sorted(j for _, j in links) == [*range(len(target))]
-        assert [word for n, word in enumerate(source) if n not in dict(links)] == [w for w in source if w in ("the", "that", ".")]
+        assert [word for n, word in enumerate(source) if n not in dict(links)] == [
+            w for w in source if w in ("the", "that", ".")
+        ]
         for i, j in links:
             found = translations(source[i])
             stem = next(stem for stem in found if target[j].startswith(stem))
-            assert re.fullmatch(f"({PAST})?({PLURAL})?({'|'.join(filter(None, CASES.values()))})?", target[j].removeprefix(stem))
+            assert re.fullmatch(
+                f"({PAST})?({PLURAL})?({'|'.join(filter(None, CASES.values()))})?", target[j].removeprefix(stem)
+            )
             several += len(found) > 1
         crossing += sum(a < c and b > d for a, b in links for c, d in links) > 0
         assert target[-1].startswith(tuple(translations(verb_of(source))))
@@ -313,7 +312,9 @@ def test_facts_are_read_from_every_form_and_from_nothing_else() -> None:
 def test_settings_that_give_too_few_different_documents_are_refused() -> None:
     few = world_facts.Settings(n_documents=3)
     for made in (["a", "b", "a"], ["a"]):
-        with pytest.raises(DataFault, match=f"world-facts: only {len({*made})} different documents with these settings"):
+        with pytest.raises(
+            DataFault, match=f"world-facts: only {len({*made})} different documents with these settings"
+        ):
             list(few.different(cycle(made), str, "n_facts"))
     assert [*few.model_copy(update={"n_documents": 2}).different(cycle("aab"), str, "n_facts")] == ["a", "b"]
 
@@ -322,7 +323,11 @@ def test_settings_that_give_too_few_different_documents_are_refused() -> None:
 def test_every_corpus_of_different_documents_ends(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here at the first repetition."""
     monkeypatch.setattr(streams, "MAX_REPEATS", 1)
-    short = {world: {"n_sentences": 1, "cue": False}, world_facts: {"n_facts": 1, "n_distractors": 0}, world_translation: {}}
+    short = {
+        world: {"n_sentences": 1, "cue": False},
+        world_facts: {"n_facts": 1, "n_distractors": 0},
+        world_translation: {},
+    }
     with pytest.raises(DataFault, match="different documents with these settings; n_documents is 100000") as fault:
         list(kind.Settings(n_documents=10**5, n_lexemes=200, n_topics=1, zipf=3, **short[kind]).rows())
     assert "n_lexemes" in str(fault.value.hint)

@@ -14,7 +14,25 @@ from mini_tf.data.windows import Windows
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.testing import datasets as contract
 
-WORDS = ["a", "dog", "barks", "loud", "while", "seven", "grey", "cats", "sleep", "under", "the", "old", "oak", "tree", "all", "day", "long"]
+WORDS = [
+    "a",
+    "dog",
+    "barks",
+    "loud",
+    "while",
+    "seven",
+    "grey",
+    "cats",
+    "sleep",
+    "under",
+    "the",
+    "old",
+    "oak",
+    "tree",
+    "all",
+    "day",
+    "long",
+]
 TEXTS = [" ".join([*WORDS[n:], *WORDS[:n]]) for n in range(len(WORDS))]
 ROWS: dict[str, list[dict[str, Any]]] = {
     "text": [{"text": text} for text in TEXTS],
@@ -28,7 +46,9 @@ ROWS: dict[str, list[dict[str, Any]]] = {
 
 def with_rows(dataset: str, *values: Any) -> Any:
     """Parameters of a test of this dataset, which is skipped, with a reason, if there are no rows of it."""
-    return pytest.param(*values, marks=[] if dataset in ROWS else [pytest.mark.skip(reason=f"ROWS has no rows of {dataset}")])
+    return pytest.param(
+        *values, marks=[] if dataset in ROWS else [pytest.mark.skip(reason=f"ROWS has no rows of {dataset}")]
+    )
 
 
 KINDS = [with_rows(kind, kind) for kind in listing("data.datasets")]
@@ -56,7 +76,9 @@ def test_stores_of_consecutive_shares_are_joined_to_the_bytes_of_one(kind: str, 
     shares = [(tmp_path / f"{n}", write(f"{n}", *both)) for n, both in enumerate(pairwise([0, 1, 1, 7, len(WORDS)]))]
     (tmp_path / "joined").mkdir()
     assert join_stores(tmp_path / "joined", shares) == whole
-    found, expected = ({file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in ("joined", "whole"))
+    found, expected = (
+        {file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in ("joined", "whole")
+    )
     assert found == expected
     assert not any(folder.exists() for folder, _ in shares)
 
@@ -115,7 +137,10 @@ class WritesTheLabel(Classes):
 class EncodesTheLabel(Classes):
     def encode(self, examples: Sequence[Any], *given: Any) -> Any:
         encoded = super().encode(examples, *given)
-        return [one._replace(ids=one.ids[int("b" in example.labels) :]) for one, example in zip(encoded, examples, strict=True)]
+        return [
+            one._replace(ids=one.ids[int("b" in example.labels) :])
+            for one, example in zip(encoded, examples, strict=True)
+        ]
 
 
 class CutsAlwaysAtTheSamePlace(settings_of("data.datasets", "text")):  # type: ignore[misc]

@@ -63,7 +63,9 @@ def test_the_temperature_minimises_the_log_loss(sharpness: float) -> None:
     best = minimize_scalar(loss, bounds=(0.05, 20), method="bounded", options={"xatol": 1e-8})
     assert found == pytest.approx(best.x, rel=1e-4)
     assert loss(found) <= min(map(loss, np.linspace(0.1, 10, 200)))
-    assert fit_temperature((given * 2 + 5).astype(np.float32), truth) == pytest.approx(2 * found, rel=1e-3), "logits do as well"
+    assert fit_temperature((given * 2 + 5).astype(np.float32), truth) == pytest.approx(2 * found, rel=1e-3), (
+        "logits do as well"
+    )
     assert found == pytest.approx(sharpness, rel=0.25)
 
 
@@ -76,7 +78,9 @@ def test_temperatures_are_bounded_where_none_is_the_best() -> None:
 def test_macro_f1_is_that_of_scikit_learn() -> None:
     for truth, predicted in (np.random.default_rng(seed).integers(0, 6, (2, 9)) for seed in range(20)):
         present = np.union1d(truth, predicted)
-        assert macro_f1(truth, predicted, 6) == pytest.approx(f1_score(truth, predicted, labels=present, average="macro", zero_division=0))
+        assert macro_f1(truth, predicted, 6) == pytest.approx(
+            f1_score(truth, predicted, labels=present, average="macro", zero_division=0)
+        )
 
 
 def test_the_bias_of_two_classes_is_the_best_of_all_that_are_tried() -> None:
@@ -84,7 +88,9 @@ def test_the_bias_of_two_classes_is_the_best_of_all_that_are_tried() -> None:
     given, truth = log_softmax(given[:, [0, 2]], axis=1), (truth == 2).astype(int)
     found = fit_bias(given, truth, np.ones(100, int), None)
     tried = [f1_score(truth, given[:, 1] - given[:, 0] > -bias, average="macro") for bias in np.arange(-9, 9.1, 0.25)]
-    assert macro_f1(truth, (given + found).argmax(1), 2) == pytest.approx(max(tried), abs=0.02), "in steps of 1, then of 0.25"
+    assert macro_f1(truth, (given + found).argmax(1), 2) == pytest.approx(max(tried), abs=0.02), (
+        "in steps of 1, then of 0.25"
+    )
     assert macro_f1(truth, (given + found).argmax(1), 2) > macro_f1(truth, given.argmax(1), 2)
 
 
@@ -112,7 +118,9 @@ def test_the_bias_of_o_is_the_best_of_all_that_are_tried() -> None:
 
     def f1(bias: float) -> float:
         tags = best_tags(given + np.array([0, 0, bias]), lengths, scheme)
-        texts = [[[names[tag] for tag in text] for text in np.split(side, np.cumsum(lengths)[:-1])] for side in (truth, tags)]
+        texts = [
+            [[names[tag] for tag in text] for text in np.split(side, np.cumsum(lengths)[:-1])] for side in (truth, tags)
+        ]
         return entity_scores(*texts, names)["entity_f1"]
 
     found = fit_bias(given, truth, lengths, scheme)
@@ -127,7 +135,9 @@ def test_the_bias_of_o_is_the_best_of_all_that_are_tried() -> None:
 # Cross-fitting
 
 
-def fitter_of(given: np.ndarray, truth: np.ndarray, fits: set[str], halves: np.ndarray) -> tuple[DecisionFitter, list[np.ndarray]]:
+def fitter_of(
+    given: np.ndarray, truth: np.ndarray, fits: set[str], halves: np.ndarray
+) -> tuple[DecisionFitter, list[np.ndarray]]:
     """A fitter that has seen these, and the predictions that it measures."""
     seen = list[np.ndarray]()
 
@@ -154,7 +164,10 @@ def test_figures_are_those_of_each_half_with_the_values_of_the_other() -> None:
         bias = fit_bias(rescaled(given[fit], temperature), truth[fit], np.ones(fit.sum(), int), None)
         predicted[held_out] = (crossed[held_out] + bias).argmax(1)
     figures = fitter.decision.figures
-    for name, score in {"log_loss": lambda p: log_loss(truth, np.exp(p)), "ece": lambda p: calibration(np.exp(p), truth).error}.items():
+    for name, score in {
+        "log_loss": lambda p: log_loss(truth, np.exp(p)),
+        "ece": lambda p: calibration(np.exp(p), truth).error,
+    }.items():
         assert figures[name] == pytest.approx((score(given), score(crossed)), rel=1e-6)
         assert figures[name][1] < figures[name][0]
     both = (macro_f1(truth, given.argmax(1), 3), macro_f1(truth, predicted, 3))
@@ -162,17 +175,22 @@ def test_figures_are_those_of_each_half_with_the_values_of_the_other() -> None:
     assert both[1] > both[0]
     assert seen[-1].tolist() == predicted.tolist()
     assert metrics == {"loss": figures["log_loss"][1]} | class_scores(truth, predicted, NAMES)
-    assert fitter.decision.temperature == fit_temperature(given, truth), "the values that are kept are fitted on all data"
+    assert fitter.decision.temperature == fit_temperature(given, truth), (
+        "the values that are kept are fitted on all data"
+    )
     everything = fit_bias(rescaled(given, fitter.decision.temperature), truth, np.ones(len(truth), int), None)
     assert fitter.decision.bias == {name: value for name, value in zip(NAMES, everything, strict=True) if value}
-    assert fitter.lines[0].startswith(f"temperature {fitter.decision.temperature:.3g}: log-loss {figures['log_loss'][0]:.4f} -> ")
+    assert fitter.lines[0].startswith(
+        f"temperature {fitter.decision.temperature:.3g}: log-loss {figures['log_loss'][0]:.4f} -> "
+    )
 
 
 def test_no_half_is_decided_with_its_own_labels() -> None:
     given, truth = drawn()
     halves = np.random.default_rng(5).integers(0, 2, len(truth))
     before, after = (
-        fitter_of(given, one, {"bias"}, halves) for one in (truth, np.where((halves == 0) & (np.arange(400) % 9 == 0), 2, truth))
+        fitter_of(given, one, {"bias"}, halves)
+        for one in (truth, np.where((halves == 0) & (np.arange(400) % 9 == 0), 2, truth))
     )
     for fitter, _ in (before, after):
         fitter.scores()
@@ -271,7 +289,9 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [row | {"label": "good"} if n % 5 == 0 else row for n, row in enumerate(tiny_tasks.OPINIONS)]
     file = tiny_tasks.opinions(folder / "noisy.jsonl", rows)
     fits = "objective={kind: classify, calibrate: true, logit_adjustment: fit}"
-    return tiny_tasks.task(folder, f"data={{train: '{file}', split: 40%}}", fits, "eval.every_steps=10", "checkpoint.keep_last=9")
+    return tiny_tasks.task(
+        folder, f"data={{train: '{file}', split: 40%}}", fits, "eval.every_steps=10", "checkpoint.keep_last=9"
+    )
 
 
 @pytest.fixture
@@ -307,14 +327,20 @@ def test_training_records_what_the_published_model_is_fitted_to(fitted: Path) ->
     assert record.decision.figures.keys() == {"log_loss", "ece", "f1_macro"}
     assert record.decision.temperature == pytest.approx(fitter.decision.temperature, rel=1e-3)
     assert record.decision.bias == pytest.approx(fitter.decision.bias)
-    assert record.metrics["val.f1_macro"] == pytest.approx(metrics["f1_macro"]), "the metrics of the run are cross-fitted"
-    assert record.metrics["val.loss"] == pytest.approx(record.decision.figures["log_loss"][record.decision.temperature != 1])
+    assert record.metrics["val.f1_macro"] == pytest.approx(metrics["f1_macro"]), (
+        "the metrics of the run are cross-fitted"
+    )
+    assert record.metrics["val.loss"] == pytest.approx(
+        record.decision.figures["log_loss"][record.decision.temperature != 1]
+    )
     assert trained.decision == record.decision
     for line in fitter.lines:
         assert line.partition(":")[0] in (fitted / "log.txt").read_text()
 
 
-def test_a_run_that_ends_before_it_is_recorded_is_fitted_again(fitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_ends_before_it_is_recorded_is_fitted_again(
+    fitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def killed(*_: object) -> Any:
         raise KeyboardInterrupt
 
@@ -354,7 +380,9 @@ def test_predictions_and_metrics_follow_the_decision(changed: Callable[..., Path
     confidence = np.mean([max(one["scores"].values()) for one in found])
     drawn = json.loads(done.stdout)["result"]["calibration"]
     assert drawn["temperature"] == 2
-    assert sum(n * c for n, c in zip(drawn["counts"], drawn["confidence"], strict=True) if n) / 12 == pytest.approx(confidence, rel=1e-4)
+    assert sum(n * c for n, c in zip(drawn["counts"], drawn["confidence"], strict=True) if n) / 12 == pytest.approx(
+        confidence, rel=1e-4
+    )
     assert "optimistic" not in done.stderr
     told = "the temperature and bias was fitted on these data, so the metrics are optimistic; cross-fitted: f1_macro 0.2500 -> 0.7500"
     assert told in minitf("evaluate", run).stderr
@@ -363,7 +391,12 @@ def test_predictions_and_metrics_follow_the_decision(changed: Callable[..., Path
 
 def test_the_bias_of_an_ensemble_is_the_mean_over_all_members() -> None:
     """A member without a decision has the bias 0; temperatures are part of the averaged probabilities."""
-    members = [Decision(temperature=3.0, bias={"good": 1.0, "bad": -3.0}), None, Decision(bias={"good": 0.5}), Decision()]
+    members = [
+        Decision(temperature=3.0, bias={"good": 1.0, "bad": -3.0}),
+        None,
+        Decision(bias={"good": 0.5}),
+        Decision(),
+    ]
     assert Decision.of_ensemble(members) == Decision(bias={"good": 1.5 / 4, "bad": -3.0 / 4})
     assert Decision.of_ensemble([None, None]) is None
 
@@ -383,7 +416,9 @@ def test_a_decision_belongs_to_its_weights(changed: Callable[..., Path]) -> None
     assert open_trained(run, device="cpu").decision is not None, "restored with its model"
 
 
-@pytest.mark.parametrize("decision", [{"temperature": 0}, {"temperature": "warm"}, {"bias": [1]}, {"bias": {"good": None}}])
+@pytest.mark.parametrize(
+    "decision", [{"temperature": 0}, {"temperature": "warm"}, {"bias": [1]}, {"bias": {"good": None}}]
+)
 def test_a_damaged_decision_is_refused(decision: dict[str, Any], changed: Callable[..., Path]) -> None:
     refused(minitf("predict", changed(**decision), "text"), "run.json is damaged: model", exit_code=5)
 
@@ -449,7 +484,9 @@ def test_metrics_with_thresholds_are_those_of_the_labels_that_predict_prints(fit
         assert np.sum(answer["result"]["confusion"]["counts"]) == 30 - n_without
         asserted = minitf("predict", fitted, "-i", file, *ways, "--assert", f"accuracy>={right - 1e-9}")
         assert asserted.exit_code == 0, asserted.stderr
-    refused(minitf("evaluate", fitted, "--threshold", "god=0.5"), "no such class 'god'; did you mean good?", exit_code=2)
+    refused(
+        minitf("evaluate", fitted, "--threshold", "god=0.5"), "no such class 'god'; did you mean good?", exit_code=2
+    )
 
 
 def test_words_without_a_tag_are_wrong_and_of_no_entity(tagger: Path, regressor: Path, tmp_path: Path) -> None:
@@ -460,10 +497,15 @@ def test_words_without_a_tag_are_wrong_and_of_no_entity(tagger: Path, regressor:
     refused(minitf("evaluate", regressor, "--threshold", "0.5"), "--threshold needs classes or tags", exit_code=2)
 
 
-def test_the_loss_is_that_of_the_probabilities_that_predict_prints(changed: Callable[..., Path], tmp_path: Path) -> None:
+def test_the_loss_is_that_of_the_probabilities_that_predict_prints(
+    changed: Callable[..., Path], tmp_path: Path
+) -> None:
     rows = tiny_tasks.OPINIONS[:30]
     file = tiny_tasks.opinions(tmp_path / "some.jsonl", rows)
-    runs = {"raw": Path(shutil.copytree(changed(), tmp_path / "raw")), "scaled": changed(temperature=2.0, bias={"bad": 3.5})}
+    runs = {
+        "raw": Path(shutil.copytree(changed(), tmp_path / "raw")),
+        "scaled": changed(temperature=2.0, bias={"bad": 3.5}),
+    }
     scores = {name: [one["scores"] for one in predicted(run, "-i", file)] for name, run in runs.items()}
     loss, error = {}, {}
     for name, given in scores.items():

@@ -23,7 +23,19 @@ from mini_tf.testing.tiny.models import random_ids, source_for, tiny_model
 from mini_tf.testing.tiny.objectives import tiny_objective
 from mini_tf.training.machine.device import Setup
 
-REFUSED = ("cumsum", "histc", "median", "kthvalue", "put", "put_", "nll_loss2d", "upsample", "grid_sampler", "adaptive", "reflection_pad")
+REFUSED = (
+    "cumsum",
+    "histc",
+    "median",
+    "kthvalue",
+    "put",
+    "put_",
+    "nll_loss2d",
+    "upsample",
+    "grid_sampler",
+    "adaptive",
+    "reflection_pad",
+)
 """Names of operations on floats that torch refuses on GPUs in its deterministic mode, or how they begin."""
 
 
@@ -102,7 +114,10 @@ def test_a_sum_of_shifted_additions_is_the_cumulative_sum(n: int) -> None:
 
 
 def test_ids_are_drawn_by_deterministic_kernels_too(deterministic: None) -> None:
-    logits, uniform = torch.randn(4, 50, generator=torch.Generator().manual_seed(1)), torch.tensor([[0.1], [0.5], [0.7], [0.99]])
+    logits, uniform = (
+        torch.randn(4, 50, generator=torch.Generator().manual_seed(1)),
+        torch.tensor([[0.1], [0.5], [0.7], [0.99]]),
+    )
     with Operations() as operations:
         ids = draw(logits, Generate(top_p=0.9), uniform)
     assert operations.refused == set()
@@ -110,7 +125,9 @@ def test_ids_are_drawn_by_deterministic_kernels_too(deterministic: None) -> None
     assert torch.equal(draw(logits, Generate(top_p=0.9), uniform), ids)
 
 
-@pytest.mark.parametrize(("device", "workspace", "chosen"), [("cuda:0", None, True), ("cuda:0", ":0:0", False), ("cpu", None, False)])
+@pytest.mark.parametrize(
+    ("device", "workspace", "chosen"), [("cuda:0", None, True), ("cuda:0", ":0:0", False), ("cpu", None, False)]
+)
 def test_deterministic_kernels_are_chosen_on_gpus_alone(
     device: str, workspace: str | None, chosen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,7 +55,8 @@ def use_all(group: ProcessGroup) -> dict[str, Any]:
     rank, last = group.rank, group.size - 1
     seen: dict[str, Any] = {"place": [rank, group.size, group.leads]}
     seen["gather"] = [
-        group.gather(message) == [messages(other)[n] for other in range(group.size)] for n, message in enumerate(messages(rank))
+        group.gather(message) == [messages(other)[n] for other in range(group.size)]
+        for n, message in enumerate(messages(rank))
     ]
     seen["nan"] = [math.isnan(value) for value in group.gather(math.nan if rank else 1.0)]
     called = list[int]()
@@ -103,7 +104,9 @@ def expected(rank: int, size: int) -> dict[str, Any]:
         "gather": [True] * len(messages(rank)),
         "nan": [other > 0 for other in range(size)],
         "share": [[None, "of", 0], [0] * (rank == 0)],
-        "collect": [[n, str(t.dtype), [*t.shape], t.double().flatten().tolist()] for n, t in collected.items()] if rank == 0 else [],
+        "collect": [[n, str(t.dtype), [*t.shape], t.double().flatten().tolist()] for n, t in collected.items()]
+        if rank == 0
+        else [],
         "add_up": [float(size), sum(10.0**other for other in range(size))],
         "swap": [[float(rank ^ 1), -0.0], [float(rank), -0.0]],
         "broadcast 0": [[0.0, 0.0], [0.0, 0.0]],
@@ -148,7 +151,9 @@ def test_the_first_process_of_each_machine_goes_before_the_others(machines: int)
     in_threads(4, work, machines)
     firsts, others = order[:machines], order[machines:]
     assert sorted(place.rank for place in firsts) == [*range(0, 4, 4 // machines)]
-    assert sorted(place.rank for place in others) == [place.rank for place in places(4, machines) if place not in firsts]
+    assert sorted(place.rank for place in others) == [
+        place.rank for place in places(4, machines) if place not in firsts
+    ]
 
 
 @pytest.mark.parametrize("failing", range(4))
@@ -327,7 +332,9 @@ def test_each_process_works_on_its_items_and_all_have_the_results_in_order_up_to
         added = list[tuple[int, int]]()
         outputs = DividedOutputs[int](group, lambda n, tensor: added.append((n, int(tensor))))
         for n in range(7):
-            outputs.append(n if group.leads or outputs.is_own else None, torch.tensor(n * n) if outputs.is_own else None)
+            outputs.append(
+                n if group.leads or outputs.is_own else None, torch.tensor(n * n) if outputs.is_own else None
+            )
         outputs.finish()
         return [own, found, added]
 
@@ -363,7 +370,9 @@ def test_outputs_do_not_wait_for_more_than_a_batch_of_each_process() -> None:
 
 
 @pytest.mark.parametrize("shared", [(0, 0, 0, 0), (0, 1, 0, 1), (0, 0, 2, 2), (0, 1, 2, 3)])
-def test_a_team_is_those_that_see_the_same_folder(shared: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_team_is_those_that_see_the_same_folder(
+    shared: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     marks = lambda path: path.with_name(threading.current_thread().name)  # noqa: E731
     monkeypatch.setattr(team_module, "temporary_path", marks)  # which differs for processes
     folders = [tmp_path / str(number) for number in shared]
@@ -424,7 +433,14 @@ def test_shares_are_consecutive_and_of_similar_size(size: int) -> None:
 
 @pytest.mark.parametrize(
     ("sizes", "shares"),
-    [([0, 0, 0], [3, 0]), ([1], [0, 1]), ([4, 4], [1, 1]), ([1, 9], [1, 1]), ([2, 1, 1, 6], [3, 1]), ([3, 3, 3], [1, 2])],
+    [
+        ([0, 0, 0], [3, 0]),
+        ([1], [0, 1]),
+        ([4, 4], [1, 1]),
+        ([1, 9], [1, 1]),
+        ([2, 1, 1, 6], [3, 1]),
+        ([3, 3, 3], [1, 2]),
+    ],
 )
 def test_an_item_belongs_to_the_process_in_whose_share_its_middle_lies(sizes: list[int], shares: list[int]) -> None:
     teams = [Team(ProcessGroup(place), range(2)) for place in places(2)]

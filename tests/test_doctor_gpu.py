@@ -23,7 +23,9 @@ def test_kernels_of_attention_are_tried_forward_and_backward(dtype: torch.dtype)
 
 
 def test_a_kernel_with_infinite_gradients_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.nn.functional.scaled_dot_product_attention", lambda q, k, v, is_causal: (q + k + v) / (q * 0))
+    monkeypatch.setattr(
+        "torch.nn.functional.scaled_dot_product_attention", lambda q, k, v, is_causal: (q + k + v) / (q * 0)
+    )
     assert failing_attention_kernels(CPU, torch.float32) == dict.fromkeys(KERNELS, "its gradients are not finite")
 
 
@@ -61,7 +63,10 @@ def test_doctor_says_of_a_gpu_what_works_and_why_other_things_do_not(monkeypatch
     monkeypatch.setattr(gpu, "failing_attention_kernels", lambda device, dtype: {"cuDNN": "cuDNN version too old"})
     facts = json.loads(minitf("doctor", "--json").stdout)["result"]
     assert facts["cuda:0"] == "NVIDIA H100, 80.0 GiB, 70.0 GiB free, compute capability 9.0"
-    assert facts["attention cuda:0"] == "flash, memory-efficient, math, not cuDNN (cuDNN version too old); forward and backward in bf16"
+    assert (
+        facts["attention cuda:0"]
+        == "flash, memory-efficient, math, not cuDNN (cuDNN version too old); forward and backward in bf16"
+    )
     assert {"driver", "CUDA"} <= facts.keys()
     assert facts["compile"].startswith("does not work on cuda: "), "tried without an option where there is a GPU"
     assert f"compile: {facts['compile']}" in facts["problems"]

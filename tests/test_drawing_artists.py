@@ -23,7 +23,9 @@ from mini_tf.drawing.panel import Curves, Marks, Panel, PanelGrid, QueryWeights,
 
 ROWS, COLUMNS = ["a", "b"], ["x", "y", "z"]
 VALUES = np.array([[0.1, 0.2, 0.3], [0.4, np.nan, 0.6]])
-MARKS = Marks(frozenset({(0, 2), (1, 0)}), frozenset({(1, 0)}), frozenset({(0, 1)}), ("by the head", "gold", "possible"))
+MARKS = Marks(
+    frozenset({(0, 2), (1, 0)}), frozenset({(1, 0)}), frozenset({(0, 1)}), ("by the head", "gold", "possible")
+)
 
 
 def grid(*panels: Panel, scale: Scale = Scale(), across: int | None = None) -> Figure:
@@ -44,7 +46,12 @@ def test_a_map_has_each_number_and_each_mark_at_its_row_and_column() -> None:
     assert found.named == {"square": {("a", "z"), ("b", "x")}, "ring": {("b", "x")}, "dotted ring": {("a", "y")}}
     assert found.colors == ("Blues", 0.0, 0.5)
     assert figures.colorbar(figure) == ("attention weight", (0.0, 0.5))
-    assert figures.texts(figure) == ["title", "the text", "a note", "square: by the head, ring: gold, dotted ring: possible"]
+    assert figures.texts(figure) == [
+        "title",
+        "the text",
+        "a note",
+        "square: by the head, ring: gold, dotted ring: possible",
+    ]
     numbers = {text.get_position(): text.get_text() for text in figure.axes[0].texts}
     assert numbers == {(0, 0): ".10", (1, 0): ".20", (2, 0): ".30", (0, 1): ".40", (2, 1): ".60"}
 
@@ -67,9 +74,15 @@ def test_title_and_notes_stand_above_the_maps_and_the_color_bar_right_of_them() 
         assert box.x0 * width == pytest.approx(right + 0.12)
         assert box.width * width == pytest.approx(0.13)
         assert (1 - box.y1) * height == pytest.approx(places[0][1])
-        assert box.height * height == pytest.approx(min(3.0, max(top + down for _, top, _, down in places) - places[0][1]))
+        assert box.height * height == pytest.approx(
+            min(3.0, max(top + down for _, top, _, down in places) - places[0][1])
+        )
         assert right + 0.12 + 0.13 + 0.5 < width < right + 1.2 or width == 5.0
-        assert max(top + down for _, top, _, down in places) + 0.2 < height < max(top + down for _, top, _, down in places) + 1
+        assert (
+            max(top + down for _, top, _, down in places) + 0.2
+            < height
+            < max(top + down for _, top, _, down in places) + 1
+        )
 
 
 def test_names_that_do_not_fit_are_listed_unless_they_are_their_indices() -> None:
@@ -78,7 +91,9 @@ def test_names_that_do_not_fit_are_listed_unless_they_are_their_indices() -> Non
     listed = " ".join(figures.texts(grid(*[Panel("", names, numbers, np.eye(40), tokens=False)] * 25)))
     assert "Names:  [0]!0 !1" in listed
     assert listed.count("[0]") == 1
-    assert "Names:  [0]1 2" in " ".join(figures.texts(grid(*[Panel("", numbers[1:], numbers[1:], np.eye(39), tokens=False)] * 25)))
+    assert "Names:  [0]1 2" in " ".join(
+        figures.texts(grid(*[Panel("", numbers[1:], numbers[1:], np.eye(39), tokens=False)] * 25))
+    )
 
 
 def test_a_truncated_caption_is_as_long_as_fits() -> None:
@@ -178,7 +193,8 @@ def test_marks_grow_with_the_cells_and_lie_within_them() -> None:
         figure = grid(Panel("", names, names, np.zeros((n, n)), marks=Marks(frozenset({(0, 0)}), frozenset({(1, 1)}))))
         inches = maps(figure)[0].place[2] / n
         return {
-            name: float(part.get_sizes()[0]) ** 0.5 / 72 / inches for name, part in zip("sSrR", figure.axes[0].collections, strict=False)
+            name: float(part.get_sizes()[0]) ** 0.5 / 72 / inches
+            for name, part in zip("sSrR", figure.axes[0].collections, strict=False)
         }
 
     for n in (4, 40):
@@ -189,23 +205,32 @@ def test_marks_grow_with_the_cells_and_lie_within_them() -> None:
 
 def test_lines_of_a_query_lead_from_it_to_its_keys_by_head() -> None:
     weights = np.array([[0.5, 0.5, 0.0], [0.009, 0.0, 0.991]])
-    figure = drawn(lambda: draw(QueryWeights("title", "b", 1, ["a", "b", "c"], weights, ["H0", "H1"], "the text"), "svg"))
+    figure = drawn(
+        lambda: draw(QueryWeights("title", "b", 1, ["a", "b", "c"], weights, ["H0", "H1"], "the text"), "svg")
+    )
     lines, squares = figure.axes
     [found] = lines.collections
     colors = matplotlib.colormaps["tab10"].colors
     ends = [tuple(map(tuple, segment)) for segment in found.get_segments()]
-    assert ends == [((1, 1), (-0.25, 0)), ((1, 1), (0.75, 0)), ((1, 1), (2.25, 0))], "of the second head only weights of 0.01"
+    assert ends == [((1, 1), (-0.25, 0)), ((1, 1), (0.75, 0)), ((1, 1), (2.25, 0))], (
+        "of the second head only weights of 0.01"
+    )
     assert [tuple(color) for color in found.get_colors()] == [(*colors[0], 0.5), (*colors[0], 0.5), (*colors[1], 0.991)]
     assert [*found.get_linewidths()] == pytest.approx([1.5, 1.5, 0.6 + 1.8 * 0.991])
     assert (lines.get_xlim(), lines.get_ylim()) == ((-0.5, 2.5), (0, 1)) == (squares.get_xlim(), (0, 1))
     array = np.asarray(squares.images[0].get_array())
     for head, token in itertools.product(range(2), range(3)):
         assert array[head, token] == pytest.approx(1 - weights[head, token] * (1 - np.array(colors[head])))
-    names = {text.get_text(): (text.get_position(), text.get_color()) for text in squares.texts if text.get_text().startswith("H")}
+    names = {
+        text.get_text(): (text.get_position(), text.get_color())
+        for text in squares.texts
+        if text.get_text().startswith("H")
+    }
     assert {name: position for name, (position, _) in names.items()} == {"H0": (-0.8, 0), "H1": (-0.8, 1)}
     assert names["H1"][1] == pytest.approx([0.75 * part for part in colors[1]])
     above, below = (
-        [(text.get_text(), *text.xy) for text in axes.texts if not text.get_text().startswith("H")] for axes in (lines, squares)
+        [(text.get_text(), *text.xy) for text in axes.texts if not text.get_text().startswith("H")]
+        for axes in (lines, squares)
     )
     assert above == [(word, n, 1.0) for n, word in enumerate("abc")]
     assert below == [(word, n, 0.0) for n, word in enumerate("abc")]
@@ -218,7 +243,9 @@ def test_lines_of_a_query_lead_from_it_to_its_keys_by_head() -> None:
 @pytest.mark.parametrize("word", ["a", "amendments", "W" * 30])
 def test_a_query_has_room_for_its_words_and_the_names_of_its_heads(word: str) -> None:
     names = ["L0 H0", "L10 H11"]
-    figure = drawn(lambda: draw(QueryWeights("t", word, 1, ["x", word, "y"], np.full((2, 3), 0.3), names, "the text"), "svg"))
+    figure = drawn(
+        lambda: draw(QueryWeights("t", word, 1, ["x", word, "y"], np.full((2, 3), 0.3), names, "the text"), "svg")
+    )
     lines, squares = (axes.get_position() for axes in figure.axes)
     width, height = figure.get_size_inches()
     label = text_width(figure_label(word, 18))
@@ -232,7 +259,9 @@ def test_a_query_has_room_for_its_words_and_the_names_of_its_heads(word: str) ->
 
 
 def test_a_query_of_another_text_stands_over_the_middle_of_its_keys() -> None:
-    figure = drawn(lambda: draw(QueryWeights("t", "q", None, list("abcd"), np.array([[0.1, 0.2, 0.3, 0.4]]), ["H0"]), "svg"))
+    figure = drawn(
+        lambda: draw(QueryWeights("t", "q", None, list("abcd"), np.array([[0.1, 0.2, 0.3, 0.4]]), ["H0"]), "svg")
+    )
     lines = figure.axes[0]
     assert [(text.get_text(), *text.xy) for text in lines.texts] == [("q", 1.5, 1.0)]
     ends = [segment[:, 0].tolist() for segment in lines.collections[0].get_segments()]
@@ -250,7 +279,10 @@ def test_the_strongest_lines_are_drawn_and_the_others_counted() -> None:
 
 def test_curves_have_their_points_names_and_axes() -> None:
     x, lines = [2.0, 4.0, 8.0], {"one": [1.0, 2.0, 4.0], "_two": [3.0, float("nan"), 1.0]}
-    panels = [Curves("left", x, "tokens", "seconds", lines, logarithmic=True), Curves("right", x, "d", "s", {"one": [5.0, 6.0, 7.0]})]
+    panels = [
+        Curves("left", x, "tokens", "seconds", lines, logarithmic=True),
+        Curves("right", x, "d", "s", {"one": [5.0, 6.0, 7.0]}),
+    ]
     first, second = drawn(lambda: draw_curves(panels, "svg")).axes
     assert [(line.get_xdata().tolist(), line.get_color()) for line in first.lines] == [
         (x, matplotlib.colormaps["tab10"](n)) for n in (0, 1)
@@ -259,7 +291,12 @@ def test_curves_have_their_points_names_and_axes() -> None:
         np.testing.assert_array_equal(line.get_ydata(), values)
     assert second.lines[0].get_color() == first.lines[0].get_color(), "a name has one color"
     assert (first.get_title(loc="left"), first.get_xlabel(), first.get_ylabel()) == ("left", "tokens", "seconds")
-    assert (first.get_xscale(), first.get_yscale(), second.get_xscale(), second.get_yscale()) == ("log", "log", "linear", "linear")
+    assert (first.get_xscale(), first.get_yscale(), second.get_xscale(), second.get_yscale()) == (
+        "log",
+        "log",
+        "linear",
+        "linear",
+    )
     assert [text.get_text() for text in first.get_xticklabels()] == ["2", "4", "8"]
     assert [text.get_text() for text in second.get_legend().get_texts()] == ["one", "_two"]
     handles = second.get_legend().legend_handles
@@ -272,8 +309,14 @@ def test_curves_have_their_points_names_and_axes() -> None:
 
 def test_of_many_curves_neighbors_differ_and_over_40_are_counted() -> None:
     def styles(n: int) -> tuple[list[tuple[object, str]], str, bool]:
-        [axes] = drawn(lambda: draw_curves([Curves("t", [1, 2], "x", "y", {str(i): [i, i] for i in range(n)})], "svg")).axes
-        return [(line.get_color(), line.get_linestyle()) for line in axes.lines], axes.get_xlabel(), axes.get_legend() is not None
+        [axes] = drawn(
+            lambda: draw_curves([Curves("t", [1, 2], "x", "y", {str(i): [i, i] for i in range(n)})], "svg")
+        ).axes
+        return (
+            [(line.get_color(), line.get_linestyle()) for line in axes.lines],
+            axes.get_xlabel(),
+            axes.get_legend() is not None,
+        )
 
     lines, label, has_legend = styles(40)
     assert len({*lines}) == 40
@@ -321,7 +364,9 @@ def test_learning_curves_are_means_of_runs_with_a_dot_for_each() -> None:
     lines = {"a": [(100, [0.2, 0.4]), (1000, [0.6])], "b": [(100, [0.5])]}
     [axes] = drawn(lambda: draw_learning_curves(lines, "accuracy", "svg")).axes
     drawn_lines = [
-        ([*line.get_xdata()], [*line.get_ydata()], line.get_linestyle(), line.get_marker()) for line in axes.lines if len(line.get_xdata())
+        ([*line.get_xdata()], [*line.get_ydata()], line.get_linestyle(), line.get_marker())
+        for line in axes.lines
+        if len(line.get_xdata())
     ]
     assert drawn_lines == [
         ([100, 1000], pytest.approx([0.3, 0.6]), "-", "None"), ([100, 100, 1000], [0.2, 0.4, 0.6], "None", "o"),
@@ -356,18 +401,28 @@ def test_a_confusion_matrix_has_shares_as_colors_and_counts_as_numbers() -> None
 
 
 def test_a_reliability_diagram_has_bars_gaps_and_counts_of_each_bin() -> None:
-    confidence, accuracy, counts = np.array([np.nan, 0.45, 0.9, 1.0]), np.array([np.nan, 0.6, 0.7, 1.0]), np.array([0, 4, 10, 1])
+    confidence, accuracy, counts = (
+        np.array([np.nan, 0.45, 0.9, 1.0]),
+        np.array([np.nan, 0.6, 0.7, 1.0]),
+        np.array([0, 4, 10, 1]),
+    )
     figure = drawn(lambda: draw_calibration(confidence, accuracy, counts, 0.126, "run", "svg", temperature=1.7))
     upper, lower = figure.axes
 
     def bars(patches: object) -> list[tuple[float, float, float, float]]:
-        return [tuple(round(float(v), 9) for v in (b.get_x(), b.get_width(), b.get_y(), b.get_height())) for b in patches]  # type: ignore[misc, attr-defined]
+        return [
+            tuple(round(float(v), 9) for v in (b.get_x(), b.get_width(), b.get_y(), b.get_height())) for b in patches
+        ]  # type: ignore[misc, attr-defined]
 
     found, gaps = upper.containers
     assert bars(found) == [(0.25, 0.25, 0, 0.6), (0.5, 0.25, 0, 0.7), (0.75, 0.25, 0, 1.0)]
     assert bars(gaps) == [(0.25, 0.25, 0.45, 0.15), (0.5, 0.25, 0.7, 0.2), (0.75, 0.25, 1.0, 0)]
     assert bars(lower.containers[0]) == [(0.25 * n, 0.25, 0, count) for n, count in enumerate(counts)]
-    assert [text.get_text() for text in upper.get_legend().get_texts()] == ["perfect calibration", "accuracy", "gap to confidence"]
+    assert [text.get_text() for text in upper.get_legend().get_texts()] == [
+        "perfect calibration",
+        "accuracy",
+        "gap to confidence",
+    ]
     assert [(tuple(line.get_xdata()), tuple(line.get_ydata())) for line in upper.lines] == [((0, 1), (0, 1))]
     assert (upper.get_xlim(), upper.get_ylim()) == ((0, 1), (0, 1))
     assert figure.get_suptitle() == "Expected calibration error 0.126: run"

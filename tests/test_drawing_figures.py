@@ -33,26 +33,56 @@ TITLE = "".join(HOSTILE)
 COUNTS = np.random.default_rng(0).poisson(0.2, (SIZE, SIZE))
 
 DRAWN: dict[str, Callable[[str], bytes]] = {
-    "map": lambda suffix: draw_panels([Panel(TITLE, HOSTILE, HOSTILE, WEIGHTS, TITLE)], Scale(label=TITLE), TITLE, suffix),
+    "map": lambda suffix: draw_panels(
+        [Panel(TITLE, HOSTILE, HOSTILE, WEIGHTS, TITLE)], Scale(label=TITLE), TITLE, suffix
+    ),
     "maps": lambda suffix: draw_panels(
-        [Panel(f"L{i}", HOSTILE[:9], HOSTILE[:9], WEIGHTS[i : i + 9, :9]) for i in range(4)], Scale(-1, 1, True), TITLE, suffix
+        [Panel(f"L{i}", HOSTILE[:9], HOSTILE[:9], WEIGHTS[i : i + 9, :9]) for i in range(4)],
+        Scale(-1, 1, True),
+        TITLE,
+        suffix,
     ),
     "unlike maps": lambda suffix: draw_panels(
-        [Panel("a", HOSTILE[:3], HOSTILE, WEIGHTS[:3]), Panel("b", HOSTILE, HOSTILE[:3], WEIGHTS[:, :3])], Scale(), TITLE, suffix, across=1
+        [Panel("a", HOSTILE[:3], HOSTILE, WEIGHTS[:3]), Panel("b", HOSTILE, HOSTILE[:3], WEIGHTS[:, :3])],
+        Scale(),
+        TITLE,
+        suffix,
+        across=1,
     ),
     "indexed maps": lambda suffix: draw_panels(
-        [Panel("a", HOSTILE * 3, HOSTILE * 3, np.tile(WEIGHTS, (3, 3)))] * 16, Scale(high=0.1, open_end=True), TITLE, suffix, text=TITLE
+        [Panel("a", HOSTILE * 3, HOSTILE * 3, np.tile(WEIGHTS, (3, 3)))] * 16,
+        Scale(high=0.1, open_end=True),
+        TITLE,
+        suffix,
+        text=TITLE,
     ),
-    "captions": lambda suffix: draw_panels([Panel(TITLE, HOSTILE, HOSTILE, WEIGHTS, tokens=False)], Scale(), TITLE, suffix),
+    "captions": lambda suffix: draw_panels(
+        [Panel(TITLE, HOSTILE, HOSTILE, WEIGHTS, tokens=False)], Scale(), TITLE, suffix
+    ),
     "fan": lambda suffix: draw_query_weights(QueryWeights(TITLE, TITLE, 3, HOSTILE, WEIGHTS[:8], HOSTILE[:8]), suffix),
     "curves": lambda suffix: draw_curves(
-        [Curves(TITLE, range(5), TITLE, TITLE, {token: [i, 2.0, float("nan"), i / 2, 1] for i, token in enumerate(HOSTILE)})], suffix
+        [
+            Curves(
+                TITLE,
+                range(5),
+                TITLE,
+                TITLE,
+                {token: [i, 2.0, float("nan"), i / 2, 1] for i, token in enumerate(HOSTILE)},
+            )
+        ],
+        suffix,
     ),
     "two logarithmic curves": lambda suffix: draw_curves(
-        [Curves(TITLE, [2, 4], TITLE, TITLE, {token: [1, i + 1.0] for i, token in enumerate(HOSTILE[n:])}, True) for n in (0, 2)], suffix
+        [
+            Curves(TITLE, [2, 4], TITLE, TITLE, {token: [1, i + 1.0] for i, token in enumerate(HOSTILE[n:])}, True)
+            for n in (0, 2)
+        ],
+        suffix,
     ),
     "confusion": lambda suffix: draw_confusion(COUNTS, HOSTILE, TITLE, suffix),
-    "calibration": lambda suffix: draw_calibration(*(np.array([np.nan, 0.5, 0.8]),) * 2, np.array([0, 4, 10]), 0.126, TITLE, suffix),
+    "calibration": lambda suffix: draw_calibration(
+        *(np.array([np.nan, 0.5, 0.8]),) * 2, np.array([0, 4, 10]), 0.126, TITLE, suffix
+    ),
 }
 
 
@@ -67,7 +97,13 @@ def test_hostile_words_make_a_well_formed_svg_in_which_nothing_can_act(name: str
     text = drawn(name, "svg").decode("utf-8")
     assert not set(text) & set(STEERING) - {"\n"}
     elements = list(ElementTree.fromstring(text).iter())
-    assert {element.tag.removeprefix(SVG) for element in elements} & {"script", "foreignObject", "a", "img", "iframe"} == set()
+    assert {element.tag.removeprefix(SVG) for element in elements} & {
+        "script",
+        "foreignObject",
+        "a",
+        "img",
+        "iframe",
+    } == set()
     assert [name for element in elements for name in element.attrib if name.startswith("on")] == []
     assert figure_caption(TITLE, 120)[:10] in " ".join(text_of(text.encode()))
 
@@ -86,13 +122,19 @@ def test_a_png_says_nothing_of_when_and_by_what_it_was_made(name: str) -> None:
 
 
 def digests() -> str:
-    return "\n".join(f"{name} {suffix} {hashlib.sha256(drawn(name, suffix)).hexdigest()}" for name in DRAWN for suffix in ("png", "svg"))
+    return "\n".join(
+        f"{name} {suffix} {hashlib.sha256(drawn(name, suffix)).hexdigest()}"
+        for name in DRAWN
+        for suffix in ("png", "svg")
+    )
 
 
 def test_a_backend_that_is_not_here_is_not_asked_for() -> None:
     """Notebooks export their own to every command that they start."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "module://no_such_backend"}
-    done = subprocess.run([sys.executable, "-c", "import mini_tf.drawing.canvas"], env=environment, capture_output=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-c", "import mini_tf.drawing.canvas"], env=environment, capture_output=True, timeout=600
+    )
     assert (done.returncode, done.stderr) == (0, b"")
 
 
@@ -107,7 +149,9 @@ def test_two_processes_draw_the_same_bytes_whatever_the_users_settings(tmp_path:
         "LC_ALL": "C",
     }
     code = "import test_drawing_figures as here; print(here.digests())"
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=600
+    )
     assert done.stdout.strip() == digests()
 
 
@@ -127,7 +171,9 @@ def dots(png: bytes) -> tuple[int, int]:
 def test_pictures_of_any_size_stay_within_bounds(panels: int, tokens: int, across: int) -> None:
     words = [f" token{i}" for i in range(tokens)]
     values = np.tril(np.random.default_rng(0).dirichlet([0.2] * tokens, tokens))
-    png = draw_panels([Panel(f"L{i}", words, words, values) for i in range(panels)], Scale(), "all heads", "png", across=across)
+    png = draw_panels(
+        [Panel(f"L{i}", words, words, values) for i in range(panels)], Scale(), "all heads", "png", across=across
+    )
     assert len(png) < 4_000_000
     assert max(dots(png)) <= 3600
 
@@ -158,7 +204,9 @@ def test_a_map_with_words_as_long_as_they_get_stays_under_30_inches() -> None:
 
 
 def test_a_fan_of_a_thousand_heads_stays_under_30_inches_and_names_some_of_them() -> None:
-    svg = draw_query_weights(QueryWeights("t", "b", 1, ["a", "b"], np.full((1000, 2), 0.5), [f"H{i}" for i in range(1000)]), "svg")
+    svg = draw_query_weights(
+        QueryWeights("t", "b", 1, ["a", "b"], np.full((1000, 2), 0.5), [f"H{i}" for i in range(1000)]), "svg"
+    )
     assert max(inches(svg)) < 30
     named = [text for text in text_of(svg) if text.startswith("H")]
     assert 150 <= len(named) <= 220
@@ -167,7 +215,10 @@ def test_a_fan_of_a_thousand_heads_stays_under_30_inches_and_names_some_of_them(
 
 def test_captions_keep_their_blanks_and_tokens_show_them() -> None:
     names, values = ["1 animal", "2 that cat"], np.eye(2)
-    shown = [text_of(draw_panels([Panel("t", names, names, values, tokens=tokens)], Scale(), "t", "svg")) for tokens in (False, True)]
+    shown = [
+        text_of(draw_panels([Panel("t", names, names, values, tokens=tokens)], Scale(), "t", "svg"))
+        for tokens in (False, True)
+    ]
     assert [texts.count("2 that cat") for texts in shown] == [2, 0]
     assert [texts.count("2·that·cat") for texts in shown] == [0, 2]
 
@@ -185,7 +236,9 @@ def text_of(svg: bytes) -> list[str]:
 def test_the_words_of_small_multiples_stand_once_along_the_edge_where_all_maps_share_them() -> None:
     words = ["one", "two", "three"]
     panels = [Panel(f"H{i}", words, words, np.eye(3)) for i in range(4)]
-    assert text_of(draw_panels(panels, Scale(), "t", "svg", across=2)).count("three") == 4  # two rows of maps, two columns
+    assert (
+        text_of(draw_panels(panels, Scale(), "t", "svg", across=2)).count("three") == 4
+    )  # two rows of maps, two columns
     alone = text_of(draw_panels(panels[:1], Scale(), "t", "svg"))
     assert (alone.count("three"), alone.count("1.00")) == (2, 3)
 
@@ -205,7 +258,9 @@ def test_a_grid_of_many_tokens_has_their_indices_and_the_tokens_above_it() -> No
 
 def test_numbers_beside_a_map_are_not_listed_again() -> None:
     words, numbers = [f"token{i}" for i in range(40)], [str(i) for i in range(64)]
-    texts = text_of(draw_panels([Panel("m", words, numbers, np.ones((40, 64))) for _ in range(9)], Scale(), "t", "svg", across=3))
+    texts = text_of(
+        draw_panels([Panel("m", words, numbers, np.ones((40, 64))) for _ in range(9)], Scale(), "t", "svg", across=3)
+    )
     listed = " ".join(texts)
     assert "[0]token0" in listed
     assert "[0]0" not in listed
@@ -220,7 +275,9 @@ def test_a_scale_that_ends_below_its_largest_value_says_so() -> None:
 
 def test_of_many_weights_a_fan_has_lines_for_the_strongest_and_says_so() -> None:
     weights = np.linspace(0.02, 0.9, 64 * 5).reshape(64, 5)
-    svg = draw_query_weights(QueryWeights("looks", "b", 1, list("abcde"), weights, [f"H{i}" for i in range(64)], text="a b c d e"), "svg")
+    svg = draw_query_weights(
+        QueryWeights("looks", "b", 1, list("abcde"), weights, [f"H{i}" for i in range(64)], text="a b c d e"), "svg"
+    )
     lines = next(e for e in ElementTree.fromstring(svg).iter(f"{SVG}g") if e.get("id", "").startswith("LineCollection"))
     assert len(list(lines.iter(f"{SVG}path"))) == 60
     assert "Lines: the 60 largest of 320 weights." in " ".join(text_of(svg))
@@ -242,7 +299,8 @@ def test_a_caption_is_broken_within_its_width_and_cut_after_its_last_line() -> N
 
 def test_a_fan_has_the_words_twice_and_a_line_for_each_weight() -> None:
     svg = draw_query_weights(
-        QueryWeights("looks", "b", 1, ["a", "b", "c"], np.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]), ["H0", "H1"]), "svg"
+        QueryWeights("looks", "b", 1, ["a", "b", "c"], np.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]), ["H0", "H1"]),
+        "svg",
     )
     texts = text_of(svg)
     assert [texts.count(word) for word in ("a", "b", "c", "H0", "H1")] == [2, 2, 2, 1, 1]

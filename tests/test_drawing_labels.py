@@ -43,7 +43,13 @@ def test_a_title_keeps_its_blanks() -> None:
 
 @pytest.mark.parametrize(
     ("token", "width", "shown"),
-    [("bears", 5, "bears"), ("bears", 4, "bea…"), ("漢字学", 5, "漢字…"), ("漢字学", 4, "漢…"), ("\x1b\x1b", 5, "⟨1B⟩…")],
+    [
+        ("bears", 5, "bears"),
+        ("bears", 4, "bea…"),
+        ("漢字学", 5, "漢字…"),
+        ("漢字学", 4, "漢…"),
+        ("\x1b\x1b", 5, "⟨1B⟩…"),
+    ],
 )
 def test_a_label_is_cut_by_the_cells_it_takes(token: str, width: int, shown: str) -> None:
     assert label(token, width) == shown

@@ -44,7 +44,10 @@ def test_a_figure_has_every_count_that_is_not_zero_and_every_name_with_how_many(
 
 @pytest.mark.parametrize(("n", "numbered"), [(1, True), (12, True), (60, False), (400, False)])
 def test_a_matrix_of_any_size_stays_within_bounds(n: int, numbered: bool) -> None:
-    counts, names = np.full((n, n), 1234567, dtype=np.int64), [f"a class whose name is far too long for a picture {i}" for i in range(n)]
+    counts, names = (
+        np.full((n, n), 1234567, dtype=np.int64),
+        [f"a class whose name is far too long for a picture {i}" for i in range(n)],
+    )
     if n <= 60:
         assert ("1234567" in text_of(draw_confusion(counts, names, "t", "svg"))) == numbered
     width, height = struct.unpack(">II", draw_confusion(counts, names, "t", "png")[16:24])
@@ -60,7 +63,9 @@ def test_classes_without_a_text_are_drawn_and_blank() -> None:
 
 
 def test_the_error_is_told_in_the_title_however_long_that_is() -> None:
-    assert any(word.startswith("Expected calibration error 0.126: ") for word in text_of(draw_calibration(*BINS, TITLE, "svg")))
+    assert any(
+        word.startswith("Expected calibration error 0.126: ") for word in text_of(draw_calibration(*BINS, TITLE, "svg"))
+    )
     assert "Expected calibration error 0.126" in text_of(draw_calibration(*BINS, "", "svg"))
 
 
@@ -80,7 +85,10 @@ def test_a_picture_in_a_terminal_is_never_wider_than_it_and_cannot_steer_it(name
 
 def test_a_terminal_shows_the_shares_of_each_row_in_hundredths() -> None:
     lines = piped(confusion_text(np.array([[3, 1], [0, 5]]), ["no", "yes"], "t", colored=False, width=60)).splitlines()
-    assert [line.split() for line in lines if line.lstrip().startswith(("no ", "yes "))] == [["no", "75", "25"], ["yes", ".", "100"]]
+    assert [line.split() for line in lines if line.lstrip().startswith(("no ", "yes "))] == [
+        ["no", "75", "25"],
+        ["yes", ".", "100"],
+    ]
 
 
 def test_where_the_matrix_does_not_fit_the_commonest_confusions_are_listed() -> None:
@@ -89,7 +97,11 @@ def test_where_the_matrix_does_not_fit_the_commonest_confusions_are_listed() -> 
     names = [f"class{i}" for i in range(60)]
     shown = partial(confusion_text, counts, names, "t", colored=False)
     lines = [line.split() for line in piped(shown(width=80)).splitlines()]
-    assert lines[2:5] == [["class7", "class3", "50", "0.500"], ["class2", "class9", "5", "0.091"], ["class9", "class2", "4", "0.074"]]
+    assert lines[2:5] == [
+        ["class7", "class3", "50", "0.500"],
+        ["class2", "class9", "5", "0.091"],
+        ["class9", "class2", "4", "0.074"],
+    ]
     assert "Confusions of 60 classes: all shown." in piped(shown(width=80))
     assert "class59" in piped(shown(width=400), width=400)
     wrong = piped(confusion_text(np.ones((60, 60), dtype=int), names, "t", colored=False, width=80))

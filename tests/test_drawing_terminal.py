@@ -41,13 +41,19 @@ PICTURES: dict[str, Callable[[bool, int], Text]] = {
         width=width,
     ),
     "values": lambda colored, width: heat_map(
-        Panel("t", HOSTILE, HOSTILE, 100 * causal(SIZE)), Scale(-50, 100, True), colored=colored, width=width, values=True
+        Panel("t", HOSTILE, HOSTILE, 100 * causal(SIZE)),
+        Scale(-50, 100, True),
+        colored=colored,
+        width=width,
+        values=True,
     ),
     "captions": lambda colored, width: heat_map(
         Panel("t", HOSTILE, HOSTILE, causal(SIZE), tokens=False), Scale(), colored=colored, width=width
     ),
     "head_grid": lambda colored, width: head_grid(
-        HeadGrid("".join(HOSTILE), HOSTILE, HOSTILE, causal(SIZE), [HOSTILE] * SIZE, {token: token for token in HOSTILE}),
+        HeadGrid(
+            "".join(HOSTILE), HOSTILE, HOSTILE, causal(SIZE), [HOSTILE] * SIZE, {token: token for token in HOSTILE}
+        ),
         colored=colored,
         width=width,
     ),
@@ -55,12 +61,20 @@ PICTURES: dict[str, Callable[[bool, int], Text]] = {
         QueryWeights("\x1b[31m", "[bold]", 3, HOSTILE, causal(SIZE), HOSTILE), colored=colored, width=width
     ),
     "curves": lambda colored, width: curves(
-        Curves("\x9b", range(300), "\x1b", "\u202e", {token: np.linspace(i, -i, 300).tolist() for i, token in enumerate(HOSTILE)}),
+        Curves(
+            "\x9b",
+            range(300),
+            "\x1b",
+            "\u202e",
+            {token: np.linspace(i, -i, 300).tolist() for i, token in enumerate(HOSTILE)},
+        ),
         colored=colored,
         width=width,
     ),
     "table": lambda colored, width: table(HOSTILE, [HOSTILE, [0.5] * SIZE], colored=colored, width=width),
-    "narrow table": lambda colored, width: table(["a", "b"], [[token, 1.5] for token in HOSTILE], colored=colored, width=width),
+    "narrow table": lambda colored, width: table(
+        ["a", "b"], [[token, 1.5] for token in HOSTILE], colored=colored, width=width
+    ),
 }
 
 
@@ -124,7 +138,12 @@ def test_numbers_up_to_2_are_hundredths_and_farther_whole_and_no_zero_is_negativ
 
 def test_captions_of_rows_and_columns_keep_their_blanks() -> None:
     panel = Panel("", ["1 animal"], ["3 x"], np.array([[0.5]]), tokens=False)
-    assert piped(heat_map(panel, Scale(), colored=False, width=80)).splitlines()[:4] == ["         3", "", "         x", "1 animal ++"]
+    assert piped(heat_map(panel, Scale(), colored=False, width=80)).splitlines()[:4] == [
+        "         3",
+        "",
+        "         x",
+        "1 animal ++",
+    ]
 
 
 @pytest.mark.parametrize(("width", "room"), [(40, 8), (80, 16), (200, 40)])
@@ -137,19 +156,31 @@ def test_names_of_rows_have_a_fifth_of_the_width_and_at_least_8_cells(width: int
 
 
 def test_names_of_columns_have_at_most_8_letters_and_stand_on_their_cells() -> None:
-    shown = piped(heat_map(Panel("", ["r"], ["abcdefgh", "abcdefghi", "z"], np.array([[0.0, 0.5, 1.0]])), Scale(), colored=False, width=80))
+    shown = piped(
+        heat_map(
+            Panel("", ["r"], ["abcdefgh", "abcdefghi", "z"], np.array([[0.0, 0.5, 1.0]])),
+            Scale(),
+            colored=False,
+            width=80,
+        )
+    )
     lines = shown.splitlines()
     assert lines[:8] == ["  a a", "  b b", "  c c", "  d d", "  e e", "  f f", "  g g", "  h ⋮ z"]
     assert lines[8] == "r   ++@@"
 
 
 def test_a_map_without_rows_is_drawn_with_values_too() -> None:
-    assert piped(heat_map(Panel("t", [], [], np.zeros((0, 0))), Scale(), colored=False, width=80, values=True)).startswith("t\n")
+    assert piped(
+        heat_map(Panel("t", [], [], np.zeros((0, 0))), Scale(), colored=False, width=80, values=True)
+    ).startswith("t\n")
 
 
 def test_on_a_diverging_scale_a_minus_stands_for_the_sign() -> None:
     panel, scale = Panel("", ["a"], ["b", "c", "d"], np.array([[-1.0, 0.0, 0.95]])), Scale(-0.5, 1, True, "cosine")
-    assert piped(heat_map(panel, scale, colored=False, width=80)) == "  b c d\na -@  @@\ncosine  -1 '-@' .. 0 ' .:~=o*#%@' 1\n"
+    assert (
+        piped(heat_map(panel, scale, colored=False, width=80))
+        == "  b c d\na -@  @@\ncosine  -1 '-@' .. 0 ' .:~=o*#%@' 1\n"
+    )
 
 
 def test_a_map_wider_than_the_terminal_shows_a_window_and_says_so() -> None:
@@ -161,7 +192,13 @@ def test_a_map_wider_than_the_terminal_shows_a_window_and_says_so() -> None:
 
 
 HEADS = HeadGrid(
-    "t", ["L0"], ["H0", "H1"], np.array([[0.25, 1.0]]), [["p", "f"]], {"p": "previous token", "f": "first token"}, Scale(label="entropy")
+    "t",
+    ["L0"],
+    ["H0", "H1"],
+    np.array([[0.25, 1.0]]),
+    [["p", "f"]],
+    {"p": "previous token", "f": "first token"},
+    Scale(label="entropy"),
 )
 
 
@@ -178,7 +215,10 @@ def test_the_values_of_the_heads_stand_behind_their_letters_without_colour() -> 
 
 def test_a_terminals_colours_grow_lighter_with_the_number() -> None:
     luminance = [
-        sum(weight * (byte / 255) ** 2.2 for weight, byte in zip((0.2126, 0.7152, 0.0722), color.get_truecolor(), strict=True))
+        sum(
+            weight * (byte / 255) ** 2.2
+            for weight, byte in zip((0.2126, 0.7152, 0.0722), color.get_truecolor(), strict=True)
+        )
         for color in (terminal_color(value, Scale()) for value in np.linspace(0, 1, 50))
     ]
     assert luminance == sorted(luminance)
@@ -221,13 +261,21 @@ def test_curves_are_bars_on_one_scale_with_their_ends() -> None:
 
 
 def test_the_word_that_looks_is_marked_in_its_fan() -> None:
-    shown = piped(query_weights(QueryWeights("looks", "bears", 1, WORDS, np.array([[0.1, 0.85, 0.0]]), ["H0"]), colored=False, width=80))
+    shown = piped(
+        query_weights(
+            QueryWeights("looks", "bears", 1, WORDS, np.array([[0.1, 0.85, 0.0]]), ["H0"]), colored=False, width=80
+        )
+    )
     assert "\n>·bears %%\n" in shown
 
 
 def test_a_fan_of_more_heads_than_fit_says_what_is_left_out() -> None:
     names = [f"{layer}.{head}" for layer in range(12) for head in range(12)]
-    shown = piped(query_weights(QueryWeights("looks", "bears", 1, WORDS, np.full((144, 3), 1 / 3), names), colored=False, width=80))
+    shown = piped(
+        query_weights(
+            QueryWeights("looks", "bears", 1, WORDS, np.full((144, 3), 1 / 3), names), colored=False, width=80
+        )
+    )
     assert "Only the first 36 of 144 columns are shown" in shown
     assert max(map(len, shown.splitlines())) <= 80
 

@@ -27,11 +27,15 @@ READ = torch.tensor([[1] * 7, [1, 1, 1, 1, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0]])
 CONTINUED = torch.tensor([[1] * 9, [0, 0, 1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1, 1, 1]])
 WRITTEN = torch.tensor([[1] * 9, [1, 1, 1, 1, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 0, 0, 0, 0]])
 
-CASES = [(mixer, positions) for mixer in mixer_kinds() for positions in listing("positions") if usable(mixer, positions)]
+CASES = [
+    (mixer, positions) for mixer in mixer_kinds() for positions in listing("positions") if usable(mixer, positions)
+]
 CROSS = [kind for kind in mixer_kinds() if "cross" in mixer_settings(kind).supports]
 
 
-def settings_with(mixer: str = "softmax", positions: str = "sinusoidal", cross: str | None = "softmax", **settings: Any) -> Settings:
+def settings_with(
+    mixer: str = "softmax", positions: str = "sinusoidal", cross: str | None = "softmax", **settings: Any
+) -> Settings:
     """`mixer` on both sides, where it can read to both."""
     own, place = mixer_settings(mixer), settings_of("positions", positions)()
     side = settings.pop("encoder", {})
@@ -74,7 +78,8 @@ def cut(tokens: Tokens, first: int, last: int) -> Tokens:
     assert positions.segments is not None
     assert positions.positions is not None
     return Tokens(
-        tokens.ids[:, first:last], TokenPositions(last - first, 0, positions.segments[:, first:last], positions.positions[:, first:last])
+        tokens.ids[:, first:last],
+        TokenPositions(last - first, 0, positions.segments[:, first:last], positions.positions[:, first:last]),
     )
 
 
@@ -117,7 +122,10 @@ def test_a_target_token_is_scored_by_nothing_that_follows_it(mixer: str, positio
     changed[:, t:] = (changed[:, t:] + 1) % V
     for positions, score in (
         (target.token_positions, lambda given: scores(model, given, source)),
-        (TokenPositions.packed(CONTINUED) if padded else None, lambda given: in_blocks(model, given, memory, (4, 3, 2))),
+        (
+            TokenPositions.packed(CONTINUED) if padded else None,
+            lambda given: in_blocks(model, given, memory, (4, 3, 2)),
+        ),
     ):
         before, after = (score(Tokens(ids, positions)) for ids in (target.ids, changed))
         assert torch.equal(before[:, :t], after[:, :t])
@@ -126,9 +134,14 @@ def test_a_target_token_is_scored_by_nothing_that_follows_it(mixer: str, positio
 
 @pytest.mark.parametrize(
     ("mixer", "positions", "cross"),
-    [*((*case, "softmax") for case in CASES), *(("softmax", "rotary", cross) for cross in present("attention", "simple"))],
+    [
+        *((*case, "softmax") for case in CASES),
+        *(("softmax", "rotary", cross) for cross in present("attention", "simple")),
+    ],
 )
-def test_every_token_of_the_source_matters_to_every_target_token_and_its_pads_to_none(mixer: str, positions: str, cross: str) -> None:
+def test_every_token_of_the_source_matters_to_every_target_token_and_its_pads_to_none(
+    mixer: str, positions: str, cross: str
+) -> None:
     model = model_of(mixer, positions, cross=cross)
     target, source = pairs(padded=True)
     vectors, hook = heard(model)
@@ -198,7 +211,11 @@ def test_a_target_fed_in_blocks_scores_as_fed_whole(mixer: str, positions: str, 
     """Padded sources and targets too, those to the left: a row that ends in padding cannot be continued."""
     model, source = model_of(mixer, positions), pairs(padded)[1]
     target = Tokens(some_ids(B, L), TokenPositions.packed(CONTINUED) if padded else None)
-    whole, memory, real = scores(model, target, source), model.encode(source), CONTINUED == 1 if padded else torch.ones(B, L) == 1
+    whole, memory, real = (
+        scores(model, target, source),
+        model.encode(source),
+        CONTINUED == 1 if padded else torch.ones(B, L) == 1,
+    )
     assert torch.equal(scores(model, target, memory), whole)
     torch.testing.assert_close(in_blocks(model, target, memory, (4, 1, 1, 3))[real], whole[real], **EXACT)
 
@@ -208,19 +225,25 @@ def test_pairs_of_tokens_are_told_from_single_ones_on_both_sides() -> None:
     model = model_of(ngrams=(50, 60))
     target, source = Tokens(some_ids(B, L)), pairs(True)[1]
     assert model.embedding.ngrams is not model.source_embedding.ngrams
-    torch.testing.assert_close(in_blocks(model, target, model.encode(source), (2, 1, 6)), scores(model, target, source), **EXACT)
+    torch.testing.assert_close(
+        in_blocks(model, target, model.encode(source), (2, 1, 6)), scores(model, target, source), **EXACT
+    )
 
 
 def test_asking_for_some_positions_gives_the_rows_of_all_positions() -> None:
     model, (target, source) = model_of(), pairs(True)
     at = torch.tensor([0, 5, 10, 18])
-    torch.testing.assert_close(scores(model, target, source, at=at), scores(model, target, source).flatten(0, 1)[at], **EXACT)
+    torch.testing.assert_close(
+        scores(model, target, source, at=at), scores(model, target, source).flatten(0, 1)[at], **EXACT
+    )
 
 
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("cross", CROSS)
 @pytest.mark.parametrize("positions", listing("positions"))
-def test_neighbours_that_share_a_row_of_the_memory_score_as_with_a_row_each(positions: str, cross: str, padded: bool) -> None:
+def test_neighbours_that_share_a_row_of_the_memory_score_as_with_a_row_each(
+    positions: str, cross: str, padded: bool
+) -> None:
     model, k = model_of("softmax", positions, cross=cross), 2
     memory = model.encode(pairs(padded)[1])
     rows = torch.arange(B).repeat_interleave(k)
@@ -228,7 +251,9 @@ def test_neighbours_that_share_a_row_of_the_memory_score_as_with_a_row_each(posi
     inputs = Tokens(ids, TokenPositions.packed(WRITTEN[torch.tensor([1, 0, 2, 1, 0, 2])]) if padded else None)
     own = memory.select(rows)
     torch.testing.assert_close(scores(model, inputs, memory), scores(model, inputs, own), **EXACT)
-    torch.testing.assert_close(in_blocks(model, Tokens(ids), memory, (1, 1, 4, 3)), scores(model, Tokens(ids), own), **EXACT)
+    torch.testing.assert_close(
+        in_blocks(model, Tokens(ids), memory, (1, 1, 4, 3)), scores(model, Tokens(ids), own), **EXACT
+    )
 
 
 @pytest.mark.parametrize("padded", [False, True])
@@ -263,10 +288,18 @@ def test_the_order_in_which_a_memory_is_kept_does_not_matter(cross: str) -> None
     assert memory.layers is not None
     assert memory.token_positions.segments is not None
     assert memory.token_positions.positions is not None
-    layers = [{name: kept.index_select(kept.dim() - 2, order) for name, kept in layer.items()} for layer in memory.layers]
-    positions = TokenPositions(M, 0, memory.token_positions.segments[:, order], memory.token_positions.positions[:, order])
-    torch.testing.assert_close(scores(model, target, SourceMemory(layers, positions)), scores(model, target, memory), **EXACT)
-    assert not torch.equal(scores(model, target, SourceMemory(layers, memory.token_positions)), scores(model, target, memory))
+    layers = [
+        {name: kept.index_select(kept.dim() - 2, order) for name, kept in layer.items()} for layer in memory.layers
+    ]
+    positions = TokenPositions(
+        M, 0, memory.token_positions.segments[:, order], memory.token_positions.positions[:, order]
+    )
+    torch.testing.assert_close(
+        scores(model, target, SourceMemory(layers, positions)), scores(model, target, memory), **EXACT
+    )
+    assert not torch.equal(
+        scores(model, target, SourceMemory(layers, memory.token_positions)), scores(model, target, memory)
+    )
 
 
 def test_a_memory_is_made_once_and_read_unchanged() -> None:
@@ -300,12 +333,16 @@ def test_a_wider_encoder_has_a_feed_forward_layer_of_its_own_width() -> None:
     assert model_of(d_ff=50, encoder={"d_model": 36}).encoder.layers[0].feed_forward.part.down.weight.shape == (36, 144)  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(("shared", "tied", "source_vocabulary"), [(s, t, v) for s in (0, 1) for t in (0, 1) for v in (None, SOURCE_V)])
+@pytest.mark.parametrize(
+    ("shared", "tied", "source_vocabulary"), [(s, t, v) for s in (0, 1) for t in (0, 1) for v in (None, SOURCE_V)]
+)
 def test_tables_are_shared_where_a_recipe_says_so_and_both_sides_have_one_vocabulary(
     shared: int, tied: int, source_vocabulary: int | None
 ) -> None:
     def size(**given: Any) -> int:
-        return sum(parameter.numel() for parameter in model_of(source_vocabulary=source_vocabulary, **given).parameters())
+        return sum(
+            parameter.numel() for parameter in model_of(source_vocabulary=source_vocabulary, **given).parameters()
+        )
 
     one_table = size(shared_embeddings=True, tied=True) if source_vocabulary is None else size(tied=True) - SOURCE_V * D
     own_source = (source_vocabulary or V) * D if source_vocabulary or not shared else 0
@@ -352,16 +389,31 @@ def test_the_parameter_tree_is_what_files_hold() -> None:
     """Parameter names and shapes are a file format: a change here needs a way to read older files."""
     one = {"n_layers": 1, "encoder": {"n_layers": 1}}
     paper = model_of(**one, bias=True, norm_place="post", activation="relu", embed_scale=True)
-    bart = model_of(positions="learned", **one | {"encoder": {"n_layers": 1, "d_ff": 30}}, embed_norm=True, norm_place="post", bias=True)
-    t5 = settings_with(positions="t5", norm="rms", n_layers=1, tied=False, encoder={"n_layers": 1, "d_model": 16, "n_heads": 2})
+    bart = model_of(
+        positions="learned",
+        **one | {"encoder": {"n_layers": 1, "d_ff": 30}},
+        embed_norm=True,
+        norm_place="post",
+        bias=True,
+    )
+    t5 = settings_with(
+        positions="t5", norm="rms", n_layers=1, tied=False, encoder={"n_layers": 1, "d_model": 16, "n_heads": 2}
+    )
     weights = t5.build(V, CONTEXT, SOURCE_V).weights()
-    layer = {"own.part.qkv": (52, D), "own.part.out": (D, 32), "feed_forward.part.up": (96, D), "feed_forward.part.down": (D, 96)}
+    layer = {
+        "own.part.qkv": (52, D),
+        "own.part.out": (D, 32),
+        "feed_forward.part.up": (96, D),
+        "feed_forward.part.down": (D, 96),
+    }
     layer |= {"own.norm": (D,), "feed_forward.norm": (D,)}
     cross = {"cross.part.q": (24, D), "cross.part.kv": (12 + 16, D), "cross.part.out": (D, 32), "cross.norm": (D,)}
 
     def with_bias(tree: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
         return {
-            f"{name}.{kind}": shape[: len(shape) if kind == "weight" else 1] for name, shape in tree.items() for kind in ("weight", "bias")
+            f"{name}.{kind}": shape[: len(shape) if kind == "weight" else 1]
+            for name, shape in tree.items()
+            for kind in ("weight", "bias")
         }
 
     stacks = {f"encoder.layers.0.{name}": shape for name, shape in layer.items()}
@@ -386,7 +438,10 @@ def test_the_parameter_tree_is_what_files_hold() -> None:
         "encoder.layers.0.feed_forward.part.down.weight": (16, 64),
         "encoder.layers.0.feed_forward.norm.weight": (16,),
         "encoder.norm.weight": (16,),
-        **{f"stack.layers.0.{name}.weight": shape for name, shape in (layer | cross | {"cross.part.kv": (28, 16)}).items()},
+        **{
+            f"stack.layers.0.{name}.weight": shape
+            for name, shape in (layer | cross | {"cross.part.kv": (28, 16)}).items()
+        },
         "stack.norm.weight": (D,),
         "head.linear.weight": (V, D),
     }
@@ -404,7 +459,9 @@ def test_what_writes_into_a_residual_stream_starts_small_or_at_zero_on_both_side
         spread = torch.cat([writer.weight.flatten() for writer in stack.residual_outputs]).std().item()
         assert spread == pytest.approx(0.0 if init == "zero" else 0.02 * n_writers**-0.5, rel=0.05)
     ids = some_ids(8, 16)
-    loss = torch.nn.functional.cross_entropy(scores(model, Tokens(ids), Tokens(some_ids(8, 5))).flatten(0, 1), some_ids(8, 16, 3).flatten())
+    loss = torch.nn.functional.cross_entropy(
+        scores(model, Tokens(ids), Tokens(some_ids(8, 5))).flatten(0, 1), some_ids(8, 16, 3).flatten()
+    )
     assert abs(loss.item() - torch.tensor(float(V)).log().item()) < 0.1
 
 
@@ -419,10 +476,18 @@ def test_every_mixer_is_heard_in_the_order_of_its_layers(kind: str) -> None:
 @pytest.mark.parametrize(
     ("given", "key", "message"),
     [
-        ({"cross_attention": "window"}, "cross_attention", "window attention does not support cross-attention; use softmax"),
+        (
+            {"cross_attention": "window"},
+            "cross_attention",
+            "window attention does not support cross-attention; use softmax",
+        ),
         ({"cross_attention": "toy"}, "cross_attention", "no such kind 'toy'"),
         ({"n_types": 2}, "n_types", "an encoder-decoder has no token types; use 0"),
-        ({"encoder": {"n_heads": 5}}, "encoder.n_heads", "5 does not divide d_model 24; use 1, 2, 3, 4, 6, 8, 12 or 24, or give d_k"),
+        (
+            {"encoder": {"n_heads": 5}},
+            "encoder.n_heads",
+            "5 does not divide d_model 24; use 1, 2, 3, 4, 6, 8, 12 or 24, or give d_k",
+        ),
         ({"encoder": {"d_model": 18}}, "encoder.n_heads", "4 does not divide d_model 18"),
         ({"encoder": {"positions": "rotary", "n_heads": 8}}, "encoder.positions", "needs an even d_k, not 3"),
         ({"encoder": {"attention": (FadingMean(),)}}, "encoder.attention", "does not support bidirectional attention"),
@@ -432,9 +497,21 @@ def test_every_mixer_is_heard_in_the_order_of_its_layers(kind: str) -> None:
             "encoder.positions.n_buckets",
             "9 buckets cannot be split evenly between earlier and later keys; use 10",
         ),
-        ({"positions": {"kind": "t5", "max_distance": 5}}, "positions.max_distance", "the 8 nearest distances have a bucket each"),
-        ({"positions": {"kind": "t5", "max_distance": 8}}, "positions.max_distance", "the 8 nearest distances have a bucket each"),
-        ({"positions": {"kind": "t5", "bidirectional": False, "max_distance": 16}}, "positions.max_distance", "use more than 16"),
+        (
+            {"positions": {"kind": "t5", "max_distance": 5}},
+            "positions.max_distance",
+            "the 8 nearest distances have a bucket each",
+        ),
+        (
+            {"positions": {"kind": "t5", "max_distance": 8}},
+            "positions.max_distance",
+            "the 8 nearest distances have a bucket each",
+        ),
+        (
+            {"positions": {"kind": "t5", "bidirectional": False, "max_distance": 16}},
+            "positions.max_distance",
+            "use more than 16",
+        ),
     ],
 )
 def test_a_recipe_that_does_not_fit_is_refused_where_it_is_wrong(given: dict[str, Any], key: str, message: str) -> None:

@@ -40,7 +40,11 @@ def seeds(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def folds(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of numbers, whose mean and scale each fold takes from its own training part."""
-    ways = (*SMALL, "objective=regress", f"data={{train: '{data}', fields: {{text: text, label: stars}}, split: {{folds: 2}}}}")
+    ways = (
+        *SMALL,
+        "objective=regress",
+        f"data={{train: '{data}', fields: {{text: text, label: stars}}, split: {{folds: 2}}}}",
+    )
     return trained(tmp_path_factory.mktemp("folds") / "run", *ways, recipe="bert-nano")
 
 
@@ -68,7 +72,9 @@ def test_loss_and_accuracy_are_those_of_the_mean_probabilities(seeds: Path, data
     assert measured["loss"] == pytest.approx(
         np.mean([-math.log(one["scores"][name]) for one, name in zip(found, truth, strict=True)]), rel=1e-4
     )
-    assert measured["accuracy"] == pytest.approx(np.mean([one["label"] == name for one, name in zip(found, truth, strict=True)]))
+    assert measured["accuracy"] == pytest.approx(
+        np.mean([one["label"] == name for one, name in zip(found, truth, strict=True)])
+    )
     assert measured["targets"] == len(ROWS)
     each = [evaluated(one, "--data", data) for one in finding.member_folders(seeds)]
     assert measured["loss"] <= np.mean([one["loss"] for one in each]) + 1e-6  # Jensen
@@ -100,7 +106,9 @@ def test_other_commands_and_a_seeds_own_folder_have_one_model(seeds: Path, tmp_p
     median = finding.member_folders(seeds)[_median(seeds)]
     assert (seeds / "model.safetensors").read_bytes() == (median / "model.safetensors").read_bytes()
     assert manifest.read(median).decides["train.ensemble"] is None
-    refused(minitf("predict", seeds, "--step", "best", TEXTS[0]), f"use one of its runs: {seeds / 'seed-1'}", exit_code=5)
+    refused(
+        minitf("predict", seeds, "--step", "best", TEXTS[0]), f"use one of its runs: {seeds / 'seed-1'}", exit_code=5
+    )
     copy = Path(shutil.copytree(seeds, tmp_path / "copy"))
     shutil.rmtree(copy / "seed-3")
     refused(minitf("predict", copy, TEXTS[0]), "has 2 of the 3 runs whose predictions are averaged", exit_code=5)
@@ -118,12 +126,16 @@ def test_numbers_of_folds_are_averaged_in_their_unit(folds: Path, data: Path) ->
 
 def test_an_ensemble_of_folds_has_no_validation_data_of_its_own(folds: Path) -> None:
     done = minitf("evaluate", folds)
-    refused(done, "is an ensemble of all folds, each of which was trained on most of data.train", "--data FILE", exit_code=5)
+    refused(
+        done, "is an ensemble of all folds, each of which was trained on most of data.train", "--data FILE", exit_code=5
+    )
     assert not any("ensemble" in name for name in manifest.read(folds).metrics)
 
 
 @pytest.mark.parametrize("temperatures", [(None, None, None), (0.5, None, 3.0)])
-def test_the_mean_is_of_the_probabilities_each_with_the_temperature_of_its_model(temperatures: tuple[float | None, ...]) -> None:
+def test_the_mean_is_of_the_probabilities_each_with_the_temperature_of_its_model(
+    temperatures: tuple[float | None, ...],
+) -> None:
     pipeline: Any = object.__new__(ClassPipeline)
     models: Any = [SimpleNamespace(decision=None if one is None else Decision(temperature=one)) for one in temperatures]
     logits = [torch.randn(5, 3, generator=torch.Generator().manual_seed(n)) * 4 for n in range(3)]
@@ -137,16 +149,36 @@ def test_the_mean_is_of_the_probabilities_each_with_the_temperature_of_its_model
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (("train.seeds=3",), "predictions of next_token cannot be averaged; remove it, or use an objective that predicts labels"),
+        (
+            ("train.seeds=3",),
+            "predictions of next_token cannot be averaged; remove it, or use an objective that predicts labels",
+        ),
         (("objective=classify", "model.kind=encoder"), "averages the predictions of several runs; use train.seeds=5"),
     ],
 )
 def test_what_has_no_mean_is_refused_by_name(overrides: tuple[str, ...], message: str) -> None:
-    refused(minitf("recipe", "check", "quickstart", "train.ensemble=mean", *overrides), f"train.ensemble=mean: {message}", exit_code=3)
+    refused(
+        minitf("recipe", "check", "quickstart", "train.ensemble=mean", *overrides),
+        f"train.ensemble=mean: {message}",
+        exit_code=3,
+    )
 
 
 def test_a_gate_may_name_the_ensemble_where_there_is_one(seeds: Path, data: Path) -> None:
-    ways = ("bert-nano", *SMALL, "objective=classify", f"data.train={data}", "data.split=25%", "train.seeds=3", "-d", seeds)
+    ways = (
+        "bert-nano",
+        *SMALL,
+        "objective=classify",
+        f"data.train={data}",
+        "data.split=25%",
+        "train.seeds=3",
+        "-d",
+        seeds,
+    )
     assert minitf("finetune", *ways, "--assert", "val.accuracy.ensemble>=0").exit_code == 0
     assert minitf("finetune", *ways, "--assert", "val.accuracy.ensemble<0").exit_code == 8
-    refused(minitf("finetune", *ways, "train.ensemble=null", "--assert", "val.loss.ensemble<0"), "there is no ensemble", exit_code=2)
+    refused(
+        minitf("finetune", *ways, "train.ensemble=null", "--assert", "val.loss.ensemble<0"),
+        "there is no ensemble",
+        exit_code=2,
+    )

@@ -35,7 +35,8 @@ ADDED = [
 """Packages of kinds, each with a word; a file of the page for each."""
 TASK = {package: word for package, word in ADDED[4:]}
 pytestmark = pytest.mark.skipif(
-    any(word in listing(package) for package, word in ADDED), reason="minitf itself has kinds of the page's words, which no package may add"
+    any(word in listing(package) for package, word in ADDED),
+    reason="minitf itself has kinds of the page's words, which no package may add",
 )
 ROOMS = ROOT / "mini_tf"
 FEW = ("train.steps=6", "train.context=16", "eval.every_steps=3", "checkpoint.every_steps=3", "log.every_steps=1")
@@ -95,7 +96,9 @@ def made(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_entry_point_of_the_page_adds_every_file_of_its_layout(package: Path) -> None:
-    assert {(kind.package, kind.word, kind.module) for kind in added_kinds()} == {(p, word, f"my_kinds.{p}.{word}") for p, word in ADDED}
+    assert {(kind.package, kind.word, kind.module) for kind in added_kinds()} == {
+        (p, word, f"my_kinds.{p}.{word}") for p, word in ADDED
+    }
     assert {(kind.folder.distribution, kind.folder.version) for kind in added_kinds()} == {("my-kinds", "1.2")}
 
 
@@ -148,7 +151,11 @@ def test_a_run_of_a_package_is_continued_to_the_same_bytes(
 def test_run_json_records_package_and_version_and_the_id_does_not(package: Path, made: Path) -> None:
     record = json.loads((made / "run.json").read_text())
     source = {"package": "my-kinds", "version": "1.2"}
-    assert record["kinds"] == {"attention.mean": source, "objectives.next_but_one": source, "optimizers.heavy_ball": source}
+    assert record["kinds"] == {
+        "attention.mean": source,
+        "objectives.next_but_one": source,
+        "optimizers.heavy_ball": source,
+    }
     assert "my-kinds" not in json.dumps(record["decides"])
     assert json.loads(minitf("runs", "show", made, "--json").stdout)["result"]["versions"]["my-kinds"] == "1.2"
     [kept, *_] = sorted(made.glob(f"checkpoints/*/{MANIFEST}"))
@@ -159,7 +166,11 @@ def test_a_language_model_of_a_package_is_prompted_evaluated_and_inspected(packa
     kinds = ("model.attention=[mean, softmax]", "model.positions={kind: kerple, start: 0.5}")
     run = trained(tmp_path / "run", tiny_model("decoder"), *kinds, *FEW, "train.steps=2")
     assert yaml.safe_load((run / "resolved.yaml").read_text())["model"]["positions"] == {"kind": "kerple", "start": 0.5}
-    for command in (("generate", run, "The fox", "--max-new-tokens", "3"), ("evaluate", run), ("inspect", "model", run)):
+    for command in (
+        ("generate", run, "The fox", "--max-new-tokens", "3"),
+        ("evaluate", run),
+        ("inspect", "model", run),
+    ):
         done = minitf(*command)
         assert done.exit_code == 0, done.stderr
     done = minitf("inspect", "attention", run, "The fox", "--json")
@@ -169,7 +180,9 @@ def test_a_language_model_of_a_package_is_prompted_evaluated_and_inspected(packa
 def test_keys_schema_and_messages_know_the_kinds_of_a_package(package: Path) -> None:
     keys = minitf("recipe", "keys", "model.positions").stdout
     assert re.search(r"one of alibi, .*kerple", " ".join(keys.split()))
-    assert re.search(r"start +a finite number, more than 0 \(kind kerple\)\. default 1\. Initial value of both rates", keys)
+    assert re.search(
+        r"start +a finite number, more than 0 \(kind kerple\)\. default 1\. Initial value of both rates", keys
+    )
     schema = json.loads(minitf("recipe", "schema").stdout)
     assert "heavy_ball" in [part["title"] for part in schema["properties"]["optimizer"]["anyOf"] if "title" in part]
     for override, said in {
@@ -188,7 +201,9 @@ def test_completion_collects_keys_again_once_a_package_is_installed(wheel: Path)
 
 
 def test_doctor_lists_the_packages_that_add_kinds(package: Path, tmp_path: Path) -> None:
-    other = installed(tmp_path, "other-kinds", "0.1", {"attention/broken.py": "import no_such_module", "layers/sums.py": "1 / 0"})
+    other = installed(
+        tmp_path, "other-kinds", "0.1", {"attention/broken.py": "import no_such_module", "layers/sums.py": "1 / 0"}
+    )
     with installed_in(other, installed(tmp_path / "third", "third", "3", {}, named="no_such_package.kinds")):
         facts = json.loads(minitf("doctor", "--json").stdout)["result"]
     listed = ", ".join(sorted(f"{package}.{word}" for package, word in ADDED))
@@ -201,7 +216,10 @@ def test_doctor_lists_the_packages_that_add_kinds(package: Path, tmp_path: Path)
 
 TWICE = {
     "window": ("window", "the kind 'window' of attention is defined by minitf itself and the package other-kinds 0.1"),
-    "mean": ("mean", "the kind 'mean' of attention is defined by the package my-kinds 1.2 and the package other-kinds 0.1"),
+    "mean": (
+        "mean",
+        "the kind 'mean' of attention is defined by the package my-kinds 1.2 and the package other-kinds 0.1",
+    ),
 }
 
 
@@ -217,13 +235,19 @@ def test_a_word_that_stands_twice_is_refused_where_it_is_used_and_told_by_doctor
         assert minitf("recipe", "keys").exit_code == 0
 
 
-def test_entry_points_that_cannot_be_read_are_a_fault_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_points_that_cannot_be_read_are_a_fault_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = installed(tmp_path, "other-kinds", "0.1", {})
     (folder / "other_kinds-0.1.dist-info" / "entry_points.txt").write_text(f"[{GROUP}]\nkinds\n")
     with monkeypatch.context() as patch:
         patch.syspath_prepend(folder)
         clear_caches()
-        refused(minitf("pretrain", TINY, "--dry-run"), "the entry points of the installed packages cannot be read", exit_code=3)
+        refused(
+            minitf("pretrain", TINY, "--dry-run"),
+            "the entry points of the installed packages cannot be read",
+            exit_code=3,
+        )
         assert minitf("--help").exit_code == 0
     clear_caches()
 
@@ -252,8 +276,16 @@ def test_a_view_of_a_package_is_a_command_with_help(tmp_path: Path) -> None:
 
 UNFIT_VIEWS = {
     "syntax": ("means", "def (", "cannot be used: SyntaxError"),
-    "no examples": ("means", "def means(): pass", "cannot be used: the module must define EXAMPLES and a command means"),
-    "the word of minitf": ("tokens", VIEW, "the kind 'tokens' of cli.inspect is defined by minitf itself and the package other-kinds"),
+    "no examples": (
+        "means",
+        "def means(): pass",
+        "cannot be used: the module must define EXAMPLES and a command means",
+    ),
+    "the word of minitf": (
+        "tokens",
+        VIEW,
+        "the kind 'tokens' of cli.inspect is defined by minitf itself and the package other-kinds",
+    ),
 }
 
 
@@ -269,7 +301,10 @@ def test_an_unfit_view_is_refused_and_breaks_no_other_command(word: str, code: s
 
 
 UNFIT = {
-    "is of another package of kinds": (FILES["positions/kerple.py"], "its Settings must be a kind of attention, not of positions"),
+    "is of another package of kinds": (
+        FILES["positions/kerple.py"],
+        "its Settings must be a kind of attention, not of positions",
+    ),
     "has no settings": ("", "the module must define a class Settings like minitf's kinds"),
     "has those of another": (
         "from my_kinds.attention.mean import Settings\n",
@@ -291,7 +326,9 @@ def test_a_module_that_is_no_kind_is_refused_in_a_line_and_breaks_no_other_recip
         assert minitf("recipe", "keys").exit_code == 0
 
 
-@pytest.mark.parametrize("named", ["other_kinds:run", "other_kinds.missing", "sys", "no_such_package", "..", "other_kinds./etc"])
+@pytest.mark.parametrize(
+    "named", ["other_kinds:run", "other_kinds.missing", "sys", "no_such_package", "..", "other_kinds./etc"]
+)
 def test_an_entry_point_that_names_no_folder_adds_nothing_and_imports_nothing(named: str, tmp_path: Path) -> None:
     files = {"__init__.py": "1 / 0", "missing.py": "1 / 0", "attention/unfit.py": "1 / 0"}
     with installed_in(installed(tmp_path, "other-kinds", "0.1", files, named)):
@@ -317,7 +354,13 @@ def test_a_folder_below_the_top_of_a_package_may_be_named(tmp_path: Path) -> Non
     [
         *(("generate", "RUN", "The"), ("evaluate", "RUN"), ("predict", "RUN"), ("inspect", "model", "RUN")),
         *(("pretrain", "RUN", "--extend", "1"), ("pretrain", TINY, *MEAN, "-d", "RUN")),
-        *(("recipe", "check", "RUN"), ("recipe", "show", "RUN"), ("data", "show", "RUN"), ("data", "stats", "RUN"), ("cost", "RUN")),
+        *(
+            ("recipe", "check", "RUN"),
+            ("recipe", "show", "RUN"),
+            ("data", "show", "RUN"),
+            ("data", "stats", "RUN"),
+            ("cost", "RUN"),
+        ),
     ],
     ids=lambda command: " ".join(command[:2]),
 )
@@ -333,7 +376,9 @@ def test_nobody_takes_the_word_of_a_default(tmp_path: Path) -> None:
         assert said in json.loads(minitf("doctor", "--json").stdout)["result"]["problems"]
 
 
-def test_a_run_whose_package_has_lost_the_kind_or_gave_the_word_to_another_is_refused_by_name(made: Path, tmp_path: Path) -> None:
+def test_a_run_whose_package_has_lost_the_kind_or_gave_the_word_to_another_is_refused_by_name(
+    made: Path, tmp_path: Path
+) -> None:
     with installed_in(installed(tmp_path / "later", "my-kinds", "2.0", {})):
         lost = "the kind 'mean' of attention comes from the package my-kinds 1.2, whose installed version 2.0 has no such kind"
         refused(minitf("generate", made, "The"), lost, exit_code=5)
@@ -343,14 +388,19 @@ def test_a_run_whose_package_has_lost_the_kind_or_gave_the_word_to_another_is_re
 
 def test_what_run_json_says_of_packages_can_neither_steer_a_terminal_nor_fill_it(made: Path, tmp_path: Path) -> None:
     record = json.loads((made / "run.json").read_text())
-    strange = {f"attention.\x1b[31m{number}{'x' * 3000}": {"package": "\x1b\n" + "y" * 3000, "version": "1"} for number in range(50)}
+    strange = {
+        f"attention.\x1b[31m{number}{'x' * 3000}": {"package": "\x1b\n" + "y" * 3000, "version": "1"}
+        for number in range(50)
+    }
     (tmp_path / "run.json").write_text(json.dumps(record | {"kinds": strange}))
     done = minitf("inspect", "model", tmp_path)
     refused(done, "comes from the package \\x1b", "which is not installed", exit_code=5)
     assert len(done.stderr.splitlines()) == 11
 
 
-def test_another_version_of_the_package_is_told_where_a_run_must_continue_bit_exact(package: Path, made: Path, tmp_path: Path) -> None:
+def test_another_version_of_the_package_is_told_where_a_run_must_continue_bit_exact(
+    package: Path, made: Path, tmp_path: Path
+) -> None:
     later = installed(tmp_path / "later", "my-kinds", "1.3", {})
     sys.path.insert(0, str(later))  # before the other one, as it would be replaced; `package` takes it away again
     invalidate_caches()
@@ -360,7 +410,9 @@ def test_another_version_of_the_package_is_told_where_a_run_must_continue_bit_ex
     refused(done, 'cannot be continued bit-exact: package my-kinds: "1.2" -> "1.3"', exit_code=5)
 
 
-def test_a_kind_that_changed_at_one_version_is_told_where_a_run_must_continue_bit_exact(wheel: Path, tmp_path: Path) -> None:
+def test_a_kind_that_changed_at_one_version_is_told_where_a_run_must_continue_bit_exact(
+    wheel: Path, tmp_path: Path
+) -> None:
     """As in an editable install."""
     editable = Path(shutil.copytree(wheel, tmp_path / "editable"))
     with installed_in(editable):
@@ -370,21 +422,27 @@ def test_a_kind_that_changed_at_one_version_is_told_where_a_run_must_continue_bi
     file.write_text(file.read_text() + "\n# other arithmetic\n")
     with installed_in(editable):
         refused(
-            minitf("pretrain", run, "-d", run, "--extend", "1"), "cannot be continued bit-exact: files of attention.mean: ", exit_code=5
+            minitf("pretrain", run, "-d", run, "--extend", "1"),
+            "cannot be continued bit-exact: files of attention.mean: ",
+            exit_code=5,
         )
         done = minitf("pretrain", run, "-d", run, "--extend", "1", "checkpoint.resume=auto")
         assert done.exit_code == 0, done.stderr
         assert "continuing, but not bit-exact: files of attention.mean: " in done.stderr
 
 
-def test_a_run_without_record_that_names_a_kind_that_nobody_has_is_not_called_damaged(tmp_path: Path, made: Path) -> None:
+def test_a_run_without_record_that_names_a_kind_that_nobody_has_is_not_called_damaged(
+    tmp_path: Path, made: Path
+) -> None:
     for file in made.iterdir():
         if file.is_file():
             (tmp_path / file.name).write_bytes(file.read_bytes())
     record = json.loads((tmp_path / "run.json").read_text())
     (tmp_path / "run.json").write_text(json.dumps({key: value for key, value in record.items() if key != "kinds"}))
     done = minitf("generate", tmp_path, "The")
-    refused(done, f"{tmp_path} cannot be opened: ", "no such kind 'mean'", "a package that is not installed", exit_code=5)
+    refused(
+        done, f"{tmp_path} cannot be opened: ", "no such kind 'mean'", "a package that is not installed", exit_code=5
+    )
     assert "damaged" not in done.stderr
 
 
@@ -401,14 +459,20 @@ def task(folder: Path, *more: str) -> list[str]:
     return [tiny_model("encoder"), "objective=multi_label", f"data.train={rows_in(folder)}", *shape, *more]
 
 
-def test_a_task_of_a_package_is_learnt_judged_and_predicted_and_refused_by_name_without_it(wheel: Path, tmp_path: Path) -> None:
+def test_a_task_of_a_package_is_learnt_judged_and_predicted_and_refused_by_name_without_it(
+    wheel: Path, tmp_path: Path
+) -> None:
     with installed_in(wheel):
         run = trained(tmp_path / "run", *task(tmp_path))
         source = {"package": "my-kinds", "version": "1.2"}
-        assert json.loads((run / "run.json").read_text())["kinds"] == {f"{package}.{word}": source for package, word in TASK.items()}
+        assert json.loads((run / "run.json").read_text())["kinds"] == {
+            f"{package}.{word}": source for package, word in TASK.items()
+        }
         assert {"exact", "f1_micro"} <= json.loads(minitf("evaluate", run, "--json").stdout)["metrics"].keys()
         assert minitf("predict", run, "sad text").exit_code == 0
-    refused(minitf("predict", run, "sad text"), "comes from the package my-kinds 1.2, which is not installed", exit_code=5)
+    refused(
+        minitf("predict", run, "sad text"), "comes from the package my-kinds 1.2, which is not installed", exit_code=5
+    )
 
 
 def test_what_a_package_encodes_is_made_anew_once_its_files_are_others(
@@ -438,29 +502,43 @@ def read(shown: Done) -> list[str]:
 
 def test_the_tokenizer_and_the_corpus_of_a_package_are_recorded(tmp_path: Path) -> None:
     letters = (ROOMS / "data" / "tokenizers" / "char.py").read_text()
-    corpus = "from mini_tf.recipe.corpora import CorpusSettings\n\n\nclass Settings(CorpusSettings):\n    VERSION = '1'\n\n"
+    corpus = (
+        "from mini_tf.recipe.corpora import CorpusSettings\n\n\nclass Settings(CorpusSettings):\n    VERSION = '1'\n\n"
+    )
     corpus += "    def rows(self):\n        return ({'text': f'tale {n} of many'} for n in range(200))\n"
     files = {"data/tokenizers/letters.py": letters, "data/corpora/tales.py": corpus}
     with installed_in(installed(tmp_path, "my-texts", "0.4", files)):
         # Which kinds of tokenizer there are is read once a process.
         args = [tiny_model("decoder"), "tokenizer.kind=letters", "data.train=tales", *FEW, "-d", str(tmp_path / "run")]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
-        done = subprocess.run([sys.executable, "-m", "mini_tf", "pretrain", *args], capture_output=True, text=True, env=env, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", "mini_tf", "pretrain", *args], capture_output=True, text=True, env=env, check=False
+        )
         assert done.returncode == 0, done.stderr
     source = {"package": "my-texts", "version": "0.4"}
     assert json.loads((tmp_path / "run" / "run.json").read_text())["kinds"] == {
         "data.corpora.tales": source,
         "data.tokenizers.letters": source,
     }
-    refused(minitf("generate", tmp_path / "run", "tale"), "comes from the package my-texts 0.4, which is not installed", exit_code=5)
+    refused(
+        minitf("generate", tmp_path / "run", "tale"),
+        "comes from the package my-texts 0.4, which is not installed",
+        exit_code=5,
+    )
 
 
-@pytest.mark.parametrize(("key", "said"), [("DATASET", "names the dataset 'clases'"), ("PIPELINE", "names the pipeline 'clases'")])
-def test_an_objective_that_names_what_there_is_not_cannot_be_used_and_breaks_no_other(key: str, said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("key", "said"), [("DATASET", "names the dataset 'clases'"), ("PIPELINE", "names the pipeline 'clases'")]
+)
+def test_an_objective_that_names_what_there_is_not_cannot_be_used_and_breaks_no_other(
+    key: str, said: str, tmp_path: Path
+) -> None:
     code = f"from mini_tf.objectives import classify\n\n\nclass Settings(classify.Settings):\n    {key} = 'clases'\n"
     word = f"no_{key.lower()}"
     with installed_in(installed(tmp_path, "other-kinds", "0.1", {f"objectives/{word}.py": code})):
         told = f"cannot be used: it {said}, which does not exist; "
         refused(minitf("pretrain", tiny_model("encoder"), f"objective={word}", "--dry-run"), told, exit_code=3)
         assert any(told in line for line in json.loads(minitf("doctor", "--json").stdout)["result"]["problems"])
-        refused(minitf("pretrain", TINY, "--dry-run", "--assert", "val.nonsense>1"), "not a metric of training", exit_code=2)
+        refused(
+            minitf("pretrain", TINY, "--dry-run", "--assert", "val.nonsense>1"), "not a metric of training", exit_code=2
+        )

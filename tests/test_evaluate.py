@@ -54,7 +54,9 @@ class Guess(nn.Module):
 
     def __init__(self, dropout: float = 0.0, noise: float = 0.0, size: float = 1.0) -> None:
         super().__init__()
-        table = size * torch.randn(VOCABULARY, VOCABULARY, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        table = size * torch.randn(
+            VOCABULARY, VOCABULARY, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+        )
         self.table, self.dropout, self.noise = nn.Parameter(table), nn.Dropout(dropout), noise
 
     def forward(self, batch: Batch, state: State | None = None) -> LossSums:
@@ -72,7 +74,9 @@ def scores_of(task: nn.Module, batch_size: int = 4, tokens: int | None = None) -
 
 @pytest.mark.parametrize("batch_size", [1, 4, 100])
 @pytest.mark.parametrize("tokens", [None, 2 * CONTEXT])
-def test_figures_are_means_over_the_targets_and_bits_over_the_bytes_of_an_average_part(tokens: int | None, batch_size: int) -> None:
+def test_figures_are_means_over_the_targets_and_bits_over_the_bytes_of_an_average_part(
+    tokens: int | None, batch_size: int
+) -> None:
     """What training pays for its means, the penalty, is no part of them."""
     task, rows = Guess(), PACKING.eval_row_indices(tokens)
     positions = np.array([place for row in rows for place in range(row * CONTEXT, min(49, (row + 1) * CONTEXT))])
@@ -140,7 +144,8 @@ def test_of_several_parts_the_loss_is_the_weighted_sum_and_perplexity_and_bits_a
         def forward(self, batch: Batch, state: State | None = None) -> LossSums:
             sums = super().forward(batch, state)
             return sums._replace(
-                parts=sums.parts | {"small": self.table[batch.inputs.ids.flatten()[batch.target_positions]].square().mean(-1).sum()}
+                parts=sums.parts
+                | {"small": self.table[batch.inputs.ids.flatten()[batch.target_positions]].square().mean(-1).sum()}
             )
 
     class Weighed(Asked):
@@ -197,6 +202,8 @@ def test_what_is_called_before_each_batch_may_end_an_evaluation() -> None:
     ("micro_batch_size", "given", "rows"),
     [(8, (), 8), (3, (), 3), (16, (), 8), (8, ("train.batch_tokens=192",), 4), (8, ("train.batch_tokens=48",), 1)],
 )
-def test_no_more_rows_are_judged_together_than_learn_together(micro_batch_size: int, given: tuple[str, ...], rows: int) -> None:
+def test_no_more_rows_are_judged_together_than_learn_together(
+    micro_batch_size: int, given: tuple[str, ...], rows: int
+) -> None:
     """The tiny recipe learns from 8 rows of 48 tokens."""
     assert eval_batch_size(read(TINY, list(given)).recipe, micro_batch_size) == rows

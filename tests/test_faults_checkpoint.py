@@ -131,7 +131,9 @@ PATIENT = ("eval.patience=2", "eval.every_steps=1", "optimizer.lr=1", "schedule.
 
 
 @pytest.mark.parametrize(
-    ("recipe", "damage"), [((), shutil.rmtree), (PATIENT, DAMAGES["zero-filled"])], ids=["C3-lost", "C3-damaged-after-patience"]
+    ("recipe", "damage"),
+    [((), shutil.rmtree), (PATIENT, DAMAGES["zero-filled"])],
+    ids=["C3-lost", "C3-damaged-after-patience"],
 )
 def test_an_extension_whose_first_checkpoint_is_lost_trains_up_to_it(
     recipe: tuple[str, ...], damage: Callable[[Path], object], whole: Path, tmp_path: Path
@@ -150,7 +152,12 @@ def test_an_extension_whose_first_checkpoint_is_lost_trains_up_to_it(
         assert done.exit_code == 0, done.stderr
     last = manifest.read(extended).step
     assert end < last <= end + 3
-    for name in ("metrics.jsonl", MODEL, f"checkpoints/step-{last:08d}/{OPTIMIZER}", f"checkpoints/step-{end:08d}/{OPTIMIZER}"):
+    for name in (
+        "metrics.jsonl",
+        MODEL,
+        f"checkpoints/step-{last:08d}/{OPTIMIZER}",
+        f"checkpoints/step-{end:08d}/{OPTIMIZER}",
+    ):
         assert (lost / name).read_bytes() == (extended / name).read_bytes()
 
 
@@ -159,7 +166,12 @@ def test_c4_where_all_checkpoints_are_damaged_the_run_never_starts_over(cut: Pat
         os.truncate(cut / "checkpoints" / f"step-{step:08d}" / MODEL, 10)
     before = content(cut)
     for _ in range(2):
-        refused(again(cut), "no usable checkpoint in", "step-00000004 is damaged (model.safetensors: 10 bytes, not ", "--fresh")
+        refused(
+            again(cut),
+            "no usable checkpoint in",
+            "step-00000004 is damaged (model.safetensors: 10 bytes, not ",
+            "--fresh",
+        )
     assert content(cut) == before
 
 
@@ -239,7 +251,9 @@ def test_c1_a_model_that_was_published_just_before_a_kill_can_be_read_at_once(co
     publishes(copy, 2, recorded=6)  # one that nobody publishes over a better one
     refused(minitf("generate", copy, "x"), "is damaged: its sha256 differs from that in run.json")
     publishes(copy, 6, recorded=2)
-    assert {name: data for name, (_, data) in content(copy).items()} == {name: data for name, (_, data) in before.items()}
+    assert {name: data for name, (_, data) in content(copy).items()} == {
+        name: data for name, (_, data) in before.items()
+    }
 
 
 def test_c18_a_file_is_read_once_a_process_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,34 +352,66 @@ MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: ((folder / MODEL).write_bytes(struct.pack("<Q", 9 << 20)), os.truncate(folder / MODEL, 1 << 30)),
         "its header length of 9437184 bytes exceeds the maximum of 8388608",
     ),
-    "C6-shape-overflows": (written(header(w={**F32, "shape": [1 << 62, 1 << 62], "data_offsets": [0, 0]})), "cannot occupy bytes"),
+    "C6-shape-overflows": (
+        written(header(w={**F32, "shape": [1 << 62, 1 << 62], "data_offsets": [0, 0]})),
+        "cannot occupy bytes",
+    ),
     "C6-many-axes": (written(header(w={**F32, "shape": [1 << 62] * 100_000, "data_offsets": [0, 0]})), "invalid shape"),
-    "C6-offset-of-2^62": (written(header(w={**F32, "shape": [1 << 60], "data_offsets": [0, 1 << 62]})), "its tensors end at byte"),
+    "C6-offset-of-2^62": (
+        written(header(w={**F32, "shape": [1 << 60], "data_offsets": [0, 1 << 62]})),
+        "its tensors end at byte",
+    ),
     "C6-offsets-overlap": (
         written(header(**{name: {**F32, "shape": [1], "data_offsets": [0, 4]} for name in "ab"}) + bytes(4)),
         "cannot occupy bytes 0 to 4",
     ),
-    "C6-offsets-negative": (written(header(w={**F32, "shape": [1], "data_offsets": [-4, 0]}) + bytes(4)), "cannot occupy bytes"),
-    "C6-offsets-of-text": (written(header(w={**F32, "shape": [1], "data_offsets": "04"}) + bytes(4)), "cannot occupy bytes"),
-    "C6-shape-of-text": (written(header(w={**F32, "shape": "1", "data_offsets": [0, 4]}) + bytes(4)), "invalid shape 1"),
+    "C6-offsets-negative": (
+        written(header(w={**F32, "shape": [1], "data_offsets": [-4, 0]}) + bytes(4)),
+        "cannot occupy bytes",
+    ),
+    "C6-offsets-of-text": (
+        written(header(w={**F32, "shape": [1], "data_offsets": "04"}) + bytes(4)),
+        "cannot occupy bytes",
+    ),
+    "C6-shape-of-text": (
+        written(header(w={**F32, "shape": "1", "data_offsets": [0, 4]}) + bytes(4)),
+        "invalid shape 1",
+    ),
     "C6-names-twice": (written(struct.pack("<Q", 14) + b'{"w":1,"w":1} '), "duplicate key 'w'"),
     "C6-nested": (written(struct.pack("<Q", 100_000) + b"[" * 100_000), "not a safetensors file"),
-    "C6-name-with-escape": (rewritten(lambda tensors: tensors.update({"\x1b]0;owned\x07": torch.zeros(1)})), "is not expected"),
-    "C6-name-without-end": (rewritten(lambda tensors: tensors.update({"x" * 100_000: torch.zeros(1)})), "xxx is not expected"),
+    "C6-name-with-escape": (
+        rewritten(lambda tensors: tensors.update({"\x1b]0;owned\x07": torch.zeros(1)})),
+        "is not expected",
+    ),
+    "C6-name-without-end": (
+        rewritten(lambda tensors: tensors.update({"x" * 100_000: torch.zeros(1)})),
+        "xxx is not expected",
+    ),
     "C7-pickle": (a_pickle, "pickle files (.pt, .bin, .ckpt) can run code and are never opened"),
     "C8-extra-tensors": (rewritten(six_more), "extra4 is not expected (and 2 more)"),
     "C8-missing-tensors": (rewritten(dict.clear), "more)"),
     "C8-another-shape": (rewritten(wider), "is [3, 5] float32, not ["),
     "C8-another-type": (rewritten(halved), "float16, not ["),
     "C9-not-finite": (rewritten(no_finite_weight), "contains values that are not finite"),
-    "C10-newer-run": (lambda folder: change(folder / "run.json", format=4), "has format 4; this version of minitf reads format 1"),
+    "C10-newer-run": (
+        lambda folder: change(folder / "run.json", format=4),
+        "has format 4; this version of minitf reads format 1",
+    ),
     "C11-foreign-config": (
-        lambda folder: (folder / "config.json").write_text('{"auto_map": {"AutoModel": "evil.Model"}, "model_type": "evil"}'),
+        lambda folder: (folder / "config.json").write_text(
+            '{"auto_map": {"AutoModel": "evil.Model"}, "model_type": "evil"}'
+        ),
         "not a config.json of minitf",
     ),
     "C11-foreign-folder": (lambda folder: (folder / "run.json").unlink(), "is not a run folder"),
-    "C5-run.json-of-other-types": (lambda folder: change(folder / "run.json", best={"step": "x"}), "run.json is damaged: best"),
-    "C5-run.json-not-finite": (lambda folder: change(folder / "run.json", started=float("inf")), "Infinity is not a finite number"),
+    "C5-run.json-of-other-types": (
+        lambda folder: change(folder / "run.json", best={"step": "x"}),
+        "run.json is damaged: best",
+    ),
+    "C5-run.json-not-finite": (
+        lambda folder: change(folder / "run.json", started=float("inf")),
+        "Infinity is not a finite number",
+    ),
     "C5-run.json-threads": (lambda folder: change(folder / "run.json", auto={"threads": -1}), "threads cannot be '-1'"),
     "C5-run.json-no-rows": (
         lambda folder: change(folder / "run.json", auto={"micro_batch_size": False}),
@@ -391,7 +437,10 @@ MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: (folder / "run.json").write_text('{"format": 1, "seed": 1' + "0" * 5000 + "}"),
         "a number has 5,001 digits, more than 4,000",
     ),
-    "C11-config-nested": (lambda folder: (folder / "config.json").write_text("[" * 100_000), "config.json of minitf: nested too deeply"),
+    "C11-config-nested": (
+        lambda folder: (folder / "config.json").write_text("[" * 100_000),
+        "config.json of minitf: nested too deeply",
+    ),
     "C11-config-too-large": (
         lambda folder: os.truncate(folder / "config.json", 17 << 20),
         "config.json of minitf: it is larger than 16 MiB",
@@ -402,7 +451,10 @@ MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "C5-run.json-no-object": (lambda folder: (folder / "run.json").write_text("[1]"), "it is not a JSON object"),
     "C10-newer-run-of-many-digits": (lambda folder: change(folder / "run.json", format=10**3000), "has format 1000"),
-    "C11-config-of-a-long-text": (lambda folder: change(folder / "config.json", context="x" * 5000), "must be an integer from 1 to"),
+    "C11-config-of-a-long-text": (
+        lambda folder: change(folder / "config.json", context="x" * 5000),
+        "must be an integer from 1 to",
+    ),
     "C11-config-of-many-digits": (
         lambda folder: change(folder / "config.json", vocabulary_size=10**3000),
         "differs from the tokenizer's 260",
@@ -437,13 +489,18 @@ MANIFESTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "C5-absolute-path": (lambda folder: named(folder, "/etc/passwd"), "lists other files"),
     "C5-million-entries": (
         lambda folder: (folder / MANIFEST).write_text(
-            '{"format": 1, "run": 1, "step": 6, "score": null, "files": {' + ",".join(f'"{i}":0' for i in range(1_000_000)) + "}}"
+            '{"format": 1, "run": 1, "step": 6, "score": null, "files": {'
+            + ",".join(f'"{i}":0' for i in range(1_000_000))
+            + "}}"
         ),
         "not a manifest",
     ),
     "C5-too-large": (lambda folder: os.truncate(folder / MANIFEST, 1 << 40), "it is larger than 16 MiB"),
     "C5-wrong-sizes": (
-        lambda folder: entry(folder, files={n: {**e, "bytes": 1} for n, e in json.loads((folder / MANIFEST).read_text())["files"].items()}),
+        lambda folder: entry(
+            folder,
+            files={n: {**e, "bytes": 1} for n, e in json.loads((folder / MANIFEST).read_text())["files"].items()},
+        ),
         "bytes, not 1",
     ),
     **{
@@ -458,10 +515,19 @@ MANIFESTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "C5-score-no-number": (lambda folder: entry(folder, score="1"), "lists other files or another step"),
     "C5-another-step": (lambda folder: entry(folder, step=7), "another step"),
     "C5-another-run": (lambda folder: entry(folder, run="\x1b[2J"), "belongs to another run"),
-    "C10-newer-checkpoint": (lambda folder: entry(folder, format=3), "has format 3; this version of minitf reads format 1"),
+    "C10-newer-checkpoint": (
+        lambda folder: entry(folder, format=3),
+        "has format 3; this version of minitf reads format 1",
+    ),
     "C16-file-is-a-pipe": (lambda folder: ((folder / MODEL).unlink(), os.mkfifo(folder / MODEL)), "it is a pipe"),
-    "C16-manifest-is-a-pipe": (lambda folder: ((folder / MANIFEST).unlink(), os.mkfifo(folder / MANIFEST)), "it is a pipe"),
-    "C16-step-is-a-link": (lambda folder: (folder.rename(folder.parents[2] / "away"), folder.symlink_to("../../away")), "is a link"),
+    "C16-manifest-is-a-pipe": (
+        lambda folder: ((folder / MANIFEST).unlink(), os.mkfifo(folder / MANIFEST)),
+        "it is a pipe",
+    ),
+    "C16-step-is-a-link": (
+        lambda folder: (folder.rename(folder.parents[2] / "away"), folder.symlink_to("../../away")),
+        "is a link",
+    ),
 }
 
 
@@ -477,7 +543,11 @@ def test_a_checkpoint_with_a_hostile_manifest_is_refused_and_nothing_is_changed(
 
 def test_c12_a_run_of_another_recipe_is_refused(copy: Path) -> None:
     before = content(copy)
-    refused(again(copy, "optimizer.lr=0.5"), "was started with another recipe: optimizer.lr: ", "choose another name with -n")
+    refused(
+        again(copy, "optimizer.lr=0.5"),
+        "was started with another recipe: optimizer.lr: ",
+        "choose another name with -n",
+    )
     assert content(copy) == before
 
 
@@ -495,7 +565,10 @@ NAMES = [
     "loss.png",
     "run.json",
 ]
-INSIDE = [f"checkpoints/{name}" for name in (".tmp-step-00000006", ".trash-step-00000002", ".bad-step-00000002.0", "step-00000009")]
+INSIDE = [
+    f"checkpoints/{name}"
+    for name in (".tmp-step-00000006", ".trash-step-00000002", ".bad-step-00000002.0", "step-00000009")
+]
 
 
 @pytest.mark.parametrize("name", [*NAMES, *INSIDE], ids=lambda name: f"C16-{name}")
@@ -537,7 +610,9 @@ def a_socket(path: Path) -> None:
     ],
     ids=lambda value: f"C16-{value}" if isinstance(value, str) else "by",
 )
-def test_a_pipe_or_a_socket_in_a_run_folder_is_refused_at_once(cut: Path, name: str, make: Callable[[Path], None], what: str) -> None:
+def test_a_pipe_or_a_socket_in_a_run_folder_is_refused_at_once(
+    cut: Path, name: str, make: Callable[[Path], None], what: str
+) -> None:
     (cut / name).unlink(missing_ok=True)
     make(cut / name)
     refused(again(cut), f"is {what}; a run folder may contain only plain files and folders")
@@ -548,7 +623,9 @@ def test_a_pipe_or_a_socket_in_a_run_folder_is_refused_at_once(cut: Path, name: 
 def test_a_command_that_reads_never_waits_on_a_pipe(copy: Path, name: str, command: tuple[str, ...]) -> None:
     (copy / name).unlink()
     os.mkfifo(copy / name)
-    done = minitf(*command, copy.parent if command[-1] == "list" else copy, *(["x"] if command == ("generate",) else []))
+    done = minitf(
+        *command, copy.parent if command[-1] == "list" else copy, *(["x"] if command == ("generate",) else [])
+    )
     if done.exit_code:
         refused(done, "it is a pipe" if name != "run.json" or command[0] != "runs" else "")
 
@@ -583,7 +660,11 @@ def test_c16_the_disk_neither_follows_a_link_nor_waits_on_a_pipe(tmp_path: Path)
         disk.mkdir(tmp_path / "folder link")
     disk.write(tmp_path / "link", b"new")  # takes its place
     disk.remove(tmp_path / "folder link")
-    assert (target.read_text(), (tmp_path / "link").read_bytes(), os.listdir(tmp_path / "folder")) == ("mine", b"new", ["kept"])
+    assert (target.read_text(), (tmp_path / "link").read_bytes(), os.listdir(tmp_path / "folder")) == (
+        "mine",
+        b"new",
+        ["kept"],
+    )
 
 
 # Whatever the disk does: C1, C2, C13, C14, C15, C18
@@ -632,7 +713,9 @@ for _name in OPERATIONS:
 
 def kept_at(step: int) -> CheckpointTensors:
     return CheckpointTensors(
-        {"w": torch.full((500, 3), float(step))}, {"step": torch.tensor(step), "w.exp_avg": torch.ones(500, 3) / step}, {}
+        {"w": torch.full((500, 3), float(step))},
+        {"step": torch.tensor(step), "w.exp_avg": torch.ones(500, 3) / step},
+        {},
     )
 
 
@@ -682,7 +765,12 @@ def judge(folder: Path, steps: set[int | None], end: Path) -> int | None:
     assert (newest and newest.step) in steps
     run = live(folder)
     assert is_published(folder, run.manifest, FileHashes())
-    for name in ("metrics.jsonl", "timing.jsonl", MODEL, *(f"checkpoints/step-00000002/{name}" for name in (MODEL, OPTIMIZER, COUNTERS))):
+    for name in (
+        "metrics.jsonl",
+        "timing.jsonl",
+        MODEL,
+        *(f"checkpoints/step-00000002/{name}" for name in (MODEL, OPTIMIZER, COUNTERS)),
+    ):
         assert (folder / name).read_bytes() == (end / name).read_bytes()
     assert set(os.listdir(folder / "checkpoints")) <= {"step-00000001", "step-00000002"}
     assert not list(folder.rglob(".tmp-*"))
@@ -750,7 +838,11 @@ def test_c13_a_largest_file_size_is_told_and_the_last_checkpoint_stays(starts: d
         except StorageFault as fault:
             told = f"{fault.message}; {fault.hint}"
             os._exit(
-                0 if re.search(r"saving step 2 failed: File too large .*last checkpoint is step 1; raise the file size limit", told) else 8
+                0
+                if re.search(
+                    r"saving step 2 failed: File too large .*last checkpoint is step 1; raise the file size limit", told
+                )
+                else 8
             )
         os._exit(7)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -765,12 +857,16 @@ def test_c13_space_is_looked_for_before_anything_is_written(starts: dict[str, Pa
 
     folder = Path(shutil.copytree(starts["second"], tmp_path / "run"))
     disk = SmallDisk(0, die)
-    with pytest.raises(StorageFault, match=r"saving step 2 failed: 0 MiB are needed and 0 MiB are free; the last checkpoint is step 1"):
+    with pytest.raises(
+        StorageFault, match=r"saving step 2 failed: 0 MiB are needed and 0 MiB are free; the last checkpoint is step 1"
+    ):
         live(folder, disk)
     assert not [operation for operation in disk.trace if "step-00000002" in str(operation.arguments[0])]
 
 
-def test_c14_a_folder_that_may_not_be_written_is_told_and_stays_as_it_is(starts: dict[str, Path], tmp_path: Path) -> None:
+def test_c14_a_folder_that_may_not_be_written_is_told_and_stays_as_it_is(
+    starts: dict[str, Path], tmp_path: Path
+) -> None:
     class ReadOnly(FaultyDisk):
         pass
 
@@ -790,7 +886,9 @@ def test_c14_a_folder_that_may_not_be_written_is_told_and_stays_as_it_is(starts:
     assert not (tmp_path / "another").exists()
 
 
-def test_c2_what_gets_a_name_is_on_the_disk_before_and_the_name_is_after(starts: dict[str, Path], tmp_path: Path) -> None:
+def test_c2_what_gets_a_name_is_on_the_disk_before_and_the_name_is_after(
+    starts: dict[str, Path], tmp_path: Path
+) -> None:
     """Watched below the seam: at what Python asks of the system."""
     trace: list[tuple[str, str]] = []
     sync, rename = os.fsync, os.replace
@@ -819,7 +917,10 @@ def test_c2_what_gets_a_name_is_on_the_disk_before_and_the_name_is_after(starts:
             assert ("sync", str(old)) in trace[:at]
         if new.name.startswith("step-0") and not new.suffix:
             files = [str(old / name) for name in (MODEL, OPTIMIZER, STATE, COUNTERS, MANIFEST)]
-            assert [path for what, path in trace[:at] if what == "sync" and path.startswith(str(old))] == [*files, str(old)]
+            assert [path for what, path in trace[:at] if what == "sync" and path.startswith(str(old))] == [
+                *files,
+                str(old),
+            ]
             assert trace[at + 2] == ("sync", str(new.parent))
 
 
@@ -853,16 +954,25 @@ BAD_COUNTERS: dict[str, tuple[bytes, str]] = {
     "nested": (b"[" * 100_000, "not valid counters"),
 }
 BAD_MOMENTS: dict[str, tuple[dict[str, torch.Tensor], str]] = {
-    "another-type": ({"step": torch.tensor(1), "w.exp_avg": torch.zeros(500, 3, dtype=torch.bfloat16)}, "is [500, 3] bfloat16, not"),
+    "another-type": (
+        {"step": torch.tensor(1), "w.exp_avg": torch.zeros(500, 3, dtype=torch.bfloat16)},
+        "is [500, 3] bfloat16, not",
+    ),
     "another-shape": ({"step": torch.tensor(1), "w.exp_avg": torch.zeros(4, 3)}, "is [4, 3] float32, not"),
-    "other-names": ({"step": torch.tensor(1), "v.exp_avg": torch.zeros(500, 3)}, "w.exp_avg is missing, v.exp_avg is not expected"),
+    "other-names": (
+        {"step": torch.tensor(1), "v.exp_avg": torch.zeros(500, 3)},
+        "w.exp_avg is missing, v.exp_avg is not expected",
+    ),
     "not-finite": (
         {"step": torch.tensor(1), "w.exp_avg": torch.full((500, 3), float("nan"))},
         "w.exp_avg contains values that are not finite",
     ),
 }
 HARMED = {f"C6-counters-{name}": ({COUNTERS: data}, words) for name, (data, words) in BAD_COUNTERS.items()}
-HARMED |= {f"C17-moments-{name}": ({OPTIMIZER: b"".join(Serialized(moments))}, words) for name, (moments, words) in BAD_MOMENTS.items()}
+HARMED |= {
+    f"C17-moments-{name}": ({OPTIMIZER: b"".join(Serialized(moments))}, words)
+    for name, (moments, words) in BAD_MOMENTS.items()
+}
 HARMED["C17-moments-pickled"] = ({OPTIMIZER: b"\x80\x04\x95 a pickle of some length"}, "not a safetensors file")
 HARMED["C6-state-no-tensors"] = ({STATE: struct.pack("<Q", 1 << 62)}, "not a safetensors file")
 
@@ -881,7 +991,9 @@ def test_c17_moments_come_back_in_their_own_type_and_a_narrower_one_is_refused()
     optimizer = adamw.Settings().build({"w": Parameter(torch.zeros(3, 2))})
     moments = optimizer.state_tensors()
     optimizer.load(moments)
-    assert {str(tensor.dtype) for name, tensor in optimizer.state_tensors().items() if name != "step"} == {"torch.float32"}
+    assert {str(tensor.dtype) for name, tensor in optimizer.state_tensors().items() if name != "step"} == {
+        "torch.float32"
+    }
     with pytest.raises(ValueError, match=r"torch\.bfloat16 \[3, 2\] must be torch\.float32"):
         optimizer.load({**moments, "w.exp_avg": moments["w.exp_avg"].bfloat16()})
 
@@ -891,7 +1003,10 @@ def test_c6_what_fails_while_a_checkpoint_is_taken_over_is_its_fault(tmp_path: P
     with open_run(RunLocation(tmp_path / "run"), ONE) as run:
         saved = run.resume(fail_on_warning)
         assert saved is not None
-        with pytest.raises(RunFault, match=r"step-00000001: does not match this run: 'good_steps' is missing"), saved.restoring():
+        with (
+            pytest.raises(RunFault, match=r"step-00000001: does not match this run: 'good_steps' is missing"),
+            saved.restoring(),
+        ):
             saved.counters["good_steps"]
 
 
@@ -910,8 +1025,14 @@ def sealed(step: Path, name: str) -> None:
 
 
 CONTINUED: dict[str, tuple[Callable[[Path], object], str]] = {
-    **{f"C6-{name}-is-text": (partial(counted, **{name: "a"}), f"{name} is not a number") for name in ("steps", "worse")},
-    **{f"C6-{name}-is-text": (partial(counted, **{name: "a"}), f"invalid counter {name}") for name in ("tokens", "skips")},
+    **{
+        f"C6-{name}-is-text": (partial(counted, **{name: "a"}), f"{name} is not a number")
+        for name in ("steps", "worse")
+    },
+    **{
+        f"C6-{name}-is-text": (partial(counted, **{name: "a"}), f"invalid counter {name}")
+        for name in ("tokens", "skips")
+    },
     "C5-rows-a-pass": (
         lambda folder: change(folder / "run.json", auto={"micro_batch_size": 1 << 32}),
         "auto.micro_batch_size 4294967296 does not divide train.batch_size",
@@ -948,7 +1069,13 @@ def test_c5_half_a_pair_in_run_json_is_written_back_as_it_was(cut: Path) -> None
 
 
 STREAM = (
-    *("train.stream=true", "model.attention.kind=window", "model.attention.window=8", "model.positions.kind=rotary", "data.pack=concat"),
+    *(
+        "train.stream=true",
+        "model.attention.kind=window",
+        "model.attention.window=8",
+        "model.positions.kind=rotary",
+        "data.pack=concat",
+    ),
     *("train.micro_batch_size=4", "train.batch_size=8"),
 )
 
@@ -973,10 +1100,19 @@ def poisoned(state: dict[str, torch.Tensor]) -> None:
 
 STATES: dict[str, tuple[Callable[[dict[str, torch.Tensor]], object], str]] = {
     "C6-state-empty": (dict.clear, "the stream state after step 4 is missing"),
-    "C6-state-flat": (lambda state: (state.clear(), state.update({"0": torch.ones(3), "1": torch.ones(3)})), "does not fit the model"),
+    "C6-state-flat": (
+        lambda state: (state.clear(), state.update({"0": torch.ones(3), "1": torch.ones(3)})),
+        "does not fit the model",
+    ),
     "C6-state-both": (lambda state: state.update({"0.layers": torch.ones(3)}), "does not match this run"),
-    "C6-state-missing": (lambda state: state.pop("1.layers.0.own.k"), "the stream state of micro-batch 2 does not fit the model"),
-    "C6-state-no-layers": (lambda state: [state.pop(name) for name in [*state] if "layers" in name], "does not fit the model"),
+    "C6-state-missing": (
+        lambda state: state.pop("1.layers.0.own.k"),
+        "the stream state of micro-batch 2 does not fit the model",
+    ),
+    "C6-state-no-layers": (
+        lambda state: [state.pop(name) for name in [*state] if "layers" in name],
+        "does not fit the model",
+    ),
     "C6-state-narrow": (narrowed, "the stream state of micro-batch 1 does not fit the model"),
     "C6-state-few-rows": (of_fewer_rows, "does not fit the model"),
     "C6-state-one-micro-batch": (
@@ -1046,7 +1182,9 @@ def test_p8_a_folder_in_use_is_not_looked_into(tmp_path: Path) -> None:
             open_run(RunLocation(run.folder), ONE)
 
 
-def test_p8_of_two_new_starts_at_once_the_second_continues_what_the_first_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p8_of_two_new_starts_at_once_the_second_continues_what_the_first_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hold = opening.try_lock
 
     def later(folder: Path) -> int | None:
@@ -1095,7 +1233,9 @@ def test_p8_a_start_that_the_disk_ends_lets_the_folder_go(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "tail", [b'{"step": 5, "lo', b'{"step": 5, "loss": 1.0}\n', b"\xff\x00" * 50], ids=["P12-torn", "P12-later", "P12-noise"]
+    "tail",
+    [b'{"step": 5, "lo', b'{"step": 5, "loss": 1.0}\n', b"\xff\x00" * 50],
+    ids=["P12-torn", "P12-later", "P12-noise"],
 )
 def test_what_metrics_have_after_the_checkpoint_is_written_again(cut: Path, whole: Path, tail: bytes) -> None:
     offset = json.loads((cut / "checkpoints" / "step-00000004" / COUNTERS).read_text())["metrics.jsonl"]
@@ -1127,7 +1267,11 @@ def test_a_name_longer_than_any_is_wrong_usage(tmp_path: Path, arguments: tuple[
 
 
 def test_a_checkpoint_that_no_word_means_is_wrong_usage(whole: Path) -> None:
-    refused(minitf("evaluate", whole, "--step", "foo"), "no such checkpoint: 'foo'; use a step number, `last` or `best`", exit_code=2)
+    refused(
+        minitf("evaluate", whole, "--step", "foo"),
+        "no such checkpoint: 'foo'; use a step number, `last` or `best`",
+        exit_code=2,
+    )
 
 
 def test_nobody_needs_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1146,4 +1290,6 @@ def test_where_the_file_system_has_no_locks_that_is_said(tmp_path: Path, monkeyp
     warned: list[str] = []
     with open_run(RunLocation(tmp_path / "run"), ONE) as run:
         run.resume(warned.append)
-    assert warned == [f"{run.folder}: the file system does not support locks; make sure that no other process trains in this folder"]
+    assert warned == [
+        f"{run.folder}: the file system does not support locks; make sure that no other process trains in this folder"
+    ]

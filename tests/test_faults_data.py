@@ -124,8 +124,14 @@ REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
     "D4-not-json": (jsonl("{'text': 1}"), ("a.jsonl:2: not valid JSON",)),
     "D4-not-an-object": (jsonl("[1]"), ("a.jsonl:2: must be an object",)),
     "D4-empty-object": (jsonl("{}"), ("a.jsonl:2: no column 'text'; the columns are: none",)),
-    "D4-no-such-field": (jsonl('{"a": "x", "b": "y"}'), ("no column 'text'; the columns are: a, b", "data.fields={text: COLUMN}")),
-    "D4-a-name-of-a-million": (jsonl(json.dumps({"a" * 1_000_000: "x", "b" * 1_000_000: 2})), ("no column 'text'; the columns are: aaaa",)),
+    "D4-no-such-field": (
+        jsonl('{"a": "x", "b": "y"}'),
+        ("no column 'text'; the columns are: a, b", "data.fields={text: COLUMN}"),
+    ),
+    "D4-a-name-of-a-million": (
+        jsonl(json.dumps({"a" * 1_000_000: "x", "b" * 1_000_000: 2})),
+        ("no column 'text'; the columns are: aaaa",),
+    ),
     "D4-not-a-string": (jsonl('{"text": {"a": 1}}'), ("'text' must be text, not dict",)),
     "D4-nan": (jsonl('{"text": "x", "n": NaN}'), ("NaN is not a finite number",)),
     "D4-minus-infinity": (jsonl('{"text": "x", "n": -Infinity}'), ("-Infinity is not a finite number",)),
@@ -137,8 +143,14 @@ REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
     ),
     "D4-100000-brackets": (jsonl('{"text": ' + "[" * 100_000), ("a.jsonl:2: not valid JSON: nested too deeply",)),
     "D4-5000-digits": (jsonl('{"text": "x", "n": ' + "1" * 5000 + "}"), ("a number has 5,000 digits",)),
-    "D4-a-million-decimals": (jsonl('{"text": "x", "n": 0.' + "1" * 1_000_000 + "}"), ("a number has 1,000,002 digits",)),
-    "D4-csv-row-too-wide": (lambda: write("a.csv", "id,text\n1,a,b\n"), ("a.csv:2: 3 columns, but the first line has 2",)),
+    "D4-a-million-decimals": (
+        jsonl('{"text": "x", "n": 0.' + "1" * 1_000_000 + "}"),
+        ("a number has 1,000,002 digits",),
+    ),
+    "D4-csv-row-too-wide": (
+        lambda: write("a.csv", "id,text\n1,a,b\n"),
+        ("a.csv:2: 3 columns, but the first line has 2",),
+    ),
     "D4-csv-open-quote": (lambda: write("a.csv", 'id,text\n1,"open\n'), ("a.csv:2: a quote is never closed",)),
     "D5-lone-surrogate": (jsonl(r'{"text": "\ud800"}'), ("a.jsonl:2: 'text' contains invalid Unicode",)),
     "D5-lone-surrogate-as-utf8": (lambda: write("a.txt", b"\xed\xa0\x80"), ("a.txt:1: byte 0 is not UTF-8",)),
@@ -146,7 +158,10 @@ REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
         lambda: sparse("a.txt"),
         ("a.txt:1: line 1 is longer than 16 MiB", "MINITF_LIMITS=line_bytes=1024M would allow it"),
     ),
-    "D6-a-line-of-17-mib-and-a-byte": (lambda: sparse("a.txt", (17 << 20) + 1), ("MINITF_LIMITS=line_bytes=18M would",)),
+    "D6-a-line-of-17-mib-and-a-byte": (
+        lambda: sparse("a.txt", (17 << 20) + 1),
+        ("MINITF_LIMITS=line_bytes=18M would",),
+    ),
     "D6-in-jsonl": (lambda: sparse("a.jsonl"), ("a.jsonl:1: line 1 is longer than 16 MiB",)),
     "D7-gzip": (lambda: write("corpus.txt", gzip.compress(b"a" * 1_000_000)), ("corpus.txt is gzip-compressed",)),
     "D7-zstd": (lambda: write("corpus.txt", b"\x28\xb5\x2f\xfd\x00"), ("corpus.txt is zstd-compressed",)),
@@ -214,7 +229,9 @@ def test_how_an_editor_saved_a_text_changes_no_token(how: tuple[str, Callable[[b
 
 
 @pytest.mark.parametrize("name", ["D2-txt", "D2-csv", "D2-tsv", "D2-jsonl"])
-def test_bad_bytes_are_read_as_replacement_characters_where_that_is_asked_for_and_counted(name: str, here: Path) -> None:
+def test_bad_bytes_are_read_as_replacement_characters_where_that_is_asked_for_and_counted(
+    name: str, here: Path
+) -> None:
     format = name[3:]
     cell = b"caf\xe9 \xef\xbf\xbd \xe2\x82 end"  # one bad byte, a real U+FFFD, two bad bytes
     rows = [b'{"text": "' + cell + b'"}' if format == "jsonl" else cell for _ in range(20)]
@@ -307,7 +324,9 @@ def test_many_links_in_circles_do_not_hold_a_glob_up(pattern: str, here: Path) -
     refused(learn(f"data.train={pattern[4:].format(here=here)}"), "no file matches")
     write("down/a.txt", WORDS)
     write("down/.hidden/a.txt", WORDS)
-    assert [Path(source.name).absolute() for source in find_files(pattern[4:].format(here=here))] == [here / "down/a.txt"]
+    assert [Path(source.name).absolute() for source in find_files(pattern[4:].format(here=here))] == [
+        here / "down/a.txt"
+    ]
 
 
 @pytest.mark.parametrize("pattern", ["D14-texts/**", "D14-**", "D14-{here}/texts/**"])
@@ -316,7 +335,9 @@ def test_a_glob_may_end_in_two_stars(pattern: str, here: Path) -> None:
     Path("texts/deep/.hidden").mkdir(parents=True)
     for name in ("texts/a.txt", "texts/deep/b.txt", "texts/deep/.hidden/c.txt"):
         write(name, WORDS)
-    found = [str(Path(source.name).absolute().relative_to(here)) for source in find_files(pattern[4:].format(here=here))]
+    found = [
+        str(Path(source.name).absolute().relative_to(here)) for source in find_files(pattern[4:].format(here=here))
+    ]
     assert found == ["texts/a.txt", "texts/deep/b.txt"]
 
 
@@ -351,7 +372,10 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "D11-ids-cut": lambda folder: os.truncate(folder / "train.ids", 10),
     "D11-ids-are-a-pipe": lambda folder: ((folder / "train.ids").unlink(), os.mkfifo(folder / "train.ids")),
     "D11-ids-are-a-folder": lambda folder: ((folder / "train.ids").unlink(), (folder / "train.ids").mkdir()),
-    "D11-ids-are-a-link-to-a-device": lambda folder: ((folder / "train.ids").unlink(), os.symlink("/dev/zero", folder / "train.ids")),
+    "D11-ids-are-a-link-to-a-device": lambda folder: (
+        (folder / "train.ids").unlink(),
+        os.symlink("/dev/zero", folder / "train.ids"),
+    ),
     "D11-a-file-in-place-of-the-folder": lambda folder: (shutil.rmtree(folder), folder.write_text("x")),
     "D11-a-link-in-place-of-the-folder": lambda folder: (shutil.rmtree(folder), folder.symlink_to("/")),
 }
@@ -381,7 +405,9 @@ def forked(act: Callable[[], object]) -> int:
 OPERATIONS = ("mkdir", "replace", "rmdir", "unlink", "open", "close")
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["D11-killed-before-each-operation", "D11-killed-after-each-operation"])
+@pytest.mark.parametrize(
+    "after", [False, True], ids=["D11-killed-before-each-operation", "D11-killed-after-each-operation"]
+)
 def test_a_cache_whose_making_was_killed_anywhere_is_made_by_the_next_call(
     after: bool, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -444,7 +470,14 @@ def test_two_that_make_the_same_cache_at_once_both_get_it(here: Path, monkeypatc
         (folder / "a").write_text("x")
         if not (folder.parent / "k").exists():  # somebody else is faster, on a file system without locks
             monkeypatch.setattr(fcntl, "lockf", no_locks)
-            assert forked(lambda: cache.build_or_load("tokens", "k", lambda other: (other / "a").write_text("x") and {"n": 1}, print)) == 0
+            assert (
+                forked(
+                    lambda: cache.build_or_load(
+                        "tokens", "k", lambda other: (other / "a").write_text("x") and {"n": 1}, print
+                    )
+                )
+                == 0
+            )
         return {"n": 1}
 
     found = cache.build_or_load("tokens", "k", build, lambda line: None)
@@ -464,7 +497,9 @@ def test_two_that_find_the_same_cache_damaged_both_get_it_and_neither_takes_it_f
     (folder / "damaged").mkdir(parents=True)
 
     def get() -> Path:
-        return cache.build_or_load("tokens", "k", lambda draft: (draft / "a").write_text("x") and {"n": 1}, lambda line: None)[0]
+        return cache.build_or_load(
+            "tokens", "k", lambda draft: (draft / "a").write_text("x") and {"n": 1}, lambda line: None
+        )[0]
 
     hears, told = os.pipe()
     lock, replace, used, heard = fcntl.lockf, os.replace, list[Path](), list[bytes]()
@@ -502,7 +537,9 @@ def test_of_two_processes_that_need_the_same_cache_one_builds_it_and_the_other_s
         (folder / "a").write_text("x")
         return {"n": 1}
 
-    first = multiprocessing.get_context("fork").Process(target=lambda: cache.build_or_load("tokens", "k", slow, lambda line: None))
+    first = multiprocessing.get_context("fork").Process(
+        target=lambda: cache.build_or_load("tokens", "k", slow, lambda line: None)
+    )
     first.start()
     os.read(begun[0], 1)
     waits, said = list[str](), list[str]()
@@ -576,7 +613,11 @@ def test_a_cache_that_is_cut_while_it_is_read_ends_in_a_refusal_and_not_in_a_sig
             store.check()
             print(int(store.ids.sum()), int(store.starts.sum()))
         except DataFault as fault:
-            os._exit(4 if "changed during training; run" not in str(fault) and fault.hint == "run the same command again" else 1)
+            os._exit(
+                4
+                if "changed during training; run" not in str(fault) and fault.hint == "run the same command again"
+                else 1
+            )
 
     assert forked(read_on) == 4
 
@@ -589,7 +630,9 @@ def test_a_text_that_changed_between_stop_and_resume_is_another_run(run: Path) -
     done = minitf("pretrain", TINY, *QUIET, "train.steps=6", f"data.train={text}", "-d", run)
     text.write_text(original)
     refused(
-        done, "was started with other contents of data; restore them, choose another name with -n, or start over with --fresh", exit_code=5
+        done,
+        "was started with other contents of data; restore them, choose another name with -n, or start over with --fresh",
+        exit_code=5,
     )
     assert content(run) == before
 
@@ -600,11 +643,18 @@ def test_rows_without_anything_to_name_cost_nothing_and_change_nothing(here: Pat
     """
     Path("t").mkdir()
     write("known.txt", "abcdefgh " * 400)
-    assert minitf("tokenizer", "train", "tokenizer.kind=char", "data.train=known.txt", "-o", "t/tokenizer.json").exit_code == 0
+    assert (
+        minitf("tokenizer", "train", "tokenizer.kind=char", "data.train=known.txt", "-o", "t/tokenizer.json").exit_code
+        == 0
+    )
     write("a.txt", "abcdefgh " * 2000 + "\n\n" + "☃" * 4000)
     masked = ["model={kind: encoder, d_model: 16, n_layers: 1, n_heads: 2}", "objective.kind=masked", "data.pack=docs"]
     done = learn(
-        "data.train=a.txt", "tokenizer.path=t", *masked, "train={steps: 8, batch_size: 8, micro_batch_size: 1, context: 64}", "--json"
+        "data.train=a.txt",
+        "tokenizer.path=t",
+        *masked,
+        "train={steps: 8, batch_size: 8, micro_batch_size: 1, context: 64}",
+        "--json",
     )
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["metrics"]["train.loss"] > 0
@@ -616,7 +666,10 @@ def test_a_text_that_steers_terminals_is_learnt_as_it_is_and_shown_safe(here: Pa
     write("a.jsonl", "".join(json.dumps({"text": document + f" {n}"}) + "\n" for n in range(40)))
     text = opened(Data(train="a.jsonl"), BYTE)
     assert text.tokenizer.decode(text.train.document(0)).startswith(document)
-    for view in (("data", "show", TINY, "data.train=a.jsonl"), ("data", "stats", TINY, "data.train=a.jsonl", "tokenizer.kind=char")):
+    for view in (
+        ("data", "show", TINY, "data.train=a.jsonl"),
+        ("data", "stats", TINY, "data.train=a.jsonl", "tokenizer.kind=char"),
+    ):
         done = minitf(*view)
         assert done.exit_code == 0
         assert not set(done.stdout + done.stderr) & (set(STEERING) - {"\n"})
@@ -628,7 +681,11 @@ def test_files_of_a_glob_come_in_the_order_of_their_names(here: Path, monkeypatc
         write(name, f"{name}\n\n{WORDS}")
     found = [find_files("*.txt") for _ in range(2)]
     monkeypatch.setattr("glob.glob", lambda *_: ["c.txt", "a.txt", "b.txt"])
-    assert [source.name for source in find_files("*.txt")] == [source.name for source in found[0]] == ["a.txt", "b.txt", "c.txt"]
+    assert (
+        [source.name for source in find_files("*.txt")]
+        == [source.name for source in found[0]]
+        == ["a.txt", "b.txt", "c.txt"]
+    )
     first = opened(Data(train="*.txt"), BYTE).hashes["data"]
     write("c.txt", "other")
     assert opened(Data(train="*.txt"), BYTE).hashes["data"] != first

@@ -64,8 +64,12 @@ def test_a_missing_device_is_refused_by_what_named_it_and_never_replaced(
     assert content(run) == before
 
 
-@pytest.mark.parametrize("found", [pytest.param(found, id=f"V1-{found}") for found in ("done", "stopped", "killed", "damaged")])
-def test_a_start_that_is_refused_for_its_device_changes_nothing_of_the_run_that_stood(found: str, stood: Path, run: Path) -> None:
+@pytest.mark.parametrize(
+    "found", [pytest.param(found, id=f"V1-{found}") for found in ("done", "stopped", "killed", "damaged")]
+)
+def test_a_start_that_is_refused_for_its_device_changes_nothing_of_the_run_that_stood(
+    found: str, stood: Path, run: Path
+) -> None:
     extend: tuple[str | Path, ...] = ()
     if found == "done":
         stood, extend = run, ("train.steps=1", "--extend", "10")
@@ -93,7 +97,9 @@ def test_a_word_that_is_no_device_is_refused(word: str, run: Path) -> None:
     ("overrides", "words"),
     [
         pytest.param(
-            ("runtime.precision=fp16",), "runtime.precision: cpu does not support fp16; it supports fp32, bf16", id="V2-fp16-on-a-cpu"
+            ("runtime.precision=fp16",),
+            "runtime.precision: cpu does not support fp16; it supports fp32, bf16",
+            id="V2-fp16-on-a-cpu",
         ),
         pytest.param(
             ("runtime.device=cuda:1", "runtime.precision=bf16"),
@@ -103,7 +109,9 @@ def test_a_word_that_is_no_device_is_refused(word: str, run: Path) -> None:
     ],
 )
 @pytest.mark.usefixtures("old_gpus")
-def test_a_precision_without_hardware_is_refused_with_what_there_is(overrides: tuple[str, ...], words: str, tmp_path: Path) -> None:
+def test_a_precision_without_hardware_is_refused_with_what_there_is(
+    overrides: tuple[str, ...], words: str, tmp_path: Path
+) -> None:
     done = minitf("pretrain", TINY, *QUIET, *overrides, "-d", tmp_path / "new")
     assert (done.exit_code, done.stdout) == (9, "")
     assert told(done.stderr).splitlines()[-1] == f"{words}; runtime.precision=auto"
@@ -128,8 +136,15 @@ def stood(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("error", "exit_code", "words"),
     [
-        pytest.param(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), 6, "memory", id="V3-out-of-memory"),
-        pytest.param(torch.AcceleratorError("CUDA error: unspecified launch failure"), 9, "CUDA error", id="V5-device-lost"),
+        pytest.param(
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+            6,
+            "memory",
+            id="V3-out-of-memory",
+        ),
+        pytest.param(
+            torch.AcceleratorError("CUDA error: unspecified launch failure"), 9, "CUDA error", id="V5-device-lost"
+        ),
     ],
 )
 def test_a_device_that_fails_ends_the_run_and_the_same_command_continues(
@@ -156,8 +171,16 @@ def test_a_device_that_fails_ends_the_run_and_the_same_command_continues(
 
 
 @pytest.mark.parametrize("exact", [pytest.param(False, id="V4-warned"), pytest.param(True, id="V4-refused")])
-def test_a_run_that_goes_on_with_other_threads_says_so_or_is_refused(exact: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = ("runtime.device=cpu", "runtime.precision=fp32", "runtime.compile=false", "train.micro_batch_size=8", "log.samples=0")
+def test_a_run_that_goes_on_with_other_threads_says_so_or_is_refused(
+    exact: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = (
+        "runtime.device=cpu",
+        "runtime.precision=fp32",
+        "runtime.compile=false",
+        "train.micro_batch_size=8",
+        "log.samples=0",
+    )
     recipe = (*found, *(("checkpoint.resume=exact",) if exact else ()))
     run = tmp_path / "run"
     monkeypatch.setattr(device, "_tunable", lambda device, threads: frozenset())

@@ -109,7 +109,11 @@ def test_a_run_that_diverges_names_the_step_and_keeps_it(which: str, request: py
     assert (last["step"], last["diverged"]) == (facts["step"], True)
     assert last["not_finite"]
     assert all(last[name] is None for name in last["not_finite"])
-    assert {path.name for path in (run / "diverged").iterdir()} == {"facts.json", "model.safetensors", "state.safetensors"}
+    assert {path.name for path in (run / "diverged").iterdir()} == {
+        "facts.json",
+        "model.safetensors",
+        "state.safetensors",
+    }
     assert list(run.glob(".tmp-*")) == []
     assert 1 <= len(facts["documents"]) <= 100
     assert facts["setup"]["micro_batch_size"] == 2
@@ -119,7 +123,9 @@ def test_the_weights_of_a_dump_are_those_before_the_step(late: tuple[Path, str],
     """N1: the bad step has not touched them."""
     run, _ = late
     step = json.loads((run / "diverged" / "facts.json").read_text())["step"]
-    short = trained(tmp_path / "short", *LATE, f"train.steps={step - 1}")  # the constant schedule does not depend on the end
+    short = trained(
+        tmp_path / "short", *LATE, f"train.steps={step - 1}"
+    )  # the constant schedule does not depend on the end
     before = tensors.read(short / "checkpoints" / f"step-{step - 1:08d}" / "model.safetensors")
     kept = tensors.read(run / "diverged" / "model.safetensors")
     assert all(torch.equal(kept[name], tensor) for name, tensor in before.items())
@@ -166,7 +172,9 @@ def test_a_disk_that_is_full_hides_no_divergence(tmp_path: Path, monkeypatch: py
 def test_the_documents_of_rows_are_those_whose_tokens_they_read(pack: str) -> None:
     parts = parts_of(f"data.pack={pack}")
     packing = parts.train
-    owner = np.concatenate([np.full(last - first, n) for n in range(packing.store.n_documents) for first, last in [packing.store.span(n)]])
+    owner = np.concatenate(
+        [np.full(last - first, n) for n in range(packing.store.n_documents) for first, last in [packing.store.span(n)]]
+    )
     ids = np.asarray(packing.store.ids)[: len(owner)]
     for row in range(0, packing.n_rows, 7):
         for epoch in (0, 1):
@@ -175,7 +183,9 @@ def test_the_documents_of_rows_are_those_whose_tokens_they_read(pack: str) -> No
             found = packing.documents(one, epoch).tolist()
             real = taken.ids.shape[1] if taken.segments is None else int((taken.segments[0] != 0).sum())
             length = real - packing.shape.lookahead
-            positions = (np.lib.stride_tricks.sliding_window_view(ids, length) == taken.ids[0, :length]).all(1).nonzero()[0]
+            positions = (
+                (np.lib.stride_tricks.sliding_window_view(ids, length) == taken.ids[0, :length]).all(1).nonzero()[0]
+            )
             assert found in [sorted(set(owner[i : i + length].tolist())) for i in positions]
 
 
@@ -187,7 +197,8 @@ def test_a_text_without_documents_names_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("byte", "given"), [pytest.param("t", SKIP, id="N3-skip"), pytest.param("s", (*PAIRS, *SKIP), id="N3-skip-of-pairs")]
+    ("byte", "given"),
+    [pytest.param("t", SKIP, id="N3-skip"), pytest.param("s", (*PAIRS, *SKIP), id="N3-skip-of-pairs")],
 )
 def test_skipped_steps_are_counted_told_and_the_same_after_an_interruption(
     byte: str, given: tuple[str, ...], poisoned: dict[str, float], tmp_path: Path
@@ -201,9 +212,14 @@ def test_skipped_steps_are_counted_told_and_the_same_after_an_interruption(
     assert 3 <= len(skipped) <= 25
     for line in skipped:
         assert (line["loss"], line["not_finite"]["loss"]) == (None, "nan")  # N6
-        assert f"warning: step {line['step']}: the loss '{part}' is nan, but must be finite; the step is skipped (" in done.stderr
+        assert (
+            f"warning: step {line['step']}: the loss '{part}' is nan, but must be finite; the step is skipped ("
+            in done.stderr
+        )
     assert f"{len(skipped)} of 30 steps were skipped: their loss or gradient was not finite\n" in told(done.stderr)
-    assert all(math.isfinite(line["train.loss"]) for line in whole if "val.loss" in line)  # of the steps that were taken
+    assert all(
+        math.isfinite(line["train.loss"]) for line in whole if "val.loss" in line
+    )  # of the steps that were taken
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Disk, "free", lambda self, folder: 0 if (folder / "step-00000010").exists() else 1 << 40)
         assert minitf("pretrain", TINY, *QUIET, *given, "-d", tmp_path / "run").exit_code == 6
@@ -216,20 +232,31 @@ def test_skipped_steps_are_counted_told_and_the_same_after_an_interruption(
 
 @pytest.mark.parametrize(
     ("given", "step"),
-    [pytest.param((*SKIP, "train.most_skips=3"), 4, id="N3-too-many"), pytest.param(("train.steps=30",), 1, id="N3-never-the-default")],
+    [
+        pytest.param((*SKIP, "train.most_skips=3"), 4, id="N3-too-many"),
+        pytest.param(("train.steps=30",), 1, id="N3-never-the-default"),
+    ],
 )
-def test_too_many_skips_in_a_row_are_a_divergence(given: tuple[str, ...], step: int, poisoned: dict[str, float], tmp_path: Path) -> None:
+def test_too_many_skips_in_a_row_are_a_divergence(
+    given: tuple[str, ...], step: int, poisoned: dict[str, float], tmp_path: Path
+) -> None:
     poisoned |= {byte: math.inf for byte in map(chr, range(32, 127))}
     done = minitf("pretrain", TINY, *QUIET, *given, "-d", tmp_path / "run")
     assert done.exit_code == 7
     after = ", after 3 skipped in a row" if step == 4 else ""
-    assert told(done.stderr).splitlines()[-1].startswith(f"step {step}{after}: the loss 'next_token' is inf, but must be finite")
+    assert (
+        told(done.stderr)
+        .splitlines()[-1]
+        .startswith(f"step {step}{after}: the loss 'next_token' is inf, but must be finite")
+    )
     assert [line.get("skipped") for line in lines_of(tmp_path / "run")] == [1, 2, 3, None][4 - step :]
     assert json.loads(minitf("inspect", "crash", tmp_path / "run", "--json").stdout)["result"]["reproduced"] is True
 
 
 @pytest.mark.parametrize("which", [pytest.param("late", id="N6-gradient"), pytest.param("early", id="N6-loss")])
-def test_the_raw_value_of_a_step_is_written_and_nothing_in_its_place(which: str, request: pytest.FixtureRequest) -> None:
+def test_the_raw_value_of_a_step_is_written_and_nothing_in_its_place(
+    which: str, request: pytest.FixtureRequest
+) -> None:
     run, _ = request.getfixturevalue(which)
     *before, last = (run / "metrics.jsonl").read_text().splitlines()
     name = "grad_norm" if which == "late" else "loss"
@@ -239,11 +266,22 @@ def test_the_raw_value_of_a_step_is_written_and_nothing_in_its_place(which: str,
 
 
 @pytest.mark.parametrize("bears", [pytest.param(True, id="N4-spike"), pytest.param(False, id="N4-stop_above")])
-def test_a_loss_that_jumps_is_told_and_ends_the_run_only_if_asked(bears: bool, poisoned: dict[str, float], tmp_path: Path) -> None:
+def test_a_loss_that_jumps_is_told_and_ends_the_run_only_if_asked(
+    bears: bool, poisoned: dict[str, float], tmp_path: Path
+) -> None:
     run, limit = tmp_path / "run", () if bears else ("train.stop_above=15",)
     poisoned["h"] = 20.0
     done = minitf(
-        "pretrain", TINY, *QUIET, "train.steps=60", "train.batch_size=1", "eval.every_steps=60", "log.every_steps=1", *limit, "-d", run
+        "pretrain",
+        TINY,
+        *QUIET,
+        "train.steps=60",
+        "train.batch_size=1",
+        "eval.every_steps=60",
+        "log.every_steps=1",
+        *limit,
+        "-d",
+        run,
     )
     said = told(done.stderr)
     losses = [line["loss"] for line in lines_of(run)]
@@ -251,12 +289,21 @@ def test_a_loss_that_jumps_is_told_and_ends_the_run_only_if_asked(bears: bool, p
     if bears:
         assert done.exit_code == 0
         assert said.count("the loss jumps to") == 1  # not once more before the next evaluation
-        first = next(i for i, loss in enumerate(losses) if i >= 10 and loss > max(1.5 * np.mean(losses[:i]), np.mean(losses[:i]) + 0.5))
-        assert f"warning: step {first + 1}: the loss jumps to {losses[first]:.3g}; mean since the last evaluation: " in said
+        first = next(
+            i
+            for i, loss in enumerate(losses)
+            if i >= 10 and loss > max(1.5 * np.mean(losses[:i]), np.mean(losses[:i]) + 0.5)
+        )
+        assert (
+            f"warning: step {first + 1}: the loss jumps to {losses[first]:.3g}; mean since the last evaluation: "
+            in said
+        )
     else:
         assert done.exit_code == 7
         assert len(losses) == high + 1  # the raw value is written
-        assert said.splitlines()[-1].startswith(f"step {high + 1}: the loss is {losses[high]:.6g}, but train.stop_above is 15 (documents ")
+        assert said.splitlines()[-1].startswith(
+            f"step {high + 1}: the loss is {losses[high]:.6g}, but train.stop_above is 15 (documents "
+        )
         assert said.endswith("; raise train.stop_above if such a loss is normal\n")
         replayed = " ".join(minitf("inspect", "crash", run).stdout.split())
         assert "it diverges again in the same way" in replayed
@@ -266,7 +313,9 @@ def test_a_loss_that_jumps_is_told_and_ends_the_run_only_if_asked(bears: bool, p
 
 
 @pytest.mark.parametrize("precision", [pytest.param("fp16", id="N5-scale-and-skips")])
-def test_an_fp16_scale_is_the_same_after_an_interruption(precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_fp16_scale_is_the_same_after_an_interruption(
+    precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A CPU stands for the GPU that computes so."""
     monkeypatch.setattr(device, "available_precisions", lambda device: ["fp32", "bf16", "fp16"])
     recipe = (
@@ -307,7 +356,9 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param(("--top-k", "0"), 2, "--top-k: must be at least 1, got 0", id="N7-no-top-k"),
     ],
 )
-def test_sampling_that_makes_no_sense_is_refused(decoder: Path, options: tuple[str, ...], exit_code: int, words: str) -> None:
+def test_sampling_that_makes_no_sense_is_refused(
+    decoder: Path, options: tuple[str, ...], exit_code: int, words: str
+) -> None:
     assert minitf("generate", decoder, "Once", *options) == (exit_code, "", f"{words}\n")
 
 
@@ -316,12 +367,20 @@ def test_sampling_that_makes_no_sense_is_refused(decoder: Path, options: tuple[s
     [
         pytest.param(("Once", "--temperature", "0"), ("Once", "--greedy"), "", id="N7-zero-is-greedy"),
         pytest.param(("Once", "--temperature", "1e-300"), ("Once", "--greedy"), "", id="N7-nearly-zero"),
-        pytest.param(("Once", "--top-k", "100000"), ("Once", "--top-k", "260"), "", id="N7-top-k-beyond-the-vocabulary"),
-        pytest.param(("x" * 80,), ("x" * 48,), "the prompt has 80 tokens; the first 32 are truncated", id="N7-long-prompt"),
+        pytest.param(
+            ("Once", "--top-k", "100000"), ("Once", "--top-k", "260"), "", id="N7-top-k-beyond-the-vocabulary"
+        ),
+        pytest.param(
+            ("x" * 80,), ("x" * 48,), "the prompt has 80 tokens; the first 32 are truncated", id="N7-long-prompt"
+        ),
     ],
 )
-def test_the_edges_of_sampling_mean_what_they_say(decoder: Path, options: tuple[str, ...], like: tuple[str, ...], note: str) -> None:
-    [done, same] = (minitf("generate", decoder, *given, "--max-new-tokens", "8", "--seed", "3") for given in (options, like))
+def test_the_edges_of_sampling_mean_what_they_say(
+    decoder: Path, options: tuple[str, ...], like: tuple[str, ...], note: str
+) -> None:
+    [done, same] = (
+        minitf("generate", decoder, *given, "--max-new-tokens", "8", "--seed", "3") for given in (options, like)
+    )
     assert (done.exit_code, done.stdout) == (0, same.stdout)
     assert note in told(done.stderr)
 
@@ -337,7 +396,9 @@ MODELS = {"decoder": (), "encoder": (tiny_model("encoder"),), "encoder_decoder":
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=f"N7-overflow-{kind}") for kind in MODELS])
 @pytest.mark.parametrize("options", [(), ("--json",)], ids=["text", "json"])
-def test_a_model_whose_hidden_states_overflow_writes_nothing(kind: str, options: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_model_whose_hidden_states_overflow_writes_nothing(
+    kind: str, options: tuple[str, ...], tmp_path: Path
+) -> None:
     run = trained(tmp_path / "run", *MODELS[kind], "train.steps=1")
     weights = tensors.read(run / "model.safetensors")
     for name, tensor in weights.items():
@@ -373,7 +434,9 @@ def test_any_split_of_pairs_into_micro_batches_gives_the_same_loss_and_gradient(
     """N8: of pairs the rows are as long as the longest of the micro-batch, on either side."""
     given = (*PAIRS, "objective.label_smoothing=0.1", "train.batch_size=24")
     results = [_first_step(parts_of(*given, f"train.micro_batch_size={size}")) for size in (24, 8, 3, 1)]
-    by_tokens = [_first_step(parts_of(*PAIRS, "train.batch_tokens=300", f"train.micro_batch_size={size}")) for size in (30, 4, 1)]
+    by_tokens = [
+        _first_step(parts_of(*PAIRS, "train.batch_tokens=300", f"train.micro_batch_size={size}")) for size in (30, 4, 1)
+    ]
     for whole, *others in (results, by_tokens):
         assert len({len(counts) for _, _, counts in (whole, *others)}) == 1 + len(others)
         assert {sum(counts) for _, _, counts in others} == {sum(whole[2])}
@@ -387,7 +450,13 @@ def test_any_split_of_pairs_into_micro_batches_gives_the_same_loss_and_gradient(
 def test_any_split_into_micro_batches_gives_the_same_loss_and_gradient(objective: str, pack: str) -> None:
     """Rows of unequal length have unequal numbers of targets, masked ones all the more."""
     reader = "encoder" if objective == "masked" else "decoder"
-    given = (f"objective={{kind: {objective}}}", tiny_model(reader), f"data.pack={pack}", "model.dropout_rate=0", "train.batch_size=24")
+    given = (
+        f"objective={{kind: {objective}}}",
+        tiny_model(reader),
+        f"data.pack={pack}",
+        "model.dropout_rate=0",
+        "train.batch_size=24",
+    )
     results = [_first_step(parts_of(*given, f"train.micro_batch_size={size}")) for size in (24, 12, 8, 3, 1)]
     counts = {tuple(result[2]) for result in results[2:]}
     assert all(len(set(of_a_split)) > 1 for of_a_split in counts) == (pack == "none")
@@ -401,7 +470,9 @@ def _first_step(parts: Parts) -> tuple[float, Tensor, list[int]]:
     """Its loss, the gradient of all weights, and how many targets each micro-batch has."""
     training = training_of(parts, [], build_optimizer(parts.recipe.optimizer, parts.model))
     caught: list[Tensor] = []
-    training.optimizer.step = lambda lr, factor=1.0: caught.extend(p.grad.flatten().clone() for p in parts.task.parameters())  # type: ignore
+    training.optimizer.step = lambda lr, factor=1.0: caught.extend(
+        p.grad.flatten().clone() for p in parts.task.parameters()
+    )  # type: ignore
     report = next(train(training))
     targets = [len(batch.labels) for batch in training.feed.micro_batches(0)]
     return report.loss, torch.cat(caught), targets

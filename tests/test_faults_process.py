@@ -141,7 +141,9 @@ def test_a_signal_within_a_step_finishes_it_saves_and_tells_how_to_go_on(
     number: signal.Signals, code: int, tmp_path: Path, whole: dict[str, bytes]
 ) -> None:
     run = tmp_path / "run"
-    stopped = forked(tmp_path, *RUN, "-d", run, change=signalled(mini_tf.jobs.session.Counters, "add_step", number, call=5))
+    stopped = forked(
+        tmp_path, *RUN, "-d", run, change=signalled(mini_tf.jobs.session.Counters, "add_step", number, call=5)
+    )
     assert stopped.status == code, stopped.stderr
     assert stopped.stdout == f"{run}\n"
     assert stopped.stderr.endswith("stopped at step 5, saved; run the same command to continue\n")
@@ -175,7 +177,10 @@ def test_a_signal_that_comes_while_a_sample_is_written_is_answered_with_a_save(t
 
     run = tmp_path / "run"
     stopped = forked(tmp_path, *RUN, "eval.every_steps=2", "checkpoint.every_steps=7", "-d", run, change=change)
-    assert (stopped.status, stopped.stderr.splitlines()[-1]) == (143, "stopped at step 4, saved; run the same command to continue")
+    assert (stopped.status, stopped.stderr.splitlines()[-1]) == (
+        143,
+        "stopped at step 4, saved; run the same command to continue",
+    )
     assert (run / "checkpoints/step-00000004/MANIFEST.json").exists()
 
 
@@ -190,30 +195,46 @@ def test_the_last_evaluation_is_left_for_later_by_a_signal(tmp_path: Path) -> No
     assert minitf(*command, "-d", run).exit_code == 0
     assert minitf(*command, "-d", tmp_path / "whole").exit_code == 0
     assert promised(run) == promised(tmp_path / "whole")
-    measured = [json.loads((folder / "run.json").read_text())["metrics"]["val.loss"] for folder in (run, tmp_path / "whole")]
+    measured = [
+        json.loads((folder / "run.json").read_text())["metrics"]["val.loss"] for folder in (run, tmp_path / "whole")
+    ]
     assert measured[0] == measured[1]
 
 
-PAIRS = (f"data={{train: {DATA / 'reversed.tsv'}, fields: {{source: source, target: target}}, split: 10%}}", "eval.translations=3")
+PAIRS = (
+    f"data={{train: {DATA / 'reversed.tsv'}, fields: {{source: source, target: target}}, split: 10%}}",
+    "eval.translations=3",
+)
 
 
 @pytest.mark.parametrize(
     ("call", "ending"),
     [
         pytest.param(1, "stopped at step 4, saved; run the same command to continue", id="P3-translations-on-the-way"),
-        pytest.param(3, "stopped at step 8, saved, before the last evaluation; run the same command to continue", id="P3-all-translations"),
+        pytest.param(
+            3,
+            "stopped at step 8, saved, before the last evaluation; run the same command to continue",
+            id="P3-all-translations",
+        ),
     ],
 )
 def test_a_signal_while_held_out_pairs_are_translated_loses_nothing(call: int, ending: str, tmp_path: Path) -> None:
     run, command = tmp_path / "run", (*RUN, *PAIRS, tiny_model("encoder_decoder"), "generate.max_new_tokens=8")
     stopped = forked(
-        tmp_path, *command, "-d", run, change=signalled(ReferencePipeline, "generate_with_references", signal.SIGTERM, call=call)
+        tmp_path,
+        *command,
+        "-d",
+        run,
+        change=signalled(ReferencePipeline, "generate_with_references", signal.SIGTERM, call=call),
     )
     assert (stopped.status, stopped.stderr.splitlines()[-1]) == (143, ending)
     assert minitf(*command, "-d", run).exit_code == 0
     assert minitf(*command, "-d", tmp_path / "whole").exit_code == 0
     assert promised(run) == promised(tmp_path / "whole")
-    measured = [json.loads((folder / "run.json").read_text())["metrics"] | {"minutes": 0} for folder in (run, tmp_path / "whole")]
+    measured = [
+        json.loads((folder / "run.json").read_text())["metrics"] | {"minutes": 0}
+        for folder in (run, tmp_path / "whole")
+    ]
     assert measured[0] == measured[1]
     assert "val.bleu" in measured[0]
 
@@ -257,7 +278,9 @@ def test_a_second_interrupt_within_a_save_leaves_at_once_with_the_old_checkpoint
     operation: str, about: str, tmp_path: Path, whole: dict[str, bytes]
 ) -> None:
     run = tmp_path / "run"
-    stopped = forked(tmp_path, *RUN, "-d", run, change=signalled(Disk, operation, signal.SIGINT, signal.SIGINT, about=about))
+    stopped = forked(
+        tmp_path, *RUN, "-d", run, change=signalled(Disk, operation, signal.SIGINT, signal.SIGINT, about=about)
+    )
     assert stopped.status in (130, -signal.SIGINT), stopped.stderr
     assert not ANY_TRACE.search(stopped.stderr)
     assert sorted(path.name for path in run.glob("checkpoints/step-*"))[-1] == "step-00000004"
@@ -288,14 +311,20 @@ runpy.run_module("mini_tf", run_name="__main__", alter_sys=True)
         pytest.param("torch._C", "evaluate x", id="P1-importing-torch"),
     ],
 )
-def test_an_interrupt_while_python_imports_or_ends_is_a_silent_death(moment: str, arguments: str, tmp_path: Path) -> None:
-    done = own_process(f"exec {shlex.quote(sys.executable)} -c {shlex.quote(AT_AN_IMPORT)} {moment} {arguments}", tmp_path)
+def test_an_interrupt_while_python_imports_or_ends_is_a_silent_death(
+    moment: str, arguments: str, tmp_path: Path
+) -> None:
+    done = own_process(
+        f"exec {shlex.quote(sys.executable)} -c {shlex.quote(AT_AN_IMPORT)} {moment} {arguments}", tmp_path
+    )
     assert done.returncode in (130, -signal.SIGINT), done.stderr
     assert done.stderr.count("\n") <= 1
     assert not ANY_TRACE.search(done.stderr)
 
 
-@pytest.mark.parametrize("moment", [pytest.param("mini_tf.cli.app", id="P1-first-import"), pytest.param("exit", id="P1-exit")])
+@pytest.mark.parametrize(
+    "moment", [pytest.param("mini_tf.cli.app", id="P1-first-import"), pytest.param("exit", id="P1-exit")]
+)
 def test_an_interrupt_that_the_shell_had_ignored_ends_nothing(moment: str, tmp_path: Path) -> None:
     """As in a background job of a script."""
     code = AT_AN_IMPORT.replace("signal.default_int_handler", "signal.SIG_IGN")
@@ -320,16 +349,25 @@ def test_an_interrupt_where_nothing_can_be_raised_is_a_silent_death(tmp_path: Pa
     assert (done.status, done.stderr) == (-signal.SIGINT, "")
 
 
-@pytest.mark.parametrize("place", [pytest.param((Console, "close"), id="P1-envelope"), pytest.param((Console, "output"), id="P1-output")])
+@pytest.mark.parametrize(
+    "place", [pytest.param((Console, "close"), id="P1-envelope"), pytest.param((Console, "output"), id="P1-output")]
+)
 def test_an_interrupt_while_the_product_is_printed_is_one_line_at_most(place: tuple[Any, str], tmp_path: Path) -> None:
     done = forked(tmp_path, "recipe", "check", TINY, "--json", change=signalled(*place, signal.SIGINT))
     assert done.status in (130, -signal.SIGINT)
     assert done.stderr in ("", "interrupted\n")
 
 
-def own_process(line: str, folder: Path, stdout: int = subprocess.PIPE, **environment: str) -> subprocess.CompletedProcess[str]:
+def own_process(
+    line: str, folder: Path, stdout: int = subprocess.PIPE, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """A line of shell whose last command takes the place of the shell; `minitf` is `python -m mini_tf`."""
-    clean = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "MINITF_CACHE": os.environ["MINITF_CACHE"], "OMP_NUM_THREADS": "1"}
+    clean = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(ROOT),
+        "MINITF_CACHE": os.environ["MINITF_CACHE"],
+        "OMP_NUM_THREADS": "1",
+    }
     clean |= ARITHMETIC
     line = re.sub("^minitf", f"exec {shlex.quote(sys.executable)} -m mini_tf", line)
     return subprocess.run(
@@ -353,10 +391,14 @@ def taken_by(whom: str) -> int:
     return writer
 
 
-def test_a_second_run_on_a_folder_is_refused_and_the_first_is_none_the_worse(tmp_path: Path, whole: dict[str, bytes]) -> None:
+def test_a_second_run_on_a_folder_is_refused_and_the_first_is_none_the_worse(
+    tmp_path: Path, whole: dict[str, bytes]
+) -> None:
     """P6; the lock dies with its process, so after kill -9 the folder is free."""
     run = tmp_path / "run"
-    pid = child(tmp_path, *RUN, "-d", run, change=signalled(mini_tf.jobs.session.Counters, "add_step", signal.SIGSTOP, call=4))
+    pid = child(
+        tmp_path, *RUN, "-d", run, change=signalled(mini_tf.jobs.session.Counters, "add_step", signal.SIGSTOP, call=4)
+    )
     os.waitpid(pid, os.WUNTRACED)
     before = content(run)
     with ending():  # who waits for the lock of a process that stands still waits for ever
@@ -372,7 +414,13 @@ def test_a_second_run_on_a_folder_is_refused_and_the_first_is_none_the_worse(tmp
 
 def test_a_process_put_to_sleep_wakes_to_the_same_bytes(tmp_path: Path, whole: dict[str, bytes]) -> None:
     """P16"""
-    pid = child(tmp_path, *RUN, "-d", tmp_path / "run", change=signalled(mini_tf.jobs.session.Counters, "add_step", signal.SIGSTOP, call=4))
+    pid = child(
+        tmp_path,
+        *RUN,
+        "-d",
+        tmp_path / "run",
+        change=signalled(mini_tf.jobs.session.Counters, "add_step", signal.SIGSTOP, call=4),
+    )
     assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
     os.kill(pid, signal.SIGCONT)
     assert ended(pid, tmp_path).status == 0
@@ -401,7 +449,10 @@ def test_out_of_memory_is_6_and_half_a_micro_batch_goes_on(tmp_path: Path) -> No
 
         patch.setattr(EagerSteps, "gradients", limited)
 
-    assert forked(tmp_path, *command, change=signalled(mini_tf.jobs.session.Counters, "add_step", signal.SIGTERM)).status == 143
+    assert (
+        forked(tmp_path, *command, change=signalled(mini_tf.jobs.session.Counters, "add_step", signal.SIGTERM)).status
+        == 143
+    )
     done = forked(tmp_path, *command, change=change)
     assert done.status == 6, done.stderr
     assert "out of memory at step 2, with micro-batches of 128 rows: " in done.stderr.splitlines()[-1]
@@ -420,7 +471,9 @@ def test_out_of_memory_is_6_and_half_a_micro_batch_goes_on(tmp_path: Path) -> No
         pytest.param("full", "2>/dev/full", 6, id="P11-full"),
     ],
 )
-def test_training_goes_on_without_streams(whom: str, others: str, code: int, tmp_path: Path, whole: dict[str, bytes]) -> None:
+def test_training_goes_on_without_streams(
+    whom: str, others: str, code: int, tmp_path: Path, whole: dict[str, bytes]
+) -> None:
     done = own_process(f"minitf {shlex.join(RUN)} -d run {others}", tmp_path, taken_by(whom))
     assert (done.returncode, done.stderr) == (code, "")
     assert promised(tmp_path / "run") == whole
@@ -438,7 +491,9 @@ def test_training_goes_on_without_streams(whom: str, others: str, code: int, tmp
         pytest.param("runs show x --json", 5, id="P11-refusal"),
     ],
 )
-def test_a_product_that_nobody_takes_ends_a_command_without_noise(arguments: str, code: int | None, whom: str, tmp_path: Path) -> None:
+def test_a_product_that_nobody_takes_ends_a_command_without_noise(
+    arguments: str, code: int | None, whom: str, tmp_path: Path
+) -> None:
     """A refusal that stdout does not take keeps its own exit code: stderr has told it."""
     done = own_process(f"minitf {arguments}", tmp_path, taken_by(whom))
     assert done.returncode == (141 if whom == "nobody" else code or 6), done.stderr
@@ -467,16 +522,40 @@ def test_a_bare_environment_gives_the_same_bytes(tmp_path: Path, whole: dict[str
     """P13, P14: few files, no place for temporary ones, no home, the C locale, another hash seed; nohup, a session of
     its own.
     """
-    bare = {"PATH": os.environ["PATH"], "MINITF_CACHE": os.environ["MINITF_CACHE"], "PYTHONPATH": str(ROOT), "TMPDIR": "/nonexistent"}
+    bare = {
+        "PATH": os.environ["PATH"],
+        "MINITF_CACHE": os.environ["MINITF_CACHE"],
+        "PYTHONPATH": str(ROOT),
+        "TMPDIR": "/nonexistent",
+    }
     bare |= ARITHMETIC
-    bare |= {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONHASHSEED": "random", "TZ": "Asia/Kathmandu"}
-    line = shlex.join(["env", "-i", *(f"{key}={value}" for key, value in bare.items()), "setsid", "nohup", sys.executable, "-m", "mini_tf"])
+    bare |= {
+        "LC_ALL": "C",
+        "PYTHONUTF8": "0",
+        "PYTHONCOERCECLOCALE": "0",
+        "PYTHONHASHSEED": "random",
+        "TZ": "Asia/Kathmandu",
+    }
+    line = shlex.join(
+        [
+            "env",
+            "-i",
+            *(f"{key}={value}" for key, value in bare.items()),
+            "setsid",
+            "nohup",
+            sys.executable,
+            "-m",
+            "mini_tf",
+        ]
+    )
     done = own_process(f"ulimit -n 64; {line} {shlex.join(RUN)} -d run", tmp_path)
     assert done.returncode == 0, done.stderr
     assert promised(tmp_path / "run") == whole
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGHUP, id="P4-nohup"), pytest.param(signal.SIGINT, id="P1-background-job")])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGHUP, id="P4-nohup"), pytest.param(signal.SIGINT, id="P1-background-job")]
+)
 def test_what_is_ignored_stays_ignored(number: signal.Signals, tmp_path: Path, whole: dict[str, bytes]) -> None:
     """nohup ignores SIGHUP, and a shell SIGINT for the background jobs of a script."""
 

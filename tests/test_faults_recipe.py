@@ -39,7 +39,9 @@ class Case(NamedTuple):
     exit_code: int
 
 
-def case(name: str, words: str | tuple[str, ...], *overrides: str, recipe: str | bytes | Make = SMALL, exit_code: int = 3) -> Any:
+def case(
+    name: str, words: str | tuple[str, ...], *overrides: str, recipe: str | bytes | Make = SMALL, exit_code: int = 3
+) -> Any:
     """A row of the table; `recipe` is what r.yaml holds, or puts something else in its place."""
 
     def write(path: Path) -> None:
@@ -95,7 +97,11 @@ NOT_READABLE = [
     ("loop", lambda path: path.symlink_to(path), "cannot read recipe r.yaml: Too many levels of symbolic links"),
     ("run-of-a-pipe", lambda path: (path.mkdir(), os.mkfifo(path / "resolved.yaml")), "it is a pipe, not a plain file"),
     ("too-large", lambda path: path.write_bytes(b"#" * (1 << 20) + b"#"), "larger than 1 MiB"),
-    ("nul", lambda path: path.write_bytes(b"model: decoder\n\x00"), "r.yaml:2: the character '\\x00' is not allowed in a recipe"),
+    (
+        "nul",
+        lambda path: path.write_bytes(b"model: decoder\n\x00"),
+        "r.yaml:2: the character '\\x00' is not allowed in a recipe",
+    ),
     ("not-utf8", lambda path: path.write_bytes(b"model: decoder\na: \xff\n"), "r.yaml:2: byte 18 is not UTF-8"),
     ("binary", lambda path: path.write_bytes(bytes(range(256))), "is not UTF-8"),
 ]
@@ -131,19 +137,31 @@ TABLE = [
     case("R4-own", "r.yaml:3: tags are not allowed ('!x')", recipe=SMALL + "a: !x {b: 1}\n"),
     case("R4-override", "command line: model: tags are not allowed", "model={a: !!str 1}"),
     case("R5-top", "r.yaml:3: key 'train' given twice (lines 2 and 3)", recipe=SMALL + "train: {steps: 1}\n"),
-    case("R5-within", "r.yaml:4: key 'lr' given twice (lines 3 and 4)", recipe=SMALL + "optimizer: {lr: 1,\n  lr: 2}\n"),
+    case(
+        "R5-within", "r.yaml:4: key 'lr' given twice (lines 3 and 4)", recipe=SMALL + "optimizer: {lr: 1,\n  lr: 2}\n"
+    ),
     case("R6-nested", "r.yaml:3: nested deeper than 16", recipe=SMALL + "a: " + "[" * 3000 + "]" * 3000),
-    case("R6-nested-override", "command line: model: nested deeper than 16", "model=" + "{a: " * 5000 + "1" + "}" * 5000),
+    case(
+        "R6-nested-override", "command line: model: nested deeper than 16", "model=" + "{a: " * 5000 + "1" + "}" * 5000
+    ),
     case("R6-dots", "a key must be words joined by single dots", ".".join("a" * 3000) + "=1"),
     case("R6-long-number", "the number is too long", recipe=SMALL + f"optimizer: {{lr: {'9' * 5000}}}\n"),
     case("R6-long-override", "the number is too long", f"train.seed={'9' * 5000}"),
-    case("R6-exponent", "optimizer.lr: must be a finite number, got '1e999999999'", recipe=SMALL + "optimizer: {lr: 1e999999999}\n"),
+    case(
+        "R6-exponent",
+        "optimizer.lr: must be a finite number, got '1e999999999'",
+        recipe=SMALL + "optimizer: {lr: 1e999999999}\n",
+    ),
     case("R6-long-key", "r.yaml:3: a key must be a word, got 'kkk", recipe=SMALL + f"optimizer: {{{'k' * 900}: 1}}\n"),
     case("R6-long-override-key", "a key must be words", f"{'k' * 100_000}=1"),
     case("R6-many-keys", "and 2,950 more faults", recipe=SMALL + "".join(f"k{i}: 1\n" for i in range(3000))),
     case("R6-many-kinds", "and 1,950 more faults", f"model={{kind: decoder, attention: [{', '.join('x' * 2000)}]}}"),
     case("R6-long-list", ": must have at most 64 entries, got 20,000", f"generate.stop=[{', '.join('a' * 20_000)}]"),
-    case("R6-many-layers", "attention: must have at most 1,024", f"model={{kind: decoder, attention: [{', '.join(['window'] * 2000)}]}}"),
+    case(
+        "R6-many-layers",
+        "attention: must have at most 1,024",
+        f"model={{kind: decoder, attention: [{', '.join(['window'] * 2000)}]}}",
+    ),
     case(
         "R6-short-list",
         "optimizer.betas=[0, 0, 0]: must be a list of 2 shares such as 0.05 or 5%, got a list of 3",
@@ -152,18 +170,36 @@ TABLE = [
     case("R6-entry", "must be a list of texts, got a mapping as entry 2", "generate.stop=[a, {b: c}]"),
     case("R6-long-word", "(100002 characters)", recipe=SMALL.replace("decoder", "d" * 100_000)),
     case("R6-control-in-a-key", "r.yaml:3: the character '\\x1b' is not allowed", recipe=SMALL + '"a\x1b[31m": 1\n'),
-    case("R6-escaped-control-in-a-key", "r.yaml:3: the character '\\x1b' is not allowed", recipe=SMALL + '"\\e[31m": 1\n'),
+    case(
+        "R6-escaped-control-in-a-key", "r.yaml:3: the character '\\x1b' is not allowed", recipe=SMALL + '"\\e[31m": 1\n'
+    ),
     case("R6-newline-in-a-key", "r.yaml:3: a key must be a word, got 'a\\nb'", recipe=SMALL + '"a\\nb": 1\n'),
-    case("R6-bidi-in-a-key", "r.yaml:3: a key must be a word, got '\\u202elr'", recipe=SMALL + "optimizer: {\u202elr: 1}\n"),
-    case("R6-bidi-in-a-value", "optimizer.lr: must be a finite number, got '\\u202e1'", recipe=SMALL + "optimizer: {lr: \u202e1}\n"),
+    case(
+        "R6-bidi-in-a-key",
+        "r.yaml:3: a key must be a word, got '\\u202elr'",
+        recipe=SMALL + "optimizer: {\u202elr: 1}\n",
+    ),
+    case(
+        "R6-bidi-in-a-value",
+        "optimizer.lr: must be a finite number, got '\\u202e1'",
+        recipe=SMALL + "optimizer: {lr: \u202e1}\n",
+    ),
     case("R6-control-override", "generate.prompt: the character '\\x1b' is not allowed", "generate.prompt=\x1b[2J"),
     case("R6-nul-override", "the character '\\x00' is not allowed", "generate.prompt=a\x00b"),
     case("R6-surrogate-override", "command line: data.train: the value is not UTF-8", "data.train=\udcff.txt"),
-    case("R7-unknown", "r.yaml:3: optimizer.learing_rate: no such key; did you mean lr?", recipe=SMALL + "optimizer: {learing_rate: 1}\n"),
     case(
-        "R7-foreign", "r.yaml:3: optimizer.learning_rate: no such key; did you mean lr?", recipe=SMALL + "optimizer: {learning_rate: 1}\n"
+        "R7-unknown",
+        "r.yaml:3: optimizer.learing_rate: no such key; did you mean lr?",
+        recipe=SMALL + "optimizer: {learing_rate: 1}\n",
     ),
-    case("R7-section", "r.yaml:3: optimiser: no such key; did you mean optimizer?", recipe=SMALL + "optimiser: {lr: 1}\n"),
+    case(
+        "R7-foreign",
+        "r.yaml:3: optimizer.learning_rate: no such key; did you mean lr?",
+        recipe=SMALL + "optimizer: {learning_rate: 1}\n",
+    ),
+    case(
+        "R7-section", "r.yaml:3: optimiser: no such key; did you mean optimizer?", recipe=SMALL + "optimiser: {lr: 1}\n"
+    ),
     accepted("R8-exponent", "lr: 0.001\n", recipe=SMALL + "optimizer: {lr: 1e-3}\n"),
     accepted("R8-capital", "steps: 30000\n", "train.steps=3E4"),
     accepted("R8-underscores", "steps: 1000\n", "train.steps=1_000"),
@@ -176,11 +212,17 @@ TABLE = [
         for number in (".nan", ".inf", "-.inf", "yes", "2024-01-31", "010")
     ),
     *(
-        case(f"R9-steps-{number}", f"train.steps={number}: must be a whole number, got '{number}'", f"train.steps={number}")
+        case(
+            f"R9-steps-{number}",
+            f"train.steps={number}: must be a whole number, got '{number}'",
+            f"train.steps={number}",
+        )
         for number in ("010", "1.5", "true", "12:30:45", "0x10")
     ),
     case(
-        "R9-sexagesimal", "optimizer.lr: must be a finite number, got the text '12:30:45'", recipe=SMALL + 'optimizer: {lr: "12:30:45"}\n'
+        "R9-sexagesimal",
+        "optimizer.lr: must be a finite number, got the text '12:30:45'",
+        recipe=SMALL + 'optimizer: {lr: "12:30:45"}\n',
     ),
     case(
         "R10-all-at-once",
@@ -207,9 +249,17 @@ TABLE = [
         )
         for word in ("class_path", "_target_", "_component_", "import", "trust_remote_code")
     ),
-    case("R12-deep", "r.yaml:3: _target_: a recipe cannot name Python code", recipe=SMALL + "expect: {a: [{_target_: x}]}\n"),
+    case(
+        "R12-deep",
+        "r.yaml:3: _target_: a recipe cannot name Python code",
+        recipe=SMALL + "expect: {a: [{_target_: x}]}\n",
+    ),
     case("R12-override", "a recipe cannot name Python code", "model._target_=os.system"),
-    case("R12-inside-an-override", "command line: model: class_path: a recipe cannot name Python code", "model={class_path: x}"),
+    case(
+        "R12-inside-an-override",
+        "command line: model: class_path: a recipe cannot name Python code",
+        "model={class_path: x}",
+    ),
     case("R12-private-file", "model.attention: no such kind '__init__'", "model={kind: decoder, attention: __init__}"),
     case("R12-path", "no such kind '../../etc/passwd'", "model=../../etc/passwd"),
     case("R15-value", "command line: optimizer.lr=abc: must be a finite number, got 'abc'", "optimizer.lr=abc"),
@@ -251,18 +301,34 @@ def test_the_envelope_of_a_refusal_tells_its_code_its_positions_and_its_message(
     [
         pytest.param(["recipe", "check", "z" * 100_000], 2, "(100000 characters)", id="R6-long-name"),
         pytest.param(["recipe", "check", "z" * 100_000 + ".yaml"], 3, "(100005 characters)", id="R6-long-file-name"),
-        pytest.param(["recipe", "check", "a\nb.yaml"], 3, "cannot read recipe a\\nb.yaml: no such file", id="R6-newline-in-a-name"),
+        pytest.param(
+            ["recipe", "check", "a\nb.yaml"],
+            3,
+            "cannot read recipe a\\nb.yaml: no such file",
+            id="R6-newline-in-a-name",
+        ),
         pytest.param(["recipe", "check", "\udcff\x1b[2J\u202e.yaml"], 3, "no such file", id="R6-not-utf8-in-a-name"),
         pytest.param(["recipe", "check", ""], 3, "a folder without a resolved.yaml", id="R1-no-name"),
         pytest.param(["recipe", "show", "--why", "z" * 100_000], 2, "no such key 'zzz", id="R6-long-why"),
         pytest.param(["recipe", "keys", "\x1b[2J\n"], 2, "no such section", id="R6-control-in-a-section"),
-        pytest.param(["recipe", "init", "r.yaml"], 2, "r.yaml already exists; give another name", id="R14-init-over-a-recipe"),
+        pytest.param(
+            ["recipe", "init", "r.yaml"], 2, "r.yaml already exists; give another name", id="R14-init-over-a-recipe"
+        ),
         pytest.param(["recipe", "init", "/dev/zero"], 2, "already exists", id="R14-init-over-a-device"),
-        pytest.param(["recipe", "init", "no/r.yaml"], 6, "cannot write no/r.yaml: No such file or directory", id="R14-init-nowhere"),
-        pytest.param(["recipe", "init", "x.yaml", "--from", "z" * 100_000], 2, "no such preset 'zzz", id="R6-long-preset"),
+        pytest.param(
+            ["recipe", "init", "no/r.yaml"],
+            6,
+            "cannot write no/r.yaml: No such file or directory",
+            id="R14-init-nowhere",
+        ),
+        pytest.param(
+            ["recipe", "init", "x.yaml", "--from", "z" * 100_000], 2, "no such preset 'zzz", id="R6-long-preset"
+        ),
     ],
 )
-def test_arguments_that_are_no_recipe_are_refused_in_plain_words(command: list[str], exit_code: int, words: str, tmp_path: Path) -> None:
+def test_arguments_that_are_no_recipe_are_refused_in_plain_words(
+    command: list[str], exit_code: int, words: str, tmp_path: Path
+) -> None:
     Path("r.yaml").write_text(SMALL)
     before = listing(tmp_path)
     done = minitf(*command)
@@ -277,11 +343,21 @@ def test_arguments_that_are_no_recipe_are_refused_in_plain_words(command: list[s
     [
         *(pytest.param({"low": make}, words, id=f"R1-{name}") for name, make, words in EXTENDED),
         pytest.param({"low": SMALL + "a: &x 1\n"}, "low:3: anchors and aliases are not allowed", id="R3-anchor"),
-        pytest.param({"low": SMALL + "optimizer: {lr: x}\n"}, "low:3: optimizer.lr: must be a finite number, got 'x'", id="R15-value"),
+        pytest.param(
+            {"low": SMALL + "optimizer: {lr: x}\n"},
+            "low:3: optimizer.lr: must be a finite number, got 'x'",
+            id="R15-value",
+        ),
         pytest.param({"low": "- a\n"}, "low:1: a recipe must be a mapping of sections", id="R2-list"),
         pytest.param({"low": "extends: r.yaml\n"}, "low:1: extends: r.yaml extends itself", id="R1-circle"),
-        pytest.param({"low": lambda path: path.symlink_to("r.yaml")}, "r.yaml:1: extends: low extends itself", id="R1-circle-by-a-link"),
-        pytest.param({"low": "extends: c0\n", **CHAIN}, "c14:1: extends: more than 16 recipes extend each other", id="R6-chain"),
+        pytest.param(
+            {"low": lambda path: path.symlink_to("r.yaml")},
+            "r.yaml:1: extends: low extends itself",
+            id="R1-circle-by-a-link",
+        ),
+        pytest.param(
+            {"low": "extends: c0\n", **CHAIN}, "c14:1: extends: more than 16 recipes extend each other", id="R6-chain"
+        ),
     ],
 )
 def test_what_a_recipe_extends_is_judged_as_it_is_itself(files: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -307,24 +383,40 @@ def test_no_key_takes_a_value_of_another_kind_for_its_own(value: str) -> None:
         except RecipeFault as refused:
             lines += refused.faults
     assert len(lines) > 50
-    assert [line for line in lines if len(line) > 700 or re.search(r"\n|Input should|should have|validation|instance", line)] == []
+    assert [
+        line for line in lines if len(line) > 700 or re.search(r"\n|Input should|should have|validation|instance", line)
+    ] == []
 
 
 @pytest.mark.parametrize(
     ("limits", "recipe", "exit_code", "words"),
     [
         pytest.param("recipe_bytes=40", SMALL, 0, "", id="R1-enough"),
-        pytest.param("recipe_bytes=20", SMALL, 3, "cannot read recipe r.yaml: it is larger than 20 bytes", id="R1-lowered"),
+        pytest.param(
+            "recipe_bytes=20", SMALL, 3, "cannot read recipe r.yaml: it is larger than 20 bytes", id="R1-lowered"
+        ),
         pytest.param("recipe_bytes=2M", SMALL + "#" * (1 << 20), 0, "", id="R1-raised"),
         pytest.param("recipe_depth=1", SMALL, 3, "r.yaml:2: nested deeper than 1", id="R6-lowered"),
-        pytest.param("recipe_depth=20", SMALL + "a: " + "[" * 18 + "]" * 18, 3, "r.yaml:3: a: no such key", id="R6-raised"),
-        pytest.param("recipe_depth=9M", SMALL + "a: " + "[" * 9000 + "]" * 9000, 3, "nested deeper than 100", id="R6-raised-too-far"),
+        pytest.param(
+            "recipe_depth=20", SMALL + "a: " + "[" * 18 + "]" * 18, 3, "r.yaml:3: a: no such key", id="R6-raised"
+        ),
+        pytest.param(
+            "recipe_depth=9M",
+            SMALL + "a: " + "[" * 9000 + "]" * 9000,
+            3,
+            "nested deeper than 100",
+            id="R6-raised-too-far",
+        ),
         pytest.param("recipe_bits=3", SMALL, 2, "MINITF_LIMITS: no such limit 'recipe_bits'", id="R1-unknown"),
-        pytest.param("recipe_bytes=-1", SMALL, 2, "MINITF_LIMITS: recipe_bytes must be a whole number", id="R1-negative"),
+        pytest.param(
+            "recipe_bytes=-1", SMALL, 2, "MINITF_LIMITS: recipe_bytes must be a whole number", id="R1-negative"
+        ),
         pytest.param("\x1b[2J", SMALL, 2, "MINITF_LIMITS: no such limit", id="R1-control"),
     ],
 )
-def test_limits_belong_to_the_environment(limits: str, recipe: str, exit_code: int, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_belong_to_the_environment(
+    limits: str, recipe: str, exit_code: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MINITF_LIMITS", limits)
     Path("r.yaml").write_text(recipe)
     done = minitf("recipe", "check", "r.yaml")
@@ -345,7 +437,9 @@ KEYS = {
 """Put together here, so that nobody who looks for secrets finds one in this file."""
 
 
-def hidden(name: str, place: str, *overrides: str, recipe: str = SMALL, secret: str = SECRET, exit_code: int = 3) -> Any:
+def hidden(
+    name: str, place: str, *overrides: str, recipe: str = SMALL, secret: str = SECRET, exit_code: int = 3
+) -> Any:
     return pytest.param(recipe, overrides, place, secret, exit_code, id=f"R13-{name}")
 
 
@@ -368,8 +462,14 @@ def hidden(name: str, place: str, *overrides: str, recipe: str = SMALL, secret: 
         hidden("inside-an-override", "command line: model: ", f"model={{kind: decoder, api_key: {SECRET}}}"),
         hidden("unreadable-override", "command line: model: ", f"model={{a: @, api_key: {SECRET}}}"),
         hidden("no-override", "'api-key=***' is not KEY=VALUE", f"api-key={SECRET}", exit_code=2),
-        *(hidden(f"value-{name}", "r.yaml:3: ", recipe=SMALL + f"data: {{train: ['{key}']}}\n", secret=key) for name, key in KEYS.items()),
-        *(hidden(f"override-{name}", "command line: data.train: ", f"data.train={key}", secret=key) for name, key in KEYS.items()),
+        *(
+            hidden(f"value-{name}", "r.yaml:3: ", recipe=SMALL + f"data: {{train: ['{key}']}}\n", secret=key)
+            for name, key in KEYS.items()
+        ),
+        *(
+            hidden(f"override-{name}", "command line: data.train: ", f"data.train={key}", secret=key)
+            for name, key in KEYS.items()
+        ),
         hidden("comment", "r.yaml:3: ", recipe=SMALL + f"# mine: {KEYS['hf']}\n", secret=KEYS["hf"]),
         hidden("key", "r.yaml:3: ", recipe=SMALL + f"{KEYS['sk']}: 1\n", secret=KEYS["sk"]),
         hidden("key-of-an-override", "command line: ", f"{KEYS['hf']}=1", secret=KEYS["hf"]),
@@ -421,12 +521,17 @@ def test_words_and_paths_are_no_secrets(override: str) -> None:
 def test_no_key_of_a_recipe_sounds_like_a_secret() -> None:
     """R13: nor do the names that other tools have for pieces of text."""
     assert [key.name for key in keys() if any(map(names_secret, key.name.split(".")))] == []
-    assert not any(map(names_secret, ("pad_token", "eos_token", "add_bos_token", "tokens", "max_tokens", "author", "tokenizer")))
-    assert not any(map(names_secret, ("separator_token", "audio_token", "user_token", "token_type", "key", "d_key", "num_keys")))
+    assert not any(
+        map(names_secret, ("pad_token", "eos_token", "add_bos_token", "tokens", "max_tokens", "author", "tokenizer"))
+    )
+    assert not any(
+        map(names_secret, ("separator_token", "audio_token", "user_token", "token_type", "key", "d_key", "num_keys"))
+    )
 
 
 @pytest.mark.parametrize(
-    "name", ["openai_key", "hftoken", "bearer", "HFToken", "ssh-key", "refresh_token", "token", "githubToken", "API_KEYS"]
+    "name",
+    ["openai_key", "hftoken", "bearer", "HFToken", "ssh-key", "refresh_token", "token", "githubToken", "API_KEYS"],
 )
 def test_a_key_that_sounds_like_a_secret_is_one(name: str) -> None:
     """R13"""
@@ -438,11 +543,15 @@ def test_a_folder_may_be_called_like_a_secret(key: str) -> None:
     """R13: what was started can be read again, wherever it lies."""
     folder = Path(KEYS["hf"])
     folder.mkdir()
-    recipe = read(overrides=[f"{key}={folder.absolute()}/a", *(["data.train=[/x/b, /x/c]"] if key != "data.train" else [])]).recipe
+    recipe = read(
+        overrides=[f"{key}={folder.absolute()}/a", *(["data.train=[/x/b, /x/c]"] if key != "data.train" else [])]
+    ).recipe
     Path("resolved.yaml").write_text(dump(recipe))
     assert KEYS["hf"] in Path("resolved.yaml").read_text()
     assert read("resolved.yaml").recipe == recipe
-    Path("r.yaml").write_text(f"data: {{train: {SECRET}}}\ntokenizer:\n  path: https://me:{SECRET}@example.org/{KEYS['hf']}/a\n")
+    Path("r.yaml").write_text(
+        f"data: {{train: {SECRET}}}\ntokenizer:\n  path: https://me:{SECRET}@example.org/{KEYS['hf']}/a\n"
+    )
     with pytest.raises(RecipeFault, match=r"r\.yaml:3: contains what looks like a secret"):
         read("r.yaml")
 
@@ -480,7 +589,9 @@ def in_a_folder(home: Path, run: Path, name: str) -> Path:
         pytest.param("home", 5, "cannot be a run folder", id="R14-home"),
         pytest.param("file", 5, "cannot be a run folder", id="R14-file"),
         pytest.param("link", 5, "cannot be a run folder", id="R14-link"),
-        pytest.param("data", 5, "is not empty and not a minitf run folder; choose another folder with -d", id="R14-data-folder"),
+        pytest.param(
+            "data", 5, "is not empty and not a minitf run folder; choose another folder with -d", id="R14-data-folder"
+        ),
         pytest.param("below-a-file", 6, "cannot create", id="R14-below-a-file"),
     ],
 )
@@ -518,7 +629,9 @@ def test_a_recipe_is_read_where_there_is_no_home(run: Path, monkeypatch: pytest.
         pytest.param("generate.temperature=0.5", None, id="R17-samples"),
     ],
 )
-def test_a_run_goes_on_only_with_the_recipe_that_decides_its_result(override: str, words: str | None, run: Path) -> None:
+def test_a_run_goes_on_only_with_the_recipe_that_decides_its_result(
+    override: str, words: str | None, run: Path
+) -> None:
     before = listing(run)
     done = minitf("pretrain", TINY, *QUICK, override, "-d", run)
     assert done.exit_code == (0 if words is None else 5), done.stderr

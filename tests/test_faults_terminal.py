@@ -63,7 +63,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("terminal")
     rows = [{"text": f"{LOUD} [link=http://x] [/nope] number {number}"} for number in range(60)]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    line = (f"data.train={folder / 'rows.jsonl'}", "tokenizer.kind=char", *SMALL, "train.steps=2", "generate.max_new_tokens=60")
+    line = (
+        f"data.train={folder / 'rows.jsonl'}",
+        "tokenizer.kind=char",
+        *SMALL,
+        "train.steps=2",
+        "generate.max_new_tokens=60",
+    )
     done = minitf("pretrain", *line, "runtime.compile=false", "-d", folder / "run")
     assert done.exit_code == 0, done.stderr
     assert is_calm(done)
@@ -79,7 +85,9 @@ def test_every_control_code_but_newline_and_tab_is_shown_as_its_number(code: str
 def test_sequences_that_steer_are_shown_and_their_letters_stay(name: str) -> None:
     shown = safe_text(SEQUENCES[name])
     assert shown.isprintable()
-    assert "".join(one for one in SEQUENCES[name] if one not in STEERING) == re.sub(r"\\(x[0-9a-f]{2}|u[0-9a-f]{4})", "", shown)
+    assert "".join(one for one in SEQUENCES[name] if one not in STEERING) == re.sub(
+        r"\\(x[0-9a-f]{2}|u[0-9a-f]{4})", "", shown
+    )
 
 
 @pytest.mark.parametrize(
@@ -90,7 +98,9 @@ def test_sequences_that_steer_are_shown_and_their_letters_stay(name: str) -> Non
         pytest.param("葛\U000e0100", None, id="H1-variants-stay"),
         pytest.param("\U000e0068\U000e0069", "\\U000e0068\\U000e0069", id="H1-tags"),
         pytest.param("\ufeff\u2060\u2063", "\\ufeff\\u2060\\u2063", id="H1-invisible-operators"),
-        pytest.param("a\U000e0101\U000e0102\U000e0103", "a\U000e0101\\U000e0102\\U000e0103", id="H1-message-in-selectors"),
+        pytest.param(
+            "a\U000e0101\U000e0102\U000e0103", "a\U000e0101\\U000e0102\\U000e0103", id="H1-message-in-selectors"
+        ),
         pytest.param("a\u200b\u200c\u200b", "a\u200b\\u200c\\u200b", id="H1-message-in-blanks"),
         pytest.param("\ud800", "\\ud800", id="H4-half-a-pair"),
     ],
@@ -142,7 +152,12 @@ def test_h1_what_is_shown_is_what_json_has_exactly(run: Path) -> None:
 
 def test_h3_words_that_look_like_markup_stay_words(run: Path) -> None:
     text = "[bold]x[/nope] [link=http://x]y[/link] :smile: {% x %}"
-    for line in (("inspect", "attention", run, text), ("inspect", "tokens", run, text), ("generate", run, text), ("evaluate", run)):
+    for line in (
+        ("inspect", "attention", run, text),
+        ("inspect", "tokens", run, text),
+        ("generate", run, text),
+        ("evaluate", run),
+    ):
         done = minitf(*line)
         assert done.exit_code == 0, done.stderr
         assert is_calm(done)
@@ -168,7 +183,10 @@ def _tokenizer(folder: Path) -> list[str]:
 
 
 FAULTY: dict[str, tuple[int, Any]] = {
-    "file-name": (3, lambda folder: ["pretrain", f"data.train={folder}/a\x1b[31m\r\x9bb.txt", "-d", str(folder / "out")]),
+    "file-name": (
+        3,
+        lambda folder: ["pretrain", f"data.train={folder}/a\x1b[31m\r\x9bb.txt", "-d", str(folder / "out")],
+    ),
     "file-name-bidi": (4, lambda folder: ["pretrain", f"data.train={folder}/\u202etxt.exe", "-d", str(folder / "out")]),
     "recipe-name": (3, lambda folder: ["recipe", "check", f"{folder}/\u202egnp.yaml"]),
     "override-key": (2, lambda folder: ["recipe", "check", "quickstart", "model.\x1b[31mkind=x"]),
@@ -187,7 +205,9 @@ FAULTY: dict[str, tuple[int, Any]] = {
 
 
 @pytest.mark.parametrize("name", FAULTY, ids=[f"H2-{name}" for name in FAULTY])
-def test_messages_name_what_they_name_without_being_steered_by_it(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_name_what_they_name_without_being_steered_by_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     code, line_of = FAULTY[name]
     if name == "limits":
         monkeypatch.setenv("MINITF_LIMITS", "\x1b[31m=1")
@@ -255,7 +275,9 @@ def test_any_width_is_drawn_in(columns: str, run: Path, monkeypatch: pytest.Monk
         assert max(map(len, done.stdout.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("setting", ["TERM=dumb", "NO_COLOR=1", "FORCE_COLOR=1", "TTY_COMPATIBLE=1"], ids=lambda setting: f"H5-{setting}")
+@pytest.mark.parametrize(
+    "setting", ["TERM=dumb", "NO_COLOR=1", "FORCE_COLOR=1", "TTY_COMPATIBLE=1"], ids=lambda setting: f"H5-{setting}"
+)
 def test_without_a_terminal_there_is_no_escape_code(setting: str, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(*setting.split("="))
     for done in (minitf("inspect", "attention", run, "ab"), minitf("runs", "list", run.parent), minitf("nothing")):
@@ -265,7 +287,10 @@ def test_without_a_terminal_there_is_no_escape_code(setting: str, run: Path, mon
 def test_h5_training_without_a_terminal_is_a_line_an_interval_and_no_bar(run: Path, tmp_path: Path) -> None:
     done = minitf("pretrain", run / "resolved.yaml", "-d", tmp_path / "again")
     assert is_calm(done)
-    assert [line.split(" | ")[0] for line in done.stderr.splitlines() if line.startswith("step ")] == ["step 1/2", "step 2/2"]
+    assert [line.split(" | ")[0] for line in done.stderr.splitlines() if line.startswith("step ")] == [
+        "step 1/2",
+        "step 2/2",
+    ]
 
 
 # H6, H7: no command writes HTML or CSV
@@ -273,7 +298,9 @@ def test_h5_training_without_a_terminal_is_a_line_an_interval_and_no_bar(run: Pa
 
 
 @pytest.mark.parametrize(
-    "suffix", ["html", "htm", "csv", "tsv", "xlsx", "pdf"], ids=lambda suffix: f"{'H6' if 'h' in suffix else 'H7'}-{suffix}"
+    "suffix",
+    ["html", "htm", "csv", "tsv", "xlsx", "pdf"],
+    ids=lambda suffix: f"{'H6' if 'h' in suffix else 'H7'}-{suffix}",
 )
 def test_no_file_is_written_that_a_browser_or_a_spreadsheet_would_run(suffix: str, tmp_path: Path) -> None:
     done = minitf("inspect", "attention", "nothing", "=cmd()", "-o", tmp_path / f"x.{suffix}")
@@ -282,7 +309,9 @@ def test_no_file_is_written_that_a_browser_or_a_spreadsheet_would_run(suffix: st
     assert not any(tmp_path.iterdir())
 
 
-def test_h8_no_secret_of_the_environment_is_ever_written(tmp_path: Path, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_h8_no_secret_of_the_environment_is_ever_written(
+    tmp_path: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     canary = "canary-7f3a91"
     monkeypatch.setenv("SECRET_CANARY", canary)
     monkeypatch.setenv("HF_TOKEN", canary)
@@ -359,7 +388,9 @@ def test_h10_a_prompt_of_a_hundred_thousand_characters_is_cut_with_a_note(run: P
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077], ids=lambda umask: f"H11-{umask:03o}")
-def test_no_file_can_be_run_or_is_open_to_all(umask: int, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_file_can_be_run_or_is_open_to_all(
+    umask: int, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
     before = os.umask(umask)
     try:
@@ -399,8 +430,12 @@ def _stands(folder: Path, what: str) -> Path:
 
 
 @pytest.mark.parametrize("forced", [True, False], ids=["forced", "unforced"])
-@pytest.mark.parametrize("what", ["pipe", "folder", "read-only", "link", "dangling-link", "file"], ids=lambda what: f"H11-o-{what}")
-def test_what_stands_where_a_file_shall_be_written_is_left_alone(what: str, forced: bool, run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "what", ["pipe", "folder", "read-only", "link", "dangling-link", "file"], ids=lambda what: f"H11-o-{what}"
+)
+def test_what_stands_where_a_file_shall_be_written_is_left_alone(
+    what: str, forced: bool, run: Path, tmp_path: Path
+) -> None:
     path = _stands(tmp_path, what)
     before, kind = sorted(os.listdir(tmp_path)), path.lstat()
     done = minitf("inspect", "attention", run, "ab", "-o", path, *(["--force"] if forced else []))
@@ -436,7 +471,9 @@ def test_a_file_is_not_written_through_a_link_that_waits_under_its_temporary_nam
     assert not (tmp_path / "out.json").is_symlink()
 
 
-def test_a_link_put_under_the_temporary_name_at_the_last_moment_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_put_under_the_temporary_name_at_the_last_moment_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After what stood there was removed, and before the file is made."""
     victim, temporary = tmp_path / "victim", tmp_path / f".minitf.{os.getpid()}.tmp"
     victim.write_text("mine")

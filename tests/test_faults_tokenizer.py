@@ -48,7 +48,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def file(**changes: object) -> Callable[[], str]:
     """A sound tokenizer.json of two tokens, changed."""
-    return lambda: write(json.dumps(json.loads(tokenizers.Tokenizer(models.WordLevel({"<unk>": 0, "a": 1}, "<unk>")).to_str()) | changes))
+    return lambda: write(
+        json.dumps(json.loads(tokenizers.Tokenizer(models.WordLevel({"<unk>": 0, "a": 1}, "<unk>")).to_str()) | changes)
+    )
 
 
 def write(text: str | bytes) -> str:
@@ -121,16 +123,25 @@ TEMPLATE = {
 
 REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
     "T1-no-file": (lambda: "nowhere/tokenizer.json", ("nowhere/tokenizer.json: no such file",)),
-    "T1-folder-without-one": (lambda: ".", ("no such file", "use a tokenizer.json, vocab.txt, vocab.json or SentencePiece")),
+    "T1-folder-without-one": (
+        lambda: ".",
+        ("no such file", "use a tokenizer.json, vocab.txt, vocab.json or SentencePiece"),
+    ),
     "T1-name-too-long": (lambda: "a" * 300, ("File name too long",)),
     "T1-empty": (lambda: write(""), ("tokenizer.json: not JSON",)),
     "T1-not-json": (lambda: write("{'model': 1}"), ("not JSON: Expecting property name",)),
     "T1-not-utf8": (lambda: write(b'{"model": "\xff"}'), ("tokenizer.json:1: not UTF-8",)),
     "T1-a-list": (lambda: write("[]"), ("not a tokenizer.json: it has no model",)),
     "T1-deep": (lambda: write('{"model": ' + "[" * 100_000), ("not JSON: nested too deeply",)),
-    "T1-a-key-twice": (lambda: write('{"normalizer": null, "model": {}, "normalizer": {}}'), ("duplicate key 'normalizer'",)),
+    "T1-a-key-twice": (
+        lambda: write('{"normalizer": null, "model": {}, "normalizer": {}}'),
+        ("duplicate key 'normalizer'",),
+    ),
     "T1-larger-than-64-mib": (sparse, ("it is larger than 64 MiB", "MINITF_LIMITS=tokenizer_bytes")),
-    "T1-wrong-shape": (file(model={"type": "BPE", "vocab": [], "merges": {}}), ("the tokenizer crashed while loading",)),
+    "T1-wrong-shape": (
+        file(model={"type": "BPE", "vocab": [], "merges": {}}),
+        ("the tokenizer crashed while loading",),
+    ),
     "T1-vocab.json-with-an-endless-id": (
         lambda: old_files(json.dumps({"<unk>": "a" * 5000, "b" * 5000: 1})),
         ("vocab.json: the id of the token '<unk>' is \"aaa", "not a whole number of at least 0"),
@@ -147,7 +158,10 @@ REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
         file(model=merges(["a", "b"], continuing_subword_prefix="#" * 10)),
         ("the second token 'b' of a merge must start with its prefix inside words, '##########'",),
     ),
-    "T2-merge-in-half-a-character": (file(model=merges(["a", "é"], continuing_subword_prefix="x")), ("the second token 'é'",)),
+    "T2-merge-in-half-a-character": (
+        file(model=merges(["a", "é"], continuing_subword_prefix="x")),
+        ("the second token 'é'",),
+    ),
     "T2-bad-precompiled": (
         file(normalizer={"type": "Precompiled", "precompiled_charsmap": CHARSMAP}),
         ("crashed while loading: Error while attempting to build Precompiled",),
@@ -156,13 +170,19 @@ REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
         file(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAAAA=="}),
         ("crashed while loading: index out of bounds",),
     ),
-    "T2-pieces-of-no-length": (file(pre_tokenizer={"type": "FixedLength", "length": 0}), ("crashed while loading: chunk size",)),
+    "T2-pieces-of-no-length": (
+        file(pre_tokenizer={"type": "FixedLength", "length": 0}),
+        ("crashed while loading: chunk size",),
+    ),
     "T3-sparse-ids": (
         file(model=words(vocab={"<unk>": 0, "b": 4_000_000_000})),
         ("the highest id is 4000000000, but there are only 2 tokens",),
     ),
     "T3-id-beyond-32-bits": (file(model=words(vocab={"<unk>": 0, "b": 1 << 40})), ("crashed while loading",)),
-    "T4-one-replacement-writes-a-page": (file(normalizer=replace({"String": "a"}, "a" * 1000)), ("its Replace writes 1000 characters",)),
+    "T4-one-replacement-writes-a-page": (
+        file(normalizer=replace({"String": "a"}, "a" * 1000)),
+        ("its Replace writes 1000 characters",),
+    ),
     "T4-replacements-multiply": (
         file(normalizer=sequence(*[replace({"String": "a"}, "a" * 16)] * 8)),
         ("its parts could turn one character into 4,294,967,296; at most 32 are allowed",),
@@ -180,12 +200,18 @@ REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
         file(decoder={"type": "Sequence", "decoders": [replace({"String": "a"}, "aaaaaaaa")] * 5}),
         ("could turn one character into 32,768",),
     ),
-    "T4-a-table-that-writes-a-page": (file(normalizer=precompiled("a", "b" * 100_000)), ("could turn one character into 33,333",)),
+    "T4-a-table-that-writes-a-page": (
+        file(normalizer=precompiled("a", "b" * 100_000)),
+        ("could turn one character into 33,333",),
+    ),
     "T4-a-table-whose-long-text-no-short-key-has": (
         file(normalizer=precompiled("", "b" * 99_999)),
         ("could turn one character into 33,333",),
     ),
-    "T4-tables-multiply": (file(normalizer=sequence(*[precompiled("a", "a" * 6)] * 2)), ("could turn one character into 36",)),
+    "T4-tables-multiply": (
+        file(normalizer=sequence(*[precompiled("a", "a" * 6)] * 2)),
+        ("could turn one character into 36",),
+    ),
     "T4-a-table-that-is-cut": (
         file(normalizer={"type": "Precompiled", "precompiled_charsmap": "/////w=="}),
         ("its Precompiled cannot be read: its table is truncated",),
@@ -212,16 +238,37 @@ REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
         ("its pre_tokenizer 'RandomChunkSplit' is not supported",),
     ),
     "T4-unknown-decoder": (file(decoder={"type": "Custom"}), ("its decoder 'Custom' is not supported",)),
-    "T4-unknown-post-processor": (file(post_processor={"type": "Jinja"}), ("its post_processor 'Jinja' is not supported",)),
-    "T4-unknown-model": (file(model={"type": "Neural"}), ("its model 'Neural' is not supported; use one of BPE, Unigram",)),
-    "T4-too-many-parts": (file(normalizer=sequence(*[{"type": "NFC"}] * 300)), ("its normalizer has more than 256 parts",)),
-    "T4-a-token-of-a-megabyte": (file(model=words(vocab={"<unk>": 0, "a" * 1_000_000: 1})), ("a token of 1,000,000 characters",)),
+    "T4-unknown-post-processor": (
+        file(post_processor={"type": "Jinja"}),
+        ("its post_processor 'Jinja' is not supported",),
+    ),
+    "T4-unknown-model": (
+        file(model={"type": "Neural"}),
+        ("its model 'Neural' is not supported; use one of BPE, Unigram",),
+    ),
+    "T4-too-many-parts": (
+        file(normalizer=sequence(*[{"type": "NFC"}] * 300)),
+        ("its normalizer has more than 256 parts",),
+    ),
+    "T4-a-token-of-a-megabyte": (
+        file(model=words(vocab={"<unk>": 0, "a" * 1_000_000: 1})),
+        ("a token of 1,000,000 characters",),
+    ),
     "T5-nothing-is-known": (file(pre_tokenizer={"type": "Whitespace"}), ("loses", "of the characters")),
     "T5-a-quarter-silently-dropped": (
-        file(model={"type": "BPE", "vocab": {letter: id for id, letter in enumerate("0123456789:talenumb")}, "merges": []}),
+        file(
+            model={
+                "type": "BPE",
+                "vocab": {letter: id for id, letter in enumerate("0123456789:talenumb")},
+                "merges": [],
+            }
+        ),
         ("the tokenizer loses 28%", "use a tokenizer trained on such text, or kind bpe"),
     ),
-    "T5-silently-dropped": (file(model={"type": "BPE", "vocab": {"a": 0}, "merges": []}), ("loses", "of the characters")),
+    "T5-silently-dropped": (
+        file(model={"type": "BPE", "vocab": {"a": 0}, "merges": []}),
+        ("loses", "of the characters"),
+    ),
 }
 
 
@@ -246,7 +293,9 @@ def test_no_word_of_a_template_is_ever_written(here: Path) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$"], ids=["T2-catastrophic-regex"])
-def test_a_panic_while_encoding_is_a_refusal_without_a_backtrace(pattern: str, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_panic_while_encoding_is_a_refusal_without_a_backtrace(
+    pattern: str, here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """The text may be what sets it off; then the file was loaded long since."""
     tokenizer = Tokenizer.load(file(pre_tokenizer=split({"Regex": pattern}))())
     for call in (tokenizer.encode, tokenizer.spans):
@@ -282,7 +331,8 @@ ENDLESS = "ab" * 500_000 + "cc"
 
 
 @pytest.mark.parametrize(
-    ("part", "method"), [("normalizer", "encode"), ("pre_tokenizer", "encode"), ("pre_tokenizer", "spans"), ("decoder", "decode")]
+    ("part", "method"),
+    [("normalizer", "encode"), ("pre_tokenizer", "encode"), ("pre_tokenizer", "spans"), ("decoder", "decode")],
 )
 def test_a_call_without_end_is_given_up(part: str, method: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = split(SLOW) if part == "pre_tokenizer" else replace(SLOW, "x")
@@ -305,7 +355,12 @@ def test_a_process_can_leave_a_call_without_end_behind_and_can_be_interrupted(he
     Path("a.txt").write_text(ENDLESS)
     command = [sys.executable, "-m", "mini_tf", "tokenizer", "stats", "tokenizer.json", "-i", "a.txt"]
     given_up = subprocess.run(
-        command, env=os.environ | {"MINITF_LIMITS": "tokenizer_seconds=1"}, capture_output=True, text=True, timeout=600, check=False
+        command,
+        env=os.environ | {"MINITF_LIMITS": "tokenizer_seconds=1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     assert (given_up.returncode, given_up.stdout) == (4, "")
     assert "timed out after" in given_up.stderr
@@ -349,14 +404,18 @@ def test_what_can_try_many_ways_is_watched_whatever_its_length(pattern: str, tri
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece", "char"])
 def test_spans_are_those_of_the_librarys_plain_call(kind: Any, here: Path) -> None:
-    tokenizer = Tokenizer.train(sections.Tokenizer(kind=kind, **({} if kind == "char" else {"vocab_size": 300})), [WORDS])
+    tokenizer = Tokenizer.train(
+        sections.Tokenizer(kind=kind, **({} if kind == "char" else {"vocab_size": 300})), [WORDS]
+    )
     for text in (WORDS, "one naïve 漢字 🙂🙂 e\u0301 \tcat", " "):
         plain = tokenizer._inner.encode(text, add_special_tokens=False)
         ids, spans = tokenizer.spans(text)
         assert (ids.tolist(), spans) == (plain.ids, plain.offsets)
 
 
-def test_short_texts_need_no_thread_unless_a_pattern_can_try_all_ways(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_texts_need_no_thread_unless_a_pattern_can_try_all_ways(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A thread would cost a hundred times what generation pays for a token."""
     started: list[str] = []
     start = threading.Thread.start
@@ -384,7 +443,11 @@ REAL: dict[str, list[dict[str, object]]] = {
         {"type": "Lowercase"},
     ],
     "punctuation": [replace({"String": sign}, f" {sign} ") for sign in ".,;:!?"],
-    "lines": [replace({"Regex": r"\r\n?"}, "\n"), replace({"Regex": r"[ \t]+"}, " "), replace({"Regex": r"\n{3,}"}, "\n\n")],
+    "lines": [
+        replace({"Regex": r"\r\n?"}, "\n"),
+        replace({"Regex": r"[ \t]+"}, " "),
+        replace({"Regex": r"\n{3,}"}, "\n\n"),
+    ],
     "t5": [precompiled("a", "bb"), replace({"Regex": " {2,}"}, "▁")],
     "dashes": [replace({"String": "…"}, "..."), replace({"String": "—"}, "--"), replace({"String": "½"}, "1/2")],
 }
@@ -400,7 +463,9 @@ def test_the_normalizers_of_real_tokenizers_are_taken(name: str, here: Path) -> 
     library, text = tokenizers.Tokenizer.from_file(file(**parts)()), "Ça va?  ``Yes'' … ½ — a\r\nb\n\n\n\nc"
     pieces = [piece for piece, _ in library.pre_tokenizer.pre_tokenize_str(library.normalizer.normalize_str(text))]
     ids = {piece: id for id, piece in enumerate(dict.fromkeys(["<unk>", *pieces]))}
-    assert Tokenizer.load(file(**parts, model=words(vocab=ids))()).encode(text).tolist() == [ids[piece] for piece in pieces]
+    assert Tokenizer.load(file(**parts, model=words(vocab=ids))()).encode(text).tolist() == [
+        ids[piece] for piece in pieces
+    ]
 
 
 @pytest.mark.parametrize(
@@ -437,7 +502,8 @@ def test_what_would_change_a_text_is_switched_off_and_said(block: dict[str, obje
 
 
 @pytest.mark.parametrize(
-    ("pattern", "growth"), {"a": 4, "a*": 5, r"(?=a)": 5, r"\b": 5, "a|": 5, "[a[b]c]*": 5, r"\s{0,}": 5, "^a": 5}.items()
+    ("pattern", "growth"),
+    {"a": 4, "a*": 5, r"(?=a)": 5, r"\b": 5, "a|": 5, "[a[b]c]*": 5, r"\s{0,}": 5, "^a": 5}.items(),
 )
 def test_only_a_pattern_that_surely_reads_something_repositions_it(pattern: str, growth: int, here: Path) -> None:
     """T4: where it matches nothing it writes beside every character."""
@@ -449,18 +515,28 @@ def test_only_a_pattern_that_surely_reads_something_repositions_it(pattern: str,
 @pytest.mark.parametrize("missing", ["t", "h"], ids=["T5-a-frequent-letter", "T5-a-letter-of-the-end"])
 def test_what_vanishes_in_silence_is_told(missing: str, here: Path) -> None:
     """However late in the text it first stands."""
-    Path("a.txt").write_text("\n\n".join(f"once upon a cup in a green fog number {n}" for n in range(2000)) + "\n\n" + WORDS * 10)
+    Path("a.txt").write_text(
+        "\n\n".join(f"once upon a cup in a green fog number {n}" for n in range(2000)) + "\n\n" + WORDS * 10
+    )
     letters = sorted(set(Path("a.txt").read_text()) - {missing, "\n"})
     file(model={"type": "BPE", "vocab": {letter: id for id, letter in enumerate(letters)}, "merges": []})()
-    [note] = [one for one in opened(Data(train="a.txt"), sections.Tokenizer(path="tokenizer.json")).notes if "drops" in one]
+    [note] = [
+        one for one in opened(Data(train="a.txt"), sections.Tokenizer(path="tokenizer.json")).notes if "drops" in one
+    ]
     assert re.fullmatch(r"the tokenizer drops about [0-9.]+% of the characters", note)
 
 
 def test_words_that_are_unknown_are_told_and_do_not_vanish(here: Path) -> None:
     """T5: half of them; many a small vocabulary is learnt with."""
-    file(model=words(vocab={"<unk>": 0} | {word: n for n, word in enumerate(("tale", "number", "once"), 1)}), pre_tokenizer=SPACES)()
+    file(
+        model=words(vocab={"<unk>": 0} | {word: n for n, word in enumerate(("tale", "number", "once"), 1)}),
+        pre_tokenizer=SPACES,
+    )()
     notes = opened(Data(train="a.txt"), sections.Tokenizer(path="tokenizer.json")).notes
-    assert any("are not in the vocabulary and become the unknown token" in note and "'there' 40 times" in note for note in notes)
+    assert any(
+        "are not in the vocabulary and become the unknown token" in note and "'there' 40 times" in note
+        for note in notes
+    )
     assert not any("drops" in note for note in notes)
 
 
@@ -490,7 +566,9 @@ def test_a_tokenizer_that_is_not_the_runs_own_is_refused(here: Path) -> None:
 
 def test_a_chat_template_is_never_rendered(here: Path) -> None:
     """T8"""
-    template = "{{ ''.__class__.__mro__[1].__subclasses__() }}{% set x = cycler.__init__.__globals__.os.mkdir('executed') %}"
+    template = (
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}{% set x = cycler.__init__.__globals__.os.mkdir('executed') %}"
+    )
     Path("model").mkdir()
     Path("model/tokenizer.json").write_bytes(Path(file(pre_tokenizer={"type": "Whitespace"})()).read_bytes())
     Path("model/tokenizer_config.json").write_text(
@@ -506,7 +584,10 @@ def test_a_chat_template_is_never_rendered(here: Path) -> None:
     "changes",
     [
         {"model": words(unk_token="nowhere"), "pre_tokenizer": split({"Regex": r"[\s\S]"})},
-        {"model": merges(), "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}},
+        {
+            "model": merges(),
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
+        },
     ],
     ids=["T5-characters-without-unknown", "T5-bytes-that-are-missing"],
 )

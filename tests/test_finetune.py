@@ -28,7 +28,14 @@ from mini_tf.run.folder import Run
 from mini_tf.trained.opening import open_trained
 
 STEPS = 5
-SHORT = (*EXACT, "runtime.precision=fp32", "runtime.compile=false", "log.samples=0", "eval.translations=0", "train.micro_batch_size=8")
+SHORT = (
+    *EXACT,
+    "runtime.precision=fp32",
+    "runtime.compile=false",
+    "log.samples=0",
+    "eval.translations=0",
+    "train.micro_batch_size=8",
+)
 OFTEN = (f"train.steps={STEPS}", "checkpoint.every_steps=2", "eval.every_steps=2", "log.every_steps=1")
 OPINIONS = (f"data={{train: {ROOT / 'data' / 'opinions.tsv'}, split: 20%}}", "objective=classify", "model.kind=encoder")
 QUESTIONS = (f"data={{train: {ROOT / 'data' / 'questions.jsonl'}, split: 20%}}", "objective=instruct")
@@ -94,7 +101,9 @@ def test_fine_tuning_twice_works_by_recipes_alone(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     common = "train: {steps: 3, batch_size: 8, context: 48}\nruntime: {device: cpu, threads: 1}\n"
     rows = (ROOT / "data" / "opinions.tsv").read_text().splitlines()
-    Path("other.tsv").write_text("text\tmood\n" + "".join(f"{row.split(chr(9))[1]}\t{'abc'[n % 3]}\n" for n, row in enumerate(rows[1:])))
+    Path("other.tsv").write_text(
+        "text\tmood\n" + "".join(f"{row.split(chr(9))[1]}\t{'abc'[n % 3]}\n" for n, row in enumerate(rows[1:]))
+    )
     Path("a.yaml").write_text(
         f"data: {{train: {ROOT / 'tests' / 'data' / 'tiny.txt'}}}\ntokenizer: {{kind: bpe, vocab_size: 300}}\n"
         f"model: {{kind: encoder, d_model: 16, n_layers: 1, n_heads: 2, head: bert}}\n{common}"
@@ -105,15 +114,29 @@ def test_fine_tuning_twice_works_by_recipes_alone(tmp_path: Path, monkeypatch: p
     said = {name: finetune("-n", name, recipe=f"{name}.yaml") for name in "abc"}
     assert "initialized from a: " in said["b"]
     assert "2 new (head.linear.weight, head.linear.bias)" in said["b"]
-    assert "4 unused (head.transform.dense.weight, head.transform.dense.bias, head.transform.norm.weight, head.linear.bias)" in said["b"]
+    assert (
+        "4 unused (head.transform.dense.weight, head.transform.dense.bias, head.transform.norm.weight, head.linear.bias)"
+        in said["b"]
+    )
     assert "initialized from b: " in said["c"]
     assert "2 new (head.linear.weight, head.linear.bias), 2 unused (head.linear.weight, head.linear.bias)" in said["c"]
-    assert {Path("outputs", name, "tokenizer.json").read_bytes() for name in "abc"} == {Path("outputs/a/tokenizer.json").read_bytes()}
+    assert {Path("outputs", name, "tokenizer.json").read_bytes() for name in "abc"} == {
+        Path("outputs/a/tokenizer.json").read_bytes()
+    }
     assert json.loads(Path("outputs/c/config.json").read_text())["labels"]["names"] == ["a", "b", "c"]
-    assert [load_file(f"outputs/{name}/model.safetensors")["head.linear.bias"].shape[0] for name in "abc"] == [300, 2, 3]
+    assert [load_file(f"outputs/{name}/model.safetensors")["head.linear.bias"].shape[0] for name in "abc"] == [
+        300,
+        2,
+        3,
+    ]
     shutil.rmtree("outputs/b")
     shutil.rmtree("outputs/a")
-    for command in (("evaluate", "c"), ("inspect", "model", "c"), ("runs", "show", "c"), ("recipe", "show", "outputs/c")):
+    for command in (
+        ("evaluate", "c"),
+        ("inspect", "model", "c"),
+        ("runs", "show", "c"),
+        ("recipe", "show", "outputs/c"),
+    ):
         assert minitf(*command).exit_code == 0, command
     assert open_trained("c").recipe.model.init_from == str(tmp_path / "outputs" / "b")
     gone = minitf("finetune", "outputs/c/resolved.yaml", "-n", "d")
@@ -137,8 +160,15 @@ def test_another_run_to_begin_with_under_the_same_path_is_another_run(begun: Pat
     finetune(*arguments, "-d", tmp_path / "run")
     shutil.rmtree(tmp_path / "encoder")
     trained(tmp_path / "encoder", *SHORT, tiny_model("encoder"), "train.steps=2", "eval.tokens=300", "train.seed=7")
-    refused(minitf("finetune", TINY, *arguments, "-d", tmp_path / "run"), "was started with other contents of init", exit_code=5)
-    named = [minitf("finetune", TINY, *arguments, f"model.init_from={place / 'encoder'}", "-n", "x", "-d", tmp_path) for place in (begun,)]
+    refused(
+        minitf("finetune", TINY, *arguments, "-d", tmp_path / "run"),
+        "was started with other contents of init",
+        exit_code=5,
+    )
+    named = [
+        minitf("finetune", TINY, *arguments, f"model.init_from={place / 'encoder'}", "-n", "x", "-d", tmp_path)
+        for place in (begun,)
+    ]
     assert named[0].exit_code == 0
     assert (tmp_path / "x" / "model.safetensors").read_bytes() == (tmp_path / "run" / "model.safetensors").read_bytes()
     ids = {json.loads((tmp_path / name / "run.json").read_text())["run_id"] for name in ("run", "x")}
@@ -163,7 +193,10 @@ def test_an_adapter_learns_beside_what_stays_to_the_bit(kind: str, optimizer: st
     assert any(after[name].any() for name in narrow if ".B." in name)
     kept = {name.removesuffix(".exp_avg").removesuffix(".exp_avg_sq") for name in checkpoint(run, name="optimizer")}
     assert kept - {"step"} == narrow | new
-    trainable, total = sum(after[name].numel() for name in narrow | new), sum(tensor.numel() for tensor in after.values())
+    trainable, total = (
+        sum(after[name].numel() for name in narrow | new),
+        sum(tensor.numel() for tensor in after.values()),
+    )
     assert f"trainable parameters: {trainable:,} of {total:,} ({100 * trainable / total:.1f} %)" in said
     assert load_file(run / "model.safetensors").keys() == after.keys()
 
@@ -198,7 +231,10 @@ def test_an_adapted_run_opens_as_a_plain_model_with_the_same_outputs(kind: str, 
         assert torch.equal(means[0][name], means[1][name])
         assert torch.equal(means[0][name], ((each[0][name].double() + each[1][name].double()) / 2).float())
     for how in (("--step", "best"), ("--average", "2"), ()):
-        measured = [json.loads(minitf("evaluate", run, *how, "--device", "cpu", "--json").stdout)["metrics"] for run in (apart, merged)]
+        measured = [
+            json.loads(minitf("evaluate", run, *how, "--device", "cpu", "--json").stdout)["metrics"]
+            for run in (apart, merged)
+        ]
         assert measured[0] == measured[1]
     recorded = json.loads((merged / "run.json").read_text())["metrics"]
     assert recorded["val.loss"] == pytest.approx(measured[1]["loss"], abs=1e-6)
@@ -209,7 +245,9 @@ def test_every_command_takes_an_adapted_run_and_one_that_began_with_another(begu
     shutil.copytree(begun, tmp_path / "begun")
     run = tmp_path / "run"
     finetune(*task(tmp_path / "begun", "decoder", LORA.format("false")), "-d", run)
-    assert finetune(*task(tmp_path / "begun", "decoder", LORA.format("true")), "--dry-run").count("nothing was saved") == 1
+    assert (
+        finetune(*task(tmp_path / "begun", "decoder", LORA.format("true")), "--dry-run").count("nothing was saved") == 1
+    )
     shutil.rmtree(tmp_path / "begun")
     for command in (
         ("inspect", "model", run),
@@ -231,11 +269,17 @@ def test_what_learns_as_a_whole_is_known_when_the_run_is_opened(begun: Path, tmp
     first, second = tmp_path / "first", tmp_path / "second"
     finetune(*task(begun, "encoder", everything), "-d", first)
     finetune(*task(begun, "encoder", everything, f"model.init_from={first}"), "-d", second)
-    assert (f"head.linear{NARROW}A.0" in checkpoint(first), f"head.linear{NARROW}A.0" in checkpoint(second)) == (False, False)
+    assert (f"head.linear{NARROW}A.0" in checkpoint(first), f"head.linear{NARROW}A.0" in checkpoint(second)) == (
+        False,
+        False,
+    )
     assert [json.loads((run / "config.json").read_text())["whole"] for run in (first, second)] == [
         ["head.linear.weight", "head.linear.bias"]
     ] * 2
-    assert all(not torch.equal(checkpoint(second)[name], checkpoint(first)[name]) for name in ("head.linear.weight", "head.linear.bias"))
+    assert all(
+        not torch.equal(checkpoint(second)[name], checkpoint(first)[name])
+        for name in ("head.linear.weight", "head.linear.bias")
+    )
     log = [line.partition(" ")[2] for line in (second / "log.txt").read_text().splitlines()]
     assert "fully trainable beside the adapter: head.linear.weight, head.linear.bias" in log
     assert any(line.startswith("loaded: ") and "stack.layers.1.feed_forward" in line for line in log)
@@ -261,7 +305,11 @@ def test_what_learns_as_a_whole_is_known_when_the_run_is_opened(begun: Path, tmp
     config = json.loads((first / "config.json").read_text())
     for whole in (None, 3, [3]):
         (first / "config.json").write_text(json.dumps(config | {"whole": whole}))
-        refused(minitf("evaluate", first), "`whole`, the parameters trained beside the adapter, must be a list of names", exit_code=5)
+        refused(
+            minitf("evaluate", first),
+            "`whole`, the parameters trained beside the adapter, must be a list of names",
+            exit_code=5,
+        )
     (first / "config.json").write_text(json.dumps(config | {"whole": []}))
     refused(minitf("evaluate", first), "model.safetensors", exit_code=5)
 
@@ -274,7 +322,10 @@ def test_a_run_may_begin_with_an_adapted_one(merge: str, begun: Path, tmp_path: 
     plain, after = open_trained(first, device="cpu").model.weights(), load_file(second / "model.safetensors")
     assert read(second).recipe.adapter is None
     assert plain.keys() == after.keys()
-    assert [name for name in plain if not torch.equal(plain[name], after[name])] == ["head.linear.weight", "head.linear.bias"]
+    assert [name for name in plain if not torch.equal(plain[name], after[name])] == [
+        "head.linear.weight",
+        "head.linear.bias",
+    ]
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
@@ -293,17 +344,23 @@ def test_what_is_frozen_is_published_as_it_was_to_the_bit(optimizer: str, begun:
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (
-            ("adapter.rank=2", "model.init_from=null"),
-            "an adapter needs a trained model; give model.init_from=RUN",
-        ),
+        (("adapter.rank=2", "model.init_from=null"), "an adapter needs a trained model; give model.init_from=RUN"),
         ((LORA.format("true"), "checkpoint.keep_best=0"), "which must be kept; use checkpoint.keep_best 1"),
-        (("optimizer.features_eps=0.1",), "optimizer.features_eps=0.1: has no effect without objective.wide, whose weights it is for"),
-        (("eval.every_steps=null", "eval.patience=2"), "counts evaluations, but there is only one, after the last step"),
+        (
+            ("optimizer.features_eps=0.1",),
+            "optimizer.features_eps=0.1: has no effect without objective.wide, whose weights it is for",
+        ),
+        (
+            ("eval.every_steps=null", "eval.patience=2"),
+            "counts evaluations, but there is only one, after the last step",
+        ),
         (("adapter.targets=[stack.*.qvk]",), "adapter.targets: no linear layer matches 'stack.*.qvk'; there are"),
         (("train.freeze=[layer.*]",), "train.freeze: no parameter matches 'layer.*'; there are"),
         (("train.freeze=['*']",), "train.freeze: all parameters are frozen, at least one must be trainable"),
-        ((LORA.format("false"), "train.freeze=['*']"), "train.freeze: all parameters are frozen, at least one must be trainable"),
+        (
+            (LORA.format("false"), "train.freeze=['*']"),
+            "train.freeze: all parameters are frozen, at least one must be trainable",
+        ),
     ],
 )
 def test_what_cannot_learn_is_refused(overrides: tuple[str, ...], words: str, begun: Path, tmp_path: Path) -> None:
@@ -351,7 +408,9 @@ def train_and_die(prepare: Callable[[], object], arguments: tuple[str | Path, ..
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_run_that_dies_after_every_step_and_is_extended_ends_with_the_same_bytes(case: str, begun: Path, tmp_path: Path) -> None:
+def test_a_run_that_dies_after_every_step_and_is_extended_ends_with_the_same_bytes(
+    case: str, begun: Path, tmp_path: Path
+) -> None:
     kind, overrides = CASES[case]
     arguments = task(begun, kind, *overrides)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
@@ -407,7 +466,10 @@ def test_several_seeds_begin_with_the_same_run(begun: Path, tmp_path: Path) -> N
     run = tmp_path / "run"
     said = finetune(*task(begun, "encoder", LORA.format("false"), "train.seeds=2", "train.steps=2"), "-d", run)
     assert said.count("initialized from encoder: ") == 2
-    hashes = {json.loads((folder / "run.json").read_text())["hashes"]["init"] for folder in (run, run / "seed-1", run / "seed-2")}
+    hashes = {
+        json.loads((folder / "run.json").read_text())["hashes"]["init"]
+        for folder in (run, run / "seed-1", run / "seed-2")
+    }
     assert hashes == {json.loads((begun / "encoder" / "run.json").read_text())["model"]["sha256"]}
     assert minitf("evaluate", run).exit_code == 0
     after = [checkpoint(run / f"seed-{number}", 2) for number in (1, 2)]
@@ -471,7 +533,10 @@ def test_a_merged_model_whose_run_died_before_it_told_of_it_can_be_used(begun: P
 
     train_and_die(die_when_published, (*arguments, "-d", run))
     record = json.loads((run / "run.json").read_text())
-    assert (record["model"], record["publishing"]) == (None, hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest())
+    assert (record["model"], record["publishing"]) == (
+        None,
+        hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest(),
+    )
     assert minitf("evaluate", run).exit_code == 0
     finetune(*arguments, "-d", run)
     finetune(*arguments, "-d", tmp_path / "whole")

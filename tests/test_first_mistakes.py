@@ -62,29 +62,50 @@ def test_a_file_of_data_that_is_not_there_is_called_that(name: str) -> None:
 
 
 def test_data_without_a_task_are_answered_with_commands_that_name_one() -> None:
-    refused(minitf("finetune", "my.txt"), "a task needs labeled data; use a table with a text and a label in each row", exit_code=2)
+    refused(
+        minitf("finetune", "my.txt"),
+        "a task needs labeled data; use a table with a text and a label in each row",
+        exit_code=2,
+    )
     done = minitf("finetune", "reviews.csv", "train.steps=1")
     refused(done, "no recipe given", "`minitf finetune sst2-nano data.train=reviews.csv train.steps=1`", exit_code=2)
     Path("more.csv").write_text(Path("reviews.csv").read_text())
     several = minitf("finetune", "reviews.csv", "more.csv")
     refused(several, """`minitf finetune sst2-nano 'data.train=["reviews.csv", "more.csv"]'`""", exit_code=2)
     refused(minitf("finetune", "data.train=[reviews.csv, my.txt]"), "a task needs labeled data", exit_code=2)
-    refused(minitf("finetune", "data.train=words.conll"), "`minitf finetune wnut17-nano data.train=words.conll`", exit_code=2)
+    refused(
+        minitf("finetune", "data.train=words.conll"),
+        "`minitf finetune wnut17-nano data.train=words.conll`",
+        exit_code=2,
+    )
 
 
-SMALL = ("model={kind: encoder, d_model: 16, n_layers: 1, n_heads: 2}", "train.steps=1", "train.batch_size=4", "tokenizer.kind=char")
+SMALL = (
+    "model={kind: encoder, d_model: 16, n_layers: 1, n_heads: 2}",
+    "train.steps=1",
+    "train.batch_size=4",
+    "tokenizer.kind=char",
+)
 
 
 def test_a_table_is_read_by_what_its_columns_are_called_even_where_a_recipe_counts_those_of_another() -> None:
     done = minitf("finetune", "sst2-nano", "reviews.csv", *SMALL, *QUIET, "train.epochs=null", "-d", "run")
     assert done.exit_code == 0, done.stderr
-    assert f"{Path('reviews.csv').absolute()}: columns read: text = 'review', label = 'stars'; data.fields selects others" in done.stderr
+    assert (
+        f"{Path('reviews.csv').absolute()}: columns read: text = 'review', label = 'stars'; data.fields selects others"
+        in done.stderr
+    )
     assert json.loads(Path("run/config.json").read_text())["labels"]["names"] == ["bad", "good"]
 
 
 def test_a_column_of_sentences_is_not_taken_for_labels() -> None:
     done = minitf("finetune", "sst2-nano", "reviews.csv", "data.fields={text: id, label: review}", "--dry-run")
-    refused(done, "different labels among", "their column does not seem to be the label", "data.fields={text: COLUMN, label: COLUMN}")
+    refused(
+        done,
+        "different labels among",
+        "their column does not seem to be the label",
+        "data.fields={text: COLUMN, label: COLUMN}",
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,14 +134,22 @@ def test_every_name_of_other_tools_means_a_key_and_nonsense_none() -> None:
     for name in OTHER_NAMES:
         assert suggest_key(f"--{name}") in known, name
     assert suggest_key("--zzzzzz") is None
-    refused(minitf("evaluate", "run", "--steps", "3"), "see `minitf evaluate --help`", exit_code=2)  # which takes no keys
+    refused(
+        minitf("evaluate", "run", "--steps", "3"), "see `minitf evaluate --help`", exit_code=2
+    )  # which takes no keys
 
 
 def test_blanks_around_an_equals_sign_are_answered_without_them() -> None:
-    refused(minitf("pretrain", "train.steps", "=", "50"), "'=' is not KEY=VALUE; write it without spaces: train.steps=50", exit_code=2)
+    refused(
+        minitf("pretrain", "train.steps", "=", "50"),
+        "'=' is not KEY=VALUE; write it without spaces: train.steps=50",
+        exit_code=2,
+    )
 
 
-@pytest.mark.parametrize(("given", "exit_code"), [("data.train=https://example.com/a.txt", 4), ("https://example.com/a.txt", 3)])
+@pytest.mark.parametrize(
+    ("given", "exit_code"), [("data.train=https://example.com/a.txt", 4), ("https://example.com/a.txt", 3)]
+)
 def test_an_address_is_answered_with_how_to_download_it(given: str, exit_code: int) -> None:
     refused(
         minitf("pretrain", given),
@@ -131,18 +160,28 @@ def test_an_address_is_answered_with_how_to_download_it(given: str, exit_code: i
 
 def test_a_tab_in_yaml_is_named() -> None:
     Path("tab.yaml").write_text("data:\n\ttrain: my.txt\n")
-    refused(minitf("pretrain", "tab.yaml"), "tab.yaml:2:1: not YAML: the line is indented by a tab; YAML requires spaces", exit_code=3)
+    refused(
+        minitf("pretrain", "tab.yaml"),
+        "tab.yaml:2:1: not YAML: the line is indented by a tab; YAML requires spaces",
+        exit_code=3,
+    )
 
 
 @pytest.mark.parametrize("override", ["model.n_heads=7", "model.d_model=100", "train.context=9", "model.d_k=3"])
 def test_a_fault_of_the_command_line_is_not_laid_at_the_door_of_the_presets_file(override: str) -> None:
     done = minitf("pretrain", "quickstart", override, "train.batch_tokens=8", "--print-config")
-    refused(done, f"command line: {override}" if "context" not in override else "command line: train.batch_tokens=8", exit_code=3)
+    refused(
+        done,
+        f"command line: {override}" if "context" not in override else "command line: train.batch_tokens=8",
+        exit_code=3,
+    )
     assert all(line.startswith("command line: ") for line in done.stderr.splitlines())
 
 
 def test_a_vocabulary_that_the_text_does_not_bear_and_a_context_that_it_does_not_fill_are_warned_of() -> None:
-    done = minitf("pretrain", TINY, "my.txt", *QUIET, "tokenizer={kind: bpe, vocab_size: 50k}", "train.steps=1", "-d", "run")
+    done = minitf(
+        "pretrain", TINY, "my.txt", *QUIET, "tokenizer={kind: bpe, vocab_size: 50k}", "train.steps=1", "-d", "run"
+    )
     assert done.exit_code == 0, done.stderr
     assert "(tokenizer.vocab_size is 50,000, but the data yield no more) is large for" in done.stderr
     Path("short.txt").write_text(TEXT[:600])
@@ -166,9 +205,16 @@ def test_fine_tuning_that_begins_with_nothing_says_so() -> None:
 def test_a_task_under_the_name_of_pretraining_is_told_its_command() -> None:
     done = minitf("pretrain", "sst2-nano", "reviews.csv", *SMALL, *QUIET, "train.epochs=null", "-d", "run")
     assert done.exit_code == 0, done.stderr
-    assert "warning: sst2-nano is a task recipe; its command is `minitf finetune sst2-nano`, which does the same" in done.stderr
+    assert (
+        "warning: sst2-nano is a task recipe; its command is `minitf finetune sst2-nano`, which does the same"
+        in done.stderr
+    )
 
 
 def test_without_a_recipe_only_tags_alone_are_for_the_tagger() -> None:
-    for files, recipe in (("a.conll", "wnut17-nano"), ("[a.conll, b.conllu]", "wnut17-nano"), ("[a.conll, b.csv]", "sst2-nano")):
+    for files, recipe in (
+        ("a.conll", "wnut17-nano"),
+        ("[a.conll, b.conllu]", "wnut17-nano"),
+        ("[a.conll, b.csv]", "sst2-nano"),
+    ):
         refused(minitf("finetune", f"data.train={files}"), f"`minitf finetune {recipe} ", exit_code=2)

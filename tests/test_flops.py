@@ -26,7 +26,16 @@ MIXERS: list[dict[str, Any]] = [
     {"kind": "window", "window": 8},
 ]
 VARIANTS: list[dict[str, Any]] = [
-    {"activation": "swiglu", "d_ff": 24, "head": "bert", "n_kv_heads": 1, "n_types": 2, "ngrams": [7], "subwords": 9, "norm_place": "post"},
+    {
+        "activation": "swiglu",
+        "d_ff": 24,
+        "head": "bert",
+        "n_kv_heads": 1,
+        "n_types": 2,
+        "ngrams": [7],
+        "subwords": 9,
+        "norm_place": "post",
+    },
     {"d_ff": 0, "tied": False, "d_k": 6, "d_v": 6, "bias": True, "d_embedding": 10},
 ]
 
@@ -77,7 +86,9 @@ def assert_equal_to_torch(settings: ModelSettings, length: int, packed: bool = F
     model = settings.build(VOCABULARY, 512)
     batch = batch_of(ROWS, length, SOURCE if model.needs_source else 0, 3, packed)
     task = LogitsOf(model).train()
-    assert training_flops(task, dict(task.named_buffers()), [batch], CPU) == 3 * torch_flops(lambda: task(batch, None)) > 0
+    assert (
+        training_flops(task, dict(task.named_buffers()), [batch], CPU) == 3 * torch_flops(lambda: task(batch, None)) > 0
+    )
 
 
 @pytest.mark.parametrize("mixer", MIXERS, ids=lambda mixer: "-".join(map(str, mixer.values())))
@@ -144,7 +155,9 @@ def test_flops_of_gpt_2_small_are_those_of_a_count_by_hand() -> None:
 
 def test_flops_of_bert_base_are_those_of_a_count_by_hand() -> None:
     """Targets alone pass the last feed-forward layer, the transform and the output layer."""
-    settings = built("encoder", d_model=768, n_layers=12, n_heads=12, activation="gelu", positions="learned", head="bert")
+    settings = built(
+        "encoder", d_model=768, n_layers=12, n_heads=12, activation="gelu", positions="learned", head="bert"
+    )
     assert settings is not None
     b, s, t, h, v = 8, 128, 154, 768, 30522
     attention = 12 * (4 * 2 * b * s * h * h + 2 * 2 * b * s * s * h)
@@ -154,7 +167,9 @@ def test_flops_of_bert_base_are_those_of_a_count_by_hand() -> None:
 
 def test_flops_of_an_encoder_decoder_are_those_of_a_count_by_hand() -> None:
     """The base model of Vaswani et al. 2017, without positions."""
-    settings = built("encoder_decoder", d_model=512, n_layers=6, n_heads=8, d_ff=2048, activation="relu", positions="none")
+    settings = built(
+        "encoder_decoder", d_model=512, n_layers=6, n_heads=8, d_ff=2048, activation="relu", positions="none"
+    )
     assert settings is not None
     b, source, target, d, v = 3, 40, 30, 512, 37000
     encoder = b * (source * (4 * d * d + 2 * d * 2048) + 2 * source**2 * d)

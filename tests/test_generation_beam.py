@@ -49,11 +49,17 @@ class Told:
         self.selections = self.decoded = 0
 
     def decode(self, ids: Tensor) -> Tensor:
-        self.texts = [(*text, id) for text, id in zip(self.texts, ids.tolist(), strict=True)] if self.texts else [()] * len(self.sources)
+        self.texts = (
+            [(*text, id) for text, id in zip(self.texts, ids.tolist(), strict=True)]
+            if self.texts
+            else [()] * len(self.sources)
+        )
         self.decoded += len(self.texts)
         per_source = len(self.texts) // len(self.sources)
         assert len(self.texts) == per_source * len(self.sources)
-        return torch.stack([self.language(self.sources[row // per_source], text) for row, text in enumerate(self.texts)])
+        return torch.stack(
+            [self.language(self.sources[row // per_source], text) for row, text in enumerate(self.texts)]
+        )
 
     def select(self, rows: Tensor, sources: Tensor | None) -> None:
         assert rows.tolist() != list(range(len(self.texts)))
@@ -70,7 +76,9 @@ def allowed(text: Text, beam: BeamSettings, n_words: int) -> list[int]:
     """What may follow a text, by the words of the definition."""
     n = beam.no_repeat_ngram
     grams = {text[i : i + n] for i in range(len(text) - n + 1)} if n else set()
-    words = [word for word in range(n_words) if word != END and word not in beam.banned and (*text, word)[-n:] not in grams]
+    words = [
+        word for word in range(n_words) if word != END and word not in beam.banned and (*text, word)[-n:] not in grams
+    ]
     return [*words, END] if len(text) >= beam.min_new_tokens or not words else words
 
 
@@ -119,7 +127,9 @@ ALL = 10_000
 
 
 @pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0, -0.5])
-def test_a_beam_that_holds_all_texts_finds_what_brute_force_finds_where_greedy_often_does_not(length_penalty: float) -> None:
+def test_a_beam_that_holds_all_texts_finds_what_brute_force_finds_where_greedy_often_does_not(
+    length_penalty: float,
+) -> None:
     differs, cases = 0, [(n_words, limit, seed) for n_words in (4, 5, 6) for limit in (3, 4) for seed in range(6)]
     for n_words, limit, seed in cases:
         told = language(seed, n_words)
@@ -164,7 +174,9 @@ def test_what_is_ruled_out_is_never_written_and_all_else_is_compared(rules: dict
         beam = replace(BeamSettings((END,), ALL, 20, 0.6), **rules)  # type: ignore[arg-type]
         [ours] = found(told, beam, [limit])
         assert_same(ours, best_of_all(told, beam, limit))
-        changed += [one.ids for one in ours] != [one.ids for one in best_of_all(told, BeamSettings((END,), ALL, 20, 0.6), limit)]
+        changed += [one.ids for one in ours] != [
+            one.ids for one in best_of_all(told, BeamSettings((END,), ALL, 20, 0.6), limit)
+        ]
     assert changed >= 3
 
 
@@ -212,7 +224,10 @@ def by_hand(told: Language, beam: BeamSettings, limit: int) -> list[Hypothesis]:
                     for text, logprob in live}  # fmt: skip
         candidates = [one for text, _ in live[: beam.num_beams] for one in extended[text]]
         candidates.sort(key=lambda candidate: -candidate[1])
-        best, live = candidates[: beam.num_beams], [(text, logprob) for text, logprob in candidates if text[-1] != END][: beam.num_beams]
+        best, live = (
+            candidates[: beam.num_beams],
+            [(text, logprob) for text, logprob in candidates if text[-1] != END][: beam.num_beams],
+        )
         if following:
             likeliest = max(extended[greedily], key=lambda candidate: candidate[1])
             greedily, following = likeliest[0], greedily != likeliest[0] and likeliest[0][-1] != END
@@ -335,7 +350,9 @@ def test_the_best_are_sorted_and_no_two_are_the_same_text() -> None:
 
 def test_a_score_is_divided_by_the_length_of_wu_et_al() -> None:
     """Their equation 14: lp = (5 + |Y|)^alpha / (5 + 1)^alpha."""
-    assert BeamSettings((END,), length_penalty=0.6).score(-3.0, 10) == pytest.approx(-3.0 / ((5 + 10) ** 0.6 / (5 + 1) ** 0.6), abs=1e-12)
+    assert BeamSettings((END,), length_penalty=0.6).score(-3.0, 10) == pytest.approx(
+        -3.0 / ((5 + 10) ** 0.6 / (5 + 1) ** 0.6), abs=1e-12
+    )
     assert BeamSettings((END,)).score(-3.0, 10) == -3.0
 
 
@@ -343,13 +360,16 @@ def test_of_equals_the_lower_row_and_then_the_lower_id_comes_first() -> None:
     equal = BeamSettings((END,), 3, 3)
     [ours] = found(lambda _, text: torch.zeros(50, dtype=torch.float64), equal, [2])
     assert [one.ids for one in ours] == [[], [1], [1, 1]]  # by score, then as they were finished
-    scores = torch.tensor([[1.0, 5, 5, 0, 5, 5], [3, 3, 9, 3, 3, 3], [0, 1, 2, 3, 4, 5], [-torch.inf, 1, -torch.inf, 2, -torch.inf, 0]])
+    scores = torch.tensor(
+        [[1.0, 5, 5, 0, 5, 5], [3, 3, 9, 3, 3, 3], [0, 1, 2, 3, 4, 5], [-torch.inf, 1, -torch.inf, 2, -torch.inf, 0]]
+    )
     for n in range(1, 8):
         values, ids = topk_by_id(scores, n)
         expected = [sorted(range(6), key=lambda id, row=row: (-row[id], id))[:n] for row in scores.tolist()]  # type: ignore[misc]
         finite = [[id for id in row if scores[number, id] > -torch.inf] for number, row in enumerate(expected)]
         assert [
-            [id for id, value in zip(*row, strict=True) if value > -torch.inf] for row in zip(ids.tolist(), values.tolist(), strict=True)
+            [id for id, value in zip(*row, strict=True) if value > -torch.inf]
+            for row in zip(ids.tolist(), values.tolist(), strict=True)
         ] == finite
 
 

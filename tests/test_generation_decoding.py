@@ -17,7 +17,12 @@ from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import listing
 
-CASES = [(mixer, positions) for mixer in listing("attention") for positions in listing("positions") if usable(mixer, positions)]
+CASES = [
+    (mixer, positions)
+    for mixer in listing("attention")
+    for positions in listing("positions")
+    if usable(mixer, positions)
+]
 STEPS = 20
 
 
@@ -49,7 +54,11 @@ def uncached(model: Model, text: Sequence[int], following: Sequence[int], contex
 @pytest.mark.parametrize(("mixer", "positions"), CASES)
 def test_the_cache_gives_the_log_probabilities_of_reading_everything_anew(mixer: str, positions: str) -> None:
     """Beyond the context of 16 too, and from a prompt that is longer than it."""
-    model, text, following = model_of("decoder", (mixer,), positions, n_layers=2), some_ids(20).tolist(), some_ids(STEPS, 1, seed=4)
+    model, text, following = (
+        model_of("decoder", (mixer,), positions, n_layers=2),
+        some_ids(20).tolist(),
+        some_ids(STEPS, 1, seed=4),
+    )
     expected = uncached(model, text, following[:, 0].tolist(), model.context)
     torch.testing.assert_close(cached(model, [text], following, model.context)[:, 0], expected, rtol=0, atol=1e-8)
 
@@ -90,7 +99,9 @@ def test_rows_leave_and_change_positions_at_any_step(lengths: tuple[int, ...]) -
             reading.select(kept)
             rows = rows[kept]
         found = reading.decode(ids[rows]).log_softmax(dim=-1)
-        torch.testing.assert_close(found, torch.stack([expected[row][step + 1] for row in rows.tolist()]), rtol=0, atol=1e-8)
+        torch.testing.assert_close(
+            found, torch.stack([expected[row][step + 1] for row in rows.tolist()]), rtol=0, atol=1e-8
+        )
 
 
 def test_equal_texts_are_read_once_and_go_their_own_ways() -> None:

@@ -41,11 +41,22 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def softmax_with(**settings: Any) -> Any:
-    return {"attention": (settings_of("attention", "softmax")(**settings), settings_of("attention", "window")(window=3, **settings))}
+    return {
+        "attention": (
+            settings_of("attention", "softmax")(**settings),
+            settings_of("attention", "window")(window=3, **settings),
+        )
+    }
 
 
-SETTINGS["persistent"] = {"attention": (settings_of("attention", "softmax")(n_persistent=5, qk_norm=True), mixer_settings("window"))}
-SETTINGS |= {"qk_norm": softmax_with(qk_norm=True), "no scale": softmax_with(scale="none"), "a scale": softmax_with(scale=0.3)}
+SETTINGS["persistent"] = {
+    "attention": (settings_of("attention", "softmax")(n_persistent=5, qk_norm=True), mixer_settings("window"))
+}
+SETTINGS |= {
+    "qk_norm": softmax_with(qk_norm=True),
+    "no scale": softmax_with(scale="none"),
+    "a scale": softmax_with(scale=0.3),
+}
 
 
 def assert_goes_on_as_the_whole(model: Model, lengths: tuple[int, ...], n: int = STEPS, context: int = CONTEXT) -> None:
@@ -61,14 +72,29 @@ def assert_goes_on_as_the_whole(model: Model, lengths: tuple[int, ...], n: int =
 
 WITHOUT_POSITIONS = {
     *(f"{norm} {place}" for norm in ("layer", "rms") for place in ("pre", "post", "none")),
-    *("gelu", "gelu_tanh", "relu", "relu2", "swiglu", "no residual", "no feed-forward", "head", "norms without weights"),
+    *(
+        "gelu",
+        "gelu_tanh",
+        "relu",
+        "relu2",
+        "swiglu",
+        "no residual",
+        "no feed-forward",
+        "head",
+        "norms without weights",
+    ),
 }
 """Settings of parts in which positions take no part; one kind of them is enough there."""
 
 
 @pytest.mark.parametrize(
     ("name", "positions"),
-    [(name, word) for name in SETTINGS for word in ("rotary", "alibi", "learned") if word == "rotary" or name not in WITHOUT_POSITIONS],
+    [
+        (name, word)
+        for name in SETTINGS
+        for word in ("rotary", "alibi", "learned")
+        if word == "rotary" or name not in WITHOUT_POSITIONS
+    ],
 )
 def test_any_setting_of_the_parts_goes_on_as_the_whole(name: str, positions: str) -> None:
     """With a window in one of the layers; padded and not; beyond the context."""
@@ -94,7 +120,9 @@ def test_the_room_grows_with_the_text(positions: str, lengths: tuple[int, ...]) 
 
 def test_there_may_be_as_many_rows_as_numbers_in_a_query() -> None:
     """Turning matrices are made ahead for all rows together: (rows, d_k, d_k) each."""
-    assert_goes_on_as_the_whole(model_of("decoder", positions="rotary", n_layers=1, d_k=4), (3, 1, 2, 5), n=3, context=1000)
+    assert_goes_on_as_the_whole(
+        model_of("decoder", positions="rotary", n_layers=1, d_k=4), (3, 1, 2, 5), n=3, context=1000
+    )
 
 
 @pytest.mark.parametrize("positions", ["alibi", "t5"])
@@ -167,7 +195,8 @@ def test_learned_positions_end_where_they_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "alone"), [({}, True), ({"dropout_rate": 0.5}, True), ({"n_types": 2}, False), ({"ngrams": (9,)}, False)]
+    ("settings", "alone"),
+    [({}, True), ({"dropout_rate": 0.5}, True), ({"n_types": 2}, False), ({"ngrams": (9,)}, False)],
 )
 def test_an_embedding_that_is_only_a_table_is_read_as_one(settings: dict[str, Any], alone: bool) -> None:
     model = model_of("decoder", **settings)

@@ -29,7 +29,15 @@ from mini_tf.trained.opening import Trained, open_trained
 BYTES = Tokenizer.train(sections.Tokenizer(kind="byte"), [])
 SEPARATOR = int(BYTES.vocabulary.separator or 0)
 TURNS = ["Be brief.", "Who?", "Me.", "Where is it?"]
-PROMPTS = ["turn red blue", "turn moon", "turn green fish sun", "turn", "", "turn cat tree bird turn cat tree bird", "sun sun sun"]
+PROMPTS = [
+    "turn red blue",
+    "turn moon",
+    "turn green fish sun",
+    "turn",
+    "",
+    "turn cat tree bird turn cat tree bird",
+    "sun sun sun",
+]
 
 
 def recipe_with(**wish: Any) -> Recipe:
@@ -60,7 +68,9 @@ def test_turns_stand_as_in_the_rows_that_were_learnt(n: int, context: int) -> No
     """What stands before an answer is what training reads there; of a long conversation its end."""
     prompt = writer_of(100).encode_chat(TURNS[:n])
     joined = b"|".join([b"", *(turn.encode() for turn in TURNS[:n]), b""])
-    assert [b"|" if id == SEPARATOR else bytes([BYTES.decode([id]).encode()[0]]) for id in prompt.ids] == [bytes([b]) for b in joined]
+    assert [b"|" if id == SEPARATOR else bytes([BYTES.decode([id]).encode()[0]]) for id in prompt.ids] == [
+        bytes([b]) for b in joined
+    ]
     answer = "Yes"
     example = Example([*TURNS[:n], answer], [*["user"] * n, "assistant"], "here")
     chats, used = dataset_of("chats"), both(BYTES)
@@ -90,10 +100,14 @@ def test_special_tokens_in_a_prompt_are_plain_text() -> None:
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram"])
 def test_an_answer_is_a_text_of_its_own_up_to_the_next_separator(kind: Any) -> None:
     """GeneratedText as it was learnt: no blank joins its first word to the prompt's last."""
-    tokenizer = Tokenizer.train(sections.Tokenizer(kind=kind, vocab_size=300), ["the cat sat on a mat and the dog sat too"] * 9)
+    tokenizer = Tokenizer.train(
+        sections.Tokenizer(kind=kind, vocab_size=300), ["the cat sat on a mat and the dog sat too"] * 9
+    )
     separator = int(tokenizer.vocabulary.separator or 0)
     script = [*map(int, tokenizer.encode("sat on")), separator, *map(int, tokenizer.encode("the dog"))]
-    writer = TextGenerator(Parrot([script], tokenizer.vocabulary.size), tokenizer, recipe_with(max_new_tokens=30), chat=True)
+    writer = TextGenerator(
+        Parrot([script], tokenizer.vocabulary.size), tokenizer, recipe_with(max_new_tokens=30), chat=True
+    )
     heard: list[str] = []
     [[written]] = writer.generate([writer.encode_prompt("the cat")], 0, batch_size=1, streamer=heard.append)
     assert (written.text, "".join(heard)) == ("sat on", "sat on")
@@ -123,7 +137,9 @@ def test_prompts_of_a_batch_are_answered_as_each_alone(how: tuple[str, ...], run
     (tmp_path / "prompts.txt").write_text("".join(f"{prompt}\n" for prompt in PROMPTS))
     alone = [results(minitf("generate", run, prompt, *how, "--json", "--seed", "4").stdout)[0] for prompt in PROMPTS]
     for rows in ("1", "3", "50"):
-        together = minitf("generate", run, "-i", tmp_path / "prompts.txt", *how, "--json", "--batch-size", rows, "--seed", "4")
+        together = minitf(
+            "generate", run, "-i", tmp_path / "prompts.txt", *how, "--json", "--batch-size", rows, "--seed", "4"
+        )
         assert results(together.stdout) == alone
     assert minitf("generate", run, "turn red blue", "--greedy", "--stream").stdout == "blue red\n"
 
@@ -154,11 +170,19 @@ def test_a_prompt_of_messages_is_that_conversation(run: Path, model: Trained, mo
         return Prompt([0], 0, 0)
 
     monkeypatch.setattr(TextGenerator, "encode_chat", encode_chat)
-    minitf("generate", run, messages(("system", "</s>"), one, ("assistant", "blue red"), ("user", "sun")), "--max-new-tokens", "1")
+    minitf(
+        "generate",
+        run,
+        messages(("system", "</s>"), one, ("assistant", "blue red"), ("user", "sun")),
+        "--max-new-tokens",
+        "1",
+    )
     assert read[0] == ["</s>", "turn red blue", "blue red", "sun"]
 
 
-@pytest.mark.parametrize("text", ['{"messages"', '{"prompt": "turn red"}', "{}", "[1]", '{"messages": [], "messages": []}', "{" * 9999])
+@pytest.mark.parametrize(
+    "text", ['{"messages"', '{"prompt": "turn red"}', "{}", "[1]", '{"messages": [], "messages": []}', "{" * 9999]
+)
 def test_what_is_no_conversation_of_json_is_text(text: str, run: Path, model: Trained) -> None:
     [written] = Chat(model).generate([Example([text, "answer"], ["user", "assistant"], "here")])
     [answered] = results(minitf("generate", run, text, "--greedy", "--json").stdout)
@@ -174,7 +198,9 @@ def test_what_is_no_conversation_of_json_is_text(text: str, run: Path, model: Tr
         (messages(("user", " ")), "the content of message 1 is empty"),
     ],
 )
-def test_messages_that_are_no_conversation_are_refused_and_the_lines_before_them_answered(broken: str, told: str, run: Path) -> None:
+def test_messages_that_are_no_conversation_are_refused_and_the_lines_before_them_answered(
+    broken: str, told: str, run: Path
+) -> None:
     refused(minitf("generate", run, "turn red", broken), "the prompt: ", told, exit_code=2)
     lines = minitf("generate", run, "--greedy", "--batch-size", "9", stdin=f"turn red blue\n{broken}\nturn red\n")
     assert (lines.exit_code, lines.stdout) == (4, "blue red\n")

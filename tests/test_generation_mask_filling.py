@@ -21,13 +21,19 @@ from mini_tf.system.errors import RunFault, UsageFault
 
 KINDS = get_args(sections.Tokenizer.model_fields["kind"].annotation)
 SENTENCE = "the red cat sat and sat on the mat"
-TOKENIZERS = {kind: Tokenizer.train(sections.Tokenizer(kind=kind, vocab_size=400), [SENTENCE + "\n"] * 20) for kind in KINDS}
+TOKENIZERS = {
+    kind: Tokenizer.train(sections.Tokenizer(kind=kind, vocab_size=400), [SENTENCE + "\n"] * 20) for kind in KINDS
+}
 CHAR = TOKENIZERS["char"]
 
 
 def with_mask_first() -> Tokenizer:
     """A tokenizer made elsewhere, whose mask has the id 0, which pads have too."""
-    inner = Inner(WordLevel({token: id for id, token in enumerate(["[MASK]", "<unk>", *sorted(set(SENTENCE))])}, unk_token="<unk>"))
+    inner = Inner(
+        WordLevel(
+            {token: id for id, token in enumerate(["[MASK]", "<unk>", *sorted(set(SENTENCE))])}, unk_token="<unk>"
+        )
+    )
     inner.pre_tokenizer = Split("", "isolated")
     inner.add_special_tokens(["[MASK]", "<unk>"])
     return Tokenizer(inner)
@@ -56,7 +62,9 @@ def test_a_mask_stands_where_its_token_stood_and_the_token_brings_the_text_back(
 def test_a_part_of_a_word_joins_the_word_before_its_mask() -> None:
     for kind in ("bpe", "wordpiece", "unigram"):
         tokenizer = TOKENIZERS[kind]
-        parts = [id for id, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary.size))) if piece in ("t", "##t")]
+        parts = [
+            id for id, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary.size))) if piece in ("t", "##t")
+        ]
         filler = filler_of(tokenizer)
         question = filler.encode_prompt("the ca [MASK] sat")
         [candidate] = filler._candidates(parts[-1:], [1.0])
@@ -71,7 +79,9 @@ def test_candidates_are_ranked_by_the_models_own_probabilities() -> None:
         scores = filler.model.logits(filler.model(Tokens(torch.tensor([question.ids]))).y)[0].softmax(dim=-1)
     for ranked, at in ((first, 5), (second, 10)):
         assert question.ids[at] == CHAR.vocabulary.mask
-        best = sorted(set(range(CHAR.vocabulary.size)) - CHAR.vocabulary.special_ids, key=lambda id: -float(scores[at, id]))[:7]
+        best = sorted(
+            set(range(CHAR.vocabulary.size)) - CHAR.vocabulary.special_ids, key=lambda id: -float(scores[at, id])
+        )[:7]
         assert [candidate.token for candidate in ranked] == CHAR.pieces(best)
         assert [candidate.p for candidate in ranked] == pytest.approx([float(scores[at, id]) for id in best], abs=1e-6)
 
@@ -85,14 +95,18 @@ def test_special_tokens_are_never_candidates_and_all_others_may_be() -> None:
 @pytest.mark.parametrize("tokenizer", [CHAR, with_mask_first()], ids=["char", "mask_first"])
 def test_prompts_of_different_length_are_filled_together_as_each_alone(tokenizer: Tokenizer) -> None:
     filler = filler_of(tokenizer)
-    questions = [filler.encode_prompt(text) for text in ("[MASK]", "the [MASK]at [MASK]at", "a[MASK]", "on the m[MASK]")]
+    questions = [
+        filler.encode_prompt(text) for text in ("[MASK]", "the [MASK]at [MASK]at", "a[MASK]", "on the m[MASK]")
+    ]
     together = filler.candidates(questions, 4)
     assert [len(masks) for masks in together] == [1, 2, 1, 1]
     for question, masks in zip(questions, together, strict=True):
         [alone] = filler.candidates([question], 4)
         for ranked, expected in zip(masks, alone, strict=True):
             assert [candidate.token for candidate in ranked] == [candidate.token for candidate in expected]
-            assert [candidate.p for candidate in ranked] == pytest.approx([candidate.p for candidate in expected], abs=1e-6)
+            assert [candidate.p for candidate in ranked] == pytest.approx(
+                [candidate.p for candidate in expected], abs=1e-6
+            )
 
 
 def test_other_special_tokens_in_a_prompt_are_plain_text() -> None:
@@ -110,7 +124,9 @@ def test_a_word_after_another_mask_or_after_something_unknown_keeps_its_blank(pr
     [[*before, last]] = filler.candidates([question], 1000)
     words = [candidate for candidate in last if not candidate.token.startswith("##")]
     assert "cat" in {candidate.token for candidate in words}
-    assert {filler.fill(question, [*before, [word]]).rpartition(" ")[2] for word in words} == {word.token for word in words}
+    assert {filler.fill(question, [*before, [word]]).rpartition(" ")[2] for word in words} == {
+        word.token for word in words
+    }
 
 
 def test_a_model_that_is_in_training_fills_without_its_dropout() -> None:

@@ -120,7 +120,9 @@ def test_top_p_keeps_no_token_more_than_reach_it(top_p: float, kept: int) -> Non
 def test_only_temperature_0_and_top_k_1_leave_nothing_to_chance() -> None:
     assert free(temperature=0).greedy
     assert free(top_k=1).greedy
-    assert not any(free(**case).greedy for case in ({"temperature": 1e-9}, {"top_k": 2}, {"top_p": 1e-9}, {"min_p": 1.0}))
+    assert not any(
+        free(**case).greedy for case in ({"temperature": 1e-9}, {"top_k": 2}, {"top_p": 1e-9}, {"min_p": 1.0})
+    )
 
 
 def test_the_penalty_divides_positive_scores_and_multiplies_the_others() -> None:
@@ -146,5 +148,7 @@ def test_a_row_gets_all_numbers_of_its_generator_in_their_order() -> None:
     uniform = UniformNumbers(7, [(3,)], torch.device("cpu"))
     found = torch.stack([uniform.next()[0, 0] for _ in range(2 * BUFFER_SIZE + 1)])
     generator = torch.Generator().manual_seed(seed_of("draw", 7, 3))
-    assert torch.equal(found[: 2 * BUFFER_SIZE], torch.cat([torch.rand(BUFFER_SIZE, generator=generator) for _ in range(2)]))
+    assert torch.equal(
+        found[: 2 * BUFFER_SIZE], torch.cat([torch.rand(BUFFER_SIZE, generator=generator) for _ in range(2)])
+    )
     assert len(found.unique()) > 2 * BUFFER_SIZE * 0.99

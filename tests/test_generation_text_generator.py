@@ -23,7 +23,9 @@ PROMPTS = ["the cat", "", "a", "once upon a time there was a bear, and", "the be
 
 def recipe_with(split: str = "5%", **wish: Any) -> Recipe:
     recipe = reading.read("quickstart", [f"data.split={split}"]).recipe
-    return recipe.model_copy(update={"generate": Generate(**{"temperature": 1.0, "top_k": None, "max_new_tokens": 24, **wish})})
+    return recipe.model_copy(
+        update={"generate": Generate(**{"temperature": 1.0, "top_k": None, "max_new_tokens": 24, **wish})}
+    )
 
 
 def writer_of(context: int | None = None, n_top: int | None = None, **wish: Any) -> TextGenerator:
@@ -35,7 +37,9 @@ def writer_of(context: int | None = None, n_top: int | None = None, **wish: Any)
 def small(model: Model) -> Model:
     """The model with scores for the tokenizer's ids only."""
     all_scores = model.logits
-    model.logits = lambda hidden, words=None, copies=None: all_scores(hidden, words, copies)[..., : TOKENIZER.vocabulary.size]  # type: ignore[method-assign]
+    model.logits = lambda hidden, words=None, copies=None: all_scores(hidden, words, copies)[
+        ..., : TOKENIZER.vocabulary.size
+    ]  # type: ignore[method-assign]
     return model
 
 
@@ -75,12 +79,16 @@ def test_the_seed_and_the_number_of_the_sample_decide_a_text() -> None:
 def test_two_prompts_do_not_draw_the_same_numbers() -> None:
     """So hot that the number alone decides: 200 prompts begin in many ways."""
     writer = writer_of(temperature=100.0, max_new_tokens=1)
-    begun = texts(writer, [f"{first}{second}" for first in "abcdefghijklmnopqrst" for second in "abcdefghij"], batch_size=200)
+    begun = texts(
+        writer, [f"{first}{second}" for first in "abcdefghijklmnopqrst" for second in "abcdefghij"], batch_size=200
+    )
     assert len({text for [text] in begun}) > 10
 
 
 def test_a_model_that_is_in_training_writes_without_its_dropout() -> None:
-    writer = TextGenerator(small(model_of("decoder", dropout_rate=0.5).train()), TOKENIZER, recipe_with(temperature=0.0))
+    writer = TextGenerator(
+        small(model_of("decoder", dropout_rate=0.5).train()), TOKENIZER, recipe_with(temperature=0.0)
+    )
     assert texts(writer, PROMPTS) == texts(writer, PROMPTS)
 
 
@@ -88,7 +96,11 @@ def test_temperature_to_0_and_top_k_1_are_greedy_and_top_p_1_is_plain() -> None:
     greedy = texts(writer_of(temperature=0.0), PROMPTS)
     assert greedy == texts(writer_of(temperature=1e-6), PROMPTS) == texts(writer_of(temperature=2.0, top_k=1), PROMPTS)
     plain = texts(writer_of(temperature=1.2), PROMPTS)
-    assert greedy != plain == texts(writer_of(temperature=1.2, top_p=1.0, min_p=0.0, top_k=1000, repetition_penalty=1.0), PROMPTS)
+    assert (
+        greedy
+        != plain
+        == texts(writer_of(temperature=1.2, top_p=1.0, min_p=0.0, top_k=1000, repetition_penalty=1.0), PROMPTS)
+    )
 
 
 def test_log_probabilities_are_the_models_own_whatever_changes_the_draw() -> None:
@@ -98,9 +110,15 @@ def test_log_probabilities_are_the_models_own_whatever_changes_the_draw() -> Non
     [[written]] = writer.generate([prompt], 3)
     ids = [token.id for token in written.tokens]
     with torch.no_grad():
-        scores = writer.model.logits(writer.model(Tokens(torch.tensor([[*prompt.ids, *ids]]))).y)[0].float().log_softmax(dim=-1)
+        scores = (
+            writer.model.logits(writer.model(Tokens(torch.tensor([[*prompt.ids, *ids]]))).y)[0]
+            .float()
+            .log_softmax(dim=-1)
+        )
     expected = scores[len(prompt.ids) - 1 : -1]
-    assert [token.logprob for token in written.tokens] == pytest.approx([float(expected[i, id]) for i, id in enumerate(ids)], abs=1e-5)
+    assert [token.logprob for token in written.tokens] == pytest.approx(
+        [float(expected[i, id]) for i, id in enumerate(ids)], abs=1e-5
+    )
     for token, row in zip(written.tokens, expected, strict=True):
         best = row.topk(3)
         assert [id for id, _ in token.top] == best.indices.tolist()
@@ -127,7 +145,9 @@ class Parrot(Model):
 
     def forward(self, inputs: Tokens, source: Any = None, at: Any = None, state: Any = None) -> Any:
         script = self.script
-        next_ids = torch.tensor([script[row][min(state["step"], len(script[row]) - 1)] for row in state["row"].tolist()])
+        next_ids = torch.tensor(
+            [script[row][min(state["step"], len(script[row]) - 1)] for row in state["row"].tolist()]
+        )
         y = torch.nn.functional.one_hot(next_ids, self.size)[:, None].float()
         return ForwardOutput(y, None, {"row": state["row"], "step": state["step"] + 1})
 
@@ -148,7 +168,15 @@ def said(script: list[str], **how: Any) -> list[str]:
 def test_a_text_ends_where_the_document_ends_or_the_tokens_are_used_up(ahead: int) -> None:
     """Rows that are done leave, and the others go on as before; however seldom somebody looks."""
     script = ["one|two", "three four|", "|", "five six seven eight nine|", "a|", "b|", "c|"]
-    assert said(script, max_new_tokens=20, ahead=ahead) == ["one", "three four", "", "five six seven eight", "a", "b", "c"]
+    assert said(script, max_new_tokens=20, ahead=ahead) == [
+        "one",
+        "three four",
+        "",
+        "five six seven eight",
+        "a",
+        "b",
+        "c",
+    ]
 
 
 def test_over_borders_another_document_follows_after_a_blank_line() -> None:
@@ -164,7 +192,13 @@ def test_without_separators_in_training_none_is_written() -> None:
 
 @pytest.mark.parametrize(
     ("stop", "text"),
-    [(("ree",), "th"), (("four", "ree f"), "th"), (("x",), "three four"), (("\n", "r f"), "three fou"), ((" four",), "three")],
+    [
+        (("ree",), "th"),
+        (("four", "ree f"), "th"),
+        (("x",), "three four"),
+        (("\n", "r f"), "three fou"),
+        ((" four",), "three"),
+    ],
 )
 def test_a_text_ends_before_a_stop_string_that_spans_tokens(stop: tuple[str, ...], text: str) -> None:
     expected = "three four" if stop == ("\n", "r f") else text
@@ -184,7 +218,9 @@ def test_half_a_character_at_the_end_of_a_text_is_told_as_one_that_cannot_be_rea
     half = [int(id) for id in tokenizer.encode("a漢")[:-1]]
     model: Any = Parrot([[*half, tokenizer.vocabulary.separator]], tokenizer.vocabulary.size)
     for limit, over_borders, text in ((3, False, "a\ufffd"), (4, False, "a\ufffd"), (4, True, "a\ufffd\n\n")):
-        writer = TextGenerator(model, tokenizer, recipe_with(temperature=0.0, max_new_tokens=limit), across_documents=over_borders)
+        writer = TextGenerator(
+            model, tokenizer, recipe_with(temperature=0.0, max_new_tokens=limit), across_documents=over_borders
+        )
         assert texts(writer, ["b"]) == [[text]]
 
 
@@ -207,12 +243,17 @@ class Torn(Parrot):
 
 
 @pytest.mark.parametrize(
-    ("penalty", "script", "text"), [(1.0, "ax|", "ax"), (4.0, "ax|", "yx"), (4.0, "xx|", "xy"), (4.0, "|", ""), (0.4, "yx|", "yyy")]
+    ("penalty", "script", "text"),
+    [(1.0, "ax|", "ax"), (4.0, "ax|", "yx"), (4.0, "xx|", "xy"), (4.0, "|", ""), (0.4, "yx|", "yyy")],
 )
-def test_what_stands_in_the_prompt_or_the_text_is_penalised_but_not_the_end(penalty: float, script: str, text: str) -> None:
+def test_what_stands_in_the_prompt_or_the_text_is_penalised_but_not_the_end(
+    penalty: float, script: str, text: str
+) -> None:
     """The separator before the prompt is the token that ends a text."""
     rows = [[SEPARATOR if c == "|" else int(TOKENIZER.encode(c)[0]) for c in script]]
-    writer = TextGenerator(Torn(rows), TOKENIZER, recipe_with(temperature=0.0, repetition_penalty=penalty, max_new_tokens=3))  # type: ignore[arg-type]
+    writer = TextGenerator(
+        Torn(rows), TOKENIZER, recipe_with(temperature=0.0, repetition_penalty=penalty, max_new_tokens=3)
+    )  # type: ignore[arg-type]
     assert writer.encode_prompt("a").ids[0] == SEPARATOR
     assert texts(writer, ["a"]) == [[text]]
 

@@ -32,7 +32,13 @@ EXACT = 1e-10
 
 def model_of(seed: int = 0, positions: str = "sinusoidal", init_std: float = 0.6, **settings: Any) -> Model:
     torch.manual_seed(seed)
-    given = {"d_model": 12, "n_layers": 2, "n_heads": 2, "init_std": init_std, "positions": settings_of("positions", positions)()}
+    given = {
+        "d_model": 12,
+        "n_layers": 2,
+        "n_heads": 2,
+        "init_std": init_std,
+        "positions": settings_of("positions", positions)(),
+    }
     built = settings_of("models", "encoder_decoder")(**given | settings)
     model = built.build(TOKENIZER.vocabulary.size, CONTEXT, OF_SOURCES.vocabulary.size)
     assert isinstance(model, Model)
@@ -40,22 +46,32 @@ def model_of(seed: int = 0, positions: str = "sinusoidal", init_std: float = 0.6
 
 
 def translator_of(model: Model, context: int | None = None, **wish: Any) -> Translator:
-    return Translator(model, TOKENIZER, OF_SOURCES, Generate(**{"num_beams": 4, "max_new_tokens": 10} | wish), context=context)
+    return Translator(
+        model, TOKENIZER, OF_SOURCES, Generate(**{"num_beams": 4, "max_new_tokens": 10} | wish), context=context
+    )
 
 
 def test_a_source_that_normalizes_to_nothing_is_the_unknown_token() -> None:
     """As in training; a blank source is empty."""
     sources = pieces_of_play(normalizers.BertNormalizer())
-    model = settings_of("models", "encoder_decoder")(d_model=12, n_layers=1, n_heads=2).build(TOKENIZER.vocabulary.size, CONTEXT, 9)
+    model = settings_of("models", "encoder_decoder")(d_model=12, n_layers=1, n_heads=2).build(
+        TOKENIZER.vocabulary.size, CONTEXT, 9
+    )
     translator = Translator(model, TOKENIZER, sources, Generate())
     unknown, separator = sources.vocabulary.unk, sources.vocabulary.separator
-    assert [one.ids for one in translator.encode_sources(["\u200b", " ", "cat"])] == [[unknown, separator], [separator], [6, separator]]
+    assert [one.ids for one in translator.encode_sources(["\u200b", " ", "cat"])] == [
+        [unknown, separator],
+        [separator],
+        [6, separator],
+    ]
 
 
 def endless(model: Model) -> Model:
     """The model, but it never ends a text by itself."""
     scored = model.logits
-    model.logits = lambda hidden, words=None, copies=None: scored(hidden, words, copies).index_fill(-1, torch.tensor([END]), -50.0)  # type: ignore[method-assign]
+    model.logits = lambda hidden, words=None, copies=None: scored(hidden, words, copies).index_fill(
+        -1, torch.tensor([END]), -50.0
+    )  # type: ignore[method-assign]
     return model
 
 
@@ -63,7 +79,9 @@ def logprobs_of(model: Model, source: str, target: Tensor) -> Tensor:
     """Of every token after each place of targets (R, n) that a separator begins: (R, n, V), by one pass without
     state.
     """
-    read = torch.tensor([[*OF_SOURCES.encode(source).tolist(), OF_SOURCES.vocabulary.separator]]).expand(len(target), -1)
+    read = torch.tensor([[*OF_SOURCES.encode(source).tolist(), OF_SOURCES.vocabulary.separator]]).expand(
+        len(target), -1
+    )
     with torch.no_grad():
         return model.logits(model(Tokens(target), Tokens(read)).y).log_softmax(dim=-1)
 
@@ -150,7 +168,12 @@ def test_translations_do_not_depend_on_their_company_and_have_the_log_probabilit
         assert [[one.text for one in found] for found in together] == [[one.text for one in found] for found in alone]
         for ours, theirs in zip(itertools.chain(*together), itertools.chain(*alone), strict=True):
             assert (ours.logprob, ours.score) == pytest.approx((theirs.logprob, theirs.score), abs=EXACT)
-    ended = [(source, one) for source, found in zip(SOURCES, alone, strict=True) for one in found if source.strip() and len(one.text) < 8]
+    ended = [
+        (source, one)
+        for source, found in zip(SOURCES, alone, strict=True)
+        for one in found
+        if source.strip() and len(one.text) < 8
+    ]
     assert len(ended) > 3
     for source, one in ended:
         ids = torch.tensor([[END, *TOKENIZER.encode(one.text).tolist(), END]])
@@ -208,7 +231,9 @@ def test_no_translation_is_shorter_than_asked_or_repeats_itself() -> None:
     for seed in range(2):
         for least, n in ((0, 1), (5, 2), (9, 3)):
             wish = {"min_new_tokens": least, "no_repeat_ngram": n, "max_new_tokens": 30}
-            for source, found in zip(SOURCES, translator_of(model_of(seed), **wish).translate(SOURCES, n_best=4), strict=True):
+            for source, found in zip(
+                SOURCES, translator_of(model_of(seed), **wish).translate(SOURCES, n_best=4), strict=True
+            ):
                 for one in found if source.strip() else ():
                     assert len(one.text) >= least
                     grams = [one.text[i : i + n] for i in range(len(one.text) - n + 1)]

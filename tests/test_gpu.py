@@ -24,15 +24,16 @@ from mini_tf.testing.tiny.models import random_ids, source_for, tiny_model
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.steps.cuda_graphs import CUDAGraphs, NotCapturable
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no NVIDIA GPU here"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no NVIDIA GPU here")]
 GPU = torch.device("cuda:0")
 
 
 def command(*words: str | Path, **variables: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, **variables, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+    environment = {
+        **os.environ,
+        **variables,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+    }
     call = [sys.executable, "-m", "mini_tf", *map(str, words)]
     return subprocess.Popen(call, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -82,10 +83,14 @@ def test_a_model_computes_on_a_gpu_what_it_computes_on_a_cpu(settings: ModelSett
     torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
     assert gradients.keys() == others.keys()
     for name, gradient in gradients.items():
-        torch.testing.assert_close(others[name], gradient, rtol=1e-7, atol=1e-7, msg=lambda told, name=name: f"{name}: {told}")
+        torch.testing.assert_close(
+            others[name], gradient, rtol=1e-7, atol=1e-7, msg=lambda told, name=name: f"{name}: {told}"
+        )
 
 
-@pytest.mark.parametrize("asked", ["runtime.precision=fp32", "runtime.precision=bf16", "runtime.precision=fp16", "runtime.compile=true"])
+@pytest.mark.parametrize(
+    "asked", ["runtime.precision=fp32", "runtime.precision=bf16", "runtime.precision=fp16", "runtime.compile=true"]
+)
 def test_every_precision_trains_and_what_a_run_recorded_is_measured_again(asked: str, tmp_path: Path) -> None:
     recorded = trained(tmp_path / "run", asked, "train.steps=20")
     again = json.loads(minitf("evaluate", tmp_path / "run", "--device", "cuda", "--json"))["metrics"]
@@ -142,13 +147,25 @@ def test_captured_steps_have_the_losses_of_eager_ones(words: tuple[str, ...], tm
     losses = {}
     for graphs in ("true", "false"):
         run = tmp_path / graphs
-        call = ("pretrain", TINY, "runtime.device=cuda", "log.samples=0", "train.steps=20", f"runtime.graphs={graphs}", *words, "-d", run)
+        call = (
+            "pretrain",
+            TINY,
+            "runtime.device=cuda",
+            "log.samples=0",
+            "train.steps=20",
+            f"runtime.graphs={graphs}",
+            *words,
+            "-d",
+            run,
+        )
         process = command(*call)
         _, complaints = process.communicate()
         assert process.returncode == 0, complaints
         assert "CUDA graphs are off, steps" not in complaints
         losses[graphs] = [
-            record["loss"] for line in (run / "metrics.jsonl").read_text().splitlines() if "loss" in (record := json.loads(line))
+            record["loss"]
+            for line in (run / "metrics.jsonl").read_text().splitlines()
+            if "loss" in (record := json.loads(line))
         ]
     assert len(losses["true"]) == 20
     assert losses["true"] == pytest.approx(losses["false"], rel=2e-3)
@@ -224,7 +241,9 @@ def test_a_second_start_takes_compiled_code_from_disk(tmp_path: Path) -> None:
     environment = {"MINITF_CACHE": str(tmp_path / "cache")}
     words = ("pretrain", TINY, "runtime.device=cuda", "runtime.compile=true", "log.samples=0", "train.steps=5", "-d")
     minitf(*words, tmp_path / "first", **environment)
-    kept = {path for folder in ("torch", "triton") for path in (tmp_path / "cache" / folder).rglob("*") if path.is_file()}
+    kept = {
+        path for folder in ("torch", "triton") for path in (tmp_path / "cache" / folder).rglob("*") if path.is_file()
+    }
     assert kept
     minitf(*words, tmp_path / "second", **environment)
     assert {path for path in kept if not path.exists()} == set()
@@ -251,8 +270,23 @@ def test_more_processes_than_gpus_are_told_the_way_out(tmp_path: Path) -> None:
 
 
 def test_lack_of_memory_names_a_micro_batch_with_which_the_run_goes_on(tmp_path: Path) -> None:
-    large = ("train.batch_size=16384", "train.context=1024", "runtime.precision=fp32", "train.steps=1", "model.d_model=1024")
-    words = ("pretrain", TINY, "runtime.device=cuda", "runtime.compile=false", "log.samples=0", *large, "-d", tmp_path / "run")
+    large = (
+        "train.batch_size=16384",
+        "train.context=1024",
+        "runtime.precision=fp32",
+        "train.steps=1",
+        "model.d_model=1024",
+    )
+    words = (
+        "pretrain",
+        TINY,
+        "runtime.device=cuda",
+        "runtime.compile=false",
+        "log.samples=0",
+        *large,
+        "-d",
+        tmp_path / "run",
+    )
     exit_code, line = refusal(*words, "train.micro_batch_size=16384")
     assert exit_code == 6
     assert "out of memory at step 1, with micro-batches of 16384 rows" in line

@@ -44,7 +44,9 @@ def test_a_small_decoder_comes_within_two_percent_of_the_exact_entropy(seed: int
     (tmp_path / "grammar.yaml").write_text(RECIPE)
     run = minitf("pretrain", tmp_path / "grammar.yaml", *QUIET, f"train.seed={seed}", "-d", tmp_path / "run")
     assert run.exit_code == 0, run.stderr
-    judged = json.loads(minitf("evaluate", tmp_path / "run", "--data", tmp_path / "held-out.txt", "--json").stdout)["metrics"]
+    judged = json.loads(minitf("evaluate", tmp_path / "run", "--data", tmp_path / "held-out.txt", "--json").stdout)[
+        "metrics"
+    ]
     assert judged["targets"] == sum(len(sentence.split()) + 1 for sentence in held_out)
     ratio = judged["loss"] * judged["targets"] / exact
     print(f"seed {seed}: {ratio:.4f} of the exact entropy")

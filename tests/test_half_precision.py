@@ -44,7 +44,9 @@ HALF = [pytest.param(torch.bfloat16, 0.1, id="bf16"), pytest.param(torch.float16
 """With the largest error of a gradient, relative to its norm in fp32."""
 
 
-def kernel_of_a_gpu(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, causal: bool, scale: float) -> Tensor:
+def kernel_of_a_gpu(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, causal: bool, scale: float
+) -> Tensor:
     """softmax(q k^T * scale + bias) v: NaN for a query that attends to nothing, as on a GPU."""
     scores = q @ k.transpose(-1, -2) * scale
     if causal:
@@ -63,7 +65,9 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 Autocast = Callable[[], Any]
 
 
-def results(tiny: TinyMixer, source: Tensor | None, visibility: Visibility, autocast: Autocast, device: str) -> dict[str, Tensor]:
+def results(
+    tiny: TinyMixer, source: Tensor | None, visibility: Visibility, autocast: Autocast, device: str
+) -> dict[str, Tensor]:
     """The output, and the gradients of the inputs and of every parameter, in fp32; source: for cross-attention."""
     mixer, x = tiny.mixer.float().to(device), tiny.x.float().to(device).requires_grad_()
     memory = x if source is None else source.float().to(device).requires_grad_()
@@ -73,7 +77,12 @@ def results(tiny: TinyMixer, source: Tensor | None, visibility: Visibility, auto
     with autocast():
         y = mixer(x, memory, visibility).y
     (y.float() * random_tensor(*y.shape, seed=2).float().to(device)).sum().backward()
-    named = {"y": y.detach(), "x": x.grad, "memory": memory.grad, **{name: p.grad for name, p in mixer.named_parameters()}}
+    named = {
+        "y": y.detach(),
+        "x": x.grad,
+        "memory": memory.grad,
+        **{name: p.grad for name, p in mixer.named_parameters()},
+    }
     return {name: tensor.float().cpu() for name, tensor in named.items() if tensor is not None}
 
 
@@ -86,7 +95,12 @@ def assert_near(half: dict[str, Tensor], exact: dict[str, Tensor], tolerance: fl
 
 
 def check(
-    tiny: Callable[[], TinyMixer], source: Tensor | None, mask: Visibility, dtype: torch.dtype, tolerance: float, device: str
+    tiny: Callable[[], TinyMixer],
+    source: Tensor | None,
+    mask: Visibility,
+    dtype: torch.dtype,
+    tolerance: float,
+    device: str,
 ) -> None:
     """Half precision against fp32, each with a new mixer, since gradients add up."""
     mask = replace(mask, queries=mask.queries.to(torch.device(device)), memory=mask.memory.to(torch.device(device)))
@@ -94,7 +108,9 @@ def check(
     assert_near(results(tiny(), source, mask, lambda: torch.autocast(device, dtype), device), exact, tolerance)
 
 
-def check_self(settings: MixerSettings, direction: Direction, layout: Layout, dtype: torch.dtype, tolerance: float, device: str) -> None:
+def check_self(
+    settings: MixerSettings, direction: Direction, layout: Layout, dtype: torch.dtype, tolerance: float, device: str
+) -> None:
     for position in supported_positions(settings).values():
         mask = visibility_of(direction, positions_of_layout(layout), PREFIX[layout])
         check(lambda: TinyMixer(settings, position), None, mask, dtype, tolerance, device)  # noqa: B023
@@ -120,13 +136,17 @@ def test_half_precision_is_near_fp32_under_every_mask(
 @pytest.mark.usefixtures("on_a_gpu")
 @pytest.mark.parametrize(("dtype", "tolerance"), HALF)
 @pytest.mark.parametrize("settings", CROSS)
-def test_half_precision_is_near_fp32_for_an_empty_source(settings: MixerSettings, dtype: torch.dtype, tolerance: float) -> None:
+def test_half_precision_is_near_fp32_for_an_empty_source(
+    settings: MixerSettings, dtype: torch.dtype, tolerance: float
+) -> None:
     check_cross(settings, dtype, tolerance, "cpu")
 
 
 @pytest.mark.parametrize("backend", [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH])
 @pytest.mark.parametrize("kind", ["bool", "bias"])
-def test_a_blind_query_gives_zeros_in_every_kernel(backend: SDPBackend, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_blind_query_gives_zeros_in_every_kernel(
+    backend: SDPBackend, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same outputs and gradients, whether a kernel is relied on or not; the third query attends to nothing."""
     tensors = [random_tensor(2, 3, 4, 8, seed=seed) for seed in range(3)]
     mask = torch.tensor([[1, 0, 0, 1], [1, 1, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1]]).bool()
@@ -136,7 +156,9 @@ def test_a_blind_query_gives_zeros_in_every_kernel(backend: SDPBackend, kind: st
         monkeypatch.setattr(fused, "ZEROS_IF_BLIND", relied_on)
         leaves = [t.clone().requires_grad_() for t in (*tensors, bias)]
         given = mask if kind == "bool" else leaves[3].masked_fill(~mask, -torch.inf)
-        with sdpa_kernel(backend if kind == "bool" else [backend, SDPBackend.MATH]):  # no other kernel has a gradient of a bias
+        with sdpa_kernel(
+            backend if kind == "bool" else [backend, SDPBackend.MATH]
+        ):  # no other kernel has a gradient of a bias
             y = fused.fused_attention(*leaves[:3], given, 0.3, 0.0)
         assert not y[:, :, 2].any()
         gradients.append(torch.autograd.grad(y.square().sum(), leaves if kind == "bias" else leaves[:3]))
@@ -150,7 +172,9 @@ def test_a_blind_query_gives_zeros_in_every_kernel(backend: SDPBackend, kind: st
     "backend", [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION, SDPBackend.MATH]
 )
 @pytest.mark.parametrize(("dtype", "tolerance"), HALF)
-def test_half_precision_is_near_fp32_in_every_kernel_of_a_gpu(backend: SDPBackend, dtype: torch.dtype, tolerance: float) -> None:
+def test_half_precision_is_near_fp32_in_every_kernel_of_a_gpu(
+    backend: SDPBackend, dtype: torch.dtype, tolerance: float
+) -> None:
     """A kernel that does not take a mask or a width leaves it to the formula."""
     with sdpa_kernel([backend, SDPBackend.MATH], set_priority=True):
         for case in SELF:

@@ -26,8 +26,17 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
 
 FEW, MANY = 25, 500
-STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\U000e0001-\U000e007f]")
-SMALL = ("model.d_model=16", "model.n_layers=1", "model.n_heads=2", "train.batch_size=4", "train.context=32", "runtime.compile=false")
+STEERS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\U000e0001-\U000e007f]"
+)
+SMALL = (
+    "model.d_model=16",
+    "model.n_layers=1",
+    "model.n_heads=2",
+    "train.batch_size=4",
+    "train.context=32",
+    "runtime.compile=false",
+)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +56,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def run(place: Path) -> Path:
     """A finished run of four steps, with checkpoints of two and four."""
     (place / "tales.txt").write_text("\n\n".join(f"tale number {n}: once there was a cat" for n in range(60)))
-    line = (f"data.train={place / 'tales.txt'}", "train.steps=4", "eval.every_steps=2", "checkpoint.every_steps=2", *SMALL)
+    line = (
+        f"data.train={place / 'tales.txt'}",
+        "train.steps=4",
+        "eval.every_steps=2",
+        "checkpoint.every_steps=2",
+        *SMALL,
+    )
     return trained(place / "run", *line)
 
 
@@ -59,7 +74,9 @@ def unfinished(place: Path, run: Path) -> Path:
     shutil.rmtree(folder / "checkpoints" / "step-00000004")
     record = json.loads((folder / "run.json").read_text())
     assert record["best"]["step"] == record["model"]["step"] == 4
-    (folder / "run.json").write_text(json.dumps(record | {"state": "stopped", "exit_code": 143, "step": 2, "best": None, "model": None}))
+    (folder / "run.json").write_text(
+        json.dumps(record | {"state": "stopped", "exit_code": 143, "step": 2, "best": None, "model": None})
+    )
     return folder
 
 
@@ -80,7 +97,9 @@ def told(arguments: tuple[str | Path, ...], stdin: str = "") -> tuple[Done, str]
         return done, behind.read().decode(errors="replace")
 
 
-def holds(codes: set[int], *arguments: str | Path, stdin: str = "", writes: str | None = None, lines: bool = False) -> Done:
+def holds(
+    codes: set[int], *arguments: str | Path, stdin: str = "", writes: str | None = None, lines: bool = False
+) -> Done:
     """The promise, of one command. writes: the file or folder that it may make or change; lines: --json prints an
     envelope an input.
     """
@@ -102,7 +121,9 @@ def holds(codes: set[int], *arguments: str | Path, stdin: str = "", writes: str 
         assert len(envelopes) == 1 or lines, shown
         codes_told = [one.get("exit_code", 0) for one in envelopes]
         assert all(one["ok"] == (code == 0) for one, code in zip(envelopes, codes_told, strict=True)), shown
-        assert codes_told == [0] * (len(envelopes) - 1) + [done.exit_code] if done.exit_code else not any(codes_told), shown
+        assert codes_told == [0] * (len(envelopes) - 1) + [done.exit_code] if done.exit_code else not any(codes_told), (
+            shown
+        )
     return done
 
 
@@ -169,14 +190,23 @@ def test_overrides(place: Path, n: int) -> None:
 def test_texts_and_tables(place: Path, n: int) -> None:
     show, stats, train = ("data", "show"), ("data", "stats"), ("tokenizer", "train", "-o", "t.json")
     choices = st.tuples(
-        st.sampled_from([show, stats, train]), st.sampled_from(["strict", "replace"]), st.sampled_from(["byte", "char", "bpe"])
+        st.sampled_from([show, stats, train]),
+        st.sampled_from(["strict", "replace"]),
+        st.sampled_from(["byte", "char", "bpe"]),
     )
 
     def check(example: Any) -> None:
         (name, content), (command, errors, kind), option = example
         Path(name).write_bytes(content)
         size = ("tokenizer.vocab_size=270",) if kind == "bpe" else ()
-        line = (f"data.train={name}", f"data.errors={errors}", f"tokenizer.kind={kind}", *size, "train.context=16", "data.split=20%")
+        line = (
+            f"data.train={name}",
+            f"data.errors={errors}",
+            f"tokenizer.kind={kind}",
+            *size,
+            "train.context=16",
+            "data.split=20%",
+        )
         done = holds({0, 4}, *command, *line, *option, writes="t.json")
         assert Path("t.json").exists() == (command is train and done.exit_code == 0)
 
@@ -187,11 +217,16 @@ def sound_tokenizer(kind: str) -> dict[str, Any]:
     """A small tokenizer.json of a kind of ours, or of the library's."""
     if kind == "wordlevel":
         vocabulary = {"<unk>": 0, "tale": 1, "cat": 2, "a": 3, "</s>": 4}
-        unk = {"id": 0, "content": "<unk>", "special": True} | dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-        model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"}
-        return {"version": "1.0", "added_tokens": [unk], "pre_tokenizer": {"type": "Whitespace"}, "model": model} | dict.fromkeys(
-            ("truncation", "padding", "normalizer", "post_processor", "decoder")
+        unk = {"id": 0, "content": "<unk>", "special": True} | dict.fromkeys(
+            ("single_word", "lstrip", "rstrip", "normalized"), False
         )
+        model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"}
+        return {
+            "version": "1.0",
+            "added_tokens": [unk],
+            "pre_tokenizer": {"type": "Whitespace"},
+            "model": model,
+        } | dict.fromkeys(("truncation", "padding", "normalizer", "post_processor", "decoder"))
     texts = [f"tale number {n}: once there was a cat" for n in range(20)]
     made: dict[str, Any] = json.loads(Tokenizer.train(sections.Tokenizer(kind=kind, vocab_size=300), texts).to_json())
     return made
@@ -235,7 +270,12 @@ def _tree(path: Path) -> Any:
 
 CHECKPOINT = "checkpoints/step-00000002"
 RECORDS = ("run.json", "config.json", "tokenizer.json", f"{CHECKPOINT}/MANIFEST.json", f"{CHECKPOINT}/counters.json")
-TENSORS = ("model.safetensors", f"{CHECKPOINT}/model.safetensors", f"{CHECKPOINT}/optimizer.safetensors", f"{CHECKPOINT}/state.safetensors")
+TENSORS = (
+    "model.safetensors",
+    f"{CHECKPOINT}/model.safetensors",
+    f"{CHECKPOINT}/optimizer.safetensors",
+    f"{CHECKPOINT}/state.safetensors",
+)
 PARTS = [Part(name, lambda path: files.json_files(_tree(path))) for name in RECORDS]
 PARTS += [Part(name, lambda path: files.tensor_files(path.read_bytes())) for name in TENSORS]
 PARTS += [Part(name, lambda path: files.changed_recipes()) for name in ("resolved.yaml",)]

@@ -31,7 +31,14 @@ def framed(case: str, folder: Path, template: Sequence[str], **config: Any) -> P
 
 
 def tokenizer_of(source: Path) -> Any:
-    named = {"pad_token": "<pad>", "bos_token": BEGIN, "eos_token": END, "cls_token": BEGIN, "sep_token": END, "mask_token": MASK}
+    named = {
+        "pad_token": "<pad>",
+        "bos_token": BEGIN,
+        "eos_token": END,
+        "cls_token": BEGIN,
+        "sep_token": END,
+        "mask_token": MASK,
+    }
     return transformers().PreTrainedTokenizerFast(tokenizer_file=str(source / "tokenizer.json"), **named)
 
 
@@ -67,7 +74,11 @@ def their_words(model: Any, ids: Sequence[int], n: int, **more: Any) -> list[str
 
 @pytest.mark.parametrize(
     ("case", "template"),
-    [("gpt2", "nothing"), ("gpt2, untied, relu", "a beginning"), ("llama, grouped queries, wide heads, tied", "a beginning")],
+    [
+        ("gpt2", "nothing"),
+        ("gpt2, untied, relu", "a beginning"),
+        ("llama, grouped queries, wide heads, tied", "a beginning"),
+    ],
 )
 def test_a_decoder_continues_what_its_tokenizer_makes_of_a_prompt(case: str, template: str, tmp_path: Path) -> None:
     source = framed(case, tmp_path / "theirs", TEMPLATES[template])
@@ -82,7 +93,12 @@ def test_a_decoder_continues_what_its_tokenizer_makes_of_a_prompt(case: str, tem
 
 @pytest.mark.parametrize(
     ("case", "where"),
-    [("gpt2", "config.json"), ("llama", "generation_config.json"), ("llama", "an exported run"), ("t5 1.1", "an exported run")],
+    [
+        ("gpt2", "config.json"),
+        ("llama", "generation_config.json"),
+        ("llama", "an exported run"),
+        ("t5 1.1", "an exported run"),
+    ],
 )
 def test_a_text_ends_where_theirs_ends(case: str, where: str, tmp_path: Path) -> None:
     """At a token in the middle of what it would say: alone, beside another one, and after an export."""
@@ -94,7 +110,11 @@ def test_a_text_ends_where_theirs_ends(case: str, where: str, tmp_path: Path) ->
     prompt = tokenizer("w9 w30 w17")["input_ids"]
     endless = their_words(model_of(case, source), prompt, 12, **start)
     end = next(int(word[1:]) for n, word in enumerate(endless) if n > 1 and word not in endless[:n])
-    change_config(source, {"eos_token_id": 2 if where == "generation_config.json" else end if where == "config.json" else [2, end]} | start)
+    change_config(
+        source,
+        {"eos_token_id": 2 if where == "generation_config.json" else end if where == "config.json" else [2, end]}
+        | start,
+    )
     if where == "generation_config.json":
         (source / where).write_text(json.dumps({"eos_token_id": [end], "_from_model_config": False} | start))
     model = model_of(case, source)
@@ -126,7 +146,9 @@ def test_an_end_that_is_no_id_is_refused_by_its_key(given: str, tmp_path: Path) 
     assert "config.json: hidden_act is 'relu'" in done.stderr  # all faults at once
 
 
-@pytest.mark.parametrize(("case", "template"), [("llama, classes", "nothing"), ("gpt2, classes", "a beginning"), ("gpt2, classes", "both")])
+@pytest.mark.parametrize(
+    ("case", "template"), [("llama, classes", "nothing"), ("gpt2, classes", "a beginning"), ("gpt2, classes", "both")]
+)
 def test_a_classifier_of_a_decoder_reads_what_its_tokenizer_makes(case: str, template: str, tmp_path: Path) -> None:
     source = framed(case, tmp_path / "theirs", TEMPLATES[template])
     run, tokenizer, model = imported(source, tmp_path / "run"), tokenizer_of(source), model_of(case, source)
@@ -145,7 +167,9 @@ def test_a_classifier_of_a_decoder_reads_what_its_tokenizer_makes(case: str, tem
 def test_attention_weights_of_an_encoder_are_theirs(case: str, tmp_path: Path) -> None:
     """With the closing separator, and with a mask where the text has one."""
     source = framed(case, tmp_path / "theirs", TEMPLATES["both"])
-    (source / "tokenizer_config.json").write_text(json.dumps({"cls_token": BEGIN, "sep_token": END, "mask_token": MASK}))
+    (source / "tokenizer_config.json").write_text(
+        json.dumps({"cls_token": BEGIN, "sep_token": END, "mask_token": MASK})
+    )
     run, tokenizer, model = imported(source, tmp_path / "run"), tokenizer_of(source), model_of(case, source)
     text = f"w9 {MASK} w17 w30"
     ids = tokenizer(text, return_tensors="pt")["input_ids"]
@@ -169,7 +193,9 @@ def test_pseudo_log_likelihoods_are_of_the_text_between_its_special_tokens(tmp_p
     (source / "tokenizer_config.json").write_text(json.dumps({"cls_token": BEGIN, "sep_token": END}))
     run, tokenizer, model = imported(source, tmp_path / "run"), tokenizer_of(source), model_of("bert", source)
     pairs = [("w9 w30 w17", "w9 w31 w17"), ("w5", "w6 w7")]
-    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps({"sentence_good": a, "sentence_bad": b}) + "\n" for a, b in pairs))
+    (tmp_path / "pairs.jsonl").write_text(
+        "".join(json.dumps({"sentence_good": a, "sentence_bad": b}) + "\n" for a, b in pairs)
+    )
 
     def score(text: str) -> float:
         ids, total = tokenizer(text)["input_ids"], 0.0
@@ -189,11 +215,20 @@ def test_special_tokens_that_a_row_has_no_room_for_are_refused(case: str, tmp_pa
     source = framed(case, tmp_path / "two", (BEGIN, END, "$A", END))
     done = minitf("import", source, "-o", tmp_path / "run")
     assert done.exit_code == 5
-    assert f"the tokenizer puts {BEGIN} {END} before a text and {END} behind it; of this architecture minitf reads" in done.stderr
+    assert (
+        f"the tokenizer puts {BEGIN} {END} before a text and {END} behind it; of this architecture minitf reads"
+        in done.stderr
+    )
     if case == "bert, classes":
         rows = "".join(json.dumps({"text": f"w{5 + n}", "label": "ab"[n % 2]}) + "\n" for n in range(20))
         (tmp_path / "rows.jsonl").write_text(rows)
-        keys = (f"data.train={tmp_path / 'rows.jsonl'}", f"model.init_from={source}", "objective.kind=classify", "train.steps=1", *QUIET)
+        keys = (
+            f"data.train={tmp_path / 'rows.jsonl'}",
+            f"model.init_from={source}",
+            "objective.kind=classify",
+            "train.steps=1",
+            *QUIET,
+        )
         done = minitf("pretrain", TINY, *keys, "train.context=16", "-d", tmp_path / "on")
         assert done.exit_code == 0, done.stderr
         assert f"puts {BEGIN} {END} before a text; training puts one token before it at most" in done.stderr
@@ -216,7 +251,11 @@ def test_a_source_is_framed_as_their_tokenizer_frames_it(tmp_path: Path) -> None
 
 def paired(source: Path, folder: Path) -> tuple[Path, list[tuple[str, str]]]:
     """A file of pairs, of which the last is longer than the context on both sides."""
-    pairs = [("w9 w30 w17", "w6 w7 w8"), ("w11 w12", "w13"), (" ".join(f"w{5 + n % 40}" for n in range(60)), "w20 " * 60)]
+    pairs = [
+        ("w9 w30 w17", "w6 w7 w8"),
+        ("w11 w12", "w13"),
+        (" ".join(f"w{5 + n % 40}" for n in range(60)), "w20 " * 60),
+    ]
     file = folder / "pairs.tsv"
     file.write_text("source\ttarget\n" + "".join(f"{source}\t{target.strip()}\n" for source, target in pairs))
     return file, pairs
@@ -235,7 +274,11 @@ def test_targets_begin_with_the_token_that_theirs_are_forced_to(tmp_path: Path) 
     [first] = results(minitf("generate", run, texts[0], "--num-beams", "1", "--max-new-tokens", "8", "--json").stdout)
     target = torch.tensor([[2, 1, *(int(word[1:]) for word in expected[0])]])
     with torch.no_grad():
-        p = model(torch.tensor([tokenizer(texts[0])["input_ids"]]), decoder_input_ids=target).logits[0, 1:-1].log_softmax(-1)
+        p = (
+            model(torch.tensor([tokenizer(texts[0])["input_ids"]]), decoder_input_ids=target)
+            .logits[0, 1:-1]
+            .log_softmax(-1)
+        )
     assert first["logprobs"] == pytest.approx([float(p[range(8), target[0, 2:]].sum())], abs=1e-4)
     file, pairs = paired(source, tmp_path)
     done = minitf("evaluate", run, "--data", file, "--json")
@@ -261,7 +304,13 @@ def test_targets_begin_with_the_token_that_theirs_are_forced_to(tmp_path: Path) 
         "data.fields={source: source, target: target}",
         f"model.init_from={run}",
     )
-    keys += ("model.kind=encoder_decoder", "objective.kind=seq2seq", "train.steps=1", f"train.context={CONTEXT}", *QUIET)
+    keys += (
+        "model.kind=encoder_decoder",
+        "objective.kind=seq2seq",
+        "train.steps=1",
+        f"train.context={CONTEXT}",
+        *QUIET,
+    )
     done = minitf("pretrain", TINY, *keys, "-d", tmp_path / "on")
     assert done.exit_code == 0, done.stderr
     assert open_trained(tmp_path / "on", device="cpu").tokenizer.vocabulary.target_start == (2, 1)
@@ -282,7 +331,9 @@ def test_an_export_of_an_import_names_its_beginning_and_padding(tmp_path: Path) 
     source = framed("gpt2, classes", tmp_path / "theirs", TEMPLATES["a beginning"], pad_token_id=2, bos_token_id=1)
     run = imported(source, tmp_path / "run")
     assert minitf("export", run, "-o", tmp_path / "out").exit_code == 0
-    config, tokens = (json.loads((tmp_path / "out" / name).read_text()) for name in ("config.json", "tokenizer_config.json"))
+    config, tokens = (
+        json.loads((tmp_path / "out" / name).read_text()) for name in ("config.json", "tokenizer_config.json")
+    )
     assert (config["bos_token_id"], config["eos_token_id"], config["pad_token_id"]) == (1, 2, 2)
     assert (tokens["bos_token"], tokens["eos_token"], tokens["pad_token"]) == (BEGIN, END, END)
     again = imported(tmp_path / "out", tmp_path / "again")
@@ -292,7 +343,9 @@ def test_an_export_of_an_import_names_its_beginning_and_padding(tmp_path: Path) 
 
 def test_a_mask_in_a_text_is_a_mask_to_a_classifier_too(tmp_path: Path) -> None:
     source = framed("bert, classes", tmp_path / "theirs", TEMPLATES["both"])
-    (source / "tokenizer_config.json").write_text(json.dumps({"cls_token": BEGIN, "sep_token": END, "mask_token": MASK}))
+    (source / "tokenizer_config.json").write_text(
+        json.dumps({"cls_token": BEGIN, "sep_token": END, "mask_token": MASK})
+    )
     run, tokenizer, model = imported(source, tmp_path / "run"), tokenizer_of(source), model_of("bert, classes", source)
     text = f"w9 {MASK} w17"
     done = minitf("predict", run, text)
@@ -310,7 +363,13 @@ def test_training_on_from_an_import_keeps_its_ends_and_adds_the_separator(tmp_pa
     texts = (" ".join(f"w{5 + n * m % 43}" for m in range(1, 9)) for n in range(200))
     (tmp_path / "text.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     for name, start in (("of the run", run), ("of the folder", source)):
-        keys = (f"data.train={tmp_path / 'text.jsonl'}", f"model.init_from={start}", "train.steps=1", "train.context=16", *QUIET)
+        keys = (
+            f"data.train={tmp_path / 'text.jsonl'}",
+            f"model.init_from={start}",
+            "train.steps=1",
+            "train.context=16",
+            *QUIET,
+        )
         done = minitf("pretrain", TINY, *keys, "-d", tmp_path / name)
         assert done.exit_code == 0, done.stderr
         opened = open_trained(tmp_path / name, device="cpu")
@@ -323,9 +382,12 @@ def test_training_on_from_an_import_keeps_its_ends_and_adds_the_separator(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("config", "begins"), [({}, False), ({"add_bos_token": True}, True), ({"add_bos_token": True, "bos_token": "<none>"}, False)]
+    ("config", "begins"),
+    [({}, False), ({"add_bos_token": True}, True), ({"add_bos_token": True, "bos_token": "<none>"}, False)],
 )
-def test_older_files_say_in_their_settings_what_stands_before_a_text(config: dict[str, Any], begins: bool, tmp_path: Path) -> None:
+def test_older_files_say_in_their_settings_what_stands_before_a_text(
+    config: dict[str, Any], begins: bool, tmp_path: Path
+) -> None:
     """A vocab.json with merges.txt has no template."""
     source = folder_of("gpt2", tmp_path / "theirs")
     (source / "tokenizer.json").unlink()
@@ -337,7 +399,9 @@ def test_older_files_say_in_their_settings_what_stands_before_a_text(config: dic
     opened = open_trained(imported(source, tmp_path / "run"), device="cpu")
     assert TextGenerator(opened.model, opened.tokenizer, opened.recipe).before == ([45] if begins else [])
     assert minitf("export", tmp_path / "run", "-o", tmp_path / "out").exit_code == 0
-    ids = transformers().PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "out" / "tokenizer.json"))("!")["input_ids"]
+    ids = transformers().PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "out" / "tokenizer.json"))("!")[
+        "input_ids"
+    ]
     assert ids == [*([45] if begins else []), vocabulary["!"]]
 
 

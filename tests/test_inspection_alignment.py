@@ -52,7 +52,9 @@ WORDS = "abcdefghij"
 
 def tokenizer() -> Tokenizer:
     """Ten words of a token each, and the separator."""
-    inner = tokenizers.Tokenizer(models.WordLevel({token: id for id, token in enumerate(["<unk>", "</s>", *WORDS])}, unk_token="<unk>"))
+    inner = tokenizers.Tokenizer(
+        models.WordLevel({token: id for id, token in enumerate(["<unk>", "</s>", *WORDS])}, unk_token="<unk>")
+    )
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     inner.add_special_tokens(["<unk>", "</s>"])
     return Tokenizer(inner)
@@ -143,7 +145,9 @@ def test_the_error_rate_counts_cells_over_all_pairs() -> None:
         ((("reversed", "even"), ("even", "same")), True, HeadShift(1, 1, 1)),
     ],
 )
-def test_a_head_set_by_hand_is_found_at_its_layer_and_shift(layers: tuple[tuple[str, ...], ...], permute: bool, best: HeadShift) -> None:
+def test_a_head_set_by_hand_is_found_at_its_layer_and_shift(
+    layers: tuple[tuple[str, ...], ...], permute: bool, best: HeadShift
+) -> None:
     """`reversed` looks when it predicts a word, `same` when it reads it; the diagonal is far off, the other shift is
     wrong.
     """
@@ -169,7 +173,10 @@ def test_the_half_that_judges_has_no_part_in_the_choice() -> None:
     def halves(choosing: list[GoldAlignment | None], judging: list[GoldAlignment | None]) -> HeadComparison:
         return swept(model, pairs, [*itertools.chain.from_iterable(zip(choosing[::2], judging[1::2], strict=True))])
 
-    assert (halves(by_place, by_place).best.head, halves(by_word, by_word).best.head) == (HeadShift(0, 1, 0), HeadShift(0, 0, 1))
+    assert (halves(by_place, by_place).best.head, halves(by_word, by_word).best.head) == (
+        HeadShift(0, 1, 0),
+        HeadShift(0, 0, 1),
+    )
     mixed, same = halves(by_place, by_word), halves(by_place, by_place)
     assert (mixed.best, mixed.heads) == (same.best, same.heads)
     assert same.aer == 0
@@ -197,7 +204,10 @@ def test_weights_between_words_are_sums_over_source_tokens_and_means_over_target
     every = torch.ones(1, n_rows, n_columns, dtype=torch.bool)
     other = CapturedAttention("decoder.self", 0, torch.zeros(3, 2, 7, 7), 0, every[:, :, :7])
     found = between_words(
-        Capture([other, CapturedAttention("cross", 0, weights, lead, every, "own", "source")], [], 0.0), 1, source, target
+        Capture([other, CapturedAttention("cross", 0, weights, lead, every, "own", "source")], [], 0.0),
+        1,
+        source,
+        target,
     ).weights
     assert found.shape == (1, 2, 2, 2, 4)
     for head, shift, word, column in itertools.product(range(2), range(2), range(2), range(4)):
@@ -220,7 +230,9 @@ def random_model() -> Model:
 
 def test_a_pair_in_a_padded_batch_is_aligned_as_alone() -> None:
     run, draw = run_of(random_model()), random.Random(2)
-    pairs = [Pair(*(" ".join(draw.choices(WORDS, k=draw.randint(1, 15))) for _ in range(2)), f"f:{n}") for n in range(40)]
+    pairs = [
+        Pair(*(" ".join(draw.choices(WORDS, k=draw.randint(1, 15))) for _ in range(2)), f"f:{n}") for n in range(40)
+    ]
     for pair, together in zip(pairs, word_weights(run, pairs), strict=True):
         [alone] = word_weights(run, [pair])
         assert together is not None
@@ -283,7 +295,10 @@ def test_the_map_has_weights_and_marks_where_the_words_stand(monkeypatch: pytest
         "chosen_aer": None,
     }
     # |A & S| = 2, |A & P| = 3, |A| = 6, |S| = 3
-    assert result["sample"]["gold"] == {"sure": [[0, 5], [1, 1], [5, 0]], "possible": [[0, 5], [1, 1], [1, 4], [2, 2], [5, 0]]}
+    assert result["sample"]["gold"] == {
+        "sure": [[0, 5], [1, 1], [5, 0]],
+        "possible": [[0, 5], [1, 1], [1, 4], [2, 2], [5, 0]],
+    }
     np.testing.assert_allclose(result["sample"]["matrix"], np.eye(N)[::-1], atol=1e-6)
     np.testing.assert_allclose(result["sample"]["no_word"], 0, atol=1e-6)
 
@@ -292,7 +307,11 @@ def test_a_model_without_a_source_has_nothing_to_align() -> None:
     run = run_of(golden.with_heads("decoder", (golden.previous,)))
     with pytest.raises(UsageFault, match="kind decoder has no source"):
         align_pairs(replace(run, recipe=reading.read("quickstart", []).recipe), [Pair("a", "b", "f:1")])
-    blind = settings_of("models", "encoder_decoder")(d_model=16, n_layers=1, n_heads=2, cross_attention=None).build(V, T).eval()  # type: ignore[attr-defined]
+    blind = (
+        settings_of("models", "encoder_decoder")(d_model=16, n_layers=1, n_heads=2, cross_attention=None)
+        .build(V, T)
+        .eval()
+    )  # type: ignore[attr-defined]
     with pytest.raises(UsageFault, match="no cross-attention"):
         align_pairs(run_of(blind), [Pair("a", "b", "f:1")])
 
@@ -325,7 +344,10 @@ def test_links_are_read_and_written_as_pharaoh_has_them() -> None:
     assert parse_alignment("\n", "g:1", PAIR) == GoldAlignment(frozenset(), frozenset())
     assert format_alignment(gold.possible) == "2-0 0-1 1-1"
     assert parse_alignment(format_alignment(gold.sure), "g:1", PAIR).sure == gold.sure
-    assert dataset_alignments([PAIR, PAIR._replace(alignment="2-1")]) == [None, GoldAlignment(frozenset({(2, 1)}), frozenset({(2, 1)}))]
+    assert dataset_alignments([PAIR, PAIR._replace(alignment="2-1")]) == [
+        None,
+        GoldAlignment(frozenset({(2, 1)}), frozenset({(2, 1)})),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -348,7 +370,8 @@ def test_what_is_no_link_of_the_pair_is_refused_with_its_line(line: str, message
 
 
 @pytest.mark.parametrize(
-    ("lines", "said", "where"), [("0-0\n", "1 lines, but there are 2 pairs", 2), ("0-0\n\n1-1\n", "3 lines", 3), ("", "0 lines", 1)]
+    ("lines", "said", "where"),
+    [("0-0\n", "1 lines, but there are 2 pairs", 2), ("0-0\n\n1-1\n", "3 lines", 3), ("", "0 lines", 1)],
 )
 def test_a_file_of_links_has_a_line_for_every_pair(tmp_path: Path, lines: str, said: str, where: int) -> None:
     (tmp_path / "gold").write_text(lines)

@@ -62,7 +62,15 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     one = ("train.steps=1", "train.context=24")
     trained(folder / "decoder", *one, "data.train={kind: corridor, n_documents: 40, distance: 3}")
     window = "model.attention={kind: window, window: 40}"
-    trained(folder / "stream", *one, "train.stream=true", window, "model.positions=rotary", "model.init_std=0.3", "train.batch_size=2")
+    trained(
+        folder / "stream",
+        *one,
+        "train.stream=true",
+        window,
+        "model.positions=rotary",
+        "model.init_std=0.3",
+        "train.batch_size=2",
+    )
     trained(folder / "encoder", *one, tiny_model("encoder"))
     trained(folder / "noisy", *one, tiny_model("encoder_decoder"), "objective.kind=denoising")
     return folder
@@ -102,7 +110,11 @@ def test_the_table_has_the_numbers_in_their_columns_and_the_chance_of_guessing(o
     model, documents = by_hand(outputs / "decoder", copies(6)), [*recall(6), *recall(3)]
     found = view(model, documents)
     records = [*found.result["distances"], found.result["all"]]
-    assert [(one["distance"], one["tokens"], one["answers"]) for one in records] == [("3", 12, 4), ("6", 24, 4), ("all", 18, 8)]
+    assert [(one["distance"], one["tokens"], one["answers"]) for one in records] == [
+        ("3", 12, 4),
+        ("6", 24, 4),
+        ("all", 18, 8),
+    ]
     [headers, *rows] = figures.rows_of(found.pictures[0])
     assert headers == ["distance", "tokens", "answers", "cue lost", "accuracy", "random", "shuffled", "log p"]
     for cells, one in zip(rows, records, strict=True):
@@ -185,13 +197,17 @@ def test_documents_without_answers_are_in_the_stream(outputs: Path) -> None:
     opened, [first, silent, last] = open_trained(outputs / "stream", device="cpu"), recall(8, n=3)
     documents = [first, replace(silent, labels={"answers": ["-"]}), last]
     questions = questions_of(opened, documents)
-    separated = [[opened.tokenizer.vocabulary.separator, *opened.tokenizer.encode(one.text).tolist()] for one in documents]
+    separated = [
+        [opened.tokenizer.vocabulary.separator, *opened.tokenizer.encode(one.text).tolist()] for one in documents
+    ]
     assert [[*ids] for ids, _ in questions.rows.values()] == separated
     assert {answer.document for answer in questions.answers} == {0, 2}
     assert len(predictions(opened, questions)) == len(questions.answers)
 
 
-@pytest.mark.parametrize("settings", [corridor.Settings(distance=20), copy.Settings(distance=20), associative_recall.Settings(distance=20)])
+@pytest.mark.parametrize(
+    "settings", [corridor.Settings(distance=20), copy.Settings(distance=20), associative_recall.Settings(distance=20)]
+)
 def test_the_cue_of_an_answer_is_the_word_that_the_task_repeats(settings: Any) -> None:
     for row in islice(settings.rows(), 200):
         document = LabelledDocument(row["text"].split(), {"answers": row["answers"].split()}, "row")
@@ -215,7 +231,10 @@ def test_the_view_reads_the_runs_own_corpus_and_another_one(outputs: Path) -> No
         assert done.exit_code == 0, done.stderr
         printed = json.loads(done.stdout)
         found = printed["result"]
-        assert printed["metrics"] == {"answers.accuracy": found["all"]["accuracy"], "answers.log_p": found["all"]["log_p"]}
+        assert printed["metrics"] == {
+            "answers.accuracy": found["all"]["accuracy"],
+            "answers.log_p": found["all"]["log_p"],
+        }
         assert found["documents"] == 5
         assert found["distances"][0]["distance"] == distance
 
@@ -226,7 +245,12 @@ def test_data_without_answers_and_models_that_predict_no_tokens_are_refused(outp
     wrong.write_text('{"text": "a king", "cue": "1 0"}\n')
     one.write_text('{"text": "a king a king", "answers": "3"}\n')
     for run, data, told, exit_code in (
-        ("decoder", plain, "plain.jsonl:1 has no column answers or cue; --data world, or a table with these columns", 4),
+        (
+            "decoder",
+            plain,
+            "plain.jsonl:1 has no column answers or cue; --data world, or a table with these columns",
+            4,
+        ),
         ("decoder", "grammar", "grammar has no column answers or cue", 4),
         ("decoder", wrong, "'cue' must be the index of a word and of a later one, or -, not '1 0'", 4),
         ("decoder", one, "2 or more documents with answers are needed, got 1", 2),

@@ -40,7 +40,9 @@ def test_what_is_shown_is_what_the_model_works_with(kind: str, mixer: str, posit
         assert reading.mask.all() == (kind == "encoder" and not mixer_settings(mixer).restriction)
         if mixer in NORMALIZED:
             torch.testing.assert_close(reading.weights.sum(-1), torch.ones_like(reading.weights.sum(-1)))
-        if mixer in NORMALIZED and positions != "dynamic_window" and mixer != "expire_span":  # which make some weights 0
+        if (
+            mixer in NORMALIZED and positions != "dynamic_window" and mixer != "expire_span"
+        ):  # which make some weights 0
             assert (reading.weights.movedim(1, 0)[:, reading.mask] > 0).all()
 
 

@@ -34,7 +34,9 @@ def every_model() -> Iterator[tuple[str, ModelSettings]]:
         yield word, settings.model_copy(update=SMALL)
 
 
-CASES = [pytest.param(case, id=f"{word}-{case}") for word, settings in every_model() for case in inspection.cases(settings)]
+CASES = [
+    pytest.param(case, id=f"{word}-{case}") for word, settings in every_model() for case in inspection.cases(settings)
+]
 
 
 @pytest.mark.parametrize("case", CASES)

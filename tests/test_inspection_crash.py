@@ -43,10 +43,14 @@ def test_a_step_that_diverged_forward_is_found_again_and_what_it_came_from(early
     assert result["diverged"] == facts
     assert result["reproduced"] is True
     assert (result["outcome"]["what"], result["outcome"]["micro"]) == (facts["what"], facts["micro_batch"] - 1)
-    assert result["source"]["module"].startswith("stack.layers.3.")  # what grows with every layer, grows too large in the last
+    assert result["source"]["module"].startswith(
+        "stack.layers.3."
+    )  # what grows with every layer, grows too large in the last
     assert result["source"]["share"] > 0
     assert [level["module"] for level in result["levels"]] == ["embedding", *(f"stack.layers.{i}" for i in range(4))]
-    largest = [level["largest"] for level in result["levels"][:-1]]  # of finite numbers, of which the last may have none
+    largest = [
+        level["largest"] for level in result["levels"][:-1]
+    ]  # of finite numbers, of which the last may have none
     assert largest == sorted(largest)
     assert [level["not_finite"] > 0 for level in result["levels"]] == [False] * 4 + [True]
     assert result["in_fp32"] is not None
@@ -97,7 +101,9 @@ def breakages(training: Training) -> dict[str, nn.Module]:
     return {name: module for name, module in named.items() if not list(module.children()) and list(module.parameters())}
 
 
-@pytest.mark.parametrize("name", ["embedding.tokens", "stack.layers.1.own.part.qkv", "stack.layers.0.feed_forward.part.down", "stack.norm"])
+@pytest.mark.parametrize(
+    "name", ["embedding.tokens", "stack.layers.1.own.part.qkv", "stack.layers.0.feed_forward.part.down", "stack.norm"]
+)
 def test_the_first_module_that_gives_what_is_not_finite_is_named(name: str) -> None:
     training = training_with()
     broken = breakages(training)[name]
@@ -168,7 +174,9 @@ def copied(early: tuple[Path, str], tmp_path: Path) -> Path:  # noqa: F811
 
 def test_a_step_of_a_streamed_run_is_found_again_as_long_as_its_files_are_the_same(tmp_path: Path) -> None:
     for n in range(3):
-        (tmp_path / f"{n}.jsonl").write_text("".join(f'{{"text": "Shard {n} says that the number is {m}."}}\n' for m in range(300)))
+        (tmp_path / f"{n}.jsonl").write_text(
+            "".join(f'{{"text": "Shard {n} says that the number is {m}."}}\n' for m in range(300))
+        )
     data = f"data={{train: '{tmp_path}/*.jsonl', streaming: true, split: 10%}}"
     assert minitf("pretrain", TINY, *QUIET, *EARLY, data, "-d", tmp_path / "run").exit_code == 7
     result = result_of(minitf("inspect", "crash", tmp_path / "run", "--json").stdout)
@@ -217,7 +225,9 @@ def test_of_a_run_that_was_started_again_since_that_is_said(copied: Path) -> Non
     assert "since that step" not in minitf("inspect", "crash", copied).stdout
     record = json.loads((copied / "run.json").read_text())
     (copied / "run.json").write_text(json.dumps(record | {"state": "done"}))
-    assert "the run was continued after that step; its state is done\n" in told(minitf("inspect", "crash", copied).stdout)
+    assert "the run was continued after that step; its state is done\n" in told(
+        minitf("inspect", "crash", copied).stdout
+    )
     assert result_of(minitf("inspect", "crash", copied, "--json").stdout)["state"] == "done"
 
 

@@ -18,7 +18,17 @@ from mini_tf.data.corpora import world
 from mini_tf.inspection.capture import capture
 from mini_tf.inspection.gold import senses, syntax_view
 from mini_tf.inspection.gold.documents import LabelledDocument
-from mini_tf.inspection.gold.syntax import ALL, ANTECEDENT, OFFSETS, Comparison, Targets, baseline_guesses, guesses, targets_of, within
+from mini_tf.inspection.gold.syntax import (
+    ALL,
+    ANTECEDENT,
+    OFFSETS,
+    Comparison,
+    Targets,
+    baseline_guesses,
+    guesses,
+    targets_of,
+    within,
+)
 from mini_tf.inspection.gold.word_states import with_random_weights, word_attention, word_vectors
 from mini_tf.nn.tokens import Tokens
 from mini_tf.trained.opening import Trained, open_trained
@@ -29,7 +39,9 @@ N = 40
 @cache
 def documents() -> list[LabelledDocument]:
     rows = islice(world.Settings(seed=5).rows(), N)
-    return [LabelledDocument(row["text"].split(), {name: cell.split() for name, cell in row.items()}, "row") for row in rows]
+    return [
+        LabelledDocument(row["text"].split(), {name: cell.split() for name, cell in row.items()}, "row") for row in rows
+    ]
 
 
 def compared(heads_of: object) -> Comparison:
@@ -174,7 +186,9 @@ def result(*arguments: str | Path) -> dict[str, object]:
 
 def test_the_views_read_the_runs_own_corpus_another_one_and_a_file(run: Path, tmp_path: Path) -> None:
     found = result("syntax", run, "--limit", "30")
-    assert {"relation": "nsubj", "by": "+1"}.items() <= next(one for one in found["relations"] if one["relation"] == "nsubj").items()
+    assert {"relation": "nsubj", "by": "+1"}.items() <= next(
+        one for one in found["relations"] if one["relation"] == "nsubj"
+    ).items()
     assert found["documents"] == 30
     other = "{kind: world, n_documents: 50, seed: 1}"
     assert result("senses", run, "--data", other, "--limit", "50")["layers"][0]["AUC"] == 0.5  # without positions
@@ -187,7 +201,9 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """With positions and large weights, so that no two cosines or attention weights of a layer are almost equal."""
     model = "model={kind: encoder, d_model: 16, n_layers: 1, n_heads: 2, positions: learned}"
     small = ("train.steps=1", "train.context=512", "train.batch_size=1")
-    found = open_trained(trained(tmp_path_factory.mktemp("gold") / "positions", *small, model, "objective=masked"), device="cpu")
+    found = open_trained(
+        trained(tmp_path_factory.mktemp("gold") / "positions", *small, model, "objective=masked"), device="cpu"
+    )
     torch.manual_seed(0)
     for parameter in found.model.parameters():
         parameter.data.normal_(0, 0.2)
@@ -210,7 +226,9 @@ def sensed(trained: Trained, documents: list[LabelledDocument]) -> Sensed:
     found: Sensed = {}
     for document in documents:
         ids, words = tokens_of_words(trained, document)
-        hidden = torch.stack(capture(trained.model, Tokens(torch.tensor([ids]))).hidden[0].layers)[:, 0].double().numpy()
+        hidden = (
+            torch.stack(capture(trained.model, Tokens(torch.tensor([ids]))).hidden[0].layers)[:, 0].double().numpy()
+        )
         for word, sense, tokens in zip(document.words, document.labels["senses"], words, strict=True):
             if sense != "-":
                 found.setdefault(word, []).append((sense, hidden[:, tokens].mean(axis=1)))
@@ -238,7 +256,10 @@ def auc_and_nearest(forms: Sensed, layer: int) -> tuple[float, float]:
 def labelled(n: int) -> list[LabelledDocument]:
     rows = islice(world.Settings(seed=5).rows(), n)
     return [
-        LabelledDocument(row["text"].split(), {name: row[name].split() for name in ("senses", "heads", "relations")}, "row") for row in rows
+        LabelledDocument(
+            row["text"].split(), {name: row[name].split() for name in ("senses", "heads", "relations")}, "row"
+        )
+        for row in rows
     ]
 
 
@@ -251,12 +272,20 @@ def test_senses_are_compared_over_all_pairs_of_all_forms_by_loops(opened: Traine
     sizes = [len(tokens) for tokens in forms.values()]
     assert len({*sizes}) > 1, "else a mean over forms is a mean over pairs"
     assert shown["tokens"] == sum(sizes)
-    assert shown["majority"] == sum(max(Counter(sense for sense, _ in tokens).values()) for tokens in forms.values()) / sum(sizes)
-    orders = {form: np.random.default_rng(0).permutation([sense for sense, _ in tokens]) for form, tokens in forms.items()}
-    shuffled = {form: [(sense, v) for sense, (_, v) in zip(orders[form], tokens, strict=True)] for form, tokens in forms.items()}
+    assert shown["majority"] == sum(
+        max(Counter(sense for sense, _ in tokens).values()) for tokens in forms.values()
+    ) / sum(sizes)
+    orders = {
+        form: np.random.default_rng(0).permutation([sense for sense, _ in tokens]) for form, tokens in forms.items()
+    }
+    shuffled = {
+        form: [(sense, v) for sense, (_, v) in zip(orders[form], tokens, strict=True)] for form, tokens in forms.items()
+    }
     [_, *rows] = figures.rows_of(found.pictures[0])
     for number, (layer, cells) in enumerate(zip(shown["layers"], rows, strict=True)):
-        (own, near), (random, random_near), (exchanged, _) = (auc_and_nearest(one, number) for one in (forms, control, shuffled))
+        (own, near), (random, random_near), (exchanged, _) = (
+            auc_and_nearest(one, number) for one in (forms, control, shuffled)
+        )
         expected = {"AUC": own, "random": random, "shuffled": exchanged, "nearest": near, "random_nearest": random_near}
         assert {name: layer[name] for name in expected} == pytest.approx(expected, abs=1e-3)
         assert cells == [f"{number}{' (embedding)' * (number == 0)}", *(f"{layer[name]:.3f}" for name in expected)]
@@ -302,7 +331,9 @@ def test_syntax_shows_the_best_head_of_one_half_scored_on_the_other_by_loops(ope
             guesses += [between.argmax(axis=1).tolist(), between.T.argmax(axis=1).tolist()]
         return guesses
 
-    own, random = ([guessed(trained, document) for document in documents] for trained in (opened, with_random_weights(opened)))
+    own, random = (
+        [guessed(trained, document) for document in documents] for trained in (opened, with_random_weights(opened))
+    )
     names = ["L0 H0 to", "L0 H0 from", "L0 H1 to", "L0 H1 from"]
 
     def best(guesses: list[list[list[int]]], relation: str, shuffled: bool = False) -> tuple[int, float]:
@@ -350,7 +381,9 @@ def test_words_attend_as_the_mask_allows_and_a_truncated_word_is_left_out(opened
 
 def test_data_without_labels_are_refused_with_the_missing_column(run: Path, tmp_path: Path) -> None:
     file = tmp_path / "plain.jsonl"
-    file.write_text('{"text": "a king", "heads": "1 -1", "relations": "det root"}\n{"text": "a", "heads": "3", "relations": "root"}\n')
+    file.write_text(
+        '{"text": "a king", "heads": "1 -1", "relations": "det root"}\n{"text": "a", "heads": "3", "relations": "root"}\n'
+    )
     for arguments, told in (
         (
             ("senses", "--data", file),

@@ -60,7 +60,9 @@ def test_heads_set_by_hand_score_1_on_what_they_do_and_are_called_so(kind: str) 
     rules |= {"next": golden.following} if kind == "encoder" else {}
     layer = heads(golden.with_heads(kind, tuple(rules.values())), REPEATED)[0]
     assert [head.role for head in layer] == list(rules)
-    assert [head.measures[name] for name, head in zip(rules, layer, strict=True)] == pytest.approx([1.0] * len(rules), abs=1e-6)
+    assert [head.measures[name] for name, head in zip(rules, layer, strict=True)] == pytest.approx(
+        [1.0] * len(rules), abs=1e-6
+    )
 
 
 def test_an_induction_head_set_by_hand_scores_1_on_induction() -> None:
@@ -84,12 +86,18 @@ def test_a_uniform_head_has_entropy_1_and_a_one_hot_head_0(kind: str) -> None:
 
 
 def test_a_uniform_window_is_even_over_what_it_sees() -> None:
-    model = settings_of("models", "encoder")(d_model=8, n_layers=1, attention=(settings_of("attention", "window")(window=2),)).build(12, 24)  # type: ignore[attr-defined]
+    model = settings_of("models", "encoder")(
+        d_model=8, n_layers=1, attention=(settings_of("attention", "window")(window=2),)
+    ).build(12, 24)  # type: ignore[attr-defined]
     with torch.no_grad():
         model.mixers()[0].qkv.weight.zero_()
-    [layer] = [heads_of(reading, REPEATED) for reading in capture(model.eval(), Tokens(torch.tensor([REPEATED]))).attention]
+    [layer] = [
+        heads_of(reading, REPEATED) for reading in capture(model.eval(), Tokens(torch.tensor([REPEATED]))).attention
+    ]
     assert [head.measures["entropy"] for head in layer] == pytest.approx([1.0] * 4, abs=1e-6)
-    assert [head.measures["first"] for head in layer] == pytest.approx([1 / 5] * 4, abs=1e-6), "row 2 alone sees the first token"
+    assert [head.measures["first"] for head in layer] == pytest.approx([1 / 5] * 4, abs=1e-6), (
+        "row 2 alone sees the first token"
+    )
 
 
 OWN = {"toy", "softmax", "window", "linear", "favor", "simple", "sru", "srupp", "expire_span"}
@@ -113,7 +121,9 @@ def test_heads_of_every_mixer_are_measured(kind: str, mixer: str) -> None:
 
 def test_columns_that_belong_to_no_token_are_left_out() -> None:
     weights = torch.tensor([[[[0.5, 0.5, 0.0], [0.2, 0.2, 0.6]]]])
-    [head] = heads_of(CapturedAttention("decoder.self", 0, weights, 1, torch.ones(1, 2, 2, dtype=torch.bool).tril()), [1, 2])
+    [head] = heads_of(
+        CapturedAttention("decoder.self", 0, weights, 1, torch.ones(1, 2, 2, dtype=torch.bool).tril()), [1, 2]
+    )
     assert head.weights.tolist() == weights[0, 0, :, 1:].tolist()
     assert head.measures["row_sum"] == pytest.approx(0.65)
     assert head.measures["self"] == pytest.approx(0.6)
@@ -138,7 +148,9 @@ def plain(p: np.ndarray, visible: np.ndarray, ids: list[int]) -> dict[str, float
     sees = {i: [j for j in range(n) if visible[i, j]] for i in rows}
     found = {
         "rows": len(rows),
-        "entropy": mean([-sum(p[i, j] * math.log(p[i, j]) for j in sees[i] if p[i, j] > 0) / math.log(len(sees[i])) for i in rows]),
+        "entropy": mean(
+            [-sum(p[i, j] * math.log(p[i, j]) for j in sees[i] if p[i, j] > 0) / math.log(len(sees[i])) for i in rows]
+        ),
         "max": mean([max(p[i]) for i in rows]),
         "distance": mean([sum(p[i, j] * abs(i - j) for j in range(n)) for i in rows]),
     }
@@ -160,7 +172,9 @@ def test_measures_are_their_formulas(view: str, length: int) -> None:
     ids = torch.randint(3, (length,), generator=generator).tolist()
     for head, found in enumerate(measure(weights, visible, ids)):
         expected = plain(weights[head].double().numpy(), visible.numpy(), ids)
-        assert found == {name: value if value is None else pytest.approx(value, abs=1e-6) for name, value in expected.items()}
+        assert found == {
+            name: value if value is None else pytest.approx(value, abs=1e-6) for name, value in expected.items()
+        }
 
 
 def test_rows_that_do_not_sum_to_1_are_told_and_signed_ones_have_no_entropy() -> None:
@@ -175,7 +189,9 @@ def test_rows_that_do_not_sum_to_1_are_told_and_signed_ones_have_no_entropy() ->
     first_row = torch.tensor([[1.0, 0], [0.5, 0.5]])
     first_row[0, 0] = -1.0
     [uncounted] = measure(first_row[None], torch.ones(2, 2, dtype=torch.bool).tril(), [1, 2])
-    assert (uncounted["entropy"], uncounted["distance"]) == (1.0, 0.5), "a row that sees one token has no choice, and does not count"
+    assert (uncounted["entropy"], uncounted["distance"]) == (1.0, 0.5), (
+        "a row that sees one token has no choice, and does not count"
+    )
     [whole] = measure(2 * half[None], visible, [1, 2, 3, 4])
     assert "row_sum" not in whole
 
@@ -207,7 +223,10 @@ def test_a_role_is_above_its_bound_by_two_standard_errors(name: str) -> None:
     bound = 0.9 if name == "broad" else 0.5
     assert role_of({name: Score(bound + 0.021, 0.01)}) == name
     assert role_of({name: Score(bound + 0.019, 0.01)}) is None
-    assert Score.of([0.2, 0.4, 0.9]) == (pytest.approx(0.5), pytest.approx(0.2081666))  # sqrt((0.09 + 0.01 + 0.16) / 2 / 3)
+    assert Score.of([0.2, 0.4, 0.9]) == (
+        pytest.approx(0.5),
+        pytest.approx(0.2081666),
+    )  # sqrt((0.09 + 0.01 + 0.16) / 2 / 3)
     assert str(Score(0.714, 0.028)) == "0.71 ± 0.03"
 
 
@@ -243,32 +262,50 @@ def test_scores_of_random_rows_are_means_over_rows_and_their_errors() -> None:
     """Against plain loops over the weights of an untrained model; a window hides some keys of some rows."""
     torch.manual_seed(3)
     attention = (settings_of("attention", "window")(window=7), settings_of("attention", "softmax")())
-    model = settings_of("models", "decoder")(d_model=16, n_layers=2, n_heads=2, init_std=0.5, attention=attention).build(12, 24).eval()  # type: ignore[attr-defined]
+    model = (
+        settings_of("models", "decoder")(d_model=16, n_layers=2, n_heads=2, init_std=0.5, attention=attention)
+        .build(12, 24)
+        .eval()
+    )  # type: ignore[attr-defined]
     rows = random_rows()
     scores = scores_on(model, rows)
     assert [*scores] == [HeadIndex("decoder.self", layer, head) for layer in (0, 1) for head in (0, 1)]
     for one in capture(model, rows).attention:
         for head in (0, 1):
-            measured = [plain(one.weights[n, head].double().numpy(), one.mask[0].numpy(), row) for n, row in enumerate(rows.ids.tolist())]
+            measured = [
+                plain(one.weights[n, head].double().numpy(), one.mask[0].numpy(), row)
+                for n, row in enumerate(rows.ids.tolist())
+            ]
             for name, score in scores[HeadIndex("decoder.self", one.layer, head)].items():
-                values = [value for row in measured if (value := row["entropy" if name == "broad" else name]) is not None]
+                values = [
+                    value for row in measured if (value := row["entropy" if name == "broad" else name]) is not None
+                ]
                 assert score.mean == pytest.approx(np.mean(values), abs=1e-6)
                 assert score.error == pytest.approx(np.std(values, ddof=1) / len(values) ** 0.5, abs=1e-6)
     hidden, seen = (scores[HeadIndex("decoder.self", layer, 0)] for layer in (0, 1))
     assert {*seen} == {*ROLES} - {"next"}
-    assert len([1 for row in rows.ids.tolist() if row[7 + 1] == row[1]]) < N_ROWS, "of some rows the window hides the last occurrence"
+    assert len([1 for row in rows.ids.tolist() if row[7 + 1] == row[1]]) < N_ROWS, (
+        "of some rows the window hides the last occurrence"
+    )
     assert {*hidden} == {*seen}
 
 
 def test_an_encoder_decoder_has_roles_of_self_attention_alone() -> None:
     torch.manual_seed(0)
-    model = settings_of("models", "encoder_decoder")(d_model=16, n_layers=1, n_heads=2, init_std=0.5).build(12, 24).eval()  # type: ignore[attr-defined]
+    model = (
+        settings_of("models", "encoder_decoder")(d_model=16, n_layers=1, n_heads=2, init_std=0.5).build(12, 24).eval()
+    )  # type: ignore[attr-defined]
     own, source = random_rows(), Tokens(random_rows(length=21).ids)
     scores = scores_on(model, own, source)
     assert [*scores] == [HeadIndex(kind, 0, head) for kind in ("encoder.self", "decoder.self") for head in (0, 1)]
     [encoder] = [one for one in capture(model, own, source).attention if one.kind == "encoder.self"]
-    measured = [plain(encoder.weights[n, 1].double().numpy(), np.ones((21, 21), bool), row) for n, row in enumerate(source.ids.tolist())]
-    assert scores[HeadIndex("encoder.self", 0, 1)]["same"].mean == pytest.approx(np.mean([row["same"] for row in measured]), abs=1e-6)
+    measured = [
+        plain(encoder.weights[n, 1].double().numpy(), np.ones((21, 21), bool), row)
+        for n, row in enumerate(source.ids.tolist())
+    ]
+    assert scores[HeadIndex("encoder.self", 0, 1)]["same"].mean == pytest.approx(
+        np.mean([row["same"] for row in measured]), abs=1e-6
+    )
 
 
 def test_a_role_does_not_hang_on_the_text() -> None:
@@ -296,12 +333,17 @@ def test_what_a_query_cannot_look_at_behind_it_is_left_out_of_its_fan(causal: bo
 
 def test_every_role_has_a_letter_and_a_sentence_of_its_own() -> None:
     layer = heads(
-        golden.with_heads("encoder", (golden.previous, golden.following, golden.itself, golden.first, golden.same, golden.uniform)),
+        golden.with_heads(
+            "encoder", (golden.previous, golden.following, golden.itself, golden.first, golden.same, golden.uniform)
+        ),
         REPEATED,
     )[0]
     sentences = [describe_head(head, "token").removesuffix(" tokens") for head in layer]
     text = "(repeated random tokens); on this text mean normalized entropy 0.08, mean largest weight 0.93, mean distance 1.4"
-    assert sentences[0] == f"encoder self-attention L0 H0: previous-token head, attention weight 1.00 ± 0.00 on the previous token {text}"
+    assert (
+        sentences[0]
+        == f"encoder self-attention L0 H0: previous-token head, attention weight 1.00 ± 0.00 on the previous token {text}"
+    )
     text = "(repeated random tokens); on this text mean normalized entropy 1.00, mean largest weight 0.08, mean distance 4.3"
     assert sentences[5] == f"encoder self-attention L0 H5: broad attention, normalized entropy 1.00 ± 0.00 {text}"
     assert "H3: first-token head (attention sink), attention weight 1.00 ± 0.00 on the first token (" in sentences[3]
@@ -313,7 +355,10 @@ def test_every_role_has_a_letter_and_a_sentence_of_its_own() -> None:
 
 def test_a_head_without_a_role_is_described_by_its_means_on_the_text() -> None:
     weights = torch.tensor([[1.0, 0, 0], [0.3, 0.7, 0], [0.2, 0.3, 0.5]])
-    [head] = heads_of(CapturedAttention("decoder.self", 0, weights[None, None], 0, torch.ones(1, 3, 3, dtype=torch.bool).tril()), [1, 2, 3])
+    [head] = heads_of(
+        CapturedAttention("decoder.self", 0, weights[None, None], 0, torch.ones(1, 3, 3, dtype=torch.bool).tril()),
+        [1, 2, 3],
+    )
     means = "mean normalized entropy 0.91, mean largest weight 0.60, mean distance 0.5 tokens"
     assert describe_head(head, "token") == f"decoder self-attention L0 H0: {means}", "not measured on random tokens"
     assert describe_head(replace(head, scores=exactly(self=0.3)), "token").endswith(f": no role; on this text {means}")
@@ -323,12 +368,17 @@ def sample_of(model: Model, ids: list[int]) -> Sample:
     spans: list[tuple[int, int] | None] = [(place, place + 1) for place in range(len(ids))]
     text = "".join(chr(ord("a") + id) for id in ids)
     every = [head for layer in heads(model, ids) for head in layer]
-    return Sample(TokenizedTexts(TokenizedText(ModelInput(text, ids, spans), [*text], Words([], []))), every, None, 0.0, [])
+    return Sample(
+        TokenizedTexts(TokenizedText(ModelInput(text, ids, spans), [*text], Words([], []))), every, None, 0.0, []
+    )
 
 
 def test_the_grid_has_each_heads_letter_in_its_layers_row() -> None:
     rules = (golden.previous, golden.itself, golden.first, golden.uniform)
-    sample = sample_of(golden.with_heads("decoder", rules, (golden.induction, golden.itself, golden.previous, golden.uniform)), REPEATED)
+    sample = sample_of(
+        golden.with_heads("decoder", rules, (golden.induction, golden.itself, golden.previous, golden.uniform)),
+        REPEATED,
+    )
     cells = panels.grid(sample)
     assert cells.letters == [["P", "S", "F", "B"], ["I", "S", "P", "B"]]
     assert (cells.rows, cells.columns) == (["L0 decoder.self", "L1 decoder.self"], ["H0", "H1", "H2", "H3"])
@@ -386,7 +436,8 @@ def test_a_sentence_about_a_query_names_the_largest_weights_that_are_not_0() -> 
     weights = np.array([[0.004, 0.3, 0.006, 0.55, 0.14]], np.float32)
     head = Head(HeadIndex("cross", 2, 1), weights, np.ones((1, 5), bool), {}, {}, "own", "source")
     own, source = (
-        TokenizedText(ModelInput(text, [*range(len(text))], [None] * len(text)), [*text], Words([], [])) for text in ("q", "abcde")
+        TokenizedText(ModelInput(text, [*range(len(text))], [None] * len(text)), [*text], Words([], []))
+        for text in ("q", "abcde")
     )
     sample = Sample(TokenizedTexts(own, source), [head], Query(0, "q"), 0.0, [])
     start = "cross-attention L2 H1: 'q' (0) attends to "
@@ -402,7 +453,12 @@ def test_a_pattern_that_one_row_alone_can_show_has_no_score() -> None:
     ids = torch.tensor([[0, 1, 2, 3, 4, 5], [0, 6, 7, 8, 9, 6], [0, 5, 4, 3, 2, 1]])
     scores = scores_on(golden.with_heads("decoder", (golden.same,)), Tokens(ids))
     assert {*scores[HeadIndex("decoder.self", 0, 0)]} == {"previous", "self", "first", "broad"}
-    assert "same" in scores_on(golden.with_heads("decoder", (golden.same,)), Tokens(ids[[0, 1, 1]]))[HeadIndex("decoder.self", 0, 0)]
+    assert (
+        "same"
+        in scores_on(golden.with_heads("decoder", (golden.same,)), Tokens(ids[[0, 1, 1]]))[
+            HeadIndex("decoder.self", 0, 0)
+        ]
+    )
 
 
 @pytest.mark.parametrize(
@@ -427,10 +483,16 @@ def test_a_color_scale_ends_above_99_percent_of_the_weights(weights: list[float]
 def test_a_table_has_the_largest_score_of_each_pattern_and_its_head() -> None:
     def head(number: int, **scores: float) -> Head:
         return Head(
-            HeadIndex("decoder.self", 1, number), np.eye(1), np.ones((1, 1), bool), {}, {n: Score(s, 0.01) for n, s in scores.items()}
+            HeadIndex("decoder.self", 1, number),
+            np.eye(1),
+            np.ones((1, 1), bool),
+            {},
+            {n: Score(s, 0.01) for n, s in scores.items()},
         )
 
-    _, table = panels.best_scores([head(0, previous=0.3, induction=0.2, broad=0.95), head(1, previous=0.1, induction=0.4), head(2)])
+    _, table = panels.best_scores(
+        [head(0, previous=0.3, induction=0.2, broad=0.95), head(1, previous=0.1, induction=0.4), head(2)]
+    )
     assert [line.rstrip() for line in table(colored=False, width=80).plain.splitlines()] == [
         "largest weight on random tokens  ± standard error  head",
         "previous token                   0.30 ± 0.01       decoder self-attention L1 H0",
@@ -531,7 +593,9 @@ def test_weights_of_a_query_are_drawn_up_to_the_query_or_the_last_key_that_it_se
         weights, visible = np.zeros((2, 6, 6)), np.zeros((2, 6, 6), bool)
         weights[:, 4, seen], visible[:, 4, seen] = 1.0, True
         heads = [
-            SimpleNamespace(index=HeadIndex("decoder.self", 0, n), queries="own", keys="own", weights=weights[n], visible=visible[n])
+            SimpleNamespace(
+                index=HeadIndex("decoder.self", 0, n), queries="own", keys="own", weights=weights[n], visible=visible[n]
+            )
             for n in range(2)
         ]
         sample: Any = SimpleNamespace(heads=heads, query=Query(4, "w4"), unit="token", columns=lambda head: tokens)

@@ -16,7 +16,9 @@ ALIKE: dict[str, Any] = {"n_kv_heads": None, "d_k": None, "d_v": None}
 
 
 @pytest.mark.parametrize(("mixer", "positions"), CASES)
-@pytest.mark.parametrize("settings", [{}, {"tied": False}, {"head": "bert", "n_types": 2, "embed_norm": True, "bias": True}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"tied": False}, {"head": "bert", "n_types": 2, "embed_norm": True, "bias": True}]
+)
 def test_the_counts_add_up_to_the_models_own(mixer: str, positions: str, settings: dict[str, Any]) -> None:
     kind = "encoder" if usable(mixer, positions, "encoder") else "decoder"
     model = model_of(kind, (mixer,), positions, **settings)
@@ -45,8 +47,14 @@ def test_parts_are_a_layers_mixer_its_feed_forward_and_the_norms() -> None:
         "head.linear",
     ]
     assert found["embedding.position"] == ("learned", {"table.weight": (CONTEXT, 24)})
-    assert found["stack.layers.1.own.part"] == ("window", {"qkv.weight": (4 * 6 + 2 * 6 + 2 * 8, 24), "out.weight": (24, 4 * 8)})
-    assert found["stack.layers.0.feed_forward.part"] == ("FeedForward", {"up.weight": (32, 24), "down.weight": (24, 32)})
+    assert found["stack.layers.1.own.part"] == (
+        "window",
+        {"qkv.weight": (4 * 6 + 2 * 6 + 2 * 8, 24), "out.weight": (24, 4 * 8)},
+    )
+    assert found["stack.layers.0.feed_forward.part"] == (
+        "FeedForward",
+        {"up.weight": (32, 24), "down.weight": (24, 32)},
+    )
 
 
 def test_equal_parts_of_layers_fold_into_one_and_others_stay_apart() -> None:

@@ -17,7 +17,9 @@ from mini_tf.training import optimizer
 
 def model_with(positions: str, context: int = CONTEXT, d_model: int = 8, n_heads: int = 2, **settings: object) -> Model:
     position = settings_of("positions", positions)(**settings)
-    model = settings_of("models", "encoder")(d_model=d_model, n_layers=1, n_heads=n_heads, positions=position, init_std=0.4)
+    model = settings_of("models", "encoder")(
+        d_model=d_model, n_layers=1, n_heads=n_heads, positions=position, init_std=0.4
+    )
     torch.manual_seed(0)
     return model.build(20, context).double().eval()  # type: ignore[attr-defined, no-any-return]
 
@@ -35,7 +37,11 @@ def test_a_kind_is_looked_at_where_it_attaches(kind: str) -> None:
     seen, drawn = analyzed(model), "bias" in applies_to and model.embedding.position.distance_only  # type: ignore[union-attr]
     turned = hasattr(model.embedding.position, "frequencies")  # of others a kernel is not known
     assert turned or kind != "rotary"
-    assert (seen.vectors is not None, seen.rotary is not None, bool(seen.biases)) == ("embed" in applies_to, turned, drawn)
+    assert (seen.vectors is not None, seen.rotary is not None, bool(seen.biases)) == (
+        "embed" in applies_to,
+        turned,
+        drawn,
+    )
 
 
 def test_similarity_and_kernel_of_learned_positions_by_brute_force() -> None:
@@ -54,7 +60,9 @@ def test_similarity_and_kernel_of_learned_positions_by_brute_force() -> None:
         assert found.kernel[distance] == pytest.approx(sum(far) / len(far), abs=1e-12)
     for i in range(n):
         for j in range(n):
-            assert found.similarity[i, j].item() == pytest.approx(dot(i, j) / math.sqrt(dot(i, i) * dot(j, j)), abs=1e-12)
+            assert found.similarity[i, j].item() == pytest.approx(
+                dot(i, j) / math.sqrt(dot(i, i) * dot(j, j)), abs=1e-12
+            )
 
 
 def test_sinusoids_are_as_alike_as_is_known_of_them() -> None:
@@ -71,7 +79,12 @@ def test_sinusoids_are_as_alike_as_is_known_of_them() -> None:
     assert near[512] > 0.6
     found = analyzed(model_with("sinusoidal", context=60, d_model=512)).vectors
     assert found is not None
-    assert [round(found.similarity[0, distance].item(), 3) for distance in (1, 2, 5, 20)] == [0.973, 0.905, 0.741, 0.616]
+    assert [round(found.similarity[0, distance].item(), 3) for distance in (1, 2, 5, 20)] == [
+        0.973,
+        0.905,
+        0.741,
+        0.616,
+    ]
 
 
 def test_fourier_features_are_shown_as_their_own_part_of_the_embedding() -> None:
@@ -97,7 +110,9 @@ def test_the_rotary_kernel_is_the_mean_cosine_of_its_angles() -> None:
     rotary = analyzed(model_with("rotary", context=40, d_model=24, base=100.0)).rotary
     assert rotary is not None
     angles = [100.0 ** (-2 * i / 12) for i in range(6)]
-    assert rotary.kernel == pytest.approx([sum(math.cos(d * angle) for angle in angles) / 6 for d in range(40)], abs=1e-12)
+    assert rotary.kernel == pytest.approx(
+        [sum(math.cos(d * angle) for angle in angles) / 6 for d in range(40)], abs=1e-12
+    )
     assert rotary.wavelengths == pytest.approx([2 * math.pi / angle for angle in angles])
 
 

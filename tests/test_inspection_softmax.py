@@ -24,7 +24,9 @@ def of_weights(weights: torch.Tensor, keep: torch.Tensor | None = None, lead: in
     return softmax_statistics([Capture([reading], [], 0.0)])
 
 
-@pytest.mark.parametrize(("kind", "mixer", "reach"), [("encoder", "softmax", 99), ("decoder", "softmax", 99), ("decoder", "window", 3)])
+@pytest.mark.parametrize(
+    ("kind", "mixer", "reach"), [("encoder", "softmax", 99), ("decoder", "softmax", 99), ("decoder", "window", 3)]
+)
 def test_every_number_follows_from_queries_and_keys(kind: str, mixer: str, reach: int) -> None:
     model = model_of(kind, (mixer,), "learned", n_layers=1, n_kv_heads=4)
     texts = [some_ids(1, 9), some_ids(1, 6, seed=2)]
@@ -44,11 +46,18 @@ def test_every_number_follows_from_queries_and_keys(kind: str, mixer: str, reach
                 entropy = -sum(one * math.log(one) for one in p)
                 if len(seen) > 1:
                     gradient, span = sum(one * (1 - one) for one in p), max(scores) - min(scores)
-                    rows[head].append([entropy, entropy / math.log(len(seen)), max(p), float(max(p) > 0.99), gradient, span])
+                    rows[head].append(
+                        [entropy, entropy / math.log(len(seen)), max(p), float(max(p) > 0.99), gradient, span]
+                    )
     for head, measured in enumerate(heads):
         columns = list(zip(*rows[head], strict=True))
         means = [sum(column) / len(column) for column in columns[:5]]
-        assert (measured.kind, measured.layer, measured.head, measured.rows) == (f"{kind}.self", 0, head, len(rows[head]))
+        assert (measured.kind, measured.layer, measured.head, measured.rows) == (
+            f"{kind}.self",
+            0,
+            head,
+            len(rows[head]),
+        )
         assert [getattr(measured, name) for name in NUMBERS] == pytest.approx([*means, max(columns[5])], abs=1e-9)
         assert not measured.underflow
 
@@ -102,14 +111,20 @@ def test_texts_count_by_their_rows() -> None:
     model = model_of("encoder", ("softmax",), "rotary")
     captures = [capture(model, Tokens(some_ids(1, length))) for length in (3, 11)]
     both, one, other = softmax_statistics(captures), softmax_statistics(captures[:1]), softmax_statistics(captures[1:])
-    assert [dataclasses.astuple(head)[:3] for head in both] == [("encoder.self", layer, head) for layer in range(3) for head in range(4)]
+    assert [dataclasses.astuple(head)[:3] for head in both] == [
+        ("encoder.self", layer, head) for layer in range(3) for head in range(4)
+    ]
     for all_, a, b in zip(both, one, other, strict=True):
         assert all_.entropy == pytest.approx((3 * a.entropy + 11 * b.entropy) / 14)
         assert all_.logit_range == max(a.logit_range, b.logit_range)
 
 
 def test_weights_that_do_not_sum_to_1_are_scaled_and_signed_ones_have_no_entropy() -> None:
-    for weights, expected in (([0.4, 0.4, 0.4], 1.0), ([0.2, 0.2, 0.0], math.log(2) / math.log(3)), ([0.7, 0.7, -0.4], math.nan)):
+    for weights, expected in (
+        ([0.4, 0.4, 0.4], 1.0),
+        ([0.2, 0.2, 0.0], math.log(2) / math.log(3)),
+        ([0.7, 0.7, -0.4], math.nan),
+    ):
         [head] = of_weights(torch.tensor([[weights]]))
         assert head.normalised == pytest.approx(expected, nan_ok=True)
     assert math.isnan(softmax._row(head)[-1]), "the table leaves a range that is not a number blank"

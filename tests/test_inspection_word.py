@@ -33,7 +33,9 @@ def tokenizer() -> Tokenizer:
 
 def built(tokenizer: Tokenizer, kind: str, positions: str, context: int = 64) -> Model:
     torch.manual_seed(0)
-    settings = settings_of("models", kind)(d_model=16, n_layers=2, n_heads=2, init_std=0.4, positions=settings_of("positions", positions)())
+    settings = settings_of("models", kind)(
+        d_model=16, n_layers=2, n_heads=2, init_std=0.4, positions=settings_of("positions", positions)()
+    )
     return settings.build(tokenizer.vocabulary.size, context).double().eval()  # type: ignore[attr-defined, no-any-return]
 
 
@@ -41,8 +43,12 @@ def framing(tokenizer: Tokenizer) -> Callable[[str], ModelInput]:
     return lambda text: text_input(tokenizer, text, affixes(tokenizer, "continued"))
 
 
-def layers_of(tokenizer: Tokenizer, model: Model, texts: list[str], word: str = "bears", senses: Any = SENSES) -> list[LayerSimilarity]:
-    sentences = [Sentence(text, f"text {n}", sense) for n, (text, sense) in enumerate(zip(texts, senses, strict=True), 1)]
+def layers_of(
+    tokenizer: Tokenizer, model: Model, texts: list[str], word: str = "bears", senses: Any = SENSES
+) -> list[LayerSimilarity]:
+    sentences = [
+        Sentence(text, f"text {n}", sense) for n, (text, sense) in enumerate(zip(texts, senses, strict=True), 1)
+    ]
     found = [find_occurrence(framing(tokenizer), model.context, word, sentence, UsageFault) for sentence in sentences]
     return compare_occurrences(model, sentences, found)
 
@@ -74,7 +80,9 @@ def test_every_number_is_what_its_formula_says(tokenizer: Tokenizer, kind: str) 
     words = [
         (n, word, first, first + len(word))
         for n, text in enumerate(TEXTS)
-        for word, first in ((part.strip(".,"), text.index(f" {part}") + 1 if text.find(part) else 0) for part in text.split())
+        for word, first in (
+            (part.strip(".,"), text.index(f" {part}") + 1 if text.find(part) else 0) for part in text.split()
+        )
     ]
     hidden = [hidden_of(model, [separator, *map(int, tokenizer.encode(text))]) for text in TEXTS]
     for number, layer in enumerate(layers_of(tokenizer, model, TEXTS)):
@@ -99,7 +107,9 @@ def test_every_number_is_what_its_formula_says(tokenizer: Tokenizer, kind: str) 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
 @pytest.mark.parametrize("positions", listing("positions"))
-def test_without_added_positions_equal_words_are_equal_at_layer_0_and_only_there(tokenizer: Tokenizer, kind: str, positions: str) -> None:
+def test_without_added_positions_equal_words_are_equal_at_layer_0_and_only_there(
+    tokenizer: Tokenizer, kind: str, positions: str
+) -> None:
     layers = layers_of(tokenizer, built(tokenizer, kind, positions), TEXTS)
     added = "embed" in settings_of("positions", positions).APPLIES_TO  # type: ignore[attr-defined]
     assert (layers[0].cosine == pytest.approx(1.0, abs=1e-12)) is not added
@@ -171,7 +181,9 @@ def test_a_text_without_the_word_or_with_it_past_the_context_is_refused_by_its_n
         with pytest.raises(UsageFault, match=said):
             find_occurrence(framing(tokenizer), 16, "bears", Sentence(text, "text 7"), UsageFault)
     with pytest.raises(DataFault, match="'bears' ends at token 17, but the model's context is 16"):
-        find_occurrence(framing(tokenizer), 16, "bears", Sentence("ten bytes. bears", "f:1"), DataFault)  # its last byte is the 17th token
+        find_occurrence(
+            framing(tokenizer), 16, "bears", Sentence("ten bytes. bears", "f:1"), DataFault
+        )  # its last byte is the 17th token
     found = find_occurrence(framing(tokenizer), 17, "bears", Sentence("ten bytes. bears and more", "f:1"), DataFault)
     assert found.tokens == [12, 13, 14, 15, 16]
     assert (len(found.input.ids), found.input.n_cut) == (17, 9)
@@ -186,7 +198,12 @@ def test_what_is_cut_off_takes_no_part(tokenizer: Tokenizer) -> None:
 
 
 def test_records_of_another_word_and_empty_lines_are_passed_over() -> None:
-    lines = ['{"word": "bat", "text": "a bat"}', "", '{"word": "bears", "sense": "carry", "text": "it bears"}', '{"text": "bears"}']
+    lines = [
+        '{"word": "bat", "text": "a bat"}',
+        "",
+        '{"word": "bears", "sense": "carry", "text": "it bears"}',
+        '{"text": "bears"}',
+    ]
     found = [Sentence("it bears", "s.jsonl:3", "carry"), Sentence("bears", "s.jsonl:4", None)]
     assert list(read(lines, "s.jsonl", "bears")) == found
     assert list(read(["a bears", " ", '{"text": "x"}'], "s.txt", "bears")) == [
@@ -203,7 +220,10 @@ def test_records_of_another_word_and_empty_lines_are_passed_over() -> None:
         ("[]", 'a record must have a "text"'),
         ('{"text": 3}', 'a record must have a "text"'),
         ('{"text": "a", "sense": 3}', '"sense" must be a valid string'),
-        *((rf'{{"text": "{surrogate} bears"}}', '"text" must be a valid string') for surrogate in (r"\ud800", r"\udbff", r"\udfff")),
+        *(
+            (rf'{{"text": "{surrogate} bears"}}', '"text" must be a valid string')
+            for surrogate in (r"\ud800", r"\udbff", r"\udfff")
+        ),
     ],
 )
 def test_a_line_that_is_no_record_is_refused(line: str, said: str) -> None:

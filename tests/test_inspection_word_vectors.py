@@ -112,13 +112,17 @@ def test_similarity_is_the_rank_correlation_of_cosines_with_scores(vectors: Word
         assert found["interval"] == interval(found["spearman"], n)
     shown = similarity_view(vectors, pairs, "file").pictures[0](colored=False, width=90).plain.splitlines()
     low, high = result["known"]["interval"]
-    numbers = f"{len(pairs)} 1.000 {result['known']['spearman']:.3f} {low:.3f} to {high:.3f} {result['known']['random']:.3f}"
+    numbers = (
+        f"{len(pairs)} 1.000 {result['known']['spearman']:.3f} {low:.3f} to {high:.3f} {result['known']['random']:.3f}"
+    )
     assert shown[2].split() == ["all", "known", "words", *numbers.split()]
 
 
 def test_pairs_with_unknown_words_are_not_covered() -> None:
     tokenizer = Tokenizer.train(TokenizerSettings(kind="wordpiece", vocab_size=330), [TEXT])
-    vectors = WordVectors(tokenizer, torch.randn(tokenizer.vocabulary.size, 7, generator=torch.Generator().manual_seed(0)))
+    vectors = WordVectors(
+        tokenizer, torch.randn(tokenizer.vocabulary.size, 7, generator=torch.Generator().manual_seed(0))
+    )
     result = similarity_view(vectors, [*PAIRS, WordPair(("king", "ÿ"), 2.0)], "file").result
     assert result["known"]["pairs"] == len(PAIRS)
     assert result["known"]["coverage"] == len(PAIRS) / (len(PAIRS) + 1)
@@ -131,7 +135,8 @@ def test_the_control_of_many_pairs_is_no_correlation() -> None:
     vectors = WordVectors(tokenizer, torch.eye(tokenizer.vocabulary.size))
     letters = "abcdefghijklmnopqrstuvwxyz"
     pairs = [
-        WordPair((one, other), float((7 * n) % 31)) for n, (one, other) in enumerate((a, b) for a in letters for b in letters if a < b)
+        WordPair((one, other), float((7 * n) % 31))
+        for n, (one, other) in enumerate((a, b) for a in letters for b in letters if a < b)
     ]
     assert abs(similarity_view(vectors, pairs, "file").result["one_token"]["random"]) < 0.05
 
@@ -181,8 +186,14 @@ def test_other_files_are_refused(lines: list[str], told: str) -> None:
         ([], "WORD is missing; or give --analogy 'A B C' or --similarity FILE"),
         (["--neighbours", "3"], "--neighbors needs WORD"),
         (["king", "--analogy", "a b c"], "--analogy takes no WORD"),
-        (["--analogy", "a b c", "--similarity", "x"], "--analogy and --similarity exclude each other; give one of them"),
-        (["king", "a king", "--neighbors", "3"], "--neighbors compares token embeddings without sentences; remove the sentences"),
+        (
+            ["--analogy", "a b c", "--similarity", "x"],
+            "--analogy and --similarity exclude each other; give one of them",
+        ),
+        (
+            ["king", "a king", "--neighbors", "3"],
+            "--neighbors compares token embeddings without sentences; remove the sentences",
+        ),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(arguments: list[str], told: str) -> None:

@@ -21,7 +21,9 @@ def tokenizer_of(kind: str) -> Tokenizer:
     """
     if kind == "uncased":
         vocabulary = ["[UNK]", "[SEP]", "i", "don", "'", "t", "see", "the", "cafe", ",", "(", ")", "s"]
-        inner = tokenizers.Tokenizer(models.WordPiece({token: id for id, token in enumerate(vocabulary)}, unk_token="[UNK]"))
+        inner = tokenizers.Tokenizer(
+            models.WordPiece({token: id for id, token in enumerate(vocabulary)}, unk_token="[UNK]")
+        )
         inner.normalizer = normalizers.BertNormalizer(lowercase=True)
         inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         inner.add_special_tokens(["[UNK]", "[SEP]"])

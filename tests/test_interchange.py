@@ -45,7 +45,10 @@ def test_a_model_comes_in_and_goes_out_unchanged(case: str, tmp_path: Path) -> N
     config = json.loads((source / "config.json").read_text())
     assert ("pairs" in parity["cases"]) == (config.get("type_vocab_size", 0) > 1)
     assert ("padded sources" in parity["cases"]) == config.get("is_encoder_decoder", False)
-    assert (parity["outputs"], parity["precision"]) == ("hidden states" if case.endswith("without a head") else "logits", "fp32")
+    assert (parity["outputs"], parity["precision"]) == (
+        "hidden states" if case.endswith("without a head") else "logits",
+        "fp32",
+    )
     done = minitf("export", run, "-o", out, "--to", json.loads((source / "config.json").read_text())["model_type"])
     assert done.exit_code == 0, done.stderr
     assert "loaded by transformers" in done.stderr
@@ -60,13 +63,18 @@ def test_a_model_comes_in_and_goes_out_unchanged(case: str, tmp_path: Path) -> N
         first = 2 if "position" in name else 0
         assert first or "decoder.final_layer_norm" in name
         torch.testing.assert_close(after[name][first:], before[name][first:], rtol=1e-6, atol=0)
-    left_out = {name for name in before.keys() - after.keys() if "pooler" not in name and "seq_relationship" not in name}
+    left_out = {
+        name for name in before.keys() - after.keys() if "pooler" not in name and "seq_relationship" not in name
+    }
     assert left_out == set()
     added = after.keys() - before.keys() - {"cls.predictions.bias", "lm_head.bias"}
     assert added <= {"head.dense.bias"}  # a bias of 0
     assert not any(after[name].count_nonzero() for name in added)
     theirs = transformers().AutoConfig.from_pretrained(out)
-    assert (theirs.vocab_size, theirs.architectures) == (V, [json.loads((out / "parity.json").read_text())["architecture"]])
+    assert (theirs.vocab_size, theirs.architectures) == (
+        V,
+        [json.loads((out / "parity.json").read_text())["architecture"]],
+    )
 
 
 @pytest.mark.parametrize("case", ["bart", "marian", "t5", "t5 1.1"])
@@ -82,7 +90,13 @@ def test_greedy_translation_is_theirs_token_by_token(case: str, tmp_path: Path) 
     start = model.config.decoder_start_token_id
     for text, ours in zip(texts, found, strict=True):
         ids = torch.tensor([[*(int(word[1:]) for word in text.split()), 2]])
-        more = {"do_sample": False, "num_beams": 1, "max_new_tokens": 12, "decoder_start_token_id": start, "forced_eos_token_id": None}
+        more = {
+            "do_sample": False,
+            "num_beams": 1,
+            "max_new_tokens": 12,
+            "decoder_start_token_id": start,
+            "forced_eos_token_id": None,
+        }
         new = model.generate(ids, suppress_tokens=[0, 1, 3, 4], pad_token_id=0, **more)[0, 1:]
         assert ours.split() == [f"w{id}" for id in new.tolist() if id > 4]
         assert ours
@@ -99,19 +113,33 @@ def test_beam_search_is_theirs_without_a_length_penalty(case: str, tmp_path: Pat
     done = minitf("generate", run, *texts, *options, "--json")
     assert done.exit_code == 0, done.stderr
     found = [json.loads(line)["result"] for line in done.stdout.splitlines()]
-    lines = minitf("generate", run, *texts, "--num-beams", "1", "--length-penalty", "0", "--max-new-tokens", "10", "--json").stdout
+    lines = minitf(
+        "generate", run, *texts, "--num-beams", "1", "--length-penalty", "0", "--max-new-tokens", "10", "--json"
+    ).stdout
     greedy = [json.loads(line)["result"] for line in lines.splitlines()]
     model = getattr(transformers(), CASES[case][0]).from_pretrained(source)
     start = model.config.decoder_start_token_id
-    more = {"do_sample": False, "num_beams": 4, "num_return_sequences": 4, "length_penalty": 0.0, "early_stopping": "never"}
+    more = {
+        "do_sample": False,
+        "num_beams": 4,
+        "num_return_sequences": 4,
+        "length_penalty": 0.0,
+        "early_stopping": "never",
+    }
     more |= {"max_new_tokens": 10, "decoder_start_token_id": start, "forced_eos_token_id": None, "pad_token_id": 0}
     ended = 0
     for text, ours, single in zip(texts, found, greedy, strict=True):
         ids = torch.tensor([[*(int(word[1:]) for word in text.split()), 2]])
-        new = model.generate(ids, suppress_tokens=[0, 1, 3, 4], return_dict_in_generate=True, output_scores=True, **more)
+        new = model.generate(
+            ids, suppress_tokens=[0, 1, 3, 4], return_dict_in_generate=True, output_scores=True, **more
+        )
         sequences = [[f"w{id}" for id in sequence if id > 4] for sequence in new.sequences[:, 1:].tolist()]
         theirs = {tuple(words): score for words, score in zip(sequences, new.sequences_scores.tolist(), strict=True)}
-        theirs |= {} if tuple(single["texts"][0].split()) in theirs else {tuple(single["texts"][0].split()): single["scores"][0]}
+        theirs |= (
+            {}
+            if tuple(single["texts"][0].split()) in theirs
+            else {tuple(single["texts"][0].split()): single["scores"][0]}
+        )
         ranked = sorted(theirs.items(), key=lambda item: -item[1])[:4]
         assert [tuple(one.split()) for one in ours["texts"]] == [words for words, _ in ranked]
         assert ours["scores"] == pytest.approx([score for _, score in ranked], abs=1e-4)
@@ -152,10 +180,15 @@ def test_fine_tuning_begins_with_a_folder_or_with_the_run_that_it_became(tmp_pat
             "optimizer={kind: adamw, lr: 1e-12, weight_decay: 0}",
             *QUIET,
         )
-        done = minitf("finetune", "sst2-nano", f"data.train={rows}", *keys, f"model.init_from={start}", "-d", tmp_path / name)
+        done = minitf(
+            "finetune", "sst2-nano", f"data.train={rows}", *keys, f"model.init_from={start}", "-d", tmp_path / name
+        )
         assert done.exit_code == 0, done.stderr
         assert "head.linear.weight" in done.stderr  # alone with its bias it is new
-        weights, before = load_file(tmp_path / name / "model.safetensors"), load_file(tmp_path / "run" / "model.safetensors")
+        weights, before = (
+            load_file(tmp_path / name / "model.safetensors"),
+            load_file(tmp_path / "run" / "model.safetensors"),
+        )
         for key, tensor in before.items():
             if not key.startswith("head."):
                 torch.testing.assert_close(weights[key], tensor, rtol=0, atol=1e-9)
@@ -168,7 +201,9 @@ def test_ids_that_the_tokenizer_lacks_are_added_by_an_import_alone(tmp_path: Pat
     (source / "tokenizer.json").write_text(json.dumps(content))
     (tmp_path / "text.txt").write_text("\n\n".join(f"w{5 + n % 40} w{5 + n % 7} w9" for n in range(60)))
     data = f"data.train={tmp_path / 'text.txt'}"
-    begun = minitf("pretrain", "quickstart", f"model.init_from={source}", data, "train.context=24", *QUIET, "-d", tmp_path / "run")
+    begun = minitf(
+        "pretrain", "quickstart", f"model.init_from={source}", data, "train.context=24", *QUIET, "-d", tmp_path / "run"
+    )
     refused(begun, "has more ids than its tokenizer", "minitf import", exit_code=3)
     done = minitf("import", source, "-o", tmp_path / "run")
     assert "the model has 3 more ids than the tokenizer" in done.stderr
@@ -241,21 +276,38 @@ def test_a_config_that_does_not_map_is_refused_with_the_reason(case: str, tmp_pa
 
 
 def test_rotations_that_older_files_scale_are_read_and_others_refused(tmp_path: Path) -> None:
-    source = folder_of("llama", tmp_path / "theirs", rope_parameters=None, rope_theta=500.0, rope_scaling={"type": "linear", "factor": 2.0})
+    source = folder_of(
+        "llama",
+        tmp_path / "theirs",
+        rope_parameters=None,
+        rope_theta=500.0,
+        rope_scaling={"type": "linear", "factor": 2.0},
+    )
     parity = imported(source, tmp_path / "run")
     assert parity["largest_difference"] < EXACT
     assert "factor: 2.0" in (tmp_path / "run" / "recipe.yaml").read_text()
     change_config(source, {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}})
-    refused(minitf("import", source, "-o", tmp_path / "no"), "rope_type is 'yarn'; minitf has default, linear, llama3", exit_code=5)
+    refused(
+        minitf("import", source, "-o", tmp_path / "no"),
+        "rope_type is 'yarn'; minitf has default, linear, llama3",
+        exit_code=5,
+    )
 
 
 def test_a_source_that_is_no_model_folder_is_refused_with_what_it_lacks(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("{}")
     (tmp_path / "empty").mkdir()
     for name, what in (("none", "not a folder"), ("file", "not a folder"), ("empty", "it has no config.json")):
-        refused(minitf("import", tmp_path / name, "-o", tmp_path / "run"), f"{name}: {what}", "save_pretrained", exit_code=5)
+        refused(
+            minitf("import", tmp_path / name, "-o", tmp_path / "run"), f"{name}: {what}", "save_pretrained", exit_code=5
+        )
     source = folder_of("gpt2", tmp_path / "theirs")
-    refused(minitf("import", source, "--base", source, "-o", tmp_path / "run"), "is no adapter", "leave --base out", exit_code=2)
+    refused(
+        minitf("import", source, "--base", source, "-o", tmp_path / "run"),
+        "is no adapter",
+        "leave --base out",
+        exit_code=2,
+    )
     assert not (tmp_path / "run").exists()
 
 
@@ -282,7 +334,9 @@ def test_several_safetensors_files_are_read_by_their_index(tmp_path: Path) -> No
     refused(minitf("import", source, "-o", tmp_path / "bad"), "is given twice", exit_code=5)
     for bad in ("../theirs/model.bin", "/etc/passwd", "model.bin"):
         (source / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"lm_head.weight": bad}}))
-        refused(minitf("import", source, "-o", tmp_path / "bad"), "is not a safetensors file of this folder", exit_code=5)
+        refused(
+            minitf("import", source, "-o", tmp_path / "bad"), "is not a safetensors file of this folder", exit_code=5
+        )
 
 
 @pytest.mark.parametrize(
@@ -296,7 +350,9 @@ def test_several_safetensors_files_are_read_by_their_index(tmp_path: Path) -> No
         (None, ("theirs has no model.safetensors", "save_pretrained")),
     ],
 )
-def test_weights_under_other_names_are_refused_with_what_is_missing(name: str | None, words: tuple[str, ...], tmp_path: Path) -> None:
+def test_weights_under_other_names_are_refused_with_what_is_missing(
+    name: str | None, words: tuple[str, ...], tmp_path: Path
+) -> None:
     source = folder_of("gpt2", tmp_path / "theirs")
     (source / "model.safetensors").rename(source / name if name else tmp_path / "elsewhere")
     refused(minitf("import", source, "-o", tmp_path / "run"), *words, exit_code=5)
@@ -306,7 +362,9 @@ def test_half_precision_comes_in_as_fp32_and_old_names_are_known(tmp_path: Path)
     def change(tensors: dict[str, torch.Tensor]) -> None:
         for name in list(tensors):
             half = tensors.pop(name).half()
-            tensors[re.sub(r"LayerNorm\.weight$", "LayerNorm.gamma", re.sub(r"LayerNorm\.bias$", "LayerNorm.beta", name))] = half
+            tensors[
+                re.sub(r"LayerNorm\.weight$", "LayerNorm.gamma", re.sub(r"LayerNorm\.bias$", "LayerNorm.beta", name))
+            ] = half
 
     source = broken(folder_of("bert", tmp_path / "theirs"), change)
     weights = {name: tensor.float() for name, tensor in load_file(source / "model.safetensors").items()}
@@ -318,7 +376,9 @@ def test_half_precision_comes_in_as_fp32_and_old_names_are_known(tmp_path: Path)
 
 def test_a_run_that_no_family_has_is_refused_by_name_and_its_tensors_go_out(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", "train.steps=1", "model.attention=window")
-    refused(minitf("export", run, "-o", tmp_path / "out"), "model.attention.kind is window", "--to safetensors", exit_code=5)
+    refused(
+        minitf("export", run, "-o", tmp_path / "out"), "model.attention.kind is window", "--to safetensors", exit_code=5
+    )
     assert not (tmp_path / "out").exists()
     done = minitf("export", run, "-o", tmp_path / "out", "--to", "safetensors")
     assert done.exit_code == 0, done.stderr
@@ -338,7 +398,10 @@ def test_a_run_that_no_family_has_is_refused_by_name_and_its_tensors_go_out(tmp_
 
 def test_a_tagger_with_wide_features_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "tags.conll").write_text("".join(f"{word}\tO\nbat\tB-x\n\n" for word in "abcdefgh"))
-    tagger = ("model={kind: encoder, d_model: 16, n_layers: 1, n_heads: 2}", "objective={kind: tag, wide: {order: 1, window: 1, scale: 1}}")
+    tagger = (
+        "model={kind: encoder, d_model: 16, n_layers: 1, n_heads: 2}",
+        "objective={kind: tag, wide: {order: 1, window: 1, scale: 1}}",
+    )
     data = (
         f"data.train={tmp_path / 'tags.conll'}",
         "data.val=null",
@@ -348,14 +411,20 @@ def test_a_tagger_with_wide_features_is_refused_by_name(tmp_path: Path) -> None:
     )
     done = minitf("finetune", "tag-nano", *data, *tagger, *QUIET, "-d", tmp_path / "run")
     assert done.exit_code == 0, done.stderr
-    refused(minitf("export", tmp_path / "run", "-o", tmp_path / "out", "--to", "bert"), "objective.wide is", exit_code=5)
+    refused(
+        minitf("export", tmp_path / "run", "-o", tmp_path / "out", "--to", "bert"), "objective.wide is", exit_code=5
+    )
     assert not (tmp_path / "out").exists()
 
 
 def test_outputs_that_differ_are_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = folder_of("gpt2", tmp_path / "theirs")
-    monkeypatch.setattr(gpt2.Settings, "settings", lambda self, config, head: ORIGINAL(self, config, head) | {"norm_eps": 0.1})
-    refused(minitf("import", source, "-o", tmp_path / "run"), "the logits differ by up to", "by case whole", exit_code=5)
+    monkeypatch.setattr(
+        gpt2.Settings, "settings", lambda self, config, head: ORIGINAL(self, config, head) | {"norm_eps": 0.1}
+    )
+    refused(
+        minitf("import", source, "-o", tmp_path / "run"), "the logits differ by up to", "by case whole", exit_code=5
+    )
     assert not (tmp_path / "run").exists()
 
 
@@ -371,8 +440,16 @@ def test_what_transformers_cannot_load_leaves_no_folder(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(transformers().GPT2LMHeadModel, "from_pretrained", fail)
     (tmp_path / "empty").mkdir()
-    for command, given, folder in (("import", source, "again"), ("export", tmp_path / "run", "out"), ("export", tmp_path / "run", "empty")):
-        refused(minitf(command, given, "-o", tmp_path / folder), "transformers cannot load it: ValueError: no such head", exit_code=5)
+    for command, given, folder in (
+        ("import", source, "again"),
+        ("export", tmp_path / "run", "out"),
+        ("export", tmp_path / "run", "empty"),
+    ):
+        refused(
+            minitf(command, given, "-o", tmp_path / folder),
+            "transformers cannot load it: ValueError: no such head",
+            exit_code=5,
+        )
     assert {path.name for path in tmp_path.iterdir()} == {"theirs", "run", "empty"}
     assert not [*(tmp_path / "empty").iterdir()]
 
@@ -394,7 +471,9 @@ def test_a_folder_with_other_files_is_refused_by_both_commands(tmp_path: Path) -
     refused(minitf("export", tmp_path / "run", "-o", source), "not an empty folder", exit_code=5)
 
 
-def test_without_transformers_the_files_are_read_back_by_minitf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_transformers_the_files_are_read_back_by_minitf(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     imported(folder_of("bert, tags", tmp_path / "theirs"), tmp_path / "run")
     monkeypatch.setitem(sys.modules, "transformers", None)
     done = minitf("export", tmp_path / "run", "-o", tmp_path / "out")
@@ -470,8 +549,12 @@ def tokenizers_of_every_file(folder: Path) -> dict[Path, Any]:
         (folder / name).mkdir()
         one.save_model(str(folder / name))
     (folder / "wordpiece" / "tokenizer_config.json").write_text('{"do_lower_case": true}')
-    found[folder / "wordpiece"] = transformers().BertTokenizerFast.from_pretrained(folder / "wordpiece", split_special_tokens=True)
-    found[folder / "bytes"] = transformers().GPT2TokenizerFast.from_pretrained(folder / "bytes", split_special_tokens=True)
+    found[folder / "wordpiece"] = transformers().BertTokenizerFast.from_pretrained(
+        folder / "wordpiece", split_special_tokens=True
+    )
+    found[folder / "bytes"] = transformers().GPT2TokenizerFast.from_pretrained(
+        folder / "bytes", split_special_tokens=True
+    )
     return found
 
 
@@ -479,13 +562,27 @@ def test_an_adapter_goes_out_in_pefts_format_and_comes_in_added_to_its_base(tmp_
     source, out = folder_of("llama, grouped queries, wide heads, tied", tmp_path / "base"), tmp_path / "adapter"
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join(f"w{5 + n % 40} w{5 + n % 7} w{5 + n % 11} w9" for n in range(60)))
-    keys = (f"model.init_from={source}", f"data.train={text}", "train.context=16", "train.batch_size=4", "train.steps=3")
-    lora = ("adapter={kind: lora, rank: 3, alpha: 5}", "optimizer={kind: adamw, lr: 0.05}", "objective.kind=next_token", *QUIET)
+    keys = (
+        f"model.init_from={source}",
+        f"data.train={text}",
+        "train.context=16",
+        "train.batch_size=4",
+        "train.steps=3",
+    )
+    lora = (
+        "adapter={kind: lora, rank: 3, alpha: 5}",
+        "optimizer={kind: adamw, lr: 0.05}",
+        "objective.kind=next_token",
+        *QUIET,
+    )
     done = minitf("pretrain", "quickstart", *keys, *lora, "-d", tmp_path / "tuned")
     assert done.exit_code == 0, done.stderr
     done = minitf("export", tmp_path / "tuned", "-o", out, "--to", "peft")
     assert done.exit_code == 0, done.stderr
-    config, tensors = json.loads((out / "adapter_config.json").read_text()), load_file(out / "adapter_model.safetensors")
+    config, tensors = (
+        json.loads((out / "adapter_config.json").read_text()),
+        load_file(out / "adapter_model.safetensors"),
+    )
     assert (config["r"], config["lora_alpha"], config["base_model_name_or_path"]) == (3, 5.0, str(source))
     assert config["target_modules"] == ["down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"]
     parity = imported(out, tmp_path / "again")

@@ -33,7 +33,9 @@ for _case, (_, _config, _settings) in CASES.items():
 
 def difference(folder: Path, foreign: ForeignModel) -> float:
     """Of our outputs from those of transformers, by the largest output."""
-    parity = proof.compare(foreign.model, foreign.head, proof.make_batch(foreign.model, foreign.tokenizer.vocabulary), folder)
+    parity = proof.compare(
+        foreign.model, foreign.head, proof.make_batch(foreign.model, foreign.tokenizer.vocabulary), folder
+    )
     assert parity.reader.startswith("transformers")
     return parity.largest_difference / parity.largest_output
 
@@ -53,7 +55,12 @@ def test_keys_without_effect_change_no_output_of_transformers(config: str) -> No
     model = made(CASES[FIRST[config]][0], config, **IDS | CASES[FIRST[config]][2])
     known: Any = kinds_of("interchange")[model.config.model_type]
     unread = {key for key in model.config.to_dict() if re.fullmatch(f"{NO_EFFECT}|{known.NO_EFFECT}", key)}
-    read = {"tie_word_embeddings", "is_decoder", "is_encoder_decoder", "decoder_start_token_id"}  # where a family reads them
+    read = {
+        "tie_word_embeddings",
+        "is_decoder",
+        "is_encoder_decoder",
+        "decoder_start_token_id",
+    }  # where a family reads them
     read |= {"decoder_bias", "classifier_activation", "classifier_bias", "pad_token_id"}
     values = copy.deepcopy(model.config.to_dict())
     changed = {key: other(values[key]) for key in unread - read if other(values[key]) != values[key]}
@@ -74,15 +81,39 @@ def test_keys_without_effect_change_no_output_of_transformers(config: str) -> No
 
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 2.0}
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
-    "a key that is not known": ("gpt2", {"mixture": 3}, "mixture is 3; minitf does not read this key, which may change the outputs"),
-    "a key within a section": ("llama", {"rope_parameters": LINEAR | {"mscale": 2}}, "rope_parameters.mscale is 2; minitf does not read"),
-    "quantized weights": ("llama", {"quantization_config": {"bits": 4}}, 'quantization_config is {"bits": 4}; minitf reads no quantized'),
+    "a key that is not known": (
+        "gpt2",
+        {"mixture": 3},
+        "mixture is 3; minitf does not read this key, which may change the outputs",
+    ),
+    "a key within a section": (
+        "llama",
+        {"rope_parameters": LINEAR | {"mscale": 2}},
+        "rope_parameters.mscale is 2; minitf does not read",
+    ),
+    "quantized weights": (
+        "llama",
+        {"quantization_config": {"bits": 4}},
+        'quantization_config is {"bits": 4}; minitf reads no quantized',
+    ),
     "quantized weights of an encoder": ("bert", {"quantization_config": {"bits": 4}}, "quantization_config"),
     "cross-attention": ("gpt2", {"add_cross_attention": True}, "add_cross_attention is true; minitf has false"),
-    "cross-attention of an encoder": ("roberta", {"is_decoder": True, "add_cross_attention": True}, "add_cross_attention is true"),
+    "cross-attention of an encoder": (
+        "roberta",
+        {"is_decoder": True, "add_cross_attention": True},
+        "add_cross_attention is true",
+    ),
     "a causal encoder": ("roberta", {"is_decoder": True}, "is_decoder is true; minitf has false"),
-    "an encoder-decoder of one stack": ("t5", {"is_encoder_decoder": False}, "is_encoder_decoder is false; minitf has true"),
-    "one stack for both sides": ("bart", {"tie_encoder_decoder": True}, "tie_encoder_decoder is true; minitf has false"),
+    "an encoder-decoder of one stack": (
+        "t5",
+        {"is_encoder_decoder": False},
+        "is_encoder_decoder is false; minitf has true",
+    ),
+    "one stack for both sides": (
+        "bart",
+        {"tie_encoder_decoder": True},
+        "tie_encoder_decoder is true; minitf has false",
+    ),
     "cross-attention of another width": (
         "bert",
         {"cross_attention_hidden_size": 8},
@@ -106,21 +137,53 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         {"rope_parameters": {**LLAMA3, "low_freq_factor": None}},
         "rope_parameters.low_freq_factor is nothing",
     ),
-    "another vocabulary of targets": ("marian", {"decoder_vocab_size": 60}, "decoder_vocab_size is 60; of models with two vocabularies"),
-    "a smaller vocabulary of targets": ("marian", {"decoder_vocab_size": 40}, "decoder_vocab_size is 40; of models with two vocabularies"),
-    "no room for a token": ("roberta", {"max_position_embeddings": 2}, "max_position_embeddings is 2; it must be a whole number from 3"),
-    "biases in some layers": ("modernbert", {"mlp_bias": True}, "mlp_bias is true; minitf has biases in all layers or in none"),
-    "norms without biases": ("modernbert, biases, wide windows", {"norm_bias": False}, "norm_bias is false; minitf has biases in all"),
+    "another vocabulary of targets": (
+        "marian",
+        {"decoder_vocab_size": 60},
+        "decoder_vocab_size is 60; of models with two vocabularies",
+    ),
+    "a smaller vocabulary of targets": (
+        "marian",
+        {"decoder_vocab_size": 40},
+        "decoder_vocab_size is 40; of models with two vocabularies",
+    ),
+    "no room for a token": (
+        "roberta",
+        {"max_position_embeddings": 2},
+        "max_position_embeddings is 2; it must be a whole number from 3",
+    ),
+    "biases in some layers": (
+        "modernbert",
+        {"mlp_bias": True},
+        "mlp_bias is true; minitf has biases in all layers or in none",
+    ),
+    "norms without biases": (
+        "modernbert, biases, wide windows",
+        {"norm_bias": False},
+        "norm_bias is false; minitf has biases in all",
+    ),
     "layers of other types": (
         "modernbert",
         {"layer_types": ["full_attention"] * 4 + ["conv"]},
         "it must be full_attention or sliding_attention",
     ),
     "layers that are no list": ("modernbert", {"layer_types": 5}, "layer_types is 5"),
-    "biases of some linear layers": ("llama", {"mlp_bias": True}, "mlp_bias is true; minitf has biases in all linear layers or in none"),
+    "biases of some linear layers": (
+        "llama",
+        {"mlp_bias": True},
+        "mlp_bias is true; minitf has biases in all linear layers or in none",
+    ),
     "two rotations": ("llama", {"rope_scaling": LINEAR}, "rope_scaling is {"),
-    "two types of one rotation": ("llama", {"rope_parameters": LINEAR | {"type": "llama3"}}, "type is 'llama3'; it is another name"),
-    "a part of a head": ("llama", {"rope_parameters": {"rope_theta": 100.0, "partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5"),
+    "two types of one rotation": (
+        "llama",
+        {"rope_parameters": LINEAR | {"type": "llama3"}},
+        "type is 'llama3'; it is another name",
+    ),
+    "a part of a head": (
+        "llama",
+        {"rope_parameters": {"rope_theta": 100.0, "partial_rotary_factor": 0.5}},
+        "partial_rotary_factor is 0.5",
+    ),
     "interleaved pairs": ("llama", {"rope_interleaved": True}, "rope_interleaved is true; minitf has false"),
     "a part of a head, beside": ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
     "an odd share": (
@@ -130,8 +193,16 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "no share": ("gpt_neox, classes", {"rope_parameters": None, "rotary_pct": 0.1}, "rotates 0"),
     "a share above 1": ("gpt_neox, classes", {"rope_parameters": {"partial_rotary_factor": 1.25}}, "rotates 10"),
-    "a share that overflows": ("gpt_neox, classes", {"rope_parameters": {"partial_rotary_factor": 1e308}}, "rotates 16777216, which"),
-    "a window of one token": ("modernbert", {"local_attention": 1}, "local_attention is 1; it must be a whole number from 2"),
+    "a share that overflows": (
+        "gpt_neox, classes",
+        {"rope_parameters": {"partial_rotary_factor": 1e308}},
+        "rotates 16777216, which",
+    ),
+    "a window of one token": (
+        "modernbert",
+        {"local_attention": 1},
+        "local_attention is 1; it must be a whole number from 2",
+    ),
     "a scaled rotation": ("modernbert", {"rope_scaling": LINEAR}, "rope_scaling is {"),
     "a scaled rotation of windows": (
         "modernbert",
@@ -143,31 +214,65 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "another activation": ("t5", {"dense_act_fn": "silu"}, "dense_act_fn is 'silu'; minitf has 'relu'"),
     "another gate": ("t5", {"is_gated_act": True}, "is_gated_act is true; minitf has false"),
     "no gate": ("t5 1.1", {"is_gated_act": None}, "is_gated_act is nothing; minitf has true"),
-    "a scale that is null": ("t5", {"scale_decoder_outputs": None}, "scale_decoder_outputs is nothing; it must be true or false"),
-    "a scale of scores that is null": ("gpt2", {"scale_attn_weights": None}, "scale_attn_weights is nothing; minitf has true"),
+    "a scale that is null": (
+        "t5",
+        {"scale_decoder_outputs": None},
+        "scale_decoder_outputs is nothing; it must be true or false",
+    ),
+    "a scale of scores that is null": (
+        "gpt2",
+        {"scale_attn_weights": None},
+        "scale_attn_weights is nothing; minitf has true",
+    ),
     "two names of a size": ("gpt2", {"hidden_size": 8}, "hidden_size is 8; it is another name of n_embd, which is 16"),
     "two names of a size of T5": ("t5", {"head_dim": 8}, "head_dim is 8; it is another name of d_kv, which is 5"),
     "pre-norm": ("bart", {"normalize_before": True}, "normalize_before is true"),
-    "embeddings that are not normalized": ("bart", {"normalize_embedding": False}, "normalize_embedding is false; minitf has true"),
+    "embeddings that are not normalized": (
+        "bart",
+        {"normalize_embedding": False},
+        "normalize_embedding is false; minitf has true",
+    ),
     "settings of each layer": ("gpt2", {"per_layer_config": {"0": {"n_head": 2}}}, "per_layer_config"),
     "an architecture": (
         "gpt2",
         {"architectures": ["GPT2LMHeadModel", "GPT2Model"]},
         'architectures is ["GPT2LMHeadModel", "GPT2Model"]; of gpt2',
     ),
-    "another padding": ("gpt2, classes", {"pad_token_id": 7}, "pad_token_id is 7; the last token of a text is found by it"),
-    "labels for a decoder that has several": ("bert, classes", {"problem_type": "multi_label_classification"}, "problem_type is 'multi"),
-    "relative positions": ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
+    "another padding": (
+        "gpt2, classes",
+        {"pad_token_id": 7},
+        "pad_token_id is 7; the last token of a text is found by it",
+    ),
+    "labels for a decoder that has several": (
+        "bert, classes",
+        {"problem_type": "multi_label_classification"},
+        "problem_type is 'multi",
+    ),
+    "relative positions": (
+        "bert",
+        {"position_embedding_type": "relative_key"},
+        "position_embedding_type is 'relative_key'",
+    ),
     "an output layer that is not there": ("gpt2", {"tie_word_embeddings": False}, "lm_head.weight is missing"),
-    "an output layer of an encoder": ("bert", {"tie_word_embeddings": False}, "cls.predictions.decoder.weight is missing"),
+    "an output layer of an encoder": (
+        "bert",
+        {"tie_word_embeddings": False},
+        "cls.predictions.decoder.weight is missing",
+    ),
     "an output layer of both sides": ("marian", {"tie_word_embeddings": False}, "lm_head.weight is missing"),
     "a bias that is not there": ("modernbert", {"classifier_bias": True}, "head.dense.bias is missing"),
-    "a bias that is not read": ("modernbert, biases, wide windows", {"classifier_bias": False}, "head.dense.bias is not known"),
+    "a bias that is not read": (
+        "modernbert, biases, wide windows",
+        {"classifier_bias": False},
+        "head.dense.bias is not known",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_minitf_does_not_have_is_refused_by_its_key(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_minitf_does_not_have_is_refused_by_its_key(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Before any comparison: transformers is not there."""
     case, changes, message = REFUSED[name]
     source = folder_of(case, tmp_path, **changes)
@@ -181,13 +286,19 @@ def test_what_minitf_does_not_have_is_refused_by_its_key(name: str, tmp_path: Pa
 READ: dict[str, tuple[str, dict[str, Any]]] = {
     "the default share of a head": ("gpt_neox, classes", {"rope_parameters": None}),
     "a share in its older key": ("gpt_neox, classes", {"rope_parameters": None, "rotary_pct": 0.5}),
-    "a share of one dimension, which rotates a pair": ("gpt_neox, classes", {"rope_parameters": None, "rotary_pct": 0.2}),
+    "a share of one dimension, which rotates a pair": (
+        "gpt_neox, classes",
+        {"rope_parameters": None, "rotary_pct": 0.2},
+    ),
     "a share beside a scaled rotation": ("gpt_neox, classes", {"rope_parameters": LINEAR, "rotary_pct": 1.0}),
     "a share within the older key": (
         "gpt_neox, classes",
         {"rope_parameters": None, "rope_scaling": LINEAR | {"partial_rotary_factor": 0.5}},
     ),
-    "a base in its older key": ("gpt_neox, classes", {"rope_parameters": None, "rotary_emb_base": 55, "rotary_pct": 1.0}),
+    "a base in its older key": (
+        "gpt_neox, classes",
+        {"rope_parameters": None, "rotary_emb_base": 55, "rotary_pct": 1.0},
+    ),
     "one rotation under both keys": ("llama", {"rope_parameters": LINEAR, "rope_scaling": LINEAR}),
     "one type under both keys": ("llama", {"rope_parameters": LINEAR | {"type": "linear"}}),
     "a whole head": ("llama", {"partial_rotary_factor": 1.0}),
@@ -198,17 +309,28 @@ READ: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "both names of a size": ("distilbert", {"dim": None, "hidden_size": 16, "num_attention_heads": 4, "n_heads": 4}),
     "T5's other name of a size": ("t5", {"d_kv": None, "head_dim": 5, "num_heads": None, "num_attention_heads": 4}),
-    "BART's other name of a size": ("bart", {"d_model": None, "hidden_size": 16, "normalize_embedding": True, "num_hidden_layers": 3}),
+    "BART's other name of a size": (
+        "bart",
+        {"d_model": None, "hidden_size": 16, "normalize_embedding": True, "num_hidden_layers": 3},
+    ),
     "an odd window": ("modernbert", {"local_attention": 7}),
     "a window of two tokens": ("modernbert", {"local_attention": 2}),
-    "bases in their older keys": ("modernbert", {"rope_parameters": None, "global_rope_theta": 50.0, "local_rope_theta": 20.0}),
+    "bases in their older keys": (
+        "modernbert",
+        {"rope_parameters": None, "global_rope_theta": 50.0, "local_rope_theta": 20.0},
+    ),
     "the usual bases": ("modernbert", {"rope_parameters": None}),
     "every second layer": ("modernbert", {"layer_types": None, "global_attn_every_n_layers": 2}),
     "the usual third layer": ("modernbert", {"layer_types": None}),
     "an activation and its gate": ("t5 1.1", {"dense_act_fn": "gelu_new", "is_gated_act": True}),
     "what SmolLM2's file says": (
         "llama",
-        {"is_llama_config": True, "rope_interleaved": False, "transformers.js_config": {"dtype": "q4"}, "unsloth_fixed": True},
+        {
+            "is_llama_config": True,
+            "rope_interleaved": False,
+            "transformers.js_config": {"dtype": "q4"},
+            "unsloth_fixed": True,
+        },
     ),
     "what GPT-2's larger files say": ("gpt2", {"n_ctx": 40, "n_special": 0, "predict_special_tokens": True}),
     "what ModernBERT's file says": ("modernbert", {"layer_norm_eps": 0.5, "position_embedding_type": "absolute"}),
@@ -230,7 +352,13 @@ def test_a_key_means_what_it_means_to_transformers(name: str, tmp_path: Path) ->
     assert difference(source, open_foreign(source)) < 1e-5
 
 
-SIZES = {"hidden_size": 24, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 20, "max_position_embeddings": 40}
+SIZES = {
+    "hidden_size": 24,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 2,
+    "intermediate_size": 20,
+    "max_position_embeddings": 40,
+}
 WITHOUT_LENGTH = {key: value for key, value in SIDES.items() if key != "max_position_embeddings"}
 MINIMAL: dict[str, tuple[str, dict[str, Any], int]] = {
     "BertConfig": ("BertForMaskedLM", SIZES, 40),
@@ -245,7 +373,11 @@ MINIMAL: dict[str, tuple[str, dict[str, Any], int]] = {
     "LlamaConfig": ("LlamaForCausalLM", SIZES, 40),
     "GPTNeoXConfig": ("GPTNeoXForCausalLM", SIZES | {"hidden_size": 32}, 40),
     "GPT2Config": ("GPT2LMHeadModel", {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 40}, 40),
-    "T5Config": ("T5ForConditionalGeneration", {"d_model": 16, "d_kv": 4, "num_heads": 2, "d_ff": 20, "num_layers": 2}, 512),
+    "T5Config": (
+        "T5ForConditionalGeneration",
+        {"d_model": 16, "d_kv": 4, "num_heads": 2, "d_ff": 20, "num_layers": 2},
+        512,
+    ),
     "BartConfig": ("BartForConditionalGeneration", WITHOUT_LENGTH, 1024),
     "MarianConfig": ("MarianMTModel", WITHOUT_LENGTH, 1024),
 }
@@ -277,7 +409,14 @@ def test_an_absent_key_has_the_default_of_transformers(config: str, tmp_path: Pa
         assert (positions["n_buckets"], positions["max_distance"]) == (32, 128)
 
 
-TIES = ("gpt2", "llama, grouped queries, wide heads, tied", "gpt_neox, one after the other", "bert", "roberta", "distilbert")
+TIES = (
+    "gpt2",
+    "llama, grouped queries, wide heads, tied",
+    "gpt_neox, one after the other",
+    "bert",
+    "roberta",
+    "distilbert",
+)
 TIES += tuple(case for case in ("electra generator", "modernbert", "bart", "marian", "t5") if case in CASES)
 
 
@@ -288,15 +427,23 @@ def test_files_may_have_all_names_of_one_tensor(case: str, tmp_path: Path) -> No
     family = open_foreign(source).family
     path = source / "model.safetensors"
     tensors = load_file(path)
-    full = {name: name.replace(".", family.PREFIX, 1) if name.startswith(".") else name for pair in family.TIED.items() for name in pair}
-    while missing := [name for name, first in family.TIED.items() if full[name] not in tensors and full[first] in tensors]:
+    full = {
+        name: name.replace(".", family.PREFIX, 1) if name.startswith(".") else name
+        for pair in family.TIED.items()
+        for name in pair
+    }
+    while missing := [
+        name for name, first in family.TIED.items() if full[name] not in tensors and full[first] in tensors
+    ]:
         tensors |= {full[name]: tensors[full[family.TIED[name]]].clone() for name in missing}
     assert {full[name] for name in family.TIED} <= tensors.keys()
     save_file(tensors, path)
     assert difference(source, open_foreign(source)) < 1e-5
     for name in family.TIED:
         save_file(tensors | {full[name]: tensors[full[name]] + 1}, path)
-        with pytest.raises(RunFault, match=rf" differs from .*, and a {family.kind} model of this config.json has one tensor for both"):
+        with pytest.raises(
+            RunFault, match=rf" differs from .*, and a {family.kind} model of this config.json has one tensor for both"
+        ):
             open_foreign(source)
 
 
@@ -312,7 +459,9 @@ def test_the_first_five_tensors_that_do_not_fit_are_listed(tmp_path: Path) -> No
 
 
 def test_labels_are_those_of_id2label(tmp_path: Path) -> None:
-    assert open_foreign(folder_of("bert, classes", tmp_path / "a")).labels == Labels(("bad", "good", "so-so"), (0, 0, 0))
+    assert open_foreign(folder_of("bert, classes", tmp_path / "a")).labels == Labels(
+        ("bad", "good", "so-so"), (0, 0, 0)
+    )
     twice = folder_of("bert, classes", tmp_path / "b", id2label={"0": "bad", "1": "good", "2": "bad"})
     with pytest.raises(RunFault, match=r"id2label is .*; the names of labels must be different"):
         open_foreign(twice)
@@ -343,16 +492,39 @@ def test_a_difference_is_counted_in_its_case_and_not_at_padding(case: str, tmp_p
 
 def test_all_reasons_are_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = folder_of(
-        "gpt2", tmp_path / "theirs", n_layer="2", activation_function="mish", scale_attn_by_inverse_layer_idx=True, mixture=3
+        "gpt2",
+        tmp_path / "theirs",
+        n_layer="2",
+        activation_function="mish",
+        scale_attn_by_inverse_layer_idx=True,
+        mixture=3,
     )
     done = minitf("import", source, "-o", tmp_path / "run")
-    refused(done, "n_layer is '2'", "activation_function is 'mish'", "scale_attn_by_inverse_layer_idx is true", "mixture is 3", exit_code=5)
+    refused(
+        done,
+        "n_layer is '2'",
+        "activation_function is 'mish'",
+        "scale_attn_by_inverse_layer_idx is true",
+        "mixture is 3",
+        exit_code=5,
+    )
     assert len(done.stderr.splitlines()) == 4
     change_config(
-        source, {"n_layer": 2, "activation_function": "relu", "scale_attn_by_inverse_layer_idx": False, "mixture": None, "n_head": 5}
+        source,
+        {
+            "n_layer": 2,
+            "activation_function": "relu",
+            "scale_attn_by_inverse_layer_idx": False,
+            "mixture": None,
+            "n_head": 5,
+        },
     )
     for command in (("import", source), ("pretrain", "quickstart", f"model.init_from={source}")):
-        refused(minitf(*command, "-d", tmp_path / "run"), "config.json: minitf has no such model: model.n_heads: 5 does not", exit_code=5)
+        refused(
+            minitf(*command, "-d", tmp_path / "run"),
+            "config.json: minitf has no such model: model.n_heads: 5 does not",
+            exit_code=5,
+        )
     change_config(source, {f"key{n}": n for n in range(100)})
     monkeypatch.setitem(sys.modules, "transformers", None)  # which would prove that they are notes
     done = minitf("import", source, "-o", tmp_path / "run")
@@ -360,7 +532,9 @@ def test_all_reasons_are_said_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(done.stderr.splitlines()) == 21
 
 
-def test_without_transformers_an_import_says_that_nothing_was_proved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_transformers_an_import_says_that_nothing_was_proved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = folder_of("gpt2", tmp_path / "theirs")
     monkeypatch.setitem(sys.modules, "transformers", None)
     done = minitf("import", source, "-o", tmp_path / "run", "-q", "--json")
@@ -374,7 +548,9 @@ def test_without_transformers_an_import_says_that_nothing_was_proved(tmp_path: P
     assert "warning: no proof, since transformers 4.0 has no GPT2LMHeadModel" in done.stderr
 
 
-@pytest.mark.parametrize(("scale", "eps", "fits"), [(1e4, 1e-6, True), (1e4, 1e-3, False), (1e-4, 1e-6, True), (1e-4, 1e-3, False)])
+@pytest.mark.parametrize(
+    ("scale", "eps", "fits"), [(1e4, 1e-6, True), (1e4, 1e-3, False), (1e-4, 1e-6, True), (1e-4, 1e-3, False)]
+)
 def test_the_tolerance_is_relative_to_the_outputs(scale: float, eps: float, fits: bool, tmp_path: Path) -> None:
     """Large logits differ by rounding alone, and of small ones an error is small."""
     source = folder_of("t5 1.1", tmp_path)
@@ -382,13 +558,17 @@ def test_the_tolerance_is_relative_to_the_outputs(scale: float, eps: float, fits
     save_file(tensors | {"lm_head.weight": tensors["lm_head.weight"] * scale}, source / "model.safetensors")
     foreign = open_foreign(source)
     change_config(source, {"layer_norm_epsilon": eps})
-    parity = proof.compare(foreign.model, foreign.head, proof.make_batch(foreign.model, foreign.tokenizer.vocabulary), source)
+    parity = proof.compare(
+        foreign.model, foreign.head, proof.make_batch(foreign.model, foreign.tokenizer.vocabulary), source
+    )
     assert (parity.largest_difference > 1e-4) == (scale > 1)  # an absolute limit would be wrong in two of four cases
     assert parity.largest_output == pytest.approx(3.25 * scale, rel=0.1)
     assert parity.holds == fits
 
 
-@pytest.mark.parametrize("case", [case for case in ("gpt2", "bert", "roberta", "electra", "distilbert", "bart") if case in CASES])
+@pytest.mark.parametrize(
+    "case", [case for case in ("gpt2", "bert", "roberta", "electra", "distilbert", "bart") if case in CASES]
+)
 def test_in_double_precision_only_rounding_in_double_remains(case: str, tmp_path: Path) -> None:
     source = folder_of(case, tmp_path)
     foreign = open_foreign(source)
@@ -401,7 +581,9 @@ def test_in_double_precision_only_rounding_in_double_remains(case: str, tmp_path
 
 
 @pytest.mark.parametrize("noisy", [{torch.float32}, {torch.float32, torch.float64}])
-def test_rounding_is_told_from_an_error_in_double_precision(noisy: set[torch.dtype], tmp_path: Path, monkeypatch: Any) -> None:
+def test_rounding_is_told_from_an_error_in_double_precision(
+    noisy: set[torch.dtype], tmp_path: Path, monkeypatch: Any
+) -> None:
     source, own = folder_of("gpt2", tmp_path / "theirs"), proof.own_outputs
     assert minitf("import", source, "-o", tmp_path / "before").exit_code == 0
     noise = lambda model, head, batch, dtype: own(model, head, batch, dtype) + (0.01 if dtype in noisy else 0)  # noqa: E731
@@ -413,7 +595,11 @@ def test_rounding_is_told_from_an_error_in_double_precision(noisy: set[torch.dty
         assert json.loads((tmp_path / "run" / "parity.json").read_text())["precision"] == "fp64"
     else:
         refused(done, "the logits differ by up to 0.01", "in fp64", exit_code=5)
-        refused(minitf("export", tmp_path / "before", "-o", tmp_path / "out"), "the logits differ by up to 0.01", exit_code=5)
+        refused(
+            minitf("export", tmp_path / "before", "-o", tmp_path / "out"),
+            "the logits differ by up to 0.01",
+            exit_code=5,
+        )
         assert not (tmp_path / "run").exists()
         assert not (tmp_path / "out").exists()
 
@@ -421,11 +607,25 @@ def test_rounding_is_told_from_an_error_in_double_precision(noisy: set[torch.dty
 def test_settings_of_generation_are_not_dropped_without_a_word(tmp_path: Path) -> None:
     source = folder_of("bart", tmp_path, no_repeat_ngram_size=3, num_beams=2, early_stopping=False)
     assert open_foreign(source).notes[1:] == ["left out: settings of generation, num_beams 2, no_repeat_ngram_size 3"]
-    given = {"num_beams": 4, "length_penalty": 1.0, "forced_bos_token_id": 1, "max_length": 20, "suppress_tokens": [1, 2]}
+    given = {
+        "num_beams": 4,
+        "length_penalty": 1.0,
+        "forced_bos_token_id": 1,
+        "max_length": 20,
+        "suppress_tokens": [1, 2],
+    }
     (source / "generation_config.json").write_text(json.dumps(given))
     [_, note] = open_foreign(source).notes
     assert note == "left out: settings of generation, num_beams 4, no_repeat_ngram_size 3, suppress_tokens [1, 2]"
-    defaults = {"top_k": 50, "top_p": 1.0, "temperature": 1.0, "do_sample": False, "min_length": 0, "max_length": 20, "bad_words_ids": None}
+    defaults = {
+        "top_k": 50,
+        "top_p": 1.0,
+        "temperature": 1.0,
+        "do_sample": False,
+        "min_length": 0,
+        "max_length": 20,
+        "bad_words_ids": None,
+    }
     (source / "generation_config.json").write_text(json.dumps(defaults))
     change_config(source, {"no_repeat_ngram_size": 0, "num_beams": None})
     assert len(open_foreign(source).notes) == 1
@@ -434,7 +634,9 @@ def test_settings_of_generation_are_not_dropped_without_a_word(tmp_path: Path) -
 def test_a_special_token_is_found_by_its_name_by_its_id_or_by_its_usual_text(tmp_path: Path) -> None:
     """In this order; from any file that a folder may have."""
     added = [{"id": 3, "content": "<b>", "special": True}, {"id": 4, "content": "[CLS]", "special": True}]
-    (tmp_path / "tokenizer.json").write_text(json.dumps({"added_tokens": [*added, {"id": 5, "content": "word", "special": False}]}))
+    (tmp_path / "tokenizer.json").write_text(
+        json.dumps({"added_tokens": [*added, {"id": 5, "content": "word", "special": False}]})
+    )
 
     def token(role: str, **ids: int) -> str | None:
         return special_token(tmp_path, role, Config(ids, "config.json"))

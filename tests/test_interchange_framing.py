@@ -55,7 +55,9 @@ TASKS = {
 }
 
 
-def finetuned(folder: Path, model: str, objective: str, rows: str, tokenizer: str = "tokenizer={kind: bpe, vocab_size: 300}") -> Path:
+def finetuned(
+    folder: Path, model: str, objective: str, rows: str, tokenizer: str = "tokenizer={kind: bpe, vocab_size: 300}"
+) -> Path:
     (folder / "rows.jsonl").write_text(rows)
     data = (f"data.train={folder / 'rows.jsonl'}", "data.val=null", "data.split=25%", tokenizer)
     more = ("train.context=32", "train.steps=2", "optimizer.lr=0.1", *QUIET)
@@ -71,13 +73,23 @@ SECOND = ("the cat", "the dog", "the sun", "the sea")
 def test_classes_have_the_same_probabilities(case: str, tmp_path: Path) -> None:
     model, objective, pairs = TASKS[case]
     rows = [{"text": f"a {n}", **({"text_pair": SECOND[n % 4]} if pairs else {})} for n in range(20)]
-    run = finetuned(tmp_path, model, objective, "".join(json.dumps(row | {"label": "ab"[n % 2]}) + "\n" for n, row in enumerate(rows)))
+    run = finetuned(
+        tmp_path,
+        model,
+        objective,
+        "".join(json.dumps(row | {"label": "ab"[n % 2]}) + "\n" for n, row in enumerate(rows)),
+    )
     lines = minitf("predict", run, stdin="".join(json.dumps(row) + "\n" for row in rows[3:7])).stdout.splitlines()
     classify = pipeline("text-classification", exported(run), top_k=None)
     for row, line in zip(rows[3:7], lines, strict=True):
-        assert {one["label"]: one["score"] for one in classify([row])[0]} == pytest.approx(json.loads(line)["scores"], abs=1e-5)
+        assert {one["label"]: one["score"] for one in classify([row])[0]} == pytest.approx(
+            json.loads(line)["scores"], abs=1e-5
+        )
     assert minitf("import", tmp_path / "exported", "-o", tmp_path / "again").exit_code == 0
-    assert open_trained(tmp_path / "again", device="cpu").recipe.objective.pool == open_trained(run, device="cpu").recipe.objective.pool
+    assert (
+        open_trained(tmp_path / "again", device="cpu").recipe.objective.pool
+        == open_trained(run, device="cpu").recipe.objective.pool
+    )
     config = json.loads((tmp_path / "exported" / "config.json").read_text())
     assert (config["id2label"], config["label2id"]) == ({"0": "a", "1": "b"}, {"a": 0, "b": 1})
     assert (tmp_path / "exported" / "recipe.yaml").read_bytes() == (run / "resolved.yaml").read_bytes()
@@ -129,7 +141,10 @@ def test_prompts_are_continued_with_the_same_text(tmp_path: Path) -> None:
     generate = pipeline("text-generation", exported(run))
     [theirs] = generate("The ", max_new_tokens=12, do_sample=False, return_full_text=False)
     assert theirs["generated_text"] == ours.removesuffix("\n")
-    several = ["The ", "Once upon a time there was a cat, and it "]  # padded on the left, as the tokenizer says by itself
+    several = [
+        "The ",
+        "Once upon a time there was a cat, and it ",
+    ]  # padded on the left, as the tokenizer says by itself
     together = generate(several, max_new_tokens=12, do_sample=False, return_full_text=False, batch_size=2)
     alone = [generate(prompt, max_new_tokens=12, do_sample=False, return_full_text=False)[0] for prompt in several]
     assert [texts[0] for texts in together] == alone
@@ -147,11 +162,22 @@ def test_sources_end_with_a_separator_and_begin_with_none(tmp_path: Path) -> Non
     assert ids == [*tokenizer("go", add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
     ours = minitf("generate", run, "go 1", "--greedy", "--max-new-tokens", "6").stdout
     model = transformers().MarianMTModel.from_pretrained(folder)
-    two = trained(tmp_path / "two", "train.steps=1", MARIAN, *data, "tokenizer={kind: byte, source: {kind: char}}", "model.tied=true")
+    two = trained(
+        tmp_path / "two",
+        "train.steps=1",
+        MARIAN,
+        *data,
+        "tokenizer={kind: byte, source: {kind: char}}",
+        "model.tied=true",
+    )
     refused(minitf("export", two, "-o", tmp_path / "no"), "two vocabularies", "--to safetensors", exit_code=5)
     suppressed = [id for id in tokenizer.all_special_ids if id != tokenizer.eos_token_id]
     [found] = model.generate(
-        **tokenizer("go 1", return_tensors="pt"), do_sample=False, num_beams=1, max_new_tokens=6, suppress_tokens=suppressed
+        **tokenizer("go 1", return_tensors="pt"),
+        do_sample=False,
+        num_beams=1,
+        max_new_tokens=6,
+        suppress_tokens=suppressed,
     )
     assert tokenizer.decode(found, skip_special_tokens=True) == ours.removesuffix("\n")
 
@@ -159,7 +185,9 @@ def test_sources_end_with_a_separator_and_begin_with_none(tmp_path: Path) -> Non
 def test_a_model_that_was_only_imported_keeps_its_template(tmp_path: Path) -> None:
     source = folder_of("bert", tmp_path / "theirs")
     theirs = tokenizers.Tokenizer.from_file(str(source / "tokenizer.json"))
-    theirs.post_processor = tokenizers.processors.TemplateProcessing("<s> $A <s>", special_tokens=[("<s>", theirs.token_to_id("<s>"))])
+    theirs.post_processor = tokenizers.processors.TemplateProcessing(
+        "<s> $A <s>", special_tokens=[("<s>", theirs.token_to_id("<s>"))]
+    )
     theirs.save(str(source / "tokenizer.json"))
     assert minitf("import", source, "-o", tmp_path / "run").exit_code == 0
     for options in ((), ("--step", "best")):
@@ -173,13 +201,31 @@ def test_a_model_that_was_only_imported_keeps_its_template(tmp_path: Path) -> No
 def test_a_tagger_is_written_if_its_output_layer_has_a_bias(bias: bool, tmp_path: Path) -> None:
     """Theirs always has one; the proof compares the outputs."""
     (tmp_path / "tags.conll").write_text("".join(f"{word}\tO\nbat\tB-x\n\n" for word in "abcdefgh"))
-    data = (f"data.train={tmp_path / 'tags.conll'}", "data.val=null", "data.split=25%", "tokenizer={kind: wordpiece, vocab_size: 120}")
+    data = (
+        f"data.train={tmp_path / 'tags.conll'}",
+        "data.val=null",
+        "data.split=25%",
+        "tokenizer={kind: wordpiece, vocab_size: 120}",
+    )
     objective = f"objective={{kind: tag, head_bias: {str(bias).lower()}}}"
-    done = minitf("finetune", TINY, *data, BERT_TASK, objective, "train.context=32", "train.steps=1", *QUIET, "-d", tmp_path / "run")
+    done = minitf(
+        "finetune",
+        TINY,
+        *data,
+        BERT_TASK,
+        objective,
+        "train.context=32",
+        "train.steps=1",
+        *QUIET,
+        "-d",
+        tmp_path / "run",
+    )
     assert done.exit_code == 0, done.stderr
     done = minitf("export", tmp_path / "run", "-o", tmp_path / "out", "--to", "bert")
     if bias:
         assert done.exit_code == 0, done.stderr
-        assert json.loads((tmp_path / "out" / "config.json").read_text())["architectures"] == ["BertForTokenClassification"]
+        assert json.loads((tmp_path / "out" / "config.json").read_text())["architectures"] == [
+            "BertForTokenClassification"
+        ]
     else:
         refused(done, "objective.head_bias is False, which bert has True", exit_code=5)

@@ -50,7 +50,11 @@ def test_peft_loads_what_minitf_exports(case: str, tmp_path: Path) -> None:
     text.write_text("\n\n".join(f"w{5 + n % 40} w{5 + n % 7} w{5 + n % 11} w9" for n in range(60)))
     recipe, objective = ("quickstart", "next_token") if case.startswith("llama") else ("bert-nano", "masked")
     keys = (f"model.init_from={base}", f"data.train={text}", "train.context=16", "train.batch_size=4", "train.steps=3")
-    lora = ("adapter={kind: lora, rank: 3, alpha: 5}", "optimizer={kind: adamw, lr: 0.05}", f"objective.kind={objective}")
+    lora = (
+        "adapter={kind: lora, rank: 3, alpha: 5}",
+        "optimizer={kind: adamw, lr: 0.05}",
+        f"objective.kind={objective}",
+    )
     done = minitf("pretrain", recipe, *keys, *lora, *QUIET, "-d", tmp_path / "tuned")
     assert done.exit_code == 0, done.stderr
     done = minitf("export", tmp_path / "tuned", "-o", tmp_path / "adapter", "--to", "peft")
@@ -70,7 +74,10 @@ ADAPTERS: dict[str, tuple[str, dict[str, Any]]] = {
     "queries and values": ("llama", {"target_modules": ["q_proj", "v_proj"]}),
     "all matrices": ("bert", {"target_modules": "all-linear"}),
     "a model without a head": ("llama without a head", {"target_modules": ["o_proj"]}),
-    "one layer": ("llama, grouped queries, wide heads, tied", {"target_modules": ["down_proj"], "layers_to_transform": [1]}),
+    "one layer": (
+        "llama, grouped queries, wide heads, tied",
+        {"target_modules": ["down_proj"], "layers_to_transform": [1]},
+    ),
     "transposed matrices": ("gpt2", {"target_modules": ["c_attn", "c_proj"], "fan_in_fan_out": True}),
 }
 
@@ -93,12 +100,16 @@ def test_what_peft_saves_is_imported(name: str, tmp_path: Path) -> None:
     case, settings = ADAPTERS[name]
     base = folder_of(case, tmp_path / "base")
     model = adapter_of_peft(case, base, tmp_path / "adapter", **settings)
-    assert json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())["base_model_name_or_path"] == str(base)
+    assert json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())["base_model_name_or_path"] == str(
+        base
+    )
     done = minitf("import", tmp_path / "adapter", "-o", tmp_path / "run")
     assert done.exit_code == 0, done.stderr
     assert json.loads((tmp_path / "run" / "parity.json").read_text())["largest_difference"] < EXACT
     weights = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
-    save_file({name: tensor + 1 for name, tensor in weights.items()}, tmp_path / "adapter" / "adapter_model.safetensors")
+    save_file(
+        {name: tensor + 1 for name, tensor in weights.items()}, tmp_path / "adapter" / "adapter_model.safetensors"
+    )
     other = minitf("import", tmp_path / "adapter", "-o", tmp_path / "run")
     refused(other, "run", exit_code=5)  # another adapter is another run, whose files are not read
     assert "is not the tensor" not in other.stderr
@@ -159,11 +170,17 @@ def test_a_key_of_an_adapter_that_changes_more_is_refused(changes: dict[str, Any
         read_adapter(adapter_folder(tmp_path, **changes))
 
 
-@pytest.mark.parametrize("changes", [{}, {"init_lora_weights": "gaussian"}, {"lora_dropout": 0.5}, {"a_newer_switch": False}])
-def test_keys_without_effect_are_accepted_and_the_scale_is_alpha_by_rank(changes: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "changes", [{}, {"init_lora_weights": "gaussian"}, {"lora_dropout": 0.5}, {"a_newer_switch": False}]
+)
+def test_keys_without_effect_are_accepted_and_the_scale_is_alpha_by_rank(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
     base, deltas = read_adapter(adapter_folder(tmp_path, base_model_name_or_path="../base", **changes))
     assert base == "../base"
-    assert {name: delta.tolist() for name, delta in deltas.items()} == {"model.layers.0.mlp.down_proj.weight": [[3.0] * 3] * 4}
+    assert {name: delta.tolist() for name, delta in deltas.items()} == {
+        "model.layers.0.mlp.down_proj.weight": [[3.0] * 3] * 4
+    }
     _, transposed = read_adapter(adapter_folder(tmp_path, fan_in_fan_out=True))
     assert [list(delta.shape) for delta in transposed.values()] == [[3, 4]]
 
@@ -191,7 +208,9 @@ A, B = (f"base_model.model.model.layers.0.mlp.down_proj.lora_{part}.weight" for 
         ({A: (2, 3), B: (4, 2), "base_model.model.lm_head.weight": (4, 4)}, "base_model.model.lm_head.weight"),
     ],
 )
-def test_tensors_that_are_no_low_rank_products_are_refused(tensors: dict[str, tuple[int, ...]], name: str, tmp_path: Path) -> None:
+def test_tensors_that_are_no_low_rank_products_are_refused(
+    tensors: dict[str, tuple[int, ...]], name: str, tmp_path: Path
+) -> None:
     folder = adapter_folder(tmp_path)
     save_file({name: torch.ones(shape) for name, shape in tensors.items()}, folder / "adapter_model.safetensors")
     with pytest.raises(RunFault, match=f"{name}.* is no part of a low-rank product of rank 2"):

@@ -49,7 +49,10 @@ REFUSED = {name: reasons for name, reasons in REFUSED.items() if name in presets
 """What the reasons must have among them; without the recipes of papers that are absent."""
 
 PAGE = (Path(__file__).parents[1] / "mini_tf" / "interchange" / "README.md").read_text()
-WAYS = {(name, family): shlex.split(ways) for name, family, ways in re.findall(r"\| `([\w-]+)` \| `(\w+)` \| `(model\..+)` \|", PAGE)}
+WAYS = {
+    (name, family): shlex.split(ways)
+    for name, family, ways in re.findall(r"\| `([\w-]+)` \| `(\w+)` \| `(model\..+)` \|", PAGE)
+}
 WAYS = {(name, family): ways for (name, family), ways in WAYS.items() if name in presets()}
 """Overrides by recipe and family, from the table of the page; without the recipes of absent papers."""
 
@@ -78,10 +81,21 @@ def test_a_shipped_recipe_is_refused_with_the_reason(name: str) -> None:
 
 
 def test_the_page_has_a_way_to_every_family() -> None:
-    assert {family for _, family in WAYS} | {*EXPORTED.values()} == {*kinds_of("interchange")} - {"roberta"}  # its padding has id 1
+    assert {family for _, family in WAYS} | {*EXPORTED.values()} == {*kinds_of("interchange")} - {
+        "roberta"
+    }  # its padding has id 1
 
 
-NAMED = ("norm", "norm_place", "embed_norm", "positions.kind", "head", "n_types", "attention.qk_norm", "attention.scale")
+NAMED = (
+    "norm",
+    "norm_place",
+    "embed_norm",
+    "positions.kind",
+    "head",
+    "n_types",
+    "attention.qk_norm",
+    "attention.scale",
+)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +105,10 @@ NAMED = ("norm", "norm_place", "embed_norm", "positions.kind", "head", "n_types"
         ("model.d_embedding=16", ["model.d_embedding is 16, which bert has 192"]),
         ("model.output_bias=true", ["model.output_bias is true, which bert has false"]),
         ("model.norm_place=pre", ["model.norm_place is pre, which bert has post"]),
-        ("model.activation=geglu", ["bert's config.json: hidden_act is 'geglu'; bert has gelu, gelu_new, gelu_pytorch_tanh, relu, relu2"]),
+        (
+            "model.activation=geglu",
+            ["bert's config.json: hidden_act is 'geglu'; bert has gelu, gelu_new, gelu_pytorch_tanh, relu, relu2"],
+        ),
         (
             "model.attention={qk_norm: true, scale: 0.3}",
             ["attention.qk_norm is true, which bert has false", "attention.scale is 0.3, which bert has rsqrt_dk"],
@@ -108,7 +125,14 @@ def test_a_setting_that_a_family_lacks_is_named_with_all_others(change: str, rea
     assert all(f"model.{key} is" in all_of_them.value.message for key in NAMED)
 
 
-SMALL = ("train.steps=3", "train.context=24", "train.batch_tokens=200", "model.d_model=16", "model.n_layers=1", "model.n_heads=2")
+SMALL = (
+    "train.steps=3",
+    "train.context=24",
+    "train.batch_tokens=200",
+    "model.d_model=16",
+    "model.n_layers=1",
+    "model.n_heads=2",
+)
 PAIRS = ("data.fields={source: source, target: target}", "model.d_ff=32", "schedule.warmup=0")
 TINY_DATA = dict.fromkeys(("bart-nano", "t5-nano"), ("data.fields={text: source}",)) | {"transformer-base": PAIRS}
 
@@ -144,9 +168,10 @@ def test_a_row_of_the_page_trains_and_is_exported(name: str, family: str, tmp_pa
     kind = objective if objective in ROWS else "next_token"
     (tmp_path / ROWS[kind][0]).write_text(ROWS[kind][1])
     train = str(tmp_path / ROWS[kind][0])
-    train = {"classify": f"{train}, fields: {{text: text, label: label}}", "seq2seq": f"{{source: {train}, target: {train}}}"}.get(
-        kind, train
-    )
+    train = {
+        "classify": f"{train}, fields: {{text: text, label: label}}",
+        "seq2seq": f"{{source: {train}, target: {train}}}",
+    }.get(kind, train)
     data = f"data={{train: {train}, val: null, split: 25%}}"
     more = ("tokenizer.vocab_size=300", "eval.tokens=100", *SMALL, *WAYS[name, family], *QUIET)
     command = "finetune" if kind in ("classify", "tag") else "pretrain"
@@ -174,7 +199,11 @@ LEAN = {
 
 @pytest.mark.parametrize("family", LEAN)
 def test_biases_and_norm_weights_that_a_model_lacks_are_0_and_1_in_the_files(family: str, tmp_path: Path) -> None:
-    run = trained(tmp_path / "run", "train.steps=2", f"model={{{LEAN[family]}, bias: false, d_model: 16, n_layers: 1, n_heads: 2}}")
+    run = trained(
+        tmp_path / "run",
+        "train.steps=2",
+        f"model={{{LEAN[family]}, bias: false, d_model: 16, n_layers: 1, n_heads: 2}}",
+    )
     assert difference(run, "--to", family) < 1e-5
     written = load_file(tmp_path / "out" / "model.safetensors")
     norms = [tensor for name, tensor in written.items() if "norm" in name.lower() or ".ln_" in name]

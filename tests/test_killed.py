@@ -81,10 +81,14 @@ class Training:
 
     def start(self, stop_at: str = "") -> "subprocess.Popen[bytes]":
         threads = ("OMP_NUM_THREADS", "OMP_THREAD_LIMIT")
-        environment = {name: value for name, value in os.environ.items() if name not in threads} | {"MINITF_CACHE": str(self.cache)}
+        environment = {name: value for name, value in os.environ.items() if name not in threads} | {
+            "MINITF_CACHE": str(self.cache)
+        }
         quiet = subprocess.DEVNULL
         command = [sys.executable, "-c", STANDING_STILL, stop_at, *self.command[3:]] if stop_at else self.command
-        return subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, stdout=quiet, stderr=subprocess.PIPE)
+        return subprocess.Popen(
+            command, cwd=ROOT, env=environment, start_new_session=True, stdout=quiet, stderr=subprocess.PIPE
+        )
 
     def finish(self) -> float:
         """To its end; the seconds it took."""
@@ -155,7 +159,9 @@ def product(folder: Path) -> dict[str, bytes]:
     """All that is promised to be the same."""
     last = folder / "checkpoints" / f"step-{json.loads((folder / 'run.json').read_text())['step']:08d}"
     files = (folder / "metrics.jsonl", folder / "model.safetensors", last / "optimizer.safetensors")
-    return {path.name: path.read_bytes() for path in files} | {"checkpoints": " ".join(sorted(os.listdir(last.parent))).encode()}
+    return {path.name: path.read_bytes() for path in files} | {
+        "checkpoints": " ".join(sorted(os.listdir(last.parent))).encode()
+    }
 
 
 def assert_same(one: dict[str, bytes], other: dict[str, bytes]) -> None:
@@ -164,11 +170,24 @@ def assert_same(one: dict[str, bytes], other: dict[str, bytes]) -> None:
 
 MODEL = "model={{kind: {}, d_model: 64, n_layers: 2, n_heads: 2, dropout_rate: 0.1}}"
 SMALL = (
-    *("train.steps=24", "train.context=48", "train.batch_size=8", "train.micro_batch_size=8", "checkpoint.every_steps=4"),
+    *(
+        "train.steps=24",
+        "train.context=48",
+        "train.batch_size=8",
+        "train.micro_batch_size=8",
+        "checkpoint.every_steps=4",
+    ),
     *("eval.every_steps=9", "eval.tokens=500", "log.every_steps=1", "generate.max_new_tokens=20"),
 )
-PAIRS = (f"data={{train: {DATA / 'reversed.tsv'}, fields: {{source: source, target: target}}, split: 10%}}", "eval.translations=5")
-BY_TOKENS = ("tokenizer={kind: bpe, vocab_size: 300, source: {kind: char}}", "train.batch_tokens=300", "train.micro_batch_size=4")
+PAIRS = (
+    f"data={{train: {DATA / 'reversed.tsv'}, fields: {{source: source, target: target}}, split: 10%}}",
+    "eval.translations=5",
+)
+BY_TOKENS = (
+    "tokenizer={kind: bpe, vocab_size: 300, source: {kind: char}}",
+    "train.batch_tokens=300",
+    "train.micro_batch_size=4",
+)
 """A vocabulary for each side, and steps of another number of rows each, cut into micro-batches."""
 
 
@@ -200,7 +219,9 @@ KILLS = 11
 
 
 @pytest.fixture(scope="module", params=LONG)
-def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Training, float, tuple[str, ...]]:
+def whole(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Training, float, tuple[str, ...]]:
     """A shipped recipe trained without interruption, with as many threads as there are cores; how long that took."""
     arguments = (*LONG[request.param], *OFTEN[request.param])
     training = Training(tmp_path_factory.mktemp(request.param), arguments, available_cores())
@@ -211,7 +232,9 @@ def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(KILLS))
-def test_a_shipped_recipe_survives_kill_9(number: int, whole: tuple[Training, float, tuple[str, ...]], tmp_path: Path) -> None:
+def test_a_shipped_recipe_survives_kill_9(
+    number: int, whole: tuple[Training, float, tuple[str, ...]], tmp_path: Path
+) -> None:
     reference, seconds, arguments = whole
     cut = Training(tmp_path, arguments, available_cores())
     if number == 0:
@@ -227,7 +250,13 @@ def test_a_shipped_recipe_survives_kill_9(number: int, whole: tuple[Training, fl
 # Forks die in place of whole processes: no second import of torch, so all of it takes a tenth of a second.
 
 STEPS = 6
-UNEVEN = (f"train.steps={STEPS}", "checkpoint.every_steps=3", "eval.every_steps=2", "eval.tokens=300", "log.every_steps=1")
+UNEVEN = (
+    f"train.steps={STEPS}",
+    "checkpoint.every_steps=3",
+    "eval.every_steps=2",
+    "eval.tokens=300",
+    "log.every_steps=1",
+)
 
 
 def train(*arguments: str | Path) -> None:
@@ -280,7 +309,13 @@ RECIPES = {
         *(tiny_model("encoder"), "model.dropout_rate=0.1", "objective.scheme=whole_word"),
         *("checkpoint.keep_best=0", "checkpoint.keep_last=1"),
     ),
-    "P5-encoder_decoder": (*PAIRS, *BY_TOKENS, tiny_model("encoder_decoder"), "model.dropout_rate=0.2", "generate.num_beams=3"),
+    "P5-encoder_decoder": (
+        *PAIRS,
+        *BY_TOKENS,
+        tiny_model("encoder_decoder"),
+        "model.dropout_rate=0.2",
+        "generate.num_beams=3",
+    ),
     "patience": ("eval.patience=2", "eval.every_steps=1", "optimizer.lr=1", "schedule.kind=constant"),
     "best": ("eval.best=accuracy", "eval.every_steps=1", "checkpoint.keep_last=1"),
 }
@@ -306,7 +341,9 @@ def test_a_run_that_dies_after_every_single_step_ends_with_the_same_bytes(name: 
 def test_translations_on_the_way_leave_no_trace_in_what_is_learnt(tmp_path: Path) -> None:
     """Nor do beams and samples: only the figures that they give stand in metrics.jsonl besides."""
     recipe, learnt = RECIPES["P5-encoder_decoder"], []
-    for number, how in enumerate((("eval.translations=0", "log.samples=0"), ("eval.every_steps=1", "generate.num_beams=1"))):
+    for number, how in enumerate(
+        (("eval.translations=0", "log.samples=0"), ("eval.every_steps=1", "generate.num_beams=1"))
+    ):
         train(*recipe, *how, "-d", tmp_path / f"run{number}")
         made = product(tmp_path / f"run{number}")
         lines = map(json.loads, made.pop("metrics.jsonl").splitlines())
@@ -317,7 +354,20 @@ def test_translations_on_the_way_leave_no_trace_in_what_is_learnt(tmp_path: Path
 
 
 DEEDS = tuple(
-    ["start", "resume", "record", "save", "rotate", "publish", "record_auto", "extend", "write", "write_sample", "plot_losses", "finish"]
+    [
+        "start",
+        "resume",
+        "record",
+        "save",
+        "rotate",
+        "publish",
+        "record_auto",
+        "extend",
+        "write",
+        "write_sample",
+        "plot_losses",
+        "finish",
+    ]
 )
 """What a run does to its folder."""
 
@@ -425,14 +475,19 @@ def test_doctor_is_8_and_names_the_place_where_a_byte_differs(tmp_path: Path) ->
     with doctor(LOSING_MOMENTS, tmp_path) as process:
         stdout, stderr = outcome(process)
     assert process.returncode == 8, stderr
-    assert re.search(r"metrics.jsonl differs, first in line [0-9]+; two uninterrupted runs are byte-identical, so this is a bug", stderr)
+    assert re.search(
+        r"metrics.jsonl differs, first in line [0-9]+; two uninterrupted runs are byte-identical, so this is a bug",
+        stderr,
+    )
     assert re.search(r"while saving step [0-9]+ +line [0-9]+ +tensor [a-z0-9._]+ +tensor [a-z0-9._]+\n", stdout)
     assert stdout.splitlines()[-1].endswith("and resumed: NOT byte-identical")
 
 
 def test_doctor_cleans_up_when_it_is_interrupted(tmp_path: Path) -> None:
     with doctor("proof.MIN_KILLS = 10**6", tmp_path) as process:  # it is still at it when the signal comes
-        while process.poll() is None and not (tmp_path / "resume-proof" / "uninterrupted" / "run" / "run.json").exists():
+        while (
+            process.poll() is None and not (tmp_path / "resume-proof" / "uninterrupted" / "run" / "run.json").exists()
+        ):
             time.sleep(0.005)
         process.send_signal(signal.SIGINT)
         _, stderr = outcome(process)
@@ -463,7 +518,9 @@ def test_doctor_without_fork_or_beside_another_one_is_9(tmp_path: Path, monkeypa
     assert held is not None
     refused = minitf("doctor", "--resume")
     assert (refused.exit_code, refused.stdout) == (9, "")
-    assert refused.stderr == f"{tmp_path / 'resume-proof'} is in use by another `doctor --resume`; wait until it is done\n"
+    assert (
+        refused.stderr == f"{tmp_path / 'resume-proof'} is in use by another `doctor --resume`; wait until it is done\n"
+    )
     os.close(held)
     monkeypatch.delattr(os, "fork")
     refused = minitf("doctor", "--resume")

@@ -64,7 +64,9 @@ def test_a_subset_is_independent_of_the_split() -> None:
 def test_later_parts_of_a_document_go_with_its_first_one() -> None:
     documents = [(number, part) for number in range(30) for part in range(3)]
     hasher = ExampleHasher(lambda one: str(one[0]), lambda one: 1, lambda one: one[1] == 0)
-    found = [*limit_training(DataSplit.in_one_part(lambda: (("train", one) for one in documents), 90), hasher, 10).read()]
+    found = [
+        *limit_training(DataSplit.in_one_part(lambda: (("train", one) for one in documents), 90), hasher, 10).read()
+    ]
     numbers = [number for _, (number, _) in found]
     assert len({*numbers}) == 10
     assert len(numbers) == 30
@@ -75,7 +77,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two seeds on each number of examples, and one run on all."""
     folder = tmp_path_factory.mktemp("runs")
     data = f"data.train={opinions(folder / 'opinions.jsonl', ROWS)}"
-    limited = [trained(folder / f"n{n}", *SMALL, data, f"data.max_train_samples={n}", "train.seeds=2", recipe="bert-nano") for n in SIZES]
+    limited = [
+        trained(folder / f"n{n}", *SMALL, data, f"data.max_train_samples={n}", "train.seeds=2", recipe="bert-nano")
+        for n in SIZES
+    ]
     return [*limited, trained(folder / "all", *SMALL, data, recipe="bert-nano")]
 
 
@@ -85,7 +90,9 @@ def test_compare_draws_the_main_metric_over_the_number_of_examples(runs: list[Pa
     assert (curve["name"], curve["metric"]) == ("bert-nano", "val.accuracy")
     assert [point["train_examples"] for point in curve["points"]] == [*SIZES, n_all]
     for point, run in zip(curve["points"], runs, strict=True):
-        assert point["values"] == [manifest.read(one).metrics["val.accuracy"] for one in finding.member_folders(run) or [run]]
+        assert point["values"] == [
+            manifest.read(one).metrics["val.accuracy"] for one in finding.member_folders(run) or [run]
+        ]
     shown = minitf("runs", "compare", *runs).stdout
     mean = np.mean(curve["points"][0]["values"])
     assert "val.accuracy by training examples  bert-nano\n" in shown
@@ -120,7 +127,9 @@ def test_a_learning_curve_has_the_finished_runs_of_one_recipe_from_one_model(tmp
     others = [recorded(tmp_path / f"b{n}", n, n / 50, hashes={"init": "bb"}) for n in (10, 20)]
     scratch = recorded(tmp_path / "c", 30, 0.9)
     stopped = recorded(tmp_path / "d", 40, 0.9, hashes={"init": "aa"}, state="stopped")
-    wide = recorded(tmp_path / "e", 30, 0.9, hashes={"init": "aa"}, decides={"train.seed": 0, "model.d_model": 16, KEY: 30})
+    wide = recorded(
+        tmp_path / "e", 30, 0.9, hashes={"init": "aa"}, decides={"train.seed": 0, "model.d_model": 16, KEY: 30}
+    )
     expected = [("val.accuracy", [(10, [0.1]), (20, [0.2])]), ("val.accuracy", [(10, [0.2]), (20, [0.4])])]
     assert curves_of(*ours, *others, scratch, stopped, wide) == expected
 
@@ -128,7 +137,10 @@ def test_a_learning_curve_has_the_finished_runs_of_one_recipe_from_one_model(tmp
 def test_a_learning_curve_is_of_a_metric_that_all_its_runs_have(tmp_path: Path) -> None:
     first = recorded(tmp_path / "a", 20, 0.5, metrics={"val.loss": 2.0})
     seeds = [{"train.seed": seed, "model.d_model": 8, KEY: 10} for seed in (1, 2)]
-    runs = [recorded(tmp_path / f"b{n}", 10, 0.1, decides=one, seed=n, metrics={"val.loss": 3.0 + n}) for n, one in enumerate(seeds)]
+    runs = [
+        recorded(tmp_path / f"b{n}", 10, 0.1, decides=one, seed=n, metrics={"val.loss": 3.0 + n})
+        for n, one in enumerate(seeds)
+    ]
     assert curves_of(first, *runs) == [("val.loss", [(10, [3.0, 4.0]), (20, [2.0])])]
     assert curves_of(first, recorded(tmp_path / "c", 10, 0.1, metrics={})) == []
 
@@ -151,13 +163,24 @@ def test_a_learning_curve_is_named_by_the_keys_that_distinguish_it(tmp_path: Pat
         for n in (10, 20):
             decides = {"optimizer.lr": lr, "model.d_model": width, "train.batch_size": 4, KEY: n}
             runs.append(recorded(tmp_path / f"{name}{n}", n, 0.5, decides=decides))
-    runs += [recorded(tmp_path / f"c{n}", n, 0.5, recipe="other", decides={"train.batch_size": 4, KEY: n}) for n in (10, 20)]
+    runs += [
+        recorded(tmp_path / f"c{n}", n, 0.5, recipe="other", decides={"train.batch_size": 4, KEY: n}) for n in (10, 20)
+    ]
     found = learning_curves(grouped([RunCurves.read(run) for run in runs]))
-    assert [curve.name for curve in found] == ["r model.d_model=8 optimizer.lr=1", "r model.d_model=16 optimizer.lr=2", "other"]
+    assert [curve.name for curve in found] == [
+        "r model.d_model=8 optimizer.lr=1",
+        "r model.d_model=16 optimizer.lr=2",
+        "other",
+    ]
 
 
 def test_runs_on_one_number_of_examples_have_no_learning_curve(runs: list[Path]) -> None:
-    assert json.loads(minitf("runs", "compare", runs[0] / "seed-1", runs[0] / "seed-2", "--json").stdout)["result"]["learning_curves"] == []
+    assert (
+        json.loads(minitf("runs", "compare", runs[0] / "seed-1", runs[0] / "seed-2", "--json").stdout)["result"][
+            "learning_curves"
+        ]
+        == []
+    )
 
 
 def test_a_subset_is_another_run_on_the_same_validation_data(runs: list[Path]) -> None:
@@ -169,7 +192,9 @@ def test_a_subset_is_another_run_on_the_same_validation_data(runs: list[Path]) -
 def test_documents_of_one_stream_cannot_be_selected() -> None:
     done = minitf("recipe", "check", "quickstart", "data.split=tail 10%", "data.max_train_samples=5")
     refused(done, "tail 10% splits one stream, of which it cannot take documents; use a share", exit_code=3)
-    refused(minitf("recipe", "check", "quickstart", "data.max_samples=5"), "did you mean max_train_samples?", exit_code=3)
+    refused(
+        minitf("recipe", "check", "quickstart", "data.max_samples=5"), "did you mean max_train_samples?", exit_code=3
+    )
 
 
 def test_sizes_that_are_close_to_each_other_share_a_label() -> None:

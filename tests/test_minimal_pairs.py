@@ -67,7 +67,9 @@ def test_a_decoders_score_is_the_sum_over_the_tokens_after_the_start(
 
 @pytest.mark.parametrize("kind", ["word", "token"])
 @pytest.mark.parametrize("batch_tokens", [1, 4096])
-def test_an_encoders_score_is_the_sum_over_masked_tokens(runs: Path, kind: str, batch_tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_encoders_score_is_the_sum_over_masked_tokens(
+    runs: Path, kind: str, batch_tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`word`: with the later tokens of the same word, by the spaces of the text; `token`: alone."""
     monkeypatch.setattr(likelihoods, "BATCH_TOKENS", batch_tokens)
     opened = open_trained(runs / "encoder", device="cpu")
@@ -87,7 +89,9 @@ def test_an_encoders_score_is_the_sum_over_masked_tokens(runs: Path, kind: str, 
         expected.append(total)
     assert pipeline_of(opened).score_texts(TEXTS, kind=kind) == pytest.approx(expected, rel=1e-5, abs=1e-5)
     if kind == "word":
-        assert pipeline_of(opened).score_texts(TEXTS) != pytest.approx(pipeline_of(opened).score_texts(TEXTS, kind="token"))
+        assert pipeline_of(opened).score_texts(TEXTS) != pytest.approx(
+            pipeline_of(opened).score_texts(TEXTS, kind="token")
+        )
 
 
 @pytest.mark.parametrize(("name", "longest"), [("decoder", 1), ("tail", 1), ("encoder", 0)])
@@ -97,7 +101,9 @@ def test_a_text_is_scored_up_to_the_context_and_refused_beyond(runs: Path, name:
     n = opened.model.context + longest - (name != "tail")  # of the text, whose characters are a token each
     [score] = pipeline_of(opened).score_texts(["~" * n])
     assert score < 0
-    with pytest.raises(DataFault, match=f"x.txt:1: a text of .* tokens, more than the model's context of {opened.model.context}"):
+    with pytest.raises(
+        DataFault, match=f"x.txt:1: a text of .* tokens, more than the model's context of {opened.model.context}"
+    ):
         pipeline_of(opened).score_texts(["~" * (n + 1)], ["x.txt:1"])
 
 
@@ -122,8 +128,13 @@ def test_accuracy_counts_ties_half_and_has_wilsons_interval() -> None:
 @pytest.mark.parametrize("name", ["decoder", "encoder"])
 def test_the_command_prints_accuracy_in_all_and_by_paradigm(runs: Path, name: str, tmp_path: Path) -> None:
     file = tmp_path / "pairs.jsonl"
-    file.write_text(lines(*PAIRS[:2], UID="agreement", linguistics_term="verbs") + lines(PAIRS[2], UID="equal", linguistics_term="verbs"))
-    found = measured(runs / name, "--pairs", file, "--assert", "pairs.accuracy>=0.1", "--assert", "pairs.accuracy.equal==0.5")
+    file.write_text(
+        lines(*PAIRS[:2], UID="agreement", linguistics_term="verbs")
+        + lines(PAIRS[2], UID="equal", linguistics_term="verbs")
+    )
+    found = measured(
+        runs / name, "--pairs", file, "--assert", "pairs.accuracy>=0.1", "--assert", "pairs.accuracy.equal==0.5"
+    )
     scores = pipeline_of(open_trained(runs / name, device="cpu")).score_texts([text for pair in PAIRS for text in pair])
     right = [scores[2 * n] > scores[2 * n + 1] for n in range(2)]
     assert found["metrics"]["pairs.accuracy"] == (sum(right) + 0.5) / 3
@@ -171,9 +182,19 @@ def test_other_files_options_and_models_are_refused(runs: Path, tmp_path: Path, 
     refused(minitf("evaluate", runs / "tail", "--pairs", tmp_path / "pairs.txt"), "with the suffix .jsonl", exit_code=4)
     refused(minitf("evaluate", runs / "tail", "--pairs", tmp_path / "none.jsonl"), "no such file", exit_code=4)
     for options in (["--data", "x.txt"], ["--split", "val"], ["--confusion", "c.png"]):
-        refused(minitf("evaluate", runs / "tail", "--pairs", file, *options), "--pairs does not combine with", options[0], exit_code=2)
+        refused(
+            minitf("evaluate", runs / "tail", "--pairs", file, *options),
+            "--pairs does not combine with",
+            options[0],
+            exit_code=2,
+        )
     refused(minitf("evaluate", runs / "tail", "--score", "word"), "used without --pairs", exit_code=2)
     refused(minitf("evaluate", runs / "tail", "--pairs", file, "--score", "word"), "has causal", exit_code=2)
-    refused(minitf("evaluate", classifier, "--pairs", file), "which gives texts no probability", "masked, next_token, prefix", exit_code=2)
+    refused(
+        minitf("evaluate", classifier, "--pairs", file),
+        "which gives texts no probability",
+        "masked, next_token, prefix",
+        exit_code=2,
+    )
     refused(minitf("evaluate", runs / "tail", "--pairs", file, "--assert", "loss<1"), "pairs.accuracy.UID", exit_code=2)
     refused(minitf("evaluate", runs / "tail", "--assert", "pairs.accuracy>0.5"), "add --pairs FILE.jsonl", exit_code=2)

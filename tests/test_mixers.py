@@ -65,10 +65,16 @@ def test_windows_without_projections_attend_with_the_heads_parts_of_x() -> None:
     parts = []
     for part in tiny.x.split(4, dim=2):
         scores = 0.7 * torch.einsum("bld,bmd->blm", part, part)
-        parts.append(torch.einsum("blm,bmd->bld", (scores.exp() * mask) / (scores.exp() * mask).sum(-1, keepdim=True), part))
+        parts.append(
+            torch.einsum("blm,bmd->bld", (scores.exp() * mask) / (scores.exp() * mask).sum(-1, keepdim=True), part)
+        )
     expected = torch.cat(parts, dim=2)
-    torch.testing.assert_close(tiny.mix(tiny.x, Visibility(True, TokenPositions(L), TokenPositions(L))), expected, **EXACT)
-    torch.testing.assert_close(run_in_blocks(tiny.mixer, tiny.x, TokenPositions(L), [4, 1, 6], trim=True)[0], expected, **EXACT)
+    torch.testing.assert_close(
+        tiny.mix(tiny.x, Visibility(True, TokenPositions(L), TokenPositions(L))), expected, **EXACT
+    )
+    torch.testing.assert_close(
+        run_in_blocks(tiny.mixer, tiny.x, TokenPositions(L), [4, 1, 6], trim=True)[0], expected, **EXACT
+    )
     assert list(tiny.mixer.parameters()) == []
     assert not any(isinstance(part, ResidualLinear) for part in tiny.mixer.modules())
     assert tiny.mixer.fast_decoding() is None
@@ -120,7 +126,10 @@ def test_a_stream_keeps_as_many_tokens_as_its_bound(settings: MixerSettings, n_k
 
 
 def test_a_state_measures_as_many_bytes_as_its_tensors_hold() -> None:
-    state: states.State = {"a": torch.zeros(3, 5, dtype=torch.float64), "b": {"c": torch.zeros(7, dtype=torch.bfloat16), "d": {}}}
+    state: states.State = {
+        "a": torch.zeros(3, 5, dtype=torch.float64),
+        "b": {"c": torch.zeros(7, dtype=torch.bfloat16), "d": {}},
+    }
     assert states.nbytes(state) == 3 * 5 * 8 + 7 * 2
     assert states.nbytes(None) == 0
     assert states.batch_size({"seen": 5, "b": {"start": 0, "c": torch.zeros(7, 2)}}) == 7
@@ -130,9 +139,17 @@ def test_a_state_measures_as_many_bytes_as_its_tensors_hold() -> None:
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("position", ["none", "alibi"])
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(("kind", "given"), [("softmax", {}), ("window", {"window": 3}), ("window", {"window": 8})], ids=str)
+@pytest.mark.parametrize(
+    ("kind", "given"), [("softmax", {}), ("window", {"window": 3}), ("window", {"window": 8})], ids=str
+)
 def test_attention_weights_are_dropped_in_training_alone(
-    kind: str, given: dict[str, int], causal: bool, position: str, packed: bool, blocks: bool, monkeypatch: pytest.MonkeyPatch
+    kind: str,
+    given: dict[str, int],
+    causal: bool,
+    position: str,
+    packed: bool,
+    blocks: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Values that are rows of the identity give the weights themselves; `blocks`: where a mask is too large to be made
     whole.

@@ -47,7 +47,9 @@ def usable(mixer: str, positions: str, model: str = "decoder") -> bool:
     return settings_of("positions", positions).APPLIES_TO - {"embed"} <= mixer_settings(mixer).supports  # type: ignore[attr-defined]
 
 
-CASES = [(mixer, positions) for mixer in mixer_kinds() for positions in listing("positions") if usable(mixer, positions)]
+CASES = [
+    (mixer, positions) for mixer in mixer_kinds() for positions in listing("positions") if usable(mixer, positions)
+]
 
 
 @pytest.mark.parametrize(("mixer", "positions"), CASES)
@@ -105,7 +107,9 @@ def test_documents_that_share_a_row_are_scored_as_each_alone(positions: str, kin
 
 @pytest.mark.parametrize("norm_place", ["pre", "post", "none"])
 @pytest.mark.parametrize("mixer", present("attention", "softmax", "simple"))
-def test_an_encoder_without_positions_does_not_see_the_order_of_words_layer_by_layer(mixer: str, norm_place: str) -> None:
+def test_an_encoder_without_positions_does_not_see_the_order_of_words_layer_by_layer(
+    mixer: str, norm_place: str
+) -> None:
     """ "john loves mary" and "mary loves john": the same vectors in another order, after every layer."""
     model = model_of("encoder", (mixer,), "none", norm_place=norm_place, init_std=0.2)
     john_loves_mary, order = torch.tensor([[1, 2, 3]]), torch.tensor([2, 1, 0])
@@ -186,10 +190,14 @@ def test_the_penalties_of_both_mixers_of_a_layer_are_summed(own: float | None, c
         def forward(self, *given: Any, **more: Any) -> ForwardOutput:
             return super().forward(*given, **more)._replace(penalty=self.penalty)
 
-    block = Block(Punished(own), Punished(cross), None, lambda part: ResidualStep(part, nn.Identity(), False, True, 0.0)).double()
+    block = Block(
+        Punished(own), Punished(cross), None, lambda part: ResidualStep(part, nn.Identity(), False, True, 0.0)
+    ).double()
     x, view = seeded(2, 3, 12), own_view(True, TokenPositions(3))
     penalty = block(x, view, CrossInput(x, view)).penalty
-    assert (None if penalty is None else penalty.item()) == (None if own is cross is None else (own or 0) + (cross or 0))
+    assert (None if penalty is None else penalty.item()) == (
+        None if own is cross is None else (own or 0) + (cross or 0)
+    )
 
 
 def test_widths_of_heads_are_those_given_or_shares_of_the_model() -> None:
@@ -198,21 +206,27 @@ def test_widths_of_heads_are_those_given_or_shares_of_the_model() -> None:
 
     assert dims() == AttentionDims(24, 24, n_heads=4, n_kv_heads=4, d_k=6, d_v=6)
     assert dims(d_k=8) == AttentionDims(24, 24, n_heads=4, n_kv_heads=4, d_k=8, d_v=8)
-    narrow: Any = settings_of("models", "decoder")(d_model=24, n_heads=4, d_embedding=9, embed_scale=True).build(V, CONTEXT)
+    narrow: Any = settings_of("models", "decoder")(d_model=24, n_heads=4, d_embedding=9, embed_scale=True).build(
+        V, CONTEXT
+    )
     assert narrow.embedding.scale == 3.0, "the square root of the width of the table"
     assert dims(10, d_k=8, d_v=7, n_kv_heads=2) == AttentionDims(24, 10, n_heads=4, n_kv_heads=2, d_k=8, d_v=7)
 
 
 def test_norms_and_layers_without_bias_or_scale_have_none_and_tied_weights_one_name() -> None:
     def names(**given: Any) -> set[str]:
-        return set(settings_of("models", "decoder")(d_model=8, n_heads=2, n_layers=1, **given).build(V, CONTEXT).weights())
+        return set(
+            settings_of("models", "decoder")(d_model=8, n_heads=2, n_layers=1, **given).build(V, CONTEXT).weights()
+        )
 
     assert not [name for name in names() if name.endswith("bias")]
     assert {"stack.norm.weight", "stack.norm.bias", "stack.layers.0.own.part.out.bias"} <= names(bias=True)
     assert not [name for name in names(norm_weight=False) if "norm" in name]
     assert not [name for name in names(norm_weight=False, norm="rms") if "norm" in name]
     assert {"embedding.tokens.weight"} == {name for name in names() if name.startswith(("embedding", "head"))}
-    assert {"embedding.tokens.weight", "head.linear.weight"} == {n for n in names(tied=False) if n.startswith(("embedding", "head"))}
+    assert {"embedding.tokens.weight", "head.linear.weight"} == {
+        n for n in names(tied=False) if n.startswith(("embedding", "head"))
+    }
 
 
 @pytest.mark.parametrize("parallel", [False, True])
@@ -236,7 +250,9 @@ def test_a_layer_adds_its_parts_one_after_the_other_or_both_to_its_input(paralle
         ({"n_heads": 4, "d_k": 6, "d_ff": 10}, 0.3, 0.4, (19, 1, None, 3, 2)),
     ],
 )
-def test_a_smaller_model_has_whole_heads_of_the_same_width(given: dict[str, int], width: float, depth: float, expected: Any) -> None:
+def test_a_smaller_model_has_whole_heads_of_the_same_width(
+    given: dict[str, int], width: float, depth: float, expected: Any
+) -> None:
     whole: Any = settings_of("models", "decoder")(d_model=64, n_layers=6, **given)
     small = whole.scaled(width, depth)
     assert (small.d_model, small.n_heads, small.n_kv_heads, small.d_ff, small.n_layers) == expected
@@ -262,7 +278,9 @@ LIMITS = [
 
 
 @pytest.mark.parametrize(("package", "word", "key", "least", "most"), LIMITS, ids=str)
-def test_sizes_are_taken_up_to_their_limits_and_refused_past_them(package: str, word: str, key: str, least: float, most: float) -> None:
+def test_sizes_are_taken_up_to_their_limits_and_refused_past_them(
+    package: str, word: str, key: str, least: float, most: float
+) -> None:
     kind, step = settings_of(package, word), 1 if isinstance(least, int) else 0.02
     fitting = {"n_heads": 1, "d_model": 1024, "positions": "none"} if package == "models" else {}
     more = {"n_buckets": {"max_distance": 2**20}, "max_distance": {"n_buckets": 4}}.get(key, {})
@@ -276,7 +294,16 @@ def test_sizes_are_taken_up_to_their_limits_and_refused_past_them(package: str, 
 
 def test_the_parameter_tree_is_what_files_hold() -> None:
     """Parameter names and shapes are a file format: a change here needs a way to read older files."""
-    bert = model_of("encoder", positions="learned", head="bert", n_types=2, embed_norm=True, bias=True, n_layers=1, norm_place="post")
+    bert = model_of(
+        "encoder",
+        positions="learned",
+        head="bert",
+        n_types=2,
+        embed_norm=True,
+        bias=True,
+        n_layers=1,
+        norm_place="post",
+    )
     gpt = model_of("decoder", positions="fourier", tied=False, activation="swiglu", n_layers=1, norm="rms", d_ff=10)
     assert {name: tuple(tensor.shape) for name, tensor in bert.state_dict().items()} == {
         "embedding.tokens.weight": (40, 24),
@@ -322,7 +349,9 @@ def test_a_fresh_model_knows_nothing(init: str) -> None:
     """The first loss is near log V, exactly it where the head starts at zero."""
     model = model_of("decoder", init=init, init_std=0.02, tied=False)
     ids = some_ids(8, 16)
-    loss = torch.nn.functional.cross_entropy(scores(model, Tokens(ids)).flatten(0, 1), some_ids(8, 16, seed=2).flatten())
+    loss = torch.nn.functional.cross_entropy(
+        scores(model, Tokens(ids)).flatten(0, 1), some_ids(8, 16, seed=2).flatten()
+    )
     assert abs(loss.item() - torch.tensor(float(V)).log().item()) < (1e-6 if init == "zero" else 0.05)
 
 
@@ -330,7 +359,11 @@ def test_a_fresh_model_knows_nothing(init: str) -> None:
 def test_fresh_parameters_are_those_of_the_table_of_init(init: str) -> None:
     """Of six matrices that write into the residual stream; a spread is known within five of its standard deviations."""
     model = model_of("decoder", init=init, init_std=0.02, tied=False, bias=True)
-    special = {"own.part.out.weight": 0.02 / 6**0.5, "feed_forward.part.down.weight": 0.02 / 6**0.5, "head.linear.weight": 0.02}
+    special = {
+        "own.part.out.weight": 0.02 / 6**0.5,
+        "feed_forward.part.down.weight": 0.02 / 6**0.5,
+        "head.linear.weight": 0.02,
+    }
     for name, parameter in model.named_parameters():
         if name.endswith("bias") or (init == "zero" and name.endswith(tuple(special))):
             assert (parameter == 0).all(), name
@@ -338,7 +371,9 @@ def test_fresh_parameters_are_those_of_the_table_of_init(init: str) -> None:
             assert (parameter == 1).all(), name
         else:
             expected = next((spread for end, spread in special.items() if name.endswith(end)), 0.02)
-            assert parameter.square().mean().sqrt().item() == pytest.approx(expected, rel=5 / (2 * parameter.numel()) ** 0.5), name
+            assert parameter.square().mean().sqrt().item() == pytest.approx(
+                expected, rel=5 / (2 * parameter.numel()) ** 0.5
+            ), name
 
 
 @pytest.mark.parametrize("kind", present("models", "decoder", "perceiver"))
@@ -356,7 +391,10 @@ def test_projections_that_are_applied_often_start_smaller(kind: str) -> None:
         torch.manual_seed(0)
         models.append(Repeated(d_model=8, n_layers=2, n_heads=2, n_blocks=n_blocks).build(V, CONTEXT))
     for (name, once), four in zip(models[0].named_parameters(), models[1].parameters(), strict=True):
-        writes = name.endswith(("part.out.weight", "feed_forward.part.down.weight")) and name != "decoder.layers.0.cross.part.out.weight"
+        writes = (
+            name.endswith(("part.out.weight", "feed_forward.part.down.weight"))
+            and name != "decoder.layers.0.cross.part.out.weight"
+        )
         torch.testing.assert_close(four, once / 2 if writes else once)
 
 
@@ -403,7 +441,10 @@ LINEAR = {"softmax", "window", "linear", "favor", "simple", "sru", "srupp", "exp
 LONG = [
     (kind, positions, causal, packed)
     for (kind, positions), causal, packed in product(CASES, (True, False), (True, False))
-    if kind in LINEAR and (positions in ("none", "rotary", "alibi") or (positions == "t5" and causal and packed))  # a learned bias is slow
+    if kind in LINEAR
+    and (
+        positions in ("none", "rotary", "alibi") or (positions == "t5" and causal and packed)
+    )  # a learned bias is slow
 ]
 
 
@@ -415,10 +456,14 @@ def test_long_texts_take_memory_that_is_linear_in_their_length(
     backward.
     """
     length = 2048
-    monkeypatch.setattr(attention_kernels, "MASK_ELEMENTS", length * length // 32)  # what is read in blocks at 8,192 is so here too
+    monkeypatch.setattr(
+        attention_kernels, "MASK_ELEMENTS", length * length // 32
+    )  # what is read in blocks at 8,192 is so here too
     width = {"d_model": 32, "n_layers": 1, "n_heads": 2}
     mixer = settings_of("attention", kind)(**({"window": 32} if kind == "window" else {}))
-    settings = settings_of("models", "decoder")(**width, attention=(mixer,), positions=settings_of("positions", positions)())
+    settings = settings_of("models", "decoder")(
+        **width, attention=(mixer,), positions=settings_of("positions", positions)()
+    )
     torch.manual_seed(0)
     mixer = settings.build(V, length).mixers()[0]  # type: ignore[attr-defined]
     token_positions = TokenPositions.packed(torch.arange(length)[None] // 750 + 1) if packed else TokenPositions(length)
@@ -440,7 +485,9 @@ def test_a_window_makes_nothing_that_grows_with_the_square_of_a_short_text(causa
 
 def test_a_text_of_8192_tokens_is_read_in_blocks_without_asking_for_them() -> None:
     x = torch.randn(1, 8192, 8)
-    settings = settings_of("models", "decoder")(d_model=8, n_layers=1, n_heads=1, positions=settings_of("positions", "alibi")())
+    settings = settings_of("models", "decoder")(
+        d_model=8, n_layers=1, n_heads=1, positions=settings_of("positions", "alibi")()
+    )
     mixer = settings.build(V, 8192).mixers()[0]  # type: ignore[attr-defined]
     with Largest() as largest, torch.no_grad():
         mixer(x, x, own_view(True, TokenPositions(8192)))
@@ -448,7 +495,9 @@ def test_a_text_of_8192_tokens_is_read_in_blocks_without_asking_for_them() -> No
 
 
 def test_toy_mixers_may_be_handed_to_a_model() -> None:
-    model = settings_of("models", "decoder")(attention=(FadingMean(),), positions=settings_of("positions", "none")()).build(V, 8)  # type: ignore[attr-defined]
+    model = settings_of("models", "decoder")(
+        attention=(FadingMean(),), positions=settings_of("positions", "none")()
+    ).build(V, 8)  # type: ignore[attr-defined]
     assert type(model.mixers()[0]).__name__ == "Fading"
 
 
@@ -460,7 +509,9 @@ def test_a_cross_mixers_empty_state_survives_a_file() -> None:
     state = stack(x[:, :2], TokenPositions(2), source, state=stack.start(1)).state
     again = states.unflatten(states.flatten(state))
     assert again != state
-    torch.testing.assert_close(stack(x[:, 2:], TokenPositions(2, 2), source, state=again).y, stack(x, TokenPositions(4), source).y[:, 2:])
+    torch.testing.assert_close(
+        stack(x[:, 2:], TokenPositions(2, 2), source, state=again).y, stack(x, TokenPositions(4), source).y[:, 2:]
+    )
 
 
 def test_a_row_that_ends_in_padding_cannot_be_continued() -> None:

@@ -40,7 +40,9 @@ def mutant(before: str, after: str, file: str = "mini_tf/nn/layers/norm.py") -> 
 
 
 def test_a_reason_is_matched_by_file_and_text_whatever_the_spaces() -> None:
-    reasons = Reasons([{"file": "mini_tf/nn/layers/norm.py", "before": "a < b", "after": "a <= b", "reason": "never equal"}])
+    reasons = Reasons(
+        [{"file": "mini_tf/nn/layers/norm.py", "before": "a < b", "after": "a <= b", "reason": "never equal"}]
+    )
     assert reasons.of(mutant("a < b", "a <=  b")) == "never equal"
     assert reasons.of(mutant("a < b", "a > b")) is None
     assert reasons.of(mutant("a < b", "a <= b", file="mini_tf/nn/layers/head.py")) is None
@@ -64,14 +66,22 @@ def test_annotations_and_what_the_type_checker_alone_runs_are_left_out_and_defau
 
 @pytest.mark.parametrize(
     ("line", "statement", "inside"),
-    [(4, range(4, 5), False), (6, range(6, 7), False), (7, range(7, 8), False), (9, range(8, 11), True), (11, range(11, 12), True)],
+    [
+        (4, range(4, 5), False),
+        (6, range(6, 7), False),
+        (7, range(7, 8), False),
+        (9, range(8, 11), True),
+        (11, range(11, 12), True),
+    ],
 )
 def test_a_fault_is_tried_where_the_statement_it_is_in_is_run(line: int, statement: range, inside: bool) -> None:
     assert _statement(SOURCE, line) == (statement, inside)
 
 
 @pytest.mark.parametrize(("line", "around"), [(4, range(1, 13)), (6, range(5, 13)), (7, range(7, 13))])
-def test_a_default_is_tried_where_its_function_or_class_is_run_and_a_constant_where_its_file_is(line: int, around: range) -> None:
+def test_a_default_is_tried_where_its_function_or_class_is_run_and_a_constant_where_its_file_is(
+    line: int, around: range
+) -> None:
     assert _around(SOURCE, line) == around
 
 

@@ -46,12 +46,18 @@ def some_labels(n: int) -> Tensor:
 def some_copies(n: int) -> Copies:
     """Of a source of five tokens; the first and the last are equal."""
     ids = torch.tensor([7, 1, 2, 3, 7]).expand(n, -1)
-    return Copies(drawn(n, seed=4), drawn(n, 5, seed=5).detach().log_softmax(-1), ids, torch.tensor([0, 1, 2, 3, 0]).expand(n, -1))
+    return Copies(
+        drawn(n, seed=4), drawn(n, 5, seed=5).detach().log_softmax(-1), ids, torch.tensor([0, 1, 2, 3, 0]).expand(n, -1)
+    )
 
 
-def plain(hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float, copies: Copies | None) -> Tensor:
+def plain(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float, copies: Copies | None
+) -> Tensor:
     logits = F.linear(hidden, weight, bias)
-    return F.cross_entropy(logits if copies is None else copies.mix(logits), labels, reduction="sum", label_smoothing=smoothing)
+    return F.cross_entropy(
+        logits if copies is None else copies.mix(logits), labels, reduction="sum", label_smoothing=smoothing
+    )
 
 
 def compiled(function: Callable[..., Any], graphs: list[Any]) -> Callable[..., Any]:
@@ -166,7 +172,9 @@ def test_no_tensor_has_the_logits_of_a_batch_of_gpt2_on_a_gpu(monkeypatch: pytes
 @pytest.mark.parametrize("copies", [False, True])
 def test_evaluation_in_chunks_is_that_of_all_targets_at_once(copies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     more = {"copy_attention": True} if copies else {}
-    model = tiny_model(settings_of("models", "encoder_decoder" if copies else "decoder")(d_model=16, n_layers=1, n_heads=2, **more))
+    model = tiny_model(
+        settings_of("models", "encoder_decoder" if copies else "decoder")(d_model=16, n_layers=1, n_heads=2, **more)
+    )
     task, ids = TokenLoss(model, "loss").eval(), random_ids()
     batch = Batch(Tokens(ids), random_ids(seed=5).flatten(), None, Tokens(random_ids(seed=6)) if copies else None)
     with torch.no_grad():

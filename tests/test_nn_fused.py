@@ -83,16 +83,28 @@ def test_rms_norm_in_half_precision_is_rounded_once_and_has_gradients() -> None:
 def test_rms_norm_of_a_part_of_a_wider_tensor_is_that_of_its_copy() -> None:
     wide = drawn(3, 5, 12)
     part = wide[..., 2:10].unflatten(-1, (2, 4))
-    assert_same(lambda _: rms_norm(wide[..., 2:10].unflatten(-1, (2, 4)), 1e-5), lambda _: rms_norm(part.contiguous(), 1e-5), wide)
+    assert_same(
+        lambda _: rms_norm(wide[..., 2:10].unflatten(-1, (2, 4)), 1e-5),
+        lambda _: rms_norm(part.contiguous(), 1e-5),
+        wide,
+    )
 
 
 def test_rms_norm_bears_gradients_and_inputs_of_any_strides() -> None:
     x = drawn(6, 6)
-    for make in (lambda t: t.sum(), lambda t: (t.t() * torch.arange(36.0).view(6, 6)).sum(), lambda t: t.expand(3, 6, 6).sum()):
-        mine, theirs = (torch.autograd.grad(make(f(x)), x)[0] for f in (lambda x: rms_norm(x, 0.1), lambda x: plain_rms(x, torch.ones(6))))
+    for make in (
+        lambda t: t.sum(),
+        lambda t: (t.t() * torch.arange(36.0).view(6, 6)).sum(),
+        lambda t: t.expand(3, 6, 6).sum(),
+    ):
+        mine, theirs = (
+            torch.autograd.grad(make(f(x)), x)[0]
+            for f in (lambda x: rms_norm(x, 0.1), lambda x: plain_rms(x, torch.ones(6)))
+        )
         assert_close(mine, theirs, check_dtype=False)
         mine, theirs = (
-            torch.autograd.grad(make(f(x.t())), x)[0] for f in (lambda x: rms_norm(x, 0.1), lambda x: plain_rms(x, torch.ones(6)))
+            torch.autograd.grad(make(f(x.t())), x)[0]
+            for f in (lambda x: rms_norm(x, 0.1), lambda x: plain_rms(x, torch.ones(6)))
         )
         assert_close(mine, theirs, check_dtype=False)
 
@@ -150,7 +162,9 @@ def test_an_activation_is_its_formula_with_gradients_and_without(kind: str) -> N
 
 
 @pytest.mark.parametrize("kind", ACTIVATIONS)
-def test_layers_have_as_many_inputs_as_their_activation_takes_and_its_gradient_is_that_of_finite_differences(kind: str) -> None:
+def test_layers_have_as_many_inputs_as_their_activation_takes_and_its_gradient_is_that_of_finite_differences(
+    kind: str,
+) -> None:
     torch.manual_seed(0)
     x = drawn(3, 4)
     for layer in (FeedForward(4, 6, kind, bias=True).double(), Transform(4, kind, torch.nn.LayerNorm(4)).double()):
@@ -196,7 +210,9 @@ def test_rotary_multiplies_each_pair_by_a_matrix_of_rotation() -> None:
     for row, place in product(range(2), range(4)):
         for i in range(3):
             angle = positions[row, place].item() * 50.0 ** (-2 * i / 6)
-            matrix = torch.tensor([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]], dtype=torch.float64)
+            matrix = torch.tensor(
+                [[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]], dtype=torch.float64
+            )
             pair = torch.stack([x[row, place, :, i], x[row, place, :, i + 3]])
             assert_close(turned[row, place, :, 2 * i : 2 * i + 2].t(), matrix @ pair, rtol=0, atol=1e-12)
 
@@ -242,7 +258,12 @@ def test_layers_turn_by_the_same_angles_as_complex_numbers_where_there_is_no_com
 def test_rotary_in_half_precision_is_near_the_exact_one() -> None:
     rotary = settings_of("positions", "rotary")(base=100.0).build(16, 2, 8, 16)  # type: ignore[attr-defined]
     x = drawn(2, 5, 3, 8, dtype=torch.float32).detach()
-    assert_close(rotary.rotate(x.bfloat16(), TokenPositions(5)).float(), rotary.rotate(x, TokenPositions(5)), rtol=0.05, atol=0.05)
+    assert_close(
+        rotary.rotate(x.bfloat16(), TokenPositions(5)).float(),
+        rotary.rotate(x, TokenPositions(5)),
+        rtol=0.05,
+        atol=0.05,
+    )
 
 
 @pytest.mark.usefixtures("path")
@@ -323,7 +344,9 @@ def test_scores_in_half_precision_are_judged_in_full(autocast: bool, smoothing: 
     table = drawn(300, 32, seed=1, dtype=torch.float32).detach().bfloat16()
     labels = torch.randint(300, (32,), generator=torch.Generator().manual_seed(2))
     expected = F.cross_entropy(table.double().t(), labels, reduction="sum", label_smoothing=smoothing)
-    hidden, weight = (t.to(torch.float32 if autocast else torch.bfloat16).requires_grad_() for t in (torch.eye(32), table))
+    hidden, weight = (
+        t.to(torch.float32 if autocast else torch.bfloat16).requires_grad_() for t in (torch.eye(32), table)
+    )
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         loss = cross_entropy(hidden, weight, None, labels, smoothing)
         with torch.no_grad():
@@ -344,7 +367,9 @@ def test_cross_entropy_in_half_precision_is_that_of_full_within_its_digits(rows:
         loss = cross_entropy(hidden, weight, None, labels, smoothing)
     assert loss.dtype == torch.float32
     assert_close(loss, expected, rtol=1e-2, atol=0)
-    for mine, theirs in zip(torch.autograd.grad(loss, (hidden, weight)), torch.autograd.grad(expected, (hidden, weight)), strict=True):
+    for mine, theirs in zip(
+        torch.autograd.grad(loss, (hidden, weight)), torch.autograd.grad(expected, (hidden, weight)), strict=True
+    ):
         assert (mine - theirs).norm() < 2e-2 * theirs.norm()
 
 
@@ -357,7 +382,11 @@ def test_attention_in_blocks_of_queries_is_attention_at_once(
     """In values and gradients, those of a learned bias too; a window of 3 makes a mask necessary."""
     torch.manual_seed(0)
     position = None if positions is None else settings_of("positions", positions)().build(8, 4, 2, 16).double()  # type: ignore[attr-defined]
-    token_positions = TokenPositions.packed(torch.tensor([[1] * 11, [0, 1, 1, 1, 1, 2, 2, 2, 2, 2, 0]])) if packed else TokenPositions(11)
+    token_positions = (
+        TokenPositions.packed(torch.tensor([[1] * 11, [0, 1, 1, 1, 1, 2, 2, 2, 2, 2, 0]]))
+        if packed
+        else TokenPositions(11)
+    )
     q, k, v = drawn(2, 4, 11, 2), drawn(2, 2, 11, 2, seed=1), drawn(2, 2, 11, 3, seed=2)
     inputs = (q, k, v, *(() if position is None else position.parameters()))
 
@@ -393,7 +422,9 @@ def test_a_gpu_computes_larger_masks_at_once(monkeypatch: pytest.MonkeyPatch) ->
         calls.clear()
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-6), (torch.bfloat16, 0.02)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-6), (torch.bfloat16, 0.02)]
+)
 @pytest.mark.parametrize("share", [1.0, 0.5])
 def test_rotations_in_complex_and_in_real_numbers_are_equal(
     share: float, dtype: torch.dtype, tolerance: float, monkeypatch: pytest.MonkeyPatch
@@ -436,7 +467,10 @@ def test_attention_weights_in_half_precision_are_dropped_too() -> None:
 
 
 def test_attention_in_half_precision_bears_a_bias() -> None:
-    alibi, view = settings_of("positions", "alibi")().build(8, 2, 4, 16), Visibility(True, TokenPositions(5), TokenPositions(5))  # type: ignore[attr-defined]
+    alibi, view = (
+        settings_of("positions", "alibi")().build(8, 2, 4, 16),
+        Visibility(True, TokenPositions(5), TokenPositions(5)),
+    )  # type: ignore[attr-defined]
     q, k, v = (drawn(1, 2, 5, 4, seed=seed).detach().bfloat16().requires_grad_() for seed in range(3))
     read = attend(q, k, v, view, 0.3, alibi)
     assert_close(read.double(), attend(q.double(), k.double(), v.double(), view, 0.3, alibi), rtol=0, atol=2e-2)
@@ -444,19 +478,25 @@ def test_attention_in_half_precision_bears_a_bias() -> None:
 
 def test_attention_in_half_precision_has_the_gradients_of_full_within_its_digits() -> None:
     """On a CPU it is read in fp32 where gradients are wanted; with a mask and a row that sees nothing."""
-    q, k, v = (drawn(2, 3, 5, 8, seed=seed, dtype=torch.float32).detach().bfloat16().requires_grad_() for seed in range(3))
+    q, k, v = (
+        drawn(2, 3, 5, 8, seed=seed, dtype=torch.float32).detach().bfloat16().requires_grad_() for seed in range(3)
+    )
     segments = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
     token_positions = TokenPositions.packed(segments)
     full = [t.detach().double().requires_grad_() for t in (q, k, v)]
     read = attend(q, k, v, Visibility(True, token_positions, token_positions), 0.3)
     keep = (
-        torch.ones(5, 5, dtype=torch.bool).tril() & (segments[:, None, None] == segments[:, None, :, None]) & (segments[:, None, None] != 0)
+        torch.ones(5, 5, dtype=torch.bool).tril()
+        & (segments[:, None, None] == segments[:, None, :, None])
+        & (segments[:, None, None] != 0)
     )
     scores = (full[0] @ full[1].transpose(-1, -2) * 0.3).masked_fill(~keep, -1e30)
     expected = (scores.softmax(-1) * keep) @ full[2]
     assert read.dtype == torch.bfloat16
     assert_close(read.double(), expected, rtol=0, atol=2e-2)
     for mine, theirs in zip(
-        torch.autograd.grad(read.float().square().sum(), (q, k, v)), torch.autograd.grad(expected.square().sum(), full), strict=True
+        torch.autograd.grad(read.float().square().sum(), (q, k, v)),
+        torch.autograd.grad(expected.square().sum(), full),
+        strict=True,
     ):
         assert (mine.double() - theirs).norm() < 2e-2 * theirs.norm()

@@ -209,12 +209,18 @@ def test_what_is_new_learns_as_a_whole_beside_the_adapters() -> None:
 
 def test_targets_that_match_nothing_are_told_with_those_there_are() -> None:
     with pytest.raises(
-        RecipeFault, match=r"adapter\.targets: no linear layer matches 'stack\.\*\.qvk'; there are .*own\.part\.qkv.* and 2 more"
+        RecipeFault,
+        match=r"adapter\.targets: no linear layer matches 'stack\.\*\.qvk'; there are .*own\.part\.qkv.* and 2 more",
     ):
         adapt(small(), Adapter(targets=("stack.*.out", "stack.*.qvk")))
     kind: Any = settings_of("models", "decoder")
     without = kind(
-        d_model=8, n_layers=1, n_heads=1, d_ff=0, attention=settings_of("attention", "window")(projections=False), positions="none"
+        d_model=8,
+        n_layers=1,
+        n_heads=1,
+        d_ff=0,
+        attention=settings_of("attention", "window")(projections=False),
+        positions="none",
     ).build(20, 8)
     with pytest.raises(RecipeFault, match=r"no linear layer matches 'stack\.\*'; there are none"):
         adapt(without, Adapter())
@@ -267,7 +273,10 @@ def test_muon_leaves_the_narrow_matrices_to_adamw_at_its_own_rate() -> None:
     moved = model.get_parameter(name).detach().abs()
     assert moved.max().item() == pytest.approx(0.001, rel=1e-3)  # AdamW's first step is the rate itself
     assert set(optimizer.state_tensors()) == {"step"} | {
-        f"{name}.{moment}" for name, p in model.named_parameters() if p.requires_grad for moment in ("exp_avg", "exp_avg_sq")
+        f"{name}.{moment}"
+        for name, p in model.named_parameters()
+        if p.requires_grad
+        for moment in ("exp_avg", "exp_avg_sq")
     }
 
 

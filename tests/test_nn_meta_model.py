@@ -30,7 +30,10 @@ CASES = [
     for positions in listing("positions")
     if usable(mixer, positions, model)
     if model != "perceiver"
-    or ({"embed"} >= settings_of("positions", positions).APPLIES_TO and "unordered" in settings_of("attention", mixer)().supports)  # type: ignore[attr-defined]
+    or (
+        {"embed"} >= settings_of("positions", positions).APPLIES_TO
+        and "unordered" in settings_of("attention", mixer)().supports
+    )  # type: ignore[attr-defined]
 ]
 
 
@@ -92,7 +95,9 @@ def needed(model: nn.Module, word: str, place: Place, device: str, monkeypatch: 
     def fits(free: int) -> bool:
         monkeypatch.setattr(memory, "free_bytes", lambda device: free)
         try:
-            memory.refuse_too_large(model, adamw.Settings(), torch.device(device), sharding_of(word, ProcessGroup(place)))
+            memory.refuse_too_large(
+                model, adamw.Settings(), torch.device(device), sharding_of(word, ProcessGroup(place))
+            )
         except RecipeFault:
             return False
         return True
@@ -105,9 +110,13 @@ def needed(model: nn.Module, word: str, place: Place, device: str, monkeypatch: 
 
 
 @pytest.mark.parametrize("word", SHARDINGS)
-def test_processes_of_one_machine_share_its_memory_but_have_a_gpu_each(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_of_one_machine_share_its_memory_but_have_a_gpu_each(
+    word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = nn.Linear(64, 4096, bias=False, device="meta")
-    bytes_per_weight = {"none": 16, "optimizer": 4 + 4 + 8 / 4, "full": 16 / 4 + 4 + 4}[word]  # without blocks all is gathered
+    bytes_per_weight = {"none": 16, "optimizer": 4 + 4 + 8 / 4, "full": 16 / 4 + 4 + 4}[
+        word
+    ]  # without blocks all is gathered
     found = {device: needed(model, word, Place(1, 4, 0, 2), device, monkeypatch) for device in ("cpu", "cuda")}
     assert found == {"cpu": 2 * bytes_per_weight * 2**18, "cuda": bytes_per_weight * 2**18}
 
@@ -134,7 +143,9 @@ def test_a_process_of_full_has_room_for_its_share_and_for_what_is_whole_while_it
     assert needed(model, "full", Place(0, 2, 0, 1), "cuda", monkeypatch) == share + gathered
 
 
-def test_a_machine_has_room_for_the_whole_models_that_its_processes_make_before_they_divide_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_has_room_for_the_whole_models_that_its_processes_make_before_they_divide_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = on_meta_device(lambda: settings_of("models", "decoder")(d_model=16, n_layers=20, n_heads=2).build(10, 16))  # type: ignore[attr-defined]
     whole = 4 * sum(p.numel() for p in model.parameters())
     assert needed(model, "full", Place(0, 16, 0, 16), "cpu", monkeypatch) == 16 * whole
@@ -153,5 +164,8 @@ def test_a_model_too_large_for_one_of_the_processes_is_refused_by_all(monkeypatc
     )
     with pytest.raises(RecipeFault, match=told):
         memory.refuse_too_large(
-            nn.Linear(95, 1 << 20, bias=False, device="meta"), adamw.Settings(), torch.device("cpu"), Sharding(Group(Place(0, 2, 0, 1)))
+            nn.Linear(95, 1 << 20, bias=False, device="meta"),
+            adamw.Settings(),
+            torch.device("cpu"),
+            Sharding(Group(Place(0, 2, 0, 1))),
         )

@@ -54,7 +54,9 @@ def texts(some: list[list[int]], classes: list[int] | None = None) -> tuple[torc
 def test_it_is_tf_idf_of_scikit_learn_times_the_weights() -> None:
     wide = features()
     vectorizer = TfidfVectorizer(
-        analyzer=lambda text: [tuple(text[i:j]) for i in range(len(text)) for j in range(i + 1, min(i + 3, len(text)) + 1)]
+        analyzer=lambda text: [
+            tuple(text[i:j]) for i in range(len(text)) for j in range(i + 1, min(i + 3, len(text)) + 1)
+        ]
     )
     expected = vectorizer.fit_transform(TEXTS).toarray()
     rows_of = {}  # of each n-gram, found from texts that are nothing else
@@ -64,8 +66,12 @@ def test_it_is_tf_idf_of_scikit_learn_times_the_weights() -> None:
     assert len(set(rows_of.values())) == len(rows_of), "the hashes of so few n-grams must differ, for this test"
     wide.fit(lambda: [texts(TEXTS[:2]), texts(TEXTS[2:])], 1)
     table = wide.weights.weight.detach().numpy()
-    weights = np.stack([table[rows_of[ngram]] for ngram in sorted(vectorizer.vocabulary_, key=vectorizer.vocabulary_.__getitem__)])
-    np.testing.assert_allclose(wide(*padded(TEXTS)).detach().numpy(), 2.0 * expected @ weights, atol=1e-6)  # idf is float32 there
+    weights = np.stack(
+        [table[rows_of[ngram]] for ngram in sorted(vectorizer.vocabulary_, key=vectorizer.vocabulary_.__getitem__)]
+    )
+    np.testing.assert_allclose(
+        wide(*padded(TEXTS)).detach().numpy(), 2.0 * expected @ weights, atol=1e-6
+    )  # idf is float32 there
 
 
 PIECES = (" ", " a", " cat", "s", " it", "'s", " mat", " sat", "ing")
@@ -93,7 +99,9 @@ def test_characters_in_words_are_those_of_scikit_learn_too(lengths: tuple[int, i
     assert row_of.keys() == vectorizer.vocabulary_.keys()
     assert len(set(row_of.values())) == len(row_of), "the hashes of so few n-grams must differ, for this test"
     table = wide.weights.weight.detach().numpy()
-    weights = np.stack([table[row_of[ngram]] for ngram in sorted(vectorizer.vocabulary_, key=vectorizer.vocabulary_.__getitem__)])
+    weights = np.stack(
+        [table[row_of[ngram]] for ngram in sorted(vectorizer.vocabulary_, key=vectorizer.vocabulary_.__getitem__)]
+    )
     np.testing.assert_allclose(wide(*padded(REPEATED)).detach().numpy(), 2.0 * expected @ weights, atol=1e-6)
 
 
@@ -102,7 +110,10 @@ def test_log_counts_count_repetitions_less() -> None:
     wide = features(2, log_counts=True)
     wide.idf = seeded(ROWS).abs().double()
     text = [3, 1, 3, 1, 3]
-    rows = [int(wide.rows(torch.tensor([one]), torch.ones(1, len(one), dtype=torch.bool))[0][0, -1]) for one in ([3], [1], [3, 1], [1, 3])]
+    rows = [
+        int(wide.rows(torch.tensor([one]), torch.ones(1, len(one), dtype=torch.bool))[0][0, -1])
+        for one in ([3], [1], [3, 1], [1, 3])
+    ]
     values = torch.stack([(1 + np.log(count)) * wide.idf[row] for row, count in zip(rows, (3, 2, 2, 2), strict=True)])
     expected = 2.0 * (values[:, None] * wide.weights.weight[rows]).sum(0) / values.norm()
     torch.testing.assert_close(wide(*padded([text]))[0], expected)
@@ -112,7 +123,9 @@ def test_log_counts_count_repetitions_less() -> None:
 @pytest.mark.parametrize("order", [1, 2, 5])
 def test_padding_and_other_texts_change_nothing(order: int, log_counts: bool) -> None:
     wide = features(order, log_counts=log_counts)
-    wide.characters = CharacterFeatures([f" {chr(97 + id)}" for id in range(16)], (2, 3), ROWS, 1.0, 4, log_counts).double()
+    wide.characters = CharacterFeatures(
+        [f" {chr(97 + id)}" for id in range(16)], (2, 3), ROWS, 1.0, 4, log_counts
+    ).double()
     wide.characters.weights.weight.data = seeded(ROWS, 4)
     together = wide(*padded(TEXTS))
     for text, row in zip(TEXTS, together, strict=True):
@@ -135,21 +148,29 @@ def test_log_count_ratios_are_those_of_naive_bayes(many: bool, monkeypatch: pyte
     classes, given = [0, 1, 0, 2, 1], [{(one,) for one in text} | set(itertools.pairwise(text)) for text in TEXTS]
     wide = NGramFeatures(16, 2, ROWS, 2.0, 4, class_ratios=True).double()
     wide.weights.weight.data = seeded(ROWS, 4)
-    wide.characters = CharacterFeatures([f" {chr(97 + id)}" for id in range(16)], (2, 3), ROWS, 1.0, 4, class_ratios=True).double()
+    wide.characters = CharacterFeatures(
+        [f" {chr(97 + id)}" for id in range(16)], (2, 3), ROWS, 1.0, 4, class_ratios=True
+    ).double()
     wide.fit(lambda: [texts(TEXTS[:3], classes[:3]), texts(TEXTS[3:], classes[3:])], 3)
     expected, plain = torch.zeros(ROWS, dtype=torch.float64), NGramFeatures(16, 2, ROWS, 2.0, 4).double()
     for ngram in set().union(*given):
         ratios = []
         for one in range(2 if many else 3):
             own, others = (
-                [ngram in found for found, c in zip(given, classes, strict=True) if (c == one) == same] for same in (True, False)
+                [ngram in found for found, c in zip(given, classes, strict=True) if (c == one) == same]
+                for same in (True, False)
             )
             ratios.append(np.log((sum(own) + 1) / (len(own) + 2) * (len(others) + 2) / (sum(others) + 1)))
-        expected[wide.rows(torch.tensor([ngram]), torch.ones(1, len(ngram), dtype=torch.bool))[0][0, -1]] = max(map(abs, ratios))
+        expected[wide.rows(torch.tensor([ngram]), torch.ones(1, len(ngram), dtype=torch.bool))[0][0, -1]] = max(
+            map(abs, ratios)
+        )
     ngrams = wide.idf > 0
     torch.testing.assert_close(wide.ratio[ngrams], expected[ngrams], rtol=1e-5, atol=1e-6)  # type: ignore[index]
     assert wide.characters.ratio[wide.characters.idf > 0].min() > 0  # type: ignore[index]
-    plain.idf, plain.weights.weight.data = wide.idf, wide.weights.weight.data * expected[:, None]  # after the scaling to unit length
+    plain.idf, plain.weights.weight.data = (
+        wide.idf,
+        wide.weights.weight.data * expected[:, None],
+    )  # after the scaling to unit length
     wide.characters = None
     torch.testing.assert_close(wide(*padded(TEXTS)), plain(*padded(TEXTS)), rtol=1e-5, atol=1e-6)
 
@@ -165,7 +186,9 @@ def test_token_dropout_hides_tokens_from_ngrams_that_learn_with_the_network(own_
     hidden = batch.extras["ids"]
     assert not torch.equal(hidden, batch.inputs.ids)
     outputs = head.wide(batch.inputs.ids if own_loss else hidden, is_token(batch.inputs)) + head.linear.bias
-    torch.testing.assert_close(sums.parts["classify"], F.cross_entropy(outputs.float(), batch.labels, reduction="sum"), check_dtype=False)
+    torch.testing.assert_close(
+        sums.parts["classify"], F.cross_entropy(outputs.float(), batch.labels, reduction="sum"), check_dtype=False
+    )
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -195,7 +218,10 @@ def test_with_a_loss_of_its_own_it_learns_as_if_alone_and_the_network_learns_the
     wide = joint.model.head.wide  # type: ignore[union-attr]
     alone = wide(batch.inputs.ids, is_token(batch.inputs))
     (expected,) = torch.autograd.grad(F.cross_entropy(alone, batch.labels, reduction="sum"), wide.weights.weight)
-    gradients = [{name: p.grad for name, p in case.task.named_parameters() if p.grad is not None} for case in (joint, own, dropped)]
+    gradients = [
+        {name: p.grad for name, p in case.task.named_parameters() if p.grad is not None}
+        for case in (joint, own, dropped)
+    ]
     of_wide = [found.pop("model.head.wide.weights.weight") for found in gradients]
     torch.testing.assert_close(of_wide[1:], [expected, expected])
     assert not torch.allclose(of_wide[0], expected)
@@ -246,19 +272,25 @@ def test_a_run_keeps_the_fitted_scale_and_every_command_uses_it(tmp_path: Path) 
     (rows,) = pack(trained.recipe, store, trained.tokenizer, trained.objective).eval_rows(1000)
     batch = trained.objective.prepare(rows)
     network, of_ngrams = task.network_and_wide(batch)  # type: ignore[operator]
-    expected = fit_network_scale(network, of_ngrams, lambda outputs: F.cross_entropy(outputs, batch.labels, reduction="sum"))
+    expected = fit_network_scale(
+        network, of_ngrams, lambda outputs: F.cross_entropy(outputs, batch.labels, reduction="sum")
+    )
     assert float(weights["head.network_scale"]) == pytest.approx(expected, rel=1e-4)
     assert expected != pytest.approx(1, abs=1e-3)
     torch.testing.assert_close(task(batch, None).outputs, of_ngrams + weights["head.network_scale"] * network)
     measured = json.loads((run / "run.json").read_text())["metrics"]
     assert measured["val.network_scale"] == pytest.approx(expected, rel=1e-4)
-    assert measured["val.loss"] == pytest.approx(task(batch, None).parts["classify"].item() / len(batch.labels), rel=1e-4)
+    assert measured["val.loss"] == pytest.approx(
+        task(batch, None).parts["classify"].item() / len(batch.labels), rel=1e-4
+    )
 
 
 def test_a_run_keeps_document_frequencies_of_its_training_texts_and_predicts_with_the_weights(tmp_path: Path) -> None:
     (tmp_path / "cased").mkdir()
     tiny_tasks.classifier(tmp_path / "cased")  # its tokenizer, of the same texts, is in the cache
-    run = tiny_tasks.classifier(tmp_path, "objective.wide={order: 2, rows: 512, characters: [3, 4]}", "tokenizer.lowercase=true")
+    run = tiny_tasks.classifier(
+        tmp_path, "objective.wide={order: 2, rows: 512, characters: [3, 4]}", "tokenizer.lowercase=true"
+    )
     weights = load_file(run / "model.safetensors")
     trained = open_trained(str(run), None, "cpu")
     store = evaluation_data(trained, None, "train")
@@ -267,7 +299,9 @@ def test_a_run_keeps_document_frequencies_of_its_training_texts_and_predicts_wit
     for first, last in map(store.span, range(store.n_documents)):
         ids = store.ids[first : last + 1].tolist()
         ngrams = {(one,) for one in ids} | set(itertools.pairwise(ids))
-        rows = {int(wide.rows(torch.tensor([one]), torch.ones(1, len(one), dtype=torch.bool))[0][0, -1]) for one in ngrams}
+        rows = {
+            int(wide.rows(torch.tensor([one]), torch.ones(1, len(one), dtype=torch.bool))[0][0, -1]) for one in ngrams
+        }
         frequencies[list(rows)] += 1
     expected = torch.where(frequencies > 0, ((1 + store.n_documents) / (1 + frequencies)).log() + 1, 0)
     torch.testing.assert_close(weights["head.wide.idf"], expected)
@@ -278,9 +312,13 @@ def test_a_run_keeps_document_frequencies_of_its_training_texts_and_predicts_wit
     assert torch.equal(weights["head.wide.characters.idf"] > 0, found > 0)
     assert weights["head.wide.characters.weights.weight"].abs().sum(1)[found > 0].min() > 0
     assert trained.tokenizer.encode("A DULL film").tolist() == trained.tokenizer.encode("a dull FILM").tolist()
-    evaluated, predicted = (minitf(command, run, *words) for command, words in (("evaluate", ["--json"]), ("predict", ["a dull film"])))
+    evaluated, predicted = (
+        minitf(command, run, *words) for command, words in (("evaluate", ["--json"]), ("predict", ["a dull film"]))
+    )
     assert evaluated.exit_code == predicted.exit_code == 0, evaluated.stderr + predicted.stderr
-    batch = trained.objective.prepare(next(pack(trained.recipe, store, trained.tokenizer, trained.objective).eval_rows(4)))
+    batch = trained.objective.prepare(
+        next(pack(trained.recipe, store, trained.tokenizer, trained.objective).eval_rows(4))
+    )
     whole = trained.task()(batch, None).outputs
     trained.model.head.wide.weights.weight.data.zero_()  # type: ignore[union-attr, operator]
     assert not torch.allclose(whole, trained.task()(batch, None).outputs)
@@ -335,7 +373,9 @@ def test_long_documents_are_counted_few_at_once_with_their_classes() -> None:
     data = SimpleNamespace(ids=ids, row_labels=labels[:, None].astype(np.float32), **spans)
     batches = [*document_batches(data, torch.tensor([2, 0, 1]))]  # type: ignore[arg-type]
     assert all(len(found) <= DOCUMENTS and (len(found) == 1 or found.numel() <= DOCUMENT_IDS) for found, *_ in batches)
-    documents = [row[inside].tolist() for found, tokens, _ in batches for row, inside in zip(found, tokens, strict=True)]
+    documents = [
+        row[inside].tolist() for found, tokens, _ in batches for row, inside in zip(found, tokens, strict=True)
+    ]
     assert documents == [part.tolist() for part in np.split(ids, ends[:-1])]
     assert torch.cat([classes for *_, classes in batches]).tolist() == [(2, 0, 1)[label] for label in labels]
 

@@ -52,7 +52,9 @@ def results(linear: nn.Module, x: Tensor, autocast: bool, used: tuple[int, ...] 
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("autocast", [False, True])
-def test_products_of_the_parts_are_those_of_one_matrix(autocast: bool, bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_of_the_parts_are_those_of_one_matrix(
+    autocast: bool, bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch.manual_seed(0)
     linear, x = FusedLinear(5, SIZES, bias), torch.randn(2, 3, 5)
     for used in ((0, 1, 2), (0, 2)):
@@ -69,7 +71,9 @@ def a_task(positions: str, **keys: Any) -> tuple[TokenLoss, Batch]:
         d_model=16, n_layers=2, n_heads=2, positions=settings_of("positions", positions)(), **keys
     )
     model = tiny_model(settings).float()  # type: ignore[arg-type]
-    return TokenLoss(model.train(), "loss"), Batch(Tokens(random_ids()), random_ids(seed=5).flatten(), None, source_for(model))
+    return TokenLoss(model.train(), "loss"), Batch(
+        Tokens(random_ids()), random_ids(seed=5).flatten(), None, source_for(model)
+    )
 
 
 @pytest.mark.usefixtures("on_a_gpu")
@@ -87,7 +91,9 @@ def test_the_backward_pass_of_gpt2_does_not_concatenate(kind: str) -> None:
 @pytest.mark.parametrize("gpu", [False, True])
 @pytest.mark.parametrize("positions", ["learned", "rotary"])
 @pytest.mark.parametrize("kind", ["decoder", "encoder_decoder"])
-def test_each_weight_is_cast_once_in_a_step_of_bf16(kind: str, positions: str, gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_weight_is_cast_once_in_a_step_of_bf16(
+    kind: str, positions: str, gpu: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the forward and the backward pass together; a tied embedding is looked up in fp32."""
     if gpu:
         monkeypatch.setattr(fused_linear, "SPLIT_PRODUCTS", frozenset({"cpu"}))

@@ -32,7 +32,9 @@ def test_it_is_the_mean_over_the_ngrams_of_a_token() -> None:
     found = subwords(torch.arange(len(TEXTS))[None])[0]
     for vector, text in zip(found, TEXTS, strict=True):
         vectors = [subwords.vectors.weight[row_of[ngram]] for ngram in ngrams_of(text)[:MOST]]
-        torch.testing.assert_close(vector, torch.stack(vectors).mean(0) if vectors else torch.zeros(3, dtype=torch.float64))
+        torch.testing.assert_close(
+            vector, torch.stack(vectors).mean(0) if vectors else torch.zeros(3, dtype=torch.float64)
+        )
 
 
 def test_many_tokens_are_spelled_as_few() -> None:

@@ -24,7 +24,9 @@ def tokens(lengths: list[int]) -> Tokens:
     """Rows of so many tokens, padded on the right; without positions where none is padded."""
     width = max(lengths)
     segments = torch.tensor([[1] * length + [0] * (width - length) for length in lengths])
-    return Tokens(torch.zeros(len(lengths), width, dtype=torch.long), None if segments.all() else TokenPositions.packed(segments))
+    return Tokens(
+        torch.zeros(len(lengths), width, dtype=torch.long), None if segments.all() else TokenPositions.packed(segments)
+    )
 
 
 @settings(deadline=None, max_examples=40)

@@ -69,7 +69,10 @@ def test_selected_rows_keep_their_segments_and_positions() -> None:
 def test_merged_rows_stand_behind_each_other() -> None:
     assert written(TokenPositions(2, 4).merge_rows(6, 3, CPU)) == [[[1] * 6] * 2, [[4, 5] * 3] * 2]
     for rows in (1, 2, 3):
-        assert written(TokenPositions(2, 4).merge_rows(4 * rows, 4, CPU), rows) == [[[1] * 8] * rows, [[4, 5] * 4] * rows]
+        assert written(TokenPositions(2, 4).merge_rows(4 * rows, 4, CPU), rows) == [
+            [[1] * 8] * rows,
+            [[4, 5] * 4] * rows,
+        ]
     assert written(strange().merge_rows(2, 2, CPU), 1) == [[[1, 1, 2, 0, 4, 4]], [[7, 8, 0, 0, 5, 6]]]
 
 
@@ -79,7 +82,10 @@ def test_positions_on_another_device_are_the_same_positions() -> None:
         return [None if t is None else tuple(t.shape) for t in tensors if t is None or t.device.type == "meta"]
 
     assert shapes(strange().to(torch.device("meta"))) == [(2, 3), (2, 3)]
-    assert (TokenPositions(3, 2).to(torch.device("meta")).length, TokenPositions(3, 2).to(torch.device("meta")).start) == (3, 2)
+    assert (
+        TokenPositions(3, 2).to(torch.device("meta")).length,
+        TokenPositions(3, 2).to(torch.device("meta")).start,
+    ) == (3, 2)
 
 
 def test_layers_with_windows_of_several_sizes_see_each_their_own() -> None:
@@ -93,7 +99,9 @@ def test_layers_with_windows_of_several_sizes_see_each_their_own() -> None:
 def test_what_a_view_says_of_itself_is_what_it_shows() -> None:
     """Of plain positions, by brute force: the properties choose a kernel that is given no mask."""
     starts, lengths = (0, 1, 3), (1, 2, 3)
-    for causal, window, own_start, own_length, start, length in product((False, True), (None, 1, 2), starts, lengths, starts, lengths):
+    for causal, window, own_start, own_length, start, length in product(
+        (False, True), (None, 1, 2), starts, lengths, starts, lengths
+    ):
         view = Visibility(causal, TokenPositions(own_length, own_start), TokenPositions(length, start), window)
         distances = [[q - k for k in range(start, start + length)] for q in range(own_start, own_start + own_length)]
         left = [[not causal or distance >= 0 for distance in row] for row in distances]
@@ -114,7 +122,9 @@ def test_what_a_view_says_of_itself_is_what_it_shows() -> None:
 
 def test_selected_tokens_of_a_cache_have_padding_before_them_where_a_row_has_fewer() -> None:
     state = empty_cache(x=torch.empty(2, 0, 1)) | {"other": 1}
-    state, _ = append_tokens(state, Visibility(True, TokenPositions(4), TokenPositions(4)), x=torch.arange(8.0).view(2, 4, 1))
+    state, _ = append_tokens(
+        state, Visibility(True, TokenPositions(4), TokenPositions(4)), x=torch.arange(8.0).view(2, 4, 1)
+    )
     kept = torch.tensor([[True, False, True, True], [False, False, False, True]])
     selected = select_tokens(state, kept, 3)
     assert selected["x"][0].flatten().tolist() == [0, 2, 3]

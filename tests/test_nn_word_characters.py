@@ -39,7 +39,9 @@ def test_they_are_those_of_scikit_learn(shortest: int, longest: int) -> None:
     for ids, counts in zip(TEXTS, found, strict=True):
         expected: Counter[str] = Counter()
         for word in text_of(ids).split():
-            expected.update(f" {word} "[i : i + n] for n in range(shortest, longest + 1) for i in range(len(word) + 3 - n))
+            expected.update(
+                f" {word} "[i : i + n] for n in range(shortest, longest + 1) for i in range(len(word) + 3 - n)
+            )
         expected = Counter({string: count for string, count in expected.items() if string.strip()})
         assert counts == expected
         if shortest > 1 and text_of(ids).strip():  # it counts single spaces too

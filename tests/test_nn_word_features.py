@@ -27,12 +27,16 @@ AT = torch.tensor([row * LENGTH + 1 + 2 * n for row, text in enumerate(TEXTS) fo
 WIDE = "objective.wide={unit: word, rows: 4096, scale: 6}"
 
 
-def outputs(features: WordFeatures, at: torch.Tensor = AT, words: list[str] = WORDS, n_affixes: int = 2) -> torch.Tensor:
+def outputs(
+    features: WordFeatures, at: torch.Tensor = AT, words: list[str] = WORDS, n_affixes: int = 2
+) -> torch.Tensor:
     ids = torch.zeros(len(TEXTS), LENGTH, dtype=torch.long)
     return features(ids, torch.ones_like(ids, dtype=torch.bool), at, torch.from_numpy(word_keys(words, n_affixes)))
 
 
-def features_of(text: tuple[str, ...], at: int, order: int, window: int, n_affixes: int) -> Iterator[tuple[object, ...]]:
+def features_of(
+    text: tuple[str, ...], at: int, order: int, window: int, n_affixes: int
+) -> Iterator[tuple[object, ...]]:
     """The features of a word as the docstrings describe them; None: outside the text."""
 
     def word(offset: int) -> str | None:

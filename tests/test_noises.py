@@ -26,7 +26,9 @@ CHI_SQUARE = {5: 20.52, 8: 26.12, 9: 27.88}
 @pytest.mark.parametrize("holds", contract.CONTRACT, ids=lambda holds: holds.__name__)
 @pytest.mark.parametrize(("word", "given"), VARIANTS, ids=str)
 def test_every_noise_keeps_to_the_contract(word: str, given: dict[str, Any], holds: Any) -> None:
-    if holds is not contract.replaces_or_removes_the_share_of_the_tokens or given.keys() != {"rate"}:  # which has a rate of its own
+    if holds is not contract.replaces_or_removes_the_share_of_the_tokens or given.keys() != {
+        "rate"
+    }:  # which has a rate of its own
         holds(KINDS[word](**given))
 
 
@@ -121,7 +123,9 @@ def test_marks_have_their_mean_length_and_are_spread_over_the_text(word: str, me
         for mark in marks.tolist():
             places[min(2, int(text.lengths[mark]))].append((mark + 0.5) / len(text))
     assert apart, "there must be a token between two marks"
-    if word == "spans" or mean > 2:  # of short spans the empty ones are fewer, as the text must not grow; a last one is cut
+    if (
+        word == "spans" or mean > 2
+    ):  # of short spans the empty ones are fewer, as the text must not grow; a last one is cut
         assert abs(np.mean(too_long)) < 4 * np.std(too_long) / len(too_long) ** 0.5 + (word == "infill")
     for found in places.values() if word == "infill" else ():
         assert len(found) > 100
@@ -202,7 +206,10 @@ def test_a_rotated_text_begins_at_any_token_equally_often() -> None:
 
 
 def test_a_share_of_the_texts_is_rotated() -> None:
-    rotated = [KINDS["rotate"](rate=0.25).apply(NoisyText.of(50), np.random.default_rng(seed)).tokens[0] != 0 for seed in range(1000)]
+    rotated = [
+        KINDS["rotate"](rate=0.25).apply(NoisyText.of(50), np.random.default_rng(seed)).tokens[0] != 0
+        for seed in range(1000)
+    ]
     assert 200 < sum(rotated) < 300
 
 
@@ -240,7 +247,11 @@ def test_a_noise_without_settings_is_that_of_bart_or_t5(word: str) -> None:
 
 def test_noises_are_applied_in_their_order() -> None:
     """Where all tokens are marked first there is no sentence left to shuffle."""
-    text, shuffle, mask = NoisyText.of(12, np.arange(12) % 4 == 0), KINDS["permute_sentences"](), KINDS["mask"](rate=1.0)
+    text, shuffle, mask = (
+        NoisyText.of(12, np.arange(12) % 4 == 0),
+        KINDS["permute_sentences"](),
+        KINDS["mask"](rate=1.0),
+    )
     shuffled, kept = (
         {tuple(corrupt(noises, text, np.random.default_rng(seed)).tokens.tolist()) for seed in range(30)}
         for noises in ((shuffle, mask), (mask, shuffle))
@@ -279,7 +290,9 @@ class LosesALastToken(Broken):
 
 class DrawsAnew(Broken):
     def apply(self, text: NoisyText, rng: np.random.Generator) -> NoisyText:
-        return text.select(np.roll(np.arange(len(text)), np.random.randint(1000)) if self.rate else np.arange(len(text)))
+        return text.select(
+            np.roll(np.arange(len(text)), np.random.randint(1000)) if self.rate else np.arange(len(text))
+        )
 
 
 class Doubles(Broken):
@@ -303,12 +316,24 @@ class SaysThatItMarks(Broken):
     ("fault", "holds", "told"),
     [
         (IgnoresItsRate, contract.rate_0_changes_nothing, "at rate 0 "),
-        (DrawsAnew, contract.apply_is_pure, "apply must not use numpy's global generator|the same generator must give the same"),
+        (
+            DrawsAnew,
+            contract.apply_is_pure,
+            "apply must not use numpy's global generator|the same generator must give the same",
+        ),
         (Doubles, contract.tokens_are_neither_invented_nor_doubled, "no token may occur twice"),
         (DeletesWithoutSayingSo, contract.tokens_are_neither_invented_nor_doubled, "DELETES must be declared"),
         (DeletesWithoutSayingSo, contract.noises_follow_each_other, "every token must be in a mark or in the text"),
-        (RoundsDown, contract.replaces_or_removes_the_share_of_the_tokens, "must lose that share of its tokens, not -0.4"),
-        (LosesALastToken, contract.replaces_or_removes_the_share_of_the_tokens, r"must lose that share of its tokens, not \+1"),
+        (
+            RoundsDown,
+            contract.replaces_or_removes_the_share_of_the_tokens,
+            "must lose that share of its tokens, not -0.4",
+        ),
+        (
+            LosesALastToken,
+            contract.replaces_or_removes_the_share_of_the_tokens,
+            r"must lose that share of its tokens, not \+1",
+        ),
         (SaysThatItMarks, contract.declarations_are_true, "MARKS is declared, but nothing is marked"),
     ],
 )

@@ -98,7 +98,9 @@ def evenly_spread(counts: np.ndarray) -> bool:
 
 @pytest.mark.parametrize("replace", [(0.8, 0.1, 0.1), (0.5, 0.3, 0.2), (1.0, 0.0, 0.0), (0.0, 0.0, 1.0)])
 @pytest.mark.parametrize("scheme", ["token", "whole_word", "span"])
-def test_judged_tokens_are_masked_replaced_and_kept_in_their_shares(scheme: str, replace: tuple[float, float, float]) -> None:
+def test_judged_tokens_are_masked_replaced_and_kept_in_their_shares(
+    scheme: str, replace: tuple[float, float, float]
+) -> None:
     rows = rows_of(300, 64, words=scheme == "whole_word")
     batch = objective_of("masked", scheme=scheme, replace=replace).prepare(rows)
     where, ids = judged(batch), batch.inputs.ids.numpy()
@@ -189,7 +191,13 @@ def test_a_span_does_not_reach_over_a_separator() -> None:
 def test_words_end_at_gaps_and_the_shortest_is_taken_where_none_fits() -> None:
     starts = np.array([True, False, False, True, False, False, False, False])
     assert _borders(np.array([0, 1, 2, 3, 6, 7]), starts).tolist() == [False, False, False, True, True, False]
-    assert _borders(np.array([0, 1, 2, 4, 5]), starts).tolist() == [False, False, False, True, False]  # one separator between
+    assert _borders(np.array([0, 1, 2, 4, 5]), starts).tolist() == [
+        False,
+        False,
+        False,
+        True,
+        False,
+    ]  # one separator between
     words = [np.array([1, 2, 3]), np.array([7, 8]), np.array([4, 5, 6])]
     assert _fill(1, words).tolist() == [7, 8]
     assert _fill(5, words).tolist() == [1, 2, 3, 7, 8]
@@ -208,7 +216,10 @@ def test_a_tokenizer_without_a_mask_is_refused() -> None:
 
 
 def test_a_masked_token_is_guessed_from_both_sides_and_not_from_itself() -> None:
-    model, objective = model_of("encoder").double().eval(), objective_of("masked", mask_rate=0.01, replace=(1.0, 0.0, 0.0))
+    model, objective = (
+        model_of("encoder").double().eval(),
+        objective_of("masked", mask_rate=0.01, replace=(1.0, 0.0, 0.0)),
+    )
     rows = Rows(np.random.default_rng(0).choice(PLAIN, (1, 16)), np.array([6], np.uint64))
     [place] = np.flatnonzero(judged(objective.prepare(rows))).tolist()
     assert 0 < place < 15
@@ -267,7 +278,9 @@ def test_every_next_token_is_asked_once_after_what_its_document_says(store: Stor
         batch = objective.prepare(rows)
         ids, positions, labels = batch.inputs.ids, batch.inputs.token_positions, iter(batch.labels.tolist())
         for row, place in np.argwhere(judged(batch)):
-            segments = torch.ones(ids.shape[1]) if positions is None or positions.segments is None else positions.segments[row]
+            segments = (
+                torch.ones(ids.shape[1]) if positions is None or positions.segments is None else positions.segments[row]
+            )
             found.append((ids[row, : place + 1][segments[: place + 1] == segments[place]].tolist(), next(labels)))
         assert batch.counts["next_token"] == len(batch.labels)
     assert found == prefixes(store, context, pack)
@@ -275,9 +288,13 @@ def test_every_next_token_is_asked_once_after_what_its_document_says(store: Stor
 
 @pytest.mark.parametrize("positions", ["rotary", "alibi", "learned"])
 @pytest.mark.parametrize("pack", ["concat", "docs", "none"])
-def test_the_loss_of_a_text_is_that_of_each_target_after_its_own_past_alone(store: Store, pack: Pack, positions: str) -> None:
+def test_the_loss_of_a_text_is_that_of_each_target_after_its_own_past_alone(
+    store: Store, pack: Pack, positions: str
+) -> None:
     """Every past is fed by itself, unpadded: so packing, padding and positions are right too."""
-    model = model_of("decoder", store.vocabulary.size, 8, positions=settings_of("positions", positions)()).double().eval()
+    model = (
+        model_of("decoder", store.vocabulary.size, 8, positions=settings_of("positions", positions)()).double().eval()
+    )
     objective = objective_of("next_token", store.vocabulary)
     losses = [
         F.cross_entropy(model.logits(model(Tokens(torch.tensor([seen]))).y)[0, -1], torch.tensor(label)).item()
@@ -299,7 +316,11 @@ def test_the_loss_of_masked_tokens_is_their_mean_surprise() -> None:
     assert sums.parts["masked"].item() == pytest.approx(sum(surprises), abs=1e-9)
     hits = [int(everywhere[i, j].argmax() == rows.ids[i, j]) for i, j in np.argwhere(judged(batch))]
     assert tuple(map(int, objective.task(model).eval()(batch, None).metrics["accuracy"])) == (sum(hits), len(hits))
-    assert batch.counts == {"masked": len(surprises), "tokens": (np.asarray(rows.segments) != 0).sum(), "penalty": batch.counts["tokens"]}
+    assert batch.counts == {
+        "masked": len(surprises),
+        "tokens": (np.asarray(rows.segments) != 0).sum(),
+        "penalty": batch.counts["tokens"],
+    }
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -333,7 +354,9 @@ class Corpus:
         return Rows(self.rows.ids[rows], keys, self.rows.segments[rows], self.rows.word_starts[rows])
 
 
-def trained(model_kind: str, objective: Objective, micro: int, steps: int, dtype: torch.dtype) -> tuple[list[float], Watched, Model]:
+def trained(
+    model_kind: str, objective: Objective, micro: int, steps: int, dtype: torch.dtype
+) -> tuple[list[float], Watched, Model]:
     """The losses of so many steps of batches of eight rows, cut into micro-batches."""
     model = model_of(model_kind).to(dtype)
     optimizer = Watched(adamw.Settings(), {name: Parameter(p) for name, p in model.named_parameters()})
@@ -380,7 +403,9 @@ def test_a_stream_is_judged_as_the_one_long_text_that_it_is() -> None:
     streamed = [report.loss for report in train(Training(objective.task(model), feed, optimizer, schedule, Setup()))]
     texts = torch.from_numpy(np.stack([ids[reader * 48 : reader * 48 + 49] for reader in range(4)]))
     scores = model.logits(model(Tokens(texts[:, :-1])).y)
-    whole = F.cross_entropy(scores.flatten(0, 1), texts[:, 1:].flatten(), reduction="none").view(4, 8, 6).mean(dim=(0, 2))
+    whole = (
+        F.cross_entropy(scores.flatten(0, 1), texts[:, 1:].flatten(), reduction="none").view(4, 8, 6).mean(dim=(0, 2))
+    )
     assert streamed == pytest.approx(whole.tolist(), abs=1e-10)
 
 

@@ -23,7 +23,19 @@ from mini_tf.testing.kinds import kinds_in
 
 POOLS = [(kind, {"pool": pool}) for kind in ("classify", "regress") for pool in ("first", "last", "max", "attention")]
 POOLS += [
-    ("classify", {"wide": {"order": 2, "rows": 64, "characters": (2, 3), "log_counts": True, "class_ratios": True, "own_loss": True}}),
+    (
+        "classify",
+        {
+            "wide": {
+                "order": 2,
+                "rows": 64,
+                "characters": (2, 3),
+                "log_counts": True,
+                "class_ratios": True,
+                "own_loss": True,
+            }
+        },
+    ),
     ("tag", {"wide": {"window": 1, "rows": 64}}),
     ("tag", {"wide": {"unit": "word", "order": 3, "rows": 64}}),
 ]
@@ -88,11 +100,23 @@ ONE = (torch.tensor(1.0), 1)
             lambda batch: replace(batch, inputs=replace(batch.inputs, token_positions=None)),
             "must have segments",
         ),
-        (contract.prepare_is_pure, lambda batch: replace(batch, labels=batch.labels + torch.randint(9, ())), "torch's global generator"),
-        (contract.prepare_is_pure, lambda batch: replace(batch, labels=batch.labels + np.random.randint(9)), "numpy's global generator"),
+        (
+            contract.prepare_is_pure,
+            lambda batch: replace(batch, labels=batch.labels + torch.randint(9, ())),
+            "torch's global generator",
+        ),
+        (
+            contract.prepare_is_pure,
+            lambda batch: replace(batch, labels=batch.labels + np.random.randint(9)),
+            "numpy's global generator",
+        ),
         (contract.prepare_is_pure, ids(lambda ids: ids + len(ids)), "one by one: inputs must be equal"),
         (contract.prepare_is_pure, counts(margin=8), "one by one: counts must be equal"),
-        (contract.parts_are_counted, lambda batch: replace(batch, counts={"tokens": 9}), "there must be one for the part margin"),
+        (
+            contract.parts_are_counted,
+            lambda batch: replace(batch, counts={"tokens": 9}),
+            "there must be one for the part margin",
+        ),
         (contract.parts_are_counted, counts(margin=0), "margin is 0, but the part of the loss is"),
     ],
 )
@@ -111,14 +135,30 @@ def test_an_objective_that_prepares_wrongly_is_found_out(
 @pytest.mark.parametrize(
     ("check", "change", "told"),
     [
-        (contract.micro_batches_change_nothing, loss(lambda loss, batch: loss / len(batch.labels)), "parts: margin depends"),
+        (
+            contract.micro_batches_change_nothing,
+            loss(lambda loss, batch: loss / len(batch.labels)),
+            "parts: margin depends",
+        ),
         (contract.micro_batches_change_nothing, metrics(accuracy=ONE), "metrics: accuracy 0 depends"),
-        (contract.padding_changes_nothing, loss(lambda loss, batch: loss + batch.inputs.ids.sum()), "must not depend on padding"),
+        (
+            contract.padding_changes_nothing,
+            loss(lambda loss, batch: loss + batch.inputs.ids.sum()),
+            "must not depend on padding",
+        ),
         (contract.parts_are_counted, loss(lambda loss, batch: loss[None]), "margin must be a scalar"),
         (contract.parts_are_counted, metrics(hits=ONE), r"must declare \['hits'\]"),
         (contract.parts_are_counted, metrics(accuracy=(torch.tensor(1.0), -1)), "denominator of a metric"),
-        (contract.parts_are_counted, lambda sums, batch: sums._replace(outputs=torch.ones(1)), "outputs need a metric accumulator"),
-        (contract.evaluation_is_repeatable, loss(lambda loss, batch: loss + torch.rand(())), "the loss must be deterministic"),
+        (
+            contract.parts_are_counted,
+            lambda sums, batch: sums._replace(outputs=torch.ones(1)),
+            "outputs need a metric accumulator",
+        ),
+        (
+            contract.evaluation_is_repeatable,
+            loss(lambda loss, batch: loss + torch.rand(())),
+            "the loss must be deterministic",
+        ),
         (
             contract.half_precision_preserves_the_loss,
             loss(lambda loss, batch: loss.bfloat16()),
@@ -141,18 +181,26 @@ def test_a_task_that_sums_wrongly_is_found_out(
 
 
 @pytest.mark.parametrize(
-    ("kind", "given"), [("masked", {}), ("replaced_token", {}), ("replaced_token", {"loss_on": "masked", "loss": "softmax"})], ids=str
+    ("kind", "given"),
+    [("masked", {}), ("replaced_token", {}), ("replaced_token", {"loss_on": "masked", "loss": "softmax"})],
+    ids=str,
 )
-def test_a_loss_that_counts_ignored_targets_is_found_out(kind: str, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loss_that_counts_ignored_targets_is_found_out(
+    kind: str, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Labels that are another token, as if `IGNORED` were one."""
     padded = _token_loss.pad_targets
     for module in (_token_loss, replacement):
-        monkeypatch.setattr(module, "pad_targets", lambda *given: replace(batch := padded(*given), labels=batch.labels.clamp(min=0)))
+        monkeypatch.setattr(
+            module, "pad_targets", lambda *given: replace(batch := padded(*given), labels=batch.labels.clamp(min=0))
+        )
     with pytest.raises(AssertionError, match="must not depend on ignored targets"):
         contract.ignored_targets_change_nothing(settings_of("objectives", kind)(**given))
 
 
-def test_a_task_that_changes_the_model_or_leaves_something_untrained_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_changes_the_model_or_leaves_something_untrained_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with kinds_in(FOLDER):
         settings: Any = settings_of("objectives", "margin")()
         kind: Any = sys.modules[type(settings).__module__].Margin
@@ -164,10 +212,14 @@ def test_a_task_that_changes_the_model_or_leaves_something_untrained_is_found_ou
             return made  # type: ignore[no-any-return]
 
         monkeypatch.setattr(kind, "task", idle)
-        with pytest.raises(AssertionError, match=r"must have a gradient: \['objective.idle.bias', 'objective.idle.weight'\]"):
+        with pytest.raises(
+            AssertionError, match=r"must have a gradient: \['objective.idle.bias', 'objective.idle.weight'\]"
+        ):
             contract.eight_rows_are_overfitted(settings)
 
-        monkeypatch.setattr(kind, "task", lambda self, model: [p.data.add_(1) for p in model.parameters()] and task(self, model))
+        monkeypatch.setattr(
+            kind, "task", lambda self, model: [p.data.add_(1) for p in model.parameters()] and task(self, model)
+        )
         with pytest.raises(AssertionError, match="the task must not change the model"):
             contract.task_does_not_change_the_model(settings)
 
@@ -178,7 +230,9 @@ Change = Callable[[Batch, Rows], Batch]
 class Spoilt:
     """An objective of minitf with one fault: `prepare` changes its batches, `forward` its sums."""
 
-    def __init__(self, kind: str, prepare: Change | None = None, forward: Any = None, weights: Any = None, **declared: Any) -> None:
+    def __init__(
+        self, kind: str, prepare: Change | None = None, forward: Any = None, weights: Any = None, **declared: Any
+    ) -> None:
         self.kind, self.prepare, self.forward, self.weights, self.declared = kind, prepare, forward, weights, declared
 
     def settings(self, **given: Any) -> Any:
@@ -212,7 +266,11 @@ def scaled(factor: float, *modes: bool) -> Any:
 
     def forward(task: nn.Module, right: Any, batch: Batch, state: Any) -> LossSums:
         sums: LossSums = right(batch, state)
-        return sums._replace(parts={name: part * factor for name, part in sums.parts.items()}) if task.training in modes else sums
+        return (
+            sums._replace(parts={name: part * factor for name, part in sums.parts.items()})
+            if task.training in modes
+            else sums
+        )
 
     return forward
 
@@ -270,20 +328,45 @@ T5 = {"noise": {"kind": "spans", "rate": 0.4}, "target": "spans"}
 @pytest.mark.parametrize(
     ("fault", "given", "check", "message"),
     [
-        (Spoilt("masked", lambda batch, rows: with_inputs(batch, ids=torch.from_numpy(rows.ids).long())), {}, "hide", "visible_targets"),
+        (
+            Spoilt("masked", lambda batch, rows: with_inputs(batch, ids=torch.from_numpy(rows.ids).long())),
+            {},
+            "hide",
+            "visible_targets",
+        ),
         (Spoilt("masked", forward=shows_in_training), {}, "hide", "visible_targets declares 0.1"),
         (Spoilt("masked", visible_targets=0.0), {"replace": (0.0, 0.0, 1.0)}, "hide", "visible_targets declares 0"),
         (Spoilt("next_token", DIRECTIONS=frozenset({"bidirectional"})), {}, "hide", "visible_targets declares 0"),
         (Spoilt("next_token", attending_to_all), {}, "hide", "visible_targets declares 0"),
         (Spoilt("denoising", with_the_whole_text_as_source), T5, "hide", "visible_targets declares 0"),
-        (Spoilt("next_token", doubled("next_token")), {}, "log_v", "counts: next_token must be the 52 targets, not 104"),
-        (Spoilt("seq2seq", forward=scaled(2, True, False)), {}, "log_v", "seq2seq must be log V = 3.68888 per target, not 7.37"),
+        (
+            Spoilt("next_token", doubled("next_token")),
+            {},
+            "log_v",
+            "counts: next_token must be the 52 targets, not 104",
+        ),
+        (
+            Spoilt("seq2seq", forward=scaled(2, True, False)),
+            {},
+            "log_v",
+            "seq2seq must be log V = 3.68888 per target, not 7.37",
+        ),
         (Spoilt("instruct", forward=scaled(0.5, False)), {}, "log_v", "instruct must be log V"),
-        (Spoilt("classify", forward=scaled(0.5, False)), {}, "same_loss", "classify must be the same in training and in evaluation"),
+        (
+            Spoilt("classify", forward=scaled(0.5, False)),
+            {},
+            "same_loss",
+            "classify must be the same in training and in evaluation",
+        ),
         (Spoilt("classify", doubled("classify")), {}, "counted", "counts: classify must be at most 8, one a row: 16"),
         (Spoilt("denoising", weights={"denoisin": 50.0}), {}, "counted", r"\['denoisin'\] are not"),
         (Spoilt("tag", forward=without_penalty), {}, "penalty", "must be a part of the loss"),
-        (Spoilt("masked", lambda batch, rows: replace(batch, counts=batch.counts | {"penalty": 8})), {}, "penalty", "number of tokens"),
+        (
+            Spoilt("masked", lambda batch, rows: replace(batch, counts=batch.counts | {"penalty": 8})),
+            {},
+            "penalty",
+            "number of tokens",
+        ),
         (Spoilt("next_token", with_documents_mixed), {}, "apart", "must be those of the rows"),
         (
             Spoilt("masked", attending_to_the_next_document, forward=with_other_positions),
@@ -293,7 +376,9 @@ T5 = {"noise": {"kind": "spans", "rate": 0.4}, "target": "spans"}
         ),
     ],
 )
-def test_an_objective_that_leaks_or_counts_wrongly_is_refused(fault: Spoilt, given: dict[str, Any], check: str, message: str) -> None:
+def test_an_objective_that_leaks_or_counts_wrongly_is_refused(
+    fault: Spoilt, given: dict[str, Any], check: str, message: str
+) -> None:
     [holds] = [one for one in contract.CONTRACT if one.__name__.endswith(ENDINGS[check])]
     with pytest.raises(AssertionError, match=message):
         holds(fault.settings(**given))
@@ -305,5 +390,7 @@ ENDINGS |= {"penalty": "is_kept", "apart": "are_apart"}
 
 def test_labels_may_be_missing() -> None:
     """NaN, as in a data set whose texts have some of several labels each."""
-    missing = Spoilt("regress", lambda batch, rows: replace(batch, labels=batch.labels.where(batch.labels > 0, torch.nan)))
+    missing = Spoilt(
+        "regress", lambda batch, rows: replace(batch, labels=batch.labels.where(batch.labels > 0, torch.nan))
+    )
     contract.prepare_is_pure(missing.settings())

@@ -148,7 +148,9 @@ def test_sources_and_targets_are_those_of_t5(length: int) -> None:
 def test_infilled_spans_can_be_predicted_too_and_fill_the_source() -> None:
     """Also where sentences are in another order, and where a span is empty."""
     given = rows(20)
-    batch = denoising(**T5 | {"noise": ({"kind": "permute_sentences"}, {"kind": "infill", "mean_length": 1.0})}).prepare(given)
+    batch = denoising(
+        **T5 | {"noise": ({"kind": "permute_sentences"}, {"kind": "infill", "mean_length": 1.0})}
+    ).prepare(given)
     n_empty = 0
     for source, target, row in zip(sources(batch), targets(batch), given.ids.tolist(), strict=True):
         spans: dict[int, list[int]] = {}
@@ -160,7 +162,11 @@ def test_infilled_spans_can_be_predicted_too_and_fill_the_source() -> None:
         n_empty += [*spans.values()].count([])
         filled = [one for id in source[:-1] for one in spans.get(id, [id])]
         assert sorted(filled) == sorted(row)
-        assert [id for id in source if id >= FIRST_SENTINEL] == [*spans] == [*range(FIRST_SENTINEL, FIRST_SENTINEL + len(spans))]
+        assert (
+            [id for id in source if id >= FIRST_SENTINEL]
+            == [*spans]
+            == [*range(FIRST_SENTINEL, FIRST_SENTINEL + len(spans))]
+        )
     assert n_empty > 0
 
 
@@ -194,7 +200,9 @@ def test_spans_without_a_sentinel_are_not_replaced() -> None:
     given = rows()
     few = denoising(**T5 | {"sentinels": 2, "noise": {"kind": "mask", "rate": 0.3}}).prepare(given)
     all_of_them = denoising(**T5 | {"noise": {"kind": "mask", "rate": 0.3}}).prepare(given)
-    for source, target, whole, row in zip(sources(few), targets(few), sources(all_of_them), given.ids.tolist(), strict=True):
+    for source, target, whole, row in zip(
+        sources(few), targets(few), sources(all_of_them), given.ids.tolist(), strict=True
+    ):
         first, second = (n for n, id in enumerate(whole) if id in (FIRST_SENTINEL, FIRST_SENTINEL + 1))
         assert source == [*whole[: second + 1], *row[second + 1 :], SEP]
         assert target == [FIRST_SENTINEL, row[first], FIRST_SENTINEL + 1, row[second], SEP]
@@ -288,8 +296,14 @@ SMALL = (tiny_model("encoder_decoder"), "train.steps=3", "train.context=24", "ev
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
-        (("objective={target: spans, noise: delete}",), "objective.noise: delete leaves no sentinel where it removes tokens"),
-        (("objective={target: spans, noise: rotate}",), "objective.noise: replaces no spans, which target: spans predicts"),
+        (
+            ("objective={target: spans, noise: delete}",),
+            "objective.noise: delete leaves no sentinel where it removes tokens",
+        ),
+        (
+            ("objective={target: spans, noise: rotate}",),
+            "objective.noise: replaces no spans, which target: spans predicts",
+        ),
         (("objective={noise: infil}",), "objective.noise: no such kind 'infil'; did you mean 'infill'?"),
         (("train.context=1",), "1 tokens cannot hold an example; use at least 2"),
         (("train.stream=true",), "denoising cannot be trained on a stream; use stream: false"),
@@ -365,7 +379,11 @@ def test_each_mask_of_a_prompt_is_the_next_sentinel_or_the_mask_token() -> None:
     ],
 )
 def test_generated_spans_fill_the_prompt_and_a_mask_without_a_span_stays(generated: str, text: str) -> None:
-    ids = [id for one in generated for id in ([BYTES.vocabulary.sentinels[int(one)]] if one.isdigit() else BYTES.encode(one).tolist())]
+    ids = [
+        id
+        for one in generated
+        for id in ([BYTES.vocabulary.sentinels[int(one)]] if one.isdigit() else BYTES.encode(one).tolist())
+    ]
     filler = infiller(4)
     assert filler.decode("the [MASK] saw and [MASK].", ids) == text
 
@@ -380,7 +398,10 @@ def test_only_a_model_of_spans_generates_sentinels() -> None:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("denoising")
     objectives = {"text": "objective.kind=denoising", "spans": SPANS}
-    return {name: trained(folder / name, *SMALL, "data.pack=docs", "log.samples=1", given) for name, given in objectives.items()}
+    return {
+        name: trained(folder / name, *SMALL, "data.pack=docs", "log.samples=1", given)
+        for name, given in objectives.items()
+    }
 
 
 @pytest.mark.parametrize("name", ["text", "spans"])
@@ -388,7 +409,9 @@ def test_a_run_has_samples_and_fills_the_masks_of_prompts(name: str, runs: dict[
     [sample] = (runs[name] / "samples").iterdir()
     assert sample.read_text().startswith("prompt: ")
     assert "[MASK]" in sample.read_text()
-    done = minitf("generate", runs[name], "The fox [MASK] and [MASK].", "--max-new-tokens", "5", "--n-best", "2", "--json")
+    done = minitf(
+        "generate", runs[name], "The fox [MASK] and [MASK].", "--max-new-tokens", "5", "--n-best", "2", "--json"
+    )
     assert done.exit_code == 0, done.stderr
     result = json.loads(done.stdout)["result"]
     assert {"prompt", "texts", "scores", "logprobs"} == result.keys()
@@ -404,7 +427,11 @@ def test_of_lines_those_before_a_wrong_one_are_filled(runs: dict[str, Path]) -> 
     assert done.exit_code == 4
     assert len(done.stdout.splitlines()) == 2
     assert "stdin:3: the prompt has no [MASK]" in done.stderr
-    refused(minitf("generate", runs["spans"], "[MASK] " * 10), "the prompt has 10 masks; the model has 9 sentinels for them", exit_code=2)
+    refused(
+        minitf("generate", runs["spans"], "[MASK] " * 10),
+        "the prompt has 10 masks; the model has 9 sentinels for them",
+        exit_code=2,
+    )
 
 
 @pytest.mark.parametrize("name", ["text", "spans"])
@@ -445,12 +472,20 @@ def test_sources_and_targets_are_shown(runs: dict[str, Path]) -> None:
 
 
 @pytest.mark.parametrize("name", ["text", "spans"])
-def test_an_encoder_decoder_is_fine_tuned_from_a_denoising_run(name: str, runs: dict[str, Path], tmp_path: Path) -> None:
+def test_an_encoder_decoder_is_fine_tuned_from_a_denoising_run(
+    name: str, runs: dict[str, Path], tmp_path: Path
+) -> None:
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text("".join(json.dumps({"source": f"a text {n}", "target": f"short {n}"}) + "\n" for n in range(40)))
     data = f"data={{train: '{pairs}', fields: {{source: source, target: target}}, split: 20%}}"
     model = f"model={{kind: encoder_decoder, init_from: '{runs[name]}'}}"
-    steps = ("train.steps=1", "train.context=24", "optimizer={kind: adamw, lr: 1e-9}", "log.samples=0", "runtime.device=cpu")
+    steps = (
+        "train.steps=1",
+        "train.context=24",
+        "optimizer={kind: adamw, lr: 1e-9}",
+        "log.samples=0",
+        "runtime.device=cpu",
+    )
     done = minitf("finetune", "scitldr-nano", data, model, "objective.kind=seq2seq", *steps, "-d", tmp_path / "run")
     assert done.exit_code == 0, done.stderr
     assert "tensors loaded" in done.stderr

@@ -67,7 +67,9 @@ def test_a_second_network_is_trained_and_kept_in_checkpoints_beside_the_model(de
     assert not any("generator" in name for name in load_file(detector / "model.safetensors"))
 
 
-def test_a_run_with_a_second_network_that_is_cut_off_continues_to_the_same_bytes(detector: Path, tmp_path: Path) -> None:
+def test_a_run_with_a_second_network_that_is_cut_off_continues_to_the_same_bytes(
+    detector: Path, tmp_path: Path
+) -> None:
     copy = Path(shutil.copytree(detector, tmp_path / "run"))
     for step in (5, 6):
         shutil.rmtree(copy / "checkpoints" / f"step-{step:08d}")
@@ -76,7 +78,11 @@ def test_a_run_with_a_second_network_that_is_cut_off_continues_to_the_same_bytes
     assert bytes_of(copy) == bytes_of(detector)
     damaged = copy / "checkpoints" / "step-00000006" / OWN
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
-    refused(minitf("evaluate", copy, "--step", "6"), "step-00000006 is damaged: objective.safetensors: wrong checksum", exit_code=5)
+    refused(
+        minitf("evaluate", copy, "--step", "6"),
+        "step-00000006 is damaged: objective.safetensors: wrong checksum",
+        exit_code=5,
+    )
 
 
 def test_what_evaluation_recorded_of_two_networks_is_measured_again(detector: Path) -> None:
@@ -104,21 +110,28 @@ def test_the_best_checkpoint_stays_where_only_it_has_the_network_of_the_publishe
     assert record["model"]["step"] == 2
     assert {path.name for path in (run / "checkpoints").iterdir()} == {"step-00000006", "step-00000002"}
     model = open_trained(run, device="cpu")
-    assert evaluate_trained(model, evaluation_data(model, None, "val"))["loss"] == pytest.approx(record["metrics"]["val.loss"], rel=1e-5)
+    assert evaluate_trained(model, evaluation_data(model, None, "val"))["loss"] == pytest.approx(
+        record["metrics"]["val.loss"], rel=1e-5
+    )
 
 
-def test_an_average_of_checkpoints_is_of_the_model_and_is_measured_with_the_newest_second_network(detector: Path) -> None:
+def test_an_average_of_checkpoints_is_of_the_model_and_is_measured_with_the_newest_second_network(
+    detector: Path,
+) -> None:
     model = open_trained(detector, device="cpu", average=3)
     files = [load_file(path / "model.safetensors") for path in sorted((detector / "checkpoints").iterdir())[-3:]]
     for name, tensor in model.model.weights().items():
         torch.testing.assert_close(tensor, torch.stack([file[name] for file in files]).mean(0))
     own = load_file(max((detector / "checkpoints").iterdir()) / OWN)
-    assert all(torch.equal(tensor, own[f"generator.{name}"]) for name, tensor in model.task().generator.weights().items())  # type: ignore[union-attr, operator]
+    assert all(
+        torch.equal(tensor, own[f"generator.{name}"]) for name, tensor in model.task().generator.weights().items()
+    )  # type: ignore[union-attr, operator]
 
 
 def test_a_second_network_does_not_change_how_the_model_is_initialized(tmp_path: Path) -> None:
     folders = [
-        trained(tmp_path / width, *SMALL, "train.steps=1", "optimizer.lr=1e-10", f"objective.generator_width={width}") for width in "48"
+        trained(tmp_path / width, *SMALL, "train.steps=1", "optimizer.lr=1e-10", f"objective.generator_width={width}")
+        for width in "48"
     ]
     first, second = (load_file(folder / "model.safetensors") for folder in folders)
     for name, tensor in first.items():
@@ -126,7 +139,14 @@ def test_a_second_network_does_not_change_how_the_model_is_initialized(tmp_path:
 
 
 def test_a_step_that_diverged_is_done_again_with_the_second_network_as_it_was(tmp_path: Path) -> None:
-    late = ("train.steps=60", "optimizer.lr=3", "optimizer.clip=0", "train.stop_above=60", "schedule.kind=constant", "schedule.warmup=5")
+    late = (
+        "train.steps=60",
+        "optimizer.lr=3",
+        "optimizer.clip=0",
+        "train.stop_above=60",
+        "schedule.kind=constant",
+        "schedule.warmup=5",
+    )
     done = minitf("pretrain", TINY, *QUIET, *SMALL, *late, "-d", tmp_path / "run")
     assert done.exit_code == 7, done.stderr
     kept, result = tmp_path / "run" / "diverged", minitf("inspect", "crash", tmp_path / "run", "--json")
@@ -140,14 +160,20 @@ def test_memory_and_parameters_of_a_second_network_are_counted(detector: Path) -
     done = minitf("cost", detector / "resolved.yaml", "--json", "--seconds", "0.01")
     assert done.exit_code == 0, done.stderr
     checkpoint = max((detector / "checkpoints").iterdir())
-    counted = sum(tensor.numel() for name in ("model.safetensors", OWN) for tensor in load_file(checkpoint / name).values())
+    counted = sum(
+        tensor.numel() for name in ("model.safetensors", OWN) for tensor in load_file(checkpoint / name).values()
+    )
     metrics = json.loads(done.stdout)["metrics"]
     assert metrics["parameters"] == counted
     assert metrics["memory_bytes.weights"] == metrics["memory_bytes.gradients"] == 4 * counted
 
 
 def test_a_model_whose_logits_are_no_tokens_writes_nothing(detector: Path) -> None:
-    refused(minitf("generate", detector, "the"), "was trained with the objective replaced, which generates no text", exit_code=2)
+    refused(
+        minitf("generate", detector, "the"),
+        "was trained with the objective replaced, which generates no text",
+        exit_code=2,
+    )
     assert not (detector / "samples").exists() or not [*(detector / "samples").iterdir()]
     told = "--assert val.perplexity: not a metric of training; available: val.loss, val.accuracy, val.recall, val.loss.generator"
     refused(minitf("pretrain", detector / "resolved.yaml", "--assert", "val.perplexity<9"), told, exit_code=2)

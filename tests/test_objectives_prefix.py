@@ -64,13 +64,18 @@ def test_every_length_of_a_prefix_is_equally_probable_and_leaves_a_target() -> N
     assert float(((counts[1:] - 100) ** 2 / 100).sum()) < CHI_SQUARE_9
 
 
-@pytest.mark.parametrize(("rates", "expected"), [((0.2, 0.5), {4, 5, 6, 7, 8, 9, 10}), ((0.5, 0.5), {10}), ((0, 0), {1}), ((1, 1), {19})])
+@pytest.mark.parametrize(
+    ("rates", "expected"), [((0.2, 0.5), {4, 5, 6, 7, 8, 9, 10}), ((0.5, 0.5), {10}), ((0, 0), {1}), ((1, 1), {19})]
+)
 def test_the_length_of_a_prefix_is_a_share_of_the_document(rates: tuple[float, float], expected: set[int]) -> None:
     assert set(prefix_lengths(objective_of(*rates).prepare(rows(200, 20)))) == expected
 
 
 def mask_by_hand(segments: list[int], orders: list[int]) -> Tensor:
-    pairs = [[a == b != 0 and i >= j for b, j in zip(segments, orders, strict=True)] for a, i in zip(segments, orders, strict=True)]
+    pairs = [
+        [a == b != 0 and i >= j for b, j in zip(segments, orders, strict=True)]
+        for a, i in zip(segments, orders, strict=True)
+    ]
     return torch.tensor(pairs)
 
 
@@ -149,7 +154,10 @@ def test_a_prompt_is_a_prefix_to_the_cache_and_to_the_fast_decoder_too(attention
         torch.testing.assert_close(torch.stack([one[row] for one in found]), logits, rtol=0, atol=1e-10)
         cached = CachedModel(model, model.start(1))
         first = TokenPositions(len(prompt)).with_prefix(torch.tensor([len(prompt)]))
-        steps = [cached.forward(Tokens(whole[:, : len(prompt)], first)), *(cached.decode(ids[row, n : n + 1]) for n in range(3))]
+        steps = [
+            cached.forward(Tokens(whole[:, : len(prompt)], first)),
+            *(cached.decode(ids[row, n : n + 1]) for n in range(3)),
+        ]
         torch.testing.assert_close(torch.cat(steps), logits, rtol=0, atol=1e-10)
 
 
@@ -158,7 +166,9 @@ FEW = ("train.steps=3", "train.context=16", "eval.every_steps=3", "log.every_ste
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trained(tmp_path_factory.mktemp("prefix") / "run", tiny_model("decoder"), "objective=prefix", "data.pack=docs", *FEW)
+    return trained(
+        tmp_path_factory.mktemp("prefix") / "run", tiny_model("decoder"), "objective=prefix", "data.pack=docs", *FEW
+    )
 
 
 def test_a_prompt_to_a_prefix_language_model_is_a_prefix(run: Path) -> None:
@@ -167,14 +177,20 @@ def test_a_prompt_to_a_prefix_language_model_is_a_prefix(run: Path) -> None:
     model = open_trained(run, device="cpu")
     prompt = [model.tokenizer.vocabulary.separator, *map(int, model.tokenizer.encode("The fox was"))]
     seen = TokenPositions(len(prompt), orders=torch.full((1, len(prompt)), len(prompt) - 1))
-    scores = [model.model.logits(model.model(Tokens(torch.tensor([prompt]), positions)).y)[0, -1] for positions in (None, seen)]
+    scores = [
+        model.model.logits(model.model(Tokens(torch.tensor([prompt]), positions)).y)[0, -1]
+        for positions in (None, seen)
+    ]
     assert not torch.allclose(*scores)
     assert model.tokenizer.decode([int(scores[1].argmax())]) in json.dumps(json.loads(done.stdout)["result"])
 
 
 def test_what_a_prefix_language_model_sees_is_said_and_shown(run: Path) -> None:
     done = minitf("data", "show", run)
-    assert "each token attends to a whole prefix and earlier tokens and itself, in its document within the row" in done.stdout
+    assert (
+        "each token attends to a whole prefix and earlier tokens and itself, in its document within the row"
+        in done.stdout
+    )
     opened = open_trained(run, device="cpu")
     [head, *_] = analyze_attention(opened, "The fox was").heads
     assert head.visible.all()

@@ -141,7 +141,9 @@ def test_padding_and_company_change_no_pairs_loss(norm_place: str, smoothing: fl
     alone = torch.stack([sum_of(model, rows_of([pair]), label_smoothing=smoothing) for pair in pairs])
     torch.testing.assert_close(together, alone.sum(), **EXACT)
     torch.testing.assert_close(sum_of(model, rows_of(pairs, pad=17), label_smoothing=smoothing), together, **EXACT)
-    parts = [sum_of(model, rows_of(pairs).slice(first, last), label_smoothing=smoothing) for first, last in ((0, 2), (2, 6))]
+    parts = [
+        sum_of(model, rows_of(pairs).slice(first, last), label_smoothing=smoothing) for first, last in ((0, 2), (2, 6))
+    ]
     torch.testing.assert_close(parts[0] + parts[1], together, **EXACT)
 
 
@@ -185,10 +187,14 @@ def test_smoothed_cross_entropy_is_torchs_in_value_and_gradients(
     ours = cross_entropy(inputs[0], inputs[1], inputs[2] if bias else None, labels, smoothing)
     theirs = F.cross_entropy(F.linear(*inputs), labels, reduction="sum", label_smoothing=smoothing)
     torch.testing.assert_close(ours, theirs)
-    for mine, expected in zip(torch.autograd.grad(2 * ours, inputs), torch.autograd.grad(2 * theirs, inputs), strict=True):
+    for mine, expected in zip(
+        torch.autograd.grad(2 * ours, inputs), torch.autograd.grad(2 * theirs, inputs), strict=True
+    ):
         torch.testing.assert_close(mine, expected)
     with torch.no_grad():  # the way without gradients is another one
-        torch.testing.assert_close(cross_entropy(inputs[0], inputs[1], inputs[2] if bias else None, labels, smoothing), theirs)
+        torch.testing.assert_close(
+            cross_entropy(inputs[0], inputs[1], inputs[2] if bias else None, labels, smoothing), theirs
+        )
 
 
 def test_smoothed_cross_entropy_is_the_divergence_from_the_smoothed_labels_and_their_entropy() -> None:
@@ -202,7 +208,9 @@ def test_smoothed_cross_entropy_is_the_divergence_from_the_smoothed_labels_and_t
     torch.testing.assert_close(cross_entropy(hidden, weight, None, labels, share), divergence + entropy)
     own = 1 - share + share / size
     least = -(own * math.log(own) + (size - 1) * share / size * math.log(share / size))
-    torch.testing.assert_close(cross_entropy(q.log(), torch.eye(size).double().requires_grad_(), None, labels, share).item(), 4 * least)
+    torch.testing.assert_close(
+        cross_entropy(q.log(), torch.eye(size).double().requires_grad_(), None, labels, share).item(), 4 * least
+    )
 
 
 def test_smoothed_cross_entropy_passes_gradcheck_and_is_least_at_the_smoothed_labels() -> None:
@@ -219,8 +227,14 @@ def test_smoothed_cross_entropy_passes_gradcheck_and_is_least_at_the_smoothed_la
 
 
 @pytest.mark.parametrize(("d_model", "warmup"), [(512, 4000), (64, 10)])
-def test_the_rate_of_the_2017_paper_is_an_inverse_root_with_its_peak_at_the_end_of_the_warmup(d_model: int, warmup: int) -> None:
+def test_the_rate_of_the_2017_paper_is_an_inverse_root_with_its_peak_at_the_end_of_the_warmup(
+    d_model: int, warmup: int
+) -> None:
     """Section 5.3: d_model^-0.5 min(step^-0.5, step warmup^-1.5), whose steps count from 1."""
-    schedule = TrainingSchedule(inverse_sqrt.Settings(warmup=warmup), d_model**-0.5 * warmup**-0.5, Horizon(steps=100_000))
+    schedule = TrainingSchedule(
+        inverse_sqrt.Settings(warmup=warmup), d_model**-0.5 * warmup**-0.5, Horizon(steps=100_000)
+    )
     for step in (1, 2, warmup - 1, warmup, warmup + 1, 3 * warmup, 99_999):
-        assert schedule.lr(step - 1, 0.0) == pytest.approx(d_model**-0.5 * min(step**-0.5, step * warmup**-1.5), rel=1e-12)
+        assert schedule.lr(step - 1, 0.0) == pytest.approx(
+            d_model**-0.5 * min(step**-0.5, step * warmup**-1.5), rel=1e-12
+        )

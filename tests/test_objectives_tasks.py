@@ -106,9 +106,17 @@ def loss_of(objective: Objective, model: Model, rows: Rows, training: bool = Fal
 def variants() -> list[Any]:
     """Every task on an encoder and on a decoder, by every pool."""
     pooled = [(kind, {"pool": pool}) for kind in ("classify", "regress") for pool in POOLS]
-    weighted = [("classify", {"class_weights": "balanced", "label_smoothing": 0.2}), ("tag", {"class_weights": {"O": 0.2}})]
-    of_both = [(kind, given, model) for kind, given in [*pooled, *weighted, ("tag", {})] for model in ("encoder", "decoder")]
-    return [pytest.param(*one, id="-".join(map(str, one))) for one in [*of_both, ("instruct", {"label_smoothing": 0.1}, "decoder")]]
+    weighted = [
+        ("classify", {"class_weights": "balanced", "label_smoothing": 0.2}),
+        ("tag", {"class_weights": {"O": 0.2}}),
+    ]
+    of_both = [
+        (kind, given, model) for kind, given in [*pooled, *weighted, ("tag", {})] for model in ("encoder", "decoder")
+    ]
+    return [
+        pytest.param(*one, id="-".join(map(str, one)))
+        for one in [*of_both, ("instruct", {"label_smoothing": 0.1}, "decoder")]
+    ]
 
 
 # Rows by themselves, in company, and in micro-batches
@@ -148,7 +156,9 @@ def test_the_loss_in_training_is_that_of_the_formula(kind: str, given: Any, smoo
     objective = objective_of(kind, class_weights=given, label_smoothing=smoothing)
     model = model_of("encoder", objective)
     answers, truth = answers_of(objective, model, rows_of(kind))
-    share = {None: [1.0] * 3, "balanced": [1 / 50, 1 / 30, 1 / 20]}.get(given if isinstance(given, str | None) else "", [0.5, 1.0, 4.0])
+    share = {None: [1.0] * 3, "balanced": [1 / 50, 1 / 30, 1 / 20]}.get(
+        given if isinstance(given, str | None) else "", [0.5, 1.0, 4.0]
+    )
     mean = sum(one * n for one, n in zip(share, LABELS.counts, strict=True)) / 100
     expected, plain = 0.0, 0.0
     for scores, label in zip(answers.tolist(), truth.tolist(), strict=True):
@@ -307,8 +317,13 @@ def test_a_sentence_of_several_rows_is_judged_as_a_whole(size: int) -> None:
     rows = Rows(ids, np.arange(4, dtype=np.uint64), labels=labels, examples=np.array([5, 5, 6, 6]))
     accumulator = accumulator_of(objective, tags)
     for first in range(0, 4, size):
-        accumulator.add(objective.prepare(rows.slice(first, first + size)), F.one_hot(chosen[first : first + size].flatten(), 3).float())
-    sentences = [[[names[tag] for tag in words] for words in side] for side in ([true, [0, 1, 0, 1]], [named, [0, 1, 0, 1]])]
+        accumulator.add(
+            objective.prepare(rows.slice(first, first + size)),
+            F.one_hot(chosen[first : first + size].flatten(), 3).float(),
+        )
+    sentences = [
+        [[names[tag] for tag in words] for words in side] for side in ([true, [0, 1, 0, 1]], [named, [0, 1, 0, 1]])
+    ]
     assert accumulator.scores() == entity_scores(*sentences, names)
     alone = accumulator_of(objective, tags)
     alone.add(objective.prepare(rows.slice(0, 2)), F.one_hot(torch.tensor(named), 3).float())
@@ -356,7 +371,13 @@ def test_hidden_tokens_are_drawn_by_each_rows_key_and_never_are_separators() -> 
 def test_tokens_are_hidden_in_training_alone(kind: str) -> None:
     objective, plain = objective_of(kind, token_dropout_rate=0.5), objective_of(kind)
     model, rows = model_of("encoder", objective), rows_of(kind)
-    hidden = Rows(objective.prepare(rows).extras["ids"].numpy(), rows.keys, rows.segments, labels=rows.labels, row_labels=rows.row_labels)
+    hidden = Rows(
+        objective.prepare(rows).extras["ids"].numpy(),
+        rows.keys,
+        rows.segments,
+        labels=rows.labels,
+        row_labels=rows.row_labels,
+    )
     torch.testing.assert_close(loss_of(objective, model, rows), loss_of(plain, model, rows), rtol=0, atol=0)
     torch.testing.assert_close(loss_of(objective, model, rows, True), loss_of(plain, model, hidden, True), **CLOSE)
     assert abs(loss_of(objective, model, rows, True) - loss_of(plain, model, rows, True)) > 0.01
@@ -375,7 +396,9 @@ def test_tags_are_asked_for_at_the_first_token_of_their_words_alone() -> None:
     assert batch.counts["tag"] == len(asked)
 
 
-@pytest.mark.parametrize(("arrangement", "pool", "seen"), [("decoder", "first", 1), ("decoder", "last", 9), ("encoder", "first", 9)])
+@pytest.mark.parametrize(
+    ("arrangement", "pool", "seen"), [("decoder", "first", 1), ("decoder", "last", 9), ("encoder", "first", 9)]
+)
 def test_a_pooled_place_sees_what_its_model_shows_it(arrangement: str, pool: str, seen: int) -> None:
     """The last place of a decoder has read all; its first only itself; an encoder's first all."""
     objective = objective_of("classify", pool=pool)
@@ -442,7 +465,10 @@ def test_two_texts_have_two_types_and_a_separator_that_of_the_text_it_closes(arr
             assert batch.inputs.types is None
         else:
             assert batch.inputs.types is not None
-            assert (batch.inputs.types * torch.from_numpy(segments)).tolist() == [[0, 0, 0, 0, 1, 1, 0], [0, 0, 0, 1, 1, 1, 1]]
+            assert (batch.inputs.types * torch.from_numpy(segments)).tolist() == [
+                [0, 0, 0, 0, 1, 1, 0],
+                [0, 0, 0, 1, 1, 1, 1],
+            ]
         losses.append(loss_of(objective, model, rows).item())
     assert len(set(losses[1:])) == 3
     one = Rows(ids[:1, :4], np.zeros(1, np.uint64), row_labels=labels[:1])
@@ -465,11 +491,19 @@ def learnable(kind: str, n: int, seed: int) -> Rows:
     else:
         labels[:, 0] = truth if kind == "classify" else 2.0 * truth - 1
     whole = kind in ("classify", "regress")
-    return Rows(ids, draw.integers(0, 2**63, n).astype(np.uint64), **{"row_labels": labels[:, :1]} if whole else {"labels": labels})
+    return Rows(
+        ids,
+        draw.integers(0, 2**63, n).astype(np.uint64),
+        **{"row_labels": labels[:, :1]} if whole else {"labels": labels},
+    )
 
 
 def permuted(rows: Rows) -> Rows:
-    given = {name: part.copy() for name, part in (("labels", rows.labels), ("row_labels", rows.row_labels)) if part is not None}
+    given = {
+        name: part.copy()
+        for name, part in (("labels", rows.labels), ("row_labels", rows.row_labels))
+        if part is not None
+    }
     for labels in given.values():
         labels[~np.isnan(labels)] = np.random.default_rng(1).permutation(labels[~np.isnan(labels)])
     return Rows(rows.ids, rows.keys, **given)

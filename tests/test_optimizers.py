@@ -32,7 +32,9 @@ def test_every_optimizer(kind: str, holds: Callable[[OptimizerSettings], None]) 
     holds(settings_for(kind))
 
 
-@pytest.mark.parametrize("holds", [one for one in contract.CONTRACT if one is not contract.minimizes_a_quadratic], ids=lambda h: h.__name__)
+@pytest.mark.parametrize(
+    "holds", [one for one in contract.CONTRACT if one is not contract.minimizes_a_quadratic], ids=lambda h: h.__name__
+)
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 def test_those_that_update_features_by_adagrad(kind: str, holds: Callable[[OptimizerSettings], None]) -> None:
     holds(settings_for(kind, features_lr=0.2))
@@ -44,10 +46,15 @@ def test_features_move_as_by_adagrad_of_torch(kind: str, eps: float) -> None:
     features, other, expected = (torch.ones(6, 2, requires_grad=True) for _ in range(3))
     settings = settings_for(kind, features_lr=0.3, features_eps=eps, lr=0.01)
     scale = settings.lr_of("features") / settings.lr
-    optimizer = settings.build({"features": Parameter(features, "features", scale), "other": Parameter(other, "embedding")})
+    optimizer = settings.build(
+        {"features": Parameter(features, "features", scale), "other": Parameter(other, "embedding")}
+    )
     theirs = torch.optim.Adagrad([expected], lr=0.3, eps=eps)
     for step in range(4):
-        drawn = torch.randn(6, 2, generator=torch.Generator().manual_seed(step)) * (torch.arange(6) % (step + 1) == 0)[:, None]
+        drawn = (
+            torch.randn(6, 2, generator=torch.Generator().manual_seed(step))
+            * (torch.arange(6) % (step + 1) == 0)[:, None]
+        )
         for tensor in (features, other, expected):
             tensor.grad = drawn.clone()
         optimizer.step(0.01)
@@ -181,7 +188,12 @@ class DecaysNothing(Descent):
 class Overflowing(Descent):
     """Multiplies in the type that it is given."""
 
-    def __init__(self, settings: OptimizerSettings, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        settings: OptimizerSettings,
+        parameters: Mapping[str, Parameter],
+        matmul_dtype: torch.dtype = torch.float32,
+    ) -> None:
         super().__init__(settings, parameters)
         self.matmul_dtype = matmul_dtype
 
@@ -211,22 +223,43 @@ class NeedsMatrices(Descent):
 BROKEN: dict[str, tuple[type[Descent], str]] = {
     "minimizes_a_quadratic": (Uphill, "the loss must fall within 10 steps"),
     "is_deterministic_to_the_bit": (Random, "two runs of the same steps must be equal to the bit"),
-    "continues_from_its_saved_state_to_the_bit": (Forgetful, "a run continued after step 1 and one without a break must be equal"),
-    "allocates_the_declared_state_bytes": (Growing, "the state must take the 568 bytes that Settings.moments declares: 1136"),
+    "continues_from_its_saved_state_to_the_bit": (
+        Forgetful,
+        "a run continued after step 1 and one without a break must be equal",
+    ),
+    "allocates_the_declared_state_bytes": (
+        Growing,
+        "the state must take the 568 bytes that Settings.moments declares: 1136",
+    ),
     "refuses_mismatched_state": (Careless, "load must raise ValueError"),
-    "skips_parameters_without_gradient": (Restless, "a parameter before and after steps without its gradient must be equal"),
+    "skips_parameters_without_gradient": (
+        Restless,
+        "a parameter before and after steps without its gradient must be equal",
+    ),
     "returns_the_gradient_norm": (Deaf, "the norm must be that of all gradients"),
-    "multiplies_gradients_by_the_factor": (Unclipped, "steps with a factor and steps with scaled gradients must give the same"),
+    "multiplies_gradients_by_the_factor": (
+        Unclipped,
+        "steps with a factor and steps with scaled gradients must give the same",
+    ),
     "takes_numbers_on_the_device": (CountsOnTheHost, "steps with numbers and steps with tensors must give the same"),
     "scales_the_learning_rate_of_each_parameter": (
         OneRate,
         "parameters of rate 1/2, and half the learning rate for all must give the same",
     ),
-    "changes_nothing_at_learning_rate_zero": (OwnRate, "weights before and after steps at learning rate 0 must be equal"),
+    "changes_nothing_at_learning_rate_zero": (
+        OwnRate,
+        "weights before and after steps at learning rate 0 must be equal",
+    ),
     "decays_matrices_and_nothing_else": (DecaysAll, "table: weight_decay must not change a embedding"),
     "supports_every_matmul_dtype": (Overflowing, "weights must stay finite with matmuls in torch.float16"),
-    "updates_parameters_of_one_role_alone": (NeedsMatrices, "parameters of role embedding must be updated without any others"),
-    "updates_rows_by_themselves_unless_it_needs_the_whole": (Normalized, "matrix: rows by themselves must give what the whole gives"),
+    "updates_parameters_of_one_role_alone": (
+        NeedsMatrices,
+        "parameters of role embedding must be updated without any others",
+    ),
+    "updates_rows_by_themselves_unless_it_needs_the_whole": (
+        Normalized,
+        "matrix: rows by themselves must give what the whole gives",
+    ),
 }
 
 
@@ -235,13 +268,17 @@ def broken(optimizer: type[Descent]) -> OptimizerSettings:
 
     class Settings(Plain):
         def build(self, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype = torch.float32) -> Optimizer:
-            return Overflowing(self, parameters, matmul_dtype) if optimizer is Overflowing else optimizer(self, parameters)
+            return (
+                Overflowing(self, parameters, matmul_dtype) if optimizer is Overflowing else optimizer(self, parameters)
+            )
 
     return Settings(lr=0.1)
 
 
 @pytest.mark.parametrize("holds", contract.CONTRACT, ids=lambda holds: holds.__name__)
-def test_one_that_breaks_the_contract_is_told_and_the_same_without_the_fault_is_not(holds: Callable[[OptimizerSettings], None]) -> None:
+def test_one_that_breaks_the_contract_is_told_and_the_same_without_the_fault_is_not(
+    holds: Callable[[OptimizerSettings], None],
+) -> None:
     fault, told = BROKEN[holds.__name__]
     holds(Plain(lr=0.1))
     with pytest.raises(AssertionError, match=told):
@@ -272,9 +309,14 @@ def test_memory_is_told_by_the_moments_of_each_role() -> None:
 
 @pytest.mark.usefixtures("strangers")
 def test_lion_moves_every_number_by_the_rate_against_the_sign_of_the_mean() -> None:
-    optimizer = settings_for("lion", beta1=0.5, beta2=0.9, weight_decay=0.0).build({"w": Parameter(torch.zeros(3), "vector")})
+    optimizer = settings_for("lion", beta1=0.5, beta2=0.9, weight_decay=0.0).build(
+        {"w": Parameter(torch.zeros(3), "vector")}
+    )
     w = optimizer.parameters["w"].tensor
-    for grad in ([1.0, -2.0, 3.0], [-0.05, -1.0, -9.0]):  # the mean is 0.1 of the first, so the second turns its last number only
+    for grad in (
+        [1.0, -2.0, 3.0],
+        [-0.05, -1.0, -9.0],
+    ):  # the mean is 0.1 of the first, so the second turns its last number only
         w.grad = torch.tensor(grad)
         optimizer.step(0.25)
     assert w.tolist() == [-0.5, 0.5, 0.0]

@@ -30,7 +30,9 @@ def test_a_cache_stays_while_it_is_in_use_and_goes_with_the_next_version(tmp_pat
     (tmp_path / f"minitf-tests-{os.getuid()}-link").symlink_to(tmp_path)
     newest, fourth = claim(tmp_path, "three")
     kept = {path.name for path in tmp_path.iterdir()}
-    assert kept == {f"minitf-tests-{os.getuid()}-{key}" for key in ("two", "three", "link")} | {f"minitf-tests-{os.getuid() + 1}-x"}
+    assert kept == {f"minitf-tests-{os.getuid()}-{key}" for key in ("two", "three", "link")} | {
+        f"minitf-tests-{os.getuid() + 1}-x"
+    }
     assert newest.stat().st_mode & 0o077 == 0
     os.close(third)
     os.close(fourth)

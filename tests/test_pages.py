@@ -37,7 +37,8 @@ ROWS = 8
 """One row in so many of a built-in corpus is used, for the same reason."""
 WIDTH = 120
 README, RECIPES, INSPECTION, RUNS = (
-    pages.text_of(page) for page in ("README.md", "recipes/README.md", "mini_tf/inspection/README.md", "mini_tf/run/README.md")
+    pages.text_of(page)
+    for page in ("README.md", "recipes/README.md", "mini_tf/inspection/README.md", "mini_tf/run/README.md")
 )
 
 
@@ -52,7 +53,9 @@ def few_steps(block: pages.Block) -> str:
     script = re.sub(r" train\.(steps|batch_size)=\d+", "", script)  # the last one on a line would be used
     script = re.sub(r"minitf cost (?!.*--lengths)([^#\n]*)", rf"minitf cost --seconds 0.1 \1 {COST} ", script)
     script = re.sub(r"minitf (pretrain|finetune) ([^ )]+)", rf"minitf \1 \2 {FEW_STEPS}", script)
-    own = "|".join(name for name in presets() if read(name).recipe.data.train != "translate-toy")  # has validation data of its own
+    own = "|".join(
+        name for name in presets() if read(name).recipe.data.train != "translate-toy"
+    )  # has validation data of its own
     return re.sub(rf"minitf pretrain ({own}) (?!.*data\.)", rf"minitf pretrain \1 {FEW_TOKENS} ", script)
 
 
@@ -106,11 +109,17 @@ CHECKED = {
 
 
 @pytest.mark.parametrize(("page", "name"), [(page, name) for page, names in CHECKED.items() for name in names])
-def test_an_output_has_the_words_that_its_command_prints_today(page: str, name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_an_output_has_the_words_that_its_command_prints_today(
+    page: str, name: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     folder, printed = ran(page, tmp_path_factory)
     logs = "".join(path.read_text() for path in folder.glob("outputs/*/log.txt"))
-    now = {beginning(line.partition(" ")[2]) for line in logs.splitlines()} | {beginning(line) for line in printed.splitlines()}
-    shown = [line for line in pages.outputs(page)[name].splitlines() if not line.startswith("baseline")]  # left out in tests
+    now = {beginning(line.partition(" ")[2]) for line in logs.splitlines()} | {
+        beginning(line) for line in printed.splitlines()
+    }
+    shown = [
+        line for line in pages.outputs(page)[name].splitlines() if not line.startswith("baseline")
+    ]  # left out in tests
     assert [line for line in shown if beginning(line) and beginning(line) not in now] == []
 
 
@@ -132,7 +141,9 @@ def test_pictures_are_there() -> None:
     assert [name for _, name in ALL_PICTURES if not (ROOT / "data" / "pictures" / f"{name}.png").is_file()] == []
 
 
-@pytest.mark.parametrize(("page", "name"), [one for one in ALL_PICTURES if one[0] != "README.md" and one[1] not in OF_RUNS])
+@pytest.mark.parametrize(
+    ("page", "name"), [one for one in ALL_PICTURES if one[0] != "README.md" and one[1] not in OF_RUNS]
+)
 def test_a_picture_has_a_twin_in_json_of_the_form_that_its_command_writes_today(
     page: str, name: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -184,7 +195,9 @@ def test_the_measures_beside_a_picture_are_those_of_its_maps() -> None:
         assert [sum(row) for row in rows] == pytest.approx([1.0] * len(rows), abs=1e-5)
         entropies = [-sum(p * math.log(p) for p in row if p) / math.log(i + 1) for i, row in enumerate(rows) if i]
         assert head["entropy"] == pytest.approx(sum(entropies) / len(entropies), abs=1e-5)
-        assert head["previous"] == pytest.approx(sum(row[i] for i, row in enumerate(rows[1:])) / (len(rows) - 1), abs=1e-5)
+        assert head["previous"] == pytest.approx(
+            sum(row[i] for i, row in enumerate(rows[1:])) / (len(rows) - 1), abs=1e-5
+        )
 
 
 def test_what_the_page_prints_of_a_picture_is_what_its_twin_holds() -> None:
@@ -249,13 +262,20 @@ def test_names_of_other_tools_are_keys_here() -> None:
 
     page = pages.text_of("recipes/coming-from.md")
     sections = {key.name.partition(".")[0] for key in keys()}
-    named = {word for word in re.findall(r"`([a-z_]+\.[a-z_.]+)`", page) if word.partition(".")[0] in sections and not word.endswith(".py")}
+    named = {
+        word
+        for word in re.findall(r"`([a-z_]+\.[a-z_.]+)`", page)
+        if word.partition(".")[0] in sections and not word.endswith(".py")
+    }
     assert len(named) >= 15
     assert named - {key.name for key in keys()} == set()
 
 
 TABLES = "\n".join([RECIPES, *(pages.text_of(page) for page in pages.PAGES if page.startswith("mini_tf/papers/"))])
-TABLE = {name: rest for name, *rest in re.findall(r"^\| `([a-z0-9-]+)` \|[^|]*\| ([^|]+) \| ([^|]+) \|$", TABLES, re.MULTILINE)}
+TABLE = {
+    name: rest
+    for name, *rest in re.findall(r"^\| `([a-z0-9-]+)` \|[^|]*\| ([^|]+) \| ([^|]+) \|$", TABLES, re.MULTILINE)
+}
 """The tables of recipes: how long each trains, and what it reaches."""
 
 
@@ -300,7 +320,11 @@ def test_every_command_has_examples_and_they_parse() -> None:
 def test_every_command_is_an_example() -> None:
     def paths(group: Any, before: str = "") -> list[str]:
         below = [(f"{before} {name}".strip(), command) for name, command in getattr(group, "commands", {}).items()]
-        return [path for name, command in below for path in (paths(command, name) if hasattr(command, "commands") else [name])]
+        return [
+            path
+            for name, command in below
+            for path in (paths(command, name) if hasattr(command, "commands") else [name])
+        ]
 
     from typer.main import get_command
 

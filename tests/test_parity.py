@@ -58,9 +58,13 @@ def test_softmax_equals_the_papers_formula_with_free_d_k_and_d_v(causal: bool) -
     torch.testing.assert_close(mixer(x, x, own_view(causal, TokenPositions(5))).y, torch.from_numpy(expected), **EXACT)
 
 
-@pytest.mark.parametrize("given", [{}, {"scale": "none"}, {"scale": 0.3}, {"qk_norm": True}, {"qk_norm": True, "scale": 2.0}], ids=str)
+@pytest.mark.parametrize(
+    "given", [{}, {"scale": "none"}, {"scale": 0.3}, {"qk_norm": True}, {"qk_norm": True, "scale": 2.0}], ids=str
+)
 @pytest.mark.parametrize(("kind", "side"), [("softmax", "self"), ("softmax", "cross"), ("window", "self")])
-def test_scores_are_scaled_and_queries_and_keys_normalised_as_the_settings_say(kind: str, side: Any, given: dict[str, Any]) -> None:
+def test_scores_are_scaled_and_queries_and_keys_normalised_as_the_settings_say(
+    kind: str, side: Any, given: dict[str, Any]
+) -> None:
     """Two heads share a key; the window is 2 tokens, in slabs."""
     torch.manual_seed(0)
     windowed = {"window": 2} if kind == "window" else {}
@@ -72,7 +76,9 @@ def test_scores_are_scaled_and_queries_and_keys_normalised_as_the_settings_say(k
         q_weight, (k_weight, v_weight) = mixer.q.weight, mixer.kv.weight.split([2 * 6, 2 * 4])
     else:
         q_weight, k_weight, v_weight = mixer.qkv.weight.split([4 * 6, 2 * 6, 2 * 4])
-    q, k, v = ((t @ w.T).unflatten(-1, (n, -1)) for t, w, n in ((x, q_weight, 4), (source, k_weight, 2), (source, v_weight, 2)))
+    q, k, v = (
+        (t @ w.T).unflatten(-1, (n, -1)) for t, w, n in ((x, q_weight, 4), (source, k_weight, 2), (source, v_weight, 2))
+    )
     if "qk_norm" in given:
         q, k = (t / t.square().mean(dim=-1, keepdim=True).sqrt() for t in (q, k))
     scale = {"none": 1.0, "rsqrt_dk": 6**-0.5}.get(settings.scale, settings.scale)  # type: ignore[attr-defined]
@@ -98,11 +104,15 @@ def test_dot_products_of_unit_vectors_have_variance_d_k() -> None:
 
 def test_a_window_that_covers_the_text_is_softmax_attention() -> None:
     softmax, x = tiny_mixer("softmax"), seeded(2, 9, 12)
-    window = settings_of("attention", "window")(window=8).build(softmax.dims, LayerSpec(0, 1, bias=True)).double().eval()  # type: ignore[attr-defined]
+    window = (
+        settings_of("attention", "window")(window=8).build(softmax.dims, LayerSpec(0, 1, bias=True)).double().eval()
+    )  # type: ignore[attr-defined]
     window.load_state_dict(softmax.state_dict())
     for causal in (False, True):
         torch.testing.assert_close(
-            window(x, x, own_view(causal, TokenPositions(9))).y, softmax(x, x, own_view(causal, TokenPositions(9))).y, **EXACT
+            window(x, x, own_view(causal, TokenPositions(9))).y,
+            softmax(x, x, own_view(causal, TokenPositions(9))).y,
+            **EXACT,
         )
 
 
@@ -122,7 +132,8 @@ def test_rotary_scores_depend_on_distance_alone() -> None:
     rotary = settings_of("positions", "rotary")().build(8, 2, 4, 16).double()  # type: ignore[attr-defined]
     q, k = seeded(1, 1, 2, 4), seeded(1, 1, 2, 4, seed=2)
     scores = [
-        (rotary.rotate(q, TokenPositions(1, start)) * rotary.rotate(k, TokenPositions(1, start - 5))).sum(-1) for start in (5, 9, 300)
+        (rotary.rotate(q, TokenPositions(1, start)) * rotary.rotate(k, TokenPositions(1, start - 5))).sum(-1)
+        for start in (5, 9, 300)
     ]
     torch.testing.assert_close(scores[0], scores[1], **EXACT)
     torch.testing.assert_close(scores[0], scores[2], **EXACT)
@@ -171,7 +182,12 @@ def test_learned_positions_refuse_what_stands_past_their_end() -> None:
     for positions in (TokenPositions(4), TokenPositions(1, 3), TokenPositions(1, 0, None, torch.tensor([[3]]))):
         embedded = learned.embed(torch.ones(1, positions.length, 6), positions)
         torch.testing.assert_close(embedded[0, -1], 1 + learned.table.weight[3])
-    for positions in (TokenPositions(5), TokenPositions(1, 4), TokenPositions(2, 3), TokenPositions(1, 0, None, torch.tensor([[4]]))):
+    for positions in (
+        TokenPositions(5),
+        TokenPositions(1, 4),
+        TokenPositions(2, 3),
+        TokenPositions(1, 0, None, torch.tensor([[4]])),
+    ):
         with pytest.raises(DataFault, match="5 tokens is longer than the 4 learned positions"):
             learned.embed(torch.zeros(1, positions.length, 6), positions)
     with pytest.raises(DataFault, match="6 tokens is longer than the 4 learned positions"):
@@ -198,7 +214,9 @@ def test_fourier_features_follow_the_paper(n_bands: int, length: int) -> None:
         assert row == pytest.approx([p, *map(math.sin, angles), *map(math.cos, angles)], abs=1e-12)
     x = seeded(2, 3, 6)
     added = fourier.double().embed(x, TokenPositions(3, 1)) - x
-    torch.testing.assert_close(added, (fourier.features(torch.arange(1, 4)) @ fourier.map.weight.T).expand(2, -1, -1), **EXACT)
+    torch.testing.assert_close(
+        added, (fourier.features(torch.arange(1, 4)) @ fourier.map.weight.T).expand(2, -1, -1), **EXACT
+    )
 
 
 def test_concatenated_positions_are_added_ones_with_a_matrix_in_blocks() -> None:
@@ -218,7 +236,10 @@ def test_concatenated_positions_are_added_ones_with_a_matrix_in_blocks() -> None
 def maps_of(model: Model, ids: Tensor) -> list[Tensor]:
     """The weights of every layer, (B, H, L, M), from `explicit` called beside each forward."""
     shown: list[ExplicitAttention] = []
-    hooks = [mixer.register_forward_hook(lambda m, given, _out: shown.append(m.explicit(*given[:3]))) for mixer in model.mixers()]
+    hooks = [
+        mixer.register_forward_hook(lambda m, given, _out: shown.append(m.explicit(*given[:3])))
+        for mixer in model.mixers()
+    ]
     with torch.no_grad():
         model(Tokens(ids))
     for hook in hooks:
@@ -230,10 +251,23 @@ def test_a_decoder_reproduces_hugging_faces_gpt2() -> None:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(0)
-    config = GPT2Config(vocab_size=50, n_positions=16, n_embd=24, n_layer=3, n_head=4, attn_implementation="eager", initializer_range=0.2)
+    config = GPT2Config(
+        vocab_size=50,
+        n_positions=16,
+        n_embd=24,
+        n_layer=3,
+        n_head=4,
+        attn_implementation="eager",
+        initializer_range=0.2,
+    )
     theirs = GPT2LMHeadModel(config).eval()
     settings = settings_of("models", "decoder")(
-        d_model=24, n_layers=3, n_heads=4, bias=True, activation="gelu_tanh", positions=settings_of("positions", "learned")()
+        d_model=24,
+        n_layers=3,
+        n_heads=4,
+        bias=True,
+        activation="gelu_tanh",
+        positions=settings_of("positions", "learned")(),
     )
     ours = filled(settings.build(50, 16), "gpt2", theirs.state_dict())  # type: ignore[attr-defined]
     ids = torch.randint(50, (2, 16))

@@ -70,7 +70,12 @@ def assert_same(ours: EncoderDecoder, theirs: Any) -> None:
         shown = capture(ours, inputs, Tokens(source) if plain else Tokens(source, TokenPositions.packed(seen)))
         with torch.no_grad():
             expected = theirs(
-                source, attention_mask=seen, decoder_input_ids=target, decoder_attention_mask=here, output_attentions=True, use_cache=False
+                source,
+                attention_mask=seen,
+                decoder_input_ids=target,
+                decoder_attention_mask=here,
+                output_attentions=True,
+                use_cache=False,
             )
             y = ours(inputs, Tokens(source) if plain else Tokens(source, TokenPositions.packed(seen))).y
         torch.testing.assert_close(ours.logits(y)[here == 1], expected.logits[here == 1], **CLOSE)
@@ -108,7 +113,9 @@ def test_bart_post_norm_and_mbart_pre_norm_are_the_block_with_learned_positions(
     theirs = (MBartForConditionalGeneration if pre else BartForConditionalGeneration)(config).eval()
     jolted(theirs)
     assert theirs.final_logits_bias.abs().sum() == 0
-    ours = built(**BART_SIDES, norm_place="pre" if pre else "post", embed_norm=True, embed_scale=scaled, positions="learned")
+    ours = built(
+        **BART_SIDES, norm_place="pre" if pre else "post", embed_norm=True, embed_scale=scaled, positions="learned"
+    )
     filled(ours, "bart", theirs.state_dict(), LAST_NORMS if pre else {})
     assert_same(ours, theirs)
 
@@ -138,7 +145,9 @@ def test_marian_is_the_transformer_of_2017(separate: bool) -> None:
     from transformers import MarianConfig, MarianMTModel
 
     torch.manual_seed(0)
-    config = MarianConfig(**TINY, **SIDES, scale_embedding=True, activation_function="relu", share_encoder_decoder_embeddings=not separate)
+    config = MarianConfig(
+        **TINY, **SIDES, scale_embedding=True, activation_function="relu", share_encoder_decoder_embeddings=not separate
+    )
     theirs = MarianMTModel(config).eval()
     jolted(theirs)
     ours = built(

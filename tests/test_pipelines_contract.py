@@ -20,7 +20,9 @@ OBJECTIVES: dict[str, Any] = {word: settings_of("objectives", word)() for word i
 
 
 @pytest.mark.parametrize("holds", contract.CONTRACT, ids=lambda holds: holds.__name__)
-@pytest.mark.parametrize("word", [with_rows(one.DATASET, word) for word, one in OBJECTIVES.items() if one.PIPELINE is not None])
+@pytest.mark.parametrize(
+    "word", [with_rows(one.DATASET, word) for word, one in OBJECTIVES.items() if one.PIPELINE is not None]
+)
 def test_every_pipeline(word: str, holds: Any) -> None:
     objective = OBJECTIVES[word]
     prompts = [f"{prompt} [MASK]" for prompt in PROMPTS] if "mask" in objective.TOKENS else PROMPTS
@@ -126,7 +128,9 @@ class AddsAMetric(Classification):
     def build(self, bundle: Any) -> Any:
         built = super().build(bundle)
         evaluate = built.evaluate
-        built.evaluate = lambda trained, *given: evaluate(trained, *given) | {"n_training": float(run_data(trained)["train"].n_documents)}
+        built.evaluate = lambda trained, *given: (
+            evaluate(trained, *given) | {"n_training": float(run_data(trained)["train"].n_documents)}
+        )
         return built
 
 
@@ -185,6 +189,8 @@ def test_a_row_that_is_shown_in_place_of_another_is_caught() -> None:
         def dataset(self) -> Any:
             return ShowsTheFirstRow()
 
-    [case] = [case for case in contract.cases(Objective(), ROWS["classes"]) if case.name == "shows_the_same_row_in_any_batch"]
+    [case] = [
+        case for case in contract.cases(Objective(), ROWS["classes"]) if case.name == "shows_the_same_row_in_any_batch"
+    ]
     with pytest.raises(AssertionError, match="a row must not depend on the batch"):
         case.run()

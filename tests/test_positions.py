@@ -40,7 +40,9 @@ def test_a_position_is_tried_with_every_mixer_that_it_attaches_to() -> None:
     assert tried == {word for word in listing("attention") if "bias" in settings_of("attention", word)().supports}  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("share", "d_k", "n_rotated"), [(1.0, 6, 6), (0.5, 8, 4), (0.65, 6, 2), (0.25, 4, 2), (0.1, 8, 2), (0.99, 8, 6)])
+@pytest.mark.parametrize(
+    ("share", "d_k", "n_rotated"), [(1.0, 6, 6), (0.5, 8, 4), (0.65, 6, 2), (0.25, 4, 2), (0.1, 8, 2), (0.99, 8, 6)]
+)
 def test_a_share_of_the_dimensions_is_rotated_whole_pairs_rounded_down(share: float, d_k: int, n_rotated: int) -> None:
     """At least one pair; the others stay as they are."""
     rotary: Any = settings_of("positions", "rotary")(share=share).build(8, 1, d_k, 16)  # type: ignore[attr-defined]
@@ -49,7 +51,9 @@ def test_a_share_of_the_dimensions_is_rotated_whole_pairs_rounded_down(share: fl
     assert torch.equal(rotated[..., n_rotated:], heads[..., n_rotated:])
     assert (rotated[..., :n_rotated].norm(dim=-1) - heads[..., :n_rotated].norm(dim=-1)).abs().max() < 1e-12
     whole: Any = settings_of("positions", "rotary")().build(8, 1, n_rotated, 16)  # type: ignore[attr-defined]
-    torch.testing.assert_close(rotated[..., :n_rotated], whole.rotate(heads[..., :n_rotated].contiguous(), TokenPositions(3, 5)))
+    torch.testing.assert_close(
+        rotated[..., :n_rotated], whole.rotate(heads[..., :n_rotated].contiguous(), TokenPositions(3, 5))
+    )
 
 
 def test_bases_of_layers_are_repeated_over_them() -> None:
@@ -57,4 +61,6 @@ def test_bases_of_layers_are_repeated_over_them() -> None:
     for layer, base in enumerate((100.0, 5000.0, 100.0, 5000.0, 100.0)):
         expected: Any = settings_of("positions", "rotary")(base=base).build(8, 1, 4, 16)  # type: ignore[attr-defined]
         heads = random_tensor(1, 3, 1, 4)
-        assert torch.equal(bases.of_layer(layer).rotate(heads, TokenPositions(3, 5)), expected.rotate(heads, TokenPositions(3, 5)))
+        assert torch.equal(
+            bases.of_layer(layer).rotate(heads, TokenPositions(3, 5)), expected.rotate(heads, TokenPositions(3, 5))
+        )

@@ -75,7 +75,9 @@ def test_a_number_has_its_own_unit(regressor: Trained) -> None:
     assert regressor.labels.scale != 1
     for text, (label, scores, _) in zip(TEXTS, predict(regressor, [[text] for text in TEXTS]), strict=True):
         assert scores == {}
-        assert label == pytest.approx(float(alone(regressor, text)) * regressor.labels.scale + regressor.labels.mean, abs=1e-5)
+        assert label == pytest.approx(
+            float(alone(regressor, text)) * regressor.labels.scale + regressor.labels.mean, abs=1e-5
+        )
 
 
 @pytest.mark.parametrize("task", ["classifier", "regressor", "tagger"])
@@ -155,8 +157,13 @@ def test_predictions_need_no_training_row_for_each_text(classifier: Trained, mon
 
     dataset = type(classifier.recipe.objective.dataset())
     texts, usual = [[text] for text in TEXTS], predictor_of(classifier)
-    expected, packing = usual.predict([Example(words, [], f"test:{n}") for n, words in enumerate(texts, 1)]), dataset.packing
-    monkeypatch.setattr(dataset, "packing", lambda *given: DrawnRows(**{field: getattr(packing(*given), field) for field in ROWS_OF}))
+    expected, packing = (
+        usual.predict([Example(words, [], f"test:{n}") for n, words in enumerate(texts, 1)]),
+        dataset.packing,
+    )
+    monkeypatch.setattr(
+        dataset, "packing", lambda *given: DrawnRows(**{field: getattr(packing(*given), field) for field in ROWS_OF})
+    )
     other = predictor_of(classifier)
     assert other.predict([Example(words, [], f"test:{n}") for n, words in enumerate(texts, 1)]) == expected
     assert other.unread.notes() == usual.unread.notes()
@@ -178,7 +185,10 @@ def test_what_is_no_task_with_labels_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_line_is_a_text_or_an_object_of_json(classifier: Trained, tagger: Trained) -> None:
-    classes, tags = predictor_of(classifier).reader(classifier.recipe.data), predictor_of(tagger).reader(tagger.recipe.data)
+    classes, tags = (
+        predictor_of(classifier).reader(classifier.recipe.data),
+        predictor_of(tagger).reader(tagger.recipe.data),
+    )
     plain = classes.line("a { b", "stdin:7")
     assert plain == classes.line('{"text": "a { b", "label": 1, "more": []}', "stdin:7")
     assert plain.where == "stdin:7"
@@ -188,7 +198,12 @@ def test_a_line_is_a_text_or_an_object_of_json(classifier: Trained, tagger: Trai
 
 @pytest.mark.parametrize(
     ("line", "told"),
-    [("", "'text' is empty"), ("{no json", "not valid JSON"), ('{"txt": "a"}', "'text' is missing"), ('{"text": 3}', "must be text")],
+    [
+        ("", "'text' is empty"),
+        ("{no json", "not valid JSON"),
+        ('{"txt": "a"}', "'text' is missing"),
+        ('{"text": 3}', "must be text"),
+    ],
 )
 def test_a_line_that_is_neither_is_refused_with_its_place(classifier: Trained, line: str, told: str) -> None:
     reader = predictor_of(classifier).reader(classifier.recipe.data)
@@ -219,7 +234,11 @@ def test_a_run_on_two_texts_takes_two_of_every_row(tmp_path: Path) -> None:
     )
     given = minitf("predict", run, "-i", file)
     assert len(given.stdout.splitlines()) == len(rows)
-    refused(minitf("predict", run, "a nice room"), "argument 1: a line of plain text has no second text", '"text_pair": ...}')
+    refused(
+        minitf("predict", run, "a nice room"),
+        "argument 1: a line of plain text has no second text",
+        '"text_pair": ...}',
+    )
     single = tiny_tasks.opinions(tmp_path / "one.jsonl")
     told = f"{single}:1: no column 'text_pair'; the columns are: text, label, stars; name the columns with --fields"
     refused(minitf("predict", run, "-i", single), told, "'{text: text, text_pair: COLUMN}'")
@@ -231,6 +250,8 @@ def test_a_run_on_two_texts_takes_two_of_every_row(tmp_path: Path) -> None:
 def test_figures_of_predictions_are_those_of_the_judge(classifier: Trained) -> None:
     predictor = predictor_of(classifier, labelled=True)
     examples = [Example([row["text"]], [row["label"]], f"test:{n}") for n, row in enumerate(tiny_tasks.OPINIONS, 1)]
-    found = [one.label for start in range(0, len(examples), 7) for one in predictor.predict(examples[start : start + 7])]
+    found = [
+        one.label for start in range(0, len(examples), 7) for one in predictor.predict(examples[start : start + 7])
+    ]
     right = sum(label == row["label"] for label, row in zip(found, tiny_tasks.OPINIONS, strict=True))
     assert predictor.scores()["accuracy"] == pytest.approx(right / len(examples))

@@ -74,9 +74,21 @@ def test_a_run_leaves_the_folder_that_the_interface_describes(done: tuple[Done, 
 def test_run_json_tells_how_the_run_stands_and_what_made_it(done: tuple[Done, Path]) -> None:
     record = json.loads((done[1] / "run.json").read_text())
     last = lines(done[1] / "metrics.jsonl")[-1]
-    assert (record["format"], record["state"], record["exit_code"], record["error"], record["step"]) == (1, "done", 0, None, 20)
+    assert (record["format"], record["state"], record["exit_code"], record["error"], record["step"]) == (
+        1,
+        "done",
+        0,
+        None,
+        20,
+    )
     assert record["metrics"]["val.loss"] == record["best"]["loss"] == last["val.loss"]
-    assert record["auto"] == {"device": "cpu", "precision": "fp32", "compile": False, "threads": 1, "micro_batch_size": 8}
+    assert record["auto"] == {
+        "device": "cpu",
+        "precision": "fp32",
+        "compile": False,
+        "threads": 1,
+        "micro_batch_size": 8,
+    }
     assert record["command"][1:3] == ["pretrain", TINY]
     assert {"python", "minitf", "torch"} <= record["versions"].keys()
     assert {"data", "tokenizer"} == record["hashes"].keys()
@@ -101,7 +113,10 @@ def test_checkpoints_are_whole_by_their_manifests_and_hold_no_pickle(done: tuple
     for checkpoint in checkpoints:
         files = json.loads((checkpoint / "MANIFEST.json").read_text())["files"]
         assert files.keys() | {"MANIFEST.json"} == {path.name for path in checkpoint.iterdir()}
-        assert all(hashlib.sha256((checkpoint / name).read_bytes()).hexdigest() == entry["sha256"] for name, entry in files.items())
+        assert all(
+            hashlib.sha256((checkpoint / name).read_bytes()).hexdigest() == entry["sha256"]
+            for name, entry in files.items()
+        )
     model = load_file(done[1] / "model.safetensors")
     assert model["embedding.tokens.weight"].shape == (260, 32)
     assert model.keys() == load_file(checkpoints[-1] / "model.safetensors").keys()
@@ -139,9 +154,18 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, step: int, number: signal.Signal
     [
         (signal.SIGTERM, ("model.dropout_rate=0.2", "train.micro_batch_size=2")),
         (signal.SIGINT, ("train.stream=true", "model.attention.kind=window", "model.attention.window=16")),
-        (signal.SIGHUP, (tiny_model("encoder"), "objective.scheme=whole_word", "data.pack=docs", "model.positions.kind=learned")),
-        (signal.SIGHUP, (*PAIRS, "tokenizer={kind: bpe, vocab_size: 300, source: {kind: char}}", "train.batch_tokens=300")),
-        (signal.SIGTERM, ("eval.patience=9", "optimizer.clip=0", "data.pack=none", "schedule.kind=wsd", "checkpoint.keep_last=1")),
+        (
+            signal.SIGHUP,
+            (tiny_model("encoder"), "objective.scheme=whole_word", "data.pack=docs", "model.positions.kind=learned"),
+        ),
+        (
+            signal.SIGHUP,
+            (*PAIRS, "tokenizer={kind: bpe, vocab_size: 300, source: {kind: char}}", "train.batch_tokens=300"),
+        ),
+        (
+            signal.SIGTERM,
+            ("eval.patience=9", "optimizer.clip=0", "data.pack=none", "schedule.kind=wsd", "checkpoint.keep_last=1"),
+        ),
     ],
 )
 def test_an_interrupted_run_continues_to_the_same_bytes(
@@ -216,17 +240,27 @@ def test_a_real_sigterm_is_143_and_the_same_command_continues_to_the_same_bytes(
         assert (cut / name).read_bytes() == (whole / name).read_bytes()
 
 
-def test_a_run_is_named_after_its_recipe_and_what_decides_its_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_named_after_its_recipe_and_what_decides_its_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    named = [Path(minitf("pretrain", TINY, *QUIET, "train.steps=1", *more).stdout.strip()) for more in ((), ("log.every_steps=3",))]
+    named = [
+        Path(minitf("pretrain", TINY, *QUIET, "train.steps=1", *more).stdout.strip())
+        for more in ((), ("log.every_steps=3",))
+    ]
     other = Path(minitf("pretrain", TINY, *QUIET, "train.steps=1", "train.seed=1").stdout.strip())
     assert named[0] == named[1] != other
     assert named[0].parent == tmp_path / "outputs"
     assert named[0].name.startswith("tiny-")
     assert len(named[0].name) == len("tiny-") + 6
-    assert minitf("pretrain", TINY, *QUIET, "train.steps=1", "-n", "mine").stdout == f"{tmp_path / 'outputs' / 'mine'}\n"
+    assert (
+        minitf("pretrain", TINY, *QUIET, "train.steps=1", "-n", "mine").stdout == f"{tmp_path / 'outputs' / 'mine'}\n"
+    )
     for spelled in ("--out-dir", "--out_dir", "--output-dir", "--output_dir"):
-        assert minitf("pretrain", TINY, *QUIET, "train.steps=1", spelled, "a b", "-n", "mine").stdout == f"{tmp_path / 'a b' / 'mine'}\n"
+        assert (
+            minitf("pretrain", TINY, *QUIET, "train.steps=1", spelled, "a b", "-n", "mine").stdout
+            == f"{tmp_path / 'a b' / 'mine'}\n"
+        )
     assert minitf("evaluate", "mine").exit_code == 0
 
 
@@ -253,7 +287,9 @@ def test_a_finished_run_can_be_extended(run: Path, monkeypatch: pytest.MonkeyPat
     assert "already complete" in minitf(*command).stderr
 
 
-@pytest.mark.parametrize("horizon", [("train.time=0.3s",), ("train.steps=60", "eval.every_steps=3", "eval.patience=2", "optimizer.lr=0.3")])
+@pytest.mark.parametrize(
+    "horizon", [("train.time=0.3s",), ("train.steps=60", "eval.every_steps=3", "eval.patience=2", "optimizer.lr=0.3")]
+)
 def test_a_run_that_the_clock_or_patience_ended_can_be_extended_too(horizon: tuple[str, ...], tmp_path: Path) -> None:
     run = trained(tmp_path / "run", *horizon)
     ended = json.loads((run / "run.json").read_text())["step"]
@@ -275,12 +311,24 @@ def test_a_run_that_the_clock_or_patience_ended_can_be_extended_too(horizon: tup
         (("model.n_heads=3", "-d", "{new}"), 3, "model.n_heads=3: 3 does not divide d_model 32; use 1, 2, 4"),
         (("data.train=/no/such", "-d", "{new}"), 4, "/no/such"),
         (("data.val={empty}", "-d", "{new}"), 4, "data.val"),
-        (("--device", "cuda:99", "-d", "{new}"), 9, "runtime.device: 'cuda:99' is not available on this machine; available: cpu"),
+        (
+            ("--device", "cuda:99", "-d", "{new}"),
+            9,
+            "runtime.device: 'cuda:99' is not available on this machine; available: cpu",
+        ),
     ],
 )
-def test_a_refused_start_changes_nothing(arguments: tuple[str, ...], exit_code: int, message: str, run: Path, tmp_path: Path) -> None:
+def test_a_refused_start_changes_nothing(
+    arguments: tuple[str, ...], exit_code: int, message: str, run: Path, tmp_path: Path
+) -> None:
     (tmp_path / "empty.txt").touch()
-    positions = {"run": run, "new": tmp_path / "new", "other": DATA / "other.txt", "data": tmp_path, "empty": tmp_path / "empty.txt"}
+    positions = {
+        "run": run,
+        "new": tmp_path / "new",
+        "other": DATA / "other.txt",
+        "data": tmp_path,
+        "empty": tmp_path / "empty.txt",
+    }
     before = content(tmp_path)
     refused = minitf("pretrain", TINY, *QUIET, *(argument.format(**positions) for argument in arguments))
     assert (refused.exit_code, refused.stdout) == (exit_code, "")
@@ -297,7 +345,9 @@ def test_json_is_one_envelope_with_the_metrics_or_the_fault(run: Path, tmp_path:
         assert done.stdout.count("\n") == 1
         assert envelope.keys() == {"ok", "command", "run", "metrics", "result"}
         assert (envelope["ok"], envelope["command"], envelope["run"]) == (True, "pretrain", str(folder))
-        assert {"val.loss", "val.perplexity", "val.accuracy", "val.bits_per_byte", "train.loss"} <= envelope["metrics"].keys()
+        assert {"val.loss", "val.perplexity", "val.accuracy", "val.bits_per_byte", "train.loss"} <= envelope[
+            "metrics"
+        ].keys()
     refused = minitf("pretrain", TINY, "optimizer.learning_rate=1", "--json")
     envelope = json.loads(refused.stdout)
     assert refused.exit_code == envelope["exit_code"] == 3
@@ -308,7 +358,9 @@ def test_json_is_one_envelope_with_the_metrics_or_the_fault(run: Path, tmp_path:
 @pytest.mark.parametrize("finished", [True, False])
 def test_gates_judge_a_run_that_ends_now_and_one_that_ended_before(finished: bool, run: Path, tmp_path: Path) -> None:
     command = ("pretrain", TINY, *QUIET, *SHORT, "-d", run if finished else tmp_path / "new")
-    missed = minitf(*command, "--assert", "val.bits_per_byte<0.5", "--assert", "val.loss < 9", "--assert", "val.perplexity<1")
+    missed = minitf(
+        *command, "--assert", "val.bits_per_byte<0.5", "--assert", "val.loss < 9", "--assert", "val.perplexity<1"
+    )
     assert missed.exit_code == 8
     assert missed.stdout.count("\n") == 1
     assert "val.bits_per_byte is" in missed.stderr
@@ -356,8 +408,12 @@ def test_evaluate_measures_what_the_run_recorded_and_other_texts_too(done: tuple
 
 def test_training_outlives_a_closed_stderr_and_needs_no_writable_working_directory(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir(mode=0o555)
-    command = f'"{sys.executable}" -m mini_tf pretrain "{TINY}" {" ".join(QUIET)} train.steps=1 -d "{tmp_path / "run"}" 2>&-'
+    command = (
+        f'"{sys.executable}" -m mini_tf pretrain "{TINY}" {" ".join(QUIET)} train.steps=1 -d "{tmp_path / "run"}" 2>&-'
+    )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run(["bash", "-c", command], cwd=tmp_path / "here", env=environment, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path / "here", env=environment, capture_output=True, text=True, check=False
+    )
     assert (ended.returncode, ended.stdout) == (0, f"{tmp_path / 'run'}\n")
     assert list((tmp_path / "here").iterdir()) == []

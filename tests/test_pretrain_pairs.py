@@ -40,7 +40,13 @@ HELD_OUT = 39
 SOURCE_TOKENIZER = "source_tokenizer.json"
 PAIRS = f"data={{train: {DATA / 'reversed.tsv'}, fields: {{source: source, target: target}}, split: 10%}}"
 TWO_VOCABULARIES = "tokenizer={kind: bpe, vocab_size: 300, source: {kind: char}}"
-TINY_MODEL = (tiny_model("encoder_decoder"), "train.steps=6", "eval.every_steps=2", "eval.translations=4", "generate.max_new_tokens=8")
+TINY_MODEL = (
+    tiny_model("encoder_decoder"),
+    "train.steps=6",
+    "eval.every_steps=2",
+    "eval.translations=4",
+    "generate.max_new_tokens=8",
+)
 SMALL = (PAIRS, *TINY_MODEL)
 FIGURES = {"rouge1", "rouge2", "rougeL", "bleu", "chrf", "exact_match"}
 
@@ -52,7 +58,9 @@ def reversing(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sentences = [draw.sample(WORDS, draw.randint(3, 6)) for _ in range(1200)]
     (folder / "source.txt").write_text("".join(" ".join(words) + "\n" for words in sentences))
     (folder / "target.txt").write_text("".join(" ".join(reversed(words)) + "\n" for words in sentences))
-    recipe = yaml.safe_load(REVERSING) | {"data": {"train": {"source": "source.txt", "target": "target.txt"}, "split": "4%"}}
+    recipe = yaml.safe_load(REVERSING) | {
+        "data": {"train": {"source": "source.txt", "target": "target.txt"}, "split": "4%"}
+    }
     (folder / "reversing.yaml").write_text(yaml.safe_dump(recipe))
     return folder / "reversing.yaml"
 
@@ -126,11 +134,15 @@ def eight(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("seed", range(3))
 def test_an_encoder_decoder_learns_eight_sentences_by_heart(seed: int, eight: Path, tmp_path: Path) -> None:
     run = trained(tmp_path / "run", f"train.seed={seed}", recipe=eight)
-    assert minitf("evaluate", run, "--split", "train", "--assert", "exact_match>=1", "--assert", "bleu>99").exit_code == 0
+    assert (
+        minitf("evaluate", run, "--split", "train", "--assert", "exact_match>=1", "--assert", "bleu>99").exit_code == 0
+    )
     assert evaluated(run, "--split", "train")["loss"] < 0.1
 
 
-@pytest.mark.parametrize(("without", "most"), [("model.cross_attention=null", 1 / 8), ("model.encoder.positions=none", 3 / 4)])
+@pytest.mark.parametrize(
+    ("without", "most"), [("model.cross_attention=null", 1 / 8), ("model.encoder.positions=none", 3 / 4)]
+)
 def test_it_cannot_without_the_source_or_without_knowing_where_its_words_stand(
     without: str, most: float, eight: Path, tmp_path: Path
 ) -> None:
@@ -164,7 +176,10 @@ def test_a_run_of_pairs_has_the_files_of_any_run_and_a_tokenizer_for_each_vocabu
     models = [open_trained(run, device="cpu") for run in (one, two)]
     assert [model.source_tokenizer is model.tokenizer for model in models] == [True, False]
     assert models[1].model.source_embedding.tokens.num_embeddings == configs[2]["source_vocabulary_size"]  # type: ignore[union-attr]
-    assert [record(run)["hashes"].keys() for run in (one, two)] == [{"data", "tokenizer"}, {"data", "tokenizer", "source_tokenizer"}]
+    assert [record(run)["hashes"].keys() for run in (one, two)] == [
+        {"data", "tokenizer"},
+        {"data", "tokenizer", "source_tokenizer"},
+    ]
 
 
 def test_samples_are_translations_beside_their_sources_and_targets(tmp_path: Path) -> None:
@@ -180,7 +195,9 @@ def test_samples_are_translations_beside_their_sources_and_targets(tmp_path: Pat
 def wrong_config(**changes: Any) -> Callable[[Path], object]:
     def change(run: Path) -> None:
         config = json.loads((run / "config.json").read_text()) | changes
-        (run / "config.json").write_text(json.dumps({name: value for name, value in config.items() if value is not None}))
+        (run / "config.json").write_text(
+            json.dumps({name: value for name, value in config.items() if value is not None})
+        )
 
     return change
 
@@ -191,14 +208,22 @@ def wrong_config(**changes: Any) -> Callable[[Path], object]:
         (lambda run: (run / SOURCE_TOKENIZER).unlink(), (SOURCE_TOKENIZER,)),
         (lambda run: (run / SOURCE_TOKENIZER).write_text("{"), (SOURCE_TOKENIZER,)),
         (lambda run: (run / SOURCE_TOKENIZER).write_bytes(b"\xff" * 40), (SOURCE_TOKENIZER,)),
-        (lambda run: shutil.copy(run / "tokenizer.json", run / SOURCE_TOKENIZER), ("config.json", "source_vocabulary_size")),
+        (
+            lambda run: shutil.copy(run / "tokenizer.json", run / SOURCE_TOKENIZER),
+            ("config.json", "source_vocabulary_size"),
+        ),
         (wrong_config(source_vocabulary_size=None), ("config.json", "the key 'source_vocabulary_size' is missing")),
-        (wrong_config(source_vocabulary_size=7), ("config.json", "source_vocabulary_size 7 differs from the tokenizer's")),
+        (
+            wrong_config(source_vocabulary_size=7),
+            ("config.json", "source_vocabulary_size 7 differs from the tokenizer's"),
+        ),
         (wrong_config(source_vocabulary_size="\x1b[31m"), ("config.json", "source_vocabulary_size")),
         (wrong_config(vocabulary_size=7), ("config.json", "vocabulary_size 7 differs from the tokenizer's")),
     ],
 )
-def test_a_damaged_source_side_is_5_and_one_line(damage: Callable[[Path], object], words: tuple[str, ...], copy: Path) -> None:
+def test_a_damaged_source_side_is_5_and_one_line(
+    damage: Callable[[Path], object], words: tuple[str, ...], copy: Path
+) -> None:
     damage(copy)
     for command in (("evaluate", copy), ("generate", copy, "red dog"), ("inspect", "model", copy)):
         done = minitf(*command)
@@ -225,7 +250,9 @@ def test_a_source_tokenizer_that_no_one_asked_for_is_left_alone(tmp_path: Path) 
 # Figures.
 
 
-def test_the_last_figures_are_of_all_pairs_and_of_the_best_step_and_those_on_the_way_of_a_few(learnt: Path, reversing: Path) -> None:
+def test_the_last_figures_are_of_all_pairs_and_of_the_best_step_and_those_on_the_way_of_a_few(
+    learnt: Path, reversing: Path
+) -> None:
     made, reports = record(learnt), {line["step"]: line for line in lines(learnt)}
     measured = {step: line["val.bleu"] for step, line in reports.items() if "val.bleu" in line}
     assert [*measured] == [20, 40, 60, 62]
@@ -257,7 +284,9 @@ def held_out_of(run: Path) -> list[tuple[str, str]]:
     return list(zip(sources, targets, strict=True))
 
 
-def test_other_pairs_are_judged_alike_as_two_files_and_as_a_table(learnt: Path, reversing: Path, tmp_path: Path) -> None:
+def test_other_pairs_are_judged_alike_as_two_files_and_as_a_table(
+    learnt: Path, reversing: Path, tmp_path: Path
+) -> None:
     rows = held_out_of(learnt)
     for name, column in (("a", 0), ("b", 1)):
         (tmp_path / f"{name}.txt").write_text("".join(f"{row[column]}\n" for row in rows))
@@ -265,7 +294,11 @@ def test_other_pairs_are_judged_alike_as_two_files_and_as_a_table(learnt: Path, 
     (tmp_path / "t.jsonl").write_text("".join(json.dumps({"target": b, "source": a, "n": 1}) + "\n" for a, b in rows))
     own = evaluated(learnt)
     assert own["split"] == "val"
-    for data in (f"{{source: {tmp_path / 'a.txt'}, target: {tmp_path / 'b.txt'}}}", tmp_path / "t.tsv", tmp_path / "t.jsonl"):
+    for data in (
+        f"{{source: {tmp_path / 'a.txt'}, target: {tmp_path / 'b.txt'}}}",
+        tmp_path / "t.tsv",
+        tmp_path / "t.jsonl",
+    ):
         other = evaluated(learnt, "--data", data)
         assert other.pop("split") == "data"
         assert other == {name: value for name, value in own.items() if name != "split"}
@@ -291,12 +324,17 @@ def test_figures_of_an_average_are_those_of_its_weights(learnt: Path) -> None:
 
 
 def test_gates_hold_evaluate_to_figures_of_translations_and_to_no_others(two: Path) -> None:
-    assert minitf("evaluate", two, "--assert", "chrf>=0", "--assert", "bleu<=100", "--assert", "exact_match<0.5").exit_code == 0
+    assert (
+        minitf("evaluate", two, "--assert", "chrf>=0", "--assert", "bleu<=100", "--assert", "exact_match<0.5").exit_code
+        == 0
+    )
     missed = minitf("evaluate", two, "--assert", "bleu>99", "--assert", "exact_match>0.9")
     assert missed.exit_code == 8
     assert "bleu is " in missed.stderr
     assert "exact_match is " in missed.stderr
-    refused(minitf("evaluate", two, "--assert", "rouge>1"), "not a metric of evaluate", "did you mean rougeL", exit_code=2)
+    refused(
+        minitf("evaluate", two, "--assert", "rouge>1"), "not a metric of evaluate", "did you mean rougeL", exit_code=2
+    )
     refused(minitf("evaluate", two, "--expect"), "--expect", exit_code=2)
 
 
@@ -363,7 +401,9 @@ def test_data_that_changed_since_training_are_5_and_another_run(side: int, tmp_p
     sides[side].write_text(text.replace("red", "der", 1))
     told = content(run)
     refused(minitf("evaluate", run), f"the data of {run} have changed since training; --data FILE", exit_code=5)
-    refused(minitf("pretrain", TINY, *EXACT, *command, "-d", run), "was started with other contents of data", exit_code=5)
+    refused(
+        minitf("pretrain", TINY, *EXACT, *command, "-d", run), "was started with other contents of data", exit_code=5
+    )
     assert content(run) == told
     assert minitf("evaluate", run, "--data", DATA / "reversed.tsv").exit_code == 0
     assert minitf("generate", run, "red dog").exit_code == 0
@@ -382,7 +422,9 @@ def test_other_pairs_that_are_unfit_are_4_and_told_by_their_line(two: Path, tmp_
     refused(minitf("evaluate", two, "--data", DATA / "tiny.txt"), "tiny.txt is not a table", exit_code=4)
 
 
-def test_data_that_change_while_a_run_is_under_way_change_no_figure_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_that_change_while_a_run_is_under_way_change_no_figure_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is held out was kept with the ids: the files are the user's, who may go on with them."""
     _, target, named = files(tmp_path)
     whole, record_ = trained(tmp_path / "whole", *TINY_MODEL, named), Run.record
@@ -396,7 +438,9 @@ def test_data_that_change_while_a_run_is_under_way_change_no_figure_of_it(tmp_pa
     run = tmp_path / "run"
     done = minitf("pretrain", TINY, *EXACT, *TINY_MODEL, named, "log.samples=0", "log.every_steps=1", "-d", run)
     assert done.exit_code == 0, done.stderr
-    figures = [{name: value for name, value in record(one)["metrics"].items() if name != "minutes"} for one in (run, whole)]
+    figures = [
+        {name: value for name, value in record(one)["metrics"].items() if name != "minutes"} for one in (run, whole)
+    ]
     assert figures[0] == figures[1]
     assert "val.bleu" in figures[0]
 
@@ -405,7 +449,9 @@ def test_data_that_change_while_a_run_is_under_way_change_no_figure_of_it(tmp_pa
 
 
 def test_a_run_of_pairs_is_listed_shown_extended_and_complete(copy: Path) -> None:
-    assert [line.split()[:3] for line in minitf("runs", "list", copy.parent).stdout.splitlines()[1:]] == [["run", "tiny", "done"]]
+    assert [line.split()[:3] for line in minitf("runs", "list", copy.parent).stdout.splitlines()[1:]] == [
+        ["run", "tiny", "done"]
+    ]
     shown = minitf("runs", "show", copy).stdout
     assert all(f"val.{name} " in shown for name in FIGURES)
     before = (copy / "metrics.jsonl").read_bytes()
@@ -419,7 +465,9 @@ def test_a_run_of_pairs_is_listed_shown_extended_and_complete(copy: Path) -> Non
     assert record(copy)["metrics"]["val.loss"] == best["val.loss"]
 
 
-def test_a_dry_run_and_a_recipe_to_begin_with_leave_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_and_a_recipe_to_begin_with_leave_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     dry = minitf("pretrain", TINY, *EXACT, *SMALL, TWO_VOCABULARIES, "--dry-run")
     assert (dry.exit_code, dry.stdout) == (0, "")
@@ -431,7 +479,9 @@ def test_a_dry_run_and_a_recipe_to_begin_with_leave_nothing_else(tmp_path: Path,
 
 def test_a_diverged_run_of_pairs_is_replayed_and_shows_both_sides(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    done = minitf("pretrain", TINY, *EXACT, *SMALL, TWO_VOCABULARIES, "train.stop_above=1", "train.micro_batch_size=2", "-d", run)
+    done = minitf(
+        "pretrain", TINY, *EXACT, *SMALL, TWO_VOCABULARIES, "train.stop_above=1", "train.micro_batch_size=2", "-d", run
+    )
     assert done.exit_code == 7
     assert "step 1: the loss is " in done.stderr
     replayed = minitf("inspect", "crash", run)

@@ -49,7 +49,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("model", "mixer", "positions"), CASES)
-def test_every_mixer_trains_with_every_position_that_attaches_to_it(model: str, mixer: str, positions: str, tmp_path: Path) -> None:
+def test_every_mixer_trains_with_every_position_that_attaches_to_it(
+    model: str, mixer: str, positions: str, tmp_path: Path
+) -> None:
     ask = (tiny_model(model), f"model.attention.kind={mixer}", f"model.positions.kind={positions}", "data.pack=docs")
     run = trained(tmp_path / "run", "train.steps=2", "log.every_steps=1", *ask)
     assert evaluated(run)["loss"] == pytest.approx(record(run)["metrics"]["val.loss"], abs=1e-6)
@@ -57,16 +59,22 @@ def test_every_mixer_trains_with_every_position_that_attaches_to_it(model: str, 
 
 
 def test_what_does_not_attach_is_refused(tmp_path: Path) -> None:
-    refused = minitf("pretrain", TINY, "model.attention.kind=simple", "model.positions.kind=alibi", "-d", tmp_path / "run")
+    refused = minitf(
+        "pretrain", TINY, "model.attention.kind=simple", "model.positions.kind=alibi", "-d", tmp_path / "run"
+    )
     assert refused.exit_code == 3
     assert "alibi is not supported by simple attention" in refused.stderr
 
 
 @pytest.mark.parametrize("objective", ["next_token", "masked"])
 @pytest.mark.parametrize("pack", ["docs", "none", "concat"])
-def test_a_run_records_what_evaluate_measures_however_the_text_is_packed(pack: str, objective: str, tmp_path: Path) -> None:
+def test_a_run_records_what_evaluate_measures_however_the_text_is_packed(
+    pack: str, objective: str, tmp_path: Path
+) -> None:
     model = {"next_token": "decoder", "masked": "encoder"}[objective]
-    run = trained(tmp_path / "run", "train.steps=10", f"data.pack={pack}", tiny_model(model), f"objective.kind={objective}")
+    run = trained(
+        tmp_path / "run", "train.steps=10", f"data.pack={pack}", tiny_model(model), f"objective.kind={objective}"
+    )
     recorded, again, small = record(run)["metrics"], evaluated(run), evaluated(run, "--split", "train")
     assert again["loss"] == pytest.approx(recorded["val.loss"], abs=1e-6)
     assert again["accuracy"] == recorded["val.accuracy"]
@@ -106,7 +114,12 @@ def test_training_by_the_clock_ends_when_the_time_is_up_and_evaluates_and_saves_
 
 def test_patience_ends_a_run_that_gets_no_better_and_the_best_model_is_kept(tmp_path: Path) -> None:
     run = trained(
-        tmp_path / "run", "train.steps=200", "optimizer.lr=0.3", "schedule.kind=constant", "eval.every_steps=5", "eval.patience=3"
+        tmp_path / "run",
+        "train.steps=200",
+        "optimizer.lr=0.3",
+        "schedule.kind=constant",
+        "eval.every_steps=5",
+        "eval.patience=3",
     )
     losses = [line["val.loss"] for line in lines(run) if "val.loss" in line]
     made, best = record(run), min(losses)
@@ -221,7 +234,9 @@ def test_a_run_whose_text_has_changed_is_neither_continued_nor_judged_by_it(tmp_
     run = trained(tmp_path / "run", "train.steps=2", f"data.train={text}")
     moved = shutil.move(text, tmp_path / "moved.txt")
     assert minitf("evaluate", run).exit_code == 4
-    assert "already complete" in minitf("pretrain", TINY, *QUIET, "train.steps=2", f"data.train={moved}", "-d", run).stderr
+    assert (
+        "already complete" in minitf("pretrain", TINY, *QUIET, "train.steps=2", f"data.train={moved}", "-d", run).stderr
+    )
     Path(text).write_text("Something else. " * 100)
     refused = minitf("evaluate", run)
     assert refused.exit_code == 5

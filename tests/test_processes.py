@@ -41,7 +41,8 @@ SHORT = (
 def lines_of(names: list[str], size: int, reduce: str, *more: str) -> list[list[str]]:
     lines = [RUNS[name].lines[0].split() for name in names]
     return [
-        [*line, *SHORT, f"runtime.reduce={reduce}", *more, "-d", f"{reduce}-{size}/{name}"] for name, line in zip(names, lines, strict=True)
+        [*line, *SHORT, f"runtime.reduce={reduce}", *more, "-d", f"{reduce}-{size}/{name}"]
+        for name, line in zip(names, lines, strict=True)
     ]
 
 
@@ -81,7 +82,9 @@ def test_four_processes_sum_as_one_with_every_reduction(alone: Path) -> None:
     names = {"sum": ["stream"], "overlap": ["pairs"]}
     equal = lines_of(["masked"], 4, "tree") + lines_of(["pairs"], 4, "tree", "runtime.shard=optimizer")
     run_together(alone, 4, equal + [line for reduce in names for line in lines_of(names[reduce], 4, reduce)])
-    assert [name for name in ("masked", "pairs") if bytes_of(alone / "tree-1" / name) != bytes_of(alone / "tree-4" / name)] == []
+    assert [
+        name for name in ("masked", "pairs") if bytes_of(alone / "tree-1" / name) != bytes_of(alone / "tree-4" / name)
+    ] == []
     for reduce in names:
         for name in names[reduce]:
             assert_close_metrics(alone / f"{reduce}-4" / name, alone / "tree-1" / name)
@@ -101,7 +104,9 @@ FULL = ("memory", "replaced", "instruct", "tag")
 """Runs that `runtime.shard: full` divides differently: a stream and a gate without rows; two networks; an adapter and
 matrices that Muon needs whole; labels."""
 OUTSIDE = "model.attention=[{kind: favor, features: 24, redraw_every: 2}, {kind: expire_span, max_span: 20}]"
-OUTSIDE = OUTSIDE if len(present("attention", "favor", "expire_span")) == 2 else "model.attention={kind: window, window: 20}"
+OUTSIDE = (
+    OUTSIDE if len(present("attention", "favor", "expire_span")) == 2 else "model.attention={kind: window, window: 20}"
+)
 """Mixers of a stream that call or read weights outside of a forward pass."""
 
 
@@ -117,7 +122,9 @@ def test_two_processes_that_divide_everything_are_as_one_and_three_go_on(alone: 
         assert final[0] | {"minutes": 0} == pytest.approx(final[1] | {"minutes": 0}, rel=2e-5, abs=1e-6), name
         for file in one.glob("checkpoints/step-00000004/*.safetensors"):
             saved, tensors = load_file(file), load_file(two / file.relative_to(one))
-            assert {key: tensor.shape for key, tensor in saved.items()} == {key: tensor.shape for key, tensor in tensors.items()}
+            assert {key: tensor.shape for key, tensor in saved.items()} == {
+                key: tensor.shape for key, tensor in tensors.items()
+            }
     shutil.copytree(alone / "sum-2/tag", alone / "sum-2/by-one")
     further = [*lines[FULL.index("tag")], "--extend", "2"]
     run_together(alone, 3, [further])  # of 8 micro-batches one process has two, and calls the model a third time
@@ -168,7 +175,10 @@ def test_a_launcher_that_ends_leaves_a_run_that_one_process_completes(tmp_path: 
         time.sleep(0.01)
     started.kill()  # while they load
     _, err = started.communicate(timeout=60)
-    assert err.splitlines()[-1] == "the launcher of the processes ended; the same command continues from the last checkpoint"
+    assert (
+        err.splitlines()[-1]
+        == "the launcher of the processes ended; the same command continues from the last checkpoint"
+    )
     for _ in range(1000):
         if not any(map(is_alive, workers)):
             break
@@ -191,7 +201,12 @@ def test_a_launcher_that_ends_leaves_a_run_that_one_process_completes(tmp_path: 
 
 def listening(processes: list[int]) -> set[str]:
     """The addresses on which these processes accept connections."""
-    sockets = {os.readlink(fd) for process in processes for fd in Path(f"/proc/{process}/fd").iterdir() if fd.is_symlink() and fd.exists()}
+    sockets = {
+        os.readlink(fd)
+        for process in processes
+        for fd in Path(f"/proc/{process}/fd").iterdir()
+        if fd.is_symlink() and fd.exists()
+    }
     found = set()
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
@@ -216,7 +231,10 @@ DIVIDED = [
     ["predict", "tree-1/tag", "-i", "texts.txt", "--batch-size", "2"],
     ["predict", "ensemble", "-i", "faulty.txt", "--batch-size", "2"],
     ["evaluate", "outputs/text", "--pairs", "minimal.jsonl"],
-    *(["evaluate", run] for run in ("outputs/text", "ensemble", *(f"tree-1/{name}" for name in ("tag", "pairs", "stream")))),
+    *(
+        ["evaluate", run]
+        for run in ("outputs/text", "ensemble", *(f"tree-1/{name}" for name in ("tag", "pairs", "stream")))
+    ),
 ]
 
 
@@ -225,8 +243,14 @@ def test_what_several_processes_answer_is_what_one_does(alone: Path, monkeypatch
     monkeypatch.chdir(alone)
     Path("prompts.txt").write_text("".join(f"The {n}\n" for n in range(7)))
     Path("texts.txt").write_text("".join(f"a nice film number {n}\n" for n in range(3)))
-    Path("faulty.txt").write_text("".join(json.dumps({"text": 3 if n == 12 else f"number {n}"}) + "\n" for n in range(20)))
-    for module, name, small in ((_references, "CHUNK", 3), (_prediction, "BATCH_SIZE", 3), (likelihoods, "BATCH_TOKENS", 40)):
+    Path("faulty.txt").write_text(
+        "".join(json.dumps({"text": 3 if n == 12 else f"number {n}"}) + "\n" for n in range(20))
+    )
+    for module, name, small in (
+        (_references, "CHUNK", 3),
+        (_prediction, "BATCH_SIZE", 3),
+        (likelihoods, "BATCH_TOKENS", 40),
+    ):
         monkeypatch.setattr(module, name, small)
     lines = [[*line, "--json"] for line in DIVIDED]
     for line, of_line in zip(lines, together(3, lines, alone), strict=True):

@@ -47,14 +47,18 @@ def test_a_process_that_is_stopped_is_named(stopped: int, tmp_path: Path, monkey
     try:
         os.waitpid(ranks[other], 0)
         assert (tmp_path / f"meeting{JOINED}").exists()
-        assert (tmp_path / f"rank-{other}").read_text() == f"rank {stopped} did not answer for 1 seconds (runtime.timeout)"
+        assert (
+            tmp_path / f"rank-{other}"
+        ).read_text() == f"rank {stopped} did not answer for 1 seconds (runtime.timeout)"
     finally:
         os.kill(ranks[stopped], signal.SIGKILL)
         os.waitpid(ranks[stopped], 0)
 
 
 @pytest.mark.parametrize(("timeout", "interval"), [(600, 1.0), (2, 0.5)])
-def test_a_process_that_works_alone_answers_often_enough(timeout: float, interval: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_works_alone_answers_often_enough(
+    timeout: float, interval: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     group = TorchGroup.__new__(TorchGroup)
     group._timeout = timedelta(seconds=timeout)
     intervals = list[float]()
@@ -177,7 +181,9 @@ def test_a_process_that_lost_another_says_so_when_it_is_done() -> None:
 def test_processes_that_do_not_come_are_named(tmp_path: Path) -> None:
     store = FileStore(str(tmp_path / "store"), 4)
     store.set("minitf/rank-2", "here")
-    with pytest.raises(Unavailable, match=r"^ranks 0, 3 of 4 processes did not come within 0.1 seconds \(runtime.timeout\)$"):
+    with pytest.raises(
+        Unavailable, match=r"^ranks 0, 3 of 4 processes did not come within 0.1 seconds \(runtime.timeout\)$"
+    ):
         meet(store, Place(1, 4), timedelta(seconds=0.1))
     for rank in (0, 3):
         store.set(f"minitf/rank-{rank}", "here")
@@ -186,7 +192,10 @@ def test_processes_that_do_not_come_are_named(tmp_path: Path) -> None:
 
 def test_of_very_many_processes_that_do_not_come_eight_are_named(tmp_path: Path) -> None:
     store = FileStore(str(tmp_path / "store"), 20)
-    for size, missing in ((9, "ranks 1, 2, 3, 4, 5, 6, 7, 8 of 9"), (12, "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more of 12")):
+    for size, missing in (
+        (9, "ranks 1, 2, 3, 4, 5, 6, 7, 8 of 9"),
+        (12, "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more of 12"),
+    ):
         with pytest.raises(Unavailable, match=f"^{missing} processes did not come"):
             meet(store, Place(0, size), timedelta(seconds=0.01))
 

@@ -38,7 +38,10 @@ def write(folder: Path) -> None:
     rows: dict[str, Callable[[int, str], Mapping[str, Any]]] = {
         "text": lambda n, text: {"text": text},
         "classes": lambda n, text: {"text": text, "label": "abc"[n % 3]},
-        "tags": lambda n, text: {"text": text, "label": ["B-x" if word in ("dog", "cats") else "O" for word in text.split()]},
+        "tags": lambda n, text: {
+            "text": text,
+            "label": ["B-x" if word in ("dog", "cats") else "O" for word in text.split()],
+        },
         "chats": lambda n, text: {
             "messages": [{"role": role, "content": text[k:]} for k, role in enumerate(["user", "assistant", "user"])]
         },
@@ -65,7 +68,11 @@ def write(folder: Path) -> None:
 
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "text": ("text", {"train": "text/*.jsonl"}, {"kind": "bpe", "vocab_size": 300}),
-    "given": ("text", {"train": ["text/*.jsonl", "text/2.jsonl"], "val": ["twice.txt", "strange.txt"]}, {"kind": "char"}),
+    "given": (
+        "text",
+        {"train": ["text/*.jsonl", "text/2.jsonl"], "val": ["twice.txt", "strange.txt"]},
+        {"kind": "char"},
+    ),
     "tail": ("text", {"train": "[0-9].txt", "split": "tail 10%"}, {"kind": "byte"}),
     "few": ("text", {"train": ["1.txt", "3.txt"]}, {"kind": "byte"}),
     "streaming": ("text", {"train": "[0-9].txt", "streaming": True}, {"kind": "unigram", "vocab_size": 300}),
@@ -77,7 +84,10 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "wrong": ("text", {"train": "wrong/*.jsonl"}, {"kind": "byte"}),
     "unknown": ("classes", {"train": ["classes/*.jsonl"], "val": ["classes/2.jsonl", "d.jsonl"]}, {"kind": "byte"}),
 }
-REFUSED = {"wrong": "wrong/1.jsonl:11: 'text' must be text", "unknown": "d.jsonl:1: the label 'd' is not one of the classes"}
+REFUSED = {
+    "wrong": "wrong/1.jsonl:11: 'text' must be text",
+    "unknown": "d.jsonl:1: the label 'd' is not one of the classes",
+}
 TRAINING = "training the tokenizer on 0.0 million characters; the other processes wait"
 ENCODING = f"encoding {sum(map(len, TEXTS)):,} characters in 2 processes"
 
@@ -92,7 +102,9 @@ def open_all(group: ProcessGroup) -> tuple[dict[str, Any], int]:
     TEXT.encode = lambda self, examples, *given: counts.append(len(examples)) or encode(self, examples, *given)
     for name, (dataset, data, tokenizer) in CASES.items():
         try:
-            found = open_data(sections.Data(**data), sections.Tokenizer(**tokenizer), objective_for(dataset), group=group)
+            found = open_data(
+                sections.Data(**data), sections.Tokenizer(**tokenizer), objective_for(dataset), group=group
+            )
             told[name] = [found.hashes, found.notes, found.train.n_documents, found.val.token_counts().tolist()]
         except DataFault as error:
             told[name] = [error.message, error.hint, error.where]
@@ -171,7 +183,9 @@ def test_a_cache_that_is_read_only_can_be_used(folder: Path) -> None:
             patch.setattr(Path, "touch", refuse)
             patch.setattr(Path, "mkdir", refuse)
             dataset, data, tokenizer = CASES["text"]
-            return open_data(sections.Data(**data), sections.Tokenizer(**tokenizer), objective_for(dataset), group=group).hashes
+            return open_data(
+                sections.Data(**data), sections.Tokenizer(**tokenizer), objective_for(dataset), group=group
+            ).hashes
 
     def refuse(self: Path, *given: Any, **named: Any) -> None:
         if not (named.get("exist_ok") and self.exists()):
@@ -201,7 +215,9 @@ def test_one_process_trains_the_tokenizer_and_tells_that_the_others_wait_and_all
         assert [one for one in operations if one.startswith("encoding")] == [ENCODING]
 
 
-@pytest.mark.parametrize(("what", "differs"), [("data", ("text/2.jsonl", "text/4.jsonl")), ("tokenizer", ("byte", "char"))])
+@pytest.mark.parametrize(
+    ("what", "differs"), [("data", ("text/2.jsonl", "text/4.jsonl")), ("tokenizer", ("byte", "char"))]
+)
 def test_another_file_or_tokenizer_on_one_process_is_refused(folder: Path, what: str, differs: tuple[str, str]) -> None:
     def differ(group: ProcessGroup) -> str:
         given = {"data": "text/2.jsonl", "tokenizer": "byte", what: differs[group.rank]}
@@ -224,7 +240,9 @@ def test_a_process_that_is_killed_while_it_encodes_leaves_nothing_half_made(fold
     assert_as_alone(folder, opened(folder, 2, "killed"), "killed")
 
 
-def test_a_part_has_consecutive_files_of_its_size_and_each_file_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_has_consecutive_files_of_its_size_and_each_file_is_measured_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A corpus may have very many small files."""
     for number in range(7):
         (tmp_path / f"{number}.txt").write_text("abcd")

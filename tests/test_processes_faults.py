@@ -34,7 +34,18 @@ from mini_tf.distributed.torch_group import TorchGroup
 from mini_tf.jobs.session import Session
 from mini_tf.recipe.sections import Tokenizer as Settings
 from mini_tf.system.errors import DataFault, MinitfError, ProcessLost, Unavailable, UsageFault
-from mini_tf.system.processes import FAULTS, JOINED, LAUNCHER, Place, WorkerFault, is_worker, place, read_fault, torchrun_ended, write_fault
+from mini_tf.system.processes import (
+    FAULTS,
+    JOINED,
+    LAUNCHER,
+    Place,
+    WorkerFault,
+    is_worker,
+    place,
+    read_fault,
+    torchrun_ended,
+    write_fault,
+)
 from mini_tf.system.temporary_files import temporary_path
 from mini_tf.training.signals import StopRequest
 
@@ -61,7 +72,9 @@ def test_a_rank_that_is_no_number_is_refused_in_one_line(monkeypatch: pytest.Mon
     assert minitf("runs", "list").exit_code == 0  # it does not work in several processes, whatever a batch system sets
 
 
-def test_exit_code_and_json_of_a_process_with_an_error_reach_the_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exit_code_and_json_of_a_process_with_an_error_reach_the_launcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", FAULTS: str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
     console = WorkerConsole(command="pretrain", json=True)
@@ -121,7 +134,12 @@ def test_a_stopped_process_does_not_get_the_last_grace(tmp_path: Path, monkeypat
     ],
 )
 def test_processes_that_wait_for_one_that_was_killed_before_it_joined_get_no_grace(
-    end: int, joined: bool, last_grace: float, signal_of_others: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    end: int,
+    joined: bool,
+    last_grace: float,
+    signal_of_others: signal.Signals,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The others have time to notice it: here for ever, up to the last grace."""
     monkeypatch.setattr(launching, "GRACE", math.inf)
@@ -174,7 +192,10 @@ def test_rank_0_tells_what_was_cut_or_unknown_in_the_texts_of_all_processes() ->
         "the tokenizer has no token for '\u00e9', 'y', 'z' (14 in all); the unknown token replaces them",
     ]
     assert several[2] == ["the tokenizer has no token for 'z', '\u00e9' (6 in all); the unknown token replaces them"]
-    assert in_threads(3, lambda group: work(group, 1))[0][0] == "texts.txt:0: the prompt has 11 tokens; the first 3 are truncated"
+    assert (
+        in_threads(3, lambda group: work(group, 1))[0][0]
+        == "texts.txt:0: the prompt has 11 tokens; the first 3 are truncated"
+    )
 
 
 def test_rank_0_tells_which_texts_of_all_processes_grew_or_have_masks() -> None:
@@ -246,7 +267,12 @@ def test_a_process_whose_launcher_ends_ends_with_one_line_a_machine(
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = str(closed.getsockname()[1])
-        of_torchrun = {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, LAUNCHER: str(os.getppid())}
+        of_torchrun = {
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+            LAUNCHER: str(os.getppid()),
+        }
         for name, value in of_torchrun.items() if torchrun else ():
             monkeypatch.setenv(name, value)
         WorkerConsole(command="pretrain", json=True)
@@ -274,7 +300,9 @@ def test_a_process_that_trains_gets_sigterm_when_its_launcher_ends(
     assert not ended_launcher.exists()
 
 
-@pytest.mark.parametrize(("error", "line"), [(ProcessLost("another process ended"), ENDED), (DataFault("bad text"), "bad text")])
+@pytest.mark.parametrize(
+    ("error", "line"), [(ProcessLost("another process ended"), ENDED), (DataFault("bad text"), "bad text")]
+)
 def test_an_error_after_the_launcher_has_ended_is_printed(
     error: MinitfError, line: str, ended_launcher: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -288,7 +316,11 @@ def test_a_launcher_that_lives_is_left_to_print_the_error(
 ) -> None:
     monkeypatch.setattr(workers, "WATCH", 0.01)
     monkeypatch.setenv(LAUNCHER, str(os.getppid()))
-    for error, lost in ((DataFault("bad text"), False), (Unavailable("no GPU"), False), (ProcessLost("another is gone"), True)):
+    for error, lost in (
+        (DataFault("bad text"), False),
+        (Unavailable("no GPU"), False),
+        (ProcessLost("another is gone"), True),
+    ):
         console = WorkerConsole(command="pretrain")
         time.sleep(0.1)
         console.close(error.exit_code, error)
@@ -318,10 +350,20 @@ def test_a_rank_0_whose_store_does_not_come_is_named(monkeypatch: pytest.MonkeyP
     """As a batch system starts them, on another machine maybe."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        others = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(closed.getsockname()[1]), "RANK": "1", "WORLD_SIZE": "2"}
+        others = {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(closed.getsockname()[1]),
+            "RANK": "1",
+            "WORLD_SIZE": "2",
+        }
         for name, value in others.items():
             monkeypatch.setenv(name, value)
-        with pytest.raises(Unavailable, match=r"^rank 0 of 2 processes did not come within 0.2 seconds \(runtime.timeout\)$"), joined(0.2):
+        with (
+            pytest.raises(
+                Unavailable, match=r"^rank 0 of 2 processes did not come within 0.2 seconds \(runtime.timeout\)$"
+            ),
+            joined(0.2),
+        ):
             pass
 
 
@@ -344,7 +386,10 @@ def test_a_rank_0_that_has_the_store_waits_for_the_others(monkeypatch: pytest.Mo
         port = free.getsockname()[1]
     for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": "0", "WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(Unavailable, match=r"^rank 0 of 2 processes cannot reach the others: .*1/2 clients joined"), joined(1):
+    with (
+        pytest.raises(Unavailable, match=r"^rank 0 of 2 processes cannot reach the others: .*1/2 clients joined"),
+        joined(1),
+    ):
         pass
 
 
@@ -373,12 +418,18 @@ def test_a_place_is_that_of_the_launcher_and_must_exist(
     if here is not None:
         assert place() == here
         return
-    with pytest.raises(UsageFault, match=f"RANK={variables['RANK']}, WORLD_SIZE=2, .*: a rank must be below the number of processes"):
+    with pytest.raises(
+        UsageFault, match=f"RANK={variables['RANK']}, WORLD_SIZE=2, .*: a rank must be below the number of processes"
+    ):
         place()
 
 
-@pytest.mark.parametrize(("messages", "line"), [(("bad", "bad"), "bad"), (("bad", "worse"), "bad"), ((None, "worse"), "rank 1: worse")])
-def test_the_error_of_the_process_that_failed_first_is_told_once(messages: tuple[str | None, str], line: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("messages", "line"), [(("bad", "bad"), "bad"), (("bad", "worse"), "bad"), ((None, "worse"), "rank 1: worse")]
+)
+def test_the_error_of_the_process_that_failed_first_is_told_once(
+    messages: tuple[str | None, str], line: str, tmp_path: Path
+) -> None:
     """With its exit code; one that all have is not that of a rank."""
     for rank, message in enumerate(messages):
         error = ProcessLost("rank 1 is gone") if message is None else DataFault(message, hint="mend it")
@@ -435,7 +486,10 @@ def test_each_process_knows_its_place_and_rank_0_alone_has_the_terminal(
         assert Path(folder).parent == tmp_path
         assert (launcher, leader) == (str(os.getpid()), process)
         assert arguments == ["-m", "mini_tf", "pretrain", "a"]
-        assert links == [terminal[0] if rank == 0 else "/dev/null", terminal[1] if rank == 0 and not quiet else "/dev/null"]
+        assert links == [
+            terminal[0] if rank == 0 else "/dev/null",
+            terminal[1] if rank == 0 and not quiet else "/dev/null",
+        ]
 
 
 @pytest.mark.parametrize(
@@ -469,7 +523,9 @@ def test_a_lost_process_is_told_only_if_no_one_knows_why(tmp_path: Path) -> None
         _Workers(tmp_path, ends=[_End(0, -9, False), _End(2, 9, False), _End(1, 9, False)]).exit_code()
 
 
-def test_the_first_stop_signal_reaches_all_and_handlers_are_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_stop_signal_reaches_all_and_handlers_are_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One that is ignored, as under nohup, stays so."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     handlers = {number: signal.getsignal(number) for number in launching._FORWARDED}
@@ -489,7 +545,9 @@ def test_the_first_stop_signal_reaches_all_and_handlers_are_as_before(tmp_path: 
 
 def test_no_process_is_left_where_the_launcher_has_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     started = list[Any]()
-    monkeypatch.setattr(subprocess, "Popen", lambda command, **given: started.append(start(["sleep", "600"])) or started[-1])
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda command, **given: started.append(start(["sleep", "600"])) or started[-1]
+    )
 
     def watch(running: Any) -> None:
         raise DataFault("bad")
@@ -533,7 +591,12 @@ def test_a_fault_of_another_rank_keeps_all_but_a_single_line_of_faults(tmp_path:
     assert single.faults == ("rank 0: one",)
     assert several.faults == ("one", "two")
     for fault in (single, several):
-        assert (fault.hint, fault.where, fault.exit_code, fault.output) == ("mend it", ("a.txt:3",), 4, {"metrics": {"a": 1}})
+        assert (fault.hint, fault.where, fault.exit_code, fault.output) == (
+            "mend it",
+            ("a.txt:3",),
+            4,
+            {"metrics": {"a": 1}},
+        )
     assert read_fault(tmp_path, 2) is None
 
 

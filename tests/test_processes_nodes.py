@@ -9,7 +9,15 @@ from pathlib import Path
 from commands import EXACT, TINY, minitf
 from hang import outcome
 
-SHORT = (TINY, *EXACT, "train.steps=6", "train.micro_batch_size=2", "runtime.reduce=tree", "log.samples=0", "eval.baseline=false")
+SHORT = (
+    TINY,
+    *EXACT,
+    "train.steps=6",
+    "train.micro_batch_size=2",
+    "runtime.reduce=tree",
+    "log.samples=0",
+    "eval.baseline=false",
+)
 
 
 def test_two_nodes_train_to_the_bytes_of_one_process(tmp_path: Path) -> None:
@@ -25,7 +33,13 @@ def test_two_nodes_train_to_the_bytes_of_one_process(tmp_path: Path) -> None:
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0"}
     nodes = [
         subprocess.Popen(
-            command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+            command,
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
         for _ in range(2)
     ]

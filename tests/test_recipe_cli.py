@@ -73,7 +73,10 @@ def test_show_prints_a_recipe_that_can_be_read_again() -> None:
 
 
 def test_show_why_tells_where_a_value_came_from() -> None:
-    assert run("show", "r.yaml", "train.steps=9", "--why", "train.steps").stdout == "train.steps: 9 (command line) < 5 (r.yaml:2)\n"
+    assert (
+        run("show", "r.yaml", "train.steps=9", "--why", "train.steps").stdout
+        == "train.steps: 9 (command line) < 5 (r.yaml:2)\n"
+    )
     assert run("show", "r.yaml", "--why", "optimizer.lr").stdout == "optimizer.lr: 0.001 (default)\n"
     wrong = run("show", "r.yaml", "--why", "optimizer.lrr")
     assert wrong.exit_code == 2
@@ -86,7 +89,9 @@ def test_every_key_of_a_complete_recipe_is_in_the_table_with_its_meaning() -> No
         train = "translate-toy" if settings_of("models", model).SOURCE else "python-docs"
         recipe = Recipe.model_validate({"model": model, "data": {"train": train}, "train": {"steps": 5}})
         assert set(flat_values(recipe)) <= set(table)
-    undocumented = [name for name, key in table.items() if not key.meaning and name.split(".")[0] not in ("model", "objective")]
+    undocumented = [
+        name for name, key in table.items() if not key.meaning and name.split(".")[0] not in ("model", "objective")
+    ]
     assert undocumented == []
 
 
@@ -135,12 +140,18 @@ def test_what_a_beginning_says_of_each_section_is_valid() -> None:
 
 
 def test_help_needs_no_torch_nor_pydantic() -> None:
-    code = "import sys, mini_tf.cli.recipe; print({'torch', 'numpy', 'pydantic', 'yaml', 'tokenizers'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[1], check=True)
+    code = (
+        "import sys, mini_tf.cli.recipe; print({'torch', 'numpy', 'pydantic', 'yaml', 'tokenizers'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[1], check=True
+    )
     assert done.stdout == "set()\n"
 
 
 def test_the_schema_itself_needs_no_torch() -> None:
     code = "import sys, mini_tf.recipe.reading; print({'torch', 'numpy', 'tokenizers'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[1], check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[1], check=True
+    )
     assert done.stdout == "set()\n"

@@ -36,7 +36,9 @@ def test_a_corpus_has_its_name_or_a_mapping_with_its_settings() -> None:
 
 
 def test_a_later_level_changes_a_setting_or_the_form() -> None:
-    Path("r.yaml").write_text("extends: quickstart\ndata: {train: {kind: corridor, distance: 300, seed: 4}, val: {kind: corridor}}\n")
+    Path("r.yaml").write_text(
+        "extends: quickstart\ndata: {train: {kind: corridor, distance: 300, seed: 4}, val: {kind: corridor}}\n"
+    )
     assert train(recipe="r.yaml") == corridor.Settings(distance=300, seed=4)
     assert read("r.yaml").recipe.data.val == corridor.Settings()
     assert train("data.train.distance=500", recipe="r.yaml") == corridor.Settings(distance=500, seed=4)
@@ -67,7 +69,9 @@ def test_the_complete_recipe_gives_the_same_corpus_and_the_same_run() -> None:
     assert read("resolved.yaml").recipe == resolved.recipe
     assert resolved.sources["data.train.distance"] == "command line"
     contents = {"data": "x", "tokenizer": "y"}
-    ids = {Identity.of(read(None, [given]), contents).run_id for given in ("data.train=world", "data.train={kind: world}")}
+    ids = {
+        Identity.of(read(None, [given]), contents).run_id for given in ("data.train=world", "data.train={kind: world}")
+    }
     assert len(ids) == 1
     values = result_values(resolved.recipe)
     assert (values["data.train"], values["data.val"]) == ("corridor", "corridor")  # their contents are hashed

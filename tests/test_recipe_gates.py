@@ -36,7 +36,10 @@ def test_what_was_not_measured_or_is_not_a_number_meets_no_gate(sign: str, value
 
 def test_each_gate_that_is_not_met_says_what_was_and_what_must_be() -> None:
     gates = [Gate("a", "<", 2.0), Gate("b", ">=", 0.5), Gate("c", "<", 1.0)]
-    assert failures(gates, {"a": 2.0, "b": 0.5, "c": None}) == ["a is 2, but must be < 2", "c was not measured, but must be < 1"]
+    assert failures(gates, {"a": 2.0, "b": 0.5, "c": None}) == [
+        "a is 2, but must be < 2",
+        "c was not measured, but must be < 1",
+    ]
 
 
 def test_names_may_hold_blanks_and_stops_and_blanks_around_the_sign_do_not_count() -> None:
@@ -45,7 +48,24 @@ def test_names_may_hold_blanks_and_stops_and_blanks_around_the_sign_do_not_count
 
 @pytest.mark.parametrize(
     "text",
-    ["", "a", "a<", "<1", "a<b<c", "a=1", "a!=1", "a<1<2", "a<1.2.3", "a<1b", "1<2", "1<a", "a<nan", "a>-inf", "a<Infinity", "a<=NaN"],
+    [
+        "",
+        "a",
+        "a<",
+        "<1",
+        "a<b<c",
+        "a=1",
+        "a!=1",
+        "a<1<2",
+        "a<1.2.3",
+        "a<1b",
+        "1<2",
+        "1<a",
+        "a<nan",
+        "a>-inf",
+        "a<Infinity",
+        "a<=NaN",
+    ],
 )
 def test_what_is_no_comparison_is_wrong_usage(text: str) -> None:
     with pytest.raises(UsageFault, match="is not a comparison"):

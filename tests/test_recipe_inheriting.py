@@ -16,7 +16,9 @@ from commands import DATA, EXACT, minitf, refused, trained
 from mini_tf.recipe.reading import flat_values, read
 
 SHORT = (*EXACT, "train.steps=1", "log.samples=0", "eval.tokens=100")
-SIZES = "model={{kind: {}, d_model: 16, n_layers: 1, n_heads: 4, activation: relu, positions: learned, dropout_rate: 0.25}}"
+SIZES = (
+    "model={{kind: {}, d_model: 16, n_layers: 1, n_heads: 4, activation: relu, positions: learned, dropout_rate: 0.25}}"
+)
 DATA_OF = {"encoder_decoder": f"data={{train: {DATA / 'reversed.tsv'}, fields: {{source: source, target: target}}}}"}
 
 
@@ -27,8 +29,18 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for kind in ("decoder", "encoder"):
         trained(outputs / kind, *SHORT, SIZES.format(kind), "train.context=64")
     source = "tokenizer={kind: bpe, vocab_size: 300, source: {kind: char}}"
-    sizes = SIZES.format("encoder_decoder").replace("}", ", encoder: {n_layers: 2, positions: {kind: learned, length: auto}}}")
-    trained(outputs / "encoder_decoder", *SHORT, sizes, DATA_OF["encoder_decoder"], source, "train.context=64", "eval.translations=0")
+    sizes = SIZES.format("encoder_decoder").replace(
+        "}", ", encoder: {n_layers: 2, positions: {kind: learned, length: auto}}}"
+    )
+    trained(
+        outputs / "encoder_decoder",
+        *SHORT,
+        sizes,
+        DATA_OF["encoder_decoder"],
+        source,
+        "train.context=64",
+        "eval.translations=0",
+    )
     return outputs.parent
 
 
@@ -50,17 +62,29 @@ def write(name: str, **recipe: Any) -> str:
 
 def model(recipe: str | Path, *overrides: str) -> dict[str, Any]:
     return {
-        key.removeprefix("model."): value for key, value in flat_values(read(recipe, overrides).recipe).items() if key.startswith("model.")
+        key.removeprefix("model."): value
+        for key, value in flat_values(read(recipe, overrides).recipe).items()
+        if key.startswith("model.")
     }
 
 
-THEIRS = {"d_model": 16, "n_layers": 1, "n_heads": 4, "activation": "relu", "positions.kind": "learned", "positions.length": 64}
+THEIRS = {
+    "d_model": 16,
+    "n_layers": 1,
+    "n_heads": 4,
+    "activation": "relu",
+    "positions.kind": "learned",
+    "positions.length": 64,
+}
 
 
 def test_the_runs_model_takes_the_place_of_the_lower_ones(here: Path) -> None:
     """Of tiny.yaml's own model stays its kind and its dropout."""
     own = write("r.yaml", extends="tiny.yaml", model={"dropout_rate": 0.5, "norm": "rms", "n_layers": 7})
-    for inherited in (model(own, "model.init_from=decoder"), model(write("s.yaml", extends=own, model={"init_from": "outputs/decoder"}))):
+    for inherited in (
+        model(own, "model.init_from=decoder"),
+        model(write("s.yaml", extends=own, model={"init_from": "outputs/decoder"})),
+    ):
         assert THEIRS.items() <= inherited.items()
         assert (inherited["kind"], inherited["norm"], inherited["dropout_rate"]) == ("decoder", "layer", 0.5)
         assert inherited["init_from"] == str(here / "outputs" / "decoder")
@@ -70,7 +94,12 @@ def test_the_tokenizer_is_the_runs_whatever_lower_levels_say(here: Path) -> None
     lower = write("r.yaml", extends="tiny.yaml", tokenizer={"kind": "bpe", "vocab_size": 300})
     tokenizer = read(lower, ["model.init_from=decoder"]).recipe.tokenizer
     assert (tokenizer.path, tokenizer.source) == (str(here / "outputs" / "decoder"), None)
-    pairs = write("p.yaml", model="encoder_decoder", data=yaml.safe_load(DATA_OF["encoder_decoder"][5:]), train={"steps": 1, "context": 64})
+    pairs = write(
+        "p.yaml",
+        model="encoder_decoder",
+        data=yaml.safe_load(DATA_OF["encoder_decoder"][5:]),
+        train={"steps": 1, "context": 64},
+    )
     tokenizer = read(pairs, ["model.init_from=encoder_decoder"]).recipe.tokenizer
     assert tokenizer.source is not None
     assert tokenizer.source.path == str(here / "outputs" / "encoder_decoder" / "source_tokenizer.json")
@@ -78,21 +107,34 @@ def test_the_tokenizer_is_the_runs_whatever_lower_levels_say(here: Path) -> None
 
 
 def test_what_the_same_level_or_a_later_one_says_comes_on_top(here: Path) -> None:
-    begins = write("b.yaml", extends="tiny.yaml", model={"init_from": "outputs/decoder", "n_heads": 2, "dropout_rate": 0.125})
+    begins = write(
+        "b.yaml", extends="tiny.yaml", model={"init_from": "outputs/decoder", "n_heads": 2, "dropout_rate": 0.125}
+    )
     assert (model(begins)["n_heads"], model(begins)["n_layers"], model(begins)["dropout_rate"]) == (2, 1, 0.125)
-    later = write("l.yaml", extends=begins, model={"norm": "rms", "positions": {"length": 99}}, tokenizer={"path": "outputs/encoder"})
+    later = write(
+        "l.yaml",
+        extends=begins,
+        model={"norm": "rms", "positions": {"length": 99}},
+        tokenizer={"path": "outputs/encoder"},
+    )
     found = model(later, "model.n_layers=5")
     assert (found["n_heads"], found["norm"], found["n_layers"], found["positions.length"]) == (2, "rms", 5, 99)
     assert read(later).recipe.tokenizer.path == str(here / "outputs" / "encoder")
 
 
-@pytest.mark.parametrize(("word", "of"), [("encoder", "decoder"), ("decoder", "encoder"), ("encoder_decoder", "encoder")])
+@pytest.mark.parametrize(
+    ("word", "of"), [("encoder", "decoder"), ("decoder", "encoder"), ("encoder_decoder", "encoder")]
+)
 def test_the_kind_stays_with_the_keys_that_the_runs_kind_lacks(word: str, of: str, here: Path) -> None:
     data = DATA_OF.get(word, f"data={{train: {DATA / 'tiny.txt'}}}")
     lower = [f"model={{kind: {word}, d_model: 64, dropout_rate: 0.5}}", data]
     if word == "encoder_decoder":
         lower[0] = lower[0].replace("}", ", shared_embeddings: false, encoder: {n_layers: 3}}")
-    found = model(write("k.yaml", extends="tiny.yaml", **dict(yaml.safe_load(one.replace("=", ": ", 1)).popitem() for one in lower)))
+    found = model(
+        write(
+            "k.yaml", extends="tiny.yaml", **dict(yaml.safe_load(one.replace("=", ": ", 1)).popitem() for one in lower)
+        )
+    )
     assert (found["kind"], found["d_model"]) == (word, 64)
     found = model("k.yaml", f"model.init_from={of}")
     assert THEIRS.items() <= found.items()
@@ -120,7 +162,9 @@ def test_tables_of_positions_stay_as_long_as_the_run_made_them(here: Path) -> No
 @pytest.mark.parametrize(
     "name", ["{here}/outputs/encoder", "outputs/encoder", "encoder", "~/outputs/encoder", "{here}/x/../outputs/encoder"]
 )
-def test_a_run_is_named_by_its_path_or_its_name_in_outputs(name: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_named_by_its_path_or_its_name_in_outputs(
+    name: str, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(here))
     given = f"model.init_from={name.format(here=here)}"
     assert model("tiny.yaml", given)["init_from"] == str(here / "outputs" / "encoder")
@@ -153,7 +197,9 @@ def test_a_runs_own_recipe_stands_for_itself(here: Path) -> None:
 
 def test_a_chain_of_recipes_begins_with_what_its_last_level_says(here: Path) -> None:
     first = write("first.yaml", extends="tiny.yaml", model={"init_from": "outputs/decoder", "norm": "rms"})
-    second = write("second.yaml", extends=first, model={"init_from": "outputs/encoder", "kind": "encoder"}, objective="masked")
+    second = write(
+        "second.yaml", extends=first, model={"init_from": "outputs/encoder", "kind": "encoder"}, objective="masked"
+    )
     found = model(second)
     assert (found["init_from"], found["kind"], found["norm"]) == (str(here / "outputs" / "encoder"), "encoder", "layer")
     assert read(second).recipe.tokenizer.path == str(here / "outputs" / "encoder")
@@ -167,7 +213,9 @@ def test_a_recipe_without_the_run_keeps_its_shape_and_begins_anew(here: Path) ->
 
 
 def test_the_complete_recipe_can_be_printed_and_read_again(here: Path) -> None:
-    Path("shown.yaml").write_text(minitf("recipe", "show", "tiny.yaml", "model.init_from=decoder", "model.n_layers=3").stdout)
+    Path("shown.yaml").write_text(
+        minitf("recipe", "show", "tiny.yaml", "model.init_from=decoder", "model.n_layers=3").stdout
+    )
     assert read("shown.yaml").recipe == read("tiny.yaml", ["model.init_from=decoder", "model.n_layers=3"]).recipe
 
 
@@ -176,7 +224,9 @@ def test_why_tells_which_run_a_value_is_of(here: Path) -> None:
     line = 1 + next(n for n, text in enumerate(resolved.read_text().splitlines()) if text.startswith("  d_model:"))
     shown = minitf("recipe", "show", "tiny.yaml", "model.init_from=decoder", "--why", "model.d_model")
     assert shown.stdout == f"model.d_model: 16 ({resolved}:{line})\n"
-    shown = minitf("recipe", "show", "tiny.yaml", "model.init_from=decoder", "model.d_model=8", "--why", "model.d_model")
+    shown = minitf(
+        "recipe", "show", "tiny.yaml", "model.init_from=decoder", "model.d_model=8", "--why", "model.d_model"
+    )
     assert shown.stdout == f"model.d_model: 8 (command line) < 16 ({resolved}:{line})\n"
     shown = minitf("recipe", "show", "tiny.yaml", "model.init_from=decoder", "--why", "model.init_from")
     assert shown.stdout == f"model.init_from: {here / 'outputs' / 'decoder'} (command line)\n"
@@ -243,7 +293,9 @@ def test_a_config_that_is_damaged_is_refused_when_the_run_is_opened(here: Path) 
     for content in ("", "[]", json.dumps({"context": "much"}), "9" * 5000):
         Path("outputs/decoder/config.json").write_text(content)
         assert model("tiny.yaml", "model.init_from=decoder")["positions.length"] == "auto"
-        done = minitf("pretrain", "tiny.yaml", *SHORT, "train.context=64", "model.init_from=decoder", "-d", here / "new")
+        done = minitf(
+            "pretrain", "tiny.yaml", *SHORT, "train.context=64", "model.init_from=decoder", "-d", here / "new"
+        )
         refused(done, "outputs/decoder/config.json: not a config.json of minitf", exit_code=5)
     assert not (here / "new").exists()
 
@@ -252,7 +304,11 @@ def test_a_config_that_is_damaged_is_refused_when_the_run_is_opened(here: Path) 
 def test_the_last_run_and_other_words_for_none_are_refused(level: str, here: Path) -> None:
     write("own.yaml", extends="tiny.yaml", model={"init_from": "last"})
     given = ("own.yaml",) if level == "recipe" else ("tiny.yaml", "model.init_from=last")
-    refused(minitf("recipe", "check", *given), "last changes with every run; give a run folder or its name in outputs", exit_code=3)
+    refused(
+        minitf("recipe", "check", *given),
+        "last changes with every run; give a run folder or its name in outputs",
+        exit_code=3,
+    )
     for value in ("[a]", "{a: b}"):
         assert minitf("recipe", "check", "tiny.yaml", f"model.init_from={value}").exit_code == 3
     assert minitf("recipe", "check", "tiny.yaml", "model.init_from=null").exit_code == 0  # none

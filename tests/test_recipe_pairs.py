@@ -48,14 +48,21 @@ def test_paths_of_a_recipe_file_begin_where_it_lies(tmp_path: Path) -> None:
     recipe = read("deep/r.yaml").recipe
     assert recipe.data.train == FilePair(source=f"{tmp_path}/deep/a", target=f"{tmp_path}/b")
     assert recipe.tokenizer.source == SingleTokenizer(path=f"{tmp_path}/deep/t.json")
-    assert read("deep/r.yaml", ["data.train.target=c"]).recipe.data.train == FilePair(source=f"{tmp_path}/deep/a", target=f"{tmp_path}/c")
+    assert read("deep/r.yaml", ["data.train.target=c"]).recipe.data.train == FilePair(
+        source=f"{tmp_path}/deep/a", target=f"{tmp_path}/c"
+    )
 
 
 @pytest.mark.parametrize(
     "overrides",
     [
         ["data.train={source: a b, target: [c, 'd: e']}", "tokenizer.source={kind: unigram, vocab_size: 300}"],
-        ["data.train=t.jsonl", "data.fields={source: en, target: '2'}", "data.val=v.jsonl", "tokenizer.source.path=x y.json"],
+        [
+            "data.train=t.jsonl",
+            "data.fields={source: en, target: '2'}",
+            "data.val=v.jsonl",
+            "tokenizer.source.path=x y.json",
+        ],
         ["model.cross_attention=null", "model.encoder={d_model: 64, attention: [softmax, window], positions: learned}"],
         ["train.batch_tokens=null", "train.batch_size=7"],
     ],
@@ -71,7 +78,9 @@ def test_the_complete_recipe_is_read_as_the_one_it_was_made_from(overrides: list
 def test_no_path_decides_what_a_run_is() -> None:
     def known(folder: str) -> dict[str, Any]:
         files = [f"data.{key}={{source: {folder}/{key}.a, target: {folder}/{key}.b}}" for key in ("train", "val")]
-        return dict(Identity.of(nano(*files, f"tokenizer.path={folder}/t", f"tokenizer.source.path={folder}/s"), {}).decides)
+        return dict(
+            Identity.of(nano(*files, f"tokenizer.path={folder}/t", f"tokenizer.source.path={folder}/s"), {}).decides
+        )
 
     assert known("/one") == known("/two")
     assert not any("/one" in str(value) for value in known("/one").values())
@@ -88,7 +97,9 @@ def test_a_later_level_changes_one_key_of_a_side() -> None:
         "extends: transformer-nano\ntokenizer: {source: {kind: wordpiece, vocab_size: 300}}\n"
         "model: {kind: encoder_decoder, cross_attention: {kind: softmax, qk_norm: true}, encoder: {d_model: 64, n_heads: 2}}\n"
     )
-    recipe: Any = read("r.yaml", ["tokenizer.source.vocab_size=400", "model.cross_attention.scale=2", "model.encoder.n_layers=3"]).recipe
+    recipe: Any = read(
+        "r.yaml", ["tokenizer.source.vocab_size=400", "model.cross_attention.scale=2", "model.encoder.n_layers=3"]
+    ).recipe
     assert recipe.tokenizer.source == SingleTokenizer(kind="wordpiece", vocab_size=400)
     assert (recipe.model.cross_attention.qk_norm, recipe.model.cross_attention.scale) == (True, 2.0)
     assert (recipe.model.encoder.d_model, recipe.model.encoder.n_heads, recipe.model.encoder.n_layers) == (64, 2, 3)
@@ -111,9 +122,18 @@ def test_a_later_level_changes_one_key_of_a_side() -> None:
         ("data.val={source: a, traget: b}", "data.val.traget: no such key; did you mean target?"),
         ("data.train={source: a, target: b, x: c}", "data.train.x: no such key; use one of source, target"),
         ("data.train={source: [], target: b}", "data.train.source: must have at least one item"),
-        ("data.train={source: {a: b}, target: b}", "data.train.source: must be text or a list of texts, got a mapping as entry 1"),
-        ("data.train={source: -, target: b}", "data.train.source: - (stdin) cannot be one of two parallel files; give a file"),
-        ("data.train={source: a, target: [b, -]}", "data.train.target: - (stdin) cannot be one of two parallel files; give a file"),
+        (
+            "data.train={source: {a: b}, target: b}",
+            "data.train.source: must be text or a list of texts, got a mapping as entry 1",
+        ),
+        (
+            "data.train={source: -, target: b}",
+            "data.train.source: - (stdin) cannot be one of two parallel files; give a file",
+        ),
+        (
+            "data.train={source: a, target: [b, -]}",
+            "data.train.target: - (stdin) cannot be one of two parallel files; give a file",
+        ),
         ("data.val=v.jsonl", None),
         (
             "data.val={source: a, target: b}",
@@ -124,24 +144,15 @@ def test_a_later_level_changes_one_key_of_a_side() -> None:
         ("data.fields={source: a, target: b, x: c}", f"unknown column role 'x'; {PAIRS}"),
         ("data.split=tail 10%", "tail 10% splits a stream of characters; for pairs use a share such as 5%"),
         ("train.batch_tokens=10", "10 tokens cannot hold a row of context 64; use at least 64"),
-        (
-            "model.encoder.positions=foo",
-            f"no such kind 'foo'; use one of {', '.join(listing('positions'))}",
-        ),
+        ("model.encoder.positions=foo", f"no such kind 'foo'; use one of {', '.join(listing('positions'))}"),
         ("model.encoder.positions=rotery", "no such kind 'rotery'; did you mean 'rotary'?"),
-        (
-            "model.encoder.attention=[softmax, foo]",
-            f"no such kind 'foo'; use one of {', '.join(listing('attention'))}",
-        ),
+        ("model.encoder.attention=[softmax, foo]", f"no such kind 'foo'; use one of {', '.join(listing('attention'))}"),
         ("model.encoder.n_layer=3", "no such key; did you mean n_layers?"),
         ("model.encoder.dff=3", "no such key; did you mean d_ff?"),
         ("model.encoder.d_ff=-1", "must be at least 0, got -1"),
         ("model.encoder.n_heads=3", "3 does not divide d_model 128; use 1, 2, 4, 8, 16, 32 or 64, or give d_k"),
         ("model.encoder=3", "must be a mapping of keys, got '3'"),
-        (
-            "model.cross_attention=foo",
-            f"no such kind 'foo'; use one of {', '.join(listing('attention'))}",
-        ),
+        ("model.cross_attention=foo", f"no such kind 'foo'; use one of {', '.join(listing('attention'))}"),
         ("model.cross_attention=null", None),
         ("model.cross_attention=window", "window attention does not support cross-attention; use softmax"),
         (
@@ -151,9 +162,15 @@ def test_a_later_level_changes_one_key_of_a_side() -> None:
         ("tokenizer.source=bpe", "must be a mapping of keys, got 'bpe'"),
         ("tokenizer.source=null", None),
         ("tokenizer.source.kind=foo", "must be one of bpe, byte, char, unigram, wordpiece, got 'foo'"),
-        ("tokenizer.source.kind=wordpeice", "must be one of bpe, byte, char, unigram, wordpiece, got 'wordpeice'; did you mean wordpiece?"),
+        (
+            "tokenizer.source.kind=wordpeice",
+            "must be one of bpe, byte, char, unigram, wordpiece, got 'wordpeice'; did you mean wordpiece?",
+        ),
         ("tokenizer.source.vocab=300", "no such key; did you mean vocab_size?"),
-        ("tokenizer.source.vocab_size=20", "20 cannot hold 256 bytes and 4 special tokens; use at least 260, or kind char"),
+        (
+            "tokenizer.source.vocab_size=20",
+            "20 cannot hold 256 bytes and 4 special tokens; use at least 260, or kind char",
+        ),
     ],
 )
 def test_a_fault_of_pairs_is_one_line_in_words(override: str, told: str | None) -> None:
@@ -165,7 +182,8 @@ def test_a_fault_of_pairs_is_one_line_in_words(override: str, told: str | None) 
 
 def test_both_sides_that_are_missing_are_both_told() -> None:
     assert faults("data.train={}") == [
-        f"{OVERRIDE}data.train={{}}: data.train.{side}: is missing; must be text or a list of texts" for side in ("source", "target")
+        f"{OVERRIDE}data.train={{}}: data.train.{side}: is missing; must be text or a list of texts"
+        for side in ("source", "target")
     ]
 
 
@@ -207,7 +225,9 @@ def test_faults_stand_at_their_line_of_a_recipe() -> None:
 
 
 def test_a_stream_has_no_steps_of_tokens() -> None:
-    Path("lm.yaml").write_text("model: {kind: decoder, attention: window}\ntrain: {steps: 1, stream: true, context: 8}\n")
+    Path("lm.yaml").write_text(
+        "model: {kind: decoder, attention: window}\ntrain: {steps: 1, stream: true, context: 8}\n"
+    )
     assert faults("train.batch_tokens=64", recipe="lm.yaml") == [
         f"{OVERRIDE}train.batch_tokens=64: rows of a stream all have the same length; use batch_size"
     ]
@@ -230,7 +250,10 @@ def test_a_later_size_of_batches_repositions_an_earlier_one(tmp_path: Path) -> N
     [
         (("data.pack=docs",), "data.pack"),
         (("generate.min_new_tokens=300",), "300 is more than max_new_tokens 200"),
-        (("data.train=[translate-toy, a.jsonl]", "data.fields={source: a, target: b}"), "translate-toy is a corpus of pairs"),
+        (
+            ("data.train=[translate-toy, a.jsonl]", "data.fields={source: a, target: b}"),
+            "translate-toy is a corpus of pairs",
+        ),
     ],
 )
 def test_what_pairs_cannot_be_is_refused(overrides: tuple[str, ...], fault: str) -> None:
@@ -252,7 +275,9 @@ def test_pairs_beside_text_are_refused() -> None:
         ("next_token", "{txt: a}", "--fields: unknown column role 'txt'; needed: {text: COLUMN}"),
     ],
 )
-def test_columns_of_other_data_that_are_not_read_are_refused_in_one_line(objective: str, fields: str, told: str) -> None:
+def test_columns_of_other_data_that_are_not_read_are_refused_in_one_line(
+    objective: str, fields: str, told: str
+) -> None:
     with pytest.raises(RecipeFault) as caught:
         read_data(Data(train="a.csv"), settings_of("objectives", objective)(), "b.csv", fields)
     assert told in str(caught.value)

@@ -70,7 +70,9 @@ optimiser: {}
 objective: masked
 """
     found = faults(write("bad.yaml", text), "train.seed=abc", "schedule.warmp=5")
-    way = next(line for line in found if "masked needs" in line).partition("; use ")[2]  # kinds of the tree, whichever there are
+    way = next(line for line in found if "masked needs" in line).partition("; use ")[
+        2
+    ]  # kinds of the tree, whichever there are
     assert {"objective next_token", "objective prefix", "model encoder"} <= {*way.split(" or ")}
     assert found == (
         "bad.yaml:3: model.n_embd: no such key; did you mean d_model?",
@@ -92,7 +94,9 @@ def test_a_wrong_value_brings_no_fault_about_its_default() -> None:
     assert faults("small.yaml", "train.batch_size=x", "train.micro_batch_size=5") == (
         "command line: train.batch_size=x: must be a whole number, got 'x'",
     )
-    assert faults("small.yaml", "model=decoderr") == ("command line: model=decoderr: no such kind 'decoderr'; did you mean 'decoder'?",)
+    assert faults("small.yaml", "model=decoderr") == (
+        "command line: model=decoderr: no such kind 'decoderr'; did you mean 'decoder'?",
+    )
     assert faults("small.yaml", "train.steps=x") == ("command line: train.steps=x: must be a whole number, got 'x'",)
 
 
@@ -100,7 +104,9 @@ def test_a_misspelt_key_is_not_said_to_be_missing_too(tmp_path: Path) -> None:
     """However many unknown keys stand beside it."""
     others = "".join(f", x{n}: 1" for n in range(1200))
     for more in ("", others):
-        (tmp_path / "r.yaml").write_text(f"model: decoder\ntrain: {{steps: 5}}\ndata: {{train: {{source: a, taregt: b{more}}}}}\n")
+        (tmp_path / "r.yaml").write_text(
+            f"model: decoder\ntrain: {{steps: 5}}\ndata: {{train: {{source: a, taregt: b{more}}}}}\n"
+        )
         with pytest.raises(RecipeFault) as fault:
             read(tmp_path / "r.yaml")
         assert fault.value.faults[0].endswith(":3: data.train.taregt: no such key; did you mean target?")
@@ -165,12 +171,16 @@ def test_overrides_reach_into_kinds_in_any_order() -> None:
 
 
 def test_an_override_counts_wherever_the_mapping_that_it_lies_in_is_given() -> None:
-    wanted = read("small.yaml", ["objective=masked", "model={kind: encoder, d_model: 32, attention: {kind: window, window: 9}}"]).recipe
+    wanted = read(
+        "small.yaml", ["objective=masked", "model={kind: encoder, d_model: 32, attention: {kind: window, window: 9}}"]
+    ).recipe
     assert (wanted.model.kind, wanted.model.d_model, wanted.model.attention[0].window) == ("encoder", 32, 9)
     whole = "model={kind: encoder, d_model: 64, attention: {kind: window, window: 7}}"
     for overrides in permutations([whole, "model.d_model=32", "model.attention.window=9", "objective=masked"]):
         assert read("small.yaml", overrides).recipe == wanted
-    for overrides in permutations(["model={kind: encoder}", "model.d_model=32", "model.attention=window", "model.attention.window=9"]):
+    for overrides in permutations(
+        ["model={kind: encoder}", "model.d_model=32", "model.attention=window", "model.attention.window=9"]
+    ):
         assert read("small.yaml", ["objective=masked", *overrides]).recipe == wanted
 
 
@@ -255,10 +265,20 @@ def test_an_empty_section_is_one_of_defaults() -> None:
 
 
 def test_paths_are_relative_to_their_recipe_or_to_the_working_directory(tmp_path: Path) -> None:
-    write("deep/r.yaml", SMALL + "data: {train: [a.txt, python-docs, ./grammar, '../t*.txt', hf:x], val: '-'}\ntokenizer: {path: t.json}\n")
+    write(
+        "deep/r.yaml",
+        SMALL
+        + "data: {train: [a.txt, python-docs, ./grammar, '../t*.txt', hf:x], val: '-'}\ntokenizer: {path: t.json}\n",
+    )
     recipe = read("deep/r.yaml").recipe
     deep = tmp_path / "deep"
-    assert recipe.data.train == (str(deep / "a.txt"), "python-docs", str(deep / "grammar"), str(tmp_path / "t*.txt"), "hf:x")
+    assert recipe.data.train == (
+        str(deep / "a.txt"),
+        "python-docs",
+        str(deep / "grammar"),
+        str(tmp_path / "t*.txt"),
+        "hf:x",
+    )
     assert (recipe.data.val, recipe.tokenizer.path) == ("-", str(deep / "t.json"))
     changed = read("deep/r.yaml", ["data.train=my text.txt", "tokenizer.path=t"]).recipe
     assert (changed.data.train, changed.tokenizer.path) == (str(tmp_path / "my text.txt"), str(tmp_path / "t"))
@@ -268,7 +288,11 @@ def test_a_tokenizer_may_be_a_run_by_its_name_and_never_the_last_one(tmp_path: P
     write("outputs/tk/tokenizer.json", "{}")
     write("tk/notes.txt", "a folder of the same name without a tokenizer")
     write("deep/r.yaml", SMALL + "tokenizer: {path: tk}\n")
-    for recipe, overrides in (("deep/r.yaml", []), ("small.yaml", ["tokenizer.path=tk"]), ("small.yaml", ["tokenizer.path=outputs/tk"])):
+    for recipe, overrides in (
+        ("deep/r.yaml", []),
+        ("small.yaml", ["tokenizer.path=tk"]),
+        ("small.yaml", ["tokenizer.path=outputs/tk"]),
+    ):
         assert read(recipe, overrides).recipe.tokenizer.path == str(tmp_path / "outputs/tk")
     write("tk/tokenizer.json", "{}")
     assert read("small.yaml", ["tokenizer.path=tk"]).recipe.tokenizer.path == str(tmp_path / "tk")
@@ -302,17 +326,34 @@ def test_a_shipped_recipe_is_short_valid_and_survives_the_way_through_its_dump(n
 
 
 CHANGES = {
-    "generate": {"prompt": st.text(st.characters(exclude_categories=["Cs", "Cc", "Cn"]) | st.sampled_from("\n\t'\"#: "), max_size=30)},
-    "optimizer": {"lr": st.floats(0, 10, exclude_min=True), "betas": st.tuples(*[st.floats(0, 1, exclude_max=True)] * 2)},
-    "schedule": {"warmup": st.integers(0, 99) | st.floats(0, 1, exclude_max=True), "kind": st.sampled_from(["linear", "inverse_sqrt"])},
-    "data": {"split": st.floats(0, 1, exclude_min=True, exclude_max=True).map(lambda x: f"tail {x!r}"), "header": st.booleans()},
+    "generate": {
+        "prompt": st.text(
+            st.characters(exclude_categories=["Cs", "Cc", "Cn"]) | st.sampled_from("\n\t'\"#: "), max_size=30
+        )
+    },
+    "optimizer": {
+        "lr": st.floats(0, 10, exclude_min=True),
+        "betas": st.tuples(*[st.floats(0, 1, exclude_max=True)] * 2),
+    },
+    "schedule": {
+        "warmup": st.integers(0, 99) | st.floats(0, 1, exclude_max=True),
+        "kind": st.sampled_from(["linear", "inverse_sqrt"]),
+    },
+    "data": {
+        "split": st.floats(0, 1, exclude_min=True, exclude_max=True).map(lambda x: f"tail {x!r}"),
+        "header": st.booleans(),
+    },
     "eval": {"patience": st.none() | st.integers(1, 10**12)},
     "model": {"d_model": st.integers(1, 20).map(lambda n: 8 * n), "dropout_rate": st.floats(0, 1, exclude_max=True)},
 }
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.fixed_dictionaries({}, optional={name: st.fixed_dictionaries({}, optional=part) for name, part in CHANGES.items()}))
+@given(
+    st.fixed_dictionaries(
+        {}, optional={name: st.fixed_dictionaries({}, optional=part) for name, part in CHANGES.items()}
+    )
+)
 def test_every_recipe_survives_the_way_through_its_dump(changes: dict[str, dict[str, object]]) -> None:
     model = {"kind": "decoder", "attention": ["window", "softmax"]} | changes.pop("model", {})
     recipe = Recipe.model_validate(changes | {"model": model, "train": {"steps": 100}})
@@ -322,7 +363,13 @@ def test_every_recipe_survives_the_way_through_its_dump(changes: dict[str, dict[
 
 def test_what_only_watches_a_run_does_not_decide_its_result() -> None:
     plain = Identity.of(read("small.yaml"), {}).decides
-    watching = ["log.samples=3", "checkpoint.keep_last=5", "generate.top_k=3", "runtime.device=cpu", "train.micro_batch_size=1"]
+    watching = [
+        "log.samples=3",
+        "checkpoint.keep_last=5",
+        "generate.top_k=3",
+        "runtime.device=cpu",
+        "train.micro_batch_size=1",
+    ]
     assert Identity.of(read("small.yaml", watching), {}).decides == plain
     for other in ("optimizer.lr=1", "train.seed=1", "data.split=10%", "data.train=grammar", "model.d_model=64"):
         assert Identity.of(read("small.yaml", [other]), {}).decides != plain

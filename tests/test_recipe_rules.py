@@ -100,6 +100,8 @@ def test_a_step_may_be_one_row_of_the_context_and_no_less() -> None:
     assert at_fault("train.batch_tokens=63", "train.context=64") == ["train.batch_tokens"]
 
 
-@pytest.mark.parametrize(("keys", "greedy"), [(["top_k=1"], True), (["temperature=0"], True), (["top_k=2", "temperature=0.1"], False)])
+@pytest.mark.parametrize(
+    ("keys", "greedy"), [(["top_k=1"], True), (["temperature=0"], True), (["top_k=2", "temperature=0.1"], False)]
+)
 def test_decoding_is_greedy_at_temperature_zero_or_of_one_token(keys: list[str], greedy: bool) -> None:
     assert read("quickstart", [f"generate.{key}" for key in keys]).recipe.generate.greedy == greedy

@@ -51,11 +51,21 @@ def test_defaults_make_a_whole_recipe_of_a_model_and_a_horizon() -> None:
     ("section", "given", "key", "message"),
     [
         (adamw.Settings, {"lr": Scalar("abc")}, "lr", "must be a finite number, got 'abc'"),
-        (adamw.Settings, {"lr": Scalar("1e-3", quoted=True)}, "lr", "must be a finite number, got the text '1e-3'; remove the quotes"),
+        (
+            adamw.Settings,
+            {"lr": Scalar("1e-3", quoted=True)},
+            "lr",
+            "must be a finite number, got the text '1e-3'; remove the quotes",
+        ),
         (adamw.Settings, {"lr": Scalar("-1")}, "lr", "must be greater than 0, got -1.0"),
         (adamw.Settings, {"lr": True}, "lr", "must be a finite number, got true"),
         (adamw.Settings, {"lr": float("nan")}, "lr", "must be a finite number, got nan"),
-        (adamw.Settings, {"betas": [Scalar("0.9")]}, "betas", "must be a list of 2 shares such as 0.05 or 5%, got a list"),
+        (
+            adamw.Settings,
+            {"betas": [Scalar("0.9")]},
+            "betas",
+            "must be a list of 2 shares such as 0.05 or 5%, got a list",
+        ),
         (adamw.Settings, {"betas": [Scalar("0.9"), Scalar("2")]}, "betas", "must be less than 1, got 2.0"),
         (adamw.Settings, {"learningrate": Scalar("1")}, "learningrate", "no such key"),
         (Train, {"steps": Scalar("1.5")}, "steps", "must be a whole number, got '1.5'"),
@@ -64,15 +74,35 @@ def test_defaults_make_a_whole_recipe_of_a_model_and_a_horizon() -> None:
         (Train, {"steps": Scalar("9" * 60)}, "steps", "the number is too long"),
         (Train, {"steps": Scalar("0")}, "steps", "must be at least 1, got 0"),
         (Train, {"steps": Scalar("1e18")}, "steps", "must be at most 1000000000000, got 1000000000000000000"),
-        (Train, {"steps": 5, "micro_batch_size": Scalar("all")}, "micro_batch_size", "must be a whole number or auto, got 'all'"),
-        (Train, {"steps": 5, "batch_size": 6, "micro_batch_size": 4}, "micro_batch_size", "4 does not divide batch_size 6; use 3"),
+        (
+            Train,
+            {"steps": 5, "micro_batch_size": Scalar("all")},
+            "micro_batch_size",
+            "must be a whole number or auto, got 'all'",
+        ),
+        (
+            Train,
+            {"steps": 5, "batch_size": 6, "micro_batch_size": 4},
+            "micro_batch_size",
+            "4 does not divide batch_size 6; use 3",
+        ),
         (Train, {}, "", "must set the length of the run: one of steps, tokens, epochs, time, such as steps: 2000"),
-        (Train, {"steps": 5, "time": 3.0}, "time", "steps and time are given; keep exactly one of steps, tokens, epochs, time"),
+        (
+            Train,
+            {"steps": 5, "time": 3.0},
+            "time",
+            "steps and time are given; keep exactly one of steps, tokens, epochs, time",
+        ),
         (Recipe, {"schedule": {"kind": Scalar("cosin")}}, "schedule", "no such kind 'cosin'; did you mean 'cosine'?"),
         (Recipe, {"optimizer": {"kind": "adamw", "momentum": 0.5}}, "optimizer.momentum", "no such key"),
         (cosine.Settings, {"warmup": Scalar("100%")}, "warmup", "must be less than 1, got 1.0"),
         (wsd.Settings, {"warmup": 0.5, "decay": 0.6}, "decay", "exceed the run"),
-        (Data, {"split": Scalar("tail 10")}, "split", "must be a share such as 5%, tail 10%, or {folds: 5}, got 'tail 10'"),
+        (
+            Data,
+            {"split": Scalar("tail 10")},
+            "split",
+            "must be a share such as 5%, tail 10%, or {folds: 5}, got 'tail 10'",
+        ),
         (Data, {"split": Scalar("100%")}, "split", "must be a share such as 5%"),
         (Data, {"train": []}, "train", "must have at least one item"),
         (Data, {"train": 3}, "train", "must be text, a list of texts or a mapping, got 3"),
@@ -85,7 +115,9 @@ def test_defaults_make_a_whole_recipe_of_a_model_and_a_horizon() -> None:
         (Tokenizer, {"vocab_size": 100}, "vocab_size", "cannot hold 256 bytes"),
     ],
 )
-def test_a_fault_says_what_is_and_what_must_be(section: type[Section], given: dict[str, object], key: str, message: str) -> None:
+def test_a_fault_says_what_is_and_what_must_be(
+    section: type[Section], given: dict[str, object], key: str, message: str
+) -> None:
     assert message in told(section, **given)[key]
 
 
@@ -97,7 +129,9 @@ def test_a_warmup_ends_before_the_run() -> None:
 
 
 def test_an_objective_needs_a_model_that_reads_as_it_does() -> None:
-    message = told(Recipe, model=settings_of("models", "decoder")(), objective="masked", train=Train(steps=5))["objective"]
+    message = told(Recipe, model=settings_of("models", "decoder")(), objective="masked", train=Train(steps=5))[
+        "objective"
+    ]
     problem, _, ways = message.partition("; use ")
     assert problem == "masked needs bidirectional attention, but decoder has causal attention"
     assert {"objective next_token", "objective prefix", "model encoder"} <= {*ways.split(" or ")}
@@ -126,7 +160,9 @@ def test_a_stream_needs_one_text_without_borders_and_positions_that_run_on() -> 
     model = {"kind": "decoder", "attention": "window", "positions": "learned"}
     message = told(Recipe, model=model, train=Train(steps=5, stream=True))["train.stream"]
     assert message == "a stream exceeds the length of learned positions; use rotary, alibi or sinusoidal"
-    message = told(Recipe, model=model | {"positions": "rotary"}, train=Train(steps=5, stream=True), data=Data(pack="docs"))["train.stream"]
+    message = told(
+        Recipe, model=model | {"positions": "rotary"}, train=Train(steps=5, stream=True), data=Data(pack="docs")
+    )["train.stream"]
     assert "use data.pack concat, not docs" in message
 
 
@@ -135,12 +171,16 @@ def test_learned_positions_reach_as_far_as_a_row() -> None:
         return {"kind": "decoder", "positions": {"kind": "learned", "length": length}}
 
     found = told(Recipe, model=model(15), train=Train(steps=5, context=16))
-    assert found == {"model.positions.length": "15 positions are fewer than the 16 tokens of train.context; use at least 16"}
+    assert found == {
+        "model.positions.length": "15 positions are fewer than the 16 tokens of train.context; use at least 16"
+    }
     for length in (16, "auto"):
         Recipe(model=model(length), train=Train(steps=5, context=16))
     for kind in ("learned", "fourier"):
         wrong = {"kind": "decoder", "positions": {"kind": kind, "length": Scalar("0")}}
-        assert told(Recipe, model=wrong, train=Train(steps=5)) == {"model.positions.length": "must be at least 1, got 0"}
+        assert told(Recipe, model=wrong, train=Train(steps=5)) == {
+            "model.positions.length": "must be at least 1, got 0"
+        }
 
 
 def test_a_split_is_written_as_it_is_read() -> None:
@@ -164,7 +204,9 @@ def test_one_kind_is_written_back_as_one_and_several_as_a_list() -> None:
 
 
 def test_faults_inside_a_kind_keep_their_place() -> None:
-    found = told(Pair, mixers=[{"kind": "window", "window": Scalar("0")}, {"kind": "windw"}], place={"kind": "rotary", "bse": 1})
+    found = told(
+        Pair, mixers=[{"kind": "window", "window": Scalar("0")}, {"kind": "windw"}], place={"kind": "rotary", "bse": 1}
+    )
     assert found["mixers.0.window"] == "must be at least 1, got 0"
     assert found["mixers.1"] == "no such kind 'windw'; did you mean 'window'?"
     assert found["place.bse"] == "no such key"
@@ -194,7 +236,9 @@ def test_rules_and_validators_say_which_key_they_are_about() -> None:
 
 
 def test_a_validator_may_name_its_key_by_the_type_of_its_error() -> None:
-    error = ValidationError.from_exception_data("x", [{"type": PydanticCustomError("at:n_heads", "no"), "loc": ("model",), "input": 1}])
+    error = ValidationError.from_exception_data(
+        "x", [{"type": PydanticCustomError("at:n_heads", "no"), "loc": ("model",), "input": 1}]
+    )
     [fault] = faults_of(error)
     assert (fault.path, fault.type) == (("model", "n_heads"), "rule")
 

@@ -34,7 +34,24 @@ def test_a_count_may_be_written_short(text: str, value: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["1.5", "1.0", "010", "0x10", "0o7", "yes", "true", "12:30:45", "2024-01-01", "1__0", "_1", "1_", "1.0005k", "5%", "9" * 5000, "1e30"],
+    [
+        "1.5",
+        "1.0",
+        "010",
+        "0x10",
+        "0o7",
+        "yes",
+        "true",
+        "12:30:45",
+        "2024-01-01",
+        "1__0",
+        "_1",
+        "1_",
+        "1.0005k",
+        "5%",
+        "9" * 5000,
+        "1e30",
+    ],
 )
 def test_what_is_no_whole_number_stays_text_and_is_refused_later(text: str) -> None:
     assert isinstance(fit(Scalar(text), int), Scalar)
@@ -59,7 +76,9 @@ def test_a_number_is_a_number_however_it_is_written(text: str, value: float) -> 
     assert type(fit(Scalar(text), float)) is float
 
 
-@pytest.mark.parametrize("text", [".nan", "nan", ".inf", "-.inf", "inf", "1e999", "yes", "010", "12:30:45", "0x1p3", "1e", "", "5%", "30m"])
+@pytest.mark.parametrize(
+    "text", [".nan", "nan", ".inf", "-.inf", "inf", "1e999", "yes", "010", "12:30:45", "0x1p3", "1e", "", "5%", "30m"]
+)
 def test_what_is_no_finite_number_is_refused_later(text: str) -> None:
     assert isinstance(fit(Scalar(text), float), Scalar)
 
@@ -67,7 +86,14 @@ def test_what_is_no_finite_number_is_refused_later(text: str) -> None:
 def test_percent_is_for_shares_and_units_of_time_are_for_times() -> None:
     assert fit(Scalar("5%"), Share) == 0.05
     assert fit(Scalar("5%"), Annotated[float, Field(ge=0, lt=1)]) == 0.05
-    assert [fit(Scalar(text), Seconds) for text in ("90", "90s", "30m", "2h", "1d", "0.5h")] == [90, 90, 1800, 7200, 86400, 1800]
+    assert [fit(Scalar(text), Seconds) for text in ("90", "90s", "30m", "2h", "1d", "0.5h")] == [
+        90,
+        90,
+        1800,
+        7200,
+        86400,
+        1800,
+    ]
     assert isinstance(fit(Scalar("5%"), Seconds), Scalar)
 
 

@@ -42,7 +42,11 @@ def weights(**hashes: str) -> dict[str, Any]:
 
 def record() -> dict[str, Any]:
     """A small one, written by hand."""
-    files = {"metrics.jsonl": metrics(*METRICS), "model.safetensors": weights(head="a", stack="b", norm="c"), "loss.png": {}}
+    files = {
+        "metrics.jsonl": metrics(*METRICS),
+        "model.safetensors": weights(head="a", stack="b", norm="c"),
+        "loss.png": {},
+    }
     progress = "data: not in the cache (03ba69b1865d)\nstep 5/9 | loss 2.5 | 3.1k tok/s | ETA 0:03\n"
     return {
         "commit": "c0ffee", "machine": {"torch": "2.13.0", "processor": "one"},
@@ -79,7 +83,9 @@ def test_ids_times_and_store_hashes_are_no_differences_and_what_stands_beside_th
 
 def test_the_first_line_of_metrics_that_differs_is_told_by_its_values() -> None:
     after = record()
-    after["runs"]["text"]["files"]["metrics.jsonl"] = metrics(METRICS[0], {"step": 10, "loss": 2.5, "lr": 0.05, "grad_norm": 1.0})
+    after["runs"]["text"]["files"]["metrics.jsonl"] = metrics(
+        METRICS[0], {"step": 10, "loss": 2.5, "lr": 0.05, "grad_norm": 1.0}
+    )
     assert found(after) == ["run text: metrics.jsonl: line 2: loss 2.25 -> 2.5, grad_norm absent -> 1.0"]
     after["runs"]["text"]["files"]["metrics.jsonl"] = metrics(METRICS[0])
     assert found(after) == ['run text: metrics.jsonl: line 2: is gone: \'{"step": 10, "loss": 2.25, "lr": 0.05}\'']
@@ -89,7 +95,10 @@ def test_tensors_that_differ_or_have_another_name_are_told() -> None:
     after = record()
     after["runs"]["text"]["files"]["model.safetensors"] = weights(head="a", stack="B", scale="c")
     assert found(after) == ["run text: model.safetensors: 1 of 2 tensors differ: stack; gone: norm; new: scale"]
-    after["runs"]["text"]["files"]["model.safetensors"] = {**weights(head="a", stack="b", norm="c"), "sha256": "in another order"}
+    after["runs"]["text"]["files"]["model.safetensors"] = {
+        **weights(head="a", stack="b", norm="c"),
+        "sha256": "in another order",
+    }
     assert found(after) == ["run text: model.safetensors: equal tensors, other bytes"]
 
 
@@ -102,7 +111,9 @@ def test_a_file_more_or_less_is_told() -> None:
 
 def test_what_a_command_prints_and_its_exit_code_are_compared() -> None:
     after = record()
-    after["commands"]["greedy"]["said"] = [said("generate text", "the king\nthe fox\nand\n", "warning: cut\n", exit_code=2)]
+    after["commands"]["greedy"]["said"] = [
+        said("generate text", "the king\nthe fox\nand\n", "warning: cut\n", exit_code=2)
+    ]
     assert found(after) == [
         "command greedy: `generate text`: exit code 0 -> 2",
         "command greedy: `generate text`: stdout line 2: 'the dog' -> 'the fox' (2 of 3 lines differ)",
@@ -133,7 +144,12 @@ def test_what_only_one_record_has_is_told_unless_a_part_was_made() -> None:
 
 
 def test_values_of_a_line_of_json_are_named_by_their_keys() -> None:
-    assert leaves('{"a": {"b": [1, {"c": null}]}, "d": {}, "e": []}') == {"a.b.0": "1", "a.b.1.c": "null", "d": "{}", "e": "[]"}
+    assert leaves('{"a": {"b": [1, {"c": null}]}, "d": {}, "e": []}') == {
+        "a.b.0": "1",
+        "a.b.1.c": "null",
+        "d": "{}",
+        "e": "[]",
+    }
     assert leaves("a line") == leaves("[1]") == leaves("{broken") == {}
 
 
@@ -146,11 +162,16 @@ def written(tmp_path: Path) -> tuple[Path, Path]:
     return files
 
 
-def test_two_records_are_compared_by_exit_code_and_lines(written: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_records_are_compared_by_exit_code_and_lines(
+    written: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["--compare", *map(str, written)]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "0 of 1 runs and 0 of 2 commands differ"
     after = record()
-    after["commands"]["missed"]["said"][0] |= {"exit_code": 1, "stdout": '{"ok": false, "\\u001b[2J": 1, "loss": 2.25, "minutes": 1}\n'}
+    after["commands"]["missed"]["said"][0] |= {
+        "exit_code": 1,
+        "stdout": '{"ok": false, "\\u001b[2J": 1, "loss": 2.25, "minutes": 1}\n',
+    }
     written[1].write_text(json.dumps(after))
     assert main(["--compare", *map(str, written)]) == 1
     assert capsys.readouterr().out.splitlines()[:3] == [
@@ -160,7 +181,9 @@ def test_two_records_are_compared_by_exit_code_and_lines(written: tuple[Path, Pa
     ]
 
 
-def test_of_one_run_few_lines_are_told_and_how_many_more_there_are(written: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_one_run_few_lines_are_told_and_how_many_more_there_are(
+    written: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     after = record()
     after["runs"]["text"]["files"] |= {f"samples/{number}.txt": text("Once") for number in range(8)}
     written[1].write_text(json.dumps(after))
@@ -178,7 +201,10 @@ def test_a_record_of_another_machine_is_refused_before_anything_is_trained(
     assert "another machine: processor: one -> " in capsys.readouterr().out
     here = {"torch": "2.13.0", "processor": "one"}
     assert other_machine(here, copy.deepcopy(here)) == []
-    assert other_machine(here, {"torch": "2.14.0", "processor": "one", "cores": 2}) == ["cores: None -> 2", "torch: 2.13.0 -> 2.14.0"]
+    assert other_machine(here, {"torch": "2.14.0", "processor": "one", "cores": 2}) == [
+        "cores: None -> 2",
+        "torch: 2.13.0 -> 2.14.0",
+    ]
 
 
 def test_a_record_is_not_overwritten(written: tuple[Path, Path]) -> None:
@@ -202,7 +228,9 @@ def test_tensors_are_told_apart_by_type_shape_and_bytes() -> None:
 
 def test_the_run_id_in_a_file_of_tensors_is_no_difference(tmp_path: Path) -> None:
     facts = []
-    for number, (run_id, run) in enumerate([("0dab39ffffff", "text"), ("c0ffeec0ffee", "text"), ("0dab39ffffff", "stream")]):
+    for number, (run_id, run) in enumerate(
+        [("0dab39ffffff", "text"), ("c0ffeec0ffee", "text"), ("0dab39ffffff", "stream")]
+    ):
         file = tmp_path / f"{number}.safetensors"
         save_file({"map": numpy.ones((2, 2))}, file, {"model": json.dumps({"run": run, "run_id": run_id})})
         facts.append(fact(file, tmp_path))
@@ -242,7 +270,12 @@ def test_every_kind_is_in_some_run() -> None:
     lines = (line for command in COMMANDS.values() for line in command.lines)  # corpora are in commands
     written = set(re.findall(r"\w+", " ".join([*(run.recipe for run in RUNS.values()), *lines])))
     keys = json.loads(minitf("recipe", "keys", "--json").stdout)["result"]
-    listed = {name for key in keys if key["name"].endswith(".kind") for name in re.findall(r"\w+", key["type"].removeprefix("one of "))}
+    listed = {
+        name
+        for key in keys
+        if key["name"].endswith(".kind")
+        for name in re.findall(r"\w+", key["type"].removeprefix("one of "))
+    }
     assert {"muon", "unigram", "inverse_sqrt", "t5", "window", "instruct", "lora"} <= listed
     assert listed - written == set()
 
@@ -255,5 +288,9 @@ def test_every_command_is_given() -> None:
         else:
             yield before
 
-    given = [f"{line} " for one in COMMANDS.values() for line in one.lines] + [f"{line} " for run in RUNS.values() for line in run.lines]
-    assert [name for name in names(typer.main.get_command(app), "") if not any(line.startswith(name) for line in given)] == []
+    given = [f"{line} " for one in COMMANDS.values() for line in one.lines] + [
+        f"{line} " for run in RUNS.values() for line in run.lines
+    ]
+    assert [
+        name for name in names(typer.main.get_command(app), "") if not any(line.startswith(name) for line in given)
+    ] == []

@@ -38,7 +38,9 @@ class Texts:
         lengths = np.array([np.random.default_rng(int(row)).integers(5, CONTEXT + 1) for row in rows])[:, None]
         ids = np.stack([np.random.default_rng(int(row)).integers(FIRST_PLAIN, PLAIN_END, CONTEXT) for row in rows])
         is_text = np.arange(lengths.max()) < lengths
-        return Rows(np.where(is_text, ids[:, : lengths.max()], 0), keys, None if is_text.all() else is_text.astype(np.int64))
+        return Rows(
+            np.where(is_text, ids[:, : lengths.max()], 0), keys, None if is_text.all() else is_text.astype(np.int64)
+        )
 
 
 def run(case: TinyObjective, padded: bool) -> tuple[Training, list[Batch]]:

@@ -25,7 +25,10 @@ from mini_tf.trained.evaluating import evaluate_trained, evaluation_data
 from mini_tf.trained.opening import open_trained
 
 KEPT = ("train.steps=5", "train.context=16", "checkpoint.every_steps=1", "eval.every_steps=1", "eval.tokens=200")
-PAIRS = (f"data={{train: {DATA / 'reversed.tsv'}, fields: {{source: source, target: target}}}}", "generate.max_new_tokens=8")
+PAIRS = (
+    f"data={{train: {DATA / 'reversed.tsv'}, fields: {{source: source, target: target}}}}",
+    "generate.max_new_tokens=8",
+)
 DATA_OF = {"decoder": (), "encoder": (), "encoder_decoder": PAIRS}
 SCORES = {1: 2.0, 2: 1.0, 3: 4.0, 4: 3.0, 5: 5.0}
 """Validation losses that these runs are said to have had, so that neither the last nor the first are the best."""
@@ -73,10 +76,14 @@ def mean(run: Path, *steps: int) -> dict[str, np.ndarray]:
 
 
 def equal(found: dict[str, torch.Tensor], expected: dict[str, Any]) -> bool:
-    return found.keys() == expected.keys() and all(np.array_equal(found[name].numpy(), expected[name]) for name in found)
+    return found.keys() == expected.keys() and all(
+        np.array_equal(found[name].numpy(), expected[name]) for name in found
+    )
 
 
-@pytest.mark.parametrize(("which", "steps"), [(1, [5]), (2, [5, 4]), ("3", [5, 4, 3]), (5, [5, 4, 3, 2, 1]), ("best", [2, 1])])
+@pytest.mark.parametrize(
+    ("which", "steps"), [(1, [5]), (2, [5, 4]), ("3", [5, 4, 3]), (5, [5, 4, 3, 2, 1]), ("best", [2, 1])]
+)
 def test_the_mean_is_that_of_the_files(run: Path, which: int | str, steps: list[int]) -> None:
     found = average(run, which)
     assert {tensor.dtype for tensor in found.values()} == {torch.float32}
@@ -86,7 +93,9 @@ def test_the_mean_is_that_of_the_files(run: Path, which: int | str, steps: list[
 
 
 def test_the_mean_of_one_is_the_last_checkpoint_bit_for_bit(run: Path) -> None:
-    alone, last = (open_trained(run, device="cpu", **asked).model.weights() for asked in ({"average": 1}, {"step": "last"}))
+    alone, last = (
+        open_trained(run, device="cpu", **asked).model.weights() for asked in ({"average": 1}, {"step": "last"})
+    )
     assert alone.keys() == last.keys()
     assert all(torch.equal(alone[name], last[name]) for name in last)
     commands = [("evaluate", run, *asked, "--json") for asked in (("--average", "1"), ("--step", "last"))]
@@ -104,7 +113,9 @@ def test_commands_use_the_mean(run: Path) -> None:
         assert done.exit_code == 0, done.stderr
         assert json.loads(done.stdout)["metrics"]["loss"] == losses[-1]
     assert len(set(losses)) == 3
-    generated = minitf("generate", run, "A [MASK]", "--average", "3", *(("--max-new-tokens", "4") if run.name != "encoder" else ()))
+    generated = minitf(
+        "generate", run, "A [MASK]", "--average", "3", *(("--max-new-tokens", "4") if run.name != "encoder" else ())
+    )
     assert generated.exit_code == 0, generated.stderr
 
 
@@ -112,7 +123,13 @@ def test_sums_are_taken_in_double_precision_and_what_is_no_floating_number_is_th
     parts = {3: [1.0, 256.0], 4: [1 + 2**-7, 1.0], 5: [1 + 2**-7, 1.0]}  # in bfloat16 256 + 1 is 256
     for step, (small, large) in parts.items():
         rewrite(
-            copy, step, {"w": torch.tensor([small, large], dtype=torch.bfloat16), "n": torch.tensor([step]), "b": torch.tensor([step > 3])}
+            copy,
+            step,
+            {
+                "w": torch.tensor([small, large], dtype=torch.bfloat16),
+                "n": torch.tensor([step]),
+                "b": torch.tensor([step > 3]),
+            },
         )
     found = average(copy, 3)
     assert torch.equal(found["w"], torch.tensor([1 + 2**-7 * 2 / 3, 86.0], dtype=torch.float64).to(torch.bfloat16))
@@ -121,11 +138,21 @@ def test_sums_are_taken_in_double_precision_and_what_is_no_floating_number_is_th
 
 
 @pytest.mark.parametrize(("which", "steps"), [(2, [3, 4]), ("best", [2, 3])])
-def test_of_a_model_with_buffers_only_parameters_are_averaged(which: int | str, steps: list[int], tmp_path: Path) -> None:
+def test_of_a_model_with_buffers_only_parameters_are_averaged(
+    which: int | str, steps: list[int], tmp_path: Path
+) -> None:
     """Buffers are those of the newest of the checkpoints that are averaged, which need not be the best."""
-    due = ("train.steps=4", "checkpoint.every_steps=1", "eval.every_steps=1", "checkpoint.keep_last=4", "checkpoint.keep_best=2")
+    due = (
+        "train.steps=4",
+        "checkpoint.every_steps=1",
+        "eval.every_steps=1",
+        "checkpoint.keep_last=4",
+        "checkpoint.keep_best=2",
+    )
     with kinds_in(FOLDER):
-        run = trained(tmp_path / "run", "model.attention=redrawn", "model.d_model=8", "train.context=16", "eval.tokens=64", *due)
+        run = trained(
+            tmp_path / "run", "model.attention=redrawn", "model.d_model=8", "train.context=16", "eval.tokens=64", *due
+        )
         for step, score in {1: 5.0, 2: 1.0, 3: 2.0, 4: 5.0}.items():
             say(run, step, score=score)
         found = open_trained(run, device="cpu", average=which).model.weights()
@@ -162,7 +189,9 @@ def flip(path: Path) -> None:
         (lambda path: say(path.parents[1], 2, run="another"), "belongs to another run"),
     ],
 )
-def test_a_damaged_checkpoint_is_refused_and_not_left_out(copy: Path, damage: Callable[[Path], object], message: str) -> None:
+def test_a_damaged_checkpoint_is_refused_and_not_left_out(
+    copy: Path, damage: Callable[[Path], object], message: str
+) -> None:
     damage(checkpoint(copy, 2))
     for which in ("4", "best"):
         refused(minitf("evaluate", copy, "--average", which), "step-00000002", message, exit_code=5)
@@ -174,7 +203,10 @@ def test_a_checkpoint_that_is_not_finite_is_refused(copy: Path) -> None:
     name = next(iter(weights))
     rewrite(copy, 4, weights | {name: weights[name] * torch.nan})
     refused(
-        minitf("generate", copy, "A [MASK]", "--average", "2"), "step-00000004", f"{name} contains values that are not finite", exit_code=5
+        minitf("generate", copy, "A [MASK]", "--average", "2"),
+        "step-00000004",
+        f"{name} contains values that are not finite",
+        exit_code=5,
     )
 
 
@@ -201,9 +233,16 @@ def test_the_best_are_as_many_as_the_recipe_keeps(copy: Path) -> None:
     assert text.count("keep_best: 2") == 1
     for keep_best, steps in ((1, [2]), (3, [2, 1, 4]), (9, [2, 1, 4, 3, 5])):
         recipe.write_text(text.replace("keep_best: 2", f"keep_best: {keep_best}"))
-        assert equal(average(copy, "best"), {name: array.astype(np.float32) for name, array in mean(copy, *steps).items()})
+        assert equal(
+            average(copy, "best"), {name: array.astype(np.float32) for name, array in mean(copy, *steps).items()}
+        )
     recipe.write_text(text.replace("keep_best: 2", "keep_best: 0"))
-    refused(minitf("evaluate", copy, "--average", "best"), "no checkpoint with a validation metric", "checkpoint.keep_best", exit_code=2)
+    refused(
+        minitf("evaluate", copy, "--average", "best"),
+        "no checkpoint with a validation metric",
+        "checkpoint.keep_best",
+        exit_code=2,
+    )
     recipe.write_text(text)
     for step in SCORES:
         say(copy, step, score=None)
@@ -220,7 +259,9 @@ def test_a_run_without_checkpoints_is_refused(copy: Path) -> None:
 def test_checkpoints_that_a_killed_run_did_not_remove_are_not_averaged(copy: Path) -> None:
     """Of the last two, and step 2, which has the best score."""
     resolved = (copy / "resolved.yaml").read_text()
-    (copy / "resolved.yaml").write_text(resolved.replace("keep_last: 5", "keep_last: 2").replace("keep_best: 2", "keep_best: 1"))
+    (copy / "resolved.yaml").write_text(
+        resolved.replace("keep_last: 5", "keep_last: 2").replace("keep_best: 2", "keep_best: 1")
+    )
     mean = average(copy, 3)
     parts = [load_file(checkpoint(copy, step) / MODEL) for step in (5, 4, 2)]
     for name, tensor in mean.items():

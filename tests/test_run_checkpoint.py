@@ -112,7 +112,9 @@ def operations_of_a_save(folder: Path) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("death", [die, die_with_half_a_file])
-def test_a_save_killed_at_any_operation_leaves_the_old_or_the_new_checkpoint(tmp_path: Path, death: Callable[..., None]) -> None:
+def test_a_save_killed_at_any_operation_leaves_the_old_or_the_new_checkpoint(
+    tmp_path: Path, death: Callable[..., None]
+) -> None:
     n_operations = len(operations_of_a_save(tmp_path / "trace"))
     saved(tmp_path / "before", 10, 20)
     seen = set()
@@ -142,7 +144,10 @@ def test_files_are_safe_before_the_folder_gets_its_name_and_the_name_before_anyt
     trace = operations_of_a_save(tmp_path)
     temporary = ".tmp-step-00000030"
     writes = [i for i, (operation, _) in enumerate(trace) if operation == "write"]
-    order = [writes[-1], *(trace.index(step) for step in [("sync", temporary), ("rename", temporary), ("sync", "checkpoints")])]
+    order = [
+        writes[-1],
+        *(trace.index(step) for step in [("sync", temporary), ("rename", temporary), ("sync", "checkpoints")]),
+    ]
     assert order == sorted(order)
     assert trace[writes[-1]] == ("write", MANIFEST)
     assert trace.index(("remove", ".trash-step-00000010")) > order[-1]
@@ -153,7 +158,9 @@ def test_a_disk_that_fills_up_at_any_operation_is_told_and_the_last_checkpoint_s
     for at in range(1, operations.index(("rename", "step-00000010")) + 1):
         checkpoints = saved(tmp_path / str(at), 10, 20)
         checkpoints.disk = ScriptedDisk(at, fill_up)
-        with pytest.raises(StorageFault, match=r"saving step 30 failed: .*No space left .*; the last checkpoint is step"):
+        with pytest.raises(
+            StorageFault, match=r"saving step 30 failed: .*No space left .*; the last checkpoint is step"
+        ):
             checkpoints.save(30, parts(30), score=None)
         assert newest(tmp_path / str(at))[0].step in (20, 30)
         assert not any(name.startswith(".tmp-") for name in os.listdir(checkpoints.folder))
@@ -330,7 +337,9 @@ def test_saving_a_step_again_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_saving_a_step_whose_checkpoint_is_damaged_sets_that_aside(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+def test_saving_a_step_whose_checkpoint_is_damaged_sets_that_aside(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
     checkpoints = saved(tmp_path, 10, 20)
     damage(checkpoints.path(20))
     checkpoints.save(20, parts(21), score=None)

@@ -35,7 +35,11 @@ def flip(path: Path) -> None:
         ("model.safetensors", flip, "is damaged: its sha256 differs from that in run.json"),
         ("config.json", Path.unlink, "file not found"),
         ("config.json", lambda path: path.write_text("[" * 100_000), "not a config.json of minitf"),
-        ("config.json", lambda path: path.write_text('{"minitf_format": 1, "vocabulary_size": 1.5, "context": 16}'), "vocabulary_size 1.5"),
+        (
+            "config.json",
+            lambda path: path.write_text('{"minitf_format": 1, "vocabulary_size": 1.5, "context": 16}'),
+            "vocabulary_size 1.5",
+        ),
         ("tokenizer.json", lambda path: path.write_text("[]"), "is damaged"),
         ("resolved.yaml", lambda path: path.write_text("a: ["), "is damaged"),
     ],
@@ -83,10 +87,16 @@ def test_a_run_of_format_1_keeps_loading(tmp_path: Path) -> None:
         (("generate", "{run}", "x", "--device", "zzz"), 2, "--device 'zzz': must be auto, cpu"),
         (("generate", "{run}", "a\udcff"), 2, "a prompt is not UTF-8"),
         (("evaluate", "{run}", "--step", "9" * 5000), 2, "no such checkpoint"),
-        (("pretrain", TINY, "--assert", "val.los<1"), 2, "--assert val.los: not a metric of training; did you mean val.loss?"),
+        (
+            ("pretrain", TINY, "--assert", "val.los<1"),
+            2,
+            "--assert val.los: not a metric of training; did you mean val.loss?",
+        ),
     ],
 )
-def test_odd_arguments_are_refused_in_a_line(run: Path, arguments: tuple[str, ...], exit_code: int, message: str) -> None:
+def test_odd_arguments_are_refused_in_a_line(
+    run: Path, arguments: tuple[str, ...], exit_code: int, message: str
+) -> None:
     done = minitf(*(argument.replace("{run}", str(run)) for argument in arguments))
     assert done.exit_code == exit_code, done.stderr
     assert message in done.stderr

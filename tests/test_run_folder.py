@@ -69,7 +69,11 @@ def test_the_name_hashes_what_decides_the_result_and_contents_instead_of_paths()
         Path("r.yaml").write_text("data: {train: a.txt}\nmodel: {kind: decoder}\ntrain: {steps: 10}\n")
         return Identity.of(read("r.yaml", overrides), {"data": content}).default_name
 
-    assert name() == name("data.train=/elsewhere/b.txt") == name("log.every_steps=3", "runtime.device=cpu", "train.micro_batch_size=2")
+    assert (
+        name()
+        == name("data.train=/elsewhere/b.txt")
+        == name("log.every_steps=3", "runtime.device=cpu", "train.micro_batch_size=2")
+    )
     assert len({name(), name("train.steps=20"), name("train.seed=1"), name(content="bb")}) == 4
     assert replace(TINY, recipe=".-x").default_name.startswith("x-")
 
@@ -93,7 +97,11 @@ def test_a_place_is_a_name_a_folder_or_both(place: RunLocation, folder: str) -> 
 def test_a_name_that_is_no_folder_name_is_refused(name: str) -> None:
     with pytest.raises(UsageFault, match="is not a valid run name"):
         open_run(RunLocation(name=name), TINY)
-    for command in (("pretrain", "data.train=none.txt"), ("convert", "none", "a=b"), ("import", "none")):  # before any file is read
+    for command in (
+        ("pretrain", "data.train=none.txt"),
+        ("convert", "none", "a=b"),
+        ("import", "none"),
+    ):  # before any file is read
         refused(minitf(*command, f"--name={name}"), "is not a valid run name", exit_code=2)
     assert os.listdir() == []
 
@@ -118,7 +126,10 @@ def test_an_interrupted_run_continues_as_if_nothing_had_happened() -> None:
         assert (saved.step, saved.counters) == (20, {"tokens": 20 * 64})
         assert torch.equal(saved.optimizer["w.exp_avg"], tensors(20).optimizer["w.exp_avg"])
         train(run, 21, 40)
-    for file in ["metrics.jsonl", *(f"checkpoints/step-00000040/{part}.safetensors" for part in ("model", "optimizer", "state"))]:
+    for file in [
+        "metrics.jsonl",
+        *(f"checkpoints/step-00000040/{part}.safetensors" for part in ("model", "optimizer", "state")),
+    ]:
         assert (run.folder / file).read_bytes() == (whole.folder / file).read_bytes()
 
 
@@ -149,14 +160,22 @@ def test_other_data_or_another_recipe_under_the_same_name_is_refused_with_ways_o
     assert caught.value.hint is not None
     assert "--fresh" in caught.value.hint
     with pytest.raises(RunFault, match=r"was started with another recipe: train.steps: 100 -> 200"):
-        open_run(RunLocation(name="x"), replace(TINY, decides={**TINY.decides, "train.steps": 200}, not_default={"train.steps": 200}))
+        open_run(
+            RunLocation(name="x"),
+            replace(TINY, decides={**TINY.decides, "train.steps": 200}, not_default={"train.steps": 200}),
+        )
     added = {f"k{n}": 1 for n in range(7)}
     with pytest.raises(RunFault, match=r"k0: absent -> 1; .*k4: absent -> 1 \(and 2 more\)$"):
-        open_run(RunLocation(name="x"), replace(TINY, decides={**TINY.decides, **added}, not_default={**TINY.not_default, **added}))
+        open_run(
+            RunLocation(name="x"),
+            replace(TINY, decides={**TINY.decides, **added}, not_default={**TINY.not_default, **added}),
+        )
     assert Path("outputs/x/run.json").read_bytes() == before
 
 
-@pytest.mark.parametrize("start", [RunLocation(name="x", fresh=True), RunLocation(directory=Path("outputs/x"), fresh=True)])
+@pytest.mark.parametrize(
+    "start", [RunLocation(name="x", fresh=True), RunLocation(directory=Path("outputs/x"), fresh=True)]
+)
 def test_fresh_starts_beside_the_folder_and_the_same_command_then_means_the_newest(start: RunLocation) -> None:
     with open_run(RunLocation(name="x"), TINY):
         pass
@@ -345,9 +364,13 @@ def test_of_equal_losses_the_first_stays_the_best() -> None:
 def test_weights_of_another_shape_or_name_are_refused_before_use() -> None:
     with open_run(RunLocation(), TINY) as run:
         train(run, 1, 10)
-    with pytest.raises(RunFault, match=r"does not match the model of its recipe: w is \[2, 3\] float32, not \[2, 4\] float32"):
+    with pytest.raises(
+        RunFault, match=r"does not match the model of its recipe: w is \[2, 3\] float32, not \[2, 4\] float32"
+    ):
         load_model(run.folder, expected=specs({"w": torch.zeros(2, 4)}))
-    with pytest.raises(RunFault, match=r"n0 is missing, n1 is missing, n2 is missing, n3 is missing, n4 is missing \(and 3 more\)"):
+    with pytest.raises(
+        RunFault, match=r"n0 is missing, n1 is missing, n2 is missing, n3 is missing, n4 is missing \(and 3 more\)"
+    ):
         load_model(run.folder, expected=specs({f"n{i}": torch.zeros(1) for i in range(7)}))
 
 
@@ -370,13 +393,22 @@ def with_header(header: str, length: int | None = None) -> bytes:
         (bytes(8), "not a safetensors file: Expecting value"),  # a header of no bytes, which is no JSON
         (b"\x80\x04\x95a pickle with a long enough text", "not a safetensors file: its header length of"),
         (with_header("{}", length=1 << 62), "its header length of 4611686018427387904 bytes exceeds the maximum of 6"),
-        (with_header("{}" + " " * 6, length=13), "its header length of 13 bytes exceeds the maximum of 12"),  # where 12 are left
+        (
+            with_header("{}" + " " * 6, length=13),
+            "its header length of 13 bytes exceeds the maximum of 12",
+        ),  # where 12 are left
         (with_header("[]"), "its header is not a JSON object"),
         (with_header('{"w": {"dtype": "F32"}}'), "not a safetensors file"),
         (with_header('{"w": {"dtype": "F8_E8M0", "shape": [4], "data_offsets": [0, 4]}}'), "unknown dtype 'F8_E8M0'"),
         (with_header('{"w": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}, "w": {}}'), "duplicate key"),
-        (with_header('{"w": {"dtype": "F32", "shape": [0, 4611686018427387904], "data_offsets": [0, 4]}}'), "cannot occupy bytes 0 to 4"),
-        (with_header('{"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}'), "its tensors end at byte 8, its content at byte 4"),
+        (
+            with_header('{"w": {"dtype": "F32", "shape": [0, 4611686018427387904], "data_offsets": [0, 4]}}'),
+            "cannot occupy bytes 0 to 4",
+        ),
+        (
+            with_header('{"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}'),
+            "its tensors end at byte 8, its content at byte 4",
+        ),
     ],
 )
 def test_a_file_that_is_not_sound_safetensors_is_refused(content: bytes, message: str) -> None:
@@ -500,7 +532,10 @@ def test_a_model_that_its_run_did_not_publish_is_not_taken_over() -> None:
         train(other, 1, 10)
         other.publish()
     (other.folder / "model.safetensors").write_bytes(b"")
-    with open_run(RunLocation(name="x"), TINY) as run, pytest.raises(RunFault, match=r"other/model\.safetensors is missing or damaged"):
+    with (
+        open_run(RunLocation(name="x"), TINY) as run,
+        pytest.raises(RunFault, match=r"other/model\.safetensors is missing or damaged"),
+    ):
         copy_model(run, other.folder)
 
 
@@ -528,7 +563,8 @@ def test_a_run_is_found_by_path_by_name_and_as_the_last() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("{", "is damaged"), ('{"format": 9}', "has format 9"), ('{"format": 1, "step": "x"}', "is damaged")]
+    ("text", "message"),
+    [("{", "is damaged"), ('{"format": 9}', "has format 9"), ('{"format": 1, "step": "x"}', "is damaged")],
 )
 def test_a_run_json_that_cannot_be_read_is_refused(text: str, message: str) -> None:
     Path("run").mkdir()
@@ -591,7 +627,9 @@ def test_a_pipe_in_place_of_a_file_is_no_wait(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", ["1e999", "-1e999", "NaN", '"1"', "null"])
 def test_a_curve_has_finite_numbers_alone(value: str, tmp_path: Path) -> None:
-    (tmp_path / "metrics.jsonl").write_text(f'{{"step": 1, "loss": 2.5}}\n{{"step": 2, "loss": {value}}}\n{{"step": 3, "loss": -1}}\n')
+    (tmp_path / "metrics.jsonl").write_text(
+        f'{{"step": 1, "loss": 2.5}}\n{{"step": 2, "loss": {value}}}\n{{"step": 3, "loss": -1}}\n'
+    )
     assert curve(tmp_path / "metrics.jsonl", "loss") == [(1, 2.5), (3, -1.0)]
 
 

@@ -58,12 +58,17 @@ WINDOWS = ("window", {"kind": "window", "window": 9}, ["softmax", {"kind": "wind
 
 
 @pytest.mark.parametrize("attention", WINDOWS, ids=str)
-def test_a_key_that_a_kind_is_given_later_changes_no_id_until_it_is_used(attention: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_a_kind_is_given_later_changes_no_id_until_it_is_used(
+    attention: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = run_id(Recipe.model_validate(SMALL | {"model": {"kind": "decoder", "attention": attention}}))
     monkeypatch.setattr(window, "Settings", changed(settings_of("attention", "window"), dilation=(int, 1)))
     plain = {"kind": "window"} if attention == "window" else attention
     used = [plain[0], plain[1] | {"dilation": 2}] if isinstance(plain, list) else plain | {"dilation": 2}
-    ids = [run_id(Recipe.model_validate(SMALL | {"model": {"kind": "decoder", "attention": one}})) for one in (attention, used)]
+    ids = [
+        run_id(Recipe.model_validate(SMALL | {"model": {"kind": "decoder", "attention": one}}))
+        for one in (attention, used)
+    ]
     assert ids[0] == before != ids[1]
 
 
@@ -88,14 +93,20 @@ LATER: dict[str, tuple[Any, Any, list[Any]]] = {
         settings_of("attention", "window").model_validate({"window": 9}),
         ["window", {"kind": "window", "window": 10}, "softmax"],
     ),
-    "list of kinds": (Mixers, TWO, ["softmax", "window", ["window", "softmax"], ["window", "window"], ["softmax", "window", "softmax"]]),
+    "list of kinds": (
+        Mixers,
+        TWO,
+        ["softmax", "window", ["window", "softmax"], ["window", "window"], ["softmax", "window", "softmax"]],
+    ),
     "mapping": (dict[str, str], {}, [{"a": "b"}]),
     "list": (tuple[NonEmptyText, ...], (), [["a"], ["b"]]),
 }
 
 
 @pytest.mark.parametrize("what", LATER)
-def test_whatever_a_recipe_is_given_later_changes_no_id_at_its_default_and_every_other_value_has_its_own(what: str) -> None:
+def test_whatever_a_recipe_is_given_later_changes_no_id_at_its_default_and_every_other_value_has_its_own(
+    what: str,
+) -> None:
     type_, default, others = LATER[what]
     later = recipe_of(later=(type_, default))
     before = run_id(Recipe.model_validate(SMALL))
@@ -108,7 +119,14 @@ def variants() -> Iterator[list[str]]:
     """Overrides of one small recipe: every key of the schema on its own would be as long as the schema; these are its
     forms.
     """
-    yield from ([], ["train.seed=1"], ["train.steps=11"], ["train={tokens: 10}"], ["train={epochs: 10}"], ["train={time: 10}"])
+    yield from (
+        [],
+        ["train.seed=1"],
+        ["train.steps=11"],
+        ["train={tokens: 10}"],
+        ["train={epochs: 10}"],
+        ["train={time: 10}"],
+    )
     yield from (
         ["model.attention={kind: window, projections: false}", "model.positions=none"],
         ["model.attention=window"],
@@ -121,7 +139,12 @@ def variants() -> Iterator[list[str]]:
         ["model.attention=[softmax, window, softmax]"],
     )
     yield from (["model.attention={kind: window, scale: 1}"], ["model.attention={kind: window, window: 1}"])
-    yield from (["model.positions=learned"], ["model.positions=sinusoidal"], ["model.positions=none"], ["model.positions.base=2"])
+    yield from (
+        ["model.positions=learned"],
+        ["model.positions=sinusoidal"],
+        ["model.positions=none"],
+        ["model.positions.base=2"],
+    )
     yield from (["model.positions={kind: sinusoidal, base: 2}"], ["model.positions={kind: learned, length: 128}"])
     yield from (["model=encoder"], ["model=encoder", "objective={kind: masked, mask_rate: 0.2}"])
     yield from (
@@ -132,13 +155,37 @@ def variants() -> Iterator[list[str]]:
         ["model.d_ff=2"],
         ["model.d_ff=0"],
     )
-    yield from (["data.train=a.txt"], ["data.train=grammar"], ["data.train=a.txt", "data.val=b.txt"], ["data.fields={text: body}"])
+    yield from (
+        ["data.train=a.txt"],
+        ["data.train=grammar"],
+        ["data.train=a.txt", "data.val=b.txt"],
+        ["data.fields={text: body}"],
+    )
     pairs = ["data.train=translate-toy", "model=encoder_decoder"]
     yield from (pairs, [*pairs, "model.cross_attention=null"], [*pairs, "model.cross_attention.qk_norm=true"])
-    yield from ([*pairs, "model.encoder.attention=softmax"], [*pairs, "model.encoder.n_layers=4"], [*pairs, "model.encoder.d_model=128"])
-    yield from ([*pairs, "tokenizer.source={}"], [*pairs, "tokenizer.source={kind: char}"], [*pairs, "tokenizer.kind=char"])
-    yield from (["tokenizer.kind=char"], ["optimizer.kind=muon"], ["optimizer.head_lr=0.001"], ["optimizer.embedding_lr=0.001"])
-    yield from (["schedule.kind=wsd"], ["schedule.kind=linear"], ["schedule.warmup=2"], ["schedule.floor=2%"], ["eval.every_steps=2"])
+    yield from (
+        [*pairs, "model.encoder.attention=softmax"],
+        [*pairs, "model.encoder.n_layers=4"],
+        [*pairs, "model.encoder.d_model=128"],
+    )
+    yield from (
+        [*pairs, "tokenizer.source={}"],
+        [*pairs, "tokenizer.source={kind: char}"],
+        [*pairs, "tokenizer.kind=char"],
+    )
+    yield from (
+        ["tokenizer.kind=char"],
+        ["optimizer.kind=muon"],
+        ["optimizer.head_lr=0.001"],
+        ["optimizer.embedding_lr=0.001"],
+    )
+    yield from (
+        ["schedule.kind=wsd"],
+        ["schedule.kind=linear"],
+        ["schedule.warmup=2"],
+        ["schedule.floor=2%"],
+        ["eval.every_steps=2"],
+    )
 
 
 def test_two_recipes_share_an_id_only_where_every_key_has_the_same_value() -> None:
@@ -190,7 +237,11 @@ def test_a_folder_from_before_a_key_continues_with_it_at_its_default_and_from_th
 LOUDER = changed(Noise, rate=(float, 0.5))
 DEFAULTS: dict[str, tuple[tuple[Any, Any], tuple[Any, Any], str]] = {
     "value": ((Noise, Noise()), (LOUDER, LOUDER()), "later.rate: 0.0 -> 0.5"),
-    "null to a section": ((Noise | None, None), (Noise, Noise()), 'later.kind: absent -> "white"; later.rate: absent -> 0.0'),
+    "null to a section": (
+        (Noise | None, None),
+        (Noise, Noise()),
+        'later.kind: absent -> "white"; later.rate: absent -> 0.0',
+    ),
     "kind": (
         (Annotated[MixerSettings, KindOf("attention")], settings_of("attention", "softmax")()),
         (Annotated[MixerSettings, KindOf("attention")], settings_of("attention", "window")()),
@@ -217,18 +268,27 @@ def test_a_folder_of_another_default_is_refused_in_a_line_although_its_id_is_the
     assert caught.value.message.startswith(f"{folder} was started with other defaults: ")
     assert message in caught.value.message
     assert "\n" not in caught.value.message
-    assert caught.value.hint == f"`minitf pretrain {folder} -d {folder}` continues it with its own values; --fresh starts over"
+    assert (
+        caught.value.hint
+        == f"`minitf pretrain {folder} -d {folder}` continues it with its own values; --fresh starts over"
+    )
 
 
 def test_a_folder_of_another_default_continues_with_the_value_that_it_had() -> None:
     folder_of(recipe_of(later=(Noise, Noise())).model_validate(SMALL))
-    assert status_of(recipe_of(later=(LOUDER, LOUDER())).model_validate(SMALL | {"later": {"rate": 0.0}})) == "continued"
+    assert (
+        status_of(recipe_of(later=(LOUDER, LOUDER())).model_validate(SMALL | {"later": {"rate": 0.0}})) == "continued"
+    )
 
 
 def test_the_keys_of_a_recipe_are_complete_and_say_of_a_list_how_many_it_has() -> None:
     recipe = Recipe.model_validate(SMALL | {"model": {"kind": "decoder", "attention": ["softmax", "window"]}})
     keys = result_values(recipe)
-    assert (keys["model.attention"], keys["model.attention[0].kind"], keys["model.attention[1].window"]) == (2, "softmax", 128)
+    assert (keys["model.attention"], keys["model.attention[0].kind"], keys["model.attention[1].window"]) == (
+        2,
+        "softmax",
+        128,
+    )
     assert (keys["data.train"], keys["adapter"], keys["optimizer.lr"]) == ("python-docs", None, 0.001)
     assert json.loads(json.dumps(keys)) == keys
 
@@ -254,7 +314,11 @@ def test_a_run_of_another_format_is_refused_with_the_way_out(format: int, tmp_pa
     record.write_text(json.dumps(json.loads(record.read_text()) | {"format": format}))
     message = f"{record} has format {format}; this version of minitf reads format 1"
     hint = "train again, or use the version of minitf that wrote it"
-    for command in (("pretrain", copy, f"data.train={DATA / 'tiny.txt'}", "-d", copy), ("evaluate", copy), ("runs", "show", copy)):
+    for command in (
+        ("pretrain", copy, f"data.train={DATA / 'tiny.txt'}", "-d", copy),
+        ("evaluate", copy),
+        ("runs", "show", copy),
+    ):
         refused(minitf(*command), message, hint, exit_code=5)
 
 

@@ -54,7 +54,12 @@ MADE = {
     "encoder_decoder": (SIZES.format("encoder_decoder", "shared_embeddings: true"), PAIRS),
 }
 HEAD = ("head.linear.weight", "head.linear.bias")
-MASKED_HEAD = ("head.transform.dense.weight", "head.transform.dense.bias", "head.transform.norm.weight", "head.transform.norm.bias")
+MASKED_HEAD = (
+    "head.transform.dense.weight",
+    "head.transform.dense.bias",
+    "head.transform.norm.weight",
+    "head.transform.norm.bias",
+)
 
 
 @pytest.fixture(scope="module")
@@ -95,12 +100,22 @@ CASES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]] 
         HEAD,
         HEAD,
     ),
-    "other classes": ("classify", ("model.kind=encoder", OPINIONS[0], "objective={kind: classify, labels: [good, bad, odd]}"), HEAD, HEAD),
+    "other classes": (
+        "classify",
+        ("model.kind=encoder", OPINIONS[0], "objective={kind: classify, labels: [good, bad, odd]}"),
+        HEAD,
+        HEAD,
+    ),
     "masked words to masked words": ("encoder", ("model.kind=encoder", "objective=masked", OTHER), (), ()),
     "words to answers": ("decoder", QUESTIONS, (), ()),
     "words to answers, with a table of its own": ("untied", QUESTIONS, (), ()),
     "words of a decoder to classes": ("untied", OPINIONS, HEAD, ("head.linear.weight",)),
-    "classes to masked words": ("classify", ("model.kind=encoder", "objective=masked", TEXT), (*MASKED_HEAD, "head.linear.bias"), HEAD),
+    "classes to masked words": (
+        "classify",
+        ("model.kind=encoder", "objective=masked", TEXT),
+        (*MASKED_HEAD, "head.linear.bias"),
+        HEAD,
+    ),
     "pairs to pairs": ("encoder_decoder", ("model.kind=encoder_decoder", PAIRS), (), ()),
 }
 
@@ -129,7 +144,10 @@ def test_what_is_loaded_new_and_left_is_told_name_by_name(case: str, runs: Path)
 @pytest.mark.parametrize("shared", [True, False])
 def test_both_sides_of_an_encoder_decoder_begin_as_the_encoder(shared: bool, runs: Path) -> None:
     made = (SIZES.format("encoder_decoder", f"shared_embeddings: {str(shared).lower()}"), PAIRS, "eval.translations=0")
-    kind = made[0].replace("model=", "").removesuffix("}") + f", init_from: {runs / 'encoder'}, head: bert, positions: learned}}"
+    kind = (
+        made[0].replace("model=", "").removesuffix("}")
+        + f", init_from: {runs / 'encoder'}, head: bert, positions: learned}}"
+    )
     parts, before = parts_of(runs / "encoder", f"model={kind}", PAIRS), theirs(runs / "encoder")
     ours, loaded = parts.model.weights(), parts.loaded
     assert loaded is not None
@@ -139,7 +157,11 @@ def test_both_sides_of_an_encoder_decoder_begin_as_the_encoder(shared: bool, run
     assert crosses
     assert loaded.unused == ()
     for name in set(ours) - crosses:
-        source = name.replace("source_embedding.", "embedding.") if name.startswith("source_") else name.replace("encoder.", "stack.", 1)
+        source = (
+            name.replace("source_embedding.", "embedding.")
+            if name.startswith("source_")
+            else name.replace("encoder.", "stack.", 1)
+        )
         assert torch.equal(ours[name], before[source])
     assert ("source_embedding.tokens.weight" in ours) is not shared
     assert loaded.warning == (
@@ -152,7 +174,11 @@ def test_both_sides_of_an_encoder_decoder_begin_as_the_encoder(shared: bool, run
     ("name", "overrides", "words"),
     [
         ("encoder", ("objective=next_token", TEXT), "bidirectional attention, but attention in this model is causal"),
-        ("decoder", ("model.kind=encoder", *OPINIONS), "causal attention, but attention in this model is bidirectional"),
+        (
+            "decoder",
+            ("model.kind=encoder", *OPINIONS),
+            "causal attention, but attention in this model is bidirectional",
+        ),
     ],
 )
 def test_layers_that_see_another_side_than_they_did_are_warned_of(
@@ -189,7 +215,9 @@ def test_hidden_states_are_those_of_the_run_to_the_bit(name: str, overrides: tup
 
 def test_the_source_side_reads_as_the_encoder_did_to_the_bit(runs: Path) -> None:
     before = open_trained(runs / "encoder", device="cpu").model.eval()
-    after = parts_of(runs / "encoder", "model.kind=encoder_decoder", f"model.init_from={runs / 'encoder'}", PAIRS).model.eval()
+    after = parts_of(
+        runs / "encoder", "model.kind=encoder_decoder", f"model.init_from={runs / 'encoder'}", PAIRS
+    ).model.eval()
     assert isinstance(after, EncoderDecoder)
     read: list[Tensor] = []
     after.encoder.register_forward_hook(lambda module, given, mixed: read.append(mixed.y))
@@ -223,7 +251,9 @@ def test_the_source_side_reads_as_the_encoder_did_to_the_bit(runs: Path) -> None
         ("untied", "tokenizer.kind=char", "model.init_from uses the run's tokenizer; remove this section"),
     ],
 )
-def test_what_would_mean_another_thing_than_in_the_run_is_refused(name: str, override: str, words: str, runs: Path, tmp_path: Path) -> None:
+def test_what_would_mean_another_thing_than_in_the_run_is_refused(
+    name: str, override: str, words: str, runs: Path, tmp_path: Path
+) -> None:
     done = minitf("pretrain", TINY, *SHORT, f"model.init_from={runs / name}", override, "-d", tmp_path / "new")
     refused(done, words, exit_code=3)
     assert done.stderr.count("\n") <= 1 + ("tokenizer" in override)
@@ -233,25 +263,40 @@ def test_what_would_mean_another_thing_than_in_the_run_is_refused(name: str, ove
 def test_positions_are_scaled_as_in_the_run_whatever_the_context_is(runs: Path) -> None:
     """The features of fourier positions stretch over `length`, which decides no shape."""
     overrides = ("model.kind=encoder", *OPINIONS)
-    assert parts_of(runs / "fourier", *overrides, "train.context=20").recipe.model.model_dump()["positions"]["length"] == 48
+    assert (
+        parts_of(runs / "fourier", *overrides, "train.context=20").recipe.model.model_dump()["positions"]["length"]
+        == 48
+    )
     with pytest.raises(RecipeFault, match=r"model\.positions\.length: is 20, but 48 in fourier"):
         parts_of(runs / "fourier", *overrides, "model.positions.length=20")
     with pytest.raises(RecipeFault, match=r"model\.positions\.length: is 20, but 48 in fourier"):
         parts_of(runs / "fourier", *overrides, "train.context=20", "model.positions.length=auto")
 
 
-@pytest.mark.parametrize(("key", "value"), [("n_heads", 4), ("n_layers", 1), ("attention", "window"), ("positions", "rotary")])
+@pytest.mark.parametrize(
+    ("key", "value"), [("n_heads", 4), ("n_layers", 1), ("attention", "window"), ("positions", "rotary")]
+)
 def test_a_source_side_of_its_own_is_compared_with_the_run_too(key: str, value: object, runs: Path) -> None:
     """Another number of heads has the same shapes, and would compute another thing."""
     with pytest.raises(RecipeFault, match=rf"model\.encoder\.{key}: is {value}.* in encoder"):
         parts_of(
-            runs / "encoder", "model.kind=encoder_decoder", f"model.init_from={runs / 'encoder'}", PAIRS, f"model.encoder.{key}={value}"
+            runs / "encoder",
+            "model.kind=encoder_decoder",
+            f"model.init_from={runs / 'encoder'}",
+            PAIRS,
+            f"model.encoder.{key}={value}",
         )
 
 
-@pytest.mark.parametrize(("name", "kind", "data"), [("decoder", "encoder_decoder", (PAIRS,)), ("encoder_decoder", "decoder", (TEXT,))])
-def test_kinds_that_have_too_little_in_common_are_refused(name: str, kind: str, data: tuple[str, ...], runs: Path, tmp_path: Path) -> None:
-    done = minitf("pretrain", TINY, *SHORT, f"model.kind={kind}", f"model.init_from={runs / name}", *data, "-d", tmp_path / "new")
+@pytest.mark.parametrize(
+    ("name", "kind", "data"), [("decoder", "encoder_decoder", (PAIRS,)), ("encoder_decoder", "decoder", (TEXT,))]
+)
+def test_kinds_that_have_too_little_in_common_are_refused(
+    name: str, kind: str, data: tuple[str, ...], runs: Path, tmp_path: Path
+) -> None:
+    done = minitf(
+        "pretrain", TINY, *SHORT, f"model.kind={kind}", f"model.init_from={runs / name}", *data, "-d", tmp_path / "new"
+    )
     refused(
         done,
         f"model.init_from: model.kind={kind} cannot be initialized from {name}, whose model.kind is {name}; model.kind={name}",
@@ -260,7 +305,12 @@ def test_kinds_that_have_too_little_in_common_are_refused(name: str, kind: str, 
 
 
 def test_the_source_side_has_the_vocabulary_that_it_had(runs: Path) -> None:
-    overrides = ("model.kind=encoder_decoder", f"model.init_from={runs / 'encoder_decoder'}", PAIRS, "tokenizer.source.kind=char")
+    overrides = (
+        "model.kind=encoder_decoder",
+        f"model.init_from={runs / 'encoder_decoder'}",
+        PAIRS,
+        "tokenizer.source.kind=char",
+    )
     with pytest.raises(RecipeFault, match="tokenizer: is not the source tokenizer of encoder_decoder"):
         parts_of(runs / "encoder_decoder", *overrides)
 
@@ -273,10 +323,14 @@ def test_dropout_segments_and_what_fresh_weights_are_drawn_by_may_be_others(runs
 
 
 @pytest.mark.parametrize(("here", "there"), [(2, 4), (4, 2)])
-def test_a_tensor_of_another_shape_is_refused_whether_the_runs_is_larger_or_smaller(here: int, there: int, tmp_path: Path) -> None:
+def test_a_tensor_of_another_shape_is_refused_whether_the_runs_is_larger_or_smaller(
+    here: int, there: int, tmp_path: Path
+) -> None:
     """The number of segments may be another where their table is new, so only its shape tells that it does not fit."""
     run = trained(tmp_path / "run", *SHORT, SIZES.format("encoder", f"n_types: {there}"), TEXT)
-    with pytest.raises(RecipeFault, match=rf"embedding\.types\.weight is \[{there}, 16\] in run, but \[{here}, 16\] here"):
+    with pytest.raises(
+        RecipeFault, match=rf"embedding\.types\.weight is \[{there}, 16\] in run, but \[{here}, 16\] here"
+    ):
         parts_of(run, "model.kind=encoder", *OPINIONS, f"model.n_types={here}")
 
 
@@ -303,14 +357,18 @@ def unpublished(run: Path) -> None:
         (lambda run: (run / "config.json").unlink(), "config.json: file not found"),
     ],
 )
-def test_a_run_that_is_damaged_or_not_trained_is_refused(damage: Callable[[Path], object], words: str, copy: Path, tmp_path: Path) -> None:
+def test_a_run_that_is_damaged_or_not_trained_is_refused(
+    damage: Callable[[Path], object], words: str, copy: Path, tmp_path: Path
+) -> None:
     damage(copy)
     done = minitf("pretrain", TINY, *SHORT, f"model.init_from={copy}", "-d", tmp_path / "new")
     refused(done, words, exit_code=5)
     assert not (tmp_path / "new").exists()
 
 
-def test_weights_that_change_while_they_are_read_are_refused(copy: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_weights_that_change_while_they_are_read_are_refused(
+    copy: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A run that is still training publishes better models."""
     match_tensors = initial.match_tensors
 
@@ -334,14 +392,24 @@ def test_a_run_is_known_by_the_content_of_the_one_it_begins_with(copy: Path, run
     command = ("pretrain", TINY, *SHORT, OTHER)
     moved = Path(shutil.copytree(copy, tmp_path / "elsewhere" / "moved"))
     other = trained(tmp_path / "other", *SHORT, *MADE["decoder"], "train.seed=1")
-    named = [minitf(*command, f"model.init_from={run}", "-n", "x", "-d", tmp_path / "out").stdout for run in (copy, moved)]
+    named = [
+        minitf(*command, f"model.init_from={run}", "-n", "x", "-d", tmp_path / "out").stdout for run in (copy, moved)
+    ]
     assert named == [f"{tmp_path / 'out' / 'x'}\n"] * 2
     refused(
         minitf(*command, f"model.init_from={other}", "-n", "x", "-d", tmp_path / "out"),
         "was started with other contents of init",
         exit_code=5,
     )
-    assert len({json.dumps(initial.init_hash(read(TINY, [f"model.init_from={run}"]).recipe)) for run in (copy, moved, other)}) == 2
+    assert (
+        len(
+            {
+                json.dumps(initial.init_hash(read(TINY, [f"model.init_from={run}"]).recipe))
+                for run in (copy, moved, other)
+            }
+        )
+        == 2
+    )
     assert initial.init_hash(read(TINY).recipe) == {}
     none = minitf(*command, "-n", "x", "-d", tmp_path / "out")
     refused(none, "was started with another recipe: model.", exit_code=5)
@@ -353,7 +421,11 @@ def test_only_what_learns_needs_memory_for_gradients_and_moments(runs: Path, mon
     n = sum(p.numel() for p in parts_of(runs / "encoder", *frozen).model.parameters())
     answer = 2 * 16 + 2
     narrow = sum(p.numel() for p in parts_of(runs / "encoder", *adapted).model.parameters()) - n
-    for overrides, parameters, learning in ((frozen, n, answer), (adapted, n + narrow, narrow + answer), (frozen[1:], n, n)):
+    for overrides, parameters, learning in (
+        (frozen, n, answer),
+        (adapted, n + narrow, narrow + answer),
+        (frozen[1:], n, n),
+    ):
         needed = 4 * (parameters + 3 * learning)
         for free, fits in ((needed, True), (needed - 1, False)):
             available = -(-free * 100 // limits().memory_percent)
@@ -397,7 +469,9 @@ def test_torch_is_set_up_anew_with_what_was_decided_on_this_machine(monkeypatch:
 
 
 @pytest.mark.parametrize(("factor", "shift", "kept"), [(1, 0, True), (1, 9, False), (3, 0, False), (-1, 0, True)])
-def test_a_head_of_numbers_is_kept_if_mean_and_scale_are_the_same(factor: int, shift: int, kept: bool, tmp_path: Path) -> None:
+def test_a_head_of_numbers_is_kept_if_mean_and_scale_are_the_same(
+    factor: int, shift: int, kept: bool, tmp_path: Path
+) -> None:
     """Standardized numbers of another mean or scale are other numbers. Here the mean of all numbers is 0."""
     for name, times, plus in (("first", 1, 0), ("second", factor, shift)):
         rows = [f"a {n}\t{times * (1 if n % 2 else -1) + plus}\n" for n in range(44)]

@@ -65,7 +65,11 @@ def test_each_seed_is_the_ordinary_run_of_its_recipe(whole: Path, tmp_path: Path
 
 def test_the_run_has_the_median_and_the_spread_of_every_figure(whole: Path) -> None:
     measured, alone = figures(whole), [figures(whole / name) for name in FOLDERS]
-    assert {name for name in measured if f"{name}.mean" in measured} == alone[0].keys() > {"val.loss", "val.accuracy", "minutes"}
+    assert (
+        {name for name in measured if f"{name}.mean" in measured}
+        == alone[0].keys()
+        > {"val.loss", "val.accuracy", "minutes"}
+    )
     for name in alone[0]:
         values = np.array([one[name] for one in alone])
         assert measured[name] == np.median(values)
@@ -101,7 +105,9 @@ def test_the_end_is_told_in_a_table_and_a_sentence(tmp_path: Path) -> None:
     assert (done.exit_code, done.stdout) == (8, f"{tmp_path / 'run'}\n")
     assert f"val.loss.mean is {measured['val.loss.mean']:.6g}, but must be < 0.1\n" in done.stderr
     told = done.stderr.splitlines()[-7:]
-    assert [line.split("  ")[:2] for line in told[:3]] == [[name, f"train.seed {1 + i}"] for i, name in enumerate(FOLDERS)]
+    assert [line.split("  ")[:2] for line in told[:3]] == [
+        [name, f"train.seed {1 + i}"] for i, name in enumerate(FOLDERS)
+    ]
     [median] = [line for line in told[:3] if line.endswith("  <- median")]
     assert f"val.loss {measured['val.loss']:.4f}, " in median
     assert told[3] == (
@@ -117,7 +123,11 @@ def test_the_end_is_told_in_a_table_and_a_sentence(tmp_path: Path) -> None:
         ("next_token", {"val.loss": 1.0, "val.perplexity": 2.7, "val.accuracy": 0.5}, "val.loss"),
         ("seq2seq", {"val.loss": 1.0, "val.perplexity": 2.7, "val.accuracy": 0.5}, "val.loss"),
         ("seq2seq", {"val.loss": 1.0, "val.perplexity": 2.7, "val.accuracy": 0.5, "val.chrf": 30.0}, "val.chrf"),
-        ("instruct", {"val.loss": 1.0, "val.perplexity": 2.7, "val.accuracy": 0.5, "val.chrf": 30.0, "val.rougeL": 0.3}, "val.chrf"),
+        (
+            "instruct",
+            {"val.loss": 1.0, "val.perplexity": 2.7, "val.accuracy": 0.5, "val.chrf": 30.0, "val.rougeL": 0.3},
+            "val.chrf",
+        ),
         ("classify", {"val.loss": 1.0, "val.accuracy": 0.5}, "val.accuracy"),
         ("tag", {"val.loss": 1.0, "val.accuracy": 0.9, "val.entity_f1": 0.4}, "val.entity_f1"),
         ("tag", {"val.loss": 1.0, "val.accuracy": 0.9, "val.f1_macro": 0.4}, "val.accuracy"),
@@ -143,8 +153,15 @@ def test_what_is_not_finite_ranks_last_and_has_no_mean() -> None:
     runs = [{"val.loss": None}, {"val.loss": 2.0}, {"val.loss": 1.0}]
     assert median_run(runs, "val.loss") == 1
     assert spread(runs) == {"val.loss": None}
-    assert median_run([{"val.accuracy": None, "val.loss": 1.0}, {"val.accuracy": 0.2, "val.loss": 1.0}], "val.accuracy") == 0
-    assert spread([{"val.loss": 1.0, "val.f1.rare": 0.0}, {"val.loss": 1.0}]).keys().isdisjoint({"val.f1.rare", "val.f1.rare.mean"})
+    assert (
+        median_run([{"val.accuracy": None, "val.loss": 1.0}, {"val.accuracy": 0.2, "val.loss": 1.0}], "val.accuracy")
+        == 0
+    )
+    assert (
+        spread([{"val.loss": 1.0, "val.f1.rare": 0.0}, {"val.loss": 1.0}])
+        .keys()
+        .isdisjoint({"val.f1.rare", "val.f1.rare.mean"})
+    )
 
 
 def test_a_baseline_has_one_value_for_all_seeds_and_one_for_each_fold() -> None:
@@ -152,7 +169,13 @@ def test_a_baseline_has_one_value_for_all_seeds_and_one_for_each_fold() -> None:
     runs = [{"val.loss": 1.5, "baseline.loss": 2.0, "baseline.ngram.loss": 3.0 + n} for n in range(3)]
     statistics = ("mean", "std", "min", "max")
     loss = {"val.loss": 1.5, "val.loss.mean": 1.5, "val.loss.std": 0.0, "val.loss.min": 1.5, "val.loss.max": 1.5}
-    ngram = dict(zip(("baseline.ngram.loss", *(f"baseline.ngram.loss.{name}" for name in statistics)), (4, 4, 1, 3, 5), strict=True))
+    ngram = dict(
+        zip(
+            ("baseline.ngram.loss", *(f"baseline.ngram.loss.{name}" for name in statistics)),
+            (4, 4, 1, 3, 5),
+            strict=True,
+        )
+    )
     assert spread(runs) == {"baseline.loss": 2.0} | loss | ngram
     assert spread(runs, seeds=False)["baseline.loss.std"] == 0.0
 
@@ -182,7 +205,9 @@ def owner(deed: str) -> Any:
     return Run if hasattr(Run, deed) else set_files
 
 
-def train_and_die(prepare: Callable[[], object], arguments: Sequence[str | Path], recipe: Sequence[str] = (TINY,)) -> None:
+def train_and_die(
+    prepare: Callable[[], object], arguments: Sequence[str | Path], recipe: Sequence[str] = (TINY,)
+) -> None:
     """Train in a fork that has to die, as `prepare` sets it up to."""
     pid = os.fork()
     if pid == 0:
@@ -214,7 +239,11 @@ def test_seeds_that_are_killed_and_started_again_end_with_the_same_bytes(
 ) -> None:
     arguments = (*SEEDS, "-d", tmp_path / "cut")
     train_and_die(partial(at_call, deed, number, after, lambda: os._exit(DEAD)), arguments)
-    finished = {name: os.stat(tmp_path / "cut" / name / "model.safetensors").st_mtime_ns for name in FOLDERS if is_done(tmp_path, name)}
+    finished = {
+        name: os.stat(tmp_path / "cut" / name / "model.safetensors").st_mtime_ns
+        for name in FOLDERS
+        if is_done(tmp_path, name)
+    }
     done = minitf("pretrain", TINY, *arguments)
     assert done.exit_code == 0, done.stderr
     assert_same(tmp_path / "cut", whole)
@@ -226,7 +255,9 @@ def is_done(place: Path, name: str) -> bool:
     return (folder / "run.json").exists() and manifest.read(folder).state == "done"
 
 
-def test_a_signal_stops_inside_a_seed_and_the_same_command_goes_on(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_stops_inside_a_seed_and_the_same_command_goes_on(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setattr(Run, "record", Run.record)  # put back in the end
@@ -240,7 +271,9 @@ def test_a_signal_stops_inside_a_seed_and_the_same_command_goes_on(whole: Path, 
     assert_same(folder, whole)
 
 
-@pytest.mark.parametrize(("deed", "after"), [("plot_losses", False), ("finish", False), ("finish", True), ("write_metrics", True)])
+@pytest.mark.parametrize(
+    ("deed", "after"), [("plot_losses", False), ("finish", False), ("finish", True), ("write_metrics", True)]
+)
 def test_a_signal_behind_the_last_step_of_a_seed_begins_no_other(
     deed: str, after: bool, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,14 +338,19 @@ def test_a_dry_run_is_that_of_one_seed_so_many_times(tmp_path: Path, monkeypatch
     monkeypatch.setattr(run_cost, "MEASURED_SECONDS", 0.1)
     done = minitf("pretrain", TINY, *SEEDS, "--dry-run", "--json", "-d", tmp_path / "run")
     measured = json.loads(done.stdout)["metrics"]
-    assert measured["seconds"] == pytest.approx(sum(value for name, value in measured.items() if name.startswith("seconds.")))
+    assert measured["seconds"] == pytest.approx(
+        sum(value for name, value in measured.items() if name.startswith("seconds."))
+    )
     assert measured["seconds.training"] == pytest.approx(3 * 4 * measured["seconds_per_step"])
     assert f"{measured['minutes']:.1f} minutes in total for 3 seeds; nothing was saved\n" in done.stderr
     assert not (tmp_path / "run").exists()
 
 
 def test_a_seed_that_diverges_is_named_and_those_before_stay(whole: Path, tmp_path: Path) -> None:
-    largest = [max(json.loads(line)["loss"] for line in (whole / name / "metrics.jsonl").read_text().splitlines()) for name in FOLDERS]
+    largest = [
+        max(json.loads(line)["loss"] for line in (whole / name / "metrics.jsonl").read_text().splitlines())
+        for name in FOLDERS
+    ]
     calm = next(i for i in range(2) if largest[i] < largest[i + 1])
     above = f"train.stop_above={(largest[calm] + largest[calm + 1]) / 2}"
     folder = tmp_path / "run"
@@ -415,15 +453,22 @@ def test_finetune_without_a_recipe_names_those_for_tasks(
     }
     for name, text in written.items():
         (tmp_path / f"{name}.yaml").write_text(text)
-    monkeypatch.setattr("mini_tf.recipe.arguments.presets", lambda: {name: tmp_path / f"{name}.yaml" for name in written})
+    monkeypatch.setattr(
+        "mini_tf.recipe.arguments.presets", lambda: {name: tmp_path / f"{name}.yaml" for name in written}
+    )
     assert task_recipes() == ["stars", "short"]
     for arguments in ((), ("model.d_model=32",)):
         assert run_task(tasks, *arguments) == 2
         said = capsys.readouterr()
-        assert (said.out, said.err) == ("", "no recipe given; use a recipe file, or a shipped recipe for a task: stars, short\n")
+        assert (said.out, said.err) == (
+            "",
+            "no recipe given; use a recipe file, or a shipped recipe for a task: stars, short\n",
+        )
 
 
-def test_finetune_is_pretrain_where_there_is_a_recipe(tasks: typer.Typer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_finetune_is_pretrain_where_there_is_a_recipe(
+    tasks: typer.Typer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     alone = trained(tmp_path / "pretrained", *SHORT)
     assert run_task(tasks, TINY, *SHORT, "-d", tmp_path / "tuned", "--assert", "val.loss<9") == 0
     assert capsys.readouterr().out == f"{tmp_path / 'tuned'}\n"

@@ -28,7 +28,12 @@ def of_every_kind() -> dict[str, Tensor]:
     made = {}
     for dtype in reversed(DTYPES):
         matrix = (torch.randn(3, 5) * 40).to(dtype)
-        made |= {f"z.{dtype}": matrix, f"one.{dtype}": matrix[1, 2].clone(), f"none.{dtype}": matrix[:0], f"a.{dtype}": matrix.clone().T}
+        made |= {
+            f"z.{dtype}": matrix,
+            f"one.{dtype}": matrix[1, 2].clone(),
+            f"none.{dtype}": matrix[:0],
+            f"a.{dtype}": matrix.clone().T,
+        }
     return made
 
 
@@ -38,7 +43,9 @@ CASES: dict[str, dict[str, Tensor]] = {
     "a-gradient": {"w": torch.ones(2, requires_grad=True)},
     "broadcast": {"w": torch.ones(1).expand(3, 2), "v": torch.arange(12)[::5]},
     "one-number-with-a-stride": {"w": torch.arange(66).view(2, 33)[1:, 4], "v": torch.arange(66.0).view(2, 33)[:1, 5]},
-    "odd-names": {name: torch.ones(1) for name in ('quo"te', "back\\slash", "line\n\x01\x7f", "é漢☃\U0001f600", "Z", "a", "")},
+    "odd-names": {
+        name: torch.ones(1) for name in ('quo"te', "back\\slash", "line\n\x01\x7f", "é漢☃\U0001f600", "Z", "a", "")
+    },
     **{f"header-{n}": {"n" * n: torch.ones(2, 2)} for n in range(1, 9)},  # every padding
 }
 
@@ -46,7 +53,9 @@ CASES: dict[str, dict[str, Tensor]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_file_has_the_bytes_of_the_safetensors_library(case: str) -> None:
     written = b"".join(Serialized(CASES[case]))
-    expected = save({name: tensor.detach().contiguous() for name, tensor in CASES[case].items()}, metadata={"format": "pt"})
+    expected = save(
+        {name: tensor.detach().contiguous() for name, tensor in CASES[case].items()}, metadata={"format": "pt"}
+    )
     assert written == expected
     assert len(Serialized(CASES[case])) == len(written)
     assert load(written).keys() == CASES[case].keys()
@@ -55,7 +64,9 @@ def test_a_file_has_the_bytes_of_the_safetensors_library(case: str) -> None:
 def test_every_chunk_after_the_header_is_the_memory_of_a_tensor() -> None:
     contents = {"a": torch.randn(8, 4), "b": torch.randn(3).bfloat16(), "c": torch.tensor(2.0)}
     _, *chunks = Serialized(contents)
-    assert [np.frombuffer(chunk, np.uint8).ctypes.data for chunk in chunks] == [contents[name].data_ptr() for name in "acb"]
+    assert [np.frombuffer(chunk, np.uint8).ctypes.data for chunk in chunks] == [
+        contents[name].data_ptr() for name in "acb"
+    ]
 
 
 def test_of_tensors_that_must_be_copied_there_is_one_copy_at_a_time(tmp_path: Path) -> None:
@@ -78,7 +89,9 @@ def test_of_tensors_that_must_be_copied_there_is_one_copy_at_a_time(tmp_path: Pa
     contents = {str(n): torch.randn(40, 30).T for n in range(3)}
     hashed = HashedChunks(Watched(Serialized(contents)))
     Disk().write(tmp_path / "file", hashed)
-    assert hashed.sha256 == sha256_of([save({name: tensor.contiguous() for name, tensor in contents.items()}, {"format": "pt"})])
+    assert hashed.sha256 == sha256_of(
+        [save({name: tensor.contiguous() for name, tensor in contents.items()}, {"format": "pt"})]
+    )
 
 
 def test_saving_and_publishing_a_checkpoint_make_no_copy_of_its_files(tmp_path: Path) -> None:

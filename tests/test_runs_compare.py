@@ -38,7 +38,9 @@ def test_figures_stand_side_by_side_with_their_difference_and_the_keys_that_diff
     one, other = runs / "bytes", runs / "longer"
     shown = minitf("runs", "compare", one, other).stdout
     losses = [record(run)["metrics"]["val.loss"] for run in (one, other)]  # type: ignore[index]
-    assert re.search(rf"^val\.loss +{losses[0]:.4f} +{losses[1]:.4f} +{losses[1] - losses[0]:+.4f}$", shown, re.MULTILINE)
+    assert re.search(
+        rf"^val\.loss +{losses[0]:.4f} +{losses[1]:.4f} +{losses[1] - losses[0]:+.4f}$", shown, re.MULTILINE
+    )
     assert re.search(r"^train\.steps +4 +6$", shown, re.MULTILINE)
     result = compared(one, other)
     assert result["keys"] == {"train.steps": [4, 6]}
@@ -54,9 +56,9 @@ def test_damaged_lines_of_metrics_are_counted(runs: Path, tmp_path: Path) -> Non
         (run / "metrics.jsonl").write_bytes(b"".join([*lines[:2], *inserted, *lines[2:], b'{"step": 9, "lo']))
         expected = message.format(run / "metrics.jsonl")
         for command in (("compare", runs / "longer", run), ("show", run)):
-            assert [line for line in minitf("runs", *command).stderr.splitlines(keepends=True) if "damaged" in line] == [expected][
-                : bool(message)
-            ]
+            assert [
+                line for line in minitf("runs", *command).stderr.splitlines(keepends=True) if "damaged" in line
+            ] == [expected][: bool(message)]
 
 
 def test_losses_in_other_units_are_not_subtracted(runs: Path) -> None:
@@ -71,7 +73,12 @@ def test_losses_in_other_units_are_not_subtracted(runs: Path) -> None:
 
 def test_the_picture_and_the_numbers_go_into_files_and_nothing_is_drawn(runs: Path, tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("c.png", "c.svg", "c.json")]
-    done = minitf("runs", "compare", *(runs / name for name in ("bytes", "longer", "tokens")), *(x for file in files for x in ("-o", file)))
+    done = minitf(
+        "runs",
+        "compare",
+        *(runs / name for name in ("bytes", "longer", "tokens")),
+        *(x for file in files for x in ("-o", file)),
+    )
     assert (done.exit_code, done.stdout) == (0, ""), done.stderr
     assert files[0].read_bytes().startswith(b"\x89PNG")
     drawn = ElementTree.parse(files[1]).getroot()
@@ -96,7 +103,12 @@ def test_units_are_those_of_characters_and_of_labels_too(tmp_path: Path, classif
 
 
 def test_one_run_and_an_unknown_one_are_refused(runs: Path) -> None:
-    refused(minitf("runs", "compare", runs / "bytes"), "one run given, at least two needed", "minitf runs compare", exit_code=2)
+    refused(
+        minitf("runs", "compare", runs / "bytes"),
+        "one run given, at least two needed",
+        "minitf runs compare",
+        exit_code=2,
+    )
     refused(minitf("runs", "compare", runs / "bytes", "nowhere"), "no such run: nowhere", exit_code=5)
 
 

@@ -21,7 +21,9 @@ from mini_tf.scores.intervals import difference_interval, mean_interval, t_quant
 Losses = Mapping[int, float]
 
 
-def written(folder: Path, losses: Losses, flops: int | None = 10, seed: int = 0, second_per_step: float = 1.0, **fields: Any) -> Path:
+def written(
+    folder: Path, losses: Losses, flops: int | None = 10, seed: int = 0, second_per_step: float = 1.0, **fields: Any
+) -> Path:
     """A finished run with these validation losses by step."""
     folder.mkdir(parents=True)
     record = {
@@ -31,8 +33,12 @@ def written(folder: Path, losses: Losses, flops: int | None = 10, seed: int = 0,
         "decides": {"train.seed": seed, "train.seeds": 1, "model.d_model": 8},
     }  # fmt: skip
     (folder / "run.json").write_text(json.dumps(record | fields))
-    (folder / "metrics.jsonl").write_text("".join(json.dumps({"step": s, "val.loss": v}) + "\n" for s, v in losses.items()))
-    (folder / "timing.jsonl").write_text("".join(json.dumps({"step": s, "seconds": s * second_per_step}) + "\n" for s in losses))
+    (folder / "metrics.jsonl").write_text(
+        "".join(json.dumps({"step": s, "val.loss": v}) + "\n" for s, v in losses.items())
+    )
+    (folder / "timing.jsonl").write_text(
+        "".join(json.dumps({"step": s, "seconds": s * second_per_step}) + "\n" for s in losses)
+    )
     return folder
 
 
@@ -87,7 +93,10 @@ def test_values_and_costs_are_those_of_the_broken_line_through_the_evaluations()
         target = draw.uniform(min(line), max(line))
         for lower in (True, False):
             reached = cost_to_reach(points, target, lower)
-            first = next((cost for cost, value in zip(fine, line, strict=True) if (value <= target) == lower or value == target), None)
+            first = next(
+                (cost for cost, value in zip(fine, line, strict=True) if (value <= target) == lower or value == target),
+                None,
+            )
             assert first == pytest.approx(reached, abs=0.11)
         assert cost_to_reach(points, min(line) - 1, True) is None
         assert value_at(points, costs[0] - 0.5) is None
@@ -146,22 +155,35 @@ def test_runs_that_differ_only_in_the_seed_are_one_group(tmp_path: Path) -> None
 
 
 def test_runs_of_one_seed_and_of_other_data_are_not_one_group(tmp_path: Path) -> None:
-    runs = [written(tmp_path / "a", {1: 2.0}), written(tmp_path / "again", {1: 2.0}), written(tmp_path / "c", {1: 2.0}, seed=1, hashes={})]
+    runs = [
+        written(tmp_path / "a", {1: 2.0}),
+        written(tmp_path / "again", {1: 2.0}),
+        written(tmp_path / "c", {1: 2.0}, seed=1, hashes={}),
+    ]
     assert len(compared(*runs)["groups"]) == 3
 
 
 def test_the_folds_of_a_run_are_one_group_and_an_extended_run_is_another(tmp_path: Path) -> None:
     whole = written(tmp_path / "whole", {}, decides={"model.d_model": 8})
     for fold, loss in ((1, 2.0), (2, 3.0)):
-        written(whole / f"fold-{fold}", {10: loss}, decides={"model.d_model": 8, "data.split": {"folds": 2, "fold": fold}})
+        written(
+            whole / f"fold-{fold}", {10: loss}, decides={"model.d_model": 8, "data.split": {"folds": 2, "fold": fold}}
+        )
     longer = written(tmp_path / "longer", {10: 2.0}, seed=1, extensions=[[6, 4]], **another(16, 1))
-    runs = (whole, written(tmp_path / "a", {10: 2.0}, **another()), longer, written(tmp_path / "b", {10: 2.0}, seed=2, **another(16, 2)))
+    runs = (
+        whole,
+        written(tmp_path / "a", {10: 2.0}, **another()),
+        longer,
+        written(tmp_path / "b", {10: 2.0}, seed=2, **another(16, 2)),
+    )
     assert [group["name"] for group in compared(*runs)["groups"]] == ["whole (2 folds)", "a (2 seeds)", "longer"]
 
 
 def test_what_cannot_be_compared_is_said_in_a_line(tmp_path: Path) -> None:
     a = written(tmp_path / "a", {5: 4.0, 10: 2.0})
-    old = written(tmp_path / "old", {5: 3.0}, flops=None, host="elsewhere", auto={"device": "cuda", "threads": 8}, **another())
+    old = written(
+        tmp_path / "old", {5: 3.0}, flops=None, host="elsewhere", auto={"device": "cuda", "threads": 8}, **another()
+    )
     done = minitf("runs", "compare", a, old)
     assert done.exit_code == 0
     assert "no comparison at equal FLOPs: run.json of old has no flops_per_step" in done.stderr
@@ -172,9 +194,16 @@ def test_what_cannot_be_compared_is_said_in_a_line(tmp_path: Path) -> None:
     assert (done.exit_code, "at equal" in done.stdout) == (0, False)
     (old / "timing.jsonl").unlink()
     assert "timing.jsonl of old is incomplete" in minitf("runs", "compare", a, old).stderr
-    refused(minitf("runs", "compare", a, old, "--reach", "val.bleu"), "no metric that all runs have", "val.loss", exit_code=2)
+    refused(
+        minitf("runs", "compare", a, old, "--reach", "val.bleu"),
+        "no metric that all runs have",
+        "val.loss",
+        exit_code=2,
+    )
     for bad in ("low", "nan"):
-        refused(minitf("runs", "compare", a, old, "--reach", f"val.loss={bad}"), f"{bad!r} is not a number", exit_code=2)
+        refused(
+            minitf("runs", "compare", a, old, "--reach", f"val.loss={bad}"), f"{bad!r} is not a number", exit_code=2
+        )
     (old / "run.json").write_text("{")
     refused(minitf("runs", "compare", a, old), "run.json is damaged", exit_code=5)
 
@@ -184,7 +213,9 @@ def test_times_that_are_not_all_recorded_are_not_compared_and_perplexity_is_left
     (a / "timing.jsonl").write_text('{"step": 10, "seconds": 10}\n')
     for run in (a, b):
         lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
-        (run / "metrics.jsonl").write_text("".join(json.dumps(line | {"val.perplexity": 9.0, "val.f1": 0.5}) + "\n" for line in lines))
+        (run / "metrics.jsonl").write_text(
+            "".join(json.dumps(line | {"val.perplexity": 9.0, "val.f1": 0.5}) + "\n" for line in lines)
+        )
     equal = compared(a, b)["equal"]
     assert equal["time"] == []
     assert {one["metric"] for one in equal["flops"]} == {"val.loss", "val.f1"}
@@ -198,7 +229,10 @@ def test_losses_in_other_units_are_not_compared_at_equal_cost(tmp_path: Path) ->
 @pytest.mark.parametrize(("unit", "comparable"), [("nats per token", False), ("nats per byte", True)])
 def test_losses_per_token_are_comparable_with_one_tokenizer_alone(unit: str, comparable: bool, tmp_path: Path) -> None:
     hashes = [{"data": "d", "tokenizer": tokenizer} for tokenizer in ("one", "one", "other")]
-    runs = [written(tmp_path / f"r{n}", {5: 4.0}, loss_unit=unit, hashes=each, **another(n)) for n, each in enumerate(hashes)]
+    runs = [
+        written(tmp_path / f"r{n}", {5: 4.0}, loss_unit=unit, hashes=each, **another(n))
+        for n, each in enumerate(hashes)
+    ]
     assert compared(*runs[:2])["equal"]["flops"]
     assert bool(compared(*runs[1:])["equal"]["flops"]) == comparable
     assert is_among("val.loss.part", ("val.loss",))
@@ -209,7 +243,9 @@ def test_only_what_objectives_have_in_common_is_compared(tmp_path: Path) -> None
     """Losses and bits per byte of masked and of next tokens are not."""
     a, b = (written(tmp_path / kind, {5: 4.0}, decides={"objective.kind": kind}) for kind in ("masked", "next_token"))
     for run in (a, b):
-        (run / "metrics.jsonl").write_text('{"step": 5, "val.loss": 4.0, "val.loss.part": 3.0, "val.bits_per_byte": 2.0, "val.f1": 0.5}\n')
+        (run / "metrics.jsonl").write_text(
+            '{"step": 5, "val.loss": 4.0, "val.loss.part": 3.0, "val.bits_per_byte": 2.0, "val.f1": 0.5}\n'
+        )
     assert {one["metric"] for one in compared(a, b)["equal"]["flops"]} == {"val.f1"}
     assert "val.bits_per_byte: not comparable, since objectives" in minitf("runs", "compare", a, b).stderr
     (b / "metrics.jsonl").write_text('{"step": 5, "val.loss": 4.0}\n')
@@ -234,7 +270,14 @@ def test_runs_initialized_from_a_run_are_found_by_their_weights(tmp_path: Path) 
     for seed, f1 in enumerate([0.5, 0.7]):
         found = {"hashes": {"init": "weights of a"}, "metrics": {"val.f1": f1, "val.loss": 1.0}, **another(8, seed)}
         written(tmp_path / f"from a {seed}", {2: 1.0}, seed=seed, **task, **found)
-    written(tmp_path / "further", {4: 1.0}, hashes={"init": "weights of b"}, recipe="further", metrics={"val.loss": 2.0}, **another(16))
+    written(
+        tmp_path / "further",
+        {4: 1.0},
+        hashes={"init": "weights of b"},
+        recipe="further",
+        metrics={"val.loss": 2.0},
+        **another(16),
+    )
     far = {"hashes": {"init": "weights of further"}, "metrics": {"val.f1": 0.9, "val.loss": 1.0}}
     written(tmp_path / "far", {2: 1.0}, **task, **far, **another(16))
     written(tmp_path / "not done", {2: 1.0}, state="stopped", **task, **far, **another(16))
@@ -260,7 +303,9 @@ def test_a_picture_is_drawn_against_the_cost(tmp_path: Path) -> None:
     assert len({(tmp_path / f"{at}.svg").read_bytes() for at in ("flops", "time", "steps")}) == 3
 
 
-@pytest.mark.parametrize("options", [["model.n_layers=1"], ["train.batch_tokens=200", "data.pack=none"]], ids=["rows", "tokens"])
+@pytest.mark.parametrize(
+    "options", [["model.n_layers=1"], ["train.batch_tokens=200", "data.pack=none"]], ids=["rows", "tokens"]
+)
 def test_a_run_records_the_flops_of_a_step(tmp_path: Path, options: list[str]) -> None:
     """Those of the counter: of all the first steps, which differ in size with train.batch_tokens."""
     from mini_tf.jobs.assembling import build, load_data

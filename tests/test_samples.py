@@ -31,7 +31,10 @@ EVALUATED = 8
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """In the middle of learning; with samples."""
-    folder, changes = tmp_path_factory.mktemp("turning"), ("train.steps=40", "eval.every_steps=20", "checkpoint.keep_last=9")
+    folder, changes = (
+        tmp_path_factory.mktemp("turning"),
+        ("train.steps=40", "eval.every_steps=20", "checkpoint.keep_last=9"),
+    )
     return trained(folder / "run", *changes, "log.samples=1", recipe=recipe_in(folder))
 
 
@@ -85,12 +88,17 @@ def test_answers_on_the_way_are_of_a_few_and_the_last_of_all_that_are_held_out(r
     for step in (20, 40):
         earlier = open_trained(run, step, "cpu")
         assert evaluated[step] == pytest.approx(scored([answered(earlier, one) for one in examples[:EVALUATED]]))
-    assert [found for found, _ in pipeline_of(model).generate_with_references(evaluation_data(model, None, "val"))] == texts
+    assert [
+        found for found, _ in pipeline_of(model).generate_with_references(evaluation_data(model, None, "val"))
+    ] == texts
 
 
 def test_a_sample_shows_what_was_said_what_is_expected_and_what_came(run: Path) -> None:
     last, model = (run / "samples" / "step-00000040.txt").read_text(), open_trained(run, 40, "cpu")
-    shown = [f"user: {one.texts[0]}\nexpected: {one.texts[1]}\nmodel: {answered(model, one)}\n" for one in held_out(model)[:8]]
+    shown = [
+        f"user: {one.texts[0]}\nexpected: {one.texts[1]}\nmodel: {answered(model, one)}\n"
+        for one in held_out(model)[:8]
+    ]
     assert last == "\n".join(shown)
 
 
@@ -105,7 +113,14 @@ def test_stopping_is_looked_for_before_every_chunk(model: Trained, monkeypatch: 
     monkeypatch.setattr("mini_tf.pipelines._references.CHUNK", 5)
     looked: list[None] = []
     assert (
-        len(list(pipeline_of(model).generate_with_references(evaluation_data(model, None, "val"), 12, lambda: looked.append(None)))) == 12
+        len(
+            list(
+                pipeline_of(model).generate_with_references(
+                    evaluation_data(model, None, "val"), 12, lambda: looked.append(None)
+                )
+            )
+        )
+        == 12
     )
     assert len(looked) == 3
 
@@ -136,7 +151,16 @@ def test_what_is_not_installed_is_told_once_and_training_goes_on(
 ) -> None:
     for package in missing:
         monkeypatch.setitem(sys.modules, package, None)  # importing it raises ImportError
-    done = minitf("finetune", recipe_in(tmp_path), *EXACT, "train.steps=2", "eval.every_steps=1", "log.samples=1", "-d", tmp_path / "run")
+    done = minitf(
+        "finetune",
+        recipe_in(tmp_path),
+        *EXACT,
+        "train.steps=2",
+        "eval.every_steps=1",
+        "log.samples=1",
+        "-d",
+        tmp_path / "run",
+    )
     assert done.exit_code == 0, done.stderr
     assert done.stderr.count(told) == 1
     assert all(figures(line).keys() == left for line in lines(tmp_path / "run") if "val.loss" in line)
@@ -171,13 +195,17 @@ def test_pairs_are_held_to_all_their_targets(tmp_path: Path) -> None:
     """A model that says one thing alone, which is the second of two targets that will do."""
 
     def rows(name: str, target: str | list[str]) -> Path:
-        (tmp_path / name).write_text("".join(json.dumps({"source": f"line {n}", "target": target}) + "\n" for n in range(40)))
+        (tmp_path / name).write_text(
+            "".join(json.dumps({"source": f"line {n}", "target": target}) + "\n" for n in range(40))
+        )
         return tmp_path / name
 
     model = "model={kind: encoder_decoder, d_model: 32, n_layers: 1, n_heads: 2, tied: false}"
     data = f"data={{train: {rows('learnt.jsonl', 'red dog')}, fields: {{source: source, target: target}}, split: 20%}}"
     words = "tokenizer={kind: bpe, vocab_size: 300}"
-    run = open_trained(trained(tmp_path / "run", model, data, words, "train.steps=1", "eval.translations=0"), device="cpu")
+    run = open_trained(
+        trained(tmp_path / "run", model, data, words, "train.steps=1", "eval.translations=0"), device="cpu"
+    )
     say_always(run, "red dog")
 
     def judged(*targets: str) -> dict[str, float]:

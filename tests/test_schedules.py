@@ -89,20 +89,43 @@ class Remembers(Line):
 
 
 BROKEN: dict[str, tuple[type[Line], str]] = {
-    "rates_are_positive_up_to_the_peak": (WastesASpan, r"the rate of step 9 of 10 with a warmup of 0 must be in \(0, 1\]: 0"),
+    "rates_are_positive_up_to_the_peak": (
+        WastesASpan,
+        r"the rate of step 9 of 10 with a warmup of 0 must be in \(0, 1\]: 0",
+    ),
     "warms_up_in_equal_steps": (WarmsUpItself, "a warmup of 8 steps must rise by 1/8 a step"),
-    "converts_a_warmup_share_to_steps": (CountsBySteps, "a warmup of 10% of 200 steps must give the rates of a warmup of 20 steps"),
+    "converts_a_warmup_share_to_steps": (
+        CountsBySteps,
+        "a warmup of 10% of 200 steps must give the rates of a warmup of 20 steps",
+    ),
     "stays_above_the_floor": (FallsThrough, "the rate must stay above the floor 0.0: -0.09"),
-    "ends_at_the_floor_if_declared": (StopsShort, "the rate must end at the floor 0.0: 0.0999.*; or declare REACHES_FLOOR = False"),
-    "never_rises_after_warmup_if_declared": (Waves, "the rate must not rise at step 115 of 500; or declare MONOTONE = False"),
-    "is_continuous_if_declared": (Steps, "the rate jumps by 0.25 between two of 10,000 steps; or declare CONTINUOUS = False"),
-    "accepts_a_fractional_number_of_steps": (WholeOnly, "the rate of step 56 must be about the same in 1000.5 steps and in 1000"),
-    "restarts_for_an_extension": (Remembers, "12 steps after 20 must have the rates of a run of 20 and one of 12 steps"),
+    "ends_at_the_floor_if_declared": (
+        StopsShort,
+        "the rate must end at the floor 0.0: 0.0999.*; or declare REACHES_FLOOR = False",
+    ),
+    "never_rises_after_warmup_if_declared": (
+        Waves,
+        "the rate must not rise at step 115 of 500; or declare MONOTONE = False",
+    ),
+    "is_continuous_if_declared": (
+        Steps,
+        "the rate jumps by 0.25 between two of 10,000 steps; or declare CONTINUOUS = False",
+    ),
+    "accepts_a_fractional_number_of_steps": (
+        WholeOnly,
+        "the rate of step 56 must be about the same in 1000.5 steps and in 1000",
+    ),
+    "restarts_for_an_extension": (
+        Remembers,
+        "12 steps after 20 must have the rates of a run of 20 and one of 12 steps",
+    ),
 }
 
 
 @pytest.mark.parametrize("holds", contract.CONTRACT, ids=lambda holds: holds.__name__)
-def test_one_that_breaks_the_contract_is_told_and_the_same_without_the_fault_is_not(holds: Callable[[ScheduleSettings], None]) -> None:
+def test_one_that_breaks_the_contract_is_told_and_the_same_without_the_fault_is_not(
+    holds: Callable[[ScheduleSettings], None],
+) -> None:
     fault, told = BROKEN[holds.__name__]
     holds(Line())
     with pytest.raises(AssertionError, match=told):
@@ -126,4 +149,6 @@ def test_what_is_not_claimed_is_not_asked_for() -> None:
 def test_a_polynomial_of_power_two_is_the_square_of_what_is_left() -> None:
     settings = settings_of("schedules", "polynomial")(warmup=0)  # type: ignore[call-arg]
     assert isinstance(settings, ScheduleSettings)
-    assert [lr_factor(settings, step, 8) for step in range(8)] == pytest.approx([(1 - step / 8) ** 2 for step in range(8)])
+    assert [lr_factor(settings, step, 8) for step in range(8)] == pytest.approx(
+        [(1 - step / 8) ** 2 for step in range(8)]
+    )

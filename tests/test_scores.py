@@ -68,7 +68,9 @@ def chrf(ours: Sequence[str], theirs: Sequence[str]) -> float:
     """
     precisions, recalls = [], []
     for n in range(1, 7):
-        pairs = [(grams(a.replace(" ", ""), n), grams(b.replace(" ", ""), n)) for a, b in zip(ours, theirs, strict=True)]
+        pairs = [
+            (grams(a.replace(" ", ""), n), grams(b.replace(" ", ""), n)) for a, b in zip(ours, theirs, strict=True)
+        ]
         right = sum(shared(a, b) for a, b in pairs)
         precisions.append(right / sum(len(a) for a, _ in pairs))
         recalls.append(right / sum(len(b) for _, b in pairs))
@@ -80,7 +82,10 @@ CASES = {
     "shorter than its reference": (["the cat sat on the mat ."], ["the cat sat down on the old mat ."]),
     "longer than its reference": (["the the the cat sat on the mat today ."], ["the cat sat on the mat ."]),
     "without a common 4-gram": (["a man sleeps on green sofas"], ["one man sleeps on the green sofa"]),
-    "two sentences": (["a dog plays in the snow", "the red house stands here"], ["a dog plays in deep snow", "the red house stood here"]),
+    "two sentences": (
+        ["a dog plays in the snow", "the red house stands here"],
+        ["a dog plays in deep snow", "the red house stood here"],
+    ),
 }
 
 
@@ -96,14 +101,30 @@ def test_scores_are_what_the_formulas_give(name: str, by_hand: Callable[[Sequenc
 def test_stops_are_words_of_their_own_and_blanks_do_not_count() -> None:
     attached, apart = ["a man sleeps,  he snores. "], ["a man sleeps , he snores ."]
     reference = ["a man sleeps, she snores."]
-    assert corpus_scores(attached, reference)["bleu"] == pytest.approx(bleu(apart, ["a man sleeps , she snores ."]), abs=1e-9)
+    assert corpus_scores(attached, reference)["bleu"] == pytest.approx(
+        bleu(apart, ["a man sleeps , she snores ."]), abs=1e-9
+    )
     assert corpus_scores(attached, reference)["bleu"] == corpus_scores(apart, reference)["bleu"]
 
 
 def test_scores_and_signatures_are_those_of_sacrebleus_own_command(tmp_path: Path) -> None:
     for name, lines in (("ours", GERMAN), ("theirs", REFERENCES)):
         (tmp_path / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    line = [sys.executable, "-m", "sacrebleu", "theirs", "-i", "ours", "-m", "bleu", "chrf", "-w", "9", "--format", "json"]
+    line = [
+        sys.executable,
+        "-m",
+        "sacrebleu",
+        "theirs",
+        "-i",
+        "ours",
+        "-m",
+        "bleu",
+        "chrf",
+        "-w",
+        "9",
+        "--format",
+        "json",
+    ]
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=600)
     told = {one["name"]: one for one in json.loads(done.stdout)}
     scores = corpus_scores(GERMAN, REFERENCES)
@@ -157,7 +178,9 @@ def test_nothing_and_unequal_numbers_of_sentences_are_a_mistake() -> None:
         corpus_scores([], [])
 
 
-def test_text_that_looks_tokenised_is_scored_in_silence(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
+def test_text_that_looks_tokenised_is_scored_in_silence(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
     ours, theirs = ["a man sleeps here ."] * 150, ["a man sleeps there ."] * 150
     with caplog.at_level(logging.DEBUG):
         ours_alone = corpus_scores(ours, theirs)
@@ -209,7 +232,10 @@ def test_a_text_with_fewer_references_than_another_is_held_to_those_it_has() -> 
     """What is repeated adds no n-gram and no length; an empty line in its place would be a reference of no words."""
     ours, theirs = GERMAN[:2], [[REFERENCES[0]], [REFERENCES[1], "Hunde im Schnee"]]
     assert corpus_scores(ours, theirs) == corpus_scores(ours, [[REFERENCES[0], REFERENCES[0]], theirs[1]])
-    assert corpus_scores(["a b c d"], [["a b c d e f g h i", ""]])["bleu"] > corpus_scores(["a b c d"], ["a b c d e f g h i"])["bleu"]
+    assert (
+        corpus_scores(["a b c d"], [["a b c d e f g h i", ""]])["bleu"]
+        > corpus_scores(["a b c d"], ["a b c d e f g h i"])["bleu"]
+    )
     assert "nrefs:var" in signatures(theirs)["chrf"]
 
 
@@ -223,14 +249,20 @@ def test_a_text_needs_a_reference() -> None:
             scored(["a", "b"], [["a"], []])
 
 
-@pytest.mark.parametrize(("package", "module"), list(zip(PACKAGES, ("rouge_score", "sacrebleu", "sklearn", "seqeval"), strict=True)))
-def test_a_missing_package_is_named_with_its_figures(package: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("package", "module"), list(zip(PACKAGES, ("rouge_score", "sacrebleu", "sklearn", "seqeval"), strict=True))
+)
+def test_a_missing_package_is_named_with_its_figures(
+    package: str, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert (missing(*PACKAGES), missing_warning(*PACKAGES)) == ([], "")
     require(*PACKAGES)
     monkeypatch.setitem(sys.modules, module, None)
     assert missing(*PACKAGES) == [package]
     assert version(package) is None
-    assert missing_warning(*PACKAGES) == (f"{package} is not installed, so there is no {PACKAGES[package]}: pip install 'minitf[scores]'")
+    assert missing_warning(*PACKAGES) == (
+        f"{package} is not installed, so there is no {PACKAGES[package]}: pip install 'minitf[scores]'"
+    )
     with pytest.raises(Unavailable, match=f"{PACKAGES[package]} needs? {package}$") as refusal:
         require(*PACKAGES)
     assert (refusal.value.exit_code, refusal.value.hint) == (9, "pip install 'minitf[scores]'")

@@ -51,7 +51,9 @@ def test_matthews_of_several_classes_is_the_correlation_of_their_indicators() ->
     """Gorodkin 2004: covariances are summed over the classes."""
     truth, predicted = drawn(60, 4, 0)
     x, y = (np.eye(4)[side] - np.eye(4)[side].mean(axis=0) for side in (truth, predicted))
-    assert class_scores(truth, predicted, NAMES)["matthews"] == pytest.approx((x * y).sum() / np.sqrt((x * x).sum() * (y * y).sum()))
+    assert class_scores(truth, predicted, NAMES)["matthews"] == pytest.approx(
+        (x * y).sum() / np.sqrt((x * x).sum() * (y * y).sum())
+    )
 
 
 def test_a_class_that_neither_side_has_is_left_out_of_the_mean_and_one_never_right_is_zero() -> None:
@@ -103,7 +105,9 @@ def test_calibration_is_what_each_bin_holds_and_the_error_their_weighted_distanc
 def test_a_bin_owns_its_upper_edge_and_certainty_stands_in_the_last() -> None:
     for confidence, place in ((0.7, 6), (0.3, 2), (0.1, 0), (1.0, 9), (0.70001, 7)):
         others = [(1 - confidence) / 20] * 20
-        assert calibration(np.array([[confidence, *others]]), np.array([0])).counts.tolist() == [int(i == place) for i in range(10)]
+        assert calibration(np.array([[confidence, *others]]), np.array([0])).counts.tolist() == [
+            int(i == place) for i in range(10)
+        ]
 
 
 def ranks(values: np.ndarray) -> np.ndarray:
@@ -125,7 +129,9 @@ def test_correlations_and_error_are_what_the_formulas_give(seed: int) -> None:
     assert len(set(truth)) < len(truth)
     assert scores["pearson"] == pytest.approx(correlation(truth.astype(float), predicted.astype(float)))
     assert scores["spearman"] == pytest.approx(correlation(ranks(truth), ranks(predicted)))
-    assert scores["rmse"] == pytest.approx(float(np.mean([(a - b) ** 2 for a, b in zip(truth, predicted, strict=True)])) ** 0.5)
+    assert scores["rmse"] == pytest.approx(
+        float(np.mean([(a - b) ** 2 for a, b in zip(truth, predicted, strict=True)])) ** 0.5
+    )
 
 
 @pytest.mark.parametrize("predicted", [[2.0, 2.0, 2.0], [1.0, np.nan, 2.0], [1.0, np.inf, 2.0]])
@@ -139,7 +145,11 @@ def test_constant_or_infinite_numbers_have_no_correlation_and_no_warning(predict
 
 
 def test_numbers_that_hardly_differ_are_correlated_without_a_warning() -> None:
-    assert number_scores(np.array([1.0, 2.0, 3.0]), np.array([1.0, 1 + 3e-16, 1.0])).keys() == {"pearson", "spearman", "rmse"}
+    assert number_scores(np.array([1.0, 2.0, 3.0]), np.array([1.0, 1 + 3e-16, 1.0])).keys() == {
+        "pearson",
+        "spearman",
+        "rmse",
+    }
 
 
 def test_without_scikit_learn_accuracy_and_rmse_are_still_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +162,11 @@ def test_without_scikit_learn_accuracy_and_rmse_are_still_given(monkeypatch: pyt
 
 def test_nothing_and_unequal_numbers_are_a_mistake() -> None:
     none, two = np.array([], dtype=np.int64), np.array([0, 1])
-    for scored in (lambda a, b: class_scores(a, b, NAMES), lambda a, b: confusion(a, b, 4), lambda a, b: calibration(b[:, None], a)):
+    for scored in (
+        lambda a, b: class_scores(a, b, NAMES),
+        lambda a, b: confusion(a, b, 4),
+        lambda a, b: calibration(b[:, None], a),
+    ):
         with pytest.raises(ValueError, match="the same length: 2 != 0"):
             scored(two, none)
         with pytest.raises(ValueError, match="there must be at least one prediction"):

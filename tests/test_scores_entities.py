@@ -103,7 +103,9 @@ def test_the_same_entities_score_the_same_however_they_are_written(scheme: str) 
     names = sorted({tag for side in sides for text in side for tag in text})
     rules, ids = TagScheme.of(names), np.array([names.index(tag) for text in sides[0] for tag in text])
     entities, begins = rules.entities(ids, np.array(lengths)), np.append(0, np.cumsum(lengths))
-    assert entities[:, :2].tolist() == [[b + first, b + end - 1] for b, text in zip(begins, theirs, strict=False) for first, end, _ in text]
+    assert entities[:, :2].tolist() == [
+        [b + first, b + end - 1] for b, text in zip(begins, theirs, strict=False) for first, end, _ in text
+    ]
 
 
 def test_an_entity_ends_with_its_text() -> None:
@@ -127,9 +129,20 @@ def test_parts_of_speech_are_judged_word_by_word(caplog: pytest.LogCaptureFixtur
 
 def test_only_tag_sets_of_marks_are_of_entities() -> None:
     assert all(map(mark_entities, (["O", "B-x", "I-x"], ["U-x", "L-a b"], ["B", "I", "O"], ["S-x-y", "E-x-y"])))
-    assert all(map(mark_entities, (["B", "M", "E", "S"], ["B_x", "O"], ["a-b-B", "a-b-I"], ["x_I", "x_B", "O"], ["B-x", "W-x"])))
-    assert not any(map(mark_entities, (["M", "S"], ["M-x", "E-x"], ["W-x"], ["S_x", "E_x"], ["N-S", "V-S"], ["x_I", "O"], ["M", "F", "B"])))
-    assert not any(map(mark_entities, ([], ["O"], ["NN", "VB"], ["B-x", "X"], ["B-"], ["Bx"], ["b-x"], [""], ["-LRB-"])))
+    assert all(
+        map(
+            mark_entities, (["B", "M", "E", "S"], ["B_x", "O"], ["a-b-B", "a-b-I"], ["x_I", "x_B", "O"], ["B-x", "W-x"])
+        )
+    )
+    assert not any(
+        map(
+            mark_entities,
+            (["M", "S"], ["M-x", "E-x"], ["W-x"], ["S_x", "E_x"], ["N-S", "V-S"], ["x_I", "O"], ["M", "F", "B"]),
+        )
+    )
+    assert not any(
+        map(mark_entities, ([], ["O"], ["NN", "VB"], ["B-x", "X"], ["B-"], ["Bx"], ["b-x"], [""], ["-LRB-"]))
+    )
 
 
 def test_the_whole_tag_set_decides_not_what_occurs() -> None:

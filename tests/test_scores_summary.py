@@ -56,13 +56,17 @@ def test_rouge_is_the_mean_of_what_counting_by_hand_gives() -> None:
 def test_each_figure_takes_the_best_of_several_references() -> None:
     references = ["mat the on sat cat the", "the cat sat", "the cat sat"]
     found = [by_hand(OURS[0], one) for one in references]
-    assert summary_scores(OURS[:1], [references]) == pytest.approx({name: max(one[name] for one in found) for name in found[0]})
+    assert summary_scores(OURS[:1], [references]) == pytest.approx(
+        {name: max(one[name] for one in found) for name in found[0]}
+    )
     assert found[0]["rouge1"] > found[1]["rouge1"]
     assert found[0]["rougeL"] < found[1]["rougeL"]
 
 
 def test_case_stops_and_endings_do_not_count() -> None:
-    assert summary_scores(["The Training, (runs)!"], ["the trains run"]) == pytest.approx({"rouge1": 1, "rouge2": 1, "rougeL": 1})
+    assert summary_scores(["The Training, (runs)!"], ["the trains run"]) == pytest.approx(
+        {"rouge1": 1, "rouge2": 1, "rougeL": 1}
+    )
 
 
 def test_a_text_without_words_scores_nothing() -> None:
@@ -71,17 +75,25 @@ def test_a_text_without_words_scores_nothing() -> None:
 
 def test_scoring_leaves_the_logging_of_the_process_alone() -> None:
     code = "import logging; from mini_tf.scores.summary import summary_scores; summary_scores(['a'], ['a']); print(logging.root.handlers)"
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=600
+    )
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
-ASCII = ("Don't stop; the 3.5 runs_of trains' (training) x-y ~ $5 ^ `a` \tA\nB ''", "The trains' run: 3.5 -- A b, don t STOP y_x")
+ASCII = (
+    "Don't stop; the 3.5 runs_of trains' (training) x-y ~ $5 ^ `a` \tA\nB ''",
+    "The trains' run: 3.5 -- A b, don t STOP y_x",
+)
 
 
 def test_english_is_scored_by_the_words_of_rouge_score() -> None:
     """Also beside quotes and dashes that are not ASCII."""
     scorer = RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=True)
-    for ours, theirs in (ASCII, ("\u201cDon\u2019t stop\u201d \u2013 he runs\u2026", "don't stop, he runs \u2b50\ufe0f")):
+    for ours, theirs in (
+        ASCII,
+        ("\u201cDon\u2019t stop\u201d \u2013 he runs\u2026", "don't stop, he runs \u2b50\ufe0f"),
+    ):
         expected = {name: score.fmeasure for name, score in scorer.score(theirs, ours).items()}
         assert summary_scores([ours], [theirs]) == pytest.approx(expected)
         assert expected["rouge2"] > 0

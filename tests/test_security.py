@@ -49,12 +49,31 @@ OURS_AND_DEPENDENCIES = {
         "pygments",
         "shellingham",
     ),
-    *("matplotlib", "mpl_toolkits", "PIL", "kiwisolver", "cycler", "pyparsing", "packaging", "dateutil", "six", "contourpy", "fontTools"),
+    *(
+        "matplotlib",
+        "mpl_toolkits",
+        "PIL",
+        "kiwisolver",
+        "cycler",
+        "pyparsing",
+        "packaging",
+        "dateutil",
+        "six",
+        "contourpy",
+        "fontTools",
+    ),
     *("jaxtyping", "wadler_lindig", "pyarrow", "pylab"),
     *("sacrebleu", "portalocker", "regex", "tabulate", "colorama", "lxml", "cython_runtime"),
     *("rouge_score", "nltk", "absl", "seqeval", "sklearn", "scipy", "joblib", "threadpoolctl", "psutil"),
     *("cloudpickle", "charset_normalizer", "narwhals", "defusedxml"),
-    *("Cython", "cython", "opt_einsum", "pandas", "pynvml", "dill"),  # which these import where they happen to be installed
+    *(
+        "Cython",
+        "cython",
+        "opt_einsum",
+        "pandas",
+        "pynvml",
+        "dill",
+    ),  # which these import where they happen to be installed
 }
 PROBE = re.compile(rf"{re.escape(tempfile.gettempdir())}/[a-z0-9_]{{8}}")
 """With such a file, removed at once, Python asks whether the folder can be written to, for dill (see above)."""
@@ -86,9 +105,16 @@ def audit(folder: Path, *commands: list[str]) -> Audit:
         (folder / name).mkdir(exist_ok=True)
     (folder / "commands.json").write_text(json.dumps(commands))
     kept = {name: os.environ[name] for name in ("PATH", "SYSTEMROOT", "LD_LIBRARY_PATH") if name in os.environ}
-    environment = {**kept, "HOME": str(folder / "home"), "MINITF_CACHE": str(folder / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        **kept,
+        "HOME": str(folder / "home"),
+        "MINITF_CACHE": str(folder / "cache"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     line = [sys.executable, str(ROOT / "tests" / "audited.py"), "commands.json", "report.json"]
-    done = subprocess.run(line, cwd=folder, env=environment | {"OMP_NUM_THREADS": "1"}, stdin=subprocess.DEVNULL, capture_output=True)
+    done = subprocess.run(
+        line, cwd=folder, env=environment | {"OMP_NUM_THREADS": "1"}, stdin=subprocess.DEVNULL, capture_output=True
+    )
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     report = json.loads((folder / "report.json").read_text())
     report["stdout"], report["stderr"] = done.stdout.decode(), done.stderr.decode()
@@ -108,7 +134,9 @@ def hostile_files(folder: Path) -> None:
     texts = [f"{text} {EVIL} {{{{ ''.__class__.__mro__ }}}} !!python/object:os.system" for text in HOSTILE]
     corpus = "\n\n".join(texts).replace("\0", "").encode(errors="replace") * 4
     (folder / "corpus.txt").write_bytes(corpus + (DATA / "tiny.txt").read_bytes()[:6000])
-    rows = [{"text": text.encode(errors="replace").decode(), "__reduce__": EVIL, "__import__": "os"} for text in texts * 8]
+    rows = [
+        {"text": text.encode(errors="replace").decode(), "__reduce__": EVIL, "__import__": "os"} for text in texts * 8
+    ]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     pairs = [(f"{text} {EVIL}", f"{EVIL} {text[::-1]}") for text in HOSTILE if text.strip()]
     pairs = [tuple("".join(side.splitlines()).encode(errors="replace").decode() for side in pair) for pair in pairs]
@@ -119,7 +147,9 @@ def hostile_files(folder: Path) -> None:
     labels = (EVIL, f"../../{EVIL}\x1b]0;x\x07", "{{ ''.__class__ }} !!python/object:os.system")
     rows = [{"text": text, "label": label, "__reduce__": EVIL} for text, _ in pairs for label in labels]
     (folder / "labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "task.yaml").write_text(json.dumps({"data": {"train": "labels.jsonl"}, "objective": "classify", "train": {"steps": 3}}))
+    (folder / "task.yaml").write_text(
+        json.dumps({"data": {"train": "labels.jsonl"}, "objective": "classify", "train": {"steps": 3}})
+    )
     for name in ("model.pt", "pickled.txt", "tokenizer.pkl"):
         (folder / name).write_bytes(pickle.dumps(_Sentinel(), 2))
     foreign_tokenizer(folder / "foreign")
@@ -141,10 +171,15 @@ def foreign_tokenizer(folder: Path) -> None:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     inner = Tokenizer(models.BPE({one: number for number, one in enumerate(alphabet)}, []))
     inner.pre_tokenizer, inner.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    inner.add_special_tokens([AddedToken("</s>", special=True), AddedToken(f"{{{{ {EVIL} }}}}\x1b]0;x\x07", special=True)])
+    inner.add_special_tokens(
+        [AddedToken("</s>", special=True), AddedToken(f"{{{{ {EVIL} }}}}\x1b]0;x\x07", special=True)]
+    )
     folder.mkdir()
     inner.save(str(folder / "tokenizer.json"))
-    auto = {"auto_map": {"AutoTokenizer": ["tokenization_x.T", None], "AutoModel": f"{EVIL}.Model"}, "trust_remote_code": True}
+    auto = {
+        "auto_map": {"AutoTokenizer": ["tokenization_x.T", None], "AutoModel": f"{EVIL}.Model"},
+        "trust_remote_code": True,
+    }
     template = "{% for x in ''.__class__.__base__.__subclasses__() %}{{ x }}{% endfor %}" + EVIL
     (folder / "tokenizer_config.json").write_text(json.dumps({**auto, "chat_template": template, "eos_token": "</s>"}))
     (folder / "config.json").write_text(json.dumps({**auto, "architectures": [EVIL]}))
@@ -156,7 +191,14 @@ SHORT = ("train.batch_size=4", "train.context=32", "runtime.compile=false", *EXA
 QUICK = (*TINY_MODEL, "train.steps=3", "log.samples=1", "generate.max_new_tokens=8", "runtime.compile=false", *EXACT)
 TRANSLATION = (
     "model={kind: encoder_decoder, d_model: 16, n_layers: 1, n_heads: 2}",
-    *("train.batch_size=4", "train.context=32", "train.steps=3", "eval.every_steps=2", "eval.translations=2", "generate.max_new_tokens=8"),
+    *(
+        "train.batch_size=4",
+        "train.context=32",
+        "train.steps=3",
+        "eval.every_steps=2",
+        "eval.translations=2",
+        "generate.max_new_tokens=8",
+    ),
     *("runtime.compile=false", *EXACT),
 )
 WORKS: list[list[str]] = [
@@ -247,7 +289,9 @@ def test_no_process_is_started_and_no_connection_opened(audited: Audit) -> None:
 
 def test_nothing_is_written_outside_the_run_folders_the_cache_and_the_named_files(audited: Audit) -> None:
     assert audited.strays() == []
-    assert {path.name for path in (audited.folder / "home").iterdir()} <= {".nv"}  # which NVIDIA's driver makes where there is one
+    assert {path.name for path in (audited.folder / "home").iterdir()} <= {
+        ".nv"
+    }  # which NVIDIA's driver makes where there is one
     assert {path.name for path in (audited.folder / "made").iterdir()} == {
         *("a.png", "a.json", "a.svg", "w.png", "t.json", "p.png", "l.png", "l.json", "c.png", "c.svg")
     }
@@ -275,7 +319,15 @@ def test_with_compile_on_the_only_process_is_the_compiler_and_its_cache_is_ours(
     headers.
     """
     hostile_files(tmp_path)
-    line = ["pretrain", "data.train=corpus.txt", "tokenizer.kind=byte", *QUICK, "runtime.compile=true", "-d", "runs/text"]
+    line = [
+        "pretrain",
+        "data.train=corpus.txt",
+        "tokenizer.kind=byte",
+        *QUICK,
+        "runtime.compile=true",
+        "-d",
+        "runs/text",
+    ]
     seen = audit(tmp_path, line)
     assert seen.report["codes"] == [0], seen.report["stderr"]
     programs = {Path(program).name for _, program, *_ in seen.report["processes"]}
@@ -290,7 +342,10 @@ def test_the_cache_of_libraries_lies_in_ours(monkeypatch: pytest.MonkeyPatch, tm
     for name in names:
         monkeypatch.setenv(name, "/elsewhere")
     redirect_library_caches()
-    assert [name for name in names if os.environ[name] == "/elsewhere"] == ["TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"]
+    assert [name for name in names if os.environ[name] == "/elsewhere"] == [
+        "TORCHINDUCTOR_CACHE_DIR",
+        "TRITON_CACHE_DIR",
+    ]
     for name in names[1:3]:
         monkeypatch.delenv(name)
     redirect_library_caches()
@@ -323,11 +378,48 @@ ALONE = {
 }
 """Modules that one file may import, and for what."""
 CALLS = {
-    *("os.system", "os.popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawnv", "os.spawnl", "os.execv", "os.execvp", "os.execl"),
+    *(
+        "os.system",
+        "os.popen",
+        "os.fork",
+        "os.forkpty",
+        "os.posix_spawn",
+        "os.spawnv",
+        "os.spawnl",
+        "os.execv",
+        "os.execvp",
+        "os.execl",
+    ),
     *("subprocess.run", "subprocess.Popen", "subprocess.call", "subprocess.check_call", "subprocess.getoutput"),
-    *("yaml.load", "yaml.full_load", "yaml.unsafe_load", "yaml.load_all", "yaml.Loader", "yaml.FullLoader", "yaml.UnsafeLoader"),
-    *("torch.load", "torch.save", "torch.hub", "torch.jit.load", "torch.export.load", "torch.package", "np.load", "numpy.load"),
-    *("np.fromfile", "shutil.unpack_archive", "shutil.make_archive", "importlib.reload", "__import__", "eval", "exec", "compile"),
+    *(
+        "yaml.load",
+        "yaml.full_load",
+        "yaml.unsafe_load",
+        "yaml.load_all",
+        "yaml.Loader",
+        "yaml.FullLoader",
+        "yaml.UnsafeLoader",
+    ),
+    *(
+        "torch.load",
+        "torch.save",
+        "torch.hub",
+        "torch.jit.load",
+        "torch.export.load",
+        "torch.package",
+        "np.load",
+        "numpy.load",
+    ),
+    *(
+        "np.fromfile",
+        "shutil.unpack_archive",
+        "shutil.make_archive",
+        "importlib.reload",
+        "__import__",
+        "eval",
+        "exec",
+        "compile",
+    ),
 }
 
 
@@ -346,8 +438,15 @@ def test_some_modules_are_for_one_file_alone(module: str) -> None:
 
 def test_importlib_imports_only_kinds_that_were_found_in_a_listing() -> None:
     tree = ast.parse((PACKAGE / "recipe" / "kinds.py").read_text())
-    using = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and "importlib.import_module" in ast.unparse(node)]
-    assert [function.name for function in using] == ["settings_of", "added_module"]  # the second: of papers and packages, by its listing
+    using = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and "importlib.import_module" in ast.unparse(node)
+    ]
+    assert [function.name for function in using] == [
+        "settings_of",
+        "added_module",
+    ]  # the second: of papers and packages, by its listing
     first = using[0].body[1]  # behind the docstring
     assert ast.unparse(first).startswith("if word not in listing(package):\n    raise ValueError")
 

@@ -109,7 +109,10 @@ def test_steps_are_recorded_at_every_line_of_the_log_and_as_often_as_asked(tmp_p
     """Of 62 steps every third has a line, and the first and the tenth."""
     small = ("model.d_model=8", "train.batch_size=2", "eval.tokens=48")
     steps = [
-        line["step"] for line in lines(trained(tmp_path / "run", *small, "train.steps=62", "log.every_steps=5", "eval.every_steps=62"))
+        line["step"]
+        for line in lines(
+            trained(tmp_path / "run", *small, "train.steps=62", "log.every_steps=5", "eval.every_steps=62")
+        )
     ]
     assert steps == sorted({1, *range(3, 63, 3), *range(5, 63, 5), 62})
 
@@ -142,16 +145,20 @@ def test_a_continued_run_leaves_the_samples_of_its_evaluations_and_no_others(kil
         (Horizon(seconds=100.0), 25, 30.0, "ETA 1:10"),
     ],
 )
-def test_the_time_left_is_what_the_steps_of_this_process_extrapolate_to(horizon: Horizon, step: int, seconds: float, told: str) -> None:
+def test_the_time_left_is_what_the_steps_of_this_process_extrapolate_to(
+    horizon: Horizon, step: int, seconds: float, told: str
+) -> None:
     """Begun at step 5, ten seconds after the run's own beginning."""
     lines = StepLines(Progress(step=5, seconds=10.0), horizon)
-    *_, last = lines.line(Report(step=step, seconds=seconds, tokens=9, loss=1.0, losses={}, metrics={}, lr=0.1, grad_norm=1.0), "").split(
-        " | "
-    )
+    *_, last = lines.line(
+        Report(step=step, seconds=seconds, tokens=9, loss=1.0, losses={}, metrics={}, lr=0.1, grad_norm=1.0), ""
+    ).split(" | ")
     assert (last if last.startswith("ETA") else "") == told
 
 
-def test_the_last_step_is_saved_though_the_time_ran_out_while_it_was_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_step_is_saved_though_the_time_ran_out_while_it_was_evaluated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By a clock that evaluations alone move; a checkpoint is not due, and the first evaluation stays the best."""
     seconds, added = [0.0], iter((0.0, 10.0, 20.0, 0.0))
 
@@ -178,13 +185,19 @@ def test_the_log_has_the_time_of_every_line_and_the_closing_lines_say_which_loss
     rest = iter(line.partition(" ")[2] for line in log)  # which has what only -v shows, too
     assert all(line in rest for line in said)
     [on_the_way] = [line for line in said if line.startswith("evaluation: ")]
-    assert on_the_way == "evaluation: every 3 steps, on a fixed sample of 144 of 1,763 validation tokens; at the end, on all of them"
+    assert (
+        on_the_way
+        == "evaluation: every 3 steps, on a fixed sample of 144 of 1,763 validation tokens; at the end, on all of them"
+    )
     final = record(tmp_path / "run")["metrics"]["val.loss"]
     [closing] = [line for line in said if line.startswith("done: ")]
     assert closing.startswith(f"done: val.loss {final:.4f}, ")
     assert "on all 1,763 validation tokens" in closing
     sampled = [line["val.loss"] for line in lines(tmp_path / "run") if "val.loss" in line]
-    assert f"last evaluation: validation loss {sampled[-1]:.2f}, mean training loss since the previous evaluation" in done.stderr
+    assert (
+        f"last evaluation: validation loss {sampled[-1]:.2f}, mean training loss since the previous evaluation"
+        in done.stderr
+    )
     assert f"validation loss {sampled[0]:.2f} █" in done.stderr
 
 
@@ -192,7 +205,10 @@ def test_figures_of_pace_stand_in_every_line_of_a_step(tmp_path: Path) -> None:
     done = minitf("pretrain", TINY, *QUIET, "train.steps=6", "-d", tmp_path / "run")
     steps = [line for line in done.stderr.splitlines() if line.startswith("step ")]
     assert len(steps) == 6
-    assert all(re.match(r"step \d+/6 \| loss \d+\.\d{4} (\| val[^|]+)*\| lr [\d.e-]+ \| [\d.e+]+k? tok/s", line) for line in steps)
+    assert all(
+        re.match(r"step \d+/6 \| loss \d+\.\d{4} (\| val[^|]+)*\| lr [\d.e-]+ \| [\d.e+]+k? tok/s", line)
+        for line in steps
+    )
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "constant"])
@@ -201,7 +217,9 @@ def test_extending_warns_where_the_rate_had_fallen(schedule: str, tmp_path: Path
     trained(run, *asked)
     done = minitf("pretrain", TINY, *QUIET, *asked, "-d", run, "--extend", "2")
     assert done.exit_code == 0
-    assert ("--extend restarts the schedule (cosine): the learning rate rises from" in done.stderr) is (schedule == "cosine")
+    assert ("--extend restarts the schedule (cosine): the learning rate rises from" in done.stderr) is (
+        schedule == "cosine"
+    )
 
 
 def test_a_curve_in_a_line_falls_from_the_highest_block_to_the_lowest() -> None:

@@ -61,12 +61,16 @@ def test_a_shipped_recipe_says_what_it_makes_and_promises_something(name: str) -
         assert {f"val.{name}" for name in (*pipeline.METRICS, *pipeline.GENERATION_METRICS)} & recipe.expect.keys()
 
 
-OTHER_NAMES = [name for name in presets() if not set(files_of(reading.read(name).recipe.data)) <= set(built_in_corpora())]
+OTHER_NAMES = [
+    name for name in presets() if not set(files_of(reading.read(name).recipe.data)) <= set(built_in_corpora())
+]
 """Recipes that train on files which do not come along."""
 
 
 @pytest.mark.parametrize("name", OTHER_NAMES)
-def test_a_recipe_of_files_that_are_not_shipped_says_where_they_are_had(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recipe_of_files_that_are_not_shipped_says_where_they_are_had(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In one line, which also an installed recipe prints; of files that are named instead nothing is said."""
     monkeypatch.chdir(tmp_path)
     home = reading.read(name).recipe.data.home
@@ -75,7 +79,11 @@ def test_a_recipe_of_files_that_are_not_shipped_says_where_they_are_had(name: st
     done = minitf("pretrain", name)
     refused(done, "data.train", f"{tmp_path}/data/", ": no such file; ", home, "; or data.train=... names another file")
     assert len([line for line in done.stderr.splitlines() if not line.startswith("warning: ")]) == 1
-    other = "data.train={source: a.en, target: a.de}" if isinstance(reading.read(name).recipe.data.train, FilePair) else "data.train=a.tsv"
+    other = (
+        "data.train={source: a.en, target: a.de}"
+        if isinstance(reading.read(name).recipe.data.train, FilePair)
+        else "data.train=a.tsv"
+    )
     assert home not in minitf("pretrain", name, other).stderr
     assert reading.read(name, [other]).recipe.data.home is None
     assert reading.read(name, ["data.val=null"]).recipe.data.home == home, "null names no other files"
@@ -115,7 +123,9 @@ def test_quickstart_writes_words_of_its_corpus_and_copies_no_dozen_of_them(tmp_p
 def test_gpt_char_is_better_than_nanogpt_on_its_own_text_and_split(tmp_path: Path) -> None:
     """nanoGPT's README promises 1.88 nats a character for this shape on a CPU."""
     gate = ("--assert", "val.loss<=1.88")
-    done = minitf("pretrain", "gpt-char", f"data.train={SHAKESPEARE}", "data.split=tail 10%", "-d", tmp_path / "run", *gate)
+    done = minitf(
+        "pretrain", "gpt-char", f"data.train={SHAKESPEARE}", "data.split=tail 10%", "-d", tmp_path / "run", *gate
+    )
     assert done.exit_code == 0, done.stderr
     assert sum(p.numel() for p in open_trained(tmp_path / "run").model.parameters()) <= 820_000
 

@@ -45,7 +45,11 @@ def test_a_model_of_latents_says_what_its_rows_stand_for_and_reads_one_document_
     kinds = [(one.kind, one.layer, one.queries, one.keys, tuple(one.weights.shape[2:])) for one in seen.attention]
     assert kinds[:2] == [("reader.cross", 0, "latent", "own", (4, 5)), ("latent.self", 0, "latent", "latent", (4, 4))]
     assert kinds[-1] == ("decoder.cross", 0, "own", "latent", (5, 4))
-    for command in (("inspect", "attention", run, "The fox"), ("inspect", "model", run), ("inspect", "softmax", run, "The fox")):
+    for command in (
+        ("inspect", "attention", run, "The fox"),
+        ("inspect", "model", run),
+        ("inspect", "softmax", run, "The fox"),
+    ):
         done = minitf(*command)
         assert done.exit_code == 0, done.stderr
     asked = ("inspect", "attention", run, "The fox ran", "--query", "fox")
@@ -62,7 +66,9 @@ def test_a_model_of_latents_says_what_its_rows_stand_for_and_reads_one_document_
     refused(done, "a model of kind latents has no embedding with a positional encoding", exit_code=2)
     done = minitf("inspect", "word", run, "fox", "The fox ran", "a fox sat")
     assert done.exit_code == 0, done.stderr
-    [sample] = json.loads(minitf("inspect", "attention", run, "The fox ran", "--words", "--full", "--json").stdout)["result"]["samples"]
+    [sample] = json.loads(minitf("inspect", "attention", run, "The fox ran", "--words", "--full", "--json").stdout)[
+        "result"
+    ]["samples"]
     shapes = {head["kind"]: (len(head["matrix"]), len(head["matrix"][0])) for head in sample["heads"]}
     n = len(sample["words"])
     assert shapes == {"reader.cross": (4, n), "latent.self": (4, 4), "decoder.cross": (n, 4)}

@@ -42,7 +42,9 @@ def is_legal(tags: Sequence[str], names: Sequence[str], lax: Sequence[str]) -> b
     inside, must = None, False  # the type that may go on; whether it has to
     for tag in map(iobes, tags):
         mark, _, kind = tag.partition("-")
-        marks = {iobes(name).partition("-")[0] for name in names if iobes(name).partition("-")[2] == kind and name != "O"}
+        marks = {
+            iobes(name).partition("-")[0] for name in names if iobes(name).partition("-")[2] == kind and name != "O"
+        }
         goes_on = mark in "IE" and inside == kind
         if not goes_on and (must or (mark in "IE" and "B" in marks and BEGIN not in lax)):
             return False
@@ -94,7 +96,9 @@ def test_entities_of_any_tags_are_those_of_seqeval(scheme: str) -> None:
         expected = {(first + at, last + at, kind) for text, at in zip(texts, np.cumsum(lengths) - lengths, strict=True)
                     for kind, first, last in get_entities(text)}  # fmt: skip
         entities = rules.entities(tags, lengths)
-        types = {int(n): iobes(name).partition("-")[2] or "_" for n, name in zip(rules.type, names, strict=True) if n >= 0}
+        types = {
+            int(n): iobes(name).partition("-")[2] or "_" for n, name in zip(rules.type, names, strict=True) if n >= 0
+        }
         assert {(first, last, types[kind]) for first, last, kind in entities.tolist()} == expected
         assert len(entities) == len(expected)
         found.append((entities, expected))
@@ -136,7 +140,9 @@ def pipeline(names: Sequence[str]) -> Any:
 def batch_of(examples: Sequence[int], words: Sequence[int], truth: torch.Tensor) -> Batch:
     """Rows of 8 tokens, of which the first ones are words."""
     at = torch.tensor([8 * row + n for row, count in enumerate(words) for n in range(count)])
-    return Batch(Tokens(torch.arange(8 * len(words)).view(-1, 8)), truth, at, extras={"examples": torch.tensor(examples)})
+    return Batch(
+        Tokens(torch.arange(8 * len(words)).view(-1, 8)), truth, at, extras={"examples": torch.tensor(examples)}
+    )
 
 
 def test_a_sentence_in_several_rows_and_batches_is_decoded_as_a_whole() -> None:
@@ -147,10 +153,15 @@ def test_a_sentence_in_several_rows_and_batches_is_decoded_as_a_whole() -> None:
     accumulator.add(batch_of([4, 4, 7], [3, 2, 4], truth[:9]), outputs[:9])
     accumulator.add(batch_of([7, 7, 2], [1, 0, 5], truth[9:]), outputs[9:])
     assert accumulator.lengths.tolist() == [5, 5, 5]
-    best = [max(legal_sequences(names, (), 5), key=lambda tags: float(text[range(5), list(tags)].sum())) for text in outputs.split(5)]
+    best = [
+        max(legal_sequences(names, (), 5), key=lambda tags: float(text[range(5), list(tags)].sum()))
+        for text in outputs.split(5)
+    ]
     assert accumulator.predicted.tolist() == [tag for tags in best for tag in tags]
     assert accumulator.predicted.tolist() != outputs.argmax(-1).tolist()
-    assert accumulator.scores()["accuracy"] == pytest.approx(float((torch.tensor(best).flatten() == truth).float().mean()))
+    assert accumulator.scores()["accuracy"] == pytest.approx(
+        float((torch.tensor(best).flatten() == truth).float().mean())
+    )
 
 
 def test_predicted_tags_are_legal_with_their_own_probabilities() -> None:
@@ -160,7 +171,9 @@ def test_predicted_tags_are_legal_with_their_own_probabilities() -> None:
         found = pipeline(names).predictions(outputs, examples)
         expected = outputs.softmax(-1).view(8, 5, 3)
         for one, p in zip(found, expected, strict=True):
-            assert one.scores == pytest.approx([float(p[n, names.index(tag)]) for n, tag in enumerate(one.label)], abs=1e-6)
+            assert one.scores == pytest.approx(
+                [float(p[n, names.index(tag)]) for n, tag in enumerate(one.label)], abs=1e-6
+            )
         flat = [tag for one in found for tag in one.label]
         plain = [names[n] for n in outputs.argmax(-1)]
         assert (flat == plain) == (names[0] == "N"), "tags that mark no entities are the most probable ones"
@@ -176,5 +189,7 @@ def test_what_predict_writes_is_what_evaluate_counts_and_never_impossible(tmp_pa
     done = minitf("predict", run, "-i", file, "--assert", "accuracy>=0")
     labels = [json.loads(line)["label"] for line in done.stdout.splitlines()]
     assert all(is_legal(tags, ["B-x", "I-x", "O"], ()) for tags in labels)
-    right = np.mean([a == b for tags, (_, true) in zip(labels, rows, strict=True) for a, b in zip(tags, true, strict=True)])
+    right = np.mean(
+        [a == b for tags, (_, true) in zip(labels, rows, strict=True) for a, b in zip(tags, true, strict=True)]
+    )
     assert f"accuracy {right:.6g}" in done.stderr

@@ -24,7 +24,9 @@ def points(run: Path) -> list[tuple[str, int, float]]:
             yield data[12 : 12 + length]
             data = data[16 + length :]
 
-    events = (Event.FromString(one) for file in sorted((run / "tensorboard").iterdir()) for one in records(file.read_bytes()))
+    events = (
+        Event.FromString(one) for file in sorted((run / "tensorboard").iterdir()) for one in records(file.read_bytes())
+    )
     return [(value.tag, event.step, value.simple_value) for event in events for value in event.summary.value]
 
 
@@ -74,7 +76,9 @@ def test_without_it_there_is_none(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "tensorboard").exists()
 
 
-def test_without_the_package_it_is_refused_before_anything_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_it_is_refused_before_anything_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     done = minitf("pretrain", TINY, *SHORT, "--tensorboard", "-d", tmp_path / "run")
     refused(done, "--tensorboard needs tensorboardX", "pip install 'minitf[tensorboard]'", exit_code=9)

@@ -66,7 +66,9 @@ def test_every_tokenizer_can_lowercase(kind: str, tmp_path: Path) -> None:
     assert tokenizer.kind == kind
     assert tokenizer.encode("The CAT sat").tolist() == tokenizer.encode("the cat SAT").tolist()
     assert tokenizer.decode(tokenizer.encode("The CAT sat")) == "the cat sat"
-    assert not any(piece.isascii() and piece.isupper() for piece in tokenizer.pieces(tokenizer.encode(contract.SAMPLE.upper())))
+    assert not any(
+        piece.isascii() and piece.isupper() for piece in tokenizer.pieces(tokenizer.encode(contract.SAMPLE.upper()))
+    )
 
 
 class Bytes(byte.Settings):
@@ -133,7 +135,9 @@ BROKEN: dict[str, tuple[type[Any], str]] = {
 
 
 @pytest.mark.parametrize("holds", ALONE, ids=lambda holds: holds.__name__)
-def test_one_that_breaks_the_contract_is_told_and_the_same_without_the_fault_is_not(holds: Callable[[TokenizerSettings], None]) -> None:
+def test_one_that_breaks_the_contract_is_told_and_the_same_without_the_fault_is_not(
+    holds: Callable[[TokenizerSettings], None],
+) -> None:
     fault, told = BROKEN[holds.__name__]
     holds(Bytes())
     with pytest.raises(AssertionError, match=told):

@@ -66,13 +66,17 @@ def test_a_cache_folder_in_which_torch_cannot_compile_is_named(monkeypatch: pyte
     """torch does not quote the names of files for the C++ compiler."""
     monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/home/my name/torch")
-    with pytest.raises(Unavailable, match=r"^runtime\.compile: torch cannot compile in a folder with a space in its name \(TORCH"):
+    with pytest.raises(
+        Unavailable, match=r"^runtime\.compile: torch cannot compile in a folder with a space in its name \(TORCH"
+    ):
         resolve_setup(Runtime(compile=True))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/home/me/torch")
     assert resolve_setup(Runtime(compile=True)).compile is True
 
 
-def test_a_gpu_with_bf16_uses_it_untried_and_compiling_needs_triton_and_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_with_bf16_uses_it_untried_and_compiling_needs_triton_and_a_compiler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)
     monkeypatch.delenv("CC", raising=False)
@@ -89,7 +93,9 @@ def test_a_gpu_with_bf16_uses_it_untried_and_compiling_needs_triton_and_a_compil
 
 @pytest.mark.usefixtures("only_cpu")
 def test_a_missing_device_is_refused_with_what_there_is() -> None:
-    with pytest.raises(Unavailable, match=r"runtime\.device: 'cuda' is not available on this machine; available: cpu$") as fault:
+    with pytest.raises(
+        Unavailable, match=r"runtime\.device: 'cuda' is not available on this machine; available: cpu$"
+    ) as fault:
         resolve_setup(Runtime(device="cuda"))
     assert fault.value.exit_code == 9
 
@@ -104,7 +110,9 @@ def test_a_device_number_that_is_too_high_and_a_precision_without_hardware_are_r
 
 
 @pytest.mark.parametrize(("n_gpus", "way_out"), [(0, ""), (1, "start one process, or "), (3, "start 3 processes, or ")])
-def test_more_processes_than_gpus_are_refused_on_all_with_the_way_out(n_gpus: int, way_out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_processes_than_gpus_are_refused_on_all_with_the_way_out(
+    n_gpus: int, way_out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On the second machine of two with four processes each. Processes of a machine with MPS alone have none."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: n_gpus)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: n_gpus == 0)
@@ -115,7 +123,10 @@ def test_more_processes_than_gpus_are_refused_on_all_with_the_way_out(n_gpus: in
         monkeypatch.setenv("LOCAL_RANK", str(local_rank))
         with pytest.raises(Unavailable) as fault:
             resolve_setup(Runtime())
-        assert fault.value.message == f"runtime.device: 4 processes need a GPU each (NVIDIA or AMD), and this machine has {n_gpus}"
+        assert (
+            fault.value.message
+            == f"runtime.device: 4 processes need a GPU each (NVIDIA or AMD), and this machine has {n_gpus}"
+        )
         assert fault.value.hint == f"{way_out}use runtime.device=cpu"
         assert resolve_setup(Runtime(device="cpu")).device == torch.device("cpu")
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
@@ -136,7 +147,8 @@ def test_a_continued_run_keeps_what_its_first_start_found_unless_it_is_asked_oth
     first = resolve_setup(Runtime()).settings
     assert first.keys() == {"device", "precision", "compile", "threads"}
     again = resolve_setup(
-        Runtime(), {**first, "precision": "bf16", "threads": 1, "micro_batch_size": 4, "measured": {"precision": {"fp32": 1.0}}}
+        Runtime(),
+        {**first, "precision": "bf16", "threads": 1, "micro_batch_size": 4, "measured": {"precision": {"fp32": 1.0}}},
     )
     assert (again.precision, again.threads, again.micro_batch_size) == ("bf16", 1, 4)
     assert again.reasons["precision"] == again.reasons["micro_batch_size"] == "recorded in run.json"
@@ -146,10 +158,14 @@ def test_a_continued_run_keeps_what_its_first_start_found_unless_it_is_asked_oth
 
 @pytest.mark.usefixtures("only_cpu")
 def test_the_way_out_of_a_recorded_setting_is_a_value_not_auto() -> None:
-    with pytest.raises(Unavailable, match=r"'cuda:0' \(recorded in run\.json\) is not available on this machine; available: cpu$") as fault:
+    with pytest.raises(
+        Unavailable, match=r"'cuda:0' \(recorded in run\.json\) is not available on this machine; available: cpu$"
+    ) as fault:
         resolve_setup(Runtime(), {"device": "cuda:0", "graphs": True})
     assert fault.value.hint == "use runtime.device=cpu"
-    with pytest.raises(Unavailable, match=r"cpu does not support fp16 \(recorded in run\.json\); it supports fp32, bf16$") as fault:
+    with pytest.raises(
+        Unavailable, match=r"cpu does not support fp16 \(recorded in run\.json\); it supports fp32, bf16$"
+    ) as fault:
         resolve_setup(Runtime(device="cpu"), {"device": "cuda:0", "precision": "fp16"})
     assert fault.value.hint == "runtime.precision=fp32"
 
@@ -162,7 +178,9 @@ def test_threads_of_a_larger_machine_come_down_with_a_warning() -> None:
     assert resolve_setup(Runtime(), {"threads": available_cores()}).reasons["threads"] == "recorded in run.json"
 
 
-@pytest.mark.parametrize(("text", "cores"), [("150000 100000", 1), ("400000 100000", 4), ("50000 100000", 1), ("max 100000", 1 << 20)])
+@pytest.mark.parametrize(
+    ("text", "cores"), [("150000 100000", 1), ("400000 100000", 4), ("50000 100000", 1), ("max 100000", 1 << 20)]
+)
 def test_the_share_of_a_container_limits_the_cores(tmp_path: Path, text: str, cores: int) -> None:
     (tmp_path / "cpu.max").write_text(text + "\n")
     assert device._container_cores(tmp_path) == cores
@@ -191,7 +209,9 @@ def test_saved_bytes_are_the_activations_without_the_parameters() -> None:
     torch.manual_seed(0)
     expected_draw = torch.rand(1)
     torch.manual_seed(0)
-    assert saved_bytes(lambda: model(x), Setup(), model) == 4 * 8 * (100 + 50)  # x, and tanh's result, saved twice but held once
+    assert saved_bytes(lambda: model(x), Setup(), model) == 4 * 8 * (
+        100 + 50
+    )  # x, and tanh's result, saved twice but held once
     assert torch.equal(torch.rand(1), expected_draw)
 
 

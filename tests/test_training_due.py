@@ -4,7 +4,16 @@ import pytest
 
 from mini_tf.recipe import reading
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.training.due import EVALUATIONS, FEWEST, SHARE, SPACING, SPACING_SECONDS, Due, EvaluationSchedule, step_flops
+from mini_tf.training.due import (
+    EVALUATIONS,
+    FEWEST,
+    SHARE,
+    SPACING,
+    SPACING_SECONDS,
+    Due,
+    EvaluationSchedule,
+    step_flops,
+)
 from mini_tf.training.loop import Report
 from mini_tf.training.schedule import Horizon
 
@@ -13,7 +22,9 @@ def recipe_of(*overrides: str) -> Recipe:
     return reading.read("quickstart", overrides).recipe
 
 
-def evaluations(*overrides: str, work: float = SPACING, step_tokens: float = 1e6, held_out: int = 1000) -> EvaluationSchedule:
+def evaluations(
+    *overrides: str, work: float = SPACING, step_tokens: float = 1e6, held_out: int = 1000
+) -> EvaluationSchedule:
     """By default of so much training on so little held-out text that nothing limits them."""
     return EvaluationSchedule(recipe_of(*overrides), work, step_tokens, held_out)
 
@@ -89,7 +100,9 @@ def test_checkpoints_go_with_evaluations_or_by_their_own_count() -> None:
 
 
 def test_the_work_of_a_step_is_six_operations_a_weight_of_a_product_and_a_token() -> None:
-    recipe = recipe_of("model.d_model=8", "model.n_layers=1", "model.n_heads=2", "train.batch_size=3", "train.context=5")
+    recipe = recipe_of(
+        "model.d_model=8", "model.n_layers=1", "model.n_heads=2", "train.batch_size=3", "train.context=5"
+    )
     model = recipe.model.build(20, 5)
     weights = 8 * 24 + 8 * 8 + 8 * 32 + 32 * 8 + 8 * 20  # qkv, out, up, down, head; the embedding is looked up
     assert step_flops(model, recipe) == 6 * weights * 15

@@ -37,7 +37,11 @@ class Numbered:
 
 
 def plain(rows: Rows) -> Batch:
-    return Batch(Tokens(torch.from_numpy(rows.ids)), torch.from_numpy(rows.keys.astype(np.int64)), counts={"tokens": rows.ids.size})
+    return Batch(
+        Tokens(torch.from_numpy(rows.ids)),
+        torch.from_numpy(rows.keys.astype(np.int64)),
+        counts={"tokens": rows.ids.size},
+    )
 
 
 def feed_of(batch_size: int = 4, micro: int = 2, n_rows: int = 10) -> Feed:
@@ -145,7 +149,9 @@ def test_equal_steps_are_cut_into_equal_micro_batches(batch_size: int) -> None:
 
 @settings(deadline=None)
 @given(largest=st.integers(1, 60), micro=st.integers(1, 70), data=st.data())
-def test_cuts_cover_every_row_once_in_parts_that_are_nearly_equal(largest: int, micro: int, data: st.DataObject) -> None:
+def test_cuts_cover_every_row_once_in_parts_that_are_nearly_equal(
+    largest: int, micro: int, data: st.DataObject
+) -> None:
     feed, n_rows = feed_of(largest, micro), data.draw(st.integers(1, largest))
     cuts = feed.bounds(n_rows)
     assert [row for first, last in cuts for row in range(first, last)] == list(range(n_rows))
@@ -178,7 +184,9 @@ def pairing(tmp_path: Path) -> Packing:
 
 
 @pytest.mark.parametrize("batch_tokens", [8, 40, 64])
-def test_a_step_of_tokens_gives_every_pair_once_an_epoch_in_micro_batches_that_fit(pairing: Packing, batch_tokens: int) -> None:
+def test_a_step_of_tokens_gives_every_pair_once_an_epoch_in_micro_batches_that_fit(
+    pairing: Packing, batch_tokens: int
+) -> None:
     plan = make_plan(Train(steps=1, batch_tokens=batch_tokens, context=8), pairing)
     feed = Feed(plan, pairing, lambda rows: rows, 2)  # type: ignore[arg-type, return-value]
     seen = []
@@ -205,7 +213,9 @@ def test_processes_divide_the_micro_batches_of_every_step_however_small(pairing:
     sizes = set()
     for step in range(round(plan.epoch_steps)):
         together = [rows.ids.tolist() for rows in parts(step)]
-        divided = [[rows.ids.tolist() for rows in parts(step, lambda n, rank=rank: range(n)[rank::3])] for rank in range(3)]
+        divided = [
+            [rows.ids.tolist() for rows in parts(step, lambda n, rank=rank: range(n)[rank::3])] for rank in range(3)
+        ]
         assert [divided[n % 3][n // 3] for n in range(len(together))] == together
         assert sum(map(len, divided)) == len(together)
         sizes.add(len(together))
@@ -262,7 +272,9 @@ def test_texts_may_be_planned_by_tokens_too(pack: str, tmp_path: Path) -> None:
     assert sum(map(len, batches)) == packing.n_rows
     if pack == "none":
         read = [ids[kept != 0].tolist() for rows in batches for ids, kept in zip(rows.ids, _real(rows), strict=True)]
-        cut = [[2, *document, 2][first : first + 9] for document in documents for first in range(0, len(document) + 1, 8)]
+        cut = [
+            [2, *document, 2][first : first + 9] for document in documents for first in range(0, len(document) + 1, 8)
+        ]
         assert sorted(read) == sorted(cut)
 
 
@@ -278,6 +290,8 @@ def test_auto_micro_batches_are_judged_by_a_full_step(pairing: Packing, monkeypa
     kept = set()
     for seed in range(6):
         plan = TokenPlan(pairing.lengths, 64, seed)
-        _, reason = memory.fitting_micro_batch(objective.task(model), Feed(plan, pairing, objective.prepare, 1), Setup())
+        _, reason = memory.fitting_micro_batch(
+            objective.task(model), Feed(plan, pairing, objective.prepare, 1), Setup()
+        )
         kept.add(reason)
     assert len(kept) == 1

@@ -20,7 +20,9 @@ def test_the_frozen_stay_to_the_bit_through_five_steps_and_all_others_move(kind:
     """With weight decay, momentum, clipping and layer-wise decay; the table is the head's too."""
     torch.manual_seed(0)
     model = small(kind, torch.float32, bias=True).train()
-    names = [name for name in model.weights() if name.startswith(("embedding.", "source_embedding.")) or ".layers.0." in name]
+    names = [
+        name for name in model.weights() if name.startswith(("embedding.", "source_embedding.")) or ".layers.0." in name
+    ]
     before = {name: tensor.clone() for name, tensor in model.weights().items()}
     assert freeze(model, PATTERNS) == names
     settings = settings_of("optimizers", optimizer)(lr=0.01, weight_decay=0.5, layer_decay=0.8)
@@ -79,7 +81,8 @@ def test_no_pattern_freezes_nothing() -> None:
 
 def test_a_pattern_that_matches_nothing_is_told_with_the_nearest_names_first() -> None:
     with pytest.raises(
-        RecipeFault, match=r"train\.freeze: no parameter matches 'embeding\.\*'; there are embedding\.tokens\.weight, .* more$"
+        RecipeFault,
+        match=r"train\.freeze: no parameter matches 'embeding\.\*'; there are embedding\.tokens\.weight, .* more$",
     ):
         freeze(small(), ["stack.*", "embeding.*"])
     with pytest.raises(RecipeFault, match=r"no parameter matches '\\x1b\[2J'; there are "):

@@ -70,7 +70,9 @@ def ask_unevenly(rows: Rows) -> Batch:
     at = torch.from_numpy(np.flatnonzero(asked))
     ids = torch.from_numpy(rows.ids)
     labels = ids[:, 1:].flatten()[at]
-    return Batch(Tokens(ids[:, :-1]), labels, at, counts={"guess": len(labels), "small": asked.size, "tokens": asked.size})
+    return Batch(
+        Tokens(ids[:, :-1]), labels, at, counts={"guess": len(labels), "small": asked.size, "tokens": asked.size}
+    )
 
 
 class Guess(nn.Module):
@@ -94,10 +96,14 @@ class Guess(nn.Module):
         return LossSums({"guess": loss, "small": x.square().mean(-1).sum()}, {"accuracy": (right, len(batch.labels))})
 
 
-def training_of(task: nn.Module, *, micro: int = 8, steps: int = 6, lr: float = 1e-2, clip: float = 0.0, stream: bool = False) -> Training:
+def training_of(
+    task: nn.Module, *, micro: int = 8, steps: int = 6, lr: float = 1e-2, clip: float = 0.0, stream: bool = False
+) -> Training:
     feed = Feed(RowPlan(N_ROWS, 8, 5, stream), Windows(), ask_unevenly, micro)
     schedule = TrainingSchedule(cosine.Settings(warmup=2), lr, Horizon(steps=steps))
-    return Training(task, feed, build(adamw.Settings(), task), schedule, Setup(), seed=5, clip=clip, weights={"small": 0.3})
+    return Training(
+        task, feed, build(adamw.Settings(), task), schedule, Setup(), seed=5, clip=clip, weights={"small": 0.3}
+    )
 
 
 def weights_of(task: nn.Module) -> list[Tensor]:
@@ -247,7 +253,9 @@ class Poison(Guess):
         ("gradient", r"step 3: the gradient norm is nan \(in head\.bias\), but must be finite \(rows [\d, -]+\)"),
     ],
 )
-def test_training_stops_before_a_loss_or_gradient_that_is_not_finite_reaches_the_weights(where: str, message: str) -> None:
+def test_training_stops_before_a_loss_or_gradient_that_is_not_finite_reaches_the_weights(
+    where: str, message: str
+) -> None:
     task = Poison(where)
     training = training_of(task, micro=2)
     reports = train(training)
@@ -367,7 +375,9 @@ def test_every_mixer_is_refreshed_once_a_step_from_a_seed_of_its_own() -> None:
 
 def test_the_clock_ends_a_run_that_is_measured_in_time() -> None:
     ticks = iter(float(t) for t in itertools.count())
-    training = replace(training_of(Guess()), schedule=TrainingSchedule(linear.Settings(warmup=0), 1.0, Horizon(seconds=10.0)))
+    training = replace(
+        training_of(Guess()), schedule=TrainingSchedule(linear.Settings(warmup=0), 1.0, Horizon(seconds=10.0))
+    )
     reports = list(train(training, clock=lambda: next(ticks)))
     assert [report.seconds for report in reports] == [2, 4, 6, 8, 10]
     assert [report.lr for report in reports][1:] == pytest.approx([0.7, 0.5, 0.3, 0.1])
@@ -472,7 +482,10 @@ def test_a_stream_remembers_what_it_read_in_a_step_whose_gradient_overflowed() -
         def forward(self, batch: Batch, state: State | None = None) -> LossSums:
             sums = super().forward(batch, state)
             zero = self.value.weight.sum() * 0
-            return LossSums({"guess": sums.parts["guess"] + (torch.sqrt(zero) if len(self.seen) in (5, 6) else zero)}, state=sums.state)
+            return LossSums(
+                {"guess": sums.parts["guess"] + (torch.sqrt(zero) if len(self.seen) in (5, 6) else zero)},
+                state=sums.state,
+            )
 
     task = Overflowing()
     training = training_of(task, micro=4, steps=4, stream=True)
@@ -499,7 +512,9 @@ def test_an_fp16_overflow_leaves_the_step_out_and_halves_the_scale() -> None:
 
 
 def test_a_step_that_is_left_out_for_its_loss_says_nothing_about_the_scale() -> None:
-    training = replace(training_of(Poison("loss", [3]), steps=4), setup=Setup(precision="fp16"), tolerance=Tolerance(most_skips=1))
+    training = replace(
+        training_of(Poison("loss", [3]), steps=4), setup=Setup(precision="fp16"), tolerance=Tolerance(most_skips=1)
+    )
     assert [report.loss_scale.good_steps for report in train(training)] == [1, 2, 2, 3]
 
 
@@ -558,7 +573,9 @@ class Descent(adamw.AdamW):
 def test_a_step_of_fp16_is_that_of_the_plain_gradient_whatever_the_scale(scale: float, clip: float) -> None:
     task = Linear()
     training = replace(training_of(task, micro=2, steps=1, clip=clip), setup=Setup(precision="fp16"))
-    training = replace(training, optimizer=Descent(adamw.Settings(), {name: Parameter(p) for name, p in task.named_parameters()}))
+    training = replace(
+        training, optimizer=Descent(adamw.Settings(), {name: Parameter(p) for name, p in task.named_parameters()})
+    )
     batches = training.feed.micro_batches(0)
     read = torch.bincount(torch.cat([batch.inputs.ids.flatten() for batch in batches]), minlength=VOCABULARY)
     gradient = read / sum(batch.counts["guess"] for batch in batches)
@@ -578,14 +595,18 @@ def test_the_loss_scale_doubles_after_2000_good_steps() -> None:
     assert scale.after(overflow=True) == LossScale(2.0, 0)
 
 
-def test_an_auto_micro_batch_takes_all_rows_where_memory_suffices_and_fewer_where_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_auto_micro_batch_takes_all_rows_where_memory_suffices_and_fewer_where_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     training = training_of(Guess(), micro=1)
     size, reason = fitting_micro_batch(training.task, training.feed, Setup())
     assert size == 8
     assert reason.startswith("activations of 8 rows take 0 MiB; ")
     monkeypatch.setattr(memory, "free_bytes", lambda device: 3 << 30)
     assert fitting_micro_batch(training.task, training.feed, Setup())[1].endswith("; 3072 MiB are free")
-    assert fitting_micro_batch(training.task, training.feed, Setup(), Place(0, 8, 0, 3))[1].endswith("; 1024 MiB are free")
+    assert fitting_micro_batch(training.task, training.feed, Setup(), Place(0, 8, 0, 3))[1].endswith(
+        "; 1024 MiB are free"
+    )
     monkeypatch.setattr(memory, "free_bytes", lambda device: 1)
     assert fitting_micro_batch(training.task, training.feed, Setup())[0] == 1
 
@@ -594,7 +615,13 @@ def test_an_auto_micro_batch_takes_all_rows_where_memory_suffices_and_fewer_wher
     ("batch_size", "micro", "stream", "at", "hint"),
     [
         (8, 8, False, 1, "train.micro_batch_size=4 continues the run"),
-        (12, 4, False, 1, "train.micro_batch_size=2 continues the run"),  # 3 cuts the batch too, but is not half as much
+        (
+            12,
+            4,
+            False,
+            1,
+            "train.micro_batch_size=2 continues the run",
+        ),  # 3 cuts the batch too, but is not half as much
         (8, 1, False, 1, "a smaller model or train.context"),
         (8, 8, True, 0, "train.micro_batch_size=4 continues the run"),
         (8, 8, True, 1, "a smaller model or train.context"),  # what a stream remembers is cut as it was
@@ -613,11 +640,15 @@ def test_where_memory_ends_half_as_many_rows_a_pass_are_advised_if_the_run_can_g
             return super().forward(batch, state)
 
     training = training_of(Large())
-    training = replace(training, feed=replace(training.feed, plan=RowPlan(N_ROWS, batch_size, 5, stream), micro_batch_size=micro))
+    training = replace(
+        training, feed=replace(training.feed, plan=RowPlan(N_ROWS, batch_size, 5, stream), micro_batch_size=micro)
+    )
     reports = train(training)
     for _ in range(at):
         next(reports)
-    with pytest.raises(StorageFault, match=rf"^out of memory at step {at + 1}, with micro-batches of {micro} rows: MemoryError$") as fault:
+    with pytest.raises(
+        StorageFault, match=rf"^out of memory at step {at + 1}, with micro-batches of {micro} rows: MemoryError$"
+    ) as fault:
         next(reports)
     assert str(fault.value.hint).startswith(hint)
 
@@ -638,7 +669,9 @@ def test_where_a_gpu_has_no_memory_the_rows_that_fit_are_advised(
     assert str(fault.value.hint).startswith(f"train.micro_batch_size={advised} continues the run")
 
 
-def test_rows_that_fit_are_measured_once_the_activations_of_the_failure_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_fit_are_measured_once_the_activations_of_the_failure_are_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Of one row and the free memory; a GPU without memory for one row advises nothing."""
     held = torch.ones(3)
     alive, training = weakref.ref(held), training_of(Guess())

@@ -93,7 +93,10 @@ def test_steps_are_momentum_with_nesterov_then_orthogonal_for_each_part_of_a_joi
             assert grad is not None
             momentum[name] = 0.9 * momentum[name] + 0.1 * grad
             wanted = 0.1 * grad + 0.9 * momentum[name]
-            parts = [orthogonalize(part[None], 5)[0] * max(1.0, part.shape[0] / part.shape[1]) ** 0.5 for part in wanted.split(sizes)]
+            parts = [
+                orthogonalize(part[None], 5)[0] * max(1.0, part.shape[0] / part.shape[1]) ** 0.5
+                for part in wanted.split(sizes)
+            ]
             expected[name] = expected[name] - 0.01 * torch.cat(parts)
         optimizer.step(0.01)
     for name in rows:
@@ -102,17 +105,25 @@ def test_steps_are_momentum_with_nesterov_then_orthogonal_for_each_part_of_a_joi
 
 
 def test_every_parameter_of_a_model_has_one_mover_and_tables_and_vectors_are_adamws() -> None:
-    model = settings_of("models", "decoder")(d_model=16, n_layers=1, n_heads=2, tied=False, bias=True, ngrams=(50,)).build(20, 8)  # type: ignore[attr-defined]
+    model = settings_of("models", "decoder")(
+        d_model=16, n_layers=1, n_heads=2, tied=False, bias=True, ngrams=(50,)
+    ).build(20, 8)  # type: ignore[attr-defined]
     optimizer = build(SETTINGS, model)
     assert isinstance(optimizer, Muon)
     moments = {name: set(kept) for name, kept in optimizer.state.items()}
     assert moments.keys() == dict(model.named_parameters()).keys()
-    assert all(kept == ({"momentum"} if name in optimizer.matrices else {"exp_avg", "exp_avg_sq"}) for name, kept in moments.items())
+    assert all(
+        kept == ({"momentum"} if name in optimizer.matrices else {"exp_avg", "exp_avg_sq"})
+        for name, kept in moments.items()
+    )
     assert all(".own." in name or ".feed_forward." in name for name in optimizer.matrices)
     assert sum(optimizer.matrices["stack.layers.0.own.part.qkv.weight"].split_sizes) == 48
     roles = roles_of(model)
     assert {name for name, role in roles.items() if role == "head"} == {"head.linear.weight"}
-    assert {name for name, role in roles.items() if role == "embedding"} == {"embedding.tokens.weight", "embedding.ngrams.tables.0.weight"}
+    assert {name for name, role in roles.items() if role == "embedding"} == {
+        "embedding.tokens.weight",
+        "embedding.ngrams.tables.0.weight",
+    }
 
 
 def test_a_tied_table_is_an_embedding() -> None:

@@ -37,7 +37,9 @@ def rate(step: int) -> float:
 
 
 def optimizers_of(model: nn.Module) -> AdamW:
-    parameters = {name: Parameter(p, "embedding" if name == "0.weight" else "matrix") for name, p in model.named_parameters()}
+    parameters = {
+        name: Parameter(p, "embedding" if name == "0.weight" else "matrix") for name, p in model.named_parameters()
+    }
     return AdamW(SETTINGS, parameters)
 
 
@@ -120,9 +122,13 @@ def test_a_saved_and_loaded_optimizer_goes_on_with_the_same_bits() -> None:
 def test_state_of_another_model_is_refused() -> None:
     optimizer = optimizers_of(tiny_model())
     saved = optimizer.state_tensors()
-    with pytest.raises(ValueError, match=r"does not match the model: 0\.weight\.exp_avg \(1 names missing or unexpected\)"):
+    with pytest.raises(
+        ValueError, match=r"does not match the model: 0\.weight\.exp_avg \(1 names missing or unexpected\)"
+    ):
         optimizer.load({name: tensor for name, tensor in saved.items() if name != "0.weight.exp_avg"})
-    with pytest.raises(ValueError, match=r"0\.weight\.exp_avg: torch\.float32 \[5, 4\] must be torch\.float64 \[5, 4\]"):
+    with pytest.raises(
+        ValueError, match=r"0\.weight\.exp_avg: torch\.float32 \[5, 4\] must be torch\.float64 \[5, 4\]"
+    ):
         optimizer.load({**saved, "0.weight.exp_avg": torch.zeros(5, 4)})
 
 
@@ -152,7 +158,14 @@ def layered_model(**settings: Any) -> nn.Module:
     """Two layers above a source side of three, each with tables and norms of its own."""
     torch.manual_seed(0)
     kind: Any = settings_of("models", "encoder_decoder")
-    parts = {"d_model": 8, "n_heads": 2, "bias": True, "tied": False, "head": "bert", "positions": settings_of("positions", "learned")()}
+    parts = {
+        "d_model": 8,
+        "n_heads": 2,
+        "bias": True,
+        "tied": False,
+        "head": "bert",
+        "positions": settings_of("positions", "learned")(),
+    }
     model: nn.Module = kind(
         **parts | {"n_layers": 2, "encoder": EncoderSettings(n_layers=3), "shared_embeddings": False, **settings}
     ).build(20, 8, 15)

@@ -14,7 +14,13 @@ from mini_tf.training.plan import RowPlan, TokenPlan, make_plan, permute, splitm
 
 
 def test_the_numbers_are_those_of_splitmix64() -> None:
-    published = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821]
+    published = [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+        4593380528125082431,
+        16408922859458223821,
+    ]
     assert splitmix64(1234567, np.arange(5)).tolist() == published
 
 
@@ -23,7 +29,11 @@ def test_golden_vectors_hold_on_every_machine_and_release() -> None:
     assert seed_of(0, "rows", 3) == 11667410099765463953
     assert permute(np.arange(10), 10, 0).tolist() == [7, 4, 8, 2, 0, 1, 6, 5, 3, 9]
     assert permute(np.array([0, 1, 10**12 - 1]), 10**12, 1).tolist() == [903134816694, 820995277382, 143222518095]
-    assert [RowPlan(10, 4, 0).rows(step).rows.tolist() for step in range(3)] == [[4, 2, 5, 1], [7, 6, 9, 0], [8, 3, 5, 7]]
+    assert [RowPlan(10, 4, 0).rows(step).rows.tolist() for step in range(3)] == [
+        [4, 2, 5, 1],
+        [7, 6, 9, 0],
+        [8, 3, 5, 7],
+    ]
     assert int(RowPlan(10, 4, 0).rows(0).keys[0]) == 15760363063747127913
 
 
@@ -136,7 +146,11 @@ def test_an_epoch_of_tokens_has_every_row_once_and_no_batch_too_large(name: str,
 
 
 @settings(deadline=None)
-@given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=80), batch_tokens=st.integers(40, 300), seed=st.integers(0, 2**63 - 1))
+@given(
+    lengths=st.lists(st.integers(1, 40), min_size=1, max_size=80),
+    batch_tokens=st.integers(40, 300),
+    seed=st.integers(0, 2**63 - 1),
+)
 def test_whatever_the_lengths_every_row_is_planned_once(lengths: list[int], batch_tokens: int, seed: int) -> None:
     plan = TokenPlan(np.array(lengths), batch_tokens, seed)
     for epoch in (0, 2):
@@ -151,7 +165,9 @@ def test_little_is_padding_and_batches_are_nearly_full(batch_tokens: int) -> Non
     padded = [len(batch) * int(lengths[batch].max()) for batch in an_epoch(TokenPlan(lengths, batch_tokens, seed=0))]
     assert 1 - lengths.sum() / sum(padded) < 0.1
     assert np.mean(padded) > 0.7 * batch_tokens
-    shuffled = [np.random.default_rng(0).permutation(lengths)[n : n + 64].max() * 64 for n in range(0, len(lengths), 64)]
+    shuffled = [
+        np.random.default_rng(0).permutation(lengths)[n : n + 64].max() * 64 for n in range(0, len(lengths), 64)
+    ]
     assert 1 - lengths.sum() / sum(shuffled) > 0.4  # what rows that are not sorted would waste
 
 
@@ -161,7 +177,10 @@ def test_a_step_of_tokens_is_a_function_of_its_number_alone() -> None:
     steps = list(range(3 * round(plan.epoch_steps)))
     in_order = [plan.rows(step) for step in steps]
     for step in np.random.default_rng(0).permutation(steps).tolist():
-        for asked in (plan.rows(step), TokenPlan(lengths, 512, seed=1).rows(step) if step % 10 == 0 else plan.rows(step)):
+        for asked in (
+            plan.rows(step),
+            TokenPlan(lengths, 512, seed=1).rows(step) if step % 10 == 0 else plan.rows(step),
+        ):
             assert all(np.array_equal(one, other) for one, other in zip(asked, in_order[step], strict=True))
         assert set(in_order[step].epochs.tolist()) == {step // round(plan.epoch_steps)}
     assert len(np.unique(np.concatenate([step.keys for step in in_order]))) == 1500
@@ -169,7 +188,11 @@ def test_a_step_of_tokens_is_a_function_of_its_number_alone() -> None:
 
 def test_the_key_of_a_row_is_that_of_its_place_in_the_step() -> None:
     """So that a row of another batch size or length has the same random choices."""
-    for plan in (TokenPlan(lengths_like_sentences(300), 256, seed=7), RowPlan(40, 6, seed=7), RowPlan(40, 6, seed=7, stream=True)):
+    for plan in (
+        TokenPlan(lengths_like_sentences(300), 256, seed=7),
+        RowPlan(40, 6, seed=7),
+        RowPlan(40, 6, seed=7, stream=True),
+    ):
         for step in (0, 5, 40):
             keys = plan.rows(step).keys
             assert keys.tolist() == splitmix64(seed_of(7, "rows", step), np.arange(len(keys))).tolist()

@@ -35,7 +35,13 @@ from mini_tf.training.sharding import Sharding
 from mini_tf.training.signals import StopRequest
 from mini_tf.training.training import Training
 
-MANIFEST = {"state": "running", "metrics": {"val.loss": 1.5}, "hashes": {"data": "x"}, "extensions": [[4, 2]], "seed": 3}
+MANIFEST = {
+    "state": "running",
+    "metrics": {"val.loss": 1.5},
+    "hashes": {"data": "x"},
+    "extensions": [[4, 2]],
+    "seed": 3,
+}
 TASKS = [Guess() for _ in range(4)]
 """One for each thread, since torch's generator of random numbers is shared."""
 
@@ -48,7 +54,16 @@ def together(group: ProcessGroup, task: nn.Module, kind: str, micro: int) -> Tra
 
 def facts(report: Report) -> list[Any]:
     """All but the seconds."""
-    return [report.step, report.tokens, report.loss, report.losses, report.metrics, report.lr, report.grad_norm, report.skips]
+    return [
+        report.step,
+        report.tokens,
+        report.loss,
+        report.losses,
+        report.metrics,
+        report.lr,
+        report.grad_norm,
+        report.skips,
+    ]
 
 
 def trained(size: int, kind: str, micro: int) -> list[tuple[list[Any], list[Tensor]]]:
@@ -125,7 +140,9 @@ def test_a_loss_that_is_not_finite_on_one_process_ends_all(rank: int) -> None:
     in_threads(3, work)
     first = [*range(8)][8 * rank // 3]
     assert len({*messages}) == 1
-    assert messages[0].startswith(f"step 1: the loss 'small' is nan, but must be finite (micro-batch {first + 1} of 8, rows ")
+    assert messages[0].startswith(
+        f"step 1: the loss 'small' is nan, but must be finite (micro-batch {first + 1} of 8, rows "
+    )
     assert reports == [1] * 3
 
 
@@ -151,7 +168,10 @@ def test_a_step_is_skipped_by_all_where_one_process_has_a_bad_loss() -> None:
 
 def test_a_gradient_is_named_by_all_whoever_has_the_rows_that_are_not_finite() -> None:
     bad = torch.tensor([1.0, math.nan])
-    gradients = [{"a": torch.zeros(2), "b": bad, "c": None, "d": torch.zeros(0)}, {"a": bad, "b": torch.zeros(2), "c": None, "d": bad[:1]}]
+    gradients = [
+        {"a": torch.zeros(2), "b": bad, "c": None, "d": torch.zeros(0)},
+        {"a": bad, "b": torch.zeros(2), "c": None, "d": bad[:1]},
+    ]
     problems = in_threads(2, lambda group: gradient_problem(gradients[group.rank], math.nan, group))
     assert [problem.parameters for problem in problems] == [("a", "b")] * 2
     assert {problem.message for problem in problems} == {"the gradient norm is nan (in a, b), but must be finite"}
@@ -184,7 +204,9 @@ class Outputs:
 @pytest.mark.parametrize("size", [2, 3, 4])
 @pytest.mark.parametrize("batch_size", [1, 2, 4, 100])
 @pytest.mark.parametrize("tokens", [None, 4 * CONTEXT])
-def test_an_evaluation_that_is_divided_gives_the_bits_of_one_process(size: int, batch_size: int, tokens: int | None) -> None:
+def test_an_evaluation_that_is_divided_gives_the_bits_of_one_process(
+    size: int, batch_size: int, tokens: int | None
+) -> None:
     """Rank 0 has all outputs, and all call the model and what comes before a batch equally often."""
     alone = Outputs()
     task = Shown()
@@ -192,7 +214,17 @@ def test_an_evaluation_that_is_divided_gives_the_bits_of_one_process(size: int, 
 
     def work(group: ProcessGroup) -> tuple[Any, ...]:
         outputs, own, calls = Outputs(), Shown(), list[int]()
-        found = evaluate(own, Asked(), PACKING, Setup(), batch_size, tokens, lambda: calls.append(1), outputs, sharding=Sharding(group))
+        found = evaluate(
+            own,
+            Asked(),
+            PACKING,
+            Setup(),
+            batch_size,
+            tokens,
+            lambda: calls.append(1),
+            outputs,
+            sharding=Sharding(group),
+        )
         plain = evaluate(Judge(), Asked(), PACKING, Setup(), batch_size, tokens, sharding=Sharding(group))
         return found, outputs.rows, own.n_calls, len(calls), plain
 
@@ -208,7 +240,16 @@ def test_processes_may_agree_before_each_batch_of_an_evaluation() -> None:
 
     def work(group: ProcessGroup) -> list[Any]:
         seen = list[Any]()
-        evaluate(Judge(), Asked(), PACKING, Setup(), 2, None, lambda: seen.append(group.gather(group.rank)), sharding=Sharding(group))
+        evaluate(
+            Judge(),
+            Asked(),
+            PACKING,
+            Setup(),
+            2,
+            None,
+            lambda: seen.append(group.gather(group.rank)),
+            sharding=Sharding(group),
+        )
         return seen
 
     assert in_threads(2, work) == [[[0, 1]] * 3] * 2

@@ -45,7 +45,9 @@ def test_inverse_sqrt_is_the_rate_of_the_2017_paper_scaled_to_a_peak_of_1() -> N
     def paper(step: int, warmup: int) -> float:  # section 5.3, without d_model**-0.5; steps count from 1
         return min(step**-0.5, step * warmup**-1.5)
 
-    assert rates(50, kind="inverse_sqrt", warmup=10) == pytest.approx([paper(s, 10) / paper(10, 10) for s in range(1, 51)])
+    assert rates(50, kind="inverse_sqrt", warmup=10) == pytest.approx(
+        [paper(s, 10) / paper(10, 10) for s in range(1, 51)]
+    )
 
 
 def test_inverse_sqrt_does_not_fall_below_its_floor() -> None:
@@ -117,7 +119,11 @@ def test_a_course_in_steps_ends_there_and_ignores_the_clock() -> None:
 
 
 def test_an_extension_runs_the_curve_once_more_over_its_own_steps() -> None:
-    for horizon, end in ((Horizon(steps=10), 10), (Horizon(steps=10), 7), (Horizon(seconds=3.0), 25)):  # 7: stopped early
+    for horizon, end in (
+        (Horizon(steps=10), 10),
+        (Horizon(steps=10), 7),
+        (Horizon(seconds=3.0), 25),
+    ):  # 7: stopped early
         longer = TrainingSchedule(cosine.Settings(warmup=2), 1.0, horizon).extended(end, 6)
         assert longer.horizon == Horizon(steps=end + 6)
         assert [longer.lr(step, 0) for step in range(end, end + 6)] == rates(6, kind="cosine", warmup=2)

@@ -48,7 +48,9 @@ class Whole(Optimizer):
             p.tensor.sub_(lr * p.lr_scale * (p.grad / (columns.sqrt() + self.step_count) + 0.1 * (p.tensor - first)))
 
 
-SETTINGS: dict[str, Callable[[], OptimizerSettings]] = {kind: settings_of("optimizers", kind) for kind in listing("optimizers")}
+SETTINGS: dict[str, Callable[[], OptimizerSettings]] = {
+    kind: settings_of("optimizers", kind) for kind in listing("optimizers")
+}
 SETTINGS["whole"] = WholeSettings
 SHAPES = {"a": (6, 4), "b": (4, 6), "c": (5,), "d": (6, 4), "e": (40, 3), "f": (1, 4), "gate": ()}
 """By name; of one row some of several processes have none, and a gate has no rows."""
@@ -62,14 +64,20 @@ def numbers(seed: int) -> dict[str, Tensor]:
 
 
 def parameter_of(name: str, tensor: Tensor) -> Parameter:
-    return Parameter(tensor, {"e": "embedding"}.get(name, "matrix" if len(SHAPES[name]) == 2 else "vector"), 0.5 if name == "d" else 1.0)  # type: ignore[arg-type]
+    return Parameter(
+        tensor,
+        {"e": "embedding"}.get(name, "matrix" if len(SHAPES[name]) == 2 else "vector"),
+        0.5 if name == "d" else 1.0,
+    )  # type: ignore[arg-type]
 
 
 def whole(settings: OptimizerSettings) -> Optimizer:
     return settings.build({name: parameter_of(name, tensor.requires_grad_()) for name, tensor in numbers(0).items()})
 
 
-def stepped(optimizer: Optimizer, set_gradients: Callable[[dict[str, Tensor]], None], norms: list[float] | None = None) -> Optimizer:
+def stepped(
+    optimizer: Optimizer, set_gradients: Callable[[dict[str, Tensor]], None], norms: list[float] | None = None
+) -> Optimizer:
     """After three steps; in the second of them some parameters have no gradient."""
     for step in range(STEPS):
         grads = numbers(step + 1)
@@ -107,7 +115,9 @@ def test_an_optimizer_whose_state_is_divided_moves_the_weights_as_a_whole_one(ki
 
     made = in_threads(size, work)
     for optimizer in made:
-        own = [name for name, moments in optimizer.state.items() if not any(tensor.is_meta for tensor in moments.values())]
+        own = [
+            name for name, moments in optimizer.state.items() if not any(tensor.is_meta for tensor in moments.values())
+        ]
         assert sum(sizes[name] for name in own) <= sum(sizes.values()) / size + max(sizes.values())
         for name, p in alone.parameters.items():
             assert_close(optimizer.parameters[name].tensor, p.tensor)
@@ -129,11 +139,19 @@ def test_an_optimizer_whose_state_is_divided_moves_the_weights_as_a_whole_one(ki
 
 
 def test_the_largest_parameters_come_first_each_to_the_process_with_fewest_numbers() -> None:
-    assert owners({"b": 5, "a": 5, "large": 9, "small": 1, "none": 0}, 2) == {"large": 0, "a": 1, "b": 1, "small": 0, "none": 0}
+    assert owners({"b": 5, "a": 5, "large": 9, "small": 1, "none": 0}, 2) == {
+        "large": 0,
+        "a": 1,
+        "b": 1,
+        "small": 0,
+        "none": 0,
+    }
     assert owners({"x": 3, "y": 3, "z": 2}, 3) == {"x": 0, "y": 1, "z": 2}
 
 
-@pytest.mark.parametrize(("word", "divided", "bytes_of"), [("none", "", 111), ("optimizer", "state", 61), ("full", "weights", 55)])
+@pytest.mark.parametrize(
+    ("word", "divided", "bytes_of"), [("none", "", 111), ("optimizer", "state", 61), ("full", "weights", 55)]
+)
 def test_each_sharding_says_what_it_divides_and_what_a_process_has(word: str, divided: str, bytes_of: int) -> None:
     sharding = SHARDINGS[word](ProcessGroup(places(2)[0]))
     assert divided in sharding.DIVIDES
@@ -157,7 +175,9 @@ def by_rows(group: ProcessGroup) -> dict[str, Any]:
     def of(kind: str) -> Any:
         settings = SETTINGS[kind]()
         tensors = {name: divided(tensor).requires_grad_() for name, tensor in numbers(0).items()}
-        optimizer = sharding.optimizer(settings, {name: parameter_of(name, tensor) for name, tensor in tensors.items()}, torch.float32)
+        optimizer = sharding.optimizer(
+            settings, {name: parameter_of(name, tensor) for name, tensor in tensors.items()}, torch.float32
+        )
         assert isinstance(optimizer, RowOptimizer)
 
         def set_gradients(grads: dict[str, Tensor]) -> None:
@@ -209,7 +229,9 @@ def test_an_optimizer_of_rows_moves_the_weights_as_a_whole_one(size: int, tmp_pa
             assert_close(torch.tensor(weights[name]), p.tensor.detach(), rtol=1e-5, atol=1e-6, msg=f"{kind} {name}")
         assert state.keys() == alone.state_tensors().keys()
         for name, tensor in alone.state_tensors().items():
-            assert_close(torch.tensor(state[name], dtype=tensor.dtype), tensor, rtol=1e-5, atol=1e-6, msg=f"{kind} {name}")
+            assert_close(
+                torch.tensor(state[name], dtype=tensor.dtype), tensor, rtol=1e-5, atol=1e-6, msg=f"{kind} {name}"
+            )
 
 
 SPANS = [{"kind": word, "max_span": 6} for word in present("attention", "expire_span")] or ["softmax"]
@@ -217,7 +239,10 @@ MODELS: dict[str, dict[str, Any]] = {
     "decoder": {"attention": SPANS, "n_layers": 2, "d_model": 8, "n_heads": 2},
     "encoder_decoder": {"n_layers": 1, "d_model": 8, "n_heads": 2},
 }
-OPTIMIZERS: dict[str, OptimizerSettings] = {"decoder": WholeSettings(), "encoder_decoder": settings_of("optimizers", "muon")(lr=0.02)}  # type: ignore[dict-item]
+OPTIMIZERS: dict[str, OptimizerSettings] = {
+    "decoder": WholeSettings(),
+    "encoder_decoder": settings_of("optimizers", "muon")(lr=0.02),
+}  # type: ignore[dict-item]
 N_MICRO, N_STEPS = 5, 2
 """Of two processes one has three micro-batches, and the other calls the model once more than it needs."""
 
@@ -231,7 +256,9 @@ class Loss(nn.Module):
 
     def forward(self, micro: int) -> Tensor:
         ids = random_ids(seed=micro)
-        return torch.nn.functional.cross_entropy(logits_of(self.model, ids).flatten(0, 1), ids.flatten(), reduction="sum")
+        return torch.nn.functional.cross_entropy(
+            logits_of(self.model, ids).flatten(0, 1), ids.flatten(), reduction="sum"
+        )
 
 
 def trained(kind: str, sharding: Sharding) -> dict[str, Any]:

@@ -9,7 +9,9 @@ import pytest
 from mini_tf.training.signals import StopRequest
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGQUIT, 131)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGQUIT, 131)]
+)
 def test_the_first_signal_only_raises_a_flag_with_its_exit_code(number: signal.Signals, code: int) -> None:
     with StopRequest() as stop:
         assert not stop

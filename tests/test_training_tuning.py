@@ -28,7 +28,18 @@ from mini_tf.training.machine import tuning, tuning_cache
 from mini_tf.training.machine.contention import contended
 from mini_tf.training.machine.device import Setup, available_cores
 from mini_tf.training.machine.step_timer import StepTimer
-from mini_tf.training.machine.tuning import BUSY, LONGEST, SHARE, SHORT, TOO_EXPENSIVE, TOO_SHORT, RunLength, choose, choose_compiling, tune
+from mini_tf.training.machine.tuning import (
+    BUSY,
+    LONGEST,
+    SHARE,
+    SHORT,
+    TOO_EXPENSIVE,
+    TOO_SHORT,
+    RunLength,
+    choose,
+    choose_compiling,
+    tune,
+)
 from mini_tf.training.machine.tuning_cache import cached_tuning
 from mini_tf.training.plan import RowPlan
 from mini_tf.training.schedule import Horizon
@@ -169,13 +180,22 @@ def test_one_thread_and_smaller_passes_are_taken_where_they_are_clearly_faster()
     found = tune(setup(), work(100_000), Machine(0.001, threads={1: 0.7}, passes={8: 0.97, 4: 0.8}))
     assert (found.threads, found.micro_batch_size) == (1, 4)
     assert found.reasons["threads"] == "11 ms per step against 16 with 2, measured"
-    assert found.reasons["micro_batch_size"] == "9 ms per step against 11 with micro-batches of 16, 11 with micro-batches of 8, measured"
+    assert (
+        found.reasons["micro_batch_size"]
+        == "9 ms per step against 11 with micro-batches of 16, 11 with micro-batches of 8, measured"
+    )
 
 
 def test_what_is_only_a_little_faster_is_not_taken() -> None:
-    assert choose("precision", {"fp32": 0.1, "bf16": 0.095}) == ("fp32", "100 ms per step against 95 in bf16, measured, no clear gain")
+    assert choose("precision", {"fp32": 0.1, "bf16": 0.095}) == (
+        "fp32",
+        "100 ms per step against 95 in bf16, measured, no clear gain",
+    )
     assert choose("precision", {"fp32": 0.1, "bf16": 0.09})[0] == "bf16"
-    assert choose("threads", {64: 0.1, 32: 0.05, 1: 0.02}) == (1, "20 ms per step against 100 with 64, 50 with 32, measured")
+    assert choose("threads", {64: 0.1, 32: 0.05, 1: 0.02}) == (
+        1,
+        "20 ms per step against 100 with 64, 50 with 32, measured",
+    )
 
 
 def test_a_clock_that_somebody_else_disturbs_decides_nothing() -> None:
@@ -243,7 +263,10 @@ def test_a_run_that_was_long_until_something_faster_was_found_tries_no_compiling
 
 
 def test_compiling_that_saves_less_than_it_costs_is_told_so() -> None:
-    assert choose_compiling(0.1, 0.098, 30.0, 1000.0) == (False, "compiled 98 ms per step against 100 without, measured: not worth 30 s")
+    assert choose_compiling(0.1, 0.098, 30.0, 1000.0) == (
+        False,
+        "compiled 98 ms per step against 100 without, measured: not worth 30 s",
+    )
     assert choose_compiling(0.1, 0.09, 30.0, 1000.0)[0] is True
 
 
@@ -254,7 +277,10 @@ def test_a_compiler_that_is_missing_or_fails_means_no_compiling_and_is_named(mon
         return 0.01 * rows
 
     found = tune(setup(), work(50_000), broken)
-    assert (found.compile, found.reasons["compile"]) == (False, "torch.compile does not work here: ImportError: no such header")
+    assert (found.compile, found.reasons["compile"]) == (
+        False,
+        "torch.compile does not work here: ImportError: no such header",
+    )
     assert found.provisional, "a mended compiler is tried again"
     monkeypatch.setattr("shutil.which", lambda name: None)
     monkeypatch.setenv("CXX", "ccache-less-c++ -O9")
@@ -271,7 +297,9 @@ def test_what_a_recipe_compiles_is_measured_without_compilation() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "compiled"), [(50, False), (70, True)])
-def test_a_gpu_compiles_for_a_minute_whatever_uses_the_cpu(seconds: int, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_compiles_for_a_minute_whatever_uses_the_cpu(
+    seconds: int, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tuning, "missing_compiler", lambda device: None)
     gpu = replace(setup(undecided=frozenset({"compile"})), device=torch.device("cuda:0"), precision="bf16")
     machine = Machine(0.01, bf16=1.0, compiled=0.7)
@@ -281,7 +309,10 @@ def test_a_gpu_compiles_for_a_minute_whatever_uses_the_cpu(seconds: int, compile
 
 
 def test_a_clear_gain_is_kept_since_the_cost_of_measuring_it_is_spent() -> None:
-    assert choose_compiling(0.05, 0.035, 20.0, 60.0) == (True, "35 ms per step against 50 without, measured; 20 s of compilation save 18 s")
+    assert choose_compiling(0.05, 0.035, 20.0, 60.0) == (
+        True,
+        "35 ms per step against 50 without, measured; 20 s of compilation save 18 s",
+    )
     assert choose_compiling(0.05, 0.049, 20.0, 60.0)[0] is False
 
 
@@ -366,7 +397,12 @@ def test_a_run_that_measured_learns_what_one_learns_that_was_told_the_same(
 ) -> None:
     """To the bit, and its continuation takes what it found instead of measuring again."""
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
-    changes = [f"{tiny_model('decoder')[:-1]}, dropout_rate: 0.1}}", "train.steps=60", "eval.tokens=100", "checkpoint.every_steps=60"]
+    changes = [
+        f"{tiny_model('decoder')[:-1]}, dropout_rate: 0.1}}",
+        "train.steps=60",
+        "eval.tokens=100",
+        "checkpoint.every_steps=60",
+    ]
     if model == "stream":
         changes = [f"{tiny_model('decoder')[:-1]}, attention: window}}", "train.stream=true", *changes[1:]]
     monkeypatch.setattr(tuning, "SHORT", 0.0)
@@ -382,13 +418,17 @@ def test_a_run_that_measured_learns_what_one_learns_that_was_told_the_same(
     assert "ms per step against" in measuring.stderr
     told = [f"runtime.{name}={str(auto[name]).lower()}" for name in ("precision", "compile", "threads")]
     told.append(f"train.micro_batch_size={auto['micro_batch_size']}")
-    explicit = minitf("pretrain", TINY, "log.samples=0", "eval.every_steps=60", *changes, *told, "-d", tmp_path / "told")
+    explicit = minitf(
+        "pretrain", TINY, "log.samples=0", "eval.every_steps=60", *changes, *told, "-d", tmp_path / "told"
+    )
     assert explicit.exit_code == 0, explicit.stderr
     assert "ms per step against" not in explicit.stderr
     one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("measured", "told"))
     assert all(torch.equal(one[name], other[name]) for name in one)
     monkeypatch.setattr(tuning, "tune", None)
-    more = minitf("pretrain", TINY, "log.samples=0", "eval.every_steps=60", *changes, "-d", tmp_path / "measured", "--extend", "2")
+    more = minitf(
+        "pretrain", TINY, "log.samples=0", "eval.every_steps=60", *changes, "-d", tmp_path / "measured", "--extend", "2"
+    )
     assert more.exit_code == 0, more.stderr
     assert "bit-exact" not in more.stderr
     assert "recorded in run.json" in more.stderr
@@ -409,7 +449,9 @@ def never() -> Setup:
 
 
 def ask(find: Callable[[], Setup], said: list[str] | None = None, steps: int = 2000, **shape: int) -> Setup:
-    return cached_tuning({"d_model": 8, **shape}, work(steps), setup(), find, [].append if said is None else said.append)
+    return cached_tuning(
+        {"d_model": 8, **shape}, work(steps), setup(), find, [].append if said is None else said.append
+    )
 
 
 def test_what_was_found_once_is_remembered_with_its_reasons(cache: Path) -> None:
@@ -441,7 +483,9 @@ def test_another_shape_machine_or_length_is_another_question(cache: Path, monkey
 
 
 @pytest.mark.parametrize("make", [lambda length: Horizon(steps=length), lambda length: Horizon(seconds=float(length))])
-def test_lengths_that_differ_by_more_than_the_root_of_two_are_never_one_question(make: Callable[[int], Horizon]) -> None:
+def test_lengths_that_differ_by_more_than_the_root_of_two_are_never_one_question(
+    make: Callable[[int], Horizon],
+) -> None:
     asked = [tuning_cache._length(RunLength(16, make(length))) for length in (2, 3, 5, 8, 12, 18, 27, 40, 60, 90, 135)]
     assert all(one != other for one, other in itertools.pairwise(asked))
     assert tuning_cache._length(RunLength(16, make(1024))) == tuning_cache._length(RunLength(16, make(1200)))
@@ -453,7 +497,11 @@ def test_what_a_busy_machine_hid_is_not_remembered(cache: Path, row: float, reas
     hundred_seconds = RunLength(16, Horizon(seconds=100.0 if reason == TOO_EXPENSIVE else 10_000.0))
     for _ in range(2):
         found = cached_tuning(
-            {}, hundred_seconds, setup(), lambda: tune(setup(), hundred_seconds, lambda s, rows, turn: row * rows * next(noise)), str
+            {},
+            hundred_seconds,
+            setup(),
+            lambda: tune(setup(), hundred_seconds, lambda s, rows, turn: row * rows * next(noise)),
+            str,
         )
         assert found.reasons["precision"] == reason
     assert not cache.exists()
@@ -512,8 +560,13 @@ def test_a_cache_that_cannot_be_written_is_no_error(cache: Path, monkeypatch: py
 
 
 def test_a_run_says_what_it_decided_in_one_line_without_saying_a_reason_twice() -> None:
-    told = replace(setup(), reasons={"device": "no accelerator available", **{key: TOO_SHORT for key in sorted(ALL)}}).describe()
-    assert told == f"device cpu (no accelerator available), fp32, compile off, 2 threads, micro-batch size 16 ({TOO_SHORT})"
+    told = replace(
+        setup(), reasons={"device": "no accelerator available", **{key: TOO_SHORT for key in sorted(ALL)}}
+    ).describe()
+    assert (
+        told
+        == f"device cpu (no accelerator available), fp32, compile off, 2 threads, micro-batch size 16 ({TOO_SHORT})"
+    )
 
 
 def test_tiny_runs_of_the_tests_measure_nothing(cache: Path, tmp_path: Path) -> None:

@@ -121,7 +121,9 @@ def test_tags_of_long_sentences_are_all_predicted_so_nothing_is_said(tagger: Pat
     assert "cut" not in done.stderr
 
 
-def test_evaluate_says_what_another_text_has_that_the_model_does_not_read(by_char: Path, classifier: Path, tmp_path: Path) -> None:
+def test_evaluate_says_what_another_text_has_that_the_model_does_not_read(
+    by_char: Path, classifier: Path, tmp_path: Path
+) -> None:
     (tmp_path / "other.txt").write_text("once upon a time é漢 there was a ☃\n" * 20)
     done = minitf("evaluate", by_char, "--data", tmp_path / "other.txt", "--json")
     [note] = json.loads(done.stdout)["result"]["notes"]
@@ -136,9 +138,13 @@ def test_a_text_that_outgrows_the_context_is_noted_and_one_that_fills_it_is_not(
     """The last of its tokens is no input of the model."""
     context, prompt = 16, "Once"
     fills = context - (1 + len(prompt)) + 1
-    done = minitf("generate", by_char, prompt, "--context", str(context), "--greedy", "--max-new-tokens", str(fills), "--json")
+    done = minitf(
+        "generate", by_char, prompt, "--context", str(context), "--greedy", "--max-new-tokens", str(fills), "--json"
+    )
     assert (done.stderr, "notes" in json.loads(done.stdout)["result"]) == ("", False)
-    note = f"a text grew longer than the context of {context} tokens; from there on the model saw only the last half of it"
+    note = (
+        f"a text grew longer than the context of {context} tokens; from there on the model saw only the last half of it"
+    )
     grown = ("--context", str(context), "--max-new-tokens", str(fills + 1), "--greedy")
     done = minitf("generate", by_char, prompt, *grown, "--json")
     assert (done.stderr, json.loads(done.stdout)["result"]["notes"]) == (f"{note}\n", [note])
@@ -171,5 +177,9 @@ def test_a_mask_is_plain_text_to_a_decoder_and_that_is_noted(by_char: Path, by_w
         done = minitf("inspect", *view, by_wordpiece, "the [MASK] the", "--json")
         result = json.loads(done.stdout)["result"]
         assert not any("[MASK]" in one for one in result["notes"])
-        names = result["samples"][0]["tokens"] if "samples" in result else [one["piece"] for one in result["texts"][0]["tokens"]]
+        names = (
+            result["samples"][0]["tokens"]
+            if "samples" in result
+            else [one["piece"] for one in result["texts"][0]["tokens"]]
+        )
         assert names.count("[MASK]") == 1

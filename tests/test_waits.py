@@ -78,7 +78,9 @@ def test_the_shares_of_hashing_and_of_reading_rise_to_all(form: str, tmp_path: P
         if form == "parquet":
             pq.write_table(pa.Table.from_pylist(rows), file, use_dictionary=False)
         else:
-            file.write_text("".join((json.dumps(row) if form == "jsonl" else row["text"] + "\n") + "\n" for row in rows))
+            file.write_text(
+                "".join((json.dumps(row) if form == "jsonl" else row["text"] + "\n") + "\n" for row in rows)
+            )
     shares: dict[str, list[float]] = {}
     with progress_display(lambda operation: nullcontext(shares.setdefault(operation.split()[0], []).append)):
         raw = RawData(dataset_of("text"), Data(train=[str(tmp_path / f"{name}.{form}") for name in ("a", "b")]))  # type: ignore[arg-type]
@@ -133,8 +135,19 @@ def test_reading_training_encoding_and_evaluating_are_waits(tmp_path: Path, monk
     done = minitf("pretrain", TINY, *QUIET, "tokenizer.kind=bpe", "train.steps=2", "-d", tmp_path / "run")
     assert done.exit_code == 0, done.stderr
     expected = [
-        *(r"loading PyTorch and the recipe", r"reading \d+\.\d MB", r"training the tokenizer on \d+\.\d million characters"),
-        *("collecting the labels", r"encoding [\d,]+ characters", "100%", "the first step", r"evaluating [\d,]+ tokens", "0%"),
+        *(
+            r"loading PyTorch and the recipe",
+            r"reading \d+\.\d MB",
+            r"training the tokenizer on \d+\.\d million characters",
+        ),
+        *(
+            "collecting the labels",
+            r"encoding [\d,]+ characters",
+            "100%",
+            "the first step",
+            r"evaluating [\d,]+ tokens",
+            "0%",
+        ),
     ]
     rest = iter(said)
     for pattern in expected:
@@ -179,7 +192,9 @@ def test_ctrl_c_is_answered_before_the_step_is_over(tmp_path: Path) -> None:
         "-d",
         tmp_path / "run",
     ]
-    process = subprocess.Popen([str(word) for word in words], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        [str(word) for word in words], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
     assert process.stderr is not None
     lines = [process.stderr.readline()]
     while not lines[-1].startswith("step "):

@@ -98,7 +98,12 @@ def test_a_copy_without_papers_imports_trains_and_keeps_contracts(tmp_path: Path
     arguments = [TINY, tiny_model("decoder"), "train.context=16", "eval.tokens=64", "log.samples=0"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "MINITF_CACHE": str(tmp_path / "cache")}
     done = subprocess.run(
-        [sys.executable, "-c", TRIED, *map(str, arguments)], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", TRIED, *map(str, arguments)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
 

@@ -113,5 +113,7 @@ def in_threads(size: int, work: Callable[[ProcessGroup], Result], machines: int 
     for thread in threads:
         thread.join()
     if errors:
-        raise next((error for _, error in sorted(errors.items()) if not isinstance(error, ProcessLost)), errors[min(errors)])
+        raise next(
+            (error for _, error in sorted(errors.items()) if not isinstance(error, ProcessLost)), errors[min(errors)]
+        )
     return [done[rank] for rank in range(size)]

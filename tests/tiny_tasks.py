@@ -39,12 +39,19 @@ def names(file: Path, rows: list[tuple[list[str], list[str]]] = NAMES) -> Path:
 
 
 def classifier(folder: Path, *overrides: str) -> Path:
-    return task(folder, f"data={{train: '{opinions(folder / 'opinions.jsonl')}', split: 20%}}", "objective.kind=classify", *overrides)
+    return task(
+        folder,
+        f"data={{train: '{opinions(folder / 'opinions.jsonl')}', split: 20%}}",
+        "objective.kind=classify",
+        *overrides,
+    )
 
 
 def regressor(folder: Path) -> Path:
     file = opinions(folder / "stars.jsonl")
-    return task(folder, f"data={{train: '{file}', fields: {{text: text, label: stars}}, split: 20%}}", "objective.kind=regress")
+    return task(
+        folder, f"data={{train: '{file}', fields: {{text: text, label: stars}}, split: 20%}}", "objective.kind=regress"
+    )
 
 
 def tagger(folder: Path) -> Path:

@@ -57,7 +57,10 @@ class Fading(Mixer):
 
     def start(self, batch: int) -> State:
         weight = self.value.weight
-        return {"sum": weight.new_zeros(batch, weight.shape[0]), "segment": torch.zeros(batch, dtype=torch.long, device=weight.device)}
+        return {
+            "sum": weight.new_zeros(batch, weight.shape[0]),
+            "segment": torch.zeros(batch, dtype=torch.long, device=weight.device),
+        }
 
     def forward(self, x: Tensor, memory: Tensor, visibility: Visibility, state: State | None = None) -> ForwardOutput:
         values = self.value(x)
@@ -107,7 +110,9 @@ def every_mixer() -> dict[str, MixerSettings]:
     return {kind: mixer_settings(kind) for kind in mixer_kinds()} | variants  # type: ignore[return-value]
 
 
-def tiny_mixer(kind: str, attention: Literal["self", "cross"] = "self", position: str = "none", width: AttentionDims = DIMS) -> Mixer:
+def tiny_mixer(
+    kind: str, attention: Literal["self", "cross"] = "self", position: str = "none", width: AttentionDims = DIMS
+) -> Mixer:
     """A mixer in float64 and eval, with weights large enough that attention is far from uniform."""
     settings = None if position == "none" else settings_of("positions", position)()
     return TinyMixer(mixer_settings(kind), settings, attention, width).mixer  # type: ignore[arg-type]

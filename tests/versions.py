@@ -28,9 +28,7 @@ TORCH = ("test_compiled.py", "test_half_precision.py", "test_optimizers.py")
 """What depends on torch: its compiler, its kernels and its optimizers."""
 RUNNERS = ("pytest", "pytest-xdist", "hypothesis", "beartype")
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
-IMPORTS = (
-    "import pkgutil, mini_tf; [__import__(m.name) for m in pkgutil.walk_packages(mini_tf.__path__, 'mini_tf.') if '__main__' not in m.name]"
-)
+IMPORTS = "import pkgutil, mini_tf; [__import__(m.name) for m in pkgutil.walk_packages(mini_tf.__path__, 'mini_tf.') if '__main__' not in m.name]"
 WARNINGS = ("-W", "error", "-W", "ignore::DeprecationWarning")
 """Old libraries call what their own dependencies have deprecated since."""
 LONGEST = 3600.0
@@ -61,9 +59,14 @@ def trials(dependencies: list[str], python: str) -> Iterator[Trial]:
 
 def found(version: str) -> str | None:
     """A Python of this version that starts: on PATH, or one of pyenv's, whose command on PATH may not start."""
-    places = [shutil.which(f"python{version}"), *sorted(Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin/python"))]
+    places = [
+        shutil.which(f"python{version}"),
+        *sorted(Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin/python")),
+    ]
     for path in filter(None, places):
-        done = subprocess.run([path, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], capture_output=True, text=True)
+        done = subprocess.run(
+            [path, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], capture_output=True, text=True
+        )
         if done.stdout.strip() == version:
             return str(path)
     return None
@@ -99,7 +102,9 @@ def run(trial: Trial) -> dict[str, object]:
     for step, words in steps.items():
         with open(WORK / f"{trial.name}-{step}.txt", "w+") as log:
             try:
-                code = subprocess.run(words, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, timeout=LONGEST, env=environment()).returncode
+                code = subprocess.run(
+                    words, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, timeout=LONGEST, env=environment()
+                ).returncode
             except subprocess.TimeoutExpired:
                 code = 124
             log.seek(0)
@@ -122,13 +127,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m tests.versions", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="trials, such as torch-2.10, python-3.12 or lowest (default: all)")
-    parser.add_argument("--tests", nargs="+", metavar="FILE", help="test files (default: those that depend on what is tried)")
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="trials, such as torch-2.10, python-3.12 or lowest (default: all)"
+    )
+    parser.add_argument(
+        "--tests", nargs="+", metavar="FILE", help="test files (default: those that depend on what is tried)"
+    )
     parser.add_argument("--again", action="store_true", help="also those that have a result")
     given = parser.parse_args()
     WORK.mkdir(parents=True, exist_ok=True)
     results = WORK / "results.jsonl"
-    known = {line["name"]: line for line in map(json.loads, results.read_text().splitlines())} if results.is_file() else {}
+    known = (
+        {line["name"]: line for line in map(json.loads, results.read_text().splitlines())} if results.is_file() else {}
+    )
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for trial in trials(project["dependencies"], sys.executable):
         if (given.only and trial.name not in given.only) or (trial.name in known and not given.again):
@@ -137,7 +148,9 @@ def main() -> None:
         with results.open("a") as file:
             file.write(json.dumps(known[trial.name]) + "\n")
     for name, line in known.items():
-        print(f"{name:12} {'failed: ' + str(line['failed']) if line['failed'] else 'passed':16} {line['versions']:24} {line['end']}")
+        print(
+            f"{name:12} {'failed: ' + str(line['failed']) if line['failed'] else 'passed':16} {line['versions']:24} {line['end']}"
+        )
 
 
 if __name__ == "__main__":

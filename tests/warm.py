@@ -22,7 +22,9 @@ def warm() -> None:
     root = Path(mini_tf.__file__).parent
     for file in sorted(root.rglob("*.py")):  # papers have no __init__.py
         if file.name != "__main__.py":
-            importlib.import_module(".".join(file.relative_to(root.parent).with_suffix("").parts).removesuffix(".__init__"))
+            importlib.import_module(
+                ".".join(file.relative_to(root.parent).with_suffix("").parts).removesuffix(".__init__")
+            )
     for name in OTHERS:
         importlib.import_module(name)
     app._program()

@@ -62,10 +62,16 @@ class AllAttention(MultiHeadAttention):
         return q.transpose(1, 2), k.transpose(1, 2), v
 
     def attend(
-        self, q: Float[Tensor, "B H L _"], k: Float[Tensor, "B G M K"], v: Float[Tensor, "B G M V"], visibility: Visibility
+        self,
+        q: Float[Tensor, "B H L _"],
+        k: Float[Tensor, "B G M K"],
+        v: Float[Tensor, "B G M V"],
+        visibility: Visibility,
     ) -> Float[Tensor, "B H L V"]:
         dropout_rate = self.dropout_rate if self.training else 0.0
-        return attend_to_all(q, k, v, self.persistent_vectors(), visibility, self.scale, self._bias_encoding, dropout_rate)
+        return attend_to_all(
+            q, k, v, self.persistent_vectors(), visibility, self.scale, self._bias_encoding, dropout_rate
+        )
 
     def explicit(self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility) -> ExplicitAttention:
         """The first columns are those of persistent vectors."""
@@ -155,7 +161,14 @@ def persistent_attention(
 
 
 def _concatenated(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, shared: KeysValues, scale: float, dropout_rate: float, causal: bool
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    shared: KeysValues,
+    scale: float,
+    dropout_rate: float,
+    causal: bool,
 ) -> Tensor:
     """One call, under a mask; queries of twice the width have keys with zeros in the half that is not theirs."""
     if causal:
@@ -169,7 +182,11 @@ def _concatenated(
 
 
 def _as_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else mask.to(dtype)
+    return (
+        torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, -torch.inf)
+        if mask.dtype == torch.bool
+        else mask.to(dtype)
+    )
 
 
 def _widened(t: Tensor, width: int) -> Tensor:

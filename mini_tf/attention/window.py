@@ -46,13 +46,19 @@ class Settings(MemorySettings):
         return super().supports if self.attends_self or self.scale != 0 else super().supports | {"context_only"}
 
     def rules_with(self, dims: AttentionDims) -> Rules:
-        if not self.projections and (dims.n_kv_heads, dims.d_k, dims.d_v) != (dims.n_heads, (d := dims.d_model // dims.n_heads), d):
+        if not self.projections and (dims.n_kv_heads, dims.d_k, dims.d_v) != (
+            dims.n_heads,
+            (d := dims.d_model // dims.n_heads),
+            d,
+        ):
             what = "projections: false divides the hidden states among the heads; leave n_kv_heads, d_k and d_v to their defaults"
             yield Rule("attention", what, ("d_model", "n_heads", "n_kv_heads", "d_k", "d_v"))
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Window":
         if layer.attention == "cross":
-            raise ValueError("window attention does not support cross-attention: source and target have no common positions")
+            raise ValueError(
+                "window attention does not support cross-attention: source and target have no common positions"
+            )
         return Window(self, dims, layer)
 
 
@@ -79,7 +85,11 @@ class Window(MultiHeadAttention):
         return last_tokens(state, self.window)
 
     def attend(
-        self, q: Float[Tensor, "B H L K"], k: Float[Tensor, "B G M K"], v: Float[Tensor, "B G M V"], visibility: Visibility
+        self,
+        q: Float[Tensor, "B H L K"],
+        k: Float[Tensor, "B G M K"],
+        v: Float[Tensor, "B G M V"],
+        visibility: Visibility,
     ) -> Float[Tensor, "B H L V"]:
         n_blocks = -(-q.shape[2] // self.window)
         if n_blocks < MIN_BLOCKS:

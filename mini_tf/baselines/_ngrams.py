@@ -91,7 +91,9 @@ def _find(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 def _count(ids: np.ndarray, vocabulary_size: int, max_order: int) -> list[_Counted]:
     found = list[_Counted]()
-    ends = np.zeros(len(ids), np.int64)  # of each position: the id of the n-gram that ends before it, here the empty one
+    ends = np.zeros(
+        len(ids), np.int64
+    )  # of each position: the id of the n-gram that ends before it, here the empty one
     below, first = np.zeros(len(ids) + 1, np.int32), 0
     for _ in range(min(max_order, len(ids))):
         keys, index, inverse, counts = np.unique(
@@ -118,7 +120,9 @@ def _smoothed(counted: list[_Counted], vocabulary_size: int) -> list[Order]:
     return orders
 
 
-def _smooth(counted: _Counted, counts: np.ndarray, lower: Smoothed | None, histories: np.ndarray, vocabulary_size: int) -> Smoothed:
+def _smooth(
+    counted: _Counted, counts: np.ndarray, lower: Smoothed | None, histories: np.ndarray, vocabulary_size: int
+) -> Smoothed:
     history, tokens = counted.keys // vocabulary_size, counted.keys % vocabulary_size
     discounts = _discounts(counts)[np.minimum(counts, 3)]
     totals = np.bincount(history, counts, len(histories))

@@ -71,7 +71,11 @@ def _features(examples: Iterable[Example]) -> Iterator[list[str]]:
             found += [f"{name}={part}" for k in AFFIXES for name, part in (("prefix", word[:k]), ("suffix", word[-k:]))]
             for offset in AROUND:
                 inside = 0 <= n + offset < len(words)
-                found += [f"{offset}={words[n + offset]}", f"{offset}shape={shapes[n + offset]}"] if inside else [f"{offset}="]
+                found += (
+                    [f"{offset}={words[n + offset]}", f"{offset}shape={shapes[n + offset]}"]
+                    if inside
+                    else [f"{offset}="]
+                )
             yield found
 
 

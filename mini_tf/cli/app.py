@@ -9,7 +9,21 @@ from typing import Annotated, Any
 import typer
 
 import mini_tf
-from mini_tf.cli import convert, cost, data, doctor, evaluate, finetune, inspect, interchange, predict, pretrain, recipe, runs, tokenizer
+from mini_tf.cli import (
+    convert,
+    cost,
+    data,
+    doctor,
+    evaluate,
+    finetune,
+    inspect,
+    interchange,
+    predict,
+    pretrain,
+    recipe,
+    runs,
+    tokenizer,
+)
 from mini_tf.cli.generate import generate
 from mini_tf.cli.inspect import attention
 from mini_tf.cli.terminal.console import Console, refuse
@@ -31,12 +45,31 @@ Train, fine-tune, prompt and inspect small transformer language models.
   minitf recipe list                      more recipes: BERT, translation, ...
 
 `minitf --help` lists all commands, `minitf COMMAND --help` its options."""
-TRAIN, USE, INSPECT, SETUP, RUNS = "Train", "Use a model", "Look inside a model", "Recipes, data, tokenizers", "Runs and machine"
+TRAIN, USE, INSPECT, SETUP, RUNS = (
+    "Train",
+    "Use a model",
+    "Look inside a model",
+    "Recipes, data, tokenizers",
+    "Runs and machine",
+)
 """Panels of commands."""
-REPLACED = {"plan": "`minitf cost RECIPE` counts and measures; mini_tf/distributed/README.md has the arithmetic for many devices"}
+REPLACED = {
+    "plan": "`minitf cost RECIPE` counts and measures; mini_tf/distributed/README.md has the arithmetic for many devices"
+}
 """Hints for names that are no command."""
 ORDER = (
-    *("pretrain", "finetune", "convert", "import", "generate", "predict", "evaluate", "export", "inspect-attention", "inspect"),
+    *(
+        "pretrain",
+        "finetune",
+        "convert",
+        "import",
+        "generate",
+        "predict",
+        "evaluate",
+        "export",
+        "inspect-attention",
+        "inspect",
+    ),
     *("recipe", "data", "tokenizer", "runs", "cost", "doctor"),
 )
 
@@ -52,7 +85,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # it would print the values of local variables
     rich_markup_mode="rich",
     # --max_new_tokens is --max-new-tokens, in every command
-    context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": lambda name: name.replace("_", "-")},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "token_normalize_func": lambda name: name.replace("_", "-"),
+    },
 )
 add(app, "pretrain", pretrain.pretrain, TRAIN)
 add(app, "finetune", finetune.finetune, TRAIN)
@@ -81,7 +117,9 @@ def _print_version(wanted: bool) -> None:
 @app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """Train, fine-tune, prompt and inspect small transformer language models."""
     if context.invoked_subcommand is None:
@@ -124,7 +162,9 @@ def _check_working_folder() -> None:
     try:
         os.getcwd()
     except OSError as error:
-        raise StorageFault(f"the working folder cannot be used: {error.strerror}", hint="change into another folder: cd") from None
+        raise StorageFault(
+            f"the working folder cannot be used: {error.strerror}", hint="change into another folder: cd"
+        ) from None
 
 
 def _share_the_machine() -> None:
@@ -174,7 +214,9 @@ def _explain_usage(error: Exception, arguments: list[str]) -> int:
 def _as_key(error: Exception, arguments: list[str]) -> str | None:
     """A hint with the recipe key for an unknown option; None if the command takes no KEY=VALUE or no key is similar."""
     option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
-    takes = context is not None and any("KEY=VALUE" in str(getattr(one, "metavar", "")) for one in context.command.params)
+    takes = context is not None and any(
+        "KEY=VALUE" in str(getattr(one, "metavar", "")) for one in context.command.params
+    )
     if option is None or not takes:
         return None
     from mini_tf.recipe.keys import suggest_key
@@ -196,4 +238,6 @@ def _as_text(error: Exception, arguments: list[str]) -> str | None:
 
 def _written(option: str, arguments: list[str]) -> str:
     """The argument that an option was read from, whose underscores are dashes by now."""
-    return next((one for one in arguments if one.partition("=")[0].replace("_", "-") == option.replace("_", "-")), option)
+    return next(
+        (one for one in arguments if one.partition("=")[0].replace("_", "-") == option.replace("_", "-")), option
+    )

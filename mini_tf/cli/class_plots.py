@@ -46,7 +46,9 @@ class ClassPlots:
                 trained_with = f"{trained.folder.name} was trained with the objective {objective.kind}"
                 raise UsageFault(f"--{name} needs classes or tags, but {trained_with}")
 
-    def write(self, console: Console, trained: "Trained", accumulator: "MetricAccumulator | None", title: str) -> dict[str, Any]:
+    def write(
+        self, console: Console, trained: "Trained", accumulator: "MetricAccumulator | None", title: str
+    ) -> dict[str, Any]:
         """Write the files; returns their content as JSON."""
         from mini_tf.drawing.calibration import draw_calibration
         from mini_tf.drawing.confusion import draw_confusion
@@ -59,12 +61,19 @@ class ClassPlots:
         if counts is not None:
             result["confusion"] = {"names": list(names), "counts": counts.tolist()}
             files_to_write = [self.confusion] if self.confusion else []
-            files.write_all(console, files_to_write, result["confusion"], lambda suffix: draw_confusion(counts, names, title, suffix))
+            files.write_all(
+                console,
+                files_to_write,
+                result["confusion"],
+                lambda suffix: draw_confusion(counts, names, title, suffix),
+            )
         if self.calibration:
             assert isinstance(accumulator, ClassProbabilities), "the pipeline declares the plot"
             found = calibration(accumulator.probabilities, accumulator.truth)
             result["calibration"] = {name: getattr(found, name) for name in found._fields}
-            result["calibration"] |= {name: getattr(found, name).tolist() for name in ("confidence", "accuracy", "counts")}
+            result["calibration"] |= {
+                name: getattr(found, name).tolist() for name in ("confidence", "accuracy", "counts")
+            }
             temperature = trained.decision.temperature if trained.decision is not None else 1.0
             result["calibration"]["temperature"] = temperature
             draw = partial(draw_calibration, *found, title, temperature=temperature)

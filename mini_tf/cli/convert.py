@@ -25,7 +25,9 @@ SETTINGS = typer.Argument(
     metavar="[KEY=VALUE ...]", help="Settings of model.attention, model.cross_attention or model.positions to change."
 )
 MEMORY = typer.Option(
-    "--memory", metavar="L:I=F", help="Multiply the value of memory I of feed-forward layer L by F; 0 silences it. Repeatable."
+    "--memory",
+    metavar="L:I=F",
+    help="Multiply the value of memory I of feed-forward layer L by F; 0 silences it. Repeatable.",
 )
 
 

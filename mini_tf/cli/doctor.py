@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 RECIPE = typer.Argument(
-    metavar="[RECIPE] [KEY=VALUE ...]", help="With --resume: the recipe to train. Make it short: train.steps=40.", show_default="a tiny one"
+    metavar="[RECIPE] [KEY=VALUE ...]",
+    help="With --resume: the recipe to train. Make it short: train.steps=40.",
+    show_default="a tiny one",
 )
 
 
@@ -26,12 +28,20 @@ def doctor(
     console: Console,
     arguments: Annotated[list[str] | None, RECIPE] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Kill and continue runs, and compare their files byte for byte (20 s without a recipe).")
+        bool,
+        typer.Option(
+            "--resume", help="Kill and continue runs, and compare their files byte for byte (20 s without a recipe)."
+        ),
     ] = False,
     nproc: Annotated[
         int,
         typer.Option(
-            "--nproc", min=1, max=64, metavar="P", help="Train in P processes, kill some, and compare with one (30 s).", show_default=False
+            "--nproc",
+            min=1,
+            max=64,
+            metavar="P",
+            help="Train in P processes, kill some, and compare with one (30 s).",
+            show_default=False,
         ),
     ] = 1,
     compile_: Annotated[
@@ -42,7 +52,9 @@ def doctor(
     if resume:
         return _prove_resume(console, arguments or [])
     if arguments:
-        raise UsageFault(f"{arguments[0]}: a recipe is used without --resume", hint="`minitf doctor --resume RECIPE train.steps=40`")
+        raise UsageFault(
+            f"{arguments[0]}: a recipe is used without --resume", hint="`minitf doctor --resume RECIPE train.steps=40`"
+        )
     if nproc > 1:
         return _prove_processes(console, nproc)
     facts = {**_software(), "added kinds": _added(), **_devices(), **_gpus(), "compile": _compile(compile_), **_space()}
@@ -73,9 +85,13 @@ def _prove_processes(console: Console, processes: int) -> None:
     proof = prove_processes(processes, console.say)
     different = [f"{name} differs, first in {place}" for name, place in proof.differs.items() if place is not None]
     how = f"{processes} processes, killed {len(proof.kills)} times with kill -9 and continued"
-    console.output(f"{how}: {'NOT byte-identical' if different else 'byte-identical'} to one process", result=proof.as_json)
+    console.output(
+        f"{how}: {'NOT byte-identical' if different else 'byte-identical'} to one process", result=proof.as_json
+    )
     if different:
-        raise GateMissed(different[0], hint="processes on processors of different kinds, or a bug in minitf", faults=different)
+        raise GateMissed(
+            different[0], hint="processes on processors of different kinds, or a bug in minitf", faults=different
+        )
 
 
 _WAYS_OUT = {
@@ -119,7 +135,11 @@ def _software() -> dict[str, Any]:
         "system": f"{platform.system()}-{platform.release()}",
     }
     modules = {"torch": torch, "numpy": numpy, "tokenizers": tokenizers, "safetensors": safetensors}
-    return facts | {name: str(module.__version__) for name, module in modules.items()} | {"parquet": _parquet(), "scores": _scores()}
+    return (
+        facts
+        | {name: str(module.__version__) for name, module in modules.items()}
+        | {"parquet": _parquet(), "scores": _scores()}
+    )
 
 
 def _parquet() -> str:
@@ -158,7 +178,9 @@ def _unusable() -> list[str]:
     from mini_tf.recipe.kinds import settings_of
 
     missing = [folder for folder in added_folders() if not folder.paths]
-    problems = [f"the entry point {folder.module} ({GROUP}) of {folder.owner} names no importable folder" for folder in missing]
+    problems = [
+        f"the entry point {folder.module} ({GROUP}) of {folder.owner} names no importable folder" for folder in missing
+    ]
     folders = (*own_folders()[1:], *added_folders())
     for kind in (kind for folder in folders for package in (*PACKAGES, VIEWS) for kind in folder.kinds(package)):
         try:
@@ -203,7 +225,10 @@ def _gpus() -> dict[str, Any]:
             facts[str(device)] = describe_gpu(device)
             precision = "bf16" if "bf16" in available_precisions(device) else "fp16"
             failing = failing_attention_kernels(device, torch.bfloat16 if precision == "bf16" else torch.float16)
-            kernels = [*(name for name in KERNELS if name not in failing), *(f"not {name} ({reason})" for name, reason in failing.items())]
+            kernels = [
+                *(name for name in KERNELS if name not in failing),
+                *(f"not {name} ({reason})" for name, reason in failing.items()),
+            ]
             facts[f"attention {device}"] = f"{', '.join(kernels)}; forward and backward in {precision}"
         except (RuntimeError, AssertionError) as error:  # a GPU that another program uses alone, or a broken driver
             facts[str(device)] = f"does not work: {reason_of(error)}"

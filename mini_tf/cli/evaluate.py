@@ -27,14 +27,28 @@ if TYPE_CHECKING:
     from mini_tf.training.evaluation import MetricAccumulator
 
 _input, _plot = (partial(typer.Option, rich_help_panel=name) for name in (INPUT_OUTPUT, "Plots"))
-DATA = _input("--data", metavar="FILE", help="Evaluate on this file, in any format of data.val.", show_default="the run's data")
-PAIRS = _input("--pairs", metavar="FILE", help="Minimal pairs in BLiMP's format (.jsonl) or a glob. Repeatable.", show_default=False)
+DATA = _input(
+    "--data", metavar="FILE", help="Evaluate on this file, in any format of data.val.", show_default="the run's data"
+)
+PAIRS = _input(
+    "--pairs",
+    metavar="FILE",
+    help="Minimal pairs in BLiMP's format (.jsonl) or a glob. Repeatable.",
+    show_default=False,
+)
 SCORE = _input(
-    "--score", metavar="NAME", help="With --pairs: causal for a decoder, word or token for an encoder.", show_default="the first"
+    "--score",
+    metavar="NAME",
+    help="With --pairs: causal for a decoder, word or token for an encoder.",
+    show_default="the first",
 )
 SPLIT = _input("--split", metavar="val|train", help="Split of the run's data.", show_default="val")
 MEMORY = _input(
-    "--memory", metavar="N", min=1, help="Memory of a model trained with train.stream, in tokens.", show_default="as in training"
+    "--memory",
+    metavar="N",
+    min=1,
+    help="Memory of a model trained with train.stream, in tokens.",
+    show_default="as in training",
 )
 CONFUSION = _plot("--confusion", metavar="FILE", help="Write the confusion matrix: .png, .svg or .json.")
 CALIBRATION = _plot("--calibration", metavar="FILE", help="Write the calibration plot: .png, .svg or .json.")
@@ -67,7 +81,14 @@ def evaluate(
     chrF. With --pairs instead: the share of minimal pairs whose acceptable sentence is more probable. With --threshold
     what has no label counts as a wrong prediction, and belongs to no entity.
     """
-    _check_options(data, fields, split, pairs, score, {"--confusion": confusion, "--calibration": calibration, "--threshold": threshold})
+    _check_options(
+        data,
+        fields,
+        split,
+        pairs,
+        score,
+        {"--confusion": confusion, "--calibration": calibration, "--threshold": threshold},
+    )
     pictures, bounds = ClassPlots(confusion, calibration), [Gate.parse(gate) for gate in gates or []]
     pictures.check(force)
     if (exit_code := launched(console, nproc)) is not None:
@@ -112,7 +133,9 @@ def _say_missing(console: Console, trained: "Trained") -> None:
         console.say(note)
 
 
-def _say_calibration(console: Console, trained: "Trained", pictures: ClassPlots, accumulator: "MetricAccumulator | None") -> dict[str, Any]:
+def _say_calibration(
+    console: Console, trained: "Trained", pictures: ClassPlots, accumulator: "MetricAccumulator | None"
+) -> dict[str, Any]:
     """Say how well probabilities are calibrated, and how many examples have no label; returns the figures."""
     calibrated, figures = pictures.calibrated(trained, accumulator)
     for line in filter(None, (calibrated, pictures.unlabelled(accumulator))):
@@ -154,18 +177,32 @@ def _weights(trained: "Trained", step: str | None, average: str | None) -> str:
 
 
 def _check_options(
-    data: str | None, fields: str | None, split: str | None, pairs: list[str] | None, score: str | None, further: Mapping[str, object]
+    data: str | None,
+    fields: str | None,
+    split: str | None,
+    pairs: list[str] | None,
+    score: str | None,
+    further: Mapping[str, object],
 ) -> None:
     """UsageFault for options that contradict each other."""
     if score is not None and not pairs:
         raise UsageFault(f"--score {score}: used without --pairs", hint="--pairs FILE.jsonl names the pairs")
-    others = {"--data": data, "--split": split, "--fields": fields, **{name: value or None for name, value in further.items()}}
+    others = {
+        "--data": data,
+        "--split": split,
+        "--fields": fields,
+        **{name: value or None for name, value in further.items()},
+    }
     if pairs and (given := [name for name, value in others.items() if value is not None]):
         raise UsageFault(f"--pairs does not combine with {given[0]}", hint="remove one of them")
     if data is not None and split == "train":
-        raise UsageFault(f"--data {data} has no training split: all of it is evaluated", hint="give one of --data and --split")
+        raise UsageFault(
+            f"--data {data} has no training split: all of it is evaluated", hint="give one of --data and --split"
+        )
     if data is None and fields is not None:
-        raise UsageFault(f"--fields {fields}: used without --data", hint="--data FILE names the file with these columns")
+        raise UsageFault(
+            f"--fields {fields}: used without --data", hint="--data FILE names the file with these columns"
+        )
 
 
 def _set_memory(trained: "Trained", memory: int | None) -> None:
@@ -185,7 +222,11 @@ def _cut(trained: "Trained", store: "Store") -> list[str]:
     from mini_tf.training.evaluation import pack
 
     dataset, context = trained.recipe.objective.dataset(), trained.model.context
-    n_cut = pack(trained.recipe, store, trained.tokenizer, trained.objective, context).n_too_long if dataset.TRUNCATES else 0
+    n_cut = (
+        pack(trained.recipe, store, trained.tokenizer, trained.objective, context).n_too_long
+        if dataset.TRUNCATES
+        else 0
+    )
     note = f"of {store.n_documents:,} {dataset.UNIT} are longer than the model's context of {context} tokens and are truncated"
     return [f"{n_cut:,} {note}"] if n_cut else []
 
@@ -234,5 +275,6 @@ def _table(metrics: dict[str, float | str]) -> str:
     shown = {caption(name): value for name, value in metrics.items()}
     width = max(14, *map(len, shown))
     return "\n".join(
-        f"{name:<{width}} {value:.6g}" if isinstance(value, float) else f"{name:<{width}} {value}" for name, value in shown.items()
+        f"{name:<{width}} {value:.6g}" if isinstance(value, float) else f"{name:<{width}} {value}"
+        for name, value in shown.items()
     )

@@ -6,10 +6,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "minitf pretrain my.txt train.steps=1000 -n mine",
         "minitf pretrain bert-nano my.txt --assert 'val.loss<4'",
     ),
-    "finetune": (
-        "minitf finetune sst2-nano reviews.csv",
-        "minitf finetune sst2-nano reviews.csv model.init_from=bert",
-    ),
+    "finetune": ("minitf finetune sst2-nano reviews.csv", "minitf finetune sst2-nano reviews.csv model.init_from=bert"),
     "generate": (
         'minitf generate last "The file is" --temperature 0.7',
         "minitf generate last -i prompts.txt --greedy --json",
@@ -20,7 +17,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "minitf evaluate last --data my.txt --assert 'loss<5'",
         "minitf evaluate last --pairs pairs.jsonl --assert 'pairs.accuracy>0.6'",
     ),
-    "convert": ("minitf convert last model.attention.kind=window -n windows", "minitf convert last --memory 3:511=0 -n silenced"),
+    "convert": (
+        "minitf convert last model.attention.kind=window -n windows",
+        "minitf convert last --memory 3:511=0 -n silenced",
+    ),
     "import": ("minitf import ./tiny-llama -n tiny", "minitf import ./tiny-llama -o outputs/tiny --json"),
     "export": ("minitf export last -o ./my-model --license mit", "minitf export last -o ./tensors --to safetensors"),
     "cost": ("minitf cost quickstart", "minitf cost gpt-nano gpt-char --lengths 128..8192 -o cost.png"),
@@ -38,7 +38,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "minitf inspect word last --similarity simlex999.txt",
     ),
     "inspect align": ("minitf inspect align toy", "minitf inspect align toy -o alignments.png"),
-    "inspect coverage": ("minitf inspect coverage summaries", 'minitf inspect coverage summaries "a long text" -o coverage.png'),
+    "inspect coverage": (
+        "minitf inspect coverage summaries",
+        'minitf inspect coverage summaries "a long text" -o coverage.png',
+    ),
     "inspect model": ("minitf inspect model last",),
     "inspect positions": ("minitf inspect positions last -o positions.png",),
     "inspect softmax": ('minitf inspect softmax last "The file is closed."',),
@@ -53,12 +56,17 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "data show": ("minitf data show bert-nano", "minitf data show my.txt --rows 2 --split val"),
     "data stats": ("minitf data stats my.txt",),
     "data check": ("minitf data check sst2-nano reviews.csv",),
-    "tokenizer train": ("minitf tokenizer train my.txt tokenizer.kind=unigram tokenizer.vocab_size=1000 -o unigram.json",),
+    "tokenizer train": (
+        "minitf tokenizer train my.txt tokenizer.kind=unigram tokenizer.vocab_size=1000 -o unigram.json",
+    ),
     "tokenizer encode": ('minitf tokenizer encode last "The file is closed." --pieces',),
     "tokenizer decode": ("minitf tokenizer decode last 12 7 42",),
     "tokenizer stats": ('minitf tokenizer stats last "The file is closed."',),
     "runs list": ("minitf runs list",),
     "runs show": ("minitf runs show last",),
-    "runs compare": ("minitf runs compare first second -o losses.png", "minitf runs compare first second --at flops --reach val.loss"),
+    "runs compare": (
+        "minitf runs compare first second -o losses.png",
+        "minitf runs compare first second --at flops --reach val.loss",
+    ),
 }
 EXAMPLES["inspect-attention"] = EXAMPLES["inspect attention"]

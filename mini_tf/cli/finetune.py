@@ -27,12 +27,15 @@ def _refuse_without_recipe(overrides: list[str]) -> NoReturn:
         formats = {FORMATS.get(Path(name).suffix.lower(), "txt") for name in data}
         if "txt" in formats:
             raise UsageFault(
-                "no recipe given; a task needs labeled data", hint="use a table with a text and a label in each row (csv, tsv, jsonl)"
+                "no recipe given; a task needs labeled data",
+                hint="use a table with a text and a label in each row (csv, tsv, jsonl)",
             )
         recipe = "wnut17-nano" if formats <= {"conll", "conllu"} else "sst2-nano"
         ways = f"use `minitf finetune {shlex.join([recipe, *overrides])}`; for other tasks: {', '.join(task_recipes())}"
         raise UsageFault("no recipe given", hint=ways)
-    raise UsageFault("no recipe given", hint=f"use a recipe file, or a shipped recipe for a task: {', '.join(task_recipes())}")
+    raise UsageFault(
+        "no recipe given", hint=f"use a recipe file, or a shipped recipe for a task: {', '.join(task_recipes())}"
+    )
 
 
 def task_recipes() -> list[str]:
@@ -42,8 +45,12 @@ def task_recipes() -> list[str]:
     from mini_tf.recipe.arguments import presets
     from mini_tf.recipe.kinds import kinds_of
 
-    given = {name: yaml.safe_load(file.read_text(encoding="utf-8")).get("objective") for name, file in presets().items()}
-    words = {name: objective.get("kind") if isinstance(objective, dict) else objective for name, objective in given.items()}
+    given = {
+        name: yaml.safe_load(file.read_text(encoding="utf-8")).get("objective") for name, file in presets().items()
+    }
+    words = {
+        name: objective.get("kind") if isinstance(objective, dict) else objective for name, objective in given.items()
+    }
     objectives: dict[str, Any] = kinds_of("objectives")
     tasks = {word for word, objective in objectives.items() if objective.is_task()}
     return [name for name, word in words.items() if word in tasks]

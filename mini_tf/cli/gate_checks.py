@@ -38,7 +38,10 @@ def check_gates(
             raise _no_such_metric(compared, names_of_metric[0], command, recipe, names)
         if classes is not None:
             _check_class(compared, metric, classes, recipe)
-        require(*packages_of(recipe.objective.pipeline(), [metric.removeprefix("val.")]), *_of_baselines(recipe).get(metric, ()))
+        require(
+            *packages_of(recipe.objective.pipeline(), [metric.removeprefix("val.")]),
+            *_of_baselines(recipe).get(metric, ()),
+        )
 
 
 def _names(command: str, recipe: "Recipe", classes: Sequence[str] | None) -> list[str]:
@@ -81,7 +84,10 @@ def _without_statistic(name: str, recipe: "Recipe", names: Sequence[str]) -> str
     if name.startswith("baseline."):  # it differs between folds, not between seeds
         return metric if recipe.data.split.is_set and statistic != "ensemble" else name
     if statistic == "ensemble" and recipe.train.ensemble is None and not is_among(name, names):
-        raise UsageFault(f"--assert {name}: there is no ensemble", hint="train.ensemble=mean averages the predictions of several seeds")
+        raise UsageFault(
+            f"--assert {name}: there is no ensemble",
+            hint="train.ensemble=mean averages the predictions of several seeds",
+        )
     if recipe.train.seeds > 1 or recipe.data.split.is_set:
         return metric
     if is_among(name, names):
@@ -104,11 +110,19 @@ def _no_such_metric(assertion: str, metric: str, command: str, recipe: "Recipe",
     if command == "evaluate" and is_among(bare, METRICS):
         return UsageFault(f"--assert {assertion}: is a metric of minimal pairs", hint="add --pairs FILE.jsonl")
     if bare in _written(recipe):
-        return UsageFault(f"--assert {assertion}: eval.translations is 0: no text is generated", hint="remove eval.translations=0")
+        return UsageFault(
+            f"--assert {assertion}: eval.translations is 0: no text is generated", hint="remove eval.translations=0"
+        )
     found: dict[str, Any] = kinds_of("objectives")
-    others = [word for word, settings in found.items() if is_among(bare, metrics_of(settings)) and bare not in COMMON_METRICS]
-    listed = ", ".join(f"{name}{'UID' if command == 'pairs' else 'CLASS'}" if name.endswith(".") else name for name in names)
-    hint = f"it belongs to {' and '.join(others)}, and the objective is {kind}" if others and kind not in others else None
+    others = [
+        word for word, settings in found.items() if is_among(bare, metrics_of(settings)) and bare not in COMMON_METRICS
+    ]
+    listed = ", ".join(
+        f"{name}{'UID' if command == 'pairs' else 'CLASS'}" if name.endswith(".") else name for name in names
+    )
+    hint = (
+        f"it belongs to {' and '.join(others)}, and the objective is {kind}" if others and kind not in others else None
+    )
     if bare.startswith("baseline.") and not recipe.eval.baseline:
         hint = "eval.baseline is false: remove it"
     elif command == "predict" and bare.startswith("baseline."):
@@ -136,4 +150,6 @@ def _check_class(assertion: str, metric: str, classes: Sequence[str], recipe: "R
     if pipeline is None or not class_name or f"{kind}." not in pipeline.METRICS:
         return
     if class_name not in (known := pipeline.classes_of(kind, classes)):
-        raise UsageFault(f"--assert {assertion}: there is no class {class_name!r}", hint=f"there are: {', '.join(known[:20])}")
+        raise UsageFault(
+            f"--assert {assertion}: there is no class {class_name!r}", hint=f"there are: {', '.join(known[:20])}"
+        )

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 
 def evaluate_pairs(
-    console: Console, trained: "Trained", files: Sequence[str], score: str | None, bounds: Sequence[Gate], group: "ProcessGroup"
+    console: Console,
+    trained: "Trained",
+    files: Sequence[str],
+    score: str | None,
+    bounds: Sequence[Gate],
+    group: "ProcessGroup",
 ) -> int:
     """Score both sentences of each pair and print the accuracy, in all and by paradigm and phenomenon."""
     from mini_tf.data.formats.minimal_pairs import GROUPS, read_pairs
@@ -27,7 +32,10 @@ def evaluate_pairs(
     kind, description = _score_kind(trained, score)
     check_gates(bounds, "pairs", trained.recipe)
     pairs = read_pairs(files)
-    texts, places = [text for pair in pairs for text in (pair.good, pair.bad)], [pair.where for pair in pairs for _ in range(2)]
+    texts, places = (
+        [text for pair in pairs for text in (pair.good, pair.bad)],
+        [pair.where for pair in pairs for _ in range(2)],
+    )
     unread = InputWarnings(trained.tokenizer, trained.model.context, "sentence")
     for text in dict.fromkeys(texts):
         unread.add([text])
@@ -44,10 +52,17 @@ def evaluate_pairs(
         for pair, good, bad in found:
             if column in pair.groups:
                 chosen.setdefault(pair.groups[column], []).append((good, bad))
-        groups[column] = {name: pair_scores([good for good, _ in some], [bad for _, bad in some]) for name, some in chosen.items()}
+        groups[column] = {
+            name: pair_scores([good for good, _ in some], [bad for _, bad in some]) for name, some in chosen.items()
+        }
     metrics = {"pairs.accuracy": overall.accuracy, "pairs.difference": overall.difference, "pairs.n": overall.n}
     metrics |= {f"pairs.accuracy.{name}": one.accuracy for name, one in groups["UID"].items()}
-    console.output(_text(overall, description), run=trained.folder, metrics=metrics, result=_json(overall, groups, kind, description))
+    console.output(
+        _text(overall, description),
+        run=trained.folder,
+        metrics=metrics,
+        result=_json(overall, groups, kind, description),
+    )
     for column, of_column in groups.items():
         if of_column and (column == GROUPS[0] or len(of_column) != len(groups[GROUPS[0]])):
             rows = [[name, *_cells(one)] for name, one in of_column.items()]
@@ -64,7 +79,9 @@ def _score_kind(trained: "Trained", score: str | None) -> tuple[str, str]:
     if not known:
         objective = trained.recipe.objective.kind
         hint = f"others do: {', '.join(_scoring())}"
-        raise UsageFault(f"--pairs: {trained.folder.name} has the objective {objective}, which gives texts no probability", hint=hint)
+        raise UsageFault(
+            f"--pairs: {trained.folder.name} has the objective {objective}, which gives texts no probability", hint=hint
+        )
     if score is not None and score not in known:
         raise UsageFault(f"--score {score}: {trained.folder.name} has {' or '.join(known)}")
     kind = score or next(iter(known))
@@ -76,7 +93,11 @@ def _scoring() -> list[str]:
     from mini_tf.recipe.kinds import kinds_of
 
     found: Mapping[str, Any] = kinds_of("objectives")
-    return [word for word, settings in found.items() if (pipeline := settings().pipeline()) is not None and pipeline.TEXT_SCORES]
+    return [
+        word
+        for word, settings in found.items()
+        if (pipeline := settings().pipeline()) is not None and pipeline.TEXT_SCORES
+    ]
 
 
 def _text(overall: "PairScores", description: str) -> str:
@@ -94,6 +115,10 @@ def _cells(one: "PairScores") -> list[str]:
     return [str(one.n), f"{one.accuracy:.4f}", f"{one.low:.4f} to {one.high:.4f}", f"{one.difference:+.4f}"]
 
 
-def _json(overall: "PairScores", groups: "Mapping[str, Mapping[str, PairScores]]", kind: str, description: str) -> dict[str, Any]:
-    of_groups = {column: {name: one._asdict() for name, one in found.items()} for column, found in groups.items() if found}
+def _json(
+    overall: "PairScores", groups: "Mapping[str, Mapping[str, PairScores]]", kind: str, description: str
+) -> dict[str, Any]:
+    of_groups = {
+        column: {name: one._asdict() for name, one in found.items()} for column, found in groups.items() if found
+    }
     return {"score": kind, "description": description, **overall._asdict(), "groups": of_groups}

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from mini_tf.pipelines import Prediction, Predictor
 
 _io = partial(typer.Option, rich_help_panel=INPUT_OUTPUT)
-INPUT = _io("-i", "--input", metavar="FILE", help="Read texts from lines, or from a table (csv, tsv, jsonl, parquet, conll).")
+INPUT = _io(
+    "-i", "--input", metavar="FILE", help="Read texts from lines, or from a table (csv, tsv, jsonl, parquet, conll)."
+)
 BATCH_SIZE = _io("--batch-size", metavar="N", min=1, max=4096, help="Texts per forward pass.", show_default="auto")
 ROWS = 32
 """Texts per batch of a file, by default."""
@@ -35,7 +37,9 @@ ROWS = 32
 def predict(
     console: Console,
     run: RUN,
-    texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT ...]", help="Texts; without any, lines of stdin.")] = None,
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="[TEXT ...]", help="Texts; without any, lines of stdin.")
+    ] = None,
     input: Annotated[Path | None, INPUT] = None,
     fields: FIELDS = None,
     batch_size: Annotated[int | None, BATCH_SIZE] = None,
@@ -60,7 +64,8 @@ def predict(
     refuse_stdin(nproc, not texts and input in (None, Path("-")))
     if (nproc > 1 or is_worker()) and bounds:
         raise UsageFault(
-            "several processes do not combine with --assert, which needs all predictions in one process", hint="remove one of them"
+            "several processes do not combine with --assert, which needs all predictions in one process",
+            hint="remove one of them",
         )
     if (exit_code := launched(console, nproc)) is not None:
         return exit_code
@@ -74,7 +79,8 @@ def predict(
     if settings is None or settings.COMMAND != "predict":
         hint = f"use `minitf generate {trained.folder.name}`" if settings is not None else None
         raise UsageFault(
-            f"{trained.folder.name} was trained with the objective {trained.recipe.objective.kind}, which predicts no labels", hint=hint
+            f"{trained.folder.name} was trained with the objective {trained.recipe.objective.kind}, which predicts no labels",
+            hint=hint,
         )
     if trained.members:
         console.detail(f"each prediction is the mean over the models of {len(trained.members)} runs (train.ensemble)")
@@ -84,7 +90,9 @@ def predict(
     reader, file = predictor.reader(other_data(trained, fields=fields)), None if input == Path("-") else input
     for note in decision_notes(trained):
         console.say(note)
-    n_read = _print(console, predictor, batches_of(_examples(console, reader, texts, file), _batch_size(texts, file, batch_size)))
+    n_read = _print(
+        console, predictor, batches_of(_examples(console, reader, texts, file), _batch_size(texts, file, batch_size))
+    )
     if bounds:
         _check(console, predictor, bounds, n_read)
     return 0
@@ -143,7 +151,12 @@ def _print(console: Console, predictor: "Predictor", batches: Iterator[list[Any]
 def _lines(predictor: "Predictor", examples: list[Any]) -> Iterator[dict[str, Any]]:
     """What is printed for each example, as JSON."""
     for example, prediction in _predict(predictor, examples):
-        yield {"line": _number_of(example.where), **prediction.more, "label": prediction.label, "scores": prediction.scores}
+        yield {
+            "line": _number_of(example.where),
+            **prediction.more,
+            "label": prediction.label,
+            "scores": prediction.scores,
+        }
 
 
 def _predict(predictor: "Predictor", examples: list[Any]) -> "Iterator[tuple[Any, Prediction]]":

@@ -33,7 +33,10 @@ def show(
     console: Console,
     arguments: RECIPE = None,
     why: Annotated[
-        str | None, typer.Option("--why", metavar="KEY", help="Show where the value of KEY was set.", autocompletion=completion.sections)
+        str | None,
+        typer.Option(
+            "--why", metavar="KEY", help="Show where the value of KEY was set.", autocompletion=completion.sections
+        ),
     ] = None,
 ) -> None:
     """Print the complete recipe with all defaults, or with --why where one value was set."""
@@ -51,7 +54,9 @@ def show(
         raise _no_such("key", why, list(resolved.sources))
     history = {key: resolved.why(key) for key in found}
     lines = [f"{key}: " + " < ".join(f"{value} ({place})" for place, value in steps) for key, steps in history.items()]
-    console.output("\n".join(lines), result={key: [{"where": p, "value": v} for p, v in steps] for key, steps in history.items()})
+    console.output(
+        "\n".join(lines), result={key: [{"where": p, "value": v} for p, v in steps] for key, steps in history.items()}
+    )
 
 
 @command
@@ -73,8 +78,14 @@ def _check_expectations(resolved: "Resolved") -> None:
     from mini_tf.system.errors import RecipeFault
 
     recipe = resolved.recipe
-    names = [*(f"val.{name}" for name in metrics_of(recipe.objective, recipe.objective.classes)), "train.loss", "minutes"]
-    bounds = [(key, metric) for key, comparison in recipe.expect.items() for metric in Gate.parse(key + comparison).metrics]
+    names = [
+        *(f"val.{name}" for name in metrics_of(recipe.objective, recipe.objective.classes)),
+        "train.loss",
+        "minutes",
+    ]
+    bounds = [
+        (key, metric) for key, comparison in recipe.expect.items() for metric in Gate.parse(key + comparison).metrics
+    ]
     for key, metric in (bound for bound in bounds if not bound[1].startswith("baseline.")):
         bare = next((metric.removesuffix(end) for end in OF_SEEDS if metric.endswith(end)), metric)
         if not any(is_among(name, names) for name in (*metric_names(metric), *metric_names(bare))):
@@ -97,7 +108,10 @@ def schema(console: Console) -> None:
 def keys(
     console: Console,
     section: Annotated[
-        str | None, typer.Argument(metavar="[SECTION]", help="A section, such as model.attention.", autocompletion=completion.sections)
+        str | None,
+        typer.Argument(
+            metavar="[SECTION]", help="A section, such as model.attention.", autocompletion=completion.sections
+        ),
     ] = None,
 ) -> None:
     """List all keys with type, range, default and meaning."""
@@ -107,7 +121,9 @@ def keys(
     chosen = [key for key in known if section is None or key.name == section or key.name.startswith(f"{section}.")]
     if not chosen:
         raise _no_such("section", str(section), sorted({key.name.rpartition(".")[0] or key.name for key in known}))
-    console.output("\n".join(_row(key, max(len(k.name) for k in chosen)) for key in chosen), result=[vars(key) for key in chosen])
+    console.output(
+        "\n".join(_row(key, max(len(k.name) for k in chosen)) for key in chosen), result=[vars(key) for key in chosen]
+    )
 
 
 def _row(key: "Key", width: int) -> str:
@@ -128,11 +144,14 @@ def _no_such(what: str, word: str, words: list[str]) -> Exception:
 @command
 def init(
     console: Console,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The recipe to write; an existing file is never overwritten.")] = Path(
-        "recipe.yaml"
-    ),
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The recipe to write; an existing file is never overwritten.")
+    ] = Path("recipe.yaml"),
     preset: Annotated[
-        str, typer.Option("--from", metavar="PRESET", help="The shipped recipe to start from.", autocompletion=completion.recipes)
+        str,
+        typer.Option(
+            "--from", metavar="PRESET", help="The shipped recipe to start from.", autocompletion=completion.recipes
+        ),
     ] = "quickstart",
 ) -> None:
     """Write a recipe to edit: a shipped recipe with a comment on every section."""

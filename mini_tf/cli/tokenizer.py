@@ -25,7 +25,10 @@ app = group("Train, apply and examine tokenizers.")
 def train(
     console: Console,
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="The tokenizer.json to write.", rich_help_panel=INPUT_OUTPUT)
+        Path,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="The tokenizer.json to write.", rich_help_panel=INPUT_OUTPUT
+        ),
     ],
     arguments: RECIPE = None,
     force: FORCE = False,
@@ -38,10 +41,14 @@ def train(
     check([output], [".json"], force)
     recipe = resolve(*split_arguments(arguments or [])).recipe
     if recipe.tokenizer.path is not None:
-        raise RecipeFault(f"tokenizer.path: {recipe.tokenizer.path} is already trained", hint="tokenizer.path=null trains a new one")
+        raise RecipeFault(
+            f"tokenizer.path: {recipe.tokenizer.path} is already trained", hint="tokenizer.path=null trains a new one"
+        )
     tokenizer = RawData(recipe.objective.dataset(), recipe.data).tokenizers(recipe.tokenizer).target
     if tokenizer.vocabulary.size == len(tokenizer.special_tokens):
-        raise DataFault("the training split is empty", hint=f"data.split={recipe.data.split} takes the rest as validation data")
+        raise DataFault(
+            "the training split is empty", hint=f"data.split={recipe.data.split} takes the rest as validation data"
+        )
     write(output, tokenizer.to_json().encode())
     size = tokenizer.vocabulary.size
     fewer = recipe.tokenizer.uses_vocab_size and size < recipe.tokenizer.vocab_size
@@ -57,7 +64,9 @@ def train(
 def encode(
     console: Console,
     source: SOURCE,
-    texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT ...]", help="Texts; without any, lines of stdin.")] = None,
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="[TEXT ...]", help="Texts; without any, lines of stdin.")
+    ] = None,
     pieces: Annotated[bool, typer.Option("--pieces", help="Print tokens instead of ids.")] = False,
 ) -> None:
     """Print the ids of each text on one line, without special tokens; --json prints one object per text."""
@@ -77,7 +86,8 @@ def decode(
     console: Console,
     source: SOURCE,
     ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID ...]", help="Ids of one text; without any, lines of stdin, one text each.")
+        list[str] | None,
+        typer.Argument(metavar="[ID ...]", help="Ids of one text; without any, lines of stdin, one text each."),
     ] = None,
 ) -> None:
     """Print the text of ids, without special tokens.
@@ -99,7 +109,10 @@ def stats(
     source: SOURCE,
     text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="Measure on this text.")] = None,
     input: Annotated[
-        Path | None, typer.Option("-i", "--input", metavar="FILE", help="Measure on the text of a file.", rich_help_panel=INPUT_OUTPUT)
+        Path | None,
+        typer.Option(
+            "-i", "--input", metavar="FILE", help="Measure on the text of a file.", rich_help_panel=INPUT_OUTPUT
+        ),
     ] = None,
 ) -> None:
     """Describe a tokenizer and what it loses; with a text, measure tokens per word and the round trip."""
@@ -117,7 +130,9 @@ def stats(
         "pieces_by_length": count_pieces_by_length(tokenizer),
     }
     lines = [f"{tokenizer.kind}: {tokenizer.vocabulary.size:,} tokens"]
-    lines += ["special tokens: " + (", ".join(f"{name} {id}" for name, id in tokenizer.special_tokens.items()) or "none")]
+    lines += [
+        "special tokens: " + (", ".join(f"{name} {id}" for name, id in tokenizer.special_tokens.items()) or "none")
+    ]
     lines += ["pieces by length: " + ", ".join(f"{length}: {n:,}" for length, n in result["pieces_by_length"].items())]
     lines += _losses(tokenizer)
     if input is not None:
@@ -129,7 +144,9 @@ def stats(
 
 
 def _losses(tokenizer: "Tokenizer") -> list[str]:
-    return [f"not reversible: {loss}" for loss in tokenizer.round_trip_losses] or ["reversible: decode(encode(text)) == text"]
+    return [f"not reversible: {loss}" for loss in tokenizer.round_trip_losses] or [
+        "reversible: decode(encode(text)) == text"
+    ]
 
 
 def _rows(ids: list[str] | None, size: int) -> Iterator[tuple[list[int], bool]]:
@@ -183,10 +200,7 @@ def _measured_lines(measured: dict[str, Any]) -> list[str]:
     first = measured["difference"]
     if first is None:
         return [*lines, "round trip: exact"]
-    return [
-        *lines,
-        f"round trip: differs from character {first['at']} on: {first['text']!r} becomes {first['back']!r}",
-    ]
+    return [*lines, f"round trip: differs from character {first['at']} on: {first['text']!r} becomes {first['back']!r}"]
 
 
 def _number(value: float | None) -> str:

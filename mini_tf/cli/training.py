@@ -60,7 +60,12 @@ def training_command(
         if exit_code is not None:
             return exit_code
         with show_progress("loading PyTorch and the recipe"):
-            resolved = _resolve(arguments or [], device, without_recipe, out_dir if name is None else (out_dir or Path("outputs")) / name)
+            resolved = _resolve(
+                arguments or [],
+                device,
+                without_recipe,
+                out_dir if name is None else (out_dir or Path("outputs")) / name,
+            )
         bounds = _gates(resolved, gates or [], expect)
         if print_config:
             from mini_tf.recipe.reading import dump
@@ -95,7 +100,9 @@ def _command_warning(command: str, resolved: "Resolved") -> str | None:
     return None
 
 
-def _resolve(arguments: list[str], device: str | None, without_recipe: Callable[[list[str]], None], folder: Path | None) -> "Resolved":
+def _resolve(
+    arguments: list[str], device: str | None, without_recipe: Callable[[list[str]], None], folder: Path | None
+) -> "Resolved":
     """The recipe with overrides. folder: the run folder that may be continued, where it is named."""
     from mini_tf.recipe.arguments import split_arguments
     from mini_tf.run.identity import resolve

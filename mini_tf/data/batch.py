@@ -47,7 +47,10 @@ class Rows:
     def slice(self, first: int, last: int) -> "Rows":
         """Rows first..last-1, e.g. of one micro-batch."""
         tensors = {name: value for name, value in vars(self).items() if value is not None}
-        cut: Any = {name: value.slice(first, last) if isinstance(value, Rows) else value[first:last] for name, value in tensors.items()}
+        cut: Any = {
+            name: value.slice(first, last) if isinstance(value, Rows) else value[first:last]
+            for name, value in tensors.items()
+        }
         return Rows(**cut)
 
     def padded(self, width: int) -> "Rows":
@@ -60,8 +63,12 @@ class Rows:
 
         segments = pad(np.ones_like(self.ids) if self.segments is None else self.segments)
         labels = None if self.labels is None else pad(self.labels, np.nan)
-        words, sentences = (None if starts is None else pad(starts) for starts in (self.word_starts, self.sentence_starts))
-        return replace(self, ids=pad(self.ids), segments=segments, word_starts=words, labels=labels, sentence_starts=sentences)
+        words, sentences = (
+            None if starts is None else pad(starts) for starts in (self.word_starts, self.sentence_starts)
+        )
+        return replace(
+            self, ids=pad(self.ids), segments=segments, word_starts=words, labels=labels, sentence_starts=sentences
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +115,9 @@ def document_batches(data: Store, of_class: Tensor | None = None) -> Iterator[tu
         spans, lengths = spans[:n], lengths[:n]
         ids = torch.zeros(len(spans), int(lengths.max()), dtype=torch.int64)
         for row, (first, last) in zip(ids, spans, strict=True):
-            row[: last + data.separated - first] = torch.from_numpy(data.ids[first : last + data.separated].astype(np.int64))
+            row[: last + data.separated - first] = torch.from_numpy(
+                data.ids[first : last + data.separated].astype(np.int64)
+            )
         classes = torch.zeros(n, dtype=torch.int64)
         if of_class is not None:
             assert data.row_labels is not None

@@ -63,14 +63,17 @@ def store_statistics(store: Store) -> dict[str, float]:
 def n_shared_documents(train: Store, val: Store) -> int:
     """Number of distinct documents (by their ids) that are in both stores."""
     hashes = (
-        {hashlib.blake2b(store.document(n).tobytes(), digest_size=16).digest() for n in range(store.n_documents)} for store in (train, val)
+        {hashlib.blake2b(store.document(n).tobytes(), digest_size=16).digest() for n in range(store.n_documents)}
+        for store in (train, val)
     )
     return len(set.intersection(*hashes))
 
 
 def format_statistics(splits: Mapping[str, Mapping[str, float]]) -> list[str]:
     """`format_columns` of what `store_statistics` returns."""
-    return format_columns({split: {CAPTIONS.get(name, name): n for name, n in numbers.items()} for split, numbers in splits.items()})
+    return format_columns(
+        {split: {CAPTIONS.get(name, name): n for name, n in numbers.items()} for split, numbers in splits.items()}
+    )
 
 
 def format_columns(columns: Mapping[str, Mapping[str, float]]) -> list[str]:
@@ -78,7 +81,9 @@ def format_columns(columns: Mapping[str, Mapping[str, float]]) -> list[str]:
     names = list(next(iter(columns.values())))
     width = max(map(len, names))
     lines = [f"{'':{width}}" + "".join(f" {head:>12}" for head in columns)]
-    return lines + [f"{name:{width}}" + "".join(f" {_number(numbers[name]):>12}" for numbers in columns.values()) for name in names]
+    return lines + [
+        f"{name:{width}}" + "".join(f" {_number(numbers[name]):>12}" for numbers in columns.values()) for name in names
+    ]
 
 
 def _number(value: float) -> str:
@@ -87,21 +92,29 @@ def _number(value: float) -> str:
 
 def tokens_by_position(tokenizer: Tokenizer, ids: np.ndarray) -> list[dict[str, Any]]:
     """For each position of `ids` (n,): its index, id and token."""
-    return [{"position": position, "id": int(id), "reads": tokenizer.pieces([id])[0]} for position, id in enumerate(ids)]
+    return [
+        {"position": position, "id": int(id), "reads": tokenizer.pieces([id])[0]} for position, id in enumerate(ids)
+    ]
 
 
-def describe_token_row(tokenizer: Tokenizer, rows: Rows, batch: Batch, row: int, documents: np.ndarray) -> dict[str, Any]:
+def describe_token_row(
+    tokenizer: Tokenizer, rows: Rows, batch: Batch, row: int, documents: np.ndarray
+) -> dict[str, Any]:
     """Inputs and targets of one row. documents: the document of each position, from 1; 0 = padding."""
     inputs = batch.inputs.ids.numpy()[row]
     replaced = replaced_tokens(tokenizer, inputs, rows.ids[row, : len(inputs)])
     return _described(tokenizer, batch, row, documents, [{"replaced": id_} for id_ in replaced])
 
 
-def _described(tokenizer: Tokenizer, batch: Batch, row: int, documents: np.ndarray, more: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _described(
+    tokenizer: Tokenizer, batch: Batch, row: int, documents: np.ndarray, more: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     """Inputs and targets of one row; more: further entries of each position."""
     inputs = batch.inputs.ids.numpy()
     targets = np.full(inputs.size, -1)
-    targets[np.arange(inputs.size) if batch.target_positions is None else batch.target_positions.numpy()] = batch.labels.numpy()
+    targets[np.arange(inputs.size) if batch.target_positions is None else batch.target_positions.numpy()] = (
+        batch.labels.numpy()
+    )
     positions = [
         {"position": token["position"], "document": int(document), **token}
         | {"target": tokenizer.pieces([target])[0] if target >= 0 else None, **entries}
@@ -118,7 +131,9 @@ def describe_row_with_source(tokenizer: Tokenizer, batch: Batch, row: int) -> di
     assert batch.source is not None
     ids, documents = batch.source.ids.numpy()[row], segments_of(batch.source, row)
     tokens = zip(tokens_by_position(tokenizer, ids), documents.tolist(), strict=True)
-    positions = [{"position": token["position"], "document": document, **token} for token, document in tokens if document]
+    positions = [
+        {"position": token["position"], "document": document, **token} for token, document in tokens if document
+    ]
     target = _described(tokenizer, batch, row, segments_of(batch.inputs, row), [{}] * batch.inputs.ids.shape[1])
     return target | {"source": {"padding": len(ids) - len(positions), "positions": positions}}
 
@@ -126,7 +141,11 @@ def describe_row_with_source(tokenizer: Tokenizer, batch: Batch, row: int) -> di
 def segments_of(tokens: Tokens, row: int) -> np.ndarray:
     """The document of each token of a row, from 1; 0 = padding."""
     positions = tokens.token_positions
-    return np.ones(tokens.ids.shape[1], np.int64) if positions is None or positions.segments is None else positions.segments[row].numpy()
+    return (
+        np.ones(tokens.ids.shape[1], np.int64)
+        if positions is None or positions.segments is None
+        else positions.segments[row].numpy()
+    )
 
 
 def describe_example_row(tokenizer: Tokenizer, rows: Rows, batch: Batch, row: int) -> dict[str, Any]:
@@ -137,7 +156,9 @@ def describe_example_row(tokenizer: Tokenizer, rows: Rows, batch: Batch, row: in
 
 def replaced_tokens(tokenizer: Tokenizer, inputs: np.ndarray, original: np.ndarray) -> list[str | None]:
     """The original token of each position whose input differs from it (for example a masked one), else None."""
-    return [tokenizer.pieces([before])[0] if id != before else None for id, before in zip(inputs, original, strict=True)]
+    return [
+        tokenizer.pieces([before])[0] if id != before else None for id, before in zip(inputs, original, strict=True)
+    ]
 
 
 def ids_without_padding(rows: Rows, row: int) -> np.ndarray:
@@ -159,7 +180,10 @@ def format_table(lines: Iterable[tuple[str, Sequence[Any]]]) -> list[str]:
 def source_and_target_table(row: Mapping[str, Any], head: str) -> list[str]:
     """The source beside the target; the tokens of a line are at the same position, but need not correspond."""
     both: Any = itertools.zip_longest(row["source"]["positions"], row["positions"], fillvalue={})
-    cells = ((f"{n:>8}", (source.get("reads"), target.get("reads"), target.get("target"))) for n, (source, target) in enumerate(both))
+    cells = (
+        (f"{n:>8}", (source.get("reads"), target.get("reads"), target.get("target")))
+        for n, (source, target) in enumerate(both)
+    )
     title = f"{head}: source {row_size(row['source'])}, target {row_size(row)}"
     return [title, *format_table([(f"{'position':>8}", ("source", "target input", "target")), *cells])]
 
@@ -225,7 +249,9 @@ def check_data(dataset: Dataset, data: Data, limit: int) -> DataReport:
     examples = {split: Examples.of(partial(_valid_examples, source, ignored)) for split, source in readable.items()}
     try:
         data_split = (
-            dataset.split(examples["train"], examples.get("val"), data.split) if sample is None else sample.whole(examples["train"])
+            dataset.split(examples["train"], examples.get("val"), data.split)
+            if sample is None
+            else sample.whole(examples["train"])
         )
         labels = dataset.fit_labels(example for split, example in data_split.read() if split == "train")
         reports = _split_reports(dataset, data_split)
@@ -271,8 +297,12 @@ def _count(dataset: Dataset, examples: Iterable[Any]) -> int:
 def _split_reports(dataset: Dataset, data_split: DataSplit) -> dict[str, SplitReport]:
     reports = {}
     for name in ("train", "val"):
-        hashes, characters = dataset.hasher(content=True).scan(example for split, example in data_split.read() if split == name)
-        classes = Counter(label for split, example in data_split.read() if split == name for label in dataset.classes(example))
+        hashes, characters = dataset.hasher(content=True).scan(
+            example for split, example in data_split.read() if split == name
+        )
+        classes = Counter(
+            label for split, example in data_split.read() if split == name for label in dataset.classes(example)
+        )
         reports[name] = SplitReport(len(hashes), characters, len(hashes) - len(np.unique(hashes)), classes)
     return reports
 

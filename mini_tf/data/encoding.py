@@ -83,12 +83,18 @@ def _encode(
             dropped.update(dataset.dropped(of_batch))
             advance(size)
         stores = {name: writer.close() for name, writer in writers.items()}
-    return {"stores": stores, "dropped": dropped, "coverage": {role: coverage.to_json() for role, coverage in coverages.items()}}
+    return {
+        "stores": stores,
+        "dropped": dropped,
+        "coverage": {role: coverage.to_json() for role, coverage in coverages.items()},
+    }
 
 
 def _coverages(dataset: Dataset, tokenizers: Tokenizers) -> dict[str, Coverage]:
     """Of each role that has texts."""
-    return {role: Coverage(getattr(tokenizers, role)) for role in (("source", "target") if dataset.SOURCE else ("target",))}
+    return {
+        role: Coverage(getattr(tokenizers, role)) for role in (("source", "target") if dataset.SOURCE else ("target",))
+    }
 
 
 def _notes(dataset: Dataset, tokenizers: Tokenizers, encoded: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -72,9 +72,17 @@ class Labels:
     def of_json(cls, fields: Mapping[str, Any]) -> "Labels":
         """The inverse of `to_json`. Raises ValueError if `fields` is invalid."""
         names, counts, mean, scale = (fields.get(key) for key in ("names", "counts", "mean", "scale"))
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
+        if (
+            not isinstance(names, list)
+            or not all(isinstance(name, str) for name in names)
+            or len(set(names)) != len(names)
+        ):
             raise ValueError("labels.names must be a list of distinct names")
-        if not isinstance(counts, list) or len(counts) != len(names) or not all(type(count) is int and count >= 0 for count in counts):
+        if (
+            not isinstance(counts, list)
+            or len(counts) != len(names)
+            or not all(type(count) is int and count >= 0 for count in counts)
+        ):
             raise ValueError("labels.counts must be a count for each name")
         if not isinstance(mean, float) or not isinstance(scale, float) or not isfinite(mean) or not 0 < scale < inf:
             raise ValueError("labels.mean and labels.scale must be finite numbers, the scale above 0")

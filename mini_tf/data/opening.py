@@ -71,10 +71,15 @@ def open_data(
         several = f" in {raw.team.size} processes" if raw.team.size > 1 else ""
         with show_progress(f"encoding {data_split.characters:,} characters{several}") as reached:
             advance = adding_up(reached, data_split.characters // raw.team.size)
-            facts = write_stores(folder, dataset, data_split.parts, used, labels, dataset.separated(data), advance, raw.team)
+            facts = write_stores(
+                folder, dataset, data_split.parts, used, labels, dataset.separated(data), advance, raw.team
+            )
         if raw.sample is not None and raw.team.number == 0:
             raw.sample.held_out.tofile(folder / HELD_OUT)
-        return facts | {"labels": None if labels is None else labels.to_json(), "notes": [*data_split.notes, *facts["notes"]]}
+        return facts | {
+            "labels": None if labels is None else labels.to_json(),
+            "notes": [*data_split.notes, *facts["notes"]],
+        }
 
     entry = _build_or_load(raw.team, _key(content, used), build, report)
     return _opened(entry, dataset, used, report, raw.column_notes, raw.sample)
@@ -113,14 +118,20 @@ def _fit_labels(dataset: Dataset, data: sections.Data, data_split: DataSplit) ->
 
 
 def reopen(
-    data: sections.Data, tokenizers: Tokenizers, objective: ObjectiveSettings, hashes: Mapping[str, str], report: Report = lambda line: None
+    data: sections.Data,
+    tokenizers: Tokenizers,
+    objective: ObjectiveSettings,
+    hashes: Mapping[str, str],
+    report: Report = lambda line: None,
 ) -> TokenizedData:
     """The data of a trained run, encoded by its own tokenizers. Data from stdin are found in the cache by `hashes`.
 
     Raises DataFault if data read from stdin or from the hub are no longer in the cache: a run may be a stranger's, and
     its names ask for no connection. Files are read as they are now: compare the hashes.
     """
-    names = [(key, name) for key, corpus in (("data.train", data.train), ("data.val", data.val)) for name in _names(corpus)]
+    names = [
+        (key, name) for key, corpus in (("data.train", data.train), ("data.val", data.val)) for name in _names(corpus)
+    ]
     for key, name in names:
         if name.startswith(PREFIX) and needs_network(name, key):
             hint = f"--data {name} downloads it and evaluates on it"
@@ -129,7 +140,9 @@ def reopen(
         return open_data(data, sections.Tokenizer(), objective, report, tokenizers)
     entry = find_entry("tokens", lambda entry_: _hash(entry_) == hashes["data"])
     if entry is None:
-        raise DataFault("the run read its data from stdin, and it is no longer in the cache", hint="--data FILE evaluates on a file")
+        raise DataFault(
+            "the run read its data from stdin, and it is no longer in the cache", hint="--data FILE evaluates on a file"
+        )
     return _opened(entry, objective.dataset(), tokenizers, report)
 
 
@@ -155,7 +168,9 @@ def encode_data(
 
     def build(folder: Path) -> dict[str, Any]:
         with show_progress("reading and encoding"):
-            facts = write_stores(folder, dataset, as_split(files.examples(), "val"), tokenizers, labels, dataset.separated(data))
+            facts = write_stores(
+                folder, dataset, as_split(files.examples(), "val"), tokenizers, labels, dataset.separated(data)
+            )
         return facts | {"notes": [*files.notes, *facts["notes"]]}
 
     entry = build_or_load("tokens", _key(content, tokenizers), build, report)
@@ -187,11 +202,17 @@ def _opened(
     hashes = {"data": _hash(entry), "tokenizer": tokenizers.target.hash}
     if sample is not None:
         held_out = HeldOut(np.frombuffer((entry.folder / HELD_OUT).read_bytes(), np.uint64))
-        train = replace(train, streamed=StreamedText(sample.shards, tokenizers.target, held_out, sample.n_bytes, len(train)))
+        train = replace(
+            train, streamed=StreamedText(sample.shards, tokenizers.target, held_out, sample.n_bytes, len(train))
+        )
         hashes["data"] = hash_of([hashes["data"], sample.shards.hash])
     hashes |= {} if tokenizers.source is tokenizers.target else {"source_tokenizer": tokenizers.source.hash}
     labels = None if entry.facts["labels"] is None else Labels.of_json(entry.facts["labels"])
-    notes = [*dict.fromkeys([*(note for tokenizer in tokenizers for note in tokenizer.notes), *column_notes, *entry.facts["notes"]])]
+    notes = [
+        *dict.fromkeys(
+            [*(note for tokenizer in tokenizers for note in tokenizer.notes), *column_notes, *entry.facts["notes"]]
+        )
+    ]
     data = TokenizedData(train, val, tokenizers, notes, hashes, labels)
     report(f"data: {dataset.size_summary(data)}")
     return data

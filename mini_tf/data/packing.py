@@ -189,7 +189,9 @@ class Spans:
     skipped: np.ndarray
 
     @classmethod
-    def of(cls, first: np.ndarray, last: np.ndarray, documents: np.ndarray | None = None, closed: np.ndarray | None = None) -> "Spans":
+    def of(
+        cls, first: np.ndarray, last: np.ndarray, documents: np.ndarray | None = None, closed: np.ndarray | None = None
+    ) -> "Spans":
         """Rows without a gap; by default row n is the whole document n, closed."""
         documents = np.arange(len(first)) if documents is None else documents
         closed = np.ones(len(first), bool) if closed is None else closed
@@ -229,7 +231,9 @@ class ExampleRows(Packing):
     def lengths(self) -> np.ndarray:
         if self.sources is None or self.store.source is None:
             return self.eval_row_tokens
-        lengths: np.ndarray = np.maximum(self.eval_row_tokens, self.sources.lengths + len(source_start(self.store.source)))
+        lengths: np.ndarray = np.maximum(
+            self.eval_row_tokens, self.sources.lengths + len(source_start(self.store.source))
+        )
         return lengths
 
     @property
@@ -264,7 +268,10 @@ class ExampleRows(Packing):
             source = _opened(Rows(source_ids, keys, source_segments), source_start(store.source))
         row_labels = None if store.row_labels is None else np.asarray(store.row_labels[spans.documents])
         examples = spans.documents.astype(np.int64)
-        return _opened(Rows(ids, keys, segments, source=source, labels=labels, row_labels=row_labels, examples=examples), self._before)
+        return _opened(
+            Rows(ids, keys, segments, source=source, labels=labels, row_labels=row_labels, examples=examples),
+            self._before,
+        )
 
 
 def _before(store: Store, default: tuple[int, ...]) -> tuple[int, ...]:
@@ -283,7 +290,8 @@ def _opened(rows: Rows, before: tuple[int, ...]) -> Rows:
     if len(before) != 1:
         ids = _columns(rows.ids, len(before), 0)
         segments, labels = (
-            None if part is None else _columns(part, len(before), fill) for part, fill in ((rows.segments, 1), (rows.labels, np.nan))
+            None if part is None else _columns(part, len(before), fill)
+            for part, fill in ((rows.segments, 1), (rows.labels, np.nan))
         )
         rows = replace(rows, ids=ids, segments=segments, labels=labels)
     rows.ids[:, : len(before)] = before

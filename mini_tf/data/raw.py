@@ -107,7 +107,13 @@ class Files:
         listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         empty = not any(source.path.stat().st_size for source in self.sources)
         tables = all(source.format in ("csv", "tsv") for source in self.sources)
-        why = " (an empty file)" if empty and len(names) == 1 else " (nothing but a header)" if tables and not empty else ""
+        why = (
+            " (an empty file)"
+            if empty and len(names) == 1
+            else " (nothing but a header)"
+            if tables and not empty
+            else ""
+        )
         unit = "text" if self.dataset.STREAM else self.dataset.UNIT
         return DataFault(f"{self.key}: no {unit} in {listed}{why}", hint=f"name a file with {unit}", where=tuple(names))
 
@@ -120,7 +126,11 @@ class Files:
         reader = self.dataset.reader(self.data, self.corpus, labels=self.labels)
         for source in self.sources:
             columns = read_columns(source, reader.columns)
-            found = [f"{role} = {short(name)!r}" for role, name in zip(reader.roles, columns, strict=False) if name != reader.names[role]]
+            found = [
+                f"{role} = {short(name)!r}"
+                for role, name in zip(reader.roles, columns, strict=False)
+                if name != reader.names[role]
+            ]
             if found:
                 yield f"{source.name}: columns read: {', '.join(found)}; data.fields selects others"
             read = {*columns, *reader.names.values()}
@@ -149,7 +159,11 @@ class RawData:
     @cached_property
     def files(self) -> dict[str, Files]:
         corpora = {"train": self.data.train, "val": self.data.val}
-        return {split: Files(self.dataset, self.data, corpus, f"data.{split}") for split, corpus in corpora.items() if corpus is not None}
+        return {
+            split: Files(self.dataset, self.data, corpus, f"data.{split}")
+            for split, corpus in corpora.items()
+            if corpus is not None
+        }
 
     @cached_property
     def sample(self) -> StreamSample | None:
@@ -164,9 +178,15 @@ class RawData:
     @property
     def column_notes(self) -> list[str]:
         """`Files.column_notes` of all files; of a corpus that is streamed, the column of its first file."""
-        files = self.files.values() if self.sample is None else [one for split, one in self.files.items() if split != "train"]
+        files = (
+            self.files.values()
+            if self.sample is None
+            else [one for split, one in self.files.items() if split != "train"]
+        )
         notes = [note for one in files for note in one.column_notes]
-        return notes if self.sample is None else [*notes, *self.sample.shards.notes(self.data.fields.get("text", "text"))]
+        return (
+            notes if self.sample is None else [*notes, *self.sample.shards.notes(self.data.fields.get("text", "text"))]
+        )
 
     @cached_property
     def hash(self) -> str:
@@ -200,7 +220,11 @@ class RawData:
 
     def trains_tokenizers(self, settings: sections.Tokenizer) -> bool:
         """Whether `tokenizers` has to read the training split: one is to be trained that is not in the cache."""
-        keys = [self._tokenizer_key(tokenizer, sources) for tokenizer, sources in self._needed(settings) if tokenizer.path is None]
+        keys = [
+            self._tokenizer_key(tokenizer, sources)
+            for tokenizer, sources in self._needed(settings)
+            if tokenizer.path is None
+        ]
         return any(load("tokenizers", key) is None for key in keys)
 
     def _needed(self, settings: sections.Tokenizer) -> list[tuple[sections.SingleTokenizer, Sequence[bool]]]:
@@ -222,7 +246,9 @@ class RawData:
         ]
         return Tokenizers(loaded[0], loaded[-1])
 
-    def _tokenizer(self, settings: sections.SingleTokenizer, sources: Sequence[bool], needs: Sequence[str]) -> Tokenizer:
+    def _tokenizer(
+        self, settings: sections.SingleTokenizer, sources: Sequence[bool], needs: Sequence[str]
+    ) -> Tokenizer:
         if settings.path is not None:
             tokenizer = Tokenizer.load(settings.path, Roles.of(settings))
             for name in needs:
@@ -231,12 +257,16 @@ class RawData:
 
         def build(folder: Path) -> dict[str, Any]:
             # All sources, then all targets: in alternating order a stride of 2 would take the sources only.
-            examples = ((source, example) for source in sources for split, example in self.data_split.read() if split == "train")
+            examples = (
+                (source, example) for source in sources for split, example in self.data_split.read() if split == "train"
+            )
             texts = (text for source, example in examples for text in self.dataset.texts(example, source))
             stride = 1 + self.data_split.characters // MAX_TRAINING_CHARACTERS if settings.uses_vocab_size else 1
             sample = (text for n, text in enumerate(texts) if n % stride == 0)
             others = "; the other processes wait" if self.team.group.size > 1 else ""
-            with show_progress(f"training the tokenizer on {self.data_split.characters / stride / 1e6:,.1f} million characters{others}"):
+            with show_progress(
+                f"training the tokenizer on {self.data_split.characters / stride / 1e6:,.1f} million characters{others}"
+            ):
                 interruptible_call(lambda: Tokenizer.train(settings, sample)).save(folder / "tokenizer.json")
             return {}
 
@@ -246,7 +276,9 @@ class RawData:
         """Every setting is part of it, except those that training does not use."""
         unused = {"path", *sections.ROLES, "source", *([] if settings.uses_vocab_size else ["vocab_size"])}
         used = settings.model_dump(mode="json", exclude=unused)
-        return hash_of([TRAINER_VERSION, self.hash, sources, tokenizers.__version__, cache_identity(settings.trainer), used])
+        return hash_of(
+            [TRAINER_VERSION, self.hash, sources, tokenizers.__version__, cache_identity(settings.trainer), used]
+        )
 
 
 Result = TypeVar("Result")

@@ -30,7 +30,9 @@ class DataSplit:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def in_one_part(cls, read: Callable[[], Iterator[tuple[SplitName, Any]]], characters: int, notes: tuple[str, ...] = ()) -> "DataSplit":
+    def in_one_part(
+        cls, read: Callable[[], Iterator[tuple[SplitName, Any]]], characters: int, notes: tuple[str, ...] = ()
+    ) -> "DataSplit":
         """A split in which an example depends on those before it."""
         return cls((Part(read),), characters, notes)
 
@@ -90,7 +92,9 @@ def hold_out(examples: Examples, hasher: ExampleHasher, share: float) -> DataSpl
     hashes, characters = hasher.scan_together(examples)
     distinct = np.unique(hashes)
     if len(distinct) < 2:
-        raise DataFault(f"data.train: {len(distinct)} different {hasher.unit}; at least 2 are needed, one for validation")
+        raise DataFault(
+            f"data.train: {len(distinct)} different {hasher.unit}; at least 2 are needed, one for validation"
+        )
     if len(distinct) < MIN_EXAMPLES:
         last = int(hashes[-1])
         notes = (f"fewer than {MIN_EXAMPLES} different {hasher.unit}: the last one is the validation data",)
@@ -98,7 +102,9 @@ def hold_out(examples: Examples, hasher: ExampleHasher, share: float) -> DataSpl
     return hold_out_by_hash(examples, hasher, share, distinct, characters)
 
 
-def hold_out_by_hash(examples: Examples, hasher: ExampleHasher, share: float, distinct: np.ndarray, characters: int) -> DataSplit:
+def hold_out_by_hash(
+    examples: Examples, hasher: ExampleHasher, share: float, distinct: np.ndarray, characters: int
+) -> DataSplit:
     """distinct: the sorted distinct hashes. At least the smallest one is held out and at least the largest is not."""
     threshold = min(max(int(share * 2**64), int(distinct[0]) + 1), int(distinct[-1]))
     return DataSplit(_with_split(examples, hasher, lambda hashed: hashed < threshold), characters)
@@ -144,7 +150,9 @@ def split_as_given(train: Examples, val: Examples, hasher: ExampleHasher) -> Dat
         raise DataFault(f"data.val: all of its {len(shared)} {hasher.unit} are also in data.train", hint=hint)
     removed = frozenset(val_hashes[shared].tolist())
 
-    kept = replace(val, parts=val.map(lambda part: (example for hashed, example in hasher.hashed(part) if hashed not in removed)))
+    kept = replace(
+        val, parts=val.map(lambda part: (example for hashed, example in hasher.hashed(part) if hashed not in removed))
+    )
     note = f"{int(shared.sum())} of {len(shared)} {hasher.unit} of data.val are also in data.train; they were removed from data.val"
     return DataSplit([*as_split(train, "train"), *as_split(kept, "val")], n_train + n_val, (note,) if removed else ())
 
@@ -161,7 +169,9 @@ def limit_training(data: DataSplit, hasher: ExampleHasher, n: int) -> DataSplit:
     """
     ranks = array("Q", (rank for rank, split, _ in _ranked(data, hasher) if split == "train" and rank is not None))
     if len(ranks) <= n:
-        return replace(data, notes=(*data.notes, f"data.max_train_samples {n:,}: there are {len(ranks):,} training {hasher.unit}"))
+        return replace(
+            data, notes=(*data.notes, f"data.max_train_samples {n:,}: there are {len(ranks):,} training {hasher.unit}")
+        )
     highest = int(np.partition(np.array(ranks, np.uint64), n - 1)[n - 1])
     n_highest = n - sum(rank < highest for rank in ranks)  # of examples with one key, the first ones
 
@@ -188,5 +198,9 @@ def hash_text(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def _with_split(examples: Examples, hasher: ExampleHasher, held_out: Callable[[int], bool]) -> list[Part[tuple[SplitName, Any]]]:
-    return examples.map(lambda part: (("val" if held_out(hashed) else "train", example) for hashed, example in hasher.hashed(part)))
+def _with_split(
+    examples: Examples, hasher: ExampleHasher, held_out: Callable[[int], bool]
+) -> list[Part[tuple[SplitName, Any]]]:
+    return examples.map(
+        lambda part: (("val" if held_out(hashed) else "train", example) for hashed, example in hasher.hashed(part))
+    )

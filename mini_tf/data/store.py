@@ -109,7 +109,9 @@ class Store:
                 continue
             path = self.path.with_suffix(f".{name}")
             if (path.stat().st_size if path.exists() else 0) != array.nbytes:
-                raise DataFault(f"{path} changed during training", hint="run the same command again", where=(str(path),))
+                raise DataFault(
+                    f"{path} changed during training", hint="run the same command again", where=(str(path),)
+                )
 
 
 @dataclass
@@ -204,7 +206,9 @@ def _sum(first: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     return {**first, **sums, "tokens": sums["tokens"] - first["separated"]}
 
 
-def open_store(folder: Path, name: str, facts: dict[str, Any], vocabulary: Vocabulary, source: Store | None = None) -> Store:
+def open_store(
+    folder: Path, name: str, facts: dict[str, Any], vocabulary: Vocabulary, source: Store | None = None
+) -> Store:
     """Open what a `Writer` of this name has written. facts: what its `close` returned."""
     n, n_documents, columns, raw = facts["tokens"], facts["documents"], facts["columns"], folder / f"{name}.jsonl"
 

@@ -79,7 +79,9 @@ class Windows(Packing):
 
     def _shift(self, epoch: int) -> int:
         slack = self._usable - self.n_rows * self.shape.context
-        return seed_of("epoch", self.shape.seed, epoch) % min(self.shape.context, slack + 1) if epoch and slack > 0 else 0
+        return (
+            seed_of("epoch", self.shape.seed, epoch) % min(self.shape.context, slack + 1) if epoch and slack > 0 else 0
+        )
 
     def _rows(self, first: np.ndarray, last: np.ndarray, keys: np.ndarray) -> Rows:
         """Rows with the input tokens [first, last) (B,) and the lookahead, padded to the same length."""
@@ -95,7 +97,9 @@ class Windows(Packing):
         if self.pack == "docs":
             document = np.searchsorted(self.store.starts, index, side="right")
             segments = np.where(real, document - document[:, :1] + 1, 0)
-        words, sentences = (None if of is None else of(ids) for of in (self.shape.word_starts_of, self.shape.sentence_starts_of))
+        words, sentences = (
+            None if of is None else of(ids) for of in (self.shape.word_starts_of, self.shape.sentence_starts_of)
+        )
         return Rows(ids, keys, segments, words, sentence_starts=sentences)
 
     @property

@@ -100,5 +100,6 @@ def refuse_different(group: ProcessGroup, values: Mapping[str, Any]) -> None:
     for rank, other in enumerate(everywhere):
         if different := [name for name in values if other[name] != everywhere[0][name]]:
             raise RunFault(
-                f"rank {rank} has another {' and '.join(different)} than rank 0", hint="all processes need the same command and files"
+                f"rank {rank} has another {' and '.join(different)} than rank 0",
+                hint="all processes need the same command and files",
             )

@@ -34,7 +34,9 @@ def joined(timeout: float, on_gpu: bool = False) -> Iterator[ProcessGroup]:
     try:
         if file is None:
             _reach_store(here, timeout)
-        store, _, _ = next(rendezvous("env://" if file is None else f"file://{file}", here.rank, here.size, timeout=limit))
+        store, _, _ = next(
+            rendezvous("env://" if file is None else f"file://{file}", here.rank, here.size, timeout=limit)
+        )
         meet(store, here, limit)
         backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
         dist.init_process_group(backend, store=store, rank=here.rank, world_size=here.size, timeout=limit)
@@ -65,13 +67,17 @@ def meet(store: Store, here: Place, limit: timedelta) -> None:
             raise
         listed = ", ".join(map(str, missing[:8])) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
         which = f"rank{'s' * (len(missing) > 1)} {listed} of {here.size} processes did not come"
-        raise Unavailable(f"{which} within {limit.total_seconds():g} seconds (runtime.timeout)", hint="start all of them") from error
+        raise Unavailable(
+            f"{which} within {limit.total_seconds():g} seconds (runtime.timeout)", hint="start all of them"
+        ) from error
 
 
 def _reach_store(here: Place, timeout: float) -> None:
     """Wait until the store of rank 0 accepts connections; Unavailable if it does not. torch may wait longer."""
     of_launcher = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    if here.rank == 0 or of_launcher or not {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():  # torch names what is not set
+    if (
+        here.rank == 0 or of_launcher or not {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
+    ):  # torch names what is not set
         return
     address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     until = time.monotonic() + timeout
@@ -82,5 +88,7 @@ def _reach_store(here: Place, timeout: float) -> None:
         except OSError as error:
             if time.monotonic() > until:
                 fault = f"rank 0 of {here.size} processes did not come within {timeout:g} seconds (runtime.timeout)"
-                raise Unavailable(fault, hint=f"start all of them ({address[0]}:{address[1]}: {error.strerror or error})") from error
+                raise Unavailable(
+                    fault, hint=f"start all of them ({address[0]}:{address[1]}: {error.strerror or error})"
+                ) from error
         time.sleep(0.1)

@@ -174,7 +174,11 @@ def _forwarding(workers: _Workers) -> Iterator[None]:
         workers.asked = workers.asked or number
         workers.signal(number)
 
-    before = {number: signal.signal(number, forward) for number in _FORWARDED if signal.getsignal(number) is not signal.SIG_IGN}
+    before = {
+        number: signal.signal(number, forward)
+        for number in _FORWARDED
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
         yield
     finally:

@@ -67,7 +67,10 @@ class Reduction:
         """
         device = self.parameters[0].device
         present = torch.tensor([-0.0 if p.grad is None else 1.0 for p in self.parameters], device=device)
-        grads = [torch.full((p.numel(),), -0.0, device=device) if p.grad is None else p.grad.reshape(-1) for p in self.parameters]
+        grads = [
+            torch.full((p.numel(),), -0.0, device=device) if p.grad is None else p.grad.reshape(-1)
+            for p in self.parameters
+        ]
         flat = torch.cat([*grads, present])
         for p in self.parameters:
             p.grad = None
@@ -145,9 +148,13 @@ REDUCTIONS: dict[str, type[Reduction]] = {"sum": Reduction, "tree": Tree, "overl
 
 def summing_ddp(task: nn.Module) -> DistributedDataParallel:
     """The task in a DistributedDataParallel; losses are divided by counts of all processes, so gradients are added."""
-    with warnings.catch_warnings():  # newer versions of torch have another name for the first option, and no other default
+    with (
+        warnings.catch_warnings()
+    ):  # newer versions of torch have another name for the first option, and no other default
         warnings.simplefilter("ignore", FutureWarning)
-        ddp = DistributedDataParallel(task, broadcast_buffers=False, gradient_as_bucket_view=True, find_unused_parameters=True)
+        ddp = DistributedDataParallel(
+            task, broadcast_buffers=False, gradient_as_bucket_view=True, find_unused_parameters=True
+        )
     ddp.register_comm_hook(None, _add_up)
     return ddp
 

@@ -38,7 +38,9 @@ class Team:
         try:
             with suppress(OSError):
                 mark.touch()
-            first = next((rank for rank, name in enumerate(group.gather(mark.name)) if (folder / name).exists()), group.rank)
+            first = next(
+                (rank for rank, name in enumerate(group.gather(mark.name)) if (folder / name).exists()), group.rank
+            )
             firsts = group.gather(first)
         finally:
             remove_path(mark)
@@ -57,7 +59,9 @@ class Team:
         """The items of this process: consecutive ones, for each process of about the same size in sum."""
         sizes = list(map(size, items))
         total = max(1, sum(sizes))
-        owners = [(2 * end - size) * self.size // (2 * total) for size, end in zip(sizes, accumulate(sizes), strict=True)]
+        owners = [
+            (2 * end - size) * self.size // (2 * total) for size, end in zip(sizes, accumulate(sizes), strict=True)
+        ]
         return [item for item, owner in zip(items, owners, strict=True) if min(owner, self.size - 1) == self.number]
 
     def work(self, compute: Callable[[], Result]) -> list[Result]:

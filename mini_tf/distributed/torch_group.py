@@ -35,7 +35,9 @@ class TorchGroup(ProcessGroup):
     def __init__(self, place: Place, timeout: timedelta) -> None:
         super().__init__(place)
         self._timeout = timeout
-        with self.communication():  # groups of their own: a collective that timed out closes the connections of its group
+        with (
+            self.communication()
+        ):  # groups of their own: a collective that timed out closes the connections of its group
             self._pulse = dist.new_group(backend="gloo", timeout=timeout)
             self._control = dist.new_group(backend="gloo", timeout=timeout)
             self._diagnosis = dist.new_group(backend="gloo", timeout=DIAGNOSIS)
@@ -48,7 +50,9 @@ class TorchGroup(ProcessGroup):
         lengths = [int.from_bytes(head[:8], "big") for head in heads]
         rest = max(lengths) - (MESSAGE - 8)
         rests = self._all_gather(data[MESSAGE - 8 :], rest, self._control) if rest > 0 else [b""] * self.size
-        return [json.loads((head[8:] + more)[:length]) for head, more, length in zip(heads, rests, lengths, strict=True)]
+        return [
+            json.loads((head[8:] + more)[:length]) for head, more, length in zip(heads, rests, lengths, strict=True)
+        ]
 
     def _all_gather(self, data: bytes, length: int, group: dist.ProcessGroup) -> list[bytes]:
         """The bytes of all processes, padded to `length`."""
@@ -114,7 +118,8 @@ class TorchGroup(ProcessGroup):
                     hint="the same command continues from the last checkpoint",
                 ) from error
             raise ProcessLost(
-                f"another process of the run ended: {safe_text(reason)[:200]}", hint="the same command continues from the last checkpoint"
+                f"another process of the run ended: {safe_text(reason)[:200]}",
+                hint="the same command continues from the last checkpoint",
             ) from error
 
     def _silent(self) -> str:
@@ -130,7 +135,9 @@ class TorchGroup(ProcessGroup):
 
 def _bytes(tensor: Tensor) -> Tensor:
     """A contiguous tensor as bytes, which every backend sends; not a copy."""
-    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)  # of a single number, view(-1) may have another stride
+    return tensor.as_strided((tensor.numel(),), (1,)).view(
+        torch.uint8
+    )  # of a single number, view(-1) may have another stride
 
 
 DONE, WORKING, FAILED = range(3)
@@ -152,7 +159,11 @@ def beating(tell: Callable[[int], int], interval: float) -> Iterator[None]:
             while (state := tell(now)) == WORKING:
                 over.wait(interval)
             if state == FAILED:
-                lost.append(ProcessLost("another process of the run failed", hint="the same command continues from the last checkpoint"))
+                lost.append(
+                    ProcessLost(
+                        "another process of the run failed", hint="the same command continues from the last checkpoint"
+                    )
+                )
         except ProcessLost as error:
             lost.append(error)
 

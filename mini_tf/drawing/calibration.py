@@ -12,7 +12,13 @@ _ACCURACY, _GAP, _COUNTS = "#7a9cc6", "#c2410c", "#9a9a9a"
 
 
 def draw_calibration(
-    confidence: np.ndarray, accuracy: np.ndarray, counts: np.ndarray, error: float, title: str, suffix: str, temperature: float = 1
+    confidence: np.ndarray,
+    accuracy: np.ndarray,
+    counts: np.ndarray,
+    error: float,
+    title: str,
+    suffix: str,
+    temperature: float = 1,
 ) -> bytes:
     """A "png" or "svg" with a bar per confidence bin; bins have equal width from 0 to 1. Arrays: (bins,), NaN if empty.
 
@@ -20,7 +26,9 @@ def draw_calibration(
     error (ECE), shown in the title. temperature: of the probabilities, shown below unless it is 1.
     """
     if not (len(confidence) == len(accuracy) == len(counts) > 0):
-        raise ValueError(f"numbers of bins must be equal and positive: {len(confidence)}, {len(accuracy)}, {len(counts)}")
+        raise ValueError(
+            f"numbers of bins must be equal and positive: {len(confidence)}, {len(accuracy)}, {len(counts)}"
+        )
     heading = f"Expected calibration error {error:.3f}" + (f": {title}" if title else "")
     scaled = f"\nwith temperature {temperature:.3g}" if temperature != 1 else ""
     return figure_bytes(lambda: _draw(confidence, accuracy, counts, heading, scaled), suffix)
@@ -52,4 +60,12 @@ def _bars(axes: Axes, left: np.ndarray, width: float, confidence: np.ndarray, ac
     axes.plot((0, 1), (0, 1), color="black", linestyle="--", linewidth=1, label="perfect calibration")
     axes.set_ylim(0, 1)
     axes.set_ylabel("accuracy")
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False, borderaxespad=0.2, handlelength=1.6, columnspacing=1.2)
+    axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=3,
+        frameon=False,
+        borderaxespad=0.2,
+        handlelength=1.6,
+        columnspacing=1.2,
+    )

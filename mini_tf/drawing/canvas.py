@@ -50,11 +50,18 @@ def figure_bytes(draw: Callable[[], Figure], suffix: str) -> bytes:
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
         figure = draw()
-        figure.savefig(file, format=suffix, dpi=min(_DPI, _MAX_PIXELS / max(figure.get_size_inches())), metadata=no_metadata[suffix])
+        figure.savefig(
+            file,
+            format=suffix,
+            dpi=min(_DPI, _MAX_PIXELS / max(figure.get_size_inches())),
+            metadata=no_metadata[suffix],
+        )
     return file.getvalue()
 
 
-def titled_figure(width: float, height: float, title: str, notes: Sequence[str] = (), first_note: float = 0.36) -> Figure:
+def titled_figure(
+    width: float, height: float, title: str, notes: Sequence[str] = (), first_note: float = 0.36
+) -> Figure:
     """An empty figure of this size in inches with a title, truncated to its width, and notes below `first_note`."""
     figure = Figure(figsize=(width, height))
     _write(figure, 0.12, truncate_to(title, width - 2 * MARGIN, TITLE_SIZE), TITLE_SIZE, "black")

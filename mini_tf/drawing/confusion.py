@@ -70,7 +70,11 @@ def _list_confusions(counts: np.ndarray, names: Sequence[str], title: str, *, co
     text = new_text(title, width)
     text.append_text(table(("true", "predicted", "count", "share"), rows, colored=colored, width=width)).append("\n")
     left = np.count_nonzero(off) - len(found)
-    rest = f"the {len(found)} most frequent of {len(found) + left} shown; --confusion FILE.png for all" if left else "all shown"
+    rest = (
+        f"the {len(found)} most frequent of {len(found) + left} shown; --confusion FILE.png for all"
+        if left
+        else "all shown"
+    )
     add_sentence(text, f"Confusions of {len(names)} classes: {rest}.", width)
     return finish(text)
 
@@ -90,7 +94,11 @@ def _draw(counts: np.ndarray, names: Sequence[str], title: str) -> Figure:
     width = max(left + size + 0.9, 2 * MARGIN + words)
     figure = titled_figure(width, top + max(size, 1.0) + below + LINE_HEIGHT + 0.2, title, notes, first_note=0.38)
     axes = add_axes(figure, left, top, size, size)
-    numbers = {(row, column): str(counts[row, column]) for row, column in np.argwhere(counts)} if len(names) <= _MAX_NUMBERED else {}
+    numbers = (
+        {(row, column): str(counts[row, column]) for row, column in np.argwhere(counts)}
+        if len(names) <= _MAX_NUMBERED
+        else {}
+    )
     draw_heat_map(axes, shares(counts), _SHARE, numbers)
     axes.set_yticks(shown, rows)
     axes.set_xticks(shown, columns, rotation=90)
@@ -115,4 +123,6 @@ def _notes(n: int, every: int) -> list[str]:
 
 def _check_shape(counts: np.ndarray, names: Sequence[str]) -> None:
     if not names or counts.shape != (len(names), len(names)):
-        raise ValueError(f"counts: {counts.shape} must have a row and a column for each of {len(names)} names, at least one")
+        raise ValueError(
+            f"counts: {counts.shape} must have a row and a column for each of {len(names)} names, at least one"
+        )

@@ -69,11 +69,15 @@ class _Layout:
     def pitch(self) -> tuple[float, float]:
         """Horizontal and vertical distance of panels, with labels unless they are shared."""
         between = (0.0, 0.0) if self.shared else self.words
-        horizontal, vertical = (size + word + gap for size, word, gap in zip(self.map_size, between, _GAPS, strict=True))
+        horizontal, vertical = (
+            size + word + gap for size, word, gap in zip(self.map_size, between, _GAPS, strict=True)
+        )
         return max(horizontal, min(_MIN_TITLE, MAX_SIZE / self.across)), vertical
 
 
-def draw_panels(panels: Sequence[Panel], scale: Scale, title: str, suffix: str, *, across: int | None = None, text: str = "") -> bytes:
+def draw_panels(
+    panels: Sequence[Panel], scale: Scale, title: str, suffix: str, *, across: int | None = None, text: str = ""
+) -> bytes:
     """Draw one or more panels on one scale, `across` per row (the heads of a layer); None: an almost square layout.
 
     text: shown below the title. Raises UsageFault for too many panels.
@@ -88,7 +92,9 @@ def _draw_panels(panels: Sequence[Panel], scale: Scale, title: str, text: str, a
     (step_x, step_y), (words_x, words_y) = layout.pitch, layout.words
     left = MARGIN + words_x
     maps_x, maps_y = (layout.across - 1) * step_x + layout.map_size[0], (layout.down - 1) * step_y + layout.map_size[1]
-    width = max(left + maps_x + 0.9, 2 * MARGIN + min(text_width(short_caption(title), TITLE_SIZE), MAX_SIZE), _MIN_WIDTH)
+    width = max(
+        left + maps_x + 0.9, 2 * MARGIN + min(text_width(short_caption(title), TITLE_SIZE), MAX_SIZE), _MIN_WIDTH
+    )
     notes = _notes(panels, scale, text, layout, width - 2 * MARGIN)
     top = 0.4 + LINE_HEIGHT * len(notes) + 0.2
     figure = titled_figure(width, top + max(maps_y, 0.8) + words_y + 0.1, title, notes)
@@ -96,15 +102,21 @@ def _draw_panels(panels: Sequence[Panel], scale: Scale, title: str, text: str, a
         row, column = divmod(number, layout.across)
         rows, columns = panel.values.shape
         axes = add_axes(figure, left + column * step_x, top + row * step_y, columns * layout.cell, rows * layout.cell)
-        draw_heat_map(axes, panel.values, scale, _numbers(panel.values, scale) if layout.cell >= _MIN_NUMBERED_CELL else {})
+        draw_heat_map(
+            axes, panel.values, scale, _numbers(panel.values, scale) if layout.cell >= _MIN_NUMBERED_CELL else {}
+        )
         axes.spines[:].set_linewidth(0.5)
         _mark(axes, panel.marks, layout.cell)
         lowest = number + layout.across >= len(panels)
         named_rows, named_columns = (at_edge or not layout.shared for at_edge in (column == 0, lowest))
         axes.set_yticks(*(_ticks(panel, panel.rows, layout) if named_rows else ([], [])))
-        axes.set_xticks(*(_ticks(panel, panel.columns, layout) if named_columns else ([], [])), rotation=0 if layout.indexed else 90)
+        axes.set_xticks(
+            *(_ticks(panel, panel.columns, layout) if named_columns else ([], [])), rotation=0 if layout.indexed else 90
+        )
         axes.tick_params(length=2 * layout.indexed)
-        axes.set_title(truncate_to(panel.title, max(layout.map_size[0], min(_MIN_TITLE, step_x - 0.05))), loc="left", pad=3)
+        axes.set_title(
+            truncate_to(panel.title, max(layout.map_size[0], min(_MIN_TITLE, step_x - 0.05))), loc="left", pad=3
+        )
     add_colorbar(figure, scale, left + maps_x + 0.12, top, min(max(maps_y, 0.8), 3.0))
     return figure
 
@@ -117,7 +129,9 @@ def _notes(panels: Sequence[Panel], scale: Scale, text: str, layout: _Layout, wi
     lines += [line for one in notes for line in wrap_caption(one, width, 3)]
     if scale.open_end:
         low, high = scale.ends
-        lines += wrap_caption(f"Colours are linear from {low:.3g} to {high:.3g}; larger values have the last colour.", width, 2)
+        lines += wrap_caption(
+            f"Colours are linear from {low:.3g} to {high:.3g}; larger values have the last colour.", width, 2
+        )
     if not layout.indexed:
         return lines
     sides = [(panel, names) for panel in panels for names in (panel.rows, panel.columns)]
@@ -140,7 +154,9 @@ def _layout(panels: Sequence[Panel], across: int) -> _Layout:
         what = f"{len(panels)} maps in {down} rows of {across}: a figure has room for {_MAX_MAPS} rows of {_MAX_MAPS}"
         raise UsageFault(what, hint="select heads by --layer and --head")
     rows, columns = (max(1, *(panel.values.shape[axis] for panel in panels)) for axis in (0, 1))
-    shared = len(panels) > 1 and all((panel.rows, panel.columns) == (panels[0].rows, panels[0].columns) for panel in panels)
+    shared = len(panels) > 1 and all(
+        (panel.rows, panel.columns) == (panels[0].rows, panels[0].columns) for panel in panels
+    )
     named = panels[:1] if shared else panels
     words = (
         _widest([word for panel in named for word in _labels(panel, panel.rows)]),
@@ -192,7 +208,12 @@ def _mark(axes: Axes, marks: Marks, cell: float) -> None:
     ):
         rows, columns = [row for row, _ in cells], [column for _, column in cells]
         for color, width in (("white", 2.4), ("#d0104c", 1.2)):
-            line: dict[str, Any] = {"facecolors": "none", "edgecolors": color, "linewidths": width, "linestyle": strokes}
+            line: dict[str, Any] = {
+                "facecolors": "none",
+                "edgecolors": color,
+                "linewidths": width,
+                "linestyle": strokes,
+            }
             axes.scatter(columns, rows, (72 * cell * share) ** 2, marker=shape, **line)
 
 

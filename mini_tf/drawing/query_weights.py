@@ -84,7 +84,9 @@ def _notes(data: QueryWeights, n_drawn: int, width: float) -> list[str]:
 
 def _strongest(weights: np.ndarray) -> list[tuple[int, int, float]]:
     """Head, token and weight of each line, the largest weight last, so that it is on top; NaN is not drawn."""
-    drawn = [(int(head), int(token), float(weights[head, token])) for head, token in np.argwhere(weights >= _MIN_WEIGHT)]
+    drawn = [
+        (int(head), int(token), float(weights[head, token])) for head, token in np.argwhere(weights >= _MIN_WEIGHT)
+    ]
     return sorted(drawn, key=lambda one: one[2])[-_MAX_LINES:]
 
 
@@ -95,7 +97,9 @@ def _draw_lines(axes: Axes, data: QueryWeights, drawn: Sequence[tuple[int, int, 
     # Lines of different heads end side by side within the token's column.
     ends = [[(begin, 1.0), (token + 0.5 * (head / max(1, heads - 1) - 0.5), 0.0)] for head, token, _ in drawn]
     shades = [(*colors[head][:3], min(1.0, weight)) for head, _, weight in drawn]
-    axes.add_collection(LineCollection(ends, colors=shades, linewidths=[0.6 + 1.8 * min(1.0, weight) for _, _, weight in drawn]))
+    axes.add_collection(
+        LineCollection(ends, colors=shades, linewidths=[0.6 + 1.8 * min(1.0, weight) for _, _, weight in drawn])
+    )
     axes.set(xlim=(-0.5, tokens - 0.5), ylim=(0, 1))
     axes.axis("off")
 
@@ -120,5 +124,9 @@ def _middle(tokens: int) -> float:
 def _write_rotated(axes: Axes, at: tuple[float, float], word: str, color: str = "black") -> None:
     """Write a rotated word just above the axes' upper edge or below the lower one."""
     away, side = (2, "bottom") if at[1] else (-3, "top")
-    placed: dict[str, Any] = {"xycoords": axes.get_xaxis_transform(), "xytext": (0, away), "textcoords": "offset points"}
+    placed: dict[str, Any] = {
+        "xycoords": axes.get_xaxis_transform(),
+        "xytext": (0, away),
+        "textcoords": "offset points",
+    }
     axes.annotate(word, at, rotation=90, ha="center", va=side, color=color, **placed)

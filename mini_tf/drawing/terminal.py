@@ -25,7 +25,9 @@ _MAX_HEADER_HEIGHT = 8
 """Maximum length of a column label, which is cell vertically."""
 
 
-def heat_map(panel: Panel, scale: Scale, *, colored: bool, width: int, values: bool = False, max_rows: int | None = None) -> Text:
+def heat_map(
+    panel: Panel, scale: Scale, *, colored: bool, width: int, values: bool = False, max_rows: int | None = None
+) -> Text:
     """A line per row of the map, with labels on the left and vertical labels above.
 
     values: print numbers in hundredths, or whole numbers if the scale exceeds 2; "." is exactly zero. If columns do not
@@ -46,17 +48,25 @@ def heat_map(panel: Panel, scale: Scale, *, colored: bool, width: int, values: b
         text.append(pad_left(names[i], label_width) + " ")
         for j in range(n_columns):
             value = float(panel.values[i, j])
-            cell = pad_left(numbers[i][j], step - 1) + " " if values or colored or math.isnan(value) else _shade(value, scale)
+            cell = (
+                pad_left(numbers[i][j], step - 1) + " "
+                if values or colored or math.isnan(value)
+                else _shade(value, scale)
+            )
             text.append(_add_mark(cell, panel.marks, (i, j)), _style_of(value, scale) if colored else None)
         text.append("\n")
     _add_legend(text, scale, width, colored, values)
     add_sentence(text, panel.note, width)
     marks = panel.marks
     if legend := marks.legend((_SQUARE, _RING, _DOTTED_RING)):
-        add_sentence(text, legend + (f", {_BOTH}: both" if marks.squares & (marks.rings | marks.dotted_rings) else ""), width)
+        add_sentence(
+            text, legend + (f", {_BOTH}: both" if marks.squares & (marks.rings | marks.dotted_rings) else ""), width
+        )
     sides = ((n_rows, len(names), "rows"), (n_columns, len(panel.columns), "columns"))
     if cut := [f"{shown} of {total} {what}" for shown, total, what in sides if shown < total]:
-        add_sentence(text, f"Only the first {' and '.join(cut)} are shown; a wider terminal or a file shows more.", width)
+        add_sentence(
+            text, f"Only the first {' and '.join(cut)} are shown; a wider terminal or a file shows more.", width
+        )
     return finish(text)
 
 
@@ -81,9 +91,15 @@ def head_grid(cells: HeadGrid, *, colored: bool, width: int) -> Text:
             )
         text.append("\n")
     _add_legend(text, cells.scale, width, colored, not colored)
-    add_sentence(text, "  ".join(f"{label(letter, 1)} {meaning}".replace(" ", "\xa0") for letter, meaning in cells.legend.items()), width)
+    add_sentence(
+        text,
+        "  ".join(f"{label(letter, 1)} {meaning}".replace(" ", "\xa0") for letter, meaning in cells.legend.items()),
+        width,
+    )
     if shown < len(heads):
-        add_sentence(text, f"Only the first {shown} of {len(heads)} columns are shown; a wider terminal shows more.", width)
+        add_sentence(
+            text, f"Only the first {shown} of {len(heads)} columns are shown; a wider terminal shows more.", width
+        )
     return finish(text)
 
 
@@ -106,7 +122,9 @@ def curves(curves: Curves, *, colored: bool, width: int) -> Text:
     text = new_text(curves.title, width)
     for name, line, end in zip(names, curves.lines.values(), ends, strict=True):
         bars = "".join(_bar(value, scale) for value in _subsample(line, room))
-        text.append(pad_left(name, label_width) + " ").append(bars, Style(color=Color.from_ansi(36)) if colored else None)
+        text.append(pad_left(name, label_width) + " ").append(
+            bars, Style(color=Color.from_ansi(36)) if colored else None
+        )
         text.append(f" {end}\n")
     over = f" over {curves.x_label} {curves.x[0]:g} to {curves.x[-1]:g}" if len(curves.x) else ""
     add_sentence(text, f"{curves.y_label}{over}: {BARS[0]} {low:.4g}, {BARS[-1]} {high:.4g}", width)
@@ -119,7 +137,10 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str | float | None]], 
     Text is shown as by `labels.caption`. If too wide, the widest text columns are truncated, then the last columns left
     out.
     """
-    columns = [[header, *column] for header, column in zip(headers, zip(*rows, strict=True) if rows else [()] * len(headers), strict=True)]
+    columns = [
+        [header, *column]
+        for header, column in zip(headers, zip(*rows, strict=True) if rows else [()] * len(headers), strict=True)
+    ]
     cells = [[caption(_cell_text(cell)) for cell in column] for column in columns]
     is_words = [not all(_is_number(cell) for cell in column[1:] if cell) for column in cells]
     sizes = [_widest(column) for column in cells]
@@ -132,7 +153,9 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str | float | None]], 
             sizes[widest] -= 1
     text = new_text("", width)
     for number, line in enumerate(zip(*cells[:shown], strict=True)):
-        placed = [(pad_right if is_words[i] else pad_left)(caption(cell, sizes[i]), sizes[i]) for i, cell in enumerate(line)]
+        placed = [
+            (pad_right if is_words[i] else pad_left)(caption(cell, sizes[i]), sizes[i]) for i, cell in enumerate(line)
+        ]
         text.append("  ".join(placed) + "\n", Style(bold=True) if colored and number == 0 else None)
     if shown < len(sizes):
         add_sentence(text, f"Columns left out: {', '.join(headers[shown:])}.", width)
@@ -158,7 +181,10 @@ def _widest(words: Sequence[str]) -> int:
 def _vertical_labels(columns: Sequence[str], step: int) -> list[str]:
     """Lines of the vertical, bottom-aligned column labels; each column is `step` wide."""
     standing = [visible_characters(column) for column in columns]
-    standing = [letters if len(letters) <= _MAX_HEADER_HEIGHT else [*letters[: _MAX_HEADER_HEIGHT - 1], "⋮"] for letters in standing]
+    standing = [
+        letters if len(letters) <= _MAX_HEADER_HEIGHT else [*letters[: _MAX_HEADER_HEIGHT - 1], "⋮"]
+        for letters in standing
+    ]
     height = max(map(len, standing), default=0)
     lines = zip(*([""] * (height - len(letters)) + letters for letters in standing), strict=True)
     return ["".join(" " * (step - 2) + pad_right(letter, 2) for letter in line) for line in lines]
@@ -213,7 +239,11 @@ def _colors(scale: Scale) -> Text:
 
 def _characters(scale: Scale) -> str:
     low, high = scale.ends
-    return f"{low:.3g} '-@' .. 0 '{SIGNED_CHARACTERS}' {high:.3g}" if scale.diverging else f"{low:.3g} '{CHARACTERS}' {high:.3g}"
+    return (
+        f"{low:.3g} '-@' .. 0 '{SIGNED_CHARACTERS}' {high:.3g}"
+        if scale.diverging
+        else f"{low:.3g} '{CHARACTERS}' {high:.3g}"
+    )
 
 
 def _subsample(line: Sequence[float], room: int) -> list[float]:
@@ -229,7 +259,9 @@ def _bar(value: float, scale: Scale) -> str:
 
 def _cell_text(cell: str | float | None) -> str:
     if isinstance(cell, float):
-        return "" if math.isnan(cell) else f"{round(cell, 3) + 0.0:.3f}"  # without + 0.0 a small negative number is -0.000
+        return (
+            "" if math.isnan(cell) else f"{round(cell, 3) + 0.0:.3f}"
+        )  # without + 0.0 a small negative number is -0.000
     return "" if cell is None else str(cell)
 
 

@@ -97,7 +97,9 @@ class _LiveHypotheses:
         self.ids = torch.empty(len(sources), 1, 0, dtype=torch.long, device=device)
         self._logprobs = torch.zeros(len(sources), 1, device=device)
         self._greedy = torch.zeros(len(sources), dtype=torch.long, device=device)
-        self._ends, self._banned = (torch.tensor(ids, dtype=torch.long, device=device) for ids in (settings.ends, settings.banned))
+        self._ends, self._banned = (
+            torch.tensor(ids, dtype=torch.long, device=device) for ids in (settings.ends, settings.banned)
+        )
 
     def advance(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Take one step with the logits (S W, V) of the next tokens; returns the rows and the sources to continue."""
@@ -173,7 +175,9 @@ class _LiveHypotheses:
             if n_live and length < source.limit:
                 numbers.append(number)
                 width = max(width, n_live)
-            for ids, logprob in zip(self.ids[number, :n_live].tolist() if length == source.limit else [], logprobs, strict=False):
+            for ids, logprob in zip(
+                self.ids[number, :n_live].tolist() if length == source.limit else [], logprobs, strict=False
+            ):
                 source.finish(ids, logprob, ended=False)
         remaining = torch.tensor(numbers, dtype=torch.long, device=self.ids.device)
         self.sources = [self.sources[number] for number in numbers]
@@ -185,7 +189,9 @@ class _LiveHypotheses:
 
 
 @torch.inference_mode()
-def beam_search(model: CachedModel, begin: Tensor, limits: Sequence[int], settings: BeamSettings) -> list[list[Hypothesis]]:
+def beam_search(
+    model: CachedModel, begin: Tensor, limits: Sequence[int], settings: BeamSettings
+) -> list[list[Hypothesis]]:
     """The n best hypotheses of each source, from the start ids `begin` (S,); at most limits[s] tokens each.
 
     The rows of one source are adjacent, and each source has the same number. The logits are modified in place.

@@ -85,7 +85,9 @@ class DecodingState:
     def select(self, rows: Tensor) -> None:
         """Row i becomes row `rows[i]`."""
         self._decoder.select(rows)
-        self.sequences, self._prefixes = ([items[row] for row in rows.tolist()] for items in (self.sequences, self._prefixes))
+        self.sequences, self._prefixes = (
+            [items[row] for row in rows.tolist()] for items in (self.sequences, self._prefixes)
+        )
         if self._decoded:
             self._decoded = list(torch.stack(self._decoded)[:, rows])
 
@@ -129,7 +131,9 @@ class CachedModel:
 def check_finite(logits: Tensor) -> None:
     """RunFault unless all values are finite. Synchronizes with the device, so it is called once per prefill."""
     if not bool(logits.isfinite().all()):
-        raise RunFault("the model's logits are not finite: its training diverged", hint="choose an earlier checkpoint: --step N")
+        raise RunFault(
+            "the model's logits are not finite: its training diverged", hint="choose an earlier checkpoint: --step N"
+        )
 
 
 def pad(sequences: Sequence[Sequence[int]], device: torch.device, left: bool = True) -> Tokens:
@@ -138,7 +142,9 @@ def pad(sequences: Sequence[Sequence[int]], device: torch.device, left: bool = T
 
     def tensor(rows: Sequence[Sequence[int]]) -> Tensor:
         padding = [[0] * (longest - len(row)) for row in rows]
-        return torch.tensor([[*pads, *row] if left else [*row, *pads] for row, pads in zip(rows, padding, strict=True)], device=device)
+        return torch.tensor(
+            [[*pads, *row] if left else [*row, *pads] for row, pads in zip(rows, padding, strict=True)], device=device
+        )
 
     equal = all(len(sequence) == longest for sequence in sequences)
     segments = [[1] * len(sequence) for sequence in sequences]

@@ -46,7 +46,9 @@ class DecodingLoop:
         top_logprobs: int | None = None,
     ) -> None:
         self.state, self.settings, self.uniform, self.top_logprobs = state, settings, uniform, top_logprobs
-        self._special, self._banned = (torch.tensor(sorted(ids), dtype=torch.long, device=state.device) for ids in (special, banned))
+        self._special, self._banned = (
+            torch.tensor(sorted(ids), dtype=torch.long, device=state.device) for ids in (special, banned)
+        )
         self._ids: Tensor | None = None
         self._seen: Tensor | None = None
 

@@ -73,7 +73,9 @@ class _Persistent:
         """q (B G, R, K), scores (B G, R, n) and values (B G, n, V) of the cache -> (B G, R, V)."""
         groups, n = len(self._keys), self._keys.shape[2]
         constant = _rows(torch.bmm(_groups(q, groups), self._keys), q.shape[1])  # (G, B R, K) @ (G, K, N)
-        constant, scores = torch.cat([constant, scores], dim=-1).softmax(dim=-1).split_with_sizes([n, scores.shape[2]], dim=-1)
+        constant, scores = (
+            torch.cat([constant, scores], dim=-1).softmax(dim=-1).split_with_sizes([n, scores.shape[2]], dim=-1)
+        )
         return torch.baddbmm(_rows(torch.bmm(_groups(constant, groups), self._values), q.shape[1]), scores, values)
 
 

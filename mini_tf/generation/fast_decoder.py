@@ -58,7 +58,9 @@ class FastDecoder:
         cached = [one for one, layer in zip(states, self._layers, strict=True) if layer.has_kv_cache]
         self._kv_cache = KVCache(cached, self._n) if cached else None
         self._states = {i: dict(states[i]) for i, layer in enumerate(self._layers) if not layer.has_kv_cache}
-        self._position_cache = PositionCache(model.embedding.position, model.settings.attention_dims(), weight, bool(cached))
+        self._position_cache = PositionCache(
+            model.embedding.position, model.settings.attention_dims(), weight, bool(cached)
+        )
 
     def decode(self, ids: Tensor) -> Tensor:
         """Append `ids` (B,); logits (B, V) of the next token."""
@@ -82,7 +84,11 @@ class FastDecoder:
         """Embeddings (B, D) of the appended tokens."""
         if self._table is not None:
             return self._table.index_select(0, ids)
-        token_positions = TokenPositions(1, self._n) if self._pads is None else TokenPositions(1, positions=(self._n - self._pads)[:, None])
+        token_positions = (
+            TokenPositions(1, self._n)
+            if self._pads is None
+            else TokenPositions(1, positions=(self._n - self._pads)[:, None])
+        )
         inputs, last_ids = Tokens(ids[:, None]), self._last_ids
         if last_ids is not None:
             self._last_ids = torch.cat([last_ids, inputs.ids], dim=1)[:, 1:]

@@ -19,7 +19,9 @@ from mini_tf.system.errors import RunFault, UsageFault
 class Infiller(Translator):
     """Fills masks with an encoder-decoder. n_sentinels: of the objective; 0: it predicts the text."""
 
-    def __init__(self, model: Model, tokenizer: Tokenizer, n_sentinels: int, settings: Generate, *, context: int | None = None) -> None:
+    def __init__(
+        self, model: Model, tokenizer: Tokenizer, n_sentinels: int, settings: Generate, *, context: int | None = None
+    ) -> None:
         super().__init__(model, tokenizer, tokenizer, settings, context=context)
         self.sentinels = tokenizer.vocabulary.sentinels[:n_sentinels]
         mask = tokenizer.vocabulary.mask
@@ -33,7 +35,10 @@ class Infiller(Translator):
         if not n:
             raise UsageFault(f"the prompt has no {MASK}, which the model fills", hint=f"example: The {MASK} is red.")
         if self.sentinels and n > len(self.sentinels):
-            raise UsageFault(f"the prompt has {n} masks; the model has {len(self.sentinels)} sentinels for them", hint="divide the prompt")
+            raise UsageFault(
+                f"the prompt has {n} masks; the model has {len(self.sentinels)} sentinels for them",
+                hint="divide the prompt",
+            )
         [source] = self.encode_sources([prompt])
         if sum(id == self._mask or id in self.sentinels for id in source.ids) < n:
             what = f"the prompt has {source.length} tokens, and a {MASK} behind the {self.longest} that the model reads"
@@ -56,7 +61,11 @@ class Infiller(Translator):
         *parts, last = zip(self.parts(source), source.split(MASK), strict=True)
         for sentinel, (part, unfilled) in zip(self.sentinels, parts, strict=False):
             before = text + part
-            text = before + text_after(self.tokenizer, before, spans[sentinel]) if sentinel in spans else text + unfilled + MASK
+            text = (
+                before + text_after(self.tokenizer, before, spans[sentinel])
+                if sentinel in spans
+                else text + unfilled + MASK
+            )
         return text + last[0]
 
     @property

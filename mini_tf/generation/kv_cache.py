@@ -23,7 +23,10 @@ class KVCache:
 
     def __init__(self, states: Sequence[State], n: int) -> None:
         self._groups = states[0]["k"].shape[1]
-        k, v = ([F.pad(state[name].flatten(0, 1), (0, 0, n - state[name].shape[2], EXTRA_CAPACITY)) for state in states] for name in "kv")
+        k, v = (
+            [F.pad(state[name].flatten(0, 1), (0, 0, n - state[name].shape[2], EXTRA_CAPACITY)) for state in states]
+            for name in "kv"
+        )
         self._keys, self._values = torch.stack(k).transpose(2, 3).contiguous(), torch.stack(v)
 
     def at(self, n: int) -> Iterable[LayerCache]:
@@ -38,5 +41,6 @@ class KVCache:
         """Row i becomes row `rows[i]`."""
         rows = rows.to(self._keys.device)
         self._keys, self._values = (
-            cache.unflatten(1, (-1, self._groups)).index_select(1, rows).flatten(1, 2) for cache in (self._keys, self._values)
+            cache.unflatten(1, (-1, self._groups)).index_select(1, rows).flatten(1, 2)
+            for cache in (self._keys, self._values)
         )

@@ -64,14 +64,20 @@ class TextScorer:
 
         return self._scores(texts, places, rows, lookahead=0)
 
-    def _scores(self, texts: Sequence[str], places: Sequence[str], rows: Callable[[Ids], Iterator[Row]], lookahead: int) -> list[float]:
+    def _scores(
+        self, texts: Sequence[str], places: Sequence[str], rows: Callable[[Ids], Iterator[Row]], lookahead: int
+    ) -> list[float]:
         encoded = self._encode(texts, places, self.model.context + lookahead)
-        unique = sorted(set(encoded), key=lambda ids: (len(ids), ids))  # so that equal texts have equal scores, whatever the batch
+        unique = sorted(
+            set(encoded), key=lambda ids: (len(ids), ids)
+        )  # so that equal texts have equal scores, whatever the batch
         sums = dict.fromkeys(unique, 0.0)
         self.model.eval()
         with show_progress(f"scoring {len(texts):,} texts") as report_progress:
             done, (own, counted) = 0, tee(batches((ids, *row) for ids in unique for row in rows(ids)))
-            scores = divided(self.group, own, lambda batch: [self._log_probs([(inputs, at) for _, inputs, at in batch])])
+            scores = divided(
+                self.group, own, lambda batch: [self._log_probs([(inputs, at) for _, inputs, at in batch])]
+            )
             for batch, of_batch in zip(counted, scores, strict=True):
                 for (ids, _, _), score in zip(batch, of_batch, strict=True):
                     sums[ids] += score
@@ -118,7 +124,9 @@ def hidden_at(model: Model, rows: Sequence[Row]) -> Tensor:
 
 
 @torch.inference_mode()
-def predict_targets(model: Model, hidden: Tensor, labels: Sequence[Sequence[int]], vocabulary_size: int) -> list[TargetPredictions]:
+def predict_targets(
+    model: Model, hidden: Tensor, labels: Sequence[Sequence[int]], vocabulary_size: int
+) -> list[TargetPredictions]:
     """What hidden states (T, D) predict of the `labels` of each row, T in all. RunFault if logits are not finite."""
     flat = torch.tensor([id for row in labels for id in row], device=hidden.device)
     n, found = max(1, LOGITS // vocabulary_size), []
@@ -132,7 +140,9 @@ def predict_targets(model: Model, hidden: Tensor, labels: Sequence[Sequence[int]
     return [TargetPredictions(*row) for row in rows]
 
 
-def batches(rows: Iterator[tuple[Ids, Ids, list[tuple[int, int]]]]) -> Iterator[list[tuple[Ids, Ids, list[tuple[int, int]]]]]:
+def batches(
+    rows: Iterator[tuple[Ids, Ids, list[tuple[int, int]]]],
+) -> Iterator[list[tuple[Ids, Ids, list[tuple[int, int]]]]]:
     """Rows of ascending length in batches of at most BATCH_TOKENS; rows without a target are left out."""
     batch: list[tuple[Ids, Ids, list[tuple[int, int]]]] = []
     for row in rows:

@@ -57,11 +57,16 @@ class MaskFiller:
         """UsageFault if the prompt has no mask or is longer than the context."""
         parts = split_at_masks(self.tokenizer, prompt)
         if len(parts) == 1:
-            raise UsageFault(f"the prompt has no {MASK}, and an encoder predicts tokens only there", hint=f"example: The {MASK} is red.")
+            raise UsageFault(
+                f"the prompt has no {MASK}, and an encoder predicts tokens only there",
+                hint=f"example: The {MASK} is red.",
+            )
         text = PromptTokenizer(self.tokenizer, [self._mask]).encode(prompt)
         ids = [*self._affixes.before, *map(int, text), *self._affixes.behind]
         if len(ids) > self.context:
-            raise UsageFault(f"the prompt has {len(ids)} tokens, more than the context of {self.context}", hint="shorten it")
+            raise UsageFault(
+                f"the prompt has {len(ids)} tokens, more than the context of {self.context}", hint="shorten it"
+            )
         return MaskedPrompt(ids, parts)
 
     @torch.inference_mode()

@@ -35,7 +35,9 @@ class PositionCache:
     needs_bias: False if no layer computes attention scores, which would need a bias or the mask of the padding.
     """
 
-    def __init__(self, position: PositionalEncoding, dims: AttentionDims, like: Tensor, needs_bias: bool = True) -> None:
+    def __init__(
+        self, position: PositionalEncoding, dims: AttentionDims, like: Tensor, needs_bias: bool = True
+    ) -> None:
         self._dims, self._like, self._needs_bias = dims, like, needs_bias
         self._rotary = position if "rotary" in position.applies_to else None
         self._biased = position if "bias" in position.applies_to else None
@@ -61,7 +63,9 @@ class PositionCache:
         steps = max(1, BUFFER_SIZE // (rows * d * d))
         token_positions = TokenPositions(steps, n)
         if pads is not None:
-            token_positions = TokenPositions(steps, positions=(n - pads)[:, None] + torch.arange(steps, device=like.device))
+            token_positions = TokenPositions(
+                steps, positions=(n - pads)[:, None] + torch.arange(steps, device=like.device)
+            )
         units = torch.eye(d, dtype=like.dtype, device=like.device).expand(rows, steps, d, d)
         rotated = position.rotate(units, token_positions)
         return list((rotated[0] if pads is None else rotated.transpose(0, 1)).flip(0))

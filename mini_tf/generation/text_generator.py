@@ -96,7 +96,12 @@ class TextGenerator:
         return Prompt([separator, *ids[cut:]], max(0, len(ids) - 1), cut, continues=False)
 
     def generate(
-        self, prompts: Sequence[Prompt], seed: int, samples: int = 1, batch_size: int = 8, streamer: Callable[[str], None] | None = None
+        self,
+        prompts: Sequence[Prompt],
+        seed: int,
+        samples: int = 1,
+        batch_size: int = 8,
+        streamer: Callable[[str], None] | None = None,
     ) -> Iterator[list[GeneratedText]]:
         """The `samples` texts of each prompt, in order.
 
@@ -145,7 +150,9 @@ class TextGenerator:
         keys = [(sample, *prompt.ids) for prompt, sample in batch]
         uniform = None if self.settings.greedy else UniformNumbers(seed, keys, state.device)
         special = vocabulary.special_ids
-        return DecodingLoop(state, self.settings, uniform, sorted(special), sorted(special - self.end_ids), self.top_logprobs)
+        return DecodingLoop(
+            state, self.settings, uniform, sorted(special), sorted(special - self.end_ids), self.top_logprobs
+        )
 
 
 def _tokens(steps: Sequence[DecodingStep]) -> list[list[tuple[int, ScoredToken | None]]]:
@@ -156,7 +163,10 @@ def _tokens(steps: Sequence[DecodingStep]) -> list[list[tuple[int, ScoredToken |
         return [[(id, None) for id in row] for row in ids]
     chosen, top, top_ids = (torch.stack(part, dim=1).tolist() for part in zip(*logprobs, strict=True))
     return [
-        [(id, ScoredToken(id, logprob, list(zip(others, values, strict=True)))) for id, logprob, values, others in zip(*row, strict=True)]
+        [
+            (id, ScoredToken(id, logprob, list(zip(others, values, strict=True))))
+            for id, logprob, values, others in zip(*row, strict=True)
+        ]
         for row in zip(ids, chosen, top, top_ids, strict=True)
     ]
 

@@ -55,7 +55,13 @@ class Translator:
     """Generates targets with an encoder-decoder. context: maximum source length with the separator."""
 
     def __init__(
-        self, model: Model, tokenizer: Tokenizer, source_tokenizer: Tokenizer, settings: Generate, *, context: int | None = None
+        self,
+        model: Model,
+        tokenizer: Tokenizer,
+        source_tokenizer: Tokenizer,
+        settings: Generate,
+        *,
+        context: int | None = None,
     ) -> None:
         assert model.needs_source
         self.model, self.tokenizer, self.source_tokenizer, self.settings = model, tokenizer, source_tokenizer, settings
@@ -102,7 +108,9 @@ class Translator:
         """Special tokens that are never generated."""
         return self.tokenizer.vocabulary.special_ids - {*self._ends}
 
-    def translate(self, sources: Sequence[str], batch_size: int = BATCH_SIZE, n_best: int = 1) -> Iterator[list[Translation]]:
+    def translate(
+        self, sources: Sequence[str], batch_size: int = BATCH_SIZE, n_best: int = 1
+    ) -> Iterator[list[Translation]]:
         """The `n_best` translations of each source, the best first, in the order of the sources.
 
         A translation does not depend on the other sources of the batch. n_best: at most num_beams.
@@ -118,15 +126,25 @@ class Translator:
         order.sort(key=lambda number: len(sources[number].ids))
         for first in range(0, len(order), batch_size):
             numbers = order[first : first + batch_size]
-            for number, best in zip(numbers, self._search([sources[number] for number in numbers], n_best), strict=True):
-                translations[number] = [Translation(self.decode(texts[number], one.ids), one.logprob, one.score) for one in best]
+            for number, best in zip(
+                numbers, self._search([sources[number] for number in numbers], n_best), strict=True
+            ):
+                translations[number] = [
+                    Translation(self.decode(texts[number], one.ids), one.logprob, one.score) for one in best
+                ]
         return translations
 
     @torch.inference_mode()
     def _search(self, sources: Sequence[SourceIds], n_best: int) -> list[list[Hypothesis]]:
         settings, banned = self.settings, tuple(sorted(self._banned))
         beams = BeamSettings(
-            self._ends, settings.num_beams, n_best, settings.length_penalty, settings.min_new_tokens, settings.no_repeat_ngram, banned
+            self._ends,
+            settings.num_beams,
+            n_best,
+            settings.length_penalty,
+            settings.min_new_tokens,
+            settings.no_repeat_ngram,
+            banned,
         )
         memory = self.model.encode(pad([source.ids for source in sources], self.device, left=False))
         *forced, begin = (torch.full((len(sources),), id, device=self.device) for id in self._start)

@@ -81,7 +81,13 @@ class _Recorder:
     calls: Counter[str] = field(default_factory=Counter)
 
     def record_attention(
-        self, kind: str, queries: SequenceKind, keys: SequenceKind, mixer: Mixer, inputs: tuple[Any, ...], output: ForwardOutput
+        self,
+        kind: str,
+        queries: SequenceKind,
+        keys: SequenceKind,
+        mixer: Mixer,
+        inputs: tuple[Any, ...],
+        output: ForwardOutput,
     ) -> ForwardOutput:
         x, memory, visibility = inputs[:3]
         assert isinstance(visibility, Visibility)
@@ -138,7 +144,9 @@ def capture(model: Model, inputs: Tokens, source: Tokens | None = None) -> Captu
             hooks.enter_context(hook)
         explicit = _logits(model, inputs, source)
     if not (torch.isfinite(logits).all() and torch.isfinite(explicit).all()):
-        raise RunFault("the model's logits are not finite: its training diverged", hint="choose an earlier checkpoint: --step N")
+        raise RunFault(
+            "the model's logits are not finite: its training diverged", hint="choose an earlier checkpoint: --step N"
+        )
     difference = (logits - explicit).abs().max().item()
     if difference > TOLERANCE:
         what = f"explicit and fused attention differ by more than {TOLERANCE:g} in their logits"
@@ -156,7 +164,11 @@ def attention_kinds(model: Model) -> dict[str, tuple[SequenceKind, SequenceKind]
     kinds: dict[str, tuple[SequenceKind, SequenceKind]] = {}
     for one in model.stacks():
         mixers = [block.mixers for block in one.stack.blocks]
-        kinds |= {one.attention: (one.rows, one.rows)} if any("own" in each and each["own"].has_heads for each in mixers) else {}
+        kinds |= (
+            {one.attention: (one.rows, one.rows)}
+            if any("own" in each and each["own"].has_heads for each in mixers)
+            else {}
+        )
         kinds |= {one.cross: (one.rows, one.memory)} if any("cross" in each for each in mixers) else {}
     return kinds
 
@@ -167,6 +179,10 @@ def _register_hooks(model: Model, recorder: _Recorder) -> Iterator[RemovableHand
         for block in one.stack.blocks:
             yield block.register_forward_hook(recorder.record_block_output)
             if block.own is not None:
-                yield block.own.part.register_forward_hook(partial(recorder.record_attention, one.attention, one.rows, one.rows))
+                yield block.own.part.register_forward_hook(
+                    partial(recorder.record_attention, one.attention, one.rows, one.rows)
+                )
             if block.cross is not None:
-                yield block.cross.part.register_forward_hook(partial(recorder.record_attention, one.cross, one.rows, one.memory))
+                yield block.cross.part.register_forward_hook(
+                    partial(recorder.record_attention, one.cross, one.rows, one.memory)
+                )

@@ -101,7 +101,9 @@ class _Recorder:
         bad = sum(_count_non_finite(tensor) for tensor in found)
         if bad and self.source is None:
             went_in = [_max_abs(tensor) for tensor in _float_tensors(inputs)]
-            self.source = NonFiniteOutput(self.names[module], type(module).__name__, self.micro, max(went_in, default=None), bad / values)
+            self.source = NonFiniteOutput(
+                self.names[module], type(module).__name__, self.micro, max(went_in, default=None), bad / values
+            )
 
     def _measure_range(self, module: nn.Module, found: list[Tensor]) -> None:
         name = self.names[module]
@@ -129,7 +131,9 @@ def replay_step(training: Training, start: Progress) -> CrashReport:
     in_fp32 = None
     if training.setup.precision != "fp32":
         in_fp32 = _run_step(replace(plain, setup=replace(plain.setup, precision="fp32")), start)
-    return CrashReport(outcome, recorder.source, [*recorder.gradients.values()], [*recorder.levels.values()], in_fp32, weights)
+    return CrashReport(
+        outcome, recorder.source, [*recorder.gradients.values()], [*recorder.levels.values()], in_fp32, weights
+    )
 
 
 def _run_step(training: Training, start: Progress) -> ReplayResult:
@@ -162,7 +166,9 @@ def _register_hooks(recorder: _Recorder) -> Iterator[RemovableHandle]:
     for name, parameter in task.named_parameters():
         if parameter.requires_grad:
             short = name.removeprefix("model.")
-            yield parameter.register_post_accumulate_grad_hook(lambda p, short=short: recorder.record_gradient(short, p))
+            yield parameter.register_post_accumulate_grad_hook(
+                lambda p, short=short: recorder.record_gradient(short, p)
+            )
 
 
 def _float_tensors(value: Any) -> Iterator[Tensor]:

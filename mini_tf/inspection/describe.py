@@ -37,7 +37,12 @@ def summarize(head: Head, unit: str) -> str:
     distance = m.get("distance")
     mean_distance = "" if distance is None else f", mean distance {distance:.1f} {unit}s"
     on_text = "on this text " * bool(parts)
-    return "; ".join([*parts, f"{on_text}mean normalized entropy {m['entropy']:.2f}, mean largest weight {m['max']:.2f}{mean_distance}"])
+    return "; ".join(
+        [
+            *parts,
+            f"{on_text}mean normalized entropy {m['entropy']:.2f}, mean largest weight {m['max']:.2f}{mean_distance}",
+        ]
+    )
 
 
 def describe_query(head: Head, sample: Sample, most: int = 3) -> str:
@@ -60,5 +65,7 @@ def describe(sample: Sample) -> list[str]:
 def count_roles(heads: Sequence[Head]) -> str:
     """The number of heads per role, as text."""
     roles = Counter(head.role for head in heads)
-    parts = [f"{roles[role]} {role}" for role in ROLES if roles[role]] + [f"{roles[None]} without a role"] * (roles[None] > 0)
+    parts = [f"{roles[role]} {role}" for role in ROLES if roles[role]] + [f"{roles[None]} without a role"] * (
+        roles[None] > 0
+    )
     return f"{len(heads)} head{'s' if len(heads) > 1 else ''}, roles on repeated random tokens: {', '.join(parts)}"

@@ -75,7 +75,10 @@ def select_stack(stacks: Iterable[ModelStack], name: str | None, kind: str) -> M
     """The stack called `encoder` or `decoder`; None: the first. kind: of the model, for the message of a UsageFault."""
     named: Mapping[str, ModelStack] = {stack_name(one): one for one in stacks}
     if name not in (None, *named) and len(named) == 1:
-        raise UsageFault(f"--stack {name}: a model of kind {kind} has only one stack to show, {next(iter(named))}", hint="leave it out")
+        raise UsageFault(
+            f"--stack {name}: a model of kind {kind} has only one stack to show, {next(iter(named))}",
+            hint="leave it out",
+        )
     if name is not None and name not in named:
         raise UsageFault(f"--stack {name}: must be {' or '.join(sorted(named))}")
     return named[name] if name is not None else next(iter(named.values()))

@@ -24,7 +24,9 @@ Measures = dict[str, float | int | None]
 """By name, in the order of `measure`; None if no row counts."""
 
 
-def measure(weights: Float[Tensor, "H L M"], visible: Bool[Tensor, "L M"], units: Sequence[Hashable] | None) -> list[Measures]:
+def measure(
+    weights: Float[Tensor, "H L M"], visible: Bool[Tensor, "L M"], units: Sequence[Hashable] | None
+) -> list[Measures]:
     """Measures of each head on one text.
 
     units: the tokens (or words), equal if they are the same; None if queries and keys are different sequences, for

@@ -34,7 +34,9 @@ def memory_layers(stack: Stack, run: str) -> Layers:
     parts = [None if block.feed_forward is None else block.feed_forward.part for block in stack.blocks]
     found = {number: part for number, part in enumerate(parts * stack.n_passes) if isinstance(part, KeyValueMemories)}
     if not found:
-        raise UsageFault(f"{run} has no feed-forward layers, so no memories", hint="model.d_ff is the width of these layers")
+        raise UsageFault(
+            f"{run} has no feed-forward layers, so no memories", hint="model.d_ff is the width of these layers"
+        )
     return found
 
 

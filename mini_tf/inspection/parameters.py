@@ -50,7 +50,9 @@ def module_parameters(model: nn.Module) -> list[ModuleParameters]:
     return [_count_once(path, model.get_submodule(path), tensors, counted) for path, tensors in owners.items()]
 
 
-def _count_once(path: str, module: nn.Module, tensors: Mapping[str, Tensor], counted: dict[int, str]) -> ModuleParameters:
+def _count_once(
+    path: str, module: nn.Module, tensors: Mapping[str, Tensor], counted: dict[int, str]
+) -> ModuleParameters:
     own = {name: p for name, p in tensors.items() if id(p) not in counted}
     tied = next((counted[id(p)] for p in tensors.values() if id(p) in counted), None)
     counted |= {id(p): path for p in own.values()}

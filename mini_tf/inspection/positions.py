@@ -116,7 +116,9 @@ def analyze_positions(model: Model, encoding: EncodingOf) -> PositionAnalysis:
         rotary = RotaryKernel(kernel.tolist(), (2 * torch.pi / frequencies).tolist())
     distance_only = "bias" in position.applies_to and position.distance_only  # else it depends on queries and keys
     biases = position.bias(torch.arange(model.context, device=device)[None]) if distance_only else None
-    return PositionAnalysis(model.context, vectors, rotary, [] if biases is None else biases[0].cpu().double().add(0.0).tolist())  # no -0
+    return PositionAnalysis(
+        model.context, vectors, rotary, [] if biases is None else biases[0].cpu().double().add(0.0).tolist()
+    )  # no -0
 
 
 def _vectors(name: str, position: PositionalEncoding, context: int, zero: Float[Tensor, "1 1 D"]) -> PositionVectors:
@@ -147,7 +149,10 @@ def _untrained(folder: Path, step: str | None, analysis: PositionAnalysis) -> di
         rows = never_trained(tensors.read(checkpoint.folder / OPTIMIZER), analysis.vectors.table)
         if rows is not None:
             return {"never_trained": rows, "never_trained_by": f"the optimizer's state after step {checkpoint.step}"}
-    return {"never_trained": list(range(analysis.context, analysis.vectors.n_positions)), "never_trained_by": "the context"}
+    return {
+        "never_trained": list(range(analysis.context, analysis.vectors.n_positions)),
+        "never_trained_by": "the context",
+    }
 
 
 def never_trained(state: Mapping[str, Tensor], table: str) -> list[int] | None:
@@ -157,7 +162,9 @@ def never_trained(state: Mapping[str, Tensor], table: str) -> list[int] | None:
     """
     moments = [tensor for name, tensor in state.items() if name.rpartition(".")[0] == table and tensor.dim() == 2]
     n_rows = max((len(tensor) for tensor in moments), default=0)
-    moments = [tensor for tensor in moments if len(tensor) == n_rows]  # factors of another shape have no rows of the table
+    moments = [
+        tensor for tensor in moments if len(tensor) == n_rows
+    ]  # factors of another shape have no rows of the table
     return (torch.cat(moments, dim=1) == 0).all(dim=1).nonzero().flatten().tolist() if moments else None
 
 
@@ -169,17 +176,29 @@ def view(trained: Trained, stack: str | None, step: str | None, curve: bool) -> 
     selected, encoding, notes = _select_stack(trained, stack)
     positions = trained.recipe.model.stacks()[selected.name].positions
     kind, analysis = positions.kind, analyze_positions(trained.model, encoding)
-    result = _result(kind, analysis) | _untrained(trained.folder, step, analysis) | ({"biases": analysis.biases} if analysis.biases else {})
+    result = (
+        _result(kind, analysis)
+        | _untrained(trained.folder, step, analysis)
+        | ({"biases": analysis.biases} if analysis.biases else {})
+    )
     over_distance, vectors = _curves(kind, analysis), analysis.vectors
     if over_distance is None:
         reason = "it depends on queries and keys" if positions.APPLIES_TO else "this model has no positional encoding"
         return View(result, [partial(sentence, f"positions: {kind}; {reason}, {NO_CURVE}")], notes)
     title, run = f"{kind} positions: cosine similarity of position vectors", run_and_step(trained.folder, step)
     pictures: list[Picture] = [] if vectors is None or curve else [partial(_map, title, vectors), partial(sentence, "")]
-    pictures += [partial(curves, over_distance), *(partial(sentence, text) for text in _sentences(positions.PLOT_NOTE, analysis, result))]
+    pictures += [
+        partial(curves, over_distance),
+        *(partial(sentence, text) for text in _sentences(positions.PLOT_NOTE, analysis, result)),
+    ]
     if curve or vectors is None:
         return View(result, pictures, notes, replace(over_distance, title=f"{over_distance.title}, {run}"))
-    return View(result, pictures, notes, PanelGrid([_panel("", vectors, len(vectors.positions))], COSINE_SCALE, f"{title}, {run}"))
+    return View(
+        result,
+        pictures,
+        notes,
+        PanelGrid([_panel("", vectors, len(vectors.positions))], COSINE_SCALE, f"{title}, {run}"),
+    )
 
 
 def _select_stack(trained: Trained, stack: str | None) -> tuple[ModelStack, EncodingOf, list[str]]:
@@ -222,9 +241,17 @@ def _panel(title: str, vectors: PositionVectors, most: int) -> Panel:
 
 def _curves(kind: str, analysis: PositionAnalysis) -> Curves | None:
     if analysis.vectors is not None:
-        title, y_label, lines = "attention weights of position vectors", "softmax(p_i.p_j / sqrt d)", {"": analysis.vectors.kernel}
+        title, y_label, lines = (
+            "attention weights of position vectors",
+            "softmax(p_i.p_j / sqrt d)",
+            {"": analysis.vectors.kernel},
+        )
     elif analysis.rotary is not None:
-        title, y_label, lines = "attention score of equal vectors", "mean of cos(distance * theta)", {"": analysis.rotary.kernel}
+        title, y_label, lines = (
+            "attention score of equal vectors",
+            "mean of cos(distance * theta)",
+            {"": analysis.rotary.kernel},
+        )
     elif analysis.biases:
         title, y_label = "attention bias", "bias"
         lines = {f"head {head}": bias for head, bias in enumerate(analysis.biases)}

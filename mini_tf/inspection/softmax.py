@@ -63,7 +63,9 @@ def view(trained: Trained, texts: Sequence[tuple[str, str | None]]) -> View:
     tokenized = [tokenize_texts(trained, *text) for text in texts]
     heads = softmax_statistics(capture_heads(trained, one) for one in tokenized)
     if not any(head.rows for head in heads):
-        raise UsageFault("no token of the texts attends to two tokens, so every attention weight is 1", hint="give a longer text")
+        raise UsageFault(
+            "no token of the texts attends to two tokens, so every attention weight is 1", hint="give a longer text"
+        )
     notes = [f"text {number}: {note}" for number, one in enumerate(tokenized, 1) for note in one.notes]
     if any(head.underflow for head in heads):
         notes.append("range: > marks a lower bound, since some weights underflowed to 0")
@@ -95,7 +97,9 @@ def softmax_statistics(captures: Iterable[Capture]) -> list[SoftmaxStatistics]:
 def _measure_rows(captured: CapturedAttention) -> dict[str, Tensor]:
     """Statistics (H, rows) of the rows of a layer with two or more visible keys."""
     weights, mask = captured.weights.cpu().double(), captured.mask.cpu()
-    lead = torch.ones_like(weights[:, 0, :, : captured.lead], dtype=torch.bool)  # columns of no token are always visible
+    lead = torch.ones_like(
+        weights[:, 0, :, : captured.lead], dtype=torch.bool
+    )  # columns of no token are always visible
     visible = torch.cat([lead, mask.expand(len(weights), -1, -1)], dim=-1)[:, None]  # (B, 1, L, lead + M)
     n_visible = visible.sum(dim=-1)
     p = torch.where(visible, weights, 0.0)
@@ -120,4 +124,6 @@ def _summarize(kind: str, layer: int, head: int, rows: dict[str, Tensor]) -> Sof
     means = {name: own[name].mean().item() for name in ("entropy", "normalised", "largest", "saturated", "gradient")}
     n = len(own["entropy"])
     logit_range = own["logit_range"].amax().item() if n else nan
-    return SoftmaxStatistics(kind, layer, head, n, **means, logit_range=logit_range, underflow=bool(own["underflow"].any()))
+    return SoftmaxStatistics(
+        kind, layer, head, n, **means, logit_range=logit_range, underflow=bool(own["underflow"].any())
+    )

@@ -39,7 +39,9 @@ class TokenizedText:
     def to_tokens(self, device: torch.device) -> Tokens:
         ids: Tensor = torch.tensor([self.input.ids], device=device)
         length = ids.shape[1]
-        return Tokens(ids, TokenPositions(length).with_prefix(torch.tensor([length], device=device)) if self.prefix else None)
+        return Tokens(
+            ids, TokenPositions(length).with_prefix(torch.tensor([length], device=device)) if self.prefix else None
+        )
 
 
 def tokenized_text(tokenizer: Tokenizer, input: ModelInput) -> TokenizedText:
@@ -71,7 +73,9 @@ class TokenizedTexts:
 
     def by_words(self) -> "TokenizedTexts":
         """The texts with words as units."""
-        return TokenizedTexts(replace(self.own, by_words=True), self.source and replace(self.source, by_words=True), self.n_memory)
+        return TokenizedTexts(
+            replace(self.own, by_words=True), self.source and replace(self.source, by_words=True), self.n_memory
+        )
 
     @property
     def all(self) -> list[TokenizedText]:
@@ -84,7 +88,9 @@ class TokenizedTexts:
         notes = [one.input.note for one in self.all if one.input.note is not None]
         if self.n_memory:
             length = len(self.own.input.ids)
-            notes.append(f"the last {length - self.n_memory} of {length} tokens are a row; to them the {self.n_memory} before are memory")
+            notes.append(
+                f"the last {length - self.n_memory} of {length} tokens are a row; to them the {self.n_memory} before are memory"
+            )
         return notes
 
 
@@ -99,7 +105,9 @@ def tokenize_texts(trained: Trained, text: str, target: str | None = None) -> To
         return TokenizedTexts(replace(tokenized_text(trained.tokenizer, input), prefix=prefix), n_memory=n_memory)
     assert target is not None, "an encoder-decoder needs a target"
     own = tokenized_text(trained.tokenizer, target_input(trained.tokenizer, target, context))
-    return TokenizedTexts(own, tokenized_text(trained.source_tokenizer, untruncated_input(trained, text).truncate(context)))
+    return TokenizedTexts(
+        own, tokenized_text(trained.source_tokenizer, untruncated_input(trained, text).truncate(context))
+    )
 
 
 def capture_texts(trained: Trained, texts: TokenizedTexts) -> Capture:

@@ -42,7 +42,9 @@ def tokens_of(tokenizer: Tokenizer, text: str) -> list[Token]:
 
 def _prefix_length(data: bytes, piece: str) -> int | None:
     """Length of the prefix that decodes to `piece` (invalid bytes as \\xNN); None if there is none."""
-    return next((n for n in range(1, len(data) + 1) if data[:n].decode("utf-8", errors="backslashreplace") == piece), None)
+    return next(
+        (n for n in range(1, len(data) + 1) if data[:n].decode("utf-8", errors="backslashreplace") == piece), None
+    )
 
 
 def view(tokenizer: Tokenizer, texts: Sequence[str]) -> View:
@@ -66,7 +68,14 @@ def _record(token: Token) -> dict[str, Any]:
 
 def _pictures(text: str, tokens: Sequence[Token]) -> Iterator[Picture]:
     rows = [
-        [str(index), str(one.id), label(one.piece), one.bytes.hex(" "), "{}-{}".format(*one.span), "unknown" if one.unknown else ""]
+        [
+            str(index),
+            str(one.id),
+            label(one.piece),
+            one.bytes.hex(" "),
+            "{}-{}".format(*one.span),
+            "unknown" if one.unknown else "",
+        ]
         for index, one in enumerate(tokens)
     ]
     if rows:

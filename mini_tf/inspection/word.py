@@ -33,7 +33,9 @@ from mini_tf.trained.opening import Trained
 MAX_PANELS = 4
 METRICS = ("cosine", "baseline", "corrected", "separation")
 """Metrics of a layer, in JSON and in the table."""
-LEGEND = "Mean cosine similarities. cosine: between sentences; baseline: of different words; corrected: cosine - baseline"
+LEGEND = (
+    "Mean cosine similarities. cosine: between sentences; baseline: of different words; corrected: cosine - baseline"
+)
 SEPARATION_LEGEND = "; separation: within senses - between senses"
 
 
@@ -78,7 +80,9 @@ def find_occurrence(
     """The first occurrence of the word. Raises `fault` if there is none within the context."""
     spans = find_word(sentence.text, word)
     if not spans:
-        raise fault(f"{sentence.where}: the word {word!r} does not occur in it", hint="whole words are matched, with case")
+        raise fault(
+            f"{sentence.where}: the word {word!r} does not occur in it", hint="whole words are matched, with case"
+        )
     input = to_input(sentence.text)
     tokens = input.tokens_of(*spans[0])
     if not tokens:
@@ -102,9 +106,13 @@ def compare_occurrences(
     rows: SequenceKind = "source" if as_source else "own"
     if not any(one.rows == rows for one in model.stacks()):
         stacks = ", ".join(f"{one.name}: {one.rows}" for one in model.stacks())
-        raise UsageFault(f"no stack of the model has hidden states of the {'source' if as_source else 'text'}'s tokens ({stacks})")
+        raise UsageFault(
+            f"no stack of the model has hidden states of the {'source' if as_source else 'text'}'s tokens ({stacks})"
+        )
     device = next(model.parameters()).device
-    unused = Tokens(torch.zeros(1, 1, dtype=torch.long, device=device))  # a decoder input, whose hidden states are not used
+    unused = Tokens(
+        torch.zeros(1, 1, dtype=torch.long, device=device)
+    )  # a decoder input, whose hidden states are not used
     vectors: list[Tensor] = []
     types: list[str] = []
     numbers: list[int] = []
@@ -112,7 +120,9 @@ def compare_occurrences(
     for number, (sentence, found) in enumerate(zip(sentences, occurrences, strict=True)):
         text = Tokens(torch.tensor([found.input.ids], device=device))
         captured = capture(model, unused, text) if as_source else capture(model, text)
-        layers = torch.cat(next(stack.layers for stack in captured.hidden if stack.rows == rows)).cpu().double()  # (n_layers + 1, L, D)
+        layers = (
+            torch.cat(next(stack.layers for stack in captured.hidden if stack.rows == rows)).cpu().double()
+        )  # (n_layers + 1, L, D)
         others = [span for span in word_spans(sentence.text) if span[1] <= found.span[0] or span[0] >= found.span[1]]
         for span in [found.span, *others]:
             if tokens := found.input.tokens_of(*span):
@@ -123,7 +133,9 @@ def compare_occurrences(
     units = F.normalize(torch.stack(vectors, dim=1), dim=-1)  # (n_layers + 1, words, D)
     senses = [sentence.sense for sentence in sentences]
     return [
-        LayerSimilarity(n, cosines := unit[own] @ unit[own].T, _baseline(unit, types, numbers), _separation(cosines, senses))
+        LayerSimilarity(
+            n, cosines := unit[own] @ unit[own].T, _baseline(unit, types, numbers), _separation(cosines, senses)
+        )
         for n, unit in enumerate(units)
     ]
 
@@ -159,7 +171,12 @@ def _separation(cosines: Tensor, senses: Sequence[str | None]) -> float | None:
 
 
 def view(
-    trained: Trained, word: str, sentences: Sequence[Sentence], layer: int | None, fault: type[MinitfError], step: str | None = None
+    trained: Trained,
+    word: str,
+    sentences: Sequence[Sentence],
+    layer: int | None,
+    fault: type[MinitfError],
+    step: str | None = None,
 ) -> View:
     """The word in two or more sentences, by layer. layer: whose pairs are plotted; fault: as in `find_occurrence`.
 
@@ -167,23 +184,34 @@ def view(
     """
     as_source = trained.model.needs_source
     tokenizer = trained.source_tokenizer if as_source else trained.tokenizer
-    found = [find_occurrence(partial(untruncated_input, trained), trained.model.context, word, one, fault) for one in sentences]
+    found = [
+        find_occurrence(partial(untruncated_input, trained), trained.model.context, word, one, fault)
+        for one in sentences
+    ]
     layers = compare_occurrences(trained.model, sentences, found, as_source)
     if layer is not None and not -len(layers) <= layer < len(layers):
-        raise UsageFault(f"--layer {layer}: must be 0 (the embedding) to {len(layers) - 1}, or -1 to {-len(layers)} from the end")
+        raise UsageFault(
+            f"--layer {layer}: must be 0 (the embedding) to {len(layers) - 1}, or -1 to {-len(layers)} from the end"
+        )
     notes = _notes(tokenizer, word, layers, sentences, found)
     result = {
         "word": word,
         "texts": [_record(tokenizer, *pair) for pair in zip(sentences, found, strict=True)],
         "layers": [
-            {"layer": one.number} | {name: getattr(one, name) for name in METRICS} | {"pairs": one.cosines.tolist()} for one in layers
+            {"layer": one.number} | {name: getattr(one, name) for name in METRICS} | {"pairs": one.cosines.tolist()}
+            for one in layers
         ],
         "notes": notes,
     }
-    numbered = [f"{n:>3}  {'' if one.sense is None else f'{one.sense}: '}{one.text}" for n, one in enumerate(sentences, 1)]
+    numbered = [
+        f"{n:>3}  {'' if one.sense is None else f'{one.sense}: '}{one.text}" for n, one in enumerate(sentences, 1)
+    ]
     separated = any(one.separation is not None for one in layers)
     columns, legend = (METRICS, LEGEND + SEPARATION_LEGEND) if separated else (METRICS[:-1], LEGEND)
-    rows = [[f"{one.number}{' (embedding)' * (one.number == 0)}", *(getattr(one, name) for name in columns)] for one in layers]
+    rows = [
+        [f"{one.number}{' (embedding)' * (one.number == 0)}", *(getattr(one, name) for name in columns)]
+        for one in layers
+    ]
     panel, gap = _panel(word, sentences, layers[-1 if layer is None else layer]), partial(terminal.sentence, "")
     metrics = [partial(terminal.table, ["layer", *columns], rows), partial(terminal.sentence, f"{legend}.")]
     heat_map = partial(terminal.heat_map, panel, _scale([panel]), values=True)
@@ -194,19 +222,35 @@ def view(
 
 def _record(tokenizer: Tokenizer, sentence: Sentence, found: Occurrence) -> dict[str, Any]:
     pieces = tokenizer.pieces([found.input.ids[i] for i in found.tokens])
-    record = {"text": sentence.text, "sense": sentence.sense, "characters": list(found.span), "occurrences": found.n_occurrences}
-    return record | {"tokens": found.tokens, "pieces": pieces, "n_tokens": len(found.input.ids), "n_cut": found.input.n_cut}
+    record = {
+        "text": sentence.text,
+        "sense": sentence.sense,
+        "characters": list(found.span),
+        "occurrences": found.n_occurrences,
+    }
+    return record | {
+        "tokens": found.tokens,
+        "pieces": pieces,
+        "n_tokens": len(found.input.ids),
+        "n_cut": found.input.n_cut,
+    }
 
 
 def _notes(
-    tokenizer: Tokenizer, word: str, layers: Sequence[LayerSimilarity], sentences: Sequence[Sentence], found: Sequence[Occurrence]
+    tokenizer: Tokenizer,
+    word: str,
+    layers: Sequence[LayerSimilarity],
+    sentences: Sequence[Sentence],
+    found: Sequence[Occurrence],
 ) -> list[str]:
     notes = [
         f"{sentence.where}: {word!r} occurs {n} times; the first, at characters {one.span[0]} to {one.span[1] - 1}, is compared"
         for sentence, one in zip(sentences, found, strict=True)
         if (n := one.n_occurrences) > 1
     ]
-    notes += [f"{sentence.where}: {one.input.note}" for sentence, one in zip(sentences, found, strict=True) if one.input.note]
+    notes += [
+        f"{sentence.where}: {one.input.note}" for sentence, one in zip(sentences, found, strict=True) if one.input.note
+    ]
     ways = {tuple(tokenizer.pieces([one.input.ids[i] for i in one.tokens])) for one in found}
     if len(ways) > 1:
         examples = ", ".join(" ".join(map(repr, way)) for way in sorted(ways)[:4])
@@ -219,9 +263,18 @@ def _notes(
 def _panel(word: str, sentences: Sequence[Sentence], layer: LayerSimilarity) -> Panel:
     """Corrected cosine similarities between sentences; the diagonal is blank."""
     values = layer.cosines.numpy() - np.nan_to_num(layer.baseline)
-    names = [f"{number} {sentence.text if sentence.sense is None else sentence.sense}" for number, sentence in enumerate(sentences, 1)]
+    names = [
+        f"{number} {sentence.text if sentence.sense is None else sentence.sense}"
+        for number, sentence in enumerate(sentences, 1)
+    ]
     numbers = [str(number) for number in range(1, len(names) + 1)]
-    return Panel(f"{word}: layer {layer.number}", names, numbers, np.where(np.eye(len(names), dtype=bool), np.nan, values), tokens=False)
+    return Panel(
+        f"{word}: layer {layer.number}",
+        names,
+        numbers,
+        np.where(np.eye(len(names), dtype=bool), np.nan, values),
+        tokens=False,
+    )
 
 
 def _scale(panels: Sequence[Panel]) -> Scale:
@@ -229,7 +282,9 @@ def _scale(panels: Sequence[Panel]) -> Scale:
     return Scale(float(np.nanmin(values)), float(np.nanmax(values)), label="cosine similarity - baseline")
 
 
-def _figure(word: str, sentences: Sequence[Sentence], layers: Sequence[LayerSimilarity], layer: int | None) -> PanelGrid:
+def _figure(
+    word: str, sentences: Sequence[Sentence], layers: Sequence[LayerSimilarity], layer: int | None
+) -> PanelGrid:
     """A panel for the given layer, else for up to MAX_PANELS evenly spaced layers."""
     n, last = min(len(layers), MAX_PANELS), len(layers) - 1
     selected = [layers[layer]] if layer is not None else [layers[round(i * last / max(1, n - 1))] for i in range(n)]

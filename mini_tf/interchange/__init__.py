@@ -163,7 +163,9 @@ class Family(Kind):
         named["pad"] = pad_token(folder, config)
         if settings.SOURCE and (first := special_token(folder, "decoder_start_token", config)) is not None:
             named["begin"] = first
-        tokenizer: dict[str, Any] = {"path": str(folder)} | {key: name for key, name in named.items() if name is not None}
+        tokenizer: dict[str, Any] = {"path": str(folder)} | {
+            key: name for key, name in named.items() if name is not None
+        }
         if settings.SOURCE or "causal" in settings.DIRECTIONS:
             tokenizer |= {"ends": end_ids(folder, config)}
         if settings.SOURCE and (first_id := forced_bos(folder, config)) is not None:
@@ -175,14 +177,22 @@ class Family(Kind):
         config.integer("vocab_size")
         config.refuse_unread(f"{NO_EFFECT}|{self.NO_EFFECT}")
         config.check()
-        return {"model": {"kind": self.MODEL} | model, "objective": objective, "data": data, "tokenizer": tokenizer, "train": train}
+        return {
+            "model": {"kind": self.MODEL} | model,
+            "objective": objective,
+            "data": data,
+            "tokenizer": tokenizer,
+            "train": train,
+        }
 
     def _refuse_other_models(self, config: Config, settings: Any) -> None:
         """Refuse keys of every family that stand for what no model of minitf has."""
         if "auto_map" in config.values:
             config.refuse("auto_map", "it names code of the model's own, which minitf never runs")
         if config.has("quantization_config"):
-            config.refuse("quantization_config", "minitf reads no quantized weights: save the model with floating-point numbers")
+            config.refuse(
+                "quantization_config", "minitf reads no quantized weights: save the model with floating-point numbers"
+            )
         config.only("is_encoder_decoder", bool(settings.SOURCE))
         config.only("add_cross_attention", False)
         config.only("cross_attention_hidden_size")

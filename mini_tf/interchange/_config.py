@@ -137,7 +137,12 @@ class Config:
         """The key must be absent, null or one of these values."""
         value = self.get(key)
         absent = value is None and not (allowed == (True,) and key in self.values)  # null is false to transformers
-        if not absent and value != [] and value != {} and not any(type(value) is type(one) and value == one for one in allowed):
+        if (
+            not absent
+            and value != []
+            and value != {}
+            and not any(type(value) is type(one) and value == one for one in allowed)
+        ):
             self.refuse(key, f"{self.reader} has {' or '.join(map(show, allowed)) or 'no such setting'}{why}")
 
     @property
@@ -169,7 +174,10 @@ class Config:
 def no_such_model(error: ValidationError, where: str, *path: str) -> RunFault:
     """That the settings of a config.json make no model. path: keys of the recipe before those that the error names."""
     found = error.errors(include_url=False, include_input=False)
-    faults = [f"{where}: minitf has no such model: {'.'.join(map(str, (*path, *fault['loc'])))}: {fault['msg']}" for fault in found]
+    faults = [
+        f"{where}: minitf has no such model: {'.'.join(map(str, (*path, *fault['loc'])))}: {fault['msg']}"
+        for fault in found
+    ]
     return RunFault(faults[0], where=[where], faults=faults)
 
 

@@ -22,7 +22,11 @@ CROSS = {
     "cross.norm": "encoder_attn_layer_norm",
 }
 SIDES_NO_EFFECT = "extra_pos_embeddings|force_bos_token_to_be_generated|save_step|replacing_rate|student_.*_layers"
-SIDES_ALIASES = {"hidden_size": "d_model", "num_attention_heads": "encoder_attention_heads", "num_hidden_layers": "encoder_layers"}
+SIDES_ALIASES = {
+    "hidden_size": "d_model",
+    "num_attention_heads": "encoder_attention_heads",
+    "num_hidden_layers": "encoder_layers",
+}
 HAS_BIAS = "minitf_final_logits_bias"
 """A key of config.json of our own: whether the output layer has a bias. Without it, it has one."""
 
@@ -52,7 +56,11 @@ def _sizes(config: Config, side: str) -> dict[str, int]:
 
 def _written(stack: Any, side: str) -> dict[str, int]:
     """The inverse of `_sizes`."""
-    return {f"{side}_layers": stack.n_layers, f"{side}_attention_heads": stack.n_heads, f"{side}_ffn_dim": stack.hidden_dim}
+    return {
+        f"{side}_layers": stack.n_layers,
+        f"{side}_attention_heads": stack.n_heads,
+        f"{side}_ffn_dim": stack.hidden_dim,
+    }
 
 
 def sides_config(model: Any, facts: Facts) -> dict[str, Any]:

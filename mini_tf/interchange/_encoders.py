@@ -22,7 +22,13 @@ def task_heads(name: str, dense: str) -> tuple[Head, ...]:
     return (
         Head(f"{name}ForTokenClassification", {"kind": "tag"}, needs={**RAW, "dense": None, "head_bias": True}),
         Head(texts, {"kind": "classify"}, needs={**RAW, "dense": dense, "head_bias": True}, pools=first),
-        Head(texts, {"kind": "regress"}, needs={"wide": None, "dense": dense, "head_bias": True}, pools=first, numbers=True),
+        Head(
+            texts,
+            {"kind": "regress"},
+            needs={"wide": None, "dense": dense, "head_bias": True},
+            pools=first,
+            numbers=True,
+        ),
     )
 
 

@@ -8,7 +8,13 @@ from mini_tf.recipe.kinds import Kind
 
 Item = TypeVar("Item")
 
-ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "relu2": "relu2"}
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "relu2": "relu2",
+}
 """Their words for activations without a gate, and ours."""
 
 
@@ -55,7 +61,11 @@ ROPE = {"default": "default", "linear": "linear", "llama3": "llama3"}
 
 def rotary_section(config: Config) -> Config:
     """The keys of the rotation: `rope_parameters`, which is `rope_scaling` in older files."""
-    if config.has("rope_parameters") and config.has("rope_scaling") and config.get("rope_parameters") != config.get("rope_scaling"):
+    if (
+        config.has("rope_parameters")
+        and config.has("rope_scaling")
+        and config.get("rope_parameters") != config.get("rope_scaling")
+    ):
         config.refuse("rope_scaling", "it differs from rope_parameters; remove the one that does not apply")
     rope = config.section("rope_parameters" if config.has("rope_parameters") else "rope_scaling")
     rope.rename({"type": "rope_type"})

@@ -151,7 +151,11 @@ def expected_shapes(model: Model, names: Names) -> dict[str, tuple[int, ...]]:
     """The tensors that files of this model must have, and their shapes."""
     own = model.weights()
     written = {pair: pair.layout.write(own[pair.ours], pair.sizes) for pair in pairs_of(model, names)}
-    return {name: tuple(part.shape) for pair, parts in written.items() for name, part in zip(pair.theirs, parts, strict=True)}
+    return {
+        name: tuple(part.shape)
+        for pair, parts in written.items()
+        for name, part in zip(pair.theirs, parts, strict=True)
+    }
 
 
 def read_tensors(model: Model, names: Names, theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:

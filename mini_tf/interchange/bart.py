@@ -6,7 +6,13 @@ Source: Lewis et al. 2019, arXiv:1910.13461, and transformers' BartForConditiona
 from typing import Any
 
 from mini_tf.interchange import Config, Facts, Family, Head, Names
-from mini_tf.interchange._encoder_decoders import SIDES_ALIASES, SIDES_NO_EFFECT, sides_config, sides_names, sides_settings
+from mini_tf.interchange._encoder_decoders import (
+    SIDES_ALIASES,
+    SIDES_NO_EFFECT,
+    sides_config,
+    sides_names,
+    sides_settings,
+)
 from mini_tf.interchange._tensors import Shifted
 
 OFFSET = 2
@@ -20,7 +26,10 @@ class Settings(Family):
     NO_EFFECT = SIDES_NO_EFFECT
     ALIASES = SIDES_ALIASES
     ZERO = ("final_logits_bias",)
-    TIED = {name: ".shared.weight" for name in (".encoder.embed_tokens.weight", ".decoder.embed_tokens.weight", "lm_head.weight")}
+    TIED = {
+        name: ".shared.weight"
+        for name in (".encoder.embed_tokens.weight", ".decoder.embed_tokens.weight", "lm_head.weight")
+    }
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:
         config.only("normalize_before", False)

@@ -6,7 +6,15 @@ Source: Touvron et al. 2023, arXiv:2302.13971, and transformers' LlamaForCausalL
 from typing import Any
 
 from mini_tf.interchange import Config, Facts, Family, Head, Layout, Names
-from mini_tf.interchange._stacks import ENDS, decoder_heads, output_layer, rotary_config, rotary_section, rotary_settings, within
+from mini_tf.interchange._stacks import (
+    ENDS,
+    decoder_heads,
+    output_layer,
+    rotary_config,
+    rotary_section,
+    rotary_settings,
+    within,
+)
 
 LAYER = {
     "own.norm": "input_layernorm",
@@ -35,7 +43,9 @@ class Settings(Family):
             keys.only("partial_rotary_factor", 1.0, 1)
         bias, tied = config.flag("attention_bias", False), config.flag("tie_word_embeddings", False)
         if bias != config.flag("mlp_bias", False):
-            config.refuse("mlp_bias", "minitf has biases in all linear layers or in none, so it must equal attention_bias")
+            config.refuse(
+                "mlp_bias", "minitf has biases in all linear layers or in none, so it must equal attention_bias"
+            )
         n_heads = config.integer("num_attention_heads")
         return {
             "d_model": config.integer("hidden_size"),

@@ -6,7 +6,13 @@ Source: Junczys-Dowmunt et al. 2018, arXiv:1804.00344, and transformers' MarianM
 from typing import Any
 
 from mini_tf.interchange import Config, Facts, Family, Head, Names
-from mini_tf.interchange._encoder_decoders import SIDES_ALIASES, SIDES_NO_EFFECT, sides_config, sides_names, sides_settings
+from mini_tf.interchange._encoder_decoders import (
+    SIDES_ALIASES,
+    SIDES_NO_EFFECT,
+    sides_config,
+    sides_names,
+    sides_settings,
+)
 
 
 class Settings(Family):
@@ -31,7 +37,10 @@ class Settings(Family):
         config.only("static_position_embeddings", True)
         size = config.integer("vocab_size")
         if config.integer("decoder_vocab_size", size) != size:
-            config.refuse("decoder_vocab_size", f"of models with two vocabularies minitf reads none, so it must be vocab_size, {size}")
+            config.refuse(
+                "decoder_vocab_size",
+                f"of models with two vocabularies minitf reads none, so it must be vocab_size, {size}",
+            )
         shared = config.flag("share_encoder_decoder_embeddings", True)
         positions = {"kind": "sinusoidal", "order": "sines_first"}
         return sides_settings(config, "gelu") | {"shared_embeddings": shared, "positions": positions}

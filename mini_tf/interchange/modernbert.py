@@ -26,14 +26,21 @@ LAYER = {
 class Settings(Family):
     MODEL = "encoder"
     PREFIX = "model."
-    HEADS = (Head("ModernBertForMaskedLM", {"kind": "masked"}), Head("ModernBertModel", None, True, "last_hidden_state"))
+    HEADS = (
+        Head("ModernBertForMaskedLM", {"kind": "masked"}),
+        Head("ModernBertModel", None, True, "last_hidden_state"),
+    )
     BEGIN = "cls_token"
     TIED = {"decoder.weight": ".embeddings.tok_embeddings.weight"}
     NO_EFFECT = "classifier_.*|decoder_bias|deterministic_flash_attn|reference_compile|repad_logits_with_grad|sparse_pred.*|layer_norm_eps"
     DROPPED = {r"(head|decoder)\..*": "the masked-LM head, which this architecture does not use"}
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:
-        bias, masked, tied = config.flag("attention_bias", False), is_masked(head), config.flag("tie_word_embeddings", True)
+        bias, masked, tied = (
+            config.flag("attention_bias", False),
+            is_masked(head),
+            config.flag("tie_word_embeddings", True),
+        )
         for key in ("mlp_bias", "norm_bias"):
             if config.flag(key, False) != bias:
                 config.refuse(key, "minitf has biases in all layers or in none, so it must equal attention_bias")
@@ -80,7 +87,9 @@ class Settings(Family):
 
     def config(self, model: Any, facts: Facts) -> dict[str, Any]:
         # What is no window is written as full attention, which reading it back finds out.
-        windows = [value_of(model.attention[layer % len(model.attention)], "window", None) for layer in range(model.n_layers)]
+        windows = [
+            value_of(model.attention[layer % len(model.attention)], "window", None) for layer in range(model.n_layers)
+        ]
         types = [FULL if window is None else SLIDING for window in windows]
         given = value_of(model.positions, "layer_bases", ()) or (value_of(model.positions, "base", 10000.0),)
         bases = {one: given[layer % len(given)] for layer, one in enumerate(types)}
@@ -96,7 +105,9 @@ class Settings(Family):
             **{key: True for key in ("classifier_bias", "decoder_bias")},
             "layer_types": types,
             "local_attention": 2 * next((window for window in windows if window is not None), 64),
-            "rope_parameters": {one: {"rope_type": "default", "rope_theta": bases.get(one, BASES[one][1])} for one in BASES},
+            "rope_parameters": {
+                one: {"rope_type": "default", "rope_theta": bases.get(one, BASES[one][1])} for one in BASES
+            },
             "tie_word_embeddings": model.tied,
             "max_position_embeddings": facts.context,
             "vocab_size": facts.vocabulary.size,

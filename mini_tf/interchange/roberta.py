@@ -47,7 +47,11 @@ class Settings(Family):
     def config(self, model: Any, facts: Facts) -> dict[str, Any]:
         written = encoder_config(model, facts)
         length = written["max_position_embeddings"] + PAD + 1
-        return written | {"type_vocab_size": model.n_types, "max_position_embeddings": length, "pad_token_id": facts.vocabulary.pad}
+        return written | {
+            "type_vocab_size": model.n_types,
+            "max_position_embeddings": length,
+            "pad_token_id": facts.vocabulary.pad,
+        }
 
     def names(self, model: Any, head: Head) -> Names:
         names = encoder_names(PREDICTIONS, head, "classifier.dense", "classifier.out_proj")

@@ -34,9 +34,17 @@ class Settings(Family):
     MODEL = "encoder_decoder"
     HEADS = (Head("T5ForConditionalGeneration", {"kind": "seq2seq"}, data="translate-toy"),)
     BEGIN = "pad_token"
-    TIED = {name: "shared.weight" for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")}
+    TIED = {
+        name: "shared.weight"
+        for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")
+    }
     ALWAYS_TIED = True
-    ALIASES = {"hidden_size": "d_model", "num_attention_heads": "num_heads", "num_hidden_layers": "num_layers", "head_dim": "d_kv"}
+    ALIASES = {
+        "hidden_size": "d_model",
+        "num_attention_heads": "num_heads",
+        "num_hidden_layers": "num_layers",
+        "head_dim": "d_kv",
+    }
     COMPUTED = r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:
@@ -105,7 +113,9 @@ class Settings(Family):
             "embedding.position.table": Layout(f"decoder.{BIAS}"),
             "source_embedding.position.table": Layout(f"encoder.{BIAS}"),
             "encoder.norm": Layout("encoder.final_layer_norm"),
-            "stack.norm": Scaled("decoder.final_layer_norm", factor) if model.tied else Layout("decoder.final_layer_norm"),
+            "stack.norm": Scaled("decoder.final_layer_norm", factor)
+            if model.tied
+            else Layout("decoder.final_layer_norm"),
         }
 
     def context(self, config: Config) -> int:

@@ -48,9 +48,13 @@ def load_data(recipe: Recipe, reporter: Reporter, group: ProcessGroup = ALONE.gr
     for note in data.notes:
         reporter.say(note)
     context, tokens = recipe.train.context, data.train.n_tokens
-    if recipe.objective.dataset().STREAM and tokens <= context:  # before the machine settings are measured, which takes long with such rows
+    if (
+        recipe.objective.dataset().STREAM and tokens <= context
+    ):  # before the machine settings are measured, which takes long with such rows
         fitting = 1 << max(0, tokens.bit_length() - 4)
-        reporter.warn(f"train.context {context} is longer than the training data of {tokens:,} tokens; train.context={fitting} fits")
+        reporter.warn(
+            f"train.context {context} is longer than the training data of {tokens:,} tokens; train.context={fitting} fits"
+        )
     return data
 
 
@@ -63,11 +67,19 @@ def usable_best_metric(recipe: Recipe, labels: Labels | None) -> BestMetric:
 
 def merge_function(recipe: Recipe) -> Callable[[dict[str, Tensor]], dict[str, Tensor]] | None:
     """Merges the adapter into the weights for model.safetensors; None without an adapter or without adapter.merge."""
-    return partial(merged_weights, settings=recipe.adapter) if recipe.adapter is not None and recipe.adapter.merge else None
+    return (
+        partial(merged_weights, settings=recipe.adapter)
+        if recipe.adapter is not None and recipe.adapter.merge
+        else None
+    )
 
 
 def write_model_files(
-    run: Run, recipe: Recipe, model: Model, data: TokenizedData | LoadedModel, fully_trainable: Sequence[str] | None = None
+    run: Run,
+    recipe: Recipe,
+    model: Model,
+    data: TokenizedData | LoadedModel,
+    fully_trainable: Sequence[str] | None = None,
 ) -> None:
     """Write config.json, the tokenizers and the model's facts in run.json into the run folder.
 
@@ -109,11 +121,17 @@ def build(
             hint="train.stream=false",
         )
     meta, sharding = architecture.on_meta(), sharding_of(recipe.runtime.shard, group or ProcessGroup())
-    initialization = initial.match_tensors(meta, recipe, data) if recipe.model.init_from is not None and resumed is None else None
+    initialization = (
+        initial.match_tensors(meta, recipe, data) if recipe.model.init_from is not None and resumed is None else None
+    )
     loaded = initialization.report if initialization is not None else None
     full = None
     if recipe.adapter is not None:
-        full = fully_trainable(meta, "tokens" in recipe.objective.predicts, loaded) if resumed is None else read_fully_trainable(resumed)
+        full = (
+            fully_trainable(meta, "tokens" in recipe.objective.predicts, loaded)
+            if resumed is None
+            else read_fully_trainable(resumed)
+        )
     restrict_trainable(meta, recipe, full)
     meta_task = on_meta_device(lambda: objective.task(meta))
     refuse_too_large(trained_module(meta, meta_task), recipe.optimizer, setup.device, sharding)
@@ -161,10 +179,16 @@ def setup_of_all(parts: Parts, say: Report) -> Setup:
     setup = replace(setup, **{**decided, **local}, reasons=reasons)
     batch_size, rows = parts.plan.batch_size, setup.micro_batch_size
     if batch_size < group.size * rows:
-        most = max([size for size in range(1, batch_size // group.size + 1) if not parts.plan.even or batch_size % size == 0], default=0)
+        most = max(
+            [size for size in range(1, batch_size // group.size + 1) if not parts.plan.even or batch_size % size == 0],
+            default=0,
+        )
         if parts.recipe.train.micro_batch_size != "auto" or not most:
             message = f"train.micro_batch_size: micro-batches of {rows} of {batch_size} rows are fewer than the {group.size} processes"
-            raise RecipeFault(message, hint=f"train.micro_batch_size={most}" if most else "fewer processes or a larger train.batch_size")
+            raise RecipeFault(
+                message,
+                hint=f"train.micro_batch_size={most}" if most else "fewer processes or a larger train.batch_size",
+            )
         setup = setup.decided("micro_batch_size", most, f"{batch_size} rows for {group.size} processes")
     setup.apply()
     if parts.sharding.divides_weights:
@@ -194,19 +218,30 @@ def decide_setup(parts: Parts, say: Report) -> Setup:
         setup = replace(setup, micro_batch_size=size, reasons=setup.reasons | {"micro_batch_size": reason})
     elif train.batch_tokens is None and train.batch_size % setup.micro_batch_size:
         recorded = str(setup.micro_batch_size)[:20]
-        raise RunFault(f"run.json is damaged: auto.micro_batch_size {recorded} does not divide train.batch_size {train.batch_size}")
+        raise RunFault(
+            f"run.json is damaged: auto.micro_batch_size {recorded} does not divide train.batch_size {train.batch_size}"
+        )
     if not setup.undecided or parts.sharding.divides_weights:  # rank 0 cannot measure steps alone
         return replace(setup, undecided=frozenset())
     settings = recipe.model_dump(mode="json", include={"model", "objective", "runtime"})
-    rows = {"batch_size": parts.plan.batch_size, "context": train.context, "stream": train.stream, "pack": recipe.data.pack}
+    rows = {
+        "batch_size": parts.plan.batch_size,
+        "context": train.context,
+        "stream": train.stream,
+        "pack": recipe.data.pack,
+    }
     shape = {**settings, **rows, "vocabulary": parts.data.tokenizer.vocabulary.size}
     work = RunLength(parts.plan.batch_size, parts.schedule.horizon)
 
     cores = min(setup.threads, available_cores())  # more threads than cores contend with each other
 
     def find() -> Setup:
-        skips = " ".join(f"{'train' if key == 'micro_batch_size' else 'runtime'}.{key}" for key in sorted(setup.undecided))
-        with show_progress(f"measuring the fastest settings, at most {LONGEST:g} s plus compilation (skipped for those given: {skips})"):
+        skips = " ".join(
+            f"{'train' if key == 'micro_batch_size' else 'runtime'}.{key}" for key in sorted(setup.undecided)
+        )
+        with show_progress(
+            f"measuring the fastest settings, at most {LONGEST:g} s plus compilation (skipped for those given: {skips})"
+        ):
             return tune(setup, work, StepTimer(parts.task, single_rows), partial(contended, cores))
 
     decided = cached_tuning(shape, work, setup, find, say)

@@ -83,7 +83,9 @@ class Baselines:
 
     def _best_first(self, model: Metrics) -> list[str]:
         """The kinds with a metric of the model: by the first ranking metric that any has, then those without it."""
-        kinds = [kind for kind, measured in self.measured.items() if any(_has(model, name) for name in measured.metrics)]
+        kinds = [
+            kind for kind, measured in self.measured.items() if any(_has(model, name) for name in measured.metrics)
+        ]
         known = {name for kind in kinds for name in self.measured[kind].metrics if _has(model, name)}
         metric = next((name for name in self.ranking if name in known), "")
 
@@ -117,7 +119,9 @@ def measure_baselines(
     settings = recipe.objective
     if not recipe.eval.baseline:
         return Baselines()
-    data = BaselineData(settings.dataset(), train, val, objective.prepare, labels, "every_token" in settings.predicts, check)
+    data = BaselineData(
+        settings.dataset(), train, val, objective.prepare, labels, "every_token" in settings.predicts, check
+    )
     measured, notes, absent = dict[str, Measured](), list[str](), dict[str, list[str]]()
     for kind in settings.baselines:
         baseline: Any = settings_of("baselines", kind)()
@@ -129,7 +133,9 @@ def measure_baselines(
             measured[kind] = _cached(baseline, data, recipe)
         except (NoBaseline, OSError, MemoryError, MinitfError) as reason:  # which must not lose a trained model
             notes.append(f"no baseline {kind}: {reason or type(reason).__name__}")
-    notes += [f"no baseline {', '.join(kinds)}: {packages} is not installed: {INSTALL}" for packages, kinds in absent.items()]
+    notes += [
+        f"no baseline {', '.join(kinds)}: {packages} is not installed: {INSTALL}" for packages, kinds in absent.items()
+    ]
     return Baselines(measured, ranking_metrics(settings), tuple(notes))
 
 
@@ -138,7 +144,11 @@ def baseline_metrics(objective: ObjectiveSettings) -> dict[str, list[str]]:
 
     The best one is known only if all baselines with this metric can be measured.
     """
-    known, ranks, requires = metrics_of(objective), {*ranking_metrics(objective), "bits_per_byte"}, dict[str, list[str]]()
+    known, ranks, requires = (
+        metrics_of(objective),
+        {*ranking_metrics(objective), "bits_per_byte"},
+        dict[str, list[str]](),
+    )
     for kind in objective.baselines:
         baseline: Any = settings_of("baselines", kind)
         for name in (name for name in baseline.METRICS if name in known):

@@ -51,7 +51,11 @@ def overfitting(epochs: float, train_loss: float, val_loss: float, objective: Ob
     if unlike:
         return f"{start}, mean training loss with {unlike} {train_loss:.2f}"
     gap = val_loss - train_loss
-    hint = "; the model overfits: more training data, fewer steps or dropout would help" if gap > WIDE_GAP * val_loss else ""
+    hint = (
+        "; the model overfits: more training data, fewer steps or dropout would help"
+        if gap > WIDE_GAP * val_loss
+        else ""
+    )
     return f"{start}, mean training loss since the previous evaluation {train_loss:.2f}{hint}"
 
 

@@ -85,7 +85,9 @@ def convert(
     identity = Identity.of(resolved, record.hashes | {"init": str((record.model or {}).get("sha256"))})
     if factors:
         memory = {MEMORY: describe(factors)}
-        identity = replace(identity, decides={**identity.decides, **memory}, not_default={**identity.not_default, **memory})
+        identity = replace(
+            identity, decides={**identity.decides, **memory}, not_default={**identity.not_default, **memory}
+        )
     with open_run(location, identity) as new:
         kl = kl_divergence(trained, converted, store) if "tokens" in trained.recipe.objective.predicts else None
         before, after = (_measure(model, store) for model in (trained, converted))
@@ -96,7 +98,9 @@ def convert(
             weights = CheckpointTensors(converted.model.weights(), {}, {}, converted.own or {})
             metrics = {f"val.{name}": value for name, value in after.metrics.items() if name != "targets"}
             new.best_metric = usable_best_metric(converted.recipe, converted.labels)
-            save_checkpoint(new, 0, weights, {}, new.best_metric.score(metrics), converted.recipe.checkpoint, reporter.warn)
+            save_checkpoint(
+                new, 0, weights, {}, new.best_metric.score(metrics), converted.recipe.checkpoint, reporter.warn
+            )
             new.finish("done", metrics=metrics if data is None else {})
         return Conversion(new.folder, tensors, before, after, kl)
 
@@ -106,12 +110,18 @@ def _resolve(trained: Trained, overrides: Sequence[str], unchanged: bool) -> Res
 
     unchanged: the settings may be those of the run.
     """
-    used = ["model.init_from=null"] * (trained.recipe.model.init_from is not None) + ["adapter=null"] * (trained.recipe.adapter is not None)
+    used = ["model.init_from=null"] * (trained.recipe.model.init_from is not None) + ["adapter=null"] * (
+        trained.recipe.adapter is not None
+    )
     used += overrides
     kept = _kept_settings(trained.recipe.model, resolve(str(trained.folder), used).recipe.model)
     resolved = resolve(str(trained.folder), [*used, *kept])
     old, new = flat_values(trained.recipe), flat_values(resolved.recipe)
-    changed = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key) and not key.startswith(("adapter", "model.init_from"))]
+    changed = [
+        key
+        for key in sorted({*old, *new})
+        if old.get(key) != new.get(key) and not key.startswith(("adapter", "model.init_from"))
+    ]
     if not changed and not unchanged:
         hint = "for example model.attention.kind=window, or --memory 3:511=0"
         raise UsageFault(f"nothing to convert: {trained.folder.name} has these settings", hint=hint)
@@ -156,7 +166,9 @@ def _mixers(model: ModelSettings, key: str) -> tuple[MixerSettings, ...]:
 
 def _rebuild(trained: Trained, recipe: Recipe) -> tuple[Trained, LoadedTensors]:
     """The converted model; tensors that the original lacks are initialized."""
-    architecture = Architecture.of(recipe, trained.tokenizer, trained.source_tokenizer, trained.labels, trained.model.context)
+    architecture = Architecture.of(
+        recipe, trained.tokenizer, trained.source_tokenizer, trained.labels, trained.model.context
+    )
     model, name = architecture.initialize(seed_of(recipe.train.seed, "weights")), trained.folder.name
     tensors = _copy(trained.model.weights(), model.weights(), name)
     model.to(trained.setup.device).eval()
@@ -176,7 +188,10 @@ def _copy(weights: Mapping[str, Tensor], target: Mapping[str, Tensor], run: str)
             raise RecipeFault(f"{name} is {sizes}", hint="choose settings that keep the shapes")
     for name in loaded:
         target[name].copy_(weights[name])
-    new, unused = tuple(name for name in target if name not in weights), tuple(name for name in weights if name not in target)
+    new, unused = (
+        tuple(name for name in target if name not in weights),
+        tuple(name for name in weights if name not in target),
+    )
     return LoadedTensors(run, loaded, new, unused)
 
 
@@ -228,4 +243,6 @@ def scale_memories(model: Model, factors: Mapping[MemoryIndex, float]) -> None:
     for memory, factor in factors.items():
         value = layers[memory.layer].values[memory.number].mul_(factor)
         if not value.isfinite().all():
-            raise UsageFault(f"--memory {memory}={factor!r}: the value is no longer finite", hint="give a smaller factor")
+            raise UsageFault(
+                f"--memory {memory}={factor!r}: the value is no longer finite", hint="give a smaller factor"
+            )

@@ -29,7 +29,9 @@ def finish(session: Session, step: int, stop: StopRequest) -> RunResult:
     return result or RunResult(session.run.folder, {}, exit_code)
 
 
-def _finish(session: Session, step: int, stop: StopRequest, evaluated: dict[str, float] | None, fitter: Fitter | None) -> RunResult:
+def _finish(
+    session: Session, step: int, stop: StopRequest, evaluated: dict[str, float] | None, fitter: Fitter | None
+) -> RunResult:
     """Scores of generated texts, baselines, plots, closing messages. evaluated: final metrics; None after a stop."""
     run, unevaluated = session.run, f"stopped at step {step}, saved, before the last evaluation"
     if evaluated is None:
@@ -49,7 +51,9 @@ def _finish(session: Session, step: int, stop: StopRequest, evaluated: dict[str,
         run.update(model=run.manifest.model_with(fitter.decision))
     for line in _closing_lines(session, step, metrics, baselines, [] if fitter is None else fitter.lines):
         session.reporter.say(line)
-    run.finish("done", metrics=metrics)  # last and fast: if killed after it, the run is done and another --extend would add to it
+    run.finish(
+        "done", metrics=metrics
+    )  # last and fast: if killed after it, the run is done and another --extend would add to it
     return RunResult(run.folder, {**metrics})
 
 
@@ -65,7 +69,9 @@ def _evaluate(session: Session, stop: StopRequest, fitter: MetricAccumulator | N
     if session.full is not None and model is not None and model["step"] == session.full[0] and fitter is None:
         return session.full[1]
     merged = session.run.export_weights is not None  # model.safetensors then has other tensors than the trained model
-    objective = load_objective(session.run.folder, model["step"] if model else "best", specs(session.parts.objective_tensors()))
+    objective = load_objective(
+        session.run.folder, model["step"] if model else "best", specs(session.parts.objective_tensors())
+    )
     session.parts.load(load_model(session.run.folder, model["step"] if model and merged else None), objective)
 
     def check() -> None:
@@ -78,7 +84,9 @@ def _evaluate(session: Session, stop: StopRequest, fitter: MetricAccumulator | N
         return None
 
 
-def _closing_lines(session: Session, step: int, metrics: dict[str, float], baselines: Baselines, fitted: Sequence[str]) -> Iterator[str]:
+def _closing_lines(
+    session: Session, step: int, metrics: dict[str, float], baselines: Baselines, fitted: Sequence[str]
+) -> Iterator[str]:
     model = session.run.manifest.model
     by = "" if session.parts.best.name == "loss" else f" by {session.parts.best.name}"
     best = f" (the best checkpoint{by}, step {model['step']} of {step})" if model and model["step"] != step else ""

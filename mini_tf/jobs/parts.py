@@ -125,7 +125,9 @@ class Parts:
     def all_validation_data(self) -> str:
         """In words: running text by its tokens, other data by their examples."""
         dataset = self.recipe.objective.dataset()
-        size, unit = (self.validation_tokens, "tokens") if dataset.STREAM else (self.val.store.n_documents, dataset.UNIT)
+        size, unit = (
+            (self.validation_tokens, "tokens") if dataset.STREAM else (self.val.store.n_documents, dataset.UNIT)
+        )
         return f"all {size:,} validation {unit}"
 
     @cached_property
@@ -153,7 +155,9 @@ class Parts:
         rows = eval_batch_size(self.recipe, self.setup.micro_batch_size)
         sharding = self.sharding if together else None
         used = accumulator or pipeline_of(self).metric_accumulator()
-        return evaluate(self.task, self.objective, self.val, self.setup, rows, tokens, each_batch, used, sharding=sharding)
+        return evaluate(
+            self.task, self.objective, self.val, self.setup, rows, tokens, each_batch, used, sharding=sharding
+        )
 
     def fit_on_validation(self, tokens: int | None) -> None:
         """Fit what only evaluation uses, on the data of `evaluate`; all processes get the values of the first."""
@@ -161,7 +165,10 @@ class Parts:
             return
         rows = eval_batch_size(self.recipe, self.setup.micro_batch_size)
         with evaluation_draws(self.setup), self.sharding.whole(), self.setup.autocast():
-            batches = (self.objective.prepare(batch.rows).to(self.setup.device) for batch in self.val.eval_batches(rows, tokens))
+            batches = (
+                self.objective.prepare(batch.rows).to(self.setup.device)
+                for batch in self.val.eval_batches(rows, tokens)
+            )
             fitted = self.objective.fit_on_validation(self.task, batches)
         for buffer in fitted:
             self.group.broadcast(buffer)
@@ -188,7 +195,9 @@ class Parts:
         """`Objective.prepare`, for training steps: in CUDA graphs, with shapes that recur."""
         if not self.setup.graphs:
             return self.objective.prepare
-        return with_recurring_shapes(self.objective.prepare, self.task, self.train.shape.context, self.train.shape.lookahead)
+        return with_recurring_shapes(
+            self.objective.prepare, self.task, self.train.shape.context, self.train.shape.lookahead
+        )
 
     @property
     def schedule(self) -> TrainingSchedule:

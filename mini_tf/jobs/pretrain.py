@@ -36,7 +36,9 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
                     run.tensorboard = TensorBoardWriter(run.folder)
                     run.tensorboard.write_all()
                 run.publish(warn=reporter.warn)  # restores a model.safetensors that was lost or damaged since
-            reporter.say(f"already complete: {run.folder} (step {run.manifest.step}); --extend N trains N more steps, --fresh starts over")
+            reporter.say(
+                f"already complete: {run.folder} (step {run.manifest.step}); --extend N trains N more steps, --fresh starts over"
+            )
             return RunResult(run.folder, run.manifest.metrics)
         reporter.log, reporter.crash = run.log, run.crash
         run.tensorboard = TensorBoardWriter(run.folder) if options.tensorboard and group.leads else None
@@ -50,7 +52,12 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
         if resumed is None:
             initial.refuse_changed(recipe, identity.hashes)
         if group.leads:
-            check_exact(run, parts.setup.settings | numerics(group, recipe.runtime), recipe.checkpoint.resume == "exact", reporter.warn)
+            check_exact(
+                run,
+                parts.setup.settings | numerics(group, recipe.runtime),
+                recipe.checkpoint.resume == "exact",
+                reporter.warn,
+            )
         start_run(run, identity)
         run.record_auto(parts.setup.record)
         if run.manifest.flops_per_step is None:

@@ -56,7 +56,9 @@ class Session:
     def __init__(self, run: Run, parts: Parts, reporter: Reporter, started: float) -> None:
         self.run, self.parts, self.reporter = run, parts, reporter
         self.sharding = parts.sharding
-        self.optimizer = build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.compute_dtype, self.sharding)
+        self.optimizer = build_optimizer(
+            parts.recipe.optimizer, parts.trainable, parts.setup.compute_dtype, self.sharding
+        )
         self.training = replace(training_of(parts, run.manifest.extensions, self.optimizer), warn=reporter.warn)
         self.group = parts.group
         self._dues: dict[int, Due] = {}
@@ -66,7 +68,9 @@ class Session:
         self.saved = 0  # step of the newest checkpoint
         self.finished = False  # no further step is to be trained
         self.lines = StepLines(self.start, self.training.schedule.horizon)
-        self.full: tuple[int, dict[str, float]] | None = None  # step and metrics of the last evaluation on all validation data
+        self.full: tuple[int, dict[str, float]] | None = (
+            None  # step and metrics of the last evaluation on all validation data
+        )
 
     def train(self, stop: StopRequest) -> int:
         """Train to the end of the run or until `stop`; returns the last step, which is saved. Sets `finished`."""
@@ -74,17 +78,28 @@ class Session:
         if self.finished:
             return self.start.step
         report, score = None, None
-        with self.reporter.bar(self.training.schedule.horizon.steps or 0, initial=self.start.step) as bar, self._dump_divergence():
+        with (
+            self.reporter.bar(self.training.schedule.horizon.steps or 0, initial=self.start.step) as bar,
+            self._dump_divergence(),
+        ):
             for report in _with_wait_message(train(self.training, self.start)):
                 self._count(report)
                 last = self.training.schedule.finished(report.step, report.seconds)
-                ended = self.training.schedule.starts_at(report.step)  # before --extend; the checkpoint of this step was lost
+                ended = self.training.schedule.starts_at(
+                    report.step
+                )  # before --extend; the checkpoint of this step was lost
                 score = self._evaluate(report, bar) if last or ended or self._due(report).evaluation(report) else None
                 if score is None:
                     self._record(report, {}, bar)
                 self.finished = last or (score is not None and not ended and self._out_of_patience())
                 stopping = self.agree(stop)
-                if self.finished or ended or stopping or self._due(report).checkpoint(report) or score == self.counters.best:
+                if (
+                    self.finished
+                    or ended
+                    or stopping
+                    or self._due(report).checkpoint(report)
+                    or score == self.counters.best
+                ):
                     self._save(report, score)
                     self._reset_patience(report.step)
                 if score is not None and not stopping:  # after a stop, the continuation samples
@@ -139,7 +154,9 @@ class Session:
                 facts = divergence.DivergenceInfo.from_step(fault, self.parts.setup)
                 tensors = self._all_tensors(fault.at)
                 if self.group.leads:
-                    divergence.write(self.run.disk, self.run.folder, facts, tensors.model, tensors.state, tensors.objective)
+                    divergence.write(
+                        self.run.disk, self.run.folder, facts, tensors.model, tensors.state, tensors.objective
+                    )
                 self.reporter.say(f"`minitf inspect crash {quoted(self.run.folder)}` replays the step")
             except Exception as error:  # the divergence is the error to report
                 self.reporter.warn(f"step {fault.report.step} could not be saved for `minitf inspect crash`: {error}")
@@ -165,7 +182,9 @@ class Session:
         self.skips, self.saved, settings = self.start.skips, self.start.step, self.parts.recipe.checkpoint
         with self.group.independently():  # as after a save, where a process may have been killed
             self.run.rotate(settings.keep_last, settings.keep_best)
-        killed_before_sampling = self.group.share(lambda: self.counters.steps == 0 and not self.run.has_sample(self.start.step))
+        killed_before_sampling = self.group.share(
+            lambda: self.counters.steps == 0 and not self.run.has_sample(self.start.step)
+        )
         if killed_before_sampling:
             self._sample(self.start.step)
         self._reset_patience(self.start.step)
@@ -197,7 +216,9 @@ class Session:
         self.parts.fit_on_validation(tokens)
         measured_here = self.measure(tokens)
         with self.generating(self.parts.recipe.eval.translations):
-            metrics, scores = self.group.share(lambda: [measured_here, self.samples.scores()])  # processors may differ in last bits
+            metrics, scores = self.group.share(
+                lambda: [measured_here, self.samples.scores()]
+            )  # processors may differ in last bits
         if tokens is None:
             self.full = report.step, metrics
         measured = metrics | {f"val.{name}": value for name, value in scores.items()}
@@ -250,13 +271,18 @@ class Session:
     def _tensors(self, at: Progress) -> CheckpointTensors:
         """The current tensors of this process; not copies."""
         parts = self.parts
-        return CheckpointTensors(parts.model.weights(), self.optimizer.state_tensors(), states.flatten(at.state), parts.objective_tensors())
+        return CheckpointTensors(
+            parts.model.weights(), self.optimizer.state_tensors(), states.flatten(at.state), parts.objective_tensors()
+        )
 
     def _all_tensors(self, at: Progress) -> CheckpointTensors:
         """Those of all processes, on rank 0."""
         tensors, collect = self._tensors(at), self.sharding.collect
         return CheckpointTensors(
-            collect(tensors.model), collect(tensors.optimizer), self.group.collect(tensors.state), collect(tensors.objective)
+            collect(tensors.model),
+            collect(tensors.optimizer),
+            self.group.collect(tensors.state),
+            collect(tensors.objective),
         )
 
     def generating(self, n: int) -> AbstractContextManager[None]:

@@ -15,11 +15,17 @@ def report_start(parts: Parts, reporter: Reporter) -> None:
     reporter.say(parts.setup.describe())
     if parts.group.size > 1:
         divide = f", which divide {parts.sharding.DIVIDES}" if parts.sharding.DIVIDES else ""
-        reporter.say(f"{parts.group.size} processes{divide}; gradients are added by {parts.recipe.runtime.reduce} (runtime.reduce)")
+        reporter.say(
+            f"{parts.group.size} processes{divide}; gradients are added by {parts.recipe.runtime.reduce} (runtime.reduce)"
+        )
     parameters = sum(p.numel() for p in parts.model.parameters())
-    reporter.say(f"model: {parts.recipe.model.kind}, {parameters:,} parameters, vocabulary {data.tokenizer.vocabulary.size:,}")
+    reporter.say(
+        f"model: {parts.recipe.model.kind}, {parameters:,} parameters, vocabulary {data.tokenizer.vocabulary.size:,}"
+    )
     if own := sum(p.numel() for p in parts.trainable.parameters()) - parameters:
-        reporter.say(f"objective: {parts.recipe.objective.kind}, {own:,} additional parameters, which are not part of the model")
+        reporter.say(
+            f"objective: {parts.recipe.objective.kind}, {own:,} additional parameters, which are not part of the model"
+        )
     if parts.loaded is not None:
         reporter.say(parts.loaded.describe())
         for line in parts.loaded.list_names():
@@ -30,8 +36,14 @@ def report_start(parts: Parts, reporter: Reporter) -> None:
     if trainable < parameters:
         reporter.say(f"trainable parameters: {trainable:,} of {parameters:,} ({100 * trainable / parameters:.1f} %)")
     if parts.fully_trainable is not None:
-        names = [name for name, p in parts.model.named_parameters() if name in parts.fully_trainable and p.requires_grad]
-        reporter.say(f"fully trainable beside the adapter: {shorten(names)}" if names else "only adapter parameters are trainable")
+        names = [
+            name for name, p in parts.model.named_parameters() if name in parts.fully_trainable and p.requires_grad
+        ]
+        reporter.say(
+            f"fully trainable beside the adapter: {shorten(names)}"
+            if names
+            else "only adapter parameters are trainable"
+        )
     dataset = parts.recipe.objective.dataset()
     for line in dataset.summary(data):
         reporter.say(line)
@@ -98,6 +110,10 @@ def _vocabulary_warning(parts: Parts) -> str | None:
     fitting = max(300, round(tokens // MIN_TOKENS_PER_ENTRY, -2))
     if fitting >= size:
         return None
-    limit = "" if size >= settings.vocab_size else f" (tokenizer.vocab_size is {settings.vocab_size:,}, but the data yield no more)"
+    limit = (
+        ""
+        if size >= settings.vocab_size
+        else f" (tokenizer.vocab_size is {settings.vocab_size:,}, but the data yield no more)"
+    )
     problem = f"a vocabulary of {size:,}{limit} is large for {tokens:,} training tokens: most entries are rare"
     return f"{problem}; try tokenizer.vocab_size={fitting}"

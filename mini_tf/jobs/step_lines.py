@@ -24,7 +24,13 @@ class StepLines:
         loss: of the batch; tok/s: mean since this process started. metrics: of an evaluation, comma-separated, or "".
         """
         steps = "" if self.horizon.steps is None else f"/{self.horizon.steps}"
-        parts = [f"step {report.step}{steps}", f"loss {report.loss:.4f}", *metrics.split(", "), *self._speed(report), self._eta(report)]
+        parts = [
+            f"step {report.step}{steps}",
+            f"loss {report.loss:.4f}",
+            *metrics.split(", "),
+            *self._speed(report),
+            self._eta(report),
+        ]
         return " | ".join(filter(None, parts))
 
     def bar_postfix(self, report: Report, evaluated: Mapping[str, float]) -> str:

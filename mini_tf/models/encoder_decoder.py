@@ -53,7 +53,9 @@ class Settings(ModelSettings):
 
     encoder: EncoderSettings = EncoderSettings()
     """Settings of the encoder; keys that are not given are the decoder's."""
-    cross_attention: Annotated[MixerSettings, KindOf("attention")] | None = Field(default_factory=default_kind("attention", "softmax"))
+    cross_attention: Annotated[MixerSettings, KindOf("attention")] | None = Field(
+        default_factory=default_kind("attention", "softmax")
+    )
     """Cross-attention of the decoder; null: none, to measure its benefit."""
     shared_embeddings: bool = True
     """Encoder and decoder share the token embedding, if they have one vocabulary and the same d_model."""
@@ -64,7 +66,9 @@ class Settings(ModelSettings):
     @property
     def source_stack(self) -> StackSettings:
         """The complete settings of the encoder."""
-        given = {name: value for name in EncoderSettings.model_fields if (value := getattr(self.encoder, name)) is not None}
+        given = {
+            name: value for name in EncoderSettings.model_fields if (value := getattr(self.encoder, name)) is not None
+        }
         if self.encoder.d_model not in (None, self.d_model):
             given.setdefault("d_ff", None)
         return self.model_copy(update=given)
@@ -95,7 +99,11 @@ class Settings(ModelSettings):
         return Rule(own.get(key, "encoder"), message, (key, *depends, *own.values()))
 
     def all_mixers(self) -> Sequence[MixerSettings]:
-        return [*self.mixers(), *self.source_stack.attention, *([] if self.cross_attention is None else [self.cross_attention])]
+        return [
+            *self.mixers(),
+            *self.source_stack.attention,
+            *([] if self.cross_attention is None else [self.cross_attention]),
+        ]
 
     def position_limits(self, context: int) -> Sequence[PositionLimit]:
         positions = self.source_stack.positions
@@ -141,9 +149,13 @@ class EncoderDecoder(OneStack):
     needs_source = True
     init_prefixes = {"encoder.": "stack.", "source_embedding.": "embedding."}
 
-    def __init__(self, settings: Settings, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> None:
+    def __init__(
+        self, settings: Settings, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None
+    ) -> None:
         encoder, cross = settings.source_stack, settings.cross_attention
-        super().__init__(settings, vocabulary_size, context, None if cross is None else CrossAttentionSpec(cross, encoder.d_model))
+        super().__init__(
+            settings, vocabulary_size, context, None if cross is None else CrossAttentionSpec(cross, encoder.d_model)
+        )
         shares = settings.shared_embeddings and source_vocabulary_size is None and encoder.d_model == settings.d_model
         tokens = (
             self.embedding.tokens
@@ -153,9 +165,15 @@ class EncoderDecoder(OneStack):
         self.source_embedding = build_embedding(settings, encoder, tokens, context)
         self.encoder = Stack(encoder, False, self.source_embedding.position)
         init_weights(
-            nn.ModuleList([self.source_embedding, self.encoder]), self.encoder.residual_outputs, None, settings.init_std, settings.init
+            nn.ModuleList([self.source_embedding, self.encoder]),
+            self.encoder.residual_outputs,
+            None,
+            settings.init_std,
+            settings.init,
         )
-        self.copy_attention = CopyAttention(settings.d_model, encoder.d_model, settings.init_std) if settings.copy_attention else None
+        self.copy_attention = (
+            CopyAttention(settings.d_model, encoder.d_model, settings.init_std) if settings.copy_attention else None
+        )
         if settings.copy_attention and source_vocabulary_size is not None:
             raise ValueError("copy attention needs one vocabulary for source and target")
 
@@ -167,7 +185,11 @@ class EncoderDecoder(OneStack):
         return self._encode(source)[0]
 
     def forward(
-        self, inputs: Tokens, source: Tokens | SourceMemory | None = None, at: Tensor | None = None, state: State | None = None
+        self,
+        inputs: Tokens,
+        source: Tokens | SourceMemory | None = None,
+        at: Tensor | None = None,
+        state: State | None = None,
     ) -> ForwardOutput:
         """If an encoded source has fewer rows than `inputs`, each serves a group of neighboring rows (beams)."""
         if source is None:
@@ -183,9 +205,13 @@ class EncoderDecoder(OneStack):
         return mixed._replace(penalty=penalty if mixed.penalty is None else penalty + mixed.penalty)
 
     def _encode(self, source: Tokens) -> tuple[SourceMemory, Any]:
-        token_positions = source.token_positions if source.token_positions is not None else TokenPositions(source.ids.shape[1])
+        token_positions = (
+            source.token_positions if source.token_positions is not None else TokenPositions(source.ids.shape[1])
+        )
         encoded = self.encoder(self.source_embedding(source, token_positions), token_positions)
         memory = self.stack.recall(encoded.y, token_positions)
         if self.copy_attention is not None:
-            memory = memory._replace(copy=self.copy_attention.recall(encoded.y, source.ids, token_positions, self.special_ids))
+            memory = memory._replace(
+                copy=self.copy_attention.recall(encoded.y, source.ids, token_positions, self.special_ids)
+            )
         return memory, encoded.penalty

@@ -100,9 +100,15 @@ class MultiHeadProjections(Mixer):
         self.out = ResidualLinear(dims.n_heads * dims.d_v, dims.d_model, bias=layer.bias)
 
     def join(
-        self, attended: Float[Tensor, "B H L V"], x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None
+        self,
+        attended: Float[Tensor, "B H L V"],
+        x: Float[Tensor, "B L D"],
+        visibility: Visibility,
+        state: State | None = None,
     ) -> ForwardOutput:
-        return ForwardOutput(self.out(attended.transpose(1, 2).flatten(2)), None, state)  # (B,H,L,V) -> (B,L,H*V) -> (B,L,D)
+        return ForwardOutput(
+            self.out(attended.transpose(1, 2).flatten(2)), None, state
+        )  # (B,H,L,V) -> (B,L,H*V) -> (B,L,D)
 
     def fast_projections(self) -> FastProjections:
         """Self-attention: the projections of the fast decoder."""
@@ -117,7 +123,9 @@ class MultiHeadProjections(Mixer):
         """Cross-attention: the queries."""
         return self._normed(self._heads(self.q(x))).transpose(1, 2)
 
-    def project_memory(self, memory: Float[Tensor, "B M d_memory"]) -> tuple[Float[Tensor, "B G M K"], Float[Tensor, "B G M V"]]:
+    def project_memory(
+        self, memory: Float[Tensor, "B M d_memory"]
+    ) -> tuple[Float[Tensor, "B G M K"], Float[Tensor, "B G M V"]]:
         """Cross-attention: keys and values of a source."""
         assert self.cross, "recall is for cross-attention"
         k, v = split_outputs(self.kv, memory, self.sizes[1:])
@@ -135,7 +143,11 @@ class MultiHeadProjections(Mixer):
             return self.project_query(x), recalled["k"], recalled["v"]
         if not self.qk_norm and not self._rotary:
             q, k, v = self._split(x, memory, self.sizes)
-            return self._heads(q).transpose(1, 2), self._heads(k).transpose(1, 2), self._heads(v, self.dims.d_v).transpose(1, 2)
+            return (
+                self._heads(q).transpose(1, 2),
+                self._heads(k).transpose(1, 2),
+                self._heads(v, self.dims.d_v).transpose(1, 2),
+            )
         q_and_k, v = self.project_heads(x, memory)
         q, k = self.rotated(q_and_k, visibility).transpose(1, 2).split([self.dims.n_heads, self.dims.n_kv_heads], dim=1)
         return q, k, v
@@ -161,7 +173,9 @@ class MultiHeadProjections(Mixer):
 
     def _split(self, x: Tensor, memory: Tensor | State, sizes: tuple[int, ...]) -> tuple[Tensor, ...]:
         if isinstance(memory, dict) or memory.shape != x.shape:
-            raise ValueError("self-attention needs x itself as memory; build the mixer with attention 'cross' for another memory")
+            raise ValueError(
+                "self-attention needs x itself as memory; build the mixer with attention 'cross' for another memory"
+            )
         return split_outputs(self.qkv, x, sizes)
 
     @property
@@ -219,7 +233,11 @@ class MultiHeadAttention(MultiHeadProjections):
         return visibility
 
     def attend(
-        self, q: Float[Tensor, "B H L _"], k: Float[Tensor, "B G M K"], v: Float[Tensor, "B G M V"], visibility: Visibility
+        self,
+        q: Float[Tensor, "B H L _"],
+        k: Float[Tensor, "B G M K"],
+        v: Float[Tensor, "B G M V"],
+        visibility: Visibility,
     ) -> Float[Tensor, "B H L V"]:
         """`attention_weights` @ v by the fused kernel; weights are dropped in training."""
         dropout_rate = self.dropout_rate if self.training else 0.0

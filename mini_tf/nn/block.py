@@ -111,13 +111,20 @@ class Block(nn.Module):
             memory, mask = (None, visibility) if cross_input is None else cross_input
             mixed = step.mix(x, memory, mask, before)
             x = mixed.y
-            penalty = mixed.penalty if penalty is None else penalty if mixed.penalty is None else penalty + mixed.penalty
+            penalty = (
+                mixed.penalty if penalty is None else penalty if mixed.penalty is None else penalty + mixed.penalty
+            )
             if new_state is not None and mixed.state is not None:
                 new_state[name] = mixed.state
         return ForwardOutput(x, penalty, new_state)
 
     def forward(
-        self, x: Tensor, visibility: Visibility, source: CrossInput | None = None, state: State | None = None, at: Tensor | None = None
+        self,
+        x: Tensor,
+        visibility: Visibility,
+        source: CrossInput | None = None,
+        state: State | None = None,
+        at: Tensor | None = None,
     ) -> ForwardOutput:
         """The whole layer: (B, L, D) -> (B, L, D), or (T, D) for the flat indices `at` (T,) into (B, L)."""
         mixed = self.mix(x, visibility, source, state)

@@ -74,7 +74,9 @@ class ExplicitAttention(NamedTuple):
     visibility: Visibility | None = None
 
 
-Ability = Literal[Direction, "cross", "packing", "streaming", "rotary", "bias", "unordered", "context_only", "nonnegative"]
+Ability = Literal[
+    Direction, "cross", "packing", "streaming", "rotary", "bias", "unordered", "context_only", "nonnegative"
+]
 """What a mixer may support.
 
 - causal, bidirectional, prefix: such self-attention; none of them: cross-attention only. prefix: it uses
@@ -211,7 +213,9 @@ class Mixer(nn.Module):
         """
         raise NotImplementedError
 
-    def forward(self, x: Float[Tensor, "B L D"], memory: Any, visibility: Visibility, state: State | None = None) -> ForwardOutput:
+    def forward(
+        self, x: Float[Tensor, "B L D"], memory: Any, visibility: Visibility, state: State | None = None
+    ) -> ForwardOutput:
         """memory: x itself (self-attention), the encoder output, or what `recall` returned for it."""
         raise NotImplementedError
 
@@ -228,7 +232,11 @@ class Mixer(nn.Module):
         return {}
 
     def join(
-        self, attended: Float[Tensor, "B H L V"], x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None
+        self,
+        attended: Float[Tensor, "B H L V"],
+        x: Float[Tensor, "B L D"],
+        visibility: Visibility,
+        state: State | None = None,
     ) -> ForwardOutput:
         """Everything after the weighted sum of the values: the output projection, a norm, a recurrence.
 

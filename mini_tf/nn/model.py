@@ -68,7 +68,10 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         for mixer in mixers:
             if direction not in mixer.supports:
                 what = f"does not support {direction} attention, which model {self.kind} needs"
-                yield "attention", f"{mixer.kind} attention {what if directions_of(mixer.supports) else 'is cross-attention only'}"
+                yield (
+                    "attention",
+                    f"{mixer.kind} attention {what if directions_of(mixer.supports) else 'is cross-attention only'}",
+                )
 
     def mixers(self) -> Sequence[MixerSettings]:
         return self.attention
@@ -109,7 +112,9 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         d_embedding, bert = tokens.embedding_dim, self.head == "bert"
         transform: nn.Module | None = None
         if bert:
-            transform = Transform(self.d_model, self.head_activation or self.activation, self.make_norm(d_embedding), d_embedding)
+            transform = Transform(
+                self.d_model, self.head_activation or self.activation, self.make_norm(d_embedding), d_embedding
+            )
         elif d_embedding != self.d_model:
             transform = nn.Linear(self.d_model, d_embedding, bias=False)
         return Head(tokens, self.tied, transform, bias=bert or self.head_bias)
@@ -119,7 +124,12 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         n_heads, head_dim = max(1, round(width * self.n_heads)), self.head_dim
         n_kv_heads = None if self.n_kv_heads is None else math.gcd(n_heads, max(1, round(width * self.n_kv_heads)))
         d_model = n_heads * head_dim if self.d_k is None else max(1, round(width * self.d_model))
-        sizes = {"d_model": d_model, "n_heads": n_heads, "n_kv_heads": n_kv_heads, "d_ff": self.d_ff and max(1, round(width * self.d_ff))}
+        sizes = {
+            "d_model": d_model,
+            "n_heads": n_heads,
+            "n_kv_heads": n_kv_heads,
+            "d_ff": self.d_ff and max(1, round(width * self.d_ff)),
+        }
         return self.model_copy(update={**sizes, "n_layers": max(1, round(depth * self.n_layers))})
 
     def make_norm(self, d_model: int | None = None) -> nn.Module:
@@ -154,7 +164,9 @@ class Model(nn.Module):
 
     def max_length(self, rows: SequenceKind = "own") -> int | None:
         """Maximum number of tokens that the positional encodings allow; None: unlimited."""
-        return min((n for one in self.embeddings(rows).values() if (n := one.position.max_positions) is not None), default=None)
+        return min(
+            (n for one in self.embeddings(rows).values() if (n := one.position.max_positions) is not None), default=None
+        )
 
     def embeddings(self, rows: SequenceKind = "own") -> dict[str, Embedding]:
         """The embeddings of the tokens of a sequence, by their paths in the model."""
@@ -167,7 +179,11 @@ class Model(nn.Module):
         raise NotImplementedError
 
     def forward(
-        self, inputs: Tokens, source: Tokens | SourceMemory | None = None, at: Tensor | None = None, state: State | None = None
+        self,
+        inputs: Tokens,
+        source: Tokens | SourceMemory | None = None,
+        at: Tensor | None = None,
+        state: State | None = None,
     ) -> ForwardOutput:
         """Hidden states (B, L, D) of `inputs`, or (T, D) at the flat indices `at` into (B, L).
 
@@ -186,7 +202,9 @@ class Model(nn.Module):
         """
         return self.head(hidden, candidates) if copies is None else copies.mix(self.head(hidden), candidates)
 
-    def cross_entropy(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0, copies: Copies | None = None) -> Tensor:
+    def cross_entropy(
+        self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0, copies: Copies | None = None
+    ) -> Tensor:
         """The sum of -log p(label) in nats for hidden states (T, D) and labels (T,): logits and loss fused.
 
         smoothing: share of the target probability that is spread evenly over the vocabulary; copies: as in `logits`.
@@ -220,7 +238,9 @@ class Model(nn.Module):
 class OneStack(Model):
     """An embedding, a stack and a head. cross: cross-attention of the stack, if any."""
 
-    def __init__(self, settings: ModelSettings, vocabulary_size: int, context: int, cross: CrossAttentionSpec | None = None) -> None:
+    def __init__(
+        self, settings: ModelSettings, vocabulary_size: int, context: int, cross: CrossAttentionSpec | None = None
+    ) -> None:
         super().__init__()
         self.settings, self.context, self.d_model, self.n_types = settings, context, settings.d_model, settings.n_types
         tokens = nn.Embedding(vocabulary_size, settings.d_embedding or settings.d_model)
@@ -231,10 +251,18 @@ class OneStack(Model):
         init_weights(self, self.stack.residual_outputs, untied, settings.init_std, settings.init, self.stack.n_passes)
 
     def stacks(self) -> Sequence[ModelStack]:
-        return [ModelStack("stack", self.stack, "embedding", attention="decoder.self" if self.stack.causal else "encoder.self")]
+        return [
+            ModelStack(
+                "stack", self.stack, "embedding", attention="decoder.self" if self.stack.causal else "encoder.self"
+            )
+        ]
 
     def fast_decoding(self) -> "OneStack | None":
-        plain = (type(self).forward, type(self).decode, type(self.stack).forward) == (OneStack.forward, OneStack.decode, Stack.forward)
+        plain = (type(self).forward, type(self).decode, type(self.stack).forward) == (
+            OneStack.forward,
+            OneStack.decode,
+            Stack.forward,
+        )
         return self if plain and self.stack.causal else None
 
     def start(self, batch: int) -> State:
@@ -248,17 +276,29 @@ class OneStack(Model):
         return state | {"layers": self.stack.carry(state["layers"])}
 
     def forward(
-        self, inputs: Tokens, source: Tokens | SourceMemory | None = None, at: Tensor | None = None, state: State | None = None
+        self,
+        inputs: Tokens,
+        source: Tokens | SourceMemory | None = None,
+        at: Tensor | None = None,
+        state: State | None = None,
     ) -> ForwardOutput:
         if source is not None:
             raise ValueError("this model takes no source")
         return self.decode(inputs, None, at, state)
 
-    def decode(self, inputs: Tokens, memory: SourceMemory | None, at: Tensor | None, state: State | None) -> ForwardOutput:
+    def decode(
+        self, inputs: Tokens, memory: SourceMemory | None, at: Tensor | None, state: State | None
+    ) -> ForwardOutput:
         """`forward` with an encoded source."""
-        token_positions = inputs.token_positions if inputs.token_positions is not None else self._next_token_positions(inputs.ids, state)
+        token_positions = (
+            inputs.token_positions
+            if inputs.token_positions is not None
+            else self._next_token_positions(inputs.ids, state)
+        )
         layers, before = (None, None) if state is None else (state["layers"], state.get("before"))
-        mixed: ForwardOutput = self.stack(self.embedding(inputs, token_positions, before), token_positions, memory, at, layers)
+        mixed: ForwardOutput = self.stack(
+            self.embedding(inputs, token_positions, before), token_positions, memory, at, layers
+        )
         if state is None:
             return mixed._replace(state=None)
         after = self._after(token_positions, mixed.state or {})
@@ -295,4 +335,6 @@ def build_embedding(settings: ModelSettings, stack: StackSettings, tokens: nn.Em
     subwords = Subwords(vocabulary_size, width, settings.subwords) if settings.subwords else None
     types = nn.Embedding(settings.n_types, width) if settings.n_types else None
     project = nn.Linear(width, stack.d_model) if width != stack.d_model else None
-    return Embedding(tokens, positions, ngrams, types, embed_norm, scale, settings.dropout_rate, project=project, subwords=subwords)
+    return Embedding(
+        tokens, positions, ngrams, types, embed_norm, scale, settings.dropout_rate, project=project, subwords=subwords
+    )

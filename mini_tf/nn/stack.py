@@ -62,7 +62,9 @@ class StackSettings(Kind):
         default_factory=lambda: (default_kind("attention", "softmax")(),), max_length=1024
     )
     """One mixer, or a list of mixers that is repeated over the layers."""
-    positions: Annotated[PositionalEncodingSettings, KindOf("positions")] = Field(default_factory=default_kind("positions", "rotary"))
+    positions: Annotated[PositionalEncodingSettings, KindOf("positions")] = Field(
+        default_factory=default_kind("positions", "rotary")
+    )
     """Positional encoding."""
     init: Init = "scaled"
     """Initialization of output projections to the residual stream: scaled down by depth, or zero."""
@@ -113,7 +115,11 @@ class StackSettings(Kind):
             what = f"{self.positions.kind} rotates pairs of dimensions and needs an even d_k, not {self.head_dim}"
             yield Rule("positions", what, ("d_k", "d_model", "n_heads"))
         if self.parallel and (self.norm_place == "post" or not self.residual):
-            yield Rule("parallel", "adds both outputs to the input; use norm_place: pre and residual: true", ("norm_place", "residual"))
+            yield Rule(
+                "parallel",
+                "adds both outputs to the input; use norm_place: pre and residual: true",
+                ("norm_place", "residual"),
+            )
         for mixer in dict.fromkeys(self.attention):
             yield from mixer.rules_with(self.attention_dims())
         supported = frozenset({"embed"}).union(*(mixer.supports for mixer in self.attention))
@@ -213,11 +219,15 @@ class Stack(nn.Module):
 
     def trim(self, state: State) -> State:
         """Drop entries of the state that later tokens cannot attend to."""
-        return {str(i): block.trim(part) for i, block in enumerate(self._calls) if (part := state.get(str(i))) is not None}
+        return {
+            str(i): block.trim(part) for i, block in enumerate(self._calls) if (part := state.get(str(i))) is not None
+        }
 
     def carry(self, state: State) -> State:
         """What is kept of the state for the next row of a stream."""
-        return {str(i): block.carry(part) for i, block in enumerate(self._calls) if (part := state.get(str(i))) is not None}
+        return {
+            str(i): block.carry(part) for i, block in enumerate(self._calls) if (part := state.get(str(i))) is not None
+        }
 
     @property
     def blocks(self) -> list[Block]:
@@ -253,13 +263,19 @@ class Stack(nn.Module):
         """
         visibility = Visibility(self.causal, token_positions, token_positions)
         layers = None if memory is None else memory.layers
-        cross_visibility = memory.visibility(token_positions, len(x), x.device) if memory is not None and layers else None
+        cross_visibility = (
+            memory.visibility(token_positions, len(x), x.device) if memory is not None and layers else None
+        )
         penalty = None
         new_state: State | None = None if state is None else {}
         calls = self._calls
         for i, block in enumerate(calls):
             before = None if state is None else state.get(str(i), {})
-            source = None if layers is None or cross_visibility is None else CrossInput(layers[i % len(layers)], cross_visibility)
+            source = (
+                None
+                if layers is None or cross_visibility is None
+                else CrossInput(layers[i % len(layers)], cross_visibility)
+            )
             mixed: ForwardOutput = block(x, visibility, source, before, at if i + 1 == len(calls) else None)
             if mixed.penalty is not None:
                 penalty = mixed.penalty if penalty is None else penalty + mixed.penalty

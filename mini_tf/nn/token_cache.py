@@ -34,7 +34,9 @@ def last_tokens(state: State, n: int) -> State:
     before = token_positions_of(state)
     token_positions = before.last(n)
     first = before.length - token_positions.length
-    kept = {name: state[name].narrow(axis, first, token_positions.length) for name, axis in AXES.items() if name in state}
+    kept = {
+        name: state[name].narrow(axis, first, token_positions.length) for name, axis in AXES.items() if name in state
+    }
     return state | kept | {POSITIONS_KEY: token_positions.to_state()}
 
 

@@ -56,7 +56,9 @@ class TokenPositions:
         first = torch.where(starts, index, torch.zeros_like(index)).cummax(dim=1).values
         # A power of two, so that few numbers occur, of which each may be compiled. A GPU would have to be waited for.
         known = segments.device.type == "cpu" and segments.numel() > 0
-        return cls(length, 0, segments, index - first, max_segment=1 << int(segments.max() - 1).bit_length() if known else None)
+        return cls(
+            length, 0, segments, index - first, max_segment=1 << int(segments.max() - 1).bit_length() if known else None
+        )
 
     @property
     def plain(self) -> bool:
@@ -84,10 +86,14 @@ class TokenPositions:
         if self.plain and other.plain and other.start == self.start + self.length:
             return TokenPositions(self.length + other.length, self.start)
         both = (self, other)
-        segments, positions = (torch.cat(parts, dim=1) for parts in zip(*(one.tensors(batch, device) for one in both), strict=True))
+        segments, positions = (
+            torch.cat(parts, dim=1) for parts in zip(*(one.tensors(batch, device) for one in both), strict=True)
+        )
         orders = None
         if any(one.orders is not None for one in both):
-            orders = torch.cat([one.orders_at(torch.arange(one.length, device=device)).expand(batch, -1) for one in both], dim=1)
+            orders = torch.cat(
+                [one.orders_at(torch.arange(one.length, device=device)).expand(batch, -1) for one in both], dim=1
+            )
         return TokenPositions(self.length + other.length, 0, segments, positions, orders)
 
     def tensors(self, batch: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -180,14 +186,19 @@ class Visibility:
     def full(self) -> bool:
         """True if no mask is needed: not causal, or one query at or after the last key."""
         last = self.memory.start + self.memory.length - 1
-        return self.plain and self.attends_self and not self.windowed and (not self.causal or self.queries.start >= last)
+        return (
+            self.plain and self.attends_self and not self.windowed and (not self.causal or self.queries.start >= last)
+        )
 
     @property
     def windowed(self) -> bool:
         """True if the window may exclude keys."""
         if self.window is None:
             return False
-        return not self.plain or max(self.queries.start + self.queries.length, self.memory.start + self.memory.length) > self.window + 1
+        return (
+            not self.plain
+            or max(self.queries.start + self.queries.length, self.memory.start + self.memory.length) > self.window + 1
+        )
 
     def span(self, queries: slice, memory: slice) -> "Visibility":
         """The mask of some of the queries and some of the keys."""
@@ -227,7 +238,9 @@ class Visibility:
             visible = visible & (self.distance(q_index, k_index) != 0)
         if self.queries.segments is not None or self.memory.segments is not None:
             q_segment, k_segment = (
-                token_positions.segments[:, index] if token_positions.segments is not None else torch.ones_like(index)[None]
+                token_positions.segments[:, index]
+                if token_positions.segments is not None
+                else torch.ones_like(index)[None]
                 for token_positions, index in ((self.queries, q_index), (self.memory, k_index))
             )
             visible = visible & (q_segment == k_segment) & (k_segment != 0)

@@ -41,7 +41,11 @@ class MaskingSettings(ObjectiveSettings):
 
     def rules(self) -> Rules:
         if self.min_distance > 1 and self.scheme != "token":
-            yield Rule("min_distance", f"targets of the scheme {self.scheme} are neighbors; use 1, or scheme: token", ("scheme",))
+            yield Rule(
+                "min_distance",
+                f"targets of the scheme {self.scheme} are neighbors; use 1, or scheme: token",
+                ("scheme",),
+            )
 
     @field_validator("replace")
     @classmethod
@@ -60,7 +64,12 @@ class Masking:
     def __init__(self, settings: MaskingSettings, vocabulary: Vocabulary, task: str) -> None:
         if vocabulary.mask is None:
             raise DataFault(f"the tokenizer has no [MASK] token, which {task} needs")
-        self.scheme, self.mask_rate, self.replace, self.mask = settings.scheme, settings.mask_rate, settings.replace, vocabulary.mask
+        self.scheme, self.mask_rate, self.replace, self.mask = (
+            settings.scheme,
+            settings.mask_rate,
+            settings.replace,
+            vocabulary.mask,
+        )
         self.min_distance = settings.min_distance
         self.special = np.array(sorted(vocabulary.special_ids))
         self.plain = np.setdiff1d(np.arange(vocabulary.size), self.special)

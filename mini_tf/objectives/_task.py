@@ -84,7 +84,9 @@ class PooledSettings(TaskSettings):
         if self.pool == "first" and model.causal:
             yield "objective.pool", f"the first token of a {model.kind} attends only to itself; use mean or last"
         if model.per_token_setting and self.pool not in TOKEN_POOLS:
-            yield Rule("objective.pool", f"{model.kind} with these settings has one output per row; use first", ("model",))
+            yield Rule(
+                "objective.pool", f"{model.kind} with these settings has one output per row; use first", ("model",)
+            )
 
 
 class ClassSettings(TaskSettings):
@@ -124,7 +126,9 @@ class ClassSettings(TaskSettings):
 
     def _unknown_weights(self, names: Sequence[str]) -> list[str]:
         """Keys of `class_weights` that are not in `names`."""
-        return [name for name in self.class_weights if name not in names] if isinstance(self.class_weights, dict) else []
+        return (
+            [name for name in self.class_weights if name not in names] if isinstance(self.class_weights, dict) else []
+        )
 
     def weights(self, labels: Labels) -> Tensor | None:
         """Class weights (C,), scaled to a mean of 1 over the training data; None without `class_weights`.
@@ -201,7 +205,9 @@ class TaskObjective(Objective):
         """{"ids": input ids of training, some of them replaced}; empty without token dropout."""
         if not self.token_dropout_rate:
             return {}
-        uniform = np.stack([np.random.Generator(np.random.Philox(key=int(key))).random(rows.ids.shape[1]) for key in rows.keys])
+        uniform = np.stack(
+            [np.random.Generator(np.random.Philox(key=int(key))).random(rows.ids.shape[1]) for key in rows.keys]
+        )
         dropped = (uniform < self.token_dropout_rate) & (rows.ids != self.separator)
         return {"ids": torch.from_numpy(np.where(dropped, self.replacement, rows.ids)).long()}
 
@@ -215,7 +221,9 @@ class PooledObjective(TaskObjective):
 
     def head(self, d_model: int) -> TaskHead:
         wide = None if self.wide is None else self.wide.features(self.vocabulary_size, self.texts, self.n_outputs)
-        return TaskHead(d_model, self.n_outputs, self.dropout_rate, wide, self.pool == "attention", self.dense, self.head_bias)
+        return TaskHead(
+            d_model, self.n_outputs, self.dropout_rate, wide, self.pool == "attention", self.dense, self.head_bias
+        )
 
     def fit(self, task: nn.Module, data: Store) -> None:
         """Set what the n-grams count."""
@@ -233,7 +241,9 @@ class PooledObjective(TaskObjective):
 class TaskLoss(nn.Module):
     """Loss of a task head: one prediction per row if `pool` is given, else one per target position."""
 
-    def __init__(self, model: Model, part: str, loss: Loss, pool: Pool | None = None, wide: WideSettings | None = None) -> None:
+    def __init__(
+        self, model: Model, part: str, loss: Loss, pool: Pool | None = None, wide: WideSettings | None = None
+    ) -> None:
         super().__init__()
         self.model, self.part, self.loss, self.pool = model, part, loss, pool
         self.wide = WideSettings() if wide is None else wide
@@ -256,7 +266,9 @@ class TaskLoss(nn.Module):
         if penalty is not None:
             parts["penalty"] = penalty
         scale, n = None if self.training else self.head.network_scale, len(outputs)
-        return LossSums(parts, {} if scale is None else {"network_scale": (scale * n, n)}, None, None if self.training else outputs)
+        return LossSums(
+            parts, {} if scale is None else {"network_scale": (scale * n, n)}, None, None if self.training else outputs
+        )
 
     def network_and_wide(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """(T, C) each: the outputs of the network and those of the n-grams, whose sum are the task's."""
@@ -270,7 +282,9 @@ class TaskLoss(nn.Module):
 
     def _outputs(self, batch: Batch) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Outputs of the network, those of the n-grams, and the penalty of the network; None: there are none."""
-        inputs = replace(batch.inputs, ids=batch.extras["ids"]) if self.training and "ids" in batch.extras else batch.inputs
+        inputs = (
+            replace(batch.inputs, ids=batch.extras["ids"]) if self.training and "ids" in batch.extras else batch.inputs
+        )
         at = token_index(self.pool, inputs) if self.pool in TOKEN_POOLS else batch.target_positions
         mixed = self.model(inputs, None, at, None)
         hidden = mixed.y if at is not None or self.pool is None else pooled(self.pool, mixed.y, inputs, self.head.query)

@@ -66,7 +66,9 @@ class TokenLoss(Task):
         return loss, n_correct
 
 
-def make_batch(rows: Rows, ids: Tensor, labels: Tensor, is_target: Tensor, part: str, source: Tokens | None = None) -> Batch:
+def make_batch(
+    rows: Rows, ids: Tensor, labels: Tensor, is_target: Tensor, part: str, source: Tokens | None = None
+) -> Batch:
     """A batch of inputs `ids` (B, L) whose targets are `labels` (B, L) where `is_target` (B, L) is True.
 
     rows: gives the segments of the inputs. part: name of the loss, for `Batch.counts`.
@@ -77,7 +79,13 @@ def make_batch(rows: Rows, ids: Tensor, labels: Tensor, is_target: Tensor, part:
     targets = labels.flatten() if at is None else labels.flatten()[at]
     tokens = ids.numel() if segments is None else int((segments != 0).sum())
     token_positions = None if segments is None else TokenPositions.packed(segments)
-    return Batch(Tokens(ids, token_positions), targets, at, source, counts={part: len(targets), "tokens": tokens, "penalty": tokens})
+    return Batch(
+        Tokens(ids, token_positions),
+        targets,
+        at,
+        source,
+        counts={part: len(targets), "tokens": tokens, "penalty": tokens},
+    )
 
 
 def pad_targets(batch: Batch, parts: int) -> Batch:

@@ -54,7 +54,10 @@ class Settings(ObjectiveSettings):
         if self.target == "spans":
             for noise in self.noise:
                 if noise.DELETES:
-                    yield "noise", f"{noise.kind} leaves no sentinel where it removes tokens; use target: text or another noise"
+                    yield (
+                        "noise",
+                        f"{noise.kind} leaves no sentinel where it removes tokens; use target: text or another noise",
+                    )
             if not any(noise.MARKS for noise in self.noise):
                 yield "noise", "replaces no spans, which target: spans predicts; add infill, mask or spans"
 
@@ -80,7 +83,9 @@ class Settings(ObjectiveSettings):
         if vocabulary.mask is None:
             raise DataFault("the tokenizer has no [MASK] token, which denoising needs")
         if len(vocabulary.sentinels) < self.n_sentinels:
-            raise DataFault(f"the tokenizer has {len(vocabulary.sentinels)} sentinel tokens; target: spans needs {self.n_sentinels}")
+            raise DataFault(
+                f"the tokenizer has {len(vocabulary.sentinels)} sentinel tokens; target: spans needs {self.n_sentinels}"
+            )
         return Denoising(self, vocabulary, vocabulary.separator, vocabulary.mask)
 
 
@@ -110,7 +115,9 @@ class Denoising(Objective):
         inputs = np.where(opened, self.begin, np.roll(target, 1, axis=1))
         plain = bool((segments == 1).all())
         given = replace(rows, segments=None if plain else segments)
-        positions = None if bool((source_segments == 1).all()) else TokenPositions.packed(torch.from_numpy(source_segments))
+        positions = (
+            None if bool((source_segments == 1).all()) else TokenPositions.packed(torch.from_numpy(source_segments))
+        )
         return make_batch(
             given,
             torch.from_numpy(inputs),
@@ -130,13 +137,17 @@ class Denoising(Objective):
         sources, targets, numbers = list[np.ndarray](), list[np.ndarray](), list[int]()
         for number in np.unique(segments[segments != 0]).tolist():
             index = np.flatnonzero(segments == number)
-            index = index[int(rows.ids[i, index[0]] == self.separator) :]  # the end token replaces the opening separator
+            index = index[
+                int(rows.ids[i, index[0]] == self.separator) :
+            ]  # the end token replaces the opening separator
             source, target = self._document(rows.ids[i, index], None if starts is None else starts[index], rng)
             sources, targets, numbers = [*sources, source], [*targets, target], [*numbers, number]
         each = [np.repeat(numbers, [len(one) for one in ones]) for ones in (sources, targets)]
         return Sides(_joined(sources), _joined(targets), *each)
 
-    def _document(self, ids: np.ndarray, sentence_starts: np.ndarray | None, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    def _document(
+        self, ids: np.ndarray, sentence_starts: np.ndarray | None, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Source and target ids of one document, each with the end token."""
         text = self._corrupted(ids, sentence_starts, rng)
         if len(self.sentinels):
@@ -149,7 +160,9 @@ class Denoising(Objective):
         numbered = self.sentinels[: int(is_mark.sum())]
         source[is_mark] = numbered
         spans = [text.tokens[offsets[item] : offsets[item + 1]] for item in np.flatnonzero(is_mark)]
-        pairs = [part for sentinel, span in zip(numbered, spans, strict=True) for part in (np.array([sentinel]), ids[span])]
+        pairs = [
+            part for sentinel, span in zip(numbered, spans, strict=True) for part in (np.array([sentinel]), ids[span])
+        ]
         return np.append(source, self.separator), np.append(_joined(pairs), self.separator)
 
     def _corrupted(self, ids: np.ndarray, sentence_starts: np.ndarray | None, rng: np.random.Generator) -> NoisyText:
@@ -178,7 +191,9 @@ class Denoising(Objective):
         restored[marks[~fits]] = True
         repeats = np.where(restored, text.lengths, 1)
         return replace(
-            text, lengths=np.repeat(np.where(restored, 1, text.lengths), repeats), marked=np.repeat(text.marked & ~restored, repeats)
+            text,
+            lengths=np.repeat(np.where(restored, 1, text.lengths), repeats),
+            marked=np.repeat(text.marked & ~restored, repeats),
         )
 
 

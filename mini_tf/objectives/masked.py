@@ -39,7 +39,9 @@ class Masked(Objective):
         for i, (selected, shown, _) in enumerate(self.masking.rows(rows)):
             is_target[i, selected] = True
             ids[i, selected] = shown
-        return make_batch(rows, torch.from_numpy(ids).long(), torch.from_numpy(rows.ids).long(), torch.from_numpy(is_target), PART)
+        return make_batch(
+            rows, torch.from_numpy(ids).long(), torch.from_numpy(rows.ids).long(), torch.from_numpy(is_target), PART
+        )
 
     def task(self, model: Model) -> nn.Module:
         return TokenLoss(model, PART)

@@ -61,7 +61,9 @@ class Tag(TaskObjective):
     def head(self, d_model: int) -> TaskHead:
         wide = None if self.wide is None else self.wide.build(self.vocabulary_size, self.n_outputs)
         head = TaskHead(d_model, self.n_outputs, self.dropout_rate, wide, dense=self.dense, bias=self.head_bias)
-        if self.wide is not None and self.wide.unit == "word":  # as it learns in few steps: no noise of a network that knows nothing yet
+        if (
+            self.wide is not None and self.wide.unit == "word"
+        ):  # as it learns in few steps: no noise of a network that knows nothing yet
             nn.init.zeros_(head.linear.weight)
         return head
 

@@ -91,7 +91,9 @@ class Optimizer(ABC):
         self.parameters = dict(parameters)
         self.state = {name: settings.moments(p) for name, p in self.parameters.items()}
         self.step_count = 0
-        device = next((p.tensor.device for p in self.parameters.values()), torch.device("cpu"))  # there may be no parameters
+        device = next(
+            (p.tensor.device for p in self.parameters.values()), torch.device("cpu")
+        )  # there may be no parameters
         self.step_tensor = torch.zeros((), device=device)
 
     @abstractmethod
@@ -132,7 +134,9 @@ class Optimizer(ABC):
 
     def state_tensors(self) -> dict[str, Tensor]:
         """The state dict: `step` and PARAMETER.MOMENT, not copied."""
-        tensors = {f"{name}.{moment}": tensor for name, moments in self.state.items() for moment, tensor in moments.items()}
+        tensors = {
+            f"{name}.{moment}": tensor for name, moments in self.state.items() for moment, tensor in moments.items()
+        }
         return {"step": torch.tensor(self.step_count), **tensors}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
@@ -140,11 +144,15 @@ class Optimizer(ABC):
         own = self.state_tensors()
         if differing := sorted(own.keys() ^ tensors.keys()):
             shown = ", ".join(differing[:5])
-            raise ValueError(f"optimizer state does not match the model: {shown} ({len(differing)} names missing or unexpected)")
+            raise ValueError(
+                f"optimizer state does not match the model: {shown} ({len(differing)} names missing or unexpected)"
+            )
         for name, tensor in own.items():
             given = tensors[name]
             if (given.shape, given.dtype) != (tensor.shape, tensor.dtype):
-                raise ValueError(f"optimizer state {name}: {given.dtype} {list(given.shape)} must be {tensor.dtype} {list(tensor.shape)}")
+                raise ValueError(
+                    f"optimizer state {name}: {given.dtype} {list(given.shape)} must be {tensor.dtype} {list(tensor.shape)}"
+                )
         for name, tensor in own.items():
             self._copy(tensor, tensors[name])
         self.step_count = int(tensors["step"])

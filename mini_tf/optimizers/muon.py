@@ -81,7 +81,9 @@ class Muon(AdamW):
     """matrices: parameters updated by Muon; AdamW updates the others. matmul_dtype: dtype of the products in
     `orthogonalize`."""
 
-    def __init__(self, settings: Settings, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self, settings: Settings, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype = torch.float32
+    ) -> None:
         self.matrices = {name: p for name, p in parameters.items() if p.role == "matrix"}
         rest = {name: p for name, p in parameters.items() if name not in self.matrices}
         super().__init__(settings, self.matrices | rest)
@@ -105,7 +107,9 @@ class Muon(AdamW):
             for (lr_scale, decay), tensors in decayed.items():
                 torch._foreach_mul_(tensors, 1 - lr * lr_scale * decay)
         for (n_rows, n_columns), group in _by_shape(matrices).items():
-            updates = orthogonalize(torch.stack([one.grad for one in group]).to(self.matmul_dtype), self.settings.orthogonal_steps)
+            updates = orthogonalize(
+                torch.stack([one.grad for one in group]).to(self.matmul_dtype), self.settings.orthogonal_steps
+            )
             steps, scales = list(updates.to(group[0].matrix.dtype).unbind()), [one.lr_scale for one in group]
             if any(scale != 1.0 for scale in scales):
                 torch._foreach_mul_(steps, scales)

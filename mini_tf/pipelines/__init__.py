@@ -181,7 +181,11 @@ class Pipeline:
         return []
 
     def evaluate(
-        self, trained: Trained, store: Store, accumulator: MetricAccumulator | None = None, group: ProcessGroup | None = None
+        self,
+        trained: Trained,
+        store: Store,
+        accumulator: MetricAccumulator | None = None,
+        group: ProcessGroup | None = None,
     ) -> dict[str, float]:
         """The metrics of a model on `store`, as `minitf evaluate` prints them, without those of generated texts.
 
@@ -207,7 +211,9 @@ class Pipeline:
         """For the command `generate`. UsageFault for contradictory options."""
         raise NotImplementedError
 
-    def predictor(self, trained: Trained, labelled: bool = False, options: PredictOptions = PredictOptions()) -> Predictor:
+    def predictor(
+        self, trained: Trained, labelled: bool = False, options: PredictOptions = PredictOptions()
+    ) -> Predictor:
         """For the command `predict`. labelled: examples have true labels, for `scores`."""
         raise NotImplementedError
 

@@ -23,7 +23,9 @@ class DecoderGenerator:
         self.seed: int = given.get("seed", 0)
         self.top_logprobs: int | None = given.get("logprobs")
         self.chunk_size = self.batch_size
-        generate = with_options(bundle.recipe.generate, {**given, **({"temperature": 0.0} if given.get("greedy") else {})})
+        generate = with_options(
+            bundle.recipe.generate, {**given, **({"temperature": 0.0} if given.get("greedy") else {})}
+        )
         recipe = bundle.recipe.model_copy(update={"generate": generate})
         self.text_generator = TextGenerator(
             bundle.model, bundle.tokenizer, recipe, context=options.context, top_logprobs=self.top_logprobs, chat=chat
@@ -88,10 +90,16 @@ class DecoderGenerator:
         if given.get("greedy") and sampling:
             raise UsageFault(f"--greedy is --temperature 0; {option(sampling[0])} {given[sampling[0]]:g} was given too")
         if self.samples > 1 and self.text_generator.settings.greedy:
-            raise UsageFault(f"--num-samples {self.samples}: greedy decoding gives identical samples", hint="give a --temperature above 0")
+            raise UsageFault(
+                f"--num-samples {self.samples}: greedy decoding gives identical samples",
+                hint="give a --temperature above 0",
+            )
         if given.get("stream"):
             several = [option(name) for name in ("num_samples", "batch_size") if given.get(name, 1) > 1]
             if others := [*(["--json"] if self.options.json else []), *several]:
-                raise UsageFault(f"--stream prints one text while it is generated; {others[0]} was given too", hint="remove one of them")
+                raise UsageFault(
+                    f"--stream prints one text while it is generated; {others[0]} was given too",
+                    hint="remove one of them",
+                )
         if self.top_logprobs is not None and self.options.by_line and not self.options.json:
             raise UsageFault("--logprobs do not fit into one output line per input line", hint="--json prints them")

@@ -21,7 +21,13 @@ ENCODER_DECODER_UNSUPPORTED = dict.fromkeys(
 class EncoderDecoderGenerator:
     """Generates targets of sources by beam search. unit: the name of one source, in warnings."""
 
-    def __init__(self, bundle: ModelBundle, options: GenerateOptions, make_translator: Callable[[Generate], Translator], unit: str) -> None:
+    def __init__(
+        self,
+        bundle: ModelBundle,
+        options: GenerateOptions,
+        make_translator: Callable[[Generate], Translator],
+        unit: str,
+    ) -> None:
         given, self.options = options.given, options
         self.batch_size, self.n_best = given.get("batch_size", BATCH_SIZE), given.get("n_best")
         self.chunk_size = SORTED_BATCHES * self.batch_size
@@ -33,7 +39,9 @@ class EncoderDecoderGenerator:
     def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
         notes = [
             self.unread.add(source.parts, source.length, source.cut, place)
-            for source, place in zip(self.translator.encode_sources(prompts), places or [""] * len(prompts), strict=True)
+            for source, place in zip(
+                self.translator.encode_sources(prompts), places or [""] * len(prompts), strict=True
+            )
         ]
         self.options.on_unread(self.unread)
         generated = self.translator.translate(prompts, self.batch_size, self.n_best or 1)
@@ -52,11 +60,18 @@ class EncoderDecoderGenerator:
         if given.get("greedy") and given.get("num_beams", 1) != 1:
             raise UsageFault(f"--greedy is --num-beams 1; --num-beams {given['num_beams']} was given too")
         if (self.n_best or 1) > options.num_beams:
-            raise UsageFault(f"--n-best {self.n_best}: must be at most the beam size, {options.num_beams}", hint="increase --num-beams")
+            raise UsageFault(
+                f"--n-best {self.n_best}: must be at most the beam size, {options.num_beams}",
+                hint="increase --num-beams",
+            )
         if options.min_new_tokens > options.max_new_tokens:
-            raise UsageFault(f"--min-new-tokens {options.min_new_tokens} is more than --max-new-tokens {options.max_new_tokens}")
+            raise UsageFault(
+                f"--min-new-tokens {options.min_new_tokens} is more than --max-new-tokens {options.max_new_tokens}"
+            )
 
 
 def _result(prompt: str, best: Sequence[Translation]) -> dict[str, Any]:
-    texts, logprobs, scores = ([getattr(translation, name) for translation in best] for name in ("text", "logprob", "score"))
+    texts, logprobs, scores = (
+        [getattr(translation, name) for translation in best] for name in ("text", "logprob", "score")
+    )
     return {"prompt": prompt, "texts": texts, "scores": scores, "logprobs": logprobs}

@@ -56,12 +56,18 @@ class PredictionPipeline(Pipeline):
         """
         raise NotImplementedError
 
-    def predictor(self, trained: Trained, labelled: bool = False, options: PredictOptions = PredictOptions()) -> "HeadPredictor":
+    def predictor(
+        self, trained: Trained, labelled: bool = False, options: PredictOptions = PredictOptions()
+    ) -> "HeadPredictor":
         pipeline = self.with_options(options)
         return HeadPredictor(pipeline, trained, pipeline.metric_accumulator() if labelled else None)
 
     def evaluate(
-        self, trained: Trained, store: Store, accumulator: MetricAccumulator | None = None, group: ProcessGroup | None = None
+        self,
+        trained: Trained,
+        store: Store,
+        accumulator: MetricAccumulator | None = None,
+        group: ProcessGroup | None = None,
     ) -> dict[str, float]:
         if not trained.members:
             return super().evaluate(trained, store, accumulator, group)
@@ -111,7 +117,10 @@ class Head:
     def outputs(self, packing: Packing, n_before: int) -> list[tuple[Batch, Tensor]]:
         """Each of `batches` with its outputs (T, C) on the CPU."""
         trained, found = self.trained, list[tuple[Batch, Tensor]]()
-        with torch.no_grad(), torch.random.fork_rng(devices=[trained.setup.device] if trained.setup.device.type == "cuda" else []):
+        with (
+            torch.no_grad(),
+            torch.random.fork_rng(devices=[trained.setup.device] if trained.setup.device.type == "cuda" else []),
+        ):
             torch.manual_seed(seed_of("evaluate"))  # a model may draw noise
             for batch in self.batches(packing, n_before):
                 with trained.setup.autocast():
@@ -128,7 +137,11 @@ class HeadPredictor:
     """
 
     def __init__(
-        self, pipeline: PredictionPipeline, trained: Trained, accumulator: MetricAccumulator | None, loss: OutputLoss | None = None
+        self,
+        pipeline: PredictionPipeline,
+        trained: Trained,
+        accumulator: MetricAccumulator | None,
+        loss: OutputLoss | None = None,
     ) -> None:
         self._pipeline, self._accumulator, self._loss = pipeline, accumulator, loss
         self._heads = [Head(one) for one in trained.members or (trained,)]
@@ -156,7 +169,9 @@ class HeadPredictor:
                 found.append(*self._outputs(packings, n_before))
             else:
                 head = self._heads[0]
-                batches = [*head.batches(head.encode(chunk, self._pipeline.labels)[1], n_before)] if group.leads else None
+                batches = (
+                    [*head.batches(head.encode(chunk, self._pipeline.labels)[1], n_before)] if group.leads else None
+                )
                 found.append(batches, None)
             n_before += len(chunk)
         found.finish()

@@ -90,7 +90,9 @@ def _parse_messages(prompt: str) -> list[str] | None:
     messages = parsed["messages"]
     answer = [{"role": ASSISTANT, "content": "to be generated"}]
     try:
-        checked = columns.messages_of(messages + answer if isinstance(messages, list) else messages, "the prompt", "messages")[:-1]
+        checked = columns.messages_of(
+            messages + answer if isinstance(messages, list) else messages, "the prompt", "messages"
+        )[:-1]
     except DataFault as fault:
         raise UsageFault(fault.message) from fault
     if checked and checked[-1][0] == ASSISTANT:

@@ -31,7 +31,9 @@ class Regression(PredictionPipeline):
         return RegressionAccumulator(self.labels)
 
     def predictions(self, outputs: Tensor, examples: Sequence[Any]) -> list[Prediction]:
-        return [Prediction(output * self.labels.scale + self.labels.mean, {}) for output in outputs.squeeze(-1).tolist()]
+        return [
+            Prediction(output * self.labels.scale + self.labels.mean, {}) for output in outputs.squeeze(-1).tolist()
+        ]
 
     def average(self, outputs: Sequence[Tensor], models: Sequence[Trained]) -> Tensor:
         labels = [model.labels for model in models if model.labels is not None]

@@ -16,7 +16,9 @@ from mini_tf.trained.framing import text_affixes
 class Settings(PipelineSettings):
     COMMAND, FRAMING = "generate", "continued"
     UNSUPPORTED_OPTIONS = UNSUPPORTED_BEAM_OPTIONS
-    TEXT_SCORES = {"causal": "sum of log p(token | tokens before it); without a separator at the start, from the second token on"}
+    TEXT_SCORES = {
+        "causal": "sum of log p(token | tokens before it); without a separator at the start, from the second token on"
+    }
     CHECK_COPYING = True
     DESCRIPTION = "continues a prompt"
 

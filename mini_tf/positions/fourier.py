@@ -17,7 +17,9 @@ from mini_tf.nn.token_positions import TokenPositions
 
 class Settings(PositionalEncodingSettings):
     APPLIES_TO = frozenset({"embed"})
-    PLOT_NOTE = "The vectors are the outputs of the learned map of the Fourier features, as added to the token embeddings."
+    PLOT_NOTE = (
+        "The vectors are the outputs of the learned map of the Fourier features, as added to the token embeddings."
+    )
 
     n_bands: int = Field(32, ge=1, le=4096)
     """Number of frequencies."""
@@ -27,7 +29,9 @@ class Settings(PositionalEncodingSettings):
     """Number of positions scaled to [-1, 1]; auto = train.context. Later positions are greater than 1."""
 
     def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> PositionalEncoding:
-        return Fourier(d_model, self.n_bands, self.combine == "concat", context if self.length == "auto" else self.length)
+        return Fourier(
+            d_model, self.n_bands, self.combine == "concat", context if self.length == "auto" else self.length
+        )
 
 
 class Fourier(PositionalEncoding):

@@ -45,7 +45,9 @@ class T5(PositionalEncoding):
         self.max_distance = settings.max_distance
         self.table = nn.Embedding(settings.n_buckets, n_heads)
         distance = torch.arange(-self.max_distance, self.max_distance + 1)
-        self.register_buffer("bucket", buckets(distance, settings.bidirectional, settings.n_buckets, self.max_distance), persistent=False)
+        self.register_buffer(
+            "bucket", buckets(distance, settings.bidirectional, settings.n_buckets, self.max_distance), persistent=False
+        )
         self.bucket: Tensor
 
     def bias(self, distance: Tensor, q: Tensor | None = None, k: Tensor | None = None) -> Tensor:

@@ -33,10 +33,15 @@ def sort_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     files = [argument for argument in others if is_data_file(argument)]
     overrides = [argument for argument in arguments if is_override(argument)]
     if files and any(override.startswith("data.train=") for override in overrides):
-        raise UsageFault(f"{show(without_secrets(files[0]))} and data.train both give training data", hint="keep one of them")
+        raise UsageFault(
+            f"{show(without_secrets(files[0]))} and data.train both give training data", hint="keep one of them"
+        )
     if files:
         plain = len(files) == 1 and files[0][:1] not in YAML_BEGINS
-        overrides = [f"data.train={files[0] if plain else json.dumps(files if len(files) > 1 else files[0])}", *overrides]
+        overrides = [
+            f"data.train={files[0] if plain else json.dumps(files if len(files) > 1 else files[0])}",
+            *overrides,
+        ]
     return [argument for argument in others if argument not in files], overrides
 
 
@@ -45,7 +50,11 @@ def split_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
     recipes, overrides = sort_arguments(arguments)
     if "=" in recipes:
         at = arguments.index("=")
-        hint = f"write it without spaces: {''.join(arguments[max(0, at - 1) : at + 2])}" if 0 < at < len(arguments) - 1 else None
+        hint = (
+            f"write it without spaces: {''.join(arguments[max(0, at - 1) : at + 2])}"
+            if 0 < at < len(arguments) - 1
+            else None
+        )
         raise UsageFault("'=' is not KEY=VALUE", hint=hint)
     if len(recipes) > 1:
         second, first = (show(without_secrets(argument)) for argument in (recipes[1], recipes[0]))
@@ -82,10 +91,14 @@ def main_folder() -> Path:
 def presets() -> dict[str, Path]:
     """Name and file of every shipped recipe, sorted by name. RecipeFault if two have the same name."""
     folders = [main_folder(), *(path / "recipes" for paper in own_folders() for path in paper.paths)]
-    files = sorted((file for folder in dict.fromkeys(folders) for file in folder.glob("*.yaml")), key=lambda file: file.stem)
+    files = sorted(
+        (file for folder in dict.fromkeys(folders) for file in folder.glob("*.yaml")), key=lambda file: file.stem
+    )
     for file, after in pairwise(files):
         if file.stem == after.stem:
-            raise RecipeFault(f"two shipped recipes have the name {file.stem!r}: {file} and {after}", hint="rename one of them")
+            raise RecipeFault(
+                f"two shipped recipes have the name {file.stem!r}: {file} and {after}", hint="rename one of them"
+            )
     return {file.stem: file for file in files}
 
 

@@ -47,7 +47,11 @@ class CorpusSettings(Kind):
         path = folder / self.file_name
         if not path.exists():
             rows, plain = self.rows(), self.FORMAT == "txt"
-            text = "\n\n".join(row["text"] for row in rows) + "\n" if plain else "".join(json.dumps(row) + "\n" for row in rows)
+            text = (
+                "\n\n".join(row["text"] for row in rows) + "\n"
+                if plain
+                else "".join(json.dumps(row) + "\n" for row in rows)
+            )
             write_atomically(path, text)
         return path
 

@@ -82,7 +82,11 @@ def _folds(value: dict[str, Any]) -> Split:
 
 
 def _written(split: Split) -> Any:
-    return str(split) if split.folds is None else {key: number for key in ("folds", "fold") if (number := getattr(split, key)) is not None}
+    return (
+        str(split)
+        if split.folds is None
+        else {key: number for key in ("folds", "fold") if (number := getattr(split, key)) is not None}
+    )
 
 
 _FORMS: dict[str, Any] = {
@@ -90,7 +94,10 @@ _FORMS: dict[str, Any] = {
         {"type": "string", "pattern": r"^(tail\s+)?[0-9.]+%?$"},
         {
             "type": "object",
-            "properties": {"folds": {"type": "integer", "minimum": 2, "maximum": MAX_FOLDS}, "fold": {"type": "integer", "minimum": 1}},
+            "properties": {
+                "folds": {"type": "integer", "minimum": 2, "maximum": MAX_FOLDS},
+                "fold": {"type": "integer", "minimum": 1},
+            },
             "required": ["folds"],
             "additionalProperties": False,
         },
@@ -172,14 +179,26 @@ class Data(Section):
         if self.train == self.val == "-":
             yield Rule("val", "data.train already reads stdin; give a file", ("train",))
         if self.max_train_samples is not None and self.split.tail:
-            yield Rule("max_train_samples", f"{self.split} splits one stream, of which it cannot take documents; use a share", ("split",))
+            yield Rule(
+                "max_train_samples",
+                f"{self.split} splits one stream, of which it cannot take documents; use a share",
+                ("split",),
+            )
         if self.val is not None and self.split.folds is not None:
-            yield Rule("val", "with folds each part of data.train is validation data in turn; remove it, or data.split", ("split",))
+            yield Rule(
+                "val",
+                "with folds each part of data.train is validation data in turn; remove it, or data.split",
+                ("split",),
+            )
         if isinstance(self.val, FilePair) and not self.pairs:
-            yield Rule("val", "is a pair of files, but data.train is text; give text, or pairs for both", ("train", "fields"))
+            yield Rule(
+                "val", "is a pair of files, but data.train is text; give text, or pairs for both", ("train", "fields")
+            )
         for key in ("train", "val"):
             corpus = getattr(self, key)
-            for name in filter(has_pairs, dict.fromkeys(corpus) if isinstance(corpus, tuple) and len(corpus) > 1 else ()):
+            for name in filter(
+                has_pairs, dict.fromkeys(corpus) if isinstance(corpus, tuple) and len(corpus) > 1 else ()
+            ):
                 yield key, f"{name} is a corpus of pairs and cannot be part of a list; give it alone"
             for role in ("source", "target") if isinstance(corpus, FilePair) else ():
                 files = getattr(corpus, role)
@@ -189,4 +208,6 @@ class Data(Section):
     @property
     def pairs(self) -> bool:
         """Whether examples are pairs of a source and a target."""
-        return isinstance(self.train, FilePair) or has_pairs(self.train) or bool({"source", "target"} & set(self.fields))
+        return (
+            isinstance(self.train, FilePair) or has_pairs(self.train) or bool({"source", "target"} & set(self.fields))
+        )

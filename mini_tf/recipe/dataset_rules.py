@@ -17,9 +17,7 @@ def _rules(data: Data, dataset: DatasetSettings, objective: str, own_source_toke
     if own_source_tokenizer and not dataset.SOURCE:
         yield "tokenizer.source", "the objective has no source; remove it"
     if dataset.SOURCE and not data.pairs and {"source", "target"} <= {*dataset.REQUIRED}:
-        message = (
-            f"{objective} needs pairs; use {{source: FILE, target: FILE}}, or a table with data.fields {{source: COLUMN, target: COLUMN}}"
-        )
+        message = f"{objective} needs pairs; use {{source: FILE, target: FILE}}, or a table with data.fields {{source: COLUMN, target: COLUMN}}"
         yield Rule("data.train", message, ("data.fields",))
         return
     if dataset.STREAM and data.pairs and "text" not in data.fields:
@@ -33,7 +31,11 @@ def _rules(data: Data, dataset: DatasetSettings, objective: str, own_source_toke
         yield "data.pack", f"{dataset.UNIT} are always one per row; remove pack {data.pack}"
     if data.split.tail:
         yield "data.split", f"{data.split} splits a stream of characters; for {dataset.UNIT} use a share such as 5%"
-    if data.val is not None and isinstance(data.train, FilePair) != isinstance(data.val, FilePair) and not has_pairs(data.val):
+    if (
+        data.val is not None
+        and isinstance(data.train, FilePair) != isinstance(data.val, FilePair)
+        and not has_pairs(data.val)
+    ):
         message = "must have the form of data.train: two files {source: F, target: G}, or a table with data.fields"
         yield Rule("data.val", message, ("data.train",))
 
@@ -44,22 +46,42 @@ def streaming_rules(data: Data, train: Train, dataset: DatasetSettings, objectiv
         return
     way = "use data.streaming: false"
     if not dataset.STREAM:
-        yield Rule("data.streaming", f"rows of {objective} are whole {dataset.UNIT}, which cannot be streamed; {way}", ("objective",))
+        yield Rule(
+            "data.streaming",
+            f"rows of {objective} are whole {dataset.UNIT}, which cannot be streamed; {way}",
+            ("objective",),
+        )
         return
     if "-" in (data.train if isinstance(data.train, tuple) else (data.train,)):
         yield Rule("data.streaming", "stdin cannot be read in parts; save it as a file", ("data.train",))
     if data.split.tail or data.split.folds is not None:
-        yield Rule("data.split", f"{data.split} needs all documents of a corpus; give a share such as 5%, or {way}", ("data.streaming",))
+        yield Rule(
+            "data.split",
+            f"{data.split} needs all documents of a corpus; give a share such as 5%, or {way}",
+            ("data.streaming",),
+        )
     if data.max_train_samples is not None:
-        yield Rule("data.max_train_samples", f"needs all documents of a corpus; give fewer files, or {way}", ("data.streaming",))
+        yield Rule(
+            "data.max_train_samples",
+            f"needs all documents of a corpus; give fewer files, or {way}",
+            ("data.streaming",),
+        )
     if data.pack == "none":
-        yield Rule("data.pack", f"none needs the lengths of all documents; use concat or docs, or {way}", ("data.streaming",))
+        yield Rule(
+            "data.pack", f"none needs the lengths of all documents; use concat or docs, or {way}", ("data.streaming",)
+        )
     if train.batch_tokens is not None:
         yield Rule(
-            "train.batch_tokens", f"streamed rows have train.context tokens each; use train.batch_size, or {way}", ("data.streaming",)
+            "train.batch_tokens",
+            f"streamed rows have train.context tokens each; use train.batch_size, or {way}",
+            ("data.streaming",),
         )
     if train.stream:
-        yield Rule("train.stream", f"needs the rows of a corpus in order; use train.stream: false, or {way}", ("data.streaming",))
+        yield Rule(
+            "train.stream",
+            f"needs the rows of a corpus in order; use train.stream: false, or {way}",
+            ("data.streaming",),
+        )
 
 
 def reading_rules(data: Data, dataset: DatasetSettings, objective: str) -> Rules:
@@ -68,7 +90,8 @@ def reading_rules(data: Data, dataset: DatasetSettings, objective: str) -> Rules
         if isinstance(corpus, FilePair) and data.fields:
             yield Rule("data.fields", "parallel files have no columns; remove it", (key,))
         if not dataset.SOURCE and (
-            isinstance(corpus, FilePair) or (has_pairs(corpus) and not dataset.PAIR_COLUMNS and "text" not in data.fields)
+            isinstance(corpus, FilePair)
+            or (has_pairs(corpus) and not dataset.PAIR_COLUMNS and "text" not in data.fields)
         ):
             yield key, f"{objective} needs {'text' if dataset.STREAM else 'a table'}, not pairs; {dataset.COLUMNS_HINT}"
     for key, names in (("data.fields", data.fields), ("data.field_numbers", data.field_numbers)):

@@ -40,7 +40,11 @@ def suggest_key(option: str) -> str | None:
     if ending:
         return min(ending, key=lambda name: name.count(".")) if word != "kind" else None
     by_last = {name.rpartition(".")[2]: name for name in reversed(known)}
-    suggestion = OTHER_NAMES.get(word) or near(word, known, cutoff=0.8) or by_last.get(near(word, list(by_last), cutoff=0.8) or "")
+    suggestion = (
+        OTHER_NAMES.get(word)
+        or near(word, known, cutoff=0.8)
+        or by_last.get(near(word, list(by_last), cutoff=0.8) or "")
+    )
     return suggestion and suggestion.partition(" ")[0]
 
 
@@ -59,7 +63,9 @@ def _keys_of(variants: Sequence[tuple[str | None, type[Section]]], prefix: str) 
         if part is not None and not is_whole_section(field):
             yield Key(f"{prefix}{name}", type_of(field), default_of(field), _meaning(field), words)
         if kinds is not None:
-            yield Key(f"{prefix}{name}.kind", "one of " + ", ".join(kinds.words()), default_of(field), _meaning(field), words)
+            yield Key(
+                f"{prefix}{name}.kind", "one of " + ", ".join(kinds.words()), default_of(field), _meaning(field), words
+            )
             yield from _keys_of(list(kinds.kinds().items()), f"{prefix}{name}.")
         if part is not None and not _is_written_as_text(field):
             yield from _keys_of([(None, part)], f"{prefix}{name}.")
@@ -83,7 +89,12 @@ def type_of(field: FieldInfo) -> str:
         return "text"
     bounds = [c for _, constraints in members(field.annotation, field.metadata) for c in constraints]
     texts = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
-    known = [f"{text} {number(getattr(b, name))}" for name, text in texts.items() for b in bounds if getattr(b, name, None) is not None]
+    known = [
+        f"{text} {number(getattr(b, name))}"
+        for name, text in texts.items()
+        for b in bounds
+        if getattr(b, name, None) is not None
+    ]
     return ", ".join(dict.fromkeys([describe(field.annotation, field.metadata), *known]))
 
 
@@ -125,21 +136,36 @@ def json_schema() -> dict[str, Any]:
 
 
 ABOUT = {
-    "data": ("training data: a file (txt jsonl csv tsv parquet), a glob, a list of them, or python-docs", "train: my.txt, split: 5%"),
+    "data": (
+        "training data: a file (txt jsonl csv tsv parquet), a glob, a list of them, or python-docs",
+        "train: my.txt, split: 5%",
+    ),
     "tokenizer": (
         "bpe, byte, char, unigram or wordpiece; or path: a tokenizer.json or a run",
         "kind: bpe, vocab_size: 4096",
     ),
-    "model": ("decoder (causal), encoder (bidirectional) or encoder_decoder", "kind: decoder, d_model: 128, n_layers: 4, n_heads: 4"),
-    "objective": ("next_token, prefix, masked, denoising, seq2seq, classify, tag, regress or instruct; default: the model's own", ""),
+    "model": (
+        "decoder (causal), encoder (bidirectional) or encoder_decoder",
+        "kind: decoder, d_model: 128, n_layers: 4, n_heads: 4",
+    ),
+    "objective": (
+        "next_token, prefix, masked, denoising, seq2seq, classify, tag, regress or instruct; default: the model's own",
+        "",
+    ),
     "adapter": ("lora: train an adapter of the run in model.init_from instead of its own matrices", ""),
     "optimizer": (", ".join(listing("optimizers")), "lr: 1e-3, weight_decay: 0.1"),
     "schedule": (f"learning rate schedule: {', '.join(listing('schedules'))}", "kind: cosine, warmup: 2%"),
-    "train": ("length of the run (one of steps tokens epochs time), batch size and context", "steps: 2000, batch_size: 32, context: 128"),
+    "train": (
+        "length of the run (one of steps tokens epochs time), batch size and context",
+        "steps: 2000, batch_size: 32, context: 128",
+    ),
     "eval": ("evaluation on validation data; patience: early stopping", "every_steps: 200, patience: 5"),
     "checkpoint": ("steps between checkpoints, and which are kept", "every_steps: 200, keep_last: 2"),
     "log": ("steps between progress lines, and samples at each evaluation", "every_steps: 10, samples: 1"),
-    "runtime": ("device, precision and threads; auto: chosen for this machine", "device: auto, precision: auto, threads: auto"),
+    "runtime": (
+        "device, precision and threads; auto: chosen for this machine",
+        "device: auto, precision: auto, threads: auto",
+    ),
     "generate": ("decoding options of samples", "max_new_tokens: 200, temperature: 0.8, top_k: 50"),
     "expect": ("bounds on metrics that --expect checks", ""),
 }
@@ -160,5 +186,12 @@ def add_section_comments(text: str) -> str:
         return f"# {name}: {about}{f' ({first}, ...)' if keys else ''}\n{section[0]}"
 
     explained = re.sub(r"^([a-z]+):", explain, text.rstrip(), flags=re.MULTILINE)
-    others = [f"# {name}: {about}\n# {name}: {{{keys}}}" for name, (about, keys) in ABOUT.items() if name not in written and keys]
-    return "\n".join([explained, "", "# Omitted keys have their defaults; `minitf recipe keys` lists every key.", *others]) + "\n"
+    others = [
+        f"# {name}: {about}\n# {name}: {{{keys}}}"
+        for name, (about, keys) in ABOUT.items()
+        if name not in written and keys
+    ]
+    return (
+        "\n".join([explained, "", "# Omitted keys have their defaults; `minitf recipe keys` lists every key.", *others])
+        + "\n"
+    )

@@ -18,7 +18,17 @@ from mini_tf.system.errors import RecipeFault
 GROUP = "mini_tf.kinds"
 """The group of entry points; their names have no meaning."""
 PACKAGES = (
-    *("attention", "baselines", "data.corpora", "data.datasets", "data.tokenizers", "interchange", "models", "noises", "objectives"),
+    *(
+        "attention",
+        "baselines",
+        "data.corpora",
+        "data.datasets",
+        "data.tokenizers",
+        "interchange",
+        "models",
+        "noises",
+        "objectives",
+    ),
     *("optimizers", "pipelines", "positions", "schedules"),
 )
 """The packages of kinds; other subfolders hold what kinds import."""
@@ -68,11 +78,15 @@ class FoundKind(NamedTuple):
     @property
     def root(self) -> Path:
         """The folder that holds the packages of kinds."""
-        return next(path for path in self.folder.paths if path.joinpath(*self.package.split("."), f"{self.word}.py").is_file())
+        return next(
+            path for path in self.folder.paths if path.joinpath(*self.package.split("."), f"{self.word}.py").is_file()
+        )
 
     def unusable(self, reason: str) -> KindFault:
         """The error for a module that defines no usable kind."""
-        message = f"the kind {self.word} of {self.package} in {self.folder.owner} ({self.module}) cannot be used: {reason}"
+        message = (
+            f"the kind {self.word} of {self.package} in {self.folder.owner} ({self.module}) cannot be used: {reason}"
+        )
         return KindFault(message, hint="`minitf doctor` lists all kinds that cannot be used")
 
 
@@ -94,7 +108,11 @@ def added_folders() -> tuple[KindFolder, ...]:
     except (TypeError, ValueError) as error:  # of importlib, whose parser checks nothing
         message = f"the entry points of the installed packages cannot be read: {one_line(str(error))}"
         raise KindFault(message, hint="a file entry_points.txt in site-packages has a line without `=`") from error
-    return tuple(sorted({KindFolder(value, _paths(value), dist.name, dist.version) for value, dist in points if dist is not None}))
+    return tuple(
+        sorted(
+            {KindFolder(value, _paths(value), dist.name, dist.version) for value, dist in points if dist is not None}
+        )
+    )
 
 
 def _paths(module: str) -> tuple[Path, ...]:
@@ -131,7 +149,9 @@ def find_kind(package: str, word: str) -> FoundKind:
     first, *others = kinds_by_word(package)[word]
     if others:
         owners = " and ".join(kind.folder.owner for kind in (first, *others))
-        raise KindFault(f"the kind {show(word)} of {package} is defined by {owners}", hint="uninstall or rename one of them")
+        raise KindFault(
+            f"the kind {show(word)} of {package} is defined by {owners}", hint="uninstall or rename one of them"
+        )
     return first
 
 

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ModelWrapValidatorHandler, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ModelWrapValidatorHandler,
+    model_validator,
+)
 from pydantic import ValidationError as Faults
 from pydantic_core import PydanticCustomError, core_schema
 
@@ -44,7 +51,9 @@ class Section(BaseModel):
     Scalars of a recipe (`Scalar`) are converted to the type of their field; values from Python must already have it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
     TRAINING_KEYS: ClassVar[frozenset[str]] = frozenset()
     """Keys that act only in training or on initial weights, beside those of base classes (see `inference_settings`)."""
@@ -196,7 +205,9 @@ def cache_identity(kind: Kind) -> list[Any]:
     """The cache key of a kind: name and settings, and for kinds of installed packages the files of the package."""
     known = [kind.kind, kind.model_dump(mode="json")]
     added = next((added for added in added_kinds() if added.module == type(kind).__module__), None)
-    return known if added is None else [*known, files_with(added)]  # changes of built-in kinds increase a format number instead
+    return (
+        known if added is None else [*known, files_with(added)]
+    )  # changes of built-in kinds increase a format number instead
 
 
 def files_with(kind: FoundKind) -> dict[str, str]:
@@ -244,15 +255,21 @@ class KindOf:
         words = {self.written(name): name for name in listing(self.package)}
         if not isinstance(word, str) or not word:
             got = "" if word is None else f", got {show(word)}"
-            raise PydanticCustomError("no_such_kind", "{message}", {"message": f"must be a kind, one of {', '.join(words)}{got}"})
+            raise PydanticCustomError(
+                "no_such_kind", "{message}", {"message": f"must be a kind, one of {', '.join(words)}{got}"}
+            )
         if word not in words:
             suggestion = near(word, list(words))
             way = f"did you mean {suggestion!r}?" if suggestion else f"use one of {', '.join(words)}"
-            raise PydanticCustomError("no_such_kind", "{message}", {"message": f"no such kind {show(str(word))}; {way}"})
+            raise PydanticCustomError(
+                "no_such_kind", "{message}", {"message": f"no such kind {show(str(word))}; {way}"}
+            )
         try:
             settings = settings_of(self.package, words[word])
         except KindFault as fault:
-            raise PydanticCustomError("no_such_kind", "{message}", {"message": f"{fault.message}; {fault.hint}"}) from None
+            raise PydanticCustomError(
+                "no_such_kind", "{message}", {"message": f"{fault.message}; {fault.hint}"}
+            ) from None
         return settings.model_validate(given)
 
     def write(self, value: Kind, info: core_schema.SerializationInfo) -> dict[str, Any]:
@@ -262,7 +279,9 @@ class KindOf:
         writer = core_schema.plain_serializer_function_ser_schema(self.write, info_arg=True)
         return core_schema.no_info_plain_validator_function(self.read, serialization=writer)
 
-    def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
         kinds = self.kinds()
         choices: list[dict[str, Any]] = [{"enum": list(kinds)}]
         for word, chosen in kinds.items():
@@ -290,6 +309,8 @@ class OneOrMore:
         writer = core_schema.wrap_serializer_function_ser_schema(unwrap_single)
         return core_schema.no_info_before_validator_function(to_tuple, handler(source), serialization=writer)
 
-    def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
         several = handler(schema)
         return {"anyOf": [several["items"], several]}

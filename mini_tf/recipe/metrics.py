@@ -18,7 +18,9 @@ MAIN = "main"
 """The word of `eval.best` for the pipeline's main metric."""
 
 
-def metrics_of(objective: ObjectiveSettings | type[ObjectiveSettings], classes: Sequence[str] | None = None) -> tuple[str, ...]:
+def metrics_of(
+    objective: ObjectiveSettings | type[ObjectiveSettings], classes: Sequence[str] | None = None
+) -> tuple[str, ...]:
     """Names of the metrics of an evaluation; a name that ends in a dot is a prefix, followed by a class or entity type.
 
     classes: those of the run, if known.
@@ -142,7 +144,11 @@ class Gate:
     @classmethod
     def parse(cls, text: str) -> "Gate":
         """Parse `val.loss<1.9` or `val.loss<baseline.loss-0.1`; UsageFault if it is not a comparison."""
-        if (match := _GATE.fullmatch(text)) is None or not (match[3] or match[4]) or str(match[4]).lower() in _NOT_FINITE:
+        if (
+            (match := _GATE.fullmatch(text)) is None
+            or not (match[3] or match[4])
+            or str(match[4]).lower() in _NOT_FINITE
+        ):
             hint = "write METRIC<NUMBER or METRIC<METRIC, such as 'val.loss<1.9'"
             raise UsageFault(f"--assert {text!r} is not a comparison", hint=hint)
         if match[3]:

@@ -40,7 +40,13 @@ from mini_tf.system import hub
 from mini_tf.system.errors import RecipeFault, UsageFault
 
 DEFAULT_RECIPE = "quickstart"
-_PATHS = (("data", "train"), ("data", "val"), ("tokenizer", "path"), ("tokenizer", "source", "path"), ("model", "init_from"))
+_PATHS = (
+    ("data", "train"),
+    ("data", "val"),
+    ("tokenizer", "path"),
+    ("tokenizer", "source", "path"),
+    ("model", "init_from"),
+)
 """Keys whose values are files or runs."""
 _RUN_SUFFIX = re.compile(r"-[0-9a-f]{6}(\.[0-9]+)?$")
 
@@ -138,23 +144,31 @@ def _find(recipe: str | Path) -> tuple[Path, str, str]:
     if os.path.isdir(path):
         resolved = path / "resolved.yaml"
         if not os.path.lexists(resolved):
-            raise RecipeFault(f"cannot read recipe {shown or 'of no name'}: it is a folder without a resolved.yaml", where=[shown])
+            raise RecipeFault(
+                f"cannot read recipe {shown or 'of no name'}: it is a folder without a resolved.yaml", where=[shown]
+            )
         path = resolved
     elif re.match(r"https?://", name_or_path):
         raise RecipeFault(
-            f"cannot read recipe {shown}: minitf does not download files", hint=f"download it first: curl -LO {shown}", where=[shown]
+            f"cannot read recipe {shown}: minitf does not download files",
+            hint=f"download it first: curl -LO {shown}",
+            where=[shown],
         )
     elif not os.path.lexists(path) and is_data_name(name_or_path):
         with contextlib.suppress(OSError):
             similar = near(path.name, [entry.name for entry in itertools.islice(path.parent.iterdir(), 1000)])
-            raise UsageFault(f"no such file {shown}", hint=similar and f"did you mean {show(str(path.parent / similar))}?")
+            raise UsageFault(
+                f"no such file {shown}", hint=similar and f"did you mean {show(str(path.parent / similar))}?"
+            )
         raise UsageFault(f"no such file {shown}")
     elif not os.path.lexists(path):
         similar = near(name_or_path.removesuffix(".yaml"), list(shipped))
         hint = f"did you mean {similar!r}?" if similar else "see `minitf recipe list`"
         if path.suffix in (".yaml", ".yml") or os.sep in name_or_path:
             raise RecipeFault(f"cannot read recipe {shown}: no such file", hint=hint, where=[shown])
-        raise UsageFault(f"no such recipe '{shown}': it is not a shipped recipe, a file, a run folder or KEY=VALUE", hint=hint)
+        raise UsageFault(
+            f"no such recipe '{shown}': it is not a shipped recipe, a file, a run folder or KEY=VALUE", hint=hint
+        )
     name = path.stem
     if path.name == "resolved.yaml":
         name = _RUN_SUFFIX.sub("", path.absolute().parent.name)
@@ -165,7 +179,9 @@ def _chain(text: str, path: Path, shown: str, above: tuple[str, ...]) -> Node:
     """The tree of a recipe file merged over the recipes that it extends; above: the files that extend it."""
     tree = parse(text, shown)
     if not isinstance(tree.value, dict):
-        raise RecipeFault(f"{tree.where}: a recipe must be a mapping of sections, got {show(tree.plain())}", where=[tree.where])
+        raise RecipeFault(
+            f"{tree.where}: a recipe must be a mapping of sections, got {show(tree.plain())}", where=[tree.where]
+        )
     # Data paths of a shipped recipe are relative to the working directory, not to the installation.
     complete = path.name == init_from.RESOLVED  # the complete recipe of a run
     _anchor(tree, Path.cwd() if path in presets().values() else path.parent, complete)
@@ -243,17 +259,23 @@ def _anchor(tree: Node, folder: Path, complete: bool = False) -> None:
         node, key = tree.value.get(section), ".".join(keys)
         for step in keys:
             node = node.value.get(step) if node is not None and isinstance(node.value, dict) else None
-        with_settings = section == "data" and node is not None and isinstance(node.value, dict) and not FilePair.fits(node.value)
+        with_settings = (
+            section == "data" and node is not None and isinstance(node.value, dict) and not FilePair.fits(node.value)
+        )
         for leaf in node.leaves() if node is not None and not with_settings else ():
             name = str(leaf.value)
-            prefix = hub.PREFIX if section == "data" and re.match(rf"{hub.PREFIX}[./~]", name) else ""  # a folder with a dataset
+            prefix = (
+                hub.PREFIX if section == "data" and re.match(rf"{hub.PREFIX}[./~]", name) else ""
+            )  # a folder with a dataset
             named = section == "data" and (name in built_in_corpora() or name == "-" or name.startswith(hub.PREFIX))
             if is_blank(leaf) or (named and not prefix):
                 continue
             path = prefix + os.path.abspath(folder / os.path.expanduser(name.removeprefix(prefix)))
             if section == "model" and name.startswith(hub.PREFIX):
                 if complete:  # of a run, whose names ask for no connection
-                    raise RecipeFault(f"{leaf.where}: {section}.{key}: must be a folder in the recipe of a run, got {show(name)}")
+                    raise RecipeFault(
+                        f"{leaf.where}: {section}.{key}: must be a folder in the recipe of a run, got {show(name)}"
+                    )
                 path = os.path.abspath(hub.local_folder(name))
             if section != "data" and not _exists(section, path):
                 if name == "last":
@@ -262,7 +284,9 @@ def _anchor(tree: Node, folder: Path, complete: bool = False) -> None:
                 run = os.path.abspath(os.path.join("outputs", name))
                 path = run if os.sep not in name and _exists(section, run) else path
             if bad := UNPRINTABLE.search(path):  # resolved.yaml could not be parsed
-                raise RecipeFault(f"{leaf.where}: {section}.{key}: the path {show(path)} contains {bad[0]!r}", where=[leaf.where])
+                raise RecipeFault(
+                    f"{leaf.where}: {section}.{key}: the path {show(path)} contains {bad[0]!r}", where=[leaf.where]
+                )
             leaf.value = Scalar(path, quoted=True)
 
 
@@ -298,4 +322,8 @@ def _shown(node: Node) -> str:
     """A value as written, on one line."""
     if isinstance(node.value, dict):
         return "{" + ", ".join(f"{key}: {_shown(child)}" for key, child in node.value.items()) + "}"
-    return "[" + ", ".join(map(_shown, node.value)) + "]" if isinstance(node.value, list) else str(node.value).replace("\n", "\\n")
+    return (
+        "[" + ", ".join(map(_shown, node.value)) + "]"
+        if isinstance(node.value, list)
+        else str(node.value).replace("\n", "\\n")
+    )

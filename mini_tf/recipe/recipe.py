@@ -28,7 +28,9 @@ class Recipe(Section):
         default_factory=default_kind("optimizers", "adamw")
     )
     """Optimizer."""
-    schedule: Annotated[SerializeAsAny[ScheduleSettings], KindOf("schedules")] = Field(default_factory=default_kind("schedules", "cosine"))
+    schedule: Annotated[SerializeAsAny[ScheduleSettings], KindOf("schedules")] = Field(
+        default_factory=default_kind("schedules", "cosine")
+    )
     """Learning rate schedule after the warmup."""
     train: Train
     eval: Eval = Eval()
@@ -76,9 +78,15 @@ def _rules(recipe: Recipe) -> Rules:
     yield from dataset_rules(recipe.data, dataset, recipe.objective.kind, recipe.tokenizer.source is not None)
     yield from streaming_rules(recipe.data, recipe.train, dataset, recipe.objective.kind)
     if (key := recipe.model.one_vocabulary_key) and recipe.tokenizer.source is not None:
-        yield Rule(f"model.{key}", "needs one tokenizer for source and target; remove tokenizer.source", ("tokenizer.source",))
+        yield Rule(
+            f"model.{key}", "needs one tokenizer for source and target; remove tokenizer.source", ("tokenizer.source",)
+        )
     if recipe.tokenizer.forced_bos is not None and not dataset.SOURCE:
-        yield Rule("tokenizer.forced_bos", "targets of pairs begin with it, which this objective has not; use null", ("objective",))
+        yield Rule(
+            "tokenizer.forced_bos",
+            "targets of pairs begin with it, which this objective has not; use null",
+            ("objective",),
+        )
     yield from _streaming(recipe)
     yield from _positions(recipe)
     yield from best_rules(recipe.objective, recipe.eval)
@@ -86,10 +94,14 @@ def _rules(recipe: Recipe) -> Rules:
     yield from _without_effect(recipe)
     if recipe.runtime.reduce == "tree" and train.micro_batch_size == "auto":
         size = train.batch_size if train.batch_tokens is None else 8
-        message = f"tree fixes the order of all sums, so train.micro_batch_size must be a number, such as {max(1, size // 8)}"
+        message = (
+            f"tree fixes the order of all sums, so train.micro_batch_size must be a number, such as {max(1, size // 8)}"
+        )
         yield Rule("runtime.reduce", message, ("train.micro_batch_size",))
     if recipe.runtime.shard == "full" and train.micro_batch_size == "auto":
-        message = "full divides the model, so nothing is measured before training; give train.micro_batch_size, such as 1"
+        message = (
+            "full divides the model, so nothing is measured before training; give train.micro_batch_size, such as 1"
+        )
         yield Rule("runtime.shard", message, ("train.micro_batch_size",))
     if recipe.adapter is not None and recipe.model.init_from is None:
         message = "an adapter needs a trained model; give model.init_from=RUN, or remove it"
@@ -99,10 +111,20 @@ def _rules(recipe: Recipe) -> Rules:
         yield Rule("adapter.merge", message, ("checkpoint.keep_best",))
     needed = dataset.MIN_TOKENS + recipe.objective.ADDED_TOKENS
     if recipe.train.context < needed:
-        yield Rule("train.context", f"{recipe.train.context} tokens cannot hold an example; use at least {needed}", ("objective",))
+        yield Rule(
+            "train.context",
+            f"{recipe.train.context} tokens cannot hold an example; use at least {needed}",
+            ("objective",),
+        )
     mixing = [mixer for mixer in recipe.model.all_mixers() if "packing" not in mixer.supports]
-    for word in _words([*mixing, *([] if recipe.model.PACKS else [recipe.model])] if recipe.data.pack == "docs" else ()):
-        yield Rule("data.pack", f"{word} cannot separate documents within a row; use pack: none or concat", ("model.attention",))
+    for word in _words(
+        [*mixing, *([] if recipe.model.PACKS else [recipe.model])] if recipe.data.pack == "docs" else ()
+    ):
+        yield Rule(
+            "data.pack",
+            f"{word} cannot separate documents within a row; use pack: none or concat",
+            ("model.attention",),
+        )
     if isinstance(schedule.warmup, int) and steps and schedule.warmup >= steps:
         message = f"{schedule.warmup} steps are not fewer than the {steps} of the run; use fewer, or a share such as 5%"
         sizes = ("tokens", "batch_size", "batch_tokens", "context")
@@ -154,11 +176,15 @@ def _attention(recipe: Recipe) -> Rules:
     model, objective = recipe.model, recipe.objective
     direction = objective.direction(model)
     if (way := model.per_token_setting) and "rows" not in objective.predicts:
-        message = f"{objective.kind} predicts tokens, but {model.kind} with these settings has one output per row; use {way}"
+        message = (
+            f"{objective.kind} predicts tokens, but {model.kind} with these settings has one output per row; use {way}"
+        )
         yield Rule("objective", message, ("model",))
     if direction is not None:
         for word in _words(mixer for mixer in model.mixers() if direction not in mixer.supports):
-            message = f"{objective.kind} needs {direction} attention, which {word} does not support; use another attention"
+            message = (
+                f"{objective.kind} needs {direction} attention, which {word} does not support; use another attention"
+            )
             yield Rule("objective", message, ("model.attention",))
         return
     objectives: Any = kinds_of("objectives")
@@ -182,18 +208,27 @@ def _streaming(recipe: Recipe) -> Rules:
     if not recipe.train.stream:
         changed = dict.fromkeys(key for mixer in recipe.model.mixers() for key in _changed(mixer, mixer.STREAM_KEYS))
         for key in changed if recipe.objective.STREAMS else ():
-            yield Rule(f"model.attention.{key}", "has no effect without a stream; use train.stream: true", ("train.stream",))
+            yield Rule(
+                f"model.attention.{key}", "has no effect without a stream; use train.stream: true", ("train.stream",)
+            )
         return
     for word in _words(mixer for mixer in recipe.model.mixers() if "streaming" not in mixer.supports):
-        message = f"attention {word} cannot carry its state over to the next step; use stream: false or another attention"
+        message = (
+            f"attention {word} cannot carry its state over to the next step; use stream: false or another attention"
+        )
         yield Rule("train.stream", message, ("model.attention",))
     dataset = recipe.objective.dataset()
     if not dataset.STREAM:
         yield Rule("train.stream", f"{dataset.UNIT} are not a stream of text; use stream: false", ("objective",))
     elif not recipe.objective.STREAMS and recipe.model.causal:
-        yield Rule("train.stream", f"{recipe.objective.kind} cannot be trained on a stream; use stream: false", ("objective",))
+        yield Rule(
+            "train.stream", f"{recipe.objective.kind} cannot be trained on a stream; use stream: false", ("objective",)
+        )
     elif not recipe.model.causal:
-        yield "train.stream", f"a stream needs causal attention, but {recipe.model.kind} is bidirectional; use model decoder"
+        yield (
+            "train.stream",
+            f"a stream needs causal attention, but {recipe.model.kind} is bidirectional; use model decoder",
+        )
     if recipe.data.pack != "concat":
         message = f"a stream continues across documents; use data.pack concat, not {recipe.data.pack}"
         yield Rule("train.stream", message, ("data.pack",))
@@ -201,7 +236,9 @@ def _streaming(recipe: Recipe) -> Rules:
 
 def _positions(recipe: Recipe) -> Rules:
     context = recipe.train.context
-    limits = {limit.key: limit for limit in recipe.model.position_limits(context)}  # source and target may have the same key
+    limits = {
+        limit.key: limit for limit in recipe.model.position_limits(context)
+    }  # source and target may have the same key
     for key, kind, length, _ in limits.values():
         if recipe.train.stream:
             message = f"a stream exceeds the length of {kind} positions; use rotary, alibi or sinusoidal"

@@ -106,7 +106,9 @@ class Checkpoints:
     def path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"
 
-    def save(self, step: int, parts: Parts, score: float | None, fingerprint: Mapping[str, Any] | None = None) -> Checkpoint:
+    def save(
+        self, step: int, parts: Parts, score: float | None, fingerprint: Mapping[str, Any] | None = None
+    ) -> Checkpoint:
         """Write a checkpoint; StorageFault if the disk is full. An intact one of the same step is not written again."""
         with storage_errors(f"saving step {step}", self.describe_newest()):
             self.remove_temporary()
@@ -133,14 +135,23 @@ class Checkpoints:
         if free < needed:
             raise OSError(errno.ENOSPC, f"{needed >> 20} MiB are needed and {free >> 20} MiB are free")
 
-    def _write(self, temporary: Path, step: int, parts: Parts, score: float | None, fingerprint: Mapping[str, Any]) -> None:
+    def _write(
+        self, temporary: Path, step: int, parts: Parts, score: float | None, fingerprint: Mapping[str, Any]
+    ) -> None:
         self.disk.mkdir(temporary)
         files = {}
         for name in [*FILES, *(name for name in (OBJECTIVE,) if name in parts)]:
             hashed = HashedChunks(chunks(parts[name]))
             self.disk.write(temporary / name, hashed)
             files[name] = {"sha256": hashed.sha256, "bytes": len(parts[name])}
-        content = {"format": FORMAT, "step": step, "run": self.run_id, "score": score, "files": files, "fingerprint": dict(fingerprint)}
+        content = {
+            "format": FORMAT,
+            "step": step,
+            "run": self.run_id,
+            "score": score,
+            "files": files,
+            "fingerprint": dict(fingerprint),
+        }
         self.disk.write(temporary / MANIFEST, json.dumps(content, indent=1).encode())
         self.disk.sync(temporary)
 
@@ -168,7 +179,9 @@ class Checkpoints:
             try:
                 self.verify(steps[0])
             except DamagedCheckpoint as damage:
-                raise StorageFault(f"{self.path(steps[0])} cannot be read back: {damage}", hint="older checkpoints were kept") from damage
+                raise StorageFault(
+                    f"{self.path(steps[0])} cannot be read back: {damage}", hint="older checkpoints were kept"
+                ) from damage
             trash = {step: self.folder / f"{_TRASH}step-{step:08d}" for step in removed}
             for step in removed:
                 self.disk.rename(self.path(step), trash[step])
@@ -189,7 +202,9 @@ class Checkpoints:
         steps = self.steps()
         checkpoint = self.first_intact(steps, warn)
         if checkpoint is None and (steps or any(name.startswith(_BAD) for name in self._names())):
-            why = "".join(f"; {self.path(step).name} is damaged ({self._damage(step)})" for step in steps[:1] if warn is None)
+            why = "".join(
+                f"; {self.path(step).name} is damaged ({self._damage(step)})" for step in steps[:1] if warn is None
+            )
             hint = "--fresh starts over in a new folder beside it"
             raise RunFault(f"no usable checkpoint in {self.folder}{why}", hint=hint, where=[str(self.folder)])
         return checkpoint
@@ -227,7 +242,9 @@ class Checkpoints:
         step = steps[0] if which == "last" else int(which)
         if step not in steps:
             kept = ", ".join(map(str, reversed(steps)))
-            raise RunFault(f"{self.folder.parent} has no checkpoint of step {step}; it has {kept}", where=[str(self.folder.parent)])
+            raise RunFault(
+                f"{self.folder.parent} has no checkpoint of step {step}; it has {kept}", where=[str(self.folder.parent)]
+            )
         return self._read_or_raise(self._read_manifest, step)
 
     def find_verified(self, which: int | str) -> Checkpoint:
@@ -286,7 +303,12 @@ class Checkpoints:
         manifest.check_format(path, written, FORMAT)
         if run_id != self.run_id:
             raise RunFault(f"{path} belongs to another run ({str(run_id)[:40]}, not {self.run_id})", where=[str(path)])
-        if set(sha256) - {OBJECTIVE} != set(FILES) or named != step or not _is_score(score) or max(sizes.values()) > _LARGEST_FILE:
+        if (
+            set(sha256) - {OBJECTIVE} != set(FILES)
+            or named != step
+            or not _is_score(score)
+            or max(sizes.values()) > _LARGEST_FILE
+        ):
             raise DamagedCheckpoint(f"{MANIFEST}: lists other files or another step")
         return Checkpoint(self.path(step), step, score, sha256, sizes, fingerprint)
 

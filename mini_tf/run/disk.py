@@ -95,7 +95,9 @@ class Disk:
 @contextmanager
 def _open_for_writing(path: Path, flags: int = 0) -> Iterator[BinaryIO]:
     """Open a plain file for writing; a new one has mode 0644 minus umask. Every OSError has the file name."""
-    descriptor = check_plain(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o644), path)
+    descriptor = check_plain(
+        os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o644), path
+    )
     try:
         with os.fdopen(descriptor, "ab" if flags & os.O_APPEND else "wb") as file:
             yield file
@@ -171,7 +173,11 @@ def check_plain_files(folder: Path) -> None:
         type_ = "a link" if stat.S_ISLNK(mode) else file_type(mode)
         if type_ not in (None, "a folder"):
             hint = "remove it, or choose another folder with -d"
-            raise RunFault(f"{path} is {type_}; a run folder may contain only plain files and folders", hint=hint, where=[str(path)])
+            raise RunFault(
+                f"{path} is {type_}; a run folder may contain only plain files and folders",
+                hint=hint,
+                where=[str(path)],
+            )
 
 
 _CHUNK = 1 << 20

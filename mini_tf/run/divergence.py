@@ -85,7 +85,12 @@ class DivergenceDump(NamedTuple):
 
 
 def write(
-    disk: Disk, run: Path, info: DivergenceInfo, model: Mapping[str, Tensor], state: Mapping[str, Tensor], objective: Mapping[str, Tensor]
+    disk: Disk,
+    run: Path,
+    info: DivergenceInfo,
+    model: Mapping[str, Tensor],
+    state: Mapping[str, Tensor],
+    objective: Mapping[str, Tensor],
 ) -> Path:
     """Write the dump into a run folder; on OSError nothing is left."""
     folder = run / FOLDER
@@ -115,7 +120,9 @@ def read_info(run: Path) -> DivergenceInfo:
     """Read facts.json of the dump; RunFault if there is none or it is damaged."""
     path = run / FOLDER / INFO
     if not path.parent.is_dir():
-        raise RunFault(f"{run} has no dump of a diverged step", hint="`minitf runs show` shows how the run ended", where=[str(run)])
+        raise RunFault(
+            f"{run} has no dump of a diverged step", hint="`minitf runs show` shows how the run ended", where=[str(run)]
+        )
     try:
         info = DivergenceInfo.model_validate_json(read_small_file(path))
     except OSError as error:

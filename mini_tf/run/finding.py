@@ -24,7 +24,9 @@ def find(run: str | Path) -> Path:
             raise RunFault("there is no last run: outputs has no run folder", hint="`minitf pretrain` creates one")
         return max(folders, key=lambda folder: (folder / manifest.NAME).stat().st_mtime_ns).absolute()
     # A run folder precedes another folder of that name; `manifest.read` reports why the latter is not a run folder.
-    folders = sorted(filter(os.path.isdir, (Path(run), OUTPUTS / run)), key=lambda folder: not (folder / manifest.NAME).exists())
+    folders = sorted(
+        filter(os.path.isdir, (Path(run), OUTPUTS / run)), key=lambda folder: not (folder / manifest.NAME).exists()
+    )
     if folders:
         manifest.read(folders[0])
         return folders[0].absolute()

@@ -28,7 +28,16 @@ from torch import Tensor
 from mini_tf.recipe.metrics import BestMetric
 from mini_tf.run import loading, manifest, tensors
 from mini_tf.run.checkpoint import COUNTERS, MODEL, OBJECTIVE, OPTIMIZER, STATE, Checkpoints, rank
-from mini_tf.run.disk import Content, Disk, break_hard_links, make_folder, remove_temporary, replace, sha256_of, storage_errors
+from mini_tf.run.disk import (
+    Content,
+    Disk,
+    break_hard_links,
+    make_folder,
+    remove_temporary,
+    replace,
+    sha256_of,
+    storage_errors,
+)
 from mini_tf.run.finding import is_same, member_folders, supports_locks
 from mini_tf.run.loading import LoadedCheckpoint
 from mini_tf.run.manifest import Manifest, RunState
@@ -60,7 +69,9 @@ class Run:
     is_started: whether this process has written run.json; an existing folder is unchanged before.
     """
 
-    def __init__(self, folder: Path, record: Manifest, lock: int, status: Literal["new", "continued", "finished"], disk: Disk) -> None:
+    def __init__(
+        self, folder: Path, record: Manifest, lock: int, status: Literal["new", "continued", "finished"], disk: Disk
+    ) -> None:
         self.folder, self.manifest, self.status, self.disk, self._lock = folder, record, status, disk, lock
         self.checkpoints = Checkpoints(folder / "checkpoints", record.run_id, disk)
         self.fingerprint: dict[str, Any] = {}
@@ -69,7 +80,10 @@ class Run:
         self.is_started, self._pending_log = False, list[str]()
         self.tensorboard: TensorBoardWriter | None = None
         self._existed = False
-        self._metrics, self._timing = JsonLinesFile(folder / "metrics.jsonl", disk), JsonLinesFile(folder / "timing.jsonl", disk)
+        self._metrics, self._timing = (
+            JsonLinesFile(folder / "metrics.jsonl", disk),
+            JsonLinesFile(folder / "timing.jsonl", disk),
+        )
 
     @property
     def name(self) -> str:
@@ -102,9 +116,13 @@ class Run:
         tensors of model, optimizer or objective do not match the `expected` specs.
         """
         if self._lock >= 0 and not supports_locks(self._lock):
-            warn(f"{self.folder}: the file system does not support locks; make sure that no other process trains in this folder")
+            warn(
+                f"{self.folder}: the file system does not support locks; make sure that no other process trains in this folder"
+            )
         newest = self.checkpoints.newest(warn)
-        saved = None if newest is None else loading.load(newest, expected, expected_optimizer, expected_objective, unread)
+        saved = (
+            None if newest is None else loading.load(newest, expected, expected_optimizer, expected_objective, unread)
+        )
         sizes = saved.counters if saved else {}
         with storage_errors(f"continuing {self.folder}"):
             for file in (self._metrics, self._timing):
@@ -135,7 +153,9 @@ class Run:
             if self.tensorboard is not None:
                 self.tensorboard.add(report)
 
-    def save(self, step: int, contents: CheckpointTensors, counters: Mapping[str, Any], score: float | None = None) -> None:
+    def save(
+        self, step: int, contents: CheckpointTensors, counters: Mapping[str, Any], score: float | None = None
+    ) -> None:
         """Save a checkpoint after a finished step. score: lower is better. StorageFault if the disk is full."""
         score = score if score is not None and math.isfinite(score) else None
         with storage_errors(f"saving step {step}", self.checkpoints.describe_newest()):
@@ -163,7 +183,9 @@ class Run:
         """Remove all but the newest and the best checkpoints."""
         self.checkpoints.rotate(keep_last, keep_best)
 
-    def publish(self, which: int | Literal["last", "best"] = "best", warn: Callable[[str], None] = lambda line: None) -> None:
+    def publish(
+        self, which: int | Literal["last", "best"] = "best", warn: Callable[[str], None] = lambda line: None
+    ) -> None:
         """Write a checkpoint's weights to model.safetensors; `best` never replaces a better published model.
 
         If the published model and its checkpoint are missing or damaged, `warn` is called and the metrics of that model
@@ -210,11 +232,15 @@ class Run:
             self.status = "continued"
         elif not extensions:
             raise RunFault(
-                f"{self.folder} is not finished", hint="without --extend the same command starts or continues it", where=[str(self.folder)]
+                f"{self.folder} is not finished",
+                hint="without --extend the same command starts or continues it",
+                where=[str(self.folder)],
             )
         elif steps != extensions[-1][1]:
             current = str(extensions[-1][1])[:20]
-            raise RunFault(f"{self.folder} is already being extended by {current} steps, not {steps}", where=[str(self.folder)])
+            raise RunFault(
+                f"{self.folder} is already being extended by {current} steps, not {steps}", where=[str(self.folder)]
+            )
 
     def write(self, name: str, text: str) -> None:
         """Write a text file of the folder (recipe.yaml, resolved.yaml, MODEL_TEXT_FILES) atomically."""
@@ -274,7 +300,9 @@ class Run:
             with storage_errors("writing loss.png"):
                 replace(self.disk, self.folder / "loss.png", loss_curve(train, val, self.name, self.manifest.loss_unit))
 
-    def finish(self, state: RunState, exit_code: int = 0, error: str | None = None, metrics: Mapping[str, float] | None = None) -> None:
+    def finish(
+        self, state: RunState, exit_code: int = 0, error: str | None = None, metrics: Mapping[str, float] | None = None
+    ) -> None:
         """Write how the run ended. metrics: those of the last evaluation, for --assert on a finished run."""
         measured = {name: value for name, value in (metrics or self.manifest.metrics).items() if value is not None}
         finite = {name: value if math.isfinite(value) else None for name, value in measured.items()}
@@ -291,7 +319,9 @@ class Run:
     def __enter__(self) -> "Run":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             with suppress(OSError, StorageFault):  # the disk may be what failed
                 self._check_folder()

@@ -91,7 +91,16 @@ class Identity:
         """The identity of a resolved recipe with the hashes of its data and tokenizer."""
         recipe = resolved.recipe
         decides, not_default = result_values(recipe), result_values(recipe, exclude_defaults=True)
-        return cls(resolved.name, resolved.text, dump(recipe), decides, hashes, not_default, recipe.train.seed, sources_of(recipe))
+        return cls(
+            resolved.name,
+            resolved.text,
+            dump(recipe),
+            decides,
+            hashes,
+            not_default,
+            recipe.train.seed,
+            sources_of(recipe),
+        )
 
     @property
     def run_id(self) -> str:
@@ -112,9 +121,19 @@ class Identity:
         A key that the run does not have had its default. With equal ids, so had a key that this version no longer has.
         Equal ids are not sufficient: a default may have changed between versions.
         """
-        added = {key for key in self.decides if key not in decides and key not in self.not_default and not _replaces(key, decides)}
-        gone = {key for key in decides if key not in self.decides and run_id == self.run_id and not _replaces(key, self.decides)}
-        before, now = ({key: value for key, value in keys.items() if key not in added | gone} for keys in (decides, self.decides))
+        added = {
+            key
+            for key in self.decides
+            if key not in decides and key not in self.not_default and not _replaces(key, decides)
+        }
+        gone = {
+            key
+            for key in decides
+            if key not in self.decides and run_id == self.run_id and not _replaces(key, self.decides)
+        }
+        before, now = (
+            {key: value for key, value in keys.items() if key not in added | gone} for keys in (decides, self.decides)
+        )
         return differences(before, now)
 
 
@@ -140,12 +159,17 @@ _MAX_REPORTED = 10
 def sources_of(recipe: Recipe) -> dict[str, KindSource]:
     """The source of each kind of a recipe that is not built in, for run.json."""
     added = sorted(added_kinds_in(recipe))
-    return {f"{kind.package}.{kind.word}": KindSource(package=kind.folder.distribution, version=kind.folder.version) for kind in added}
+    return {
+        f"{kind.package}.{kind.word}": KindSource(package=kind.folder.distribution, version=kind.folder.version)
+        for kind in added
+    }
 
 
 def kind_versions(record: Manifest) -> dict[str, str]:
     """Installed versions of the packages that define the kinds of a run, and hashes of their files."""
-    installed = {f"package {source.package}": installed_version(source.package) or "none" for source in record.kinds.values()}
+    installed = {
+        f"package {source.package}": installed_version(source.package) or "none" for source in record.kinds.values()
+    }
     kinds = {name: kind for kind in added_kinds() if (name := f"{kind.package}.{kind.word}") in record.kinds}
     return installed | {f"files of {name}": hash_of(files_with(kind))[:12] for name, kind in kinds.items()}
 
@@ -153,7 +177,9 @@ def kind_versions(record: Manifest) -> dict[str, str]:
 def check_installed(folder: Path) -> None:
     """RunFault if a package that defines a kind of the run is not installed, or no longer has the kind."""
     if missing := list(islice(_missing_kinds(manifest.read(folder)), _MAX_REPORTED)):
-        raise RunFault(missing[0], hint="install that version of the package to use the run", where=[str(folder)], faults=missing)
+        raise RunFault(
+            missing[0], hint="install that version of the package to use the run", where=[str(folder)], faults=missing
+        )
 
 
 def _missing_kinds(record: Manifest) -> Iterator[str]:

@@ -64,7 +64,9 @@ def load(
         tensors.check_finite(contents, folder / name)
     counters = _read_counters(folder / COUNTERS)
     if counters.get("step", checkpoint.step) != checkpoint.step:
-        raise RunFault(f"{folder / COUNTERS}: step is {str(counters['step'])[:40]}, not {checkpoint.step}", where=[str(folder)])
+        raise RunFault(
+            f"{folder / COUNTERS}: step is {str(counters['step'])[:40]}, not {checkpoint.step}", where=[str(folder)]
+        )
     objective = _read_objective(checkpoint, expected_objective)
     return LoadedCheckpoint(checkpoint.step, model, optimizer, state, counters, folder, objective)
 
@@ -101,7 +103,11 @@ def _read_counters(path: Path) -> dict[str, Any]:
 
 def invalid_counters(counters: Mapping[str, Any]) -> list[str]:
     """The names of counters with invalid values."""
-    return [name for name, value in counters.items() if not _is_counter(value) or (name in _INTEGER_COUNTERS and type(value) is not int)]
+    return [
+        name
+        for name, value in counters.items()
+        if not _is_counter(value) or (name in _INTEGER_COUNTERS and type(value) is not int)
+    ]
 
 
 def _is_counter(value: Any) -> bool:
@@ -115,7 +121,9 @@ def _is_counter(value: Any) -> bool:
     return isinstance(value, (int, float)) and 0 <= value < _LARGEST_COUNT
 
 
-def load_model(folder: Path, step: int | str | None = None, expected: Mapping[str, TensorSpec] | None = None) -> dict[str, Tensor]:
+def load_model(
+    folder: Path, step: int | str | None = None, expected: Mapping[str, TensorSpec] | None = None
+) -> dict[str, Tensor]:
     """A run's weights at a step, `last` or `best`; None = model.safetensors, else the best checkpoint.
 
     RunFault if there are none or they are damaged.
@@ -147,7 +155,11 @@ def _is_valid_model(folder: Path) -> bool:
             return True
         time.sleep(0.1)
     before = record.model or {"score": None, "step": -1}
-    newer = [checkpoint for checkpoint in Checkpoints.of(folder).list_valid() if checkpoint.rank <= rank(before["score"], before["step"])]
+    newer = [
+        checkpoint
+        for checkpoint in Checkpoints.of(folder).list_valid()
+        if checkpoint.rank <= rank(before["score"], before["step"])
+    ]
     with suppress(OSError):
         return hashes.sha256(folder / MODEL) in [record.publishing, *(checkpoint.sha256[MODEL] for checkpoint in newer)]
     return False

@@ -6,7 +6,16 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationError,
+)
 
 from mini_tf.run.disk import Disk, replace
 from mini_tf.system import strict_json
@@ -26,8 +35,12 @@ def _with_keys(minimum: int, required: bool, **types: Any) -> AfterValidator:
     def check(fields: dict[str, Any]) -> dict[str, Any]:
         for name, type_ in types.items():
             value = fields.get(name)
-            right = isinstance(value, bool) if type_ is bool else isinstance(value, type_) and not isinstance(value, bool)
-            if (required or name in fields) and (not right or (type_ is not bool and isinstance(value, int) and value < minimum)):
+            right = (
+                isinstance(value, bool) if type_ is bool else isinstance(value, type_) and not isinstance(value, bool)
+            )
+            if (required or name in fields) and (
+                not right or (type_ is not bool and isinstance(value, int) and value < minimum)
+            ):
                 raise ValueError(f"{name} cannot be {str(value)[:40]!r}")
         return fields
 
@@ -79,7 +92,11 @@ class Decision(BaseModel):
         """Of a mean of probabilities that have the temperatures of their models already: the mean of the biases."""
         fitted = [decision for decision in each if decision is not None]
         names = dict.fromkeys(name for decision in fitted for name in decision.bias)
-        return cls(bias={name: sum(decision.bias.get(name, 0.0) for decision in fitted) / len(each) for name in names}) if fitted else None
+        return (
+            cls(bias={name: sum(decision.bias.get(name, 0.0) for decision in fitted) / len(each) for name in names})
+            if fitted
+            else None
+        )
 
 
 def _check_decision(model: dict[str, Any]) -> dict[str, Any]:
@@ -195,7 +212,9 @@ def _reason(error: Exception) -> str:
 
 def write(folder: Path, manifest: Manifest, disk: Disk) -> None:
     text = json.dumps(manifest.model_dump(mode="json"), indent=1, ensure_ascii=False, allow_nan=False)
-    replace(disk, folder / NAME, text.encode(errors="backslashreplace") + b"\n")  # a lone surrogate becomes its JSON escape
+    replace(
+        disk, folder / NAME, text.encode(errors="backslashreplace") + b"\n"
+    )  # a lone surrogate becomes its JSON escape
 
 
 def outcome(error: BaseException) -> tuple[RunState, int, str]:

@@ -49,7 +49,9 @@ class JsonLinesFile:
 
 def to_line(report: Mapping[str, Any]) -> str:
     """JSON with full precision; NaN and infinities become null and are listed under `not_finite`."""
-    not_finite = {key: str(value) for key, value in report.items() if isinstance(value, float) and not math.isfinite(value)}
+    not_finite = {
+        key: str(value) for key, value in report.items() if isinstance(value, float) and not math.isfinite(value)
+    }
     fields = {key: None if key in not_finite else value for key, value in report.items()}
     return json.dumps(fields | ({"not_finite": not_finite} if not_finite else {}), ensure_ascii=False, allow_nan=False)
 
@@ -83,7 +85,9 @@ def curve(path: Path, key: str) -> list[tuple[int, float]]:
     """(step, value) of every report in which both are finite numbers."""
     reports = ((r.get("step"), r.get(key)) for r in read_lines(path))
     return [
-        (step, float(value)) for step, value in reports if isinstance(step, int) and isinstance(value, (int, float)) and abs(value) < 1e300
+        (step, float(value))
+        for step, value in reports
+        if isinstance(step, int) and isinstance(value, (int, float)) and abs(value) < 1e300
     ]
 
 

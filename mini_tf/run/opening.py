@@ -44,7 +44,9 @@ class RunLocation:
 
     def check(self) -> None:
         """UsageFault for a name that no run can have, RunFault for a folder that cannot be one; before any work."""
-        if self.name is not None and (self.name == "last" or not re.fullmatch(r"[^/\\\x00-\x1f\x7f.-][^/\\\x00-\x1f\x7f]*", self.name)):
+        if self.name is not None and (
+            self.name == "last" or not re.fullmatch(r"[^/\\\x00-\x1f\x7f.-][^/\\\x00-\x1f\x7f]*", self.name)
+        ):
             hint = "use letters, digits, - and _, a letter or digit first; choose the folder with -d DIR"
             raise UsageFault(f"{self.name[:80]!r} is not a valid run name", hint=hint)
         if (folder := explicit_folder(self)) is not None:
@@ -71,7 +73,9 @@ def open_run(location: RunLocation, identity: Identity, command: Sequence[str] =
         check_plain_files(folder)
         record = manifest.read(folder)
         _refuse_another_run(folder, record, identity)
-        record = record.model_copy(update={"decides": {**record.decides, **identity.decides}})  # adds keys of later versions
+        record = record.model_copy(
+            update={"decides": {**record.decides, **identity.decides}}
+        )  # adds keys of later versions
         return Run(folder, record, lock, "finished" if record.state == "done" else "continued", disk)
     except BaseException:
         os.close(lock)
@@ -91,7 +95,9 @@ def choose_folder(location: RunLocation, identity: Identity) -> Path:
     location.check()
     first = explicit_folder(location) or OUTPUTS.absolute() / identity.default_name
     _check_folder(first)
-    later = {number: first.with_name(f"{first.name}.{number}") for number in sorted(_numbers_beside(first), reverse=True)}
+    later = {
+        number: first.with_name(f"{first.name}.{number}") for number in sorted(_numbers_beside(first), reverse=True)
+    }
     if location.fresh:
         return first.with_name(f"{first.name}.{max([1, *later]) + 1}") if first.exists() or later else first
     return next((folder for folder in later.values() if _is_run(folder, identity)), first)
@@ -101,14 +107,19 @@ def _check_folder(first: Path) -> None:
     """Refuse a folder that cannot be that of a run."""
     if max(len(os.fsencode(part)) for part in first.parts) > _LONGEST_NAME or len(os.fsencode(first)) > _LONGEST_PATH:
         raise UsageFault(
-            f"{first.name[:80]!r} is not a valid run name: the name or its path is too long", hint="choose shorter ones with -n and -d"
+            f"{first.name[:80]!r} is not a valid run name: the name or its path is too long",
+            hint="choose shorter ones with -n and -d",
         )
     if (
         first.is_symlink()
         or (first.exists() and not first.is_dir())
         or first.resolve() in (Path("/"), Path(os.path.expanduser("~")).resolve())
     ):
-        _refuse(first, "cannot be a run folder: it is a file, a link, the root or the home directory", "choose another folder with -d")
+        _refuse(
+            first,
+            "cannot be a run folder: it is a file, a link, the root or the home directory",
+            "choose another folder with -d",
+        )
 
 
 def explicit_folder(location: RunLocation) -> Path | None:
@@ -157,7 +168,9 @@ def _lock_folder(folder: Path, disk: Disk) -> tuple[int, bool]:
                 return lock, existed
         time.sleep(0.05)
     holder = manifest.read(folder) if (folder / manifest.NAME).is_file() else Manifest()
-    owner = f"process {holder.pid} on {holder.host[:80]}" if holder.state == "running" and holder.pid else "another process"
+    owner = (
+        f"process {holder.pid} on {holder.host[:80]}" if holder.state == "running" and holder.pid else "another process"
+    )
     _refuse(folder, f"is in use by {owner}", "wait until it ends, or start a new run with --fresh")
 
 
@@ -188,11 +201,17 @@ def _refuse_another_run(folder: Path, record: Manifest, identity: Identity) -> N
         hint = f"`minitf pretrain {folder} -d {folder}` continues it with its own values; --fresh starts over"
         _refuse(folder, f"was started with other defaults: {shown}", hint)
     if changed:
-        _refuse(folder, f"was started with another recipe: {shown}", "choose another name with -n, or start over with --fresh")
+        _refuse(
+            folder,
+            f"was started with another recipe: {shown}",
+            "choose another name with -n, or start over with --fresh",
+        )
     if contents := differences(record.hashes, identity.hashes):
         names = ", ".join(line.split(":")[0] for line in contents[:5])
         _refuse(
-            folder, f"was started with other contents of {names}", "restore them, choose another name with -n, or start over with --fresh"
+            folder,
+            f"was started with other contents of {names}",
+            "restore them, choose another name with -n, or start over with --fresh",
         )
 
 

@@ -23,12 +23,19 @@ def copy_model(run: Run, other: Path) -> None:
     """Copy the published model, config and tokenizers of a finished run; RunFault if missing or damaged."""
     record = manifest.read(other)
     if not loading.is_published(other, record, run.checkpoints.hashes):
-        raise RunFault(f"{other / MODEL} is missing or damaged", hint="the same command restores it", where=[str(other / MODEL)])
+        raise RunFault(
+            f"{other / MODEL} is missing or damaged", hint="the same command restores it", where=[str(other / MODEL)]
+        )
     with storage_errors(f"copying {MODEL} of {other}"):
         for name in MODEL_TEXT_FILES:
             if (other / name).exists():
                 replace(run.disk, run.folder / name, read_small_file(other / name))
         replace(run.disk, run.folder / MODEL, read_blocks(other / MODEL))
     run.update(
-        step=record.step, best=record.best, model=record.model, auto=record.auto, model_run=other.name, train_examples=record.train_examples
+        step=record.step,
+        best=record.best,
+        model=record.model,
+        auto=record.auto,
+        model_run=other.name,
+        train_examples=record.train_examples,
     )

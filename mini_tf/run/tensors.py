@@ -79,7 +79,9 @@ class Serialized:
 
 def _bytes(tensor: Tensor) -> memoryview:
     whole = tensor.detach().cpu().contiguous()
-    data: memoryview = whole.as_strided((whole.numel(),), (1,)).view(torch.uint8).numpy().data  # a single number may have another stride
+    data: memoryview = (
+        whole.as_strided((whole.numel(),), (1,)).view(torch.uint8).numpy().data
+    )  # a single number may have another stride
     return data
 
 
@@ -95,7 +97,9 @@ def _header(tensors: Mapping[str, Tensor]) -> tuple[bytes, int]:
     return struct.pack("<Q", len(text)) + text, end
 
 
-def read(path: Path, expected: Mapping[str, TensorSpec] | None = None, unread: Collection[str] = ()) -> dict[str, Tensor]:
+def read(
+    path: Path, expected: Mapping[str, TensorSpec] | None = None, unread: Collection[str] = ()
+) -> dict[str, Tensor]:
     """All tensors of a file; `unread` ones are on the meta device. RunFault, before content is read, if they do not
     match the `expected` specs.
     """
@@ -104,7 +108,9 @@ def read(path: Path, expected: Mapping[str, TensorSpec] | None = None, unread: C
         check_specs(expected, specs_, path)
     try:
         with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) if name not in unread else spec.on_meta() for name, spec in specs_.items()}
+            return {
+                name: file.get_tensor(name) if name not in unread else spec.on_meta() for name, spec in specs_.items()
+            }
     except (SafetensorError, OSError, UnicodeError) as error:
         raise RunFault(f"{path}: damaged safetensors file: {error}", where=[str(path)]) from error
 
@@ -167,11 +173,15 @@ def check_specs(expected: Mapping[str, TensorSpec], actual: Mapping[str, TensorS
     faults = [f"{name} is missing" for name in expected if name not in actual]
     faults += [f"{name[:80]} is not expected" for name in actual if name not in expected]
     faults += [
-        f"{name} is {str(actual[name])[:80]}, not {spec}" for name, spec in expected.items() if name in actual and actual[name] != spec
+        f"{name} is {str(actual[name])[:80]}, not {spec}"
+        for name, spec in expected.items()
+        if name in actual and actual[name] != spec
     ]
     if faults:
         more = f" (and {len(faults) - 5} more)" if len(faults) > 5 else ""
-        raise RunFault(f"{path}: does not match the model of its recipe: {', '.join(faults[:5])}{more}", where=[str(path)])
+        raise RunFault(
+            f"{path}: does not match the model of its recipe: {', '.join(faults[:5])}{more}", where=[str(path)]
+        )
 
 
 def check_finite(tensors: Mapping[str, Tensor], path: Path) -> None:

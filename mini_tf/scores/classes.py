@@ -44,7 +44,9 @@ def class_scores(truth: np.ndarray, predicted: np.ndarray, names: Sequence[str])
         scores[f"f1_{average}"] = float(f1_score(truth, predicted, labels=present, average=average, zero_division=0))
     by_class = f1_score(truth, predicted, labels=present, average=None, zero_division=0)
     return (
-        scores | {"matthews": _matthews(truth, predicted)} | {f"f1.{names[i]}": float(f1) for i, f1 in zip(present, by_class, strict=True)}
+        scores
+        | {"matthews": _matthews(truth, predicted)}
+        | {f"f1.{names[i]}": float(f1) for i, f1 in zip(present, by_class, strict=True)}
     )
 
 
@@ -87,7 +89,9 @@ def calibration(probabilities: np.ndarray, truth: np.ndarray, bins: int = 10) ->
     bin_ids = np.searchsorted(np.arange(1, bins) / bins, confidence)
     counts = np.bincount(bin_ids, minlength=bins)
     sums = [np.bincount(bin_ids, weights=values, minlength=bins) for values in (confidence, correct)]
-    mean_confidence, accuracy = (np.divide(total, counts, out=np.full(bins, np.nan), where=counts > 0) for total in sums)
+    mean_confidence, accuracy = (
+        np.divide(total, counts, out=np.full(bins, np.nan), where=counts > 0) for total in sums
+    )
     return Calibration(mean_confidence, accuracy, counts, float(np.abs(sums[0] - sums[1]).sum() / len(truth)))
 
 

@@ -23,7 +23,9 @@ _IOBES = {"L": "E", "U": "S", "M": "I", "W": "S"}
 """The marks of BILOU, BMES and BMEWO in IOBES, the only names that seqeval knows."""
 
 
-def entity_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str | None]], tags: Iterable[str] = ()) -> dict[str, float]:
+def entity_scores(
+    truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str | None]], tags: Iterable[str] = ()
+) -> dict[str, float]:
     """Metrics (0-1) from one tag per word of each text; `tags`: the whole tag set, if known.
 
     For tags that mark entities (`mark_entities`): accuracy by word; entity_f1, entity_precision and entity_recall over
@@ -37,7 +39,9 @@ def entity_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
     true_tags, predicted_tags = list(chain.from_iterable(truth)), list(chain.from_iterable(predicted))
     names = sorted({*true_tags, *(tag for tag in predicted_tags if tag is not None)})
     number: dict[str | None, int] = {None: -1} | {name: i for i, name in enumerate(names)}
-    true_ids, predicted_ids = (np.array([number[tag] for tag in one], dtype=np.int64) for one in (true_tags, predicted_tags))
+    true_ids, predicted_ids = (
+        np.array([number[tag] for tag in one], dtype=np.int64) for one in (true_tags, predicted_tags)
+    )
     by_word = class_scores(true_ids, predicted_ids, names)
     if not mark_entities({*names, *tags}):
         return {name: by_word[name] for name in ("accuracy", "f1_macro") if name in by_word}

@@ -38,7 +38,9 @@ def difference_interval(first: Sequence[float], second: Sequence[float]) -> Mean
     parts = [variance(values) / len(values) for values in (first, second)]
     if not sum(parts):
         return Mean(difference, 0.0, n)
-    freedom = sum(parts) ** 2 / sum(part**2 / (len(values) - 1) for part, values in zip(parts, (first, second), strict=True))
+    freedom = sum(parts) ** 2 / sum(
+        part**2 / (len(values) - 1) for part, values in zip(parts, (first, second), strict=True)
+    )
     return Mean(difference, t_quantile(max(1, math.floor(freedom + 1e-9))) * math.sqrt(sum(parts)), n)
 
 

@@ -41,5 +41,7 @@ def summary_scores(summaries: Sequence[str], references: Sequence[str] | Sequenc
 
     # With an explicit tokenizer rouge-score logs nothing, so it adds no handler to the root logger.
     scorer = RougeScorer(_KINDS, tokenizer=AnyScript())
-    scores = [scorer.score_multi(own_references, summary) for summary, own_references in zip(summaries, each, strict=True)]
+    scores = [
+        scorer.score_multi(own_references, summary) for summary, own_references in zip(summaries, each, strict=True)
+    ]
     return {kind: sum(float(one[kind].fmeasure) for one in scores) / len(scores) for kind in _KINDS}

@@ -48,7 +48,9 @@ class TagScheme:
         has = {letter: np.isin(of_type, of_type[mark == letter]) for letter in "BES"}
         continues = np.isin(mark, ["I", "E"])
         open_only = has["E"] & (((mark == "I") & (END not in lax)) | ((mark == "B") & has["S"]))
-        return cls(mark, of_type, ~continues | ~has["B"] | (BEGIN in lax), continues, ~open_only, np.isin(mark, ["B", "I"]))
+        return cls(
+            mark, of_type, ~continues | ~has["B"] | (BEGIN in lax), continues, ~open_only, np.isin(mark, ["B", "I"])
+        )
 
     @cached_property
     def legal(self) -> np.ndarray:

@@ -23,7 +23,9 @@ def corpus_scores(translations: Sequence[str], references: Sequence[str] | Seque
     takes the best. Raises ValueError as `reference_lists`; Unavailable without sacrebleu.
     """
     each = reference_lists(translations, references)
-    scores = {name: float(metric.corpus_score(list(translations), None).score) for name, metric in _metrics(each).items()}
+    scores = {
+        name: float(metric.corpus_score(list(translations), None).score) for name, metric in _metrics(each).items()
+    }
     n_exact = sum(text in own for text, own in zip(translations, each, strict=True))
     return scores | {"exact_match": n_exact / len(each)}
 
@@ -32,12 +34,19 @@ def why_zero(translations: Sequence[str], references: Sequence[str] | Sequence[S
     """Why BLEU may be 0 though translations equal their references; "" if it is not for that."""
     bleu = _metrics(reference_lists(translations, references))["bleu"].corpus_score(list(translations), None)
     longest = len(bleu.totals)
-    return "" if bleu.totals[-1] else f"bleu is 0, since no generated text has {longest} words: it multiplies 1- to {longest}-grams"
+    return (
+        ""
+        if bleu.totals[-1]
+        else f"bleu is 0, since no generated text has {longest} words: it multiplies 1- to {longest}-grams"
+    )
 
 
 def signatures(references: Sequence[str] | Sequence[Sequence[str]] = ("",)) -> dict[str, str]:
     """sacrebleu's signatures of bleu and chrf, with the number of references and the tokenizer, for publication."""
-    return {name: metric.get_signature().format() for name, metric in _metrics(reference_lists([""] * len(references), references)).items()}
+    return {
+        name: metric.get_signature().format()
+        for name, metric in _metrics(reference_lists([""] * len(references), references)).items()
+    }
 
 
 def _metrics(references: Sequence[Sequence[str]]) -> "dict[str, BLEU | CHRF]":

@@ -35,7 +35,9 @@ def redirect_library_caches() -> None:
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder / "torch"))
     os.environ.setdefault("TRITON_CACHE_DIR", str(folder / "triton"))
     os.environ["TMPDIR"] = str(folder)  # PyTorch writes precompiled headers there
-    os.environ["MPLCONFIGDIR"] = str(folder / "matplotlib")  # not shared: our font list is incomplete (drawing/plotting.py)
+    os.environ["MPLCONFIGDIR"] = str(
+        folder / "matplotlib"
+    )  # not shared: our font list is incomplete (drawing/plotting.py)
 
 
 MANIFEST = "manifest.json"
@@ -59,7 +61,9 @@ def cache_folder() -> Path:
         folder = cache_path()
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError) as error:
-        raise StorageFault(f"cannot create the cache folder: {reason_of(error)}", hint="set MINITF_CACHE to a writable folder") from None
+        raise StorageFault(
+            f"cannot create the cache folder: {reason_of(error)}", hint="set MINITF_CACHE to a writable folder"
+        ) from None
     return folder
 
 
@@ -133,7 +137,9 @@ def find_entry(group: str, matches: Callable[[CacheEntry], bool]) -> CacheEntry 
 
 def _replace(folder: Path, temporary: Path) -> None:
     """Rename `temporary` to `folder`; an intact existing one is kept, since equal keys mean equal content."""
-    with _locked(folder.parent):  # otherwise another process may replace and use the damaged folder before it is removed here
+    with _locked(
+        folder.parent
+    ):  # otherwise another process may replace and use the damaged folder before it is removed here
         if os.path.lexists(folder) and not isinstance(_verify(folder), CacheEntry):
             damaged = temporary_path(folder.with_name(f"{folder.name}.bad"))
             os.replace(folder, damaged)
@@ -171,7 +177,9 @@ def _only_builder(entry: str) -> Iterator[None]:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
         except OSError as error:
             if error.errno in (errno.EAGAIN, errno.EACCES):
-                with show_progress(f"waiting for another process, which is building the same {entry.partition('/')[0]}"):
+                with show_progress(
+                    f"waiting for another process, which is building the same {entry.partition('/')[0]}"
+                ):
                     fcntl.lockf(file, fcntl.LOCK_EX, 1, byte)
         yield  # closing the file unlocks it
 
@@ -199,7 +207,9 @@ def _read_manifest(folder: Path) -> CacheEntry | str:
         sha256 = manifest.pop("sha256")
         if sha256 != hash_of(manifest):
             return f"{MANIFEST} has changed"
-        return CacheEntry(folder, dict(manifest["facts"]), {name: (size, sha) for name, (size, sha) in manifest["files"].items()})
+        return CacheEntry(
+            folder, dict(manifest["facts"]), {name: (size, sha) for name, (size, sha) in manifest["files"].items()}
+        )
     except OSError as error:
         return f"{Path(str(error.filename)).name}: {error.strerror}"
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -30,7 +30,9 @@ class MinitfError(Exception):
 
     exit_code = 1
 
-    def __init__(self, message: str, *, hint: str | None = None, where: Sequence[str] = (), faults: Sequence[str] = ()) -> None:
+    def __init__(
+        self, message: str, *, hint: str | None = None, where: Sequence[str] = (), faults: Sequence[str] = ()
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
@@ -108,7 +110,13 @@ class ProcessLost(Unavailable):
     pass
 
 
-_NO_MEMORY = ("can't allocate memory", "out of memory", "std::bad_alloc", "CUBLAS_STATUS_ALLOC_FAILED", "can't start new thread")
+_NO_MEMORY = (
+    "can't allocate memory",
+    "out of memory",
+    "std::bad_alloc",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "can't start new thread",
+)
 _NO_ADDRESS_SPACE = ("failed to map segment", "cannot allocate memory")
 """Of the loader of shared libraries, in an ImportError."""
 
@@ -124,10 +132,14 @@ def to_minitf_error(error: Exception) -> MinitfError:
             hint = "allow the process more memory (ulimit -v)"
         return StorageFault(f"out of memory: {text}", hint=hint)
     if _is_device(error):
-        return Unavailable(f"the device failed: {text}", hint="`minitf doctor` lists working devices; then the same command continues")
+        return Unavailable(
+            f"the device failed: {text}", hint="`minitf doctor` lists working devices; then the same command continues"
+        )
     if is_of_compiler(error):
         fault = f"torch.compile failed: {compiler_reason(error)}"
-        return Unavailable(fault, hint="runtime.compile=false, and the same command continues; results may differ in the last bits")
+        return Unavailable(
+            fault, hint="runtime.compile=false, and the same command continues; results may differ in the last bits"
+        )
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StorageFault(f"the disk is full: {text}", hint="free some space, then the same command continues")
     if isinstance(error, OSError):
@@ -177,4 +189,6 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 def _is_device(error: Exception) -> bool:
-    return isinstance(error, RuntimeError) and (type(error).__name__ == "AcceleratorError" or str(error).startswith("CUDA error"))
+    return isinstance(error, RuntimeError) and (
+        type(error).__name__ == "AcceleratorError" or str(error).startswith("CUDA error")
+    )

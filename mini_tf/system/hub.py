@@ -30,4 +30,6 @@ def local_folder(name: str) -> Path:
     except Exception as error:  # of the network, of the hub, of its client
         reason = (str(error).strip().splitlines() or [""])[0][:200]
         hint = "download it on another machine, copy the folder, and give its path"
-        raise Unavailable(f"{name} is not available: {type(error).__name__}: {reason}", hint=hint, where=[name]) from error
+        raise Unavailable(
+            f"{name} is not available: {type(error).__name__}: {reason}", hint=hint, where=[name]
+        ) from error

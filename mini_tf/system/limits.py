@@ -60,7 +60,8 @@ def _read(text: str) -> Limits:
         if name not in names:
             near = get_close_matches(name, names, n=1)
             raise UsageFault(
-                f"{VARIABLE}: no such limit {name[:40]!r}", hint=f"did you mean {near[0]}?" if near else f"use one of {', '.join(names)}"
+                f"{VARIABLE}: no such limit {name[:40]!r}",
+                hint=f"did you mean {near[0]}?" if near else f"use one of {', '.join(names)}",
             )
         if match is None or int(match[1]) == 0:
             raise UsageFault(f"{VARIABLE}: {name} must be a whole number from 1 such as 64M, got {value[:40]!r}")
@@ -71,6 +72,8 @@ def _read(text: str) -> Limits:
 def format_bytes(bytes_: int) -> str:
     """16777216 as "16 MiB"."""
     unit, factor = next(
-        (u, f) for u, f in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("bytes", 1)) if bytes_ % f == 0 and bytes_ >= f
+        (u, f)
+        for u, f in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("bytes", 1))
+        if bytes_ % f == 0 and bytes_ >= f
     )
     return f"{bytes_ // factor} {unit}"

@@ -42,7 +42,9 @@ def read_plain(path: Path, max_bytes: int) -> bytes:
     """The content of a plain file; OSError if it is not one or is larger than `max_bytes`."""
     blocks, size = [], 0
     with open_plain(path) as file:
-        while size <= max_bytes and (block := file.read(_BLOCK)):  # one read of max_bytes would allocate all of them first
+        while size <= max_bytes and (
+            block := file.read(_BLOCK)
+        ):  # one read of max_bytes would allocate all of them first
             blocks.append(block)
             size += len(block)
     if size > max_bytes:

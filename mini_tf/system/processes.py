@@ -69,7 +69,10 @@ def place() -> Place:
     if not 0 <= numbers[0] < numbers[1] or not 0 <= numbers[2] < numbers[3]:
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
         shown = ", ".join(f"{name}={value[:20]}" for name, value in zip(names, values, strict=True))
-        raise UsageFault(f"{shown}: a rank must be below the number of processes", hint="start with --nproc or torchrun, or unset them")
+        raise UsageFault(
+            f"{shown}: a rank must be below the number of processes",
+            hint="start with --nproc or torchrun, or unset them",
+        )
     return Place(*numbers)
 
 
@@ -82,17 +85,31 @@ class WorkerFault(Unavailable):
     lost: it only says that yet another process is gone. output: what the process would have printed with --json.
     """
 
-    def __init__(self, exit_code: int, message: str, *, lost: bool = False, output: Mapping[str, Any] | None = None, **fields: Any) -> None:
+    def __init__(
+        self,
+        exit_code: int,
+        message: str,
+        *,
+        lost: bool = False,
+        output: Mapping[str, Any] | None = None,
+        **fields: Any,
+    ) -> None:
         super().__init__(message, **fields)
         self.exit_code, self.lost, self.output = exit_code, lost, output or {}
 
     def of(self, who: str) -> "WorkerFault":
         """The error, with the process that had it."""
-        fields = {name: getattr(self, name) for name in ("hint", "where", "faults") if name != "faults" or len(self.faults) > 1}
+        fields = {
+            name: getattr(self, name)
+            for name in ("hint", "where", "faults")
+            if name != "faults" or len(self.faults) > 1
+        }
         return WorkerFault(self.exit_code, f"{who}: {self.message}", output=self.output, **fields)
 
 
-def write_fault(folder: Path, rank: int, error: MinitfError, *, exit_code: int, lost: bool, output: Mapping[str, Any]) -> None:
+def write_fault(
+    folder: Path, rank: int, error: MinitfError, *, exit_code: int, lost: bool, output: Mapping[str, Any]
+) -> None:
     """Write the error of a process. exit_code: that of an interrupted process is not its error's."""
     facts = {"exit_code": exit_code, "lost": lost, "output": output, **_fields(error)}
     (folder / f"rank-{rank}.json").write_text(json.dumps(facts, default=str))

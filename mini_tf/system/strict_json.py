@@ -59,4 +59,6 @@ def _parse_float(number: str) -> float:
     return value
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_to_dict, parse_float=_parse_float, parse_int=_parse_int, parse_constant=_parse_float)
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_to_dict, parse_float=_parse_float, parse_int=_parse_int, parse_constant=_parse_float
+)

@@ -30,7 +30,9 @@ def temporary_path(path: Path) -> Path:
 @contextlib.contextmanager
 def removed_at_end(path: Path) -> Iterator[None]:
     """Remove a temporary path that is still there at the end of the block, also if SIGTERM ends the process."""
-    handles = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    handles = (
+        threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    )
     if handles:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:

@@ -43,7 +43,10 @@ BLOCKS = ([1] * L, [3, 1, 7], [8, 3], [5, 6])
 def cases(settings: MixerSettings) -> list[Case]:
     """All checks for a mixer of these settings, with every positional encoding that it supports, and in models."""
     in_models = ((word, models.cases(model)) for word, model in models_with([settings]))
-    return [*mixer_cases(settings), *(Case(f"in_{word}-{case}", case.run) for word, of_model in in_models for case in of_model)]
+    return [
+        *mixer_cases(settings),
+        *(Case(f"in_{word}-{case}", case.run) for word, of_model in in_models for case in of_model),
+    ]
 
 
 def mixer_cases(settings: MixerSettings) -> list[Case]:
@@ -59,16 +62,31 @@ def self_attention_cases(settings: MixerSettings, positions: Mapping[str, Positi
     layouts: tuple[Layout, ...] = ("plain", "packed" if "packing" in settings.supports else "padded")
     always = [explicit_matches_forward, only_visible_tokens_have_a_gradient, every_parameter_has_a_gradient]
     causal = [earlier_outputs_do_not_depend_on_later_tokens]
-    with_state = [blocks_with_state_match_one_pass, a_trimmed_state_gives_the_same_outputs, a_reordered_state_matches_reordered_rows]
-    for direction, (word, position), layout in itertools.product(directions_of(settings.supports), positions.items(), layouts):
-        checks = [*always, *(causal if direction != "bidirectional" else ()), *(with_state if direction == "causal" else ())]
+    with_state = [
+        blocks_with_state_match_one_pass,
+        a_trimmed_state_gives_the_same_outputs,
+        a_reordered_state_matches_reordered_rows,
+    ]
+    for direction, (word, position), layout in itertools.product(
+        directions_of(settings.supports), positions.items(), layouts
+    ):
+        checks = [
+            *always,
+            *(causal if direction != "bidirectional" else ()),
+            *(with_state if direction == "causal" else ()),
+        ]
         checks += [padding_does_not_change_outputs] if layout != "plain" else []
         checks += [a_packed_document_is_independent] if layout == "packed" else []
         checks += [left_padding_does_not_change_outputs] if (direction, layout) == ("causal", "plain") else []
         checks += [a_prefix_continues_token_by_token] if (direction, layout) == ("prefix", "plain") else []
         for check in checks:
-            yield Case(f"{check.__name__}-{direction}-{word}-{layout}", partial(_run, check, settings, position, direction, layout))
-    one_of_each = {None if position is None else position.APPLIES_TO: word for word, position in reversed([*positions.items()])}
+            yield Case(
+                f"{check.__name__}-{direction}-{word}-{layout}",
+                partial(_run, check, settings, position, direction, layout),
+            )
+    one_of_each = {
+        None if position is None else position.APPLIES_TO: word for word, position in reversed([*positions.items()])
+    }
     for direction, word in itertools.product(directions_of(settings.supports), one_of_each.values()):
         for long in (a_long_row_matches_its_weights_and_blocks, training_without_dropout_matches_evaluation):
             yield Case(f"{long.__name__}-{direction}-{word}", partial(long, settings, positions[word], direction))
@@ -79,12 +97,17 @@ def self_attention_cases(settings: MixerSettings, positions: Mapping[str, Positi
     if directions_of(settings.supports):
         yield Case("refresh_depends_on_seed_and_step_only", partial(refresh_depends_on_seed_and_step_only, settings))
         for key in sorted(training_keys(settings)):
-            yield Case(f"a_key_of_training_changes_no_output-{key}", partial(a_key_of_training_changes_no_output, settings, key))
+            yield Case(
+                f"a_key_of_training_changes_no_output-{key}",
+                partial(a_key_of_training_changes_no_output, settings, key),
+            )
     if "streaming" in settings.supports:
         yield Case("the_state_of_a_stream_is_bounded", partial(the_state_of_a_stream_is_bounded, settings))
 
 
-def _run(check: Callable[..., None], settings: MixerSettings, position: Position, direction: Direction, layout: Layout) -> None:
+def _run(
+    check: Callable[..., None], settings: MixerSettings, position: Position, direction: Direction, layout: Layout
+) -> None:
     check(TinyMixer(settings, position), direction, layout)
 
 
@@ -94,7 +117,9 @@ def explicit_matches_forward(tiny: TinyMixer, direction: Direction, layout: Layo
     explicit = tiny.mixer.explicit(tiny.x, tiny.x, mask)
     y = tiny.mixer.join(explicit.weights @ explicit.values, tiny.x, mask).y
     assert_same(
-        non_padding(y, token_positions), non_padding(tiny.mix(tiny.x, mask), token_positions), "join(weights @ values) must equal forward"
+        non_padding(y, token_positions),
+        non_padding(tiny.mix(tiny.x, mask), token_positions),
+        "join(weights @ values) must equal forward",
     )
     visible = (explicit.visibility or mask).mask_rows(0, L, tiny.x.device)
     assert not (visible & ~mask.mask_rows(0, L, tiny.x.device)).any(), "explicit must not add to the mask"
@@ -103,13 +128,19 @@ def explicit_matches_forward(tiny: TinyMixer, direction: Direction, layout: Layo
     assert "nonnegative" not in tiny.settings.supports or (explicit.weights >= 0).all(), NEGATIVE
 
 
-def a_long_row_matches_its_weights_and_blocks(settings: MixerSettings, position: Position, direction: Direction) -> None:
+def a_long_row_matches_its_weights_and_blocks(
+    settings: MixerSettings, position: Position, direction: Direction
+) -> None:
     """As what is computed in chunks may differ from the second one on, with and without gradients."""
     tiny, token_positions = TinyMixer(settings, position), long_positions("packing" in settings.supports)
     x, mask = tiny.long_x, visibility_of(direction, token_positions, LONG_PREFIX)
     explicit = tiny.mixer.explicit(x, x, mask)
     expected = non_padding(tiny.mixer.join(explicit.weights @ explicit.values, x, mask).y, token_positions)
-    assert_same(non_padding(tiny.mix(x, mask), token_positions), expected, "join(weights @ values) must equal forward in long rows")
+    assert_same(
+        non_padding(tiny.mix(x, mask), token_positions),
+        expected,
+        "join(weights @ values) must equal forward in long rows",
+    )
     with torch.no_grad():
         y = non_padding(tiny.mix(x, mask), token_positions)
         assert_same(y, expected, "outputs must be the same with and without gradients")
@@ -118,22 +149,37 @@ def a_long_row_matches_its_weights_and_blocks(settings: MixerSettings, position:
             assert_same(non_padding(y, token_positions), expected, f"blocks of {sizes} tokens must match one pass")
 
 
-def training_without_dropout_matches_evaluation(settings: MixerSettings, position: Position, direction: Direction) -> None:
+def training_without_dropout_matches_evaluation(
+    settings: MixerSettings, position: Position, direction: Direction
+) -> None:
     """Outputs; and the penalty is a sum over the tokens that are no padding, each within its own document."""
-    tiny, token_positions = TinyMixer(with_zero_rates(settings), position), long_positions("packing" in settings.supports)
+    tiny, token_positions = (
+        TinyMixer(with_zero_rates(settings), position),
+        long_positions("packing" in settings.supports),
+    )
     mask = visibility_of(direction, token_positions, LONG_PREFIX)
     expected = non_padding(tiny.mix(tiny.long_x, mask), token_positions)
     mixer = without_dropout(tiny.mixer)
     mixed = mixer(tiny.long_x, tiny.long_x, mask)
-    assert_same(non_padding(mixed.y, token_positions), expected, "without dropout, outputs in training must be those of evaluation")
+    assert_same(
+        non_padding(mixed.y, token_positions),
+        expected,
+        "without dropout, outputs in training must be those of evaluation",
+    )
     assert token_positions.segments is not None
     if mixed.penalty is not None:
         alone = []
         for row, segments in zip(tiny.long_x, token_positions.segments, strict=True):
             for document in segments[segments != 0].unique():
                 x = row[segments == document][None]
-                alone.append(mixer(x, x, visibility_of(direction, TokenPositions(x.shape[1]), LONG_PREFIX, rows=1)).penalty)
-        assert_same(mixed.penalty, torch.stack(alone).sum(), "the penalty must be the sum of those of each document, without padding")
+                alone.append(
+                    mixer(x, x, visibility_of(direction, TokenPositions(x.shape[1]), LONG_PREFIX, rows=1)).penalty
+                )
+        assert_same(
+            mixed.penalty,
+            torch.stack(alone).sum(),
+            "the penalty must be the sum of those of each document, without padding",
+        )
 
 
 def fast_decoding_matches_forward(settings: MixerSettings) -> None:
@@ -150,7 +196,9 @@ def fast_decoding_matches_forward(settings: MixerSettings) -> None:
             assert_same(y, whole[:, t], "fast_decoding().step must match forward")
         rest = token_positions.slice(9, L)
         y = tiny.mixer(tiny.x[:, 9:], tiny.x[:, 9:], Visibility(True, rest, rest), state).y
-    assert_same(non_padding(y, rest), non_padding(whole[:, 9:], rest), "forward must continue the state of fast_decoding().step")
+    assert_same(
+        non_padding(y, rest), non_padding(whole[:, 9:], rest), "forward must continue the state of fast_decoding().step"
+    )
 
 
 def the_order_matters_only_if_declared(settings: MixerSettings) -> None:
@@ -158,7 +206,9 @@ def the_order_matters_only_if_declared(settings: MixerSettings) -> None:
     tiny, mask, order = TinyMixer(settings), visibility_of("bidirectional", TokenPositions(L)), torch.arange(L).roll(4)
     if "unordered" in settings.supports:
         assert_same(
-            tiny.mix(tiny.x[:, order], mask), tiny.mix(tiny.x, mask)[:, order], "outputs depend on the order, but unordered is declared"
+            tiny.mix(tiny.x[:, order], mask),
+            tiny.mix(tiny.x, mask)[:, order],
+            "outputs depend on the order, but unordered is declared",
         )
 
 
@@ -169,7 +219,9 @@ def padding_does_not_change_outputs(tiny: TinyMixer, direction: Direction, layou
     changed = torch.where((token_positions.segments == 0)[..., None], 1e6, tiny.x)
     before, after = tiny.mix(tiny.x, mask), tiny.mix(changed, mask)
     assert after.isfinite().all(), "outputs at padding must be finite"
-    assert torch.equal(non_padding(before, token_positions), non_padding(after, token_positions)), "padding must not change outputs"
+    assert torch.equal(non_padding(before, token_positions), non_padding(after, token_positions)), (
+        "padding must not change outputs"
+    )
 
 
 def earlier_outputs_do_not_depend_on_later_tokens(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
@@ -179,8 +231,12 @@ def earlier_outputs_do_not_depend_on_later_tokens(tiny: TinyMixer, direction: Di
         changed = tiny.x.clone()
         changed[:, t:] += 1e4 * random_tensor(B, L - t, tiny.x.shape[2], seed=t)
         before, after = tiny.mix(tiny.x, mask), tiny.mix(changed, mask)
-        attending = mask.mask_rows(0, t, tiny.x.device)[..., t:].any(-1).expand(B, -1)  # queries of a prefix attend to later tokens of it
-        assert torch.equal(before[:, :t][~attending], after[:, :t][~attending]), "earlier outputs must not depend on later tokens"
+        attending = (
+            mask.mask_rows(0, t, tiny.x.device)[..., t:].any(-1).expand(B, -1)
+        )  # queries of a prefix attend to later tokens of it
+        assert torch.equal(before[:, :t][~attending], after[:, :t][~attending]), (
+            "earlier outputs must not depend on later tokens"
+        )
         assert not torch.equal(before[:, t:], after[:, t:]), "outputs must depend on the inputs"
 
 
@@ -205,15 +261,21 @@ def a_packed_document_is_independent(tiny: TinyMixer, direction: Direction, layo
             index = (token_positions.segments[row] == document).nonzero().squeeze(1)
             if document:
                 alone = tiny.x[row : row + 1, index]
-                y = tiny.mixer(alone, alone, visibility_of(direction, TokenPositions(len(index)), PREFIX[layout], rows=1)).y
-                assert_same(together[row : row + 1, index], y, "a document must not depend on the other documents of its row")
+                y = tiny.mixer(
+                    alone, alone, visibility_of(direction, TokenPositions(len(index)), PREFIX[layout], rows=1)
+                ).y
+                assert_same(
+                    together[row : row + 1, index], y, "a document must not depend on the other documents of its row"
+                )
 
 
 def every_parameter_has_a_gradient(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
     mixer, x = tiny.mixer.train(), tiny.x.requires_grad_()
     mask = visibility_of(direction, positions_of_layout(layout), PREFIX[layout])
     mixed = mixer(x, x, mask)
-    ((mixed.y * random_tensor(*mixed.y.shape, seed=2)).sum() + (0 if mixed.penalty is None else mixed.penalty)).backward()
+    (
+        (mixed.y * random_tensor(*mixed.y.shape, seed=2)).sum() + (0 if mixed.penalty is None else mixed.penalty)
+    ).backward()
     for name, parameter in mixer.named_parameters():
         assert parameter.grad is not None, f"{name} must have a gradient"
         assert parameter.grad.any(), f"the gradient of {name} must not be 0"
@@ -224,13 +286,22 @@ def blocks_with_state_match_one_pass(tiny: TinyMixer, direction: Direction, layo
     whole = tiny.mix(tiny.x, Visibility(True, token_positions, token_positions))
     for sizes in BLOCKS:
         y, _ = run_in_blocks(tiny.mixer, tiny.x, token_positions, sizes)
-        assert_same(non_padding(y, token_positions), non_padding(whole, token_positions), f"blocks of {sizes} tokens must match one pass")
+        assert_same(
+            non_padding(y, token_positions),
+            non_padding(whole, token_positions),
+            f"blocks of {sizes} tokens must match one pass",
+        )
 
 
 def a_trimmed_state_gives_the_same_outputs(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
     token_positions = positions_of_layout(layout)
     plain, trimmed = (run_in_blocks(tiny.mixer, tiny.x, token_positions, [4, 1, 6], trim)[0] for trim in (False, True))
-    assert_same(non_padding(trimmed, token_positions), non_padding(plain, token_positions), "trim must not change later outputs", 1e-12)
+    assert_same(
+        non_padding(trimmed, token_positions),
+        non_padding(plain, token_positions),
+        "trim must not change later outputs",
+        1e-12,
+    )
 
 
 def a_reordered_state_matches_reordered_rows(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
@@ -240,16 +311,24 @@ def a_reordered_state_matches_reordered_rows(tiny: TinyMixer, direction: Directi
     whole, block_positions = run_in_blocks(mixer, x, token_positions, [6, 5])[0][:, 6:], token_positions.slice(6, L)
     loaded = states.unflatten(states.flatten(state))
     y = mixer(x[:, 6:], x[:, 6:], Visibility(True, block_positions, block_positions), loaded).y
-    assert_same(non_padding(y, block_positions), non_padding(whole, block_positions), "a flattened and unflattened state must be equal")
+    assert_same(
+        non_padding(y, block_positions),
+        non_padding(whole, block_positions),
+        "a flattened and unflattened state must be equal",
+    )
     reordered = block_positions.select(rows)
     y = mixer(x[rows, 6:], x[rows, 6:], Visibility(True, reordered, reordered), states.reorder(state, rows)).y
-    assert_same(non_padding(y, reordered), non_padding(whole[rows], reordered), "a reordered state must match reordered rows")
+    assert_same(
+        non_padding(y, reordered), non_padding(whole[rows], reordered), "a reordered state must match reordered rows"
+    )
 
 
 def left_padding_does_not_change_outputs(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
     x = tiny.x[:2, :7]
     alone, _ = run_in_blocks(tiny.mixer, x[1:, 3:], TokenPositions(4), [4])
-    padded, _ = run_in_blocks(tiny.mixer, x, TokenPositions.packed(torch.tensor([[1] * 7, [0, 0, 0, 1, 1, 1, 1]])), [5, 1, 1])
+    padded, _ = run_in_blocks(
+        tiny.mixer, x, TokenPositions.packed(torch.tensor([[1] * 7, [0, 0, 0, 1, 1, 1, 1]])), [5, 1, 1]
+    )
     assert_same(padded[1:, 3:], alone, "left padding must not change outputs")
 
 
@@ -278,7 +357,10 @@ def refresh_depends_on_seed_and_step_only(settings: MixerSettings) -> None:
 
 def a_key_of_training_changes_no_output(settings: MixerSettings, key: str) -> None:
     """In evaluation mode, with the same weights, without and with a state."""
-    tiny, other = TinyMixer(settings), TinyMixer(type(settings).model_validate(settings.model_dump() | {key: another_value(settings, key)}))
+    tiny, other = (
+        TinyMixer(settings),
+        TinyMixer(type(settings).model_validate(settings.model_dump() | {key: another_value(settings, key)})),
+    )
     other.mixer.load_state_dict(tiny.mixer.state_dict())
     direction = directions_of(settings.supports)[0]
     mask = visibility_of(direction, TokenPositions(L), 4)
@@ -297,7 +379,9 @@ def the_state_of_a_stream_is_bounded(settings: MixerSettings) -> None:
     x, sizes = random_tensor(B, length, DIMS.d_model), []
     for first in range(0, length, 5):
         block, block_positions = x[:, first : first + 5], TokenPositions(5, first)
-        state = carry(tiny.mixer, tiny.mixer(block, block, Visibility(True, block_positions, block_positions), state).state)
+        state = carry(
+            tiny.mixer, tiny.mixer(block, block, Visibility(True, block_positions, block_positions), state).state
+        )
         sizes.append(states.nbytes(state))
     assert 0 < max(sizes[40:]) <= 1.25 * max(sizes[:40]), (
         f"the state must not grow with the length: {max(sizes[:40])}, {max(sizes[40:])} bytes"

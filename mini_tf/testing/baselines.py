@@ -59,7 +59,14 @@ class BaselineFixture:
         words = used.word_starts if objective.needs_word_starts else None
         sentences = used.sentence_starts if objective.needs_sentence_starts else None
         rows = data.dataset.packing(opened("val"), Shape(CONTEXT, objective.lookahead, "none", 0, words, sentences))
-        return BaselineData(data.dataset, opened("train"), rows, objective.prepare, data.labels, "every_token" in self.objective.predicts)
+        return BaselineData(
+            data.dataset,
+            opened("train"),
+            rows,
+            objective.prepare,
+            data.labels,
+            "every_token" in self.objective.predicts,
+        )
 
     def measure(self) -> Measured:
         return self.settings.measure(self.inputs)
@@ -88,7 +95,11 @@ def measures_the_same_again(fixture: BaselineFixture) -> None:
     assert torch.equal(torch.get_rng_state(), before[1]), "measure must not use torch's global generator"
 
 
-CONTRACT: tuple[Callable[[BaselineFixture], None], ...] = (declares_its_metrics, needs_known_packages, measures_the_same_again)
+CONTRACT: tuple[Callable[[BaselineFixture], None], ...] = (
+    declares_its_metrics,
+    needs_known_packages,
+    measures_the_same_again,
+)
 """All checks for a baseline."""
 
 
@@ -97,7 +108,12 @@ def cases(settings: BaselineSettings, objective: ObjectiveSettings, rows: Sequen
     return [Case(check.__name__, partial(_run, check, settings, objective, rows)) for check in CONTRACT]
 
 
-def _run(check: Callable[[BaselineFixture], None], settings: BaselineSettings, objective: ObjectiveSettings, rows: Sequence[Row]) -> None:
+def _run(
+    check: Callable[[BaselineFixture], None],
+    settings: BaselineSettings,
+    objective: ObjectiveSettings,
+    rows: Sequence[Row],
+) -> None:
     with ExitStack() as entered:
         folder = Path(entered.enter_context(TemporaryDirectory()))
         check(BaselineFixture(settings, objective, DatasetFixture(objective.dataset(), rows, folder)))

@@ -55,8 +55,12 @@ def has_the_declared_columns(settings: CorpusSettings) -> None:
 
 def declares_supported_columns(settings: CorpusSettings) -> None:
     """A text, or pairs of source and target."""
-    assert "text" in settings.COLUMNS or {"source", "target"} <= {*settings.COLUMNS}, f"no dataset reads {settings.COLUMNS}"
-    assert settings.FORMAT == "jsonl" or (settings.FORMAT, settings.COLUMNS) == ("txt", ("text",)), f"{settings.FORMAT} has no columns"
+    assert "text" in settings.COLUMNS or {"source", "target"} <= {*settings.COLUMNS}, (
+        f"no dataset reads {settings.COLUMNS}"
+    )
+    assert settings.FORMAT == "jsonl" or (settings.FORMAT, settings.COLUMNS) == ("txt", ("text",)), (
+        f"{settings.FORMAT} has no columns"
+    )
 
 
 def has_settings_that_change_it(settings: CorpusSettings) -> None:

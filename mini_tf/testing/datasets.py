@@ -28,14 +28,21 @@ MANY_ROWS = 32
 
 
 def reads_every_row_with_its_location(fixture: DatasetFixture) -> None:
-    assert len(fixture.examples) == len(fixture.rows), f"{len(fixture.rows)} rows must give as many examples, not {len(fixture.examples)}"
+    assert len(fixture.examples) == len(fixture.rows), (
+        f"{len(fixture.rows)} rows must give as many examples, not {len(fixture.examples)}"
+    )
     for number, one in enumerate(fixture.examples, 1):
-        assert one.where.endswith(f"rows.jsonl:{number}"), f"the location of example {number} must end in file:{number}: {one.where!r}"
+        assert one.where.endswith(f"rows.jsonl:{number}"), (
+            f"the location of example {number} must end in file:{number}: {one.where!r}"
+        )
 
 
 def refuses_a_row_without_a_required_column(fixture: DatasetFixture) -> None:
     for role in fixture.dataset.REQUIRED:
-        rows = [{name: cell for name, cell in row.items() if name != role} | {"another": "x", "third": "y"} for row in fixture.rows]
+        rows = [
+            {name: cell for name, cell in row.items() if name != role} | {"another": "x", "third": "y"}
+            for row in fixture.rows
+        ]
         fault = _fault(lambda rows=rows: fixture.read(rows))  # type: ignore[misc]
         assert fault is not None, f"rows without the column {role!r} must be a DataFault"
         assert fault.where, f"the DataFault of rows without the column {role!r} must have a location"
@@ -52,7 +59,11 @@ def refuses_an_invalid_cell(fixture: DatasetFixture) -> None:
 
 
 def reads_columns_by_the_names_in_a_recipe(fixture: DatasetFixture) -> None:
-    roles = [role for role in (*fixture.dataset.REQUIRED, *fixture.dataset.OPTIONAL) if all(role in row for row in fixture.rows)]
+    roles = [
+        role
+        for role in (*fixture.dataset.REQUIRED, *fixture.dataset.OPTIONAL)
+        if all(role in row for row in fixture.rows)
+    ]
     renamed = [{f"other {name}" if name in roles else name: cell for name, cell in row.items()} for row in fixture.rows]
     found = fixture.read(renamed, fields={role: f"other {role}" for role in roles})
     assert fixture.known(found) == fixture.known(fixture.examples), "data.fields must map roles to columns"
@@ -62,7 +73,11 @@ def reads_columns_by_the_names_in_a_recipe(fixture: DatasetFixture) -> None:
 
 def reads_columns_by_number_without_a_header(fixture: DatasetFixture) -> None:
     """Files with a header are read by name, even if the recipe has column numbers."""
-    roles = [role for role in (*fixture.dataset.REQUIRED, *fixture.dataset.OPTIONAL) if all(role in row for row in fixture.rows)]
+    roles = [
+        role
+        for role in (*fixture.dataset.REQUIRED, *fixture.dataset.OPTIONAL)
+        if all(role in row for row in fixture.rows)
+    ]
     rows = [["not read", *(_cell(row[role]) for role in roles)] for row in fixture.rows]
     numbers = {role: number for number, role in enumerate(roles, 1)}
     named = [["beside", *roles], *rows]
@@ -74,7 +89,9 @@ def reads_columns_by_number_without_a_header(fixture: DatasetFixture) -> None:
     for settings in ({"fields": {role: str(number) for role, number in numbers.items()}}, {"field_numbers": numbers}):
         fault = _fault(lambda settings=settings: fixture.read_table(rows, **settings))  # type: ignore[misc]
         assert fault is None, f"{settings} must map roles to columns: {fault}"
-        assert fixture.known(fixture.read_table(rows, **settings)) == fixture.known(by_name), f"{settings} must map roles to columns"
+        assert fixture.known(fixture.read_table(rows, **settings)) == fixture.known(by_name), (
+            f"{settings} must map roles to columns"
+        )
     wrong_numbers = {role: number + 7 for role, number in numbers.items()}
     found = fixture.read_table(named, field_numbers=wrong_numbers)
     assert fixture.known(found) == fixture.known(by_name), "column numbers must be ignored for a file with a header"
@@ -88,7 +105,9 @@ def _cell(value: Any) -> str:
 def stores_examples_unchanged(fixture: DatasetFixture) -> None:
     for one in fixture.examples if fixture.dataset.KEEPS_EXAMPLES else ():
         restored = fixture.dataset.of_json(json.loads(json.dumps(fixture.dataset.to_json(one))), one.where)
-        assert fixture.known([restored]) == fixture.known([one]), f"of_json(to_json(example)) must be the example: {one!r}"
+        assert fixture.known([restored]) == fixture.known([one]), (
+            f"of_json(to_json(example)) must be the example: {one!r}"
+        )
     if fixture.dataset.KEEPS_EXAMPLES:
         found = [*fixture.dataset.examples(fixture.store)]
         assert fixture.known(found) == fixture.known(fixture.examples), "a store must hold the examples in their order"
@@ -132,12 +151,18 @@ def encodes_examples_independently(fixture: DatasetFixture) -> None:
     for one, single in zip(together, alone, strict=True):
         for name in one._fields:
             both = getattr(one, name), getattr(single, name)
-            same = (both[0] is None) == (both[1] is None) and (both[0] is None or np.array_equal(*both, equal_nan=name.endswith("labels")))
+            same = (both[0] is None) == (both[1] is None) and (
+                both[0] is None or np.array_equal(*both, equal_nan=name.endswith("labels"))
+            )
             assert same, f"{name} of an example must not depend on the batch: {both}"
         assert one.ids.size > 0, "an example must have ids"
         assert one.ids.max() < fixture.used.target.vocabulary.size, "ids must be those of the tokenizer"
-        assert one.labels is None or one.labels.shape == (len(one.ids) + 1,), "labels must be one per id and one for the final separator"
-        assert (one.source is not None) == fixture.dataset.SOURCE, "an example must have a source if and only if SOURCE is declared"
+        assert one.labels is None or one.labels.shape == (len(one.ids) + 1,), (
+            "labels must be one per id and one for the final separator"
+        )
+        assert (one.source is not None) == fixture.dataset.SOURCE, (
+            "an example must have a source if and only if SOURCE is declared"
+        )
         widths.add(None if one.row_labels is None else one.row_labels.shape)
     assert len(widths) == 1, f"row_labels must have one shape: {widths}"
 
@@ -150,10 +175,14 @@ def encodes_nothing_of_a_label(fixture: DatasetFixture) -> None:
     unlabelled = fixture.read_unlabelled(fixture.rows)
     both = [dataset.encode(examples, fixture.used, fixture.labels) for examples in (fixture.examples, unlabelled)]
     for example, other, *encoded in zip(fixture.examples, unlabelled, *both, strict=True):
-        assert [*dataset.texts(example)] == [*dataset.texts(other)], f"the texts must not depend on the label: {dataset.texts(example)}"
+        assert [*dataset.texts(example)] == [*dataset.texts(other)], (
+            f"the texts must not depend on the label: {dataset.texts(example)}"
+        )
         for name in ("ids", "source"):
             labelled, plain = (getattr(one, name) for one in encoded)
-            assert np.array_equal(labelled, plain), f"{name} must not depend on the label: {labelled}, without a label {plain}"
+            assert np.array_equal(labelled, plain), (
+                f"{name} must not depend on the label: {labelled}, without a label {plain}"
+            )
 
 
 def stores_what_it_encodes(fixture: DatasetFixture) -> None:
@@ -189,7 +218,9 @@ def keeps_rows_within_the_context(fixture: DatasetFixture) -> None:
         read = rows.ids.shape[1] - packing.shape.lookahead
         assert read <= context, f"rows of context {context} must have at most that many tokens, not {read}"
         assert rows.source is None or rows.source.ids.shape[1] <= context, f"sources must have at most {context} tokens"
-        assert packing.lengths.max() <= context, f"lengths must be at most the context {context}: {packing.lengths.max()}"
+        assert packing.lengths.max() <= context, (
+            f"lengths must be at most the context {context}: {packing.lengths.max()}"
+        )
         assert len(packing.lengths) == packing.n_rows, "lengths must have one entry per row"
 
 
@@ -210,7 +241,9 @@ def cuts_a_stream_elsewhere_in_other_epochs(fixture: DatasetFixture) -> None:
                 assert rows.segments is not None
                 n_documents = len(set(rows.segments[number, :-1].tolist()) - {0})
                 documents = packing.documents(numbers[number : number + 1], epoch)
-                assert n_documents == len(documents), f"row {number} of epoch {epoch} has {n_documents} documents, not {documents}"
+                assert n_documents == len(documents), (
+                    f"row {number} of epoch {epoch} has {n_documents} documents, not {documents}"
+                )
         assert len(contents) > 1, "epochs must cut the stream at different places"
 
 
@@ -222,7 +255,9 @@ def reads_every_example_in_evaluation(fixture: DatasetFixture) -> None:
     numbers = np.concatenate([packing.documents(np.arange(packing.n_rows), 0)])
     assert [*numbers] == [*range(len(fixture.examples))], "an epoch must read every example"
     keys = np.concatenate([rows.keys for rows in batches])
-    assert [*keys] == [*np.concatenate([rows.keys for rows in packing.eval_rows(3)])], "the key of a row must not depend on the batch"
+    assert [*keys] == [*np.concatenate([rows.keys for rows in packing.eval_rows(3)])], (
+        "the key of a row must not depend on the batch"
+    )
     few = sum(map(len, packing.eval_rows(5, tokens=1)))
     assert few == 1, f"tokens=1 must end the evaluation after one row, not after {few}"
 
@@ -234,7 +269,9 @@ def describes_its_data(fixture: DatasetFixture) -> None:
     lines, facts = fixture.dataset.stats(text, packings)
     assert lines, "stats must return lines"
     assert json.dumps(facts), "stats must return JSON values"
-    assert str(len(fixture.examples)) in fixture.dataset.size_summary(text), "opened must contain the number of examples"
+    assert str(len(fixture.examples)) in fixture.dataset.size_summary(text), (
+        "opened must contain the number of examples"
+    )
     if fixture.labels is not None:
         labels = fixture.dataset.read_labels({"labels": json.loads(json.dumps(fixture.labels.to_json()))})
         assert labels == fixture.labels, "read_labels must restore the labels of config.json"
@@ -288,4 +325,6 @@ def _real(rows: Rows, row: int) -> dict[str, np.ndarray]:
     width = rows.ids.shape[1] if rows.segments is None else int((rows.segments[row] != 0).sum())
     found = {name: part[row, :width] for name, part in (("ids", rows.ids), ("labels", rows.labels)) if part is not None}
     found |= {} if rows.row_labels is None else {"row_labels": rows.row_labels[row]}
-    return found | ({} if rows.source is None else {f"source {name}": part for name, part in _real(rows.source, row).items()})
+    return found | (
+        {} if rows.source is None else {f"source {name}": part for name, part in _real(rows.source, row).items()}
+    )

@@ -65,11 +65,15 @@ def _captured(model: Model) -> Capture:
 def every_parameter_is_counted_once(settings: ModelSettings) -> None:
     model = tiny_model(settings)
     parts, names = module_parameters(model), {id(parameter): name for name, parameter in model.named_parameters()}
-    counted = Counter(id(model.get_parameter(f"{part.name}.{name}".lstrip("."))) for part in parts for name in part.shapes)
+    counted = Counter(
+        id(model.get_parameter(f"{part.name}.{name}".lstrip("."))) for part in parts for name in part.shapes
+    )
     wrong = {name: counted[key] for key, name in names.items() if counted[key] != 1}
     assert not wrong, f"parameters must be counted once, not: {wrong}"
     total = sum(parameter.numel() for parameter in model.parameters())
-    assert sum(part.parameters for part in parts) == total, f"parts must have {total} parameters: {sum(part.parameters for part in parts)}"
+    assert sum(part.parameters for part in parts) == total, (
+        f"parts must have {total} parameters: {sum(part.parameters for part in parts)}"
+    )
     for part in parts:
         size = sum(map(math.prod, part.shapes.values()))
         assert (part.parameters, part.bytes) == (size, 8 * size), (
@@ -119,9 +123,13 @@ def positions_of_every_embedding_are_finite(settings: ModelSettings) -> None:
         kernels |= {} if found.rotary is None else {"rotary": found.rotary.kernel}
         kernels |= {} if found.vectors is None else {"vectors": found.vectors.kernel}
         for name, kernel in kernels.items():
-            assert len(kernel) == min(CONTEXT, model.context), f"{path}: {name} must have {CONTEXT} distances, not {len(kernel)}"
+            assert len(kernel) == min(CONTEXT, model.context), (
+                f"{path}: {name} must have {CONTEXT} distances, not {len(kernel)}"
+            )
             assert all(map(math.isfinite, kernel)), f"{path}: {name} must be finite: {kernel}"
-        assert (found.vectors is not None) == ("embed" in encoding.applies_to), f"{path}: vectors if and only if it changes embeddings"
+        assert (found.vectors is not None) == ("embed" in encoding.applies_to), (
+            f"{path}: vectors if and only if it changes embeddings"
+        )
         if found.vectors is not None:
             n, similarity = len(found.vectors.positions), found.vectors.similarity
             assert similarity.shape == (n, n), f"{path}: {list(similarity.shape)} cosines of {n} positions"
@@ -137,13 +145,19 @@ def every_head_of_every_call_is_captured_once(settings: ModelSettings) -> None:
         expected[one.attention] += one.stack.n_passes * sum(mixer.has_heads for mixer in own)
         expected[one.cross] += one.stack.n_passes * sum(block.cross is not None for block in one.stack.blocks)
     layers = [(kind, layer) for kind, n in (+expected).items() for layer in range(n)]
-    assert sorted((one.kind, one.layer) for one in captured.attention) == sorted(layers), f"calls that must be captured: {sorted(layers)}"
+    assert sorted((one.kind, one.layer) for one in captured.attention) == sorted(layers), (
+        f"calls that must be captured: {sorted(layers)}"
+    )
     for mixer in captured.attention:
         masked = mixer.weights[..., mixer.lead :].masked_select(~mixer.mask[:, None])
         assert not masked.any(), f"{mixer.kind} layer {mixer.layer}: weights must be 0 where the mask is False"
     heads = softmax.softmax_statistics([captured])
-    expected_heads = sorted((one.kind, one.layer, head) for one in captured.attention for head in range(one.weights.shape[1]))
-    assert sorted((head.kind, head.layer, head.head) for head in heads) == expected_heads, "softmax statistics must contain each head once"
+    expected_heads = sorted(
+        (one.kind, one.layer, head) for one in captured.attention for head in range(one.weights.shape[1])
+    )
+    assert sorted((head.kind, head.layer, head.head) for head in heads) == expected_heads, (
+        "softmax statistics must contain each head once"
+    )
     for head in heads:
         where = f"{head.kind} layer {head.layer} head {head.head}"
         assert math.isnan(head.normalised) or -_CLOSE <= head.normalised <= 1 + _CLOSE, (
@@ -156,7 +170,9 @@ def head_measures_are_in_range(settings: ModelSettings) -> None:
         among = {"own": random_ids(1)[0].tolist(), "source": random_ids(1, M, seed=2)[0].tolist()}
         units = among.get(mixer.queries, range(mixer.mask.shape[-1])) if mixer.queries == mixer.keys else None
         heads = heads_of(mixer, units)
-        assert len(heads) == mixer.weights.shape[1], f"{mixer.kind}: there must be {mixer.weights.shape[1]} heads, not {len(heads)}"
+        assert len(heads) == mixer.weights.shape[1], (
+            f"{mixer.kind}: there must be {mixer.weights.shape[1]} heads, not {len(heads)}"
+        )
         for head in heads:
             assert (head.queries, head.keys) == (mixer.queries, mixer.keys), (
                 f"{head.index}: queries and keys must be those of the captured attention"
@@ -184,7 +200,9 @@ def head_roles_are_scores_on_repeated_random_tokens(settings: ModelSettings) -> 
         assert role_of(scores) in (None, *scores), f"{index}: role {role_of(scores)!r} without a score"
         for name, score in scores.items():
             assert math.isfinite(score.mean), f"{index}: {name} must be finite: {score.mean}"
-            assert 0 <= score.error < math.inf, f"{index}: the error of {name} must be finite and not negative: {score.error}"
+            assert 0 <= score.error < math.inf, (
+                f"{index}: the error of {name} must be finite and not negative: {score.error}"
+            )
 
 
 def hidden_states_of_every_call_are_captured(settings: ModelSettings) -> None:
@@ -192,16 +210,22 @@ def hidden_states_of_every_call_are_captured(settings: ModelSettings) -> None:
     with _recorded_calls(model) as calls:
         captured = _captured(model)
     calls = calls[len(calls) // 2 :]  # the calls of the second of two forward passes
-    assert {call.of.name for call in calls} == {one.name for one in model.stacks()}, "every declared stack must be called"
+    assert {call.of.name for call in calls} == {one.name for one in model.stacks()}, (
+        "every declared stack must be called"
+    )
     for hidden, (one, inputs, y) in zip(captured.hidden, calls, strict=True):
         assert hidden.rows == one.rows, f"hidden states of {one.name} must be of {one.rows}, not {hidden.rows}"
         assert len(hidden.layers) == one.stack.n_calls + 1, (
             f"{one.name}: {one.stack.n_calls} calls must give one tensor more, not {len(hidden.layers)}"
         )
         n = {"own": L, "source": M}.get(one.rows, inputs.shape[1])
-        assert {layer.shape[:2] for layer in hidden.layers} == {(1, n)}, f"hidden states of {one.name} must be (1, {n}, D)"
+        assert {layer.shape[:2] for layer in hidden.layers} == {(1, n)}, (
+            f"hidden states of {one.name} must be (1, {n}, D)"
+        )
         assert_same(hidden.layers[0], inputs, f"the first hidden states of {one.name} must be its input")
-        assert_same(one.stack.norm(hidden.layers[-1]), y, f"the normed last hidden states of {one.name} must be its output")
+        assert_same(
+            one.stack.norm(hidden.layers[-1]), y, f"the normed last hidden states of {one.name} must be its output"
+        )
 
 
 def word_vectors_are_hidden_states_of_its_tokens(settings: ModelSettings) -> None:
@@ -224,7 +248,9 @@ def word_vectors_are_hidden_states_of_its_tokens(settings: ModelSettings) -> Non
     expected = torch.dot(one, other) / (one.norm() * other.norm())
     assert_same(layers[0].cosines[0, 1], expected, f"the vectors before the first layer must be the input of {name}")
     for layer in layers:
-        assert layer.cosines.shape == (2, 2), f"layer {layer.number}: {list(layer.cosines.shape)} cosines of two sentences"
+        assert layer.cosines.shape == (2, 2), (
+            f"layer {layer.number}: {list(layer.cosines.shape)} cosines of two sentences"
+        )
         assert (layer.cosines.abs() <= 1 + _CLOSE).all(), f"layer {layer.number}: cosines must be in [-1, 1]"
         assert math.isfinite(layer.baseline), f"layer {layer.number}: the baseline must be finite: {layer.baseline}"
 
@@ -236,7 +262,11 @@ def feed_forward_layers_are_sums_of_memories(settings: ModelSettings) -> None:
     def check(name: str, layer: int, part: KeyValueMemories, x: Tensor) -> None:
         seen.append((name, layer))
         bias = 0 if part.value_bias is None else part.value_bias
-        assert_same(part.coefficients(x) @ part.values + bias, part.forward(x), f"{name}: layer {layer} must be a sum of its memories")
+        assert_same(
+            part.coefficients(x) @ part.values + bias,
+            part.forward(x),
+            f"{name}: layer {layer} must be a sum of its memories",
+        )
 
     with torch.no_grad(), ExitStack() as hooks:
         for one in model.stacks():
@@ -250,7 +280,9 @@ def feed_forward_layers_are_sums_of_memories(settings: ModelSettings) -> None:
 def _occurrence(text: str, sought: str) -> word.Occurrence:
     """The word `sought`, with one token per character."""
     first = text.index(sought)
-    inputs = ModelInput(text, [ord(character) % VOCABULARY for character in text], [(i, i + 1) for i in range(len(text))])
+    inputs = ModelInput(
+        text, [ord(character) % VOCABULARY for character in text], [(i, i + 1) for i in range(len(text))]
+    )
     return word.Occurrence((first, first + len(sought)), [*range(first, first + len(sought))], inputs)
 
 
@@ -268,7 +300,9 @@ def _recorded_calls(model: Model) -> Iterator[list[_Call]]:
     calls: list[_Call] = []
 
     def record(one: ModelStack) -> RemovableHandle:
-        return one.stack.register_forward_hook(lambda stack, inputs, mixed: calls.append(_Call(one, inputs[0].detach(), mixed.y.detach())))
+        return one.stack.register_forward_hook(
+            lambda stack, inputs, mixed: calls.append(_Call(one, inputs[0].detach(), mixed.y.detach()))
+        )
 
     handles = [record(one) for one in model.stacks()]
     try:

@@ -22,7 +22,19 @@ from mini_tf.recipe.sections import Adapter
 from mini_tf.system.errors import DataFault
 from mini_tf.testing import Case, cases_of
 from mini_tf.testing.tiny.mixers import assert_same, without_dropout
-from mini_tf.testing.tiny.models import VOCABULARY, B, L, M, logits_of, output_logits, padded, random_ids, row_alone, source_for, tiny_model
+from mini_tf.testing.tiny.models import (
+    VOCABULARY,
+    B,
+    L,
+    M,
+    logits_of,
+    output_logits,
+    padded,
+    random_ids,
+    row_alone,
+    source_for,
+    tiny_model,
+)
 from mini_tf.training.layer_decay import depths
 
 
@@ -67,7 +79,9 @@ def declared_stacks_exist(settings: ModelSettings) -> None:
         names = {name for name, _ in (*model.named_modules(), *model.named_parameters())}
         assert one.embedding is None or one.embedding in names, f"the declared embedding {one.embedding} must exist"
     assert {one.rows for one in declared} & {"own", "output"}, "a stack must have the rows 'own', or 'output'"
-    assert model.needs_source == ("source" in {one.rows for one in declared} | {one.memory for one in declared if _crosses(one.stack)})
+    assert model.needs_source == (
+        "source" in {one.rows for one in declared} | {one.memory for one in declared if _crosses(one.stack)}
+    )
 
 
 def _crosses(stack: Stack) -> bool:
@@ -75,7 +89,9 @@ def _crosses(stack: Stack) -> bool:
 
 
 def attention_has_the_declared_direction(settings: ModelSettings) -> None:
-    assert settings.DIRECTIONS in ({"bidirectional"}, {"causal"}, {"causal", "prefix"}), f"directions {sorted(settings.DIRECTIONS)}"
+    assert settings.DIRECTIONS in ({"bidirectional"}, {"causal"}, {"causal", "prefix"}), (
+        f"directions {sorted(settings.DIRECTIONS)}"
+    )
     model, ids = tiny_model(settings), random_ids()
     changed = torch.cat([ids[:, :-1], (ids[:, -1:] + 1) % VOCABULARY], dim=1)
     before, after = logits_of(model, ids), logits_of(model, changed)
@@ -92,7 +108,12 @@ def packed_documents_are_independent(settings: ModelSettings) -> None:
     segments = torch.tensor([[1] * 4 + [2] * (L - 4)])
     together = logits_of(model, ids, TokenPositions.packed(segments))
     for part in (slice(0, 4), slice(4, L)):
-        assert_same(together[:, part], logits_of(model, ids[:, part]), "a document must not depend on the other documents of its row", 1e-8)
+        assert_same(
+            together[:, part],
+            logits_of(model, ids[:, part]),
+            "a document must not depend on the other documents of its row",
+            1e-8,
+        )
 
 
 def a_prefix_is_bidirectional(settings: ModelSettings) -> None:
@@ -127,10 +148,20 @@ def selected_tokens_match_all_tokens(settings: ModelSettings) -> None:
     assert whole.y.shape == (B, L, model.d_model), f"hidden states must be (B, L, D): {list(whole.y.shape)}"
     assert_same(chosen.y, whole.y.flatten(0, 1)[at], "selected tokens must match all tokens")
     logits, candidates = output_logits(model, whole), torch.tensor([5, 1])
-    assert_same(output_logits(model, chosen), logits.flatten(0, 1)[at], "logits of selected tokens must match those of all tokens")
-    assert_same(output_logits(model, whole, candidates), logits[..., candidates], "logits of candidates must match all logits")
+    assert_same(
+        output_logits(model, chosen),
+        logits.flatten(0, 1)[at],
+        "logits of selected tokens must match those of all tokens",
+    )
+    assert_same(
+        output_logits(model, whole, candidates), logits[..., candidates], "logits of candidates must match all logits"
+    )
     each = torch.stack([ids, (ids + 1) % VOCABULARY], dim=-1)
-    assert_same(output_logits(model, whole, each), logits.gather(-1, each), "logits of each token's candidates must match all logits")
+    assert_same(
+        output_logits(model, whole, each),
+        logits.gather(-1, each),
+        "logits of each token's candidates must match all logits",
+    )
 
 
 def padding_does_not_change_outputs(settings: ModelSettings) -> None:
@@ -148,9 +179,13 @@ def padding_does_not_change_outputs(settings: ModelSettings) -> None:
 
 def loaded_weights_reproduce_the_model(settings: ModelSettings) -> None:
     model, other = tiny_model(settings), tiny_model(settings, seed=1)
-    assert not torch.equal(logits_of(model, random_ids()), logits_of(other, random_ids())), "two seeds must give different models"
+    assert not torch.equal(logits_of(model, random_ids()), logits_of(other, random_ids())), (
+        "two seeds must give different models"
+    )
     other.load_weights(model.weights())
-    assert torch.equal(logits_of(model, random_ids()), logits_of(other, random_ids())), "loaded weights must give the same logits"
+    assert torch.equal(logits_of(model, random_ids()), logits_of(other, random_ids())), (
+        "loaded weights must give the same logits"
+    )
     assert len({tensor.data_ptr() for tensor in model.weights().values() if tensor.numel()}) == sum(
         tensor.numel() > 0 for tensor in model.weights().values()
     ), "weights() must hold each tensor once"
@@ -184,8 +219,12 @@ def penalties_are_summed_over_mixers_and_rows(settings: ModelSettings) -> None:
     model, (ids, source) = without_dropout(tiny_model(settings)), padded(settings)
     before, added = model(ids, source).penalty, list[float]()
     if before is not None:
-        alone = [model(row_alone(ids, row), None if source is None else row_alone(source, row)).penalty for row in range(B)]
-        assert_same(before, torch.stack(alone).sum(), "the penalty of a batch must be that of its rows, without padding", 1e-8)
+        alone = [
+            model(row_alone(ids, row), None if source is None else row_alone(source, row)).penalty for row in range(B)
+        ]
+        assert_same(
+            before, torch.stack(alone).sum(), "the penalty of a batch must be that of its rows, without padding", 1e-8
+        )
 
     def add(mixer: nn.Module, inputs: object, mixed: ForwardOutput) -> ForwardOutput:
         added.append(2.0 ** len(added))
@@ -215,7 +254,9 @@ def every_parameter_has_a_gradient_and_a_depth(settings: ModelSettings) -> None:
 def the_head_can_be_replaced(settings: ModelSettings) -> None:
     model = tiny_model(settings)
     model.replace_head(TaskHead(model.d_model, 3, 0.0).double())
-    assert model.logits(model(Tokens(random_ids()), source_for(model)).y).shape == (B, L, 3), "logits must come from the new head"
+    assert model.logits(model(Tokens(random_ids()), source_for(model)).y).shape == (B, L, 3), (
+        "logits must come from the new head"
+    )
 
 
 def adapters_cover_every_stack_and_merge(settings: ModelSettings) -> None:
@@ -224,7 +265,9 @@ def adapters_cover_every_stack_and_merge(settings: ModelSettings) -> None:
     adapted = adapt(model, Adapter(rank=2))
     for one in model.stacks():
         linear = any(isinstance(part, nn.Linear) for part in one.stack.modules())
-        assert not linear or any(name.startswith(f"{one.name}.") for name in adapted), f"adapters must cover the stack {one.name}"
+        assert not linear or any(name.startswith(f"{one.name}.") for name in adapted), (
+            f"adapters must cover the stack {one.name}"
+        )
     assert_same(logits_of(model, random_ids()), before, "a new adapter must not change the logits")
     merge(model)
     assert set(model.weights()) == names, "a merged model must have the original names"
@@ -234,13 +277,21 @@ def captured_attention_gives_the_same_logits(settings: ModelSettings) -> None:
     model = tiny_model(settings)
     source = source_for(model, 1)
     captured = capture(model, Tokens(random_ids(1)), source)
-    assert captured.difference < 1e-8, f"logits with `explicit` attention must be equal: difference {captured.difference:g}"
-    assert {reading.kind for reading in captured.attention} == set(attention_kinds(model)), "every attention type must be captured"
+    assert captured.difference < 1e-8, (
+        f"logits with `explicit` attention must be equal: difference {captured.difference:g}"
+    )
+    assert {reading.kind for reading in captured.attention} == set(attention_kinds(model)), (
+        "every attention type must be captured"
+    )
     n = {"own": L, "source": M}
     for reading in captured.attention:
         rows, columns = reading.weights.shape[-2], reading.weights.shape[-1] - reading.lead
-        assert n.get(reading.queries, rows) == rows, f"{reading.kind}: {rows} rows for {n.get(reading.queries)} {reading.queries} tokens"
-        assert n.get(reading.keys, columns) == columns, f"{reading.kind}: {columns} columns for {n.get(reading.keys)} {reading.keys} tokens"
+        assert n.get(reading.queries, rows) == rows, (
+            f"{reading.kind}: {rows} rows for {n.get(reading.queries)} {reading.queries} tokens"
+        )
+        assert n.get(reading.keys, columns) == columns, (
+            f"{reading.kind}: {columns} columns for {n.get(reading.keys)} {reading.keys} tokens"
+        )
 
 
 def max_length_is_enforced(settings: ModelSettings) -> None:
@@ -273,7 +324,9 @@ def a_reordered_state_continues_the_reordered_rows(settings: ModelSettings) -> N
     source = source_for(model)
     memory = None if source is None else model.encode(source)
     state = model(Tokens(ids[:, :5]), memory, state=model.start(B)).state
-    continued = model(Tokens(ids[rows, 5:]), None if memory is None else memory.select(rows), state=reorder(state, rows))
+    continued = model(
+        Tokens(ids[rows, 5:]), None if memory is None else memory.select(rows), state=reorder(state, rows)
+    )
     expected = output_logits(model, model(Tokens(ids), source))[rows, 5:]
     assert_same(output_logits(model, continued), expected, "a reordered state must continue the reordered rows", 1e-8)
 
@@ -281,13 +334,20 @@ def a_reordered_state_continues_the_reordered_rows(settings: ModelSettings) -> N
 @torch.inference_mode()
 def the_fast_decoder_gives_the_same_logits(settings: ModelSettings) -> None:
     model, ids = tiny_model(settings), random_ids(2, 4, seed=6)
-    assert FastDecoder.fits(model) or not _declares_fast_decoding(model), "the fast decoder must support the model if all its parts do"
+    assert FastDecoder.fits(model) or not _declares_fast_decoding(model), (
+        "the fast decoder must support the model if all its parts do"
+    )
     if not FastDecoder.fits(model):
         return
     prompts = [random_ids(1, length, seed=length)[0].tolist() for length in (3, 6)]
     fast, plain = (_decoder(model, prompts, fast=which) for which in (True, False))
     for step in range(ids.shape[1]):
-        assert_same(fast.decode(ids[:, step]), plain.decode(ids[:, step]), f"step {step + 1}: the fast decoder must match forward", 1e-8)
+        assert_same(
+            fast.decode(ids[:, step]),
+            plain.decode(ids[:, step]),
+            f"step {step + 1}: the fast decoder must match forward",
+            1e-8,
+        )
 
 
 def _declares_fast_decoding(model: Model) -> bool:

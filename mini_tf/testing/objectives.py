@@ -19,7 +19,16 @@ from mini_tf.objectives import LossSums, ObjectiveSettings, Task
 from mini_tf.recipe.metrics import metrics_of
 from mini_tf.testing import Case, cases_of
 from mini_tf.testing.rows import N_ROWS
-from mini_tf.testing.tiny.comparing import added, differ, equal, near, other_padding, target_indices, unpadded, with_other_tokens
+from mini_tf.testing.tiny.comparing import (
+    added,
+    differ,
+    equal,
+    near,
+    other_padding,
+    target_indices,
+    unpadded,
+    with_other_tokens,
+)
 from mini_tf.testing.tiny.datasets import Row
 from mini_tf.testing.tiny.objectives import Given, Tried, tiny_objective
 
@@ -36,7 +45,9 @@ def micro_batches_change_nothing(tried: Tried) -> None:
         counts = added(batch.counts for batch, _ in done)
         parts = added(sums.parts for _, sums in done)
         case.loss(parts, counts).backward()
-        metrics = added({f"{name} {n}": pair[n] for name, pair in sums.metrics.items() for n in (0, 1)} for _, sums in done)
+        metrics = added(
+            {f"{name} {n}": pair[n] for name, pair in sums.metrics.items() for n in (0, 1)} for _, sums in done
+        )
         gradients = {name: p.grad for name, p in case.task.named_parameters() if p.grad is not None}
         found.append({"counts": counts, "parts": parts, "metrics": metrics, "gradients": gradients})
     for other in found[1:]:
@@ -53,8 +64,12 @@ def padding_changes_nothing(tried: Tried) -> None:
     real = None if batch.inputs.token_positions is None else batch.inputs.token_positions.segments
     assert real is not None, "the batch must have segments that mark padding"
     assert batch.counts["tokens"] == int((real != 0).sum()), "counts: tokens must be all input tokens without padding"
-    assert batch.target_positions is None or bool((real.flatten()[batch.target_positions] != 0).all()), "padding must not be a target"
-    other = replace(other_padding(case.rows), source=None if case.rows.source is None else other_padding(case.rows.source))
+    assert batch.target_positions is None or bool((real.flatten()[batch.target_positions] != 0).all()), (
+        "padding must not be a target"
+    )
+    other = replace(
+        other_padding(case.rows), source=None if case.rows.source is None else other_padding(case.rows.source)
+    )
     for training in (True, False):
         (_, expected), (_, found) = case.sums(training=training), case.sums(other, training)
         for name, part in expected.parts.items():
@@ -74,7 +89,13 @@ def ignored_targets_change_nothing(tried: Tried) -> None:
             case.loss(sums.parts, batch.counts).backward()
             metrics = {f"{name} {n}": pair[n] for name, pair in sums.metrics.items() for n in (0, 1)}
             gradients = {name: p.grad for name, p in case.task.named_parameters() if p.grad is not None}
-            found.append({**sums.parts, **metrics, **{f"the gradient of {name}": gradient for name, gradient in gradients.items()}})
+            found.append(
+                {
+                    **sums.parts,
+                    **metrics,
+                    **{f"the gradient of {name}": gradient for name, gradient in gradients.items()},
+                }
+            )
         for name, value in found[0].items():
             assert near(found[1][name], value), f"{name} must not depend on ignored targets"
 
@@ -88,7 +109,9 @@ def prepare_is_pure(tried: Tried) -> None:
     whole, again = case.objective.prepare(case.rows), case.objective.prepare(case.rows)
     single = [case.objective.prepare(rows) for rows in case.cut(1)]
     for name, array in arrays.items():
-        assert np.array_equal(array, before[name], equal_nan=array.dtype.kind == "f"), f"prepare must not change rows.{name}"
+        assert np.array_equal(array, before[name], equal_nan=array.dtype.kind == "f"), (
+            f"prepare must not change rows.{name}"
+        )
     assert torch.equal(torch.get_rng_state(), generators[0]), "prepare must not use torch's global generator"
     assert repr(np.random.get_state()) == generators[1], "prepare must not use numpy's global generator"
     for what, batches in (("prepared twice", [again]), ("prepared one by one", single)):
@@ -120,14 +143,20 @@ def parts_are_counted(tried: Tried) -> None:
             assert batch.counts[name] <= most, f"counts: {name} must be at most {most}, one a row: {batch.counts[name]}"
         assert settings.TOKEN_LOSS is None or settings.TOKEN_LOSS in sums.parts, "TOKEN_LOSS must be a part of the loss"
         assert sums.metrics.keys() <= {*declared}, f"METRICS must declare {sorted(sums.metrics.keys() - {*declared})}"
-        assert all(float(many) >= 0 for _, many in sums.metrics.values()), "the denominator of a metric must not be negative"
+        assert all(float(many) >= 0 for _, many in sums.metrics.values()), (
+            "the denominator of a metric must not be negative"
+        )
         assert (sums.outputs is None) or accumulator is not None, "outputs need a metric accumulator"
         if accumulator is not None:
             assert sums.outputs is not None, "a metric accumulator needs outputs"
             accumulator.add(batch, sums.outputs)
     scores = {} if accumulator is None else accumulator.scores()
     assert all(np.isfinite(score) for score in scores.values()), f"metrics must be finite: {scores}"
-    undeclared = [name for name in scores if not any(name.startswith(one) if one.endswith(".") else name == one for one in declared)]
+    undeclared = [
+        name
+        for name in scores
+        if not any(name.startswith(one) if one.endswith(".") else name == one for one in declared)
+    ]
     assert not undeclared, f"METRICS must declare {undeclared}"
 
 
@@ -172,7 +201,9 @@ def equal_logits_have_the_loss_log_v(tried: Tried) -> None:
         parameter.zero_()
     for training in (True, False):
         batch, sums = case.sums(training=training)
-        assert batch.counts[part] == len(batch.labels), f"counts: {part} must be the {len(batch.labels)} targets, not {batch.counts[part]}"
+        assert batch.counts[part] == len(batch.labels), (
+            f"counts: {part} must be the {len(batch.labels)} targets, not {batch.counts[part]}"
+        )
         mean = float(sums.parts[part]) / batch.counts[part]
         log_v = math.log(case.vocabulary.size)
         assert abs(mean - log_v) < 1e-4, f"with equal logits {part} must be log V = {log_v:g} per target, not {mean:g}"
@@ -201,14 +232,18 @@ def inputs_hide_the_targets(tried: Tried) -> None:
             n_visible += int((is_changed & differ(hidden, other)).sum())
             n_targets += int(is_changed.sum())
         most = share * n_targets + 4 * (share * (1 - share) * n_targets) ** 0.5
-        assert n_visible <= most, f"{n_visible} of {n_targets} targets are visible in the inputs; visible_targets declares {share:g}"
+        assert n_visible <= most, (
+            f"{n_visible} of {n_targets} targets are visible in the inputs; visible_targets declares {share:g}"
+        )
 
 
 def packed_documents_are_apart(tried: Tried) -> None:
     """No target of a document of a packed row (`data.pack: docs`) depends on another document."""
     case = tiny_objective(tried)
     model = case.model_settings
-    if case.objective.settings.DATASET != "text" or not (model.PACKS and all("packing" in mixer.supports for mixer in model.all_mixers())):
+    if case.objective.settings.DATASET != "text" or not (
+        model.PACKS and all("packing" in mixer.supports for mixer in model.all_mixers())
+    ):
         return
     segments = np.ones_like(case.rows.ids) if case.rows.segments is None else case.rows.segments.copy()
     middle = segments.shape[1] // 2
@@ -230,7 +265,9 @@ def packed_documents_are_apart(tried: Tried) -> None:
             _, other = case.predictions(with_other_tokens(rows, segments == document, case.vocabulary), training)
             assert other is not None
             kept = of_targets != document
-            assert not (differ(hidden, other) & kept).any(), f"a target must not depend on document {document} of its row, another one"
+            assert not (differ(hidden, other) & kept).any(), (
+                f"a target must not depend on document {document} of its row, another one"
+            )
 
 
 @torch.no_grad()
@@ -249,7 +286,9 @@ def the_penalty_of_a_mixer_is_kept(tried: Tried) -> None:
     batch, sums = case.sums()
     assert "penalty" in sums.parts, "the penalty of a model, which some mixers have, must be a part of the loss"
     added = sums.parts["penalty"] - plain.parts.get("penalty", 0)
-    assert near(added, 7.0 * len(n_passes)), f"penalty must be the sum of those of all passes: {added:g}, {7 * len(n_passes)}"
+    assert near(added, 7.0 * len(n_passes)), (
+        f"penalty must be the sum of those of all passes: {added:g}, {7 * len(n_passes)}"
+    )
     assert batch.counts.get("penalty") == batch.counts["tokens"], "counts: penalty must be the number of tokens"
 
 
@@ -262,8 +301,12 @@ def half_precision_preserves_the_loss(tried: Tried) -> None:
         with torch.autocast("cpu", torch.bfloat16):
             _, rough = case.sums(training=training)
         for name, part in exact.parts.items():
-            assert rough.parts[name].dtype == torch.float32, f"{name} must be summed in fp32, not in {rough.parts[name].dtype}"
-            assert abs(rough.parts[name] - part) <= 0.2 * abs(part) + 0.1, f"{name} must be about {part:g} in bf16: {rough.parts[name]:g}"
+            assert rough.parts[name].dtype == torch.float32, (
+                f"{name} must be summed in fp32, not in {rough.parts[name].dtype}"
+            )
+            assert abs(rough.parts[name] - part) <= 0.2 * abs(part) + 0.1, (
+                f"{name} must be about {part:g} in bf16: {rough.parts[name]:g}"
+            )
 
 
 def eight_rows_are_overfitted(tried: Tried) -> None:
@@ -277,10 +320,14 @@ def eight_rows_are_overfitted(tried: Tried) -> None:
         loss = case.loss(sums.parts, batch.counts)
         losses.append(loss.item())
         loss.backward()
-        without_gradient -= {name for name, p in trained.named_parameters() if p.grad is not None and bool(p.grad.any())}
+        without_gradient -= {
+            name for name, p in trained.named_parameters() if p.grad is not None and bool(p.grad.any())
+        }
         optimizer.step()
         optimizer.zero_grad()
-    assert losses[-1] < 0.1 * losses[0], f"after {STEPS} steps the loss must be a tenth of {losses[0]:g}: {losses[-1]:g}"
+    assert losses[-1] < 0.1 * losses[0], (
+        f"after {STEPS} steps the loss must be a tenth of {losses[0]:g}: {losses[-1]:g}"
+    )
     assert not without_gradient, f"parameters must have a gradient: {sorted(without_gradient)}"
 
 
@@ -293,8 +340,12 @@ def task_does_not_change_the_model(tried: Tried) -> None:
         torch.manual_seed(1)
         drawn.append(objective_tensors(case.model, case.objective.task(case.model).double()))
     assert case.model.weights().keys() == before.keys(), "the task must not add weights to the model"
-    assert all(torch.equal(tensor, before[name]) for name, tensor in case.model.weights().items()), "the task must not change the model"
-    assert all(torch.equal(tensor, drawn[1][name]) for name, tensor in drawn[0].items()), "the same seed must give the same weights"
+    assert all(torch.equal(tensor, before[name]) for name, tensor in case.model.weights().items()), (
+        "the task must not change the model"
+    )
+    assert all(torch.equal(tensor, drawn[1][name]) for name, tensor in drawn[0].items()), (
+        "the same seed must give the same weights"
+    )
 
 
 CONTRACT = (

@@ -32,7 +32,11 @@ def minimizes_a_quadratic(settings: OptimizerSettings) -> None:
     """The loss |p - target|^2 / 2 falls from the first steps on, and ends near 0 if the learning rate falls to 0."""
     parameters = _parameters(rates=False)
     with torch.no_grad():
-        targets = {name: p.tensor + 0.1 * drawn / drawn.norm() for name, p in parameters.items() for drawn in [_drawn(name, 1, p)]}
+        targets = {
+            name: p.tensor + 0.1 * drawn / drawn.norm()
+            for name, p in parameters.items()
+            for drawn in [_drawn(name, 1, p)]
+        }
     optimizer = _without_decay(settings).build(parameters)
     losses: dict[str, list[float]] = {name: [] for name in parameters}
     for step in range(400):
@@ -42,7 +46,9 @@ def minimizes_a_quadratic(settings: OptimizerSettings) -> None:
         optimizer.step(settings.lr * (1 - step / 400))
     for name, curve in losses.items():
         assert curve[10] < curve[0], f"{name}: the loss must fall within 10 steps: {curve[10]:.3g} after {curve[0]:.3g}"
-        assert curve[-1] < 0.01 * curve[0], f"{name}: the loss must come near 0 in 400 steps: {curve[-1]:.3g} after {curve[0]:.3g}"
+        assert curve[-1] < 0.01 * curve[0], (
+            f"{name}: the loss must come near 0 in 400 steps: {curve[-1]:.3g} after {curve[0]:.3g}"
+        )
 
 
 def is_deterministic_to_the_bit(settings: OptimizerSettings) -> None:
@@ -57,7 +63,9 @@ def continues_from_its_saved_state_to_the_bit(settings: OptimizerSettings) -> No
     for cut in range(5):
         first = _stepped(settings, range(cut))
         saved = {name: tensor.clone() for name, tensor in first.state_tensors().items()}
-        second = settings.build({name: p._replace(tensor=p.tensor.detach().clone()) for name, p in first.parameters.items()})
+        second = settings.build(
+            {name: p._replace(tensor=p.tensor.detach().clone()) for name, p in first.parameters.items()}
+        )
         second.load(saved)
         _equal(_all(_steps(second, range(cut, 5))), whole, f"a run continued after step {cut} and one without a break")
 
@@ -70,7 +78,9 @@ def allocates_the_declared_state_bytes(settings: OptimizerSettings) -> None:
         sum(t.numel() * t.element_size() for t in tensors.values()),
         state_bytes(settings, _parameters()),
     )
-    assert allocated == declared, f"the state must take the {declared} bytes that Settings.moments declares: {allocated}"
+    assert allocated == declared, (
+        f"the state must take the {declared} bytes that Settings.moments declares: {allocated}"
+    )
     misnamed = [name for name in tensors if name.rpartition(".")[0] not in _SHAPES]
     assert not misnamed, f"a tensor of the state must be named PARAMETER.MOMENT: {misnamed}"
 
@@ -102,7 +112,11 @@ def skips_parameters_without_gradient(settings: OptimizerSettings) -> None:
         optimizer = _stepped(settings, range(2))
         before = {name: tensor.clone() for name, tensor in _all(optimizer).items() if name.partition(".")[0] in idle}
         _steps(optimizer, range(2, 4), idle)
-        _equal({name: _all(optimizer)[name] for name in before}, before, "a parameter before and after steps without its gradient")
+        _equal(
+            {name: _all(optimizer)[name] for name in before},
+            before,
+            "a parameter before and after steps without its gradient",
+        )
 
 
 def returns_the_gradient_norm(settings: OptimizerSettings) -> None:
@@ -159,7 +173,11 @@ def scales_the_learning_rate_of_each_parameter(settings: OptimizerSettings) -> N
 def changes_nothing_at_learning_rate_zero(settings: OptimizerSettings) -> None:
     before = {name: p.tensor.detach() for name, p in _parameters().items()}
     optimizer = _stepped(settings, range(3), lr=0.0)
-    _equal({name: p.tensor for name, p in optimizer.parameters.items()}, before, "weights before and after steps at learning rate 0")
+    _equal(
+        {name: p.tensor for name, p in optimizer.parameters.items()},
+        before,
+        "weights before and after steps at learning rate 0",
+    )
 
 
 def decays_matrices_and_nothing_else(settings: OptimizerSettings) -> None:
@@ -184,7 +202,9 @@ def supports_every_matmul_dtype(settings: OptimizerSettings) -> None:
         _draw_gradients(optimizer.parameters, 1, factor=1e6)
         optimizer.step(_LR)
         for name, p in optimizer.parameters.items():
-            assert p.tensor.dtype == torch.float32, f"{name}: weights must stay float32 with matmuls in {products}: {p.tensor.dtype}"
+            assert p.tensor.dtype == torch.float32, (
+                f"{name}: weights must stay float32 with matmuls in {products}: {p.tensor.dtype}"
+            )
             assert p.tensor.isfinite().all(), f"{name}: weights must stay finite with matmuls in {products}"
 
 
@@ -204,7 +224,9 @@ def updates_rows_by_themselves_unless_it_needs_the_whole(settings: OptimizerSett
         return
     whole, sizes = settings.build(divided), {name: [2, p.tensor.shape[0] - 2, 0] for name, p in divided.items()}
     blocks = [
-        settings.build({name: p._replace(tensor=p.tensor.detach().split(sizes[name])[i].clone()) for name, p in divided.items()})
+        settings.build(
+            {name: p._replace(tensor=p.tensor.detach().split(sizes[name])[i].clone()) for name, p in divided.items()}
+        )
         for i in range(3)
     ]
     for step in range(3):
@@ -297,4 +319,6 @@ def _equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor], what: str) ->
 def _close(one: Optimizer, other: Optimizer, what: str) -> None:
     for name, p in one.parameters.items():
         expected = other.parameters[name].tensor
-        assert torch.allclose(p.tensor, expected, rtol=1e-5, atol=1e-6), f"{what} must give the same {name}: {p.tensor} != {expected}"
+        assert torch.allclose(p.tensor, expected, rtol=1e-5, atol=1e-6), (
+            f"{what} must give the same {name}: {p.tensor} != {expected}"
+        )

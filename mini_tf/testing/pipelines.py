@@ -48,7 +48,9 @@ def implements_its_command(fixture: PipelineFixture) -> None:
     assert not unknown, f"UNSUPPORTED_OPTIONS: generate has no options {unknown}"
     for command, name in methods.items():
         has = getattr(type(fixture.pipeline), name) is not getattr(Pipeline, name)
-        assert has == (command == fixture.settings.COMMAND), f"COMMAND must be {command} if and only if the pipeline defines {name}"
+        assert has == (command == fixture.settings.COMMAND), (
+            f"COMMAND must be {command} if and only if the pipeline defines {name}"
+        )
 
 
 def generates_the_same_in_any_batch(fixture: PipelineFixture) -> None:
@@ -66,7 +68,9 @@ def generates_the_same_in_any_batch(fixture: PipelineFixture) -> None:
     places = [f"stdin:{number}" for number, _ in enumerate(fixture.prompts, 1)]
     by_line = fixture.outputs(fixture.prompts, places, by_line=True)
     assert all(output.lines for output in by_line), "a line of input must give a line of output"
-    assert not any("\n" in line for output in by_line for line in output.lines), "output lines must not contain newlines"
+    assert not any("\n" in line for output in by_line for line in output.lines), (
+        "output lines must not contain newlines"
+    )
 
 
 def predicts_the_same_in_any_batch(fixture: PipelineFixture) -> None:
@@ -104,14 +108,20 @@ def reads_a_text_as_it_is_inspected(fixture: PipelineFixture) -> None:
         inside = [ids[len(before) : len(ids) - len(behind)] for ids in inspected]
         expected = [id for ids in inside for id in (tokenizer.vocabulary.separator, *ids)][1:]
         expected = [*before, *expected, *behind]
-        assert len(texts) > 1 or expected == inspected[0], "a text must stand between the special tokens of text_affixes"
-        assert seen[0] == expected, f"{texts} is inspected as {expected}, but read as {seen[0]}; see FRAMING and READS_MASKS"
+        assert len(texts) > 1 or expected == inspected[0], (
+            "a text must stand between the special tokens of text_affixes"
+        )
+        assert seen[0] == expected, (
+            f"{texts} is inspected as {expected}, but read as {seen[0]}; see FRAMING and READS_MASKS"
+        )
 
 
 def scores_texts_the_same_in_any_batch(fixture: PipelineFixture) -> None:
     """By each kind of TEXT_SCORES; the score is that of the text, also beside longer ones."""
     has = type(fixture.pipeline).score_texts is not Pipeline.score_texts
-    assert has == bool(fixture.settings.TEXT_SCORES), "TEXT_SCORES must be declared if and only if the pipeline defines score_texts"
+    assert has == bool(fixture.settings.TEXT_SCORES), (
+        "TEXT_SCORES must be declared if and only if the pipeline defines score_texts"
+    )
     texts = ["the old man", "a", "the old man", "no dog ever saw the old man sleep"]
     for kind in fixture.settings.TEXT_SCORES:
         together = fixture.pipeline.score_texts(texts, kind=kind)
@@ -139,13 +149,19 @@ def measures_the_declared_metrics(fixture: PipelineFixture) -> None:
     assert all(math.isfinite(value) for value in metrics.values()), f"metrics must be finite: {metrics}"
     own = {} if accumulator is None else accumulator.scores()
     if isinstance(accumulator, ClassProbabilities):
-        log_loss = -float(np.log(accumulator.probabilities[np.arange(len(accumulator.truth)), accumulator.truth]).mean())
+        log_loss = -float(
+            np.log(accumulator.probabilities[np.arange(len(accumulator.truth)), accumulator.truth]).mean()
+        )
         what = f"the loss must be the mean of -log p of the true classes, {log_loss:g}, not {metrics['loss']:g}"
         assert math.isclose(metrics["loss"], log_loss, rel_tol=1e-4), what
     whole = fixture.pipeline.evaluate(trained, fixture.data.store)
-    undeclared = [name for name in own | whole if not _is_declared(name, (*declared, *metrics_of(fixture.objective), *ALWAYS))]
+    undeclared = [
+        name for name in own | whole if not _is_declared(name, (*declared, *metrics_of(fixture.objective), *ALWAYS))
+    ]
     assert not undeclared, f"METRICS must declare {undeclared}"
-    assert not declared or any(_is_declared(name, declared) for name in whole), f"no metric of METRICS is measured: {[*whole]}"
+    assert not declared or any(_is_declared(name, declared) for name in whole), (
+        f"no metric of METRICS is measured: {[*whole]}"
+    )
     if accumulator is not None and fixture.settings.COMMAND == "predict":
         predictor = fixture.pipeline.predictor(trained, labelled=True)
         for one in fixture.data.examples:
@@ -175,8 +191,14 @@ def predicts_the_given_labels_of_an_overfitted_model(fixture: PipelineFixture) -
     metrics = pipeline.evaluate(trained, store)
     shares = {name: value for name, value in metrics.items() if any(word in name for word in SHARES)}
     assert all(-1 <= value <= 1 for value in shares.values()), f"shares and correlations must be at most 1: {shares}"
-    main = [name for name in fixture.settings.MAIN_METRICS if name in shares and name not in fixture.settings.LOWER_IS_BETTER]
-    assert all(shares[name] == 1 for name in main), f"of predictions that are all right the main metric must be 1: {metrics}"
+    main = [
+        name
+        for name in fixture.settings.MAIN_METRICS
+        if name in shares and name not in fixture.settings.LOWER_IS_BETTER
+    ]
+    assert all(shares[name] == 1 for name in main), (
+        f"of predictions that are all right the main metric must be 1: {metrics}"
+    )
 
 
 def _same_label(predicted: Any, label: Any, in_order: bool, tolerance: float) -> bool:
@@ -202,7 +224,9 @@ def averages_models_if_declared(fixture: PipelineFixture) -> None:
     near = equal.keys() == alone.keys() and all(math.isclose(equal[name], alone[name], abs_tol=1e-5) for name in alone)
     assert near, f"an ensemble of equal models must have the metrics of one: {equal} {alone}"
     orders = [replace(one, members=members) for members in ((one, other), (other, one))]
-    first, second = (json.dumps([_rounded(list(p)) for p in pipeline.predictor(ensemble).predict(examples)]) for ensemble in orders)
+    first, second = (
+        json.dumps([_rounded(list(p)) for p in pipeline.predictor(ensemble).predict(examples)]) for ensemble in orders
+    )
     assert first == second, f"the order of the models must not matter: {first} {second}"
 
 
@@ -213,7 +237,9 @@ def generates_texts_with_references(fixture: PipelineFixture) -> None:
     generated = [*fixture.pipeline.generate_with_references(fixture.data.store, 5, lambda: chunks.append(None))]
     assert len(generated) == 5, f"five examples must give five texts, not {len(generated)}"
     assert chunks, "each_chunk must be called"
-    assert all(isinstance(text, str) and references for text, references in generated), "each text must come with references"
+    assert all(isinstance(text, str) and references for text, references in generated), (
+        "each text must come with references"
+    )
     undeclared = fixture.pipeline.scores(iter(generated)).keys() - {*fixture.settings.GENERATION_METRICS}
     assert not undeclared, f"GENERATION_METRICS must declare {undeclared}"
 
@@ -265,7 +291,9 @@ def cases(objective: ObjectiveSettings, rows: Sequence[Row], prompts: Sequence[s
     return [Case(check.__name__, partial(_tried, check, objective, rows, prompts)) for check in CONTRACT]
 
 
-def _tried(check: Callable[[PipelineFixture], None], objective: ObjectiveSettings, rows: Sequence[Row], prompts: Sequence[str]) -> None:
+def _tried(
+    check: Callable[[PipelineFixture], None], objective: ObjectiveSettings, rows: Sequence[Row], prompts: Sequence[str]
+) -> None:
     with ExitStack() as files:
         folder = Path(files.enter_context(TemporaryDirectory()))
         check(PipelineFixture(objective, DatasetFixture(objective.dataset(), rows, folder), prompts))

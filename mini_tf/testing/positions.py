@@ -40,7 +40,11 @@ def _in_models(settings: PositionalEncodingSettings) -> Iterator[Case]:
             models.every_parameter_has_a_gradient_and_a_depth,
             models.packed_documents_are_independent,
             models.captured_attention_gives_the_same_logits,
-            *((models.decoding_token_by_token_matches_one_pass, models.the_fast_decoder_gives_the_same_logits) if model.causal else ()),
+            *(
+                (models.decoding_token_by_token_matches_one_pass, models.the_fast_decoder_gives_the_same_logits)
+                if model.causal
+                else ()
+            ),
         )
         yield from (Case(f"in_{word}_{case}", case.run) for case in cases_of(of_positions, model))
 
@@ -49,7 +53,10 @@ def _with_mixers(settings: PositionalEncodingSettings) -> Iterator[Case]:
     for word in listing("attention"):
         mixer = settings_of("attention", word)()
         if isinstance(mixer, MixerSettings) and settings.APPLIES_TO & mixer.supports:
-            yield from (Case(f"{word}-{case}", case.run) for case in attention.self_attention_cases(mixer, {settings.kind: settings}))
+            yield from (
+                Case(f"{word}-{case}", case.run)
+                for case in attention.self_attention_cases(mixer, {settings.kind: settings})
+            )
 
 
 def tiny_encoding(settings: PositionalEncodingSettings) -> PositionalEncoding:
@@ -75,7 +82,12 @@ def _bias(encoding: PositionalEncoding, length: int = L) -> torch.Tensor | None:
 
 
 def it_applies_where_declared(settings: PositionalEncodingSettings) -> None:
-    encoding, token_positions, x, heads = tiny_encoding(settings), TokenPositions(L, 3), random_tensor(B, L, DIMS.d_model), _heads()
+    encoding, token_positions, x, heads = (
+        tiny_encoding(settings),
+        TokenPositions(L, 3),
+        random_tensor(B, L, DIMS.d_model),
+        _heads(),
+    )
     assert encoding.applies_to == settings.APPLIES_TO, "applies_to of the module must equal APPLIES_TO of the settings"
     applied = {
         "embed": not torch.equal(encoding.embed(x, token_positions), x),
@@ -83,16 +95,23 @@ def it_applies_where_declared(settings: PositionalEncodingSettings) -> None:
         "bias": _bias(encoding) is not None,
     }
     for point, applies in applied.items():
-        assert applies == (point in settings.APPLIES_TO), f"{point!r} must be in APPLIES_TO if and only if it is overridden"
+        assert applies == (point in settings.APPLIES_TO), (
+            f"{point!r} must be in APPLIES_TO if and only if it is overridden"
+        )
 
 
 def every_layer_has_its_encoding(settings: PositionalEncodingSettings) -> None:
     """`of_layer` of what `build_layers` returns applies where declared; if overridden, each layer has another one."""
     encoding, heads = tiny_layers(settings), _heads()
     layers = [encoding.of_layer(layer) for layer in range(N_LAYERS)]
-    assert encoding.applies_to == settings.APPLIES_TO, "applies_to of build_layers must equal APPLIES_TO of the settings"
+    assert encoding.applies_to == settings.APPLIES_TO, (
+        "applies_to of build_layers must equal APPLIES_TO of the settings"
+    )
     for number, layer in enumerate(layers):
-        applied = {"rotary": not torch.equal(layer.rotate(heads, TokenPositions(L, 3)), heads), "bias": _bias(layer) is not None}
+        applied = {
+            "rotary": not torch.equal(layer.rotate(heads, TokenPositions(L, 3)), heads),
+            "bias": _bias(layer) is not None,
+        }
         for point, applies in applied.items():
             assert applies == (point in settings.APPLIES_TO) == (point in layer.applies_to), (
                 f"of_layer({number}) must apply to {sorted(settings.APPLIES_TO)}: a module of several layers overrides of_layer"
@@ -128,7 +147,9 @@ def it_depends_on_positions_only(settings: PositionalEncodingSettings) -> None:
                 )
     bias = _bias(encoding)
     if bias is not None:
-        assert bias.shape == (1, DIMS.n_heads, L, L), f"a bias must be (1, heads, queries, keys), not {list(bias.shape)}"
+        assert bias.shape == (1, DIMS.n_heads, L, L), (
+            f"a bias must be (1, heads, queries, keys), not {list(bias.shape)}"
+        )
         assert bias.isfinite().all(), "a bias must be finite"
     assert non_padding(together, token_positions).isfinite().all(), "an embedding must be finite"
 
@@ -136,9 +157,13 @@ def it_depends_on_positions_only(settings: PositionalEncodingSettings) -> None:
 def max_positions_are_enforced(settings: PositionalEncodingSettings) -> None:
     encoding, x = tiny_encoding(settings), random_tensor(1, 1, DIMS.d_model)
     limits = [settings.max_positions(CONTEXT), encoding.max_positions, tiny_layers(settings).max_positions]
-    assert len(set(limits)) == 1, f"max_positions of the settings and of the modules of build and build_layers must be equal: {limits}"
+    assert len(set(limits)) == 1, (
+        f"max_positions of the settings and of the modules of build and build_layers must be equal: {limits}"
+    )
     if encoding.max_positions is None:
-        assert encoding.embed(x, TokenPositions(1, FAR)).isfinite().all(), f"the embedding of position {FAR} must be finite"
+        assert encoding.embed(x, TokenPositions(1, FAR)).isfinite().all(), (
+            f"the embedding of position {FAR} must be finite"
+        )
         assert encoding.rotate(random_tensor(1, 1, 2, DIMS.d_k), TokenPositions(1, FAR)).isfinite().all(), (
             f"rotate must be finite at position {FAR}"
         )
@@ -158,7 +183,11 @@ def rotate_is_linear(settings: PositionalEncodingSettings) -> None:
     separate = 2 * encoding.rotate(one, token_positions, 2) - 3 * encoding.rotate(other, token_positions, 2)
     assert_same(encoding.rotate(2 * one - 3 * other, token_positions, 2), separate, "rotate must be linear")
     if encoding.orthogonal:
-        assert_same(encoding.rotate(one, token_positions, 2).norm(dim=-1), one.norm(dim=-1), "rotate must preserve norms if `orthogonal`")
+        assert_same(
+            encoding.rotate(one, token_positions, 2).norm(dim=-1),
+            one.norm(dim=-1),
+            "rotate must preserve norms if `orthogonal`",
+        )
         assert_same(
             encoding.rotate(one, token_positions, 2),
             encoding.rotate(one, token_positions, 0),
@@ -174,7 +203,9 @@ def every_parameter_has_a_gradient(settings: PositionalEncodingSettings) -> None
         for layer in (encoding.of_layer(layer) for layer in range(N_LAYERS)):
             bias = _bias(layer, length)
             parts += [layer.rotate(_heads(), TokenPositions(L)), *(() if bias is None else (bias,))]
-        total = torch.stack([(part * random_tensor(*part.shape, seed=3 + n)).sum() for n, part in enumerate(parts)]).sum()
+        total = torch.stack(
+            [(part * random_tensor(*part.shape, seed=3 + n)).sum() for n, part in enumerate(parts)]
+        ).sum()
         if total.requires_grad:
             total.backward()
         for name, parameter in encoding.named_parameters():

@@ -12,14 +12,19 @@ PAD, SEPARATOR, N_ROWS = 0, 2, 8
 PLAIN_END = 40
 FIRST_PLAIN = 4
 """Ids from here on are not special tokens."""
-TEXTS = (*(" " for _ in range(FIRST_PLAIN)), *(f" w{id}" if id % 3 else f"{id}" for id in range(FIRST_PLAIN, PLAIN_END)))
+TEXTS = (
+    *(" " for _ in range(FIRST_PLAIN)),
+    *(f" w{id}" if id % 3 else f"{id}" for id in range(FIRST_PLAIN, PLAIN_END)),
+)
 VOCABULARY = Vocabulary(PLAIN_END, pad=PAD, unk=1, separator=SEPARATOR, mask=3, texts=TEXTS)
 _CLASSES = Labels(("O", "B-x", "I-x"), (50, 30, 20))
 
 
 def labels_for(dataset: str) -> Labels | None:
     """Labels of the rows of this dataset; None if it has none."""
-    return {"classes": _CLASSES, "tags": _CLASSES, "numbers": Labels(mean=3.0, scale=0.5), "chats": Labels()}.get(dataset)
+    return {"classes": _CLASSES, "tags": _CLASSES, "numbers": Labels(mean=3.0, scale=0.5), "chats": Labels()}.get(
+        dataset
+    )
 
 
 def vocabulary_for(n_sentinels: int) -> Vocabulary:

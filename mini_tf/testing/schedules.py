@@ -21,7 +21,9 @@ def rates_are_positive_up_to_the_peak(settings: ScheduleSettings) -> None:
     for n_steps in _LENGTHS:
         for warmup in _WARMUPS:
             for step, rate in enumerate(_rates(_with(settings, warmup=warmup), n_steps)):
-                assert 0 < rate <= 1, f"the rate of step {step} of {n_steps} with a warmup of {warmup} must be in (0, 1]: {rate}"
+                assert 0 < rate <= 1, (
+                    f"the rate of step {step} of {n_steps} with a warmup of {warmup} must be in (0, 1]: {rate}"
+                )
             late = lr_factor(_with(settings, warmup=warmup), n_steps + 7, n_steps)
             assert 0 <= late <= 1, f"the rate of step {n_steps + 7} of {n_steps} must be in [0, 1]: {late}"
 
@@ -49,21 +51,29 @@ def ends_at_the_floor_if_declared(settings: ScheduleSettings) -> None:
     """REACHES_FLOOR: the rate after the last step is the floor."""
     for floor in _FLOORS if settings.REACHES_FLOOR else ():
         end = lr_factor(_with(settings, warmup=5, floor=floor), 500, 500)
-        assert abs(end - floor) < 1e-9, f"the rate must end at the floor {floor}: {end}; or declare REACHES_FLOOR = False"
+        assert abs(end - floor) < 1e-9, (
+            f"the rate must end at the floor {floor}: {end}; or declare REACHES_FLOOR = False"
+        )
 
 
 def never_rises_after_warmup_if_declared(settings: ScheduleSettings) -> None:
     """MONOTONE, except for rounding."""
     rates = _rates(_with(settings, warmup=0.1), 500)[50:]
     rising = [step for step, (one, other) in enumerate(pairwise(rates), 51) if other > one + 1e-12]
-    assert not (settings.MONOTONE and rising), f"the rate must not rise at step {rising[0]} of 500; or declare MONOTONE = False"
+    assert not (settings.MONOTONE and rising), (
+        f"the rate must not rise at step {rising[0]} of 500; or declare MONOTONE = False"
+    )
 
 
 def is_continuous_if_declared(settings: ScheduleSettings) -> None:
     """CONTINUOUS: with ten times the steps, the largest change between steps after the warmup is far smaller."""
-    few, many = (_largest_change(_rates(_with(settings, warmup=0.1), n_steps)[n_steps // 10 :]) for n_steps in (1000, 10_000))
+    few, many = (
+        _largest_change(_rates(_with(settings, warmup=0.1), n_steps)[n_steps // 10 :]) for n_steps in (1000, 10_000)
+    )
     smooth = many <= 0.3 * few + 1e-9
-    assert smooth or not settings.CONTINUOUS, f"the rate jumps by {many:.3g} between two of 10,000 steps; or declare CONTINUOUS = False"
+    assert smooth or not settings.CONTINUOUS, (
+        f"the rate jumps by {many:.3g} between two of 10,000 steps; or declare CONTINUOUS = False"
+    )
 
 
 def accepts_a_fractional_number_of_steps(settings: ScheduleSettings) -> None:
@@ -81,7 +91,9 @@ def restarts_for_an_extension(settings: ScheduleSettings) -> None:
     settings = _with(settings, warmup=3)
     longer = TrainingSchedule(settings, 1.0, Horizon(steps=20)).extended(20, 12)
     rates, expected = [longer.lr(step, 0.0) for step in range(32)], [*_rates(settings, 20), *_rates(settings, 12)]
-    assert rates == expected, f"12 steps after 20 must have the rates of a run of 20 and one of 12 steps: {rates} != {expected}"
+    assert rates == expected, (
+        f"12 steps after 20 must have the rates of a run of 20 and one of 12 steps: {rates} != {expected}"
+    )
 
 
 CONTRACT: tuple[Callable[[ScheduleSettings], None], ...] = (

@@ -51,24 +51,35 @@ def assert_round_trip(tokenizer: Tokenizer, text: str) -> None:
     ids, spans = tokenizer.spans(text)
     assert ids.tolist() == tokenizer.encode(text).tolist(), f"encode and spans must give the same ids of {text[:40]!r}"
     special = (set(ids.tolist()) & tokenizer.vocabulary.special_ids) - {tokenizer.vocabulary.unk}
-    assert not special, f"text must not be encoded as special tokens: {tokenizer.pieces(sorted(special))} of {text[:40]!r}"
+    assert not special, (
+        f"text must not be encoded as special tokens: {tokenizer.pieces(sorted(special))} of {text[:40]!r}"
+    )
     back = tokenizer.decode(ids)
     again = tokenizer.decode(tokenizer.encode(back))
     assert again == back, f"decoding must be idempotent: {again[:40]!r} of {back[:40]!r}"
     losses, expected = " ".join(tokenizer.round_trip_losses), text
     if "becomes the unknown token" in losses:
-        unknown = {i for id, (first, last) in zip(ids, spans, strict=True) if id == tokenizer.vocabulary.unk for i in range(first, last)}
+        unknown = {
+            i
+            for id, (first, last) in zip(ids, spans, strict=True)
+            if id == tokenizer.vocabulary.unk
+            for i in range(first, last)
+        }
         expected = "".join(character for i, character in enumerate(text) if i not in unknown)
     if "whitespace is not preserved" in losses:
         expected, back = "".join(expected.split()), "".join(back.split())
-    assert back == expected, f"{text[:40]!r} is decoded as {back[:40]!r}; the declared losses are only: {tokenizer.round_trip_losses}"
+    assert back == expected, (
+        f"{text[:40]!r} is decoded as {back[:40]!r}; the declared losses are only: {tokenizer.round_trip_losses}"
+    )
 
 
 def has_the_special_tokens_first(settings: TokenizerSettings) -> None:
     """The special tokens have their names, and the same ids for all kinds."""
     tokenizer = trained(settings)
     vocabulary = tokenizer.vocabulary
-    assert (vocabulary.pad, vocabulary.unk, vocabulary.separator, vocabulary.mask) == (0, 1, 2, 3), f"wrong ids: {vocabulary}"
+    assert (vocabulary.pad, vocabulary.unk, vocabulary.separator, vocabulary.mask) == (0, 1, 2, 3), (
+        f"wrong ids: {vocabulary}"
+    )
     assert [*tokenizer.special_tokens] == [*SPECIALS.values()], f"wrong names: {tokenizer.special_tokens}"
 
 
@@ -78,7 +89,9 @@ def respects_vocab_size(settings: TokenizerSettings) -> None:
     least = max(settings.MIN_VOCAB_SIZE[0], 8)
     sizes = [trained(settings, size, text).vocabulary.size for size in (least, least + 60)]
     if settings.USES_VOCAB_SIZE:
-        assert sizes[0] <= least, f"a vocabulary of at most {least} has {sizes[0]} tokens; MIN_VOCAB_SIZE must be what it can hold"
+        assert sizes[0] <= least, (
+            f"a vocabulary of at most {least} has {sizes[0]} tokens; MIN_VOCAB_SIZE must be what it can hold"
+        )
         assert sizes[1] <= least + 60, f"a vocabulary of at most {least + 60} has {sizes[1]} tokens"
     else:
         assert sizes[0] == sizes[1], f"vocab_size changes the vocabulary: {sizes}; declare USES_VOCAB_SIZE = True"

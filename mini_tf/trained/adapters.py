@@ -49,7 +49,15 @@ def read_adapter(folder: Path) -> LoraDelta:
     for key in ("rank_pattern", "alpha_pattern"):
         config.only(key, why=": all matrices have one rank")
     config.only("modules_to_save")
-    config.only("init_lora_weights", True, False, "gaussian", "orthogonal", "eva", why=", which leave the weights of the base as they are")
+    config.only(
+        "init_lora_weights",
+        True,
+        False,
+        "gaussian",
+        "orthogonal",
+        "eva",
+        why=", which leave the weights of the base as they are",
+    )
     rank, alpha, transposed = config.integer("r"), config.number("lora_alpha", 8), config.flag("fan_in_fan_out", False)
     base = str(config.get("base_model_name_or_path") or "")
     config.refuse_unread(_NO_EFFECT, False, {}, [])
@@ -69,7 +77,9 @@ def _expected(config: Config, folder: Path, rank: int) -> dict[str, tensors.Tens
     path = folder / WEIGHTS
     if not path.is_file():
         what = f"{folder} has no {WEIGHTS}"
-        raise RunFault(what, hint="adapters in pickle files (.bin) can run code and are never opened", where=[str(folder)])
+        raise RunFault(
+            what, hint="adapters in pickle files (.bin) can run code and are never opened", where=[str(folder)]
+        )
     header = tensors.read_specs(path)
     for name, spec in header.items():
         other = name.removesuffix(_A) + _B if name.endswith(_A) else name.removesuffix(_B) + _A
@@ -98,9 +108,14 @@ def written_adapter(
         if not n_parts:
             continue
         if type(pair.layout) is not Layout or len(pair.theirs) != n_parts:
-            raise RunFault(f"{pair.ours} is stored in another form by {family.kind}, which no adapter of its own fits", hint=_WAY)
+            raise RunFault(
+                f"{pair.ours} is stored in another form by {family.kind}, which no adapter of its own fits", hint=_WAY
+            )
         for part, module in enumerate(modules):
-            written |= {f"{_PREFIX}{module}{_A}": weights[f"{prefix}A.{part}"], f"{_PREFIX}{module}{_B}": weights[f"{prefix}B.{part}"]}
+            written |= {
+                f"{_PREFIX}{module}{_A}": weights[f"{prefix}A.{part}"],
+                f"{_PREFIX}{module}{_B}": weights[f"{prefix}B.{part}"],
+            }
     config = {
         "peft_type": "LORA",
         "base_model_name_or_path": base,

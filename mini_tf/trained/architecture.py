@@ -31,7 +31,12 @@ class Architecture:
 
     @classmethod
     def of(
-        cls, recipe: Recipe, tokenizer: Tokenizer, source_tokenizer: Tokenizer, labels: Labels | None = None, context: int | None = None
+        cls,
+        recipe: Recipe,
+        tokenizer: Tokenizer,
+        source_tokenizer: Tokenizer,
+        labels: Labels | None = None,
+        context: int | None = None,
     ) -> "Architecture":
         """source_tokenizer: `tokenizer` itself if the vocabulary is shared. context: default is `train.context`.
 

@@ -49,7 +49,10 @@ def average(
             elif name in averaged:
                 sums[name] += tensor
         del model  # before the next one is read
-    return {name: sums.pop(name).div_(len(steps)).to(spec.dtype) if name in averaged else sums.pop(name) for name, spec in found.items()}
+    return {
+        name: sums.pop(name).div_(len(steps)).to(spec.dtype) if name in averaged else sums.pop(name)
+        for name, spec in found.items()
+    }
 
 
 def steps_of(folder: Path, which: int | str) -> list[int]:

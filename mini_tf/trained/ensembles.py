@@ -15,7 +15,9 @@ from mini_tf.system.errors import RunFault
 from mini_tf.trained.opening import Trained, open_trained
 
 
-def open_ensemble(run: str | Path, step: int | str | None = None, device: str = "auto", average: int | str | None = None) -> Trained:
+def open_ensemble(
+    run: str | Path, step: int | str | None = None, device: str = "auto", average: int | str | None = None
+) -> Trained:
     """`open_trained` with the models of all runs as `members` if the recipe of a set has `train.ensemble`.
 
     With `step` or `average` there is only the one model. RunFault if a run is missing, or has other classes.
@@ -31,7 +33,9 @@ def open_ensemble(run: str | Path, step: int | str | None = None, device: str = 
         fault = f"{folder} has {len(folders)} of the {n} runs whose predictions are averaged (train.ensemble)"
         raise RunFault(fault, hint="the folder of one of its runs can be used by itself", where=[str(folder)])
     opened = [open_ensemble(one, device=device) for one in folders]
-    members = [model for one in opened for model in (one.members or (one,))]  # with folds and seeds, all seeds of all folds
+    members = [
+        model for one in opened for model in (one.members or (one,))
+    ]  # with folds and seeds, all seeds of all folds
     names = None if trained.labels is None else trained.labels.names
     if other := next((one for one in members if (None if one.labels is None else one.labels.names) != names), None):
         fault = f"{other.folder} has other classes than the model of {folder}, so their predictions cannot be averaged"

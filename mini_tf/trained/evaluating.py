@@ -43,7 +43,9 @@ def evaluation_data(
         raise RunFault(fault, hint=f"--data FILE evaluates on other data, and {one} on the validation data of its fold")
     store = run_data(trained, say)[split]
     if store.streamed is not None:
-        note(f"the training data are streamed: the metrics are those of a sample of {len(store):,} of about {store.n_tokens:,} tokens")
+        note(
+            f"the training data are streamed: the metrics are those of a sample of {len(store):,} of about {store.n_tokens:,} tokens"
+        )
     return store
 
 
@@ -54,7 +56,9 @@ def run_data(trained: Trained, say: Report = lambda line: None) -> Mapping[str, 
     used = Tokenizers(trained.source_tokenizer, trained.tokenizer)
     tokenized = reopen(trained.recipe.data, used, trained.recipe.objective, recorded, say)
     if not tokenized.hashes.items() <= recorded.items():
-        raise RunFault(f"the data of {trained.folder} have changed since training", hint="--data FILE evaluates on other data")
+        raise RunFault(
+            f"the data of {trained.folder} have changed since training", hint="--data FILE evaluates on other data"
+        )
     return tokenized.splits
 
 
@@ -77,9 +81,15 @@ def decision_notes(trained: Trained, fitted_on: bool = False) -> list[str]:
     what = " and ".join(["temperature"] * (fitted.temperature != 1) + ["bias"] * bool(fitted.bias))
     if trained.decision is None:
         assert record.model is not None
-        return [f"the {what} fitted for model.safetensors (step {record.model['step']}) is not applied to these weights"]
+        return [
+            f"the {what} fitted for model.safetensors (step {record.model['step']}) is not applied to these weights"
+        ]
     crossed = ", ".join(f"{name} {before:.4f} -> {after:.4f}" for name, (before, after) in fitted.figures.items())
-    return [f"the {what} was fitted on these data, so the metrics are optimistic; cross-fitted: {crossed}"] if fitted_on else []
+    return (
+        [f"the {what} was fitted on these data, so the metrics are optimistic; cross-fitted: {crossed}"]
+        if fitted_on
+        else []
+    )
 
 
 @torch.no_grad()
@@ -89,7 +99,9 @@ def kl_divergence(reference: Trained, other: Trained, store: Store) -> float:
     Both predict tokens with one vocabulary and one objective.
     """
     packing = pack(reference.recipe, store, reference.tokenizer, reference.objective)
-    rows = eval_batch_size(reference.recipe, int(reference.auto.get("micro_batch_size", reference.recipe.train.batch_size)))
+    rows = eval_batch_size(
+        reference.recipe, int(reference.auto.get("micro_batch_size", reference.recipe.train.batch_size))
+    )
     total, targets = 0.0, 0
     with _TargetLogProbs(reference) as first, _TargetLogProbs(other) as second:
         for chunk in packing.eval_rows(rows):
@@ -130,9 +142,14 @@ def evaluate_trained(
 
     group: processes that evaluate together. RunFault if the loss is not finite.
     """
-    packing, sharding = pack(trained.recipe, store, trained.tokenizer, trained.objective), Sharding(group or ProcessGroup())
+    packing, sharding = (
+        pack(trained.recipe, store, trained.tokenizer, trained.objective),
+        Sharding(group or ProcessGroup()),
+    )
     rows = eval_batch_size(trained.recipe, int(trained.auto.get("micro_batch_size", trained.recipe.train.batch_size)))
-    metrics = evaluate(trained.task(), trained.objective, packing, trained.setup, rows, accumulator=accumulator, sharding=sharding)
+    metrics = evaluate(
+        trained.task(), trained.objective, packing, trained.setup, rows, accumulator=accumulator, sharding=sharding
+    )
     if not math.isfinite(loss := metrics["loss"]):
         what = f"the loss of {trained.folder} is {loss}: its outputs are not finite"
         raise RunFault(what, hint="choose an earlier checkpoint: --step N", where=[str(trained.folder)])

@@ -62,18 +62,25 @@ def choose(recipe: Recipe, facts: Facts, wanted: str | None = None, reasons: Seq
         for head in (head for head in family.HEADS if head.fits(recipe.objective)):
             missing = _other_task(head, recipe)
             found = [*reasons]
-            found += [f"objective.{key} is {own}, which {family.kind} has {needed}" for key, (own, needed) in missing.items()]
+            found += [
+                f"objective.{key} is {own}, which {family.kind} has {needed}" for key, (own, needed) in missing.items()
+            ]
             config = family.config(model, facts)
             written = Config(config, f"{family.kind}'s {CONFIG}", family.kind)
             read: Any = settings_of("models", model.kind).model_validate(family.settings(written, head))
             found += [*written.faults, *_differences(family, head, model, read, facts)]
             if not found:
                 return Written(family, head, config | _bookkeeping(family, head, facts, recipe), read)
-            ways = [f"objective.{key}={'null' if needed is None else str(needed).lower()}" for key, (_, needed) in missing.items()]
+            ways = [
+                f"objective.{key}={'null' if needed is None else str(needed).lower()}"
+                for key, (_, needed) in missing.items()
+            ]
             refused.setdefault(family.kind, _Refusal(found, ways))
     if not refused:
         what = f"of the architecture {model.kind} with the objective {recipe.objective.kind}"
-        raise RunFault(f"{wanted or 'no family of Hugging Face models'} has {'no ' if wanted else 'a '}model {what}", hint=WAY)
+        raise RunFault(
+            f"{wanted or 'no family of Hugging Face models'} has {'no ' if wanted else 'a '}model {what}", hint=WAY
+        )
     raise _refusal(refused)
 
 
@@ -86,7 +93,10 @@ class _Refusal(NamedTuple):
 
 def _refusal(refused: Mapping[str, _Refusal]) -> RunFault:
     # A family that cannot even write the settings is farther than one that writes others.
-    nearest = min(refused, key=lambda word: (any(CONFIG in reason for reason in refused[word].reasons), len(refused[word].reasons)))
+    nearest = min(
+        refused,
+        key=lambda word: (any(CONFIG in reason for reason in refused[word].reasons), len(refused[word].reasons)),
+    )
     reasons, ways = refused[nearest]
     hint = f"trained with {' '.join(ways)} its objective fits; {WAY}" if ways else WAY
     if len(refused) == 1:
@@ -111,7 +121,9 @@ def _differences(family: Family, head: Head, model: ModelSettings, read: ModelSe
     free: set[str] = set() if head.objective is None or _over_tokens(head) else {*_OF_HEAD}
     ours, theirs = (_plain(one, facts.context) for one in (model, read))
     free |= {key for key in _FILLED if theirs[key] and not ours[key]}
-    other = [key for key in sorted({*ours, *theirs}) if ours.get(key) != theirs.get(key) and not {*key.split(".")} & free]
+    other = [
+        key for key in sorted({*ours, *theirs}) if ours.get(key) != theirs.get(key) and not {*key.split(".")} & free
+    ]
     kinds = tuple(key.removesuffix("kind") for key in other if key.endswith(".kind"))
     for key in other:
         if key.endswith(".kind") or not key.startswith(kinds):  # another kind has other settings
@@ -119,7 +131,9 @@ def _differences(family: Family, head: Head, model: ModelSettings, read: ModelSe
 
 
 def _shown(values: Mapping[str, Any], key: str) -> str:
-    return "not" if key not in values else str(values[key]).lower() if isinstance(values[key], bool) else str(values[key])
+    return (
+        "not" if key not in values else str(values[key]).lower() if isinstance(values[key], bool) else str(values[key])
+    )
 
 
 def _over_tokens(head: Head) -> bool:

@@ -52,7 +52,9 @@ class ForeignModel:
     def loaded(self, folder: Path) -> LoadedModel:
         """As the model of a run in `folder`."""
         objective = self.recipe.objective.build(self.tokenizer.vocabulary, self.labels)
-        return LoadedModel(folder, self.recipe, self.tokenizer, self.source_tokenizer, self.model, {}, self.labels, objective, 0)
+        return LoadedModel(
+            folder, self.recipe, self.tokenizer, self.source_tokenizer, self.model, {}, self.labels, objective, 0
+        )
 
 
 def is_foreign(path: Path) -> bool:
@@ -85,7 +87,9 @@ def weight_files(folder: Path) -> list[Path]:
         return [folder / name for name in sorted(set(_index(folder / INDEX).values()))]
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
-    others, pickled = ([path.name for path in sorted(folder.glob(pattern)) if path.is_file()] for pattern in ("*.safetensors", "*.bin"))
+    others, pickled = (
+        [path.name for path in sorted(folder.glob(pattern)) if path.is_file()] for pattern in ("*.safetensors", "*.bin")
+    )
     way = "load it with transformers where you trust it, and save it again: save_pretrained writes model.safetensors"
     if any(re.fullmatch(r".*-of-\d+\.safetensors", name) for name in others):
         what, way = f"has {others[0]}, one of several files, but no {INDEX}, which lists them", "copy that file, too"
@@ -133,20 +137,26 @@ def read_weights(
     unused = dict(_unused(family, expected, found))
     notes = [f"left out: {what}" for what in dict.fromkeys(filter(None, unused.values()))]
     ties = {name: _first_name(family, name, found) for name in family.TIED}
-    again = {name: first for name, first in ties.items() if name in found and name not in expected and name not in unused}
+    again = {
+        name: first for name, first in ties.items() if name in found and name not in expected and name not in unused
+    }
     lent = {name: first for name, first in ties.items() if name in expected and name not in found and first in found}
     if not family.ALWAYS_TIED:  # the output layer of an untied model is no other tensor
         own_output = next((pair.theirs for pair in pairs_of(model, names) if pair.ours == "head.linear.weight"), ())
         lent = {name: first for name, first in lent.items() if name not in own_output}
     zero = {name for name in family.ZERO if name in expected and name not in found}
-    notes += [f"{name} is not in the files: the model has {first.lstrip('.')} in its place" for name, first in lent.items()]
+    notes += [
+        f"{name} is not in the files: the model has {first.lstrip('.')} in its place" for name, first in lent.items()
+    ]
     notes += [f"{name} is not in the files: it is 0" for name in sorted(zero)]
     given = {name: spec for name, spec in found.items() if name not in unused and name not in again}
     zero |= family.lacking(config) & expected.keys()
     _check(folder, {name: shape for name, shape in expected.items() if name not in lent and name not in zero}, given)
     read = {path: tensors.read(path, header) for path, header in headers.items()}
     theirs = {own: read[path][name] for own, (path, name) in places.items()}
-    theirs |= {name: theirs[first] for name, first in lent.items()} | {name: torch.zeros(expected[name]) for name in zero}
+    theirs |= {name: theirs[first] for name, first in lent.items()} | {
+        name: torch.zeros(expected[name]) for name in zero
+    }
     for name, first in again.items():
         if first not in theirs or not torch.equal(theirs[name], theirs[first]):
             what = f"{places[name][1]} differs from {first.lstrip('.')}, and a {family.kind} model of this {CONFIG} has one tensor for both"
@@ -154,14 +164,18 @@ def read_weights(
     for name, delta in deltas.items():
         own = _canonical(name, family, False, expected)
         if own not in theirs or theirs[own].shape != delta.shape:
-            raise RunFault(f"{folder}: the adapter is of another model: {name[:80]} {list(delta.shape)}", where=[str(folder)])
+            raise RunFault(
+                f"{folder}: the adapter is of another model: {name[:80]} {list(delta.shape)}", where=[str(folder)]
+            )
         theirs[own] = theirs[own].float() + delta
     weights = read_tensors(model, names, theirs)
     tensors.check_weights(weights, folder)
     return weights, notes
 
 
-def _places(headers: Mapping[Path, Mapping[str, TensorSpec]], family: Family, expected: Mapping[str, Any]) -> dict[str, tuple[Path, str]]:
+def _places(
+    headers: Mapping[Path, Mapping[str, TensorSpec]], family: Family, expected: Mapping[str, Any]
+) -> dict[str, tuple[Path, str]]:
     """The file and the name in it of each tensor, by its name in the tables. RunFault for one that is given twice."""
     prefixed = any(name.startswith(family.PREFIX) for header in headers.values() for name in header)
     places: dict[str, tuple[Path, str]] = {}
@@ -211,7 +225,9 @@ def _check(folder: Path, expected: Mapping[str, tuple[int, ...]], found: Mapping
             faults.append(f"{name.lstrip('.')} is {str(spec)[:80]}, not {list(expected[name])} floating-point numbers")
     if faults:
         more = f" (and {len(faults) - 5} more)" if len(faults) > 5 else ""
-        raise RunFault(f"{folder}: its tensors are not those of its {CONFIG}: {', '.join(faults[:5])}{more}", where=[str(folder)])
+        raise RunFault(
+            f"{folder}: its tensors are not those of its {CONFIG}: {', '.join(faults[:5])}{more}", where=[str(folder)]
+        )
 
 
 def open_foreign(
@@ -228,7 +244,9 @@ def open_foreign(
     RunFault if minitf has no such model or a file is damaged, DataFault if the tokenizer cannot be used.
     """
     if (folder / manifest.NAME).exists():
-        raise RunFault(f"{folder}: a run of minitf", hint="all commands and model.init_from take it as it is", where=[str(folder)])
+        raise RunFault(
+            f"{folder}: a run of minitf", hint="all commands and model.init_from take it as it is", where=[str(folder)]
+        )
     config = read_config(folder)
     config.without_effect = without_effect
     family = family_of(config)
@@ -243,7 +261,10 @@ def open_foreign(
     own, source = loaded[0], loaded[-1]
     labels = _labels(config, head, recipe)
     if "text_end" in head.pools and config.has("pad_token_id") and config.get("pad_token_id") != own.vocabulary.pad:
-        config.refuse("pad_token_id", f"the last token of a text is found by it, so it must be that of the tokenizer, {own.vocabulary.pad}")
+        config.refuse(
+            "pad_token_id",
+            f"the last token of a text is found by it, so it must be that of the tokenizer, {own.vocabulary.pad}",
+        )
     config.check()
     architecture = Architecture.of(recipe, own, source, labels)
     weights, notes = read_weights(config, folder, family, head, architecture.on_meta(), recipe, deltas)

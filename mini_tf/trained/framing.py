@@ -35,7 +35,9 @@ def text_affixes(model: Framed) -> Affixes:
     recipe = model.recipe
     pipeline, objective = recipe.objective.pipeline(), recipe.objective
     framing: Framing = "example" if pipeline is None else pipeline.FRAMING
-    around = affixes(model.source_tokenizer if recipe.model.SOURCE else model.tokenizer, framing, not recipe.data.split.tail)
+    around = affixes(
+        model.source_tokenizer if recipe.model.SOURCE else model.tokenizer, framing, not recipe.data.split.tail
+    )
     # What follows the pooled token changes nothing in a decoder.
     ends_there = isinstance(objective, PooledSettings) and objective.pool == "text_end" and recipe.model.causal
     return Affixes(around.before, []) if ends_there else around
@@ -51,10 +53,13 @@ def check_template(model: Framed, where: str) -> None:
         return
     if len(template.before) > 1 or (template.behind != closing and not causal):
         names = {id: name for name, id in tokenizer.special_tokens.items()}
-        before, behind, end = (" ".join(names.get(id, str(id)) for id in ids) or "nothing" for ids in (*template, closing))
+        before, behind, end = (
+            " ".join(names.get(id, str(id)) for id in ids) or "nothing" for ids in (*template, closing)
+        )
         what = f"the tokenizer puts {before} before a text and {behind} behind it"
         raise RunFault(
-            f"{where}: {what}; of this architecture minitf reads one token before it at most, and {end} behind it", where=[where]
+            f"{where}: {what}; of this architecture minitf reads one token before it at most, and {end} behind it",
+            where=[where],
         )
 
 

@@ -39,7 +39,11 @@ class LoadedTensors:
     def describe(self) -> str:
         """One line with counts and the first names."""
         parts = [f"{len(self.loaded)} tensors loaded"]
-        parts += [f"{len(names)} {what} ({shorten(names)})" for names, what in ((self.new, "new"), (self.unused, "unused")) if names]
+        parts += [
+            f"{len(names)} {what} ({shorten(names)})"
+            for names, what in ((self.new, "new"), (self.unused, "unused"))
+            if names
+        ]
         return f"initialized from {self.run}: {', '.join(parts)}"
 
     def list_names(self) -> Iterator[str]:
@@ -83,7 +87,9 @@ def init_hash(recipe: Recipe, run_folder: Path | None = None) -> dict[str, str]:
     folder = finding.find(recipe.model.init_from)
     published = manifest.read(folder).model
     if published is None:
-        raise RunFault(f"model.init_from: {folder} has no trained model yet", hint="train it first", where=[str(folder)])
+        raise RunFault(
+            f"model.init_from: {folder} has no trained model yet", hint="train it first", where=[str(folder)]
+        )
     return {"init": str(published["sha256"])}
 
 
@@ -112,7 +118,11 @@ def refuse_changed(recipe: Recipe, hashes: Mapping[str, str]) -> None:
     """RunFault if the weights of model.init_from changed since `init_hash` was called: that run is training."""
     if not init_hash(recipe).items() <= hashes.items():
         hint = "wait until its training ends, then give the same command again"
-        raise RunFault(f"model.init_from: {recipe.model.init_from} has just changed", hint=hint, where=[str(recipe.model.init_from)])
+        raise RunFault(
+            f"model.init_from: {recipe.model.init_from} has just changed",
+            hint=hint,
+            where=[str(recipe.model.init_from)],
+        )
 
 
 def match_tensors(meta: Model, recipe: Recipe, data: TokenizedData) -> Initialization:
@@ -126,7 +136,9 @@ def match_tensors(meta: Model, recipe: Recipe, data: TokenizedData) -> Initializ
     _refuse_incompatible(recipe, trained, data)
     available, own = trained.model.weights(), meta.weights()
     head_fits = _same_head_outputs(recipe, trained, data)
-    sources = {name: _source(name, meta.init_prefixes, available) for name in own if not name.startswith("head.") or head_fits}
+    sources = {
+        name: _source(name, meta.init_prefixes, available) for name in own if not name.startswith("head.") or head_fits
+    }
     loaded = {name: available[source] for name, source in sources.items() if source is not None}
     if not loaded:
         raise RecipeFault(f"model.init_from: {trained.folder.name} has no tensor that this model can load")
@@ -137,8 +149,13 @@ def match_tensors(meta: Model, recipe: Recipe, data: TokenizedData) -> Initializ
                 hint="leave the model's size keys out of the recipe",
             )
     used = {source for source in sources.values() if source is not None}
-    new, unused = tuple(name for name in own if name not in loaded), tuple(name for name in available if name not in used)
-    return Initialization(LoadedTensors(trained.folder.name, tuple(loaded), new, unused, _warning(recipe, trained)), loaded)
+    new, unused = (
+        tuple(name for name in own if name not in loaded),
+        tuple(name for name in available if name not in used),
+    )
+    return Initialization(
+        LoadedTensors(trained.folder.name, tuple(loaded), new, unused, _warning(recipe, trained)), loaded
+    )
 
 
 def _load(path: Path) -> LoadedModel:
@@ -163,7 +180,9 @@ def _framing_warning(trained: LoadedModel) -> str:
         return ""
     names = {id: name for name, id in trained.source_tokenizer.special_tokens.items()}
     before = " ".join(names.get(id, str(id)) for id in template.before)
-    return f"the tokenizer of {trained.folder.name} puts {before} before a text; training puts one token before it at most"
+    return (
+        f"the tokenizer of {trained.folder.name} puts {before} before a text; training puts one token before it at most"
+    )
 
 
 def _direction_warning(recipe: Recipe, trained: LoadedModel) -> str:
@@ -195,7 +214,10 @@ def _same_head_outputs(recipe: Recipe, trained: LoadedModel, data: TokenizedData
     own, other = recipe.objective, trained.recipe.objective
     if "tokens" in own.predicts & other.predicts:
         return True
-    outputs = {None if labels is None else (labels.names, labels.mean, labels.scale) for labels in (data.labels, trained.labels)}
+    outputs = {
+        None if labels is None else (labels.names, labels.mean, labels.scale)
+        for labels in (data.labels, trained.labels)
+    }
     return own.kind == other.kind and "tokens" not in own.predicts ^ other.predicts and len(outputs) == 1
 
 
@@ -207,10 +229,16 @@ def _refuse_incompatible(recipe: Recipe, trained: LoadedModel, data: TokenizedDa
             what = key.replace("_", " ")
             new, old = tokenizer.vocabulary, trained_tokenizer.vocabulary
             added = len(new.special_ids - old.special_ids)
-            if added and new.size == old.size + added:  # added for the objective; the run's embedding has no rows for them
-                needs = f"needs {added} special tokens that the {what} of {name}, the run of model.init_from, does not have"
+            if (
+                added and new.size == old.size + added
+            ):  # added for the objective; the run's embedding has no rows for them
+                needs = (
+                    f"needs {added} special tokens that the {what} of {name}, the run of model.init_from, does not have"
+                )
                 raise RecipeFault(f"objective: {recipe.objective.kind} {needs}", hint="begin with a run that has them")
-            raise RecipeFault(f"tokenizer: is not the {what} of {name}, the run of model.init_from", hint="leave that section out")
+            raise RecipeFault(
+                f"tokenizer: is not the {what} of {name}, the run of model.init_from", hint="leave that section out"
+            )
     own, other = recipe.model, trained.recipe.model
     if not own.can_init_from(other):
         what = f"model.kind={own.kind} cannot be initialized from {name}, whose model.kind is {other.kind}"

@@ -85,20 +85,29 @@ class Trained(LoadedModel):
         task = self.objective.task(self.model).to(self.setup.device)
         own = self.own
         if own is None:
-            own = loading.load_objective(self.folder, self.step, specs(objective_network.objective_tensors(self.model, task)))
+            own = loading.load_objective(
+                self.folder, self.step, specs(objective_network.objective_tensors(self.model, task))
+            )
         objective_network.load_objective(self.model, task, own)
         return task.eval()
 
 
 def write_config(
-    recipe: Recipe, sizes: tuple[int, int | None], labels: Labels | None = None, fully_trainable: Iterable[str] | None = None
+    recipe: Recipe,
+    sizes: tuple[int, int | None],
+    labels: Labels | None = None,
+    fully_trainable: Iterable[str] | None = None,
 ) -> str:
     """The text of config.json: what is needed to build the model and is not in resolved.yaml.
 
     sizes: of vocabulary and source vocabulary. fully_trainable: parameters trained directly, beside an adapter.
     """
     vocabulary_size, source_vocabulary_size = sizes
-    config: dict[str, Any] = {"minitf_format": FORMAT, "vocabulary_size": vocabulary_size, "context": recipe.train.context}
+    config: dict[str, Any] = {
+        "minitf_format": FORMAT,
+        "vocabulary_size": vocabulary_size,
+        "context": recipe.train.context,
+    }
     if labels is not None:
         config["labels"] = labels.to_json()
     if source_vocabulary_size is not None:
@@ -108,7 +117,9 @@ def write_config(
     return json.dumps(config, indent=1) + "\n"
 
 
-def open_trained(run: str | Path, step: int | str | None = None, device: str = "auto", average: int | str | None = None) -> Trained:
+def open_trained(
+    run: str | Path, step: int | str | None = None, device: str = "auto", average: int | str | None = None
+) -> Trained:
     """`load_trained`, in eval mode on `device`, in the run's own precision if the device type is the same."""
     folder = finding.find(run)
     setup = _setup(device, manifest.read(folder).auto)  # before the weights, which may take long to load
@@ -163,18 +174,24 @@ def load_trained(run: str | Path, step: int | str | None = None, average: int | 
     model.load_weights(weights)
     decision = record.decision if average is None and _is_published(folder, record, step) else None
     objective = architecture.objective
-    return LoadedModel(folder, recipe, tokenizer, source_tokenizer, model, record.auto, labels, objective, used_step, decision=decision)
+    return LoadedModel(
+        folder, recipe, tokenizer, source_tokenizer, model, record.auto, labels, objective, used_step, decision=decision
+    )
 
 
 def _is_published(folder: Path, record: manifest.Manifest, step: int | str | None) -> bool:
     """Whether a checkpoint has the weights of model.safetensors. step: as in `load_trained`."""
-    return step is None or (record.model is not None and Checkpoints.of(folder).find_verified(step).step == record.model["step"])
+    return step is None or (
+        record.model is not None and Checkpoints.of(folder).find_verified(step).step == record.model["step"]
+    )
 
 
 def _fully_trainable(path: Path, config: dict[str, Any]) -> list[str]:
     names = config.get("whole")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise RunFault(f"{path}: `whole`, the parameters trained beside the adapter, must be a list of names", where=[str(path)])
+        raise RunFault(
+            f"{path}: `whole`, the parameters trained beside the adapter, must be a list of names", where=[str(path)]
+        )
     return names
 
 

@@ -44,7 +44,9 @@ class Counters:
     def load(self, saved: dict[str, Any]) -> None:
         for name in ("best", "loss", "train_loss", "val_loss"):
             setattr(self, name, float.fromhex(saved[name]))
-        self.patience_counter, self.steps, self.wall_seconds = (number(saved, name) for name in ("worse", "steps", "wall_seconds"))
+        self.patience_counter, self.steps, self.wall_seconds = (
+            number(saved, name) for name in ("worse", "steps", "wall_seconds")
+        )
 
     def wall(self) -> float:
         return self.wall_seconds + time.monotonic() - self._started
@@ -56,7 +58,11 @@ class Counters:
 
     def is_spike(self, loss: float) -> bool:
         """Whether `loss` is far above the mean since the last evaluation; True only once per evaluation."""
-        if self._spike_seen or self.steps < MIN_STEPS or loss <= max(SPIKE_RATIO * self.mean_loss, self.mean_loss + SPIKE_MARGIN):
+        if (
+            self._spike_seen
+            or self.steps < MIN_STEPS
+            or loss <= max(SPIKE_RATIO * self.mean_loss, self.mean_loss + SPIKE_MARGIN)
+        ):
             return False
         self._spike_seen = True
         return True

@@ -69,7 +69,9 @@ class ClassProbabilities(ClassPredictions):
         return None
 
 
-def pack(recipe: Recipe, store: Store, tokenizer: Tokenizer, objective: Objective, context: int | None = None) -> Packing:
+def pack(
+    recipe: Recipe, store: Store, tokenizer: Tokenizer, objective: Objective, context: int | None = None
+) -> Packing:
     """The rows of a store for the recipe's objective. context: default `train.context`."""
     words = tokenizer.word_starts if objective.needs_word_starts else None
     sentences = tokenizer.sentence_starts if objective.needs_sentence_starts else None
@@ -136,7 +138,9 @@ def evaluate(
             outputs.finish()
         if isinstance(task, Task) and type(task).gradient_metrics is not Task.gradient_metrics:
             with sharding.whole():
-                gradients = _gradient_metrics(task, objective.prepare(next(packing.eval_rows(GRADIENT_ROWS, tokens))), setup)
+                gradients = _gradient_metrics(
+                    task, objective.prepare(next(packing.eval_rows(GRADIENT_ROWS, tokens))), setup
+                )
     task.train(was_training)
     in_order = sorted((one for some in group.gather(measured) for one in some), key=itemgetter(0))
     metrics = {name: total / max(count, 1) for name, (total, count) in _added(one for _, _, one in in_order).items()}
@@ -158,7 +162,9 @@ def _sums(output: LossSums, batch: Batch) -> tuple[Sums, Sums]:
     return losses, {name: (float(total), float(count)) for name, (total, count) in output.metrics.items()}
 
 
-def _state_of(task: nn.Module, n_rows: int, continues: np.ndarray | None, before: State | None, sharding: Sharding) -> State | None:
+def _state_of(
+    task: nn.Module, n_rows: int, continues: np.ndarray | None, before: State | None, sharding: Sharding
+) -> State | None:
     """The state with which the rows of a stream begin: that of the rows that they continue, or an empty one."""
     if continues is not None:
         return reorder(before, torch.from_numpy(continues))

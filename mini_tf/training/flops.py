@@ -30,13 +30,17 @@ _CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
 @torch.no_grad()  # with gradients, the loss computes a part of the backward pass
-def training_flops(task: nn.Module, buffers: Mapping[str, Tensor], batches: Sequence[Batch], device: torch.device) -> int:
+def training_flops(
+    task: nn.Module, buffers: Mapping[str, Tensor], batches: Sequence[Batch], device: torch.device
+) -> int:
     """FLOPs of forward and backward on these micro-batches, from at most MAX_COUNTED of different shape.
 
     task: possibly on the meta device, with buffers from `buffers`. Adapters and frozen parameters count as if all
     parameters were trained, and a stream without its memory.
     """
-    weights = {name: torch.zeros((), dtype=p.dtype, device=device).expand(p.shape) for name, p in task.named_parameters()}
+    weights = {
+        name: torch.zeros((), dtype=p.dtype, device=device).expand(p.shape) for name, p in task.named_parameters()
+    }
     batch_of = {_shape(batch): batch for batch in batches}
     shapes = sorted(batch_of)
     n_counted = min(MAX_COUNTED, len(shapes))
@@ -45,7 +49,9 @@ def training_flops(task: nn.Module, buffers: Mapping[str, Tensor], batches: Sequ
         forward = partial(functional_call, task.train(), {**weights, **buffers}, (batch_of[shape].to(device), None))
         counted[shape] = forward_flops(forward, device)
     if n_counted < len(shapes):
-        factors, *_ = np.linalg.lstsq(np.array([_terms(shape) for shape in counted]), np.array([*counted.values()]), rcond=None)
+        factors, *_ = np.linalg.lstsq(
+            np.array([_terms(shape) for shape in counted]), np.array([*counted.values()]), rcond=None
+        )
         counted = {shape: float(np.dot(_terms(shape), factors)) for shape in shapes} | counted
     return TRAINING_PASSES * round(sum(counted[_shape(batch)] for batch in batches))
 
@@ -67,7 +73,14 @@ def _shape(batch: Batch) -> _Shape:
 def _terms(shape: _Shape) -> list[float]:
     """Of whose products with factors FLOPs are the sum: tokens, pairs of tokens in a row, targets."""
     rows, length, source, targets = shape
-    return [rows * length, rows * source, rows * length * length, rows * length * source, rows * source * source, targets]
+    return [
+        rows * length,
+        rows * source,
+        rows * length * length,
+        rows * length * source,
+        rows * source * source,
+        targets,
+    ]
 
 
 def forward_flops(forward: Callable[[], object], device: torch.device) -> int:
@@ -110,4 +123,7 @@ def _zero_attention(q: Tensor, k: Tensor, v: Tensor, *options: object, **named: 
 
 
 _PRODUCTS = (torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm, torch.ops.aten.baddbmm)
-_ZEROS: dict[Any, Callable[..., Any]] = {_CPU_ATTENTION.default: _zero_attention, **{packet.default: _zero_product for packet in _PRODUCTS}}
+_ZEROS: dict[Any, Callable[..., Any]] = {
+    _CPU_ATTENTION.default: _zero_attention,
+    **{packet.default: _zero_product for packet in _PRODUCTS},
+}

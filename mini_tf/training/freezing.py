@@ -20,5 +20,7 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> list[str]:
     for name in frozen:
         parameters[name].requires_grad_(False)
     if not any(parameter.requires_grad for parameter in parameters.values()):
-        raise RecipeFault("train.freeze: all parameters are frozen, at least one must be trainable", hint="remove a pattern")
+        raise RecipeFault(
+            "train.freeze: all parameters are frozen, at least one must be trainable", hint="remove a pattern"
+        )
     return frozen

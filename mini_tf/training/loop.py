@@ -106,7 +106,9 @@ def train(
     training.task.train()
     states = _stream_states(training, at.step, at.state)
     group = training.reduction.group
-    steps = CapturedSteps(training, CUDAGraphs(training.setup.device)) if training.setup.graphs else EagerSteps(training)
+    steps = (
+        CapturedSteps(training, CUDAGraphs(training.setup.device)) if training.setup.graphs else EagerSteps(training)
+    )
     mixers = [part for part in training.task.modules() if isinstance(part, Mixer)]
     device = training.setup.device
     with prefetch(training.feed, at.step, device.type != "cpu", pinned=device.type == "cuda") as upcoming:
@@ -162,15 +164,16 @@ def _memory_faults(training: Training, at: Progress) -> Iterator[None]:
             hint = f"train.micro_batch_size={max(smaller)} continues the run; results may differ in the last bits"
         reason = next(iter(str(error).splitlines()), "MemoryError")
         raise StorageFault(
-            f"out of memory at step {at.step + 1}, with micro-batches of {rows} rows: {reason[:200]}",
-            hint=hint,
+            f"out of memory at step {at.step + 1}, with micro-batches of {rows} rows: {reason[:200]}", hint=hint
         ) from error
 
 
 Number = TypeVar("Number", int, float)
 
 
-def _report(training: Training, measured: Mapping[Key, float], counts: dict[str, int], lr: float, at: Progress) -> Report:
+def _report(
+    training: Training, measured: Mapping[Key, float], counts: dict[str, int], lr: float, at: Progress
+) -> Report:
     """The report of a step. Raises DivergedStep if the step has a problem and may not be skipped."""
     loss_sums, metric_sums, metric_counts = (
         _sum_by_name((key[1], value) for key, value in measured.items() if key[0] == kind)
@@ -207,7 +210,11 @@ def _report(training: Training, measured: Mapping[Key, float], counts: dict[str,
 
 def _loss_problem(measured: Mapping[Key, float]) -> Problem | None:
     """The first loss that is not finite."""
-    bad = [(name, micro, value) for (kind, name, micro), value in measured.items() if kind == "loss" and not math.isfinite(value)]
+    bad = [
+        (name, micro, value)
+        for (kind, name, micro), value in measured.items()
+        if kind == "loss" and not math.isfinite(value)
+    ]
     return Problem(f"the loss {bad[0][0]!r} is {bad[0][2]}, but must be finite", bad[0][1]) if bad else None
 
 
@@ -217,7 +224,11 @@ def _problem(training: Training, loss: float, norm: float) -> Problem | None:
         gradients = {name: p.tensor.grad for name, p in training.optimizer.parameters.items()}
         return gradient_problem(gradients, norm, training.reduction.group)
     most = training.tolerance.stop_above
-    return Problem(f"the loss is {loss:.6g}, but train.stop_above is {most:g}", may_be_skipped=False) if loss > most else None
+    return (
+        Problem(f"the loss is {loss:.6g}, but train.stop_above is {most:g}", may_be_skipped=False)
+        if loss > most
+        else None
+    )
 
 
 def _sum_by_name(numbers: Iterable[tuple[str, Number]]) -> dict[str, Number]:

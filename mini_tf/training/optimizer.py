@@ -43,7 +43,9 @@ def _parameters(settings: OptimizerSettings, model: nn.Module) -> dict[str, Para
     """The trainable parameters; a fused matrix has its split sizes."""
     roles = roles_of(model)
     depth = depths(model)
-    split_sizes = {f"{name}.weight": part.sizes for name, part in model.named_modules() if isinstance(part, FusedLinear)}
+    split_sizes = {
+        f"{name}.weight": part.sizes for name, part in model.named_modules() if isinstance(part, FusedLinear)
+    }
 
     def lr_scale(name: str) -> float:
         return settings.lr_of(roles[name]) / settings.lr * settings.layer_decay ** depth[name]

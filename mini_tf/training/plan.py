@@ -165,7 +165,9 @@ class TokenPlan:
         bucket, first, last = self._batches[batch]
         rows, positions = self._buckets[bucket], np.arange(first, last)
         rows = rows[permute(positions, len(rows), seed_of(self.seed, "epoch", epoch, bucket))]
-        return StepRows(rows, np.full(len(rows), epoch), splitmix64(seed_of(self.seed, "rows", step), positions - first))
+        return StepRows(
+            rows, np.full(len(rows), epoch), splitmix64(seed_of(self.seed, "rows", step), positions - first)
+        )
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,10 @@ class BlockPlan:
     @property
     def _round_steps(self) -> int:
         """Steps that take a row of every segment."""
-        return max(1, min(-(-self.layout.n_open // self.batch_size), self.layout.n_blocks * self.layout.rows // self.batch_size))
+        return max(
+            1,
+            min(-(-self.layout.n_open // self.batch_size), self.layout.n_blocks * self.layout.rows // self.batch_size),
+        )
 
     @property
     def epoch_steps(self) -> float:

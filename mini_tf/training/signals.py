@@ -72,7 +72,9 @@ class StopRequest:
             self.signal = self._outer.signal
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for number in list(self._previous):
             self._restore(number)
         if self.signal is not None and is_of_compiler(error):
@@ -82,7 +84,9 @@ class StopRequest:
         if self.signal is None:
             self._request(signal.Signals(number))
             with suppress(RuntimeError):  # the signal interrupted the writing of another line
-                self._notify(f"{signal.Signals(number).name}: stopping after the current step or evaluation, then saving; {AGAIN}")
+                self._notify(
+                    f"{signal.Signals(number).name}: stopping after the current step or evaluation, then saving; {AGAIN}"
+                )
         elif number == signal.SIGINT:
             self._restore(signal.SIGINT)
             signal.raise_signal(number)

@@ -12,7 +12,9 @@ from mini_tf.training.feed import Feed
 from mini_tf.training.machine.device import Setup
 
 
-def initial_states(task: nn.Module, feed: Feed, setup: Setup, step: int, saved: State | None) -> dict[int, State | None]:
+def initial_states(
+    task: nn.Module, feed: Feed, setup: Setup, step: int, saved: State | None
+) -> dict[int, State | None]:
     """The state of each micro-batch of this process after `step` steps; empty without `train.stream`.
 
     saved: that of all micro-batches. Raises RunFault if it does not fit.

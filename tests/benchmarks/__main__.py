@@ -52,20 +52,37 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        "python -m tests.benchmarks", description=manual, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        "python -m tests.benchmarks",
+        description=manual,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("benchmarks", nargs="*", metavar="BENCHMARK", help=", ".join(BENCHMARKS))
     parser.add_argument("--full", action="store_true", help="everything; hours")
-    parser.add_argument("--guard", action="store_true", help="exit code 8 where a ratio to plain torch is under its floor")
+    parser.add_argument(
+        "--guard", action="store_true", help="exit code 8 where a ratio to plain torch is under its floor"
+    )
     parser.add_argument("--nanogpt", type=existing, metavar="FOLDER", help="a checkout of nanoGPT")
-    parser.add_argument("--text", type=existing, metavar="FILE", help="tiny Shakespeare's input.txt; default: the built-in corpus")
-    parser.add_argument("--other", type=existing, nargs="+", default=[], metavar="FILE", help="texts that the recipe is carried over to")
-    parser.add_argument("--steps", nargs="+", default=[], metavar="RECIPE=N", help="quality: train.steps of a recipe, to reach the loss")
-    parser.add_argument("--reach", type=float, default=1.88, help="quality: the loss to reach in nats (1.88 is for tiny Shakespeare)")
+    parser.add_argument(
+        "--text", type=existing, metavar="FILE", help="tiny Shakespeare's input.txt; default: the built-in corpus"
+    )
+    parser.add_argument(
+        "--other", type=existing, nargs="+", default=[], metavar="FILE", help="texts that the recipe is carried over to"
+    )
+    parser.add_argument(
+        "--steps", nargs="+", default=[], metavar="RECIPE=N", help="quality: train.steps of a recipe, to reach the loss"
+    )
+    parser.add_argument(
+        "--reach", type=float, default=1.88, help="quality: the loss to reach in nats (1.88 is for tiny Shakespeare)"
+    )
     parser.add_argument("--runs", type=int, default=3, metavar="N", help="how often the sides take turns (3)")
-    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="cuda: another benchmark, see --device cuda --help")
+    parser.add_argument(
+        "--device", default="cpu", choices=["cpu", "cuda"], help="cuda: another benchmark, see --device cuda --help"
+    )
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of every side (all cores)")
-    parser.add_argument("--out", type=Path, metavar="FILE.json", help="where measurements are kept; the ones it has are not repeated")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE.json", help="where measurements are kept; the ones it has are not repeated"
+    )
     asked = parser.parse_args(words)
     if strange := [name for name in asked.benchmarks if name not in BENCHMARKS]:
         parser.error(f"no benchmark {strange[0]!r}; there is {', '.join(BENCHMARKS)}")
@@ -92,7 +109,13 @@ def options_of(asked: argparse.Namespace) -> Options:
 def report_start(console: Console, record: Record, options: Options) -> None:
     """Say and keep what is compared, and on what."""
     about = dict(peers.versions(options))
-    here = {"cpu": machine.name(), "threads": options.threads, "runs": options.runs, "text": str(texts.text_of(options)), "versions": about}
+    here = {
+        "cpu": machine.name(),
+        "threads": options.threads,
+        "runs": options.runs,
+        "text": str(texts.text_of(options)),
+        "versions": about,
+    }
     before = record.content.get("machine", here)
     changed = [name for name in here if name != "runs" and before.get(name) != here[name]]
     record.note("machine", here)
@@ -100,7 +123,8 @@ def report_start(console: Console, record: Record, options: Options) -> None:
     console.print(", ".join(f"{name} {version}" for name, version in about.items()), highlight=False)
     if changed:
         console.print(
-            f"the file's older measurements were made with another {', '.join(changed)}; another --out measures anew", style="bold"
+            f"the file's older measurements were made with another {', '.join(changed)}; another --out measures anew",
+            style="bold",
         )
     console.print()
 

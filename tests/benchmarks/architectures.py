@@ -85,7 +85,10 @@ def main() -> None:
     for seed in range(given.seeds):
         for side, words in plan.sides.items():
             if f"{side} {seed}" not in found:
-                run, ended = run_folder(given.folder, name, side, seed), (*LAST_STEP, f"train.steps={steps[side]}", f"train.seed={seed}")
+                run, ended = (
+                    run_folder(given.folder, name, side, seed),
+                    (*LAST_STEP, f"train.steps={steps[side]}", f"train.seed={seed}"),
+                )
                 keys = (*plan.common, *text, *words)
                 if side in plan.converted:
                     source, further = plan.converted[side]
@@ -126,7 +129,9 @@ def steps_of(found: Mapping[str, Any], plan: Plan, seconds: float) -> dict[str, 
     if plan.steps:
         return dict(plan.steps)
     first, *_ = plan.sides
-    speed = median_cost(found, f"cost {first}", "flops_per_step") / median_cost(found, f"cost {first}", "seconds_per_step")
+    speed = median_cost(found, f"cost {first}", "flops_per_step") / median_cost(
+        found, f"cost {first}", "seconds_per_step"
+    )
     budget, figure = (seconds, "seconds_per_step") if plan.equal == "seconds" else (seconds * speed, "flops_per_step")
     return {side: max(1, round(budget / median_cost(found, f"cost {side}", figure))) for side in plan.sides}
 
@@ -137,9 +142,13 @@ def table(found: Mapping[str, Any], plan: Plan, seeds: int, seconds: float) -> s
         figures, key = [found[f"{side} {seed}"] for seed in range(seeds)], f"cost {side}"
         cells = ", ".join(f"{name} {shown([one[name] for one in figures])}" for name in FIGURES if name in figures[0])
         facts = f"{found[f'{key} 0']['parameters']:>9,} parameters, {figures[0]['steps']:>6} steps"
-        lines.append(f"  {side:<24} {facts}, {1000 * median_cost(found, key, 'seconds_per_step'):.0f} ms per step: {cells}")
+        lines.append(
+            f"  {side:<24} {facts}, {1000 * median_cost(found, key, 'seconds_per_step'):.0f} ms per step: {cells}"
+        )
         if plan.lengths:
-            times = [(length, median_cost(found, f"length {side} {length}", "seconds_per_step")) for length in plan.lengths]
+            times = [
+                (length, median_cost(found, f"length {side} {length}", "seconds_per_step")) for length in plan.lengths
+            ]
             told = ", ".join(f"{length}: {1000 * time:.0f}" for length, time in times)
             lines.append(f"    ms per step by length: {told}; slope {slope(times):.2f}")
     return "\n".join(lines)
@@ -172,7 +181,12 @@ PLANS = {
         "quickstart",
         (
             f"data.train={{kind: corridor, n_documents: 4000, distance: {DISTANCE}, n_fillers: 10, repeat_filler: true}}",
-            *("tokenizer={kind: wordpiece, vocab_size: 1024}", "model.d_model=64", "model.n_layers=1", "model.n_heads=4"),
+            *(
+                "tokenizer={kind: wordpiece, vocab_size: 1024}",
+                "model.d_model=64",
+                "model.n_layers=1",
+                "model.n_heads=4",
+            ),
             *("train.context=128", "train.batch_size=16", "optimizer.lr=0.02", "schedule.decay=0.3", *STREAM),
             "model.ngrams=[10000]",  # else a cue word and the answer of the document before, as far away, are the same
         ),
@@ -194,7 +208,14 @@ PLANS = {
     ),
     "characters": Plan(
         "quickstart",
-        ("tokenizer.kind=char", "model.n_layers=4", "model.n_heads=6", "train.context=128", "train.batch_size=24", *STREAM),
+        (
+            "tokenizer.kind=char",
+            "model.n_layers=4",
+            "model.n_heads=6",
+            "train.context=128",
+            "train.batch_size=24",
+            *STREAM,
+        ),
         {
             "sru": recurrent(300, "sru"),
             "srupp, one head": recurrent(384, NO_HEAD, NO_HEAD, NO_HEAD, HEAD),

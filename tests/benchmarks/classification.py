@@ -127,7 +127,9 @@ def written(name: Path, rows: Rows) -> Path:
 
 def minitf(*words: str) -> dict[str, Any]:
     """The metrics that a command prints with --json."""
-    done = subprocess.run([sys.executable, "-m", "mini_tf", *words, "-q", "--json"], check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "mini_tf", *words, "-q", "--json"], check=True, stdout=subprocess.PIPE, text=True
+    )
     metrics: dict[str, Any] = json.loads(done.stdout)["metrics"]
     return metrics
 

@@ -32,7 +32,9 @@ def main() -> None:
         original = f"gpt-{seed}"
         for features in FEATURES:
             if (key := f"{features} {seed}") not in found:
-                minitf(given.folder, "pretrain", "gpt-char", *text, f"train.seed={seed}", "log.samples=0", "-n", original)
+                minitf(
+                    given.folder, "pretrain", "gpt-char", *text, f"train.seed={seed}", "log.samples=0", "-n", original
+                )
                 found[key] = measure(given.folder, original, f"favor-{features}-{seed}", features, text)
                 record.write_text(json.dumps(found, indent=1))
                 print(key, found[key], flush=True)

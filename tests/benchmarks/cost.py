@@ -12,17 +12,16 @@ from .peers import MINITF, missing_command
 from .processes import run, temporary_folder
 from .texts import text_of
 
-RUNS = {
-    "gpt-char": ["data.split=tail 10%", "train.steps=400"],
-    "bert-nano": ["train.steps=60"],
-}
+RUNS = {"gpt-char": ["data.split=tail 10%", "train.steps=400"], "bert-nano": ["train.steps=60"]}
 """Recipes and what is changed in them, so that a run takes seconds, not minutes."""
 
 
 def contests(options: Options) -> Iterator[Contest]:
     missing = missing_command("cost")
     for recipe, words in RUNS.items():
-        own = Side(f"minitf cost {recipe}", module("cost", recipe, f"data.train={text_of(options)}", *words), missing, own=True)
+        own = Side(
+            f"minitf cost {recipe}", module("cost", recipe, f"data.train={text_of(options)}", *words), missing, own=True
+        )
         goals = {own.name: Goal(0.15)}
         yield Contest(f"cost {recipe}", "of the real time", [own], goals, more=False, tell=("foretold", "real"))
 

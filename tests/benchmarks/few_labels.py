@@ -46,7 +46,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--dev", type=Path, required=True)
     parser.add_argument("--recipe", default="sst2-nano")
     parser.add_argument("--begin", nargs="+", required=True, metavar="NAME=RUN", help="pretrained runs")
-    parser.add_argument("--sizes", nargs="+", type=int, default=[200, 1000, 0], metavar="N", help="numbers of labels; 0 = all")
+    parser.add_argument(
+        "--sizes", nargs="+", type=int, default=[200, 1000, 0], metavar="N", help="numbers of labels; 0 = all"
+    )
     parser.add_argument("--steps", nargs="+", default=[], metavar="N=STEPS", help="train.steps for so many labels")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="further overrides, for all sides")
@@ -73,7 +75,9 @@ def _accuracy(asked: argparse.Namespace, size: int, seed: int, run: str) -> floa
 
 
 def _minitf(*words: str) -> str:
-    return subprocess.run([sys.executable, "-m", "mini_tf", *words], check=True, stdout=subprocess.PIPE, text=True).stdout
+    return subprocess.run(
+        [sys.executable, "-m", "mini_tf", *words], check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
 
 
 def _table(measured: dict[str, Any], size: object, sides: list[str], seeds: int) -> str:
@@ -83,7 +87,9 @@ def _table(measured: dict[str, Any], size: object, sides: list[str], seeds: int)
         told = f"  {name:<10} mean {statistics.mean(values):.4f}  median {statistics.median(values):.4f}"
         if name != sides[0]:
             difference, half = _interval([a - b for a, b in zip(values, accuracy[sides[0]], strict=True)])
-            told += f"  against {sides[0]} {difference:+.4f} (95 %: {difference - half:+.4f} to {difference + half:+.4f})"
+            told += (
+                f"  against {sides[0]} {difference:+.4f} (95 %: {difference - half:+.4f} to {difference + half:+.4f})"
+            )
         lines.append(told)
     return "\n".join(lines)
 

@@ -48,7 +48,9 @@ Write = Callable[[int], list[list[int]] | None]
 """Write so many tokens after each prompt; the ids of what was written, or None where they cannot be compared."""
 
 
-def measure(side: str, name: str, rows: str, checkout: str = "-", n_tokens: int = N_TOKENS, seconds: float = SECONDS) -> dict[str, Any]:
+def measure(
+    side: str, name: str, rows: str, checkout: str = "-", n_tokens: int = N_TOKENS, seconds: float = SECONDS
+) -> dict[str, Any]:
     """Tokens a second over all texts. Raises UnequalWork where other tokens are written than the plain model's."""
     import torch
 
@@ -65,7 +67,11 @@ def measure(side: str, name: str, rows: str, checkout: str = "-", n_tokens: int 
         taken.append(time.perf_counter() - began)
     expected = reference.write(prompts, n_tokens, cached=True)[:, prompts.shape[1] :].tolist()
     if written is not None and written != expected:
-        differ = next(i for i in range(n_tokens) if any(a[i : i + 1] != b[i : i + 1] for a, b in zip(written, expected, strict=True)))
+        differ = next(
+            i
+            for i in range(n_tokens)
+            if any(a[i : i + 1] != b[i : i + 1] for a, b in zip(written, expected, strict=True))
+        )
         raise UnequalWork(f"{side}: other tokens than the plain model's, from token {differ} on: not equal work")
     median = statistics.median(taken)
     return {"value": n * n_tokens / median, "seconds": median, "repeats": len(taken)}
@@ -81,7 +87,9 @@ def prepare(side: str, shape: Shape, n: int, checkout: Path) -> tuple[Any, Any, 
     tokenizer = characters(shape.vocabulary)
     reference = plain(shape).to(device())
     with torch.no_grad():
-        reference.tokens.weight[sorted(tokenizer.vocabulary.special_ids)] = 0.0  # never the likeliest: minitf writes none of them
+        reference.tokens.weight[sorted(tokenizer.vocabulary.special_ids)] = (
+            0.0  # never the likeliest: minitf writes none of them
+        )
     letters = [chr(ord("a") + i) for i in range(n)]
     prompts = torch.tensor([tokenizer.encode(letter).tolist() for letter in letters]).to(device())
     if side == "minitf":
@@ -149,7 +157,9 @@ def litgpt(shape: Shape, prompts: Any) -> Write:
         if len(prompts) == 1:
             generate(model, prompts[0], 1 + m, **greedy)
         else:
-            for _ in batched_generate_fn(model, prompts, 1 + m, sample_args=greedy, include_prompt=False, include_eos=False):
+            for _ in batched_generate_fn(
+                model, prompts, 1 + m, sample_args=greedy, include_prompt=False, include_eos=False
+            ):
                 pass
 
     return write

@@ -47,14 +47,18 @@ def trainer(shape: Shape, reference: nn.Module, batch: Batch, seconds: float, co
     asked = torch.full((ids.numel(),), -100)
     asked[at] = labels
     asked = asked.view_as(ids)
-    given = {"input_ids": ids, "labels": asked} | ({} if shape.masked else {"shift_labels": asked})  # or it would shift them itself
+    given = {"input_ids": ids, "labels": asked} | (
+        {} if shape.masked else {"shift_labels": asked}
+    )  # or it would shift them itself
     with torch.no_grad():
         first = float(model.eval()(**given).loss)
     examples = [{name: tensor[row] for name, tensor in given.items()} for row in range(len(ids))]
     return {**run(model, examples, shape.batch, seconds, compiled=compiled), "losses": [first]}
 
 
-def run(model: Any, examples: Sequence[Any], batch: int, seconds: float, collator: Any = None, compiled: bool = False) -> dict[str, Any]:
+def run(
+    model: Any, examples: Sequence[Any], batch: int, seconds: float, collator: Any = None, compiled: bool = False
+) -> dict[str, Any]:
     """Figures of a Trainer over `examples`, each 500 times, so that no epoch ends on the way."""
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
@@ -74,5 +78,7 @@ def run(model: Any, examples: Sequence[Any], batch: int, seconds: float, collato
             adam_beta2=BETAS[1], weight_decay=0.0, max_grad_norm=CLIP, lr_scheduler_type="constant", report_to=[], save_strategy="no",
             logging_strategy="no", disable_tqdm=True, remove_unused_columns=False, torch_compile=compiled,
         )  # fmt: skip
-        Trainer(model, arguments, train_dataset=list(examples) * 500, data_collator=collator, callbacks=[Clock()]).train()
+        Trainer(
+            model, arguments, train_dataset=list(examples) * 500, data_collator=collator, callbacks=[Clock()]
+        ).train()
     return figures(ends)

@@ -52,7 +52,9 @@ def main() -> None:
     print(table(found))
     if given.picture is not None:
         x = [CONTEXT * (n + 1) for n in range(TIMES)]
-        curves = Curves("Loss by position, trained with a context of 64", x, "position (up to)", "nats per character", found)
+        curves = Curves(
+            "Loss by position, trained with a context of 64", x, "position (up to)", "nats per character", found
+        )
         given.picture.write_bytes(draw_curves([curves], given.picture.suffix[1:]))
 
 
@@ -60,7 +62,17 @@ def measure(folder: Path, name: str, settings: list[str], text: Path) -> list[fl
     """Train, and return the mean loss of each CONTEXT positions of a row."""
     run = name.replace(", ", "-").replace(" ", "")
     data = [f"data.train={text}", "data.split=tail 10%", "data.pack=concat"]
-    line = [sys.executable, "-m", "mini_tf", "pretrain", "gpt-char", *data, f"train.context={CONTEXT}", *settings, "log.samples=0"]
+    line = [
+        sys.executable,
+        "-m",
+        "mini_tf",
+        "pretrain",
+        "gpt-char",
+        *data,
+        f"train.context={CONTEXT}",
+        *settings,
+        "log.samples=0",
+    ]
     subprocess.run([*line, "-n", run, "-q"], cwd=folder, stdout=subprocess.DEVNULL, check=True)
     trained = open_trained(folder / "outputs" / run, device="cpu")
     held_out = text.read_text()[math.ceil(0.9 * len(text.read_text())) :]
@@ -71,14 +83,20 @@ def measure(folder: Path, name: str, settings: list[str], text: Path) -> list[fl
         losses = []
         for batch in rows.split(20):
             logits = trained.model.logits(trained.model(Tokens(batch[:, :-1])).y)
-            losses.append(F.cross_entropy(logits.flatten(0, 1).float(), batch[:, 1:].flatten(), reduction="none").view(len(batch), -1))
+            losses.append(
+                F.cross_entropy(logits.flatten(0, 1).float(), batch[:, 1:].flatten(), reduction="none").view(
+                    len(batch), -1
+                )
+            )
     return [float(loss) for loss in torch.cat(losses).view(-1, TIMES, CONTEXT).mean((0, 2))]
 
 
 def table(found: dict[str, list[float]]) -> str:
     columns = [f"{CONTEXT * n + 1}-{CONTEXT * (n + 1)}" for n in range(TIMES)]
     lines = [f"| mixer, positions | {' | '.join(columns)} |", "| --- " * (1 + TIMES) + "|"]
-    return "\n".join([*lines, *(f"| {name} | {' | '.join(f'{loss:.2f}' for loss in row)} |" for name, row in found.items())])
+    return "\n".join(
+        [*lines, *(f"| {name} | {' | '.join(f'{loss:.2f}' for loss in row)} |" for name, row in found.items())]
+    )
 
 
 if __name__ == "__main__":

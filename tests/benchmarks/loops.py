@@ -32,7 +32,9 @@ LossOf = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 def minitf(shape: Shape, reference: nn.Module) -> Iterator[float]:
     """minitf's own loop, as `minitf pretrain` runs it."""
-    model, training = training_of(recipe_of(shape, f"runtime.precision={'fp32' if device() == 'cpu' else 'bf16'}"), shape)
+    model, training = training_of(
+        recipe_of(shape, f"runtime.precision={'fp32' if device() == 'cpu' else 'bf16'}"), shape
+    )
     weights.copy(reference, model, weights.MINITF_BERT if shape.masked else weights.MINITF_GPT)
     return (report.loss for report in train(training))
 

@@ -86,7 +86,9 @@ def call(side: Side, run: int, threads: int) -> dict[str, Any]:
     """The figures that the command of a side prints as its last line."""
     command = [word.replace(RUN, str(run)) for word in side.command]
     try:
-        done = subprocess.run(command, cwd=ROOT, env=environment(threads), capture_output=True, text=True, timeout=LONGEST, check=False)
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment(threads), capture_output=True, text=True, timeout=LONGEST, check=False
+        )
     except subprocess.TimeoutExpired as late:
         raise MeasurementFailed(f"no answer after {LONGEST:g} s") from late
     last = (done.stdout.strip().splitlines() or [""])[-1]

@@ -22,13 +22,21 @@ def contests(options: Options) -> Iterator[Contest]:
         own = Side("minitf gpt-char", module("memory", "minitf", name, text_of(options)), own=True)
         peer = module("memory", "nanogpt", name, text_of(options), options.nanogpt or "-")
         goals = {"nanoGPT": Goal(1.0, 1.25)}
-        yield Contest(f"memory {name}", "MiB", [own, Side("nanoGPT", peer, missing_nanogpt(options))], goals, more=False)
+        yield Contest(
+            f"memory {name}", "MiB", [own, Side("nanoGPT", peer, missing_nanogpt(options))], goals, more=False
+        )
 
 
 def measure(side: str, name: str, text: str, checkout: str = "") -> dict[str, Any]:
     if side == "minitf":
         with temporary_folder() as folder:
-            words = [f"data.train={text}", "data.split=tail 10%", *SHAPE_OF[name], f"train.steps={N_STEPS}", "eval.every_steps=20"]
+            words = [
+                f"data.train={text}",
+                "data.split=tail 10%",
+                *SHAPE_OF[name],
+                f"train.steps={N_STEPS}",
+                "eval.every_steps=20",
+            ]
             finished = run([*MINITF, "pretrain", "gpt-char", *words, "-d", str(folder / "run")], folder)
     else:
         with nanogpt_with(Path(text), Path(checkout)) as copy:

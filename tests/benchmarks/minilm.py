@@ -51,7 +51,9 @@ def main() -> None:
     best = max(found["senses of bat"]["separation"])
     print(f"largest difference of hidden states {found['import']['largest_difference']:.2g}")
     minutes = (found["fine-tune"]["seconds"] / 60, found["fine-tune"]["cpu_seconds"] / 60)
-    print(f"SST-2: accuracy {found['evaluate']['accuracy']:.4f}, fine-tuned in {minutes[0]:.1f} minutes, {minutes[1]:.1f} of CPU time")
+    print(
+        f"SST-2: accuracy {found['evaluate']['accuracy']:.4f}, fine-tuned in {minutes[0]:.1f} minutes, {minutes[1]:.1f} of CPU time"
+    )
     print(f"senses of bat: separation {best:.3f} in layer {found['senses of bat']['separation'].index(best)}")
 
 
@@ -64,7 +66,11 @@ def cpu_seconds() -> float:
 def steps(given: argparse.Namespace) -> dict[str, Callable[[], dict[str, Any]]]:
     """What is measured, in order; each continues what an earlier attempt left."""
     imported, tuned = (str(given.folder / name) for name in ("minilm", "tuned"))
-    data = (f"data.train={given.train.resolve()}", f"data.val={given.dev.resolve()}", f"model.init_from={given.model.resolve()}")
+    data = (
+        f"data.train={given.train.resolve()}",
+        f"data.val={given.dev.resolve()}",
+        f"model.init_from={given.model.resolve()}",
+    )
     view = given.folder / "bat.json"
     pictures = ("-o", str(given.picture), "--force") if given.picture else ("--force",)
 

@@ -44,7 +44,13 @@ def main(words: Sequence[str] | None = None) -> int:
     given, settings = parser.parse_known_args(words)
     record = Record(given.file)
     sides = list(sides_of(given.processes, given.shard, given.recipe, settings))
-    measure(Contest("processes", "tokens/s", sides), given.runs, record, 1, lambda line: print(line, file=sys.stderr, flush=True))
+    measure(
+        Contest("processes", "tokens/s", sides),
+        given.runs,
+        record,
+        1,
+        lambda line: print(line, file=sys.stderr, flush=True),
+    )
     print("\n".join(table(sides, record, given.runs)))
     return 1 if record.faults else 0
 
@@ -62,7 +68,11 @@ def table(sides: Sequence[Side], record: Record, runs: int) -> Iterator[str]:
     first = record.runs(sides[0], runs)
     yield "processes     tokens/s   ratio   (lowest to highest)   of runs"
     for side in sides:
-        pairs = [(found["value"], base["value"]) for found, base in zip(record.runs(side, runs), first, strict=True) if found and base]
+        pairs = [
+            (found["value"], base["value"])
+            for found, base in zip(record.runs(side, runs), first, strict=True)
+            if found and base
+        ]
         if pairs:
             ratios = [value / base for value, base in pairs]
             speed = statistics.median(value for value, _ in pairs)
@@ -75,7 +85,19 @@ def throughput(processes: str, recipe: str, number: str, *settings: str) -> dict
     with temporary_folder() as folder:
         several = [] if processes == "1" else ["--nproc", processes]
         steps = f"train.steps={STEPS}"
-        command = [sys.executable, "-m", "mini_tf", "pretrain", recipe, steps, *FIXED, *settings, *several, "-d", str(folder / "run")]
+        command = [
+            sys.executable,
+            "-m",
+            "mini_tf",
+            "pretrain",
+            recipe,
+            steps,
+            *FIXED,
+            *settings,
+            *several,
+            "-d",
+            str(folder / "run"),
+        ]
         run(command, folder)
         return figures(folder / "run")
 

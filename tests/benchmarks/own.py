@@ -82,4 +82,6 @@ def training_of(recipe: Recipe, shape: Shape) -> tuple[Model, Training]:
     task.to(setup.device)
     schedule = TrainingSchedule(recipe.schedule, recipe.optimizer.lr, Horizon(recipe.train.steps, None))
     optimizer = build_optimizer(recipe.optimizer, model, setup.compute_dtype)
-    return model, Training(task, feed_of(recipe, shape), optimizer, schedule, setup, recipe.train.seed, recipe.optimizer.clip)
+    return model, Training(
+        task, feed_of(recipe, shape), optimizer, schedule, setup, recipe.train.seed, recipe.optimizer.clip
+    )

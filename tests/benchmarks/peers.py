@@ -56,5 +56,7 @@ def versions(options: Options) -> Iterator[tuple[str, str]]:
 
 
 def _commit(folder: Path) -> str:
-    done = subprocess.run(["git", "-C", str(folder), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["git", "-C", str(folder), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    )
     return done.stdout.strip() or "commit unknown"

@@ -74,7 +74,9 @@ def main() -> None:
     print(table(found, plan, steps, given.seeds))
 
 
-def measure(name: Path, plan: Plan, data: tuple[list[str], list[str]], side: str, steps: int, seed: int) -> dict[str, float]:
+def measure(
+    name: Path, plan: Plan, data: tuple[list[str], list[str]], side: str, steps: int, seed: int
+) -> dict[str, float]:
     """The metric, and the FLOPs of pretraining. name: the beginning of the names of runs and files."""
     texts, examples = data
     common = [*LAST_STEP, f"train.seed={seed}"]
@@ -84,7 +86,9 @@ def measure(name: Path, plan: Plan, data: tuple[list[str], list[str]], side: str
     begin, flops = [f"tokenizer={{path: {tokenizer}}}"], 0.0
     if steps:
         run = Path(f"{name}-{side}-{steps}-{seed}")
-        minitf("pretrain", *plan.recipe, *plan.sides[side], *texts, *begin, f"train.steps={steps}", *common, "-d", str(run))
+        minitf(
+            "pretrain", *plan.recipe, *plan.sides[side], *texts, *begin, f"train.steps={steps}", *common, "-d", str(run)
+        )
         begin, flops = [f"model.init_from={run}"], flops_of(run)
     tuned = Path(f"{name}-{side}-{steps}-{seed}-tuned")
     minitf("finetune", *plan.finetune, *examples, *begin, *common, "-d", str(tuned))
@@ -100,7 +104,9 @@ def flops_of(run: Path) -> float:
 
 def minitf(*words: str) -> dict[str, Any]:
     """The metrics that a command prints with --json."""
-    done = subprocess.run([sys.executable, "-m", "mini_tf", *words, "-q", "--json"], check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "mini_tf", *words, "-q", "--json"], check=True, stdout=subprocess.PIPE, text=True
+    )
     metrics: dict[str, Any] = json.loads(done.stdout)["metrics"]
     return metrics
 
@@ -126,7 +132,10 @@ def table(found: Mapping[str, Any], plan: Plan, steps: Sequence[int], seeds: int
             lines.append(line)
     for side in others:
         for what in ("flops", "seconds"):
-            curves = [[(mean(one, horizon, what), mean(one, horizon, plan.metric)) for horizon in steps] for one in (first, side)]
+            curves = [
+                [(mean(one, horizon, what), mean(one, horizon, plan.metric)) for horizon in steps]
+                for one in (first, side)
+            ]
             lines.append(f"  {what} of {first} / {side} to the same {plan.metric}: {factor(*curves)}")
     return "\n".join(lines)
 
@@ -162,13 +171,18 @@ def sst2(folder: Path, data: Path | None, seed: int) -> tuple[list[str], list[st
     labelled = folder / f"sst2-{seed}.tsv"
     labelled.write_text("".join(Random(seed).sample(train.read_text().splitlines(keepends=True), 1000)))
     columns = "data.fields={text: 1, label: 0}"
-    return [f"data.train={train}", "data.fields={text: 1}", "data.pack=docs"], [f"data.train={labelled}", f"data.val={dev}", columns]
+    return [f"data.train={train}", "data.fields={text: 1}", "data.pack=docs"], [
+        f"data.train={labelled}",
+        f"data.val={dev}",
+        columns,
+    ]
 
 
 def world(folder: Path, data: Path | None, seed: int) -> tuple[list[str], list[str]]:
     """Texts of the synthetic world, and 20 others, about 200 sentences, with the class of every noun in its context."""
     labelled = [
-        f"data.{split}={{kind: world, n_documents: {n}, seed: {seed}}}" for split, n, seed in (("train", 20, 100 + seed), ("val", 400, 1))
+        f"data.{split}={{kind: world, n_documents: {n}, seed: {seed}}}"
+        for split, n, seed in (("train", 20, 100 + seed), ("val", 400, 1))
     ]
     return ["data.train=world", "data.pack=docs"], [*labelled, "data.fields={text: text, label: supersenses}"]
 
@@ -178,9 +192,15 @@ def scitldr(folder: Path, data: Path | None, seed: int) -> tuple[list[str], list
     assert data is not None, "--data FOLDER: where scitldr/train.jsonl is"
     lines = (data / "scitldr" / "train.jsonl").read_text().splitlines(keepends=True)
     texts, pairs = folder / "scitldr.jsonl", folder / f"scitldr-{seed}.jsonl"
-    texts.write_text("".join(json.dumps({"text": " ".join(filter(None, json.loads(line)["source"]))}) + "\n" for line in lines))
+    texts.write_text(
+        "".join(json.dumps({"text": " ".join(filter(None, json.loads(line)["source"]))}) + "\n" for line in lines)
+    )
     pairs.write_text("".join(Random(seed).sample(lines, 300)))
-    examples = [f"data.train={pairs}", f"data.val={data / 'scitldr' / 'dev.jsonl'}", "data.fields={source: source, target: target}"]
+    examples = [
+        f"data.train={pairs}",
+        f"data.val={data / 'scitldr' / 'dev.jsonl'}",
+        "data.fields={source: source, target: target}",
+    ]
     return [f"data.train={texts}", "data.pack=none", "data.fields={text: text}"], examples
 
 
@@ -193,13 +213,21 @@ def facts(folder: Path, data: Path | None, seed: int) -> tuple[list[str], list[s
     return ["data.train=world-facts", "data.fields={text: source}", "data.pack=none"], pairs
 
 
-ENCODER = ("model.n_layers=2", "model.tied=true", "train.batch_size=16", "optimizer.lr=0.02", "optimizer.embedding_lr=0.02")
+ENCODER = (
+    "model.n_layers=2",
+    "model.tied=true",
+    "train.batch_size=16",
+    "optimizer.lr=0.02",
+    "optimizer.embedding_lr=0.02",
+)
 SMALL = ("model.d_model=128", "model.n_heads=4")
 ELECTRA = "objective={kind: replaced_token, generator_width: 0.34, weight: 1}"
 NOISES = {
     "masking": ("objective={kind: denoising, noise: {kind: mask, rate: 15%}}",),
     "infilling": ("objective={kind: denoising, noise: {kind: infill, rate: 30%, mean_length: 3}}",),
-    "BART": ("objective={kind: denoising, noise: [{kind: permute_sentences}, {kind: infill, rate: 30%, mean_length: 3}]}",),
+    "BART": (
+        "objective={kind: denoising, noise: [{kind: permute_sentences}, {kind: infill, rate: 30%, mean_length: 3}]}",
+    ),
     "T5": ("objective={kind: denoising, target: spans, noise: {kind: spans, rate: 15%, mean_length: 3}}",),
 }
 PLANS = {

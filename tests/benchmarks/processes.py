@@ -71,14 +71,20 @@ def nanogpt_with(text: Path, checkout: Path) -> Iterator[Path]:
 
     with temporary_folder() as folder:
         copy = folder / "nanoGPT"
-        shutil.copytree(checkout, copy, ignore=shutil.ignore_patterns(".git", "out*", "*.bin", "*.pkl", "*.ipynb", "assets"))
+        shutil.copytree(
+            checkout, copy, ignore=shutil.ignore_patterns(".git", "out*", "*.bin", "*.pkl", "*.ipynb", "assets")
+        )
         points = np.frombuffer(text.read_text(encoding="utf-8").encode("utf-32-le"), "<u4")
         known, ids = np.unique(points, return_inverse=True)
         data, cut = copy / "data" / "shakespeare_char", int(len(ids) * 0.9)
         for name, part in (("train", ids[:cut]), ("val", ids[cut:])):
             part.astype(np.uint16).tofile(data / f"{name}.bin")
         letters = [chr(point) for point in known]
-        meta = {"vocab_size": len(letters), "itos": dict(enumerate(letters)), "stoi": {c: i for i, c in enumerate(letters)}}
+        meta = {
+            "vocab_size": len(letters),
+            "itos": dict(enumerate(letters)),
+            "stoi": {c: i for i, c in enumerate(letters)},
+        }
         (data / "meta.pkl").write_bytes(pickle.dumps(meta))
         yield copy
 

@@ -20,7 +20,14 @@ STEPS = {"gpt-char": 118, "gpt-char-fast": 52}
 """train.steps with which the recipes reach the loss, seldom missing it; --steps RECIPE=N says otherwise."""
 LADDER = (130, 180, 250, 350, 500)
 """train.steps on other texts; the first of them that reaches nanoGPT's loss counts."""
-LARGE = ["model.n_layers=6", "model.d_model=384", "model.n_heads=6", "train.context=256", "train.batch_size=8", "train.time=100s"]
+LARGE = [
+    "model.n_layers=6",
+    "model.d_model=384",
+    "model.n_heads=6",
+    "train.context=256",
+    "train.batch_size=8",
+    "train.time=100s",
+]
 TELL = ("loss", "seconds")
 NOTE = "litgpt and Hugging Face ship no such run of characters, so theirs is not measured"
 
@@ -30,14 +37,21 @@ def contests(options: Options) -> Iterator[Contest]:
     peer = nanogpt(text, options, missing)
     for recipe, goal in (("gpt-char", Goal(5, 8)), ("gpt-char-fast", Goal(15, 20))):
         steps = options.steps.get(recipe, STEPS[recipe])
-        own = Side(f"minitf {recipe}, {steps} steps", minitf(recipe, text, f"train.steps={steps}"), missing_recipe(recipe), own=True)
+        own = Side(
+            f"minitf {recipe}, {steps} steps",
+            minitf(recipe, text, f"train.steps={steps}"),
+            missing_recipe(recipe),
+            own=True,
+        )
         yield Contest(
             f"time to {options.reach:g} nats, {recipe}", "seconds", [own, peer], {peer.name: goal}, more=False, tell=TELL,
             reach=options.reach, figure="seconds", notes=[NOTE, "nanoGPT's time counts whatever its loss"],
         )  # fmt: skip
     shipped = Side("minitf gpt-char as shipped", minitf("gpt-char", text), own=True)
     goals = {shipped.name: Goal(1.60, 1.55)}
-    yield Contest("loss after nanoGPT's wall time", "nats", [shipped, peer], goals, more=False, tell=TELL, figure="loss")
+    yield Contest(
+        "loss after nanoGPT's wall time", "nats", [shipped, peer], goals, more=False, tell=TELL, figure="loss"
+    )
     if options.full:
         yield from _full(options, text, missing)
 
@@ -46,7 +60,9 @@ def _full(options: Options, text: Path, missing: str) -> Iterator[Contest]:
     own = Side("minitf gpt-char, 6x384", minitf("gpt-char", text, *LARGE), own=True)
     peer = nanogpt(text, options, missing, "100")
     goals = {own.name: Goal(2.05, 1.95)}
-    yield Contest("loss after 100 s of training, 6x384", "nats", [own, peer], goals, more=False, tell=TELL, figure="loss")
+    yield Contest(
+        "loss after 100 s of training, 6x384", "nats", [own, peer], goals, more=False, tell=TELL, figure="loss"
+    )
     quick = Side("minitf quickstart", minitf("quickstart", None), own=True)
     goals = {quick.name: Goal(1.75, 1.65)}
     yield Contest(
@@ -54,14 +70,18 @@ def _full(options: Options, text: Path, missing: str) -> Iterator[Contest]:
     )  # fmt: skip
     for other in options.others:
         peer = nanogpt(other, options, missing)
-        rungs = [Side(f"minitf gpt-char, {n} steps", minitf("gpt-char", other, f"train.steps={n}"), own=True) for n in LADDER]
+        rungs = [
+            Side(f"minitf gpt-char, {n} steps", minitf("gpt-char", other, f"train.steps={n}"), own=True) for n in LADDER
+        ]
         yield Contest(
             f"transfer: time to nanoGPT's loss on {other.name}", "seconds", [*rungs, peer], {peer.name: Goal(4)}, more=False, tell=TELL,
             reach=peer.name, figure="seconds",
         )  # fmt: skip
     if not options.others:
         absent = Side("minitf gpt-char", [], "no other texts given (--other FILE ...)", own=True)
-        yield Contest("transfer: time to nanoGPT's loss on other texts", "seconds", [absent], more=False, figure="seconds")
+        yield Contest(
+            "transfer: time to nanoGPT's loss on other texts", "seconds", [absent], more=False, figure="seconds"
+        )
 
 
 def minitf(recipe: str, text: Path | None, *overrides: str) -> list[str]:
@@ -69,7 +89,9 @@ def minitf(recipe: str, text: Path | None, *overrides: str) -> list[str]:
 
 
 def nanogpt(text: Path, options: Options, missing: str, seconds: str = "") -> Side:
-    return Side("nanoGPT", module("quality", "nanogpt", text, options.nanogpt or "-", *([seconds] if seconds else [])), missing)
+    return Side(
+        "nanoGPT", module("quality", "nanogpt", text, options.nanogpt or "-", *([seconds] if seconds else [])), missing
+    )
 
 
 def missing_recipe(name: str) -> str:
@@ -112,9 +134,16 @@ def _horizon(copy: Path, seconds: float) -> list[str]:
     config.
     """
     tried = run(nanogpt_command(*LARGER, "--max_iters=6", "--log_interval=1", "--eval_iters=1"), copy.parent, copy)
-    taken = sorted(float(line.split("time ")[1].split("ms")[0]) for line in tried.stdout.splitlines() if " time " in line)
+    taken = sorted(
+        float(line.split("time ")[1].split("ms")[0]) for line in tried.stdout.splitlines() if " time " in line
+    )
     steps = max(1, int(1000 * seconds / taken[len(taken) // 2]))
-    return [f"--max_iters={steps}", f"--lr_decay_iters={steps}", f"--eval_interval={steps}", f"--warmup_iters={steps // 20}"]
+    return [
+        f"--max_iters={steps}",
+        f"--lr_decay_iters={steps}",
+        f"--eval_interval={steps}",
+        f"--warmup_iters={steps // 20}",
+    ]
 
 
 def score(copy: Path, device: str = "cpu") -> tuple[float, int]:
@@ -127,10 +156,14 @@ def score(copy: Path, device: str = "cpu") -> tuple[float, int]:
     saved = torch.load(copy / "out-shakespeare-char" / "ckpt.pt", weights_only=True, map_location=device)
     model = theirs.GPT(theirs.GPTConfig(**saved["model_args"])).eval().to(device)
     model.load_state_dict(saved["model"])
-    ids = torch.from_numpy(np.fromfile(copy / "data" / "shakespeare_char" / "val.bin", np.uint16).astype(np.int64)).to(device)
+    ids = torch.from_numpy(np.fromfile(copy / "data" / "shakespeare_char" / "val.bin", np.uint16).astype(np.int64)).to(
+        device
+    )
     context, n = saved["model_args"]["block_size"], len(ids) - 1
     whole = n // context * context
-    windows = list(zip(ids[:whole].view(-1, context).split(256), ids[1 : whole + 1].view(-1, context).split(256), strict=True))
+    windows = list(
+        zip(ids[:whole].view(-1, context).split(256), ids[1 : whole + 1].view(-1, context).split(256), strict=True)
+    )
     if whole < n:
         windows.append((ids[None, whole:n], ids[None, whole + 1 :]))
     with torch.no_grad():

@@ -52,7 +52,15 @@ def measure(what: str, side: str, text: str = "", checkout: str = "") -> dict[st
 
 def first_step(text: str, folder: Path) -> float:
     """Of gpt-char; a dry run before it fills the caches of tokens and of what was measured on this machine."""
-    command = [*MINITF, "pretrain", "gpt-char", f"data.train={text}", "data.split=tail 10%", "train.steps=500", "log.every_steps=1"]
+    command = [
+        *MINITF,
+        "pretrain",
+        "gpt-char",
+        f"data.train={text}",
+        "data.split=tail 10%",
+        "train.steps=500",
+        "log.every_steps=1",
+    ]
     run([*command, "--dry-run"], folder)
     return until([*command, "-d", str(folder / "run")], folder, folder / "run" / "metrics.jsonl", '"step"')
 

@@ -41,7 +41,9 @@ def sides(name: str, options: Options) -> Iterator[Side]:
         return
     yield Side("minitf auto", module("step", "auto", name, text_of(options)), own=True, equal=False)
     if not SHAPES[name].masked:
-        yield from _eager_and_compiled(options, "nanoGPT", "nanogpt", name, missing_nanogpt(options), options.nanogpt or "-")
+        yield from _eager_and_compiled(
+            options, "nanoGPT", "nanogpt", name, missing_nanogpt(options), options.nanogpt or "-"
+        )
         yield from _eager_and_compiled(options, "litgpt", "litgpt", name, missing_package("litgpt"), equal=False)
     missing = missing_package("transformers", "accelerate")
     yield from _eager_and_compiled(options, "Hugging Face Trainer", "transformers", name, missing)
@@ -87,7 +89,9 @@ def in_process(side: str, name: str, checkout: Path, seconds: float = SECONDS) -
             "nanogpt": lambda: loops.nanogpt(shape, reference, checkout),
             "litgpt": lambda: loops.litgpt(shape),
         }[word]()
-        figures = step_seconds(loops.plain_loop(model, torch.compile(loss_of) if compiled else loss_of, batch, word == "plain"), seconds)
+        figures = step_seconds(
+            loops.plain_loop(model, torch.compile(loss_of) if compiled else loss_of, batch, word == "plain"), seconds
+        )
     if word != "litgpt":
         weights.check_equal(figures["losses"], expected, side)
     return figures
@@ -102,9 +106,19 @@ def recorded(name: str, text: str) -> dict[str, Any]:
     shape = SHAPES[name]
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder, "run")
-        words = ["runtime.precision=auto", "runtime.compile=auto", f"data.train={text}", "log.every_steps=1", "log.samples=0"]
+        words = [
+            "runtime.precision=auto",
+            "runtime.compile=auto",
+            f"data.train={text}",
+            "log.every_steps=1",
+            "log.samples=0",
+        ]
         words += [f"runtime.device={device()}"]
-        words += [f"train.steps={max(12, min(150, int(4e12 / shape.flops)))}", "eval.tokens=1k", "checkpoint.every_steps=1000"]
+        words += [
+            f"train.steps={max(12, min(150, int(4e12 / shape.flops)))}",
+            "eval.tokens=1k",
+            "checkpoint.every_steps=1000",
+        ]
         words += [f"tokenizer.vocab_size={shape.vocabulary}"] if shape.masked else ["tokenizer.kind=char"]
         command = [*MINITF, "pretrain", str(equal_recipe(shape)), *shape_overrides(shape), *words, "-d", str(run)]
         subprocess.run(command, check=True, stdout=sys.stderr)
@@ -112,7 +126,11 @@ def recorded(name: str, text: str) -> dict[str, Any]:
         auto = json.loads((run / "run.json").read_text()).get("auto", {})
     taken = [b - a for a, b in pairwise(ends[3:])]
     ordinary = [seconds for seconds in taken if seconds < 2 * statistics.median(taken)]  # no evaluation in between
-    return {"seconds": statistics.mean(ordinary), "steps": len(ordinary), "detail": ", ".join(f"{k} {v}" for k, v in auto.items())}
+    return {
+        "seconds": statistics.mean(ordinary),
+        "steps": len(ordinary),
+        "detail": ", ".join(f"{k} {v}" for k, v in auto.items()),
+    }
 
 
 if __name__ == "__main__":

@@ -25,7 +25,12 @@ SIDES = {
     "renormalized": "kind: diminishing, function: log1p, renormalize: true",
 }
 CROSS = "model.cross_attention={{{}, qk_norm: true, scale: 0.3}}"
-COMMON = ("tokenizer={kind: wordpiece, vocab_size: 4096}", "train.context=192", "train.batch_tokens=3k", "generate.no_repeat_ngram=0")
+COMMON = (
+    "tokenizer={kind: wordpiece, vocab_size: 4096}",
+    "train.context=192",
+    "train.batch_tokens=3k",
+    "generate.no_repeat_ngram=0",
+)
 JUDGED = 200
 """Documents that are judged."""
 FIGURES = (
@@ -53,7 +58,9 @@ def main() -> None:
                 record.write_text(json.dumps(found, indent=1))
                 print(key, found[key], file=sys.stderr, flush=True)
     print(f"{given.documents} documents, {given.steps} steps, {given.seeds} seeds")
-    figures = {side: [found[f"{side} {given.documents} {given.steps} {seed}"] for seed in range(given.seeds)] for side in SIDES}
+    figures = {
+        side: [found[f"{side} {given.documents} {given.steps} {seed}"] for seed in range(given.seeds)] for side in SIDES
+    }
     print(table(figures))
 
 

@@ -54,7 +54,13 @@ def _row(
     if not values:
         failed = next((record.faults[key] for run in range(runs) if (key := key_of(side, run)) in record.faults), "")
         return Row(
-            side, goal=goal, absent=f"not measured: {side.missing}" if side.missing else f"FAILED: {failed}" if failed else "not measured"
+            side,
+            goal=goal,
+            absent=f"not measured: {side.missing}"
+            if side.missing
+            else f"FAILED: {failed}"
+            if failed
+            else "not measured",
         )
     median = statistics.median(values)
     ratio = None if own is None or side.own else _ratio(contest, measured[own.name], found)
@@ -105,7 +111,9 @@ def _details(contest: Contest, found: Sequence[Any]) -> list[str]:
     for name in contest.tell:
         values = [float(f[name]) for f in found if f is not None and name in f]
         if values:
-            extent = f" ({min(values):.4g} to {max(values):.4g})" if len(values) > 1 and max(values) > min(values) else ""
+            extent = (
+                f" ({min(values):.4g} to {max(values):.4g})" if len(values) > 1 and max(values) > min(values) else ""
+            )
             told.append(f"{name} {statistics.median(values):.4g}{extent}")
     said = [str(f["detail"]) for f in found if f is not None and f.get("detail")]
     return told + said[:1]

@@ -24,14 +24,20 @@ def show(console: Console, contest: Contest, rows: Sequence[Row]) -> None:
         console.print(escape(f"  {note}"), highlight=False)
     for row in rows:
         if not row.side.missing:
-            console.print(escape(f"  {row.side.name}: {spoken(row.side)}"), style="dim", highlight=False, soft_wrap=True)
+            console.print(
+                escape(f"  {row.side.name}: {spoken(row.side)}"), style="dim", highlight=False, soft_wrap=True
+            )
     console.print()
 
 
 def cells(row: Row) -> tuple[str, ...]:
     """One side as words. `minitf is 1.20x`: that many times as good as this side."""
     goal, ratio = row.goal, not row.side.own
-    wanted = [] if goal is None else [_wanted(goal.target, ratio), "" if goal.stretch is None else _wanted(goal.stretch, ratio)]
+    wanted = (
+        []
+        if goal is None
+        else [_wanted(goal.target, ratio), "" if goal.stretch is None else _wanted(goal.stretch, ratio)]
+    )
     target, stretch = wanted or ("", "")
     remarks = [
         row.absent,
@@ -61,9 +67,13 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def show_unmeasured(console: Console, contests: Iterable[tuple[Contest, Sequence[Row]]], further: Sequence[str]) -> None:
+def show_unmeasured(
+    console: Console, contests: Iterable[tuple[Contest, Sequence[Row]]], further: Sequence[str]
+) -> None:
     """Everything that these figures do not tell, and why."""
-    lines = [f"{contest.name}: {row.side.name}: {row.absent}" for contest, rows in contests for row in rows if row.absent]
+    lines = [
+        f"{contest.name}: {row.side.name}: {row.absent}" for contest, rows in contests for row in rows if row.absent
+    ]
     if lines or further:
         console.print("NOT MEASURED", style="bold")
     for line in [*lines, *further]:

@@ -22,7 +22,9 @@ def make() -> dict[str, Any]:
     from mini_tf.data.corpora.python_docs import Settings
 
     BUILT_IN.parent.mkdir(parents=True, exist_ok=True)
-    documents = [json.loads(line)["text"] for line in Settings().corpus(BUILT_IN.parent).read_text(encoding="utf-8").splitlines()]
+    documents = [
+        json.loads(line)["text"] for line in Settings().corpus(BUILT_IN.parent).read_text(encoding="utf-8").splitlines()
+    ]
     BUILT_IN.write_text("\n\n".join(documents), encoding="utf-8")
     return {"value": BUILT_IN.stat().st_size}
 

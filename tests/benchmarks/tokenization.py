@@ -32,7 +32,9 @@ def contests(options: Options) -> Iterator[Contest]:
     for task, unit in (("char", "encoding characters"), ("bpe-2048", "encoding bpe, 2,048 tokens")):
         yield Contest(f"tokenization: {unit}", "MB/s", sides(task, one, many))
     for size in (2048, 8192):
-        yield Contest(f"tokenization: learning bpe, {size:,} tokens", "MB/s", sides(f"train-{size}", ("tokenizers", "direct")))
+        yield Contest(
+            f"tokenization: learning bpe, {size:,} tokens", "MB/s", sides(f"train-{size}", ("tokenizers", "direct"))
+        )
 
 
 def measure(task: str, side: str, text: str) -> dict[str, Any]:
@@ -59,7 +61,9 @@ def encoding(task: str, side: str, paragraphs: list[str]) -> Callable[[], Any]:
     from mini_tf.data.tokenization.tokenizer import Tokenizer
     from mini_tf.recipe import sections
 
-    settings = sections.Tokenizer(kind="char") if task == "char" else sections.Tokenizer(kind="bpe", vocab_size=int(task[4:]))
+    settings = (
+        sections.Tokenizer(kind="char") if task == "char" else sections.Tokenizer(kind="bpe", vocab_size=int(task[4:]))
+    )
     ours = Tokenizer.train(settings, paragraphs)
     if side == "minitf":
         return lambda: ours.encode_batch(paragraphs)
@@ -86,7 +90,9 @@ def learning(size: int, side: str, paragraphs: list[str]) -> Callable[[], Any]:
     def learn() -> None:
         inner = tokenizers.Tokenizer(models.BPE())
         inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        inner.train_from_iterator(paragraphs, trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False))
+        inner.train_from_iterator(
+            paragraphs, trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
+        )
 
     return learn
 

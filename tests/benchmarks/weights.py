@@ -105,4 +105,6 @@ def check_equal(losses: Sequence[float], expected: Sequence[float], who: str) ->
     """Raises UnequalWork where a loss differs by more than CLOSE says from the plain model's, as far as both go."""
     for step, (loss, theirs) in enumerate(zip(losses, expected, strict=False), start=1):
         if not abs(loss - theirs) <= CLOSE[device()]:
-            raise UnequalWork(f"{who}: loss {loss:.6f} at step {step}, the plain model's is {theirs:.6f}: not equal work")
+            raise UnequalWork(
+                f"{who}: loss {loss:.6f} at step {step}, the plain model's is {theirs:.6f}: not equal work"
+            )

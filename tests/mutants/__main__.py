@@ -27,13 +27,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m tests.mutants", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--package", action="append", choices=SIZES, help="only this one; can be given again (default: all)")
-    parser.add_argument("--tests", nargs="+", metavar="FILE", help="see only what these test files reach, such as test_mixers.py")
+    parser.add_argument(
+        "--package", action="append", choices=SIZES, help="only this one; can be given again (default: all)"
+    )
+    parser.add_argument(
+        "--tests", nargs="+", metavar="FILE", help="see only what these test files reach, such as test_mixers.py"
+    )
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--limit", type=float, default=30, help="seconds of tests that a mutant gets (default: 30)")
-    parser.add_argument("--work", type=Path, default=Path("~/.cache/minitf-mutants").expanduser(), help="where everything is kept")
+    parser.add_argument(
+        "--work", type=Path, default=Path("~/.cache/minitf-mutants").expanduser(), help="where everything is kept"
+    )
     parser.add_argument("--report", action="store_true", help="run nothing")
-    parser.add_argument("--entries", action="store_true", help="print survivors as entries for equivalent.yaml, to which a reason is added")
+    parser.add_argument(
+        "--entries",
+        action="store_true",
+        help="print survivors as entries for equivalent.yaml, to which a reason is added",
+    )
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # which ends the processes that are running
     packages = {package: sample(ROOT, package, given.work / "samples") for package in given.package or SIZES}
@@ -50,7 +60,9 @@ def main() -> None:
         names = forked.checkout(ROOT)
         trees = [forked.Tree(ROOT, given.work.resolve() / f"tree-{n}", names) for n in range(given.workers)]
         for name, not_passed in reach.record(trees, given.tests or []):
-            _say(f"{name}: {'gave nothing' if not_passed < 0 else f'{not_passed} did not pass' if not_passed else 'recorded'}")
+            _say(
+                f"{name}: {'gave nothing' if not_passed < 0 else f'{not_passed} did not pass' if not_passed else 'recorded'}"
+            )
     reasons = Reasons.read()
     everything = [mutant for mutants in packages.values() for mutant in mutants]
     unfit = [""]

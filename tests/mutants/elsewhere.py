@@ -37,7 +37,9 @@ def before_leaving(action: Any) -> None:
 def start() -> None:
     from coverage import Coverage
 
-    coverage = Coverage(data_file=None, include=[f"{Path(__file__).parent}/mini_tf/*"], config_file=False, messages=False)
+    coverage = Coverage(
+        data_file=None, include=[f"{Path(__file__).parent}/mini_tf/*"], config_file=False, messages=False
+    )
     context = (FOLDER.parent / "diary.txt").read_text()
 
     def save() -> None:

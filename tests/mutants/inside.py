@@ -59,7 +59,13 @@ class Recorder:
         finally:
             spent = seconds() - began - (sum(self.fixtures.values()) - fixtures_before)
             found = {name: item._fixtureinfo.name2fixturedefs.get(name) for name in item.fixturenames}
-            shared = [self._name(fixture) for several in found.values() if several for fixture in several if fixture.scope != "function"]
+            shared = [
+                self._name(fixture)
+                for several in found.values()
+                if several
+                for fixture in several
+                if fixture.scope != "function"
+            ]
             self.tests[item.nodeid] |= {"seconds": max(spent, 0.0), "fixtures": shared}
             self._switch("")
 
@@ -96,7 +102,9 @@ class Recorder:
         for context, files in notes:
             for file, reached in files.items():
                 lines.setdefault(context, {}).setdefault(os.path.relpath(file), []).extend(reached)
-        lines = {context: {file: sorted(set(reached)) for file, reached in files.items()} for context, files in lines.items()}
+        lines = {
+            context: {file: sorted(set(reached)) for file, reached in files.items()} for context, files in lines.items()
+        }
         return {"tests": self.tests, "fixtures": self.fixtures, "lines": lines}
 
 
@@ -120,7 +128,9 @@ class Chosen:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = sorted((item for item in items if item.nodeid in self.order), key=lambda item: self.order[item.nodeid])
+        items[:] = sorted(
+            (item for item in items if item.nodeid in self.order), key=lambda item: self.order[item.nodeid]
+        )
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -140,7 +150,9 @@ class Chosen:
 
 def _why(report: Any) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
-    return " | ".join(line.strip() for line in (crash.message if crash else str(report.longrepr)[-400:]).splitlines())[:400]
+    return " | ".join(line.strip() for line in (crash.message if crash else str(report.longrepr)[-400:]).splitlines())[
+        :400
+    ]
 
 
 def run(batches: list[dict[str, float]], diary: Path) -> dict[str, Any]:
@@ -156,5 +168,10 @@ def run(batches: list[dict[str, float]], diary: Path) -> dict[str, Any]:
         code = int(pytest.main([*PYTEST, "-x", *files], plugins=[chosen]))
         ran += chosen.ran
         if chosen.failed or code not in (0, 5):
-            return {"by": chosen.failed or f"pytest ended with {code}", "why": chosen.why, "ran": ran, "seconds": seconds() - began}
+            return {
+                "by": chosen.failed or f"pytest ended with {code}",
+                "why": chosen.why,
+                "ran": ran,
+                "seconds": seconds() - began,
+            }
     return {"by": "", "why": "", "ran": ran, "seconds": seconds() - began}

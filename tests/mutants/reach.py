@@ -48,7 +48,10 @@ class Reach:
             for file in self.left():
                 if not only or file.name in only:
                     name = file.relative_to(self.root).as_posix()
-                    yield file, lambda tree, name=name: tree.start(lambda: record(name, self.sources, tree.diary), SLOWEST)
+                    yield (
+                        file,
+                        lambda tree, name=name: tree.start(lambda: record(name, self.sources, tree.diary), SLOWEST),
+                    )
 
         digests = {file: digest(file.read_bytes()) for file in self.files}
         for file, fork in in_turn(trees, jobs()):
@@ -57,10 +60,15 @@ class Reach:
             target = self._place(file)
             target.with_suffix(".new").write_text(json.dumps(found))
             target.with_suffix(".new").replace(target)
-            yield file.name, sum(test["outcome"] != "passed" for test in found["tests"].values()) if found["tests"] else -1
+            yield (
+                file.name,
+                sum(test["outcome"] != "passed" for test in found["tests"].values()) if found["tests"] else -1,
+            )
 
     def load(self) -> "Tests":
-        return Tests(self, {file.relative_to(self.root).as_posix(): kept for file in self.files if (kept := self._kept(file))})
+        return Tests(
+            self, {file.relative_to(self.root).as_posix(): kept for file in self.files if (kept := self._kept(file))}
+        )
 
     def _place(self, file: Path) -> Path:
         return self.folder / "reach" / f"{file.stem}.json"
@@ -103,7 +111,9 @@ class Tests:
         now = (self.reach.root / name).read_text()
         for file in self.kept.values():
             moved = self._moved(file["versions"].get(name), now)
-            passed = {test: t for test, t in file["tests"].items() if t["outcome"] == "passed" and test not in self.unfit}
+            passed = {
+                test: t for test, t in file["tests"].items() if t["outcome"] == "passed" and test not in self.unfit
+            }
             for test, about in passed.items():
                 for context in (test, *about["fixtures"]):
                     for line in file["lines"].get(context, {}).get(name, ()):
@@ -119,7 +129,9 @@ class Tests:
         before = text.read_text().splitlines() if text.is_file() else []
         moved: dict[int, int] = {}
         for tag, i, j, k, end in difflib.SequenceMatcher(None, before, now.splitlines(), autojunk=False).get_opcodes():
-            moved |= {old + 1: k + old - i + 1 if tag == "equal" else max(1, min(k + old - i + 1, end)) for old in range(i, j)}
+            moved |= {
+                old + 1: k + old - i + 1 if tag == "equal" else max(1, min(k + old - i + 1, end)) for old in range(i, j)
+            }
         return moved
 
     def for_line(self, name: str, line: int) -> dict[str, float]:
@@ -148,7 +160,9 @@ class Tests:
         """The seconds a test takes by itself, and those of each fixture that it shares with others of its file."""
         file = self.kept[_file(test)]
         about = file["tests"][test]
-        return float(about["seconds"]), {f"{_file(test)} {one}": file["fixtures"].get(one, 0.0) for one in about["fixtures"]}
+        return float(about["seconds"]), {
+            f"{_file(test)} {one}": file["fixtures"].get(one, 0.0) for one in about["fixtures"]
+        }
 
     def seconds(self, test: str) -> float:
         own, shared = self.costs(test)
@@ -199,7 +213,9 @@ def _statement(source: str, line: int) -> tuple[range, bool]:
             last = max(first, last)
             if first <= line <= last and last - first < smallest:
                 best, smallest = range(first, last + 1), last - first
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.body[0].lineno <= line <= (node.end_lineno or 0):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.body[0].lineno <= line <= (
+            node.end_lineno or 0
+        ):
             inside = True
     return best, inside
 

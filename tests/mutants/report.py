@@ -75,7 +75,9 @@ def _row(name: str, counts: Counter[str]) -> tuple[str, ...]:
     return (name, *map(str, (n, run, found, counts["timeout"], counts["listed"], counts["survived"])), *share)
 
 
-def _survivors(packages: dict[str, list[Mutant]], results: Results, reasons: Reasons) -> Iterator[tuple[Mutant, dict[str, Any]]]:
+def _survivors(
+    packages: dict[str, list[Mutant]], results: Results, reasons: Reasons
+) -> Iterator[tuple[Mutant, dict[str, Any]]]:
     for mutants in packages.values():
         for mutant in sorted(mutants, key=lambda mutant: (mutant.file, mutant.line)):
             if (known := results.of(mutant)) and _standing(mutant, known, reasons) == "survived":
@@ -84,7 +86,10 @@ def _survivors(packages: dict[str, list[Mutant]], results: Results, reasons: Rea
 
 def diffs(packages: dict[str, list[Mutant]], results: Results, reasons: Reasons, root: Path) -> str:
     """What survived, to read."""
-    shown = [f"{_diff(mutant, root)}  survived {len(known['tried'])} tests\n" for mutant, known in _survivors(packages, results, reasons)]
+    shown = [
+        f"{_diff(mutant, root)}  survived {len(known['tried'])} tests\n"
+        for mutant, known in _survivors(packages, results, reasons)
+    ]
     return "\n".join(shown)
 
 

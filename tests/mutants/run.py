@@ -74,7 +74,9 @@ class Results:
             known |= {"by": "", "why": "", "seconds": 0.0} | _outcome(fork, result)
             known["version"] = self.tests.version(known["by"])
             if known["outcome"] == "survived":
-                known["tried"] = sorted({*(self._known(mutant) or known)["tried"], *map(self._stamp, self.plan(mutant))})
+                known["tried"] = sorted(
+                    {*(self._known(mutant) or known)["tried"], *map(self._stamp, self.plan(mutant))}
+                )
             self.kept[mutant.key] = known
             with self.file.open("a") as log:
                 log.write(json.dumps(known) + "\n")
@@ -88,12 +90,20 @@ class Results:
 
         finders = {known["by"] for mutant in mutants if (known := self.of(mutant))}
         asked = [test for test in sorted(finders) if test in self.tests and test not in self.tests.controlled]
-        files = {file: {test: self.tests.seconds(test) for test in asked if _file(test) == file} for file in map(_file, asked)}
+        files = {
+            file: {test: self.tests.seconds(test) for test in asked if _file(test) == file}
+            for file in map(_file, asked)
+        }
 
         def jobs() -> Iterator[tuple[dict[str, float], Any]]:
             while files:
                 _, batch = files.popitem()
-                yield batch, lambda tree, batch=batch: tree.start(lambda: run([batch], tree.diary), 60 + 10 * sum(batch.values()))
+                yield (
+                    batch,
+                    lambda tree, batch=batch: tree.start(
+                        lambda: run([batch], tree.diary), 60 + 10 * sum(batch.values())
+                    ),
+                )
 
         for batch, fork in in_turn(trees, jobs()):
             failing = _outcome(fork, fork.result)["by"]

@@ -80,7 +80,11 @@ def sample(root: Path, package: str, kept: Path) -> list[Mutant]:
 
 
 def _drawn(sources: dict[str, str], size: int) -> list[Mutant]:
-    drawn = [(rank, word, name, operator, nth) for name, source in sources.items() for rank, word, operator, nth in _ordered(name, source)]
+    drawn = [
+        (rank, word, name, operator, nth)
+        for name, source in sources.items()
+        for rank, word, operator, nth in _ordered(name, source)
+    ]
     mutants: list[Mutant] = []
     codes = {name: {_compiled(source)} for name, source in sources.items()}
     for _, _, name, operator, nth in sorted(drawn, key=lambda entry: entry[:2]):
@@ -159,12 +163,18 @@ def _mutant(name: str, source: str, operator: object, nth: int) -> Mutant | None
 
     try:
         mutated = mutate_code(source, operator, nth)
-    except AttributeError:  # cosmic-ray cannot replace an exception with a dotted name, such as `except json.JSONDecodeError`
+    except (
+        AttributeError
+    ):  # cosmic-ray cannot replace an exception with a dotted name, such as `except json.JSONDecodeError`
         return None
     if mutated is None or mutated == source:
         return None
     old, new = source.splitlines(), mutated.splitlines()
-    changes = [change for change in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes() if change[0] != "equal"]
+    changes = [
+        change
+        for change in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+        if change[0] != "equal"
+    ]
     start, end = changes[0][1], changes[-1][2]
     before, after = ("\n".join(map(str.strip, part)) for part in (old[start:end], new[changes[0][3] : changes[-1][4]]))
     size = end - start
@@ -183,5 +193,7 @@ def _compiled(source: str) -> object:
 
 
 def _bare(code: types.CodeType) -> object:
-    constants = tuple(_bare(c) if isinstance(c, types.CodeType) else (type(c).__name__, repr(c)) for c in code.co_consts)
+    constants = tuple(
+        _bare(c) if isinstance(c, types.CodeType) else (type(c).__name__, repr(c)) for c in code.co_consts
+    )
     return code.co_code, constants, code.co_names, code.co_varnames, code.co_name

@@ -25,15 +25,29 @@ MOST = 5
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser("python -m tests.record", description=manual, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "file", nargs="?", type=Path, metavar="FILE", help=f"the record to write; default {DEFAULT}, or none with --compare"
+    parser = argparse.ArgumentParser(
+        "python -m tests.record", description=manual, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--compare", nargs="+", type=Path, metavar="FILE", help="the record before, and the one after if it is made already"
+        "file",
+        nargs="?",
+        type=Path,
+        metavar="FILE",
+        help=f"the record to write; default {DEFAULT}, or none with --compare",
     )
     parser.add_argument(
-        "--only", nargs="+", default=["*"], metavar="NAME", help="runs and commands by name or pattern, with what they need"
+        "--compare",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="the record before, and the one after if it is made already",
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=["*"],
+        metavar="NAME",
+        help="runs and commands by name or pattern, with what they need",
     )
     asked = parser.parse_args(words)
     file = asked.file or (None if asked.compare else DEFAULT)
@@ -58,12 +72,17 @@ def comparable(before: dict[str, Any], after: dict[str, Any]) -> bool:
 
 
 def made(parser: argparse.ArgumentParser, patterns: Sequence[str]) -> dict[str, Any]:
-    runs, commands = ([name for name in names if any(fnmatchcase(name, one) for one in patterns)] for names in (RUNS, COMMANDS))
+    runs, commands = (
+        [name for name in names if any(fnmatchcase(name, one) for one in patterns)] for names in (RUNS, COMMANDS)
+    )
     if not runs and not commands:
         parser.error(f"--only: no such run or command; there are {', '.join([*RUNS, *COMMANDS])}")
     began = time.monotonic()
     record = make(runs, commands, lambda line: print(line, file=sys.stderr))
-    print(f"{len(record['runs'])} runs, {len(record['commands'])} commands: {time.monotonic() - began:.0f} s", file=sys.stderr)
+    print(
+        f"{len(record['runs'])} runs, {len(record['commands'])} commands: {time.monotonic() - began:.0f} s",
+        file=sys.stderr,
+    )
     return record
 
 
@@ -73,8 +92,12 @@ def told(before: dict[str, Any], after: dict[str, Any], partial: bool) -> int:
         lines = [f"{name}: {what}" for _, what in of_one]
         for line in lines[:MOST] + [f"{name}: {len(lines) - MOST} more"] * (len(lines) > MOST):
             print("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line))  # a class may be called \x1b[2J
-    counts = {section: len({name for name, _ in found if name.startswith(section[:-1])}) for section in ("runs", "commands")}
-    print(f"{counts['runs']} of {len(after['runs'])} runs and {counts['commands']} of {len(after['commands'])} commands differ")
+    counts = {
+        section: len({name for name, _ in found if name.startswith(section[:-1])}) for section in ("runs", "commands")
+    }
+    print(
+        f"{counts['runs']} of {len(after['runs'])} runs and {counts['commands']} of {len(after['commands'])} commands differ"
+    )
     print(f"before: {before['commit']}; after: {after['commit']}")
     return 1 if found else 0
 

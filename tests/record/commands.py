@@ -75,12 +75,16 @@ COMMANDS = {
     "runs list": command("runs list", "runs list outputs --json", "runs show last", needs=ALL),
     "data check": command("data check mixed.yaml", "data check classify.yaml --json"),
     "runs compare": command("runs compare text classify", needs=ALL),
-    "runs compare at": command("runs compare text stream --at flops", "runs compare classify/seed-1 classify/seed-2 --at steps --json"),
+    "runs compare at": command(
+        "runs compare text stream --at flops", "runs compare classify/seed-1 classify/seed-2 --at steps --json"
+    ),
     "runs show": command("runs show text", "runs show classify --json", "runs show chats --json"),
     "fresh": command(f"finetune regress.yaml {TRAINED} regress --fresh -q --assert 'val.loss<9'"),
     "complete": command(f"pretrain masked.yaml {TRAINED} masked --json"),
     "dry run": command("pretrain stream.yaml --dry-run", "pretrain stream.yaml --print-config"),
-    "stdin": command("pretrain base.yaml data.train=- model.kind=decoder model.d_model=16 train.steps=2", stdin="a b\n\nc d\n" * 90),
+    "stdin": command(
+        "pretrain base.yaml data.train=- model.kind=decoder model.d_model=16 train.steps=2", stdin="a b\n\nc d\n" * 90
+    ),
     "crash": command(
         "pretrain text.yaml model.norm_place=none model.init_std=10 model.n_layers=8 model.activation=relu2 -d burst",
         "inspect crash burst",
@@ -91,7 +95,9 @@ COMMANDS = {
         "convert text model.attention.kind=favor -d converted --json",
         "convert pairs model.cross_attention.kind=diminishing -d diminishing --json",
     ),
-    "convert memory": command("convert text --memory 1:3=0 --memory 0:0-4=0.5 -d silenced --json", "convert text --memory 2:0=0"),
+    "convert memory": command(
+        "convert text --memory 1:3=0 --memory 0:0-4=0.5 -d silenced --json", "convert text --memory 2:0=0"
+    ),
     # interchange
     "export": command(
         "export text -o tensors --to safetensors",
@@ -111,24 +117,38 @@ COMMANDS = {
         "evaluate spans --pairs minimal.jsonl --score token",
     ),
     "evaluate pairs": command("evaluate pairs --json", "evaluate killed"),
-    "evaluate classes": command("evaluate classify", "evaluate classify --confusion confusion.json --calibration calibration.png"),
+    "evaluate classes": command(
+        "evaluate classify", "evaluate classify --confusion confusion.json --calibration calibration.png"
+    ),
     "evaluate numbers": command("evaluate regress"),
     "evaluate tags": command("evaluate tag --json --confusion tags.json"),
     "evaluate chats": command("evaluate instruct", "evaluate chats --json"),
     # generate and predict
     "greedy": command("generate text 'The king' 'Once' --greedy --max-new-tokens 20"),
-    "sampled": command("generate text 'The king' --seed 5 --num-samples 3 --top-p 0.9 --min-p 0.01 --repetition-penalty 1.2"),
+    "sampled": command(
+        "generate text 'The king' --seed 5 --num-samples 3 --top-p 0.9 --min-p 0.01 --repetition-penalty 1.2"
+    ),
     "stopped": command("generate text Once --stop e --logprobs 3 --json"),
-    "from lines": command("generate stream --temperature 0.7 --top-k 5 --max-new-tokens 8", stdin="The king\nOnce\\nupon\n\nA\n"),
+    "from lines": command(
+        "generate stream --temperature 0.7 --top-k 5 --max-new-tokens 8", stdin="The king\nOnce\\nupon\n\nA\n"
+    ),
     "mixed mixers": command("generate mixed 'the old king' --average 2 --batch-size 1"),
     "filled": command("generate masked 'The [MASK] was [MASK].' --top-k 3", "generate spans 'a [MASK] soup' --json"),
-    "filled by a generator": command("generate replaced 'The [MASK] was old.' --top-k 3", "generate replaced --json", stdin="a [MASK]\n"),
-    "infilled": command("generate noisy 'The [MASK] was [MASK].' --json", "generate gaps 'The [MASK] was [MASK].' --n-best 2"),
+    "filled by a generator": command(
+        "generate replaced 'The [MASK] was old.' --top-k 3", "generate replaced --json", stdin="a [MASK]\n"
+    ),
+    "infilled": command(
+        "generate noisy 'The [MASK] was [MASK].' --json", "generate gaps 'The [MASK] was [MASK].' --n-best 2"
+    ),
     "beams": command("generate pairs 'the wise king' 'a sailor' --n-best 3 --length-penalty 1 --min-new-tokens 3"),
-    "beams of lines": command("generate killed --json", "generate killed --num-beams 1 --max-new-tokens 5", stdin="red dog\nsun\n"),
+    "beams of lines": command(
+        "generate killed --json", "generate killed --num-beams 1 --max-new-tokens 5", stdin="red dog\nsun\n"
+    ),
     "answers": command("generate instruct 'the old king' --greedy", f"generate chats '{CHAT}' --max-new-tokens 9"),
     "predict classes": command(
-        "predict classify", "predict classify/seed-1 'a nice film' --step 10 --batch-size 1", stdin="a nice soup\na dull film\n"
+        "predict classify",
+        "predict classify/seed-1 'a nice film' --step 10 --batch-size 1",
+        stdin="a nice soup\na dull film\n",
     ),
     "predict decided": command(
         "predict classify 'a nice film' 'a dull soup' --top 2 --threshold 0.6 --threshold bad=0.2",
@@ -138,16 +158,22 @@ COMMANDS = {
     "predict numbers": command("predict regress --json", stdin='{"text": "the king", "text_pair": "a house"}\n'),
     "predict tags": command("predict tag 'Anna saw the soup in Oslo .'", "predict tag -i names.conll"),
     # inspect
-    "inspect attention": command("inspect attention text 'The old king'", "inspect-attention stream 'The old king' --describe"),
+    "inspect attention": command(
+        "inspect attention text 'The old king'", "inspect-attention stream 'The old king' --describe"
+    ),
     "inspect attention json": command(
         "inspect attention mixed 'the king' --json --full", "inspect attention masked 'The king' --words --json"
     ),
-    "inspect attention pairs": command("inspect attention pairs 'the king' --target 'jo' -o pairs.json -o pairs.png -o pairs.safetensors"),
+    "inspect attention pairs": command(
+        "inspect attention pairs 'the king' --target 'jo' -o pairs.json -o pairs.png -o pairs.safetensors"
+    ),
     "inspect attention query": command(
         "inspect attention text 'The old king' --query 4 --layer 1", "inspect attention text King --step all"
     ),
     "inspect word": command("inspect word masked king 'The king was old.' 'The old king slept.' 'A king' --json"),
-    "inspect word vectors": command("inspect word vectors king --neighbors 3", "inspect word vectors --analogy 'king old man' --json"),
+    "inspect word vectors": command(
+        "inspect word vectors king --neighbors 3", "inspect word vectors --analogy 'king old man' --json"
+    ),
     "inspect syntax": command("inspect syntax masked --data '{kind: world, n_sentences: 1}' --json"),
     "inspect senses": command("inspect senses masked --data '{kind: world, n_sentences: 1}' --limit 300"),
     "inspect answers": command(
@@ -165,19 +191,28 @@ COMMANDS = {
     ),
     "inspect model": command("inspect model pairs", "inspect model chats --json"),
     "inspect tokens": command("inspect tokens masked 'The old king'"),
-    "inspect positions": command("inspect positions text", "inspect positions spans --json", "inspect positions pairs --stack encoder"),
+    "inspect positions": command(
+        "inspect positions text", "inspect positions spans --json", "inspect positions pairs --stack encoder"
+    ),
     "inspect softmax": command("inspect softmax text 'The old king' --json", "inspect softmax killed 'red dog'"),
     "inspect replaced": command(
         "inspect replaced replaced 'The old king was here' --seed 2",
         "inspect replaced replaced 'The king' --json",
         "inspect replaced text a",
     ),
-    "inspect gates": command("inspect gates recurrent 'The old king'", "inspect gates recurrent 'a' 'The' --json", "inspect gates text a"),
-    "inspect spans": command("inspect spans recurrent 'The old king'", "inspect spans recurrent 'a' --json", "inspect spans text a"),
-    "inspect latents": command("inspect latents latents 'The old king'", "inspect latents latents 'a' --json", "inspect latents text a"),
+    "inspect gates": command(
+        "inspect gates recurrent 'The old king'", "inspect gates recurrent 'a' 'The' --json", "inspect gates text a"
+    ),
+    "inspect spans": command(
+        "inspect spans recurrent 'The old king'", "inspect spans recurrent 'a' --json", "inspect spans text a"
+    ),
+    "inspect latents": command(
+        "inspect latents latents 'The old king'", "inspect latents latents 'a' --json", "inspect latents text a"
+    ),
     "inspect simple": command("inspect simple", "inspect simple 'an old king' --json"),
     "inspect align": command(
-        "inspect align pairs --limit 12", "inspect align killed 'red dog' --target 'dog red' -o links.pharaoh -o links.svg"
+        "inspect align pairs --limit 12",
+        "inspect align killed 'red dog' --target 'dog red' -o links.pharaoh -o links.svg",
     ),
     "inspect coverage": command(
         "inspect coverage covered --limit 4",
@@ -188,12 +223,20 @@ COMMANDS = {
     # faults
     "no such word": command("pretrain --no-such-option", "rnus", "runs show nowhere --json"),
     "no such recipe": command("pretrain trext.yaml", "recipe show gtp-nano"),
-    "faults of a recipe": command("recipe check text.yaml optimizer.learning_rate=1 model.n_heads=3 train.steps=fast", "finetune"),
+    "faults of a recipe": command(
+        "recipe check text.yaml optimizer.learning_rate=1 model.n_heads=3 train.steps=fast", "finetune"
+    ),
     "no such data": command("pretrain text.yaml data.train=./none.txt", "evaluate classify --data other.txt"),
-    "wrong column": command("data stats regress.yaml data.fields='{text: 0, label: 7}'", "evaluate classify --data names.conll"),
+    "wrong column": command(
+        "data stats regress.yaml data.fields='{text: 0, label: 7}'", "evaluate classify --data names.conll"
+    ),
     "another recipe": command(f"pretrain text.yaml train.seed=9 {TRAINED} text"),
-    "no such run": command("generate txet Once", "evaluate text --step 11", "finetune tag.yaml model.init_from=outputs/none"),
-    "not its task": command("predict text Once", "generate classify Once", "inspect align text Once", "evaluate text --confusion c.png"),
+    "no such run": command(
+        "generate txet Once", "evaluate text --step 11", "finetune tag.yaml model.init_from=outputs/none"
+    ),
+    "not its task": command(
+        "predict text Once", "generate classify Once", "inspect align text Once", "evaluate text --confusion c.png"
+    ),
     "no such device": command("evaluate text --device cuda:77"),
     "missed": command("evaluate text --assert 'loss<0.1' --json", "evaluate text --assert 'lss<1'"),
     "bad lines": command(
@@ -204,6 +247,8 @@ COMMANDS = {
         stdin='{"messages": [{"role": "king"}]}\n',
     ),
     "no overwriting": command(
-        *["tokenizer train text.yaml -o text.json"] * 2, "recipe init base.yaml", "inspect softmax text King -o tiny.txt"
+        *["tokenizer train text.yaml -o text.json"] * 2,
+        "recipe init base.yaml",
+        "inspect softmax text King -o tiny.txt",
     ),
 }

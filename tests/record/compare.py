@@ -17,7 +17,9 @@ def other_machine(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[s
     return [f"{key}: {before.get(key)} -> {after.get(key)}" for key in keys if before.get(key) != after.get(key)]
 
 
-def differences(before: Mapping[str, Any], after: Mapping[str, Any], partial: bool = False) -> Iterator[tuple[str, str]]:
+def differences(
+    before: Mapping[str, Any], after: Mapping[str, Any], partial: bool = False
+) -> Iterator[tuple[str, str]]:
     """The name of a run or command, and what of it differs. partial: what only one of the records has does not
     count.
     """
@@ -62,7 +64,9 @@ def _of_tensors(before: Mapping[str, str], after: Mapping[str, str]) -> str:
         "gone": [name for name in before if name not in after],
         "new": [name for name in after if name not in before],
     }
-    return "; ".join(f"{what}: {_listed(names)}" for what, names in found.items() if names) or "equal tensors, other bytes"
+    return (
+        "; ".join(f"{what}: {_listed(names)}" for what, names in found.items() if names) or "equal tensors, other bytes"
+    )
 
 
 def _of_text(before: str, after: str) -> str:
@@ -84,7 +88,10 @@ def _of_line(before: str | None, after: str | None) -> str:
     if ours and theirs:
         changed = [key for key in dict.fromkeys([*ours, *theirs]) if ours.get(key) != theirs.get(key)]
         return _listed([f"{key} {ours.get(key, 'absent')} -> {theirs.get(key, 'absent')}" for key in changed])
-    first = next((at for at, (one, other) in enumerate(zip(before, after, strict=False)) if one != other), min(len(before), len(after)))
+    first = next(
+        (at for at, (one, other) in enumerate(zip(before, after, strict=False)) if one != other),
+        min(len(before), len(after)),
+    )
     return f"{_short(before, first)} -> {_short(after, first)}"
 
 

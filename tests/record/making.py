@@ -41,7 +41,14 @@ PACKAGES = (
     "sacrebleu",
     "rouge-score",
 )
-PINNED = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "100", "TERM": "dumb", "TZ": "UTC", "PYTHONPATH": str(ROOT)}
+PINNED = {
+    "OMP_NUM_THREADS": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "COLUMNS": "100",
+    "TERM": "dumb",
+    "TZ": "UTC",
+    "PYTHONPATH": str(ROOT),
+}
 TRIES = 5
 
 Told = Callable[[str], None]
@@ -82,7 +89,9 @@ def make(runs: Iterable[str], commands: Iterable[str], tell: Told) -> dict[str, 
             for name in filter(wanted.__contains__, RUNS):
                 record["runs"][name] = _told(name, tell, lambda name=name: _train(folder, name, RUNS[name]))
             for name, command in asked.items():
-                record["commands"][name] = _told(name, tell, lambda command=command: _give(folder, command.lines, command.stdin))
+                record["commands"][name] = _told(
+                    name, tell, lambda command=command: _give(folder, command.lines, command.stdin)
+                )
         finally:
             os.chdir(stood)
     return record
@@ -99,7 +108,9 @@ def _pin(folder: Path) -> None:
 def _told(name: str, tell: Told, action: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     began = time.monotonic()
     part = action()
-    tell(f"{time.monotonic() - began:5.1f} s  {name}: exit {', '.join(str(said['exit_code']) for said in part['said'])}")
+    tell(
+        f"{time.monotonic() - began:5.1f} s  {name}: exit {', '.join(str(said['exit_code']) for said in part['said'])}"
+    )
     return part
 
 
@@ -111,7 +122,9 @@ def _train(folder: Path, name: str, run: Run) -> dict[str, Any]:
     said = [_said(folder, line) for line in lines]
     if run.killed_at:
         said = [{**one, "stderr": "(where it continued)"} for one in said]
-    files = sorted((path for path in place.rglob("*") if path.is_file()), key=lambda path: (len(path.parts), path))  # metrics come early
+    files = sorted(
+        (path for path in place.rglob("*") if path.is_file()), key=lambda path: (len(path.parts), path)
+    )  # metrics come early
     return {"said": said, "files": {path.relative_to(place).as_posix(): fact(path, folder) for path in files}}
 
 
@@ -122,7 +135,9 @@ def _kill(line: str, place: Path, reached: Path) -> None:
     for _ in range(TRIES):
         shutil.rmtree(place, ignore_errors=True)
         quiet = subprocess.DEVNULL
-        process = subprocess.Popen([sys.executable, "-m", "mini_tf", *shlex.split(line)], stdin=quiet, stdout=quiet, stderr=quiet)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mini_tf", *shlex.split(line)], stdin=quiet, stdout=quiet, stderr=quiet
+        )
         while not reached.exists() and process.poll() is None:
             time.sleep(1e-3)
         process.kill()

@@ -13,7 +13,9 @@ class Rule(NamedTuple):
 
 
 RULES = [
-    Rule(r"\b[0-9a-f]{64}\b", "<hash>", "hashes of data, tokenizers and weights, by which stores are known (runs show)"),
+    Rule(
+        r"\b[0-9a-f]{64}\b", "<hash>", "hashes of data, tokenizers and weights, by which stores are known (runs show)"
+    ),
     Rule(r"(?<=\()[0-9a-f]{12}(?=\))", "<hash>", "the name of a store in the cache (-v)"),
     Rule(r"(?<=\w)-[0-9a-f]{6}(?![\w-])", "-<id>", "the run id at the end of a generated folder name"),
     Rule(r"(run_id\W+)[0-9a-f]{12}", r"\1<id>", "the run id in a file of tensors (inspect attention -o)"),

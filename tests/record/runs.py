@@ -348,7 +348,9 @@ RUNS = {
 def needed(words: str) -> set[str]:
     """The runs that these words name, or whose recipe they hold, and those that these begin with."""
     named = {name for name in RUNS if re.search(rf"\b{name}\b", words)}
-    return named.union(*(needed(found[1]) for name in named if (found := re.search(r"init_from: outputs/(\w+)", RUNS[name].recipe))))
+    return named.union(
+        *(needed(found[1]) for name in named if (found := re.search(r"init_from: outputs/(\w+)", RUNS[name].recipe)))
+    )
 
 
 def write_files(folder: Path) -> None:
@@ -362,7 +364,23 @@ def write_files(folder: Path) -> None:
     tiny_tasks.names(folder / "names.conll")
     (folder / "sentences.txt").write_text("\n\n".join(" ".join(words) for words, _ in tiny_tasks.NAMES))
     draw = random.Random(0)
-    words = ["the", "old", "king", "of", "a", "small", "house", "saw", "two", "birds", "near", "river", "and", "went", "home"]
+    words = [
+        "the",
+        "old",
+        "king",
+        "of",
+        "a",
+        "small",
+        "house",
+        "saw",
+        "two",
+        "birds",
+        "near",
+        "river",
+        "and",
+        "went",
+        "home",
+    ]
 
     def some(least: int = 2, most: int = 6) -> str:
         return " ".join(draw.choices(words, k=draw.randint(least, most)))
@@ -372,6 +390,9 @@ def write_files(folder: Path) -> None:
     roles = ("system", "user", "assistant", "user", "assistant", "user")
     chats = [{"talk": [{"role": role, "content": some(1, 3)} for role in roles[n % 2 : 3 + n % 4]]} for n in range(60)]
     (folder / "ratings.csv").write_text("".join(f'"{one}","{other}",{stars}\n' for one, other, stars in ratings))
-    minimal = [{"sentence_good": f"the {word} was old", "sentence_bad": f"the {word} were old", "UID": word} for word in ("king", "house")]
+    minimal = [
+        {"sentence_good": f"the {word} was old", "sentence_bad": f"the {word} were old", "UID": word}
+        for word in ("king", "house")
+    ]
     for name, rows in (("questions", questions), ("chats", chats), ("minimal", minimal)):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

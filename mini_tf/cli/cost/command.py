@@ -111,12 +111,18 @@ def _details(name: str, cost: "Cost") -> list[str]:
     """One recipe: a line per quantity, then one per part of the time."""
     found, memory, step = cost.found, cost.memory, cost.timing.seconds
     flops, runs = cost.step_flops.flops, f"for all {cost.run_set}" if cost.run_set else "in total"
-    how = [found["device"], found["precision"], "compiled" if found["compile"] else "not compiled", f"threads {found['threads']}"]
+    how = [
+        found["device"],
+        found["precision"],
+        "compiled" if found["compile"] else "not compiled",
+        f"threads {found['threads']}",
+    ]
     facts = {
         "recipe": f"{name}: {', '.join(map(str, how))}",
         "parameters": f"{cost.parameters:,}",
         "compute": f"{short(flops)}FLOP per step, {short(flops / cost.step_flops.tokens)}FLOP per token, forward and backward",
-        "memory": f"{in_bytes(memory.total)}: " + ", ".join(f"{what} {in_bytes(size)}" for what, size in vars(memory).items()),
+        "memory": f"{in_bytes(memory.total)}: "
+        + ", ".join(f"{what} {in_bytes(size)}" for what, size in vars(memory).items()),
         "": f"activations for micro-batches of {found['micro_batch_size']} rows; measured peak {in_bytes(cost.timing.peak_bytes)}",
         **_stream(cost),
         "speed": f"{duration(step)} per step of {cost.step_flops.tokens:,} tokens, {short(cost.step_flops.tokens / step)} tokens/s",
@@ -135,7 +141,11 @@ def _details(name: str, cost: "Cost") -> list[str]:
 def _stream(cost: "Cost") -> dict[str, str]:
     if (stream := cost.stream) is None:
         return {}
-    measured = "" if stream.ideal is None else f"; at the end of the run {stream.ideal:.1f} seen by the next token, {stream.real:.1f} kept"
+    measured = (
+        ""
+        if stream.ideal is None
+        else f"; at the end of the run {stream.ideal:.1f} seen by the next token, {stream.real:.1f} kept"
+    )
     return {"stream": f"at most {stream.bound:,} tokens of earlier rows in memory per row and layer{measured}"}
 
 

@@ -19,7 +19,9 @@ MEANING = (
 )
 
 
-def print_lengths(console: Console, recipes: "Sequence[tuple[str, Recipe]]", lengths: Sequence[int], files: Sequence[Path]) -> None:
+def print_lengths(
+    console: Console, recipes: "Sequence[tuple[str, Recipe]]", lengths: Sequence[int], files: Sequence[Path]
+) -> None:
     """Measure, print the table and the slopes, or write the files."""
     from mini_tf.drawing.terminal import sentence, table
     from mini_tf.jobs.cost.lengths import measure_recipes

@@ -68,7 +68,9 @@ def _lengths(console: Console, recipe: "Recipe") -> dict[str, dict[str, int]]:
     for note in data.notes:
         console.say(note)
     objective = recipe.objective.build(data.tokenizer.vocabulary, data.labels)
-    return {split: length_report(pack(recipe, store, data.tokenizer, objective)) for split, store in data.splits.items()}
+    return {
+        split: length_report(pack(recipe, store, data.tokenizer, objective)) for split, store in data.splits.items()
+    }
 
 
 def _table(recipe: "Recipe", report: "DataReport", lengths: "dict[str, dict[str, int]]") -> list[str]:
@@ -90,11 +92,17 @@ def _table(recipe: "Recipe", report: "DataReport", lengths: "dict[str, dict[str,
     if names := [name for name, _ in classes.most_common(50)]:
         lines += [
             "",
-            *format_columns({split: {caption(name): one.classes[name] for name in names} for split, one in report.splits.items()}),
+            *format_columns(
+                {split: {caption(name): one.classes[name] for name in names} for split, one in report.splits.items()}
+            ),
         ]
         if (more := len(classes) - len(names)) > 0:
             lines.append(f"and {more:,} more labels; --json lists all")
-    lines += ["", "no faults" + ("" if recipe.data.val is not None else f"; validation data is split off data.train ({recipe.data.split})")]
+    lines += [
+        "",
+        "no faults"
+        + ("" if recipe.data.val is not None else f"; validation data is split off data.train ({recipe.data.split})"),
+    ]
     if n := report.n_val_in_train:
         lines.append(f"{n:,} {dataset.UNIT} of data.val are also in data.train; training removes them from val")
     if dataset.TRUNCATES and any(one["longer"] for one in lengths.values()):

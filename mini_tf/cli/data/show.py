@@ -19,7 +19,9 @@ def show(
     console: Console,
     arguments: RECIPE = None,
     rows: Annotated[int, typer.Option("--rows", min=1, metavar="N", help="Number of rows.")] = 1,
-    split: Annotated[Literal["train", "val"], typer.Option("--split", metavar="train|val", help="Training or validation data.")] = "train",
+    split: Annotated[
+        Literal["train", "val"], typer.Option("--split", metavar="train|val", help="Training or validation data.")
+    ] = "train",
 ) -> None:
     """Show the first rows that the model reads: inputs, targets, labels, document borders.
 
@@ -32,11 +34,21 @@ def show(
     numbers, first_rows, n_rows = _first_rows(recipe, packing, split, rows)
     batch = objective.prepare(first_rows)
     numbered = [
-        {"row": n, "documents": documents} for n, documents in zip(numbers, _documents(recipe, packing, split, numbers), strict=True)
+        {"row": n, "documents": documents}
+        for n, documents in zip(numbers, _documents(recipe, packing, split, numbers), strict=True)
     ]
-    shown = [one | dataset.describe_row(data, first_rows, batch, row, split == "train") for row, one in enumerate(numbered)]
+    shown = [
+        one | dataset.describe_row(data, first_rows, batch, row, split == "train") for row, one in enumerate(numbered)
+    ]
     attention = _describe_attention(recipe, split)
-    result = {"split": split, "objective": recipe.objective.kind, "pack": packing.pack, "sees": attention, "n_rows": n_rows, "rows": shown}
+    result = {
+        "split": split,
+        "objective": recipe.objective.kind,
+        "pack": packing.pack,
+        "sees": attention,
+        "n_rows": n_rows,
+        "rows": shown,
+    }
     head = f"{split}, {recipe.objective.kind}, {dataset.ROW.format(pack=packing.pack)}: {attention}"
     unit = dataset.UNIT.removesuffix("s")
     heads = (f"row {row['row']} of {n_rows} (counted from 0){_listed(unit, row['documents'])}" for row in shown)

@@ -79,11 +79,15 @@ def generate(
         session.print_outputs(generation, prompts)
         return 0
     file = None if input == Path("-") else input
-    _generate_by_lines(session, generation, prompt_batches(file, default_lookahead(file, generation.chunk_size, batch_size or 1)))
+    _generate_by_lines(
+        session, generation, prompt_batches(file, default_lookahead(file, generation.chunk_size, batch_size or 1))
+    )
     return 0
 
 
-def _generate_by_lines(session: PromptSession, generation: "Generator", batches: Iterator[tuple[list[str], list[str]]]) -> None:
+def _generate_by_lines(
+    session: PromptSession, generation: "Generator", batches: Iterator[tuple[list[str], list[str]]]
+) -> None:
     """A prompt that is refused ends the command; the lines before its batch are answered."""
     with session.printing_notes(), faults_of_lines(), group_of() as group:
         for output in in_order(group, batches, lambda batch: session.outputs(generation, *batch), generation.unread):

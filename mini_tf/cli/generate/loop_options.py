@@ -33,7 +33,11 @@ class LoopOptions:
     def change(self, assignment: str) -> list[str]:
         """Apply "temperature 0.7"; returns lines with the new values. UsageFault changes nothing."""
         if not assignment:
-            return [*self._lines(name for name in self._parameters if name not in self._session.settings.UNSUPPORTED_OPTIONS)]
+            return [
+                *self._lines(
+                    name for name in self._parameters if name not in self._session.settings.UNSUPPORTED_OPTIONS
+                )
+            ]
         found = _SET.fullmatch(assignment)
         name = found[1].replace("-", "_") if found else assignment
         if found is None or name not in self._parameters:

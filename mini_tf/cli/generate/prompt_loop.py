@@ -100,7 +100,11 @@ class _Loop:
 
     def _retry(self) -> None:
         """Run the last prompt with the next seed; UsageFault where there is none or sampling is off."""
-        given, recipe, without = self.options.given, self.session.trained.recipe, self.session.settings.UNSUPPORTED_OPTIONS
+        given, recipe, without = (
+            self.options.given,
+            self.session.trained.recipe,
+            self.session.settings.UNSUPPORTED_OPTIONS,
+        )
         if self.last is None:
             raise UsageFault("/retry: no prompt has been given yet")
         if "seed" in without or given.get("greedy") or recipe.generate.model_copy(update=given).greedy:

@@ -27,7 +27,9 @@ class PromptSession:
         if self.settings is None or self.settings.COMMAND != "generate":
             predicts = self.settings is not None and self.settings.COMMAND == "predict"
             hint = f"use `minitf predict {name}`" if predicts else None
-            raise UsageFault(f"{name} was trained with the objective {objective.kind}, which generates no text", hint=hint)
+            raise UsageFault(
+                f"{name} was trained with the objective {objective.kind}, which generates no text", hint=hint
+            )
 
     def open(self, given: Mapping[str, Any]) -> "Generator":
         """A generation with these options, by name; UsageFault for a value out of range or an option that the model
@@ -82,7 +84,9 @@ class PromptSession:
     def refuse_unsupported(self, name: str) -> None:
         """UsageFault for an option that this model does not support."""
         if name in self.settings.UNSUPPORTED_OPTIONS:
-            why = self.settings.UNSUPPORTED_OPTIONS[name].format(run=self.trained.folder.name, model=self.trained.recipe.model.kind)
+            why = self.settings.UNSUPPORTED_OPTIONS[name].format(
+                run=self.trained.folder.name, model=self.trained.recipe.model.kind
+            )
             raise UsageFault(f"--{name.replace('_', '-')}: {why}", hint="leave it out")
 
     def _note(self, unread: "InputWarnings") -> None:
@@ -105,5 +109,7 @@ class PromptSession:
         for limit in model.position_limits(context):
             if limit.source == model.SOURCE and requested > limit.length:
                 hint = "rotary, alibi and sinusoidal positions have no maximum"
-                raise UsageFault(f"--context {requested}: the model's {limit.kind} positions end at {limit.length}", hint=hint)
+                raise UsageFault(
+                    f"--context {requested}: the model's {limit.kind} positions end at {limit.length}", hint=hint
+                )
         return requested

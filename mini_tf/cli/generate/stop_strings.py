@@ -25,7 +25,9 @@ def unescaped(text: str) -> str:
 
     def read(found: re.Match[str]) -> str:
         if found[1] not in _ESCAPES:
-            raise UsageFault(f"--stop {text}: unknown escape {found[0]}", hint="\\n is a newline, \\t a tab, \\\\ a backslash")
+            raise UsageFault(
+                f"--stop {text}: unknown escape {found[0]}", hint="\\n is a newline, \\t a tab, \\\\ a backslash"
+            )
         return _ESCAPES[found[1]]
 
     return re.sub(r"\\(.?)", read, text, flags=re.DOTALL)

@@ -27,7 +27,12 @@ DATA = _io("--data", metavar="FILE", help="Align the pairs of this file, in any 
 GOLD = _io("--gold", metavar="FILE", help="GoldAlignment alignments, one pair per line: i-j sure, i?j possible.")
 LIMIT = _io("--limit", metavar="N", min=1, help="Only the first N pairs.")
 SHIFT = typer.Option(
-    "--shift", metavar="S", min=0, max=1, help="Decoder position: 0 predicts the token, 1 has it as input.", show_default="best"
+    "--shift",
+    metavar="S",
+    min=0,
+    max=1,
+    help="Decoder position: 0 predicts the token, 1 has it as input.",
+    show_default="best",
 )
 
 
@@ -68,7 +73,9 @@ def align(
 
     trained = open_trained(run, step, device)
     pairs = pairs_of(console, trained, source, target, data, "word alignment")
-    found = view(trained, pairs, gold, limit, HeadSelection(None, joined(layer), joined(head)), shift, step, many=source is None)
+    found = view(
+        trained, pairs, gold, limit, HeadSelection(None, joined(layer), joined(head)), shift, step, many=source is None
+    )
     show(console, found, named, trained.folder)
     if missed := failures(bounds, found.metrics or {}):
         raise GateMissed(missed[0], faults=missed)

@@ -31,4 +31,9 @@ def answers(
 
     files = check(output, [".json"], force)
     trained = open_trained(run, step, device)
-    show(console, view(trained, labelled_documents(trained, data, (), (), limit, listed=(ANSWERS, CUE))), files, trained.folder)
+    show(
+        console,
+        view(trained, labelled_documents(trained, data, (), (), limit, listed=(ANSWERS, CUE))),
+        files,
+        trained.folder,
+    )

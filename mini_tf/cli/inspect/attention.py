@@ -26,7 +26,11 @@ QUERY = typer.Option("--query", metavar="WORD", help="Only the weights of this q
 DESCRIBE = typer.Option("--describe", help="Print sentences instead of maps.")
 FULL = typer.Option("--full", help="Include the weight matrices in JSON.")
 ANY_STEP = typer.Option(
-    "--step", metavar="N|best|last|all", help="Which checkpoint; all: every kept one.", show_default="best", rich_help_panel=MODEL
+    "--step",
+    metavar="N|best|last|all",
+    help="Which checkpoint; all: every kept one.",
+    show_default="best",
+    rich_help_panel=MODEL,
 )
 
 
@@ -80,7 +84,11 @@ def attention(
                 later.append(picture) if named else console.show(picture)
         entries.append(to_json(sample, full, describe))
         samples.append(sample if suffixes - {".json"} else sample.without_weights())
-    result = {"samples": entries, "notes": _notes(samples, len(given)), "difference": max(sample.difference for sample in samples)}
+    result = {
+        "samples": entries,
+        "notes": _notes(samples, len(given)),
+        "difference": max(sample.difference for sample in samples),
+    }
     _print_notes(console, result)
     if suffixes & {*PICTURES}:
         _warn_missing_glyphs(console, [unit for text in samples[0].texts.all for unit in text.units])
@@ -100,7 +108,9 @@ def _refuse_texts(query: str | None, target: str | None, kind: str | None) -> No
 
 def _refuse_files(suffixes: set[str], several: bool, full: bool) -> None:
     if suffixes & {*PICTURES} and several:
-        raise UsageFault("a picture shows one text at one checkpoint", hint="give one TEXT and --step N, or -o FILE.json")
+        raise UsageFault(
+            "a picture shows one text at one checkpoint", hint="give one TEXT and --step N, or -o FILE.json"
+        )
     if full and not suffixes & {".json", ".safetensors"}:
         raise UsageFault("--full needs JSON output", hint="add --json or -o FILE.json")
 
@@ -108,7 +118,9 @@ def _refuse_files(suffixes: set[str], several: bool, full: bool) -> None:
 def _notes(samples: "list[Sample]", several: int) -> list[str]:
     """Notes on the texts, each once; `several`: number of texts, whose samples alternate."""
     notes = [(number, note) for number, sample in enumerate(samples) for note in sample.notes]
-    return list(dict.fromkeys(f"text {1 + number % several}: {note}" if several > 1 else note for number, note in notes))
+    return list(
+        dict.fromkeys(f"text {1 + number % several}: {note}" if several > 1 else note for number, note in notes)
+    )
 
 
 def _print_notes(console: Console, result: dict[str, Any]) -> None:
@@ -132,4 +144,8 @@ def _file(suffix: str, samples: "list[Sample]", trained: "Trained", step: str | 
     from mini_tf.inspection.maps.plots import plot
     from mini_tf.inspection.maps.tensors import pack
 
-    return pack(samples, trained, step) if suffix == "safetensors" else draw(plot(samples[0], run_and_step(trained.folder, step)), suffix)
+    return (
+        pack(samples, trained, step)
+        if suffix == "safetensors"
+        else draw(plot(samples[0], run_and_step(trained.folder, step)), suffix)
+    )

@@ -19,8 +19,17 @@ if TYPE_CHECKING:
     from mini_tf.trained.opening import Trained
 
 N_PAIRS = 100
-DATA = typer.Option("--data", metavar="DATA", help="Generate for the pairs of this file or corpus.", rich_help_panel=INPUT_OUTPUT)
-LIMIT = typer.Option("--limit", metavar="N", min=1, help="Only the first N pairs.", show_default=str(N_PAIRS), rich_help_panel=INPUT_OUTPUT)
+DATA = typer.Option(
+    "--data", metavar="DATA", help="Generate for the pairs of this file or corpus.", rich_help_panel=INPUT_OUTPUT
+)
+LIMIT = typer.Option(
+    "--limit",
+    metavar="N",
+    min=1,
+    help="Only the first N pairs.",
+    show_default=str(N_PAIRS),
+    rich_help_panel=INPUT_OUTPUT,
+)
 
 
 @command

@@ -35,7 +35,8 @@ def crash(
     console: Console,
     run: RUN,
     device: Annotated[
-        str | None, typer.Option("--device", metavar="DEVICE", help="cpu, cuda, cuda:N or mps.", show_default="the run's")
+        str | None,
+        typer.Option("--device", metavar="DEVICE", help="cpu, cuda, cuda:N or mps.", show_default="the run's"),
     ] = None,
 ) -> None:
     """Replay the step that diverged, and find the first value that is not finite.
@@ -57,7 +58,10 @@ def crash(
     parts = _build(folder, recipe, _text(folder, recipe, used, record.hashes, console), info, device)
     training, start = _before(folder, parts, record.extensions)
     findings = replay_step(training, start)
-    same = (findings.outcome.what, findings.outcome.micro) == (info.what, None if info.micro_batch is None else info.micro_batch - 1)
+    same = (findings.outcome.what, findings.outcome.micro) == (
+        info.what,
+        None if info.micro_batch is None else info.micro_batch - 1,
+    )
     read = _read(training, start.step, findings.outcome.micro, used)
     advice = list(_advice(findings, recipe))
     if record.state != "diverged":
@@ -72,22 +76,33 @@ def crash(
     console.output(run=folder, result={"diverged": info.model_dump(), **replay, **asdict(findings), "advice": advice})
 
 
-def _text(folder: Path, recipe: "Recipe", used: "Tokenizers", recorded: dict[str, str], console: Console) -> "TokenizedData":
+def _text(
+    folder: Path, recipe: "Recipe", used: "Tokenizers", recorded: dict[str, str], console: Console
+) -> "TokenizedData":
     from mini_tf.data.opening import reopen
 
     text = reopen(recipe.data, used, recipe.objective, recorded, console.detail)
     if not text.hashes.items() <= recorded.items():
-        raise RunFault(f"the data of {folder} has changed since training, so the step cannot be replayed", where=[str(folder)])
+        raise RunFault(
+            f"the data of {folder} has changed since training, so the step cannot be replayed", where=[str(folder)]
+        )
     return text
 
 
-def _build(folder: Path, recipe: "Recipe", text: "TokenizedData", info: "DivergenceInfo", device: str | None) -> "Parts":
+def _build(
+    folder: Path, recipe: "Recipe", text: "TokenizedData", info: "DivergenceInfo", device: str | None
+) -> "Parts":
     """The run's components in the setup of the process that diverged, or on another device."""
     from mini_tf.jobs.assembling import build
     from mini_tf.training.machine.device import resolve_setup
 
     runtime = recipe.runtime if device is None else recipe.runtime.model_copy(update={"device": device})
-    return build(recipe, text, resolve_setup(runtime, info.setup.model_dump(), "--device" if device else "runtime.device"), resumed=folder)
+    return build(
+        recipe,
+        text,
+        resolve_setup(runtime, info.setup.model_dump(), "--device" if device else "runtime.device"),
+        resumed=folder,
+    )
 
 
 def _before(folder: Path, parts: "Parts", extensions: list[tuple[int, int]]) -> "tuple[Training, Progress]":
@@ -101,11 +116,16 @@ def _before(folder: Path, parts: "Parts", extensions: list[tuple[int, int]]) -> 
 
     kept = divergence.read(folder, specs(parts.model.weights()), specs(parts.objective_tensors()))
     parts.load(kept.model, kept.objective)
-    training = training_of(parts, extensions, build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.compute_dtype))
+    training = training_of(
+        parts, extensions, build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.compute_dtype)
+    )
     try:
         return training, Progress.of(kept.info.counters, state.unflatten(kept.state))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        path, what = folder / divergence.FOLDER, f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
+        path, what = (
+            folder / divergence.FOLDER,
+            f"the key {error} is missing" if isinstance(error, KeyError) else str(error),
+        )
         raise RunFault(f"{path} is damaged: {what}", where=[str(path)]) from error
 
 
@@ -140,7 +160,10 @@ def _draw(
     lines += _origin(findings, parts)
     for line in lines:
         console.show(sentence, line)
-    rows = [[level.module, level.kind, f"{level.largest:.3g}", str(level.not_finite), f"{level.weight:.3g}"] for level in findings.levels]
+    rows = [
+        [level.module, level.kind, f"{level.largest:.3g}", str(level.not_finite), f"{level.weight:.3g}"]
+        for level in findings.levels
+    ]
     headers = ["layer", "module", "max |output|", "not finite", "max |weight|"]
     console.show(table, headers, rows)
     for number, text in read[:ROWS]:
@@ -190,7 +213,9 @@ def _advice(findings: "CrashReport", recipe: "Recipe") -> Iterator[str]:
         yield "runtime.precision=fp32, in which this step is finite"
     slower = f"a lower optimizer.lr (it is {optimizer.lr:g})"
     gentler = (
-        "optimizer.clip=1 (gradients are not clipped)" if not optimizer.clip else f"a smaller optimizer.clip (it is {optimizer.clip:g})"
+        "optimizer.clip=1 (gradients are not clipped)"
+        if not optimizer.clip
+        else f"a smaller optimizer.clip (it is {optimizer.clip:g})"
     )
     longer = "schedule.warmup=5% (there is none)" if not schedule.warmup else "a longer schedule.warmup"
     if any(level.largest > LARGE for level in findings.levels):

@@ -36,10 +36,13 @@ def word(
     console: Console,
     run: RUN,
     word: Annotated[str | None, typer.Argument(metavar="[WORD]", help="A word, in the case of the texts.")] = None,
-    texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT ...]", help="Two or more sentences with the word.")] = None,
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="[TEXT ...]", help="Two or more sentences with the word.")
+    ] = None,
     input: INPUT = None,
     layer: Annotated[
-        int | None, typer.Option("--layer", metavar="N", help="Show the pairs of this layer: 0 is the embedding, -1 the last.")
+        int | None,
+        typer.Option("--layer", metavar="N", help="Show the pairs of this layer: 0 is the embedding, -1 the last."),
     ] = None,
     neighbors: word_vectors.NEIGHBORS = None,
     analogy: word_vectors.ANALOGY = None,
@@ -70,7 +73,12 @@ def word(
         input = Path("-")
     sentences = _sentences(word, texts, input)
     trained = open_trained(run, step, device)
-    show(console, view(trained, word, sentences, layer, UsageFault if input is None else DataFault, step), files, trained.folder)
+    show(
+        console,
+        view(trained, word, sentences, layer, UsageFault if input is None else DataFault, step),
+        files,
+        trained.folder,
+    )
 
 
 def _sentences(word: str, texts: list[str] | None, input: Path | None) -> "list[Sentence]":

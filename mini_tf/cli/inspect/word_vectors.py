@@ -19,12 +19,22 @@ DEFAULT_TOKENS = 10
 NEIGHBORS = Annotated[
     int | None,
     typer.Option(
-        "--neighbors", "--neighbours", metavar="N", min=1, help="Show the N tokens with the nearest embeddings.", rich_help_panel=PANEL
+        "--neighbors",
+        "--neighbours",
+        metavar="N",
+        min=1,
+        help="Show the N tokens with the nearest embeddings.",
+        rich_help_panel=PANEL,
     ),
 ]
 ANALOGY = Annotated[
     str | None,
-    typer.Option("--analogy", metavar="'A B C'", help="A is to B as C is to ?: the tokens nearest to B - A + C.", rich_help_panel=PANEL),
+    typer.Option(
+        "--analogy",
+        metavar="'A B C'",
+        help="A is to B as C is to ?: the tokens nearest to B - A + C.",
+        rich_help_panel=PANEL,
+    ),
 ]
 SIMILARITY = Annotated[
     Path | None,

@@ -15,9 +15,15 @@ from mini_tf.system.hub import local_folder
 if TYPE_CHECKING:
     from mini_tf.jobs.interchange.proof import Parity
 
-SOURCE = typer.Argument(metavar="DIR", help="A folder with config.json, safetensors files and a tokenizer, or hf:ORG/NAME.")
-RUN_DIR = typer.Option("-o", "-d", "--out-dir", "--output-dir", metavar="DIR", help="The run folder; with --name, its parent.")
-OUT = typer.Option("-o", "--output", metavar="DIR", help="The folder to write, which must not exist or be empty.", show_default=False)
+SOURCE = typer.Argument(
+    metavar="DIR", help="A folder with config.json, safetensors files and a tokenizer, or hf:ORG/NAME."
+)
+RUN_DIR = typer.Option(
+    "-o", "-d", "--out-dir", "--output-dir", metavar="DIR", help="The run folder; with --name, its parent."
+)
+OUT = typer.Option(
+    "-o", "--output", metavar="DIR", help="The folder to write, which must not exist or be empty.", show_default=False
+)
 TO = typer.Option(
     "--to",
     metavar="FAMILY",
@@ -26,10 +32,20 @@ TO = typer.Option(
 )
 LICENSE = typer.Option("--license", metavar="NAME", help="Licence of the model, for its model card.")
 TOKENIZER = typer.Option(
-    "--tokenizer", metavar="PATH", help="Its tokenizer: a file or folder.", show_default="that of DIR", rich_help_panel=INPUT_OUTPUT
+    "--tokenizer",
+    metavar="PATH",
+    help="Its tokenizer: a file or folder.",
+    show_default="that of DIR",
+    rich_help_panel=INPUT_OUTPUT,
 )
 
-BASE = typer.Option("--base", metavar="DIR", help="Of a PEFT adapter: its model.", show_default="as it says", rich_help_panel=INPUT_OUTPUT)
+BASE = typer.Option(
+    "--base",
+    metavar="DIR",
+    help="Of a PEFT adapter: its model.",
+    show_default="as it says",
+    rich_help_panel=INPUT_OUTPUT,
+)
 
 
 def _say_proof(console: Console, parity: "Parity") -> None:
@@ -60,7 +76,9 @@ def import_(
     console.say(f"{imported.parameters:,} parameters")
     _say_proof(console, imported.parity)
     difference = {"largest_difference": imported.parity.largest_difference}
-    console.output(str(imported.folder), run=imported.folder, metrics=difference, result={"proved": not imported.parity.missing})
+    console.output(
+        str(imported.folder), run=imported.folder, metrics=difference, result={"proved": not imported.parity.missing}
+    )
 
 
 @command

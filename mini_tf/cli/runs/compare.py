@@ -15,12 +15,23 @@ from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT
 
 RUNS = Annotated[
-    list[str], typer.Argument(metavar="RUN RUN ...", help="Runs: folders, names in outputs/, or `last`.", autocompletion=run_names)
+    list[str],
+    typer.Argument(
+        metavar="RUN RUN ...", help="Runs: folders, names in outputs/, or `last`.", autocompletion=run_names
+    ),
 ]
 AT = typer.Option(
-    "--at", metavar="flops|time|steps", help="Compare and plot at equal cost of this kind only.", show_default="flops and time"
+    "--at",
+    metavar="flops|time|steps",
+    help="Compare and plot at equal cost of this kind only.",
+    show_default="flops and time",
 )
-REACH = typer.Option("--reach", metavar="METRIC[=VALUE]", help="Cost to reach this value of a metric.", show_default="the worst last value")
+REACH = typer.Option(
+    "--reach",
+    metavar="METRIC[=VALUE]",
+    help="Cost to reach this value of a metric.",
+    show_default="the worst last value",
+)
 SUFFIXES = (".png", ".svg", ".json")
 FACTS = ("recipe", "date", "state", "step", "parameters", "loss_unit")
 
@@ -54,12 +65,25 @@ def compare(
         warn_of_damage(console, folder)
     facts = [summary(folder, record) for folder, record in zip(folders, records, strict=True)]
     names = [display_name(folder, folders) for folder in folders]
-    figures = {key: [record.metrics.get(key) for record in records] for key in _keys([record.metrics for record in records])}
-    keys = {key: values for key in _keys([r.decides for r in records]) if _differ(values := [r.decides.get(key) for r in records])}
+    figures = {
+        key: [record.metrics.get(key) for record in records] for key in _keys([record.metrics for record in records])
+    }
+    keys = {
+        key: values
+        for key in _keys([r.decides for r in records])
+        if _differ(values := [r.decides.get(key) for r in records])
+    }
     equal = EqualCost(folders, at, reach)
     alike = not equal.incomparable
     by_size = LearningCurves(equal.groups)
-    result = {"runs": facts, "figures": figures, "keys": keys, "same_unit": alike, **equal.to_json(), **by_size.to_json()}
+    result = {
+        "runs": facts,
+        "figures": figures,
+        "keys": keys,
+        "same_unit": alike,
+        **equal.to_json(),
+        **by_size.to_json(),
+    }
 
     def draw(suffix: str) -> bytes:
         if at is not None:
@@ -74,14 +98,18 @@ def compare(
         rows = [*_facts(facts, bool(difference)), *_rows(figures, equal.incomparable, bool(difference))]
         console.show(table, ["", *names, *difference], rows)
         if keys:
-            console.show(table, ["keys that differ", *names], [[key, *map(_short, values)] for key, values in keys.items()])
+            console.show(
+                table, ["keys that differ", *names], [[key, *map(_short, values)] for key, values in keys.items()]
+            )
         for headers, rows in (*equal.tables(), *by_size.tables()):
             console.show(table, headers, rows)
     for note in equal.notes():
         console.say(note)
     if equal.incomparable:
         rest = "; compare val.bits_per_byte" if "val.bits_per_byte" in {*figures} - {*equal.incomparable} else ""
-        console.say(f"{', '.join(equal.incomparable)}: not comparable, since objectives, units or tokenizers differ{rest}")
+        console.say(
+            f"{', '.join(equal.incomparable)}: not comparable, since objectives, units or tokenizers differ{rest}"
+        )
     console.output(result=result)
 
 
@@ -103,7 +131,10 @@ def _at_equal_cost(equal: EqualCost, at: Literal["flops", "time", "steps"], suff
 
     alike = not equal.incomparable
     captions = [run.name if alike else f"{run.name} ({run.record.loss_unit})" for run in equal.runs]
-    lines = {name: (run.points(at, "loss"), run.points(at, "val.loss")) for name, run in zip(captions, equal.runs, strict=True)}
+    lines = {
+        name: (run.points(at, "loss"), run.points(at, "val.loss"))
+        for name, run in zip(captions, equal.runs, strict=True)
+    }
     unit = equal.runs[0].record.loss_unit if alike else ""
     return loss_curves(lines, unit, suffix, f"{NAMES[at]}{', s' if at == 'time' else ''}")
 
@@ -117,10 +148,16 @@ def _differ(values: Sequence[Any]) -> bool:
 
 
 def _facts(facts: Sequence[Mapping[str, Any]], blank: bool) -> list[list[str]]:
-    return [[name, *(_short(one[name]) for one in facts), *([""] if blank else [])] for name in FACTS if any(one[name] for one in facts)]
+    return [
+        [name, *(_short(one[name]) for one in facts), *([""] if blank else [])]
+        for name in FACTS
+        if any(one[name] for one in facts)
+    ]
 
 
-def _rows(figures: Mapping[str, Sequence[float | None]], incomparable: Sequence[str], difference: bool) -> list[list[str]]:
+def _rows(
+    figures: Mapping[str, Sequence[float | None]], incomparable: Sequence[str], difference: bool
+) -> list[list[str]]:
     from mini_tf.run.comparison.groups import is_among
 
     rows = []
@@ -134,4 +171,6 @@ def _rows(figures: Mapping[str, Sequence[float | None]], incomparable: Sequence[
 
 
 def _short(value: Any) -> str:
-    return "" if value is None else f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return (
+        "" if value is None else f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    )

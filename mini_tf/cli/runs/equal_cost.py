@@ -32,7 +32,9 @@ class EqualCost:
         self.metrics = common_metrics(self.groups, self.incomparable)
         self.shown = [name for name in self.metrics if name != "val.bits_per_byte" or "val.loss" not in self.metrics]
         self.comparable = len(self.groups) > 1 or len(self.groups[0].members) > 1
-        self.equal = {axis: at_equal_cost(self.groups, axis, self.metrics) for axis in self.axes} if self.comparable else {}
+        self.equal = (
+            {axis: at_equal_cost(self.groups, axis, self.metrics) for axis in self.axes} if self.comparable else {}
+        )
         self.reached = self._reached(reach) if self.comparable else {}
         self.tasks = downstream_tasks(self.groups, dict.fromkeys(_runs_folder(run) for run in self.runs))
 
@@ -45,7 +47,12 @@ class EqualCost:
         tables = [self._equal_table(axis, rows) for axis, rows in self.equal.items() if rows]
         if len(names) > 1 and (found := [one for one in self.reached.values() if one is not None]):
             header = [f"cost to reach {found[0].metric} {found[0].value:.4f}", *names]
-            tables.append((header, [row for axis, one in self.reached.items() if one is not None for row in _reached_rows(axis, one)]))
+            tables.append(
+                (
+                    header,
+                    [row for axis, one in self.reached.items() if one is not None for row in _reached_rows(axis, one)],
+                )
+            )
         if self.tasks:
             tables.append(self._downstream_table())
         return tables
@@ -55,25 +62,43 @@ class EqualCost:
         found = []
         if not self.metrics and self.comparable:
             missing = [run.name for run in self.runs if not run.metrics]
-            why = f"{', '.join(missing)} has no evaluation" if missing else "the evaluations of these runs have no comparable metric"
+            why = (
+                f"{', '.join(missing)} has no evaluation"
+                if missing
+                else "the evaluations of these runs have no comparable metric"
+            )
             found.append(f"no comparison at equal cost: {why}; compare runs initialized from them (model.init_from)")
         if self.comparable:
             unknown = [run.name for run in self.runs if run.cost("flops", 1) is None]
             if unknown and "flops" in self.axes:
                 why = "its steps differ, as in two-stage training"
-                found.append(f"no comparison at equal FLOPs: run.json of {', '.join(unknown)} has no flops_per_step ({why})")
+                found.append(
+                    f"no comparison at equal FLOPs: run.json of {', '.join(unknown)} has no flops_per_step ({why})"
+                )
             untimed = [run.name for run in self.runs if not run.points("time", "val.loss")]
             if self.metrics and untimed and "time" in self.axes:
                 found.append(f"no comparison at equal time: timing.jsonl of {', '.join(untimed)} is incomplete")
         if any(self.equal.values()):
             over = "seeds and folds" if any(run.fold is not None for run in self.runs) else "seeds"
-            seeds = f"; ±: 95 % interval over {over} (Student's t)" if any(len(group.members) > 1 for group in self.groups) else ""
-            found.append(f"equal cost: of training, by evaluations during training and linear interpolation between them{seeds}")
+            seeds = (
+                f"; ±: 95 % interval over {over} (Student's t)"
+                if any(len(group.members) > 1 for group in self.groups)
+                else ""
+            )
+            found.append(
+                f"equal cost: of training, by evaluations during training and linear interpolation between them{seeds}"
+            )
             if any(one is not None and any(one.at_first) for one in self.reached.values()):
                 found.append("≤: reached by the first evaluation; eval.every_steps sets when that is")
-            if any(one.difference is not None and one.difference.half is not None for rows in self.equal.values() for one in rows):
+            if any(
+                one.difference is not None and one.difference.half is not None
+                for rows in self.equal.values()
+                for one in rows
+            ):
                 paired = any(one.paired for rows in self.equal.values() for one in rows)
-                found.append(f"difference: second minus first, 95 % interval {'paired by seed' if paired else 'of Welch'}")
+                found.append(
+                    f"difference: second minus first, 95 % interval {'paired by seed' if paired else 'of Welch'}"
+                )
         if self.equal.get("time") and (differing := self._differing_machines()):
             found.append(f"training times are not comparable: {differing} differ between the runs")
         return found
@@ -102,34 +127,51 @@ class EqualCost:
             for axis, one in self.reached.items()
             if one is not None
         }
-        return {"groups": groups, "equal": equal, "reach": reach, "downstream": [self._task_json(task) for task in self.tasks]}
+        return {
+            "groups": groups,
+            "equal": equal,
+            "reach": reach,
+            "downstream": [self._task_json(task) for task in self.tasks],
+        }
 
     def _reached(self, reach: str | None) -> "dict[Axis, Reached | None]":
         from mini_tf.run.comparison.groups import to_reach
 
         name, _, given = (reach or "").partition("=")
         if reach is not None and name not in self.metrics:
-            raise UsageFault(f"--reach {reach}: no metric that all runs have; there are: {', '.join(self.metrics) or 'none'}")
+            raise UsageFault(
+                f"--reach {reach}: no metric that all runs have; there are: {', '.join(self.metrics) or 'none'}"
+            )
         try:
             value = float(given) if given else None
             if value is not None and not math.isfinite(value):
                 raise ValueError(given)
         except ValueError:
-            raise UsageFault(f"--reach {reach}: {given!r} is not a number", hint=f"example: --reach {name}=1.9") from None
+            raise UsageFault(
+                f"--reach {reach}: {given!r} is not a number", hint=f"example: --reach {name}=1.9"
+            ) from None
         figures = [name for name in self.runs[0].record.figures if name in self.metrics]
-        preferred = next((metric for metric in [*figures, "val.loss", "val.bits_per_byte"] if metric in self.metrics), None)
+        preferred = next(
+            (metric for metric in [*figures, "val.loss", "val.bits_per_byte"] if metric in self.metrics), None
+        )
         metric = name or preferred
         return {} if metric is None else {axis: to_reach(self.groups, axis, metric, value) for axis in self.axes}
 
     def _equal_table(self, axis: "Axis", rows: "Sequence[Comparison]") -> Table:
         difference = ["difference"] if len(self.groups) == 2 else []
-        total = ["until the last evaluation", *(_cost(axis, group.total(axis)) for group in self.groups), *([""] if difference else [])]
+        total = [
+            "until the last evaluation",
+            *(_cost(axis, group.total(axis)) for group in self.groups),
+            *([""] if difference else []),
+        ]
         header = [f"at equal {NAMES[axis]}", *(group.name for group in self.groups), *difference]
         lines = []
         for one in rows:
             name = f"{_cost(axis, one.budget)}{f' ({SHARES[one.share]})' if one.share in SHARES else ''} {one.metric}"
             if one.metric in self.shown:
-                lines.append([name, *map(_shown, one.means), *([_shown(one.difference, sign="+")] if difference else [])])
+                lines.append(
+                    [name, *map(_shown, one.means), *([_shown(one.difference, sign="+")] if difference else [])]
+                )
         return header, [total, *lines]
 
     def _downstream_table(self) -> Table:
@@ -176,7 +218,9 @@ def _runs_folder(run: "RunCurves") -> Path:
 def _reached_rows(axis: "Axis", one: "Reached") -> list[list[str]]:
     costs = []
     for cost, at_first in zip(one.costs, one.at_first, strict=True):
-        costs.append("not reached" if cost is None else f"{'≤ ' if at_first else ''}{_cost(axis, cost.mean, cost.half)}")
+        costs.append(
+            "not reached" if cost is None else f"{'≤ ' if at_first else ''}{_cost(axis, cost.mean, cost.half)}"
+        )
     factors = ["" if factor is None else f"{factor:.2f}" for factor in one.factors]
     return [[NAMES[axis], *costs], ["  times cheaper", *factors]]
 

@@ -24,7 +24,11 @@ class LearningCurves:
 
     def to_json(self) -> dict[str, Any]:
         lines = [
-            {"name": one.name, "metric": one.metric, "points": [{"train_examples": n, "values": [*values]} for n, values in one.values]}
+            {
+                "name": one.name,
+                "metric": one.metric,
+                "points": [{"train_examples": n, "values": [*values]} for n, values in one.values],
+            }
             for one in self.curves
         ]
         return {"learning_curves": lines}

@@ -15,7 +15,8 @@ FEWEST = 6
 
 @command
 def list_(
-    console: Console, directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="A folder of runs.")] = Path("outputs")
+    console: Console,
+    directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="A folder of runs.")] = Path("outputs"),
 ) -> None:
     """List runs with recipe, state, loss, metric, parameters, minutes and date."""
     from mini_tf.drawing.terminal import table
@@ -41,7 +42,11 @@ def list_(
 
 def _fitting(rows: Sequence[Sequence[str]], width: int) -> list[int]:
     """Indices of the non-empty columns that fit into the width, the first ones."""
-    sizes = {n: max(len(HEADERS[n]), *(len(row[n]) for row in rows)) for n in range(len(HEADERS)) if any(row[n] for row in rows)}
+    sizes = {
+        n: max(len(HEADERS[n]), *(len(row[n]) for row in rows))
+        for n in range(len(HEADERS))
+        if any(row[n] for row in rows)
+    }
     while len(sizes) > FEWEST and sum(sizes.values()) + 2 * (len(sizes) - 1) > width:
         sizes.popitem()
     return [*sizes]

@@ -19,7 +19,9 @@ def show(console: Console, run: RUN) -> None:
     members = [report for report in reports if kind and kind in report]  # of a set of runs
     fitted = record.decision
     facts = summary(folder, record) | {
-        "fitted": {} if fitted is None else {"temperature": fitted.temperature, **{f"bias of {one}": b for one, b in fitted.bias.items()}},
+        "fitted": {}
+        if fitted is None
+        else {"temperature": fitted.temperature, **{f"bias of {one}": b for one, b in fitted.bias.items()}},
         "extensions": record.extensions,
         "checkpoints": sorted(Checkpoints.of(folder).steps()),
         "error": record.error,
@@ -46,7 +48,11 @@ def show(console: Console, run: RUN) -> None:
             *read_lines(record.metrics),
         ]
     elif record.metrics and record.model:
-        lines += ["", f"model.safetensors (step {record.model['step']}), on all validation data:", *read_lines(record.metrics)]
+        lines += [
+            "",
+            f"model.safetensors (step {record.model['step']}), on all validation data:",
+            *read_lines(record.metrics),
+        ]
     elif measured or record.metrics:
         lines += ["", "last evaluation:", *read_lines(measured | record.metrics)]
     console.output("\n".join(lines), run=folder, metrics=last | measured | record.metrics, result=facts)

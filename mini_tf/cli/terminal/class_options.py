@@ -15,7 +15,13 @@ if TYPE_CHECKING:
     from mini_tf.trained.opening import Trained
 
 _decision = partial(typer.Option, rich_help_panel="Classes and tags")
-TOP = _decision("--top", metavar="N", min=1, help="Also print the N most probable classes, of tags for each word.", show_default=False)
+TOP = _decision(
+    "--top",
+    metavar="N",
+    min=1,
+    help="Also print the N most probable classes, of tags for each word.",
+    show_default=False,
+)
 THRESHOLD = _decision(
     "--threshold",
     metavar="P|CLASS=P",
@@ -41,7 +47,8 @@ def class_options(trained: "Trained", top: int | None, thresholds: Sequence[str]
             raise UsageFault(f"--threshold {one}: {no_such_class(name, trained.labels.names)}")
         if name in found:
             raise UsageFault(
-                f"--threshold {one}: a second threshold of {'all classes' if name is None else name}", hint="remove one of them"
+                f"--threshold {one}: a second threshold of {'all classes' if name is None else name}",
+                hint="remove one of them",
             )
         found[name] = _probability(one, text)
     return PredictOptions(top, found)
@@ -53,5 +60,7 @@ def _probability(option: str, text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value <= 1:
-        raise UsageFault(f"--threshold {option}: must be a probability from 0 to 1", hint="0.8, or CLASS=0.3 for one class")
+        raise UsageFault(
+            f"--threshold {option}: must be a probability from 0 to 1", hint="0.8, or CLASS=0.3 for one class"
+        )
     return value

@@ -66,7 +66,10 @@ def _keys() -> dict[str, list[str]]:
 def _collect(folder: Path) -> dict[str, str]:
     from mini_tf.recipe.keys import keys
 
-    choices = {key.name: re.findall(r"\w+", key.type.removeprefix("one of ")) if key.type.startswith("one of ") else [] for key in keys()}
+    choices = {
+        key.name: re.findall(r"\w+", key.type.removeprefix("one of ")) if key.type.startswith("one of ") else []
+        for key in keys()
+    }
     (folder / "keys.json").write_text(json.dumps(choices))
     return {}
 
@@ -77,5 +80,7 @@ def _version() -> str:
     from mini_tf.system.cache import hash_of
 
     package = Path(__file__).parents[2]
-    files = sorted((str(file), stat.st_mtime_ns, stat.st_size) for file in package.rglob("*.py") if (stat := file.stat()))
+    files = sorted(
+        (str(file), stat.st_mtime_ns, stat.st_size) for file in package.rglob("*.py") if (stat := file.stat())
+    )
     return hash_of([files, [(kind.module, kind.folder.version) for kind in added_kinds()]])

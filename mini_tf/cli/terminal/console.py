@@ -62,9 +62,23 @@ class Console:
     """Output of one command. With a run folder, `log` receives every line and `crash` the traceback of a bug."""
 
     def __init__(
-        self, *, command: str = "", quiet: bool = False, verbose: bool = False, json: bool = False, debug: bool = False, color: str = "auto"
+        self,
+        *,
+        command: str = "",
+        quiet: bool = False,
+        verbose: bool = False,
+        json: bool = False,
+        debug: bool = False,
+        color: str = "auto",
     ) -> None:
-        self.command, self.quiet, self.verbose, self.json, self.debug, self.color = command, quiet, verbose, json, debug, color
+        self.command, self.quiet, self.verbose, self.json, self.debug, self.color = (
+            command,
+            quiet,
+            verbose,
+            json,
+            debug,
+            color,
+        )
         self.context: typer.Context | None = None
         """The parsed command line."""
         self.log: Callable[[str], None] | None = None
@@ -112,7 +126,9 @@ class Console:
     def status(self, line: str) -> None:
         """A line on a terminal that the next one replaces; "" removes it. With a progress bar, its description."""
         if self._bar is not None and not self._bar.disable:
-            self._bar.set_description_str(safe_text(line))  # tqdm has its own lock; taking it while holding ours could deadlock
+            self._bar.set_description_str(
+                safe_text(line)
+            )  # tqdm has its own lock; taking it while holding ours could deadlock
             return
         with self._lock:
             width = shutil.get_terminal_size((80, 24)).columns - 1
@@ -144,21 +160,30 @@ class Console:
             write_stdout(render_ansi(drawn, colored=self.colored, width=self.width))
 
     def output(
-        self, text: str | None = None, *, run: Path | str | None = None, metrics: Mapping[str, Any] | None = None, result: Any = None
+        self,
+        text: str | None = None,
+        *,
+        run: Path | str | None = None,
+        metrics: Mapping[str, Any] | None = None,
+        result: Any = None,
     ) -> None:
         """The result of a command: prints `text` now, or with --json one object at the end, including any error."""
         self.envelope = _envelope_fields(run, metrics, result)
         if text is not None and not self.json:
             self.print_output(text)
 
-    def emit_json(self, *, run: Path | str | None = None, metrics: Mapping[str, Any] | None = None, result: Any = None) -> None:
+    def emit_json(
+        self, *, run: Path | str | None = None, metrics: Mapping[str, Any] | None = None, result: Any = None
+    ) -> None:
         """Print one JSON object at once, for commands with one object per input (JSONL)."""
         write_stdout(to_json({"ok": True, "command": self.command, **_envelope_fields(run, metrics, result)}) + "\n")
 
     def close(self, exit_code: int, error: MinitfError | None = None) -> None:
         """Print the error on stderr, and with --json the object that is still due."""
         for line in _lines(error) if error else ():
-            self._write(line.replace("\n", "\\n"), tone="error")  # a name with a newline in it must not look like two lines
+            self._write(
+                line.replace("\n", "\\n"), tone="error"
+            )  # a name with a newline in it must not look like two lines
         if not self.json or not (error or self.envelope or exit_code):
             return
         envelope: dict[str, Any] = {"ok": exit_code == 0, "command": self.command}
@@ -221,7 +246,14 @@ def command(body: Callable[..., int | None]) -> Callable[..., None]:
         of_class = Console
         if is_worker() and "nproc" in arguments:  # other commands do not know of the processes of a batch system
             from mini_tf.cli.terminal.workers import WorkerConsole as of_class  # it is a Console
-        settings: dict[str, Any] = {"command": name, "quiet": quiet, "verbose": verbose, "json": json, "debug": debug, "color": color}
+        settings: dict[str, Any] = {
+            "command": name,
+            "quiet": quiet,
+            "verbose": verbose,
+            "json": json,
+            "debug": debug,
+            "color": color,
+        }
         try:
             console = of_class(**settings)
         except UsageFault as fault:  # RANK and the like are not sound

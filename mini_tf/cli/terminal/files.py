@@ -17,7 +17,11 @@ from mini_tf.system.plain_file import file_type
 OUTPUT = Annotated[
     list[Path] | None,
     typer.Option(
-        "-o", "--output", metavar="FILE", help="Write to a file; its suffix is the format. Repeatable.", rich_help_panel=INPUT_OUTPUT
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="Write to a file; its suffix is the format. Repeatable.",
+        rich_help_panel=INPUT_OUTPUT,
     ),
 ]
 FORCE = Annotated[bool, typer.Option("--force", help="Overwrite an existing FILE.", rich_help_panel=INPUT_OUTPUT)]

@@ -57,7 +57,13 @@ class HelpGroup(TyperGroup):
             super().format_help(ctx, formatter)
 
 
-def add(app: typer.Typer, path: str, body: Callable[..., None], panel: str | None = None, examples: Sequence[str] | None = None) -> None:
+def add(
+    app: typer.Typer,
+    path: str,
+    body: Callable[..., None],
+    panel: str | None = None,
+    examples: Sequence[str] | None = None,
+) -> None:
     """Add a command with its examples, by default those of EXAMPLES; path: its full name, such as "data show"."""
     epilog = _examples(EXAMPLES[path] if examples is None else examples)
     app.command(path.rpartition(" ")[2], cls=HelpCommand, rich_help_panel=panel, epilog=epilog)(body)
@@ -74,12 +80,16 @@ def add_group(app: typer.Typer, group: typer.Typer, name: str, panel: str) -> No
 
 def _examples(lines: Sequence[str]) -> str:
     """The epilog of a command; `[` is escaped, since rich reads markup there."""
-    return "\n".join(["Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)]).replace("[", "\\[")
+    return "\n".join(["Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)]).replace(
+        "[", "\\["
+    )
 
 
 def _paragraphs(text: str | None) -> str | None:
     """A docstring with each paragraph on one line, which rich wraps to the terminal."""
-    return text and "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(text).split("\n\n")).replace("[", "\\[")
+    return text and "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(text).split("\n\n")).replace(
+        "[", "\\["
+    )
 
 
 def _usage_of_arguments(command: Any) -> Sequence[str]:

@@ -18,13 +18,18 @@ RECIPE_HELP = "A shipped recipe, a recipe file, a data file or a run, and settin
 RECIPE = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[RECIPE] [KEY=VALUE ...]", help=RECIPE_HELP, show_default="quickstart", autocompletion=completion.recipe_arguments
+        metavar="[RECIPE] [KEY=VALUE ...]",
+        help=RECIPE_HELP,
+        show_default="quickstart",
+        autocompletion=completion.recipe_arguments,
     ),
 ]
 RUN = Annotated[
     str,
     typer.Argument(
-        metavar="RUN", help="A run: its folder, its name in outputs/, or `last` for the newest.", autocompletion=completion.run_names
+        metavar="RUN",
+        help="A run: its folder, its name in outputs/, or `last` for the newest.",
+        autocompletion=completion.run_names,
     ),
 ]
 STEP = Annotated[
@@ -34,20 +39,37 @@ STEP = Annotated[
 AVERAGE = Annotated[
     str | None,
     typer.Option(
-        "--average", metavar="N|best", help="Average the weights of the last N checkpoints, or of the best ones.", rich_help_panel=MODEL
+        "--average",
+        metavar="N|best",
+        help="Average the weights of the last N checkpoints, or of the best ones.",
+        rich_help_panel=MODEL,
     ),
 ]
-DEVICE = Annotated[str, typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:N or mps.", rich_help_panel=MODEL)]
+DEVICE = Annotated[
+    str, typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:N or mps.", rich_help_panel=MODEL)
+]
 RUNTIME_DEVICE = Annotated[
     str | None,
-    typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:N or mps.", show_default="the recipe's runtime.device, auto"),
+    typer.Option(
+        "--device",
+        metavar="DEVICE",
+        help="auto, cpu, cuda, cuda:N or mps.",
+        show_default="the recipe's runtime.device, auto",
+    ),
 ]
 _NPROC: dict[str, Any] = {"min": 1, "max": 1024, "metavar": "P", "show_default": False}
-NPROC = Annotated[int, typer.Option("--nproc", help="Divide the work among P processes on this machine.", rich_help_panel=MODEL, **_NPROC)]
+NPROC = Annotated[
+    int,
+    typer.Option("--nproc", help="Divide the work among P processes on this machine.", rich_help_panel=MODEL, **_NPROC),
+]
 RUNTIME_NPROC = Annotated[int, typer.Option("--nproc", help="Train in P processes on this machine.", **_NPROC)]
 _GATE_HELP = "Exit with code 8 unless the metric meets this bound. Repeatable."
-GATES = Annotated[list[str] | None, typer.Option("--assert", metavar="'val.loss<1.9'", help=_GATE_HELP, rich_help_panel=CHECKS)]
-PREDICTED_GATES = Annotated[list[str] | None, typer.Option("--assert", metavar="'accuracy>0.9'", help=_GATE_HELP, rich_help_panel=CHECKS)]
+GATES = Annotated[
+    list[str] | None, typer.Option("--assert", metavar="'val.loss<1.9'", help=_GATE_HELP, rich_help_panel=CHECKS)
+]
+PREDICTED_GATES = Annotated[
+    list[str] | None, typer.Option("--assert", metavar="'accuracy>0.9'", help=_GATE_HELP, rich_help_panel=CHECKS)
+]
 FIELDS = Annotated[
     str | None,
     typer.Option(
@@ -68,5 +90,7 @@ QUIET = Annotated[bool, _message("-q", "--quiet", help="Only warnings and errors
 VERBOSE = Annotated[bool, _message("-v", "--verbose", help="More details on stderr.")]
 JSON = Annotated[bool, _message("--json", help="Print the result as JSON on stdout.")]
 DEBUG = Annotated[bool, _message("--debug", help="Print the traceback of every error.")]
-COLOR = Annotated[Literal["auto", "always", "never"], _message("--color", help="Colored output.", metavar="auto|always|never")]
+COLOR = Annotated[
+    Literal["auto", "always", "never"], _message("--color", help="Colored output.", metavar="auto|always|never")
+]
 """Options of every command."""

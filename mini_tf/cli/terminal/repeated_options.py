@@ -18,7 +18,9 @@ def refuse_repeated(command: Any) -> None:
         _, _, given = command.make_parser(context).parse_args(args=list(arguments))
         for parameter, times in Counter(given).items():
             if times > 1 and _takes_one(parameter):
-                name = "/".join([next(name for name in parameter.opts if name.startswith("--")), *parameter.secondary_opts])
+                name = "/".join(
+                    [next(name for name in parameter.opts if name.startswith("--")), *parameter.secondary_opts]
+                )
                 raise typer.BadParameter(f"given {times} times, but takes one value", ctx=context, param_hint=name)
         return parse(context, arguments)
 

@@ -37,11 +37,15 @@ def _decoded(lines: BinaryIO, name: str) -> Iterator[str]:
             return
         if len(line) > longest:
             hint = "MINITF_LIMITS=prompt_bytes=16M allows longer lines"
-            raise DataFault(f"line {number} is longer than {format_bytes(longest)}", hint=hint, where=[f"{name}:{number}"])
+            raise DataFault(
+                f"line {number} is longer than {format_bytes(longest)}", hint=hint, where=[f"{name}:{number}"]
+            )
         try:
             text = line.decode("utf-8").removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError as error:
-            raise DataFault(f"line {number} is not UTF-8 (byte {error.start + 1})", where=[f"{name}:{number}"]) from error
+            raise DataFault(
+                f"line {number} is not UTF-8 (byte {error.start + 1})", where=[f"{name}:{number}"]
+            ) from error
         yield text.removeprefix(_BYTE_ORDER_MARK) if number == 1 else text
 
 

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 SOURCE = Annotated[
     str,
     typer.Argument(
-        metavar="RUN|FILE", help="A run, or a tokenizer.json, vocab.txt, vocab.json or a folder with one.", autocompletion=run_names
+        metavar="RUN|FILE",
+        help="A run, or a tokenizer.json, vocab.txt, vocab.json or a folder with one.",
+        autocompletion=run_names,
     ),
 ]
 

@@ -85,7 +85,9 @@ class WorkerConsole(Console):
     def _close_alone(self, exit_code: int, error: MinitfError | None, folder: str | None) -> None:
         """Print what the launcher would print, once on each machine, and remove its folder."""
         if isinstance(error, Unavailable):  # the others end for the same reason
-            error = Unavailable("the launcher of the processes ended", hint="the same command continues from the last checkpoint")
+            error = Unavailable(
+                "the launcher of the processes ended", hint="the same command continues from the last checkpoint"
+            )
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
         self.json = self.json and self.rank == 0

@@ -29,7 +29,9 @@ COMMON = re.compile(
     re.IGNORECASE,
 )
 """At least a fifth of the words of an English sentence are among these; hardly any of a list of names."""
-NOT_PROSE = re.compile(r">>>|\.\.\. |::=|^[=+|~^#$%-]{2,}|[=+|~^_-]{4,}|[{}\\|]|\w\(\w*=|http|Copyright|^\.\. |->|==|\w\.\w+\.\w|@")
+NOT_PROSE = re.compile(
+    r">>>|\.\.\. |::=|^[=+|~^#$%-]{2,}|[=+|~^_-]{4,}|[{}\\|]|\w\(\w*=|http|Copyright|^\.\. |->|==|\w\.\w+\.\w|@"
+)
 BLANK_LINE = re.compile(r"\n\s*\n")
 
 
@@ -40,7 +42,9 @@ def library() -> Path:
 
 def without_sources(corpus: str, hint: str) -> Unavailable:
     """The fault if the sources are missing, or too few."""
-    return Unavailable(f"data.train: {corpus}: this Python is installed without the source files of its standard library", hint=hint)
+    return Unavailable(
+        f"data.train: {corpus}: this Python is installed without the source files of its standard library", hint=hint
+    )
 
 
 def python_files(folder: Path) -> Iterator[Path]:
@@ -65,8 +69,14 @@ def docstrings(file: Path) -> Iterator[str]:
     nodes: deque[ast.AST] = deque([parsed(file)])
     while nodes:  # like ast.walk, but without expressions, which contain no definitions and are most of a tree
         node = nodes.popleft()
-        nodes.extend(child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case))
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (text := ast.get_docstring(node)):
+        nodes.extend(
+            child
+            for child in ast.iter_child_nodes(node)
+            if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case)
+        )
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
+            text := ast.get_docstring(node)
+        ):
             yield text
 
 
@@ -113,4 +123,7 @@ def letter_ratio(line: str) -> float:
 def _is_ragged(lines: list[str]) -> bool:
     """Whether a paragraph has columns or different indents: a table, code or a list of options."""
     lines = [line for line in lines if line.strip()]
-    return any(re.search(r"\S {3,}\S", line) for line in lines) or len({len(line) - len(line.lstrip()) for line in lines[1:]}) > 1
+    return (
+        any(re.search(r"\S {3,}\S", line) for line in lines)
+        or len({len(line) - len(line.lstrip()) for line in lines[1:]}) > 1
+    )

@@ -16,7 +16,9 @@ MIN_WORDS, MAX_WORDS = 3, 40
 """Words of a summary."""
 NOT_ONE_SENTENCE = re.compile(r"^\S+\(|[.!?][\"')]* +[A-Z]|:|=|[,;]$")
 """Matches signatures, definitions, titles of lists, and two sentences."""
-HEADING = re.compile(r"(?:\w+ )?(?:argument|attribute|variable)s?(?: \w+)?: |(?!note|return|warning)\S+(?: -+|:) ", re.IGNORECASE)
+HEADING = re.compile(
+    r"(?:\w+ )?(?:argument|attribute|variable)s?(?: \w+)?: |(?!note|return|warning)\S+(?: -+|:) ", re.IGNORECASE
+)
 """Matches the beginning of a list of definitions."""
 LEAD_IN = re.compile(r"(?:^|(?<=[.!?]) )[^.!?]*:$|:+$")
 """Matches a last sentence that introduces a list or code."""

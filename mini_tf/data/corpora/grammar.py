@@ -98,7 +98,9 @@ def transitions(state: State) -> tuple[Transition, ...]:
         return _subject(state)
     if step == "place":
         return tuple(
-            (p / 2, _form(word, many), state._replace(step="verb")) for many in (False, True) for p, word in _with_probabilities(PLACES)
+            (p / 2, _form(word, many), state._replace(step="verb"))
+            for many in (False, True)
+            for p, word in _with_probabilities(PLACES)
         )
     if step == "ending":
         return tuple((p, _verb(word, plural), state._replace(step=".")) for p, word in _with_probabilities(ENDINGS))

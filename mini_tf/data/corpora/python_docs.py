@@ -8,7 +8,15 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from mini_tf.data.corpora._documentation import PYTHON, docstrings, library, parsed, prose, python_files, without_sources
+from mini_tf.data.corpora._documentation import (
+    PYTHON,
+    docstrings,
+    library,
+    parsed,
+    prose,
+    python_files,
+    without_sources,
+)
 from mini_tf.recipe.corpora import CorpusSettings
 
 MIN_CHARACTERS = 100_000
@@ -33,7 +41,9 @@ def _texts() -> Iterator[str]:
 def _topics(file: Path) -> Iterator[str]:
     for node in ast.walk(parsed(file)):
         if isinstance(node, ast.Dict):
-            yield from (value.value for value in node.values if isinstance(value, ast.Constant) and isinstance(value.value, str))
+            yield from (
+                value.value for value in node.values if isinstance(value, ast.Constant) and isinstance(value.value, str)
+            )
 
 
 def _without_repeats(texts: Iterator[str]) -> Iterator[str]:

@@ -54,7 +54,16 @@ THINGS = {
 }
 BEINGS = PERSONS | ANIMALS
 NOUNS = BEINGS | THINGS
-ADJECTIVES = {"wise": "vet", "young": "nov", "small": "pik", "big": "mag", "tired": "laz", "happy": "gel", "white": "alb", "black": "mur"}
+ADJECTIVES = {
+    "wise": "vet",
+    "young": "nov",
+    "small": "pik",
+    "big": "mag",
+    "tired": "laz",
+    "happy": "gel",
+    "white": "alb",
+    "black": "mur",
+}
 DETERMINERS = {"the": ("the", "the", ""), "a": ("a", "some", "un"), "this": ("this", "these", "hit")}
 """Singular, plural, and the target's stem; "the" has no translation."""
 PRONOUNS = {"i": "jo", "we": "joren", "he": "ser", "she": "sal", "they": "seren"}
@@ -205,7 +214,9 @@ def _draw_noun_phrase(sampler: Sampler, nouns: Sequence[str], modified: bool = F
         return drawn._replace(determiner="the", owner=_draw_noun_phrase(sampler, tuple(BEINGS)))
     if modified and noun in BEINGS and sampler.chance(20):
         object_phrase = _draw_noun_phrase(sampler, tuple(NOUNS))
-        return drawn._replace(clause=VerbPhrase(sampler.pick(tuple(TRANSITIVE)), object_phrase, sampler.pick(("present", "past"))))
+        return drawn._replace(
+            clause=VerbPhrase(sampler.pick(tuple(TRANSITIVE)), object_phrase, sampler.pick(("present", "past")))
+        )
     return drawn
 
 
@@ -221,11 +232,16 @@ def sentences(seed: int) -> Iterator[Sentence]:
         object_phrase = _draw_noun_phrase(sampler, tuple(NOUNS), modified=True) if sampler.chance(55) else None
         tense = sampler.pick(("present", "present", "past", "future"))
         verb_phrase = VerbPhrase(
-            sampler.pick(tuple(TRANSITIVE if object_phrase else INTRANSITIVE)), object_phrase, tense, negated=sampler.chance(25)
+            sampler.pick(tuple(TRANSITIVE if object_phrase else INTRANSITIVE)),
+            object_phrase,
+            tense,
+            negated=sampler.chance(25),
         )
         manner = sampler.pick(tuple(MANNERS)) if sampler.chance(30) else ""
         place = (
-            (sampler.pick(tuple(PREPOSITIONS)), _draw_noun_phrase(sampler, tuple(THINGS), modified=True)) if sampler.chance(50) else None
+            (sampler.pick(tuple(PREPOSITIONS)), _draw_noun_phrase(sampler, tuple(THINGS), modified=True))
+            if sampler.chance(50)
+            else None
         )
         yield Sentence(subject, verb_phrase, manner, place, sampler.pick(tuple(TIMES)) if sampler.chance(60) else "")
 

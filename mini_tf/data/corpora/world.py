@@ -26,4 +26,7 @@ class Settings(WorldSettings):
 
     def rows(self) -> Iterator[dict[str, str]]:
         made = documents(self.lexicon, self.zipf, self.n_sentences, self.cue, self.seed)
-        return (document.row() for document in self.different(made, lambda document: " ".join(document.text), "n_sentences or n_lexemes"))
+        return (
+            document.row()
+            for document in self.different(made, lambda document: " ".join(document.text), "n_sentences or n_lexemes")
+        )

@@ -104,7 +104,8 @@ class Reader:
             hint = f"write a text that begins with {{ as JSON: {self._json_form}"
             raise DataFault(f"{where}: not valid JSON: {error}", hint=hint, where=(where,)) from None
         keys = [
-            next((key for key in (name, role, self.dataset.ALIASES.get(role)) if key in given), None) for role, name in self.names.items()
+            next((key for key in (name, role, self.dataset.ALIASES.get(role)) if key in given), None)
+            for role, name in self.names.items()
         ]
         for key, role in zip(keys[:needed], self.roles[:needed], strict=True):
             if key is None:
@@ -120,7 +121,10 @@ class Reader:
     @property
     def names(self) -> dict[str, str]:
         """The column name of each role."""
-        return {role: name or role for role, name in zip(self.roles, [*self.columns.names, *self.columns.optional], strict=True)}
+        return {
+            role: name or role
+            for role, name in zip(self.roles, [*self.columns.names, *self.columns.optional], strict=True)
+        }
 
 
 class Dataset(kind_settings.DatasetSettings):
@@ -153,8 +157,16 @@ class Dataset(kind_settings.DatasetSettings):
         tables = find_files(corpus, key)
         for table in tables:
             if table.format == "txt":
-                hint = "a pipe has no suffix: save it as a file" if table.name == "stdin" else "its name must have one of these suffixes"
-                raise DataFault(f"{key}: {table.name} is not a table (jsonl, csv, tsv, parquet, conll)", hint=hint, where=(table.name,))
+                hint = (
+                    "a pipe has no suffix: save it as a file"
+                    if table.name == "stdin"
+                    else "its name must have one of these suffixes"
+                )
+                raise DataFault(
+                    f"{key}: {table.name} is not a table (jsonl, csv, tsv, parquet, conll)",
+                    hint=hint,
+                    where=(table.name,),
+                )
         return tables
 
     def reader(self, data: Data, corpus: object = None, labelled: bool = True, labels: Labels | None = None) -> Reader:
@@ -165,11 +177,17 @@ class Dataset(kind_settings.DatasetSettings):
         """
         named = self.named(data, corpus)
         needed = [role for role in self.REQUIRED if labelled or role not in self.LABELS]
-        needed += [role for role in self.OPTIONAL if role in named or (role == "text_pair" and labels is not None and labels.n_texts == 2)]
+        needed += [
+            role
+            for role in self.OPTIONAL
+            if role in named or (role == "text_pair" and labels is not None and labels.n_texts == 2)
+        ]
         others = [role for role in self.OPTIONAL if not named and role not in needed]
         return Reader(self, (*needed, *others), self.columns(data, named, needed, others), labelled)
 
-    def columns(self, data: Data, named: Mapping[str, str], needed: Sequence[str], others: Sequence[str] = ()) -> Columns:
+    def columns(
+        self, data: Data, named: Mapping[str, str], needed: Sequence[str], others: Sequence[str] = ()
+    ) -> Columns:
         """The columns of the roles: `needed` ones are required, `others` optional.
 
         A role that is not `named` has the column of its own name, else a common name, or in a file without a header the
@@ -184,7 +202,9 @@ class Dataset(kind_settings.DatasetSettings):
         """The column of each role that the recipe names; built-in corpora may have other column names."""
         return dict(data.fields)
 
-    def read(self, files: Sequence[DataFile], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Any]:
+    def read(
+        self, files: Sequence[DataFile], data: Data, corpus: object, labels: Labels | None = None
+    ) -> Iterator[Any]:
         """All examples of the files that `find` returned for `corpus`; DataFault at the first invalid row."""
         groups = self.groups(files, data, corpus)
         return raise_first_fault(example for group in groups for example in self.try_read(group, data, corpus, labels))
@@ -193,7 +213,9 @@ class Dataset(kind_settings.DatasetSettings):
         """The files in groups that can be read independently; default: each by itself."""
         return [[file] for file in files]
 
-    def try_read(self, group: Sequence[DataFile], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Any]:
+    def try_read(
+        self, group: Sequence[DataFile], data: Data, corpus: object, labels: Labels | None = None
+    ) -> Iterator[Any]:
         """The examples of a group of files, with a DataFault for an invalid row.
 
         Raises DataFault if the rest of the group cannot be read.

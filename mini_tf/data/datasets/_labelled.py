@@ -100,7 +100,10 @@ class LabelledDataset(Dataset):
 
     def stats(self, data: TokenizedData, packings: Mapping[str, Packing]) -> tuple[list[str], dict[str, Any]]:
         assert data.labels is not None
-        splits = {split: describing.store_statistics(store) | {"cut": packings[split].n_too_long} for split, store in data.splits.items()}
+        splits = {
+            split: describing.store_statistics(store) | {"cut": packings[split].n_too_long}
+            for split, store in data.splits.items()
+        }
         of_labels = {split: self.label_statistics(store, data.labels) for split, store in data.splits.items()}
         keys = ({self.split_key(one) for one in self.examples(store)} for store in data.splits.values())
         consequence = f"is cut and loses its {self.TRUNCATES}" if self.TRUNCATES else "is split into several rows"
@@ -141,10 +144,15 @@ class LabelledDataset(Dataset):
         drawn = batch.extras.get("ids") if training else None  # ids are replaced in training only
         # If the objective makes several rows of one, the drawn ids are not aligned with this row.
         inputs = (rows.ids if drawn is None or len(drawn) != len(rows.ids) else drawn.numpy())[row, : len(original)]
-        targets, replaced = self.labels_of_row(rows, row, data.labels), describing.replaced_tokens(data.tokenizer, inputs, original)
+        targets, replaced = (
+            self.labels_of_row(rows, row, data.labels),
+            describing.replaced_tokens(data.tokenizer, inputs, original),
+        )
         positions = [
             one | {"target": target, "replaced": before}
-            for one, target, before in zip(describing.tokens_by_position(data.tokenizer, inputs), targets, replaced, strict=False)
+            for one, target, before in zip(
+                describing.tokens_by_position(data.tokenizer, inputs), targets, replaced, strict=False
+            )
         ]
         return {"padding": rows.ids.shape[1] - len(positions), "positions": positions}
 
@@ -152,7 +160,10 @@ class LabelledDataset(Dataset):
         """The column `original` is left out if no token is replaced."""
         replaces = any(token["replaced"] is not None for token in row["positions"])
         names = (f"{'position':>8}", ("input", "target", *(["original"] if replaces else [])))
-        cells = ((f"{token['position']:>8}", (token["reads"], token["target"], token["replaced"])) for token in row["positions"])
+        cells = (
+            (f"{token['position']:>8}", (token["reads"], token["target"], token["replaced"]))
+            for token in row["positions"]
+        )
         return [f"{head}: {describing.row_size(row)}", *describing.format_table([names, *cells])]
 
 
@@ -192,21 +203,34 @@ class LabelledTexts(LabelledDataset):
         borders = np.flatnonzero(store.ids == store.vocabulary.separator)
         borders = np.setdiff1d(borders, np.append(store.starts, len(store) - 1))
         if not len(borders):
-            return ExampleRows(store, shape, Spans.of(first, cut(np.minimum(last, first + limit), first)), None, n_too_long)
+            return ExampleRows(
+                store, shape, Spans.of(first, cut(np.minimum(last, first + limit), first)), None, n_too_long
+            )
         n_first, n_second = borders - first, last - borders - 1
         n_used = np.minimum(n_first, np.maximum(limit - 1 - n_second, limit // 2))
         spans = Spans.of(first, cut(borders + 1 + np.minimum(n_second, limit - 1 - n_used), borders + 1))
         gap = cut(first + n_used, first)
         return ExampleRows(store, shape, replace(spans, gap=gap, skipped=borders - gap), None, n_too_long)
 
-    def encode_texts(self, examples: Sequence[Example], tokenizer: Tokenizer, labels: Iterable[Any], n_texts: int) -> list[Encoded]:
+    def encode_texts(
+        self, examples: Sequence[Example], tokenizer: Tokenizer, labels: Iterable[Any], n_texts: int
+    ) -> list[Encoded]:
         """Examples of `n_texts` texts, joined by separators; labels: a scalar or (k,) for each."""
         for example in examples:
             if len(example.texts) != n_texts:
-                fault = "is missing; examples have two texts" if n_texts == 2 else "is not allowed; examples have one text"
-                raise DataFault(f"{example.where}: 'text_pair' {fault}", hint="all rows must have the same columns", where=(example.where,))
+                fault = (
+                    "is missing; examples have two texts" if n_texts == 2 else "is not allowed; examples have one text"
+                )
+                raise DataFault(
+                    f"{example.where}: 'text_pair' {fault}",
+                    hint="all rows must have the same columns",
+                    where=(example.where,),
+                )
         ids = [join_by_separators(parts, tokenizer) for parts in encode_parts(examples, tokenizer)]
-        return [Encoded(text_ids, row_labels=np.atleast_1d(np.float32(label))) for text_ids, label in zip(ids, labels, strict=True)]
+        return [
+            Encoded(text_ids, row_labels=np.atleast_1d(np.float32(label)))
+            for text_ids, label in zip(ids, labels, strict=True)
+        ]
 
 
 def text_of(cell: Cell, where: str, name: str) -> str:
@@ -229,7 +253,9 @@ def rows_with_targets(store: Store, shape: Shape, spans: Spans) -> ExampleRows:
     has_labels = n_labels[spans.last] > n_labels[spans.first]
     if not has_labels.any():
         raise DataFault(f"none of {store.n_documents:,} examples has a target within {shape.context} tokens")
-    return ExampleRows(store, shape, spans.select(has_labels), None, int((max_example_ids(shape) < store.lengths).sum()))
+    return ExampleRows(
+        store, shape, spans.select(has_labels), None, int((max_example_ids(shape) < store.lengths).sum())
+    )
 
 
 def stored_labels(store: Store) -> np.ndarray:
@@ -244,7 +270,9 @@ def class_labels(values: Iterable[Sequence[str]], names: Sequence[str] | None) -
     counts = Counter(name for labels_ in values for name in labels_)
     if not names and len(counts) > max(MAX_CLASSES, counts.total() / 2):
         fault = f"{len(counts):,} different labels among {counts.total():,}: their column does not seem to be the label"
-        raise DataFault(fault, hint="set data.fields={text: COLUMN, label: COLUMN}, or list the classes in objective.labels")
+        raise DataFault(
+            fault, hint="set data.fields={text: COLUMN, label: COLUMN}, or list the classes in objective.labels"
+        )
     integers = all(name.removeprefix("-").isdecimal() and name.isascii() for name in counts)
     order = list(names) if names else sorted(counts, key=lambda name: (float(name), name) if integers else name)
     if len(order) < 2:

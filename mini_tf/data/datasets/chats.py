@@ -47,13 +47,17 @@ class Settings(LabelledDataset):
     def named(self, data: Data, corpus: object) -> dict[str, str]:
         if not has_pairs(corpus):
             return dict(data.fields)
-        return {**self.PAIR_COLUMNS} | {role: name for role, name in data.fields.items() if role in self.PAIR_COLUMNS.values()}
+        return {**self.PAIR_COLUMNS} | {
+            role: name for role, name in data.fields.items() if role in self.PAIR_COLUMNS.values()
+        }
 
     def example(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], labelled: bool) -> Example:
         alternatives = list[str]()
         if "messages" in row and ("prompt" in row or "response" in row):
             both = f"{where}: has both messages and prompt or response"
-            raise DataFault(both, hint="data.fields={messages: COLUMN}, or {prompt: COLUMN, response: COLUMN}", where=(where,))
+            raise DataFault(
+                both, hint="data.fields={messages: COLUMN}, or {prompt: COLUMN, response: COLUMN}", where=(where,)
+            )
         if "messages" in row:
             messages = columns.messages_of(row["messages"], where, names["messages"])
         elif "prompt" in row and "response" in row:
@@ -64,7 +68,13 @@ class Settings(LabelledDataset):
             raise DataFault(f"{where}: needs prompt and response, or messages", hint=hint, where=(where,))
         last = max(number for number, (role, _) in enumerate(messages) if role == ASSISTANT)
         used = messages[: last + 1]
-        return Example([text for _, text in used], [role for role, _ in used], where, tuple(alternatives), len(messages) - len(used))
+        return Example(
+            [text for _, text in used],
+            [role for role, _ in used],
+            where,
+            tuple(alternatives),
+            len(messages) - len(used),
+        )
 
     def source_and_references(self, example: Example) -> tuple[str, Sequence[str]]:
         """The message before the assistant's last one."""
@@ -83,7 +93,9 @@ class Settings(LabelledDataset):
         for example, messages in zip(examples, encode_parts(examples, tokenizers.target), strict=True):
             # The label of a message is at its tokens and at the separator that follows.
             is_target = [1.0 if role == ASSISTANT else np.nan for role in example.labels]
-            by_message = [np.full(len(ids) + 1, label, np.float32) for ids, label in zip(messages, is_target, strict=True)]
+            by_message = [
+                np.full(len(ids) + 1, label, np.float32) for ids, label in zip(messages, is_target, strict=True)
+            ]
             encoded.append(Encoded(join_by_separators(messages, tokenizers.target), np.concatenate(by_message)))
         return encoded
 

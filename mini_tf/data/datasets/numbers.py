@@ -26,12 +26,16 @@ class Settings(LabelledTexts):
         if numbers.min() == numbers.max():
             raise DataFault(f"data.train: all labels are {numbers[0]:g}; they must differ")
         if not (np.isfinite(scale) and scale > 0):
-            raise DataFault(f"data.train: labels from {numbers.min():g} to {numbers.max():g} are too large or too close for float32")
+            raise DataFault(
+                f"data.train: labels from {numbers.min():g} to {numbers.max():g} are too large or too close for float32"
+            )
         return Labels(mean=mean, scale=scale)
 
     def encode(self, examples: Sequence[Example], tokenizers: Tokenizers, labels: Labels | None) -> list[Encoded]:
         assert labels is not None
-        numbers = [(float(example.labels[0]) - labels.mean) / labels.scale if example.labels else 0.0 for example in examples]
+        numbers = [
+            (float(example.labels[0]) - labels.mean) / labels.scale if example.labels else 0.0 for example in examples
+        ]
         return self.encode_texts(examples, tokenizers.target, numbers, labels.n_texts)
 
     def label_statistics(self, store: Store, labels: Labels) -> dict[str, float]:

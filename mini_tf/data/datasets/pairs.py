@@ -31,7 +31,10 @@ ALIGNMENT = "alignment"
 
 class Settings(Dataset):
     REQUIRED = TOGETHER = ("source", "target")
-    COMMON_NAMES = {"source": ("src", "input", "document", "article"), "target": ("tgt", "output", "summary", "translation", "reference")}
+    COMMON_NAMES = {
+        "source": ("src", "input", "document", "article"),
+        "target": ("tgt", "output", "summary", "translation", "reference"),
+    }
     COLUMNS_HINT = "needed: {source: COLUMN, target: COLUMN}"
     UNIT = ROW = "pairs"
     FURTHER_TEXTS = frozenset({"input", "context"})
@@ -44,16 +47,22 @@ class Settings(Dataset):
             for table in tables:
                 if table.format in ("txt", "conll", "conllu"):
                     hint = "give two text files as {source: FILE, target: FILE}"
-                    raise DataFault(f"{key}: {table.name} is not a table (jsonl, csv, tsv, parquet)", hint=hint, where=(table.name,))
+                    raise DataFault(
+                        f"{key}: {table.name} is not a table (jsonl, csv, tsv, parquet)", hint=hint, where=(table.name,)
+                    )
             return tables
         sources, targets = (find_files(getattr(corpus, role), f"{key}.{role}") for role in self.REQUIRED)
         for role, files in (("source", sources), ("target", targets)):
             for file in files:
                 if file.format != "txt":
                     hint = "give one table, with data.fields={source: COLUMN, target: COLUMN}"
-                    raise DataFault(f"{key}.{role}: {file.name} is {file.format}, not lines of text", hint=hint, where=(file.name,))
+                    raise DataFault(
+                        f"{key}.{role}: {file.name} is {file.format}, not lines of text", hint=hint, where=(file.name,)
+                    )
         if len(sources) != len(targets):
-            raise DataFault(f"{key}: {len(sources)} source files, but {len(targets)} target files; there must be one target file for each")
+            raise DataFault(
+                f"{key}: {len(sources)} source files, but {len(targets)} target files; there must be one target file for each"
+            )
         return [*itertools.chain.from_iterable(zip(sources, targets, strict=True))]
 
     def reader(self, data: Data, corpus: object = None, labelled: bool = True, labels: Labels | None = None) -> Reader:
@@ -65,7 +74,9 @@ class Settings(Dataset):
             return super().groups(files, data, corpus)
         return [files[n : n + 2] for n in range(0, len(files), 2)]
 
-    def try_read(self, group: Sequence[DataFile], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Any]:
+    def try_read(
+        self, group: Sequence[DataFile], data: Data, corpus: object, labels: Labels | None = None
+    ) -> Iterator[Any]:
         if not isinstance(corpus, FilePair):
             return super().try_read(group, data, corpus, labels)
         source, target = group
@@ -76,7 +87,13 @@ class Settings(Dataset):
         source, alignment = text_of(row["source"], where, names["source"]), row.get(ALIGNMENT)
         if not source.strip():
             raise DataFault(f"{where}: {names['source']!r} is empty", hint="remove the row", where=(where,))
-        return Pair(source, target, where, None if alignment is None else text_of(alignment, where, ALIGNMENT), tuple(alternatives))
+        return Pair(
+            source,
+            target,
+            where,
+            None if alignment is None else text_of(alignment, where, ALIGNMENT),
+            tuple(alternatives),
+        )
 
     def to_json(self, example: Pair) -> list[Any]:
         return [example.source, example.target, example.alignment, example.alternatives]
@@ -134,25 +151,37 @@ class Settings(Dataset):
         assert data.train.source is not None
         assert data.val.source is not None
         stores = {split: {"source": store.source, "target": store} for split, store in data.splits.items()}
-        splits = {split: {role: describing.store_statistics(one) for role, one in roles.items() if one} for split, roles in stores.items()}
+        splits = {
+            split: {role: describing.store_statistics(one) for role, one in roles.items() if one}
+            for split, roles in stores.items()
+        }
         counts = {split: {"pairs": packing.n_rows, "cut": packing.n_too_long} for split, packing in packings.items()}
         shared = describing.n_shared_documents(data.train.source, data.val.source)
-        sizes = {"vocabulary": data.tokenizer.vocabulary.size, "source_vocabulary": data.source_tokenizer.vocabulary.size}
+        sizes = {
+            "vocabulary": data.tokenizer.vocabulary.size,
+            "source_vocabulary": data.source_tokenizer.vocabulary.size,
+        }
         separate = f"source {sizes['source_vocabulary']:,} tokens, target {sizes['vocabulary']:,} tokens"
         same = f"{sizes['vocabulary']:,} tokens, shared by source and target"
         lines = [
-            *describing.format_statistics({f"{split} {role}": one for split, roles in splits.items() for role, one in roles.items()}),
+            *describing.format_statistics(
+                {f"{split} {role}": one for split, roles in splits.items() for role, one in roles.items()}
+            ),
             "pairs: " + ", ".join(f"{split} {counts[split]['pairs']:,}" for split in counts),
             f"pairs longer than train.context ({packings['train'].shape.context} tokens), which are truncated: "
             + ", ".join(f"{split} {counts[split]['cut']:,}" for split in counts),
             f"vocabulary: {same if data.tokenizer is data.source_tokenizer else separate}",
             f"sources in both splits: {shared}",
         ]
-        return lines, {split: counts[split] | splits[split] for split in splits} | sizes | {"sources_on_both_sides": shared}
+        return lines, {split: counts[split] | splits[split] for split in splits} | sizes | {
+            "sources_on_both_sides": shared
+        }
 
     def describe_row(self, data: TokenizedData, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
         assert rows.source is not None
-        positions = describing.tokens_by_position(data.source_tokenizer, describing.ids_without_padding(rows.source, row))
+        positions = describing.tokens_by_position(
+            data.source_tokenizer, describing.ids_without_padding(rows.source, row)
+        )
         source = {"padding": rows.source.ids.shape[1] - len(positions), "positions": positions}
         return describing.describe_example_row(data.tokenizer, rows, batch, row) | {"source": source}
 

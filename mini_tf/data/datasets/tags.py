@@ -37,7 +37,9 @@ class Settings(LabelledDataset):
         words = columns.words_of(row["text"], where, names["text"])
         tags = columns.labels_of(row["label"], where, names["label"]) if labelled else []
         if labelled and len(tags) != len(words):
-            raise DataFault(f"{where}: {len(words)} words, but {len(tags)} tags; the numbers must be equal", where=(where,))
+            raise DataFault(
+                f"{where}: {len(words)} words, but {len(tags)} tags; the numbers must be equal", where=(where,)
+            )
         return Example(words, tags, where)
 
     def texts(self, example: Example, source: bool = False) -> Sequence[str]:
@@ -80,14 +82,18 @@ class Settings(LabelledDataset):
         # A word that normalizes to nothing, such as U+200B, becomes the unknown token.
         ids, first = np.insert(ids, first[lost], unknown or 0), first + np.cumsum(lost) - lost
         if shared := [n for n in range(1, len(first)) if first[n] == first[n - 1]]:
-            raise _fault(example, f"a token spans the words {example.texts[shared[0] - 1]!r} and {example.texts[shared[0]]!r}")
+            raise _fault(
+                example, f"a token spans the words {example.texts[shared[0] - 1]!r} and {example.texts[shared[0]]!r}"
+            )
         labels = np.full(len(ids) + 1, np.nan, np.float32)
         labels[first] = tags or 0
         return Encoded(ids, labels)
 
     def packing(self, store: Store, shape: Shape) -> Packing:
         ends = store.starts + 1 + store.lengths
-        windows = (window for n, end in enumerate(ends) for window in self._windows(store, max_example_ids(shape), n, int(end)))
+        windows = (
+            window for n, end in enumerate(ends) for window in self._windows(store, max_example_ids(shape), n, int(end))
+        )
         documents, first, last = (np.array(column) for column in zip(*windows, strict=True))
         return rows_with_targets(store, shape, Spans.of(first, last, documents))
 
@@ -108,4 +114,6 @@ class Settings(LabelledDataset):
 
 
 def _fault(example: Example, reason: str) -> DataFault:
-    return DataFault(f"{example.where}: {reason}, so that it cannot have a tag", hint="remove the example", where=(example.where,))
+    return DataFault(
+        f"{example.where}: {reason}, so that it cannot have a tag", hint="remove the example", where=(example.where,)
+    )

@@ -40,9 +40,13 @@ class Settings(Dataset):
         return Reader(self, self.REQUIRED, columns)
 
     def groups(self, files: Sequence[DataFile], data: Data, corpus: object) -> list[Sequence[DataFile]]:
-        return [files] if data.split.tail else super().groups(files, data, corpus)  # a raw stream is one text, whatever the files
+        return (
+            [files] if data.split.tail else super().groups(files, data, corpus)
+        )  # a raw stream is one text, whatever the files
 
-    def try_read(self, group: Sequence[DataFile], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Any]:
+    def try_read(
+        self, group: Sequence[DataFile], data: Data, corpus: object, labels: Labels | None = None
+    ) -> Iterator[Any]:
         columns = self.reader(data).columns
         return read_raw(group, columns) if data.split.tail else try_documents(group[0], columns)
 
@@ -67,7 +71,11 @@ class Settings(Dataset):
 
     def split(self, train: Examples, val: Examples | None, split: Split) -> DataSplit:
         if val is not None:
-            return _streams_as_given(train, val, self.hasher(content=True)) if split.tail else super().split(train, val, split)
+            return (
+                _streams_as_given(train, val, self.hasher(content=True))
+                if split.tail
+                else super().split(train, val, split)
+            )
         if split.folds is not None:
             return super().split(train, None, split)
         hasher = self.hasher(content=False)
@@ -86,7 +94,9 @@ class Settings(Dataset):
         return Windows(store, shape) if store.streamed is None else StreamedRows(store, shape)
 
     def size_summary(self, data: TokenizedData) -> str:
-        sizes = (f"{split} {len(store):,} tokens in {store.n_documents:,} documents" for split, store in data.splits.items())
+        sizes = (
+            f"{split} {len(store):,} tokens in {store.n_documents:,} documents" for split, store in data.splits.items()
+        )
         return ", ".join([*sizes, *_streamed(data.train)])
 
     def summary(self, data: TokenizedData) -> Iterator[str]:
@@ -97,11 +107,19 @@ class Settings(Dataset):
     def stats(self, data: TokenizedData, packings: Mapping[str, Packing]) -> tuple[list[str], dict[str, Any]]:
         splits = {split: describing.store_statistics(store) for split, store in data.splits.items()}
         shared, size = describing.n_shared_documents(data.train, data.val), data.tokenizer.vocabulary.size
-        lines = [*describing.format_statistics(splits), f"vocabulary: {size:,} tokens", f"documents in both splits: {shared}"]
+        lines = [
+            *describing.format_statistics(splits),
+            f"vocabulary: {size:,} tokens",
+            f"documents in both splits: {shared}",
+        ]
         result = {**splits, "vocabulary": size, "documents_on_both_sides": shared}
         if (streamed := data.train.streamed) is not None:
             lines += [f"train is a sample of {line}" for line in _streamed(data.train)]
-            result["streamed"] = {"files": len(streamed.shards.shards), "bytes": streamed.shards.length, "tokens": streamed.n_tokens}
+            result["streamed"] = {
+                "files": len(streamed.shards.shards),
+                "bytes": streamed.shards.length,
+                "tokens": streamed.n_tokens,
+            }
         return lines, result
 
     def describe_row(self, data: TokenizedData, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
@@ -122,7 +140,9 @@ def _streamed(store: Store) -> list[str]:
     if (text := store.streamed) is None:
         return []
     n = len(text.shards.shards)
-    return [f"{n:,} file{'s' * (n != 1)} of {text.shards.length / 1e6:,.1f} MB, about {text.n_tokens:,} training tokens (streamed)"]
+    return [
+        f"{n:,} file{'s' * (n != 1)} of {text.shards.length / 1e6:,.1f} MB, about {text.n_tokens:,} training tokens (streamed)"
+    ]
 
 
 def _hold_out_tail(read: Callable[[], Iterator[Document]], characters: int, split: Split, *notes: str) -> DataSplit:

@@ -97,10 +97,14 @@ def messages_of(cell: Cell, where: str, name: str) -> list[tuple[str, str]]:
                 raise DataFault.located(where, f"{short(name)!r}: message {number} has no {key!r}")
         role, content = message["role"], _str(message["content"], where, f"{short(name)}: content of message {number}")
         if role not in ROLES:
-            problem = f"the role of message {number} must be {', '.join(ROLES[:-1])} or {ROLES[-1]}, not {short(str(role))!r}"
+            problem = (
+                f"the role of message {number} must be {', '.join(ROLES[:-1])} or {ROLES[-1]}, not {short(str(role))!r}"
+            )
             raise DataFault.located(where, f"{short(name)!r}: {problem}")
         if not content.strip():
-            raise DataFault.located(where, f"{short(name)!r}: the content of message {number} is empty", hint="remove the row")
+            raise DataFault.located(
+                where, f"{short(name)!r}: the content of message {number} is empty", hint="remove the row"
+            )
         messages.append((role, content))
     if all(role != "assistant" for role, _ in messages):
         raise DataFault.located(where, f"{short(name)!r} has no assistant message to train on")
@@ -199,7 +203,11 @@ def select_columns(first: Sequence[str], columns: Columns, where: str, key: str)
         return SelectedColumns([0], optional, has_header)
     for name in names:
         if name not in available:
-            raise missing_column(where, name, available, names, key) if has_header else _missing_number(where, name, first, names, key)
+            raise (
+                missing_column(where, name, available, names, key)
+                if has_header
+                else _missing_number(where, name, first, names, key)
+            )
     return SelectedColumns([index_of(name, available, where) for name in names], optional, has_header)
 
 
@@ -222,7 +230,11 @@ def _are_words(first: Sequence[str]) -> bool:
 
 def _are_titles(first: Sequence[str]) -> bool:
     """Whether the cells could be column names that contain spaces."""
-    return len(first) > 1 and len(set(first)) == len(first) and all(re.fullmatch(r"[^\W\d][\w ]{0,30}", cell) for cell in first)
+    return (
+        len(first) > 1
+        and len(set(first)) == len(first)
+        and all(re.fullmatch(r"[^\W\d][\w ]{0,30}", cell) for cell in first)
+    )
 
 
 def index_of(name: str, available: Sequence[str], where: str) -> int:
@@ -238,7 +250,9 @@ def missing_column(where: str, name: str, available: Sequence[str], names: Seque
         hint = "this file has column names; for csv and tsv, data.header=false selects columns by number"
     elif len(names) > 1:
         others = [column for column in available if column not in names]
-        nearest = {name_: [name_] if name_ in available else get_close_matches(name_.lower(), others, n=1) for name_ in names}
+        nearest = {
+            name_: [name_] if name_ in available else get_close_matches(name_.lower(), others, n=1) for name_ in names
+        }
         if set(names) <= _known_roles():
             fields = _fields(key, {role: short(near[0]) if near else "COLUMN" for role, near in nearest.items()})
             hint = f"name the columns with {fields}"
@@ -246,10 +260,14 @@ def missing_column(where: str, name: str, available: Sequence[str], names: Seque
             hint = f"name the column with {_fields(key, {name: 'COLUMN'})}"
         else:
             option = "--fields" if key[:1] == "-" else "data.fields"
-            hint = f"did you mean {short(nearest[name][0])!r}?" if nearest.get(name) else f"name the columns with {option}"
+            hint = (
+                f"did you mean {short(nearest[name][0])!r}?" if nearest.get(name) else f"name the columns with {option}"
+            )
     else:
         hint = f"name the text column with {_fields(key, {'text': 'COLUMN'})}" if available else ""
-    return DataFault.located(where, f"no column {short(name)!r}; the columns are: {_listed(available)}", hint=hint or None)
+    return DataFault.located(
+        where, f"no column {short(name)!r}; the columns are: {_listed(available)}", hint=hint or None
+    )
 
 
 def _missing_number(where: str, name: str, first: Sequence[str], names: Sequence[str], key: str) -> DataFault:

@@ -61,7 +61,9 @@ def sentences(data_file: DataFile, errors: Errors) -> Iterator[tuple[list[list[s
         start, size = start if words else where, size + len(line) + 1
         if size > longest:
             hint = "put a blank line after each sentence"
-            raise DataFault.located(where, f"the sentence that starts at {start} is longer than {format_bytes(longest)}", hint=hint)
+            raise DataFault.located(
+                where, f"the sentence that starts at {start} is longer than {format_bytes(longest)}", hint=hint
+            )
         words.append(cells)
     if words:
         yield words, start
@@ -89,7 +91,12 @@ def _shape(data_file: DataFile, errors: Errors) -> _Shape:
         certain = not _ends(line) and not line.startswith("#")
         if certain or (not shape.number and line.startswith("#") and "\t" in line):
             cells = _cells(line)
-            shape = _Shape(number, len(cells), "\t" in line, is_conllu or (len(cells) == WIDTH and FIRST.fullmatch(cells[0]) is not None))
+            shape = _Shape(
+                number,
+                len(cells),
+                "\t" in line,
+                is_conllu or (len(cells) == WIDTH and FIRST.fullmatch(cells[0]) is not None),
+            )
         if certain:
             break
     return shape

@@ -102,7 +102,9 @@ def _find_one(spec: str, key: str) -> list[DataFile]:
         return [DataFile(hub_datasets.spooled(spec, key), "jsonl", spec)]
     if url := re.search(r"https?:/.*", spec):
         address = re.sub(":/+", "://", url[0], count=1)
-        raise DataFault(f"{key}: {address}: minitf does not download files", hint=f"download it first: curl -LO {address}")
+        raise DataFault(
+            f"{key}: {address}: minitf does not download files", hint=f"download it first: curl -LO {address}"
+        )
     if not spec or "\0" in spec:
         raise DataFault(f"{key}: {spec!r} is not a file name")
     path = Path(os.path.expanduser(spec))
@@ -121,7 +123,11 @@ def _matches(pattern: Path) -> list[str]:
     if pattern.name == "**":  # before Python 3.13, a final ** matches only folders
         pattern /= "*"
     paths = Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))
-    return [str(path) for path in paths if not any(part.startswith(".") and part not in pattern.parts for part in path.parts)]
+    return [
+        str(path)
+        for path in paths
+        if not any(part.startswith(".") and part not in pattern.parts for part in path.parts)
+    ]
 
 
 def _file(path: Path, key: str) -> DataFile:
@@ -133,7 +139,9 @@ def _file(path: Path, key: str) -> DataFile:
     except (OSError, ValueError) as error:
         elsewhere = "- reads from stdin" if os.path.exists(path) and not os.path.isfile(path) else None
         hint = f"name its files: '{path}/*.txt'" if os.path.isdir(path) else elsewhere
-        raise DataFault(f"{key}: {path}: {getattr(error, 'strerror', None) or error}", hint=hint, where=(str(path),)) from None
+        raise DataFault(
+            f"{key}: {path}: {getattr(error, 'strerror', None) or error}", hint=hint, where=(str(path),)
+        ) from None
     format = FORMATS.get(path.suffix.lower(), "txt")
     type_ = next((type_ for magic, type_ in MAGIC.items() if head.startswith(magic)), None)
     if head[257:262] == b"ustar":
@@ -169,7 +177,10 @@ def _near(path: Path) -> str:
 def _stdin(key: str) -> DataFile:
     """stdin, saved in the cache under its hash, since data is read more than once. DataFault if it is too long."""
     if sys.stdin is None or sys.stdin.isatty():
-        raise DataFault(f"{key}: - reads text from stdin, but stdin is a terminal", hint="pipe text into the command, or give a file")
+        raise DataFault(
+            f"{key}: - reads text from stdin, but stdin is a terminal",
+            hint="pipe text into the command, or give a file",
+        )
     folder = cache_folder() / "stdin"
     folder.mkdir(exist_ok=True)
     spool = temporary_path(folder / "spool")

@@ -102,7 +102,9 @@ def parts_of(pieces: Iterable[str], where: str) -> Iterator[Document]:
 
 def _blocks(data_file: DataFile, columns: Columns) -> Iterator[Document]:
     """Runs of lines that are no border, without the final newline."""
-    for border, lines in itertools.groupby(read_lines(data_file.path, data_file.name, columns.errors), key=lambda line: is_border(line[1])):
+    for border, lines in itertools.groupby(
+        read_lines(data_file.path, data_file.name, columns.errors), key=lambda line: is_border(line[1])
+    ):
         if not border:
             number, first = next(lines)
             rest = ("\n" + line.removesuffix("\n") for _, line in lines)

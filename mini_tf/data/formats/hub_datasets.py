@@ -59,7 +59,8 @@ def parse(name: str, key: str) -> HubDataset:
     parts = _NAME.fullmatch(rest)
     if parts is None:
         raise DataFault(
-            f"{key}: {name[:80]!r} is not a dataset", hint="write hf:ORGANIZATION/NAME, /CONFIG and :SPLIT behind it, or hf:./FOLDER"
+            f"{key}: {name[:80]!r} is not a dataset",
+            hint="write hf:ORGANIZATION/NAME, /CONFIG and :SPLIT behind it, or hf:./FOLDER",
         )
     return HubDataset(name, parts["path"], False, parts["config"], split)
 
@@ -87,7 +88,11 @@ def needs_network(name: str, key: str) -> bool:
 
 
 def _in_cache(dataset: HubDataset) -> Path:
-    return cache_folder() / "datasets" / f"{hash_of([dataset[1:], _state(dataset.path) if dataset.is_folder else None])}.jsonl"
+    return (
+        cache_folder()
+        / "datasets"
+        / f"{hash_of([dataset[1:], _state(dataset.path) if dataset.is_folder else None])}.jsonl"
+    )
 
 
 def _state(folder: str) -> list[tuple[str, int, int]]:
@@ -102,14 +107,20 @@ def _rows(dataset: HubDataset, key: str) -> Iterator[dict[str, Any]]:
         streams = builder.as_streaming_dataset()
         if dataset.split not in streams:
             hint = f"write {PREFIX}...:SPLIT"
-            raise DataFault(f"{key}: {dataset.name} has no split {dataset.split}; it has {', '.join(streams)}", hint=hint)
+            raise DataFault(
+                f"{key}: {dataset.name} has no split {dataset.split}; it has {', '.join(streams)}", hint=hint
+            )
         stream = streams[dataset.split].decode(False)
         features = stream.features or {}
         rows = stream
         if dataset.is_folder and _form(builder) == "parquet":
             rows = _parquet_rows(builder.config.data_files[dataset.split], dataset.name)
         for row in rows:
-            yield {name: cell for column, value in row.items() for name, cell in _cells(column, value, features.get(column))}
+            yield {
+                name: cell
+                for column, value in row.items()
+                for name, cell in _cells(column, value, features.get(column))
+            }
 
 
 def _builder(dataset: HubDataset, key: str) -> Any:
@@ -117,7 +128,9 @@ def _builder(dataset: HubDataset, key: str) -> Any:
     try:
         import datasets
     except ImportError:
-        raise Unavailable(f"{key}: {dataset.name} needs the package datasets", hint="pip install 'minitf[hf]'") from None
+        raise Unavailable(
+            f"{key}: {dataset.name} needs the package datasets", hint="pip install 'minitf[hf]'"
+        ) from None
     if int(datasets.__version__.split(".")[0]) < OLDEST:
         hint = "pip install -U datasets"
         raise Unavailable(f"{key}: {dataset.name} needs datasets {OLDEST} or later, which runs no scripts", hint=hint)
@@ -154,7 +167,9 @@ def _translated(dataset: HubDataset, key: str) -> Iterator[None]:
         raise
     except Exception as error:  # of the network, of the hub, of a file
         reason = " ".join(str(error).split("\nExample of usage")[0].split())[:300]
-        wrong = isinstance(error, ValueError | RuntimeError) and not isinstance(error, OSError)  # no such config; a script
+        wrong = isinstance(error, ValueError | RuntimeError) and not isinstance(
+            error, OSError
+        )  # no such config; a script
         if dataset.is_folder or wrong:
             raise DataFault(f"{key}: {dataset.name}: {reason}", where=(dataset.name,)) from error
         hint = f"download it on another machine, copy the folder, and write {PREFIX}FOLDER"

@@ -49,9 +49,13 @@ class ParquetTable:
     def check(self, columns: Sequence[str]) -> None:
         """DataFault if by the metadata the columns unpack to too much."""
         chunks = [chunk for group in range(len(self.groups)) for chunk in self._chunks(group, columns)]
-        self._check(sum(max(int(chunk.total_uncompressed_size), VALUE_BYTES * int(chunk.num_values)) for chunk in chunks))
+        self._check(
+            sum(max(int(chunk.total_uncompressed_size), VALUE_BYTES * int(chunk.num_values)) for chunk in chunks)
+        )
 
-    def rows(self, group: int, columns: Sequence[str], low: int = 0, high: int | None = None) -> Iterator[tuple[int, Sequence[Cell]]]:
+    def rows(
+        self, group: int, columns: Sequence[str], low: int = 0, high: int | None = None
+    ) -> Iterator[tuple[int, Sequence[Cell]]]:
         """Rows [low, high) of a row group with their numbers, each with a cell for each column."""
         high = self.n_rows[group] if high is None else high
         number = 0
@@ -103,7 +107,9 @@ class ParquetTable:
             self._pages.seek(at)
             try:
                 header, length = _struct(self._pages.read(n_bytes), 0)
-                if all(isinstance(header.get(n, wanted()), wanted) for n, wanted in HEADER.items()) and header.keys() >= {1, 2, 3}:
+                if all(
+                    isinstance(header.get(n, wanted()), wanted) for n, wanted in HEADER.items()
+                ) and header.keys() >= {1, 2, 3}:
                     return header, length
             except (IndexError, ValueError, RecursionError):
                 continue
@@ -179,7 +185,9 @@ def open_parquet(path: Path, name: str) -> Iterator[ParquetTable]:
     except (pyarrow.ArrowException, OSError) as error:
         raise _unreadable(name, str(error).splitlines()[0]) from None
     except UnicodeDecodeError as error:
-        raise _unreadable(name, f"it has text that is not UTF-8: {error.object[max(0, error.start - 20) :][:40]!r}") from None
+        raise _unreadable(
+            name, f"it has text that is not UTF-8: {error.object[max(0, error.start - 20) :][:40]!r}"
+        ) from None
 
 
 def _check_footer(file: BinaryIO, name: str) -> int:
@@ -194,7 +202,9 @@ def _check_footer(file: BinaryIO, name: str) -> int:
 def _check_size(size: int, metadata: Any, name: str) -> None:
     """DataFault if most of a file belongs to no column: it may be a hole of any size, which takes hours to read."""
     groups = [metadata.row_group(n) for n in range(metadata.num_row_groups)]
-    known = metadata.serialized_size + sum(group.column(n).total_compressed_size for group in groups for n in range(group.num_columns))
+    known = metadata.serialized_size + sum(
+        group.column(n).total_compressed_size for group in groups for n in range(group.num_columns)
+    )
     if size > 2 * known + HOLE:
         raise _unreadable(name, f"it has {size:,} bytes, and its columns have {known:,}")
 

@@ -56,7 +56,9 @@ def column_names(data_file: DataFile, columns: Columns) -> Sequence[str]:
         return first if first and select_columns(first, columns, data_file.name, data_file.key).has_header else []
     if data_file.format == "jsonl":
         lines = read_lines(data_file.path, data_file.name, columns.errors)
-        return next(([*parse_object(line, f"{data_file.name}:{number}")] for number, line in lines if not line.isspace()), [])
+        return next(
+            ([*parse_object(line, f"{data_file.name}:{number}")] for number, line in lines if not line.isspace()), []
+        )
     if data_file.format == "parquet":
         with open_parquet(data_file.path, data_file.name) as table:
             return table.names
@@ -65,7 +67,10 @@ def column_names(data_file: DataFile, columns: Columns) -> Sequence[str]:
 
 def _column_names(columns: Columns, available: Sequence[str], where: str, key: str) -> list[str]:
     """The names of the selected columns; DataFault if one is not available."""
-    names = [resolve_alias(name or (available[0] if len(available) == 1 else "text"), available, columns.aliases) for name in columns.names]
+    names = [
+        resolve_alias(name or (available[0] if len(available) == 1 else "text"), available, columns.aliases)
+        for name in columns.names
+    ]
     for name in names:
         if name not in available:
             raise missing_column(where, name, available, names, key)
@@ -92,7 +97,9 @@ def is_json(data_file: DataFile) -> bool:
     lines = read_lines(data_file.path, data_file.name, "replace")
     first = next((line.strip() for _, line in lines if not line.isspace()), "")
     try:
-        return re.match(r"\[\s*(\{|$)", first) is not None or (first.startswith("{") and bool(parse_object(first, data_file.name)))
+        return re.match(r"\[\s*(\{|$)", first) is not None or (
+            first.startswith("{") and bool(parse_object(first, data_file.name))
+        )
     except DataFault:
         return False
 
@@ -144,7 +151,9 @@ def _cells(data_file: DataFile, columns: Columns) -> Any:
     """A reader of the csv module."""
     csv.field_size_limit(limits().line_bytes)
     lines = (line for _, line in read_lines(data_file.path, data_file.name, columns.errors))
-    dialect: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if data_file.format == "tsv" else {"strict": True}
+    dialect: dict[str, Any] = (
+        {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if data_file.format == "tsv" else {"strict": True}
+    )
     return csv.reader(lines, **dialect)
 
 

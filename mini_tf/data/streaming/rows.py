@@ -78,7 +78,9 @@ class StreamedRows(Windows):
             ids[chosen] = part.ids[index % n]
             segments[chosen] = np.searchsorted(part.starts, index % n, side="right") + index // n * len(part.starts)
         numbers = segments - segments[:, :1] + 1 if self.pack == "docs" else None
-        words, sentences = (None if of is None else of(ids) for of in (self.shape.word_starts_of, self.shape.sentence_starts_of))
+        words, sentences = (
+            None if of is None else of(ids) for of in (self.shape.word_starts_of, self.shape.sentence_starts_of)
+        )
         return Rows(ids, keys, numbers, words, sentence_starts=sentences)
 
     def documents(self, rows: np.ndarray, epoch: int) -> np.ndarray:

@@ -93,9 +93,13 @@ def _check(shard: Shard) -> None:
     try:
         size = path.stat().st_size
     except OSError as error:
-        raise DataFault.located(str(path), f"the file was there at the start of training: {error.strerror}", hint) from None
+        raise DataFault.located(
+            str(path), f"the file was there at the start of training: {error.strerror}", hint
+        ) from None
     if size != shard.size:
-        raise DataFault.located(str(path), f"the file has {size:,} bytes, and {shard.size:,} at the start of training", hint)
+        raise DataFault.located(
+            str(path), f"the file has {size:,} bytes, and {shard.size:,} at the start of training", hint
+        )
 
 
 def _sampled_hash(shard: Shard) -> str:
@@ -169,12 +173,16 @@ class StreamSample:
     @cached_property
     def held_out(self) -> np.ndarray:
         """(n,) uint64: the sorted hashes of the validation documents."""
-        return np.unique(np.array(array("Q", (hash_text(document.text) for document in self._read_validation())), np.uint64))
+        return np.unique(
+            np.array(array("Q", (hash_text(document.text) for document in self._read_validation())), np.uint64)
+        )
 
     def read(self) -> Iterator[tuple[SplitName, Document]]:
         held_out = HeldOut(self.held_out)
         train = (one for begin, end in self._parts for one in held_out.remove(self.shards.read(begin, end)))
-        yield from (("train", Document(one.text, one.where)) for one in train)  # what a part of one continues may be missing
+        yield from (
+            ("train", Document(one.text, one.where)) for one in train
+        )  # what a part of one continues may be missing
         yield from (("val", one) for one in self._read_validation())
 
     def whole(self, train: Examples) -> DataSplit:

@@ -24,7 +24,12 @@ SUPPORTED = {
     "model": "BPE Unigram WordLevel WordPiece",
 }
 """The component types of the library whose effect is bounded and deterministic."""
-CHILDREN = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders", "post_processor": "processors"}
+CHILDREN = {
+    "normalizer": "normalizers",
+    "pre_tokenizer": "pretokenizers",
+    "decoder": "decoders",
+    "post_processor": "processors",
+}
 """The key of a Sequence's parts, by component."""
 MAX_REPLACEMENT = 16
 """Characters that a replacement may write per match."""
@@ -127,7 +132,9 @@ def _step(part: dict[str, Any]) -> _Step:
             return _Step(_growth(str(part.get("precompiled_charsmap"))))
         except ValueError as error:
             raise DataFault(f"its Precompiled cannot be read: {error}") from None
-    if (kind == "CTC" and part.get("word_delimiter_token") == "") or (kind == "BPEDecoder" and part.get("suffix") == ""):
+    if (kind == "CTC" and part.get("word_delimiter_token") == "") or (
+        kind == "BPEDecoder" and part.get("suffix") == ""
+    ):
         return _Step(3.0)  # the empty text matches before and after every character, and becomes a space
     return _Step({"ByteLevel": 4.0, "Metaspace": 2.0, "BertNormalizer": 2.0, "WordPiece": 2.0}.get(kind, 1.0))
 
@@ -146,14 +153,19 @@ def _growth(charsmap: str) -> float:
     if longest > MAX_GROWTH:
         return longest
     normalizer = normalizers.Precompiled(table)
-    ascii_, two_bytes = (max(len(normalizer.normalize_str(chr(c)).encode()) for c in codes) for codes in (range(0x80), range(0x80, 0x800)))
+    ascii_, two_bytes = (
+        max(len(normalizer.normalize_str(chr(c)).encode()) for c in codes)
+        for codes in (range(0x80), range(0x80, 0x800))
+    )
     return max(1.0, ascii_, two_bytes / 2, longest)
 
 
 def _replacement(part: dict[str, Any], key: str) -> str:
     text = str(part.get(key, ""))
     if len(text) > MAX_REPLACEMENT:
-        raise DataFault(f"its {part['type']} writes {len(text)} characters per match; at most {MAX_REPLACEMENT} are allowed")
+        raise DataFault(
+            f"its {part['type']} writes {len(text)} characters per match; at most {MAX_REPLACEMENT} are allowed"
+        )
     return text
 
 
@@ -182,8 +194,16 @@ def _check_model(model: dict[str, Any]) -> None:
     prefix, merges = model.get("continuing_subword_prefix"), model.get("merges")
     if prefix and isinstance(prefix, str) and isinstance(merges, list):
         for merge in merges:
-            second = merge.partition(" ")[2] if isinstance(merge, str) else merge[-1] if isinstance(merge, list) and merge else ""
-            if not str(second).startswith(prefix):  # the library removes the prefix unchecked, and may cut a character in half
+            second = (
+                merge.partition(" ")[2]
+                if isinstance(merge, str)
+                else merge[-1]
+                if isinstance(merge, list) and merge
+                else ""
+            )
+            if not str(second).startswith(
+                prefix
+            ):  # the library removes the prefix unchecked, and may cut a character in half
                 raise DataFault(
                     f"the second token {short(str(second))!r} of a merge must start with its prefix inside words, {short(prefix)!r}"
                 )

@@ -44,7 +44,9 @@ class Coverage:
             self._sampled += _visible(passage)
             self._decoded += _visible(self._tokenizer.decode(known))
             if len(known) < len(ids):
-                self._replaced += sum(_visible(unknown) * n for unknown, n in self._tokenizer.count_unknown_text(passage).items())
+                self._replaced += sum(
+                    _visible(unknown) * n for unknown, n in self._tokenizer.count_unknown_text(passage).items()
+                )
 
     def to_json(self) -> dict[str, Any]:
         return {"unknown": self._unknown, "characters": [self._sampled, self._decoded, self._replaced]}
@@ -53,7 +55,11 @@ class Coverage:
         """Add what another `Coverage` has counted (`to_json`) on a later part of the text."""
         self._unknown.update(counts["unknown"])
         sampled, decoded, replaced = counts["characters"]
-        self._sampled, self._decoded, self._replaced = self._sampled + sampled, self._decoded + decoded, self._replaced + replaced
+        self._sampled, self._decoded, self._replaced = (
+            self._sampled + sampled,
+            self._decoded + decoded,
+            self._replaced + replaced,
+        )
 
     def notes(self) -> list[str]:
         """Notes on the whole text. Raises DataFault if too much of it is lost."""
@@ -68,7 +74,9 @@ class Coverage:
         if self._unknown:
             first = ", ".join(f"{short(text)!r} {n} times" for text, n in self._unknown.most_common(5))
             rest = f" and {len(self._unknown) - 5} others" if len(self._unknown) > 5 else ""
-            notes.append(f"{self._unknown.total():,} characters are not in the vocabulary and become the unknown token: {first}{rest}")
+            notes.append(
+                f"{self._unknown.total():,} characters are not in the vocabulary and become the unknown token: {first}{rest}"
+            )
         if dropped > MIN_REPORTED:
             notes.append(f"the tokenizer drops about {dropped:.1%} of the characters")
         return notes
@@ -93,7 +101,9 @@ def count_pieces_by_length(tokenizer: Tokenizer) -> dict[int, int]:
     """The number of pieces by length in characters, without ## and special tokens; a partial character counts 1."""
     ids = [id for id in range(tokenizer.vocabulary.size) if id not in tokenizer.vocabulary.special_ids]
     texts = (re.sub(r"\\x[0-9a-f]{2}", "-", piece) for piece in tokenizer.pieces(ids))
-    return dict(sorted(Counter(len(text.removeprefix("##") if tokenizer.is_wordpiece else text) for text in texts).items()))
+    return dict(
+        sorted(Counter(len(text.removeprefix("##") if tokenizer.is_wordpiece else text) for text in texts).items())
+    )
 
 
 def text_statistics(tokenizer: Tokenizer, text: str) -> dict[str, Any]:
@@ -102,7 +112,10 @@ def text_statistics(tokenizer: Tokenizer, text: str) -> dict[str, Any]:
     counts = np.bincount(ids, minlength=tokenizer.vocabulary.size)
     used = np.flatnonzero(counts)
     order = used[np.lexsort((used, -counts[used]))]
-    named = [{"id": int(id), "piece": piece, "count": int(counts[id])} for id, piece in zip(order, tokenizer.pieces(order), strict=True)]
+    named = [
+        {"id": int(id), "piece": piece, "count": int(counts[id])}
+        for id, piece in zip(order, tokenizer.pieces(order), strict=True)
+    ]
     n_words, n_bytes = len(text.split()), len(text.encode())
     unknown = tokenizer.count_unknown_text(text)
     return {
@@ -125,5 +138,8 @@ def difference(text: str, back: str) -> dict[str, Any] | None:
     """The first position where a text and its decoded ids differ, and both texts from there; None if they are equal."""
     if text == back:
         return None
-    at = next((i for i, (before, other) in enumerate(zip(text, back, strict=False)) if before != other), min(len(text), len(back)))
+    at = next(
+        (i for i, (before, other) in enumerate(zip(text, back, strict=False)) if before != other),
+        min(len(text), len(back)),
+    )
     return {"at": at, "text": text[at : at + DIFFERENCE_LENGTH], "back": back[at : at + DIFFERENCE_LENGTH]}

@@ -24,7 +24,11 @@ def call_guarded(doing: str, work: Callable[[], Result], n_bytes: int | None = N
     interrupted.
     """
     with suppressed_stderr(), guarded(doing):
-        return work() if n_bytes is None else _in_time(doing, work, limits().tokenizer_seconds * max(1.0, n_bytes / BYTES_PER_TIMEOUT))
+        return (
+            work()
+            if n_bytes is None
+            else _in_time(doing, work, limits().tokenizer_seconds * max(1.0, n_bytes / BYTES_PER_TIMEOUT))
+        )
 
 
 def _in_time(doing: str, work: Callable[[], Result], seconds: float) -> Result:
@@ -61,4 +65,6 @@ def guarded(doing: str) -> Iterator[None]:
 def check_token_count(text: str, n_tokens: int) -> None:
     """Raise DataFault if a text has far more tokens than bytes."""
     if n_tokens > 64 + limits().tokenizer_tokens * len(text.encode()):
-        raise DataFault(f"the tokenizer makes {n_tokens} tokens from {len(text)} characters, too many; use another tokenizer")
+        raise DataFault(
+            f"the tokenizer makes {n_tokens} tokens from {len(text)} characters, too many; use another tokenizer"
+        )

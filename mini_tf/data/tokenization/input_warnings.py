@@ -60,9 +60,16 @@ class InputWarnings:
         """The warnings about all texts."""
         cut = [self._one] if self._n_cut == 1 else []
         if self._n_cut > 1:
-            longer = f"{self._n_cut:,} of {self._n:,} {self._unit}s are longer than the context of {self._context} tokens"
+            longer = (
+                f"{self._n_cut:,} of {self._n:,} {self._unit}s are longer than the context of {self._context} tokens"
+            )
             cut = [f"{longer}; their {self._cut} tokens are truncated"]
-        return [*cut, *self._unknown_warning(self._unknown), *_mask_warning(bool(self._n_plain)), *self._grown_warning(self._n_grown)]
+        return [
+            *cut,
+            *self._unknown_warning(self._unknown),
+            *_mask_warning(bool(self._n_plain)),
+            *self._grown_warning(self._n_grown),
+        ]
 
     def _grown_warning(self, n: int) -> list[str]:
         subject = "a text grew" if n == 1 else f"{n:,} texts grew"

@@ -109,7 +109,9 @@ def _split_special_names(inner: tokenizers.Tokenizer) -> list[str]:
         return []
     within = "|".join(f"{re.escape(name[0])}(?={re.escape(name[1:])})" for name in read)
     split = pre_tokenizers.Split(Regex(within), "isolated")
-    inner.pre_tokenizer = split if inner.pre_tokenizer is None else pre_tokenizers.Sequence([inner.pre_tokenizer, split])
+    inner.pre_tokenizer = (
+        split if inner.pre_tokenizer is None else pre_tokenizers.Sequence([inner.pre_tokenizer, split])
+    )
     return [f"the tokenizer would encode {', '.join(read)} in text as special tokens; such text is split instead"]
 
 

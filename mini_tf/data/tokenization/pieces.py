@@ -42,7 +42,11 @@ def piece_table_of(content: dict[str, Any]) -> PieceTable:
     special = frozenset(token["id"] for token in content["added_tokens"] if token["special"])
     added = {token["id"]: token["content"] for token in content["added_tokens"]}
     vocabulary = content["model"]["vocab"]
-    pairs = vocabulary.items() if isinstance(vocabulary, dict) else ((token, id) for id, (token, _) in enumerate(vocabulary))
+    pairs = (
+        vocabulary.items()
+        if isinstance(vocabulary, dict)
+        else ((token, id) for id, (token, _) in enumerate(vocabulary))
+    )
     tokens = {id: token for token, id in pairs} | added
     decoder = json.dumps(content["decoder"] or {}, ensure_ascii=False)
     as_bytes, hexadecimal, readable = dict[int, bytes](), frozenset[int](), tokens
@@ -54,7 +58,9 @@ def piece_table_of(content: dict[str, Any]) -> PieceTable:
     if '"ByteFallback"' in decoder and not as_bytes:
         hexadecimal = frozenset(id for id, token in tokens.items() if _HEXADECIMAL.fullmatch(token))
     readable = readable | added
-    inside = {id for id, data in as_bytes.items() if _continues(data)} | {id for id in hexadecimal if _continues(_byte_of(tokens[id]))}
+    inside = {id for id, data in as_bytes.items() if _continues(data)} | {
+        id for id in hexadecimal if _continues(_byte_of(tokens[id]))
+    }
     pieces = [readable.get(id, f"[{id}]") for id in range(1 + max(tokens))]
     return PieceTable(special, as_bytes, hexadecimal, pieces, frozenset(inside - special))
 
@@ -84,7 +90,10 @@ def _as_bytes(token: str) -> bytes:
 def kind_of(content: dict[str, Any]) -> str:
     """The recipe's `tokenizer.kind` of a tokenizer.json; `words` if it is none of them."""
     ours = (settings_of("data.tokenizers", word)() for word in listing("data.tokenizers"))
-    return next((settings.kind for settings in ours if isinstance(settings, TokenizerSettings) and settings.matches(content)), "words")
+    return next(
+        (settings.kind for settings in ours if isinstance(settings, TokenizerSettings) and settings.matches(content)),
+        "words",
+    )
 
 
 def word_edges(table: PieceTable, is_wordpiece: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -80,7 +80,9 @@ def read_model(file: Path, content: bytes) -> SentencePieceModel:
     _check_pieces(file, pieces)
     unknown = next(id for id, piece in enumerate(pieces) if piece.kind == UNKNOWN)
     collapse, charsmap = normalizer.remove_extra_whitespaces, normalizer.precompiled_charsmap
-    return SentencePieceModel(pieces, trainer.model_type == UNIGRAM, unknown, charsmap, normalizer.add_dummy_prefix, collapse)
+    return SentencePieceModel(
+        pieces, trainer.model_type == UNIGRAM, unknown, charsmap, normalizer.add_dummy_prefix, collapse
+    )
 
 
 def _check_pieces(file: Path, pieces: Iterable[Piece]) -> None:
@@ -99,13 +101,19 @@ def _check_pieces(file: Path, pieces: Iterable[Piece]) -> None:
         raise DataFault.located(str(file), f"{kinds[UNUSED]} of its pieces are unused, which is not supported")
 
 
-def tokenizer_json(model: SentencePieceModel, added: Iterable[AddedToken] = (), add_prefix: bool | None = None) -> dict[str, Any]:
+def tokenizer_json(
+    model: SentencePieceModel, added: Iterable[AddedToken] = (), add_prefix: bool | None = None
+) -> dict[str, Any]:
     """The content of a tokenizer.json with the pieces as ids, and further tokens whose ids follow them.
 
     add_prefix: None is what the model says.
     """
     ids = {piece.text: id for id, piece in enumerate(model.pieces)}
-    special = [AddedToken(id, piece.text, piece.kind != USER_DEFINED) for id, piece in enumerate(model.pieces) if piece.kind in _NAMED]
+    special = [
+        AddedToken(id, piece.text, piece.kind != USER_DEFINED)
+        for id, piece in enumerate(model.pieces)
+        if piece.kind in _NAMED
+    ]
     rows = [[piece.text, piece.score] for piece in model.pieces]
     prefix = model.prefix if add_prefix is None else add_prefix
     return content(model, ids, rows, [*special, *added], "first" if prefix else "never")
@@ -137,14 +145,20 @@ def content(
         ends = r"\A +| +\z" if prefix == "never" else r" +\z"
         steps += [replacement({"Regex": ends}, ""), replacement({"Regex": " {2,}"}, " ")]
     words = SPACE in ids and all(SPACE not in piece.text[1:] for piece in model.pieces)
-    splits: list[dict[str, Any]] = [{"type": "Metaspace", "replacement": SPACE, "prepend_scheme": prefix, "split": words}]
+    splits: list[dict[str, Any]] = [
+        {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": prefix, "split": words}
+    ]
     if model.is_unigram and unsplit:
         names = "|".join(f"{re.escape(name[0])}(?={re.escape(name[1:])})" for name in unsplit if name[:3] != "<0x")
         names += ("|" if names else "") + "<(?=0x[0-9A-F]{2}>)" if model.has_bytes else ""
         splits.append({"type": "Split", "pattern": {"Regex": names}, "behavior": "MergedWithPrevious", "invert": False})
     marked = any(name.startswith(UNREACHABLE) for name, *_ in rows)
     decoders = [replacement({"String": UNREACHABLE}, "")] if marked else []
-    decoders += [replacement({"String": SPACE}, " "), *([{"type": "ByteFallback"}] if model.has_bytes else []), {"type": "Fuse"}]
+    decoders += [
+        replacement({"String": SPACE}, " "),
+        *([{"type": "ByteFallback"}] if model.has_bytes else []),
+        {"type": "Fuse"},
+    ]
     decoders += [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if prefix != "never" else []
     return {
         "version": "1.0",

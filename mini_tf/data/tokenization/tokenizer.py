@@ -20,7 +20,15 @@ from tokenizers import Regex, models, normalizers, pre_tokenizers
 from mini_tf.data.tokenization import loading
 from mini_tf.data.tokenization.components import may_backtrack
 from mini_tf.data.tokenization.guard import call_guarded, check_token_count
-from mini_tf.data.tokenization.pieces import BYTE_OF, PieceTable, kind_of, piece_table_of, sentence_edges, texts_of, word_edges
+from mini_tf.data.tokenization.pieces import (
+    BYTE_OF,
+    PieceTable,
+    kind_of,
+    piece_table_of,
+    sentence_edges,
+    texts_of,
+    word_edges,
+)
 from mini_tf.data.tokenization.round_trip import round_trip_losses
 from mini_tf.data.tokenization.sentencepiece_models import UNREACHABLE
 from mini_tf.data.tokenization.vocabulary import Roles, Vocabulary
@@ -54,9 +62,13 @@ class Tokenizer:
         loaded = cls(*loading.load(Path(path)), roles)
         for key in ("separator", "begin", "pad"):
             if (name := getattr(roles, key)) is not None and name not in loaded.special_tokens:
-                raise DataFault.located(str(path), f"the tokenizer has no special token {short(name)!r} (tokenizer.{key})")
+                raise DataFault.located(
+                    str(path), f"the tokenizer has no special token {short(name)!r} (tokenizer.{key})"
+                )
         if roles.forced_bos is not None and roles.forced_bos >= (size := loaded.vocabulary.size):
-            raise DataFault.located(str(path), f"the tokenizer has {size} ids, so none is {roles.forced_bos} (tokenizer.forced_bos)")
+            raise DataFault.located(
+                str(path), f"the tokenizer has {size} ids, so none is {roles.forced_bos} (tokenizer.forced_bos)"
+            )
         return loaded
 
     @classmethod
@@ -67,7 +79,9 @@ class Tokenizer:
         inner = settings.trainer.train(settings.vocab_size, texts)
         if settings.lowercase:
             existing = [] if inner.normalizer is None else [inner.normalizer]
-            inner.normalizer = normalizers.Sequence([normalizers.Lowercase(), *existing]) if existing else normalizers.Lowercase()
+            inner.normalizer = (
+                normalizers.Sequence([normalizers.Lowercase(), *existing]) if existing else normalizers.Lowercase()
+            )
         inner.add_special_tokens(list(SPECIALS.values()))
         return cls(inner)
 
@@ -80,7 +94,11 @@ class Tokenizer:
 
     @cached_property
     def hash(self) -> str:
-        roles = "".join(f"\0{key}={name}" for key in ("separator", "begin", "pad") if (name := getattr(self._roles, key)) is not None)
+        roles = "".join(
+            f"\0{key}={name}"
+            for key in ("separator", "begin", "pad")
+            if (name := getattr(self._roles, key)) is not None
+        )
         return hashlib.sha256(f"{loading.without_template(self._inner)}{roles}".encode()).hexdigest()
 
     @cached_property
@@ -105,7 +123,9 @@ class Tokenizer:
     def splits_as_other_language(self, other: "Tokenizer") -> bool:
         """Whether both have the same ids for the same tokens, of which each finds its own in text: those of Marian."""
         vocabulary, others = (one._inner.get_vocab() for one in (self, other))
-        one, another = ({token.removeprefix(UNREACHABLE): id for token, id in ids.items()} for ids in (vocabulary, others))
+        one, another = (
+            {token.removeprefix(UNREACHABLE): id for token, id in ids.items()} for ids in (vocabulary, others)
+        )
         return one == another and any(token.startswith(UNREACHABLE) for token in vocabulary)
 
     @property
@@ -116,7 +136,9 @@ class Tokenizer:
     @property
     def unit(self) -> str:
         """Name of a token: character, byte or token."""
-        known: Any = settings_of("data.tokenizers", self.kind) if self.kind in listing("data.tokenizers") else TokenizerSettings
+        known: Any = (
+            settings_of("data.tokenizers", self.kind) if self.kind in listing("data.tokenizers") else TokenizerSettings
+        )
         return str(known.UNIT)
 
     @property
@@ -131,7 +153,9 @@ class Tokenizer:
         inner = tokenizers.Tokenizer.from_str(self._inner.to_str())
         takes_space = name == "mask" and self.has_space_prefixed_tokens
         inner.add_special_tokens([tokenizers.AddedToken(SPECIALS[name], lstrip=takes_space, special=True)])
-        return Tokenizer(inner, [*self.notes, f"the tokenizer has no {name} token; {SPECIALS[name]} was added"], self._roles)
+        return Tokenizer(
+            inner, [*self.notes, f"the tokenizer has no {name} token; {SPECIALS[name]} was added"], self._roles
+        )
 
     def with_beginning(self, name: str | None) -> "Tokenizer":
         """This tokenizer, with a template that puts the special token `name` before a text; None: nothing."""
@@ -162,7 +186,9 @@ class Tokenizer:
     @cached_property
     def _table(self) -> Callable[[str], np.ndarray] | None:
         """`encode` as a table look-up if every token is one character or byte; else None."""
-        if self._json["normalizer"] or len(self._json["added_tokens"]) != sum(t["special"] for t in self._json["added_tokens"]):
+        if self._json["normalizer"] or len(self._json["added_tokens"]) != sum(
+            t["special"] for t in self._json["added_tokens"]
+        ):
             return None
         vocabulary = self._json["model"].get("vocab")
         by_character = self._json["pre_tokenizer"] == _SPLIT_CHARACTERS and self._json["model"]["type"] == "WordLevel"
@@ -193,7 +219,9 @@ class Tokenizer:
             return [table(text) for text in texts]
         return [np.array(encoding.ids, np.int32) for encoding in self._encoded(texts, self._inner.encode_batch_fast)]
 
-    def _encoded(self, texts: Sequence[str], encode: Callable[..., list[tokenizers.Encoding]]) -> list[tokenizers.Encoding]:
+    def _encoded(
+        self, texts: Sequence[str], encode: Callable[..., list[tokenizers.Encoding]]
+    ) -> list[tokenizers.Encoding]:
         """Call `encode`, a batch function of the library; batch functions release the GIL."""
         n_bytes = self._timed_bytes(sum(len(text.encode()) for text in texts), "normalizer", "pre_tokenizer")
         encoded = call_guarded("encoding text", lambda: encode(list(texts), add_special_tokens=False), n_bytes)
@@ -214,7 +242,9 @@ class Tokenizer:
         numbers = [int(i) for i in ids]
         n_bytes = self._timed_bytes(len(numbers), "decoder")
         # decode_batch releases the GIL, decode does not.
-        return call_guarded("decoding ids", lambda: str(self._inner.decode_batch([numbers], skip_special_tokens=True)[0]), n_bytes)
+        return call_guarded(
+            "decoding ids", lambda: str(self._inner.decode_batch([numbers], skip_special_tokens=True)[0]), n_bytes
+        )
 
     def _timed_bytes(self, n_bytes: int, *parts: str) -> int | None:
         """`n_bytes` if a call needs a timeout, because of its size or a regex in these components; else None."""
@@ -247,7 +277,9 @@ class Tokenizer:
         if [self._inner.token_to_id(name) for name in SPECIALS.values()] == [*range(len(SPECIALS))]:  # trained here
             takes_it = self.has_space_prefixed_tokens
         else:
-            takes_it = any(token["lstrip"] for token in self._json["added_tokens"] if token["id"] == self.vocabulary.mask)
+            takes_it = any(
+                token["lstrip"] for token in self._json["added_tokens"] if token["id"] == self.vocabulary.mask
+            )
         return takes_it or len(self.encode(" ")) == 0
 
     @cached_property

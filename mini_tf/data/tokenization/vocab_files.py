@@ -42,7 +42,11 @@ def word_piece(file: Path, text: str, read: Read, names: Sequence[str]) -> tuple
     vocabulary: dict[str, int] = {}
     for number, token in enumerate(tokens, 1):
         if not token or token in vocabulary:
-            problem = f"repeats the token {short(token)!r} of line {vocabulary[token] + 1}" if token else "is empty; a line must be a token"
+            problem = (
+                f"repeats the token {short(token)!r} of line {vocabulary[token] + 1}"
+                if token
+                else "is empty; a line must be a token"
+            )
             raise DataFault.located(f"{file}:{number}", f"the line {problem}")
         vocabulary[token] = number - 1
     unknown = next((name for name in ("[UNK]", "<unk>", "<UNK>") if name in vocabulary), None)
@@ -54,7 +58,9 @@ def word_piece(file: Path, text: str, read: Read, names: Sequence[str]) -> tuple
     notes = []
     if lower is None:
         lower = all(token == token.lower() for token in vocabulary.keys() - set(special))
-        notes.append(f"{file} has {'no' if lower else 'an'} upper-case letter, so text is {'' if lower else 'not '}lower-cased")
+        notes.append(
+            f"{file} has {'no' if lower else 'an'} upper-case letter, so text is {'' if lower else 'not '}lower-cased"
+        )
     inner = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=unknown, max_input_chars_per_word=100))
     inner.normalizer = normalizers.BertNormalizer(
         clean_text=True,
@@ -87,9 +93,13 @@ def numbers(file: Path, text: str) -> dict[str, int]:
     for token, id in vocabulary.items():
         if not isinstance(id, int) or isinstance(id, bool) or not 0 <= id < 1 << 32:
             number = json.dumps(id)[:40]
-            raise DataFault.located(str(file), f"the id of the token {short(token)!r} is {number}, not a whole number of at least 0")
+            raise DataFault.located(
+                str(file), f"the id of the token {short(token)!r} is {number}, not a whole number of at least 0"
+            )
         if id in tokens:
-            raise DataFault.located(str(file), f"the tokens {short(tokens[id])!r} and {short(token)!r} both have the id {id}")
+            raise DataFault.located(
+                str(file), f"the tokens {short(tokens[id])!r} and {short(token)!r} both have the id {id}"
+            )
         tokens[id] = token
     return vocabulary
 
@@ -159,11 +169,19 @@ def _added(file: Path, model: SentencePieceModel, config: Mapping[str, Any], rea
     if where == old:
         listed = {id: {"content": name, "special": True} for name, id in vocab_files.numbers(old, read(old)).items()}
     try:
-        named |= {int(id): (str(token["content"]), bool(token.get("special"))) for id, token in listed.items() if int(id) >= size}
+        named |= {
+            int(id): (str(token["content"]), bool(token.get("special")))
+            for id, token in listed.items()
+            if int(id) >= size
+        }
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise DataFault.located(str(where), 'its added tokens must have the form {"32000": {"content": "<pad>"}}') from None
+        raise DataFault.located(
+            str(where), 'its added tokens must have the form {"32000": {"content": "<pad>"}}'
+        ) from None
     if sorted(named) != [*range(size, size + len(named))]:
-        raise DataFault.located(str(where), f"the ids of added tokens must follow {size - 1}, the last one of {file.name}")
+        raise DataFault.located(
+            str(where), f"the ids of added tokens must follow {size - 1}, the last one of {file.name}"
+        )
     return [AddedToken(id, *named[id]) for id in sorted(named)]
 
 
@@ -174,11 +192,15 @@ def _n_sentinels(folder: Path, config: Mapping[str, Any], read: Read) -> int:
     is_t5 = model.get("model_type") == "t5" or str(config.get("tokenizer_class")).startswith("T5")
     n = config.get("extra_ids", T5_SENTINELS if is_t5 else 0)
     if type(n) is not int or not 0 <= n <= 10_000:
-        raise DataFault.located(str(folder / "tokenizer_config.json"), f"extra_ids is {short(str(n))}, not a whole number from 0 to 10000")
+        raise DataFault.located(
+            str(folder / "tokenizer_config.json"), f"extra_ids is {short(str(n))}, not a whole number from 0 to 10000"
+        )
     return n
 
 
-def _marian(file: Path, model: SentencePieceModel, ids: dict[str, int], vocabulary: Path) -> tuple[dict[str, Any], list[str]]:
+def _marian(
+    file: Path, model: SentencePieceModel, ids: dict[str, int], vocabulary: Path
+) -> tuple[dict[str, Any], list[str]]:
     """The tokenizer of one language of a Marian model: its pieces by their ids in vocab.json.
 
     A token that only the other language has is found in text where it is one character that this language's model does
@@ -187,19 +209,33 @@ def _marian(file: Path, model: SentencePieceModel, ids: dict[str, int], vocabula
     unknown = model.pieces[model.unknown].text
     names = sorted(ids, key=ids.__getitem__)
     if unknown not in ids or [ids[name] for name in names] != [*range(len(names))]:
-        raise DataFault.located(str(vocabulary), f"its ids must be 0, 1, 2 and so on, and {short(unknown)!r} one of its tokens")
+        raise DataFault.located(
+            str(vocabulary), f"its ids must be 0, 1, 2 and so on, and {short(unknown)!r} one of its tokens"
+        )
     hidden = {piece.text for piece in model.pieces if piece.kind in (UNKNOWN, CONTROL)} | {"<pad>", "</s>", unknown}
     scores = {piece.text: piece.score for piece in model.pieces if piece.text in ids and piece.text not in hidden}
     if not scores:
         raise DataFault.located(str(vocabulary), f"it has no piece of {file.name}")
     least = min(scores.values())
-    named = [AddedToken(ids[name], name, name in hidden) for name in names if name in hidden or LANGUAGE.fullmatch(name)]
+    named = [
+        AddedToken(ids[name], name, name in hidden) for name in names if name in hidden or LANGUAGE.fullmatch(name)
+    ]
     known = set(" ").union(*(piece.text for piece in model.pieces if piece.text not in hidden))
-    plain = scores.keys() | {token.text for token in named} | {name for name in names if len(name) == 1 and name not in known}
+    plain = (
+        scores.keys()
+        | {token.text for token in named}
+        | {name for name in names if len(name) == 1 and name not in known}
+    )
     rows = [[name if name in plain else UNREACHABLE + name, scores.get(name, least)] for name in names]
     lost = sum(piece.text not in ids and piece.text not in hidden for piece in model.pieces)
-    notes = [f"{vocabulary.name} lacks {lost} of {len(model.pieces)} pieces of {file.name}, which are never used"] if lost else []
+    notes = (
+        [f"{vocabulary.name} lacks {lost} of {len(model.pieces)} pieces of {file.name}, which are never used"]
+        if lost
+        else []
+    )
     made = content(model, ids, rows, named, "always" if model.prefix else "never")
-    strange = next(character for character in map(chr, range(0xE000, 0xF900)) if character not in ids and character not in known)
+    strange = next(
+        character for character in map(chr, range(0xE000, 0xF900)) if character not in ids and character not in known
+    )
     run = replacement({"Regex": f"[^{''.join(map(re.escape, sorted(known)))}]{{2,}}"}, strange)
     return made | {"normalizer": {"type": "Sequence", "normalizers": [*made["normalizer"]["normalizers"], run]}}, notes

@@ -140,6 +140,7 @@ def _key(text: str) -> int:
 def shape(word: str) -> str:
     """The shape of a word, runs shortened: "McDonald's" is AaAa'a, "2024" is 0."""
     marks = "".join(
-        "A" if character.isupper() else "a" if character.isalpha() else "0" if character.isdigit() else character for character in word
+        "A" if character.isupper() else "a" if character.isalpha() else "0" if character.isdigit() else character
+        for character in word
     )
     return re.sub(r"(.)\1+", r"\1", marks, flags=re.DOTALL)

@@ -79,7 +79,9 @@ def _seeds(words: Sequence[bytes], frequency: np.ndarray, n: int) -> list[bytes]
             _, first = np.unique(number, return_index=True)
             count = np.bincount(number, weight[starts])
             best = np.argsort(-count, kind="stable")[:n]
-            scored += [(-length * count[i], data[starts[first[i]] : starts[first[i]] + length]) for i in best if count[i] >= 2]
+            scored += [
+                (-length * count[i], data[starts[first[i]] : starts[first[i]] + length]) for i in best if count[i] >= 2
+            ]
     return [piece for _, piece in sorted(scored)[:n]]
 
 
@@ -121,7 +123,9 @@ class _Lattice:
         opening = np.append(ends - lengths, 0)
         arcs = []
         for length, starts, number in _substrings(strings, np.ones(len(strings))):
-            same_length = np.flatnonzero(lengths[self.n_words :] == length) + self.n_words  # indices of the pieces of this length
+            same_length = (
+                np.flatnonzero(lengths[self.n_words :] == length) + self.n_words
+            )  # indices of the pieces of this length
             piece_of = np.full(number.max(initial=0) + 1, -1)
             if length == 1:
                 piece_of[number] = np.frombuffer(b"".join(strings), np.uint8)[starts]
@@ -131,7 +135,9 @@ class _Lattice:
             itself = (string >= self.n_words) & (lengths[string] == length)
             taken = (piece >= 0) & ~itself
             source = (starts + string)[taken]  # each preceding string has one more node than bytes
-            arcs.append(np.stack([starts[taken] - opening[string[taken]] + length, source + length, source, piece[taken]]))
+            arcs.append(
+                np.stack([starts[taken] - opening[string[taken]] + length, source + length, source, piece[taken]])
+            )
         found = np.concatenate(arcs, axis=1)
         self._set_arcs(found[:, np.lexsort((found[1], found[0]))])
         self._ends = ends + np.arange(len(strings))

@@ -25,4 +25,6 @@ class Settings(ByteLevelSettings):
         pieces = _unigram_training.train_pieces(words, vocab_size - len(SPECIALS))
         scored = [("".join(CHARACTER_OF[byte] for byte in piece), score) for piece, score in pieces]
         unknown = list(SPECIALS).index("unk")
-        return byte_level_tokenizer(models.Unigram([*((token, SPECIAL_SCORE) for token in SPECIALS.values()), *scored], unknown, False))
+        return byte_level_tokenizer(
+            models.Unigram([*((token, SPECIAL_SCORE) for token in SPECIALS.values()), *scored], unknown, False)
+        )

@@ -27,7 +27,13 @@ def _draw(train: Points, val: Points, title: str, unit: str) -> Figure:
         axes.plot(steps, losses, color=_VAL, marker="o", markersize=3.5, linewidth=1.5, label="validation")
         best_loss, best_step = min((loss, step) for step, loss in val)
         axes.annotate(
-            f"{best_loss:.3f}", (best_step, best_loss), xytext=(0, 9), textcoords="offset points", ha="center", color=_VAL, fontsize=9
+            f"{best_loss:.3f}",
+            (best_step, best_loss),
+            xytext=(0, 9),
+            textcoords="offset points",
+            ha="center",
+            color=_VAL,
+            fontsize=9,
         )
     axes.set_title(short_caption(title), fontsize=11)
     axes.set_xlabel("step", fontsize=10)
@@ -51,7 +57,9 @@ def _draw_runs(runs: Mapping[str, tuple[Points, Points]], unit: str, x_label: st
     for (name, (train, val)), color in zip(runs.items(), distinct_colors(len(runs)), strict=True):
         if train:
             steps, losses = zip(*train, strict=True)
-            axes.plot(steps, running_mean(losses, max(1, len(losses) // 30)), color=color, linewidth=0.9, linestyle="--")
+            axes.plot(
+                steps, running_mean(losses, max(1, len(losses) // 30)), color=color, linewidth=0.9, linestyle="--"
+            )
         if val:
             axes.plot(*zip(*val, strict=True), color=color, marker="o", markersize=3.5, linewidth=1.6)
         axes.plot([], [], color=color, linewidth=1.6, label=figure_caption(name, 40))

@@ -28,10 +28,18 @@ def _draw(panels: Sequence[Curves]) -> Figure:
     for axes, curves in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         marker = "o" if len(curves.x) <= 20 else ""
         for name, line in curves.lines.items():
-            style = {"color": colors[name], "linestyle": styles[name], "linewidth": 1.3, "marker": marker, "markersize": 3}
+            style = {
+                "color": colors[name],
+                "linestyle": styles[name],
+                "linewidth": 1.3,
+                "marker": marker,
+                "markersize": 3,
+            }
             drawn[name] = axes.plot(curves.x, line, **style)[0]
         axes.set_title(truncate_to(curves.title, _WIDTH - 0.8, TITLE_SIZE), fontsize=TITLE_SIZE, loc="left")
-        axes.set_xlabel(figure_caption(curves.x_label, 60) + ("" if few else f"   ({len(names)} lines, too many to name)"))
+        axes.set_xlabel(
+            figure_caption(curves.x_label, 60) + ("" if few else f"   ({len(names)} lines, too many to name)")
+        )
         axes.set_ylabel(figure_caption(curves.y_label, 40))
         if curves.logarithmic:
             axes.set_xscale("log", base=2)
@@ -43,7 +51,12 @@ def _draw(panels: Sequence[Curves]) -> Figure:
     if few and (len(names) > 1 or any(names)):
         columns = 1 if len(names) <= 20 else 2
         legend = axes.legend(
-            [drawn[name] for name in names], [""] * len(names), loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, ncols=columns
+            [drawn[name] for name in names],
+            [""] * len(names),
+            loc="upper left",
+            bbox_to_anchor=(1.01, 1.0),
+            frameon=False,
+            ncols=columns,
         )
         # legend() would leave out names that begin with an underscore.
         for text, name in zip(legend.get_texts(), names, strict=True):

@@ -54,7 +54,11 @@ class WordWeights:
     def sharpness(self) -> np.ndarray:
         """(layers, heads, shifts): mean over target words of the largest weight on a source word; 0 without words."""
         words = self.weights[..., 1:]
-        return np.asarray(words.max(axis=-1).mean(axis=-1)) if words.shape[-1] and words.shape[-2] else np.zeros(words.shape[:-2])
+        return (
+            np.asarray(words.max(axis=-1).mean(axis=-1))
+            if words.shape[-1] and words.shape[-2]
+            else np.zeros(words.shape[:-2])
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +76,10 @@ def alignment_of(aligned: np.ndarray, head: HeadShift) -> frozenset[AlignmentPoi
 
 def align_pairs(trained: Trained, pairs: Sequence[Pair]) -> list[PairAlignment | None]:
     """Alignments of each pair by every head; None for a pair longer than the context."""
-    return [None if one is None else PairAlignment(one.aligned.astype(np.int16), one.sharpness) for one in word_weights(trained, pairs)]
+    return [
+        None if one is None else PairAlignment(one.aligned.astype(np.int16), one.sharpness)
+        for one in word_weights(trained, pairs)
+    ]
 
 
 def word_weights(trained: Trained, pairs: Sequence[Pair]) -> Iterator[WordWeights | None]:
@@ -81,11 +88,16 @@ def word_weights(trained: Trained, pairs: Sequence[Pair]) -> Iterator[WordWeight
     Raises UsageFault if the model has no source.
     """
     if not trained.model.needs_source:
-        raise UsageFault(f"a model of kind {trained.recipe.model.kind} has no source; word alignment needs an encoder_decoder")
+        raise UsageFault(
+            f"a model of kind {trained.recipe.model.kind} has no source; word alignment needs an encoder_decoder"
+        )
     context = trained.model.context
     for first in range(0, len(pairs), BATCH_SIZE):
         inputs = [
-            (untruncated_input(trained, pair.source).truncate(context), target_input(trained.tokenizer, pair.target, context))
+            (
+                untruncated_input(trained, pair.source).truncate(context),
+                target_input(trained.tokenizer, pair.target, context),
+            )
             for pair in pairs[first : first + BATCH_SIZE]
         ]
         fitting = [both for both in inputs if not both[0].n_cut and not both[1].n_cut]
@@ -107,7 +119,9 @@ def between_words(captured: Capture, row: int, source: ModelInput, target: Model
     """Cross-attention weights between words of one row of a batch, for every head."""
     column = membership(word_numbers(source), 1 + len(source.text.split())).float()  # (M, 1 + words); 0: no word
     of_row = word_numbers(target)
-    rows = torch.stack([_means(numbers, len(target.text.split())) for numbers in ([*of_row[1:], 0], of_row)])  # (shifts, words, L)
+    rows = torch.stack(
+        [_means(numbers, len(target.text.split())) for numbers in ([*of_row[1:], 0], of_row)]
+    )  # (shifts, words, L)
     layers = []
     for one in captured.attention:
         if (one.queries, one.keys) != OWN_TO_SOURCE:

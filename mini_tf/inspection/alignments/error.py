@@ -58,7 +58,10 @@ class HeadComparison:
 
 
 def compare_heads(
-    pairs: Sequence[Pair], found: Sequence[PairAlignment | None], gold: Sequence[GoldAlignment | None], heads: Sequence[HeadShift]
+    pairs: Sequence[Pair],
+    found: Sequence[PairAlignment | None],
+    gold: Sequence[GoldAlignment | None],
+    heads: Sequence[HeadShift],
 ) -> HeadComparison:
     """Compare `heads` on pairs of which at least one was aligned.
 
@@ -67,7 +70,9 @@ def compare_heads(
     """
     aligned = [one for one in found if one is not None]
     gold_pairs = [
-        GoldPair(pair, one, points) for pair, one, points in zip(pairs, found, gold, strict=True) if one is not None and points is not None
+        GoldPair(pair, one, points)
+        for pair, one, points in zip(pairs, found, gold, strict=True)
+        if one is not None and points is not None
     ]
     choosing, evaluating = (gold_pairs[::2], gold_pairs[1::2]) if len(gold_pairs) > 1 else ([], gold_pairs)
     sharpness = np.mean([one.sharpness for one in aligned], axis=0)
@@ -85,6 +90,8 @@ def _aer(pairs: Sequence[GoldPair], head: HeadShift) -> float | None:
 def head_shifts(shape: Sequence[int], selection: HeadSelection, shift: int | None) -> list[HeadShift]:
     """The selected heads of (layers, heads), at one or both shifts. Raises UsageFault for missing heads."""
     n_layers, n_heads = shape[:2]
-    selected = selection.select([HeadIndex("cross", layer, head) for layer in range(n_layers) for head in range(n_heads)])
+    selected = selection.select(
+        [HeadIndex("cross", layer, head) for layer in range(n_layers) for head in range(n_heads)]
+    )
     shifts = SHIFTS if shift is None else (shift,)
     return [HeadShift(index.layer, index.head, one) for index in sorted(selected) for one in shifts]

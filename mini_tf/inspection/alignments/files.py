@@ -58,9 +58,13 @@ def read_alignments(file: Path, pairs: Sequence[Pair]) -> list[GoldAlignment]:
     if number != len(pairs):
         where = f"{file}:{min(number, len(pairs)) + 1}"
         hint = "it must have one line per pair, empty if no words are aligned"
-        raise DataFault(f"{where}: {file} has {number:,} lines, but there are {len(pairs):,} pairs", hint=hint, where=[where])
+        raise DataFault(
+            f"{where}: {file} has {number:,} lines, but there are {len(pairs):,} pairs", hint=hint, where=[where]
+        )
     if not any(one.possible for one in gold):
-        raise DataFault(f"{file}: no alignments", hint="write i-j, as in 0-0 1-2, for words counted from 0", where=[str(file)])
+        raise DataFault(
+            f"{file}: no alignments", hint="write i-j, as in 0-0 1-2, for words counted from 0", where=[str(file)]
+        )
     return gold
 
 

@@ -12,7 +12,14 @@ from mini_tf.data.examples import Pair
 from mini_tf.drawing.panel import Marks, Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import heat_map, sentence, table
 from mini_tf.inspection import Picture, View
-from mini_tf.inspection.alignments.alignment import HeadShift, PairAlignment, WordWeights, align_pairs, alignment_of, word_weights
+from mini_tf.inspection.alignments.alignment import (
+    HeadShift,
+    PairAlignment,
+    WordWeights,
+    align_pairs,
+    alignment_of,
+    word_weights,
+)
 from mini_tf.inspection.alignments.error import HeadComparison, compare_heads, head_shifts
 from mini_tf.inspection.alignments.files import (
     AlignmentPoint,
@@ -58,12 +65,18 @@ def view(
     result = _result(found, comparison) | {"sample": _sample(pairs[shown], weights.weights[best], gold[shown])}
     notes = _notes(found, comparison)
     pictures: list[Picture] = [_table(comparison)] if many else []
-    pictures += [*(partial(sentence, line) for line in _sentences(comparison)), partial(sentence, ""), partial(heat_map, panel, Scale())]
+    pictures += [
+        *(partial(sentence, line) for line in _sentences(comparison)),
+        partial(sentence, ""),
+        partial(heat_map, panel, Scale()),
+    ]
     return View(
         result | {"notes": notes},
         pictures,
         [f"note: {note}" for note in notes],
-        PanelGrid([replace(panel, title="")], Scale(), f"Word alignment by {best}, {run_and_step(trained.folder, step)}"),
+        PanelGrid(
+            [replace(panel, title="")], Scale(), f"Word alignment by {best}, {run_and_step(trained.folder, step)}"
+        ),
         {"pharaoh": lambda: "".join(f"{line}\n" for line in result["alignments"]).encode()},
         {"aer": comparison.aer, "diagonal": comparison.diagonal, "sharpness": comparison.best.sharpness},
     )
@@ -75,7 +88,9 @@ def _map(pair: Pair, found: WordWeights, head: HeadShift, gold: GoldAlignment | 
     def cells(points: frozenset[AlignmentPoint]) -> frozenset[tuple[int, int]]:
         return frozenset((target, source) for source, target in points)
 
-    sure, possible = (frozenset(), frozenset()) if gold is None else (cells(gold.sure), cells(gold.possible - gold.sure))
+    sure, possible = (
+        (frozenset(), frozenset()) if gold is None else (cells(gold.sure), cells(gold.possible - gold.sure))
+    )
     meanings = ("alignment by the head", "gold alignment", "possible gold alignment")
     marks = Marks(cells(alignment_of(found.aligned, head)), sure, possible, meanings)
     weights = found.weights[head][:, 1:]
@@ -95,7 +110,9 @@ def _result(found: Sequence[PairAlignment | None], comparison: HeadComparison) -
     best = comparison.best
     return {
         "pairs": len(found) - found.count(None),
-        "heads": [{**score.head._asdict(), "sharpness": score.sharpness, "aer": score.aer} for score in comparison.heads],
+        "heads": [
+            {**score.head._asdict(), "sharpness": score.sharpness, "aer": score.aer} for score in comparison.heads
+        ],
         "best": {**best.head._asdict(), "sharpness": best.sharpness, "aer": comparison.aer, "chosen_aer": best.aer},
         "baseline": {"diagonal": comparison.diagonal},
         "chosen_on": comparison.chosen_on,

@@ -64,7 +64,11 @@ def cross_attention(trained: Trained, source: ModelInput, target: ModelInput) ->
         explicit = mixer.explicit(x, memory, visibility)  # type: ignore[operator]
         weights = explicit.weights[0, :, :, explicit.lead :].float().cpu().numpy()
         attention = mixer.observe(x, memory, visibility).get("attention")  # type: ignore[operator]
-        found.append(LayerAttention(weights, None) if attention is None else LayerAttention(attention[0].float().cpu().numpy(), weights))
+        found.append(
+            LayerAttention(weights, None)
+            if attention is None
+            else LayerAttention(attention[0].float().cpu().numpy(), weights)
+        )
 
     hooks = [mixer.register_forward_pre_hook(record) for mixer in _cross_mixers(trained)]
     try:
@@ -82,7 +86,8 @@ def coverage_maps(layers: list[LayerAttention], selection: HeadSelection) -> lis
     for layer, head in dict.fromkeys((index.layer, None if selection.head is None else index.head) for index in chosen):
         one = layers[layer]
         attention, weights = (
-            part if part is None else part.mean(axis=0) if head is None else part[head] for part in (one.attention, one.weights)
+            part if part is None else part.mean(axis=0) if head is None else part[head]
+            for part in (one.attention, one.weights)
         )
         assert attention is not None
         found.append(CoverageMap(layer, head, attention, attention.cumsum(axis=0), weights))
@@ -100,4 +105,6 @@ def _cross_mixers(trained: Trained) -> list[nn.Module]:
 
 def _selected(n_heads: Sequence[int], selection: HeadSelection) -> list[HeadIndex]:
     """n_heads: of each layer."""
-    return sorted(selection.select([HeadIndex("cross", layer, head) for layer, n in enumerate(n_heads) for head in range(n)]))
+    return sorted(
+        selection.select([HeadIndex("cross", layer, head) for layer, n in enumerate(n_heads) for head in range(n)])
+    )

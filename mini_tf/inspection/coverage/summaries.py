@@ -60,7 +60,12 @@ class Summaries(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         facts = None if self.facts is None else {**self.facts._asdict(), "shares": self.facts.shares}
-        return {"texts": self.texts, "words": self.words, "repetition": {str(n): one for n, one in self.repetition.items()}, "facts": facts}
+        return {
+            "texts": self.texts,
+            "words": self.words,
+            "repetition": {str(n): one for n, one in self.repetition.items()},
+            "facts": facts,
+        }
 
 
 def facts_reader(trained: Trained, data: str | None) -> FactsOf | None:

@@ -53,18 +53,26 @@ def view(
     target = target_input(trained.tokenizer, targets[first], context)
     found = coverage_maps(cross_attention(trained, source, target), selection)
     columns, inputs = trained.source_tokenizer.pieces(source.ids), trained.tokenizer.pieces(target.ids)
-    rows = [*inputs[1:], "" if target.n_cut else inputs[0]]  # a token stands at the position before it; the separator ends
+    rows = [
+        *inputs[1:],
+        "" if target.n_cut else inputs[0],
+    ]  # a token stands at the position before it; the separator ends
     shown = found if (selection.layer, selection.head) != (None, None) else found[-1:]
     notes = [note for note in (source.note, target.note) if note]
     if len(shown) < len(found):
         notes.append(f"{len(shown)} of {len(found)} layers shown; --layer for others, --head for single heads")
     texts = {"text": Summaries.of(sources, targets, facts_of)}
     texts |= {} if references is None else {"reference": Summaries.of(sources, references, facts_of)}
-    panels = [Panel(f"{one}, {name}", rows, columns, values, ROWS) for one in found for name, values in one.maps.items()]
+    panels = [
+        Panel(f"{one}, {name}", rows, columns, values, ROWS) for one in found for name, values in one.maps.items()
+    ]
     copies = copy_map(trained, source, target)
     if copies is not None:
         panels.append(Panel("copied", rows, columns, copies.copied, ROWS))
-    scale, title = scale_of([panel.values for panel in panels], LABEL), f"Coverage, {run_and_step(trained.folder, step)}"
+    scale, title = (
+        scale_of([panel.values for panel in panels], LABEL),
+        f"Coverage, {run_and_step(trained.folder, step)}",
+    )
     sample = {"source": sources[first], "target": targets[first], "source_tokens": columns, "target_tokens": rows}
     copied = {} if copies is None else {"copies": copies.to_json()}
     result = {"sample": {**sample, "maps": [_record(one) for one in found], **copied}, "notes": notes}
@@ -79,7 +87,9 @@ def view(
 
 def _figures(texts: dict[str, Summaries]) -> Iterator[Picture]:
     """Repetition and facts, a row for the texts and one for the references."""
-    rows: list[list[str | float | None]] = [[name, one.texts, one.words, *one.repetition.values()] for name, one in texts.items()]
+    rows: list[list[str | float | None]] = [
+        [name, one.texts, one.words, *one.repetition.values()] for name, one in texts.items()
+    ]
     yield partial(table, ["", "texts", "words", *(f"{n}-grams" for n in SIZES)], rows)
     yield partial(sentence, REPETITION)
     facts = {name: one.facts for name, one in texts.items() if one.facts is not None}
@@ -116,7 +126,9 @@ def _copies(copies: CopyMap | None, rows: Sequence[str], columns: Sequence[str])
     shares = copies.copied_label / np.maximum(copies.label, np.finfo(float).tiny)
     figures = zip(rows, copies.p_gen.tolist(), copies.label.tolist(), shares.tolist(), places, strict=True)
     yield partial(sentence, "")
-    yield partial(table, ["target token", "p_gen", "p", "copied", "from"], [[label(token), *figure] for token, *figure in figures])
+    yield partial(
+        table, ["target token", "p_gen", "p", "copied", "from"], [[label(token), *figure] for token, *figure in figures]
+    )
     yield partial(sentence, COPIED)
 
 

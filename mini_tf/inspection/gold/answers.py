@@ -87,7 +87,12 @@ def questions_of(trained: Trained, documents: Sequence[LabelledDocument]) -> Que
     for number, document in enumerate(documents):
         input = text_input(trained.tokenizer, document.text, text_affixes(trained))
         pairs, starts = answers_of(document), np.cumsum([0, *(len(word) + 1 for word in document.words)]).tolist()
-        places = {word: input.tokens_of(starts[word], starts[word + 1] - 1) for pair in pairs for word in pair if word is not None}
+        places = {
+            word: input.tokens_of(starts[word], starts[word + 1] - 1)
+            for pair in pairs
+            for word in pair
+            if word is not None
+        }
         context = len(input.ids) if streams else trained.model.context
         if streams:  # a document without answers is part of the stream, too
             found.rows[(number, 0)] = (tuple(input.ids), [])
@@ -95,11 +100,16 @@ def questions_of(trained: Trained, documents: Sequence[LabelledDocument]) -> Que
             word, tokens = document.words[answer], places[answer]
             ids, where = tuple(input.ids[token] for token in tokens), f"{document.where}: the answer {word!r}"
             if not ids or trained.tokenizer.vocabulary.unk in ids:
-                raise DataFault(f"{where} is unknown to the tokenizer of {trained.folder.name}", where=(document.where,))
+                raise DataFault(
+                    f"{where} is unknown to the tokenizer of {trained.folder.name}", where=(document.where,)
+                )
             shift = int(mask is None)  # the token before predicts
             start = max(0, tokens[-1] + 1 - shift - context)
             if tokens[0] < start + shift:
-                raise DataFault(f"{where} has no text before it within the model's context of {context} tokens", where=(document.where,))
+                raise DataFault(
+                    f"{where} has no text before it within the model's context of {context} tokens",
+                    where=(document.where,),
+                )
             key = (number, start if mask is None else answer)
             _, targets = found.rows.get(key, ((), []))
             at = -1 if cue is None else next(iter(places[cue]), -1)
@@ -108,7 +118,10 @@ def questions_of(trained: Trained, documents: Sequence[LabelledDocument]) -> Que
             row = input.ids[start : tokens[-1] if mask is None and not streams else start + context]
             if mask is not None:
                 row = [mask if start + n in tokens else id for n, id in enumerate(row)]
-            found.rows[key] = (tuple(row), [*targets, *((token - shift - start, id) for token, id in zip(tokens, ids, strict=True))])
+            found.rows[key] = (
+                tuple(row),
+                [*targets, *((token - shift - start, id) for token, id in zip(tokens, ids, strict=True))],
+            )
     return found
 
 
@@ -117,14 +130,21 @@ def predictions(trained: Trained, questions: Questions) -> list[Prediction]:
     by_row: dict[likelihoods.Ids, likelihoods.TargetPredictions] = {}
     size = trained.tokenizer.vocabulary.size
     if trained.recipe.train.stream:
-        hidden, labels = _streamed(trained, [*questions.rows.values()]), [[id for _, id in row[1]] for row in questions.rows.values()]
+        hidden, labels = (
+            _streamed(trained, [*questions.rows.values()]),
+            [[id for _, id in row[1]] for row in questions.rows.values()],
+        )
         by_row |= zip(questions.rows, likelihoods.predict_targets(trained.model, hidden, labels, size), strict=True)
     else:
         ascending = sorted(questions.rows.items(), key=lambda item: len(item[1][0]))
         for batch in likelihoods.batches((key, *row) for key, row in ascending):
             hidden = likelihoods.hidden_at(trained.model, [(ids, targets) for _, ids, targets in batch])
             labels = [[id for _, id in targets] for _, _, targets in batch]
-            by_row |= zip([key for key, _, _ in batch], likelihoods.predict_targets(trained.model, hidden, labels, size), strict=True)
+            by_row |= zip(
+                [key for key, _, _ in batch],
+                likelihoods.predict_targets(trained.model, hidden, labels, size),
+                strict=True,
+            )
     found = []
     for answer in questions.answers:
         log_p, best = (part[answer.first : answer.first + len(answer.ids)] for part in by_row[answer.row])
@@ -138,7 +158,10 @@ def of_other_documents(answers: Sequence[Answer]) -> list[Answer]:
     for answer in answers:
         by_document.setdefault(answer.document, []).append(answer)
     if len(by_document) < 2:
-        raise UsageFault(f"2 or more documents with answers are needed, got {len(by_document)}", hint="give more documents: --limit N")
+        raise UsageFault(
+            f"2 or more documents with answers are needed, got {len(by_document)}",
+            hint="give more documents: --limit N",
+        )
     order = np.random.default_rng(_SEED).permutation([*by_document]).tolist()
     other = dict(zip(order, [*order[1:], order[0]], strict=True))
     found = []

@@ -42,7 +42,13 @@ def view(trained: Trained, documents: Sequence[LabelledDocument]) -> View:
     if overall["cue_lost"]:
         context = f"the model reads the {trained.model.context} tokens of its context, up to the answer"
         summary += f" {overall['cue_lost']} of {len(found)} answers have lost their cue: {context}."
-    result = {"documents": len(documents), "different_answers": n_words, "chance": 1 / n_words, "distances": records, "all": overall}
+    result = {
+        "documents": len(documents),
+        "different_answers": n_words,
+        "chance": 1 / n_words,
+        "distances": records,
+        "all": overall,
+    }
     shown = [[*one.values()][: len(SHOWN)] for one in ([*records, overall] if len(records) > 1 else records)]
     pictures = [partial(table, SHOWN, shown), partial(sentence, f"{LEGEND}."), partial(sentence, summary)]
     return View(result, pictures, metrics={f"answers.{name}": overall[name] for name in ("accuracy", "log_p")})

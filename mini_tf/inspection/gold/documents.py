@@ -30,7 +30,11 @@ class LabelledDocument:
         """Labels that are indices of words, -1 for none. Raises DataFault for others."""
         found = []
         for number, label in enumerate(self.labels[column], 1):
-            at = int(label) if label.removeprefix("-").isascii() and label.removeprefix("-").isdigit() and len(label) < 9 else -2
+            at = (
+                int(label)
+                if label.removeprefix("-").isascii() and label.removeprefix("-").isdigit() and len(label) < 9
+                else -2
+            )
             if not -1 <= at < len(self.words):
                 raise DataFault(
                     f"{self.where}: {column!r}, word {number}: {label!r} must be the index of a word, 0 to {len(self.words) - 1}, or -1",
@@ -41,7 +45,12 @@ class LabelledDocument:
 
 
 def labelled_documents(
-    trained: Trained, data: str | None, needed: Sequence[str], optional: Sequence[str], limit: int, listed: Sequence[str] = ()
+    trained: Trained,
+    data: str | None,
+    needed: Sequence[str],
+    optional: Sequence[str],
+    limit: int,
+    listed: Sequence[str] = (),
 ) -> list[LabelledDocument]:
     """The first `limit` documents. data: in the syntax of data.train; None: the run's data.val, else its data.train.
 
@@ -50,7 +59,9 @@ def labelled_documents(
     """
     own = trained.recipe.data
     value, key = (
-        (own.val or own.train, "data.val" if own.val else "data.train") if data is None else (other_data(trained, data).train, "--data")
+        (own.val or own.train, "data.val" if own.val else "data.train")
+        if data is None
+        else (other_data(trained, data).train, "--data")
     )
     found: list[LabelledDocument] = []
     for file in find_files(value, key):

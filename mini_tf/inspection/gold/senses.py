@@ -48,7 +48,11 @@ def tokens_of(trained: Trained, documents: Sequence[LabelledDocument]) -> dict[s
     """The tokens of every form with two senses that has two tokens of one of them."""
     found: dict[str, list[tuple[str, np.ndarray]]] = defaultdict(list)
     for document in documents:
-        places = [n for n, sense in enumerate(document.labels["senses"]) if sense != NONE and len(found[document.words[n]]) < MAX_TOKENS]
+        places = [
+            n
+            for n, sense in enumerate(document.labels["senses"])
+            if sense != NONE and len(found[document.words[n]]) < MAX_TOKENS
+        ]
         vectors = word_vectors(trained, document.text).numpy() if places else np.empty((0, 0, 0))
         for n in places:
             if n < vectors.shape[1]:
@@ -94,14 +98,18 @@ def _mean_auc(forms: Mapping[str, Tokens], layer: int) -> float:
 
 
 def _mean_nearest(forms: Mapping[str, Tokens], layer: int) -> float:
-    return sum(nearest(tokens, layer) for tokens in forms.values()) / sum(len(tokens.senses) for tokens in forms.values())
+    return sum(nearest(tokens, layer) for tokens in forms.values()) / sum(
+        len(tokens.senses) for tokens in forms.values()
+    )
 
 
 def view(trained: Trained, documents: Sequence[LabelledDocument]) -> View:
     """Raises UsageFault if no form has two senses."""
     forms, control = tokens_of(trained, documents), tokens_of(with_random_weights(trained), documents)
     if not any(auc(tokens, 0)[1] for tokens in forms.values()):
-        raise UsageFault("no word form has tokens of two senses, one of them twice", hint="give more documents: --limit N")
+        raise UsageFault(
+            "no word form has tokens of two senses, one of them twice", hint="give more documents: --limit N"
+        )
     shuffled = {form: tokens.shuffled() for form, tokens in forms.items()}
     n_layers, n_tokens = len(next(iter(forms.values())).vectors), sum(len(tokens.senses) for tokens in forms.values())
     largest = sum(max(np.unique(tokens.senses, return_counts=True)[1]) for tokens in forms.values())
@@ -114,11 +122,14 @@ def view(trained: Trained, documents: Sequence[LabelledDocument]) -> View:
         "documents": len(documents),
         "tokens": n_tokens,
         "forms": {
-            form: {str(sense): int((tokens.senses == sense).sum()) for sense in np.unique(tokens.senses)} for form, tokens in forms.items()
+            form: {str(sense): int((tokens.senses == sense).sum()) for sense in np.unique(tokens.senses)}
+            for form, tokens in forms.items()
         },
         "majority": majority,
         "layers": [{name.replace(" ", "_"): value for name, value in one.items()} for one in layers],
     }
     rows = [[f"{n}{' (embedding)' * (n == 0)}", *[*one.values()][1:]] for n, one in enumerate(layers)]
-    summary = f"{n_tokens:,} tokens of {len(forms)} forms with two or more senses; the most frequent sense: {majority:.3f}."
+    summary = (
+        f"{n_tokens:,} tokens of {len(forms)} forms with two or more senses; the most frequent sense: {majority:.3f}."
+    )
     return View(result, [partial(table, HEADERS, rows), partial(sentence, f"{LEGEND}."), partial(sentence, summary)])

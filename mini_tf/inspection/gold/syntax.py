@@ -55,7 +55,11 @@ def targets_of(document: LabelledDocument, shuffled: bool = False) -> dict[str, 
         pronouns = np.flatnonzero(antecedents >= 0)
         is_noun = np.array(document.labels["tags"]) == NOUN
         earlier = is_noun & (np.arange(len(is_noun)) < pronouns[:, None])
-        gold = np.array([random.choice(np.flatnonzero(row)) for row in earlier], int) if shuffled else antecedents[pronouns]
+        gold = (
+            np.array([random.choice(np.flatnonzero(row)) for row in earlier], int)
+            if shuffled
+            else antecedents[pronouns]
+        )
         found[ANTECEDENT] = Targets(pronouns, gold, earlier)
     return {name: one for name, one in found.items() if len(one.words)}
 
@@ -63,7 +67,11 @@ def targets_of(document: LabelledDocument, shuffled: bool = False) -> dict[str, 
 def within(targets: Targets, n_words: int) -> Targets:
     """Without words beyond the model's context."""
     kept = (targets.words < n_words) & (targets.gold < n_words)
-    return Targets(targets.words[kept], targets.gold[kept], None if targets.candidates is None else targets.candidates[kept, :n_words])
+    return Targets(
+        targets.words[kept],
+        targets.gold[kept],
+        None if targets.candidates is None else targets.candidates[kept, :n_words],
+    )
 
 
 def guesses(attention: np.ndarray, targets: Targets) -> np.ndarray:
@@ -71,7 +79,9 @@ def guesses(attention: np.ndarray, targets: Targets) -> np.ndarray:
 
     attention (heads, W, W): -1 where the mask forbids it.
     """
-    both = np.stack([attention[:, targets.words], attention.swapaxes(1, 2)[:, targets.words]], axis=1)  # (heads, 2, words, W)
+    both = np.stack(
+        [attention[:, targets.words], attention.swapaxes(1, 2)[:, targets.words]], axis=1
+    )  # (heads, 2, words, W)
     own = np.arange(attention.shape[1]) == targets.words[:, None]
     both = np.where(own if targets.candidates is None else own | ~targets.candidates, -1.0, both)
     found = np.where(both.max(axis=-1) < 0, -1, both.argmax(axis=-1))

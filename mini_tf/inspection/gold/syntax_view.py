@@ -24,7 +24,9 @@ LEGEND = (
 def view(trained: Trained, documents: Sequence[LabelledDocument]) -> View:
     """Raises UsageFault if there are fewer than two documents, or no relation is in both halves."""
     if len(documents) < 2:
-        raise UsageFault(f"2 or more documents are needed, got {len(documents)}; one half chooses the heads, the other scores them")
+        raise UsageFault(
+            f"2 or more documents are needed, got {len(documents)}; one half chooses the heads, the other scores them"
+        )
     control, comparison, n_cut = with_random_weights(trained), Comparison(), 0
     heads: list[HeadIndex] = []
     for number, document in enumerate(documents):
@@ -34,7 +36,11 @@ def view(trained: Trained, documents: Sequence[LabelledDocument]) -> View:
     records = [_record(name, comparison, heads) for name in comparison.relations()]
     if not records:
         raise UsageFault("no relation occurs in two of the documents", hint="give more documents: --limit N")
-    notes = [f"{n_cut} of {len(documents)} documents are longer than the model's context and are truncated"] if n_cut else []
+    notes = (
+        [f"{n_cut} of {len(documents)} documents are longer than the model's context and are truncated"]
+        if n_cut
+        else []
+    )
     rows = [[one["relation"], one["words"], _name(one), *[*one.values()][6:]] for one in records]
     result = {"documents": len(documents), "relations": records, "notes": notes}
     return View(result, [partial(table, HEADERS, rows), partial(sentence, LEGEND)], [f"note: {note}" for note in notes])
@@ -45,7 +51,10 @@ def _record(name: str, comparison: Comparison, heads: Sequence[HeadIndex]) -> di
     head, direction = heads[best.guesser // len(DIRECTIONS)], DIRECTIONS[best.guesser % len(DIRECTIONS)]
     found = {"relation": name, "words": best.n, **head._asdict(), "direction": direction, "accuracy": best.accuracy}
     found |= {"baseline": baseline.accuracy, "by": NEAREST if name == ANTECEDENT else f"{OFFSETS[baseline.guesser]:+d}"}
-    return found | {"random": comparison.random.best(name).accuracy, "shuffled": comparison.shuffled.best(name).accuracy}
+    return found | {
+        "random": comparison.random.best(name).accuracy,
+        "shuffled": comparison.shuffled.best(name).accuracy,
+    }
 
 
 def _name(record: dict[str, Any]) -> str:

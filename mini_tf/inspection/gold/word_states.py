@@ -24,7 +24,9 @@ from mini_tf.trained.opening import Trained
 
 def with_random_weights(trained: Trained) -> Trained:
     """The same model before training, on the same device."""
-    architecture = Architecture.of(trained.recipe, trained.tokenizer, trained.source_tokenizer, trained.labels, trained.model.context)
+    architecture = Architecture.of(
+        trained.recipe, trained.tokenizer, trained.source_tokenizer, trained.labels, trained.model.context
+    )
     with torch.random.fork_rng(devices=[]):
         model = architecture.initialize(0)
     return replace(trained, model=model.to(trained.setup.device).eval())
@@ -40,13 +42,17 @@ def word_attention(trained: Trained, text: str) -> tuple[list[HeadIndex], Float[
     for one in captured.attention:
         if (one.queries, one.keys) != (rows, rows):
             continue
-        weights, visible = aggregate_by_words(one.weights[0, :, :, one.lead :].double().cpu(), one.mask[0].cpu(), numbers)
+        weights, visible = aggregate_by_words(
+            one.weights[0, :, :, one.lead :].double().cpu(), one.mask[0].cpu(), numbers
+        )
         first = int(min(numbers) == 0)  # separators
         whole = slice(first, len(visible) - int(tokenized.input.n_cut > 0))
         maps.append(torch.where(visible, weights.nan_to_num(0.0), -1.0)[:, whole, whole])
         heads += [HeadIndex(one.kind, one.layer, head) for head in range(len(weights))]
     if not maps:
-        raise UsageFault(f"{trained.folder.name} has no self-attention between the tokens of a text ({trained.recipe.model.kind})")
+        raise UsageFault(
+            f"{trained.folder.name} has no self-attention between the tokens of a text ({trained.recipe.model.kind})"
+        )
     return heads, torch.cat(maps)
 
 
@@ -58,7 +64,9 @@ def word_vectors(trained: Trained, text: str) -> Float[Tensor, "layers W D"]:
     captured, tokenized, rows = _captured(trained, text)
     hidden = next((one for one in captured.hidden if one.rows == rows), None)
     if hidden is None:
-        raise UsageFault(f"{trained.folder.name} has no hidden states of the tokens of a text ({trained.recipe.model.kind})")
+        raise UsageFault(
+            f"{trained.folder.name} has no hidden states of the tokens of a text ({trained.recipe.model.kind})"
+        )
     numbers = word_numbers(tokenized.input)
     member = membership(numbers).double()
     layers = torch.cat(hidden.layers).double().cpu()  # (layers, L, D)

@@ -36,7 +36,9 @@ def _head(sample: Sample, head: Head, full: bool, described: bool) -> dict[str, 
     if sample.query is not None:
         fields["query_weights"] = head.weights[sample.query.index].tolist()
     if described:
-        fields["description"] = describe_head(head, sample.unit) if sample.query is None else describe_query(head, sample)
+        fields["description"] = (
+            describe_head(head, sample.unit) if sample.query is None else describe_query(head, sample)
+        )
     if full:
         fields["matrix"] = head.weights.tolist()
     return fields

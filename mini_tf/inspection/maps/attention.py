@@ -91,7 +91,9 @@ class Sample:
 
     def without_weights(self) -> "Sample":
         """The sample without weights, to save memory."""
-        return replace(self, heads=[replace(head, weights=head.weights[:0], visible=head.visible[:0]) for head in self.heads])
+        return replace(
+            self, heads=[replace(head, weights=head.weights[:0], visible=head.visible[:0]) for head in self.heads]
+        )
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,9 @@ class AttentionRequest:
     query: str | None = None
 
 
-def analyze_texts(trained: Trained, texts: Sequence[tuple[str, str | None]], request: AttentionRequest) -> Iterator[Sample]:
+def analyze_texts(
+    trained: Trained, texts: Sequence[tuple[str, str | None]], request: AttentionRequest
+) -> Iterator[Sample]:
     """Every text and target; roles are measured once."""
     scores = role_scores(trained)
     for text, target in texts:
@@ -128,22 +132,30 @@ def analyze_attention(
     if request.query is not None:
         kinds = attention_kinds(trained.model)
         if texts.source is not None and selection.kind is None:
-            selection = replace(selection, kind=next((kind for kind, pair in kinds.items() if pair == OWN_TO_SOURCE), None))
+            selection = replace(
+                selection, kind=next((kind for kind, pair in kinds.items() if pair == OWN_TO_SOURCE), None)
+            )
         pair = _sequences_of_query(request.query, selection, kinds)
         query, by_words, ambiguous = _find_query(request.query, texts.of(pair[0]), request.words)
         notes += ambiguous
     texts = texts.by_words() if by_words else texts
     result = capture_heads(trained, texts)
     # With a query, only attention between the same two sequences can be compared.
-    attention = [one for one in result.attention if pair is None or selection.kind is not None or (one.queries, one.keys) == pair]
-    selected = selection.select([HeadIndex(one.kind, one.layer, head) for one in attention for head in range(one.weights.shape[1])])
+    attention = [
+        one for one in result.attention if pair is None or selection.kind is not None or (one.queries, one.keys) == pair
+    ]
+    selected = selection.select(
+        [HeadIndex(one.kind, one.layer, head) for one in attention for head in range(one.weights.shape[1])]
+    )
     heads = [head for one in attention for head in _heads_on(one, texts) if head.index in selected]
     heads = [replace(head, scores=(scores or {}).get(head.index, {})) for head in heads]
     order = list(dict.fromkeys(head.index.kind for head in heads))
     return Sample(texts, sorted(heads, key=lambda head: order.index(head.index.kind)), query, result.difference, notes)
 
 
-def analyze_checkpoints(trained: Trained, texts: Sequence[tuple[str, str | None]], request: AttentionRequest) -> Iterator[Sample]:
+def analyze_checkpoints(
+    trained: Trained, texts: Sequence[tuple[str, str | None]], request: AttentionRequest
+) -> Iterator[Sample]:
     """Every text and target at every kept checkpoint, the earliest first; the model keeps the weights of the last.
 
     Raises RunFault if there are no checkpoints.
@@ -153,7 +165,9 @@ def analyze_checkpoints(trained: Trained, texts: Sequence[tuple[str, str | None]
     if not steps:
         raise RunFault(f"{folder} has no checkpoint", where=[str(folder)])
     for step in reversed(steps):
-        model.load_weights(open_trained(folder, step, str(trained.setup.device)).model.weights())  # with a merged adapter
+        model.load_weights(
+            open_trained(folder, step, str(trained.setup.device)).model.weights()
+        )  # with a merged adapter
         yield from (replace(sample, step=step) for sample in analyze_texts(trained, texts, request))
 
 
@@ -180,7 +194,9 @@ def _heads_on(captured: CapturedAttention, texts: TokenizedTexts) -> list[Head]:
     pair, sizes = (captured.queries, captured.keys), captured.mask.shape[-2:]
     of_tokens = None
     if texts.own.by_words:  # what is no token counts as a word
-        row, column = (list(range(n)) if one in UNITS else texts.of(one).words.of_token for one, n in zip(pair, sizes, strict=True))
+        row, column = (
+            list(range(n)) if one in UNITS else texts.of(one).words.of_token for one, n in zip(pair, sizes, strict=True)
+        )
         of_tokens = row, column
     if pair[0] != pair[1] or pair[0] in UNITS:  # latent vectors have no order, and so no distance
         return heads_of(captured, None, of_tokens)
@@ -216,11 +232,17 @@ def _find_query(query: str, text: TokenizedText, by_words: bool) -> tuple[Query,
     whole = re.compile(rf"(?<!\w){re.escape(query)}(?!\w)")
     if matches := [index for index, word in enumerate(words.texts) if query and whole.search(word)]:
         listed = ", ".join(f"{words.texts[index]!r} ({index})" for index in matches[-MAX_LISTED:])
-        note = f"{query!r} matches {len(matches)} words: {'... ' * (len(matches) > MAX_LISTED)}{listed}; the last is shown"
+        note = (
+            f"{query!r} matches {len(matches)} words: {'... ' * (len(matches) > MAX_LISTED)}{listed}; the last is shown"
+        )
         return Query(matches[-1], words.texts[matches[-1]]), True, [note] if len(matches) > 1 else []
     units = words.texts if by_words else text.tokens
     if re.fullmatch(r"-?[0-9]{1,9}", query) and -len(units) <= (index := int(query)) < len(units):
         return Query(index % len(units), units[index]), by_words, []
     distinct = list(dict.fromkeys(words.texts))
-    listed = ", ".join(distinct[:MAX_LISTED]) + (f" and {len(distinct) - MAX_LISTED} more" if len(distinct) > MAX_LISTED else "")
-    raise UsageFault(f"--query {query}: no such word in the {name}; it has {listed}", hint=f"or give an index, 0 to {len(units) - 1}")
+    listed = ", ".join(distinct[:MAX_LISTED]) + (
+        f" and {len(distinct) - MAX_LISTED} more" if len(distinct) > MAX_LISTED else ""
+    )
+    raise UsageFault(
+        f"--query {query}: no such word in the {name}; it has {listed}", hint=f"or give an index, 0 to {len(units) - 1}"
+    )

@@ -51,7 +51,9 @@ def pictures(sample: Sample, titled: bool, described: bool, selected: bool) -> I
             yield partial(terminal.line, "")
             yield partial(terminal.heat_map, head_map(head, sample), Scale())
         if len(shown) < len(sample.heads):
-            yield partial(terminal.sentence, f"{len(shown)} of {len(sample.heads)} heads shown; --layer/--head for others")
+            yield partial(
+                terminal.sentence, f"{len(shown)} of {len(sample.heads)} heads shown; --layer/--head for others"
+            )
 
 
 def pictures_of_steps(samples: Sequence[Sample], texts: Sequence[str]) -> Iterator[Picture]:
@@ -85,8 +87,15 @@ def grid(sample: Sample) -> HeadGrid:
 
 def best_scores(heads: Sequence[Head]) -> Iterator[Picture]:
     """A table of the head with the largest score for each pattern, also if it is no role; nothing without scores."""
-    best = {name: max((head for head in heads if name in head.scores), key=partial(_score, name), default=None) for name in PATTERNS}
-    rows = [[MEANINGS[ROLES[name]], str(head.scores[name]), str(head.index)] for name, head in best.items() if head is not None]
+    best = {
+        name: max((head for head in heads if name in head.scores), key=partial(_score, name), default=None)
+        for name in PATTERNS
+    }
+    rows = [
+        [MEANINGS[ROLES[name]], str(head.scores[name]), str(head.index)]
+        for name, head in best.items()
+        if head is not None
+    ]
     if rows:
         yield partial(terminal.line, "")
         yield partial(terminal.table, ["largest weight on random tokens", "± standard error", "head"], rows)
@@ -99,7 +108,11 @@ def letter(head: Head) -> str:
 
 def head_map(head: Head, sample: Sample) -> Panel:
     """The map of one head, with a summary."""
-    title = f"{head.index}, {MEANINGS[letter(head)]} on random tokens {head.scores[head.role]}" if head.role else str(head.index)
+    title = (
+        f"{head.index}, {MEANINGS[letter(head)]} on random tokens {head.scores[head.role]}"
+        if head.role
+        else str(head.index)
+    )
     return Panel(title, sample.rows(head), sample.columns(head), masked_weights(head), head_legend(head, sample))
 
 
@@ -138,7 +151,12 @@ def most_structured(heads: Sequence[Head], most: int = 3) -> list[Head]:
             strongest.setdefault(str(head.role), head)
     by_entropy = sorted((head for head in heads if head.measures["entropy"] is not None), key=_entropy)
     uneven = [head for head in by_entropy if head.role in (None, "first") and _entropy(head) <= BROAD]
-    others = [head for is_sink in (False, True) for head in uneven if ((head.measures.get("first") or 0.0) > PATTERN) == is_sink]
+    others = [
+        head
+        for is_sink in (False, True)
+        for head in uneven
+        if ((head.measures.get("first") or 0.0) > PATTERN) == is_sink
+    ]
     return [*strongest.values(), *others][:most] or by_entropy[:1]
 
 
@@ -153,13 +171,18 @@ def query_weights(sample: Sample) -> QueryWeights:
     weights = np.stack([head.weights[index, :end] for head in sample.heads])
     names = [f"L{head.index.layer} H{head.index.head}" for head in sample.heads]
     title = f"{', '.join(map(kind_name, sorted(kinds)))} of one {sample.unit}"
-    return QueryWeights(title, sample.query.text, index if is_self else None, sample.columns(sample.heads[0])[:end], weights, names)
+    return QueryWeights(
+        title, sample.query.text, index if is_self else None, sample.columns(sample.heads[0])[:end], weights, names
+    )
 
 
 def table_of_steps(samples: Sequence[Sample]) -> tuple[list[str], list[list[str]]]:
     """Headers and rows: a row per head, a column per step, with entropy and letter of the role."""
     headers = ["head", *(f"step {sample.step}" for sample in samples)]
-    columns = [[str(head.index) for head in samples[0].heads], *([_cell(head) for head in sample.heads] for sample in samples)]
+    columns = [
+        [str(head.index) for head in samples[0].heads],
+        *([_cell(head) for head in sample.heads] for sample in samples),
+    ]
     return headers, [list(row) for row in zip(*columns, strict=True)]
 
 

@@ -32,7 +32,9 @@ def plot(sample: Sample, run_and_step: str) -> PanelGrid | QueryWeights:
     even = len(layers) == across * len(set(layers))
     kinds = list(dict.fromkeys(head.index.kind for head in sample.heads))
     prefix = {kind: kind.partition(".")[0] + " " if len(kinds) > 1 else "" for kind in kinds}
-    names = [f"{prefix[head.index.kind]}L{head.index.layer} H{head.index.head} {head.role or ''}" for head in sample.heads]
+    names = [
+        f"{prefix[head.index.kind]}L{head.index.layer} H{head.index.head} {head.role or ''}" for head in sample.heads
+    ]
     panels = [
         Panel(name, sample.rows(head), sample.columns(head), values, axes_legend(sample))
         for name, head, values in zip(names, sample.heads, maps, strict=True)

@@ -72,7 +72,9 @@ def role_of(scores: Scores) -> str | None:
 def role_scores(trained: Trained) -> dict[HeadIndex, Scores]:
     """Scores of every self-attention head between tokens; none if the context or a vocabulary is too small."""
     model, sides = trained.model, [trained.tokenizer, trained.source_tokenizer][: 1 + trained.model.needs_source]
-    rows = [_rows(tokenizer, _frame(trained, tokenizer, source=n == 1), model.context) for n, tokenizer in enumerate(sides)]
+    rows = [
+        _rows(tokenizer, _frame(trained, tokenizer, source=n == 1), model.context) for n, tokenizer in enumerate(sides)
+    ]
     if any(ids is None for ids in rows):
         return {}
     own, *source = (Tokens(ids.to(trained.setup.device)) for ids in rows if ids is not None)
@@ -91,11 +93,13 @@ def scores_on(model: Model, own: Tokens, source: Tokens | None = None) -> dict[H
         ids = (own if source is None or one.queries == "own" else source).ids.tolist()
         masks = one.mask.expand(len(ids), -1, -1)
         rows = [
-            measure(weights[:, :, one.lead :].cpu(), mask.cpu(), row) for weights, mask, row in zip(one.weights, masks, ids, strict=True)
+            measure(weights[:, :, one.lead :].cpu(), mask.cpu(), row)
+            for weights, mask, row in zip(one.weights, masks, ids, strict=True)
         ]
         for head, measures in enumerate(zip(*rows, strict=True)):
             values = {
-                name: [value for row in measures if (value := row["entropy" if name == "broad" else name]) is not None] for name in ROLES
+                name: [value for row in measures if (value := row["entropy" if name == "broad" else name]) is not None]
+                for name in ROLES
             }
             index = HeadIndex(one.kind, one.layer, head)
             scores[index] = {name: Score.of(of_rows) for name, of_rows in values.items() if len(of_rows) > 1}
@@ -120,7 +124,9 @@ def _rows(tokenizer: Tokenizer, frame: tuple[list[int], list[int]], context: int
     """Repeated tokens between the separators of a text."""
     before, behind = frame
     repeated = repeated_tokens(_ordinary(tokenizer), min(MAX_LENGTH, context) - len(before) - len(behind))
-    return None if repeated is None else torch.stack([torch.tensor([*before, *row, *behind]) for row in repeated.tolist()])
+    return (
+        None if repeated is None else torch.stack([torch.tensor([*before, *row, *behind]) for row in repeated.tolist()])
+    )
 
 
 def _frame(trained: Trained, tokenizer: Tokenizer, source: bool) -> tuple[list[int], list[int]]:

@@ -30,7 +30,9 @@ FORMAT = 1
 
 def pack(samples: Sequence[Sample], trained: Trained, step: str | None) -> bytes:
     """The file's bytes; `step`: value of --step, for samples without a step."""
-    weights = {one: weights_id(trained.folder, one) for one in dict.fromkeys(_step_of(sample, step) for sample in samples)}
+    weights = {
+        one: weights_id(trained.folder, one) for one in dict.fromkeys(_step_of(sample, step) for sample in samples)
+    }
     tensors: dict[str, np.ndarray] = {}
     for number, sample in enumerate(samples):
         tensors |= {f"s{number:04d}/{name}": tensor for name, tensor in _tensors(sample, trained).items()}
@@ -57,7 +59,11 @@ def _text_tensors(text: TokenizedText, tokenizer: Tokenizer, name: str) -> dict[
     ids = np.array(text.input.ids, np.int32)
     special = np.isin(ids, sorted(tokenizer.vocabulary.special_ids))
     offsets = np.array([span or (-1, -1) for span in text.input.spans], np.int32)
-    found: dict[str, np.ndarray] = {f"{name}.ids": ids, f"{name}.special": special.astype(np.uint8), f"{name}.offsets": offsets}
+    found: dict[str, np.ndarray] = {
+        f"{name}.ids": ids,
+        f"{name}.special": special.astype(np.uint8),
+        f"{name}.offsets": offsets,
+    }
     if text.by_words:
         found[f"{name}.words"] = np.array(text.words.of_token, np.int32)
     return found
@@ -71,14 +77,23 @@ def _metadata(samples: Sequence[Sample], trained: Trained, weights: Sequence[Wei
     """weights: the weights of each sample."""
     settings = trained.recipe.model_dump(mode="json")["model"]
     steps = [one._asdict() for one in dict.fromkeys(weights)]
-    model = {"run": trained.folder.name, "run_id": manifest.read(trained.folder).run_id, "weights": steps, "settings": settings}
+    model = {
+        "run": trained.folder.name,
+        "run_id": manifest.read(trained.folder).run_id,
+        "weights": steps,
+        "settings": settings,
+    }
     return {
         "format": "minitf-attn",
         "version": FORMAT,
         "minitf": mini_tf.__version__,
         "model": model,
         "tokenizer": {"sha256": trained.tokenizer.hash},
-        **({"source_tokenizer": {"sha256": trained.source_tokenizer.hash}} if samples[0].texts.source is not None else {}),
+        **(
+            {"source_tokenizer": {"sha256": trained.source_tokenizer.hash}}
+            if samples[0].texts.source is not None
+            else {}
+        ),
         "capture": {
             "impl": "explicit",
             "eval": True,
@@ -88,13 +103,18 @@ def _metadata(samples: Sequence[Sample], trained: Trained, weights: Sequence[Wei
         },
         "axes": "[head, query, key]",
         "quantity": "prob",
-        "samples": [_sample_metadata(f"s{n:04d}", sample, own.step) for n, (sample, own) in enumerate(zip(samples, weights, strict=True))],
+        "samples": [
+            _sample_metadata(f"s{n:04d}", sample, own.step)
+            for n, (sample, own) in enumerate(zip(samples, weights, strict=True))
+        ],
     }
 
 
 def _sample_metadata(name: str, sample: Sample, step: int) -> dict[str, Any]:
     own, source = sample.texts.own, sample.texts.source
-    texts = {"src": _text_metadata(own)} if source is None else {"src": _text_metadata(source), "tgt": _text_metadata(own)}
+    texts = (
+        {"src": _text_metadata(own)} if source is None else {"src": _text_metadata(source), "tgt": _text_metadata(own)}
+    )
     heads: dict[str, list[int]] = {}
     for head in sample.heads:
         heads.setdefault(f"{head.index.kind}/L{head.index.layer:02d}", []).append(head.index.head)

@@ -47,7 +47,9 @@ def read_pairs(lines: Sequence[str], name: str) -> list[WordPair]:
             pairs.append(WordPair((cells[0], cells[1]), scores[0]))
         elif pairs:
             where = f"{name}:{number}"
-            raise DataFault(f"{where}: a line must be two words and a number, divided by tabs or commas", where=(where,))
+            raise DataFault(
+                f"{where}: a line must be two words and a number, divided by tabs or commas", where=(where,)
+            )
     if len(pairs) < FEWEST_PAIRS:
         what = f"{name}: at least {FEWEST_PAIRS} pairs of words are needed, got {len(pairs)}"
         raise DataFault(what, hint="a line is two words and a number, divided by tabs or commas", where=(name,))
@@ -84,13 +86,24 @@ def _interval(bounds: Sequence[float] | None) -> str:
 
 def _correlate(vectors: WordVectors, pairs: Sequence[WordPair], n_all: int) -> dict[str, Any]:
     """Correlation, its 95 % interval and that of random vectors; None for too few pairs."""
-    found: dict[str, Any] = {"pairs": len(pairs), "coverage": len(pairs) / n_all, "spearman": None, "interval": None, "random": None}
+    found: dict[str, Any] = {
+        "pairs": len(pairs),
+        "coverage": len(pairs) / n_all,
+        "spearman": None,
+        "interval": None,
+        "random": None,
+    }
     if len(pairs) < FEWEST_PAIRS:
         return found
-    scores, tokens = np.array([pair.score for pair in pairs]), [[vectors.ids(word) for word in pair.words] for pair in pairs]
+    scores, tokens = (
+        np.array([pair.score for pair in pairs]),
+        [[vectors.ids(word) for word in pair.words] for pair in pairs],
+    )
     r = spearman(_cosines(vectors.table, tokens), scores)
     generator, controls = torch.Generator().manual_seed(0), []
-    for _ in range(RANDOM_DRAWS):  # an embedding is initialized with normal numbers, whose scale does not change a cosine
+    for _ in range(
+        RANDOM_DRAWS
+    ):  # an embedding is initialized with normal numbers, whose scale does not change a cosine
         table = torch.randn(vectors.table.shape, generator=generator)
         controls.append(spearman(_cosines(table, tokens), scores))
     return found | {"spearman": r, "interval": interval(r, len(pairs)), "random": float(np.mean(controls))}

@@ -65,19 +65,27 @@ def neighbors_view(vectors: WordVectors, word: str, n: int) -> View:
 def analogy_view(vectors: WordVectors, words: Sequence[str], n: int) -> View:
     """The tokens nearest to b - a + c. UsageFault unless there are three words."""
     if len(words) != 3:
-        raise UsageFault(f"--analogy needs three words, got {len(words)}", hint='--analogy "a b c": a is to b as c is to ?')
+        raise UsageFault(
+            f"--analogy needs three words, got {len(words)}", hint='--analogy "a b c": a is to b as c is to ?'
+        )
     a, b, c = map(vectors.vector, words)
     found = vectors.nearest(b - a + c, n, [id for word in words for id in vectors.ids(word)])
     return _tokens_view(vectors, {"analogy": list(words)}, words, found)
 
 
-def _tokens_view(vectors: WordVectors, result: dict[str, Any], words: Sequence[str], found: Sequence[tuple[int, float]]) -> View:
+def _tokens_view(
+    vectors: WordVectors, result: dict[str, Any], words: Sequence[str], found: Sequence[tuple[int, float]]
+) -> View:
     pieces = vectors.tokenizer.pieces([id for id, _ in found])
-    rows: list[list[str | float | None]] = [[label(piece), cosine] for piece, (_, cosine) in zip(pieces, found, strict=True)]
+    rows: list[list[str | float | None]] = [
+        [label(piece), cosine] for piece, (_, cosine) in zip(pieces, found, strict=True)
+    ]
     tokens = [{"id": id, "token": piece, "cosine": cosine} for piece, (id, cosine) in zip(pieces, found, strict=True)]
     notes = [
         f"{word!r} has {len(ids)} tokens, {' '.join(map(repr, vectors.tokenizer.pieces(ids)))}; its vector is their mean"
         for word in words
         if len(ids := vectors.ids(word)) > 1
     ]
-    return View(result | {"tokens": tokens, "notes": notes}, [partial(terminal.table, ["token", "cosine"], rows)], notes)
+    return View(
+        result | {"tokens": tokens, "notes": notes}, [partial(terminal.table, ["token", "cosine"], rows)], notes
+    )

@@ -43,7 +43,10 @@ class Layer(NamedTuple):
 
     def sizes(self, length: int) -> tuple[int, int]:
         """Queries and keys on a row of `length` tokens."""
-        return (length if self.of.queries is None else self.of.queries, length if self.of.keys is None else self.of.keys)
+        return (
+            length if self.of.queries is None else self.of.queries,
+            length if self.of.keys is None else self.of.keys,
+        )
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,9 @@ def formula_rows(d_model: int) -> dict[str, Callable[[int], float]]:
     """FLOPs of forward and backward of layers that minitf does not have (Vaswani et al. 2017, table 1)."""
     return {
         "recurrent (formula)": lambda length: TRAINING_PASSES * 4 * length * d_model**2,
-        f"convolution of {CONVOLUTION_WIDTH} (formula)": lambda length: TRAINING_PASSES * 2 * CONVOLUTION_WIDTH * length * d_model**2,
+        f"convolution of {CONVOLUTION_WIDTH} (formula)": lambda length: (
+            TRAINING_PASSES * 2 * CONVOLUTION_WIDTH * length * d_model**2
+        ),
     }
 
 
@@ -180,7 +185,9 @@ def _measure(layer: Layer, mixer: Mixer, length: int, setup: Setup) -> LengthCos
     saved = saved_bytes(forward, setup, mixer)
     peak = _peak_bytes(both, setup.device)  # warms up too
     seconds: list[float] = []
-    while not seconds or (seconds[0] < LONG_SECONDS and (sum(seconds) < MEASURED_SECONDS or len(seconds) < MIN_REPETITIONS)):
+    while not seconds or (
+        seconds[0] < LONG_SECONDS and (sum(seconds) < MEASURED_SECONDS or len(seconds) < MIN_REPETITIONS)
+    ):
         start = time.perf_counter()
         both()
         if setup.device.type == "cuda":

@@ -53,7 +53,9 @@ def measure_overhead(parts: Parts, state_bytes: int) -> Overhead:
         (sample, last), text = _time_scored_texts(parts), ""
     else:
         (sample, text), last = _time_sample(parts), 0.0
-    weights = sum(t.numel() * t.element_size() for t in [*parts.model.weights().values(), *parts.objective_tensors().values()])
+    weights = sum(
+        t.numel() * t.element_size() for t in [*parts.model.weights().values(), *parts.objective_tensors().values()]
+    )
     return Overhead(
         evaluation=parts.sample_size / rate,
         full_evaluation=tokens / rate,
@@ -120,7 +122,9 @@ def _time_save(weights: int, state: int, settings: Checkpoint) -> float:
     share = min(1.0, MAX_SAVED_BYTES / (weights + state))
     model, moments = ({"all": torch.zeros(int(size * share), dtype=torch.uint8)} for size in (weights, state))
     with _temporary_run() as run:
-        return _seconds(lambda: save_checkpoint(run, 0, CheckpointTensors(model, moments, {}), {}, 0.0, settings)) / share
+        return (
+            _seconds(lambda: save_checkpoint(run, 0, CheckpointTensors(model, moments, {}), {}, 0.0, settings)) / share
+        )
 
 
 @cache

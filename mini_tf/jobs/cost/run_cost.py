@@ -97,7 +97,9 @@ def measure_cost(parts: Parts, opening: float, seconds: float | None = None) -> 
     )
 
 
-def run_time(due: EvaluationSchedule, horizon: Horizon, step: float, overhead: Overhead) -> tuple[dict[str, int], dict[str, float]]:
+def run_time(
+    due: EvaluationSchedule, horizon: Horizon, step: float, overhead: Overhead
+) -> tuple[dict[str, int], dict[str, float]]:
     """Counts and total seconds by part of a run; step: seconds of a training step.
 
     With a time limit, evaluations, samples and checkpoints during training count against it.

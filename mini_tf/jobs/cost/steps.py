@@ -53,7 +53,9 @@ class StepTiming:
 
 def median_step(training: Training) -> int:
     """The index of the first step with the median number of tokens, among the first INSPECTED_STEPS."""
-    tokens = [sum(batch.counts["tokens"] for batch in training.feed.micro_batches(step)) for step in range(INSPECTED_STEPS)]
+    tokens = [
+        sum(batch.counts["tokens"] for batch in training.feed.micro_batches(step)) for step in range(INSPECTED_STEPS)
+    ]
     return tokens.index(statistics.median_low(tokens))
 
 
@@ -69,7 +71,9 @@ def memory_of(parts: Parts, training: Training) -> MemoryUse:
     largest = max(batches, key=lambda batch: batch.inputs.ids.numel()).to(parts.setup.device)
     parts.task.train()
     return MemoryUse(
-        weights=sum(t.numel() * t.element_size() for t in [*parts.model.weights().values(), *parts.objective_tensors().values()]),
+        weights=sum(
+            t.numel() * t.element_size() for t in [*parts.model.weights().values(), *parts.objective_tensors().values()]
+        ),
         gradients=sum(p.numel() * p.element_size() for p in parts.trainable.parameters() if p.requires_grad),
         optimizer=sum(t.numel() * t.element_size() for t in training.optimizer.state_tensors().values()),
         activations=saved_bytes(lambda: parts.task(largest, None), parts.setup, parts.task),

@@ -51,7 +51,9 @@ class Exported:
     parity: Parity | None
 
 
-def export_model(run: str, folder: Path, to: str | None = None, step: int | str | None = None, license: str = "unknown") -> Exported:
+def export_model(
+    run: str, folder: Path, to: str | None = None, step: int | str | None = None, license: str = "unknown"
+) -> Exported:
     """Write the model of a run into a new folder, load it from there and compare the outputs.
 
     to: a family of Hugging Face models, "safetensors", or "peft" for a LoRA adapter alone; None: the first family that
@@ -61,7 +63,9 @@ def export_model(run: str, folder: Path, to: str | None = None, step: int | str 
     if not re.fullmatch(r"[\w.+-]+( [\w.+-]+)*", license):
         raise UsageFault(f"--license {show(license)}: must be a name such as mit or apache-2.0, without other signs")
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise RunFault(f"{folder} exists and is not an empty folder", hint="give another one with -o", where=[str(folder)])
+        raise RunFault(
+            f"{folder} exists and is not an empty folder", hint="give another one with -o", where=[str(folder)]
+        )
     with _removed_if_failed(folder):
         return _export(load_trained(run, step), folder, to, step, license)
 
@@ -86,14 +90,18 @@ def _export(loaded: LoadedModel, folder: Path, to: str | None, step: int | str |
     if to == PEFT and loaded.recipe.adapter is None:
         raise UsageFault(f"{loaded.folder.name} has no adapter", hint="leave --to out to write its model")
     two = vocabulary_sizes(loaded.tokenizer, loaded.source_tokenizer)[1] is not None
-    reasons = ["its sources and targets have two vocabularies, and every family that minitf writes has one"] if two else []
+    reasons = (
+        ["its sources and targets have two vocabularies, and every family that minitf writes has one"] if two else []
+    )
     _undo_standardization(loaded)
     facts = Facts(loaded.tokenizer.vocabulary, loaded.model.context, loaded.labels)
     family, head, config, read = choose(loaded.recipe, facts, None if to == PEFT else to, reasons)
     if to == PEFT:
         return _export_adapter(loaded, folder, family, head, step)
     recipe = loaded.recipe.model_copy(update={"model": read})
-    theirs = Architecture.of(recipe, loaded.tokenizer, loaded.source_tokenizer, loaded.labels, loaded.model.context).on_meta()
+    theirs = Architecture.of(
+        recipe, loaded.tokenizer, loaded.source_tokenizer, loaded.labels, loaded.model.context
+    ).on_meta()
     weights = write_tensors(theirs, family.names(read, head), loaded.model.weights())
     files: dict[str, Content] = {
         CONFIG: show_json(config).encode(),
@@ -127,7 +135,11 @@ def _export_adapter(loaded: LoadedModel, folder: Path, family: Family, head: Hea
     assert settings is not None
     if whole := read_fully_trainable(loaded.folder):
         fault = f"{loaded.folder.name} trained {whole[0]} beside its adapter, which is no part of one"
-        raise RunFault(fault, hint="without --to peft the adapter is merged into the model that is written", where=[str(loaded.folder)])
+        raise RunFault(
+            fault,
+            hint="without --to peft the adapter is merged into the model that is written",
+            where=[str(loaded.folder)],
+        )
     if settings.merge and step is None:
         step = "best"  # model.safetensors has it merged
     weights = load_model(loaded.folder, step)
@@ -141,7 +153,10 @@ def _two_tokenizers(loaded: LoadedModel) -> dict[str, bytes]:
     """Where sources and targets are split in two ways, both tokenizers, which minitf reads: transformers has one."""
     if loaded.source_tokenizer is loaded.tokenizer:
         return {}
-    return {SAVED_TARGETS: loaded.tokenizer.to_json().encode(), SAVED_SOURCES: loaded.source_tokenizer.to_json().encode()}
+    return {
+        SAVED_TARGETS: loaded.tokenizer.to_json().encode(),
+        SAVED_SOURCES: loaded.source_tokenizer.to_json().encode(),
+    }
 
 
 def _named(weights: Mapping[str, Tensor], family: Family, head: Head) -> dict[str, Tensor]:
@@ -151,7 +166,9 @@ def _named(weights: Mapping[str, Tensor], family: Family, head: Head) -> dict[st
 
 
 def _export_plain(loaded: LoadedModel, folder: Path, license: str) -> Exported:
-    texts: dict[str, Any] = {name: (loaded.folder / name).read_bytes() for name in MODEL_TEXT_FILES if (loaded.folder / name).exists()}
+    texts: dict[str, Any] = {
+        name: (loaded.folder / name).read_bytes() for name in MODEL_TEXT_FILES if (loaded.folder / name).exists()
+    }
     weights = {WEIGHTS: tensors.Serialized(loaded.model.weights())}
     card = {CARD: model_card(loaded, PLAIN, license).encode(), RECIPE: (loaded.folder / RESOLVED).read_bytes()}
     _write(folder, {**texts, **weights, **card})
@@ -213,12 +230,21 @@ def tokenizer_files(loaded: LoadedModel) -> dict[str, bytes]:
         content["post_processor"] = _template(loaded, names, content["post_processor"])
     if was_trained and tokenizer.mask_takes_space:
         marks = {vocabulary.mask, *vocabulary.sentinels}
-        content["added_tokens"] = [token | {"lstrip": True} if token["id"] in marks else token for token in content["added_tokens"]]
+        content["added_tokens"] = [
+            token | {"lstrip": True} if token["id"] in marks else token for token in content["added_tokens"]
+        ]
     end = next((names[id] for id in vocabulary.ends if id in names), separator)
-    tokens = {"bos_token": vocabulary.bos_id, "eos_token": end, "unk_token": vocabulary.unk, "pad_token": vocabulary.pad}
+    tokens = {
+        "bos_token": vocabulary.bos_id,
+        "eos_token": end,
+        "unk_token": vocabulary.unk,
+        "pad_token": vocabulary.pad,
+    }
     tokens |= {} if model.causal and not model.SOURCE else {"mask_token": vocabulary.mask}
     tokens |= {} if model.causal else {"cls_token": begin, "sep_token": separator}
-    named = {key: names[token] if isinstance(token, int) else token for key, token in tokens.items() if token is not None}
+    named = {
+        key: names[token] if isinstance(token, int) else token for key, token in tokens.items() if token is not None
+    }
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": loaded.model.context,

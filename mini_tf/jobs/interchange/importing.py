@@ -48,7 +48,10 @@ def import_model(
     """
     adapter = read_adapter(source) if is_adapter(source) else None
     if adapter is None and base is not None:
-        raise UsageFault(f"--base {base}: {source} is no adapter in PEFT's format", hint="leave --base out to import the folder alone")
+        raise UsageFault(
+            f"--base {base}: {source} is no adapter in PEFT's format",
+            hint="leave --base out to import the folder alone",
+        )
     model_folder = source.absolute() if adapter is None else (base or Path(adapter.base)).absolute()
     if adapter is not None and (model_folder / manifest.NAME).exists():
         hint = "--base names the model folder that the run was imported from, or an export of the run"
@@ -75,7 +78,9 @@ def import_model(
             start_run(run, identity)
             model = foreign.model
             write_model_files(run, foreign.recipe, model, foreign.loaded(run.folder))
-            save_checkpoint(run, 0, CheckpointTensors(model.weights(), {}, {}), {}, None, foreign.recipe.checkpoint, reporter.warn)
+            save_checkpoint(
+                run, 0, CheckpointTensors(model.weights(), {}, {}), {}, None, foreign.recipe.checkpoint, reporter.warn
+            )
         _check_written(run.folder, foreign)
         run.write(FILE, show_json(parity.to_json()))
         run.finish("done")
@@ -91,4 +96,6 @@ def _check_written(run: Path, foreign: ForeignModel) -> None:
     """RunFault unless the run folder has the tensors of the proof."""
     written = load_trained(run).model.weights()
     if other := [name for name, tensor in foreign.model.weights().items() if not torch.equal(written[name], tensor)]:
-        raise RunFault(f"{run}: {other[0]} is not the tensor that was imported", hint="--fresh starts over", where=[str(run)])
+        raise RunFault(
+            f"{run}: {other[0]} is not the tensor that was imported", hint="--fresh starts over", where=[str(run)]
+        )

@@ -76,7 +76,9 @@ class Parity:
         difference = f"{self.outputs} of {self.sequences} sequences differ by at most {self.largest_difference:.2g}"
         if self.missing:
             return f"no proof, since {self.missing}: minitf alone read the files, {difference} from itself"
-        return f"proof: loaded by {self.reader} as {self.architecture}, {difference}" + (" in fp64" if self.precision == "fp64" else "")
+        return f"proof: loaded by {self.reader} as {self.architecture}, {difference}" + (
+            " in fp64" if self.precision == "fp64" else ""
+        )
 
     @property
     def holds(self) -> bool:
@@ -143,7 +145,9 @@ def own_outputs(model: Model, head: Head, batch: Batch, dtype: torch.dtype = tor
         model.float()
 
 
-def compare(model: Model, head: Head, batch: Batch, folder: Path, deltas: Mapping[str, Tensor] = MappingProxyType({})) -> Parity:
+def compare(
+    model: Model, head: Head, batch: Batch, folder: Path, deltas: Mapping[str, Tensor] = MappingProxyType({})
+) -> Parity:
     """The parity of our model with that of a Hugging Face folder, loaded by transformers if it is installed.
 
     Rounding is told from an error by repeating the comparison in fp64. deltas: what an adapter adds to its tensors.
@@ -159,7 +163,9 @@ def compare(model: Model, head: Head, batch: Batch, folder: Path, deltas: Mappin
 
 
 def _parity(model: Model, head: Head, batch: Batch, theirs: Outputs, dtype: torch.dtype) -> Parity:
-    batches = batch.alone() if head.pools and not batch.has_pad else [batch]  # their decoders find the last token by the id of padding
+    batches = (
+        batch.alone() if head.pools and not batch.has_pad else [batch]
+    )  # their decoders find the last token by the id of padding
     ours, others = own_outputs(model, head, batch, dtype), torch.cat([theirs(other, dtype) for other in batches])
     difference, size = (ours - others.view_as(ours)).abs().amax(-1), ours.abs().amax(-1)
     if difference.dim() == 2:  # by token, of which padding does not count
@@ -216,7 +222,9 @@ def _transformers(folder: Path, head: Head, deltas: Mapping[str, Tensor]) -> tup
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model = made.from_pretrained(folder, local_files_only=True, use_safetensors=True, dtype=torch.float32).eval()
+            model = made.from_pretrained(
+                folder, local_files_only=True, use_safetensors=True, dtype=torch.float32
+            ).eval()
     except Exception as error:  # whatever their code raises
         raise _fault(folder, "load", error) from error
     finally:

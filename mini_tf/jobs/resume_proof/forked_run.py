@@ -136,7 +136,9 @@ def _first_difference(path: Path, other: Path) -> str | None:
         return None
     if path.suffix == ".jsonl":
         lines = zip(first.splitlines(), second.splitlines(), strict=False)
-        number = next((n for n, (a, b) in enumerate(lines, start=1) if a != b), min(first.count(b"\n"), second.count(b"\n")) + 1)
+        number = next(
+            (n for n, (a, b) in enumerate(lines, start=1) if a != b), min(first.count(b"\n"), second.count(b"\n")) + 1
+        )
         return f"line {number}"
     tensors, others = safetensors.numpy.load(first), safetensors.numpy.load(second)
     names = sorted(tensors.keys() | others.keys())

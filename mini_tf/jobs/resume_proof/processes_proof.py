@@ -14,7 +14,13 @@ from mini_tf.system.errors import MinitfError, Unavailable
 
 KILLS = 3
 OVERRIDES = (
-    *("runtime.device=cpu", "runtime.precision=fp32", "runtime.compile=false", "runtime.threads=1", "runtime.reduce=tree"),
+    *(
+        "runtime.device=cpu",
+        "runtime.precision=fp32",
+        "runtime.compile=false",
+        "runtime.threads=1",
+        "runtime.reduce=tree",
+    ),
     *("train.micro_batch_size=1", "eval.baseline=false", "log.samples=0", "runtime.timeout=60"),
 )
 

@@ -67,7 +67,9 @@ class ResumeProof:
         return None
 
 
-def prove_resume(reporter: Reporter, say: Callable[[str], None], recipe: str | None = None, settings: Sequence[str] = ()) -> ResumeProof:
+def prove_resume(
+    reporter: Reporter, say: Callable[[str], None], recipe: str | None = None, settings: Sequence[str] = ()
+) -> ResumeProof:
     """Kill and resume as many runs as fit into SECONDS, at least MIN_KILLS. reporter: of the runs; say: for progress.
 
     recipe: default a tiny one. Raises RecipeFault, UsageFault for a recipe whose length is a time or that is a set of
@@ -84,7 +86,9 @@ def prove_resume(reporter: Reporter, say: Callable[[str], None], recipe: str | N
         reference = ForkedRun(folder / "uninterrupted", recipe_, settings, reporter)
         seconds = _run_uninterrupted(reference)
         record = manifest.read(reference.folder)
-        overrides = [f"runtime.{key}={str(record.auto[key]).lower()}" for key in ("device", "precision", "compile", "threads")]
+        overrides = [
+            f"runtime.{key}={str(record.auto[key]).lower()}" for key in ("device", "precision", "compile", "threads")
+        ]
         overrides.append(f"train.micro_batch_size={record.auto['micro_batch_size']}")  # `auto` depends on timings
         say(f"an uninterrupted run of {record.step} steps took {seconds:.1f} s; now killing and resuming the same run")
         kills: list[Kill] = []
@@ -100,7 +104,9 @@ def prove_resume(reporter: Reporter, say: Callable[[str], None], recipe: str | N
         result = ResumeProof(record.step, seconds, record.auto, kills)
         if result.first_difference is None:
             return result
-        say("a difference was found; running once more without interruption to check that this machine is deterministic")
+        say(
+            "a difference was found; running once more without interruption to check that this machine is deterministic"
+        )
         repetition = ForkedRun(folder / "repetition", recipe_, [*settings, *overrides], reporter)
         _run_uninterrupted(repetition)
         return replace(result, repeats=not any(differences(repetition.folder, reference.folder).values()))
@@ -110,7 +116,9 @@ def _refuse_unrepeatable(resolved: Resolved) -> None:
     if resolved.recipe.train.time is not None:
         raise UsageFault("doctor --resume: two runs of train.time end at other steps", hint="set train.steps=40")
     if members(resolved):
-        raise UsageFault("doctor --resume: the recipe is a set of runs", hint="set train.seeds=1, and data.split to a share")
+        raise UsageFault(
+            "doctor --resume: the recipe is a set of runs", hint="set train.seeds=1, and data.split to a share"
+        )
 
 
 def _moments(seconds: float, kills: list[Kill]) -> Iterator[float | None]:

@@ -49,7 +49,9 @@ class Member:
 
     @property
     def title(self) -> str:
-        return f"{self.folder} (train.seed {self.value})" if self.kind == "seed" else str(self.resolved.recipe.data.split)
+        return (
+            f"{self.folder} (train.seed {self.value})" if self.kind == "seed" else str(self.resolved.recipe.data.split)
+        )
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,9 @@ class FinishedRun:
     @property
     def record(self) -> dict[str, Any]:
         """Its line of metrics.jsonl, without times."""
-        left_out = ("minutes", PREFIX) if self.member.kind == "seed" else ("minutes",)  # baselines are the same for all seeds
+        left_out = (
+            ("minutes", PREFIX) if self.member.kind == "seed" else ("minutes",)
+        )  # baselines are the same for all seeds
         metrics = {name: value for name, value in self.metrics.items() if not name.startswith(left_out)}
         return {self.member.kind: self.member.value} | metrics
 
@@ -85,7 +89,12 @@ def members(resolved: Resolved) -> list[Member]:
         parts = [recipe.data.model_copy(update={"split": split}) for split in splits.values()]
         train = recipe.train if recipe.train.seeds > 1 else recipe.train.model_copy(update={"ensemble": None})
         return [
-            Member("fold", number, number, replace(resolved, recipe=recipe.model_copy(update={"data": data, "train": train})))
+            Member(
+                "fold",
+                number,
+                number,
+                replace(resolved, recipe=recipe.model_copy(update={"data": data, "train": train})),
+            )
             for number, data in zip(splits, parts, strict=True)
         ]
     if recipe.train.seeds == 1:
@@ -114,7 +123,9 @@ def train(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult
     group = options.group
     identity = _identify(resolved, several, options, reporter)
     with follow(group, open_run(options.location, identity, options.command) if group.leads else None) as run:
-        if group.share(lambda: run.status == "finished" and loading.is_published(run.folder, run.manifest, run.checkpoints.hashes)):
+        if group.share(
+            lambda: run.status == "finished" and loading.is_published(run.folder, run.manifest, run.checkpoints.hashes)
+        ):
             reporter.say(f"already complete: {run.folder} ({size}); --fresh starts over")
             return RunResult(run.folder, run.manifest.metrics)
         start_run(run, identity)
@@ -174,21 +185,28 @@ def _finished(member: Member, folder: Path) -> FinishedRun:
     """The metrics of a finished run; of a set of seeds, their means, and those of its ensemble."""
     metrics = manifest.read(folder).metrics
     if not metrics:
-        raise RunFault(f"{folder} has lost its metrics", hint="remove it; the same command trains it again", where=[str(folder)])
+        raise RunFault(
+            f"{folder} has lost its metrics", hint="remove it; the same command trains it again", where=[str(folder)]
+        )
     return FinishedRun(member, folder, set_metrics.means_of(metrics) if members(member.resolved) else metrics)
 
 
 def _finish(run: Run, done: Sequence[FinishedRun], reporter: Reporter, recipe: Recipe) -> RunResult:
     """Copy the median run's model into the run folder and print the metrics of all runs."""
     kind, objective = done[0].member.kind, recipe.objective
-    each, baselines = [finished.metrics for finished in done], [manifest.read(finished.folder).baseline for finished in done]
+    each, baselines = (
+        [finished.metrics for finished in done],
+        [manifest.read(finished.folder).baseline for finished in done],
+    )
     name, baseline = set_metrics.main_metric(each[0], objective), baselines[0]
     if kind == "fold":
         baseline, each = set_metrics.same_baseline(each, baselines, name, objective)
         done = [replace(finished, metrics=metrics) for finished, metrics in zip(done, each, strict=True)]
     judged = set_metrics.name_of_ensemble(name, each)
     median, metrics = done[set_metrics.median_run(each, judged)], set_metrics.spread(each, kind == "seed")
-    set_files.write_metrics(run, (finished.record | ({"median": True} if finished is median else {}) for finished in done))
+    set_files.write_metrics(
+        run, (finished.record | ({"median": True} if finished is median else {}) for finished in done)
+    )
     set_files.copy_model(run, median.folder)
     for finished in done:
         reporter.say(
@@ -212,11 +230,15 @@ def _finish(run: Run, done: Sequence[FinishedRun], reporter: Reporter, recipe: R
     return RunResult(run.folder, metrics)
 
 
-def _ensemble_metrics(run: Run, reporter: Reporter, title: str, name: str, objective: ObjectiveSettings) -> dict[str, float | None]:
+def _ensemble_metrics(
+    run: Run, reporter: Reporter, title: str, name: str, objective: ObjectiveSettings
+) -> dict[str, float | None]:
     """Measure the ensemble of all runs on the validation data, and say so."""
     trained = open_ensemble(run.folder, device=str(run.manifest.auto.get("device", "auto")))
     measured = pipeline_of(trained).evaluate(trained, evaluation_data(trained, None, "val", reporter.detail))
-    metrics = {f"val.{name}": value if math.isfinite(value) else None for name, value in measured.items() if name != "targets"}
+    metrics = {
+        f"val.{name}": value if math.isfinite(value) else None for name, value in measured.items() if name != "targets"
+    }
     reporter.say(f"{title}: {set_metrics.format_main(metrics, name, objective)}")
     for note in decision_notes(trained, fitted_on=True):
         reporter.say(note)

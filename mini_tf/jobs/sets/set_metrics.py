@@ -38,20 +38,29 @@ def spread(metrics: Sequence[Metrics], seeds: bool = True) -> dict[str, float | 
         if seeds and name.startswith(PREFIX) and all(metrics_.get(name) == metrics[0][name] for metrics_ in metrics)
     ]
     values_of: dict[str, float | None] = {name: metrics[0][name] for name in same}
-    for name in [name for name in metrics[0] if name not in values_of and all(name in metrics_ for metrics_ in metrics)]:
+    for name in [
+        name for name in metrics[0] if name not in values_of and all(name in metrics_ for metrics_ in metrics)
+    ]:
         values = [value for metrics_ in metrics if (value := metrics_[name]) is not None]
         if len(values) < len(metrics):
             values_of[name] = None
             continue
         values_of[name] = median_low(values)
-        values_of |= {f"{name}.mean": fmean(values), f"{name}.std": stdev(values), f"{name}.min": min(values), f"{name}.max": max(values)}
+        values_of |= {
+            f"{name}.mean": fmean(values),
+            f"{name}.std": stdev(values),
+            f"{name}.min": min(values),
+            f"{name}.max": max(values),
+        }
     return values_of
 
 
 def means_of(metrics: Metrics) -> dict[str, float | None]:
     """Of the metrics of a set of seeds: their means, and those of its ensemble and of its baselines as they are."""
     means = {
-        name: metrics[f"{name}.mean"] for name in metrics if {f"{name}.{statistic}" for statistic in ("mean", "std", "max")} <= {*metrics}
+        name: metrics[f"{name}.mean"]
+        for name in metrics
+        if {f"{name}.{statistic}" for statistic in ("mean", "std", "max")} <= {*metrics}
     }
     return {name: means.get(name, metrics[name]) for name in metrics if not _is_statistic(name, metrics)}
 
@@ -77,7 +86,11 @@ def same_baseline(
     """
     metric = name.removeprefix("val.")
     known = {kind: [metrics.get(f"{PREFIX}{kind}.{metric}") for metrics in each] for kind in objective.baselines}
-    means = {kind: fmean(measured) for kind, values in known.items() if len(measured := [v for v in values if v is not None]) == len(each)}
+    means = {
+        kind: fmean(measured)
+        for kind, values in known.items()
+        if len(measured := [v for v in values if v is not None]) == len(each)
+    }
     if not means:
         return None, [{key: value for key, value in metrics.items() if not key.startswith(PREFIX)} for metrics in each]
     best = (min if metric in lower_is_better(objective) else max)(means, key=lambda kind: means[kind])
@@ -86,9 +99,15 @@ def same_baseline(
     prefix = f"{PREFIX}{best}."
 
     def with_best(metrics: Metrics) -> Metrics:
-        of_best = {f"{PREFIX}{key.removeprefix(prefix)}": value for key, value in metrics.items() if key.startswith(prefix)}
+        of_best = {
+            f"{PREFIX}{key.removeprefix(prefix)}": value for key, value in metrics.items() if key.startswith(prefix)
+        }
         of_kinds = tuple(f"{PREFIX}{kind}." for kind in objective.baselines)
-        dropped = {key for key in metrics if key.startswith(PREFIX) and not key.startswith(of_kinds)} if not all(is_best) else set()
+        dropped = (
+            {key for key in metrics if key.startswith(PREFIX) and not key.startswith(of_kinds)}
+            if not all(is_best)
+            else set()
+        )
         return {key: of_best.get(key, value) for key, value in metrics.items() if key not in dropped or key in of_best}
 
     return (titles.pop() if len(titles) == 1 else best), [with_best(metrics) for metrics in each]

@@ -55,7 +55,9 @@ def fused_attention(
         # On CPUs the backward pass of the fused kernel takes five to twenty times as long in bf16 as in fp32.
         with torch.autocast("cpu", enabled=False):
             mask = mask.float() if mask is not None and mask.dtype == torch.bfloat16 else mask
-            y = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), mask, dropout_rate, causal, scale=scale).to(q.dtype)
+            y = F.scaled_dot_product_attention(
+                q.float(), k.float(), v.float(), mask, dropout_rate, causal, scale=scale
+            ).to(q.dtype)
     else:
         y = F.scaled_dot_product_attention(q, k, v, mask, dropout_rate, causal, scale=scale)
     y = y if blind is None else y.masked_fill(blind, 0.0)
@@ -106,7 +108,9 @@ def attend(
     size, parts = max(1, most // per_query), []
     for block, block_index in zip(q.split(size, dim=2), index.split(size), strict=True):
         arguments = (compute, block, k, v, visibility, block_index, encoding)
-        parts.append(recomputed(_masked, *arguments, draws=dropout_rate > 0) if torch.is_grad_enabled() else _masked(*arguments))
+        parts.append(
+            recomputed(_masked, *arguments, draws=dropout_rate > 0) if torch.is_grad_enabled() else _masked(*arguments)
+        )
     return torch.cat(parts, dim=2)
 
 
@@ -119,7 +123,9 @@ def recomputed(function: Callable[..., Any], *arguments: Any, draws: bool = Fals
     return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=draws)
 
 
-def scores_mask(visibility: Visibility, index: Tensor, encoding: PositionalEncoding | None, q: Tensor, k: Tensor) -> Tensor:
+def scores_mask(
+    visibility: Visibility, index: Tensor, encoding: PositionalEncoding | None, q: Tensor, k: Tensor
+) -> Tensor:
     """The mask for the queries at `index`: q (B, H, n, K..) and k (B, H, M, K) are needed by some biases.
 
     bool (B or 1, 1, n, M), or with a bias floats to be added to the attention scores (.., H, ..).
@@ -127,7 +133,11 @@ def scores_mask(visibility: Visibility, index: Tensor, encoding: PositionalEncod
     k_index = torch.arange(visibility.memory.length, device=q.device)
     whole = len(index) == visibility.queries.length
     mask = (visibility.mask(q.device) if whole else visibility.visible(index[:, None], k_index[None]))[:, None]
-    bias = None if encoding is None else encoding.bias(visibility.distance(index[:, None], k_index[None]), q[..., : k.shape[-1]], k)
+    bias = (
+        None
+        if encoding is None
+        else encoding.bias(visibility.distance(index[:, None], k_index[None]), q[..., : k.shape[-1]], k)
+    )
     return mask if bias is None else bias.to(q.dtype).masked_fill(~mask, -torch.inf)
 
 

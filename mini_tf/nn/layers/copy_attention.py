@@ -58,7 +58,9 @@ class Copies(NamedTuple):
         NEVER at later occurrences, so that each distinct token of the source counts once.
         """
         with torch.no_grad():  # the maximum over the occurrences only scales the sum: its gradients cancel
-            highest = torch.full_like(self.log_attention, NEVER).scatter_reduce(-1, self.first, self.log_attention, "amax")
+            highest = torch.full_like(self.log_attention, NEVER).scatter_reduce(
+                -1, self.first, self.log_attention, "amax"
+            )
         each = (self.log_attention - highest.gather(-1, self.first)).exp()
         sums = torch.zeros_like(each).scatter_add(-1, self.first, each)
         return highest + sums.clamp(min=1).log() - self.gate[..., None]
@@ -72,7 +74,11 @@ class Copies(NamedTuple):
         log_p = logits.to(self.log_attention.dtype).log_softmax(dim=-1)
         ratio = self.log_odds - log_p.gather(-1, self.ids)
         log_p = (log_p + self.log_p_gen[..., None]).scatter_add(-1, self.ids, -F.logsigmoid(-ratio))
-        return log_p if candidates is None else log_p.gather(-1, candidates.expand(*log_p.shape[:-1], candidates.shape[-1]))
+        return (
+            log_p
+            if candidates is None
+            else log_p.gather(-1, candidates.expand(*log_p.shape[:-1], candidates.shape[-1]))
+        )
 
 
 class CopyAttention(nn.Module):
@@ -89,7 +95,11 @@ class CopyAttention(nn.Module):
         nn.init.constant_(self.gate.bias, GATE_BIAS)
 
     def recall(
-        self, source: Float[Tensor, "B M d_memory"], ids: Int[Tensor, "B M"], token_positions: TokenPositions, special: Collection[int]
+        self,
+        source: Float[Tensor, "B M d_memory"],
+        ids: Int[Tensor, "B M"],
+        token_positions: TokenPositions,
+        special: Collection[int],
     ) -> State:
         """What is computed once per source; special: ids that are never copied."""
         previous = F.pad(self.previous_key(source[:, :-1]), (0, 0, 1, 0))
@@ -102,7 +112,11 @@ class CopyAttention(nn.Module):
         return {"k": self.key(source) + previous, "ids": ids, "first": first, "copyable": copyable}
 
     def forward(
-        self, hidden: Float[Tensor, "B L D"] | Float[Tensor, "T D"], recalled: State, visibility: Visibility, at: Int[Tensor, " T"] | None
+        self,
+        hidden: Float[Tensor, "B L D"] | Float[Tensor, "T D"],
+        recalled: State,
+        visibility: Visibility,
+        at: Int[Tensor, " T"] | None,
     ) -> Copies:
         """Copies of all hidden states (B, L, D), or of those (T, D) at the flat indices `at` into (B, L).
 
@@ -115,9 +129,15 @@ class CopyAttention(nn.Module):
             q = q.new_zeros(n_sources * n_queries, d_model).index_copy(0, at, q)
         scores = q.view(n_sources, n_queries, d_model) @ keys.mT * d_model**-0.5  # (S,Q,D) @ (S,D,M) -> (S,Q,M)
         keep: Bool[Tensor, "S Q M"] = visibility.mask(keys.device) & recalled["copyable"][:, None]
-        log_attention = scores.to(torch.promote_types(scores.dtype, torch.float32)).masked_fill(~keep, NEVER).log_softmax(dim=-1)
+        log_attention = (
+            scores.to(torch.promote_types(scores.dtype, torch.float32)).masked_fill(~keep, NEVER).log_softmax(dim=-1)
+        )
         log_attention = log_attention.masked_fill(~keep, NEVER)  # also in a row without any token to copy
-        flat = [log_attention, *(recalled[name][:, None].expand_as(scores) for name in ("ids", "first")), keep.any(dim=-1)]
+        flat = [
+            log_attention,
+            *(recalled[name][:, None].expand_as(scores) for name in ("ids", "first")),
+            keep.any(dim=-1),
+        ]
         shape = hidden.shape[:-1]
         log_attention, ids, first, copies = (
             part.flatten(0, 1)[at] if at is not None else part.reshape(*shape, *part.shape[2:]) for part in flat

@@ -53,7 +53,9 @@ def cross_entropy(
     device, products = hidden.device.type, weight.dtype
     if autocast := torch.is_autocast_enabled(device):
         products = torch.get_autocast_dtype(device)
-    supported = products in PRODUCTS.get(device, ()) if autocast else device in PRODUCTS and hidden.dtype == weight.dtype
+    supported = (
+        products in PRODUCTS.get(device, ()) if autocast else device in PRODUCTS and hidden.dtype == weight.dtype
+    )
     fused = supported and weight.dtype in (torch.float32, torch.float64)
     if not fused or not torch.is_grad_enabled() or (torch.compiler.is_compiling() and device not in COMPILED):
         logits = F.linear(hidden, weight, bias)
@@ -92,7 +94,9 @@ class _CrossEntropy(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, odds: Tensor | None, *targets: Any) -> Tensor:
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, odds: Tensor | None, *targets: Any
+    ) -> Tensor:
         labels, ids, smoothing, products = targets
         d_hidden, d_odds = torch.empty_like(hidden), None if odds is None else torch.empty_like(odds)
         d_weight = torch.zeros_like(weight)

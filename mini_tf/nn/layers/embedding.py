@@ -68,7 +68,9 @@ class Embedding(nn.Module):
         if self.subwords is not None:
             x = x + self.subwords(inputs.ids)
         if self.ngrams is not None:
-            x = x + self.ngrams(inputs.ids, self.start(len(inputs.ids)) if previous is None else previous, token_positions)
+            x = x + self.ngrams(
+                inputs.ids, self.start(len(inputs.ids)) if previous is None else previous, token_positions
+            )
         x = self.position.embed(x, token_positions)
         if self.types is not None:
             x = x + (self.types.weight[0] if inputs.types is None else self.types(inputs.types))

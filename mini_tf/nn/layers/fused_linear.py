@@ -65,4 +65,9 @@ class _SplitLinear(torch.autograd.Function):
             torch.mm(dy.t(), rows, out=dw)
             if bias_dtype is not None:
                 torch.sum(dy, dim=0, out=db)
-        return d_x.view_as(x).to(x_dtype), d_weight.to(weight_dtype), None if bias_dtype is None else d_bias.to(bias_dtype), None
+        return (
+            d_x.view_as(x).to(x_dtype),
+            d_weight.to(weight_dtype),
+            None if bias_dtype is None else d_bias.to(bias_dtype),
+            None,
+        )

@@ -42,7 +42,9 @@ class Head(OutputLayer):
         parts = [self.linear] if self.transform is None else [self.linear, self.transform]
         return all(isinstance(part, nn.Linear) and part.bias is None for part in parts)
 
-    def forward(self, hidden: Float[Tensor, "*at D"], candidates: Int[Tensor, "*each W"] | None = None) -> Float[Tensor, "*at V"]:
+    def forward(
+        self, hidden: Float[Tensor, "*at D"], candidates: Int[Tensor, "*each W"] | None = None
+    ) -> Float[Tensor, "*at V"]:
         """Logits over the vocabulary, or over the token ids `candidates`: (W,), or (*at, W) for each hidden state."""
         if self.transform is not None:
             hidden = self.transform(hidden)
@@ -55,7 +57,11 @@ class Head(OutputLayer):
         return logits if bias is None else logits + bias[candidates]
 
     def cross_entropy(
-        self, hidden: Float[Tensor, "T D"], labels: Int[Tensor, " T"], smoothing: float = 0.0, copies: Copies | None = None
+        self,
+        hidden: Float[Tensor, "T D"],
+        labels: Int[Tensor, " T"],
+        smoothing: float = 0.0,
+        copies: Copies | None = None,
     ) -> Float[Tensor, ""]:
         """The sum of the cross-entropies of `labels` in nats, without computing all logits at once."""
         if self.transform is not None:

@@ -61,7 +61,11 @@ class LinearFeatures(nn.Module):
         self.weights.weight.data.zero_()
 
     def forward(
-        self, ids: Int[Tensor, "B L"], is_token: Bool[Tensor, "B L"], at: Int[Tensor, " T"] | None, words: Int[Tensor, "T K"] | None = None
+        self,
+        ids: Int[Tensor, "B L"],
+        is_token: Bool[Tensor, "B L"],
+        at: Int[Tensor, " T"] | None,
+        words: Int[Tensor, "T K"] | None = None,
     ) -> Float[Tensor, "N C"]:
         """Outputs for each text, or for the tokens at flat indices `at` into (B, L). is_token: False at padding.
 
@@ -117,7 +121,11 @@ class NGramFeatures(LinearFeatures):
         self.characters: NGramFeatures | None = None
 
     def forward(
-        self, ids: Int[Tensor, "B L"], is_token: Bool[Tensor, "B L"], at: Tensor | None = None, words: Tensor | None = None
+        self,
+        ids: Int[Tensor, "B L"],
+        is_token: Bool[Tensor, "B L"],
+        at: Tensor | None = None,
+        words: Tensor | None = None,
     ) -> Float[Tensor, "B C"]:
         rows, occurs = self.rows(ids, is_token)
         values: Tensor = occurs
@@ -127,7 +135,9 @@ class NGramFeatures(LinearFeatures):
         outputs = self._weighted(rows, self.idf[rows] * values, None if self.ratio is None else self.ratio[rows])
         return outputs if self.characters is None else outputs + self.characters(ids, is_token)
 
-    def rows(self, ids: Int[Tensor, "B L"], is_token: Bool[Tensor, "B L"]) -> tuple[Int[Tensor, "B N"], Bool[Tensor, "B N"]]:
+    def rows(
+        self, ids: Int[Tensor, "B L"], is_token: Bool[Tensor, "B L"]
+    ) -> tuple[Int[Tensor, "B N"], Bool[Tensor, "B N"]]:
         """The row of the n-gram that begins at each token, shorter n-grams first; and whether it ends in the text."""
         keys, complete = zip(*self._ngrams(ids, is_token), strict=True)
         return hash_keys(torch.cat(keys, dim=1), self.weights.num_embeddings), torch.cat(complete, dim=1)
@@ -145,12 +155,16 @@ class NGramFeatures(LinearFeatures):
     def document_counts(self, texts: Texts, n_classes: int) -> DocumentCounts:
         """The number of texts of each class with an n-gram of each row; classes from `MAX_CLASSES` on are one class."""
         size = min(n_classes, MAX_CLASSES + 1)
-        counts = DocumentCounts(torch.zeros(size, self.weights.num_embeddings, dtype=torch.int32), torch.zeros(size, dtype=torch.int64))
+        counts = DocumentCounts(
+            torch.zeros(size, self.weights.num_embeddings, dtype=torch.int32), torch.zeros(size, dtype=torch.int64)
+        )
         for ids, is_token, classes in texts:
             rows, found = distinct(*self.rows(ids, is_token))
             classes = classes.clamp(max=size - 1)
             text, place = (found > 0).nonzero(as_tuple=True)
-            counts.with_row.index_put_((classes[text], rows[text, place]), torch.ones((), dtype=torch.int32), accumulate=True)
+            counts.with_row.index_put_(
+                (classes[text], rows[text, place]), torch.ones((), dtype=torch.int32), accumulate=True
+            )
             counts.texts.add_(classes.bincount(minlength=size))
         return counts
 
@@ -178,11 +192,17 @@ class WindowFeatures(LinearFeatures):
     """Of tokens: the n-grams within `window` tokens before and after it, each with its distance."""
 
     def __init__(self, vocabulary_size: int, order: int, rows: int, scale: float, n_outputs: int, window: int) -> None:
-        super().__init__(vocabulary_size, min(order, 2 * window + 1), rows, scale, n_outputs)  # no longer n-gram fits in
+        super().__init__(
+            vocabulary_size, min(order, 2 * window + 1), rows, scale, n_outputs
+        )  # no longer n-gram fits in
         self.window = window
 
     def forward(
-        self, ids: Int[Tensor, "B L"], is_token: Bool[Tensor, "B L"], at: Int[Tensor, " T"] | None, words: Tensor | None = None
+        self,
+        ids: Int[Tensor, "B L"],
+        is_token: Bool[Tensor, "B L"],
+        at: Int[Tensor, " T"] | None,
+        words: Tensor | None = None,
     ) -> Float[Tensor, "T C"]:
         length, around = ids.shape[1], (self.window, self.window)
         at = torch.arange(ids.numel(), device=ids.device) if at is None else at
@@ -198,7 +218,9 @@ class WindowFeatures(LinearFeatures):
 
 
 @torch.enable_grad()
-def fit_network_scale(network: Float[Tensor, "T C"], wide: Float[Tensor, "T C"], loss: Callable[[Tensor], Tensor]) -> float:
+def fit_network_scale(
+    network: Float[Tensor, "T C"], wide: Float[Tensor, "T C"], loss: Callable[[Tensor], Tensor]
+) -> float:
     """The scale of the network's outputs, from 0 to LARGEST_SCALE, with the smallest loss of wide + scale * network.
 
     loss: of outputs (T, C), summed, and convex in them. Logits also have a temperature, which is fitted with it, but

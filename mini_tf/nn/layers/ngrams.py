@@ -29,7 +29,9 @@ class NGrams(nn.Module):
         self.vocabulary_size = vocabulary_size
         n_combinations = [(vocabulary_size + 1) ** order for order in range(2, len(rows) + 2)]
         self.hashed = [n_rows < n for n_rows, n in zip(rows, n_combinations, strict=True)]
-        self.tables = nn.ModuleList(nn.Embedding(min(n_rows, n), d_model) for n_rows, n in zip(rows, n_combinations, strict=True))
+        self.tables = nn.ModuleList(
+            nn.Embedding(min(n_rows, n), d_model) for n_rows, n in zip(rows, n_combinations, strict=True)
+        )
 
     @property
     def n_previous(self) -> int:

@@ -27,7 +27,11 @@ def rms_norm(x: Float[Tensor, "*at D"], eps: float, weight: Tensor | None = None
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return F.rms_norm(x, x.shape[-1:], weight, eps)
     # Squares are summed in at least fp32.
-    y: Tensor = _UnitRMS.apply(x.float(), eps).to(x.dtype) if x.dtype in (torch.bfloat16, torch.float16) else _UnitRMS.apply(x, eps)
+    y: Tensor = (
+        _UnitRMS.apply(x.float(), eps).to(x.dtype)
+        if x.dtype in (torch.bfloat16, torch.float16)
+        else _UnitRMS.apply(x, eps)
+    )
     return y if weight is None else y * weight
 
 

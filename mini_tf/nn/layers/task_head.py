@@ -56,7 +56,9 @@ class TaskHead(OutputLayer):
         if bias:
             self.linear.bias.data.zero_()
 
-    def forward(self, hidden: Float[Tensor, "*at D"], candidates: Int[Tensor, " W"] | None = None) -> Float[Tensor, "*at C"]:
+    def forward(
+        self, hidden: Float[Tensor, "*at D"], candidates: Int[Tensor, " W"] | None = None
+    ) -> Float[Tensor, "*at C"]:
         """All outputs; `candidates` must be None, as there is no vocabulary."""
         if candidates is not None:
             raise ValueError("a task head has no vocabulary")
@@ -77,7 +79,9 @@ def token_index(pool: Pool, inputs: Tokens) -> Int[Tensor, " B"]:
     return first + is_token(inputs).sum(1) - (1 if pool == "last" else 2)
 
 
-def pooled(pool: Pool, hidden: Float[Tensor, "B L D"], inputs: Tokens, query: Float[Tensor, " D"] | None = None) -> Float[Tensor, "B D"]:
+def pooled(
+    pool: Pool, hidden: Float[Tensor, "B L D"], inputs: Tokens, query: Float[Tensor, " D"] | None = None
+) -> Float[Tensor, "B D"]:
     """Mean or maximum over the tokens of each row without padding, or their mean with weights softmax(hidden . query).
 
     Source of the last: Lin et al. 2017, arXiv:1703.03130, with one query.

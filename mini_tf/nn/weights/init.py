@@ -19,7 +19,12 @@ Init = Literal["scaled", "zero"]
 
 @torch.no_grad()
 def init_weights(
-    module: nn.Module, residual_outputs: list[nn.Linear], head: nn.Linear | None, std: float, how: Init, n_passes: int = 1
+    module: nn.Module,
+    residual_outputs: list[nn.Linear],
+    head: nn.Linear | None,
+    std: float,
+    how: Init,
+    n_passes: int = 1,
 ) -> None:
     """Initialize `module`; head: an untied output layer.
 

@@ -46,9 +46,15 @@ def adapt(model: nn.Module, settings: Adapter, trainable: Collection[str] = ()) 
     linears = {name: part for name, part in model.named_modules() if isinstance(part, nn.Linear)}
     if any(map(parametrize.is_parametrized, linears.values())):
         raise ValueError("the model has an adapter already; merge it first")
-    candidates = [name for name, part in linears.items() if id(part.weight) not in tables and f"{name}.weight" not in trainable]
+    candidates = [
+        name for name, part in linears.items() if id(part.weight) not in tables and f"{name}.weight" not in trainable
+    ]
     names = match_names(
-        "adapter.targets", settings.targets or _all_stacks(model), candidates, "linear layer", all_match=settings.targets is not None
+        "adapter.targets",
+        settings.targets or _all_stacks(model),
+        candidates,
+        "linear layer",
+        all_match=settings.targets is not None,
     )
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in trainable)

@@ -40,7 +40,11 @@ def trained_module(model: Model, task: nn.Module) -> nn.Module:
 
     Raises ValueError if the task holds the model inside another module.
     """
-    others = {name: part for name, part in {**task._parameters, **task._modules}.items() if part is not None and part is not model}
+    others = {
+        name: part
+        for name, part in {**task._parameters, **task._modules}.items()
+        if part is not None and part is not model
+    }
     if any(part is model for other in others.values() if isinstance(other, nn.Module) for part in other.modules()):
         raise ValueError("a task must hold the model as an attribute of its own, not inside another module")
     return ModelWithObjective(model, others) if objective_tensors(model, task) else model

@@ -10,7 +10,9 @@ from mini_tf.system.errors import RecipeFault
 _SHOWN = 6
 
 
-def match_names(key: str, patterns: Sequence[str], names: Sequence[str], noun: str, all_match: bool = True) -> list[str]:
+def match_names(
+    key: str, patterns: Sequence[str], names: Sequence[str], noun: str, all_match: bool = True
+) -> list[str]:
     """The names that match one of the patterns (* ? [seq], of the whole name), in their order.
 
     key, noun: for messages, such as "train.freeze" and "parameter". Raises RecipeFault for a pattern that matches no

@@ -18,7 +18,9 @@ class DetectionHead(OutputLayer):
             layer.weight.data.normal_(0.0, std)
             layer.bias.data.zero_()
 
-    def forward(self, hidden: Float[Tensor, "*at D"], candidates: Int[Tensor, " W"] | None = None) -> Float[Tensor, "*at 1"]:
+    def forward(
+        self, hidden: Float[Tensor, "*at D"], candidates: Int[Tensor, " W"] | None = None
+    ) -> Float[Tensor, "*at 1"]:
         if candidates is not None:
             raise ValueError("a detection head has no vocabulary")
         logit: Tensor = self.linear(F.gelu(self.dense(hidden)))

@@ -23,7 +23,10 @@ def embedding_of(model: Model) -> Embedding:
         embedding = model.get_submodule(stacks[0].embedding)
         if isinstance(embedding, Embedding):
             return embedding
-    raise RecipeFault("objective.proposal: a generator needs a model that is an embedding, one stack and a head", hint="model.kind=encoder")
+    raise RecipeFault(
+        "objective.proposal: a generator needs a model that is an embedding, one stack and a head",
+        hint="model.kind=encoder",
+    )
 
 
 def generator_settings(model: ModelSettings, width: float, depth: float) -> ModelSettings:

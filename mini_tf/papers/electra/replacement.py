@@ -158,7 +158,11 @@ class Replacement(Task):
             return batch.labels != IGNORED
         positions = batch.inputs.token_positions
         segments = None if positions is None else positions.segments
-        return torch.ones_like(batch.inputs.ids, dtype=torch.bool).flatten() if segments is None else _at(segments, at) != 0
+        return (
+            torch.ones_like(batch.inputs.ids, dtype=torch.bool).flatten()
+            if segments is None
+            else _at(segments, at) != 0
+        )
 
     def _log_probabilities(self, hidden: Tensor, shown: Tensor) -> tuple[Tensor, Tensor]:
         """log p (T, V) of every token where it is not copied, and log p (T,) of the token that is shown."""
@@ -177,7 +181,9 @@ class Replacement(Task):
         excluded: Tensor = self.special  # type: ignore[assignment]
         is_ignored = batch.labels == IGNORED
         if self.disallow_correct:
-            excluded = excluded.expand(len(logits), -1).scatter(1, batch.labels.masked_fill(is_ignored, 0)[:, None], True)
+            excluded = excluded.expand(len(logits), -1).scatter(
+                1, batch.labels.masked_fill(is_ignored, 0)[:, None], True
+            )
         sampled = sample(logits / self.temperature, batch.extras["uniform"], excluded)
         original, at = batch.extras["original"], batch.target_positions
         sampled = torch.where(is_ignored, _at(original, at), sampled)

@@ -45,10 +45,14 @@ class KeySums(NamedTuple):
     @classmethod
     def empty(cls, batch: int, n_heads: int, n_features: int, d_v: int, like: Tensor) -> "KeySums":
         sums = like.new_zeros(batch, n_heads, n_features, d_v + 1)
-        return cls(sums, like.new_full((batch, n_heads), NONE), torch.zeros(batch, dtype=torch.long, device=like.device))
+        return cls(
+            sums, like.new_full((batch, n_heads), NONE), torch.zeros(batch, dtype=torch.long, device=like.device)
+        )
 
 
-def add_key(before: KeySums, k: Float[Tensor, "B H 1 F"], v: Float[Tensor, "B H 1 V"], key_scale: Float[Tensor, "B H 1 1"]) -> KeySums:
+def add_key(
+    before: KeySums, k: Float[Tensor, "B H 1 F"], v: Float[Tensor, "B H 1 V"], key_scale: Float[Tensor, "B H 1 1"]
+) -> KeySums:
     """The sums with one key more, in place; its features are `k` * exp(`key_scale`)."""
     scale = torch.maximum(before.log_scale, key_scale[..., 0, 0])
     k = k * (key_scale - scale[..., None, None]).exp()
@@ -58,7 +62,11 @@ def add_key(before: KeySums, k: Float[Tensor, "B H 1 F"], v: Float[Tensor, "B H 
 
 
 def linear_attention(
-    q: Float[Tensor, "B H L F"], k: Features, v: Float[Tensor, "B H L V"], visibility: Visibility, before: KeySums | None = None
+    q: Float[Tensor, "B H L F"],
+    k: Features,
+    v: Float[Tensor, "B H L V"],
+    visibility: Visibility,
+    before: KeySums | None = None,
 ) -> tuple[Float[Tensor, "B H L V"], KeySums | None]:
     """Self-attention of a block of tokens that follows the keys summed in `before`; also the sums after the block.
 
@@ -68,7 +76,9 @@ def linear_attention(
     batch, _, length, _ = q.shape
     size = min(CHUNK, length)
     n = -(-length // size)
-    q, k_values, v = (F.pad(t, (0, 0, 0, n * size - length)).unflatten(2, (n, size)) for t in (q, k.values, _with_ones(v)))
+    q, k_values, v = (
+        F.pad(t, (0, 0, 0, n * size - length)).unflatten(2, (n, size)) for t in (q, k.values, _with_ones(v))
+    )
     k = Features(k_values, F.pad(k.log_scale, (0, n * size - length), value=NONE).unflatten(2, (n, size)))
     index = torch.arange(n * size, device=q.device).view(n, size)
     mask = visibility.visible(index[:, :, None], index[:, None, :])[:, None]  # (B or 1, 1, n, C, C)
@@ -81,7 +91,10 @@ def linear_attention(
         parts.append((earlier, segments))
     if n > 1 and (groups := _later_groups(visibility, segments, length)) is not None:
         parts.append((_scan_backwards(k, v, groups), groups))
-    scales = [earlier.log_scale[..., None].masked_fill((groups != earlier.segment[..., None])[:, None], NONE) for earlier, groups in parts]
+    scales = [
+        earlier.log_scale[..., None].masked_fill((groups != earlier.segment[..., None])[:, None], NONE)
+        for earlier, groups in parts
+    ]
     scale = key_scale.amax(-1)  # of each query: (B, H, n, C)
     for one in scales:
         scale = torch.maximum(scale, one)
@@ -97,7 +110,9 @@ def linear_weights(q: Float[Tensor, "B H L F"], k: Features, visibility: Visibil
     """The attention weights, 0 where a query does not attend."""
     mask = visibility.mask(q.device)[:, None]
     key_scale = k.log_scale[..., None, :].masked_fill(~mask, NONE)
-    weights = (q @ k.values.transpose(-1, -2)) * (key_scale - key_scale.amax(-1, keepdim=True)).exp().masked_fill(~mask, 0.0)
+    weights = (q @ k.values.transpose(-1, -2)) * (key_scale - key_scale.amax(-1, keepdim=True)).exp().masked_fill(
+        ~mask, 0.0
+    )
     return weights / _floored(weights.sum(-1, keepdim=True))
 
 
@@ -119,7 +134,9 @@ def sum_sources(k: Features, v: Float[Tensor, "B H M V"], token_positions: Token
     return torch.stack(sums, dim=2)
 
 
-def attend_to_sums(q: Float[Tensor, "B H L F"], sums: Tensor, queries: TokenPositions | None = None) -> Float[Tensor, "B H L V"]:
+def attend_to_sums(
+    q: Float[Tensor, "B H L F"], sums: Tensor, queries: TokenPositions | None = None
+) -> Float[Tensor, "B H L V"]:
     """Attention to sums (B, H, S, F, V + 1) of S documents; with segments a query attends to its own document."""
     attended = q @ sums[:, :, 0]
     if queries is not None and queries.segments is not None:

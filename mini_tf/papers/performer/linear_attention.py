@@ -66,7 +66,9 @@ class LinearAttention(MultiHeadProjections):
         q, k, v = self._repeated(*self.project(x, memory, visibility))
         before = KeySums(**state) if state else None
         attended, after = self._attend(q, k, v, visibility, before)
-        return self.join(attended.to(q.dtype), x, visibility, None if after is None or before is None else after._asdict())
+        return self.join(
+            attended.to(q.dtype), x, visibility, None if after is None or before is None else after._asdict()
+        )
 
     def explicit(self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility) -> ExplicitAttention:
         if self.cross:
@@ -81,7 +83,9 @@ class LinearAttention(MultiHeadProjections):
     def fast_decoding(self) -> RecurrentAttention | None:
         return None if self.cross else RecurrentAttention(self.fast_projections(), self._step)
 
-    def _step(self, q_and_k: Float[Tensor, "B N K"], v: Float[Tensor, "B G V"], state: State) -> tuple[Float[Tensor, "B H V"], State]:
+    def _step(
+        self, q_and_k: Float[Tensor, "B N K"], v: Float[Tensor, "B G V"], state: State
+    ) -> tuple[Float[Tensor, "B H V"], State]:
         before, dtype = KeySums(**state), state["sums"].dtype
         values, log_scale = self.features(q_and_k[:, :, None].to(dtype))  # (B, H + G, 1, F), (B, H + G, 1)
         q, k = values.split_with_sizes([self.dims.n_heads, self.dims.n_kv_heads], dim=1)
@@ -89,18 +93,24 @@ class LinearAttention(MultiHeadProjections):
         after = add_key(before, k, v, key_scale)
         return attend_to_sums(q, after.sums[:, :, None])[:, :, 0].to(q_and_k.dtype), after._asdict()
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, before: KeySums | None) -> tuple[Tensor, KeySums | None]:
+    def _attend(
+        self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, before: KeySums | None
+    ) -> tuple[Tensor, KeySums | None]:
         cut = list(spans(q.shape[2]))
         if not visibility.causal or visibility.queries.orders is not None or len(cut) == 1:
             return self._attend_once(q, k, v, visibility, before)
         parts: list[Tensor] = []
         after = before or KeySums(**self.start(len(q)))
         for part in cut:
-            attended, after = self._attend_once(q[:, :, part], k[:, :, part], v[:, :, part], visibility.span(part, part), after)
+            attended, after = self._attend_once(
+                q[:, :, part], k[:, :, part], v[:, :, part], visibility.span(part, part), after
+            )
             parts.append(attended)
         return torch.cat(parts, dim=2), after
 
-    def _attend_once(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, before: KeySums | None) -> tuple[Tensor, Any]:
+    def _attend_once(
+        self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, before: KeySums | None
+    ) -> tuple[Tensor, Any]:
         if not torch.is_grad_enabled() or q.shape[2] <= 2 * CHUNK:
             return self._attend_in_chunks(q, k, v, visibility, before)
         # Features and weights are several times as large as queries, keys and values, so they are recomputed in the
@@ -112,7 +122,9 @@ class LinearAttention(MultiHeadProjections):
         self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, before: KeySums | None
     ) -> tuple[Tensor, KeySums | None]:
         with torch.autocast(q.device.type, enabled=False):
-            return linear_attention(self.features(_float(q)).values, self.features(_float(k)), _float(v), visibility, before)
+            return linear_attention(
+                self.features(_float(q)).values, self.features(_float(k)), _float(v), visibility, before
+            )
 
     def _repeated(self, *heads: Tensor) -> tuple[Tensor, ...]:
         """Keys and values for every query head."""

@@ -33,7 +33,9 @@ def recur(
     return c
 
 
-def previous_states(c: Float[Tensor, "B L D"], start: Float[Tensor, "B D"], restart: Tensor | None) -> Float[Tensor, "B L D"]:
+def previous_states(
+    c: Float[Tensor, "B L D"], start: Float[Tensor, "B D"], restart: Tensor | None
+) -> Float[Tensor, "B L D"]:
     """c_{t-1} for every token t, 0 where the state restarts."""
     before = torch.cat([start[:, None], c[:, :-1]], dim=1)
     return before if restart is None else before.masked_fill(restart[..., None], 0.0)
@@ -46,8 +48,12 @@ def _operator(parameters: str) -> Callable[[Callable[..., Tensor]], Callable[...
 
     def decorate(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         name = f"minitf::{function.__name__}"
-        torch.library.custom_op(name, lambda *args: function(*args).contiguous(), mutates_args=(), schema=f"({parameters}) -> Tensor")
-        torch.library.register_fake(name, lambda _, x, *rest: torch.empty_like(x, memory_format=torch.contiguous_format))
+        torch.library.custom_op(
+            name, lambda *args: function(*args).contiguous(), mutates_args=(), schema=f"({parameters}) -> Tensor"
+        )
+        torch.library.register_fake(
+            name, lambda _, x, *rest: torch.empty_like(x, memory_format=torch.contiguous_format)
+        )
         operator = getattr(torch.ops.minitf, function.__name__)
         return wraps(function)(lambda *args: operator(*args) if torch.compiler.is_compiling() else function(*args))
 

@@ -65,7 +65,9 @@ class Recurrence(nn.Module):
         last = torch.ones_like(state["segment"]) if segments is None else segments[:, -1]
         return h.to(x.dtype), state | {"c": c[:, -1], "segment": last}
 
-    def step(self, u: Float[Tensor, "B N"], x: Float[Tensor, "B D"], state: State) -> tuple[Float[Tensor, "B D"], State]:
+    def step(
+        self, u: Float[Tensor, "B N"], x: Float[Tensor, "B D"], state: State
+    ) -> tuple[Float[Tensor, "B D"], State]:
         """`forward` of one token per row that continues its document."""
         c = state["c"]
         candidate, forget, reset = _float(u).split_with_sizes([self.d_model] * 3, dim=1)

@@ -38,12 +38,15 @@ class ClassPipeline(PredictionPipeline):
     def rule(self) -> DecisionRule:
         """That of the bundle's model: with the temperature and biases fitted for it."""
         fitted = self.bundle.decision or Decision()
-        return DecisionRule(self.scheme, fitted.temperature, np.array([fitted.bias.get(name, 0.0) for name in self.labels.names]))
+        return DecisionRule(
+            self.scheme, fitted.temperature, np.array([fitted.bias.get(name, 0.0) for name in self.labels.names])
+        )
 
     def average(self, outputs: Sequence[Tensor], models: Sequence[Trained]) -> Tensor:
         """The logarithm of the mean probabilities, each model's with its own temperature."""
         scaled = [
-            one.double() / (Decision() if m.decision is None else m.decision).temperature for one, m in zip(outputs, models, strict=True)
+            one.double() / (Decision() if m.decision is None else m.decision).temperature
+            for one, m in zip(outputs, models, strict=True)
         ]
         return torch.stack([one.log_softmax(-1) for one in scaled]).logsumexp(0).sub(math.log(len(outputs))).float()
 

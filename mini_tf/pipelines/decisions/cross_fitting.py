@@ -45,7 +45,9 @@ class DecisionFitter(ClassAccumulator):
         parts = _Halves(given, truth, lengths, self.halves)
         with show_progress(f"fitting {' and '.join(sorted(self.fits))} on {len(lengths):,} validation examples"):
             predicted = self._bias(parts, self._temperature(parts))
-        self.lines.append("each half of the validation data was measured with the values fitted on the other half (val.* too)")
+        self.lines.append(
+            "each half of the validation data was measured with the values fitted on the other half (val.* too)"
+        )
         scaled = {} if self.decision.temperature == 1 else {"loss": self.decision.figures["log_loss"][1]}
         return scaled | self.measure(truth, predicted, lengths)
 
@@ -62,7 +64,11 @@ class DecisionFitter(ClassAccumulator):
         )
         of_use = losses[1] < losses[0]
         figures = f"log-loss {_change(losses)}, expected calibration error {_change(errors)}"
-        self.lines.append(f"temperature {fitted[2]:.3g}: {figures}" if of_use else f"no temperature, since it lowers no loss: {figures}")
+        self.lines.append(
+            f"temperature {fitted[2]:.3g}: {figures}"
+            if of_use
+            else f"no temperature, since it lowers no loss: {figures}"
+        )
         self.decision = self.decision.model_copy(
             update={"temperature": fitted[2] if of_use else 1.0, "figures": {"log_loss": losses, "ece": errors}}
         )
@@ -75,7 +81,9 @@ class DecisionFitter(ClassAccumulator):
         if BIAS not in self.fits:
             return plain
         biases = [
-            fit_bias(rescaled(parts.log_probabilities[part], temperature), parts.truth[part], parts.lengths[examples], scheme)
+            fit_bias(
+                rescaled(parts.log_probabilities[part], temperature), parts.truth[part], parts.lengths[examples], scheme
+            )
             for part, examples, temperature in zip(parts.targets, parts.examples, temperatures, strict=True)
         ]
         biased = self.rule.decide(crossed + np.stack(biases[:2])[1 - parts.half_of_target], parts.lengths)
@@ -84,7 +92,9 @@ class DecisionFitter(ClassAccumulator):
         of_use = scores[1] > scores[0]
         bias = {one: float(value) for one, value in zip(self.names, biases[2], strict=True) if value and of_use}
         self.lines.append(f"{describe_bias(bias) or 'no bias, since it is of no use'}: {words} {_change(scores)}")
-        self.decision = self.decision.model_copy(update={"bias": bias, "figures": self.decision.figures | {name: scores}})
+        self.decision = self.decision.model_copy(
+            update={"bias": bias, "figures": self.decision.figures | {name: scores}}
+        )
         return biased if of_use else plain
 
     def _f1(self, parts: "_Halves", predicted: np.ndarray) -> float:
@@ -96,10 +106,14 @@ class DecisionFitter(ClassAccumulator):
 class _Halves:
     """Validation data, and its parts: half 0, half 1, all. targets, examples: masks of each part."""
 
-    def __init__(self, log_probabilities: np.ndarray, truth: np.ndarray, lengths: np.ndarray, halves: np.ndarray) -> None:
+    def __init__(
+        self, log_probabilities: np.ndarray, truth: np.ndarray, lengths: np.ndarray, halves: np.ndarray
+    ) -> None:
         self.log_probabilities, self.truth, self.lengths = log_probabilities, truth, lengths
         self.half_of_target = np.repeat(halves, lengths)
-        self.targets, self.examples = ([one == 0, one == 1, np.ones_like(one, dtype=bool)] for one in (self.half_of_target, halves))
+        self.targets, self.examples = (
+            [one == 0, one == 1, np.ones_like(one, dtype=bool)] for one in (self.half_of_target, halves)
+        )
 
     def crossed(self, temperatures: Sequence[float]) -> np.ndarray:
         """(N, C): each half with the temperature of the other one."""
@@ -114,7 +128,11 @@ def describe_bias(bias: dict[str, float]) -> str:
     """Some of the biases in words, the largest first; "" if there are none."""
     listed = sorted(bias.items(), key=lambda item: -abs(item[1]))
     more = f" and {len(listed) - MAX_LISTED} more" if len(listed) > MAX_LISTED else ""
-    return f"bias {', '.join(f'{safe_text(name)} {value:+g}' for name, value in listed[:MAX_LISTED])}{more}" if listed else ""
+    return (
+        f"bias {', '.join(f'{safe_text(name)} {value:+g}' for name, value in listed[:MAX_LISTED])}{more}"
+        if listed
+        else ""
+    )
 
 
 def _change(scores: tuple[float, float]) -> str:

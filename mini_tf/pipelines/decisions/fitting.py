@@ -44,7 +44,9 @@ def fit_temperature(log_probabilities: np.ndarray, truth: np.ndarray) -> float:
     return float(np.exp((low + high) / 2))
 
 
-def fit_bias(log_probabilities: np.ndarray, truth: np.ndarray, lengths: np.ndarray, scheme: TagScheme | None) -> np.ndarray:
+def fit_bias(
+    log_probabilities: np.ndarray, truth: np.ndarray, lengths: np.ndarray, scheme: TagScheme | None
+) -> np.ndarray:
     """(C,): a bias of O for the largest entity F1 of tags that mark entities, else of each class for macro F1."""
     if scheme is None:
         return _class_biases(log_probabilities, truth)

@@ -125,4 +125,6 @@ def row_halves(batch: Batch) -> list[int]:
     real = np.ones_like(ids, dtype=bool)
     if positions is not None and positions.segments is not None:
         real = positions.segments.cpu().numpy() != 0
-    return [hashlib.blake2b(row[own].tobytes(), digest_size=1).digest()[0] & 1 for row, own in zip(ids, real, strict=True)]
+    return [
+        hashlib.blake2b(row[own].tobytes(), digest_size=1).digest()[0] & 1 for row, own in zip(ids, real, strict=True)
+    ]

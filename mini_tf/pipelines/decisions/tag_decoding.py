@@ -40,7 +40,9 @@ def _chunks(lengths: np.ndarray, n_tags: int) -> Iterator[np.ndarray]:
         order = order[size:]
 
 
-def _forward(scores: np.ndarray, words: np.ndarray, n_texts: np.ndarray, scheme: TagScheme) -> tuple[np.ndarray, np.ndarray]:
+def _forward(
+    scores: np.ndarray, words: np.ndarray, n_texts: np.ndarray, scheme: TagScheme
+) -> tuple[np.ndarray, np.ndarray]:
     """The largest sum up to the last word of each text, (S, C), and the tag before each tag, (L, S, C).
 
     n_texts (L,): the texts that have such a word.

@@ -153,7 +153,9 @@ class ModelSettings(Kind):
 
     def can_init_from(self, other: "ModelSettings") -> bool:
         """Whether weights of such a model can initialize this one (`init_from`)."""
-        return self.kind == other.kind or (not (self.SOURCE or other.SOURCE) and self.stacks().keys() == other.stacks().keys())
+        return self.kind == other.kind or (
+            not (self.SOURCE or other.SOURCE) and self.stacks().keys() == other.stacks().keys()
+        )
 
     def stacks(self) -> Mapping[str, Any]:
         """Settings of its stacks by their paths in the model, the stack before the head first."""

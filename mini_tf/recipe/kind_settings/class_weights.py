@@ -16,7 +16,9 @@ def _check_class_weights(value: Any, validate: Any) -> Any:
         return validate(value)
     if not isinstance(value, dict):
         hint = "; did you mean balanced?" if isinstance(value, str) and near(value, ["balanced"]) else ""
-        raise PydanticCustomError("value", "{m}", {"m": f"must be balanced or {{class: weight}}, got {show(value)}{hint}"})
+        raise PydanticCustomError(
+            "value", "{m}", {"m": f"must be balanced or {{class: weight}}, got {show(value)}{hint}"}
+        )
     for name, weight in value.items():
         if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 < weight <= LARGEST_WEIGHT:
             message = f"the weight of a class must be above 0 and at most {LARGEST_WEIGHT:g}, got {show(weight)} for {show(name)}"

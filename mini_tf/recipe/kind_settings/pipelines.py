@@ -7,11 +7,24 @@ from mini_tf.recipe.kinds import Kind
 
 BEAM_OPTIONS = ("num_beams", "length_penalty", "min_new_tokens", "no_repeat_ngram", "n_best")
 """Options of `generate` for beam search."""
-UNSUPPORTED_BEAM_OPTIONS = dict.fromkeys(BEAM_OPTIONS, "beam search needs an encoder-decoder, and {run} is of the kind {model}")
+UNSUPPORTED_BEAM_OPTIONS = dict.fromkeys(
+    BEAM_OPTIONS, "beam search needs an encoder-decoder, and {run} is of the kind {model}"
+)
 """`PipelineSettings.UNSUPPORTED_OPTIONS` of models without beam search."""
 GENERATE_OPTIONS = {
     *BEAM_OPTIONS,
-    *("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "num_samples", "stop", "seed", "greedy"),
+    *(
+        "max_new_tokens",
+        "temperature",
+        "top_k",
+        "top_p",
+        "min_p",
+        "repetition_penalty",
+        "num_samples",
+        "stop",
+        "seed",
+        "greedy",
+    ),
     *("logprobs", "stream", "batch_size"),
 }
 

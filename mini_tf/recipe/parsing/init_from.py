@@ -29,7 +29,9 @@ def with_run_settings(level: Node, lower: Node) -> Node:
     init_from = named or _mapping(lower.value.get("model")).get("init_from")
     if init_from is not None and _is_run_name(init_from):
         _refuse_other_tokenizer(level)
-    if named is not None and named.where.startswith("command line") and named.value == "":  # from an unset shell variable
+    if (
+        named is not None and named.where.startswith("command line") and named.value == ""
+    ):  # from an unset shell variable
         raise _refusal(named, "is empty; use null for no run")
     if named is None or not _is_run_name(named):
         return lower

@@ -38,7 +38,9 @@ def _marks(annotation: Any) -> list[Any]:
 def section_of(field: FieldInfo | None) -> type[Section] | None:
     """The section class of a field that has only one; null, text or a kind may also be allowed."""
     types = [] if field is None else [kind for kind, _ in members(field.annotation)]
-    sections = [kind for kind in types if isinstance(kind, type) and issubclass(kind, Section) and not issubclass(kind, Kind)]
+    sections = [
+        kind for kind in types if isinstance(kind, type) and issubclass(kind, Section) and not issubclass(kind, Kind)
+    ]
     return sections[0] if len(sections) == 1 else None
 
 
@@ -49,7 +51,9 @@ def is_whole_section(field: FieldInfo | None) -> bool:
 
 def may_be_blank(field: FieldInfo | None) -> bool:
     """Whether an empty value means the default: for sections, and for kinds with a default that cannot be null."""
-    return is_whole_section(field) or (kinds_at(field) is not None and default_word(field) is not None and not may_be_null(field))
+    return is_whole_section(field) or (
+        kinds_at(field) is not None and default_word(field) is not None and not may_be_null(field)
+    )
 
 
 @cache
@@ -87,7 +91,12 @@ def _is_section(field: FieldInfo | None, node: Node | None) -> bool:
     """Whether `node` is a mapping for the section of a field that may also hold a kind."""
     section = section_of(field)
     keys = node.value.keys() if node is not None and isinstance(node.value, dict) else None
-    return section is not None and keys is not None and "kind" not in keys and (not keys or bool(keys & section.model_fields.keys()))
+    return (
+        section is not None
+        and keys is not None
+        and "kind" not in keys
+        and (not keys or bool(keys & section.model_fields.keys()))
+    )
 
 
 def merge(below: Node, above: Node, section: type[Section] | None, one_level: bool = False) -> Node:

@@ -40,7 +40,9 @@ def faults_of(error: ValidationError) -> list[Fault]:
             path = (*path, *kind.removeprefix("at:").split("."))
         if kind.startswith("at:") or kind in ("value_error", "assertion_error"):
             kind = "rule"
-        faults.append(Fault(kind, path, message, line["input"], tuple((*section, *key) for key in context.get("depends", ()))))
+        faults.append(
+            Fault(kind, path, message, line["input"], tuple((*section, *key) for key in context.get("depends", ())))
+        )
     return faults
 
 
@@ -54,11 +56,17 @@ def merge_faults(section: type[BaseModel], error: ValidationError) -> Validation
         if not fault.path:
             of_mapping = fault.type in ("model_type", "model_attributes_type", "dict_type")
             faults.append(
-                fault._replace(type="value", message=f"must be a mapping of keys, got {show(fault.input)}") if of_mapping else fault
+                fault._replace(type="value", message=f"must be a mapping of keys, got {show(fault.input)}")
+                if of_mapping
+                else fault
             )
         elif fault.type == "extra_forbidden" and len(fault.path) == 1:
             faults.append(Fault("no_such_key", fault.path, "no such key", None))
-        elif field is None or fault.type == "no_such_kind" or _is_from_section(field.annotation, fault, _depth(dict(line))):
+        elif (
+            field is None
+            or fault.type == "no_such_kind"
+            or _is_from_section(field.annotation, fault, _depth(dict(line)))
+        ):
             too_long = line["type"] == "too_long"
             faults.append(fault._replace(type="value", message=_too_long(line["ctx"])) if too_long else fault)
         else:
@@ -106,7 +114,10 @@ def _invalid_value(section: type[BaseModel], name: str, lines: list[dict[str, An
         if line["type"] in _RANGES:
             bound = _RANGES[line["type"]]
             return Fault(
-                "value", (name,), f"must be {_WORDS[bound]} {number(line['ctx'][bound])}, got {show(line['input'])}", line["input"]
+                "value",
+                (name,),
+                f"must be {_WORDS[bound]} {number(line['ctx'][bound])}, got {show(line['input'])}",
+                line["input"],
             )
         if line["type"] == "too_long":
             return Fault("value", (name,), _too_long(line["ctx"]), line["input"])
@@ -138,7 +149,11 @@ def _suggestion(value: Any, field: Any) -> str:
     """A correction for an invalid scalar, if one is known."""
     if not isinstance(value, str):
         return ""
-    if isinstance(value, Scalar) and value.quoted and not isinstance(fit(Scalar(value), field.annotation, field.metadata), str):
+    if (
+        isinstance(value, Scalar)
+        and value.quoted
+        and not isinstance(fit(Scalar(value), field.annotation, field.metadata), str)
+    ):
         return "; remove the quotes"
     if len(value) > 40 and value.strip("+-").isdigit():
         return "; the number is too long"

@@ -58,7 +58,9 @@ class _Removed:
     def explains(self, fault: Fault) -> bool:
         """True for an error that only exists because one of the keys was removed."""
         return (
-            () in self.paths or fault.path in self.paths or any(key[:n] in self.keys for key in fault.depends for n in range(len(key) + 1))
+            () in self.paths
+            or fault.path in self.paths
+            or any(key[:n] in self.keys for key in fault.depends for n in range(len(key) + 1))
         )
 
 
@@ -71,7 +73,9 @@ def _misspelt(fault: Fault, others: Sequence[Fault]) -> bool:
     """True for a missing key if an unknown key beside it has a similar name."""
     if fault.type != "missing":
         return False
-    unknown = [str(other.path[-1]) for other in others if other.type == "no_such_key" and other.path[:-1] == fault.path[:-1]]
+    unknown = [
+        str(other.path[-1]) for other in others if other.type == "no_such_key" and other.path[:-1] == fault.path[:-1]
+    ]
     return near(str(fault.path[-1]), unknown[:_MAX_COMPARED]) is not None
 
 
@@ -241,7 +245,10 @@ def no_such_key(path: Sequence[str | int], tree: Node) -> str:
     if not suggestion and (others := _other_kinds(path, key, tree)):
         return f"no such key of this kind; it belongs to {' and '.join(others)}"
     suggestion = (
-        suggestion or near(key, names) or _near_elsewhere(key, known) or OTHER_NAMES.get(near(key, list(OTHER_NAMES), cutoff=0.8) or "")
+        suggestion
+        or near(key, names)
+        or _near_elsewhere(key, known)
+        or OTHER_NAMES.get(near(key, list(OTHER_NAMES), cutoff=0.8) or "")
     )
     if suggestion:
         return f"no such key; did you mean {suggestion.removeprefix('.'.join(parents) + '.')}?"

@@ -57,7 +57,9 @@ def deepest() -> int:
     return min(limits().recipe_depth, _STACK)
 
 
-def recipe_fault(faults: Sequence[tuple[str, str]], more: int = 0, fault: type[RecipeFault] = RecipeFault) -> RecipeFault:
+def recipe_fault(
+    faults: Sequence[tuple[str, str]], more: int = 0, fault: type[RecipeFault] = RecipeFault
+) -> RecipeFault:
     """One RecipeFault for all faults (location, message); lists MAX_REPORTED and counts the rest plus `more`."""
     reported = faults[:MAX_REPORTED]
     lines = [f"{location}: {message}" for location, message in reported]
@@ -118,7 +120,9 @@ class _Parser:
             if holds_secret(line):
                 self.secret(number)
         if bad := UNPRINTABLE.search(self.text):
-            self.fault(self.text.count("\n", 0, bad.start()) + 1, f"the character {bad[0]!r} is not allowed in a recipe")
+            self.fault(
+                self.text.count("\n", 0, bad.start()) + 1, f"the character {bad[0]!r} is not allowed in a recipe"
+            )
             raise self.refusal()
         root: Node | None = None
         events: Iterator[Any] = iter(yaml.parse(self.text, Loader=_Loader))
@@ -136,7 +140,10 @@ class _Parser:
                 raise self.refusal() from None
             location = f"{mark.line + 1}:{mark.column + 1}" if mark else "1"
             self.faults.append(
-                (f"{self.name}:{location}" if self.location is None else self.name, f"not YAML: {self._tab(mark) or _problem(error)}")
+                (
+                    f"{self.name}:{location}" if self.location is None else self.name,
+                    f"not YAML: {self._tab(mark) or _problem(error)}",
+                )
             )
         if root is None and not self.faults:
             self.faults.append((self.name, "is empty"))
@@ -149,7 +156,9 @@ class _Parser:
         lines = self.text.split("\n")
         line = lines[mark.line] if mark and mark.line < len(lines) else ""
         return (
-            "the line is indented by a tab; YAML requires spaces, two per level" if "\t" in line[: len(line) - len(line.lstrip())] else ""
+            "the line is indented by a tab; YAML requires spaces, two per level"
+            if "\t" in line[: len(line) - len(line.lstrip())]
+            else ""
         )
 
     def node(self, event: Any, events: Iterator[Any], depth: int) -> Node:
@@ -158,7 +167,10 @@ class _Parser:
             self.fault(line, f"nested deeper than {self.deepest}")
             raise self.refusal()
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
-            self.fault(line, f"anchors and aliases are not allowed ({show(event.anchor)}); write the value out, or quote the text")
+            self.fault(
+                line,
+                f"anchors and aliases are not allowed ({show(event.anchor)}); write the value out, or quote the text",
+            )
         elif event.tag is not None:
             self.fault(line, f"tags are not allowed ({show(event.tag)}); quote the text if it was meant as one")
         if isinstance(event, yaml.SequenceStartEvent):
@@ -220,7 +232,21 @@ _NAMES = {
 }
 """Alone, or after another word: db_password."""
 _SECRET_OWNERS = {
-    *("access", "api", "auth", "oauth", "bearer", "refresh", "session", "secret", "private", "security", "login", "hub", "ssh"),
+    *(
+        "access",
+        "api",
+        "auth",
+        "oauth",
+        "bearer",
+        "refresh",
+        "session",
+        "secret",
+        "private",
+        "security",
+        "login",
+        "hub",
+        "ssh",
+    ),
     *("hf", "huggingface", "openai", "anthropic", "wandb", "github", "gh", "gitlab", "slack", "aws"),
 }
 """Words before "token" or "key" that make it a secret; most tokens in recipes are pieces of text."""

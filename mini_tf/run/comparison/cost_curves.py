@@ -47,7 +47,11 @@ class RunCurves:
     def root(self) -> "RunCurves":
         """The set of runs that it is part of, with seeds of folds the outer one; a single run itself."""
         parent = self.folder.parent
-        return RunCurves.read(parent).root if self.folder in finding.member_folders(parent) and finding.is_run(parent) else self
+        return (
+            RunCurves.read(parent).root
+            if self.folder in finding.member_folders(parent) and finding.is_run(parent)
+            else self
+        )
 
     @property
     def hashes(self) -> Mapping[str, str]:

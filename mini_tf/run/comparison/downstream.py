@@ -53,7 +53,8 @@ class DownstreamTask:
     def means(self) -> list[Mean | None]:
         """The metric of each group, over all seeds of both trainings."""
         return [
-            mean_interval([float(chain.run.record.metrics[self.metric] or 0.0) for chain in runs]) if runs else None for runs in self.runs
+            mean_interval([float(chain.run.record.metrics[self.metric] or 0.0) for chain in runs]) if runs else None
+            for runs in self.runs
         ]
 
     def costs(self, axis: Axis) -> list[float | None]:
@@ -71,7 +72,9 @@ def downstream_tasks(groups: Sequence[RunGroup], folders: Iterable[Path]) -> lis
             if chain.metric is None:
                 continue
             key = (
-                recipe_key(chain.run.record, [*SEEDS, *(key for key in chain.run.record.decides if key.startswith("model."))]),
+                recipe_key(
+                    chain.run.record, [*SEEDS, *(key for key in chain.run.record.decides if key.startswith("model."))]
+                ),
                 chain.metric,
             )
             names.setdefault(key, chain.run.record.recipe or chain.run.name)
@@ -96,7 +99,9 @@ def _finished_runs(folders: Iterable[Path]) -> list[RunCurves]:
                 runs = with_members([RunCurves.read(path)])
             except RunFault:
                 continue
-            finished |= {run.folder: run for run in runs if run.record.hashes.get("init") and run.record.state == "done"}
+            finished |= {
+                run.folder: run for run in runs if run.record.hashes.get("init") and run.record.state == "done"
+            }
     return [*finished.values()]
 
 

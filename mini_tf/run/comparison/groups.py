@@ -100,7 +100,11 @@ def grouped(runs: Sequence[RunCurves]) -> list[RunGroup]:
         key = recipe_key(run.record)
         full = key + json.dumps({**run.hashes}, sort_keys=True)
         same = [members for other, members in groups if key and other == full]
-        fitting = (members for members in same if (run.fold, run.seed) not in [(member.fold, member.seed) for member in members])
+        fitting = (
+            members
+            for members in same
+            if (run.fold, run.seed) not in [(member.fold, member.seed) for member in members]
+        )
         if (members := next(fitting, None)) is not None:
             members.append(run)
         else:
@@ -113,7 +117,13 @@ def _name(members: Sequence[RunCurves]) -> str:
     if len(members) == 1:
         return first.name
     inside = f"/{first.folder.relative_to(first.root.folder).as_posix()}"
-    name = first.name if len(roots) > 1 else first.name.removesuffix(inside) if first.name.endswith(inside) else first.root.name
+    name = (
+        first.name
+        if len(roots) > 1
+        else first.name.removesuffix(inside)
+        if first.name.endswith(inside)
+        else first.root.name
+    )
     sizes = ((len({member.fold for member in members}), "folds"), (len({member.seed for member in members}), "seeds"))
     return f"{name} ({', '.join(f'{n} {unit}' for n, unit in sizes if n > 1)})"
 
@@ -174,8 +184,13 @@ def to_reach(groups: Sequence[RunGroup], axis: Axis, metric: str, value: float |
     target = value if value is not None else max(ends) if lower else min(ends)
     costs = [[cost_to_reach(points, target, lower) for points in of_group] for of_group in curves]
     known = [[cost for cost in of_group if cost is not None] for of_group in costs]
-    means = [mean_interval(costs_) if len(costs_) == len(all_) else None for costs_, all_ in zip(known, costs, strict=True)]
-    at_first = [any(cost == points[0][0] for cost, points in zip(*pair, strict=True)) for pair in zip(costs, curves, strict=True)]
+    means = [
+        mean_interval(costs_) if len(costs_) == len(all_) else None for costs_, all_ in zip(known, costs, strict=True)
+    ]
+    at_first = [
+        any(cost == points[0][0] for cost, points in zip(*pair, strict=True))
+        for pair in zip(costs, curves, strict=True)
+    ]
     return Reached(metric, target, means, at_first)
 
 
@@ -191,6 +206,8 @@ def _difference(groups: Sequence[RunGroup], values: Sequence[Sequence[float] | N
         return None, False
     keys = [group.keys for group in groups]
     if len(keys[0]) > 1 and {*keys[0]} == {*keys[1]}:
-        first, second = (dict(zip(of_group, of_runs or (), strict=True)) for of_group, of_runs in zip(keys, values, strict=True))
+        first, second = (
+            dict(zip(of_group, of_runs or (), strict=True)) for of_group, of_runs in zip(keys, values, strict=True)
+        )
         return mean_interval([second[key] - first[key] for key in first]), True
     return difference_interval(values[0], values[1]), False

@@ -38,10 +38,14 @@ def learning_curves(groups: Sequence[RunGroup]) -> list[LearningCurve]:
     several = [runs for runs in lines.values() if len({_size(run) for run in runs}) > 1]
     all_runs = [run for runs in several for run in runs]
     preferred = [*(all_runs[0].record.figures if all_runs else ()), "val.loss"]
-    metric = next((name for name in preferred if all(run.record.metrics.get(name) is not None for run in all_runs)), None)
+    metric = next(
+        (name for name in preferred if all(run.record.metrics.get(name) is not None for run in all_runs)), None
+    )
     if not all_runs or metric is None:
         return []
-    return [LearningCurve(name, metric, _values(runs, metric)) for name, runs in zip(_names(several), several, strict=True)]
+    return [
+        LearningCurve(name, metric, _values(runs, metric)) for name, runs in zip(_names(several), several, strict=True)
+    ]
 
 
 def _size(run: RunCurves) -> int:

@@ -65,7 +65,11 @@ def unpadded(batch: Batch) -> list[tuple[list[int], ...]]:
 def _real(tokens: Tokens) -> Tensor:
     """Mask of the tokens that are not padding (B, L)."""
     given = tokens.token_positions
-    return torch.ones_like(tokens.ids, dtype=torch.bool) if given is None or given.segments is None else given.segments != 0
+    return (
+        torch.ones_like(tokens.ids, dtype=torch.bool)
+        if given is None or given.segments is None
+        else given.segments != 0
+    )
 
 
 def other_padding(rows: Rows) -> Rows:

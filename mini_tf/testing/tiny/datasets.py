@@ -49,7 +49,9 @@ class DatasetFixture:
     def read_unlabelled(self, rows: Iterable[Row]) -> list[Any]:
         """The examples of the rows without their labels, as `predict` reads them."""
         labels = self.dataset.LABELS
-        corpus = self.file(({name: cell for name, cell in row.items() if name not in labels} for row in rows), "unlabelled.jsonl")
+        corpus = self.file(
+            ({name: cell for name, cell in row.items() if name not in labels} for row in rows), "unlabelled.jsonl"
+        )
         reader = self.dataset.reader(Data(train=corpus), corpus, labelled=False, labels=self.labels)
         return list(reader.read(self.dataset.find(corpus, "data.train")))
 
@@ -63,7 +65,9 @@ class DatasetFixture:
 
     def known(self, examples: Iterable[Any]) -> list[tuple[str, ...]]:
         """The examples without their locations."""
-        return [(self.dataset.content_key(one), self.dataset.split_key(one), *self.dataset.texts(one)) for one in examples]
+        return [
+            (self.dataset.content_key(one), self.dataset.split_key(one), *self.dataset.texts(one)) for one in examples
+        ]
 
     @cached_property
     def used(self) -> Tokenizers:
@@ -82,7 +86,11 @@ class DatasetFixture:
         (folder := self.folder / "store").mkdir()
         part = Part[tuple[SplitName, Any]](lambda: (("val", one) for one in self.examples))
         facts = write_stores(folder, self.dataset, [part], self.used, self.labels, True)["stores"]
-        source = open_store(folder, "val.source", facts["val.source"], self.used.source.vocabulary) if "val.source" in facts else None
+        source = (
+            open_store(folder, "val.source", facts["val.source"], self.used.source.vocabulary)
+            if "val.source" in facts
+            else None
+        )
         return open_store(folder, "val", facts["val"], self.used.target.vocabulary, source)
 
     def packing(self, context: int = 512, lookahead: int = 1, pack: Any = "none") -> Packing:

@@ -82,7 +82,9 @@ def visibility_of(direction: Direction, token_positions: TokenPositions, prefix:
     rows: if `token_positions` are the same in every row.
     """
     if direction == "prefix":
-        positions = token_positions.all_positions(torch.device("cpu")).expand(rows if token_positions.segments is None else -1, -1)
+        positions = token_positions.all_positions(torch.device("cpu")).expand(
+            rows if token_positions.segments is None else -1, -1
+        )
         token_positions = replace(token_positions, orders=positions.clamp(min=prefix - 1))
     return Visibility(direction != "bidirectional", token_positions, token_positions)
 
@@ -142,7 +144,13 @@ def run_in_blocks(
 def another_value(settings: MixerSettings, key: str) -> Any:
     """Another valid value of a number, a truth value or a choice."""
     value, field = getattr(settings, key), type(settings).model_fields[key]
-    found = [not value] if isinstance(value, bool) else [value + 1, value / 2 + 0.25] if isinstance(value, int | float) else []
+    found = (
+        [not value]
+        if isinstance(value, bool)
+        else [value + 1, value / 2 + 0.25]
+        if isinstance(value, int | float)
+        else []
+    )
     for candidate in [*found, *get_args(field.annotation)]:
         with suppress(ValidationError):
             type(settings).model_validate(settings.model_dump() | {key: candidate})

@@ -78,7 +78,11 @@ def every_mixer(settings: ModelSettings, mixers: list[object]) -> Iterator[Model
     """
     no_positions = settings_of("positions", "none")()
     for mixer in mixers:
-        for keys in ({"attention": (mixer,)}, {"attention": (mixer,), "positions": no_positions}, {"cross_attention": mixer}):
+        for keys in (
+            {"attention": (mixer,)},
+            {"attention": (mixer,), "positions": no_positions},
+            {"cross_attention": mixer},
+        ):
             try:
                 variant = type(settings).model_validate(dict(settings) | keys)
             except ValueError:

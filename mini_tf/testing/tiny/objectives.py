@@ -51,7 +51,9 @@ class TinyObjective:
     def loss(self, parts: Mapping[str, Tensor], counts: Mapping[str, int]) -> Tensor:
         """The loss as in training: the weighted sum of its parts, each a mean."""
         weights = self.objective.weights
-        return torch.stack([part * (weights.get(name, 1.0) / max(counts[name], 1)) for name, part in parts.items()]).sum()
+        return torch.stack(
+            [part * (weights.get(name, 1.0) / max(counts[name], 1)) for name, part in parts.items()]
+        ).sum()
 
     @torch.no_grad()
     def predictions(self, rows: Rows, training: bool) -> tuple[Batch, Tensor | None]:
@@ -109,11 +111,18 @@ def tiny_objective(tried: Tried, d_model: int = 16, dropout: float = 0.0) -> Tin
     else:
         labels, vocabulary = labels_for(settings.DATASET), vocabulary_for(settings.n_sentinels)
         objective = settings.build(vocabulary, labels)
-        rows = rows_for(settings.DATASET, objective.lookahead, objective.needs_word_starts, sentences=objective.needs_sentence_starts)
+        rows = rows_for(
+            settings.DATASET,
+            objective.lookahead,
+            objective.needs_word_starts,
+            sentences=objective.needs_sentence_starts,
+        )
     torch.manual_seed(0)
     models: list[Any] = [settings_of("models", word) for word in listing("models")]
     fitting = [one for one in models if settings.direction(one)]
-    seeing_most = next((one for one in fitting if "bidirectional" in one.DIRECTIONS), fitting[0])  # so that every position can be predicted
+    seeing_most = next(
+        (one for one in fitting if "bidirectional" in one.DIRECTIONS), fitting[0]
+    )  # so that every position can be predicted
     model_settings = seeing_most(d_model=d_model, n_layers=1, n_heads=2, init_std=0.3)
     model: Model = model_settings.build(vocabulary.size, max(16, rows.ids.shape[1]))
     objective.add_modules(model)

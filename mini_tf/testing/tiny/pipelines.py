@@ -68,9 +68,17 @@ class PipelineFixture:
         settings = next(one for one in models.values() if self.objective.direction(one))
         model = settings(d_model=16, n_layers=1, n_heads=2)
         recipe = Recipe.model_construct(
-            **{name: field.get_default(call_default_factory=True) for name, field in Recipe.model_fields.items() if not field.is_required()}
+            **{
+                name: field.get_default(call_default_factory=True)
+                for name, field in Recipe.model_fields.items()
+                if not field.is_required()
+            }
         )
-        sections = {"data": Data(train=self.data.file(self.data.rows)), "train": Train(steps=1, context=128), "generate": Generate(**FEW)}
+        sections = {
+            "data": Data(train=self.data.file(self.data.rows)),
+            "train": Train(steps=1, context=128),
+            "generate": Generate(**FEW),
+        }
         recipe = recipe.model_copy(update={"model": model, "objective": self.objective, **sections})
         used, labels = self.data.used, self.data.labels
         architecture = Architecture.of(recipe, used.target, used.source, labels)
@@ -79,7 +87,9 @@ class PipelineFixture:
         with suppress(DataFault):  # a pipeline may read the data of its run
             hashes = open_data(recipe.data, recipe.tokenizer, self.objective, tokenizers=used).hashes
             manifest.write(self.data.folder, manifest.Manifest(hashes=hashes), Disk())
-        return _Untrained(self.data.folder, recipe, used.target, used.source, model, {}, labels, architecture.objective, 0, setup)
+        return _Untrained(
+            self.data.folder, recipe, used.target, used.source, model, {}, labels, architecture.objective, 0, setup
+        )
 
     def overfitted(self, store: Store) -> Trained:
         """The model after training on all rows of the store, until its loss is small."""
@@ -88,7 +98,11 @@ class PipelineFixture:
         trained = _Overfitted(**vars(replace(untrained, model=model)))
         packing = pack(trained.recipe, store, trained.tokenizer, trained.objective)
         [rows] = packing.eval_rows(packing.n_rows)
-        batch, task, weights = trained.objective.prepare(rows), untrained.objective.task(model), trained.objective.weights
+        batch, task, weights = (
+            trained.objective.prepare(rows),
+            untrained.objective.task(model),
+            trained.objective.weights,
+        )
         for module in task.modules():
             if isinstance(module, Dropout):
                 module.rate = 0.0
@@ -96,7 +110,9 @@ class PipelineFixture:
         small = SMALL_LOSS if trained.labels is not None and trained.labels.names else SMALL_ERROR
         for _ in range(MOST_STEPS):
             parts = task(batch, None).parts
-            loss = torch.stack([part * weights.get(name, 1.0) / batch.counts[name] for name, part in parts.items()]).sum()
+            loss = torch.stack(
+                [part * weights.get(name, 1.0) / batch.counts[name] for name, part in parts.items()]
+            ).sum()
             if loss < small:
                 break
             loss.backward()

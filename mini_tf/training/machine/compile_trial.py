@@ -50,8 +50,14 @@ def without_failing_compiler(setup: Setup, reason: str | None) -> Setup:
         return setup
     if setup.reasons["compile"] == EXPLICIT:
         what = f"runtime.compile: torch.compile does not work here: {reason}"
-        raise Unavailable(what, hint="`minitf doctor --compile` tries it on a small function; runtime.compile=false trains without it")
-    changed = ", unlike at the first start: results may differ in the last bits" if setup.reasons["compile"] == RECORDED else ""
+        raise Unavailable(
+            what, hint="`minitf doctor --compile` tries it on a small function; runtime.compile=false trains without it"
+        )
+    changed = (
+        ", unlike at the first start: results may differ in the last bits"
+        if setup.reasons["compile"] == RECORDED
+        else ""
+    )
     return setup.decided("compile", False, f"torch.compile does not work here: {reason}{changed}")
 
 

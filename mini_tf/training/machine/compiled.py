@@ -44,13 +44,17 @@ class CompiledTask:
         # Counts change with each batch, and a loss is a sum, which does not depend on them.
         leaves, of_batch = flatten(replace(batch, counts={}))
         of_state, state_structure = flatten(state)
-        dims = self._varying.get(of_batch, {}) | {n: tuple(range(len(size_of(leaf)))) for n, leaf in enumerate(of_state, len(leaves))}
+        dims = self._varying.get(of_batch, {}) | {
+            n: tuple(range(len(size_of(leaf)))) for n, leaf in enumerate(of_state, len(leaves))
+        }
         leaves += of_state
         numbers = tuple(n for n in dims if type(leaves[n]) is int)
         marked = tuple(_marked(leaf, dims[n]) if n in dims else leaf for n, leaf in enumerate(leaves))
         return LossSums(*unflatten(*self._compiled(marked, numbers, ("tuple", (), (of_batch, state_structure)))))
 
-    def _flat(self, marked: tuple[Leaf, ...], numbers: tuple[int, ...], structure: Structure) -> tuple[tuple[Leaf, ...], Structure]:
+    def _flat(
+        self, marked: tuple[Leaf, ...], numbers: tuple[int, ...], structure: Structure
+    ) -> tuple[tuple[Leaf, ...], Structure]:
         """numbers: indices of the leaves that are numbers, given as the size of an empty tensor."""
         leaves = tuple(leaf.shape[0] if n in numbers else leaf for n, leaf in enumerate(marked))  # type: ignore[union-attr]
         batch, state = unflatten(leaves, structure)
@@ -75,7 +79,10 @@ def varying_dims(batches: Iterable[Batch]) -> dict[Structure, Dims]:
 
 
 def _varying(seen: list[set[tuple[int, ...]]]) -> Dims:
-    dims = {n: tuple(dim for dim, of_dim in enumerate(zip(*sizes, strict=True)) if len({*of_dim}) > 1) for n, sizes in enumerate(seen)}
+    dims = {
+        n: tuple(dim for dim, of_dim in enumerate(zip(*sizes, strict=True)) if len({*of_dim}) > 1)
+        for n, sizes in enumerate(seen)
+    }
     return {n: of_leaf for n, of_leaf in dims.items() if of_leaf}
 
 

@@ -62,7 +62,12 @@ class Setup:
         """The settings that decide the arithmetic: an argument of `resolve_setup`, compared when a run is resumed."""
         rows = {"micro_batch_size": self.micro_batch_size} if self.micro_batch_size else {}
         graphs = {"graphs": self.graphs} if self.device.type == "cuda" else {}
-        values = {"device": str(self.device), "precision": self.precision, "compile": self.compile, "threads": self.threads}
+        values = {
+            "device": str(self.device),
+            "precision": self.precision,
+            "compile": self.compile,
+            "threads": self.threads,
+        }
         return {**values, **graphs, **rows}
 
     @property
@@ -98,7 +103,10 @@ class Setup:
         Without effect on a CPU, whose kernels do, and where the environment forbids it. Raises RuntimeError later where
         torch has no such kernel, as for the cumulative sum of floats (nn/layers/cumulative_sum.py).
         """
-        if self.device.type == "cuda" and os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8") in _DETERMINISTIC_CUBLAS:
+        if (
+            self.device.type == "cuda"
+            and os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8") in _DETERMINISTIC_CUBLAS
+        ):
             torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # it costs time
             torch.use_deterministic_algorithms(True)
 
@@ -139,7 +147,9 @@ def _set_malloc(option: int, value: int) -> bool:
     return function is not None and bool(function(option, value))
 
 
-def resolve_setup(runtime: Runtime, recorded: Mapping[str, Any] | None = None, device_key: str = "runtime.device") -> Setup:
+def resolve_setup(
+    runtime: Runtime, recorded: Mapping[str, Any] | None = None, device_key: str = "runtime.device"
+) -> Setup:
     """The setup of a recipe's runtime section on this machine. Several processes share its cores, and have a GPU each.
 
     recorded: `Setup.settings` of the run's first start. device_key: key or option that names the device, for messages.
@@ -167,14 +177,29 @@ def resolve_setup(runtime: Runtime, recorded: Mapping[str, Any] | None = None, d
     if compiled and (missing := missing_compiler(device)):
         if reasons["compile"] == EXPLICIT:
             raise Unavailable(f"runtime.compile: {missing}", hint="runtime.compile=auto")
-        compiled, reasons["compile"] = False, f"{missing}, unlike at the first start: results may differ in the last bits"
+        compiled, reasons["compile"] = (
+            False,
+            f"{missing}, unlike at the first start: results may differ in the last bits",
+        )
     threads = choose("threads", partial(_most_threads, here.local_size))
     if reasons["threads"] == RECORDED and threads > (cores := available_cores()):
-        reasons["threads"] = f"only {cores} cores now, {threads} at the first start: results may differ in the last bits"
+        reasons["threads"] = (
+            f"only {cores} cores now, {threads} at the first start: results may differ in the last bits"
+        )
         threads = cores
     rows = before.get("micro_batch_size", 0)
-    undecided = frozenset() if before else _tunable(device, threads) - {key for key in reasons if reasons[key] == EXPLICIT}
-    return Setup(device, precision, compiled, threads, rows, reasons | ({"micro_batch_size": RECORDED} if rows else {}), undecided)
+    undecided = (
+        frozenset() if before else _tunable(device, threads) - {key for key in reasons if reasons[key] == EXPLICIT}
+    )
+    return Setup(
+        device,
+        precision,
+        compiled,
+        threads,
+        rows,
+        reasons | ({"micro_batch_size": RECORDED} if rows else {}),
+        undecided,
+    )
 
 
 def on_gpu(runtime: Runtime) -> bool:
@@ -221,7 +246,9 @@ def _container_cores(cgroup: Path) -> int:
         if (second := cgroup / "cpu.max").exists():
             quota, period = second.read_text().split()
         else:
-            quota, period = ((cgroup / "cpu" / f"cpu.cfs_{name}_us").read_text().strip() for name in ("quota", "period"))
+            quota, period = (
+                (cgroup / "cpu" / f"cpu.cfs_{name}_us").read_text().strip() for name in ("quota", "period")
+            )
         return max(1, int(quota) // int(period)) if int(quota) > 0 else 1 << 20
     except (OSError, ValueError):  # no such file, or the word "max"
         return 1 << 20

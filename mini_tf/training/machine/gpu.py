@@ -48,11 +48,17 @@ def _failure(backend: SDPBackend, device: torch.device, dtype: torch.dtype) -> s
     with warnings.catch_warnings(record=True) as hints, sdpa_kernel(backend):
         warnings.simplefilter("always")
         try:
-            q, k, v = (torch.linspace(-1, 1, 2 * 64 * 64, device=device).view(1, 2, 64, 64).to(dtype).requires_grad_() for _ in range(3))
+            q, k, v = (
+                torch.linspace(-1, 1, 2 * 64 * 64, device=device).view(1, 2, 64, 64).to(dtype).requires_grad_()
+                for _ in range(3)
+            )
             F.scaled_dot_product_attention(q, k, v, is_causal=True).float().square().sum().backward()
             finite = all(x.grad is not None and bool(x.grad.isfinite().all()) for x in (q, k, v))
         except (RuntimeError, AssertionError) as error:  # of a kernel; of a torch without CUDA
             said = [str(hint.message).split("(Triggered")[0].strip() for hint in hints]
             # Each kernel that is not used has a heading, and those that are switched off here a line that says so.
-            return next((line for line in said if line and "because" not in line and "runtime disabled" not in line), reason_of(error))
+            return next(
+                (line for line in said if line and "because" not in line and "runtime disabled" not in line),
+                reason_of(error),
+            )
     return None if finite else "its gradients are not finite"

@@ -66,7 +66,11 @@ def saved_bytes(forward: Callable[[], Any], setup: Setup, task: nn.Module) -> in
         return tensor
 
     devices = [setup.device] if setup.device.type == "cuda" else []
-    with torch.random.fork_rng(devices), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), setup.autocast():
+    with (
+        torch.random.fork_rng(devices),
+        torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
+        setup.autocast(),
+    ):
         forward()
     return sum(sizes.values())
 
@@ -79,7 +83,9 @@ def refuse_too_large(model: nn.Module, optimizer: OptimizerSettings, device: tor
     """
     parameters = sum(p.numel() for p in model.parameters())
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    needed = sharding.bytes_of(4 * parameters, 4 * trainable, state_bytes(optimizer, model)) + sharding.gathered_bytes(model)
+    needed = sharding.bytes_of(4 * parameters, 4 * trainable, state_bytes(optimizer, model)) + sharding.gathered_bytes(
+        model
+    )
     if device.type != "cuda":
         needed = max(needed, 4 * parameters)  # every process makes the whole model there before it is divided
     group = sharding.group
@@ -129,7 +135,9 @@ def _container_bytes(cgroup: Path) -> int:
     for folder, limit, used in (second, first):
         try:
             stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-            cached = int(stat.get("total_inactive_file", stat.get("inactive_file", 0)))  # page cache, reclaimed when needed
+            cached = int(
+                stat.get("total_inactive_file", stat.get("inactive_file", 0))
+            )  # page cache, reclaimed when needed
             return max(0, int((folder / limit).read_text()) - int((folder / used).read_text()) + cached)
         except (OSError, ValueError):  # no such file, or the word "max"
             continue

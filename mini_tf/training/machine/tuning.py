@@ -141,7 +141,9 @@ class _Bench:
         row = self.seconds(setup, 1, 0)
         self.step = row * self.length.batch_size
         if (run := self.length.seconds(self.step)) >= SHORT:
-            rows = max(d for d in _divisors(setup.micro_batch_size) if d == 1 or 2 * d * row <= min(LONGEST, SHARE * run) / 3)
+            rows = max(
+                d for d in _divisors(setup.micro_batch_size) if d == 1 or 2 * d * row <= min(LONGEST, SHARE * run) / 3
+            )
             self.step = min(self.seconds(setup, rows, step) for step in range(2)) * self.length.batch_size / rows
 
     def affords(self, slowdowns: Iterable[float], rows: int) -> bool:
@@ -199,7 +201,9 @@ def _compare(key: str, setup: Setup, bench: _Bench) -> Setup:
     if bench.busy or len(seconds) == 1:
         return setup.decided(key, safe, BUSY if bench.busy else TOO_EXPENSIVE)
     full = rows == setup.micro_batch_size
-    value, reason = choose(key, seconds, "measured" if full else f"measured on {rows} of {bench.length.batch_size} rows")
+    value, reason = choose(
+        key, seconds, "measured" if full else f"measured on {rows} of {bench.length.batch_size} rows"
+    )
     bench.step *= seconds[value] / seconds[safe]
     return _with_measurements(setup, key, seconds).decided(key, value, reason)
 
@@ -239,4 +243,10 @@ def _ms(seconds: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.1f} h"
+    )

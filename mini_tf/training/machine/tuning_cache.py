@@ -26,7 +26,9 @@ from mini_tf.training.machine.tuning import RunLength
 FORMAT = 1
 
 
-def cached_tuning(shape: dict[str, Any], length: RunLength, setup: Setup, tune: Callable[[], Setup], log: Callable[[str], None]) -> Setup:
+def cached_tuning(
+    shape: dict[str, Any], length: RunLength, setup: Setup, tune: Callable[[], Setup], log: Callable[[str], None]
+) -> Setup:
     """The result of `tune` for this shape and about this length on this machine, cached or new; `log` prints which.
 
     shape: everything else that the time of a step depends on, as JSON.
@@ -67,7 +69,10 @@ def _read(path: Path, facts: dict[str, Any], setup: Setup) -> Setup:
         if not _is_valid(name, value, setup):
             raise ValueError(f"{name} cannot be {value!r}")
         setup = setup.decided(name, value, safe_text(reason))
-    measured = {str(name): {str(value): float(s) for value, s in seconds.items()} for name, seconds in content["measured"].items()}
+    measured = {
+        str(name): {str(value): float(s) for value, s in seconds.items()}
+        for name, seconds in content["measured"].items()
+    }
     return replace(setup, measured=measured)
 
 
@@ -89,4 +94,10 @@ def _length(length: RunLength) -> dict[str, Any]:
 def _machine(device: torch.device) -> dict[str, Any]:
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     software = {"format": FORMAT, "minitf": mini_tf.__version__, "torch": str(torch.__version__)}
-    return {**software, "gpu": gpu, "cpu": processor(), "cores": available_cores(), "compiler": missing_compiler(device)}
+    return {
+        **software,
+        "gpu": gpu,
+        "cpu": processor(),
+        "cores": available_cores(),
+        "compiler": missing_compiler(device),
+    }

@@ -38,7 +38,9 @@ class Sharding:
         """Move the module, whole on every process, to the device; called once, before the optimizer is built."""
         task.to(device)
 
-    def optimizer(self, settings: OptimizerSettings, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype) -> Optimizer:
+    def optimizer(
+        self, settings: OptimizerSettings, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype
+    ) -> Optimizer:
         optimizer: Optimizer = settings.build(parameters, matmul_dtype)
         return optimizer
 

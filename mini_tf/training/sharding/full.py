@@ -58,7 +58,9 @@ class FullSharding(Sharding):
         task.register_forward_hook(lambda task, inputs, output: None if torch.is_grad_enabled() else task.reshard())
         task.to(device)  # what is not divided; rows are there
 
-    def optimizer(self, settings: OptimizerSettings, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype) -> Optimizer:
+    def optimizer(
+        self, settings: OptimizerSettings, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype
+    ) -> Optimizer:
         return RowOptimizer(settings, parameters, matmul_dtype, self.group)
 
     def reduction(self, kind: str, optimizer: Optimizer) -> Reduction:

@@ -19,12 +19,18 @@ class RowOptimizer(Optimizer):
     """
 
     def __init__(
-        self, settings: OptimizerSettings, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype, group: ProcessGroup
+        self,
+        settings: OptimizerSettings,
+        parameters: Mapping[str, Parameter],
+        matmul_dtype: torch.dtype,
+        group: ProcessGroup,
     ) -> None:
         self.group, self.step_count = group, 0
         self.divided = {name: p.tensor for name, p in parameters.items()}
         self.parameters = {name: p._replace(tensor=own_rows(p.tensor)) for name, p in parameters.items()}
-        self.owners = owners({name: p.tensor.numel() for name, p in parameters.items() if settings.needs_whole(p)}, group.size)
+        self.owners = owners(
+            {name: p.tensor.numel() for name, p in parameters.items() if settings.needs_whole(p)}, group.size
+        )
         own = {name: p for name, p in self.parameters.items() if name not in self.owners}
         own |= {name: _stand_in(p) for name, p in parameters.items() if self.owners.get(name) == group.rank}
         self.inner: Optimizer = settings.build(own, matmul_dtype)
@@ -53,7 +59,10 @@ class RowOptimizer(Optimizer):
 
     def _update_whole(self, name: str, parameter: Parameter, owner: int, lr: Number) -> None:
         with self.group.communication():
-            weights, grad = gathered(self.divided[name].detach()), gathered(divided_as(self.divided[name], parameter.grad))
+            weights, grad = (
+                gathered(self.divided[name].detach()),
+                gathered(divided_as(self.divided[name], parameter.grad)),
+            )
         if owner == self.group.rank:
             weights.grad = grad
             self.inner.update({name: parameter._replace(tensor=weights)}, lr)

@@ -25,7 +25,9 @@ def divided_as(other: Tensor, own: Tensor) -> Tensor:
 
     if not isinstance(other, DTensor):
         return own
-    return DTensor.from_local(own, other.device_mesh, [Shard(0)], run_check=False, shape=other.shape, stride=other.stride())
+    return DTensor.from_local(
+        own, other.device_mesh, [Shard(0)], run_check=False, shape=other.shape, stride=other.stride()
+    )
 
 
 @torch.no_grad()

@@ -18,13 +18,20 @@ class ShardedOptimizer(Optimizer):
     """state: real tensors of the own parameters; those of other processes are on the meta device."""
 
     def __init__(
-        self, settings: OptimizerSettings, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype, group: ProcessGroup
+        self,
+        settings: OptimizerSettings,
+        parameters: Mapping[str, Parameter],
+        matmul_dtype: torch.dtype,
+        group: ProcessGroup,
     ) -> None:
         self.parameters, self.step_count, self.group = dict(parameters), 0, group
         self.owners = owners({name: p.tensor.numel() for name, p in parameters.items()}, group.size)
         own = {name: p for name, p in self.parameters.items() if self.owners[name] == group.rank}
         self.inner: Optimizer = settings.build(own, matmul_dtype)
-        self.state = {name: self.inner.state[name] if name in own else settings.moments(on_meta(p)) for name, p in self.parameters.items()}
+        self.state = {
+            name: self.inner.state[name] if name in own else settings.moments(on_meta(p))
+            for name, p in self.parameters.items()
+        }
 
     def set_step(self, step_count: int) -> None:
         self.step_count = step_count
@@ -38,7 +45,9 @@ class ShardedOptimizer(Optimizer):
                 flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
                 self.group.broadcast(flat, rank)
                 parts = flat.split([tensor.numel() for tensor in tensors])
-                torch._foreach_copy_(tensors, [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)])
+                torch._foreach_copy_(
+                    tensors, [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]
+                )
 
 
 def owners(sizes: Mapping[str, int], processes: int) -> dict[str, int]:
@@ -58,5 +67,7 @@ class OptimizerSharding(Sharding):
     def bytes_of(self, weights: int, gradients: int, state: int) -> int:
         return weights + gradients + state // self.group.size
 
-    def optimizer(self, settings: OptimizerSettings, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype) -> Optimizer:
+    def optimizer(
+        self, settings: OptimizerSettings, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype
+    ) -> Optimizer:
         return ShardedOptimizer(settings, parameters, matmul_dtype, self.group)

@@ -65,8 +65,13 @@ class CapturedSteps(EagerSteps):
             optimizer.apply(*numbers)
         self._updated = True
 
-    def _forward_backward(self, batch: Batch, state: State | None, factors: Mapping[str, Number], scale: Number) -> LossSums:
-        numbers = {name: self._number(f"factor {name}", factor) for name, factor in factors.items()}, self._number("scale", scale)
+    def _forward_backward(
+        self, batch: Batch, state: State | None, factors: Mapping[str, Number], scale: Number
+    ) -> LossSums:
+        numbers = (
+            {name: self._number(f"factor {name}", factor) for name, factor in factors.items()},
+            self._number("scale", scale),
+        )
         leaves, structure = flatten(replace(batch, counts={}))
         phase = self.training.task.phase if isinstance(self.training.task, Task) else None
         shape = (structure, phase, *((leaf.shape, leaf.dtype) if isinstance(leaf, Tensor) else leaf for leaf in leaves))
@@ -77,7 +82,9 @@ class CapturedSteps(EagerSteps):
                 return run(batch, state, *numbers)
             if self._occurrences[shape] == 2:
                 return self._rehearse(lambda: run(batch, state, *numbers))
-            fixed = tuple(leaf.to(self.training.setup.device, copy=True) if isinstance(leaf, Tensor) else leaf for leaf in leaves)
+            fixed = tuple(
+                leaf.to(self.training.setup.device, copy=True) if isinstance(leaf, Tensor) else leaf for leaf in leaves
+            )
             recorded = self._record(lambda: run(unflatten(fixed, structure), state, *numbers))
             if recorded is None:
                 self._sum.take()
@@ -139,7 +146,9 @@ class _Pass(NamedTuple):
                 fixed.copy_(tensor, non_blocking=True)
         self.replay()
         leaves, structure = flatten(tuple(self.sums))
-        return LossSums(*unflatten(tuple(leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves), structure))
+        return LossSums(
+            *unflatten(tuple(leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves), structure)
+        )
 
 
 class _FixedSum(Reduction):

@@ -43,7 +43,9 @@ class CUDAGraphs:
         except RuntimeError as error:
             if "synchronizing CUDA operation" not in str(error):
                 raise
-            raise NotCapturable(f"this model or objective waits for the GPU in a step ({_first_line(error)})") from error
+            raise NotCapturable(
+                f"this model or objective waits for the GPU in a step ({_first_line(error)})"
+            ) from error
         finally:
             _refuse_waits(before)
 

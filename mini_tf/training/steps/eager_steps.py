@@ -54,7 +54,9 @@ class EagerSteps:
         """Update the parameters by the gradients of the step, times `grad_factor`."""
         self.training.optimizer.step(lr, grad_factor)
 
-    def _forward_backward(self, batch: Batch, state: State | None, factors: Mapping[str, Number], scale: Number) -> LossSums:
+    def _forward_backward(
+        self, batch: Batch, state: State | None, factors: Mapping[str, Number], scale: Number
+    ) -> LossSums:
         """Forward and backward pass of one micro-batch. The result is detached.
 
         factors: by which each part of the loss is multiplied; scale: of the whole loss.
@@ -63,7 +65,9 @@ class EagerSteps:
             sums = self._forward(batch.to(self.training.setup.device), state)
         torch.stack([part * factors[name] for name, part in sums.parts.items()]).sum().mul(scale).backward()
         parts = {name: part.detach() for name, part in sums.parts.items()}
-        return LossSums(parts, {name: (total.detach(), count) for name, (total, count) in sums.metrics.items()}, detach(sums.state))
+        return LossSums(
+            parts, {name: (total.detach(), count) for name, (total, count) in sums.metrics.items()}, detach(sums.state)
+        )
 
     def _any_batch(self, batches: list[Batch], step: int) -> Batch:
         """A micro-batch of the step: the last one of this process, or of another one where this one has none."""

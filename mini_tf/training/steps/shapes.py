@@ -14,7 +14,9 @@ TARGETS = 32
 """Numbers of targets that occur after padding, at most, for each shape of the inputs."""
 
 
-def with_recurring_shapes(prepare: Callable[[Rows], Batch], task: nn.Module, context: int, lookahead: int) -> Callable[[Rows], Batch]:
+def with_recurring_shapes(
+    prepare: Callable[[Rows], Batch], task: nn.Module, context: int, lookahead: int
+) -> Callable[[Rows], Batch]:
     """`Objective.prepare`, with more padding and with ignored targets.
 
     Losses, metrics and gradients stay the same, up to the order of sums and to dropout, whose random numbers are those

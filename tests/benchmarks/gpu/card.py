@@ -26,7 +26,9 @@ def asked(*names: str) -> dict[str, str]:
     """What NVIDIA's tool says of the first GPU; nothing where there is no such tool."""
     if (tool := shutil.which("nvidia-smi")) is None:
         return {}
-    done = subprocess.run([tool, f"--query-gpu={','.join(names)}", "--format=csv,noheader"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [tool, f"--query-gpu={','.join(names)}", "--format=csv,noheader"], capture_output=True, text=True, check=False
+    )
     return dict(zip(names, map(str.strip, (done.stdout.splitlines() or [""])[0].split(",")), strict=False))
 
 

@@ -155,7 +155,9 @@ def measure(steps: int, keys: Sequence[str]) -> None:
     for case in keys:
         try:
             figures = run(case, steps)
-            tell(case, **figures, **compared(figures["loss"], known.get(case.split(":")[0]) if steps == STEPS else None))
+            tell(
+                case, **figures, **compared(figures["loss"], known.get(case.split(":")[0]) if steps == STEPS else None)
+            )
         except Exception as error:
             tell(case, failed=reason(error))
             if spoiled():

@@ -43,7 +43,9 @@ def measure(name: str, rows: int, n_tokens: int = N_TOKENS, rounds: int = ROUNDS
             began = time.perf_counter()
             write(n_tokens)
             taken[side].append(time.perf_counter() - began)
-            tell(f"{key}:{side}", value=rows * n_tokens / statistics.median(taken[side]), seconds=taken[side], same=same)
+            tell(
+                f"{key}:{side}", value=rows * n_tokens / statistics.median(taken[side]), seconds=taken[side], same=same
+            )
 
 
 def equal_tokens(ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]]) -> int:

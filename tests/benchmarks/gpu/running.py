@@ -131,7 +131,9 @@ def attempt(job: Job, keys: Sequence[str], results: Results, threads: int, until
             reader.start()
             while not why and (line := next_line(lines, min(job.silence, until - time.monotonic()))) != END:
                 if line is None:
-                    why = "stopped at the time limit" if time.monotonic() >= until else f"no result for {job.silence:g} s"
+                    why = (
+                        "stopped at the time limit" if time.monotonic() >= until else f"no result for {job.silence:g} s"
+                    )
                 elif line.startswith("{"):
                     result = json.loads(line)
                     seen.add(result["key"])

@@ -72,7 +72,9 @@ def parts_of(name: str, folder: Path, reporter: Quiet) -> Parts:
 
 def batches_of(parts: Parts) -> list[loops.Batch]:
     """The rows of the first steps: ids (B, L), labels (T,) and the flat positions (T,) that they belong at."""
-    feed = training_of(parts, (), build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.compute_dtype, parts.sharding)).feed
+    feed = training_of(
+        parts, (), build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.compute_dtype, parts.sharding)
+    ).feed
     return [joined(feed.micro_batches(step)) for step in range(N_LOSSES)]
 
 
@@ -189,10 +191,15 @@ def measure(name: str, nanogpt: Path | None, rounds: int = ROUNDS, seconds: floa
         before, began = allocated(), time.perf_counter()
         parts = parts_of(name, Path(folder), reporter)
         chosen = time.perf_counter() - began
-        reference, batches = plain(shape), batches_of(parts)[: 1 if shape.masked else N_LOSSES]  # equal sizes: compiled once
+        reference, batches = (
+            plain(shape),
+            batches_of(parts)[: 1 if shape.masked else N_LOSSES],
+        )  # equal sizes: compiled once
         weights.copy(reference, parts.model, weights.MINITF_BERT if shape.masked else weights.MINITF_GPT)
         with kernels_of(PLAIN):
-            expected = [float(loss) for loss in islice(losses_of(PLAIN, shape, reference, batches, Path()), len(batches))]
+            expected = [
+                float(loss) for loss in islice(losses_of(PLAIN, shape, reference, batches, Path()), len(batches))
+            ]
         sides: dict[str, Side] = {}
         for side in sides_of(name, nanogpt is not None):
             try:

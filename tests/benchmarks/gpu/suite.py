@@ -31,13 +31,17 @@ SILENCE = {"correctness": 90.0, "step": 150.0, "generation": 60.0, "loss": 200.0
 def parse(words: Sequence[str] | None) -> argparse.Namespace:
     from . import __doc__ as manual
 
-    parser = argparse.ArgumentParser("python -m tests.benchmarks", description=manual, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "python -m tests.benchmarks", description=manual, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--device", default="cuda", choices=["cpu", "cuda"])
     parser.add_argument("--tiny", action="store_true", help="in miniature; the only form for a CPU")
     parser.add_argument("--minutes", type=float, default=MINUTES, help=f"for everything ({MINUTES:g})")
     parser.add_argument("--nanogpt", type=Path, metavar="FOLDER", help="a checkout of nanoGPT")
-    parser.add_argument("--text", type=Path, metavar="FILE", help="tiny Shakespeare's input.txt, for the time to a loss")
+    parser.add_argument(
+        "--text", type=Path, metavar="FILE", help="tiny Shakespeare's input.txt, for the time to a loss"
+    )
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="where results are kept (below outputs/)")
     asked = parser.parse_args(words)
     if strange := [name for name in asked.parts if name not in PARTS]:
@@ -56,10 +60,14 @@ def main(words: Sequence[str] | None) -> int:
     asked, began = parse(words), time.monotonic()
     os.environ[DEVICE] = asked.device
     options = Options(
-        nanogpt=asked.nanogpt and asked.nanogpt.resolve(), text=asked.text and asked.text.resolve(), threads=1 if asked.tiny else cores()
+        nanogpt=asked.nanogpt and asked.nanogpt.resolve(),
+        text=asked.text and asked.text.resolve(),
+        threads=1 if asked.tiny else cores(),
     )
     versions = dict(peers.versions(options)) | (card.asked("name", "driver_version") if asked.device == "cuda" else {})
-    out = asked.out or Path("outputs", f"benchmarks-{asked.device}{'-tiny' if asked.tiny else ''}-{versions['minitf']}.json")
+    out = asked.out or Path(
+        "outputs", f"benchmarks-{asked.device}{'-tiny' if asked.tiny else ''}-{versions['minitf']}.json"
+    )
     out.parent.mkdir(parents=True, exist_ok=True)
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
     console.print(f"results: {out}", markup=False)
@@ -75,11 +83,17 @@ def main(words: Sequence[str] | None) -> int:
     for part in [peak(), *(MAKERS[name](asked, options) for name in PARTS if name in (asked.parts or PARTS))]:
         now = time.monotonic()
         told.print(f"{part.name}: {sum(len(job.keys) for job in part.jobs)} results, {until - now:.0f} s left")
-        run(part, results, max(1, options.threads // part.workers), min(until, now + 60 * asked.minutes * SHARES.get(part.name, 1.0)))
+        run(
+            part,
+            results,
+            max(1, options.threads // part.workers),
+            min(until, now + 60 * asked.minutes * SHARES.get(part.name, 1.0)),
+        )
         record.content.setdefault("seconds", {})[part.name] = round(time.monotonic() - now, 1)
         record.note(
             "not_measured",
-            record.content.get("not_measured", {}) | {key: job.missing for job in part.jobs for key in job.keys if job.missing},
+            record.content.get("not_measured", {})
+            | {key: job.missing for job in part.jobs for key in job.keys if job.missing},
         )
     tables.show(console, record, time_to_loss.REACH)
     return 1 if results.faults else 0
@@ -99,7 +113,9 @@ def correctness(asked: argparse.Namespace, options: Options) -> Part:
     keys = ["gpt-char-fast:fp32"] if asked.tiny else cases(PRECISIONS[asked.device])
     workers = 1 if asked.tiny else WORKERS
     command = module("gpu.correctness", 2 if asked.tiny else STEPS)
-    jobs = [Job(command, tuple(keys[i::workers]), divisible=True, silence=SILENCE["correctness"]) for i in range(workers)]
+    jobs = [
+        Job(command, tuple(keys[i::workers]), divisible=True, silence=SILENCE["correctness"]) for i in range(workers)
+    ]
     return Part("correctness", jobs, workers)
 
 
@@ -125,7 +141,12 @@ def loss(asked: argparse.Namespace, options: Options) -> Part:
     missing = "" if options.text else "no text given (--text FILE)"
     more, silence = ["--tiny"] if asked.tiny else [], SILENCE["loss"]
     tries = [
-        Job(module("gpu.time_to_loss", OWN, options.text, i, *more), (f"{OWN}, try {i + 1}",), silence=silence, missing=missing)
+        Job(
+            module("gpu.time_to_loss", OWN, options.text, i, *more),
+            (f"{OWN}, try {i + 1}",),
+            silence=silence,
+            missing=missing,
+        )
         for i in range(1 if asked.tiny else len(time_to_loss.TRIES))
     ]
     command = module("gpu.time_to_loss", "nanoGPT", options.text, options.nanogpt, *more)

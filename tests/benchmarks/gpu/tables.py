@@ -48,13 +48,19 @@ def goal_of(group: str, side: str) -> float | None:
 
 def show(console: Console, record: Record, reach: float) -> None:
     results, card = record.measurements, record.measurements.get("card", {})
-    words = [f"{name} {value}" for name, value in {**record.content.get("versions", {}), **card}.items() if name != "value" and value]
+    words = [
+        f"{name} {value}"
+        for name, value in {**record.content.get("versions", {}), **card}.items()
+        if name != "value" and value
+    ]
     console.print(", ".join(words), markup=False)
     if card:
         console.print(f"largest matrix product: {card['value'] / 1e12:.4g} TFLOP/s", markup=False)
     correctness(console, record)
     found = {(ratio.group, ratio.side): ratio for ratio in ratios(results, reach)}
-    table = Table("", "side", "ms", "tokens/s", "MFU of 989", "of product", "MiB", "minitf is", "goal", "spread", "choice")
+    table = Table(
+        "", "side", "ms", "tokens/s", "MFU of 989", "of product", "MiB", "minitf is", "goal", "spread", "choice"
+    )
     for key, figures in results.items():
         group, _, side = key.rpartition(":")
         if group and "loss" not in figures:
@@ -67,7 +73,14 @@ def show(console: Console, record: Record, reach: float) -> None:
             ratio = found.get(("loss", key))
             reached = "yes" if figures["loss"] <= reach else "no"
             compared = (f"{ratio.value:.2f}x", f"{ratio.goal:g}x" if ratio.goal else "") if ratio else ("", "")
-            table.add_row(key, f"{figures['value']:.1f}", f"{figures['loss']:.4f}", reached, *compared, escape(figures.get("choice", "")))
+            table.add_row(
+                key,
+                f"{figures['value']:.1f}",
+                f"{figures['loss']:.4f}",
+                reached,
+                *compared,
+                escape(figures.get("choice", "")),
+            )
     if table.rows:
         console.print(table)
     lines = {key: f"FAILED: {line['failed']}" for key, line in record.content.get("failed", {}).items()}
@@ -76,7 +89,9 @@ def show(console: Console, record: Record, reach: float) -> None:
             console.print(f"{key}: {why}", markup=False, soft_wrap=True)
 
 
-def cells(group: str, side: str, figures: Mapping[str, Any], ratio: Ratio | None, product: float | None) -> Iterator[str]:
+def cells(
+    group: str, side: str, figures: Mapping[str, Any], ratio: Ratio | None, product: float | None
+) -> Iterator[str]:
     """A side as words. `1.20x`: minitf makes that many times as many tokens a second as this side."""
     rounds = figures.get("rounds_ms") or figures.get("seconds") or []
     flops = figures.get("flops")

@@ -25,8 +25,20 @@ SHAPE = (
 )  # fmt: skip
 TRIES = (
     ("train.steps=400", "optimizer.lr=0.02", "optimizer.embedding_lr=0.1", "optimizer.head_lr=0.01"),
-    ("train.steps=500", "optimizer.lr=0.015", "optimizer.embedding_lr=0.05", "optimizer.head_lr=0.005", "optimizer.weight_decay=0.1"),
-    ("train.steps=700", "optimizer.lr=0.01", "optimizer.embedding_lr=0.05", "optimizer.head_lr=0.005", "model.dropout_rate=0.3"),
+    (
+        "train.steps=500",
+        "optimizer.lr=0.015",
+        "optimizer.embedding_lr=0.05",
+        "optimizer.head_lr=0.005",
+        "optimizer.weight_decay=0.1",
+    ),
+    (
+        "train.steps=700",
+        "optimizer.lr=0.01",
+        "optimizer.embedding_lr=0.05",
+        "optimizer.head_lr=0.005",
+        "model.dropout_rate=0.3",
+    ),
 )
 """Overrides of gpt-char, not tuned on a GPU yet."""
 TINY = {
@@ -42,7 +54,13 @@ def measure(side: str, text: Path, which: str, tiny: bool = False) -> None:
         if side == "minitf":
             words = (*SHAPE, *TRIES[int(which)], *more, f"runtime.device={device()}")
             figures = measure_minitf("gpt-char", str(text), "1337", *words)
-            tell(f"minitf, try {int(which) + 1}", value=figures["seconds"], loss=figures["loss"], choice=figures["detail"], words=words)
+            tell(
+                f"minitf, try {int(which) + 1}",
+                value=figures["seconds"],
+                loss=figures["loss"],
+                choice=figures["detail"],
+                words=words,
+            )
         else:
             tell(side, **nanogpt(text, Path(which), more))
     except Exception as error:

@@ -41,15 +41,28 @@ def encoder(attention: dict[str, Any] | None = None, **others: Any) -> Model:
     """The encoder with every switch off."""
     torch.manual_seed(0)
     mixer = settings_of("attention", "window").model_validate({**CBOW, **(attention or {})})
-    off: dict[str, Any] = {"n_layers": 1, "n_heads": 1, "d_ff": 0, "norm_place": "none", "residual": False, "tied": False}
+    off: dict[str, Any] = {
+        "n_layers": 1,
+        "n_heads": 1,
+        "d_ff": 0,
+        "norm_place": "none",
+        "residual": False,
+        "tied": False,
+    }
     settings: Any = settings_of("models", "encoder")
     positions = settings_of("positions", "none")()
-    model = settings(**{"d_model": D, "attention": (mixer,), "positions": positions, "init_std": 0.5, **off, **others}).build(V, L).double()
+    model = (
+        settings(**{"d_model": D, "attention": (mixer,), "positions": positions, "init_std": 0.5, **off, **others})
+        .build(V, L)
+        .double()
+    )
     assert isinstance(model, Model)
     return model
 
 
-def context_mean(table: Tensor, row: list[int], t: int, weight: Callable[[int], float] = lambda distance: 1.0) -> Tensor:
+def context_mean(
+    table: Tensor, row: list[int], t: int, weight: Callable[[int], float] = lambda distance: 1.0
+) -> Tensor:
     """CBOW's hidden vector: the weighted mean of the vectors of the words at most W from t, without that at t."""
     near = [i for i in range(max(0, t - W), min(len(row), t + W + 1)) if i != t]
     weights = torch.tensor([weight(abs(i - t)) for i in near], dtype=table.dtype)
@@ -101,7 +114,9 @@ class Route:
         powers = [0.0 if word < 4 else float(count) ** 0.75 for word, count in enumerate(FREQUENCIES)]
         found = []
         for row in (draws.double() / 2**BITS).tolist():
-            found.append([next(word for word in range(V) if uniform * sum(powers) < sum(powers[: word + 1])) for uniform in row])
+            found.append(
+                [next(word for word in range(V) if uniform * sum(powers) < sum(powers[: word + 1])) for uniform in row]
+            )
         return found
 
 
@@ -171,7 +186,9 @@ def test_with_the_centre_a_mask_of_zeros_shrinks_the_mean_by_2w_over_2w_plus_1()
     torch.testing.assert_close(included, without * 2 * W / (2 * W + 1), **CLOSE)
 
 
-@pytest.mark.parametrize("others", [{}, {"positions": settings_of("positions", "dynamic_window")()}], ids=["uniform", "dynamic"])
+@pytest.mark.parametrize(
+    "others", [{}, {"positions": settings_of("positions", "dynamic_window")()}], ids=["uniform", "dynamic"]
+)
 def test_the_output_at_a_token_does_not_depend_on_it(others: dict[str, Any]) -> None:
     """Bit for bit, also if the token is at the border of its document."""
     model = encoder(**others)
@@ -201,7 +218,8 @@ def test_the_bias_of_dynamic_windows_is_the_mean_over_windows_of_random_size() -
 
 def test_beyond_the_dynamic_window_a_token_has_no_weight() -> None:
     narrow, wide = (
-        encoder({"window": window}, positions=settings_of("positions", "dynamic_window").model_validate({"window": W})) for window in (W, 9)
+        encoder({"window": window}, positions=settings_of("positions", "dynamic_window").model_validate({"window": W}))
+        for window in (W, 9)
     )
     torch.testing.assert_close(hidden(wide, ROWS), hidden(narrow, ROWS), **CLOSE)
 
@@ -231,7 +249,9 @@ def test_a_negative_sample_never_is_a_special_token_and_does_not_count_if_it_is_
 
 
 def test_targets_are_apart_and_as_many_as_fit() -> None:
-    objective = settings_of("objectives", "masked").model_validate({"mask_rate": 0.9, "min_distance": 4}).build(VOCABULARY)
+    objective = (
+        settings_of("objectives", "masked").model_validate({"mask_rate": 0.9, "min_distance": 4}).build(VOCABULARY)
+    )
     rows = Rows(np.full((50, 30), 9), np.arange(50, dtype=np.uint64))
     targets = np.zeros(1500, dtype=bool)
     targets[objective.prepare(rows).target_positions.numpy()] = True
@@ -260,7 +280,10 @@ def faults(*overrides: str, recipe: str = "cbow-ladder-1") -> list[str]:
             "window attention uses it (use {kind: window, attends_self: false, scale: 0})",
         ),
         ("model.attention.scale=1", "window attention uses it (use {kind: window, attends_self: false, scale: 0})"),
-        ("model.attention={kind: softmax}", "softmax attention uses it (use {kind: window, attends_self: false, scale: 0})"),
+        (
+            "model.attention={kind: softmax}",
+            "softmax attention uses it (use {kind: window, attends_self: false, scale: 0})",
+        ),
         ("model.ngrams=[64]", "n-grams of its neighbors contain it (use ngrams: [])"),
     ],
 )
@@ -335,7 +358,9 @@ def test_negative_sampling_keeps_the_contract_of_objectives(case: Case) -> None:
     case.run()
 
 
-def test_a_run_with_negative_samples_is_resumed_and_evaluated_with_its_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_with_negative_samples_is_resumed_and_evaluated_with_its_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The counts are those of the training split, and the checkpoint has them."""
     monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text("the king saw the queen and the old man near the house. " * 40)

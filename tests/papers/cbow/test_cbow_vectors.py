@@ -16,7 +16,9 @@ def test_the_command_shows_word_vectors_of_a_trained_run(tmp_path: Path, monkeyp
     Path("text.txt").write_text(TEXT)
     Path("pairs.tsv").write_text("".join(f"{pair.words[0]}\t{pair.words[1]}\t{pair.score}\n" for pair in PAIRS))
     small = ("train.steps=2", "train.batch_size=2", "train.context=16", "tokenizer.vocab_size=330", "model.d_model=8")
-    trained = minitf("pretrain", "cbow-ladder-1", "data.train=text.txt", *small, "objective={kind: cbow, negatives: 2}", "-d", "run")
+    trained = minitf(
+        "pretrain", "cbow-ladder-1", "data.train=text.txt", *small, "objective={kind: cbow, negatives: 2}", "-d", "run"
+    )
     assert trained.exit_code == 0, trained.stderr
     assert minitf("evaluate", "run").exit_code == 0, "the checkpoint has the counts of negative sampling"
     shown = minitf("inspect", "word", "run", "king", "--neighbours", "3")
@@ -26,8 +28,14 @@ def test_the_command_shows_word_vectors_of_a_trained_run(tmp_path: Path, monkeyp
     assert len(json.loads(Path("analogy.json").read_text())["tokens"]) == 10
     similarity = minitf("inspect", "word", "run", "--similarity", "pairs.tsv", "--json")
     assert json.loads(similarity.stdout)["result"]["known"]["pairs"] == len(PAIRS)
-    refused(minitf("inspect", "word", "run", "--analogy", "man woman"), "--analogy needs three words, got 2", exit_code=2)
-    refused(minitf("inspect", "word", "run", "king", "--neighbors", "3", "-o", "x.png"), "its suffix must be .json", exit_code=2)
+    refused(
+        minitf("inspect", "word", "run", "--analogy", "man woman"), "--analogy needs three words, got 2", exit_code=2
+    )
+    refused(
+        minitf("inspect", "word", "run", "king", "--neighbors", "3", "-o", "x.png"),
+        "its suffix must be .json",
+        exit_code=2,
+    )
 
 
 def test_no_baseline_has_the_loss_of_negative_sampling() -> None:

@@ -39,7 +39,11 @@ SOURCE, TARGET = "gotal nuras the nanar . dara dozus the makin .", "dara dozus t
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return once(tmp_path_factory, "facts", lambda folder: trained(folder / "plain", *DATA, NANO, *SHORT, recipe="transformer-nano"))
+    return once(
+        tmp_path_factory,
+        "facts",
+        lambda folder: trained(folder / "plain", *DATA, NANO, *SHORT, recipe="transformer-nano"),
+    )
 
 
 def converted(run: Path, folder: Path, *settings: str) -> dict[str, Any]:
@@ -104,7 +108,9 @@ def test_a_run_is_trained_further_with_diminishing_attention(run: Path, diminish
         ("new", (f"model.init_from={run}", other.format("qk_norm: true, scale: 0.3"))),
         ("another", (f"model.init_from={diminishing}", other.format("qk_norm: true, scale: 0.3"))),
     ):
-        done = minitf("pretrain", "transformer-nano", *DATA, *SHORT[:3], *QUIET, *begin, "train.steps=1", "-d", tmp_path / name)
+        done = minitf(
+            "pretrain", "transformer-nano", *DATA, *SHORT[:3], *QUIET, *begin, "train.steps=1", "-d", tmp_path / name
+        )
         assert done.exit_code == 0, done.stderr
         loaded = re.search(r"initialized from \w+: (\d+) tensors loaded(.*)", done.stderr)
         assert loaded is not None
@@ -128,11 +134,15 @@ def copying(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Trained further from a run that does not copy, with an adapter."""
     begin = (f"model.init_from={run}", "model.copy_attention=true", "adapter={rank: 2}")
     return once(
-        tmp_path_factory, "copying", lambda folder: trained(folder / "copies", *DATA, *SHORT[:3], *begin, recipe="transformer-nano")
+        tmp_path_factory,
+        "copying",
+        lambda folder: trained(folder / "copies", *DATA, *SHORT[:3], *begin, recipe="transformer-nano"),
     )
 
 
-def test_a_run_begins_with_one_that_does_not_copy_and_trains_the_new_weights_beside_an_adapter(run: Path, copying: Path) -> None:
+def test_a_run_begins_with_one_that_does_not_copy_and_trains_the_new_weights_beside_an_adapter(
+    run: Path, copying: Path
+) -> None:
     before, opened = load_trained(run).model.weights(), load_trained(copying)
     after = opened.model.weights()
     new = {name for name in after if name not in before}
@@ -157,13 +167,22 @@ def test_where_each_token_is_copied_from_is_shown_as_the_model_computes_it(run: 
     for n, token in enumerate(found["target_tokens"]):
         numbers = (copies["p_gen"][n], copies["label"][n], copies["copied_label"][n] / copies["label"][n])
         source = int(copies["copied"][n].argmax())
-        assert rows[n] == [label(token), *(f"{number:.3f}" for number in numbers), f"{label(found['source_tokens'][source])} {source}"]
+        assert rows[n] == [
+            label(token),
+            *(f"{number:.3f}" for number in numbers),
+            f"{label(found['source_tokens'][source])} {source}",
+        ]
     assert "copies" not in envelope(run, SOURCE, "--target", TARGET)["result"]["sample"]
 
 
 def test_copying_needs_one_vocabulary() -> None:
     given = ("recipe", "check", "transformer-nano", "model.copy_attention=true", "tokenizer.source={kind: char}")
-    refused(minitf(*given), "model.copy_attention", "needs one tokenizer for source and target; remove tokenizer.source", exit_code=3)
+    refused(
+        minitf(*given),
+        "model.copy_attention",
+        "needs one tokenizer for source and target; remove tokenizer.source",
+        exit_code=3,
+    )
 
 
 # Maps
@@ -188,7 +207,9 @@ def test_a_layer_is_the_mean_of_its_heads_and_plain_attention_has_no_weights_bes
     for layer, one in enumerate(layers):
         assert "weight" not in one
         for name in ("attention", "coverage"):
-            np.testing.assert_allclose(one[name], np.mean([head[name] for head in heads[2 * layer : 2 * layer + 2]], axis=0), atol=1e-6)
+            np.testing.assert_allclose(
+                one[name], np.mean([head[name] for head in heads[2 * layer : 2 * layer + 2]], axis=0), atol=1e-6
+            )
         np.testing.assert_allclose(one["row_sums"], 1, atol=1e-5)
 
 
@@ -221,7 +242,9 @@ def test_maps_are_printed_and_drawn(diminishing: Path, tmp_path: Path) -> None:
         assert panel.colors[2] >= min(1, largest) * 0.99
     assert figures.colorbar(figure)[0] == "attention weight or coverage"
     totals = (
-        view(diminishing, SOURCE, "--target", TARGET, "--layer", "0", "--color", "never").stdout.split("\nsource token ")[1].splitlines()
+        view(diminishing, SOURCE, "--target", TARGET, "--layer", "0", "--color", "never")
+        .stdout.split("\nsource token ")[1]
+        .splitlines()
     )
     assert totals[0].split() == ["L0", "coverage", "L0", "weight"]
     [one, _] = sample["maps"]
@@ -234,9 +257,19 @@ def test_the_attention_of_coverage_is_that_of_the_model(run: Path) -> None:
     opened = open_trained(run, device="cpu")
     cross_attention(opened, untruncated_input(opened, SOURCE), target_input(opened.tokenizer, TARGET, 96))
     assert not figures.has_hooks(opened.model)
-    separator, source, target = opened.tokenizer.vocabulary.separator, opened.tokenizer.encode(SOURCE), opened.tokenizer.encode(TARGET)
-    inputs, read = (Tokens(torch.tensor([ids])) for ids in ([separator, *map(int, target)], [*map(int, source), separator]))
-    cross = [one.weights[0].mean(dim=0).numpy() for one in capture(opened.model, inputs, read).attention if one.kind == "cross"]
+    separator, source, target = (
+        opened.tokenizer.vocabulary.separator,
+        opened.tokenizer.encode(SOURCE),
+        opened.tokenizer.encode(TARGET),
+    )
+    inputs, read = (
+        Tokens(torch.tensor([ids])) for ids in ([separator, *map(int, target)], [*map(int, source), separator])
+    )
+    cross = [
+        one.weights[0].mean(dim=0).numpy()
+        for one in capture(opened.model, inputs, read).attention
+        if one.kind == "cross"
+    ]
     for one, weights in zip(maps_of(run, SOURCE, "--target", TARGET), cross, strict=True):
         np.testing.assert_allclose(one["attention"], weights, atol=1e-6)
         totals = np.zeros(len(source) + 1)
@@ -272,7 +305,12 @@ def test_figures_are_those_of_the_generated_texts(diminishing: Path) -> None:
     repetition, facts = (figures.table_in(shown, header) for header in ("texts  ", "facts  "))
     for row, name in zip(repetition[:2], ("texts", "references"), strict=True):
         numbers = [value for value in result[name]["repetition"].values() if value is not None]
-        expected = [name[:-1], str(result[name]["texts"]), str(result[name]["words"]), *(f"{value:.3f}" for value in numbers)]
+        expected = [
+            name[:-1],
+            str(result[name]["texts"]),
+            str(result[name]["words"]),
+            *(f"{value:.3f}" for value in numbers),
+        ]
         assert row == expected
     for row, name in zip(facts[:2], ("texts", "references"), strict=True):
         numbers = [value for value in result[name]["facts"]["shares"].values() if value is not None]
@@ -286,7 +324,9 @@ def test_facts_that_are_said_said_twice_and_invented_are_counted_by_text() -> No
     passive, cleft = f"the kulan is zeged by {names[0]} .", f"it is {names[1]} that zegs the kulan ."
     stranger = "some kulan zegs the kulan ."
     found = Summaries.of(
-        [f"{passive} {b} {stranger} {a}", c], [f"{a} {c} {c} {cleft} {cleft} {stranger}", f"{c} {c} {c} nonsense"], corpus.facts
+        [f"{passive} {b} {stranger} {a}", c],
+        [f"{a} {c} {c} {cleft} {cleft} {stranger}", f"{c} {c} {c} nonsense"],
+        corpus.facts,
     )
     assert found.facts == FactCounts(facts=3, said=3, twice=2, stated=4, invented=1)
     assert found.facts.shares == {"recall": 1.0, "twice": 2 / 3, "invented": 0.25}
@@ -302,7 +342,13 @@ def test_facts_are_read_as_by_the_corpus_of_the_data_or_of_the_run(diminishing: 
     table = tmp_path / "pairs.jsonl"
     table.write_text(json.dumps({"source": SOURCE, "target": TARGET}) + "\n")
     counts = envelope(diminishing, "--data", table)["result"]["references"]["facts"]
-    assert {name: counts[name] for name in FactCounts._fields} == {"facts": 2, "said": 1, "twice": 0, "stated": 1, "invented": 0}
+    assert {name: counts[name] for name in FactCounts._fields} == {
+        "facts": 2,
+        "said": 1,
+        "twice": 0,
+        "stated": 1,
+        "invented": 0,
+    }
     opened = open_trained(diminishing)
     assert facts_reader(opened, "translate-toy") is None
     assert facts_reader(opened, "world-translation") is None
@@ -343,9 +389,15 @@ def test_what_cannot_be_shown_is_refused_in_one_line_before_texts_are_generated(
     refused(view(diminishing, *arguments), message, exit_code=2)
 
 
-def test_models_without_pairs_or_cross_attention_are_refused(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_without_pairs_or_cross_attention_are_refused(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     decoder = trained(tmp_path / "decoder", "train.steps=1")
-    refused(view(decoder, "a"), "has no cross-attention to a source (decoder); coverage needs an encoder_decoder", exit_code=2)
+    refused(
+        view(decoder, "a"),
+        "has no cross-attention to a source (decoder); coverage needs an encoder_decoder",
+        exit_code=2,
+    )
     noisy = trained(tmp_path / "noisy", "train.steps=1", tiny_model("encoder_decoder"), "objective=denoising")
     refused(view(noisy), "noisy has the objective denoising, whose data are not pairs", "give a SOURCE", exit_code=2)
     blind = trained(

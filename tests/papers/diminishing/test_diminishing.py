@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 import torch
 from pydantic import ValidationError
-from test_generation_translation import END, LETTERS, SOURCES, TOKENIZER, all_texts, endless, logprobs_of, model_of, translator_of
+from test_generation_translation import (
+    END,
+    LETTERS,
+    SOURCES,
+    TOKENIZER,
+    all_texts,
+    endless,
+    logprobs_of,
+    model_of,
+    translator_of,
+)
 from torch import Tensor
 from toys import seeded
 
@@ -35,7 +45,8 @@ FUNCTIONS: dict[str, tuple[dict[str, Any], Callable[[float], float], Callable[[f
 """By word: settings, F and its derivative (at the cap, from the right)."""
 EVERY = pytest.mark.parametrize("word", FUNCTIONS)
 RENORMALIZED = pytest.mark.parametrize(
-    ("word", "renormalize"), [*((word, False) for word in FUNCTIONS), *((word, True) for word in FUNCTIONS if word != "identity")]
+    ("word", "renormalize"),
+    [*((word, False) for word in FUNCTIONS), *((word, True) for word in FUNCTIONS if word != "identity")],
 )
 
 
@@ -62,7 +73,8 @@ def mask_of(targets: list[list[int]] | None = None, sources: list[list[int]] | N
 
 
 PACKED = mask_of(
-    [[1] * L, [0, 0, 1, 1, 1, 1, 2, 2, 2, 0, 0], [1, 1, 1, 2, 2, 3, 3, 3, 3, 0, 0]], [[1] * M, [1, 1, 2, 2, 2], [3, 1, 1, 2, 0]]
+    [[1] * L, [0, 0, 1, 1, 1, 1, 2, 2, 2, 0, 0], [1, 1, 1, 2, 2, 3, 3, 3, 3, 0, 0]],
+    [[1] * M, [1, 1, 2, 2, 2], [3, 1, 1, 2, 0]],
 )
 MEMORY = seeded(B, M, DIMS.d_memory, seed=3)
 
@@ -133,7 +145,10 @@ def test_weights_add_up_to_the_effective_coverage_and_are_at_most_the_slope_time
     """Telescoping, w >= 0, and w_it <= F'(c_i,t-1) a_it by concavity."""
     _, F, slope = FUNCTIONS[word]
     one = tiny(word)
-    a, w = one.mixer.observe(one.x, MEMORY, mask_of())["attention"], one.mixer.explicit(one.x, MEMORY, mask_of()).weights
+    a, w = (
+        one.mixer.observe(one.x, MEMORY, mask_of())["attention"],
+        one.mixer.explicit(one.x, MEMORY, mask_of()).weights,
+    )
     c = a.cumsum(dim=2)
     expected = c[:, :, -1].clone().apply_(F)
     torch.testing.assert_close(w.sum(dim=2), expected, **EXACT)
@@ -212,7 +227,9 @@ def test_half_precision_keeps_coverage_in_single() -> None:
     assert state["coverage"].dtype == torch.float32
     mixed = mixer(one.x.bfloat16(), MEMORY.bfloat16(), mask_of(), state)
     assert (mixed.y.dtype, mixed.state["coverage"].dtype) == (torch.bfloat16, torch.float32)
-    torch.testing.assert_close(mixed.state["coverage"].sum(-1), torch.full((B, DIMS.n_heads), float(L)), rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        mixed.state["coverage"].sum(-1), torch.full((B, DIMS.n_heads), float(L)), rtol=0, atol=1e-5
+    )
 
 
 def test_attention_weights_are_dropped_in_training_and_coverage_is_not() -> None:
@@ -238,7 +255,9 @@ def test_beam_search_finds_what_a_search_without_state_finds(given: dict[str, An
     for seed in range(3):
         model = model_of(seed, init_std=0.5, **given)
         expected = all_texts(model, "2718", 4, 0.6)[:5]
-        [ours] = translator_of(model, num_beams=1024, max_new_tokens=4, length_penalty=0.6).translate(["2718"], n_best=5)
+        [ours] = translator_of(model, num_beams=1024, max_new_tokens=4, length_penalty=0.6).translate(
+            ["2718"], n_best=5
+        )
         assert [one.text for one in ours] == [text for _, text, _ in expected]
         assert [one.score for one in ours] == pytest.approx([score for score, _, _ in expected], abs=1e-10)
 

@@ -35,13 +35,32 @@ def test_without_both_classes_a_detector_has_no_score() -> None:
 def test_a_network_of_the_objective_is_converted_too(tmp_path: Path) -> None:
     """ELECTRA's generator has the attention of the model; its weights are kept, and the new run has them."""
     model = tiny_model("encoder")
-    done = minitf("pretrain", TINY, model, "objective=replaced_token", *QUIET, "train.steps=2", "-d", str(tmp_path / "electra"), "-q")
+    done = minitf(
+        "pretrain",
+        TINY,
+        model,
+        "objective=replaced_token",
+        *QUIET,
+        "train.steps=2",
+        "-d",
+        str(tmp_path / "electra"),
+        "-q",
+    )
     assert done.exit_code == 0, done.stderr
-    done = minitf("convert", tmp_path / "electra", "model.attention={kind: window, window: 2}", "-d", tmp_path / "window", "--json")
+    done = minitf(
+        "convert",
+        tmp_path / "electra",
+        "model.attention={kind: window, window: 2}",
+        "-d",
+        tmp_path / "window",
+        "--json",
+    )
     assert done.exit_code == 0, done.stderr
     envelope = json.loads(done.stdout)
     original, converted = (open_trained(tmp_path / name, device="cpu").task() for name in ("electra", "window"))
-    before, after = ({name: t for name, t in one.state_dict().items() if "generator" in name} for one in (original, converted))
+    before, after = (
+        {name: t for name, t in one.state_dict().items() if "generator" in name} for one in (original, converted)
+    )
     assert set(after) == set(before)
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
     evaluated = json.loads(minitf("evaluate", str(tmp_path / "window"), "--json").stdout)["metrics"]

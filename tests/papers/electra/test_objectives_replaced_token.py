@@ -80,7 +80,11 @@ def test_tied_weights_are_one_tensor(tying: str) -> None:
     task, _ = task_of(model, tying=tying, **sizes)
     assert isinstance(task.generator, Model)
     own = {id(p) for p in task.model.parameters()}
-    shared = {name.partition(".")[0] if tying == "all" else name for name, p in task.generator.named_parameters() if id(p) in own}
+    shared = {
+        name.partition(".")[0] if tying == "all" else name
+        for name, p in task.generator.named_parameters()
+        if id(p) in own
+    }
     embedding = {f"embedding.{name}.weight" for name in ("tokens", "types", "norm", "position.table")}
     assert shared == {"none": set(), "embeddings": embedding, "all": {"embedding", "stack"}}[tying]
     assert task.generator.head.linear.weight is task.generator.embedding.tokens.weight  # type: ignore[union-attr]
@@ -89,7 +93,13 @@ def test_tied_weights_are_one_tensor(tying: str) -> None:
 @pytest.mark.parametrize(("width", "heads", "d_model"), [(0.25, 1, 8), (0.5, 2, 16), (0.6, 2, 16), (1.0, 4, 32)])
 def test_a_generator_has_whole_heads_of_the_models_size(width: float, heads: int, d_model: int) -> None:
     scaled = encoder(d_model=32, n_heads=4, n_layers=3, d_ff=40).scaled(width, 0.5)
-    assert (scaled.n_heads, scaled.d_model, scaled.head_dim, scaled.n_layers, scaled.d_ff) == (heads, d_model, 8, 2, round(40 * width))
+    assert (scaled.n_heads, scaled.d_model, scaled.head_dim, scaled.n_layers, scaled.d_ff) == (
+        heads,
+        d_model,
+        8,
+        2,
+        round(40 * width),
+    )
 
 
 def test_a_generator_whose_logits_are_zero_has_the_loss_ln_v() -> None:
@@ -111,8 +121,12 @@ def test_hugging_faces_electra_gives_the_same_losses(model: dict[str, Any]) -> N
         "initializer_range": 0.2,
     }  # fmt: skip
     theirs = {
-        "generator": ElectraForMaskedLM(ElectraConfig(hidden_size=8, num_attention_heads=1, intermediate_size=32, **common)).eval(),
-        "model": ElectraForPreTraining(ElectraConfig(hidden_size=16, num_attention_heads=2, intermediate_size=64, **common)).eval(),
+        "generator": ElectraForMaskedLM(
+            ElectraConfig(hidden_size=8, num_attention_heads=1, intermediate_size=32, **common)
+        ).eval(),
+        "model": ElectraForPreTraining(
+            ElectraConfig(hidden_size=16, num_attention_heads=2, intermediate_size=64, **common)
+        ).eval(),
     }
     tables = ("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm")
     for name in tables:
@@ -120,7 +134,13 @@ def test_hugging_faces_electra_gives_the_same_losses(model: dict[str, Any]) -> N
             theirs["model"].electra.embeddings.get_submodule(name).state_dict()
         )
     own = encoder(
-        **model, bias=True, norm_place="post", norm_eps=1e-12, n_types=2, embed_norm=True, positions=settings_of("positions", "learned")()
+        **model,
+        bias=True,
+        norm_place="post",
+        norm_eps=1e-12,
+        n_types=2,
+        embed_norm=True,
+        positions=settings_of("positions", "learned")(),
     )
     task, batch = task_of(own, generator_width=0.5)
     task.float()
@@ -131,12 +151,16 @@ def test_hugging_faces_electra_gives_the_same_losses(model: dict[str, Any]) -> N
     labels[batch.target_positions] = batch.labels
     with torch.no_grad():
         found, ids = task(batch), task.replace_tokens(batch)
-        generator = theirs["generator"](batch.inputs.ids, attention_mask=segments, labels=labels.view_as(batch.inputs.ids))
+        generator = theirs["generator"](
+            batch.inputs.ids, attention_mask=segments, labels=labels.view_as(batch.inputs.ids)
+        )
         fake = (ids != batch.extras["original"]).long()
         detector = theirs["model"](ids, attention_mask=segments, labels=fake)
     assert fake.any()
     torch.testing.assert_close(found.parts["generator"] / batch.counts["generator"], generator.loss, rtol=0, atol=1e-5)
-    torch.testing.assert_close(found.parts["discriminator"] / batch.counts["discriminator"], detector.loss, rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        found.parts["discriminator"] / batch.counts["discriminator"], detector.loss, rtol=0, atol=1e-5
+    )
     assert found.outputs is not None
     torch.testing.assert_close(found.outputs[:, 0], detector.logits[segments != 0], rtol=0, atol=1e-5)
     hits = generator.logits.flatten(0, 1)[batch.target_positions].argmax(-1) == batch.labels
@@ -146,7 +170,9 @@ def test_hugging_faces_electra_gives_the_same_losses(model: dict[str, Any]) -> N
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
 def test_a_model_with_a_narrow_embedding_keeps_to_the_contract_of_models(kind: str) -> None:
     for head in ("linear", "bert"):
-        for case in model_contract.cases(settings_of("models", kind)(d_model=16, n_layers=2, n_heads=2, d_embedding=6, head=head)):  # type: ignore[arg-type]
+        for case in model_contract.cases(
+            settings_of("models", kind)(d_model=16, n_layers=2, n_heads=2, d_embedding=6, head=head)
+        ):  # type: ignore[arg-type]
             case.run()
 
 
@@ -169,7 +195,9 @@ def test_samples_have_the_probabilities_of_the_softmax() -> None:
 def test_the_extreme_uniform_numbers_draw_allowed_tokens(u: float) -> None:
     excluded = torch.zeros(1000, dtype=torch.bool)
     excluded[[0, 1, 998, 999]] = True
-    [drawn] = sample(torch.randn(1, 1000, generator=torch.Generator().manual_seed(0)), torch.tensor([u]), excluded).tolist()
+    [drawn] = sample(
+        torch.randn(1, 1000, generator=torch.Generator().manual_seed(0)), torch.tensor([u]), excluded
+    ).tolist()
     assert drawn == (997 if u else 2)
 
 
@@ -195,7 +223,9 @@ def test_a_sample_that_is_the_original_token_counts_as_original(disallow: bool) 
     assert sums.metrics["replaced_rate"] == (n_masked if disallow else 0, 48)
     scores, labels = sums.outputs.unbind(1)
     assert int(labels.sum()) == (n_masked if disallow else 0)
-    torch.testing.assert_close(sums.parts["discriminator"], F.binary_cross_entropy_with_logits(scores, labels, reduction="sum"))
+    torch.testing.assert_close(
+        sums.parts["discriminator"], F.binary_cross_entropy_with_logits(scores, labels, reduction="sum")
+    )
 
 
 @pytest.mark.parametrize("proposal", ["generator", "unigram", "uniform"])
@@ -292,9 +322,15 @@ def test_a_token_is_replaced_with_what_is_left_of_its_own_probability(loss: str)
 @pytest.mark.parametrize(
     ("given", "fault"),
     [
-        ({"proposal": "mask"}, "objective.proposal=mask: [MASK] tells that a token was replaced; use loss: softmax or softmax_copy"),
+        (
+            {"proposal": "mask"},
+            "objective.proposal=mask: [MASK] tells that a token was replaced; use loss: softmax or softmax_copy",
+        ),
         ({"tying": "all"}, "objective.tying=all: all needs generator_width: 1 and generator_depth: 1"),
-        ({"generator_steps": 5, "generator_width": 1}, "objective.generator_steps=5: two-stage training copies the generator's weights"),
+        (
+            {"generator_steps": 5, "generator_width": 1},
+            "objective.generator_steps=5: two-stage training copies the generator's weights",
+        ),
         (
             {"generator_steps": 600, "generator_width": 1, "tying": "none"},
             "objective.generator_steps=600: 600 steps are not fewer than the 600 of the run, so the model would not be trained; use fewer",
@@ -312,7 +348,13 @@ def test_a_cell_of_the_grid_that_does_not_exist_is_refused_by_name(given: dict[s
 
 def test_losses_are_compared_only_between_equal_weights_losses_and_tokenizers() -> None:
     """`runs compare` compares the losses of equal units, and of equal tokenizers if the unit ends with "per token"."""
-    cells: list[dict[str, Any]] = [{}, {"weight": 5}, {"loss": "softmax"}, {"loss_on": "masked"}, {"proposal": "uniform"}]
+    cells: list[dict[str, Any]] = [
+        {},
+        {"weight": 5},
+        {"loss": "softmax"},
+        {"loss_on": "masked"},
+        {"proposal": "uniform"},
+    ]
     units = [settings(**cell).LOSS_UNIT for cell in cells]
     assert len({*units}) == len(cells)
     assert all(unit.endswith("per token") for unit in units)
@@ -355,7 +397,9 @@ TWO_STAGES = "{kind: replaced_token, tying: none, generator_width: 1, generator_
 
 def files_of(run: Path) -> dict[str, bytes]:
     names = (OWN, "model.safetensors", "optimizer.safetensors")
-    found = {f"{step.name}/{name}": (step / name).read_bytes() for step in (run / "checkpoints").iterdir() for name in names}
+    found = {
+        f"{step.name}/{name}": (step / name).read_bytes() for step in (run / "checkpoints").iterdir() for name in names
+    }
     return {"metrics": (run / "metrics.jsonl").read_bytes(), **found}
 
 
@@ -371,7 +415,8 @@ def test_two_stages_have_no_flops_per_step(two_stages: Path) -> None:
 
 def test_in_two_stages_the_generator_learns_alone_and_then_the_discriminator_from_its_weights(two_stages: Path) -> None:
     own, model = (
-        [load_file(two_stages / "checkpoints" / f"step-{n:08d}" / name) for n in range(1, 7)] for name in (OWN, "model.safetensors")
+        [load_file(two_stages / "checkpoints" / f"step-{n:08d}" / name) for n in range(1, 7)]
+        for name in (OWN, "model.safetensors")
     )
     body = [name for name in model[0] if name.startswith(("embedding.", "stack."))]
     assert all(f"generator.{name}" in own[0] for name in body)
@@ -384,11 +429,20 @@ def test_in_two_stages_the_generator_learns_alone_and_then_the_discriminator_fro
         assert 0 < max(moved) < 0.1
     assert any(not torch.equal(model[3][name], model[5][name]) for name in body)
     lines = [json.loads(line) for line in (two_stages / "metrics.jsonl").read_text().splitlines()]
-    assert [("loss.discriminator" in line) for line in lines if "loss" in line] == [False, False, False, True, True, True]
+    assert [("loss.discriminator" in line) for line in lines if "loss" in line] == [
+        False,
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]
 
 
 @pytest.mark.parametrize("kept", [2, 3, 4])
-def test_a_run_in_two_stages_that_is_cut_off_continues_to_the_same_bytes(two_stages: Path, tmp_path: Path, kept: int) -> None:
+def test_a_run_in_two_stages_that_is_cut_off_continues_to_the_same_bytes(
+    two_stages: Path, tmp_path: Path, kept: int
+) -> None:
     copy = Path(shutil.copytree(two_stages, tmp_path / "run"))
     for step in range(kept + 1, 7):
         shutil.rmtree(copy / "checkpoints" / f"step-{step:08d}")
@@ -398,7 +452,13 @@ def test_a_run_in_two_stages_that_is_cut_off_continues_to_the_same_bytes(two_sta
 
 
 def test_the_frequencies_of_tokens_come_from_the_training_data_and_stay_with_the_run(tmp_path: Path) -> None:
-    run = trained(tmp_path / "run", *SMALL, "train.steps=2", "objective={kind: replaced_token, proposal: unigram}", "eval.tokens=null")
+    run = trained(
+        tmp_path / "run",
+        *SMALL,
+        "train.steps=2",
+        "objective={kind: replaced_token, proposal: unigram}",
+        "eval.tokens=null",
+    )
     opened = open_trained(run, device="cpu")
     stored = load_file(max((run / "checkpoints").iterdir()) / OWN)["generator.counts"]
     data = evaluation_data(opened, None, "train")
@@ -414,7 +474,11 @@ def test_the_frequencies_of_tokens_come_from_the_training_data_and_stay_with_the
 
 def test_data_of_one_token_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("a" * 500)
-    given = (f"data.train={tmp_path / 'text.txt'}", "tokenizer={kind: byte}", "objective={kind: replaced_token, proposal: unigram}")
+    given = (
+        f"data.train={tmp_path / 'text.txt'}",
+        "tokenizer={kind: byte}",
+        "objective={kind: replaced_token, proposal: unigram}",
+    )
     done = minitf("pretrain", TINY, *SMALL, *given, "train.steps=1", "-d", tmp_path / "run")
     refused(done, "the training data have fewer than 2 different tokens, so no token can be replaced")
 
@@ -440,7 +504,12 @@ def test_a_mask_is_filled_by_the_generator(electra: Path) -> None:
     given = json.loads(before[0])["result"]
     [shown] = given if isinstance(given, list) else [given]
     tokenizer, special = opened.tokenizer, sorted(opened.tokenizer.vocabulary.special_ids)
-    ids = [tokenizer.vocabulary.separator, *tokenizer.encode("the "), tokenizer.vocabulary.mask, *tokenizer.encode(" king")]
+    ids = [
+        tokenizer.vocabulary.separator,
+        *tokenizer.encode("the "),
+        tokenizer.vocabulary.mask,
+        *tokenizer.encode(" king"),
+    ]
     p = task.generator.logits(task.generator(Tokens(torch.tensor([[*map(int, ids)]]))).y)[0, -6].softmax(-1)
     p[special] = 0
     assert [one["p"] for one in shown["candidates"][0]] == pytest.approx(p.topk(5).values.tolist(), abs=1e-5)
@@ -448,14 +517,19 @@ def test_a_mask_is_filled_by_the_generator(electra: Path) -> None:
 
 def test_inspect_shows_the_probability_of_every_token(electra: Path, tmp_path: Path) -> None:
     opened = open_trained(electra, device="cpu")
-    shown = json.loads(minitf("inspect", "replaced", electra, "the king", "--json").stdout)["result"]["texts"][0]["tokens"]
+    shown = json.loads(minitf("inspect", "replaced", electra, "the king", "--json").stdout)["result"]["texts"][0][
+        "tokens"
+    ]
     task: Any = opened.task()
     ids = torch.tensor([[one["id"] for one in shown]])
     expected = opened.model.logits(opened.model(Tokens(ids)).y)[0, :, 0].sigmoid()
     assert [one["p"] for one in shown] == pytest.approx(expected.tolist(), abs=1e-6)
     assert not any(one["replaced"] for one in shown)
     long = "the old king saw a small house and went home"
-    seeds = [json.loads(minitf("inspect", "replaced", electra, long, "--seed", str(n), "--json").stdout)["result"] for n in (1, 1, 2)]
+    seeds = [
+        json.loads(minitf("inspect", "replaced", electra, long, "--seed", str(n), "--json").stdout)["result"]
+        for n in (1, 1, 2)
+    ]
     assert seeds[0] == seeds[1] != seeds[2]
     tokens = seeds[0]["texts"][0]["tokens"]
     assert any(one["replaced"] for one in tokens)
@@ -467,9 +541,13 @@ def test_inspect_shows_the_probability_of_every_token(electra: Path, tmp_path: P
     panels = figures.maps(figure)
     assert [panel.title for panel in panels] == ["text 1", "text 2"]
     for panel, text in zip(panels, result["texts"], strict=True):
-        rows = [label(one["token"]) + (f" ({label(one['original'])})" if one["replaced"] else "") for one in text["tokens"]]
+        rows = [
+            label(one["token"]) + (f" ({label(one['original'])})" if one["replaced"] else "") for one in text["tokens"]
+        ]
         assert panel.values.tolist() == [[one["p"]] for one in text["tokens"]]
-        assert {row: name for row, name in enumerate(figure_caption(row, 18) for row in rows) if row in panel.rows} == panel.rows
+        assert {
+            row: name for row, name in enumerate(figure_caption(row, 18) for row in rows) if row in panel.rows
+        } == panel.rows
         assert (panel.columns, panel.colors) == ({0: "p"}, ("Blues", 0, 1))
         assert panel.marks == {"square": {(n, 0) for n, one in enumerate(text["tokens"]) if one["replaced"]}}
     assert figures.colorbar(figure) == ("probability that the token was replaced", (0, 1))
@@ -478,8 +556,16 @@ def test_inspect_shows_the_probability_of_every_token(electra: Path, tmp_path: P
 
 def test_a_run_begins_with_the_discriminators_weights_and_the_other_way_round(electra: Path, tmp_path: Path) -> None:
     def begun(name: str, source: Path, objective: str) -> Path:
-        (tmp_path / f"{name}.yaml").write_text(f"data: {{train: {DATA / 'tiny.txt'}}}\nmodel: {{init_from: {source}}}\n")
-        slow = ("train.steps=1", "train.batch_size=2", "optimizer.lr=1e-10", "optimizer.weight_decay=0", "train.context=16")
+        (tmp_path / f"{name}.yaml").write_text(
+            f"data: {{train: {DATA / 'tiny.txt'}}}\nmodel: {{init_from: {source}}}\n"
+        )
+        slow = (
+            "train.steps=1",
+            "train.batch_size=2",
+            "optimizer.lr=1e-10",
+            "optimizer.weight_decay=0",
+            "train.context=16",
+        )
         return trained(tmp_path / name, *slow, f"objective={objective}", recipe=tmp_path / f"{name}.yaml")
 
     source = load_file(electra / "model.safetensors")
@@ -491,7 +577,14 @@ def test_a_run_begins_with_the_discriminators_weights_and_the_other_way_round(el
         found = load_file(run / "model.safetensors")
         assert all(torch.allclose(found[name], source[name], atol=1e-6) for name in body)
         assert ("head.dense.weight" in found) == (run == binary)
-    recipe, two_stages = tmp_path / "masked.yaml", "objective={kind: replaced_token, tying: none, generator_width: 1, generator_steps: 1}"
+    recipe, two_stages = (
+        tmp_path / "masked.yaml",
+        "objective={kind: replaced_token, tying: none, generator_width: 1, generator_steps: 1}",
+    )
     message = "two-stage training replaces the weights of model.init_from by the generator's; use 0, or remove model.init_from"
     refused(minitf("pretrain", recipe, two_stages, "train.steps=9"), message, exit_code=3)
-    refused(minitf("inspect", "replaced", masked, "the king"), "was trained with objective masked, which detects no", exit_code=2)
+    refused(
+        minitf("inspect", "replaced", masked, "the king"),
+        "was trained with objective masked, which detects no",
+        exit_code=2,
+    )

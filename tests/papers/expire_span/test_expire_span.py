@@ -54,7 +54,11 @@ def test_weights_fade_out_behind_the_span_as_the_formula_says() -> None:
         for h in range(4):
             group = h // 2
             for t in range(L):
-                a = ((x[b, : t + 1] @ w_k[3 * group : 3 * group + 3].T) @ (w_q[3 * h : 3 * h + 3] @ x[b, t]) / math.sqrt(3)).softmax(0)
+                a = (
+                    (x[b, : t + 1] @ w_k[3 * group : 3 * group + 3].T)
+                    @ (w_q[3 * h : 3 * h + 3] @ x[b, t])
+                    / math.sqrt(3)
+                ).softmax(0)
                 age = t - torch.arange(t + 1)
                 a = a * (1 + (spans[: t + 1] - age) / 4).clamp(0, 1)
                 y[b, t, 2 * h : 2 * h + 2] = (a / a.sum()) @ (x[b, : t + 1] @ w_v[2 * group : 2 * group + 2].T)
@@ -183,7 +187,9 @@ def test_a_run_records_its_memory_and_its_penalty(tmp_path: Path) -> None:
     assert not figures.has_hooks(opened.model)
     for layer, mixer in zip(found["layers"], opened.model.mixers(), strict=True):
         assert layer["ramp"] == 8
-        mixer.register_forward_pre_hook(lambda mixer, inputs: seen.append(mixer.observe(*inputs[:3])["spans"][0].detach()))
+        mixer.register_forward_pre_hook(
+            lambda mixer, inputs: seen.append(mixer.observe(*inputs[:3])["spans"][0].detach())
+        )
     seen, state, kept = list[torch.Tensor](), opened.model.start(1), list[list[int]]()
     ids = torch.tensor([[opened.tokenizer.vocabulary.separator, *map(int, opened.tokenizer.encode(text))]])
     for part in ids.split(16, dim=1):

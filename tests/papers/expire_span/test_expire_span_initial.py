@@ -10,7 +10,9 @@ from test_run_initial import SHORT, SIZES, TEXT, parts_of, theirs
 from mini_tf.system.errors import RecipeFault
 
 
-def test_keys_that_act_only_in_training_may_be_others_also_within_a_mixer_and_those_that_are_computed_with_may_not(tmp_path: Path) -> None:
+def test_keys_that_act_only_in_training_may_be_others_also_within_a_mixer_and_those_that_are_computed_with_may_not(
+    tmp_path: Path,
+) -> None:
     spans = "attention: [{kind: expire_span, max_span: 20}, {kind: sru, forget_bias: 1.0}], positions: none"
     run = trained(tmp_path / "run", *SHORT, SIZES.format("decoder", spans), TEXT)
     key = "model.attention=[{{kind: expire_span, max_span: 20, {}}}, {{kind: sru, {}}}]"
@@ -18,9 +20,14 @@ def test_keys_that_act_only_in_training_may_be_others_also_within_a_mixer_and_th
     parts = parts_of(run, TEXT, key.format(*free))
     assert parts.loaded is not None
     assert (parts.loaded.new, parts.loaded.unused) == ((), ())
-    assert torch.equal(parts.model.weights()["stack.layers.0.own.part.span_bias"], theirs(run)["stack.layers.0.own.part.span_bias"])
+    assert torch.equal(
+        parts.model.weights()["stack.layers.0.own.part.span_bias"], theirs(run)["stack.layers.0.own.part.span_bias"]
+    )
     for bound, words in (
-        (("pre_div: 2.0, noisy: true", "forget_bias: 2.0"), r"model\.attention\[0\]\.pre_div: is 2\.0, but 1\.0 in run"),
+        (
+            ("pre_div: 2.0, noisy: true", "forget_bias: 2.0"),
+            r"model\.attention\[0\]\.pre_div: is 2\.0, but 1\.0 in run",
+        ),
         (("ramp: 8", "forget_bias: 2.0"), r"model\.attention\[0\]\.ramp: is 8, but 32 in run"),
         (("noisy: true", "highway_bias: 0.0"), r"model\.attention\[1\]\.highway_bias: is 0\.0, but -2\.0 in run"),
     ):

@@ -58,7 +58,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trained(folder / "decoder", "train.steps=1", "train.context=24")
     trained(folder / "encoder", "train.steps=1", tiny_model("encoder"), "objective=masked")
     trained(folder / "pairs", "train.steps=1", f"model={{kind: encoder_decoder, {sizes}}}", *pairs)
-    trained(folder / "gated", "train.steps=1", f"model={{kind: decoder, {sizes}, activation: swiglu, norm_place: post}}")
+    trained(
+        folder / "gated", "train.steps=1", f"model={{kind: decoder, {sizes}, activation: swiglu, norm_place: post}}"
+    )
     trained(folder / "bare", "train.steps=1", f"model={{kind: decoder, {sizes}, d_ff: 0}}")
     return folder
 
@@ -175,7 +177,10 @@ def all_prefixes(trained: Trained, text: str) -> Iterator[tuple[tuple[int, ...],
 def coefficients_of(model: Model, ids: tuple[int, ...]) -> np.ndarray:
     """(layers, n) at the last token of one prefix, in a forward pass of its own."""
     found = []
-    with torch.no_grad(), recorded(model.stacks()[0].stack, lambda layer, part, x: found.append(part.coefficients(x[0, -1]))):
+    with (
+        torch.no_grad(),
+        recorded(model.stacks()[0].stack, lambda layer, part, x: found.append(part.coefficients(x[0, -1]))),
+    ):
         model(Tokens(torch.tensor([ids])))
     return torch.stack(found).numpy()
 
@@ -198,13 +203,18 @@ def test_triggers_are_the_prefixes_of_all_documents_with_the_largest_coefficient
             triggers = found.of(MemoryIndex(layer, index))
             assert [tuple(trigger.prefix) for trigger in triggers] == [prefixes[token][0] for _, token in rows]
             assert [trigger.following for trigger in triggers] == [prefixes[token][1] for _, token in rows]
-            assert [trigger.coefficient for trigger in triggers] == pytest.approx([value for value, _ in rows], abs=1e-8)
+            assert [trigger.coefficient for trigger in triggers] == pytest.approx(
+                [value for value, _ in rows], abs=1e-8
+            )
 
 
 def test_a_raw_stream_is_read_in_rows_without_separators(runs: Path, tmp_path: Path) -> None:
     found = open_trained(runs / "decoder", device="cpu")
     data = found.recipe.data
-    raw = replace(found, recipe=found.recipe.model_copy(update={"data": data.model_copy(update={"split": Split(share=0.1, tail=True)})}))
+    raw = replace(
+        found,
+        recipe=found.recipe.model_copy(update={"data": data.model_copy(update={"split": Split(share=0.1, tail=True)})}),
+    )
     ids, rows = [*map(int, found.tokenizer.encode(CORPUS))], list[int]()
     for batch in corpus_rows(raw, written(tmp_path), raw.model.stacks()[0]):
         assert batch.tokens.ids.shape[1] == 24
@@ -225,7 +235,11 @@ def test_a_corpus_that_is_repeated_has_the_same_triggers_and_keeps_no_more_rows(
 
 def test_a_trigger_without_a_token_is_the_shorter_prefix_alone(runs: Path, tmp_path: Path) -> None:
     model = opened(runs / "decoder")
-    one, found, separator = model.model.stacks()[0], searched(model, written(tmp_path)), model.tokenizer.vocabulary.separator
+    one, found, separator = (
+        model.model.stacks()[0],
+        searched(model, written(tmp_path)),
+        model.tokenizer.vocabulary.separator,
+    )
     layers = memory_layers(one.stack, "run")
     shortened, [report, _] = shorten_triggers(model, one, layers, found), report_layers(model, one, layers, found)
     alone, compared = cache(partial(coefficients_of, model.model)), list[tuple[float, ...]]()
@@ -262,7 +276,9 @@ def test_votes_are_the_values_times_the_output_embedding() -> None:
     assert top_votes(model, values[3], 4) == []
 
 
-@pytest.mark.parametrize(("votes", "following"), [([1, 1, 2, 3, 0], [1, 1, 2, 2, 5]), ([1, 2, 3, 4], [4, 4, 1, 4]), ([7, 7], [7, 7])])
+@pytest.mark.parametrize(
+    ("votes", "following"), [([1, 1, 2, 3, 0], [1, 1, 2, 2, 5]), ([1, 2, 3, 4], [4, 4, 1, 4]), ([7, 7], [7, 7])]
+)
 def test_chance_is_the_mean_over_all_orders_of_the_votes(votes: list[int], following: list[int]) -> None:
     n, found = len(votes), agreement(np.array(votes), np.array(following))
     shares = [sum(a == b for a, b in zip(order, following, strict=True)) / n for order in itertools.permutations(votes)]
@@ -273,19 +289,25 @@ def test_chance_is_the_mean_over_all_orders_of_the_votes(votes: list[int], follo
 # the parts of a logit
 
 
-@pytest.mark.parametrize("keys", [{"norm": "layer", "bias": True, "activation": "swiglu"}, {"norm": "rms", "tied": False}])
+@pytest.mark.parametrize(
+    "keys", [{"norm": "layer", "bias": True, "activation": "swiglu"}, {"norm": "rms", "tied": False}]
+)
 def test_each_part_is_its_vector_through_the_frozen_norm_and_the_output_embedding(keys: dict[str, Any]) -> None:
     model = random_model(settings_of("models", "decoder")(d_model=8, n_layers=2, n_heads=2, **keys))  # type: ignore[arg-type]
     ids, outputs = random_ids(1), dict[str, Any]()
     stack: Any = model.stack
     for name, part in (("attention", stack.layers[1].own.part), ("layer", stack.layers[0].feed_forward.part)):
-        part.register_forward_hook(lambda part, inputs, output, name=name: outputs.update({name: output, f"{name} input": inputs[0]}))
+        part.register_forward_hook(
+            lambda part, inputs, output, name=name: outputs.update({name: output, f"{name} input": inputs[0]})
+        )
     stack.norm.register_forward_pre_hook(lambda part, inputs: outputs.update(last=inputs[0][0, -1]))
     split = split_logit(model, Tokens(ids))
     with torch.no_grad():
         logits = model.logits(model(Tokens(ids)).y)[0, -1]
     h, weight = outputs["last"], stack.norm.weight.detach()
-    scale = 1 / (h.var(correction=0) + 1e-5).sqrt() if keys["norm"] == "layer" else 1 / (h.square().mean() + 1e-5).sqrt()
+    scale = (
+        1 / (h.var(correction=0) + 1e-5).sqrt() if keys["norm"] == "layer" else 1 / (h.square().mean() + 1e-5).sqrt()
+    )
     row = model.head.linear.weight.detach()[split.token]  # type: ignore[union-attr]
 
     def contribution(vector: torch.Tensor) -> float:
@@ -309,9 +331,13 @@ def test_each_part_is_its_vector_through_the_frozen_norm_and_the_output_embeddin
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("keys", [{}, {"norm_place": "none"}, {"norm": "rms", "norm_weight": False}, {"d_embedding": 6}, {"d_ff": 0}])
+@pytest.mark.parametrize(
+    "keys", [{}, {"norm_place": "none"}, {"norm": "rms", "norm_weight": False}, {"d_embedding": 6}, {"d_ff": 0}]
+)
 def test_parts_sum_to_the_logit(keys: dict[str, Any], activation: str) -> None:
-    model = random_model(settings_of("models", "decoder")(d_model=8, n_layers=2, n_heads=2, activation=activation, bias=True, **keys))  # type: ignore[arg-type]
+    model = random_model(
+        settings_of("models", "decoder")(d_model=8, n_layers=2, n_heads=2, activation=activation, bias=True, **keys)
+    )  # type: ignore[arg-type]
     split = split_logit(model, Tokens(random_ids(1)))
     assert split.sum == pytest.approx(split.logit, abs=1e-10)
 
@@ -333,7 +359,9 @@ def test_a_logit_that_is_no_sum_is_refused_by_name(kind: str, keys: dict[str, An
 
 def add_between_blocks(model: Model) -> Model:
     """As a Universal Transformer does, whose step embeddings are no part of a block."""
-    model.stack.layers[1].register_forward_pre_hook(lambda block, inputs: (inputs[0] + torch.arange(inputs[0].shape[-1]) / 4, *inputs[1:]))  # type: ignore[union-attr, operator]
+    model.stack.layers[1].register_forward_pre_hook(
+        lambda block, inputs: (inputs[0] + torch.arange(inputs[0].shape[-1]) / 4, *inputs[1:])
+    )  # type: ignore[union-attr, operator]
     return model
 
 
@@ -351,7 +379,9 @@ def test_a_logit_of_more_than_the_blocks_is_refused_with_sum_and_logit(runs: Pat
     split = split_view(run, "the old king", 3).result["split"]
     assert split["sum"] == pytest.approx(split["logit"])
     add_between_blocks(run.model)
-    with pytest.raises(UsageFault, match=r"its parts sum to -?[\d.]+, but it is -?[\d.]+: the model also adds other vectors") as fault:
+    with pytest.raises(
+        UsageFault, match=r"its parts sum to -?[\d.]+, but it is -?[\d.]+: the model also adds other vectors"
+    ) as fault:
         split_view(run, "the old king", 3)
     said, logit = map(float, re.findall(r"-?\d+\.\d{4}", fault.value.message))
     ids = torch.tensor([[run.tokenizer.vocabulary.separator, *map(int, run.tokenizer.encode("the old king"))]])
@@ -410,15 +440,24 @@ def test_tables_of_memories_have_the_numbers_in_their_columns(runs: Path, tmp_pa
         changes = [f"{one[name]:+.1%}" for name in ("without_last", "without_first")]
         assert cells == [str(one["layer"]), "128", f"{one['active']:.1%}", *shares, *changes]
     for rows, one in zip(memories, result["memories"], strict=True):
-        assert [float(cells[0]) for cells in rows[1:]] == pytest.approx([trigger["coefficient"] for trigger in one["triggers"]], abs=1e-3)
+        assert [float(cells[0]) for cells in rows[1:]] == pytest.approx(
+            [trigger["coefficient"] for trigger in one["triggers"]], abs=1e-3
+        )
         assert [cells[-1] for cells in rows[1:]] == [label(trigger["next"]) for trigger in one["triggers"]]
     split = result["split"]
-    assert parts[0] == ["layer", *(name for name in ("attention", "memories", "bias") if split["layers"][0][name] is not None)]
+    assert parts[0] == [
+        "layer",
+        *(name for name in ("attention", "memories", "bias") if split["layers"][0][name] is not None),
+    ]
     for cells, one in zip(parts[1:], split["layers"], strict=True):
         assert cells == [str(one["layer"]), *(f"{one[name]:.3f}" for name in parts[0][1:])]
     assert largest[0] == ["memory", "contribution", "coefficient", "votes"]
     for cells, one in zip(largest[1:], split["memories"], strict=True):
-        assert cells[:3] == [f"{one['layer']}:{one['memory']}", f"{one['contribution']:.3f}", f"{one['coefficient']:.3f}"]
+        assert cells[:3] == [
+            f"{one['layer']}:{one['memory']}",
+            f"{one['contribution']:.3f}",
+            f"{one['coefficient']:.3f}",
+        ]
         assert cells[3:] == [label(vote["token"]) for vote in one["votes"]]
     ids = torch.tensor([[run.tokenizer.vocabulary.separator, *map(int, run.tokenizer.encode("the old king"))]])
     whole = split_logit(run.model, Tokens(ids))
@@ -451,7 +490,10 @@ def test_chosen_memories_and_layers_are_shown_and_only_their_layers_are_read(run
     assert [(one["layer"], one["memory"]) for one in whole["memories"]] == [(0, 3), (0, 5), (0, 6), (1, 127)]
     one_layer = result_of(runs / "decoder", "--corpus", corpus, "--memory", "1:127")
     assert (one_layer["layers"], one_layer["memories"]) == (whole["layers"][1:], whole["memories"][3:])
-    assert [one["layer"] for one in result_of(runs / "decoder", "--corpus", corpus, "--layer", "-1", "--limit", "1")["memories"]] == [1, 1]
+    assert [
+        one["layer"]
+        for one in result_of(runs / "decoder", "--corpus", corpus, "--layer", "-1", "--limit", "1")["memories"]
+    ] == [1, 1]
 
 
 def test_a_text_alone_is_split_without_a_corpus(runs: Path) -> None:

@@ -36,7 +36,12 @@ def made(**given: Any) -> perceiver.Perceiver:
 def test_any_subset_of_outputs_is_the_same_rows_of_all_outputs(query: str) -> None:
     model, ids = made(query=query, query_residual=query == "input"), random_ids()
     whole = model(Tokens(ids)).y.flatten(0, 1)
-    for at in ([0], [L + 3, L + 1], [3 * L - 1, 0, 4, 2, 2], [*range(B * L)]):  # any order, also twice, also none of a row
+    for at in (
+        [0],
+        [L + 3, L + 1],
+        [3 * L - 1, 0, 4, 2, 2],
+        [*range(B * L)],
+    ):  # any order, also twice, also none of a row
         torch.testing.assert_close(model(Tokens(ids), at=torch.tensor(at)).y, whole[at], **EXACT)
 
 
@@ -74,7 +79,9 @@ def test_the_latents_cost_the_same_at_any_length_and_the_rest_grows_linearly() -
     model, whole, latents, cpu = made(), list[int](), list[int](), torch.device("cpu")
     for length in (4, 8, 12):
         whole.append(forward_flops(lambda length=length: model(Tokens(random_ids(1, length))), cpu))  # type: ignore[misc]
-        latents.append(forward_flops(lambda: model.processor(torch.zeros(1, 4, 16, dtype=torch.float64), TokenPositions(4)), cpu))
+        latents.append(
+            forward_flops(lambda: model.processor(torch.zeros(1, 4, 16, dtype=torch.float64), TokenPositions(4)), cpu)
+        )
     assert whole[2] - whole[1] == whole[1] - whole[0] > 0
     assert 0 < latents[0] < 2 * whole[0] - whole[1], "the part that does not grow has the layers of the latents"
 
@@ -122,7 +129,15 @@ def hugging_face() -> tuple[Any, perceiver.Perceiver]:
     for p in theirs.parameters():
         p.data.normal_(0, 0.3)
     decoder = {"n_heads": 8, "d_k": 32, "d_v": 2, "d_ff": 16}
-    sizes = {"d_model": 16, "n_latents": 5, "d_latent": 24, "n_layers": 2, "n_blocks": 2, "bias": True, "decoder": decoder} | HEADS
+    sizes = {
+        "d_model": 16,
+        "n_latents": 5,
+        "d_latent": 24,
+        "n_layers": 2,
+        "n_blocks": 2,
+        "bias": True,
+        "decoder": decoder,
+    } | HEADS
     ours = perceiver.Settings.model_validate(sizes).build(30, 20).eval()
     weights = {name: tensor.detach() for name, tensor in theirs.named_parameters()}
     loaded = {
@@ -136,7 +151,10 @@ def hugging_face() -> tuple[Any, perceiver.Perceiver]:
     of_memory = {"encoder": "embedding.norm", "decoder": "processor.norm"}  # their norm of keys and values
     for name, path in crosses.items():
         loaded |= layer_of(weights, path, f"{name}.layers.0", "cross")
-        loaded |= {f"{of_memory[name]}.{part}": weights[f"{path}.attention.self.layernorm2.{part}"] for part in ("weight", "bias")}
+        loaded |= {
+            f"{of_memory[name]}.{part}": weights[f"{path}.attention.self.layernorm2.{part}"]
+            for part in ("weight", "bias")
+        }
     for layer in range(2):
         loaded |= layer_of(weights, f"perceiver.encoder.self_attends.{layer}", f"processor.layers.{layer}", "own")
     ours.load_weights(loaded)
@@ -169,7 +187,11 @@ def test_logits_equal_hugging_faces_perceiver_for_masked_language_modelling() ->
         torch.testing.assert_close(logits[row, :n], expected[row, :n], rtol=0, atol=1e-5)
 
 
-BYTES = ("tokenizer.kind=byte", "model={kind: perceiver, d_model: 16, n_layers: 1, n_heads: 2, n_latents: 4}", "train.context=64")
+BYTES = (
+    "tokenizer.kind=byte",
+    "model={kind: perceiver, d_model: 16, n_layers: 1, n_heads: 2, n_latents: 4}",
+    "train.context=64",
+)
 
 
 def test_a_masked_model_of_bytes_initializes_a_classifier_with_a_query_of_its_own(tmp_path: Path) -> None:
@@ -180,7 +202,9 @@ def test_a_masked_model_of_bytes_initializes_a_classifier_with_a_query_of_its_ow
     rows.write_text("".join(f"{'good' * (n % 2)}{'bad' * (1 - n % 2)} text {n}\t{n % 2}\n" for n in range(40)))
     fields = ("data.fields={text: 0, label: 1}", "data.header=false")
     task = ("model.kind=perceiver", "model.query=task", "objective={kind: classify, pool: first}", "train.steps=2")
-    done = minitf("finetune", "sst2-nano", rows, *fields, f"model.init_from={run}", *task, "-d", tmp_path / "classifier", "-q")
+    done = minitf(
+        "finetune", "sst2-nano", rows, *fields, f"model.init_from={run}", *task, "-d", tmp_path / "classifier", "-q"
+    )
     predicted = minitf("predict", done.stdout.strip(), stdin="good text\nbad\n").stdout.splitlines()
     assert len(predicted) == 2
 
@@ -197,8 +221,14 @@ def test_a_masked_model_of_bytes_initializes_a_classifier_with_a_query_of_its_ow
         (("model.d_latent=20", "model.decoder.n_heads=3"), "model.decoder.n_heads=3: 3 does not divide d_model 16"),
         (("model.cross_attention=sru",), "model.cross_attention=sru: sru attention does not support cross-attention"),
         (("model.cross_attention=diminishing",), "model.cross_attention=diminishing: latents have no order"),
-        (("model.attention=window",), "model.attention=window: latents have no order, on which window attention depends; use softmax"),
-        (("objective=replaced_token",), "a generator is a smaller model of one stack, but perceiver has 3; use unigram, uniform or mask"),
+        (
+            ("model.attention=window",),
+            "model.attention=window: latents have no order, on which window attention depends; use softmax",
+        ),
+        (
+            ("objective=replaced_token",),
+            "a generator is a smaller model of one stack, but perceiver has 3; use unigram, uniform or mask",
+        ),
         (("objective=next_token",), "next_token needs causal attention"),
     ],
 )
@@ -240,7 +270,10 @@ def test_the_view_of_latents_is_the_product_of_their_attention(tmp_path: Path) -
         assert legend in told
         assert "mean distance" not in told
     panels, tokens = figures.maps(figure), dict(enumerate([label(token) for token in found["tokens"]]))
-    numbers, largest = {i: str(i) for i in range(4)}, max(np.max(found[name]) for name in ("encoder", "decoder", "rollout"))
+    numbers, largest = (
+        {i: str(i) for i in range(4)},
+        max(np.max(found[name]) for name in ("encoder", "decoder", "rollout")),
+    )
     sides = {"encoder": (numbers, tokens), "decoder": (tokens, numbers), "rollout": (tokens, tokens)}
     assert [panel.title for panel in panels] == [*sides]
     for panel, (rows, columns) in zip(panels, sides.values(), strict=True):
@@ -252,9 +285,18 @@ def test_the_view_of_latents_is_the_product_of_their_attention(tmp_path: Path) -
     table = lines[next(n for n, line in enumerate(lines) if line.startswith("latent")) + 1 :]
     for latent, line in enumerate(table):
         weights, use = encoder[latent].detach(), decoder[:, latent].detach()
-        best = [" ".join(f"{tokens[int(i)]} {part[i]:.2f}" for i in part.argsort(descending=True)[:2]) for part in (weights, use)]
+        best = [
+            " ".join(f"{tokens[int(i)]} {part[i]:.2f}" for i in part.argsort(descending=True)[:2])
+            for part in (weights, use)
+        ]
         entropy = float(-(weights * weights.log()).sum() / math.log(n))
-        assert line.split() == [str(latent), *best[0].split(), f"{entropy:.2f}", *best[1].split(), f"{float(use.mean()):.3f}"]
+        assert line.split() == [
+            str(latent),
+            *best[0].split(),
+            f"{entropy:.2f}",
+            *best[1].split(),
+            f"{float(use.mean()):.3f}",
+        ]
 
 
 ONE_OUTPUT = perceiver.Settings.model_validate(SMALL | {"query": "task"})
@@ -269,21 +311,27 @@ def test_views_of_one_output_have_one_row(tmp_path: Path) -> None:
     rows = tmp_path / "rows.tsv"
     rows.write_text("".join(f"{'good' * (n % 2)}{'bad' * (1 - n % 2)} text {n}\t{n % 2}\n" for n in range(40)))
     given = ("data.fields={text: 0, label: 1}", "data.header=false", "objective={kind: classify, pool: first}")
-    done = minitf("finetune", "sst2-nano", rows, *given, *BYTES, "model.query=task", "train.steps=1", "-d", tmp_path / "run", "-q")
+    done = minitf(
+        "finetune", "sst2-nano", rows, *given, *BYTES, "model.query=task", "train.steps=1", "-d", tmp_path / "run", "-q"
+    )
     run = done.stdout.strip()
     [found] = json.loads(minitf("inspect", "latents", run, "a cat", "--json").stdout)["result"]["texts"]
     assert (found["outputs"], len(found["decoder"]), len(found["rollout"])) == (["output"], 1, 1)
     assert len(found["rollout"][0]) == len(found["tokens"]) > 1
-    [sample] = json.loads(minitf("inspect", "attention", run, "a cat", "--kind", "decoder.cross", "--full", "--json").stdout)["result"][
-        "samples"
-    ]
+    [sample] = json.loads(
+        minitf("inspect", "attention", run, "a cat", "--kind", "decoder.cross", "--full", "--json").stdout
+    )["result"]["samples"]
     assert {len(head["matrix"]) for head in sample["heads"]} == {1}
     told = " ".join(minitf("inspect", "attention", run, "a cat", "--kind", "decoder.cross").stdout.split())
     assert "Rows: queries, one per output of the whole row. Columns: keys, one per latent vector." in told
     assert minitf("inspect", "attention", run, "a cat", "--words").exit_code == 0
     told = "these heads have one query per output of the whole row or latent vector, not per token"
     refused(minitf("inspect", "attention", run, "a cat", "--query", "cat"), told, exit_code=2)
-    refused(minitf("inspect", "memory", run), "run: no stack has hidden states of tokens, which trigger memories (perceiver)", exit_code=2)
+    refused(
+        minitf("inspect", "memory", run),
+        "run: no stack has hidden states of tokens, which trigger memories (perceiver)",
+        exit_code=2,
+    )
 
 
 def test_views_and_other_models_refuse_what_a_perceiver_does_not_have(tmp_path: Path) -> None:

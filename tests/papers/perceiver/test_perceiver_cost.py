@@ -19,7 +19,9 @@ def test_of_a_perceiver_what_grows_with_the_length_is_measured_too(
 ) -> None:
     monkeypatch.setattr(lengths, "LONG_SECONDS", 0.0)
     sized = "model={kind: perceiver, d_model: 16, d_latent: 24, n_layers: 2, n_heads: 2, n_latents: 4, attention: [softmax]}"
-    layers = layers_of("tiny", read(TINY, [sized, "objective={kind: classify, pool: first}", f"model.query={query}"]).recipe)
+    layers = layers_of(
+        "tiny", read(TINY, [sized, "objective={kind: classify, pool: first}", f"model.query={query}"]).recipe
+    )
     names = ["encoder.cross (tiny)", "latent.self (tiny)", "decoder.cross (tiny)"]
     assert [layer.name for layer in layers] == names
     assert [layer.sizes(32) for layer in layers] == [(4, 32), (4, 4), sizes]

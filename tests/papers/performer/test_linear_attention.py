@@ -48,7 +48,9 @@ def cases_in_chunks() -> list[Any]:
 
 
 @pytest.mark.parametrize(("size", "case"), cases_in_chunks())
-def test_a_row_of_several_chunks_and_spans_keeps_the_contract(size: int, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_of_several_chunks_and_spans_keeps_the_contract(
+    size: int, case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for where in (layer, module):
         monkeypatch.setattr(where, "CHUNK", size)
     monkeypatch.setattr(token_positions, "SPAN", size + 2)
@@ -69,7 +71,9 @@ def projections(features: int, orthogonal: bool, raw: bool) -> Tensor:
     return torch.stack([drawn() for _ in range(DRAWS)])
 
 
-def estimates(q: Tensor, k: Tensor, variant: Variant, features: int = D, orthogonal: bool = True, raw: bool = False) -> Tensor:
+def estimates(
+    q: Tensor, k: Tensor, variant: Variant, features: int = D, orthogonal: bool = True, raw: bool = False
+) -> Tensor:
     """phi(q) . phi(k) for each of DRAWS random projections."""
 
     def estimate(projection: Tensor) -> Tensor:
@@ -122,7 +126,9 @@ def test_variances_are_those_of_the_paper(variant: Variant) -> None:
 def test_orthogonal_rows_are_no_worse_than_independent_ones() -> None:
     x, y = (0.5 * random_tensor(D, seed=seed) for seed in (1, 2))
     kernel = math.exp(float(x @ y))
-    orthogonal, independent = ((estimates(x, y, "positive", orthogonal=one) - kernel).square().mean() for one in (True, False))
+    orthogonal, independent = (
+        (estimates(x, y, "positive", orthogonal=one) - kernel).square().mean() for one in (True, False)
+    )
     assert orthogonal < independent
 
 
@@ -134,7 +140,9 @@ def test_rows_are_orthogonal_within_blocks(regularized: bool) -> None:
         products = block @ block.T
         torch.testing.assert_close(products, products.diagonal().diag(), rtol=0, atol=1e-5)
         if regularized:
-            torch.testing.assert_close(products.diagonal(), torch.full((len(block),), float(D)).double(), rtol=0, atol=1e-5)
+            torch.testing.assert_close(
+                products.diagonal(), torch.full((len(block),), float(D)).double(), rtol=0, atol=1e-5
+            )
 
 
 def test_many_features_give_softmax_attention() -> None:
@@ -167,7 +175,11 @@ def features_of(*shape: int, seed: int) -> Features:
 @pytest.mark.parametrize("length", [1, 63, 64, 65, 200])
 @pytest.mark.parametrize("causal", [True, False])
 def test_chunks_are_the_masked_formula(causal: bool, length: int) -> None:
-    q, k, v = random_tensor(2, 3, length, 5).abs(), features_of(2, 3, length, 5, seed=2), random_tensor(2, 3, length, 4, seed=4)
+    q, k, v = (
+        random_tensor(2, 3, length, 5).abs(),
+        features_of(2, 3, length, 5, seed=2),
+        random_tensor(2, 3, length, 4, seed=4),
+    )
     positions = TokenPositions(length)
     mask = Visibility(causal, positions, positions)
     attended, _ = linear_attention(q, k, v, mask)
@@ -270,7 +282,9 @@ def test_the_projection_is_redrawn_by_seed_and_step_and_saved() -> None:
     assert torch.equal(never.projection, first)
 
 
-def test_a_run_that_was_interrupted_between_two_redraws_continues_bit_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_was_interrupted_between_two_redraws_continues_bit_exactly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = "model={kind: decoder, d_model: 32, n_layers: 2, n_heads: 2, attention: {kind: favor, features: 8, redraw_every: 2}}"
     command = ("pretrain", TINY, model, *EXACT, "train.steps=6", "log.samples=0", "-q", "-d")
     assert minitf(*command, tmp_path / "whole").exit_code == 0

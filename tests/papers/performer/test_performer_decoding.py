@@ -13,7 +13,9 @@ from mini_tf.nn.state import nbytes
 
 
 @pytest.mark.parametrize("mixers", [("favor",), ("linear",), ("linear", "softmax", "favor")], ids=str)
-@pytest.mark.parametrize("settings", [{}, {"n_kv_heads": 1}, {"d_k": 10, "d_v": 4, "bias": True}, {"ngrams": (50, 60)}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"n_kv_heads": 1}, {"d_k": 10, "d_v": 4, "bias": True}, {"ngrams": (50, 60)}], ids=str
+)
 def test_recurrent_attention_continues_as_one_pass(mixers: tuple[str, ...], settings: dict[str, Any]) -> None:
     model = model_of("decoder", mixers, "rotary", n_layers=3, **settings)
     assert_goes_on_as_the_whole(model, (5, 5))

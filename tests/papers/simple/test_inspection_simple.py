@@ -31,7 +31,9 @@ def test_each_step_follows_from_the_one_before() -> None:
         weights = [math.exp(s) / sum(map(math.exp, scores)) for s in scores]
         assert steps.scores[i].tolist() == pytest.approx(scores)
         assert steps.weights[i].tolist() == pytest.approx(weights)
-        assert steps.outputs[i].tolist() == pytest.approx([sum(w * x[j][k] for j, w in enumerate(weights)) for k in range(4)])
+        assert steps.outputs[i].tolist() == pytest.approx(
+            [sum(w * x[j][k] for j, w in enumerate(weights)) for k in range(4)]
+        )
 
 
 def test_bears_moves_towards_its_neighbours_and_from_burden_to_animal() -> None:

@@ -22,7 +22,11 @@ def test_simple_attention_compares_vectors_as_its_scale_says(scale: str, causal:
     mixer = settings_of("attention", "simple")(scale=scale).build(DIMS, LayerSpec(0, 1)).eval()  # type: ignore[attr-defined]
     x, view = seeded(2, 5, 12), own_view(causal, TokenPositions(5))
     length = x.square().sum(dim=-1).sqrt()
-    divided = {"none": torch.ones(1), "rsqrt_d": torch.tensor(12.0).double().sqrt(), "cosine": length[:, :, None] * length[:, None]}[scale]
+    divided = {
+        "none": torch.ones(1),
+        "rsqrt_d": torch.tensor(12.0).double().sqrt(),
+        "cosine": length[:, :, None] * length[:, None],
+    }[scale]
     scores = x @ x.transpose(1, 2) / divided
     scores = scores.masked_fill(torch.ones(5, 5, dtype=torch.bool).triu(1), -torch.inf) if causal else scores
     torch.testing.assert_close(mixer(x, x, view).y, scores.softmax(dim=-1) @ x, **EXACT)
@@ -93,6 +97,8 @@ def test_words_that_look_like_markup_stay_words() -> None:
 def test_a_given_value_that_is_the_default_of_another_kind_is_kept_apart() -> None:
     """`simple` leaves scores unscaled by default, `softmax` does not: the same word beside another kind."""
     scales = [("simple", "none"), ("softmax", "none"), ("simple", "rsqrt_d"), ("softmax", "rsqrt_dk")]
-    models = [{"kind": "decoder", "positions": "none", "attention": {"kind": kind, "scale": scale}} for kind, scale in scales]
+    models = [
+        {"kind": "decoder", "positions": "none", "attention": {"kind": kind, "scale": scale}} for kind, scale in scales
+    ]
     ids = {run_id(Recipe.model_validate(SMALL | {"model": model})) for model in models}
     assert len(ids) == len(scales)

@@ -70,7 +70,11 @@ def gates_of(mixer: Mixer, x: Tensor, positions: TokenPositions) -> tuple[Tensor
 @pytest.mark.parametrize("state_gates", [True, False])
 @pytest.mark.parametrize("layout", ["plain", "packed"])
 def test_sru_is_the_loop_of_the_paper(layout: str, state_gates: bool) -> None:
-    mixer, x, positions = tiny_mixer(sru.Settings(state_gates=state_gates)), random_tensor(B, L, D), positions_of_layout(layout)  # type: ignore[arg-type]
+    mixer, x, positions = (
+        tiny_mixer(sru.Settings(state_gates=state_gates)),
+        random_tensor(B, L, D),
+        positions_of_layout(layout),
+    )  # type: ignore[arg-type]
     expected, *gates = loop(mixer, x @ mixer.get_parameter("project.weight").T, x, positions.segments)
     real = torch.ones(B, L, dtype=torch.bool) if positions.segments is None else positions.segments != 0
     torch.testing.assert_close(mix(mixer, x, positions)[real], expected[real], rtol=0, atol=1e-12)
@@ -101,8 +105,13 @@ def test_srupp_is_the_loop_behind_an_attention_head(attention: bool) -> None:
 
 def test_without_alpha_srupp_is_a_projected_sru_that_only_alpha_can_change() -> None:
     settings, x = srupp.Settings(d_proj=4), random_tensor(B, L, D)
-    with_head, without = tiny_mixer(settings, alpha=0.0), settings.model_copy(update={"attention": False}).build(DIMS, LayerSpec(0, 1))
-    without.double().load_state_dict({name: t for name, t in with_head.state_dict().items() if not name.startswith(("alpha", "key_value"))})
+    with_head, without = (
+        tiny_mixer(settings, alpha=0.0),
+        settings.model_copy(update={"attention": False}).build(DIMS, LayerSpec(0, 1)),
+    )
+    without.double().load_state_dict(
+        {name: t for name, t in with_head.state_dict().items() if not name.startswith(("alpha", "key_value"))}
+    )
     assert torch.equal(mix(with_head, x), mix(without, x))
     (mix(with_head, x) * random_tensor(B, L, D, seed=2)).sum().backward()
     gradient = with_head.get_parameter("key_value.weight").grad
@@ -123,7 +132,10 @@ def test_fresh_gates_have_their_biases_and_keep_the_variance(kind: ModuleType) -
     assert mixer.recurrence.alpha == pytest.approx(math.sqrt(1 + 2 / math.e))
     torch.manual_seed(0)
     wide = replace(DIMS, d_model=400)
-    for weights in (getattr(kind.Settings().build(wide, LayerSpec(0, 1)).recurrence, f"{gate}_state") for gate in ("forget", "reset")):
+    for weights in (
+        getattr(kind.Settings().build(wide, LayerSpec(0, 1)).recurrence, f"{gate}_state")
+        for gate in ("forget", "reset")
+    ):
         assert -1 <= weights.min() < -0.9 < 0.9 < weights.max() <= 1
         assert weights.mean().abs() < 4 / math.sqrt(3 * 400)
 
@@ -149,7 +161,9 @@ def test_limits_of_the_gates() -> None:
 @pytest.mark.parametrize("length", [1, 2, 7])
 @pytest.mark.parametrize("state_gates", [True, False])
 def test_gradients_are_numerically_right(state_gates: bool, length: int) -> None:
-    a, x, start = (random_tensor(2, *shape, 3, seed=n).requires_grad_() for n, shape in enumerate(((length,), (length,), ())))
+    a, x, start = (
+        random_tensor(2, *shape, 3, seed=n).requires_grad_() for n, shape in enumerate(((length,), (length,), ()))
+    )
     v = random_tensor(3, seed=4).requires_grad_() if state_gates else None
     restart = torch.tensor([[False] * length, [n % 3 == 1 for n in range(length)]])
     assert torch.autograd.gradcheck(recur, (a, x, v, start, restart))
@@ -179,7 +193,14 @@ def test_in_training_keys_and_values_learn_from_the_memory() -> None:
     torch.testing.assert_close(whole, mix(mixer, x)[:, 5:], rtol=0, atol=1e-10)
 
 
-STREAM = (*EXACT, "model.positions=none", "data.pack=concat", "train.stream=true", "train.context=16", "train.batch_size=3")
+STREAM = (
+    *EXACT,
+    "model.positions=none",
+    "data.pack=concat",
+    "train.stream=true",
+    "train.context=16",
+    "train.batch_size=3",
+)
 
 
 def test_gates_are_shown_by_token_and_layer(tmp_path: Path) -> None:
@@ -188,7 +209,9 @@ def test_gates_are_shown_by_token_and_layer(tmp_path: Path) -> None:
     result, figure = figures.pictured("inspect", "gates", run, "ab", "c")
     panels = figures.maps(figure)
     assert [panel.title for panel in panels] == [f"text {n}, {gate}" for n in (1, 2) for gate in ("forget", "reset")]
-    for panel, (text, gate) in zip(panels, ((text, gate) for text in result["texts"] for gate in ("forget", "reset")), strict=True):
+    for panel, (text, gate) in zip(
+        panels, ((text, gate) for text in result["texts"] for gate in ("forget", "reset")), strict=True
+    ):
         assert (panel.rows, panel.columns) == (dict(enumerate(text["tokens"])), {0: "layer 0", 1: "layer 1"})
         assert panel.values.T.tolist() == [layer[gate] for layer in text["layers"]]
         assert panel.colors == ("Blues", 0, 1)
@@ -198,15 +221,21 @@ def test_gates_are_shown_by_token_and_layer(tmp_path: Path) -> None:
     gates, text = list[tuple[np.ndarray, ...]](), result["texts"][0]
     for mixer in opened.model.mixers():
         mixer.register_forward_pre_hook(
-            lambda mixer, inputs: gates.append(tuple(gate[0].detach().numpy() for gate in mixer.observe(*inputs[:3]).values()))
+            lambda mixer, inputs: gates.append(
+                tuple(gate[0].detach().numpy() for gate in mixer.observe(*inputs[:3]).values())
+            )
         )
-    opened.model(Tokens(torch.tensor([[opened.tokenizer.vocabulary.separator, *map(int, opened.tokenizer.encode("ab"))]])))
+    opened.model(
+        Tokens(torch.tensor([[opened.tokenizer.vocabulary.separator, *map(int, opened.tokenizer.encode("ab"))]]))
+    )
     for layer, (forget, reset) in zip(text["layers"], gates, strict=True):
         assert layer["forget"] == pytest.approx(forget.mean(axis=1), abs=1e-6)
         assert layer["reset"] == pytest.approx(reset.mean(axis=1), abs=1e-6)
         spread = np.sort((1 / (1 - forget)).ravel())
         for share, constant in layer["time_constants"].items():
-            assert np.interp(float(share) * (spread.size - 1), np.arange(spread.size), spread) == pytest.approx(constant, rel=1e-4)
+            assert np.interp(float(share) * (spread.size - 1), np.arange(spread.size), spread) == pytest.approx(
+                constant, rel=1e-4
+            )
         assert layer["forget_histogram"] == [int(((forget * 10).astype(int) == bin).sum()) for bin in range(10)]
         assert layer["reset_histogram"] == [int(((reset * 10).astype(int) == bin).sum()) for bin in range(10)]
     assert [step for step, _ in result["alpha"]["all"]] == [1, 2, 3, 4]
@@ -227,9 +256,15 @@ def test_gates_are_shown_by_token_and_layer(tmp_path: Path) -> None:
         exit_code=2,
     )
     rows = figures.table_in(minitf("inspect", "gates", run, "ab").stdout, "layer")
-    for row, layer in zip(rows[:2], json.loads((tmp_path / "gates.json").read_text())["texts"][0]["layers"], strict=True):
+    for row, layer in zip(
+        rows[:2], json.loads((tmp_path / "gates.json").read_text())["texts"][0]["layers"], strict=True
+    ):
         means = [f"{np.mean(layer[gate]):.3f}" for gate in ("forget", "reset")]
-        assert row[:6] == [str(layer["layer"]), *means, *(f"{constant:.1f}" for constant in layer["time_constants"].values())]
+        assert row[:6] == [
+            str(layer["layer"]),
+            *means,
+            *(f"{constant:.1f}" for constant in layer["time_constants"].values()),
+        ]
     assert float(rows[1][6]) == pytest.approx(result["alpha"]["all"][-1][1], abs=1e-3)
 
 

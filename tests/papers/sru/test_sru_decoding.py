@@ -12,7 +12,9 @@ from mini_tf.generation.fast_decoder import FastDecoder
 from mini_tf.nn.state import nbytes
 
 
-@pytest.mark.parametrize("settings", [{}, {"residual": False, "norm_place": "post"}, {"d_ff": 0, "dropout_rate": 0.5}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"residual": False, "norm_place": "post"}, {"d_ff": 0, "dropout_rate": 0.5}], ids=str
+)
 def test_recurrences_continue_as_one_pass(settings: dict[str, Any]) -> None:
     """Beside attention with a cache."""
     model = model_of("decoder", ("sru", "softmax"), "none", n_layers=3, **settings)

@@ -31,7 +31,9 @@ B, L = 2, 13
 def tiny_mixer(settings: MultiHeadSettings, layer: int = 1, positions: transformer_xl.Settings | None = None) -> Mixer:
     """The mixer of a layer in float64, with large weights; positions: default those of Transformer-XL."""
     torch.manual_seed(0)
-    encoding = (positions or transformer_xl.Settings()).build_layers(3, DIMS.d_model, DIMS.n_heads, DIMS.d_k, L).double()
+    encoding = (
+        (positions or transformer_xl.Settings()).build_layers(3, DIMS.d_model, DIMS.n_heads, DIMS.d_k, L).double()
+    )
     for parameter in encoding.parameters():
         parameter.data.normal_(0, 0.5)
     mixer = settings.build(DIMS, LayerSpec(layer, 3, "self", encoding.of_layer(layer))).double().eval()  # type: ignore[attr-defined]
@@ -55,7 +57,9 @@ def test_scores_are_the_four_terms_of_the_paper(shared: bool) -> None:
         weights, encoding = dict(mixer.named_parameters()), dict(mixer.encoding.named_parameters())
         w_q, w_k, w_v = weights["qkv.weight"].split([12, 6, 4])
         w_r = encoding[f"layers.{layer}.relative.weight"]
-        u, v = (encoding[f"biases.{name}" if shared else f"layers.{layer}.own_biases.{name}"].view(4, 3) for name in "uv")
+        u, v = (
+            encoding[f"biases.{name}" if shared else f"layers.{layer}.own_biases.{name}"].view(4, 3) for name in "uv"
+        )
         y = torch.zeros(B, L, 8, dtype=torch.float64)
         for b in range(B):
             for h in range(4):
@@ -65,7 +69,8 @@ def test_scores_are_the_four_terms_of_the_paper(shared: bool) -> None:
                     for j in range(i + 1):
                         d = min(i - j, 9)
                         r = torch.tensor(
-                            [f(d / 10000 ** (2 * n / 12)) for n in range(6) for f in (math.sin, math.cos)], dtype=torch.float64
+                            [f(d / 10000 ** (2 * n / 12)) for n in range(6) for f in (math.sin, math.cos)],
+                            dtype=torch.float64,
                         )
                         k, relative = w_k[3 * group : 3 * group + 3] @ x[b, j], w_r[rows] @ r
                         scores.append((q @ k + q @ relative + u[h] @ k + v[h] @ relative) / math.sqrt(3))
@@ -79,7 +84,11 @@ def test_without_a_greatest_distance_it_is_twice_the_context(bidirectional: bool
     """Alone and in layers; keys ahead have distances of their own, or count as distance 0."""
     settings = transformer_xl.Settings(bidirectional=bidirectional)
     built = (settings.build(12, 4, 3, context=5), settings.build_layers(2, 12, 4, 3, context=5).of_layer(1))
-    distance, q, k = torch.arange(-12, 13)[None, None], random_tensor(1, 4, 1, 3).float(), random_tensor(1, 4, 1, 3, seed=2).float()
+    distance, q, k = (
+        torch.arange(-12, 13)[None, None],
+        random_tensor(1, 4, 1, 3).float(),
+        random_tensor(1, 4, 1, 3, seed=2).float(),
+    )
     for encoding in built:
         scores = encoding.bias(distance, q, k.expand(-1, -1, 25, -1))[0, 0, 0]
         differ = [bool(one) for one in scores[1:] != scores[:-1]]
@@ -122,7 +131,9 @@ def test_a_row_attends_to_so_many_tokens_before_it(length: int, cache: str) -> N
             state, first = carry(mixer, mixed.state), first + size
 
 
-@pytest.mark.parametrize("settings", [softmax.Settings(memory_length=6), window.Settings(window=4)], ids=["softmax", "window"])
+@pytest.mark.parametrize(
+    "settings", [softmax.Settings(memory_length=6), window.Settings(window=4)], ids=["softmax", "window"]
+)
 def test_the_memory_trains_the_projections_of_keys_but_not_the_tokens(settings: MultiHeadSettings) -> None:
     gradients = []
     for cache in ("inputs", "keys"):
@@ -144,7 +155,12 @@ def test_the_memory_trains_the_projections_of_keys_but_not_the_tokens(settings: 
     assert not torch.allclose(gradients[0][12:], gradients[1][12:])  # type: ignore[index]
 
 
-ONE_LAYER = ("model.n_layers=1", "model.positions=transformer_xl", "model.attention={kind: softmax, memory_length: 20}", "data.pack=concat")
+ONE_LAYER = (
+    "model.n_layers=1",
+    "model.positions=transformer_xl",
+    "model.attention={kind: softmax, memory_length: 20}",
+    "data.pack=concat",
+)
 STREAM = (*EXACT, *ONE_LAYER, "train.stream=true", "train.context=16", "train.batch_size=4")
 
 
@@ -187,7 +203,11 @@ def test_maps_show_the_memory_before_a_row(run: Path) -> None:
 
 def test_a_memory_without_a_stream_is_refused() -> None:
     given = "model.attention={kind: softmax, memory_length: 20}"
-    refused(minitf("recipe", "check", TINY, given), "memory_length: has no effect without a stream; use train.stream: true", exit_code=3)
+    refused(
+        minitf("recipe", "check", TINY, given),
+        "memory_length: has no effect without a stream; use train.stream: true",
+        exit_code=3,
+    )
 
 
 def test_a_longer_memory_for_a_model_without_one_is_refused(tmp_path: Path) -> None:

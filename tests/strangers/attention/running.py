@@ -37,7 +37,9 @@ class Running(Mixer):
 
     def explicit(self, x: Tensor, memory: Tensor, visibility: Visibility) -> ExplicitAttention:
         index = torch.arange(x.shape[1], device=x.device)
-        weights = self.DECAY ** visibility.distance(index[:, None], index[None]).clamp(min=0).to(x.dtype) * visibility.mask(x.device)
+        weights = self.DECAY ** visibility.distance(index[:, None], index[None]).clamp(min=0).to(
+            x.dtype
+        ) * visibility.mask(x.device)
         return ExplicitAttention(weights.expand(len(x), -1, -1)[:, None], self._values(x, visibility)[:, None])
 
     def join(self, read: Tensor, x: Tensor, visibility: Visibility, state: State | None = None) -> ForwardOutput:

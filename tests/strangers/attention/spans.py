@@ -27,7 +27,10 @@ class Spans(MultiHeadAttention):
         return ExplicitAttention(self._weights(q, k, visibility), v.repeat_interleave(q.shape[1] // v.shape[1], dim=1))
 
     def _weights(self, q: Tensor, k: Tensor, visibility: Visibility) -> Tensor:
-        index, keys = torch.arange(q.shape[2], device=q.device)[:, None], torch.arange(k.shape[2], device=q.device)[None]
+        index, keys = (
+            torch.arange(q.shape[2], device=q.device)[:, None],
+            torch.arange(k.shape[2], device=q.device)[None],
+        )
         seen = visibility.visible(index, keys) & (visibility.distance(index, keys) <= self._spans(k)[:, None])
         scores = q @ k.repeat_interleave(q.shape[1] // k.shape[1], dim=1).transpose(-1, -2) * self.scale
         return scores.masked_fill(~seen[:, None], -torch.inf).softmax(-1).nan_to_num(0.0)

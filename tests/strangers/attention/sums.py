@@ -33,7 +33,9 @@ class Sums(Mixer):
         # `explicit` needs the keys and values themselves; they are made from the source, which all layers share.
         return {"kv": k.transpose(-1, -2) @ v, "k": k.sum(2), "source": memory}
 
-    def forward(self, x: Tensor, memory: Tensor | State, visibility: Visibility, state: State | None = None) -> ForwardOutput:
+    def forward(
+        self, x: Tensor, memory: Tensor | State, visibility: Visibility, state: State | None = None
+    ) -> ForwardOutput:
         kept = memory if isinstance(memory, dict) else self.recall(memory, visibility.memory)
         q = self._features(self.q(x))
         total = (q @ kept["k"][..., None]).clamp(min=1e-30)

@@ -25,7 +25,10 @@ class Trailing(MultiHeadAttention):
 
     def start(self, batch: int) -> State:
         cell = self.forget.new_zeros(batch, len(self.forget))
-        return super().start(batch) | {"cell": cell, "segment": torch.zeros(batch, dtype=torch.long, device=cell.device)}
+        return super().start(batch) | {
+            "cell": cell,
+            "segment": torch.zeros(batch, dtype=torch.long, device=cell.device),
+        }
 
     def join(self, read: Tensor, x: Tensor, visibility: Visibility, state: State | None = None) -> ForwardOutput:
         joined = super().join(read, x, visibility, state)
@@ -39,5 +42,7 @@ class Trailing(MultiHeadAttention):
             last = here
             cells.append(cell)
         return ForwardOutput(
-            torch.stack(cells, dim=1), None, None if joined.state is None else joined.state | {"cell": cell, "segment": last}
+            torch.stack(cells, dim=1),
+            None,
+            None if joined.state is None else joined.state | {"cell": cell, "segment": last},
         )

@@ -64,7 +64,9 @@ class Bottleneck(OneStack):
             nn.Linear(middle.d_model, settings.d_model, bias=False),
         )
         new = nn.ModuleList([self.below, self.position, self.middle, self.down, self.up])
-        init_weights(new, [*self.below.residual_outputs, *self.middle.residual_outputs], None, settings.init_std, settings.init)
+        init_weights(
+            new, [*self.below.residual_outputs, *self.middle.residual_outputs], None, settings.init_std, settings.init
+        )
 
     def stacks(self) -> Sequence[ModelStack]:
         top, middle = len(self.stack.layers), len(self.middle.layers)
@@ -81,19 +83,29 @@ class Bottleneck(OneStack):
     def trim(self, state: State) -> State:
         return state | {"layers": {name: getattr(self, name).trim(part) for name, part in state["layers"].items()}}
 
-    def decode(self, inputs: Tokens, memory: SourceMemory | None, at: Tensor | None, state: State | None) -> ForwardOutput:
-        token_positions = inputs.token_positions if inputs.token_positions is not None else self._next_token_positions(inputs.ids, state)
+    def decode(
+        self, inputs: Tokens, memory: SourceMemory | None, at: Tensor | None, state: State | None
+    ) -> ForwardOutput:
+        token_positions = (
+            inputs.token_positions
+            if inputs.token_positions is not None
+            else self._next_token_positions(inputs.ids, state)
+        )
         layers = {} if state is None else state["layers"]
         before = None if state is None else state.get("before")
         x = self.embedding(inputs, token_positions, before)
         below = self.below(x, token_positions, state=layers.get("below"))
-        middle = self.middle(self.position.embed(self.down(below.y), token_positions), token_positions, state=layers.get("middle"))
+        middle = self.middle(
+            self.position.embed(self.down(below.y), token_positions), token_positions, state=layers.get("middle")
+        )
         top = self.stack(below.y + self.up(middle.y), token_positions, None, at, layers.get("stack"))
         penalties = [mixed.penalty for mixed in (below, middle, top) if mixed.penalty is not None]
         penalty = torch.stack(penalties).sum() if penalties else None
         if state is None:
             return ForwardOutput(top.y, penalty, None)
-        after = self._after(token_positions, {"below": below.state or {}, "middle": middle.state or {}, "stack": top.state or {}})
+        after = self._after(
+            token_positions, {"below": below.state or {}, "middle": middle.state or {}, "stack": top.state or {}}
+        )
         if before is not None:
             after["before"] = torch.cat([before, inputs.ids], dim=1)[:, -self.embedding.n_previous :]
         return ForwardOutput(top.y, penalty, after)

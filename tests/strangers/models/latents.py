@@ -57,7 +57,9 @@ class Latents(Model):
     def max_length(self, rows: SequenceKind = "own") -> int | None:
         return self.queries.num_embeddings
 
-    def forward(self, inputs: Tokens, source: Any = None, at: Tensor | None = None, state: State | None = None) -> ForwardOutput:
+    def forward(
+        self, inputs: Tokens, source: Any = None, at: Tensor | None = None, state: State | None = None
+    ) -> ForwardOutput:
         token_positions = inputs.token_positions or TokenPositions(inputs.ids.shape[1])
         if inputs.ids.shape[1] > self.queries.num_embeddings:
             raise DataFault("a text is longer than the queries")

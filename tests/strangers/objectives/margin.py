@@ -36,7 +36,9 @@ class Margin(Objective):
         at = ((segments[:, :-1] != 0) & (segments[:, 1:] != 0)).flatten().nonzero().squeeze(1)
         tokens = int((segments[:, :-1] != 0).sum())
         inputs = Tokens(ids[:, :-1], TokenPositions.packed(segments[:, :-1]))
-        return Batch(inputs, ids[:, 1:].flatten()[at], at, counts={"margin": len(at), "tokens": tokens, "penalty": tokens})
+        return Batch(
+            inputs, ids[:, 1:].flatten()[at], at, counts={"margin": len(at), "tokens": tokens, "penalty": tokens}
+        )
 
     def task(self, model: Model) -> nn.Module:
         return Scored(model)

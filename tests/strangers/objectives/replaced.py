@@ -65,9 +65,19 @@ class Replaced(Objective):
             uniform[i] = draw.random(len(uniform[i]))
         ids, at = torch.from_numpy(rows.ids).long(), torch.from_numpy(masked).flatten().nonzero().squeeze(1)
         inputs = ids.masked_fill(torch.from_numpy(masked), self.vocabulary.mask or 0)
-        token_positions = None if rows.segments is None else TokenPositions.packed(torch.from_numpy(rows.segments).long())
-        draws = {"uniform": torch.from_numpy(uniform).flatten()[at], "real": torch.from_numpy(real).flatten().nonzero().squeeze(1)}
-        counts = {"generator": len(at), "replaced": int(real.sum()), "tokens": int(real.sum()), "penalty": int(real.sum())}
+        token_positions = (
+            None if rows.segments is None else TokenPositions.packed(torch.from_numpy(rows.segments).long())
+        )
+        draws = {
+            "uniform": torch.from_numpy(uniform).flatten()[at],
+            "real": torch.from_numpy(real).flatten().nonzero().squeeze(1),
+        }
+        counts = {
+            "generator": len(at),
+            "replaced": int(real.sum()),
+            "tokens": int(real.sum()),
+            "penalty": int(real.sum()),
+        }
         return Batch(Tokens(inputs, token_positions), ids.flatten()[at], at, extras=draws, counts=counts)
 
     def task(self, model: Model) -> nn.Module:
@@ -94,7 +104,9 @@ class Detection(nn.Module):
         if penalties := [penalty for penalty in (proposed.penalty, mixed.penalty) if penalty is not None]:
             parts["penalty"] = torch.stack(penalties).sum()
         right = (found > 0) == fake
-        return LossSums(parts, {"accuracy": (right.sum(), len(fake)), "recall": ((right & fake).sum(), fake.sum())}, None)
+        return LossSums(
+            parts, {"accuracy": (right.sum(), len(fake)), "recall": ((right & fake).sum(), fake.sum())}, None
+        )
 
     @torch.no_grad()
     def _replaced(self, batch: Batch, scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -102,5 +114,7 @@ class Detection(nn.Module):
         assert batch.target_positions is not None
         below = scores.double().softmax(-1).cumsum(-1)
         sampled = (below < batch.extras["uniform"][:, None] * below[:, -1:]).sum(-1)
-        original, corrupted = (batch.inputs.ids.flatten().index_copy(0, batch.target_positions, ids) for ids in (batch.labels, sampled))
+        original, corrupted = (
+            batch.inputs.ids.flatten().index_copy(0, batch.target_positions, ids) for ids in (batch.labels, sampled)
+        )
         return corrupted.view_as(batch.inputs.ids), (corrupted != original).view_as(batch.inputs.ids)

@@ -32,6 +32,8 @@ class XPos(PositionalEncoding):
         positions = token_positions.all_positions(x.device)[:, :, None, None].to(x.dtype)
         angle, fade = positions * 10000**-pair, ((pair + 0.4) / 1.4) ** (positions / 512)
         first, second = x.chunk(2, dim=-1)
-        turned = torch.cat([first * angle.cos() - second * angle.sin(), second * angle.cos() + first * angle.sin()], dim=-1)
+        turned = torch.cat(
+            [first * angle.cos() - second * angle.sin(), second * angle.cos() + first * angle.sin()], dim=-1
+        )
         queries = torch.arange(x.shape[2], device=x.device)[:, None] < (x.shape[2] if n_queries is None else n_queries)
         return turned * torch.where(queries, fade, 1 / fade).repeat(1, 1, 1, 2)

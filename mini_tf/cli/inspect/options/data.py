@@ -16,4 +16,6 @@ DATA = Annotated[
         rich_help_panel=INPUT_OUTPUT,
     ),
 ]
-LIMIT = Annotated[int, typer.Option("--limit", metavar="N", min=2, help="Only the first N documents.", rich_help_panel=INPUT_OUTPUT)]
+LIMIT = Annotated[
+    int, typer.Option("--limit", metavar="N", min=2, help="Only the first N documents.", rich_help_panel=INPUT_OUTPUT)
+]

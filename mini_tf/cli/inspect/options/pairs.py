@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from mini_tf.data.examples import Pair
     from mini_tf.trained.opening import Trained
 
-SOURCE = Annotated[str | None, typer.Argument(metavar="[SOURCE]", help="A source text.", show_default="the run's validation pairs")]
+SOURCE = Annotated[
+    str | None, typer.Argument(metavar="[SOURCE]", help="A source text.", show_default="the run's validation pairs")
+]
 
 
 def check_pair(source: str | None, target: str | None, data: str | None) -> None:
@@ -25,7 +27,9 @@ def check_pair(source: str | None, target: str | None, data: str | None) -> None
         raise UsageFault(f"both SOURCE and --data {data} were given", hint="give one of them")
 
 
-def pairs_of(console: Console, trained: "Trained", source: str | None, target: str | None, data: str | None, view: str) -> "list[Pair]":
+def pairs_of(
+    console: Console, trained: "Trained", source: str | None, target: str | None, data: str | None, view: str
+) -> "list[Pair]":
     """SOURCE with --target or the model's own one; else the pairs of --data, or of the run's validation data.
 
     view: in messages. Raises UsageFault if the model has no source, or the pair no words, or the data are not pairs.

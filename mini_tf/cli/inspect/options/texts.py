@@ -18,11 +18,18 @@ TEXTS = Annotated[list[str] | None, typer.Argument(metavar="[TEXT ...]", help="T
 TARGET = Annotated[
     str | None,
     typer.Option(
-        "--target", metavar="TEXT", help="Target text (encoder-decoder).", show_default="its own translation", rich_help_panel=INPUT_OUTPUT
+        "--target",
+        metavar="TEXT",
+        help="Target text (encoder-decoder).",
+        show_default="its own translation",
+        rich_help_panel=INPUT_OUTPUT,
     ),
 ]
 INPUT = Annotated[
-    Path | None, typer.Option("-i", "--input", metavar="FILE", help="Read texts from the lines of a file.", rich_help_panel=INPUT_OUTPUT)
+    Path | None,
+    typer.Option(
+        "-i", "--input", metavar="FILE", help="Read texts from the lines of a file.", rich_help_panel=INPUT_OUTPUT
+    ),
 ]
 
 
@@ -48,7 +55,9 @@ def with_targets(trained: "Trained", texts: Sequence[str], target: str | None) -
     if not trained.model.needs_source:
         if target is not None:
             kind = trained.recipe.model.kind
-            raise UsageFault(f"--target needs an encoder_decoder, but this model is of kind {kind}", hint="remove --target")
+            raise UsageFault(
+                f"--target needs an encoder_decoder, but this model is of kind {kind}", hint="remove --target"
+            )
         return [(text, None) for text in texts]
     if target is not None and len(texts) > 1:
         raise UsageFault(f"--target is one text for {len(texts)} sources", hint="give one source")

@@ -135,11 +135,16 @@ def lexicon(n_lexemes: int, n_topics: int, homonym_rate: float) -> Lexicon:
         for topic in range(n_topics)
         for kind in SUPERSENSES
     }
-    verbs = {(subject, object): tuple(new("verb", subject, object=object) for _ in range(per_verb)) for subject, object in frames}
+    verbs = {
+        (subject, object): tuple(new("verb", subject, object=object) for _ in range(per_verb))
+        for subject, object in frames
+    }
     adjectives = {kind: tuple(new("adj", kind) for _ in range(size("adj", len(SUPERSENSES)))) for kind in SUPERSENSES}
     _share_forms(nouns, int(homonym_rate * per_noun * len(nouns)), sampler)
     cues = tuple(zip(others[:N_CUES], others[N_CUES : 2 * N_CUES], strict=True))
-    return Lexicon({place: tuple(words) for place, words in nouns.items()}, verbs, adjectives, cues, tuple(others[2 * N_CUES :]))
+    return Lexicon(
+        {place: tuple(words) for place, words in nouns.items()}, verbs, adjectives, cues, tuple(others[2 * N_CUES :])
+    )
 
 
 def _gender(supersense: str, rank: int) -> str:

@@ -51,7 +51,9 @@ class WordCharacters(nn.Module):
                 found.append((keys, ~(has_space_inside | only_space if n < 3 else has_space_inside)))
         return found
 
-    def spell(self, ids: Int[Tensor, "B L"], is_token: Bool[Tensor, "B L"]) -> tuple[Int[Tensor, "B P"], Int[Tensor, "B P"]]:
+    def spell(
+        self, ids: Int[Tensor, "B L"], is_token: Bool[Tensor, "B L"]
+    ) -> tuple[Int[Tensor, "B P"], Int[Tensor, "B P"]]:
         """The characters of each text with spaces around it, 0 = whitespace; and the index of the token of each.
 
         The index is -1 at the spaces around the text.

@@ -58,7 +58,9 @@ class Settings(ObjectiveSettings):
 
     def rules_with(self, model: ModelSettings, steps: int | None) -> Rules:
         if self.direction(model) and (paths := list(_paths(model))):
-            message = f"cbow predicts a token from its context, but the model can copy the token itself: {'; '.join(paths)}"
+            message = (
+                f"cbow predicts a token from its context, but the model can copy the token itself: {'; '.join(paths)}"
+            )
             yield Rule("objective", message, ("model.attention", "model.n_layers", "model.residual", "model.ngrams"))
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "CBOW":
@@ -72,7 +74,9 @@ def _paths(model: Any) -> Iterator[str]:
         yield f"{layers} layers return it by its neighbors (use n_layers 1)"
     if any(stack.residual for stack in stacks):
         yield "the residual connection carries it (use residual: false)"
-    for word in dict.fromkeys(mixer.kind for stack in stacks for mixer in stack.attention if "context_only" not in mixer.supports):
+    for word in dict.fromkeys(
+        mixer.kind for stack in stacks for mixer in stack.attention if "context_only" not in mixer.supports
+    ):
         yield f"{word} attention uses it (use {{kind: window, attends_self: false, scale: 0}})"
     if model.ngrams:
         yield "n-grams of its neighbors contain it (use ngrams: [])"
@@ -92,7 +96,9 @@ class CBOW(Objective):
         batch = make_batch(rows, ids, ids, torch.from_numpy(is_target), PART)
         if self.negatives:
             generators = [np.random.Generator(np.random.Philox(key=int(key))) for key in rows.keys]
-            draws = np.stack([generator.integers(0, 2**BITS, (rows.ids.shape[1], self.negatives)) for generator in generators])
+            draws = np.stack(
+                [generator.integers(0, 2**BITS, (rows.ids.shape[1], self.negatives)) for generator in generators]
+            )
             batch.extras["draws"] = torch.from_numpy(draws[is_target])
         return batch
 

@@ -59,7 +59,10 @@ class Settings(MultiHeadSettings):
             if self.function != key and getattr(self, key) != type(self).model_fields[key].default:
                 yield key, f"has no effect on the function {self.function}; use function: {key}"
         if self.function == "identity" and self.renormalize:
-            yield "renormalize", "has no effect on the function identity, whose weights sum to 1; use renormalize: false"
+            yield (
+                "renormalize",
+                "has no effect on the function identity, whose weights sum to 1; use renormalize: false",
+            )
 
     def shared_keys(self, other: MixerSettings) -> frozenset[str] | None:
         return frozenset({"qk_norm", "scale"}) if isinstance(other, MultiHeadSettings) else None
@@ -105,12 +108,16 @@ class Diminishing(MultiHeadAttention):
         weights, _ = self._diminish(self._softmax(q, k, visibility), visibility.rows_per_source, None)
         return ExplicitAttention(weights.to(v.dtype), repeat_kv(v, q.shape[1]))
 
-    def observe(self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility) -> Mapping[str, Tensor]:
+    def observe(
+        self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility
+    ) -> Mapping[str, Tensor]:
         """attention: the weights before earlier queries diminish them."""
         q, k, _ = self.project(x, memory, visibility)
         return {"attention": self._softmax(q, k, visibility)}
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, before: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _attend(
+        self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, before: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """Weighted sums of the values, and the coverage afterwards; a long target in blocks of queries."""
         length, source = q.shape[2], k.shape[2]
         size = max(1, MASK_ELEMENTS // (q.shape[0] * q.shape[1] * source))
@@ -128,7 +135,9 @@ class Diminishing(MultiHeadAttention):
         assert before is not None
         return torch.cat(parts, dim=2), before
 
-    def _attend_once(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, before: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _attend_once(
+        self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, before: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         weights, coverage = self._diminish(self._softmax(q, k, visibility), visibility.rows_per_source, before)
         weights = F.dropout(weights, self.dropout_rate, self.training).to(v.dtype)
         return weights @ repeat_kv(v, q.shape[1]), coverage  # (B,H,L,M) @ (B,H,M,V) -> (B,H,L,V)

@@ -46,11 +46,18 @@ def view(trained: Trained, texts: Sequence[str], seed: int | None, step: int | s
     if not isinstance(task, Replacement):
         message = f"{trained.folder.name} was trained with objective {trained.recipe.objective.kind}, which detects no replaced tokens"
         raise UsageFault(message, hint="minitf pretrain electra-nano trains a model that does")
-    detections = [_detect(trained, task, text, None if seed is None else seed_of("replaced", seed, n)) for n, text in enumerate(texts)]
-    panels = [_panel(trained, detected, f"text {n}" if len(detections) > 1 else "") for n, detected in enumerate(detections, 1)]
+    detections = [
+        _detect(trained, task, text, None if seed is None else seed_of("replaced", seed, n))
+        for n, text in enumerate(texts)
+    ]
+    panels = [
+        _panel(trained, detected, f"text {n}" if len(detections) > 1 else "")
+        for n, detected in enumerate(detections, 1)
+    ]
     notes = [f"text {n}: {detected.input.note}" for n, detected in enumerate(detections, 1) if detected.input.note]
     records = [
-        {"text": detected.input.text, "n_cut": detected.input.n_cut, "tokens": _records(trained, detected)} for detected in detections
+        {"text": detected.input.text, "n_cut": detected.input.n_cut, "tokens": _records(trained, detected)}
+        for detected in detections
     ]
     pictures = [partial(heat_map, panel, SCALE, values=True, max_rows=len(panel.rows)) for panel in panels]
     figure = PanelGrid(panels, SCALE, f"Replaced tokens, {run_and_step(trained.folder, step)}")
@@ -75,14 +82,17 @@ def _records(trained: Trained, detected: DetectedText) -> list[dict[str, Any]]:
     pieces, originals = trained.tokenizer.pieces(detected.ids), trained.tokenizer.pieces(detected.input.ids)
     columns = zip(detected.ids, pieces, originals, detected.p, detected.input.ids, strict=True)
     return [
-        {"id": id, "token": piece, "original": original, "replaced": id != before, "p": p} for id, piece, original, p, before in columns
+        {"id": id, "token": piece, "original": original, "replaced": id != before, "p": p}
+        for id, piece, original, p, before in columns
     ]
 
 
 def _panel(trained: Trained, detected: DetectedText, title: str) -> Panel:
     """A row per token; the original stands in brackets where it was replaced."""
     records = _records(trained, detected)
-    rows = [label(record["token"]) + (f" ({label(record['original'])})" if record["replaced"] else "") for record in records]
+    rows = [
+        label(record["token"]) + (f" ({label(record['original'])})" if record["replaced"] else "") for record in records
+    ]
     squares = frozenset((i, 0) for i, record in enumerate(records) if record["replaced"])
     values = np.array(detected.p).reshape(-1, 1)
     return Panel(title, rows, ["p"], values, tokens=False, marks=Marks(squares, meanings=MARKS))

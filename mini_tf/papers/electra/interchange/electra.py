@@ -14,7 +14,10 @@ PREDICTIONS = {
     "head.transform.norm": "generator_predictions.LayerNorm",
     "head.linear": "generator_lm_head",
 }
-DETECTION = {"head.dense": "discriminator_predictions.dense", "head.linear": "discriminator_predictions.dense_prediction"}
+DETECTION = {
+    "head.dense": "discriminator_predictions.dense",
+    "head.linear": "discriminator_predictions.dense_prediction",
+}
 
 
 class Settings(Family):

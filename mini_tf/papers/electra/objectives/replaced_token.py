@@ -39,7 +39,14 @@ from mini_tf.system.errors import DataFault
 class Settings(MaskingSettings):
     DIRECTIONS = frozenset({"bidirectional"})
     PIPELINE = "replaced_token_detection"
-    METRICS = ("accuracy", "generator_accuracy", "replaced_rate", "gradient_ratio", f"loss.{GENERATOR}", f"loss.{DISCRIMINATOR}")
+    METRICS = (
+        "accuracy",
+        "generator_accuracy",
+        "replaced_rate",
+        "gradient_ratio",
+        f"loss.{GENERATOR}",
+        f"loss.{DISCRIMINATOR}",
+    )
 
     replace: tuple[float, float, float] = (0.85, 0.0, 0.15)
     """Shares of the selected tokens that become [MASK], become a random token, stay unchanged, for the generator."""
@@ -68,7 +75,9 @@ class Settings(MaskingSettings):
     def rules(self) -> Rules:
         yield from super().rules()
         if self.proposal == "mask" and self.loss == "binary":
-            yield Rule("proposal", "[MASK] tells that a token was replaced; use loss: softmax or softmax_copy", ("loss",))
+            yield Rule(
+                "proposal", "[MASK] tells that a token was replaced; use loss: softmax or softmax_copy", ("loss",)
+            )
         equal = self.generator_width == self.generator_depth == 1
         sizes = ("generator_width", "generator_depth")
         if self.tying == "all" and not equal:
@@ -100,7 +109,11 @@ class Settings(MaskingSettings):
     @property
     def LOSS_UNIT(self) -> str:  # type: ignore[override]
         own = self.loss if self.loss_on == "all" else f"{self.loss} on masked"
-        return f"nats, generator + {self.weight:g} {own}, per token" if self.proposal == "generator" else f"nats, {own}, per token"
+        return (
+            f"nats, generator + {self.weight:g} {own}, per token"
+            if self.proposal == "generator"
+            else f"nats, {own}, per token"
+        )
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "ReplacedToken":
         return ReplacedToken(self, vocabulary)

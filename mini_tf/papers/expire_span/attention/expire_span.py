@@ -113,7 +113,9 @@ class ExpireSpan(MultiHeadAttention):
         assert n <= self.settings.memory_bound, f"{n} tokens in memory exceed max_span + ramp"
         return state if n == visible.shape[1] else select_tokens(state, visible, n)
 
-    def observe(self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility) -> Mapping[str, Tensor]:
+    def observe(
+        self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility
+    ) -> Mapping[str, Tensor]:
         """spans (B, L) and ramp (B)."""
         return {"spans": self.spans(x), "ramp": torch.full((len(x),), self.settings.ramp)}
 

@@ -65,10 +65,15 @@ def view(trained: Trained, texts: Sequence[str], step: int | str | None = None) 
         layers, pieces = _spans(trained, input), trained.tokenizer.pieces(input.ids)
         name, labels = f"text {n}, " if len(texts) > 1 else "", [label(piece) for piece in pieces]
         columns = [f"layer {layer.layer}" for layer in layers]
-        for title, parts in (("spans", [layer.spans for layer in layers]), ("memory", [layer.real for layer in layers])):
+        for title, parts in (
+            ("spans", [layer.spans for layer in layers]),
+            ("memory", [layer.real for layer in layers]),
+        ):
             panels.append(Panel(f"{name}{title}", labels, columns, np.stack(parts, axis=1).astype(float), tokens=False))
         rows += [_row(name, layer) for layer in layers]
-        records.append({"text": input.text, "n_cut": input.n_cut, "tokens": pieces, "layers": [_record(layer) for layer in layers]})
+        records.append(
+            {"text": input.text, "n_cut": input.n_cut, "tokens": pieces, "layers": [_record(layer) for layer in layers]}
+        )
         notes += [f"{name}{input.note}"] if input.note else []
     scale = Scale(high=max(float(panel.values.max()) for panel in panels), label="tokens")
     pictures = [partial(heat_map, panel, scale, values=True, max_rows=len(panel.rows)) for panel in panels]
@@ -99,10 +104,23 @@ def _spans(trained: Trained, input: ModelInput) -> list[LayerSpans]:
 
 
 def _row(name: str, layer: LayerSpans) -> list[str]:
-    numbers = [layer.spans.mean(), layer.spans.max(), layer.ideal.mean(), layer.ideal.max(), layer.real.mean(), layer.real.max()]
+    numbers = [
+        layer.spans.mean(),
+        layer.spans.max(),
+        layer.ideal.mean(),
+        layer.ideal.max(),
+        layer.real.mean(),
+        layer.real.max(),
+    ]
     return [f"{name}{layer.layer}", *(f"{number:.1f}" for number in numbers), str(sum(layer.dropped))]
 
 
 def _record(layer: LayerSpans) -> dict[str, Any]:
     memory = {"ideal": layer.ideal.tolist(), "real": layer.real.tolist()}
-    return {"layer": layer.layer, "ramp": layer.ramp, "spans": layer.spans.tolist(), "memory": memory, "dropped": layer.dropped}
+    return {
+        "layer": layer.layer,
+        "ramp": layer.ramp,
+        "spans": layer.spans.tolist(),
+        "memory": memory,
+        "dropped": layer.dropped,
+    }

@@ -98,4 +98,8 @@ def _batch(trained: Trained, rows: Rows, one: ModelStack) -> RowBatch:
 
 def predicts_following(trained: Trained, one: ModelStack) -> bool:
     """Whether the model predicts the next token from this stack's hidden states."""
-    return one.name == trained.model.stacks()[0].name and one.stack.causal and "tokens" in trained.recipe.objective.predicts
+    return (
+        one.name == trained.model.stacks()[0].name
+        and one.stack.causal
+        and "tokens" in trained.recipe.objective.predicts
+    )

@@ -112,7 +112,9 @@ def why_not(model: Model) -> str | None:
     stack = model.stacks()[0].stack
     if model.needs_source or not stack.causal:
         return "only the next token of a decoder is split"
-    steps = [step for block in stack.blocks for step in (block.own, block.cross, block.feed_forward) if step is not None]
+    steps = [
+        step for block in stack.blocks for step in (block.own, block.cross, block.feed_forward) if step is not None
+    ]
     if any(step.post for step in steps):
         return "with post-norm, norms between the layers rescale all parts before them"
     if not all(step.residual for step in steps):
@@ -139,12 +141,22 @@ def split_logit(model: Model, tokens: Tokens) -> LogitSplit:
     def contributions(vectors: Float[Tensor, "*at D"]) -> Float[Tensor, "*at"]:
         return model.logits(linear(vectors), candidates=token).squeeze(-1)
 
-    attention, cross = ({n: float(contributions(y)) for n, y in enumerate(parts.mixers[name])} for name in ("own", "cross"))
+    attention, cross = (
+        {n: float(contributions(y)) for n, y in enumerate(parts.mixers[name])} for name in ("own", "cross")
+    )
     memories = {
-        layer: LayerMemories(*(values.cpu().double().numpy() for values in (m, contributions(m[:, None] * part.values))))
+        layer: LayerMemories(
+            *(values.cpu().double().numpy() for values in (m, contributions(m[:, None] * part.values)))
+        )
         for layer, (part, m) in parts.memories.items()
     }
-    bias = {n: float(contributions(part.value_bias)) for n, (part, _) in parts.memories.items() if part.value_bias is not None}
+    bias = {
+        n: float(contributions(part.value_bias))
+        for n, (part, _) in parts.memories.items()
+        if part.value_bias is not None
+    }
     norm_bias = 0.0 if constant is None else float(model.logits(constant, candidates=token))
     p, logit = (float(values[int(token)]) for values in (logits.cpu().double().softmax(dim=-1), logits))
-    return LogitSplit(int(token), p, logit, float(contributions(parts.input)), attention, cross, memories, bias, norm_bias)
+    return LogitSplit(
+        int(token), p, logit, float(contributions(parts.input)), attention, cross, memories, bias, norm_bias
+    )

@@ -38,7 +38,10 @@ def shorten_triggers(trained: Trained, one: ModelStack, layers: Layers, found: T
     For a causal stack, in which a coefficient depends on the prefix alone. Two forward passes of rows with triggers.
     """
     separator, device = trained.tokenizer.vocabulary.separator, trained.setup.device
-    results = {layer: Shortened(*(np.full(len(part.values), np.nan) for _ in Shortened._fields)) for layer, part in layers.items()}
+    results = {
+        layer: Shortened(*(np.full(len(part.values), np.nan) for _ in Shortened._fields))
+        for layer, part in layers.items()
+    }
     variants: list[_Variant] = []
     for number, memories in _memories_by_row(found, layers).items():
         ids, start = found.rows[number].ids.tolist(), int(found.rows[number].ids[0] == separator)
@@ -60,13 +63,25 @@ def shorten_triggers(trained: Trained, one: ModelStack, layers: Layers, found: T
 
 
 def _record(
-    found: Triggers, results: Mapping[int, Shortened], batch: Sequence[_Variant], layer: int, part: KeyValueMemories, x: Tensor
+    found: Triggers,
+    results: Mapping[int, Shortened],
+    batch: Sequence[_Variant],
+    layer: int,
+    part: KeyValueMemories,
+    x: Tensor,
 ) -> None:
     """Set the coefficients in x (B, L, D) of the memories of the layer: where a token is missing, one token earlier."""
-    memories = [(n, which, memory) for n, ((_, which), _, several) in enumerate(batch) for memory in several if memory[0] == layer]
+    memories = [
+        (n, which, memory)
+        for n, ((_, which), _, several) in enumerate(batch)
+        for memory in several
+        if memory[0] == layer
+    ]
     if not memories:
         return
-    rows, fields, numbers = (list(values) for values in zip(*((n, which, number) for n, which, (_, number) in memories), strict=True))
+    rows, fields, numbers = (
+        list(values) for values in zip(*((n, which, number) for n, which, (_, number) in memories), strict=True)
+    )
     at = [_position(found, memory) - 1 for _, _, memory in memories]
     coefficients = part.coefficients(x[rows, at])[range(len(rows)), numbers].tolist()
     for field, number, coefficient in zip(fields, numbers, coefficients, strict=True):

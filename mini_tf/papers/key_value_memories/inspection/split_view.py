@@ -94,7 +94,9 @@ def _layer(split: LogitSplit, layer: int) -> dict[str, Any]:
 def _tables(split: LogitSplit, result: dict[str, Any], embedded: bool) -> Iterator[Picture]:
     """embedded: the input of the stack is the embedding."""
     layers, memories = result["layers"], result["memories"]
-    shown = [name for name in ("attention", "cross", "memories", "bias") if any(one[name] is not None for one in layers)]
+    shown = [
+        name for name in ("attention", "cross", "memories", "bias") if any(one[name] is not None for one in layers)
+    ]
     yield partial(table, ["layer", *shown], [[str(one["layer"]), *(one[name] for name in shown)] for one in layers])
     rest = f"{'Embedding' if embedded else 'Input'} {split.input:.3f}"
     rest += f", bias of the final norm {split.norm_bias:.3f}" if split.norm_bias else ""

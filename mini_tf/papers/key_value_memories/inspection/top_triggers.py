@@ -26,7 +26,11 @@ class TopTriggers:
     _prefixes: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
-        for name, empty, dtype in (("coefficients", 0, np.float64), ("tokens", -1, np.int64), ("_prefixes", 0, np.uint64)):
+        for name, empty, dtype in (
+            ("coefficients", 0, np.float64),
+            ("tokens", -1, np.int64),
+            ("_prefixes", 0, np.uint64),
+        ):
             object.__setattr__(self, name, np.full((self.n, self.k), empty, dtype))
 
     def add(self, coefficients: Tensor, tokens: np.ndarray, prefixes: np.ndarray) -> None:
@@ -37,7 +41,9 @@ class TopTriggers:
             at, memories = (part > least).nonzero(as_tuple=True)
             if len(at):
                 rows = first + at.cpu().numpy()
-                self._merge(memories.cpu().numpy(), part[at, memories].cpu().double().numpy(), tokens[rows], prefixes[rows])
+                self._merge(
+                    memories.cpu().numpy(), part[at, memories].cpu().double().numpy(), tokens[rows], prefixes[rows]
+                )
 
     def _merge(self, memories: np.ndarray, coefficients: np.ndarray, tokens: np.ndarray, prefixes: np.ndarray) -> None:
         """Merge candidates (C,) into the entries of their memories."""
@@ -56,7 +62,11 @@ class TopTriggers:
         groups = groups[order]
         rank = np.arange(len(groups)) - np.searchsorted(groups, groups)
         order, groups, rank = (array[rank < self.k] for array in (order, groups, rank))
-        for own, given, empty in ((self.coefficients, coefficients, 0), (self.tokens, tokens, -1), (self._prefixes, prefixes, 0)):
+        for own, given, empty in (
+            (self.coefficients, coefficients, 0),
+            (self.tokens, tokens, -1),
+            (self._prefixes, prefixes, 0),
+        ):
             merged = np.full((len(changed), self.k), empty, own.dtype)
             merged[groups, rank] = given[order]
             own[changed] = merged

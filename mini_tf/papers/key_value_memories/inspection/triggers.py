@@ -71,13 +71,18 @@ class Triggers:
         """The triggers of a memory, the largest coefficient first."""
         top = self.top[memory.layer]
         found = zip(top.coefficients[memory.number].tolist(), top.tokens[memory.number].tolist(), strict=True)
-        return [Trigger(coefficient, self.rows[token // ROW], token % ROW) for coefficient, token in found if token >= 0]
+        return [
+            Trigger(coefficient, self.rows[token // ROW], token % ROW) for coefficient, token in found if token >= 0
+        ]
 
     def first(self, layer: int) -> list[Trigger | None]:
         """The first trigger of each memory of a layer; None: it was never active."""
         top = self.top[layer]
         found = zip(top.coefficients[:, 0].tolist(), top.tokens[:, 0].tolist(), strict=True)
-        return [None if token < 0 else Trigger(coefficient, self.rows[token // ROW], token % ROW) for coefficient, token in found]
+        return [
+            None if token < 0 else Trigger(coefficient, self.rows[token // ROW], token % ROW)
+            for coefficient, token in found
+        ]
 
     def add_rows(self, batch: RowBatch, source: np.ndarray | None) -> None:
         """Keep the rows of a batch, and drop those without a trigger."""
@@ -103,7 +108,9 @@ def find_triggers(trained: Trained, one: ModelStack, layers: Layers, batches: It
 
     Memory: k entries per memory, and the rows of these triggers. Raises RunFault if the hidden states are not finite.
     """
-    found = Triggers({layer: TopTriggers(len(part.values), k) for layer, part in layers.items()}, dict.fromkeys(layers, 0))
+    found = Triggers(
+        {layer: TopTriggers(len(part.values), k) for layer, part in layers.items()}, dict.fromkeys(layers, 0)
+    )
     device = trained.setup.device
     with inference(trained), show_progress("reading the corpus"):
         for batch in batches:
@@ -114,13 +121,23 @@ def find_triggers(trained: Trained, one: ModelStack, layers: Layers, batches: It
             tokens = (found.n_rows + rows) * ROW + positions
             prefixes = prefix_hashes(batch.tokens.ids.numpy(), context)[rows, positions]
             with recorded(one.stack, partial(_add, found, batch.counted.to(device), tokens, prefixes)):
-                check_finite(trained.model(batch.inputs.to(device), None if batch.source is None else batch.source.to(device)).y)
+                check_finite(
+                    trained.model(batch.inputs.to(device), None if batch.source is None else batch.source.to(device)).y
+                )
             found.n_tokens += len(tokens)
             found.add_rows(batch, source)
     return found
 
 
-def _add(found: Triggers, counted: Tensor, tokens: np.ndarray, prefixes: np.ndarray, layer: int, part: KeyValueMemories, x: Tensor) -> None:
+def _add(
+    found: Triggers,
+    counted: Tensor,
+    tokens: np.ndarray,
+    prefixes: np.ndarray,
+    layer: int,
+    part: KeyValueMemories,
+    x: Tensor,
+) -> None:
     """counted (B, L) selects those tokens of x (B, L, D) that `tokens` and `prefixes` are of."""
     if layer in found.top:
         coefficients = part.coefficients(x[counted])

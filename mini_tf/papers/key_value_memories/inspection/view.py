@@ -25,7 +25,9 @@ from mini_tf.trained.opening import Trained
 STRONGEST = 2
 """Memories of each layer that are shown unless some are chosen."""
 HEADERS = ("layer", "memories", "active", "agreement", "chance", "sd", "without last", "without first")
-VOTES = "votes: the most probable tokens by softmax(v E), with value v and output embedding E; the final norm is left out"
+VOTES = (
+    "votes: the most probable tokens by softmax(v E), with value v and output embedding E; the final norm is left out"
+)
 LEGEND = {
     "active": "share of the coefficients above 0, over all tokens",
     "agreement": "share of the memories whose most probable token follows their first trigger",
@@ -49,7 +51,11 @@ class MemoryRequest:
     @property
     def reads_corpus(self) -> bool:
         """A text alone needs no corpus."""
-        return self.text is None or bool(self.memories) or any(one is not None for one in (self.corpus, self.limit, self.layer))
+        return (
+            self.text is None
+            or bool(self.memories)
+            or any(one is not None for one in (self.corpus, self.limit, self.layer))
+        )
 
 
 def view(trained: Trained, request: MemoryRequest) -> View:
@@ -65,17 +71,26 @@ def view(trained: Trained, request: MemoryRequest) -> View:
     layers = memory_layers(one.stack, trained.folder.name)
     chosen = parse_memories(request.memories, layers)
     of_layers = parse_layers(request.layer, layers) if request.layer is not None or not chosen else []
-    selected = {layer: part for layer, part in layers.items() if layer in {*of_layers, *(memory.layer for memory in chosen)}}
+    selected = {
+        layer: part for layer, part in layers.items() if layer in {*of_layers, *(memory.layer for memory in chosen)}
+    }
     split = None if request.text is None else split_view(trained, request.text, request.top)
     if not request.reads_corpus:
         assert split is not None
         return split
     found = find_triggers(trained, one, selected, corpus_rows(trained, request.corpus, one, request.limit), request.top)
     if not found.n_tokens:
-        raise DataFault("the corpus has no tokens" if request.corpus is None else f"--corpus {request.corpus}: it has no tokens")
+        raise DataFault(
+            "the corpus has no tokens" if request.corpus is None else f"--corpus {request.corpus}: it has no tokens"
+        )
     reports = report_layers(trained, one, selected, found)
-    memories = [_Memory.of(trained, one, selected, found, memory) for memory in chosen or strongest(selected, found, STRONGEST)]
-    notes = [*_notes(trained, one, reports, any(part.gated for part in selected.values())), *(split.notes if split else ())]
+    memories = [
+        _Memory.of(trained, one, selected, found, memory) for memory in chosen or strongest(selected, found, STRONGEST)
+    ]
+    notes = [
+        *_notes(trained, one, reports, any(part.gated for part in selected.values())),
+        *(split.notes if split else ()),
+    ]
     result = {
         "stack": one.attention.partition(".")[0],
         "rows": found.n_rows,
@@ -85,7 +100,10 @@ def view(trained: Trained, request: MemoryRequest) -> View:
         **(split.result if split else {}),
         "notes": notes,
     }
-    pictures = [*_table(reports, found, has_votes=_has_votes(trained, one)), *(one for memory in memories for one in memory.pictures())]
+    pictures = [
+        *_table(reports, found, has_votes=_has_votes(trained, one)),
+        *(one for memory in memories for one in memory.pictures()),
+    ]
     pictures += [partial(sentence, ""), *split.pictures] if split else []
     return View(result, pictures, notes)
 
@@ -93,7 +111,11 @@ def view(trained: Trained, request: MemoryRequest) -> View:
 def _notes(trained: Trained, one: ModelStack, reports: Sequence[LayerReport], gated: bool) -> Iterator[str]:
     objective, model = trained.recipe.objective, trained.model
     if not _has_votes(trained, one):
-        reason = f"{objective.kind} predicts no tokens" if one.name == model.stacks()[0].name else "it is not before the output layer"
+        reason = (
+            f"{objective.kind} predicts no tokens"
+            if one.name == model.stacks()[0].name
+            else "it is not before the output layer"
+        )
         yield f"values of this stack vote for no tokens: {reason}"
     elif not (isinstance(model.head, OutputLayer) and model.head.is_linear):
         yield "votes: the values pass through the whole output layer, which is not linear: they do not add up"
@@ -116,7 +138,9 @@ def _table(reports: Sequence[LayerReport], found: Triggers, has_votes: bool) -> 
     rows = []
     for report in reports:
         agreed = report.agreement
-        shares = ("", "", "") if agreed is None else ("" if math.isnan(value) else f"{value:.2%}" for value in agreed[1:])
+        shares = (
+            ("", "", "") if agreed is None else ("" if math.isnan(value) else f"{value:.2%}" for value in agreed[1:])
+        )
         changes = ("" if value is None else f"{value:+.1%}" for value in (report.without_last, report.without_first))
         rows.append([str(report.layer), str(report.memories), f"{report.active:.1%}", *shares, *changes])
     shown = [column for column in range(len(HEADERS)) if any(row[column] for row in rows)]
@@ -141,7 +165,10 @@ class _Memory:
         part, top = layers[memory.layer], found.top[memory.layer].k
         tokenizer = trained.source_tokenizer if one.rows == "source" else trained.tokenizer
         triggers = [
-            (trigger.coefficient, excerpt(tokenizer, trigger.prefix, None if trigger.following == UNKNOWN else trigger.following))
+            (
+                trigger.coefficient,
+                excerpt(tokenizer, trigger.prefix, None if trigger.following == UNKNOWN else trigger.following),
+            )
             for trigger in found.of(memory)
         ]
         votes = top_votes(trained.model, part.values[memory.number], top) if _has_votes(trained, one) else []
@@ -152,7 +179,13 @@ class _Memory:
     def to_json(self) -> dict[str, Any]:
         triggers = [{"coefficient": coefficient, **one._asdict()} for coefficient, one in self.triggers]
         votes = [{"token": token, "p": p} for token, p in self.votes]
-        return {"layer": self.memory.layer, "memory": self.memory.number, "strength": self.strength, "triggers": triggers, "votes": votes}
+        return {
+            "layer": self.memory.layer,
+            "memory": self.memory.number,
+            "strength": self.strength,
+            "triggers": triggers,
+            "votes": votes,
+        }
 
     def pictures(self) -> Iterator[Picture]:
         yield partial(sentence, "")

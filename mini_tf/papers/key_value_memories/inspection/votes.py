@@ -59,7 +59,9 @@ def agreement(votes: np.ndarray, following: np.ndarray) -> Agreement:
     if n < 2:
         return Agreement(n, float((votes == following).mean()) if n else math.nan, math.nan, math.nan)
     tokens = np.unique(np.concatenate([votes, following]))
-    a, b = (np.bincount(np.searchsorted(tokens, ids), minlength=len(tokens)).astype(float) for ids in (votes, following))
+    a, b = (
+        np.bincount(np.searchsorted(tokens, ids), minlength=len(tokens)).astype(float) for ids in (votes, following)
+    )
     matches = float((a * b).sum())
     variance = (matches - float((a * b * (a + b)).sum()) / n + (matches / n) ** 2) / (n - 1)
     return Agreement(n, float((votes == following).mean()), matches / n**2, math.sqrt(max(0.0, variance)) / n)

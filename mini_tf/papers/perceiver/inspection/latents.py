@@ -45,7 +45,9 @@ class LatentAttention:
     @classmethod
     def of(cls, captured: Capture) -> "LatentAttention | None":
         """None if the model has no latents between its tokens and its outputs."""
-        outputs: SequenceKind = next((one.queries for one in captured.attention if one.queries != "latent" and one.keys == "latent"), "own")
+        outputs: SequenceKind = next(
+            (one.queries for one in captured.attention if one.queries != "latent" and one.keys == "latent"), "own"
+        )
         encoder, decoder = _weights(captured, "latent", "own"), _weights(captured, outputs, "latent")
         if not encoder or not decoder:
             return None
@@ -91,9 +93,17 @@ def _panels(name: str, found: LatentAttention, tokens: Sequence[str], outputs: S
     maps = [
         ("encoder", latents, tokens, "rows are latents, columns tokens"),
         ("decoder", outputs, latents, f"{which}, columns latents"),
-        ("rollout", outputs, tokens, f"{which}, columns tokens that reach {'it' if found.outputs in UNITS else 'them'}"),
+        (
+            "rollout",
+            outputs,
+            tokens,
+            f"{which}, columns tokens that reach {'it' if found.outputs in UNITS else 'them'}",
+        ),
     ]
-    return [Panel(f"{name}{one}", rows, columns, getattr(found, one), f"{one}: {note}.", False) for one, rows, columns, note in maps]
+    return [
+        Panel(f"{name}{one}", rows, columns, getattr(found, one), f"{one}: {note}.", False)
+        for one, rows, columns, note in maps
+    ]
 
 
 def _row(found: LatentAttention, latent: int, tokens: Sequence[str], outputs: Sequence[str], n: int) -> list[str]:
@@ -103,5 +113,9 @@ def _row(found: LatentAttention, latent: int, tokens: Sequence[str], outputs: Se
         " ".join(f"{label(names[i])} {part[i]:.2f}" for i in np.argsort(-part, kind="stable")[:n])
         for part, names in ((weights, tokens), (use, outputs))
     ]
-    entropy = float(-(weights * np.log(np.maximum(weights, 1e-300))).sum() / np.log(len(weights))) if len(weights) > 1 else 0.0
+    entropy = (
+        float(-(weights * np.log(np.maximum(weights, 1e-300))).sum() / np.log(len(weights)))
+        if len(weights) > 1
+        else 0.0
+    )
     return [listed[0], f"{entropy:.2f}", listed[1], f"{use.mean():.3f}"]

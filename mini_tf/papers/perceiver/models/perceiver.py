@@ -67,9 +67,13 @@ class Settings(ModelSettings):
     """Positional encoding that gives the vectors of `query: position`."""
     query_residual: bool = False
     """The output query is added to what it attends to; the paper leaves it out for text."""
-    cross_attention: Annotated[MixerSettings, KindOf("attention")] = Field(default_factory=default_kind("attention", "softmax"))
+    cross_attention: Annotated[MixerSettings, KindOf("attention")] = Field(
+        default_factory=default_kind("attention", "softmax")
+    )
     """Attention of the latents to the tokens, and of the output queries to the latents."""
-    positions: Annotated[PositionalEncodingSettings, KindOf("positions")] = Field(default_factory=default_kind("positions", "learned"))
+    positions: Annotated[PositionalEncodingSettings, KindOf("positions")] = Field(
+        default_factory=default_kind("positions", "learned")
+    )
     """Positional encoding of the input, added or concatenated."""
     embed_norm: bool = True
     """Normalize the embeddings, to which the latents attend."""
@@ -103,7 +107,9 @@ class Settings(ModelSettings):
     @property
     def decoder_stack(self) -> StackSettings:
         """One layer of cross-attention from output queries to latents; positions: those of the queries, if any."""
-        given = {name: value for name in DecoderSettings.model_fields if (value := getattr(self.decoder, name)) is not None}
+        given = {
+            name: value for name in DecoderSettings.model_fields if (value := getattr(self.decoder, name)) is not None
+        }
         if self.d_latent not in (None, self.d_model):
             given.setdefault("d_ff", None)
         stack = self._without_positions({"n_layers": 1} | given)
@@ -119,7 +125,10 @@ class Settings(ModelSettings):
         yield from BaseSettings.rules(self)
         yield from self.direction_rules(self.attention, "bidirectional")
         cross, width = self.cross_attention, self.d_latent or self.d_model
-        for key, encoding, others in (("positions", self.positions, " or none"), ("query_positions", self.query_positions, "")):
+        for key, encoding, others in (
+            ("positions", self.positions, " or none"),
+            ("query_positions", self.query_positions, ""),
+        ):
             if encoding.APPLIES_TO - {"embed"} or not (others or encoding.APPLIES_TO):
                 what = f"{encoding.kind} gives no vectors of positions, and a perceiver has no self-attention of tokens"
                 yield key, f"{what}; use learned, fourier, sinusoidal{others}"
@@ -139,7 +148,10 @@ class Settings(ModelSettings):
         if "cross" not in cross.supports:
             yield "cross_attention", f"{cross.kind} attention does not support cross-attention; use softmax"
         elif "unordered" not in cross.supports:
-            yield "cross_attention", f"latents have no order, in which {cross.kind} attention needs its queries; use softmax"
+            yield (
+                "cross_attention",
+                f"latents have no order, in which {cross.kind} attention needs its queries; use softmax",
+            )
         for rule in (Rule(*rule) for rule in cross.rules_with(self.attention_dims(width))):
             yield rule._replace(key="cross_attention", depends=(*rule.depends, "d_latent"))
 
@@ -147,7 +159,9 @@ class Settings(ModelSettings):
         return [*self.mixers(), self.cross_attention]
 
     def describe_attention(self, boundary: str, direction: Direction) -> str:
-        return f"{self.n_latents} latent vectors attend to all tokens, in {boundary}; outputs attend to the latent vectors"
+        return (
+            f"{self.n_latents} latent vectors attend to all tokens, in {boundary}; outputs attend to the latent vectors"
+        )
 
     def compare_with(self, other: BaseSettings) -> Iterator[tuple[str, Any, Any]]:
         """Output queries may differ: a task has a query of its own."""
@@ -189,7 +203,9 @@ class Perceiver(Model):
         self.decoder = Stack(settings.decoder_stack, False, None, to_latents, own=False, final_norm=False)
         self.queries: PositionalEncoding | nn.Parameter | None = None
         if settings.query == "position":
-            self.queries = settings.query_positions.build(settings.d_model, settings.n_heads, settings.head_dim, context)
+            self.queries = settings.query_positions.build(
+                settings.d_model, settings.n_heads, settings.head_dim, context
+            )
         elif settings.query == "task":
             self.queries = nn.Parameter(torch.empty(1, settings.d_model).normal_(0.0, settings.init_std))
         self.head = head = settings.build_head(tokens)
@@ -207,7 +223,17 @@ class Perceiver(Model):
         return [
             ModelStack("decoder", self.decoder, queries, rows, "latent", cross="decoder.cross"),
             ModelStack("processor", self.processor, None, "latent", attention="latent.self", n_above=1),
-            ModelStack("encoder", self.encoder, "latents", "latent", "own", "embedding", "encoder.self", "encoder.cross", n_above=1 + n),
+            ModelStack(
+                "encoder",
+                self.encoder,
+                "latents",
+                "latent",
+                "own",
+                "embedding",
+                "encoder.self",
+                "encoder.cross",
+                n_above=1 + n,
+            ),
         ]
 
     @property
@@ -219,7 +245,11 @@ class Perceiver(Model):
         return min((limit for limit in limits if limit is not None), default=None)
 
     def forward(
-        self, inputs: Tokens, source: Tokens | SourceMemory | None = None, at: Tensor | None = None, state: State | None = None
+        self,
+        inputs: Tokens,
+        source: Tokens | SourceMemory | None = None,
+        at: Tensor | None = None,
+        state: State | None = None,
     ) -> ForwardOutput:
         if source is not None or state is not None:
             raise ValueError("this model takes no source, and has no state")
@@ -237,7 +267,9 @@ class Perceiver(Model):
             y = y.expand(-1, length, -1) if at is None else y[at // length, 0]
         return ForwardOutput(y, sum(penalties) if penalties else None, None)
 
-    def _queries(self, x: Float[Tensor, "B L D"], positions: TokenPositions, chosen: "RowIndex | None") -> Float[Tensor, "B T D"]:
+    def _queries(
+        self, x: Float[Tensor, "B L D"], positions: TokenPositions, chosen: "RowIndex | None"
+    ) -> Float[Tensor, "B T D"]:
         """The queries of all tokens (T = L), of those chosen, or the one of the row."""
         if self.queries is None:
             return x if chosen is None else chosen.select(x)
@@ -245,7 +277,9 @@ class Perceiver(Model):
             return self.queries.repeat(len(x), 1, 1)
         n = x.shape[1] if chosen is None else chosen.positions.shape[1]
         if chosen is not None:
-            positions = TokenPositions(n, positions=positions.all_positions(x.device).expand(len(x), -1).gather(1, chosen.positions))
+            positions = TokenPositions(
+                n, positions=positions.all_positions(x.device).expand(len(x), -1).gather(1, chosen.positions)
+            )
         return self.queries.embed(x.new_zeros(len(x), n, x.shape[2]), positions)
 
 

@@ -105,7 +105,9 @@ def random_features(x: Float[Tensor, "B H L K"], projection: Float[Tensor, "R K"
     return Features(values * n**-0.5, scale.squeeze(-1))
 
 
-def draw_projection(rows: int, d: int, orthogonal: bool, regularized: bool, generator: torch.Generator) -> Float[Tensor, "rows d"]:
+def draw_projection(
+    rows: int, d: int, orthogonal: bool, regularized: bool, generator: torch.Generator
+) -> Float[Tensor, "rows d"]:
     """Random rows, each normally distributed if not `regularized`; if `orthogonal`, in blocks of d orthogonal rows.
 
     The sign of each column of Q is fixed by R: LAPACK's own choice of signs is not uniform over the rotations, which
@@ -113,7 +115,11 @@ def draw_projection(rows: int, d: int, orthogonal: bool, regularized: bool, gene
     """
     normal = torch.randn(-(-rows // d), d, d, generator=generator, dtype=torch.float64)
     q, r = torch.linalg.qr(normal)
-    directions = (q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None, :]).transpose(1, 2) if orthogonal else F.normalize(normal, dim=-1)
+    directions = (
+        (q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None, :]).transpose(1, 2)
+        if orthogonal
+        else F.normalize(normal, dim=-1)
+    )
     norms = torch.randn(rows, d, generator=generator, dtype=torch.float64).norm(dim=-1, keepdim=True)
     lengths = torch.full_like(norms, d**0.5) if regularized else norms
     return (directions.flatten(0, 1)[:rows] * lengths).float()

@@ -31,7 +31,9 @@ class Settings(MixerSettings):
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Simple":
         if dims.d_memory != dims.d_model:
-            raise ValueError(f"simple attention has no projections: d_memory must be d_model {dims.d_model}, not {dims.d_memory}")
+            raise ValueError(
+                f"simple attention has no projections: d_memory must be d_model {dims.d_model}, not {dims.d_memory}"
+            )
         return Simple(self, dims, layer)
 
 
@@ -54,11 +56,15 @@ class Simple(Mixer):
     def recall(self, memory: Tensor, token_positions: TokenPositions) -> State:
         return {"x": memory}
 
-    def forward(self, x: Tensor, memory: Tensor | State, visibility: Visibility, state: State | None = None) -> ForwardOutput:
+    def forward(
+        self, x: Tensor, memory: Tensor | State, visibility: Visibility, state: State | None = None
+    ) -> ForwardOutput:
         memory = memory["x"] if isinstance(memory, dict) else memory
         if state:
             cached = state["x"]
-            visibility = visibility.with_cache(TokenPositions.of_state(state[POSITIONS_KEY], cached.shape[1]), x.shape[0], x.device)
+            visibility = visibility.with_cache(
+                TokenPositions.of_state(state[POSITIONS_KEY], cached.shape[1]), x.shape[0], x.device
+            )
             memory = torch.cat([cached, memory], dim=1)
             state = {"x": memory, POSITIONS_KEY: visibility.memory.to_state()}
         attended = attend(self._query_or_key(x), self._query_or_key(memory), memory[:, None], visibility, self.scale)
@@ -67,11 +73,16 @@ class Simple(Mixer):
     def explicit(self, x: Tensor, memory: Tensor | State, visibility: Visibility) -> ExplicitAttention:
         memory = memory["x"] if isinstance(memory, dict) else memory
         return ExplicitAttention(
-            attention_weights(self._query_or_key(x), self._query_or_key(memory), visibility, self.scale), memory[:, None]
+            attention_weights(self._query_or_key(x), self._query_or_key(memory), visibility, self.scale),
+            memory[:, None],
         )
 
     def join(
-        self, attended: Float[Tensor, "B 1 L D"], x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None
+        self,
+        attended: Float[Tensor, "B 1 L D"],
+        x: Float[Tensor, "B L D"],
+        visibility: Visibility,
+        state: State | None = None,
     ) -> ForwardOutput:
         return ForwardOutput(attended[:, 0], None, state)
 

@@ -50,10 +50,14 @@ def walk_through(words: Sequence[str]) -> WalkThrough:
     x, view = vectors[None], Visibility(False, TokenPositions(len(words)), TokenPositions(len(words)))
     attention = _mixer().explicit(x, x, view)
     outputs = (attention.weights @ attention.values)[0, 0]
-    others = (vectors.sum(dim=0) - vectors) / (len(words) - 1) if len(words) > 1 else torch.full_like(vectors, torch.nan)
+    others = (
+        (vectors.sum(dim=0) - vectors) / (len(words) - 1) if len(words) > 1 else torch.full_like(vectors, torch.nan)
+    )
     before, after = (F.cosine_similarity(rows, others, dim=-1).tolist() for rows in (vectors, outputs))
     drawn = [word for word in dict.fromkeys(words) if word.lower() not in HAND_MADE]
-    return WalkThrough(list(words), vectors, vectors @ vectors.T, attention.weights[0, 0], outputs, before, after, drawn)
+    return WalkThrough(
+        list(words), vectors, vectors @ vectors.T, attention.weights[0, 0], outputs, before, after, drawn
+    )
 
 
 def view(words: Sequence[str]) -> View:
@@ -83,7 +87,9 @@ def _pictures(steps: WalkThrough) -> Iterator[Picture]:
     if len(names) > 1:
         before, after = steps.before[-1], steps.after[-1]
         moved = "moved towards" if after > before else "did not move towards"
-        yield partial(sentence, f"{names[-1]} {moved} the other words: cosine similarity {before:.2f} before, {after:.2f} after.")
+        yield partial(
+            sentence, f"{names[-1]} {moved} the other words: cosine similarity {before:.2f} before, {after:.2f} after."
+        )
 
 
 def _mixer() -> Mixer:

@@ -37,7 +37,9 @@ class SRU(Mixer):
     def start(self, batch: int) -> State:
         return self.recurrence.start(batch)
 
-    def forward(self, x: Float[Tensor, "B L D"], memory: object, visibility: Visibility, state: State | None = None) -> ForwardOutput:
+    def forward(
+        self, x: Float[Tensor, "B L D"], memory: object, visibility: Visibility, state: State | None = None
+    ) -> ForwardOutput:
         y, after = self.recurrence(self.project(x), x, visibility, state)
         return ForwardOutput(y, None, after)
 
@@ -47,7 +49,11 @@ class SRU(Mixer):
         return ExplicitAttention(x.new_zeros(batch, 0, length, length), x.new_zeros(batch, 0, length, 1))
 
     def join(
-        self, attended: Float[Tensor, "B H L V"], x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None
+        self,
+        attended: Float[Tensor, "B H L V"],
+        x: Float[Tensor, "B L D"],
+        visibility: Visibility,
+        state: State | None = None,
     ) -> ForwardOutput:
         return self.forward(x, x, visibility, state)
 

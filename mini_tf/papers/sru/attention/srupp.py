@@ -73,9 +73,13 @@ class SRUpp(Mixer):
         weight = self.query.weight
         if self.training:
             return state | empty_cache(x=weight.new_empty(batch, 0, self.width))
-        return state | empty_cache(k=weight.new_empty(batch, 1, 0, self.width), v=weight.new_empty(batch, 1, 0, self.width))
+        return state | empty_cache(
+            k=weight.new_empty(batch, 1, 0, self.width), v=weight.new_empty(batch, 1, 0, self.width)
+        )
 
-    def forward(self, x: Float[Tensor, "B L D"], memory: object, visibility: Visibility, state: State | None = None) -> ForwardOutput:
+    def forward(
+        self, x: Float[Tensor, "B L D"], memory: object, visibility: Visibility, state: State | None = None
+    ) -> ForwardOutput:
         q = self.query(x)
         attended = None
         if self.key_value is not None:
@@ -86,12 +90,18 @@ class SRUpp(Mixer):
     def explicit(self, x: Float[Tensor, "B L D"], memory: object, visibility: Visibility) -> ExplicitAttention:
         """One head, or none without attention."""
         if self.key_value is None:
-            return ExplicitAttention(x.new_zeros(len(x), 0, x.shape[1], x.shape[1]), x.new_zeros(len(x), 0, x.shape[1], 1))
+            return ExplicitAttention(
+                x.new_zeros(len(x), 0, x.shape[1], x.shape[1]), x.new_zeros(len(x), 0, x.shape[1], 1)
+            )
         q, k, v, mask, _ = self._attention(self.query(x), visibility, None)
         return ExplicitAttention(attention_weights(q, k, mask, self.width**-0.5), v)
 
     def join(
-        self, attended: Float[Tensor, "B H L V"], x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None
+        self,
+        attended: Float[Tensor, "B H L V"],
+        x: Float[Tensor, "B L D"],
+        visibility: Visibility,
+        state: State | None = None,
     ) -> ForwardOutput:
         return self._output(self.query(x), attended[:, 0] if attended.shape[1] else None, x, visibility, state)
 
@@ -111,7 +121,9 @@ class SRUpp(Mixer):
             attended = attend(q_heads, k, v, mask, self.width**-0.5)[:, 0]
         return self.recurrence.gates(self.project(self._normed(q, attended)), visibility)
 
-    def _attention(self, q: Tensor, visibility: Visibility, state: State | None) -> tuple[Tensor, Tensor, Tensor, Visibility, State | None]:
+    def _attention(
+        self, q: Tensor, visibility: Visibility, state: State | None
+    ) -> tuple[Tensor, Tensor, Tensor, Visibility, State | None]:
         """Queries, keys and values (B, 1, .., d_proj), the mask, and the state with these tokens."""
         assert self.key_value is not None
         from_queries = state and "x" in state
@@ -127,6 +139,8 @@ class SRUpp(Mixer):
         normed: Tensor = self.norm(q if attended is None or self.alpha is None else q + self.alpha * attended)
         return normed
 
-    def _output(self, q: Tensor, attended: Tensor | None, x: Tensor, visibility: Visibility, state: State | None) -> ForwardOutput:
+    def _output(
+        self, q: Tensor, attended: Tensor | None, x: Tensor, visibility: Visibility, state: State | None
+    ) -> ForwardOutput:
         y, after = self.recurrence(self.project(self._normed(q, attended)), x, visibility, state)
         return ForwardOutput(y, None, after)

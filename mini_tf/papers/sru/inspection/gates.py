@@ -59,12 +59,22 @@ def view(trained: Trained, texts: Sequence[str], step: int | str | None = None) 
             columns = [f"layer {layer.layer}" for layer in layers]
             panels.append(Panel(f"{name}{gate}", [label(piece) for piece in pieces], columns, values, tokens=False))
         rows += [_row(name, layer, alpha) for layer in layers]
-        records.append({"text": input.text, "n_cut": input.n_cut, "tokens": pieces, "layers": [_record(layer) for layer in layers]})
+        records.append(
+            {"text": input.text, "n_cut": input.n_cut, "tokens": pieces, "layers": [_record(layer) for layer in layers]}
+        )
         notes += [f"{name}{input.note}"] if input.note else []
-    headers = ["layer", "forget", "reset", *(f"1/(1-f), {share:.0%}" for share in QUANTILES), *(["alpha"] if alpha else [])]
+    headers = [
+        "layer",
+        "forget",
+        "reset",
+        *(f"1/(1-f), {share:.0%}" for share in QUANTILES),
+        *(["alpha"] if alpha else []),
+    ]
     pictures = [partial(heat_map, panel, SCALE, values=True, max_rows=len(panel.rows)) for panel in panels]
     figure = PanelGrid(panels, SCALE, f"Gates, {run_and_step(trained.folder, step)}")
-    return View({"texts": records, "alpha": alpha, "notes": notes}, [*pictures, partial(table, headers, rows)], notes, figure)
+    return View(
+        {"texts": records, "alpha": alpha, "notes": notes}, [*pictures, partial(table, headers, rows)], notes, figure
+    )
 
 
 @torch.no_grad()
@@ -74,7 +84,9 @@ def _gates(trained: Trained, input: ModelInput) -> list[LayerGates]:
             trained.model(Tokens(torch.tensor([input.ids], device=trained.setup.device)))
     names = ("forget", "reset")
     layers = [
-        LayerGates(layer, *(gates[name][0].float().cpu().numpy() for name in names)) for layer, gates in tensors if {*names} <= gates.keys()
+        LayerGates(layer, *(gates[name][0].float().cpu().numpy() for name in names))
+        for layer, gates in tensors
+        if {*names} <= gates.keys()
     ]
     if not layers:
         kinds = ", ".join(dict.fromkeys(mixer.kind for mixer in trained.recipe.model.mixers()))
@@ -86,7 +98,9 @@ def _gates(trained: Trained, input: ModelInput) -> list[LayerGates]:
 def _alpha(trained: Trained) -> dict[str, list[tuple[int, float]]]:
     """The share of attention of each layer during training, (step, alpha), as recorded in metrics.jsonl."""
     path = trained.folder / "metrics.jsonl"
-    names = dict.fromkeys(key for report in read_lines(path) for key in report if key == "alpha" or key.startswith("alpha."))
+    names = dict.fromkeys(
+        key for report in read_lines(path) for key in report if key == "alpha" or key.startswith("alpha.")
+    )
     layers = [name for name in names if name != "alpha"] or list(names)
     return {name.removeprefix("alpha.") if name != "alpha" else "all": list(curve(path, name)) for name in layers}
 
@@ -99,7 +113,10 @@ def _row(name: str, layer: LayerGates, alpha: dict[str, list[tuple[int, float]]]
 
 
 def _record(layer: LayerGates) -> dict[str, Any]:
-    histograms = {f"{gate}_histogram": np.histogram(getattr(layer, gate), BINS, (0, 1))[0].tolist() for gate in ("forget", "reset")}
+    histograms = {
+        f"{gate}_histogram": np.histogram(getattr(layer, gate), BINS, (0, 1))[0].tolist()
+        for gate in ("forget", "reset")
+    }
     means = {gate: getattr(layer, gate).mean(axis=1).tolist() for gate in ("forget", "reset")}
     constants = dict(zip((f"{share:g}" for share in QUANTILES), layer.time_constants(), strict=True))
     return {"layer": layer.layer, **means, "time_constants": constants, **histograms}

@@ -43,7 +43,9 @@ class TransformerXL(PositionalEncoding):
         super().__init__()
         biases = _Biases(sizes[1] * sizes[2]) if settings.shared_biases else None
         self.biases = biases
-        self.layers = nn.ModuleList(RelativeScores(sizes, max_distance, settings.bidirectional, biases) for _ in range(n_layers))
+        self.layers = nn.ModuleList(
+            RelativeScores(sizes, max_distance, settings.bidirectional, biases) for _ in range(n_layers)
+        )
 
     def of_layer(self, layer: int) -> PositionalEncoding:
         encoding = self.layers[min(layer, len(self.layers) - 1)]
@@ -65,7 +67,9 @@ class RelativeScores(PositionalEncoding):
     applies_to = Settings.APPLIES_TO
     distance_only = False
 
-    def __init__(self, sizes: tuple[int, int, int], max_distance: int, bidirectional: bool, biases: _Biases | None) -> None:
+    def __init__(
+        self, sizes: tuple[int, int, int], max_distance: int, bidirectional: bool, biases: _Biases | None
+    ) -> None:
         super().__init__()
         self.d_model, self.n_heads, self.d_k = sizes
         self.max_distance, self.min_distance = max_distance, -max_distance if bidirectional else 0

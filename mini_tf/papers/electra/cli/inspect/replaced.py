@@ -15,7 +15,11 @@ EXAMPLES = (
     'minitf inspect replaced last "The file is closed." --seed 1',
 )
 SEED = typer.Option(
-    "--seed", metavar="N", min=0, help="First replace tokens as in training, with this random seed.", show_default="the text as it is"
+    "--seed",
+    metavar="N",
+    min=0,
+    help="First replace tokens as in training, with this random seed.",
+    show_default="the text as it is",
 )
 
 

@@ -24,9 +24,15 @@ CORPUS = typer.Option(
     rich_help_panel=INPUT_OUTPUT,
 )
 LIMIT = typer.Option("--limit", metavar="N", min=1, help="Only the first N documents.", rich_help_panel=INPUT_OUTPUT)
-MEMORY = typer.Option("--memory", metavar="L:I", help="Only memory I of layer L, from 0; both may be lists, 0:3,5-7. Repeatable.")
-TOP = typer.Option("--top", metavar="N", min=1, max=1000, help="Triggers and votes of each memory, and memories of --text.")
-TEXT = typer.Option("--text", metavar="TEXT", help="Split the logit of the token that the model predicts after this text.")
+MEMORY = typer.Option(
+    "--memory", metavar="L:I", help="Only memory I of layer L, from 0; both may be lists, 0:3,5-7. Repeatable."
+)
+TOP = typer.Option(
+    "--top", metavar="N", min=1, max=1000, help="Triggers and votes of each memory, and memories of --text."
+)
+TEXT = typer.Option(
+    "--text", metavar="TEXT", help="Split the logit of the token that the model predicts after this text."
+)
 
 
 @command

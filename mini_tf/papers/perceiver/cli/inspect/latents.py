@@ -10,7 +10,10 @@ from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT, check
 from mini_tf.cli.terminal.options import DEVICE, RUN, STEP
 
-EXAMPLES = ('minitf inspect latents last "The file is closed."', "minitf inspect latents last -i lines.txt -o latents.png")
+EXAMPLES = (
+    'minitf inspect latents last "The file is closed."',
+    "minitf inspect latents last -i lines.txt -o latents.png",
+)
 TOP = Annotated[int, typer.Option("--top", min=1, max=100, metavar="N", help="Tokens per latent in the table.")]
 
 

@@ -14,7 +14,9 @@ EXAMPLES = ('minitf inspect simple "I love bears"',)
 @command
 def simple(
     console: Console,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="A few words.", show_default="I love bears")] = "I love bears",
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="A few words.", show_default="I love bears")
+    ] = "I love bears",
 ) -> None:
     """Compute attention without parameters, softmax(X X^T) X, step by step."""
     from mini_tf.papers.simple.inspection.simple_steps import view
