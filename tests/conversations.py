@@ -14,7 +14,8 @@ data: {train: rows.jsonl, split: 5%}
 tokenizer: {kind: bpe, vocab_size: 300}
 objective: instruct
 model:
-  {kind: decoder, d_model: 64, n_layers: 2, n_heads: 4, activation: relu2, norm: rms, norm_weight: false, init: zero, positions: rotary}
+  {kind: decoder, d_model: 64, n_layers: 2, n_heads: 4, activation: relu2, norm: rms, norm_weight: false, init: zero,
+    positions: rotary}
 optimizer: {kind: muon, lr: 0.02, head_lr: 0.01, embedding_lr: 0.03, momentum: 0.9, weight_decay: 0, clip: 0}
 schedule: {kind: wsd, warmup: 0, decay: 0.5}
 train: {steps: 60, batch_size: 32, context: 16}
@@ -46,5 +47,8 @@ def learnt_in(folder: Path) -> Path:
     """A run that has seen nothing but BY_HEART, each sixty times, and answers these as it should: their loss is below
     0.001.
     """
-    data = f"data={{train: {rows_in(folder / 'known.jsonl', BY_HEART)}, val: {rows_in(folder / 'other.jsonl', ['cat', 'sun dog'])}}}"
+    data = (
+        f"data={{train: {rows_in(folder / 'known.jsonl', BY_HEART)}, val:"
+        f" {rows_in(folder / 'other.jsonl', ['cat', 'sun dog'])}}}"
+    )
     return trained(folder / "run", data, "eval.translations=0", recipe=recipe_in(folder))

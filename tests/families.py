@@ -83,7 +83,8 @@ def change_config(folder: Path, changes: Mapping[str, Any]) -> None:
 
 IDS = {"vocab_size": V, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 2}
 LLAMA = {
-    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24, "max_position_embeddings": CONTEXT,
+    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24,
+    "max_position_embeddings": CONTEXT,
     "initializer_range": 0.2,
 }  # fmt: skip
 LINEAR = {"rope_type": "linear", "rope_theta": 100.0, "factor": 4.0}
@@ -105,16 +106,19 @@ ROBERTA = BERT | {"pad_token_id": 1, "type_vocab_size": 1}
 CLASSES = {"id2label": {0: "bad", 1: "good", 2: "so-so"}}
 ELECTRA = BERT | {"embedding_size": 12}
 MODERN = {
-    "hidden_size": 16, "num_hidden_layers": 5, "num_attention_heads": 4, "intermediate_size": 24, "max_position_embeddings": CONTEXT,
+    "hidden_size": 16, "num_hidden_layers": 5, "num_attention_heads": 4, "intermediate_size": 24,
+    "max_position_embeddings": CONTEXT,
     "initializer_range": 0.2, "local_attention": 6, "cls_token_id": 2, "sep_token_id": 2,
 }  # fmt: skip
 SIDES = {
     "d_model": 16, "encoder_layers": 3, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 20, "decoder_ffn_dim": 24, "max_position_embeddings": CONTEXT, "init_std": 0.2, "forced_eos_token_id": None,
+    "encoder_ffn_dim": 20, "decoder_ffn_dim": 24, "max_position_embeddings": CONTEXT, "init_std": 0.2,
+    "forced_eos_token_id": None,
     "decoder_start_token_id": 2,
 }  # fmt: skip
 T5 = {
-    "d_model": 16, "d_kv": 5, "num_heads": 4, "d_ff": 24, "num_layers": 3, "num_decoder_layers": 2, "relative_attention_num_buckets": 8,
+    "d_model": 16, "d_kv": 5, "num_heads": 4, "d_ff": 24, "num_layers": 3, "num_decoder_layers": 2,
+    "relative_attention_num_buckets": 8,
     "relative_attention_max_distance": 10, "decoder_start_token_id": 2,
 }  # fmt: skip
 # fmt: off
@@ -125,9 +129,11 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
         "LlamaConfig",
         LLAMA | {"num_key_value_heads": 2, "head_dim": 6, "tie_word_embeddings": True, "rope_theta": 500.0},
     ),
-    "llama, biases": ("LlamaForCausalLM", "LlamaConfig", LLAMA | {"attention_bias": True, "mlp_bias": True, "rms_norm_eps": 1e-3}),
+    "llama, biases": ("LlamaForCausalLM", "LlamaConfig",
+        LLAMA | {"attention_bias": True, "mlp_bias": True, "rms_norm_eps": 1e-3}),
     "llama, positions interpolated": ("LlamaForCausalLM", "LlamaConfig", LLAMA | {"rope_parameters": LINEAR}),
-    "llama, long wavelengths scaled": ("LlamaForCausalLM", "LlamaConfig", LLAMA | {"head_dim": 16, "rope_parameters": LLAMA3}),
+    "llama, long wavelengths scaled": ("LlamaForCausalLM", "LlamaConfig",
+        LLAMA | {"head_dim": 16, "rope_parameters": LLAMA3}),
     "llama without a head": ("LlamaModel", "LlamaConfig", LLAMA),
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", GPT2),
     "gpt2, untied, relu": (
@@ -137,22 +143,27 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     ),
     "gpt2 without a head": ("GPT2Model", "GPT2Config", GPT2 | {"layer_norm_epsilon": 1e-3}),
     "bert": ("BertForMaskedLM", "BertConfig", BERT),
-    "bert, 3 types, untied": ("BertForMaskedLM", "BertConfig", BERT | {"type_vocab_size": 3, "tie_word_embeddings": False}),
+    "bert, 3 types, untied": ("BertForMaskedLM", "BertConfig",
+        BERT | {"type_vocab_size": 3, "tie_word_embeddings": False}),
     "bert, next sentence": ("BertForPreTraining", "BertConfig", BERT | {"hidden_act": "gelu_new"}),
     "bert without a head": ("BertModel", "BertConfig", BERT),
     "roberta": ("RobertaForMaskedLM", "RobertaConfig", ROBERTA),
-    "roberta, 2 types, untied": ("RobertaForMaskedLM", "RobertaConfig", ROBERTA | {"type_vocab_size": 2, "tie_word_embeddings": False}),
+    "roberta, 2 types, untied": ("RobertaForMaskedLM", "RobertaConfig",
+        ROBERTA | {"type_vocab_size": 2, "tie_word_embeddings": False}),
     "roberta without a head": ("RobertaModel", "RobertaConfig", ROBERTA | {"layer_norm_eps": 1e-3}),
     "distilbert": ("DistilBertForMaskedLM", "DistilBertConfig", DISTILBERT),
     "distilbert, relu": ("DistilBertForMaskedLM", "DistilBertConfig", DISTILBERT | {"activation": "relu"}),
-    "distilbert, tags": ("DistilBertForTokenClassification", "DistilBertConfig", DISTILBERT | {"id2label": {0: "O", 1: "x"}}),
+    "distilbert, tags": ("DistilBertForTokenClassification", "DistilBertConfig",
+        DISTILBERT | {"id2label": {0: "O", 1: "x"}}),
     "electra": ("ElectraForPreTraining", "ElectraConfig", ELECTRA),
     "electra generator": ("ElectraForMaskedLM", "ElectraConfig", ELECTRA),
-    "electra, embeddings as wide as the model": ("ElectraForPreTraining", "ElectraConfig", BERT | {"embedding_size": 16}),
+    "electra, embeddings as wide as the model": ("ElectraForPreTraining", "ElectraConfig",
+        BERT | {"embedding_size": 16}),
     "electra without a head": ("ElectraModel", "ElectraConfig", ELECTRA | {"hidden_act": "relu"}),
     "gpt_neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", LLAMA | {"rotary_pct": 0.5}),
     "gpt_neox, one after the other": (
-        "GPTNeoXForCausalLM", "GPTNeoXConfig", LLAMA | {"use_parallel_residual": False, "rotary_pct": 1.0, "tie_word_embeddings": True},
+        "GPTNeoXForCausalLM", "GPTNeoXConfig",
+        LLAMA | {"use_parallel_residual": False, "rotary_pct": 1.0, "tie_word_embeddings": True},
     ),
     "bart": ("BartForConditionalGeneration", "BartConfig", SIDES),
     "bart, scaled embeddings, relu": (
@@ -160,26 +171,31 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     ),
     "marian": ("MarianMTModel", "MarianConfig", SIDES | {"scale_embedding": True, "activation_function": "swish"}),
     "marian, separate embeddings": (
-        "MarianMTModel", "MarianConfig", SIDES | {"activation_function": "relu", "share_encoder_decoder_embeddings": False},
+        "MarianMTModel", "MarianConfig",
+        SIDES | {"activation_function": "relu", "share_encoder_decoder_embeddings": False},
     ),
     "t5": ("T5ForConditionalGeneration", "T5Config", T5),
-    "t5 1.1": ("T5ForConditionalGeneration", "T5Config", T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
+    "t5 1.1": ("T5ForConditionalGeneration", "T5Config",
+        T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
     "t5, gated silu": ("T5ForConditionalGeneration", "T5Config", T5 | {"feed_forward_proj": "gated-silu"}),
     "modernbert": ("ModernBertForMaskedLM", "ModernBertConfig", MODERN),
     "modernbert, biases, wide windows": (
         "ModernBertForMaskedLM", "ModernBertConfig",
-        MODERN | {"attention_bias": True, "mlp_bias": True, "norm_bias": True, "classifier_bias": True, "local_attention": 16},
+        MODERN | {"attention_bias": True, "mlp_bias": True, "norm_bias": True, "classifier_bias": True,
+            "local_attention": 16},
     ),
     "modernbert without a head": ("ModernBertModel", "ModernBertConfig", MODERN | {"num_hidden_layers": 2}),
     "bert, classes": ("BertForSequenceClassification", "BertConfig", BERT | CLASSES),
     "roberta, classes": ("RobertaForSequenceClassification", "RobertaConfig", ROBERTA | CLASSES),
     "distilbert, classes": ("DistilBertForSequenceClassification", "DistilBertConfig", DISTILBERT | CLASSES),
     "electra, classes": ("ElectraForSequenceClassification", "ElectraConfig", ELECTRA | CLASSES),
-    "bert, numbers": ("BertForSequenceClassification", "BertConfig", BERT | {"num_labels": 1, "problem_type": "regression"}),
+    "bert, numbers": ("BertForSequenceClassification", "BertConfig",
+        BERT | {"num_labels": 1, "problem_type": "regression"}),
     "electra, numbers": ("ElectraForSequenceClassification", "ElectraConfig", ELECTRA | {"num_labels": 1}),
     "llama, classes": ("LlamaForSequenceClassification", "LlamaConfig", LLAMA | CLASSES),
     "gpt2, classes": ("GPT2ForSequenceClassification", "GPT2Config", GPT2 | CLASSES),
-    "gpt_neox, classes": ("GPTNeoXForSequenceClassification", "GPTNeoXConfig", LLAMA | CLASSES | {"num_attention_heads": 2}),
+    "gpt_neox, classes": ("GPTNeoXForSequenceClassification", "GPTNeoXConfig",
+        LLAMA | CLASSES | {"num_attention_heads": 2}),
     "bert, tags": ("BertForTokenClassification", "BertConfig", BERT | {"id2label": {0: "O", 1: "B-x", 2: "I-x"}}),
 }
 # fmt: on

@@ -59,7 +59,8 @@ def with_heads(kind: str, *layers: tuple[Rule, ...]) -> Model:
     """A model whose heads follow these rules; the first head of each layer writes the token it sees into BEFORE."""
     model = settings_of("models", kind)(  # type: ignore[attr-defined]
         d_model=D, n_layers=len(layers), n_heads=len(layers[0]), d_k=D, d_v=D, d_ff=0, norm_place="none",
-        attention=(settings_of("attention", "softmax")(scale="none"),), positions=settings_of("positions", "learned")(length=T),
+        attention=(settings_of("attention", "softmax")(scale="none"),),
+        positions=settings_of("positions", "learned")(length=T),
     ).build(V, T)  # fmt: skip
     assert isinstance(model, Model)
     with torch.no_grad():

@@ -45,28 +45,35 @@ ARGUMENTS = st.one_of(TEXTS, st.text(st.sampled_from("ab" + BYTES_OF_ARGV), max_
 # ------------------------------------------------------------------------------------------
 
 _NUMBERS = (
-    "0 1 -1 3 8 16 1.5 -0.0 +1 1e3 1E-3 1e 1e999 -1e400 1_000 1__0 0x10 0o17 017 0b11 .5 5. . .inf -.inf .nan NaN Infinity 1:30 10k 2M "
-    "2kM 5% 150% -5% 30m 2h 1d 1e3k ١٢ １２ ½ Ⅷ 1,5 1e-400 0.1.2 2026-11-21 12e03 99999999999999999999 1e18 9223372036854775808"
+    "0 1 -1 3 8 16 1.5 -0.0 +1 1e3 1E-3 1e 1e999 -1e400 1_000 1__0 0x10 0o17 017 0b11 .5 5. . .inf -.inf .nan NaN"
+    " Infinity 1:30 10k 2M 2kM 5% 150% -5% 30m 2h 1d 1e3k ١٢ １２ ½ Ⅷ 1,5 1e-400 0.1.2 2026-11-21 12e03"
+    " 99999999999999999999 1e18 9223372036854775808"
 )
 _WORDS = (
-    "true false yes no on off null ~ Null auto adamw muon encoder decoder softmax window rotary alibi byte bpe char masked cosine "
-    "cpu cuda cuda:1 mps docs concat none strict tail python-docs grammar hf:imdb /dev/zero /dev/tty ~root last - . .. ../.. *.txt **/* "
-    "a=b next_token [ os.system('x') ${HOME} $(id) {{x}}"
+    "true false yes no on off null ~ Null auto adamw muon encoder decoder softmax window rotary alibi byte bpe char"
+    " masked cosine cpu cuda cuda:1 mps docs concat none strict tail python-docs grammar hf:imdb /dev/zero /dev/tty"
+    " ~root last - . .. ../.. *.txt **/* a=b next_token [ os.system('x') ${HOME} $(id) {{x}}"
 )
 NUMBERS = [*_NUMBERS.split(), "9" * 400, "0." + "3" * 500, "1" + "0" * 5000]
 WORDS = [*_WORDS.split(), "tail 10%", "tail  5 %", "a b", "/" + "a" * 300, "hf_" + "a" * 34]
 # fmt: off
 YAMLS = [
-    "", "''", '""', "[]", "{}", "[[]]", "[1, 2]", "[a, b, a]", "{a: 1}", "{kind: x}", "{kind: }", "{kind: [softmax]}", "[softmax, window]",
-    "&a 1", "*a", "&a [*a]", "<<", "!!int 3", "!!binary aGk=", "!!python/object/apply:os.system ['id']", "!x y", "? a", "- b", "@x",
+    "", "''", '""', "[]", "{}", "[[]]", "[1, 2]", "[a, b, a]", "{a: 1}", "{kind: x}", "{kind: }", "{kind: [softmax]}",
+    "[softmax, window]",
+    "&a 1", "*a", "&a [*a]", "<<", "!!int 3", "!!binary aGk=", "!!python/object/apply:os.system ['id']", "!x y", "? a",
+    "- b", "@x",
     "`x`",
-    "|\n    x\n    y", ">-\n  x", "'it''s'", '"\\e[31m"', '"\\x9b\\u202e"', '"\\ud800"', '"\\0"', '"\\N\\L\\P"', '"\\q"', '"open',
+    "|\n    x\n    y", ">-\n  x", "'it''s'", '"\\e[31m"', '"\\x9b\\u202e"', '"\\ud800"', '"\\0"', '"\\N\\L\\P"',
+    '"\\q"', '"open',
     "'open",
-    "\x1b[31m", "\x07", "\x00", "\x9b", "\u202e", "\u2028", "\ufeff", "\xa0", "\u200b", "🙂", "\ud800", "\x85", "\t", "a\tb", "#",
+    "\x1b[31m", "\x07", "\x00", "\x9b", "\u202e", "\u2028", "\ufeff", "\xa0", "\u200b", "🙂", "\ud800", "\x85", "\t",
+    "a\tb", "#",
     "a # b",
-    "a: b: c", "[", "]", "{", "}", "[1, ", "{a", "%YAML 1.1", "---", "...", "--- !x", ",", "[,]", "{,}", "? ", ": ", "- - - x",
+    "a: b: c", "[", "]", "{", "}", "[1, ", "{a", "%YAML 1.1", "---", "...", "--- !x", ",", "[,]", "{,}", "? ", ": ",
+    "- - - x",
     "{a: 1, a: 2}",
-    "[" * 12 + "]" * 12, "[" * 400 + "]" * 400, "{a: " * 40 + "1" + "}" * 40, "[" * 9000, "a" * 5000, "[" + "x, " * 3000 + "]",
+    "[" * 12 + "]" * 12, "[" * 400 + "]" * 400, "{a: " * 40 + "1" + "}" * 40, "[" * 9000, "a" * 5000,
+    "[" + "x, " * 3000 + "]",
 ]
 # fmt: on
 MILD = st.one_of(st.sampled_from(NUMBERS), st.sampled_from(WORDS), TEXTS.map(json.dumps))
@@ -75,8 +82,10 @@ SCALARS = mostly(MILD, st.one_of(st.sampled_from(YAMLS), TEXTS), 2)
 NAMES = sorted({key.name for key in keys()} | {"extends", "expect", "expect.val.loss", "data.fields.text"})
 # fmt: off
 STRANGE = [
-    "learning_rate", "n_embd", "block_size", "modle", "Model", "model ", "data.train", "extends", "class_path", "_target_", "__class__",
-    "<<", "1", "null", "'\x1b'", '"\\e"', "\u202e", "é", "a" * 250, "api_key", "kind", "yes", "__proto__", "model_fields", "-", "a b",
+    "learning_rate", "n_embd", "block_size", "modle", "Model", "model ", "data.train", "extends", "class_path",
+    "_target_", "__class__",
+    "<<", "1", "null", "'\x1b'", '"\\e"', "\u202e", "é", "a" * 250, "api_key", "kind", "yes", "__proto__",
+    "model_fields", "-", "a b",
 ]
 # fmt: on
 UNREADABLE = ["", "[a]", "{a: b}", "? a", "*a", "&a b", "!!str c", "kind kind", "data\ttrain", "#", "- a", "\x1b"]
@@ -169,9 +178,12 @@ OVERRIDES = st.builds(
 GOOD_LINES = [json.dumps({"text": f"tale number {n}: once there was a cat"}) for n in range(30)]
 # fmt: off
 BAD_VALUES = [
-    '"a\\ud800b"', '"\\udc00"', '"\\u0000"', '"\x01"', '"\\x"', '"open', "NaN", "-Infinity", "1e999", "9" * 5000, "-0", "1.", "01", "+1",
-    "null", "true", "True", "None", "[]", "{}", '["a", "b"]', '{"text": "a"}', "'a'", '""', '"   "', '"\\n\\n"', '"' + "a" * 3000 + '"',
-    "[" * 500 + "]" * 500, "[" * 100_000, '{"a": ' * 400 + "1" + "}" * 400, '"\u2028"', '"\u202e\\u001b[31m\x9b"', "undefined",
+    '"a\\ud800b"', '"\\udc00"', '"\\u0000"', '"\x01"', '"\\x"', '"open', "NaN", "-Infinity", "1e999", "9" * 5000, "-0",
+    "1.", "01", "+1",
+    "null", "true", "True", "None", "[]", "{}", '["a", "b"]', '{"text": "a"}', "'a'", '""', '"   "', '"\\n\\n"',
+    '"' + "a" * 3000 + '"',
+    "[" * 500 + "]" * 500, "[" * 100_000, '{"a": ' * 400 + "1" + "}" * 400, '"\u2028"', '"\u202e\\u001b[31m\x9b"',
+    "undefined",
     "/* */ 1",
 ]
 # fmt: on
@@ -256,9 +268,11 @@ def data_files(draw: st.DrawFn) -> tuple[str, bytes]:
 
 # fmt: off
 ODD: list[Any] = [
-    None, True, False, 0, 1, -1, 2**31, 2**32, 2**63, 2**64, -(2**63), 10**400, 1.5, -0.0, 1e308, 5e-324, float("nan"), float("inf"),
+    None, True, False, 0, 1, -1, 2**31, 2**32, 2**63, 2**64, -(2**63), 10**400, 1.5, -0.0, 1e308, 5e-324, float("nan"),
+    float("inf"),
     1e18, 10**4000,
-    "", "a", "0", "\x1b[31m", "\x1b]0;x\x07", "\u202e", "\u2028", "\ud800", "\0", "x" * 5000, "../../x", "/dev/zero", "é\u0301", "<unk>",
+    "", "a", "0", "\x1b[31m", "\x1b]0;x\x07", "\u202e", "\u2028", "\ud800", "\0", "x" * 5000, "../../x", "/dev/zero",
+    "é\u0301", "<unk>",
     [], {}, [1, 2], [[]], ["a"], {"a": 1}, {"type": "Sequence"}, [None], [0, -1], {"": None}, [[0] * 3] * 3, "[" * 50,
 ]
 # fmt: on
@@ -364,8 +378,10 @@ PATTERNS = [
 ]
 TYPES = [kind for name in CHILDREN for kind in SUPPORTED[name].split()] + ["Python", "BPE"]
 FIELDS: dict[str, st.SearchStrategy[Any]] = {
-    "pattern": st.sampled_from(["String", "Regex"]).flatmap(
-        lambda kind: st.sampled_from(PATTERNS).map(lambda pattern: {kind: pattern})
+    "pattern": (
+        st.sampled_from(["String", "Regex"]).flatmap(
+            lambda kind: st.sampled_from(PATTERNS).map(lambda pattern: {kind: pattern})
+        )
     ),
     "content": st.sampled_from(["", "a", "\x1b", "aaaaaaaaaa", "é"]),
     "prepend": st.sampled_from(["", "▁", "\x1b[31m", "a" * 20]),

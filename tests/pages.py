@@ -72,7 +72,9 @@ MADE_BY = {
     "generate first": 'minitf generate first "The file is" --seed 1 --max-new-tokens 60',
     "opinions.log": _log("opinions"),
     "answers.log": f"{_log('answers')} | grep -e initialized -e trainable",
-    "predict opinions": "printf 'a warm story and a fine cast\\nthe soup was cold and the room was dark\\n' | minitf predict opinions",
+    "predict opinions": (
+        "printf 'a warm story and a fine cast\\nthe soup was cold and the room was dark\\n' | minitf predict opinions"
+    ),
     "evaluate answers": "minitf evaluate answers",
     "logprobs": 'minitf generate first "The file is" --greedy --max-new-tokens 4 --logprobs 2',
     "samples": "printf 'The file\\nThe list\\n' | minitf generate first --num-samples 2 --max-new-tokens 8 --stop .",
@@ -92,7 +94,10 @@ MADE_BY = {
     "crash": "minitf inspect crash burst",
     "cost": "minitf cost quickstart",
     "lengths": "minitf cost quickstart window.yaml performer-nano linear-nano --lengths 4096..32768 | grep 'time ~'",
-    "convert": "minitf convert chars model.attention.kind=favor model.attention.features=128 -n chars-favor 2>&1 | grep -e KL -e loss",
+    "convert": (
+        "minitf convert chars model.attention.kind=favor model.attention.features=128 -n chars-favor 2>&1 | grep -e KL"
+        " -e loss"
+    ),
 }
 """The command that makes each output, after the commands of the pages have run."""
 CUT = {"first.log": (6, 10), "opinions.log": (5, 2), "attention first": (28, 5), "crash": (14, 7)}

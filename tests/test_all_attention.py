@@ -283,7 +283,10 @@ def test_a_memory_of_earlier_tokens_stands_beside_persistent_vectors(cache: Any)
     assert (state["x"].shape[1] if cache == "inputs" else state["k"].shape[2]) == 4
 
 
-SHAPE = "model={kind: decoder, d_model: 32, n_layers: 2, n_heads: 2, d_ff: 0, positions: alibi, attention: {kind: softmax, n_persistent: 6}}"
+SHAPE = (
+    "model={kind: decoder, d_model: 32, n_layers: 2, n_heads: 2, d_ff: 0, positions: alibi, attention: {kind: softmax,"
+    " n_persistent: 6}}"
+)
 
 
 @pytest.fixture(scope="module")

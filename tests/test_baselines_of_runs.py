@@ -62,7 +62,8 @@ def test_evaluate_prints_them_beside_the_model_from_the_cache(run: Path, monkeyp
     line, further = (line for line in done.stderr.splitlines() if "baseline" in line)
     assert (
         line
-        == f"baseline: {recorded.baseline} has accuracy 1.0000 (the model: {metrics['accuracy']:.4f}): the model does not beat it"
+        == f"baseline: {recorded.baseline} has accuracy 1.0000 (the model: {metrics['accuracy']:.4f}): the model does"
+        " not beat it"
     )
     assert further.startswith("further baselines: TF-IDF of words")
     assert "the most frequent class, accuracy 0." in further
@@ -209,8 +210,10 @@ def test_the_best_is_ranked_by_the_main_metric_and_others_fill_in_what_it_has_no
 
 def test_without_generated_texts_the_loss_ranks() -> None:
     line, *_ = OF_TEXTS.lines({"loss": 3.0, "bits_per_byte": None})
-    assert line == (
-        "baseline: 3-gram model has bits_per_byte 1.5000 (the model: not finite): the model does not beat it (from 5 of 9 training tokens)"
+    assert (
+        line
+        == "baseline: 3-gram model has bits_per_byte 1.5000 (the model: not finite): the model does not beat it (from 5"
+        " of 9 training tokens)"
     )
     assert OF_TEXTS.name({"loss": 3.0}) == "3-gram model"
 

@@ -229,7 +229,10 @@ def test_without_peers_every_one_of_them_is_named_with_the_reason() -> None:
 
 def test_what_measures_memory_is_small_itself() -> None:
     """A process's peak is counted from its parent's size on."""
-    code = "import sys, tests.benchmarks.__main__, tests.benchmarks.memory; print({'torch', 'numpy', 'mini_tf'} & set(sys.modules))"
+    code = (
+        "import sys, tests.benchmarks.__main__, tests.benchmarks.memory; print({'torch', 'numpy', 'mini_tf'} &"
+        " set(sys.modules))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=600
     )

@@ -157,8 +157,8 @@ def test_nothing_starts_after_the_time_limit(tmp_path: Path) -> None:
 def test_jobs_of_a_part_run_side_by_side(tmp_path: Path) -> None:
     """Each waits for the other's file."""
     script = (
-        "import sys, time, json, pathlib\npathlib.Path(sys.argv[1]).touch()\n"
-        "while not pathlib.Path(sys.argv[2]).exists(): time.sleep(0.01)\nprint(json.dumps({'key': sys.argv[3], 'value': 1.0}))"
+        "import sys, time, json, pathlib\npathlib.Path(sys.argv[1]).touch()\nwhile not"
+        " pathlib.Path(sys.argv[2]).exists(): time.sleep(0.01)\nprint(json.dumps({'key': sys.argv[3], 'value': 1.0}))"
     )
     names = [str(tmp_path / "a"), str(tmp_path / "b")]
     jobs = [Job([sys.executable, "-c", script, *pair, key], (key,)) for pair, key in ((names, "a"), (names[::-1], "b"))]
@@ -169,7 +169,8 @@ def test_jobs_of_a_part_run_side_by_side(tmp_path: Path) -> None:
 
 def test_ratios_are_of_tokens_a_second_and_of_the_first_try_that_reaches_the_loss() -> None:
     results = {
-        "12x768:minitf": {"value": 6.0}, "12x768:nanoGPT compiled": {"value": 5.0}, "12x768:plain torch": {"value": 4.0},
+        "12x768:minitf": {"value": 6.0}, "12x768:nanoGPT compiled": {"value": 5.0},
+        "12x768:plain torch": {"value": 4.0},
         "minitf, try 1": {"value": 10.0, "loss": 1.48}, "minitf, try 2": {"value": 20.0, "loss": 1.46}, 
         "nanoGPT": {"value": 100.0, "loss": 1.5},
     }  # fmt: skip

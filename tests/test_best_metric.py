@@ -115,10 +115,13 @@ CLASSES = (f"data={{train: {ROOT / 'data' / 'opinions.tsv'}, split: 20%}}", "obj
     ("overrides", "message"),
     [
         (("eval.best=acuracy",), "next_token has no metric 'acuracy'; did you mean accuracy?"),
-        (("eval.best=bleu",), "next_token has no metric 'bleu'; there are: main, loss, perplexity, bits_per_byte, accuracy"),
+        (("eval.best=bleu",),
+            "next_token has no metric 'bleu'; there are: main, loss, perplexity, bits_per_byte, accuracy"),
         ((*CLASSES, "eval.best=val.accuracy"), "classify has no metric 'val.accuracy'; did you mean accuracy?"),
-        ((*CLASSES, "objective.labels=[good, bad]", "eval.best=f1.odd"), "there is no class 'odd'; there are: good, bad"),
-        (("objective=seq2seq", "model=encoder_decoder", "data.train=translate-toy", "eval.translations=0", "eval.best=chrf"),
+        ((*CLASSES, "objective.labels=[good, bad]", "eval.best=f1.odd"),
+            "there is no class 'odd'; there are: good, bad"),
+        (("objective=seq2seq", "model=encoder_decoder", "data.train=translate-toy", "eval.translations=0",
+            "eval.best=chrf"),
          "chrf needs generated texts; use eval.translations above 0"),
     ],
 )  # fmt: skip

@@ -19,7 +19,8 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
     (tmp_path / "text.txt").write_text("\n\n".join(SENTENCES))
     (tmp_path / "tiny.yaml").write_text(
-        "data: {train: text.txt, pack: docs}\ntokenizer: {kind: char}\nmodel: {kind: decoder}\ntrain: {steps: 1, context: 48}\n"
+        "data: {train: text.txt, pack: docs}\ntokenizer: {kind: char}\nmodel: {kind: decoder}\ntrain: {steps: 1,"
+        " context: 48}\n"
     )
     return str(tmp_path / "tiny.yaml")
 
@@ -69,7 +70,10 @@ def test_the_rows_of_the_held_out_text_are_all_counted(recipe: str, pack: str) -
 def test_what_a_mixer_leaves_out_is_said_of_each_mixer(recipe: str) -> None:
     model = "model={kind: encoder, attention: [{kind: window, window: 2}, softmax]}"
     shown = result("show", recipe, model, "data.pack=concat")
-    words = "each token attends to earlier and later tokens and itself, in its row (window: at most 2 tokens away, then softmax: unrestricted)"
+    words = (
+        "each token attends to earlier and later tokens and itself, in its row (window: at most 2 tokens away, then"
+        " softmax: unrestricted)"
+    )
     assert shown["sees"] == words
     stream = ["model={kind: decoder, attention: window}", "data.pack=concat", "train.stream=true"]
     assert (
@@ -135,7 +139,8 @@ def test_the_table_of_a_pair_has_both_sides(pairs: str) -> None:
     n_source, n_target = len(row["source"]["positions"]), len(row["positions"])
     assert (
         lines[2]
-        == f"row 0 of {result('stats', pairs)['val']['pairs']} (counted from 0), pair 1: source {n_source} tokens, target {n_target} tokens"
+        == f"row 0 of {result('stats', pairs)['val']['pairs']} (counted from 0), pair 1: source {n_source} tokens,"
+        f" target {n_target} tokens"
     )
     assert len(lines[4:]) == max(n_source, n_target)
     first = f"{0:>8}  {row['source']['positions'][0]['reads']!r:<20} {'</s>'!r:<20} {row['positions'][0]['target']!r}"

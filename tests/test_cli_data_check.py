@@ -43,7 +43,10 @@ def test_every_fault_of_both_files_is_reported_with_its_line(folder: Path) -> No
         f"{folder}/train.tsv:41: 'text' is empty; remove the row",
         f"{folder}/train.tsv:43: 1 columns, but the first line has 2",
         f"{folder}/val.tsv:2: 'label' is empty; remove the row",
-        f"{folder}/val.tsv:3: the label '2' is not one of the classes (2 times); the classes are: 0, 1; objective.labels lists all classes",
+        (
+            f"{folder}/val.tsv:3: the label '2' is not one of the classes (2 times); the classes are: 0, 1;"
+            " objective.labels lists all classes"
+        ),
     ]
 
 

@@ -26,7 +26,10 @@ SOURCES = [
 ]
 LINKS = "4-0 0-1 2-2 1?3 3-4"
 HELD = ["the old cat sees me .", "a new dog sees you .", "the old cow saw them .", "the cat sees us ."]
-NANO = "model={kind: encoder_decoder, d_model: 16, n_layers: 2, n_heads: 2, positions: sinusoidal, encoder: {n_layers: 1, n_heads: 2}}"
+NANO = (
+    "model={kind: encoder_decoder, d_model: 16, n_layers: 2, n_heads: 2, positions: sinusoidal, encoder: {n_layers: 1,"
+    " n_heads: 2}}"
+)
 
 
 def backwards(source: str) -> str:
@@ -44,7 +47,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("val.b", map(backwards, HELD)),
     ):
         (folder / name).write_text("".join(f"{line}\n" for line in lines))
-    data = f"data={{train: {{source: {folder}/a, target: {folder}/b}}, val: {{source: {folder}/val.a, target: {folder}/val.b}}}}"
+    data = (
+        f"data={{train: {{source: {folder}/a, target: {folder}/b}}, val: {{source: {folder}/val.a, target:"
+        f" {folder}/val.b}}}}"
+    )
     steps = (
         "train={steps: 3, batch_size: 4, context: 64}",
         "eval.translations=0",

@@ -35,7 +35,10 @@ class Terminal:
         environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT), **({"LC_ALL": locale} if locale else {})}
         standard = {"stdin": there, "stdout": there, "stderr": there, **streams}
         # The terminal becomes the controlling one, so that Ctrl-C reaches the process as a signal.
-        takes_it = f"import fcntl, os, sys, termios; fcntl.ioctl({there}, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+        takes_it = (
+            f"import fcntl, os, sys, termios; fcntl.ioctl({there}, termios.TIOCSCTTY, 0); os.execv(sys.argv[1],"
+            " sys.argv[1:])"
+        )
         wrapped = [sys.executable, "-c", takes_it, *command]
         self.process = subprocess.Popen(wrapped, env=environment, start_new_session=True, pass_fds=(there,), **standard)
         os.close(there)

@@ -185,9 +185,12 @@ def test_beams_are_refused_where_nothing_is_translated(kind: str, tmp_path: Path
     ("options", "told"),
     [
         *(
-            ((option,), f"{option.partition('=')[0].replace('--no-', '--')}: translator is an encoder-decoder, which uses beam search ")
+            ((option,),
+                f"{option.partition('=')[0].replace('--no-', '--')}: "
+                "translator is an encoder-decoder, which uses beam search ")
             for option in (
-                "--temperature=1", "--top-k=5", "--top-p=0.5", "--min-p=0.1", "--repetition-penalty=2", "--num-samples=2", "--stop=a",
+                "--temperature=1", "--top-k=5", "--top-p=0.5", "--min-p=0.1", "--repetition-penalty=2",
+                "--num-samples=2", "--stop=a",
                 "--seed=1", "--logprobs=1", "--stream", "--no-stream",
             )
         ),

@@ -65,7 +65,8 @@ def refusing(tmp_path: Path) -> Path:
     """A compiler that knows its version and compiles nothing."""
     program = tmp_path / "c++"
     program.write_text(
-        '#!/bin/sh\ncase "$1" in --version|-dumpversion) exec g++ "$@";; esac\necho "c++: fatal error: no room" >&2\nexit 1\n'
+        '#!/bin/sh\ncase "$1" in --version|-dumpversion) exec g++ "$@";; esac\necho "c++: fatal error: no room"'
+        " >&2\nexit 1\n"
     )
     program.chmod(0o755)
     return program
@@ -231,7 +232,8 @@ def test_if_one_process_cannot_compile_none_does(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(assembling, "compile_failure", lambda task, feed, setup: None)
     monkeypatch.setattr(assembling, "Feed", lambda *given: None)
     parts: Any = SimpleNamespace(
-        setup=Setup(compile=True, reasons={"compile": "measured"}), group=SimpleNamespace(gather=gather), task=None, plan=None, train=None,
+        setup=Setup(compile=True, reasons={"compile": "measured"}), group=SimpleNamespace(gather=gather), task=None,
+        plan=None, train=None,
         prepare=None,
     )  # fmt: skip
     setup = assembling.setup_that_compiles(parts)

@@ -28,7 +28,8 @@ from mini_tf.system.errors import DataFault
 from mini_tf.trained.opening import read_recipe_and_tokenizers
 
 SMALL = (
-    *EXACT, "model={kind: encoder, d_model: 8, n_layers: 1, n_heads: 2}", "tokenizer.kind=char", "log.samples=0", "optimizer.lr=1e-2",
+    *EXACT, "model={kind: encoder, d_model: 8, n_layers: 1, n_heads: 2}", "tokenizer.kind=char", "log.samples=0",
+    "optimizer.lr=1e-2",
     "train={steps: 4, batch_size: 8, context: 48}", "eval.every_steps=2", "objective=classify",
 )  # fmt: skip
 FOLDS = 3

@@ -81,7 +81,8 @@ def two():
 '''
 EXPECTED = [
     DocstringSummary(
-        "A boat is something that floats on the water of a river or a lake. It is not the task of this module to build one.",
+        "A boat is something that floats on the water of a river or a lake. It is not the task of this module to build"
+        " one.",
         "Boats and all that belongs to them.",
     ),
     DocstringSummary("It may be moved by the wind or by its crew, but not by both.", "Something that floats."),

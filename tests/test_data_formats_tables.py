@@ -215,13 +215,19 @@ def test_a_number_is_that_column_where_no_line_has_names(
             "a.csv",
             "a b\n",
             LABELLED,
-            "no column 'text'; the columns are: 0 (no header) (in a file without a header, select columns by number from 0)",
+            (
+                "no column 'text'; the columns are: 0 (no header) (in a file without a header, select columns by number"
+                " from 0)"
+            ),
         ),
         (
             "a.csv",
             "review,stars\na,b\n",
             LABELLED,
-            "no column 'text'; the columns are: review, stars (name the columns with 'data.fields={text: COLUMN, label: COLUMN}'",
+            (
+                "no column 'text'; the columns are: review, stars (name the columns with 'data.fields={text: COLUMN,"
+                " label: COLUMN}'"
+            ),
         ),
         ("a.csv", "text,text,label\na,b,c\n", LABELLED, ":1: 2 columns are named 'text'"),
         ("a.csv", "text,label,x,x\na,b,c,d\n", Columns(("text",), optional=("x",)), ":1: 2 columns are named 'x'"),
@@ -359,7 +365,8 @@ def test_numbers_of_words_are_not_taken_for_words(tmp_path: Path) -> None:
     said = refusal(lambda: rows(file))
     assert (
         said
-        == f"{file}:1: column 0 has the numbers of the words, not the words (name the columns: data.fields={{text: 1, label: 3}})"
+        == f"{file}:1: column 0 has the numbers of the words, not the words (name the columns: data.fields={{text: 1,"
+        " label: 3})"
     )
     assert cells_of(file, Columns(("1", "2"))) == [[["a", "b"], ["O", "B-x"]], [["c"], ["O"]]]
     assert cells_of(write(tmp_path / "b.conll", "1\tO\n\n2\tO\n3\tO\n")) == [[["1"], ["O"]], [["2", "3"], ["O", "O"]]]

@@ -42,7 +42,8 @@ def test_statistics_of_a_store_are_those_of_its_documents() -> None:
     found = describing.store_statistics(store(documents, raw_bytes=64))
     assert found == {
         "documents": 4, "tokens": 32, "bytes": 64, "tokens_per_byte": 0.5, "different_tokens": 6, "unknown_tokens": 3,
-        "shortest_document": 1, "median_document": 3.5, "95_percent_up_to": pytest.approx(4 + 0.85 * 15), "longest_document": 19,
+        "shortest_document": 1, "median_document": 3.5, "95_percent_up_to": pytest.approx(4 + 0.85 * 15),
+        "longest_document": 19,
     }  # fmt: skip
     assert describing.length_summary(store(documents)) == "median 3 tokens, 95th percentile 16, maximum 19"
     assert store(documents).token_counts().tolist() == [

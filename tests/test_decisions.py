@@ -384,7 +384,10 @@ def test_predictions_and_metrics_follow_the_decision(changed: Callable[..., Path
         confidence, rel=1e-4
     )
     assert "optimistic" not in done.stderr
-    told = "the temperature and bias was fitted on these data, so the metrics are optimistic; cross-fitted: f1_macro 0.2500 -> 0.7500"
+    told = (
+        "the temperature and bias was fitted on these data, so the metrics are optimistic; cross-fitted: f1_macro"
+        " 0.2500 -> 0.7500"
+    )
     assert told in minitf("evaluate", run).stderr
     assert "optimistic" not in minitf("evaluate", run, "--split", "train").stderr
 

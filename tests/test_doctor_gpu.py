@@ -33,7 +33,10 @@ def test_a_kernel_with_infinite_gradients_does_not_work(monkeypatch: pytest.Monk
     ("text", "version"),
     [
         (
-            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024\nGCC version:  gcc 12.3.0\n",
+            (
+                "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024\nGCC version:"
+                "  gcc 12.3.0\n"
+            ),
             "535.183.01",
         ),
         ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build\n", "570.86.15"),

@@ -41,8 +41,10 @@ def settings_with(
     side = settings.pop("encoder", {})
     side = {"n_layers": 3, "attention": (own if "bidirectional" in own.supports else mixer_settings("softmax"),)} | side
     given = {
-        "d_model": D, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "d_k": 6, "d_v": 8, "init_std": 0.4, "attention": (own,),
-        "positions": place, "cross_attention": None if cross is None else mixer_settings(cross), "encoder": EncoderSettings(**side),
+        "d_model": D, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "d_k": 6, "d_v": 8, "init_std": 0.4,
+        "attention": (own,),
+        "positions": place, "cross_attention": None if cross is None else mixer_settings(cross),
+        "encoder": EncoderSettings(**side),
     }  # fmt: skip
     return Settings(**given | settings)
 

@@ -320,7 +320,10 @@ def test_a_module_that_is_no_kind_is_refused_in_a_line_and_breaks_no_other_recip
     code: str, said: str, package: Path, tmp_path: Path
 ) -> None:
     with installed_in(installed(tmp_path, "other-kinds", "0.1", {"attention/unfit.py": code})):
-        kind = f"the kind unfit of attention in the package other-kinds 0.1 (other_kinds.attention.unfit) cannot be used: {said}"
+        kind = (
+            "the kind unfit of attention in the package other-kinds 0.1 (other_kinds.attention.unfit) cannot be used:"
+            f" {said}"
+        )
         refused(minitf("pretrain", TINY, "model.attention=unfit", "--dry-run"), kind, exit_code=3)
         refused(minitf("pretrain", TINY, "model.attention.windw=3", "--dry-run"), "no such key", exit_code=3)
         assert minitf("recipe", "keys").exit_code == 0
@@ -380,7 +383,10 @@ def test_a_run_whose_package_has_lost_the_kind_or_gave_the_word_to_another_is_re
     made: Path, tmp_path: Path
 ) -> None:
     with installed_in(installed(tmp_path / "later", "my-kinds", "2.0", {})):
-        lost = "the kind 'mean' of attention comes from the package my-kinds 1.2, whose installed version 2.0 has no such kind"
+        lost = (
+            "the kind 'mean' of attention comes from the package my-kinds 1.2, whose installed version 2.0 has no such"
+            " kind"
+        )
         refused(minitf("generate", made, "The"), lost, exit_code=5)
     with installed_in(installed(tmp_path / "other", "other-kinds", "0.1", {"attention/mean.py": ""})):
         refused(minitf("generate", made, "The"), GONE, exit_code=5)

@@ -228,8 +228,8 @@ def test_c18_a_model_that_is_lost_with_its_checkpoint_gives_way_to_the_next_best
     done = again(run, *worse)
     assert done.exit_code == 0
     assert (
-        "warning: model.safetensors (step 2) and its checkpoint are missing or damaged; the next best checkpoint replaces it: step 6\n"
-        in (done.stderr)
+        "warning: model.safetensors (step 2) and its checkpoint are missing or damaged; the next best checkpoint"
+        " replaces it: step 6\n" in (done.stderr)
     )
     record = json.loads((run / "run.json").read_text())
     assert (record["model"]["step"], record["metrics"]) == (6, {})
@@ -1158,9 +1158,11 @@ def test_a_folder_of_somebody_else_is_left_as_it_is(tmp_path: Path, name: str) -
     (folder / name).write_text("{}")
     refused(
         again(folder),
-        "is damaged: the key 'format' is missing"
-        if name == "run.json"
-        else "is not empty and not a minitf run folder; choose another folder with -d",
+        (
+            "is damaged: the key 'format' is missing"
+            if name == "run.json"
+            else "is not empty and not a minitf run folder; choose another folder with -d"
+        ),
     )
     assert os.listdir(folder) == [name]
     assert (folder / name).read_text() == "{}"

@@ -360,14 +360,18 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "D11-manifest-is-a-list": lambda folder: (folder / "manifest.json").write_text("[]"),
     "D11-manifest-is-deep": lambda folder: (folder / "manifest.json").write_text("[" * 100_000),
     "D11-manifest-is-a-pipe": lambda folder: ((folder / "manifest.json").unlink(), os.mkfifo(folder / "manifest.json")),
-    "D11-manifest-names-another-place": lambda folder: (folder / "manifest.json").write_text(
-        json.dumps({"facts": {}, "files": {"../../x": [0, ""]}})
+    "D11-manifest-names-another-place": (
+        lambda folder: (folder / "manifest.json").write_text(json.dumps({"facts": {}, "files": {"../../x": [0, ""]}}))
     ),
-    "D11-manifest-of-10000-names": lambda folder: (folder / "manifest.json").write_text(
-        json.dumps({"facts": {}, "files": {f"f{n}": [0, ""] for n in range(10_000)}})
+    "D11-manifest-of-10000-names": (
+        lambda folder: (folder / "manifest.json").write_text(
+            json.dumps({"facts": {}, "files": {f"f{n}": [0, ""] for n in range(10_000)}})
+        )
     ),
-    "D11-other-facts": lambda folder: (folder / "manifest.json").write_text(
-        (folder / "manifest.json").read_text().replace('"documents": 3', '"documents": 4')
+    "D11-other-facts": (
+        lambda folder: (folder / "manifest.json").write_text(
+            (folder / "manifest.json").read_text().replace('"documents": 3', '"documents": 4')
+        )
     ),
     "D11-ids-cut": lambda folder: os.truncate(folder / "train.ids", 10),
     "D11-ids-are-a-pipe": lambda folder: ((folder / "train.ids").unlink(), os.mkfifo(folder / "train.ids")),
@@ -631,7 +635,8 @@ def test_a_text_that_changed_between_stop_and_resume_is_another_run(run: Path) -
     text.write_text(original)
     refused(
         done,
-        "was started with other contents of data; restore them, choose another name with -n, or start over with --fresh",
+        "was started with other contents of data; restore them, choose another name with -n, or start over with"
+        " --fresh",
         exit_code=5,
     )
     assert content(run) == before

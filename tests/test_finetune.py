@@ -115,8 +115,8 @@ def test_fine_tuning_twice_works_by_recipes_alone(tmp_path: Path, monkeypatch: p
     assert "initialized from a: " in said["b"]
     assert "2 new (head.linear.weight, head.linear.bias)" in said["b"]
     assert (
-        "4 unused (head.transform.dense.weight, head.transform.dense.bias, head.transform.norm.weight, head.linear.bias)"
-        in said["b"]
+        "4 unused (head.transform.dense.weight, head.transform.dense.bias, head.transform.norm.weight,"
+        " head.linear.bias)" in said["b"]
     )
     assert "initialized from b: " in said["c"]
     assert "2 new (head.linear.weight, head.linear.bias), 2 unused (head.linear.weight, head.linear.bias)" in said["c"]
@@ -497,7 +497,10 @@ def test_a_run_goes_on_without_the_one_it_began_with(overrides: tuple[str, ...],
     for run in (whole, cut):
         finetune("-d", run, "--extend", "2", recipe=run)
     assert_same(cut, whole)
-    gone = f"model.init_from: the run {base / 'encoder'} no longer exists; -d FOLDER continues a run that was initialized from it"
+    gone = (
+        f"model.init_from: the run {base / 'encoder'} no longer exists; -d FOLDER continues a run that was initialized"
+        " from it"
+    )
     refused(minitf("finetune", whole), gone, exit_code=5)
     refused(minitf("finetune", bare, "-d", bare), gone, exit_code=5)
     refused(minitf("finetune", TINY, *arguments, "-d", whole), "`minitf pretrain RUN -d RUN`", exit_code=3)

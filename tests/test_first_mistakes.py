@@ -197,8 +197,8 @@ def test_fine_tuning_that_begins_with_nothing_says_so() -> None:
     done = minitf("finetune", TINY, *QUIET, "train.steps=1", "-d", "run")
     assert done.exit_code == 0
     assert (
-        "warning: tiny trains from scratch, as `minitf pretrain tiny` does; model.init_from=RUN starts from the weights of a run"
-        in done.stderr
+        "warning: tiny trains from scratch, as `minitf pretrain tiny` does; model.init_from=RUN starts from the weights"
+        " of a run" in done.stderr
     )
 
 

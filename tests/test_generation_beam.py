@@ -220,7 +220,8 @@ def by_hand(told: Language, beam: BeamSettings, limit: int) -> list[Hypothesis]:
     following, greedily = True, ()  # the greedy hypothesis, which is followed also where it is not among the best
     for length in range(1, limit + 1):
         logprobs = {text: told(0, text).log_softmax(0).tolist() for text, _ in live}
-        extended = {text: [((*text, word), logprob + logprobs[text][word]) for word in allowed(text, beam, len(logprobs[text]))]
+        extended = {text: [((*text, word), logprob + logprobs[text][word]) for word in allowed(text, beam,
+            len(logprobs[text]))]
                     for text, logprob in live}  # fmt: skip
         candidates = [one for text, _ in live[: beam.num_beams] for one in extended[text]]
         candidates.sort(key=lambda candidate: -candidate[1])

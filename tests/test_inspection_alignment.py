@@ -68,7 +68,8 @@ def with_cross_heads(*layers: tuple[str, ...]) -> Model:
     """
     softmax = settings_of("attention", "softmax")(scale="none")
     model = settings_of("models", "encoder_decoder")(  # type: ignore[attr-defined]
-        d_model=D, n_layers=len(layers), n_heads=len(layers[0]), d_k=D, d_v=D, d_ff=0, norm_place="none", attention=(softmax,),
+        d_model=D, n_layers=len(layers), n_heads=len(layers[0]), d_k=D, d_v=D, d_ff=0, norm_place="none",
+        attention=(softmax,),
         cross_attention=softmax, positions=settings_of("positions", "learned")(length=T),
     ).build(V, T)  # fmt: skip
     with torch.no_grad():

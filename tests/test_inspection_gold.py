@@ -382,7 +382,8 @@ def test_words_attend_as_the_mask_allows_and_a_truncated_word_is_left_out(opened
 def test_data_without_labels_are_refused_with_the_missing_column(run: Path, tmp_path: Path) -> None:
     file = tmp_path / "plain.jsonl"
     file.write_text(
-        '{"text": "a king", "heads": "1 -1", "relations": "det root"}\n{"text": "a", "heads": "3", "relations": "root"}\n'
+        '{"text": "a king", "heads": "1 -1", "relations": "det root"}\n{"text": "a", "heads": "3", "relations":'
+        ' "root"}\n'
     )
     for arguments, told in (
         (

@@ -189,9 +189,10 @@ def test_rows_that_do_not_sum_to_1_are_told_and_signed_ones_have_no_entropy() ->
     first_row = torch.tensor([[1.0, 0], [0.5, 0.5]])
     first_row[0, 0] = -1.0
     [uncounted] = measure(first_row[None], torch.ones(2, 2, dtype=torch.bool).tril(), [1, 2])
-    assert (uncounted["entropy"], uncounted["distance"]) == (1.0, 0.5), (
-        "a row that sees one token has no choice, and does not count"
-    )
+    assert (uncounted["entropy"], uncounted["distance"]) == (
+        1.0,
+        0.5,
+    ), "a row that sees one token has no choice, and does not count"
     [whole] = measure(2 * half[None], visible, [1, 2, 3, 4])
     assert "row_sum" not in whole
 
@@ -339,12 +340,19 @@ def test_every_role_has_a_letter_and_a_sentence_of_its_own() -> None:
         REPEATED,
     )[0]
     sentences = [describe_head(head, "token").removesuffix(" tokens") for head in layer]
-    text = "(repeated random tokens); on this text mean normalized entropy 0.08, mean largest weight 0.93, mean distance 1.4"
+    text = (
+        "(repeated random tokens); on this text mean normalized entropy 0.08, mean largest weight 0.93, mean"
+        " distance 1.4"
+    )
     assert (
         sentences[0]
-        == f"encoder self-attention L0 H0: previous-token head, attention weight 1.00 ± 0.00 on the previous token {text}"
+        == "encoder self-attention L0 H0: previous-token head, attention weight 1.00 ± 0.00 on the previous token"
+        f" {text}"
     )
-    text = "(repeated random tokens); on this text mean normalized entropy 1.00, mean largest weight 0.08, mean distance 4.3"
+    text = (
+        "(repeated random tokens); on this text mean normalized entropy 1.00, mean largest weight 0.08, mean"
+        " distance 4.3"
+    )
     assert sentences[5] == f"encoder self-attention L0 H5: broad attention, normalized entropy 1.00 ± 0.00 {text}"
     assert "H3: first-token head (attention sink), attention weight 1.00 ± 0.00 on the first token (" in sentences[3]
     assert len({sentence.partition(": ")[2].partition(",")[0] for sentence in sentences}) == len(sentences)

@@ -12,11 +12,14 @@ from families import folder_of, transformers
 from mini_tf.data.tokenizers import SPECIALS
 from mini_tf.trained.opening import open_trained
 
-BERT = "model={kind: encoder, d_model: 16, n_layers: 1, n_heads: 2, norm_place: post, embed_norm: true, bias: true, activation: gelu,"
+BERT = (
+    "model={kind: encoder, d_model: 16, n_layers: 1, n_heads: 2, norm_place: post, embed_norm: true, bias: true,"
+    " activation: gelu,"
+)
 LLAMA = "model={kind: decoder, d_model: 16, n_layers: 1, n_heads: 2, activation: swiglu, norm: rms, positions: rotary}"
 MARIAN = (
-    "model={kind: encoder_decoder, d_model: 16, n_layers: 1, n_heads: 2, norm_place: post, bias: true, activation: gelu,"
-    "positions: {kind: sinusoidal, order: sines_first}, output_bias: true}"
+    "model={kind: encoder_decoder, d_model: 16, n_layers: 1, n_heads: 2, norm_place: post, bias: true, activation:"
+    " gelu,positions: {kind: sinusoidal, order: sines_first}, output_bias: true}"
 )
 FAST = {"bpe": 300, "unigram": 300, "wordpiece": 120, "char": None, "byte": None}
 

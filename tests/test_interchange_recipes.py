@@ -192,8 +192,10 @@ def difference(run: Path, *options: str) -> float:
 LEAN = {
     "gpt2": "kind: decoder, norm: layer, norm_weight: false, positions: learned",
     "llama": "kind: decoder, norm: rms, norm_weight: false, activation: swiglu, positions: rotary",
-    "bert": "kind: encoder, norm: layer, norm_weight: false, norm_place: post, embed_norm: true, head: bert, n_types: 2, "
-    "positions: learned",
+    "bert": (
+        "kind: encoder, norm: layer, norm_weight: false, norm_place: post, embed_norm: true, head: bert, n_types: 2, "
+        "positions: learned"
+    ),
 }
 
 

@@ -22,7 +22,8 @@ from mini_tf.run.manifest import Manifest
 HASHER = ExampleHasher(lambda example: str(example), lambda example: 1)
 SMALL = (
     *EXACT, "model={kind: encoder, d_model: 8, n_layers: 1, n_heads: 2}", "tokenizer.kind=byte", "log.samples=0",
-    "train={steps: 2, batch_size: 4, context: 48}", "objective=classify", "data.split=25%", "objective.labels=[good, bad]",
+    "train={steps: 2, batch_size: 4, context: 48}", "objective=classify", "data.split=25%",
+    "objective.labels=[good, bad]",
 )  # fmt: skip
 ROWS = [row for row in OPINIONS if row["label"] in ("good", "bad")][:40]
 SIZES = (6, 12)

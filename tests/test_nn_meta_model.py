@@ -159,7 +159,8 @@ def test_a_model_too_large_for_one_of_the_processes_is_refused_by_all(monkeypatc
 
     monkeypatch.setattr(memory, "free_bytes", lambda device: 1 << 40)
     told = (
-        r"model: 99,614,720 parameters need at least 1\.5 GiB with gradients and optimizer state in each of 2 processes; "
+        r"model: 99,614,720 parameters need at least 1\.5 GiB with gradients and optimizer state in each of 2"
+        r" processes; "
         r"0\.8 GiB are free for each"
     )
     with pytest.raises(RecipeFault, match=told):

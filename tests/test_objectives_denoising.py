@@ -448,7 +448,8 @@ def test_a_run_without_sentinels_cannot_begin_one_of_spans(runs: dict[str, Path]
     done = minitf("pretrain", TINY, model, "train.steps=1", "train.context=24", SPANS)
     refused(
         done,
-        "objective: denoising needs 9 special tokens that the tokenizer of text, the run of model.init_from, does not have",
+        "objective: denoising needs 9 special tokens that the tokenizer of text, the run of model.init_from, does not"
+        " have",
         exit_code=3,
     )
 
@@ -458,7 +459,8 @@ def test_sources_and_targets_are_shown(runs: dict[str, Path]) -> None:
     assert done.exit_code == 0, done.stderr
     head, table = done.stdout.split("\n\n")
     assert head.startswith(
-        "train, denoising, pack docs: each target token attends to earlier target tokens and itself, and to the whole source"
+        "train, denoising, pack docs: each target token attends to earlier target tokens and itself, and to the whole"
+        " source"
     )
     assert "source " in table.splitlines()[0]
     assert table.splitlines()[1].split() == ["position", "source", "target", "input", "target"]

@@ -175,7 +175,10 @@ def test_a_model_whose_logits_are_no_tokens_writes_nothing(detector: Path) -> No
         exit_code=2,
     )
     assert not (detector / "samples").exists() or not [*(detector / "samples").iterdir()]
-    told = "--assert val.perplexity: not a metric of training; available: val.loss, val.accuracy, val.recall, val.loss.generator"
+    told = (
+        "--assert val.perplexity: not a metric of training; available: val.loss, val.accuracy, val.recall,"
+        " val.loss.generator"
+    )
     refused(minitf("pretrain", detector / "resolved.yaml", "--assert", "val.perplexity<9"), told, exit_code=2)
 
 

@@ -552,20 +552,25 @@ def test_a_tagger_reproduces_hugging_faces_token_classification() -> None:
 
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=V, hidden_size=24, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40, max_position_embeddings=16,
+        vocab_size=V, hidden_size=24, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40,
+        max_position_embeddings=16,
         attn_implementation="eager", initializer_range=0.2, num_labels=3,
     )  # fmt: skip
     theirs = BertForTokenClassification(config).eval()
     objective = objective_of("tag")
     ours = model_of(
-        "encoder", objective, d_model=24, n_layers=2, n_heads=4, d_ff=40, bias=True, norm_place="post", norm_eps=1e-12, n_types=2,
+        "encoder", objective, d_model=24, n_layers=2, n_heads=4, d_ff=40, bias=True, norm_place="post", norm_eps=1e-12,
+        n_types=2,
         embed_norm=True, positions=settings_of("positions", "learned")(length=16),
     ).float().eval()  # fmt: skip
     layer = "bert.encoder.layer.{i}."
-    names = {"embedding.tokens.": "bert.embeddings.word_embeddings.", "embedding.position.table.": "bert.embeddings.position_embeddings.",
-             "embedding.types.": "bert.embeddings.token_type_embeddings.", "embedding.norm.": "bert.embeddings.LayerNorm.",
+    names = {"embedding.tokens.": "bert.embeddings.word_embeddings.",
+        "embedding.position.table.": "bert.embeddings.position_embeddings.",
+             "embedding.types.": "bert.embeddings.token_type_embeddings.",
+             "embedding.norm.": "bert.embeddings.LayerNorm.",
              "head.linear.": "classifier."}  # fmt: skip
-    parts = {"own.norm": "attention.output.LayerNorm", "own.part.out": "attention.output.dense", "feed_forward.norm": "output.LayerNorm",
+    parts = {"own.norm": "attention.output.LayerNorm", "own.part.out": "attention.output.dense",
+        "feed_forward.norm": "output.LayerNorm",
              "feed_forward.part.up": "intermediate.dense", "feed_forward.part.down": "output.dense"}  # fmt: skip
     for i in range(2):
         for a, b in parts.items():

@@ -283,12 +283,14 @@ def test_an_encoder_reproduces_hugging_faces_bert() -> None:
 
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=50, hidden_size=24, num_hidden_layers=3, num_attention_heads=4, intermediate_size=40, max_position_embeddings=16,
+        vocab_size=50, hidden_size=24, num_hidden_layers=3, num_attention_heads=4, intermediate_size=40,
+        max_position_embeddings=16,
         attn_implementation="eager", initializer_range=0.2,
     )  # fmt: skip
     theirs = BertForMaskedLM(config).eval()
     settings = settings_of("models", "encoder")(
-        d_model=24, n_layers=3, n_heads=4, d_ff=40, bias=True, norm_place="post", norm_eps=1e-12, head="bert", n_types=2, embed_norm=True,
+        d_model=24, n_layers=3, n_heads=4, d_ff=40, bias=True, norm_place="post", norm_eps=1e-12, head="bert",
+        n_types=2, embed_norm=True,
         positions=settings_of("positions", "learned")(),
     )  # fmt: skip
     ours = filled(settings.build(50, 16), "bert", theirs.state_dict())  # type: ignore[attr-defined]

@@ -25,11 +25,13 @@ V, CONTEXT = 50, 24
 D = 24
 CLOSE = {"rtol": 0, "atol": 1e-5}
 TINY = {
-    "vocab_size": V, "d_model": D, "attn_implementation": "eager", "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
+    "vocab_size": V, "d_model": D, "attn_implementation": "eager", "pad_token_id": 1, "bos_token_id": 0,
+    "eos_token_id": 2,
     "decoder_start_token_id": 2,
 }  # fmt: skip
 SIDES = {
-    "encoder_layers": 3, "decoder_layers": 2, "encoder_attention_heads": 3, "decoder_attention_heads": 4, "encoder_ffn_dim": 40,
+    "encoder_layers": 3, "decoder_layers": 2, "encoder_attention_heads": 3, "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 40,
     "decoder_ffn_dim": 56, "max_position_embeddings": CONTEXT, "init_std": 0.2, "forced_eos_token_id": None,
 }  # fmt: skip
 
@@ -94,7 +96,8 @@ def assert_same(ours: EncoderDecoder, theirs: Any) -> None:
 
 
 BART_SIDES = {
-    "d_model": D, "n_layers": 2, "n_heads": 4, "d_ff": 56, "encoder": {"n_layers": 3, "n_heads": 3, "d_ff": 40}, "bias": True,
+    "d_model": D, "n_layers": 2, "n_heads": 4, "d_ff": 56, "encoder": {"n_layers": 3, "n_heads": 3, "d_ff": 40},
+    "bias": True,
 }  # fmt: skip
 
 
@@ -151,7 +154,8 @@ def test_marian_is_the_transformer_of_2017(separate: bool) -> None:
     theirs = MarianMTModel(config).eval()
     jolted(theirs)
     ours = built(
-        **BART_SIDES, norm_place="post", embed_scale=True, activation="relu", positions={"kind": "sinusoidal", "order": "sines_first"},
+        **BART_SIDES, norm_place="post", embed_scale=True, activation="relu",
+        positions={"kind": "sinusoidal", "order": "sines_first"},
         shared_embeddings=not separate,
     )  # fmt: skip
     filled(ours, "marian", theirs.state_dict())
@@ -174,7 +178,8 @@ def t5_pair(gated: bool) -> tuple[EncoderDecoder, Any]:
     torch.manual_seed(0)
     more = {"feed_forward_proj": "gated-silu", "tie_word_embeddings": False} if gated else {"feed_forward_proj": "relu"}
     config = T5Config(
-        **TINY, **more, d_kv=5, num_heads=4, d_ff=40, num_layers=3, num_decoder_layers=2, relative_attention_num_buckets=8,
+        **TINY, **more, d_kv=5, num_heads=4, d_ff=40, num_layers=3, num_decoder_layers=2,
+        relative_attention_num_buckets=8,
         relative_attention_max_distance=10, initializer_factor=1.0,
     )  # fmt: skip
     theirs = T5ForConditionalGeneration(config).eval()
@@ -186,8 +191,10 @@ def t5_pair(gated: bool) -> tuple[EncoderDecoder, Any]:
             parameter.data.normal_()
     positions = {"kind": "t5", "n_buckets": 8, "max_distance": 10}
     ours = built(
-        d_model=D, n_layers=2, n_heads=4, d_k=5, d_ff=40, norm="rms", norm_eps=1e-6, activation="swiglu" if gated else "relu",
-        tied=not gated, attention={"kind": "softmax", "scale": "none"}, cross_attention={"kind": "softmax", "scale": "none"},
+        d_model=D, n_layers=2, n_heads=4, d_k=5, d_ff=40, norm="rms", norm_eps=1e-6,
+        activation="swiglu" if gated else "relu",
+        tied=not gated, attention={"kind": "softmax", "scale": "none"},
+        cross_attention={"kind": "softmax", "scale": "none"},
         positions=positions | {"bidirectional": False}, encoder={"n_layers": 3, "positions": positions},
     )  # fmt: skip
     filled(ours, "t5", theirs.state_dict())

@@ -26,7 +26,8 @@ WORDS = ["red", "dog", "sun", "tree", "blue", "cat", "moon", "fish", "green", "b
 REVERSING = """
 tokenizer: {kind: bpe, vocab_size: 300}
 model:
-  {kind: encoder_decoder, d_model: 64, n_layers: 1, n_heads: 4, activation: relu2, norm: rms, norm_weight: false, init: zero,
+  {kind: encoder_decoder, d_model: 64, n_layers: 1, n_heads: 4, activation: relu2, norm: rms, norm_weight: false,
+    init: zero,
    positions: learned, attention: {kind: softmax, qk_norm: true, scale: 0.3}}
 optimizer: {kind: muon, lr: 0.02, head_lr: 0.01, embedding_lr: 0.03, momentum: 0.9, weight_decay: 0, clip: 0}
 schedule: {kind: wsd, warmup: 0, decay: 0.5}

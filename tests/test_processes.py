@@ -136,7 +136,8 @@ def metrics_of(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-LONG = (TINY, *EXACT, "train.batch_size=4", "train.micro_batch_size=2", "runtime.reduce=tree", "log.samples=0", "train.steps=300",
+LONG = (TINY, *EXACT, "train.batch_size=4", "train.micro_batch_size=2", "runtime.reduce=tree", "log.samples=0",
+    "train.steps=300",
         "checkpoint.every_steps=10", "model.dropout_rate=0.1", "eval.baseline=false")  # fmt: skip
 
 

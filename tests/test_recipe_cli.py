@@ -51,7 +51,8 @@ def test_check_knows_the_metrics_of_expect(bound: str, message: str) -> None:
     assert message in refused.stderr
     assert refused.stderr.startswith("r.yaml:3: ") or "nan" in bound
     Path("r.yaml").write_text(
-        'model: decoder\ntrain: {steps: 5}\nexpect: {loss: "<9", minutes: "<5", val.loss.max: "<baseline.ngram.loss+1"}\n'
+        'model: decoder\ntrain: {steps: 5}\nexpect: {loss: "<9", minutes: "<5", val.loss.max:'
+        ' "<baseline.ngram.loss+1"}\n'
     )
     assert run("check", "r.yaml").exit_code == 0
 

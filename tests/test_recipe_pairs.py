@@ -14,7 +14,10 @@ from mini_tf.system.errors import RecipeFault
 
 OVERRIDE = "command line: "
 PAIRS = "needed: {source: COLUMN, target: COLUMN}"
-SEQ2SEQ = "seq2seq needs pairs; use {source: FILE, target: FILE}, or a table with data.fields {source: COLUMN, target: COLUMN}"
+SEQ2SEQ = (
+    "seq2seq needs pairs; use {source: FILE, target: FILE}, or a table with data.fields {source: COLUMN, target:"
+    " COLUMN}"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -94,8 +97,8 @@ def test_no_path_decides_what_a_run_is() -> None:
 
 def test_a_later_level_changes_one_key_of_a_side() -> None:
     Path("r.yaml").write_text(
-        "extends: transformer-nano\ntokenizer: {source: {kind: wordpiece, vocab_size: 300}}\n"
-        "model: {kind: encoder_decoder, cross_attention: {kind: softmax, qk_norm: true}, encoder: {d_model: 64, n_heads: 2}}\n"
+        "extends: transformer-nano\ntokenizer: {source: {kind: wordpiece, vocab_size: 300}}\nmodel: {kind:"
+        " encoder_decoder, cross_attention: {kind: softmax, qk_norm: true}, encoder: {d_model: 64, n_heads: 2}}\n"
     )
     recipe: Any = read(
         "r.yaml", ["tokenizer.source.vocab_size=400", "model.cross_attention.scale=2", "model.encoder.n_layers=3"]
@@ -213,8 +216,8 @@ def test_a_question_about_texts_is_not_asked_of_pairs_nor_the_other_way_round() 
 
 def test_faults_stand_at_their_line_of_a_recipe() -> None:
     Path("r.yaml").write_text(
-        "extends: transformer-nano\ndata:\n  train:\n    sorce: a\n    target: b\ntokenizer:\n  source:\n    vocab: 300\n"
-        "model:\n  kind: encoder_decoder\n  encoder:\n    n_layrs: 2\n  cross_attention: softmx\n"
+        "extends: transformer-nano\ndata:\n  train:\n    sorce: a\n    target: b\ntokenizer:\n  source:\n    vocab:"
+        " 300\nmodel:\n  kind: encoder_decoder\n  encoder:\n    n_layrs: 2\n  cross_attention: softmx\n"
     )
     assert faults(recipe="r.yaml") == [
         "r.yaml:4: data.train.sorce: no such key; did you mean source?",

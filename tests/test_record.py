@@ -50,10 +50,12 @@ def record() -> dict[str, Any]:
     progress = "data: not in the cache (03ba69b1865d)\nstep 5/9 | loss 2.5 | 3.1k tok/s | ETA 0:03\n"
     return {
         "commit": "c0ffee", "machine": {"torch": "2.13.0", "processor": "one"},
-        "runs": {"text": {"said": [said("pretrain text.yaml", "<dir>/outputs/text-0dab39\n", progress)], "files": files}},
+        "runs": {"text": {"said": [said("pretrain text.yaml", "<dir>/outputs/text-0dab39\n", progress)],
+            "files": files}},
         "commands": {
             "greedy": {"said": [said("generate text", "the king\nthe dog\n")], "files": {}},
-            "missed": {"said": [said("evaluate text --json", '{"ok": false, "loss": 2.25, "minutes": 0.1}\n', "no\n", 8)], "files": {}},
+            "missed": {"said": [said("evaluate text --json", '{"ok": false, "loss": 2.25, "minutes": 0.1}\n', "no\n",
+                8)], "files": {}},
         },
     }  # fmt: skip
 
@@ -76,7 +78,10 @@ def test_ids_times_and_store_hashes_are_no_differences_and_what_stands_beside_th
     ours["stderr"] = "data: not in the cache (aaaaaaaaaaaa)\nstep 5/9 | loss 2.6 | 3k tok/s\n"
     after["commands"]["missed"]["said"][0]["stdout"] = '{"ok": false, "loss": 2.5, "minutes": 7.5e-2}\n'
     assert found(after) == [
-        "run text: `pretrain text.yaml`: stderr line 2: 'step 5/9 | loss 2.5 | N tok/s' -> 'step 5/9 | loss 2.6 | N tok/s'",
+        (
+            "run text: `pretrain text.yaml`: stderr line 2: 'step 5/9 | loss 2.5 | N tok/s' -> 'step 5/9 | loss 2.6 | N"
+            " tok/s'"
+        ),
         "command missed: `evaluate text --json`: stdout line 1: loss 2.25 -> 2.5",
     ]
 

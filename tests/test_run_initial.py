@@ -164,8 +164,9 @@ def test_both_sides_of_an_encoder_decoder_begin_as_the_encoder(shared: bool, run
         )
         assert torch.equal(ours[name], before[source])
     assert ("source_embedding.tokens.weight" in ours) is not shared
-    assert loaded.warning == (
-        "the layers of encoder were trained with bidirectional attention, but attention in the decoder is causal: "
+    assert (
+        loaded.warning
+        == "the layers of encoder were trained with bidirectional attention, but attention in the decoder is causal: "
         "they need further training"
     )
 
@@ -299,7 +300,8 @@ def test_kinds_that_have_too_little_in_common_are_refused(
     )
     refused(
         done,
-        f"model.init_from: model.kind={kind} cannot be initialized from {name}, whose model.kind is {name}; model.kind={name}",
+        f"model.init_from: model.kind={kind} cannot be initialized from {name}, whose model.kind is {name};"
+        f" model.kind={name}",
         exit_code=3,
     )
 

@@ -110,9 +110,11 @@ def test_the_end_is_told_in_a_table_and_a_sentence(tmp_path: Path) -> None:
     ]
     [median] = [line for line in told[:3] if line.endswith("  <- median")]
     assert f"val.loss {measured['val.loss']:.4f}, " in median
-    assert told[3] == (
-        f"median over 3 seeds: val.loss {measured['val.loss']:.4f} (mean {measured['val.loss.mean']:.4f}, "
-        f"standard deviation {measured['val.loss.std']:.4f}, {measured['val.loss.min']:.4f} to {measured['val.loss.max']:.4f})"
+    assert (
+        told[3]
+        == f"median over 3 seeds: val.loss {measured['val.loss']:.4f} (mean {measured['val.loss.mean']:.4f}, standard"
+        f" deviation {measured['val.loss.std']:.4f}, {measured['val.loss.min']:.4f} to"
+        f" {measured['val.loss.max']:.4f})"
     )
     assert told[5] == f"next: minitf evaluate '{tmp_path}/run'; minitf generate '{tmp_path}/run'".replace("'", "")
 

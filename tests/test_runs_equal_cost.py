@@ -27,9 +27,11 @@ def written(
     """A finished run with these validation losses by step."""
     folder.mkdir(parents=True)
     record = {
-        "format": 1, "state": "done", "recipe": "made", "seed": seed, "flops_per_step": flops, "step": max(losses, default=0),
+        "format": 1, "state": "done", "recipe": "made", "seed": seed, "flops_per_step": flops,
+        "step": max(losses, default=0),
         "loss_unit": "nats per byte", "metrics": {}, "hashes": {"data": "d"}, "host": "here",
-        "auto": {"device": "cpu", "threads": 1}, "model": {"step": 1, "score": 1.0, "sha256": f"weights of {folder.name}"},
+        "auto": {"device": "cpu", "threads": 1},
+        "model": {"step": 1, "score": 1.0, "sha256": f"weights of {folder.name}"},
         "decides": {"train.seed": seed, "train.seeds": 1, "model.d_model": 8},
     }  # fmt: skip
     (folder / "run.json").write_text(json.dumps(record | fields))

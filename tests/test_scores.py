@@ -194,10 +194,16 @@ def test_scoring_starts_no_process_opens_no_connection_and_leaves_nothing(tmp_pa
     """A library under sacrebleu asks Python for the folder of temporary files, which Python tries out by a file that it
     removes.
     """
-    code = "import sys, json; sys.path[:0] = ['tests', '.']; from audited import Record; seen = Record(); sys.addaudithook(seen)\n"
+    code = (
+        "import sys, json; sys.path[:0] = ['tests', '.']; from audited import Record; seen = Record();"
+        " sys.addaudithook(seen)\n"
+    )
     code += "seen.running = True\nfrom mini_tf.scores.translation import corpus_scores, signatures\n"
     code += "corpus_scores(['a b .'] * 200, ['a c .'] * 200); signatures(); seen.running = False\n"
-    code += "print(json.dumps([seen.processes + seen.network, sorted(seen.changed), 'torch' in sys.modules, 'sacrebleu' in seen.imports]))"
+    code += (
+        "print(json.dumps([seen.processes + seen.network, sorted(seen.changed), 'torch' in sys.modules, 'sacrebleu' in"
+        " seen.imports]))"
+    )
     line = [sys.executable, "-B", "-W", "error", "-c", code]
     environment = os.environ | {"TMPDIR": str(tmp_path), "HOME": str(tmp_path), "SACREBLEU": str(tmp_path)}
     done = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=600)
@@ -260,8 +266,9 @@ def test_a_missing_package_is_named_with_its_figures(
     monkeypatch.setitem(sys.modules, module, None)
     assert missing(*PACKAGES) == [package]
     assert version(package) is None
-    assert missing_warning(*PACKAGES) == (
-        f"{package} is not installed, so there is no {PACKAGES[package]}: pip install 'minitf[scores]'"
+    assert (
+        missing_warning(*PACKAGES)
+        == f"{package} is not installed, so there is no {PACKAGES[package]}: pip install 'minitf[scores]'"
     )
     with pytest.raises(Unavailable, match=f"{PACKAGES[package]} needs? {package}$") as refusal:
         require(*PACKAGES)

@@ -74,7 +74,10 @@ def test_a_text_without_words_scores_nothing() -> None:
 
 
 def test_scoring_leaves_the_logging_of_the_process_alone() -> None:
-    code = "import logging; from mini_tf.scores.summary import summary_scores; summary_scores(['a'], ['a']); print(logging.root.handlers)"
+    code = (
+        "import logging; from mini_tf.scores.summary import summary_scores; summary_scores(['a'], ['a']);"
+        " print(logging.root.handlers)"
+    )
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=600
     )

@@ -28,7 +28,10 @@ TORCH = ("test_compiled.py", "test_half_precision.py", "test_optimizers.py")
 """What depends on torch: its compiler, its kernels and its optimizers."""
 RUNNERS = ("pytest", "pytest-xdist", "hypothesis", "beartype")
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
-IMPORTS = "import pkgutil, mini_tf; [__import__(m.name) for m in pkgutil.walk_packages(mini_tf.__path__, 'mini_tf.') if '__main__' not in m.name]"
+IMPORTS = (
+    "import pkgutil, mini_tf; [__import__(m.name) for m in pkgutil.walk_packages(mini_tf.__path__, 'mini_tf.') if"
+    " '__main__' not in m.name]"
+)
 WARNINGS = ("-W", "error", "-W", "ignore::DeprecationWarning")
 """Old libraries call what their own dependencies have deprecated since."""
 LONGEST = 3600.0
@@ -149,7 +152,8 @@ def main() -> None:
             file.write(json.dumps(known[trial.name]) + "\n")
     for name, line in known.items():
         print(
-            f"{name:12} {'failed: ' + str(line['failed']) if line['failed'] else 'passed':16} {line['versions']:24} {line['end']}"
+            f"{name:12} {'failed: ' + str(line['failed']) if line['failed'] else 'passed':16} {line['versions']:24}"
+            f" {line['end']}"
         )
 
 

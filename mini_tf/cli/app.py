@@ -54,7 +54,9 @@ TRAIN, USE, INSPECT, SETUP, RUNS = (
 )
 """Panels of commands."""
 REPLACED = {
-    "plan": "`minitf cost RECIPE` counts and measures; mini_tf/distributed/README.md has the arithmetic for many devices"
+    "plan": (
+        "`minitf cost RECIPE` counts and measures; mini_tf/distributed/README.md has the arithmetic for many devices"
+    )
 }
 """Hints for names that are no command."""
 ORDER = (

@@ -91,7 +91,10 @@ class ClassPlots:
         if before is None:
             error = calibration(after, truth).error
             several = any(one.decision is not None and one.decision.temperature != 1 for one in trained.members)
-            line = f"probabilities are the mean of those of the models, each with its temperature: expected calibration error {error:.4f}"
+            line = (
+                "probabilities are the mean of those of the models, each with its temperature: expected calibration"
+                f" error {error:.4f}"
+            )
             return (line, {"calibrated": {"ece": error}}) if several else ("", {})
         assert trained.decision is not None
         figures = {

@@ -95,7 +95,9 @@ def _prove_processes(console: Console, processes: int) -> None:
 
 
 _WAYS_OUT = {
-    False: "two uninterrupted runs differ as well: computation on this machine is not deterministic; try OMP_NUM_THREADS=1",
+    False: (
+        "two uninterrupted runs differ as well: computation on this machine is not deterministic; try OMP_NUM_THREADS=1"
+    ),
     True: "two uninterrupted runs are byte-identical, so this is a bug in minitf",
 }
 

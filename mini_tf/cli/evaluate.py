@@ -227,7 +227,10 @@ def _cut(trained: "Trained", store: "Store") -> list[str]:
         if dataset.TRUNCATES
         else 0
     )
-    note = f"of {store.n_documents:,} {dataset.UNIT} are longer than the model's context of {context} tokens and are truncated"
+    note = (
+        f"of {store.n_documents:,} {dataset.UNIT} are longer than the model's context of {context} tokens and are"
+        " truncated"
+    )
     return [f"{n_cut:,} {note}"] if n_cut else []
 
 

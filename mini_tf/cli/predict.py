@@ -79,7 +79,8 @@ def predict(
     if settings is None or settings.COMMAND != "predict":
         hint = f"use `minitf generate {trained.folder.name}`" if settings is not None else None
         raise UsageFault(
-            f"{trained.folder.name} was trained with the objective {trained.recipe.objective.kind}, which predicts no labels",
+            f"{trained.folder.name} was trained with the objective {trained.recipe.objective.kind}, which predicts no"
+            " labels",
             hint=hint,
         )
     if trained.members:

@@ -94,7 +94,10 @@ def _command_warning(command: str, resolved: "Resolved") -> str | None:
     """A warning where the recipe belongs to the other command; both train the same."""
     recipe, shown = resolved.recipe, resolved.name
     if command == "finetune" and not recipe.objective.is_task() and recipe.model.init_from is None:
-        return f"{shown} trains from scratch, as `minitf pretrain {shown}` does; model.init_from=RUN starts from the weights of a run"
+        return (
+            f"{shown} trains from scratch, as `minitf pretrain {shown}` does; model.init_from=RUN starts from the"
+            " weights of a run"
+        )
     if command == "pretrain" and recipe.objective.is_task() and "tokens" not in recipe.objective.predicts:
         return f"{shown} is a task recipe; its command is `minitf finetune {shown}`, which does the same"
     return None

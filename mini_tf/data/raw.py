@@ -138,7 +138,10 @@ class Files:
                 if name not in read and name.strip().lower() in self.dataset.FURTHER_TEXTS:
                     yield f"{source.name}: the column {short(name)!r} is not read, though it may be a part of the input"
             if source.format == "txt" and is_json(source):
-                yield f"{source.name}: it is JSON, which is read as plain text; as lines of JSON in a .jsonl file a column is read"
+                yield (
+                    f"{source.name}: it is JSON, which is read as plain text; as lines of JSON in a .jsonl file a"
+                    " column is read"
+                )
 
     @property
     def notes(self) -> Iterator[str]:

@@ -120,7 +120,10 @@ def hold_out_fold(examples: Examples, hasher: ExampleHasher, folds: int, fold: i
     hashes, characters = hasher.scan_together(examples)
     distinct = np.unique(hashes)
     if len(distinct) < folds:
-        fault = f"data.train: {len(distinct)} different {hasher.unit}; at least {folds} are needed, one for each fold of data.split"
+        fault = (
+            f"data.train: {len(distinct)} different {hasher.unit}; at least {folds} are needed, one for each fold of"
+            " data.split"
+        )
         raise DataFault(fault, hint=f"data.split.folds={len(distinct)}" if len(distinct) > 1 else "")
     if hasher.stratum is not None:
         with examples.team.group.independently():
@@ -153,7 +156,10 @@ def split_as_given(train: Examples, val: Examples, hasher: ExampleHasher) -> Dat
     kept = replace(
         val, parts=val.map(lambda part: (example for hashed, example in hasher.hashed(part) if hashed not in removed))
     )
-    note = f"{int(shared.sum())} of {len(shared)} {hasher.unit} of data.val are also in data.train; they were removed from data.val"
+    note = (
+        f"{int(shared.sum())} of {len(shared)} {hasher.unit} of data.val are also in data.train; they were removed from"
+        " data.val"
+    )
     return DataSplit([*as_split(train, "train"), *as_split(kept, "val")], n_train + n_val, (note,) if removed else ())
 
 

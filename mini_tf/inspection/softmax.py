@@ -26,9 +26,9 @@ SATURATED = 0.99
 """A row whose largest weight is above this has almost no gradient."""
 HEADERS = ("head", "entropy", "normalized", "max p", "saturated", "sum p(1-p)", "range")
 LEGEND = (
-    "Means over rows with two or more visible keys. entropy: in nats; normalized: divided by ln(visible keys); max p: largest "
-    "attention weight; saturated: share of rows with max p over 0.99; sum p(1-p): trace of the softmax Jacobian; "
-    "range: largest difference of two attention scores in a row."
+    "Means over rows with two or more visible keys. entropy: in nats; normalized: divided by ln(visible keys); max p:"
+    " largest attention weight; saturated: share of rows with max p over 0.99; sum p(1-p): trace of the softmax"
+    " Jacobian; range: largest difference of two attention scores in a row."
 )
 
 

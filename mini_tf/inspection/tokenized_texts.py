@@ -89,7 +89,8 @@ class TokenizedTexts:
         if self.n_memory:
             length = len(self.own.input.ids)
             notes.append(
-                f"the last {length - self.n_memory} of {length} tokens are a row; to them the {self.n_memory} before are memory"
+                f"the last {length - self.n_memory} of {length} tokens are a row; to them the {self.n_memory} before"
+                " are memory"
             )
         return notes
 

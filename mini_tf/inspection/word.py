@@ -244,7 +244,8 @@ def _notes(
     found: Sequence[Occurrence],
 ) -> list[str]:
     notes = [
-        f"{sentence.where}: {word!r} occurs {n} times; the first, at characters {one.span[0]} to {one.span[1] - 1}, is compared"
+        f"{sentence.where}: {word!r} occurs {n} times; the first, at characters {one.span[0]} to {one.span[1] - 1}, is"
+        " compared"
         for sentence, one in zip(sentences, found, strict=True)
         if (n := one.n_occurrences) > 1
     ]

@@ -65,7 +65,8 @@ class Settings(Family):
         if rotated != 1 and rotated not in range(2, head_dim + 1, 2):  # of one dimension both rotate a pair
             keys.refuse(
                 key,
-                f"of {head_dim} dimensions of a head it rotates {rotated}, which must be an even number from 2 to {head_dim}",
+                f"of {head_dim} dimensions of a head it rotates {rotated}, which must be an even number from 2 to"
+                f" {head_dim}",
             )
         return share
 
@@ -80,8 +81,9 @@ class Settings(Family):
             "use_parallel_residual": model.parallel,
             "tie_word_embeddings": model.tied,
             "max_position_embeddings": facts.context,
-            "rope_parameters": rotary_config(model.positions)
-            | {"partial_rotary_factor": value_of(model.positions, "share", 1.0)},
+            "rope_parameters": (
+                rotary_config(model.positions) | {"partial_rotary_factor": value_of(model.positions, "share", 1.0)}
+            ),
             "vocab_size": facts.vocabulary.size,
         }
 

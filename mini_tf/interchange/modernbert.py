@@ -32,7 +32,10 @@ class Settings(Family):
     )
     BEGIN = "cls_token"
     TIED = {"decoder.weight": ".embeddings.tok_embeddings.weight"}
-    NO_EFFECT = "classifier_.*|decoder_bias|deterministic_flash_attn|reference_compile|repad_logits_with_grad|sparse_pred.*|layer_norm_eps"
+    NO_EFFECT = (
+        "classifier_.*|decoder_bias|deterministic_flash_attn|reference_compile|repad_logits_with_grad|sparse_pred.*"
+        "|layer_norm_eps"
+    )
     DROPPED = {r"(head|decoder)\..*": "the masked-LM head, which this architecture does not use"}
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:

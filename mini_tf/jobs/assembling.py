@@ -53,7 +53,8 @@ def load_data(recipe: Recipe, reporter: Reporter, group: ProcessGroup = ALONE.gr
     ):  # before the machine settings are measured, which takes long with such rows
         fitting = 1 << max(0, tokens.bit_length() - 4)
         reporter.warn(
-            f"train.context {context} is longer than the training data of {tokens:,} tokens; train.context={fitting} fits"
+            f"train.context {context} is longer than the training data of {tokens:,} tokens; train.context={fitting}"
+            " fits"
         )
     return data
 
@@ -184,7 +185,10 @@ def setup_of_all(parts: Parts, say: Report) -> Setup:
             default=0,
         )
         if parts.recipe.train.micro_batch_size != "auto" or not most:
-            message = f"train.micro_batch_size: micro-batches of {rows} of {batch_size} rows are fewer than the {group.size} processes"
+            message = (
+                f"train.micro_batch_size: micro-batches of {rows} of {batch_size} rows are fewer than the {group.size}"
+                " processes"
+            )
             raise RecipeFault(
                 message,
                 hint=f"train.micro_batch_size={most}" if most else "fewer processes or a larger train.batch_size",

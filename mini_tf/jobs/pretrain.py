@@ -37,7 +37,8 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
                     run.tensorboard.write_all()
                 run.publish(warn=reporter.warn)  # restores a model.safetensors that was lost or damaged since
             reporter.say(
-                f"already complete: {run.folder} (step {run.manifest.step}); --extend N trains N more steps, --fresh starts over"
+                f"already complete: {run.folder} (step {run.manifest.step}); --extend N trains N more steps, --fresh"
+                " starts over"
             )
             return RunResult(run.folder, run.manifest.metrics)
         reporter.log, reporter.crash = run.log, run.crash

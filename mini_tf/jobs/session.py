@@ -139,7 +139,8 @@ class Session:
             return
         if self.counters.is_spike(report.loss):
             self.reporter.warn(
-                f"step {report.step}: the loss jumps to {report.loss:.3g}; mean since the last evaluation: {self.counters.mean_loss:.3g}"
+                f"step {report.step}: the loss jumps to {report.loss:.3g}; mean since the last evaluation:"
+                f" {self.counters.mean_loss:.3g}"
             )
         self.counters.add_step(report.loss)
 

@@ -16,7 +16,8 @@ def report_start(parts: Parts, reporter: Reporter) -> None:
     if parts.group.size > 1:
         divide = f", which divide {parts.sharding.DIVIDES}" if parts.sharding.DIVIDES else ""
         reporter.say(
-            f"{parts.group.size} processes{divide}; gradients are added by {parts.recipe.runtime.reduce} (runtime.reduce)"
+            f"{parts.group.size} processes{divide}; gradients are added by {parts.recipe.runtime.reduce}"
+            " (runtime.reduce)"
         )
     parameters = sum(p.numel() for p in parts.model.parameters())
     reporter.say(
@@ -61,12 +62,13 @@ def report_start(parts: Parts, reporter: Reporter) -> None:
     reporter.say(_evaluations(parts))
     if dataset.TRUNCATES and (cut := parts.train.n_too_long):
         reporter.warn(
-            f"{cut:,} of {data.train.n_documents:,} {dataset.UNIT} are longer than train.context {train.context} and are truncated"
+            f"{cut:,} of {data.train.n_documents:,} {dataset.UNIT} are longer than train.context {train.context} and"
+            " are truncated"
         )
     if parts.train.n_rows < batch_size:
         reporter.warn(
-            f"the training data fill {parts.train.n_rows} row{'s' * (parts.train.n_rows != 1)}, fewer than the {batch_size} of a batch; "
-            "rows repeat within a batch"
+            f"the training data fill {parts.train.n_rows} row{'s' * (parts.train.n_rows != 1)}, fewer than the"
+            f" {batch_size} of a batch; rows repeat within a batch"
         )
     if warning := _vocabulary_warning(parts):
         reporter.warn(warning)
@@ -81,8 +83,9 @@ def report_extension(recipe: Recipe, reporter: Reporter) -> None:
     end = lr_factor(recipe.schedule, 999, 1000)
     if end < LOW_LR:
         reporter.warn(
-            f"--extend restarts the schedule ({recipe.schedule.kind}): the learning rate rises from {end:.0%} to 100% of optimizer.lr, and "
-            "the loss rises with it before both fall again; a run trained with schedule.kind=constant from the start avoids this"
+            f"--extend restarts the schedule ({recipe.schedule.kind}): the learning rate rises from {end:.0%} to 100%"
+            " of optimizer.lr, and the loss rises with it before both fall again; a run trained with"
+            " schedule.kind=constant from the start avoids this"
         )
 
 

@@ -119,8 +119,14 @@ class Settings(ModelSettings):
 
     def describe_attention(self, boundary: str, direction: Direction) -> str:
         source = ", and to the whole source" if self.cross_attention is not None else ", but not to the source"
-        target = f"each target token attends to earlier target tokens and itself{describe_restrictions(self.attention)}{source}"
-        return f"{target}; each source token attends to all source tokens{describe_restrictions(self.source_stack.attention)}"
+        target = (
+            "each target token attends to earlier target tokens and"
+            f" itself{describe_restrictions(self.attention)}{source}"
+        )
+        return (
+            f"{target}; each source token attends to all source"
+            f" tokens{describe_restrictions(self.source_stack.attention)}"
+        )
 
     def can_init_from(self, other: BaseSettings) -> bool:
         """From an encoder-decoder, or from an encoder, which becomes the encoder."""

@@ -151,7 +151,8 @@ class Optimizer(ABC):
             given = tensors[name]
             if (given.shape, given.dtype) != (tensor.shape, tensor.dtype):
                 raise ValueError(
-                    f"optimizer state {name}: {given.dtype} {list(given.shape)} must be {tensor.dtype} {list(tensor.shape)}"
+                    f"optimizer state {name}: {given.dtype} {list(given.shape)} must be {tensor.dtype}"
+                    f" {list(tensor.shape)}"
                 )
         for name, tensor in own.items():
             self._copy(tensor, tensors[name])

@@ -69,7 +69,8 @@ class AdamW(Optimizer):
             means, squares = ([self.state[name][moment] for name in names] for moment in ("exp_avg", "exp_avg_sq"))
             torch._fused_adamw_(
                 tensors, grads, means, squares, [], [self.step_tensor] * len(names),
-                lr=lr * scale, beta1=self.betas[0], beta2=self.betas[1], weight_decay=decay, eps=self.eps, amsgrad=False, maximize=False,
+                lr=lr * scale, beta1=self.betas[0], beta2=self.betas[1], weight_decay=decay, eps=self.eps,
+                amsgrad=False, maximize=False,
             )  # fmt: skip
         for name in (name for name in self.features if name in parameters):
             adagrad = _adagrad_everywhere if isinstance(lr, Tensor) else _adagrad

@@ -63,5 +63,8 @@ class Learned(PositionalEncoding):
         if length > self.table.num_embeddings:
             raise DataFault(
                 f"a text of {length} tokens is longer than the {self.table.num_embeddings} learned positions",
-                hint="shorten the text, or train with a longer train.context or positions without a limit: rotary, alibi, sinusoidal",
+                hint=(
+                    "shorten the text, or train with a longer train.context or positions without a limit: rotary,"
+                    " alibi, sinusoidal"
+                ),
             )

@@ -27,7 +27,10 @@ class Settings(PositionalEncodingSettings):
     def rules(self) -> Rules:
         yield from super().rules()
         if self.bidirectional and self.n_buckets % 2:
-            what = f"{self.n_buckets} buckets cannot be split evenly between earlier and later keys; use {self.n_buckets + 1}"
+            what = (
+                f"{self.n_buckets} buckets cannot be split evenly between earlier and later keys; use"
+                f" {self.n_buckets + 1}"
+            )
             yield Rule("n_buckets", what, ("bidirectional",))
         elif self.max_distance <= (near := self.n_buckets // (4 if self.bidirectional else 2)):
             what = f"the {near} nearest distances have a bucket each; use more than {near}"

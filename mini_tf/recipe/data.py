@@ -71,7 +71,10 @@ def _folds(value: dict[str, Any]) -> Split:
     folds, fold = numbers.get("folds"), numbers.get("fold")
     message = ""
     if numbers.keys() - {"folds", "fold"} or "folds" not in numbers:
-        message = f"must be a share such as 5%, tail 10%, or {{folds: 5}}, got a mapping of {', '.join(map(str, numbers)) or 'nothing'}"
+        message = (
+            "must be a share such as 5%, tail 10%, or {folds: 5}, got a mapping of"
+            f" {', '.join(map(str, numbers)) or 'nothing'}"
+        )
     elif type(folds) is not int or not 2 <= folds <= MAX_FOLDS:
         message = f"folds must be a whole number from 2 to {MAX_FOLDS}, got {show(folds)}"
     elif fold is not None and (type(fold) is not int or not 1 <= fold <= folds):

@@ -17,7 +17,10 @@ def _rules(data: Data, dataset: DatasetSettings, objective: str, own_source_toke
     if own_source_tokenizer and not dataset.SOURCE:
         yield "tokenizer.source", "the objective has no source; remove it"
     if dataset.SOURCE and not data.pairs and {"source", "target"} <= {*dataset.REQUIRED}:
-        message = f"{objective} needs pairs; use {{source: FILE, target: FILE}}, or a table with data.fields {{source: COLUMN, target: COLUMN}}"
+        message = (
+            f"{objective} needs pairs; use {{source: FILE, target: FILE}}, or a table with data.fields {{source:"
+            " COLUMN, target: COLUMN}"
+        )
         yield Rule("data.train", message, ("data.fields",))
         return
     if dataset.STREAM and data.pairs and "text" not in data.fields:

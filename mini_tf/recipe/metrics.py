@@ -170,8 +170,14 @@ class Gate:
             return None
         bound = f"{self.bound:g}"
         if self.other is not None:
-            bound = f"{self.other}{f' {self.bound:+g}' if self.bound else ''} ({'not measured' if other is None else f'{other:.6g}'})"
-        return f"{self.metric} {'was not measured' if value is None else f'is {value:.6g}'}, but must be {self.sign} {bound}"
+            bound = (
+                f"{self.other}{f' {self.bound:+g}' if self.bound else ''}"
+                f" ({'not measured' if other is None else f'{other:.6g}'})"
+            )
+        return (
+            f"{self.metric} {'was not measured' if value is None else f'is {value:.6g}'}, but must be {self.sign}"
+            f" {bound}"
+        )
 
 
 def metric_names(metric: str) -> tuple[str, str]:

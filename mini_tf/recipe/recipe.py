@@ -143,7 +143,10 @@ def _without_effect(recipe: Recipe) -> Rules:
         message = "has no effect without objective.wide, whose weights it is for; remove it, or give objective.wide={}"
         yield Rule(f"optimizer.{key}", message, ("objective",))
     if recipe.eval.patience is not None and recipe.eval.every_steps is None:
-        message = "counts evaluations, but there is only one, after the last step; use another eval.every_steps, or patience: null"
+        message = (
+            "counts evaluations, but there is only one, after the last step; use another eval.every_steps, or patience:"
+            " null"
+        )
         yield Rule("eval.patience", message, ("eval.every_steps",))
 
 
@@ -157,7 +160,10 @@ def _ensemble(recipe: Recipe) -> Rules:
         return
     pipeline = recipe.objective.pipeline()
     if pipeline is None or not pipeline.ENSEMBLES:
-        message = f"predictions of {recipe.objective.kind} cannot be averaged; remove it, or use an objective that predicts labels"
+        message = (
+            f"predictions of {recipe.objective.kind} cannot be averaged; remove it, or use an objective that predicts"
+            " labels"
+        )
         yield Rule("train.ensemble", message, ("objective",))
     elif recipe.train.seeds == 1 and not recipe.data.split.is_set:
         yield Rule(

@@ -117,7 +117,8 @@ class Run:
         """
         if self._lock >= 0 and not supports_locks(self._lock):
             warn(
-                f"{self.folder}: the file system does not support locks; make sure that no other process trains in this folder"
+                f"{self.folder}: the file system does not support locks; make sure that no other process trains in this"
+                " folder"
             )
         newest = self.checkpoints.newest(warn)
         saved = (

@@ -8,8 +8,14 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Literal
 
-_HAN = "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3100-\u312f\u31a0-\u31bf\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_OTHERS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f\ua9e0-\ua9ff\uaa60-\uaa7f"
+_HAN = (
+    "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3100-\u312f\u31a0-\u31bf\u3400-\u4dbf\u4e00-\u9fff"
+    "\uf900-\ufaff\U00020000-\U0003ffff"
+)
+_OTHERS = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f"
+    "\ua9e0-\ua9ff\uaa60-\uaa7f"
+)
 """Thai, Lao, Burmese, Khmer, Tai, Hiragana, Katakana."""
 _UNSPACED = re.compile(f"[{_HAN}{_OTHERS}]")
 _CHINESE = re.compile(f"[{_HAN}]")

@@ -10,7 +10,10 @@ Mongolian vowel separator, old Hangul.
 import re
 
 _CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
-_INVISIBLE = "\u115f\u1160\u17b4\u17b5\u3164\uffa0\u180e\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e00ff"
+_INVISIBLE = (
+    "\u115f\u1160\u17b4\u17b5\u3164\uffa0\u180e\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e00ff"
+)
 _SELECTORS = "\u180b-\u180d\ufe00-\ufe0f\U000e0100-\U000e01ef"
 _SINGLE = f"\u00ad\u034f\u200b-\u200d{_SELECTORS}"
 # Composed emoji have a joiner after a variation selector: heart, selector, joiner, flame.

@@ -186,7 +186,10 @@ def training_and_evaluation_have_the_same_loss(tried: Tried) -> None:
     (_, trained), (_, evaluated) = case.sums(training=True), case.sums(training=False)
     for name, part in trained.parts.items():
         assert name in evaluated.parts, f"an evaluation must have the part {name} of the loss"
-        what = f"{name} must be the same in training and in evaluation, or TRAINING_ONLY must name the setting that changes it"
+        what = (
+            f"{name} must be the same in training and in evaluation, or TRAINING_ONLY must name the setting that"
+            " changes it"
+        )
         assert near(evaluated.parts[name], part), f"{what}: {part:g}, {evaluated.parts[name]:g}"
 
 

@@ -114,7 +114,8 @@ def every_layer_has_its_encoding(settings: PositionalEncodingSettings) -> None:
         }
         for point, applies in applied.items():
             assert applies == (point in settings.APPLIES_TO) == (point in layer.applies_to), (
-                f"of_layer({number}) must apply to {sorted(settings.APPLIES_TO)}: a module of several layers overrides of_layer"
+                f"of_layer({number}) must apply to {sorted(settings.APPLIES_TO)}: a module of several layers overrides"
+                " of_layer"
             )
     if type(encoding).of_layer is not PositionalEncoding.of_layer:
         assert len({id(layer) for layer in layers}) == N_LAYERS, "of_layer must return another encoding for each layer"
@@ -147,9 +148,12 @@ def it_depends_on_positions_only(settings: PositionalEncodingSettings) -> None:
                 )
     bias = _bias(encoding)
     if bias is not None:
-        assert bias.shape == (1, DIMS.n_heads, L, L), (
-            f"a bias must be (1, heads, queries, keys), not {list(bias.shape)}"
-        )
+        assert bias.shape == (
+            1,
+            DIMS.n_heads,
+            L,
+            L,
+        ), f"a bias must be (1, heads, queries, keys), not {list(bias.shape)}"
         assert bias.isfinite().all(), "a bias must be finite"
     assert non_padding(together, token_positions).isfinite().all(), "an embedding must be finite"
 

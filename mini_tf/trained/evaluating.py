@@ -44,7 +44,8 @@ def evaluation_data(
     store = run_data(trained, say)[split]
     if store.streamed is not None:
         note(
-            f"the training data are streamed: the metrics are those of a sample of {len(store):,} of about {store.n_tokens:,} tokens"
+            f"the training data are streamed: the metrics are those of a sample of {len(store):,} of about"
+            f" {store.n_tokens:,} tokens"
         )
     return store
 
@@ -72,7 +73,10 @@ def decision_notes(trained: Trained, fitted_on: bool = False) -> list[str]:
     if trained.members:
         each = [one.decision for one in trained.members if one.decision is not None]
         n = sum(one != manifest.Decision(figures=one.figures) for one in each)
-        note = f"a temperature or bias of {n} of {len(trained.members)} models was fitted on these data, so the metrics are optimistic"
+        note = (
+            f"a temperature or bias of {n} of {len(trained.members)} models was fitted on these data, so the metrics"
+            " are optimistic"
+        )
         return [note] if n and fitted_on else []
     record = manifest.read(trained.folder)
     fitted = record.decision

@@ -69,7 +69,10 @@ def read_config(folder: Path, name: str = CONFIG) -> Config:
     path = folder / name
     if not path.exists():
         what = f"{folder}: it has no {name}" if folder.is_dir() else f"{folder}: not a folder"
-        way = f"give a folder with {name}, {WEIGHTS} and a tokenizer, as save_pretrained writes it, or hf:ORGANIZATION/NAME"
+        way = (
+            f"give a folder with {name}, {WEIGHTS} and a tokenizer, as save_pretrained writes it, or"
+            " hf:ORGANIZATION/NAME"
+        )
         raise RunFault(what, hint=way, where=[str(folder)])
     try:
         values = strict_json.read(read_small_file(path))
@@ -159,7 +162,10 @@ def read_weights(
     }
     for name, first in again.items():
         if first not in theirs or not torch.equal(theirs[name], theirs[first]):
-            what = f"{places[name][1]} differs from {first.lstrip('.')}, and a {family.kind} model of this {CONFIG} has one tensor for both"
+            what = (
+                f"{places[name][1]} differs from {first.lstrip('.')}, and a {family.kind} model of this {CONFIG} has"
+                " one tensor for both"
+            )
             raise RunFault(f"{folder}: {what}", where=[str(folder)])
     for name, delta in deltas.items():
         own = _canonical(name, family, False, expected)

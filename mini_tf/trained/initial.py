@@ -145,7 +145,8 @@ def match_tensors(meta: Model, recipe: Recipe, data: TokenizedData) -> Initializ
     for name, tensor in loaded.items():
         if tensor.shape != own[name].shape:
             raise RecipeFault(
-                f"model.init_from: {name} is {list(tensor.shape)} in {trained.folder.name}, but {list(own[name].shape)} here",
+                f"model.init_from: {name} is {list(tensor.shape)} in {trained.folder.name}, but {list(own[name].shape)}"
+                " here",
                 hint="leave the model's size keys out of the recipe",
             )
     used = {source for source in sources.values() if source is not None}
@@ -194,8 +195,8 @@ def _direction_warning(recipe: Recipe, trained: LoadedModel) -> str:
     direction = " or ".join(one for one in ("causal", "bidirectional") if one in own.DIRECTIONS)
     trained_direction = "causal" if other.causal else "bidirectional"
     return (
-        f"the layers of {trained.folder.name} were trained with {trained_direction} attention, but attention in {layers} is {direction}: "
-        "they need further training"
+        f"the layers of {trained.folder.name} were trained with {trained_direction} attention, but attention in"
+        f" {layers} is {direction}: they need further training"
     )
 
 

@@ -85,7 +85,8 @@ class StopRequest:
             self._request(signal.Signals(number))
             with suppress(RuntimeError):  # the signal interrupted the writing of another line
                 self._notify(
-                    f"{signal.Signals(number).name}: stopping after the current step or evaluation, then saving; {AGAIN}"
+                    f"{signal.Signals(number).name}: stopping after the current step or evaluation, then saving;"
+                    f" {AGAIN}"
                 )
         elif number == signal.SIGINT:
             self._restore(signal.SIGINT)

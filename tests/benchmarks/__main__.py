@@ -151,7 +151,8 @@ def further(names: Sequence[str], record: Record, options: Options) -> Iterator[
 def as_json(contest: Contest, row: Row) -> dict[str, Any]:
     goal = None if row.goal is None else {"target": row.goal.target, "stretch": row.goal.stretch}
     return {
-        "contest": contest.name, "unit": contest.unit, "side": row.side.name, "median": row.median, "spread": row.spread,
+        "contest": contest.name, "unit": contest.unit, "side": row.side.name, "median": row.median,
+        "spread": row.spread,
         "ratio": row.ratio, "mfu": row.mfu, "goal": goal, "verdict": row.verdict, "equal_work": row.side.equal,
         "details": list(row.details), "not_measured": row.absent or None,
     }  # fmt: skip

@@ -180,7 +180,10 @@ PLANS = {
     "corridor": Plan(
         "quickstart",
         (
-            f"data.train={{kind: corridor, n_documents: 4000, distance: {DISTANCE}, n_fillers: 10, repeat_filler: true}}",
+            (
+                f"data.train={{kind: corridor, n_documents: 4000, distance: {DISTANCE}, n_fillers: 10, repeat_filler:"
+                " true}"
+            ),
             *(
                 "tokenizer={kind: wordpiece, vocab_size: 1024}",
                 "model.d_model=64",
@@ -230,8 +233,10 @@ PLANS = {
         {
             "perceiver": (),
             "encoder": (
-                "model={kind: encoder, d_model: 96, n_layers: 2, n_heads: 4, activation: relu2, norm: rms, norm_weight: false, "
-                "ngrams: [20000, 50000], positions: {kind: learned}}",
+                (
+                    "model={kind: encoder, d_model: 96, n_layers: 2, n_heads: 4, activation: relu2, norm: rms,"
+                    " norm_weight: false, ngrams: [20000, 50000], positions: {kind: learned}}"
+                ),
             ),
         },
         equal="flops",

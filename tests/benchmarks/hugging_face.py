@@ -25,14 +25,17 @@ def model_of(shape: Shape, dropout: float = 0.0) -> Any:
         return BertForMaskedLM(
             BertConfig(
                 vocab_size=shape.vocabulary, hidden_size=shape.d_model, num_hidden_layers=shape.n_layers,
-                num_attention_heads=shape.n_heads, intermediate_size=4 * shape.d_model, max_position_embeddings=shape.context,
+                num_attention_heads=shape.n_heads, intermediate_size=4 * shape.d_model,
+                max_position_embeddings=shape.context,
                 hidden_dropout_prob=dropout, attention_probs_dropout_prob=0.0,
             )
         )  # fmt: skip
     return GPT2LMHeadModel(
         GPT2Config(
-            vocab_size=shape.vocabulary, n_positions=shape.context, n_embd=shape.d_model, n_layer=shape.n_layers, n_head=shape.n_heads,
-            activation_function="gelu", resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=0.0, bos_token_id=None, eos_token_id=None,
+            vocab_size=shape.vocabulary, n_positions=shape.context, n_embd=shape.d_model, n_layer=shape.n_layers,
+            n_head=shape.n_heads,
+            activation_function="gelu", resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=0.0, bos_token_id=None,
+            eos_token_id=None,
         )
     )  # fmt: skip
 
@@ -75,7 +78,8 @@ def run(
         arguments = TrainingArguments(
             output_dir=folder, use_cpu=device() == "cpu", bf16=device() != "cpu",
             per_device_train_batch_size=batch, max_steps=100_000, learning_rate=LR, adam_beta1=BETAS[0],
-            adam_beta2=BETAS[1], weight_decay=0.0, max_grad_norm=CLIP, lr_scheduler_type="constant", report_to=[], save_strategy="no",
+            adam_beta2=BETAS[1], weight_decay=0.0, max_grad_norm=CLIP, lr_scheduler_type="constant", report_to=[],
+            save_strategy="no",
             logging_strategy="no", disable_tqdm=True, remove_unused_columns=False, torch_compile=compiled,
         )  # fmt: skip
         Trainer(

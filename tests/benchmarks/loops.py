@@ -72,7 +72,8 @@ def nanogpt_model(shape: Shape, checkout: Path) -> Any:
 
     return theirs.GPT(
         theirs.GPTConfig(
-            block_size=shape.context, vocab_size=shape.vocabulary, n_layer=shape.n_layers, n_head=shape.n_heads, n_embd=shape.d_model,
+            block_size=shape.context, vocab_size=shape.vocabulary, n_layer=shape.n_layers, n_head=shape.n_heads,
+            n_embd=shape.d_model,
             dropout=0.0, bias=False,
         )
     )  # fmt: skip
@@ -90,7 +91,8 @@ def litgpt_model(shape: Shape) -> Any:
 
     return GPT(
         Config(
-            block_size=shape.context, vocab_size=shape.vocabulary, padded_vocab_size=shape.vocabulary, n_layer=shape.n_layers,
+            block_size=shape.context, vocab_size=shape.vocabulary, padded_vocab_size=shape.vocabulary,
+            n_layer=shape.n_layers,
             n_head=shape.n_heads, n_embd=shape.d_model, rotary_percentage=1.0, parallel_residual=False, bias=False,
             norm_class_name="RMSNorm", mlp_class_name="GptNeoxMLP", intermediate_size=4 * shape.d_model,
         )

@@ -52,7 +52,8 @@ def main() -> None:
     print(f"largest difference of hidden states {found['import']['largest_difference']:.2g}")
     minutes = (found["fine-tune"]["seconds"] / 60, found["fine-tune"]["cpu_seconds"] / 60)
     print(
-        f"SST-2: accuracy {found['evaluate']['accuracy']:.4f}, fine-tuned in {minutes[0]:.1f} minutes, {minutes[1]:.1f} of CPU time"
+        f"SST-2: accuracy {found['evaluate']['accuracy']:.4f}, fine-tuned in {minutes[0]:.1f} minutes, {minutes[1]:.1f}"
+        " of CPU time"
     )
     print(f"senses of bat: separation {best:.3f} in layer {found['senses of bat']['separation'].index(best)}")
 

@@ -125,7 +125,10 @@ def table(found: Mapping[str, Any], plan: Plan, steps: Sequence[int], seeds: int
     for horizon in steps:
         for side in plan.sides:
             flops, seconds = (mean(side, horizon, what) for what in ("flops", "seconds"))
-            line = f"  {horizon:>6} steps {side:<12} {flops:.3g} FLOPs {seconds:6.1f} s  {shown(values(side, horizon, plan.metric))}"
+            line = (
+                f"  {horizon:>6} steps {side:<12} {flops:.3g} FLOPs {seconds:6.1f} s "
+                f" {shown(values(side, horizon, plan.metric))}"
+            )
             if side != first:
                 pairs = zip(values(side, horizon, plan.metric), values(first, horizon, plan.metric), strict=True)
                 line += f"  against {first} {shown([a - b for a, b in pairs])}"

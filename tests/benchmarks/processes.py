@@ -90,8 +90,10 @@ def nanogpt_with(text: Path, checkout: Path) -> Iterator[Path]:
 
 
 NANOGPT = [
-    "train.py", "config/train_shakespeare_char.py", "--device=cpu", "--compile=False", "--eval_iters=20", "--log_interval=100",
-    "--block_size=64", "--batch_size=12", "--n_layer=4", "--n_head=4", "--n_embd=128", "--max_iters=2000", "--lr_decay_iters=2000",
+    "train.py", "config/train_shakespeare_char.py", "--device=cpu", "--compile=False", "--eval_iters=20",
+    "--log_interval=100",
+    "--block_size=64", "--batch_size=12", "--n_layer=4", "--n_head=4", "--n_embd=128", "--max_iters=2000",
+    "--lr_decay_iters=2000",
     "--dropout=0.0",
 ]  # fmt: skip
 """The README's command for a CPU; a later word of the same name counts."""

@@ -44,7 +44,8 @@ def contests(options: Options) -> Iterator[Contest]:
             own=True,
         )
         yield Contest(
-            f"time to {options.reach:g} nats, {recipe}", "seconds", [own, peer], {peer.name: goal}, more=False, tell=TELL,
+            f"time to {options.reach:g} nats, {recipe}", "seconds", [own, peer], {peer.name: goal}, more=False,
+            tell=TELL,
             reach=options.reach, figure="seconds", notes=[NOTE, "nanoGPT's time counts whatever its loss"],
         )  # fmt: skip
     shipped = Side("minitf gpt-char as shipped", minitf("gpt-char", text), own=True)
@@ -66,7 +67,8 @@ def _full(options: Options, text: Path, missing: str) -> Iterator[Contest]:
     quick = Side("minitf quickstart", minitf("quickstart", None), own=True)
     goals = {quick.name: Goal(1.75, 1.65)}
     yield Contest(
-        "quickstart, within 3 minutes", "bits per byte", [quick], goals, more=False, tell=("seconds",), figure="bits_per_byte"
+        "quickstart, within 3 minutes", "bits per byte", [quick], goals, more=False, tell=("seconds",),
+        figure="bits_per_byte"
     )  # fmt: skip
     for other in options.others:
         peer = nanogpt(other, options, missing)
@@ -74,7 +76,8 @@ def _full(options: Options, text: Path, missing: str) -> Iterator[Contest]:
             Side(f"minitf gpt-char, {n} steps", minitf("gpt-char", other, f"train.steps={n}"), own=True) for n in LADDER
         ]
         yield Contest(
-            f"transfer: time to nanoGPT's loss on {other.name}", "seconds", [*rungs, peer], {peer.name: Goal(4)}, more=False, tell=TELL,
+            f"transfer: time to nanoGPT's loss on {other.name}", "seconds", [*rungs, peer], {peer.name: Goal(4)},
+            more=False, tell=TELL,
             reach=peer.name, figure="seconds",
         )  # fmt: skip
     if not options.others:

@@ -56,11 +56,9 @@ def _row(
         return Row(
             side,
             goal=goal,
-            absent=f"not measured: {side.missing}"
-            if side.missing
-            else f"FAILED: {failed}"
-            if failed
-            else "not measured",
+            absent=(
+                f"not measured: {side.missing}" if side.missing else f"FAILED: {failed}" if failed else "not measured"
+            ),
         )
     median = statistics.median(values)
     ratio = None if own is None or side.own else _ratio(contest, measured[own.name], found)
@@ -71,7 +69,8 @@ def _row(
     return Row(
         side, median, (max(values) - min(values)) / abs(median) if len(values) > 1 and median else None, ratio,
         statistics.median(flops) / peak if flops and peak else None, goal,
-        _verdict(goal, met, contest.more or not side.own, judged), counts or not side.own, tuple(_details(contest, found)),
+        _verdict(goal, met, contest.more or not side.own, judged), counts or not side.own,
+        tuple(_details(contest, found)),
     )  # fmt: skip
 
 

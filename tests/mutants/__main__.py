@@ -61,7 +61,8 @@ def main() -> None:
         trees = [forked.Tree(ROOT, given.work.resolve() / f"tree-{n}", names) for n in range(given.workers)]
         for name, not_passed in reach.record(trees, given.tests or []):
             _say(
-                f"{name}: {'gave nothing' if not_passed < 0 else f'{not_passed} did not pass' if not_passed else 'recorded'}"
+                f"{name}:"
+                f" {'gave nothing' if not_passed < 0 else f'{not_passed} did not pass' if not_passed else 'recorded'}"
             )
     reasons = Reasons.read()
     everything = [mutant for mutants in packages.values() for mutant in mutants]

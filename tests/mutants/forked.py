@@ -21,14 +21,22 @@ from pathlib import Path
 from typing import Any
 
 HEAVY = (
-    "torch", "torch.nn.functional", "torch.utils.flop_counter", "torch.utils.checkpoint", "torch.testing", "torch.distributed.tensor",
-    "torch.ao.quantization", "numpy", "pytest", *(f"_pytest.{name}" for name in ("helpconfig", "junitxml", "pastebin", "skipping")),
-    *(f"_pytest.{name}" for name in ("setuponly", "setupplan", "unittest", "warnings", "threadexception", "unraisableexception")), "pdb",
-    "hypothesis", "hypothesis.strategies", "tokenizers", "typer.testing", "rich.console", "rich.table", "rich.live", "yaml", "tqdm",
-    *(f"pydantic.{name}" for name in ("main", "fields", "types", "type_adapter", "json_schema", "functional_validators", "config")),
-    "safetensors.torch", "safetensors.numpy", "matplotlib.figure", "matplotlib.style", "matplotlib.backends.backend_agg", "jaxtyping",
-    "beartype", *(f"transformers.models.{name}.modeling_{name}" for name in ("bert", "gpt2", "bart", "t5", "marian", "mbart")),
-    "PIL.PngImagePlugin", "sacrebleu", "sklearn.metrics", "pyarrow.parquet", "rouge_score.rouge_scorer", "seqeval.metrics",
+    "torch", "torch.nn.functional", "torch.utils.flop_counter", "torch.utils.checkpoint", "torch.testing",
+    "torch.distributed.tensor",
+    "torch.ao.quantization", "numpy", "pytest",
+    *(f"_pytest.{name}" for name in ("helpconfig", "junitxml", "pastebin", "skipping")),
+    *(f"_pytest.{name}" for name in ("setuponly", "setupplan", "unittest", "warnings", "threadexception",
+        "unraisableexception")), "pdb",
+    "hypothesis", "hypothesis.strategies", "tokenizers", "typer.testing", "rich.console", "rich.table", "rich.live",
+    "yaml", "tqdm",
+    *(f"pydantic.{name}" for name in ("main", "fields", "types", "type_adapter", "json_schema",
+        "functional_validators", "config")),
+    "safetensors.torch", "safetensors.numpy", "matplotlib.figure", "matplotlib.style",
+    "matplotlib.backends.backend_agg", "jaxtyping",
+    "beartype",
+    *(f"transformers.models.{name}.modeling_{name}" for name in ("bert", "gpt2", "bart", "t5", "marian", "mbart")),
+    "PIL.PngImagePlugin", "sacrebleu", "sklearn.metrics", "pyarrow.parquet", "rouge_score.rouge_scorer",
+    "seqeval.metrics",
     "multiprocessing.pool", "concurrent.futures", "coverage",
 )  # fmt: skip
 """What tests import that is not mini_tf's; what is not installed is left out."""

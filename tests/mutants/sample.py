@@ -24,13 +24,16 @@ from pathlib import Path
 PACKAGES = sorted(file.parent.name for file in (Path(__file__).parents[2] / "mini_tf").glob("*/__init__.py"))
 SIZES = dict.fromkeys(PACKAGES, 60) | {
     "nn": 150, "attention": 100, "positions": 100, "objectives": 100, "data": 150, "inspection": 100,
-    "papers": 150, "training": 150, "optimizers": 100, "schedules": 100, "generation": 100, "run": 150, "pipelines": 100,
+    "papers": 150, "training": 150, "optimizers": 100, "schedules": 100, "generation": 100, "run": 150,
+    "pipelines": 100,
 }  # fmt: skip
 """How many mutants of each package are drawn, if it has as many."""
 
 LEFT_OUT = {
     r"Variable(Replacer|Inserter)": "draws random numbers, so is another mutant every time",
-    r"ReplaceComparisonOperator_(Is_Eq|Eq_Is|IsNot_NotEq|NotEq_IsNot)": "whether equal constants are identical is up to Python",
+    r"ReplaceComparisonOperator_(Is_Eq|Eq_Is|IsNot_NotEq|NotEq_IsNot)": (
+        "whether equal constants are identical is up to Python"
+    ),
 }
 """Operators by name, with the reason."""
 DECORATORS = {

@@ -96,7 +96,8 @@ def told(before: dict[str, Any], after: dict[str, Any], partial: bool) -> int:
         section: len({name for name, _ in found if name.startswith(section[:-1])}) for section in ("runs", "commands")
     }
     print(
-        f"{counts['runs']} of {len(after['runs'])} runs and {counts['commands']} of {len(after['commands'])} commands differ"
+        f"{counts['runs']} of {len(after['runs'])} runs and {counts['commands']} of {len(after['commands'])} commands"
+        " differ"
     )
     print(f"before: {before['commit']}; after: {after['commit']}")
     return 1 if found else 0

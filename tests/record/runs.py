@@ -42,7 +42,8 @@ RUNS = {
         """
         data: {train: tiny.txt, split: tail 10%}
         tokenizer: {kind: byte}
-        model: {kind: decoder, d_model: 32, n_layers: 2, n_heads: 2, dropout_rate: 0.1, positions: learned, bias: true, tied: false}
+        model: {kind: decoder, d_model: 32, n_layers: 2, n_heads: 2, dropout_rate: 0.1, positions: learned,
+          bias: true, tied: false}
         objective: {kind: next_token}
         optimizer: {kind: adamw, lr: 1e-2, embedding_lr: 2e-2, betas: [0.9, 0.98], weight_decay: 0.05}
         schedule: {kind: cosine, warmup: 3, floor: 10%}
@@ -66,7 +67,8 @@ RUNS = {
         data: {train: tiny.txt, val: other.txt}
         tokenizer: {kind: char}
         model:
-          {kind: decoder, d_model: 32, n_layers: 2, n_heads: 4, n_kv_heads: 2, d_k: 6, norm: rms, activation: swiglu, ngrams: [256, 128],
+          {kind: decoder, d_model: 32, n_layers: 2, n_heads: 4, n_kv_heads: 2, d_k: 6, norm: rms, activation: swiglu,
+            ngrams: [256, 128],
            attention: {kind: window, window: 12, qk_norm: true}, positions: {kind: rotary, base: 100}}
         optimizer: {kind: muon, lr: 0.02, head_lr: 0.01, embedding_lr: 0.05}
         schedule: {kind: linear, warmup: 5%}
@@ -79,7 +81,8 @@ RUNS = {
         data: {train: [tiny.txt, opinions.jsonl], pack: none, split: 10%}
         tokenizer: {kind: bpe, vocab_size: 320}
         model:
-          {kind: decoder, d_model: 24, n_layers: 3, n_heads: 2, positions: fourier, norm_place: post, activation: relu2, embed_scale: true,
+          {kind: decoder, d_model: 24, n_layers: 3, n_heads: 2, positions: fourier, norm_place: post,
+            activation: relu2, embed_scale: true,
            attention: [{kind: softmax, scale: 0.3}, {kind: window, window: 8}, {kind: simple, scale: rsqrt_d}]}
         optimizer: {lr: 5e-3, clip: 0.5}
         schedule: {kind: inverse_sqrt, warmup: 4}
@@ -105,7 +108,8 @@ RUNS = {
         tokenizer: {kind: byte}
         model:
           {kind: decoder, d_model: 32, n_layers: 3, n_heads: 2, positions: none, d_ff: 0, init_std: 0.1,
-           attention: [{kind: sru, state_gates: false}, {kind: srupp, memory_length: 20}, {kind: expire_span, max_span: 20}]}
+           attention: [{kind: sru, state_gates: false}, {kind: srupp, memory_length: 20}, {kind: expire_span,
+             max_span: 20}]}
         optimizer: {lr: 5e-3}
         train: {stream: true}
         """,
@@ -140,8 +144,10 @@ RUNS = {
         data: {train: tiny.txt, pack: docs, split: 10%}
         tokenizer: {kind: bpe, vocab_size: 320}
         model:
-          {kind: encoder, d_model: 32, n_layers: 2, n_heads: 2, dropout_rate: 0.1, norm: rms, norm_weight: false, init: zero, head: bert,
-           positions: {kind: rotary, base: 100}, attention: {kind: softmax, qk_norm: true, scale: 0.3, dropout_rate: 0.1}}
+          {kind: encoder, d_model: 32, n_layers: 2, n_heads: 2, dropout_rate: 0.1, norm: rms, norm_weight: false,
+            init: zero, head: bert,
+           positions: {kind: rotary, base: 100}, attention: {kind: softmax, qk_norm: true, scale: 0.3,
+             dropout_rate: 0.1}}
         objective: {kind: masked, scheme: whole_word, mask_rate: 0.2}
         optimizer: {kind: muon, lr: 0.02, momentum: 0.9, orthogonal_steps: 4, weight_decay: 0, clip: 0}
         schedule: {kind: wsd, warmup: 0, decay: 0.5}
@@ -153,7 +159,8 @@ RUNS = {
         data: {train: tiny.txt, split: 10%}
         tokenizer: {kind: byte}
         model:
-          {kind: encoder, d_model: 32, d_embedding: 24, n_layers: 2, n_heads: 2, dropout_rate: 0.1, norm_place: post, embed_norm: true,
+          {kind: encoder, d_model: 32, d_embedding: 24, n_layers: 2, n_heads: 2, dropout_rate: 0.1, norm_place: post,
+            embed_norm: true,
            positions: learned, bias: true}
         objective: {kind: replaced_token, generator_width: 0.5, weight: 10}
         optimizer: {lr: 5e-3}
@@ -164,7 +171,8 @@ RUNS = {
         """
         data: {train: [opinions.jsonl, sentences.txt], split: 10%}
         tokenizer: {kind: wordpiece, vocab_size: 130}
-        model: {kind: encoder, d_model: 24, n_layers: 2, n_heads: 2, positions: t5, embed_norm: true, attention: {kind: window, window: 6}}
+        model: {kind: encoder, d_model: 24, n_layers: 2, n_heads: 2, positions: t5, embed_norm: true,
+          attention: {kind: window, window: 6}}
         objective: {kind: masked, scheme: span, replace: [0.6, 0.2, 0.2]}
         optimizer: {lr: 0.03}
         schedule: {kind: constant}
@@ -178,7 +186,8 @@ RUNS = {
         data: {train: tiny.txt, split: 10%}
         tokenizer: {kind: byte}
         model:
-          {kind: perceiver, d_model: 24, d_latent: 32, n_latents: 5, n_layers: 1, n_blocks: 2, n_heads: 2, d_v: 10, dropout_rate: 0.1,
+          {kind: perceiver, d_model: 24, d_latent: 32, n_latents: 5, n_layers: 1, n_blocks: 2, n_heads: 2, d_v: 10,
+            dropout_rate: 0.1,
            positions: {kind: fourier, combine: concat}, decoder: {n_heads: 3, d_k: 6}}
         objective: {kind: masked, scheme: whole_word}
         optimizer: {kind: muon, lr: 0.02}
@@ -203,7 +212,8 @@ RUNS = {
         data: {train: translate-toy, split: 0.3%}
         tokenizer: {kind: unigram, vocab_size: 400, source: {kind: char}}
         model:
-          {kind: encoder_decoder, d_model: 32, n_layers: 1, n_heads: 2, encoder: {d_model: 24, n_layers: 2, positions: alibi},
+          {kind: encoder_decoder, d_model: 32, n_layers: 1, n_heads: 2, encoder: {d_model: 24, n_layers: 2,
+            positions: alibi},
            positions: sinusoidal, dropout_rate: 0.1}
         objective: {label_smoothing: 0.1}
         optimizer: {kind: muon, lr: 0.02}
@@ -241,8 +251,10 @@ RUNS = {
         data: {train: tiny.txt, split: 10%, pack: docs}
         tokenizer: {kind: byte}
         model:
-          {kind: encoder_decoder, d_model: 24, n_layers: 1, n_heads: 2, bias: true, norm_place: post, embed_norm: true, positions: learned}
-        objective: {kind: denoising, noise: [permute_sentences, {kind: rotate, rate: 0.5}, delete, {kind: mask, rate: 0.05}, infill]}
+          {kind: encoder_decoder, d_model: 24, n_layers: 1, n_heads: 2, bias: true, norm_place: post,
+            embed_norm: true, positions: learned}
+        objective: {kind: denoising, noise: [permute_sentences, {kind: rotate, rate: 0.5}, delete, {kind: mask,
+          rate: 0.05}, infill]}
         """,
         ("pretrain noisy.yaml",),
     ),
@@ -293,7 +305,8 @@ RUNS = {
         model: {kind: encoder, d_model: 16, n_layers: 1, n_heads: 2, subwords: 512, dropout_rate: 0.2}
         objective:
           {kind: classify, pool: attention, token_dropout_rate: 0.2,
-           wide: {characters: [2, 4], rows: 1024, scale: 1, log_counts: true, class_ratios: true, own_loss: true, network_scale: 0.5}}
+           wide: {characters: [2, 4], rows: 1024, scale: 1, log_counts: true, class_ratios: true, own_loss: true,
+             network_scale: 0.5}}
         optimizer: {lr: 1e-2, features_lr: 0.2, features_eps: 1e-3}
         eval: {every_steps: null}
         """,

@@ -120,13 +120,25 @@ def _details(name: str, cost: "Cost") -> list[str]:
     facts = {
         "recipe": f"{name}: {', '.join(map(str, how))}",
         "parameters": f"{cost.parameters:,}",
-        "compute": f"{short(flops)}FLOP per step, {short(flops / cost.step_flops.tokens)}FLOP per token, forward and backward",
-        "memory": f"{in_bytes(memory.total)}: "
-        + ", ".join(f"{what} {in_bytes(size)}" for what, size in vars(memory).items()),
-        "": f"activations for micro-batches of {found['micro_batch_size']} rows; measured peak {in_bytes(cost.timing.peak_bytes)}",
+        "compute": (
+            f"{short(flops)}FLOP per step, {short(flops / cost.step_flops.tokens)}FLOP per token, forward and backward"
+        ),
+        "memory": (
+            f"{in_bytes(memory.total)}: " + ", ".join(f"{what} {in_bytes(size)}" for what, size in vars(memory).items())
+        ),
+        "": (
+            f"activations for micro-batches of {found['micro_batch_size']} rows; measured peak"
+            f" {in_bytes(cost.timing.peak_bytes)}"
+        ),
         **_stream(cost),
-        "speed": f"{duration(step)} per step of {cost.step_flops.tokens:,} tokens, {short(cost.step_flops.tokens / step)} tokens/s",
-        "MFU": f"{flops / step / cost.peak:.0%} of {short(cost.peak)}FLOP/s, the fastest {found['precision']} matrix product here",
+        "speed": (
+            f"{duration(step)} per step of {cost.step_flops.tokens:,} tokens, {short(cost.step_flops.tokens / step)}"
+            " tokens/s"
+        ),
+        "MFU": (
+            f"{flops / step / cost.peak:.0%} of {short(cost.peak)}FLOP/s, the fastest {found['precision']} matrix"
+            " product here"
+        ),
         "time": f"{duration(cost.total)} {runs}",
     }
     lines = [f"{what:<11} {value}" for what, value in facts.items()]

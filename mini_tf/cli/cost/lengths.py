@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 HEADERS = ("layer", "tokens", "FLOP", "saved", "peak", "ms")
 MEANING = (
-    "One attention layer with its projections, one row, forward and backward. FLOP: matrix products, with the full square of "
-    "attention scores; saved: tensors kept for the backward pass; peak: tensors that exist at the same time; ms: median."
+    "One attention layer with its projections, one row, forward and backward. FLOP: matrix products, with the full"
+    " square of attention scores; saved: tensors kept for the backward pass; peak: tensors that exist at the same time;"
+    " ms: median."
 )
 
 

@@ -107,6 +107,7 @@ def _table(recipe: "Recipe", report: "DataReport", lengths: "dict[str, dict[str,
         lines.append(f"{n:,} {dataset.UNIT} of data.val are also in data.train; training removes them from val")
     if dataset.TRUNCATES and any(one["longer"] for one in lengths.values()):
         lines.append(
-            f"{dataset.UNIT} longer than train.context {context} with their separators are truncated: they lose their {dataset.TRUNCATES}"
+            f"{dataset.UNIT} longer than train.context {context} with their separators are truncated: they lose their"
+            f" {dataset.TRUNCATES}"
         )
     return lines

@@ -64,9 +64,11 @@ def generate(
     one_source(prompts, input, "prompts")
     chosen = {
         "max_new_tokens": max_new_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
-        "repetition_penalty": repetition_penalty, "num_samples": num_samples, "stop": stops(stop) if stop else None, "seed": seed,
+        "repetition_penalty": repetition_penalty, "num_samples": num_samples, "stop": stops(stop) if stop else None,
+        "seed": seed,
         "greedy": greedy, "num_beams": num_beams, "length_penalty": length_penalty, "min_new_tokens": min_new_tokens,
-        "no_repeat_ngram": no_repeat_ngram, "n_best": n_best, "logprobs": logprobs, "stream": stream, "batch_size": batch_size,
+        "no_repeat_ngram": no_repeat_ngram, "n_best": n_best, "logprobs": logprobs, "stream": stream,
+        "batch_size": batch_size,
         "context": context,
     }  # fmt: skip
     given = {name: value for name, value in chosen.items() if value is not None}

@@ -134,7 +134,8 @@ def _warn_missing_glyphs(console: Console, units: list[str]) -> None:
 
     if missing := missing_glyphs(units):
         console.say(
-            f"note: the font has no glyphs for {' '.join(missing[:10])}{' ...' if len(missing) > 10 else ''}; code points are shown"
+            f"note: the font has no glyphs for {' '.join(missing[:10])}{' ...' if len(missing) > 10 else ''}; code"
+            " points are shown"
         )
 
 

@@ -25,7 +25,10 @@ TOP = _decision(
 THRESHOLD = _decision(
     "--threshold",
     metavar="P|CLASS=P",
-    help="No label where its probability is below P; a class is the label where its probability is at least its P. Repeatable.",
+    help=(
+        "No label where its probability is below P; a class is the label where its probability is at least its P."
+        " Repeatable."
+    ),
     show_default=False,
 )
 

@@ -115,7 +115,10 @@ class LabelledDataset(Dataset):
         }
         lines = [
             *describing.format_statistics(splits),
-            f"an example longer than train.context ({packings['train'].shape.context} tokens) with its separators {consequence}",
+            (
+                f"an example longer than train.context ({packings['train'].shape.context} tokens) with its separators"
+                f" {consequence}"
+            ),
             f"vocabulary: {size:,} tokens",
             f"{self.SPLIT_UNIT or self.UNIT} in both splits: {shared}",
             "",

@@ -61,7 +61,8 @@ class Settings(Dataset):
                     )
         if len(sources) != len(targets):
             raise DataFault(
-                f"{key}: {len(sources)} source files, but {len(targets)} target files; there must be one target file for each"
+                f"{key}: {len(sources)} source files, but {len(targets)} target files; there must be one target file"
+                " for each"
             )
         return [*itertools.chain.from_iterable(zip(sources, targets, strict=True))]
 
@@ -196,7 +197,10 @@ def _parallel_lines(source: DataFile, target: DataFile, data: Data) -> Iterator[
         if None in pair:
             short, long, number = (source, target, pair[1][0]) if pair[0] is None else (target, source, pair[0][0])
             n_long = number + sum(1 for lines in both for _ in lines)
-            fault = f"{long.name}:{number}: no corresponding line: this file has {n_long:,} lines, {short.name} {number - 1:,}"
+            fault = (
+                f"{long.name}:{number}: no corresponding line: this file has {n_long:,} lines, {short.name}"
+                f" {number - 1:,}"
+            )
             hint = "both files must have the same number of lines"
             raise DataFault(fault, hint=hint, where=(f"{long.name}:{number}",))
         (number, source_line), (_, target_line) = pair

@@ -60,7 +60,10 @@ class Settings(LabelledDataset):
         yield from super().summary(data)
         names = () if data.labels is None else data.labels.names
         if OUTSIDE in names and not mark_entities(names):
-            yield f"tags are scored word by word: for entity F1 all but {OUTSIDE} must mark entities, such as B-PER and I-PER"
+            yield (
+                f"tags are scored word by word: for entity F1 all but {OUTSIDE} must mark entities, such as B-PER and"
+                " I-PER"
+            )
 
     def classes(self, example: Example) -> Sequence[str]:
         return example.labels

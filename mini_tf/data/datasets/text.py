@@ -60,7 +60,10 @@ class Settings(Dataset):
         return (example.text,)
 
     def dropped(self, examples: Sequence[Document]) -> dict[str, int]:
-        note = f"{MARK} is {{n:,}} times within a text, where it is text and separates nothing; in txt files it needs a line of its own"
+        note = (
+            f"{MARK} is {{n:,}} times within a text, where it is text and separates nothing; in txt files it needs a"
+            " line of its own"
+        )
         return {note: sum(document.text.count(MARK) for document in examples)}
 
     def content_key(self, example: Document) -> str:
@@ -141,7 +144,8 @@ def _streamed(store: Store) -> list[str]:
         return []
     n = len(text.shards.shards)
     return [
-        f"{n:,} file{'s' * (n != 1)} of {text.shards.length / 1e6:,.1f} MB, about {text.n_tokens:,} training tokens (streamed)"
+        f"{n:,} file{'s' * (n != 1)} of {text.shards.length / 1e6:,.1f} MB, about {text.n_tokens:,} training tokens"
+        " (streamed)"
     ]
 
 
@@ -165,7 +169,10 @@ def _hold_out_tail_of_few(examples: Examples, split: Split, n_repeats: int) -> D
             if fresh:
                 yield document
 
-    few = f"fewer than {MIN_EXAMPLES} different documents: the last {100 * split.share:.4g}% of the characters are the validation data"
+    few = (
+        f"fewer than {MIN_EXAMPLES} different documents: the last {100 * split.share:.4g}% of the characters are the"
+        " validation data"
+    )
     repeats = [f"{n_repeats} repeated documents were removed"] if n_repeats else []
     return _hold_out_tail(once, sum(len(document.text) for document in once()), split, few, *repeats)
 

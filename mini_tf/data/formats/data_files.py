@@ -158,7 +158,10 @@ def _file(path: Path, key: str) -> DataFile:
         text_lines.check_first(path, str(path))
     if path.suffix.lower() == ".json" and head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"[", b"{"):
         name = path.with_suffix(".jsonl").name
-        hint = f"jsonl is read, a row in each line: jq -c '.[]' {path.name} > {name}; if it has lines of JSON, name it {name}"
+        hint = (
+            f"jsonl is read, a row in each line: jq -c '.[]' {path.name} > {name}; if it has lines of JSON, name it"
+            f" {name}"
+        )
         raise DataFault(f"{key}: {path} is JSON, which would be read as plain text", hint=hint, where=(str(path),))
     return DataFile(path, format, str(path))
 

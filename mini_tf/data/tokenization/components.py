@@ -16,9 +16,14 @@ from mini_tf.system.errors import DataFault
 from mini_tf.system.strict_json import short
 
 SUPPORTED = {
-    "normalizer": "Sequence BertNormalizer ByteLevel Lowercase NFC NFD NFKC NFKD Nmt Precompiled Prepend Replace Strip StripAccents",
-    "pre_tokenizer": "Sequence BertPreTokenizer ByteLevel CharDelimiterSplit Digits FixedLength Metaspace Punctuation Split "
-    "UnicodeScripts Whitespace WhitespaceSplit",
+    "normalizer": (
+        "Sequence BertNormalizer ByteLevel Lowercase NFC NFD NFKC NFKD Nmt Precompiled Prepend Replace Strip"
+        " StripAccents"
+    ),
+    "pre_tokenizer": (
+        "Sequence BertPreTokenizer ByteLevel CharDelimiterSplit Digits FixedLength Metaspace Punctuation Split "
+        "UnicodeScripts Whitespace WhitespaceSplit"
+    ),
     "decoder": "Sequence BPEDecoder ByteFallback ByteLevel CTC Fuse Metaspace Replace Strip WordPiece",
     "post_processor": "Sequence BertProcessing ByteLevel RobertaProcessing TemplateProcessing",
     "model": "BPE Unigram WordLevel WordPiece",
@@ -205,7 +210,8 @@ def _check_model(model: dict[str, Any]) -> None:
                 prefix
             ):  # the library removes the prefix unchecked, and may cut a character in half
                 raise DataFault(
-                    f"the second token {short(str(second))!r} of a merge must start with its prefix inside words, {short(prefix)!r}"
+                    f"the second token {short(str(second))!r} of a merge must start with its prefix inside words,"
+                    f" {short(prefix)!r}"
                 )
 
 
@@ -223,7 +229,10 @@ def _disable(content: dict[str, Any]) -> Iterator[str]:
     """Remove truncation, padding and dropout in place; yields a note for each."""
     cut = content.pop("truncation", None)
     if cut:
-        yield f"the tokenizer's truncation to {cut.get('max_length') if isinstance(cut, dict) else cut} tokens was disabled"
+        yield (
+            f"the tokenizer's truncation to {cut.get('max_length') if isinstance(cut, dict) else cut} tokens was"
+            " disabled"
+        )
     if content.pop("padding", None):
         yield "the tokenizer's padding was disabled"
     if content["model"].get("dropout"):

@@ -75,7 +75,8 @@ class Coverage:
             first = ", ".join(f"{short(text)!r} {n} times" for text, n in self._unknown.most_common(5))
             rest = f" and {len(self._unknown) - 5} others" if len(self._unknown) > 5 else ""
             notes.append(
-                f"{self._unknown.total():,} characters are not in the vocabulary and become the unknown token: {first}{rest}"
+                f"{self._unknown.total():,} characters are not in the vocabulary and become the unknown token:"
+                f" {first}{rest}"
             )
         if dropped > MIN_REPORTED:
             notes.append(f"the tokenizer drops about {dropped:.1%} of the characters")

@@ -169,7 +169,10 @@ class Tokenizer:
             return self
         inner, first = tokenizers.Tokenizer.from_str(self._inner.to_str()), self.vocabulary.size
         inner.add_special_tokens([f"<unused_{id}>" for id in range(first, size)])
-        note = f"the model has {size - first} more ids than the tokenizer; special tokens <unused_{first}> and so on were added"
+        note = (
+            f"the model has {size - first} more ids than the tokenizer; special tokens <unused_{first}> and so on were"
+            " added"
+        )
         return Tokenizer(inner, [*self.notes, note], self._roles)
 
     def with_sentinels(self, n: int, trained: bool = False) -> "Tokenizer":

@@ -98,7 +98,10 @@ def _cross_mixers(trained: Trained) -> list[nn.Module]:
     stacks = [one.stack for one in trained.model.stacks() if (one.rows, one.memory) == OWN_TO_SOURCE]
     found = [block.cross.part for stack in stacks for block in stack.blocks if block.cross is not None]
     if not trained.model.needs_source or not found:
-        what = f"{trained.folder.name} has no cross-attention to a source ({trained.recipe.model.kind}); coverage needs an encoder_decoder"
+        what = (
+            f"{trained.folder.name} has no cross-attention to a source ({trained.recipe.model.kind}); coverage needs an"
+            " encoder_decoder"
+        )
         raise UsageFault(what, hint="train one: minitf pretrain transformer-nano")
     return found
 

@@ -25,13 +25,13 @@ LABEL = "attention weight or coverage"
 LEGEND = "coverage: sum of the attention weights over the target tokens."
 DIMINISHED = f"{LEGEND} weight: sum of the diminished weights."
 COPIED = (
-    "p_gen: probability that the token is generated, not copied; p: probability of the token; copied: share of it by copying; "
-    "from: the source token with the largest copy attention, and its position."
+    "p_gen: probability that the token is generated, not copied; p: probability of the token; copied: share of it by"
+    " copying; from: the source token with the largest copy attention, and its position."
 )
 REPETITION = "n-grams: share of the n-grams of a text that occur earlier in it."
 FACTS = (
-    "facts: in the sources; recall: share of these that the texts say; twice: share of these that a text says more than once; "
-    "invented: share of the facts in the texts that are not in their source."
+    "facts: in the sources; recall: share of these that the texts say; twice: share of these that a text says more than"
+    " once; invented: share of the facts in the texts that are not in their source."
 )
 
 

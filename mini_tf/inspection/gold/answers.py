@@ -65,7 +65,10 @@ def answers_of(document: LabelledDocument) -> list[tuple[int, int | None]]:
     if column == ANSWERS:
         return [(answer, source_of(document.words, answer)) for answer in sorted({*found}) if answer >= 0]
     if len(found) != 2 or not 0 <= found[0] < found[1]:
-        what = f"{document.where}: {CUE!r} must be the index of a word and of a later one, or -, not {' '.join(document.labels[CUE])!r}"
+        what = (
+            f"{document.where}: {CUE!r} must be the index of a word and of a later one, or -, not"
+            f" {' '.join(document.labels[CUE])!r}"
+        )
         raise DataFault(what, where=(document.where,))
     return [(found[1], found[0])]
 
@@ -175,7 +178,10 @@ def _mask_of(trained: Trained) -> int | None:
     """The mask token of a masked language model, None for a causal one; UsageFault for others."""
     objective, mask = trained.recipe.objective, trained.tokenizer.vocabulary.mask
     if objective.SOURCE or "tokens" not in objective.predicts or (mask is None and not trained.recipe.model.causal):
-        what = f"{trained.folder.name} has the objective {objective.kind}, which predicts no next or masked token of a text"
+        what = (
+            f"{trained.folder.name} has the objective {objective.kind}, which predicts no next or masked token of a"
+            " text"
+        )
         raise UsageFault(what, hint="use a model of next_token or masked")
     return None if trained.recipe.model.causal else mask
 

@@ -20,9 +20,9 @@ SHOWN = ("distance", "tokens", "answers", "cue lost", "accuracy", "random", "shu
 HEADERS = (*SHOWN, "random log p")
 """Of the JSON output."""
 LEGEND = (
-    "distance: words from the cue to the answer; tokens: their mean number; cue lost: answers whose cue is before the model's "
-    "context; accuracy: share of the answers predicted right in every token; log p: mean log-probability of an answer in nats; "
-    "random: before training; shuffled: with answers of other documents"
+    "distance: words from the cue to the answer; tokens: their mean number; cue lost: answers whose cue is before the"
+    " model's context; accuracy: share of the answers predicted right in every token; log p: mean log-probability of an"
+    " answer in nats; random: before training; shuffled: with answers of other documents"
 )
 
 

@@ -37,7 +37,8 @@ class LabelledDocument:
             )
             if not -1 <= at < len(self.words):
                 raise DataFault(
-                    f"{self.where}: {column!r}, word {number}: {label!r} must be the index of a word, 0 to {len(self.words) - 1}, or -1",
+                    f"{self.where}: {column!r}, word {number}: {label!r} must be the index of a word, 0 to"
+                    f" {len(self.words) - 1}, or -1",
                     where=(self.where,),
                 )
             found.append(at)

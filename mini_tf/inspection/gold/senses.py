@@ -28,8 +28,9 @@ DECIMALS = 6
 """Of cosines, so that equal vectors are tied whatever the order of a sum."""
 HEADERS = ("layer", "AUC", "random", "shuffled", "nearest", "random nearest")
 LEGEND = (
-    "AUC: probability that two tokens of one sense are more similar than two of different senses; 0.5 without context. "
-    "random: before training; shuffled: with shuffled senses. nearest: share of the tokens whose most similar token has the same sense"
+    "AUC: probability that two tokens of one sense are more similar than two of different senses; 0.5 without context."
+    " random: before training; shuffled: with shuffled senses. nearest: share of the tokens whose most similar token"
+    " has the same sense"
 )
 _SEED = 0
 

@@ -15,9 +15,9 @@ from mini_tf.trained.opening import Trained
 
 HEADERS = ("relation", "words", "best head", "accuracy", "baseline", "by", "random", "shuffled")
 LEGEND = (
-    "accuracy: share of the words whose syntactic head is the word that they attend to most (to), or that attends to them most "
-    "(from); baseline: the word at the best fixed offset, for antecedents the nearest noun; random: the best head before "
-    "training; shuffled: with shuffled labels. Chosen on every other document, scored on the rest."
+    "accuracy: share of the words whose syntactic head is the word that they attend to most (to), or that attends to"
+    " them most (from); baseline: the word at the best fixed offset, for antecedents the nearest noun; random: the best"
+    " head before training; shuffled: with shuffled labels. Chosen on every other document, scored on the rest."
 )
 
 

@@ -132,7 +132,10 @@ def axes_legend(sample: Sample, heads: Sequence[Head] | None = None) -> str:
     shown = sample.heads if heads is None else heads
     between = " Cross-attention: target rows, source columns." if any(head.is_cross for head in sample.heads) else ""
     rows, columns = (_units([getattr(head, side) for head in shown], sample.unit) for side in ("queries", "keys"))
-    return f"Rows: queries, one per {rows}. Columns: keys{'' if columns == sample.unit else f', one per {columns}'}.{between}"
+    return (
+        f"Rows: queries, one per {rows}. Columns:"
+        f" keys{'' if columns == sample.unit else f', one per {columns}'}.{between}"
+    )
 
 
 def _units(sequences: Sequence[SequenceKind], unit: str) -> str:

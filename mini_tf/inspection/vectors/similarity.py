@@ -75,7 +75,10 @@ def similarity_view(vectors: WordVectors, pairs: Sequence[WordPair], name: str) 
         for title, one in zip(names, results.values(), strict=True)
     ]
     columns = ["pairs of", "pairs", "coverage", "spearman", "95% interval", "random vectors"]
-    legend = f"{name}: coverage is the share of its {len(pairs):,} pairs; random vectors: mean of {RANDOM_DRAWS} random initializations."
+    legend = (
+        f"{name}: coverage is the share of its {len(pairs):,} pairs; random vectors: mean of {RANDOM_DRAWS} random"
+        " initializations."
+    )
     pictures = [partial(terminal.table, columns, rows), partial(terminal.sentence, legend)]
     return View({"file": name, "pairs": len(pairs), **results}, pictures)
 

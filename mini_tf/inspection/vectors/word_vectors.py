@@ -82,7 +82,8 @@ def _tokens_view(
     ]
     tokens = [{"id": id, "token": piece, "cosine": cosine} for piece, (id, cosine) in zip(pieces, found, strict=True)]
     notes = [
-        f"{word!r} has {len(ids)} tokens, {' '.join(map(repr, vectors.tokenizer.pieces(ids)))}; its vector is their mean"
+        f"{word!r} has {len(ids)} tokens, {' '.join(map(repr, vectors.tokenizer.pieces(ids)))}; its vector is their"
+        " mean"
         for word in words
         if len(ids := vectors.ids(word)) > 1
     ]

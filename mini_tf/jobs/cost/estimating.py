@@ -26,6 +26,7 @@ def report_estimate(recipe: Recipe, reporter: Reporter) -> dict[str, float | Non
     cost = estimate(recipe, reporter)
     runs = f" for {cost.run_set}" if cost.run_set else ""
     reporter.say(
-        f"estimate: {cost.timing.seconds * 1000:.0f} ms per step, {cost.total / 60:.1f} minutes in total{runs}; nothing was saved"
+        f"estimate: {cost.timing.seconds * 1000:.0f} ms per step, {cost.total / 60:.1f} minutes in total{runs}; nothing"
+        " was saved"
     )
     return {**cost.metrics}

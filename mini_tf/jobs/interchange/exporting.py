@@ -198,7 +198,8 @@ tags: [minitf, {recipe.model.kind}]
 
 # {loaded.folder.name}
 
-{written_as}, {record.parameters:,} parameters, context {loaded.model.context} tokens, vocabulary {loaded.tokenizer.vocabulary.size:,}.
+{written_as}, {record.parameters:,} parameters, context {loaded.model.context} tokens,
+vocabulary {loaded.tokenizer.vocabulary.size:,}.
 Objective: {recipe.objective.kind}. Written by minitf {mini_tf.__version__}.
 
 ## Data

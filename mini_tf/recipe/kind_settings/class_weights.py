@@ -21,7 +21,10 @@ def _check_class_weights(value: Any, validate: Any) -> Any:
         )
     for name, weight in value.items():
         if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 < weight <= LARGEST_WEIGHT:
-            message = f"the weight of a class must be above 0 and at most {LARGEST_WEIGHT:g}, got {show(weight)} for {show(name)}"
+            message = (
+                f"the weight of a class must be above 0 and at most {LARGEST_WEIGHT:g}, got {show(weight)} for"
+                f" {show(name)}"
+            )
             raise PydanticCustomError("value", "{m}", {"m": message})
     return validate(value)
 

@@ -75,7 +75,10 @@ def _read(folder: Path, node: Node) -> Node:
     if not os.path.isfile(path):
         message = f"no such run {one_line(str(folder))}"
         if os.path.lexists(folder):
-            message = f"{one_line(str(folder))} is {'not a run folder' if os.path.isdir(folder) else 'a file; give the folder of a run'}"
+            message = (
+                f"{one_line(str(folder))} is"
+                f" {'not a run folder' if os.path.isdir(folder) else 'a file; give the folder of a run'}"
+            )
         way = "`minitf runs list` lists runs; to continue a run whose init_from is gone: `minitf pretrain RUN -d RUN`"
         raise _refusal(node, message, way)
     run = parse(load(path, str(path)), str(path))

@@ -170,7 +170,9 @@ _OTHER_NAMES = {
     "model.norm_eps": "layer_norm_eps",
     "model.positions.kind": "position_embedding_type",
     "model.kind": "model_type",
-    "train.context": "block_size max_seq_length max_seq_len max_length seq_len sequence_length n_positions max_position_embeddings",
+    "train.context": (
+        "block_size max_seq_length max_seq_len max_length seq_len sequence_length n_positions max_position_embeddings"
+    ),
     "train.steps": "max_iters max_steps",
     "train.epochs": "num_train_epochs num_epochs",
     "train.tokens": "max_tokens",

@@ -292,7 +292,10 @@ def _safe_precision(device: torch.device) -> tuple[str, str]:
 
 def _check_precision(precision: str, device: torch.device, reason: str) -> str:
     if precision not in (supported := available_precisions(device)):
-        what = f"runtime.precision: {device} does not support {precision}{_origin(reason)}; it supports {', '.join(supported)}"
+        what = (
+            f"runtime.precision: {device} does not support {precision}{_origin(reason)}; it supports"
+            f" {', '.join(supported)}"
+        )
         raise Unavailable(what, hint=f"runtime.precision={supported[0] if reason == RECORDED else 'auto'}")
     return precision
 

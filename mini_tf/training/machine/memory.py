@@ -93,8 +93,9 @@ def refuse_too_large(model: nn.Module, optimizer: OptimizerSettings, device: tor
     several = group.size > 1
     if needed > free * limits().memory_percent / 100:
         raise RecipeFault(
-            f"model: {parameters:,} parameters need at least {needed / 2**30:,.1f} GiB with gradients and optimizer state"
-            f"{f' in each of {group.size} processes' * several}; {free / 2**30:,.1f} GiB are free{' for each' * several}",
+            f"model: {parameters:,} parameters need at least {needed / 2**30:,.1f} GiB with gradients and optimizer"
+            f" state{f' in each of {group.size} processes' * several}; {free / 2**30:,.1f} GiB are"
+            f" free{' for each' * several}",
             hint="a smaller model.d_model, model.n_layers, model.ngrams or tokenizer.vocab_size",
         )
 

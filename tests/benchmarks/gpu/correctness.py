@@ -42,7 +42,8 @@ CLASSES = (TEXTS, "data.fields={text: text, label: topic}")
 TAGS = (TEXTS, "data.fields={text: text, label: senses}")
 CHATS = (*PAIRS, "data.fields={prompt: source, response: target}")
 DATA = {
-    "classify-nano": (*CLASSES, "train.seeds=1", "train.ensemble=null"), "sst2-nano": CLASSES, "tag-nano": TAGS, "wnut17-nano": TAGS,
+    "classify-nano": (*CLASSES, "train.seeds=1", "train.ensemble=null"), "sst2-nano": CLASSES, "tag-nano": TAGS,
+    "wnut17-nano": TAGS,
     "instruct-nano": CHATS, "multi30k-en-de": (*PAIRS, "data.val=null"), "scitldr-nano": PAIRS, "summarize-nano": PAIRS,
     "transformer-base": (*PAIRS, "schedule.warmup=10"), "transformer-nano": PAIRS,
 }  # fmt: skip
@@ -51,7 +52,8 @@ STEP_TOKENS = 512
 TEXT = "the tebos that pimom fos the vagu lured it ."
 MASKED, LABELLED = ("generate", "the tebos that [MASK] fos the vagu lured it ."), ("predict", TEXT)
 COMMANDS = {
-    **{f"cbow-ladder-{n}": MASKED for n in range(1, 12)}, "cbow-nano": MASKED, "bert-nano": MASKED, "perceiver-nano": MASKED,
+    **{f"cbow-ladder-{n}": MASKED for n in range(1, 12)}, "cbow-nano": MASKED, "bert-nano": MASKED,
+    "perceiver-nano": MASKED,
     "bart-nano": MASKED, "t5-nano": MASKED, "classify-nano": LABELLED, "sst2-nano": LABELLED, "tag-nano": LABELLED,
     "wnut17-nano": LABELLED, "electra-nano": ("inspect replaced", TEXT),
 }  # fmt: skip
@@ -106,8 +108,10 @@ def train(case: str, folder: Path, steps: int, *more: str) -> float:
     """Train a case in a new run folder; the validation loss in nats after the last step."""
     recipe, precision, *compiled = case.split(":")
     words = (
-        *DATA.get(recipe, (TEXTS,)), f"train.steps={steps}", f"runtime.device={device()}", f"runtime.precision={precision}",
-        f"runtime.compile={'true' if compiled else 'false'}", "eval.every_steps=null", "eval.translations=4", "eval.baseline=false",
+        *DATA.get(recipe, (TEXTS,)), f"train.steps={steps}", f"runtime.device={device()}",
+        f"runtime.precision={precision}",
+        f"runtime.compile={'true' if compiled else 'false'}", "eval.every_steps=null", "eval.translations=4",
+        "eval.baseline=false",
         "checkpoint.keep_last=1", "log.samples=0", "train.time=null",
         "train.epochs=null", "generate.max_new_tokens=8", *rows_of(recipe),
     )  # fmt: skip

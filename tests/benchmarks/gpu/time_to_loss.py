@@ -20,7 +20,8 @@ from .reports import reason, tell
 REACH = 1.47
 """Nats: nanoGPT's README says 1.4697 for its recipe."""
 SHAPE = (
-    "model.n_layers=6", "model.d_model=384", "model.n_heads=6", "model.dropout_rate=0.2", "train.context=256", "train.batch_size=64",
+    "model.n_layers=6", "model.d_model=384", "model.n_heads=6", "model.dropout_rate=0.2", "train.context=256",
+    "train.batch_size=64",
     "eval.baseline=false", "log.samples=0",
 )  # fmt: skip
 TRIES = (
@@ -42,8 +43,10 @@ TRIES = (
 )
 """Overrides of gpt-char, not tuned on a GPU yet."""
 TINY = {
-    "minitf": ("model.n_layers=1", "model.d_model=16", "model.n_heads=2", "train.context=16", "train.batch_size=4", "train.steps=4"),
-    "nanoGPT": ("--max_iters=2", "--eval_iters=1", "--eval_interval=2", "--block_size=16", "--n_layer=1", "--n_head=2", "--n_embd=16",
+    "minitf": ("model.n_layers=1", "model.d_model=16", "model.n_heads=2", "train.context=16", "train.batch_size=4",
+        "train.steps=4"),
+    "nanoGPT": ("--max_iters=2", "--eval_iters=1", "--eval_interval=2", "--block_size=16", "--n_layer=1", "--n_head=2",
+        "--n_embd=16",
                 "--compile=False", "--dtype=float32"),
 }  # fmt: skip
 

@@ -25,7 +25,8 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.trained.opening import load_trained, open_trained
 
 FACTS = "{{kind: world-facts, n_documents: {}, n_facts: 2, n_distractors: 0, seed: {}}}"
-NANO = """model={kind: encoder_decoder, d_model: 32, n_layers: 2, n_heads: 2, positions: learned, encoder: {n_layers: 1},
+NANO = """model={kind: encoder_decoder, d_model: 32, n_layers: 2, n_heads: 2, positions: learned,
+  encoder: {n_layers: 1},
  cross_attention: {kind: softmax, qk_norm: true, scale: 0.3}}"""
 SHORT = (
     "train={steps: 3, batch_size: 4, context: 96}",

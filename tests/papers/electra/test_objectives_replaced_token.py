@@ -117,16 +117,21 @@ def test_hugging_faces_electra_gives_the_same_losses(model: dict[str, Any]) -> N
     torch.manual_seed(0)
     e = model.get("d_embedding", 16)
     common = {
-        "vocab_size": V, "embedding_size": e, "num_hidden_layers": 2, "max_position_embeddings": 64, "attn_implementation": "eager",
+        "vocab_size": V, "embedding_size": e, "num_hidden_layers": 2, "max_position_embeddings": 64,
+        "attn_implementation": "eager",
         "initializer_range": 0.2,
     }  # fmt: skip
     theirs = {
-        "generator": ElectraForMaskedLM(
-            ElectraConfig(hidden_size=8, num_attention_heads=1, intermediate_size=32, **common)
-        ).eval(),
-        "model": ElectraForPreTraining(
-            ElectraConfig(hidden_size=16, num_attention_heads=2, intermediate_size=64, **common)
-        ).eval(),
+        "generator": (
+            ElectraForMaskedLM(
+                ElectraConfig(hidden_size=8, num_attention_heads=1, intermediate_size=32, **common)
+            ).eval()
+        ),
+        "model": (
+            ElectraForPreTraining(
+                ElectraConfig(hidden_size=16, num_attention_heads=2, intermediate_size=64, **common)
+            ).eval()
+        ),
     }
     tables = ("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm")
     for name in tables:
@@ -333,7 +338,10 @@ def test_a_token_is_replaced_with_what_is_left_of_its_own_probability(loss: str)
         ),
         (
             {"generator_steps": 600, "generator_width": 1, "tying": "none"},
-            "objective.generator_steps=600: 600 steps are not fewer than the 600 of the run, so the model would not be trained; use fewer",
+            (
+                "objective.generator_steps=600: 600 steps are not fewer than the 600 of the run, so the model would not"
+                " be trained; use fewer"
+            ),
         ),
         ({"replace": "[0.9, 0.2, 0]"}, "the three shares must be 0 or more and sum to 1"),
     ],
@@ -581,7 +589,10 @@ def test_a_run_begins_with_the_discriminators_weights_and_the_other_way_round(el
         tmp_path / "masked.yaml",
         "objective={kind: replaced_token, tying: none, generator_width: 1, generator_steps: 1}",
     )
-    message = "two-stage training replaces the weights of model.init_from by the generator's; use 0, or remove model.init_from"
+    message = (
+        "two-stage training replaces the weights of model.init_from by the generator's; use 0, or remove"
+        " model.init_from"
+    )
     refused(minitf("pretrain", recipe, two_stages, "train.steps=9"), message, exit_code=3)
     refused(
         minitf("inspect", "replaced", masked, "the king"),

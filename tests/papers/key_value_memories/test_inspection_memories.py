@@ -46,7 +46,10 @@ from mini_tf.testing.tiny.models import VOCABULARY, random_ids
 from mini_tf.testing.tiny.models import tiny_model as random_model
 from mini_tf.trained.opening import Trained, open_trained
 
-CORPUS = "a cat.\n\na cat!\n\nthe old king saw a bird near the river and went home, and the king was old again\n\na cat.\n\nking\n"
+CORPUS = (
+    "a cat.\n\na cat!\n\nthe old king saw a bird near the river and went home, and the king was old again\n\na"
+    " cat.\n\nking\n"
+)
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,10 @@ def test_of_a_perceiver_what_grows_with_the_length_is_measured_too(
     query: str, sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lengths, "LONG_SECONDS", 0.0)
-    sized = "model={kind: perceiver, d_model: 16, d_latent: 24, n_layers: 2, n_heads: 2, n_latents: 4, attention: [softmax]}"
+    sized = (
+        "model={kind: perceiver, d_model: 16, d_latent: 24, n_layers: 2, n_heads: 2, n_latents: 4, attention:"
+        " [softmax]}"
+    )
     layers = layers_of(
         "tiny", read(TINY, [sized, "objective={kind: classify, pool: first}", f"model.query={query}"]).recipe
     )
@@ -39,7 +42,8 @@ def test_depths_of_latents_count_every_pass_between_them_and_the_output() -> Non
     kind: Any = settings_of("models", "perceiver")
     model = kind(d_model=8, n_layers=2, n_heads=2, n_latents=3, n_blocks=3).build(20, 8)
     expected = {
-        "head.": 0, "decoder.norm": 0, "processor.norm.": 0, "decoder.layers.0.": 1, "queries.": 2, "processor.layers.1.": 2,
+        "head.": 0, "decoder.norm": 0, "processor.norm.": 0, "decoder.layers.0.": 1, "queries.": 2,
+        "processor.layers.1.": 2,
         "processor.layers.0.": 3, "encoder.layers.0.": 8, "latents": 9, "embedding.": 9,
     }  # fmt: skip
     for name, depth in depths(model).items():

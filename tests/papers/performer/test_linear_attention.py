@@ -285,7 +285,10 @@ def test_the_projection_is_redrawn_by_seed_and_step_and_saved() -> None:
 def test_a_run_that_was_interrupted_between_two_redraws_continues_bit_exactly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = "model={kind: decoder, d_model: 32, n_layers: 2, n_heads: 2, attention: {kind: favor, features: 8, redraw_every: 2}}"
+    model = (
+        "model={kind: decoder, d_model: 32, n_layers: 2, n_heads: 2, attention: {kind: favor, features: 8,"
+        " redraw_every: 2}}"
+    )
     command = ("pretrain", TINY, model, *EXACT, "train.steps=6", "log.samples=0", "-q", "-d")
     assert minitf(*command, tmp_path / "whole").exit_code == 0
     refresh = favor.Favor.refresh

@@ -38,7 +38,10 @@ def pairs_of(
     from mini_tf.trained.evaluating import evaluation_data
 
     if not trained.model.needs_source:
-        what = f"{trained.folder.name} has no cross-attention to a source ({trained.recipe.model.kind}); {view} needs an encoder_decoder"
+        what = (
+            f"{trained.folder.name} has no cross-attention to a source ({trained.recipe.model.kind}); {view} needs an"
+            " encoder_decoder"
+        )
         raise UsageFault(what, hint="train one: minitf pretrain transformer-nano")
     if source is None:
         dataset = trained.recipe.objective.dataset()

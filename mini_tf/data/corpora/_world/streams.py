@@ -53,7 +53,10 @@ class WorldSettings(CorpusSettings):
             if len(seen) == self.n_documents:
                 return
             if repeats == MAX_REPEATS:
-                message = f"{self.word}: only {len(seen)} different documents with these settings; n_documents is {self.n_documents}"
+                message = (
+                    f"{self.word}: only {len(seen)} different documents with these settings; n_documents is"
+                    f" {self.n_documents}"
+                )
                 raise DataFault(message, hint=f"raise {sizes}, or lower n_documents")
 
 

@@ -44,7 +44,10 @@ def view(trained: Trained, texts: Sequence[str], seed: int | None, step: int | s
     """
     task = trained.task()
     if not isinstance(task, Replacement):
-        message = f"{trained.folder.name} was trained with objective {trained.recipe.objective.kind}, which detects no replaced tokens"
+        message = (
+            f"{trained.folder.name} was trained with objective {trained.recipe.objective.kind}, which detects no"
+            " replaced tokens"
+        )
         raise UsageFault(message, hint="minitf pretrain electra-nano trains a model that does")
     detections = [
         _detect(trained, task, text, None if seed is None else seed_of("replaced", seed, n))

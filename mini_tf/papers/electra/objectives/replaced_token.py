@@ -84,15 +84,22 @@ class Settings(MaskingSettings):
             yield Rule("tying", "all needs generator_width: 1 and generator_depth: 1; or use embeddings", sizes)
         if self.generator_steps and not (self.proposal == "generator" and self.tying == "none" and equal):
             needed = "proposal: generator, tying: none, generator_width: 1 and generator_depth: 1"
-            yield Rule("generator_steps", f"two-stage training copies the generator's weights and freezes it; it needs {needed}",
+            yield Rule("generator_steps",
+                f"two-stage training copies the generator's weights and freezes it; it needs {needed}",
                        ("proposal", "tying", *sizes))  # fmt: skip
 
     def rules_with(self, model: kind_settings.ModelSettings, steps: int | None) -> Rules:
         if self.generator_steps and model.init_from is not None:
-            what = "two-stage training replaces the weights of model.init_from by the generator's; use 0, or remove model.init_from"
+            what = (
+                "two-stage training replaces the weights of model.init_from by the generator's; use 0, or remove"
+                " model.init_from"
+            )
             yield Rule("objective.generator_steps", what, ("model.init_from",))
         if steps and self.generator_steps >= steps:
-            what = f"{self.generator_steps} steps are not fewer than the {steps} of the run, so the model would not be trained; use fewer"
+            what = (
+                f"{self.generator_steps} steps are not fewer than the {steps} of the run, so the model would not be"
+                " trained; use fewer"
+            )
             yield Rule("objective.generator_steps", what, ("train.steps", "train.tokens"))
         if self.proposal == "generator" and len(model.stacks()) != 1:
             what = f"a generator is a smaller model of one stack, but {model.kind} has {len(model.stacks())}"

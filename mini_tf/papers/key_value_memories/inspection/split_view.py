@@ -36,7 +36,10 @@ def split_view(trained: Trained, text: str, top: int) -> View:
     input = untruncated_input(trained, text).truncate(model.context)
     split = split_logit(model, Tokens(torch.tensor([input.ids], device=trained.setup.device)))
     if not abs(split.sum - split.logit) <= ROUNDING * split.size:
-        reason = f"its parts sum to {split.sum:.4f}, but it is {split.logit:.4f}: the model also adds other vectors to the residual stream"
+        reason = (
+            f"its parts sum to {split.sum:.4f}, but it is {split.logit:.4f}: the model also adds other vectors to the"
+            " residual stream"
+        )
         raise UsageFault(f"--text: the logit of {trained.folder.name} is not split: {reason}", hint="leave --text out")
     shown, notes = excerpt(trained.tokenizer, input.ids, split.token), [input.note] if input.note else []
     result = {
@@ -51,7 +54,10 @@ def split_view(trained: Trained, text: str, top: int) -> View:
         "norm_bias": split.norm_bias,
         "memories": list(_largest(trained, split, top)),
     }
-    title = f"{shown.shown()} is followed by {label(str(shown.next))} (p {split.p:.3f}), whose logit is a sum over all parts:"
+    title = (
+        f"{shown.shown()} is followed by {label(str(shown.next))} (p {split.p:.3f}), whose logit is a sum over all"
+        " parts:"
+    )
     embedded = model.stacks()[0].embedding is not None
     return View({"split": result, "notes": notes}, [partial(sentence, title), *_tables(split, result, embedded)], notes)
 

@@ -65,7 +65,10 @@ def view(trained: Trained, request: MemoryRequest) -> View:
     """
     stacks = [one for one in trained.model.stacks() if one.rows not in UNITS]
     if not stacks:
-        what = f"{trained.folder.name}: no stack has hidden states of tokens, which trigger memories ({trained.recipe.model.kind})"
+        what = (
+            f"{trained.folder.name}: no stack has hidden states of tokens, which trigger memories"
+            f" ({trained.recipe.model.kind})"
+        )
         raise UsageFault(what, hint="use a model with an output per token")
     one = select_stack(stacks, request.stack, trained.recipe.model.kind)
     layers = memory_layers(one.stack, trained.folder.name)
@@ -120,7 +123,10 @@ def _notes(trained: Trained, one: ModelStack, reports: Sequence[LayerReport], ga
     elif not (isinstance(model.head, OutputLayer) and model.head.is_linear):
         yield "votes: the values pass through the whole output layer, which is not linear: they do not add up"
     if not one.stack.causal:
-        yield "attention is bidirectional: a coefficient also depends on the tokens after the trigger, so none are removed"
+        yield (
+            "attention is bidirectional: a coefficient also depends on the tokens after the trigger, so none are"
+            " removed"
+        )
     if not predicts_following(trained, one):
         yield "without agreement: the model does not predict the next token from this stack"
     if gated:

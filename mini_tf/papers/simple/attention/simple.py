@@ -26,7 +26,10 @@ class Settings(MixerSettings):
 
     def rules_with(self, dims: AttentionDims) -> Rules:
         if dims.d_memory != dims.d_model:
-            message = f"simple attention has no projections, so d_model {dims.d_model} must be the width of the source, {dims.d_memory}"
+            message = (
+                f"simple attention has no projections, so d_model {dims.d_model} must be the width of the source,"
+                f" {dims.d_memory}"
+            )
             yield Rule("attention", f"{message}; use softmax", ("d_model",))
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Simple":
