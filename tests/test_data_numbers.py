@@ -23,8 +23,8 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.data.windows import Windows
 from mini_tf.recipe import sections
-from mini_tf.scores.classes import log_loss, macro_f1
-from mini_tf.scores.repetition import repeated_share
+from mini_tf.scores.label_scores import log_loss, macro_f1
+from mini_tf.scores.text_scores import repeated_share
 from mini_tf.system.errors import DataFault
 
 SEP = 2

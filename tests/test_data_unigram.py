@@ -11,7 +11,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.data.tokenizers import _unigram_training as unigram
+from mini_tf.data.tokenizers import unigram as unigram
 from mini_tf.recipe import sections
 
 SHAKESPEARE = Path(__file__).parents[1] / "../shared/data/tinyshakespeare/input.txt"

@@ -34,9 +34,8 @@ from mini_tf.pipelines.decisions.tag_decoding import best_tags
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.run import manifest
 from mini_tf.run.manifest import Decision
-from mini_tf.scores.classes import calibration, class_scores, macro_f1
-from mini_tf.scores.entities import entity_scores
-from mini_tf.scores.tag_scheme import TagScheme
+from mini_tf.scores.entities import TagScheme, entity_scores
+from mini_tf.scores.label_scores import calibration, class_scores, macro_f1
 from mini_tf.trained.evaluating import evaluation_data
 from mini_tf.trained.opening import open_trained
 from mini_tf.training.evaluation import evaluate, pack

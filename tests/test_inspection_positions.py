@@ -8,9 +8,9 @@ from test_models import CONTEXT, model_of, some_ids
 
 from mini_tf.inspection.positions import MAX_MAP, PositionAnalysis, analyze_positions, encoding_of, never_trained
 from mini_tf.nn.model import Model
+from mini_tf.nn.positional_encoding import sinusoids
 from mini_tf.nn.tokens import Tokens
 from mini_tf.optimizers import adamw
-from mini_tf.positions._sinusoids import sinusoids
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.training import optimizer
 

@@ -14,7 +14,7 @@ from mini_tf.generation import likelihoods
 from mini_tf.generation.prompt_ids import Affixes
 from mini_tf.nn.tokens import Tokens
 from mini_tf.pipelines import pipeline_of
-from mini_tf.scores.minimal_pairs import pair_scores
+from mini_tf.scores.intervals import pair_scores
 from mini_tf.system.errors import DataFault
 from mini_tf.trained.opening import open_trained
 

@@ -27,8 +27,7 @@ from mini_tf.objectives._task import TaskObjective
 from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.reading import read
-from mini_tf.scores.entities import entity_scores
-from mini_tf.scores.tag_scheme import BEGIN
+from mini_tf.scores.entities import BEGIN, entity_scores
 from mini_tf.system.errors import RecipeFault
 
 PAD, SEP, MASK, V = 0, 2, 3, 40

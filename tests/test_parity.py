@@ -14,9 +14,9 @@ from toys import DIMS, own_view, seeded, tiny_mixer
 
 from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, LayerSpec
 from mini_tf.nn.model import Model
+from mini_tf.nn.positional_encoding import sinusoids
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.tokens import Tokens
-from mini_tf.positions._sinusoids import sinusoids
 from mini_tf.positions.alibi import slopes
 from mini_tf.recipe.kinds import listing, settings_of
 

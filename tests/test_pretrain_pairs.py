@@ -17,8 +17,7 @@ from commands import DATA, EXACT, TINY, Done, content, minitf, refused, tiny_mod
 from mini_tf.generation.translation import Translator
 from mini_tf.recipe.kinds import listing
 from mini_tf.run.folder import Run
-from mini_tf.scores.summary import summary_scores
-from mini_tf.scores.translation import corpus_scores
+from mini_tf.scores.text_scores import corpus_scores, summary_scores
 from mini_tf.trained.evaluating import evaluate_trained, evaluation_data
 from mini_tf.trained.opening import Trained, open_trained
 

@@ -17,9 +17,7 @@ from mini_tf.data.examples import Example
 from mini_tf.nn.tokens import Tokens
 from mini_tf.pipelines import pipeline_of
 from mini_tf.pipelines.chat import messages_before_answer
-from mini_tf.scores.summary import summary_scores
-from mini_tf.scores.texts import text_scores
-from mini_tf.scores.translation import corpus_scores
+from mini_tf.scores.text_scores import corpus_scores, summary_scores, text_scores
 from mini_tf.trained.evaluating import evaluation_data
 from mini_tf.trained.opening import Trained, open_trained
 

@@ -16,9 +16,7 @@ import sacrebleu
 from commands import ROOT
 
 from mini_tf.scores import PACKAGES, available, missing, missing_warning, require, version
-from mini_tf.scores.summary import summary_scores
-from mini_tf.scores.texts import text_scores, zero_notes
-from mini_tf.scores.translation import corpus_scores, signatures
+from mini_tf.scores.text_scores import corpus_scores, signatures, summary_scores, text_scores, zero_notes
 from mini_tf.system.errors import Unavailable
 
 GERMAN = [
@@ -198,7 +196,7 @@ def test_scoring_starts_no_process_opens_no_connection_and_leaves_nothing(tmp_pa
         "import sys, json; sys.path[:0] = ['tests', '.']; from audited import Record; seen = Record();"
         " sys.addaudithook(seen)\n"
     )
-    code += "seen.running = True\nfrom mini_tf.scores.translation import corpus_scores, signatures\n"
+    code += "seen.running = True\nfrom mini_tf.scores.text_scores import corpus_scores, signatures\n"
     code += "corpus_scores(['a b .'] * 200, ['a c .'] * 200); signatures(); seen.running = False\n"
     code += (
         "print(json.dumps([seen.processes + seen.network, sorted(seen.changed), 'torch' in sys.modules, 'sacrebleu' in"

@@ -5,8 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from mini_tf.scores.classes import calibration, class_scores, confusion
-from mini_tf.scores.numbers import number_scores
+from mini_tf.scores.label_scores import calibration, class_scores, confusion, number_scores
 
 NAMES = ["a", "b", "c", "d"]
 

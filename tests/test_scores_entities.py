@@ -8,8 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from mini_tf.scores.entities import entity_scores, mark_entities
-from mini_tf.scores.tag_scheme import TagScheme
+from mini_tf.scores.entities import TagScheme, entity_scores, mark_entities
 
 Span = tuple[int, int, str]
 """First word, the word behind the last, type."""

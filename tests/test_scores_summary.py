@@ -12,7 +12,7 @@ import pytest
 from commands import ROOT
 from rouge_score.rouge_scorer import RougeScorer
 
-from mini_tf.scores.summary import summary_scores
+from mini_tf.scores.text_scores import summary_scores
 
 OURS = ["the cat sat on the mat", "a dog", "one two two three"]
 THEIRS = ["on the mat sat the big cat", "no cat", "two one two three four"]
@@ -75,7 +75,7 @@ def test_a_text_without_words_scores_nothing() -> None:
 
 def test_scoring_leaves_the_logging_of_the_process_alone() -> None:
     code = (
-        "import logging; from mini_tf.scores.summary import summary_scores; summary_scores(['a'], ['a']);"
+        "import logging; from mini_tf.scores.text_scores import summary_scores; summary_scores(['a'], ['a']);"
         " print(logging.root.handlers)"
     )
     done = subprocess.run(

@@ -21,8 +21,7 @@ from mini_tf.pipelines import pipeline_of
 from mini_tf.pipelines.decisions import tag_decoding
 from mini_tf.pipelines.decisions.tag_decoding import best_tags
 from mini_tf.recipe.kinds import settings_of
-from mini_tf.scores.entities import iobes
-from mini_tf.scores.tag_scheme import BEGIN, END, TagScheme, entity_f1, lax_rules
+from mini_tf.scores.entities import BEGIN, END, TagScheme, entity_f1, iobes, lax_rules
 
 SCHEMES = {
     "iob2": (["O", "B-x", "I-x", "B-y", "I-y"], ()),

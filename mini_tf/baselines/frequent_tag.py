@@ -3,8 +3,7 @@
 from collections import Counter
 
 from mini_tf.baselines import BaselineData, BaselineSettings, Measured
-from mini_tf.baselines._labelled.metrics import labelled_splits
-from mini_tf.baselines._labelled.tags import TAG_METRICS, tag_metrics
+from mini_tf.baselines._labelled_examples import TAG_METRICS, labelled_splits, tag_metrics
 
 MOST_BYTES = 20_000_000
 

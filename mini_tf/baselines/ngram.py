@@ -2,13 +2,21 @@
 
 The order is the best one on the end of the training data. It sees what the model sees: a history begins at the row's
 first token, or at the last separator; a source is not used.
+
+p(w | h) = (c(h w) - d) / c(h) + b(h) p(w | h without its first token), down to the uniform distribution over the
+vocabulary; d depends on c(h w) = 1, 2, 3 or more, and b(h) makes the probabilities sum to 1. The longest n-grams count
+occurrences, shorter ones the number of different tokens before them. Sources: Kneser and Ney 1995; the discounts: Chen
+and Goodman 1998, TR-10-98, section 3. Counts are sorted arrays: n-gram i of order k is `keys[i]` = (id of its first k -
+1 tokens among the n-grams of order k - 1) * vocabulary size + its last token.
 """
+
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from mini_tf.baselines import BaselineData, BaselineSettings, Measured
-from mini_tf.baselines._ngrams import NgramModel
-from mini_tf.baselines._tokens import TOKEN_METRICS, TokenSums, target_mask, training_ids
+from mini_tf.baselines._targets import TOKEN_METRICS, TokenSums, target_mask, training_ids
 from mini_tf.data.batch import Batch
 
 SHORT_TOKENS = 1024
@@ -66,3 +74,143 @@ def _histories(sequences: np.ndarray, separator: int | None) -> np.ndarray:
     before = np.concatenate([last[:, :1], last[:, :-1]], axis=1)
     histories: np.ndarray = index - before
     return histories
+
+
+MIN_DISCOUNT = 0.05
+"""Discounts are at least this large, so that every token has a probability."""
+
+
+class Smoothed(NamedTuple):
+    """The model of one order. p (n,): of each n-gram, given its history. backoff (n_histories,): b(h).
+
+    best, best_p (n_histories,): the most probable token after each history, and its probability.
+    """
+
+    p: np.ndarray
+    backoff: np.ndarray
+    best: np.ndarray
+    best_p: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """The n-grams of one order.
+
+    top: with counts of occurrences, if no longer n-grams are used; inner: with counts of different tokens before them.
+    """
+
+    keys: np.ndarray
+    top: Smoothed
+    inner: Smoothed
+
+
+class _Counted(NamedTuple):
+    """suffixes (n,): ids of the n-grams without their first token, among those one shorter."""
+
+    keys: np.ndarray
+    suffixes: np.ndarray
+    counts: np.ndarray
+
+
+class Scored(NamedTuple):
+    """Of each target: log p in nats, and whether it is the most probable token."""
+
+    log_p: np.ndarray
+    correct: np.ndarray
+
+
+class NgramModel:
+    """An n-gram model of every order up to `max_order`, of one stream of ids (N,)."""
+
+    def __init__(self, ids: np.ndarray, vocabulary_size: int, max_order: int) -> None:
+        self.vocabulary_size = vocabulary_size
+        self.orders = _smoothed(_count(ids, vocabulary_size, max_order), vocabulary_size)
+
+    def score(self, ids: np.ndarray, histories: np.ndarray, order: int | None = None) -> Scored:
+        """Score every token of rows ids (B, L) after at most `histories` (B, L) tokens before it in its row.
+
+        order: of the model, default the largest. The tokens that score are any that the caller selects.
+        """
+        levels = self.orders[:order]
+        longest = np.minimum(histories, len(levels) - 1)
+        before = np.zeros(ids.shape, np.int64)  # id of the history of each token: the empty one, then one token, ...
+        p, best = np.full(ids.shape, 1.0 / self.vocabulary_size), np.zeros(ids.shape, np.int64)
+        for n, level in enumerate(levels):  # n: tokens of the history
+            usable = (longest >= n) & (before >= 0)
+            found = np.full(ids.shape, -1)
+            found[usable] = _find(level.keys, before[usable] * self.vocabulary_size + ids[usable])
+            for smoothed, mask in ((level.top, usable & (longest == n)), (level.inner, usable & (longest > n))):
+                at, history = found[mask], before[mask]
+                p[mask] = np.where(at >= 0, smoothed.p[at], smoothed.backoff[history] * p[mask])
+                best[mask] = smoothed.best[history]
+            before = np.concatenate([np.full((len(ids), 1), -1), found[:, :-1]], axis=1)
+        return Scored(np.log(p), best == ids)
+
+
+def _find(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """The index of each wanted key, -1 where it is not among the sorted `keys`."""
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[at] == wanted, at, -1)
+
+
+def _count(ids: np.ndarray, vocabulary_size: int, max_order: int) -> list[_Counted]:
+    found = list[_Counted]()
+    ends = np.zeros(
+        len(ids), np.int64
+    )  # of each position: the id of the n-gram that ends before it, here the empty one
+    below, first = np.zeros(len(ids) + 1, np.int32), 0
+    for _ in range(min(max_order, len(ids))):
+        keys, index, inverse, counts = np.unique(
+            ends * vocabulary_size + ids[first:], return_index=True, return_inverse=True, return_counts=True
+        )
+        found.append(_Counted(keys, below[index + 1], counts))
+        # Of positions first, first + 1, ...: the n-gram that ends there; it is the history of the next position.
+        below, ends, first = inverse.astype(np.int32), inverse[:-1], first + 1
+    return found
+
+
+def _smoothed(counted: list[_Counted], vocabulary_size: int) -> list[Order]:
+    """The orders, from the shortest n-grams to the longest. Empties `counted`, since these arrays may be large."""
+    orders = list[Order]()
+    lower: Smoothed | None = None
+    histories = np.zeros(1, np.int64)  # of each history of this order: the id without its first token
+    while counted:
+        one = counted.pop(0)
+        longer = counted[0].suffixes if counted else None
+        different = one.counts if longer is None else np.maximum(np.bincount(longer, minlength=len(one.keys)), 1)
+        top, inner = (_smooth(one, counts, lower, histories, vocabulary_size) for counts in (one.counts, different))
+        orders.append(Order(one.keys, top, inner))
+        lower, histories = inner, one.suffixes
+    return orders
+
+
+def _smooth(
+    counted: _Counted, counts: np.ndarray, lower: Smoothed | None, histories: np.ndarray, vocabulary_size: int
+) -> Smoothed:
+    history, tokens = counted.keys // vocabulary_size, counted.keys % vocabulary_size
+    discounts = _discounts(counts)[np.minimum(counts, 3)]
+    totals = np.bincount(history, counts, len(histories))
+    backoff = np.bincount(history, discounts, len(histories))
+    backoff = np.divide(backoff, totals, out=np.ones(len(histories)), where=totals > 0)  # a history may end the text
+    below = np.full(len(counts), 1.0 / vocabulary_size) if lower is None else lower.p[counted.suffixes]
+    p = (counts - discounts) / totals[history] + backoff[history] * below
+    best = np.zeros(len(histories), np.int64) if lower is None else lower.best[histories]
+    best_p = backoff * (1.0 / vocabulary_size if lower is None else lower.best_p[histories])
+    starts = np.flatnonzero(np.diff(history, prepend=-1))
+    largest = np.zeros(len(histories))
+    largest[history[starts]] = np.maximum.reduceat(p, starts)
+    at = np.flatnonzero(p == largest[history])[::-1]  # the first of equal ones is written last
+    most = np.zeros(len(histories), np.int64)
+    most[history[at]] = tokens[at]
+    seen = largest >= best_p
+    return Smoothed(p, backoff, np.where(seen, most, best), np.where(seen, largest, best_p))
+
+
+def _discounts(counts: np.ndarray) -> np.ndarray:
+    """(4,): the discount of a count of 0, 1, 2, and 3 or more."""
+    n1, n2, n3, n4 = np.bincount(np.minimum(counts, 5), minlength=6)[1:5].tolist()
+    if not (n1 and n2):
+        return np.array([0.0, 0.5, 0.5, 0.5])
+    y = n1 / (n1 + 2 * n2)
+    found = [1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2 if n3 else y, 3 - 4 * y * n4 / n3 if n3 and n4 else y]
+    return np.array([0.0, *(min(max(one, MIN_DISCOUNT), float(count)) for count, one in enumerate(found, start=1))])

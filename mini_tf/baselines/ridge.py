@@ -3,8 +3,14 @@
 from pydantic import Field
 
 from mini_tf.baselines import BaselineData, BaselineSettings, Measured
-from mini_tf.baselines._labelled.metrics import NUMBER_METRICS, labelled_splits, number_metrics, numbers
-from mini_tf.baselines._labelled.tfidf import features, words
+from mini_tf.baselines._labelled_examples import (
+    NUMBER_METRICS,
+    features,
+    labelled_splits,
+    number_metrics,
+    numbers,
+    words,
+)
 
 MOST_BYTES = 8_000_000
 

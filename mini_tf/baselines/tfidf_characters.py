@@ -3,8 +3,16 @@
 from pydantic import Field
 
 from mini_tf.baselines import BaselineData, BaselineSettings, Measured
-from mini_tf.baselines._labelled.metrics import CLASS_METRICS, class_ids, class_metrics, labelled_splits
-from mini_tf.baselines._labelled.tfidf import characters, features, logistic, words
+from mini_tf.baselines._labelled_examples import (
+    CLASS_METRICS,
+    characters,
+    class_ids,
+    class_metrics,
+    features,
+    labelled_splits,
+    logistic,
+    words,
+)
 
 MOST_BYTES = 2_000_000
 """Less than for words alone: characters have ten times as many features."""

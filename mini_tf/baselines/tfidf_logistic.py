@@ -3,8 +3,15 @@
 from pydantic import Field
 
 from mini_tf.baselines import BaselineData, BaselineSettings, Measured
-from mini_tf.baselines._labelled.metrics import CLASS_METRICS, class_ids, class_metrics, labelled_splits
-from mini_tf.baselines._labelled.tfidf import features, logistic, words
+from mini_tf.baselines._labelled_examples import (
+    CLASS_METRICS,
+    class_ids,
+    class_metrics,
+    features,
+    labelled_splits,
+    logistic,
+    words,
+)
 
 MOST_BYTES = 8_000_000
 

@@ -52,7 +52,7 @@ class ClassPlots:
         """Write the files; returns their content as JSON."""
         from mini_tf.drawing.calibration import draw_calibration
         from mini_tf.drawing.confusion import draw_confusion
-        from mini_tf.scores.classes import calibration
+        from mini_tf.scores.label_scores import calibration
         from mini_tf.training.evaluation import ClassProbabilities
 
         names = trained.labels.names if trained.labels is not None else ()
@@ -82,7 +82,7 @@ class ClassPlots:
 
     def calibrated(self, trained: "Trained", accumulator: "MetricAccumulator | None") -> tuple[str, dict[str, Any]]:
         """What the fitted temperature changes on these data, as a line and as JSON; both empty without one."""
-        from mini_tf.scores.classes import calibration, log_loss
+        from mini_tf.scores.label_scores import calibration, log_loss
         from mini_tf.training.evaluation import ClassProbabilities
 
         if not isinstance(accumulator, ClassProbabilities):
@@ -125,7 +125,7 @@ class ClassPlots:
 
     def _confusion(self, trained: "Trained", accumulator: "MetricAccumulator | None") -> "np.ndarray | None":
         """The confusion matrix, if it is requested or few classes show it by default."""
-        from mini_tf.scores.classes import confusion
+        from mini_tf.scores.label_scores import confusion
         from mini_tf.training.evaluation import ClassPredictions
 
         settings, labels = trained.recipe.objective.pipeline(), trained.labels

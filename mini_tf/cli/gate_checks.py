@@ -47,10 +47,10 @@ def check_gates(
 def _names(command: str, recipe: "Recipe", classes: Sequence[str] | None) -> list[str]:
     """All metrics of a command; a name that ends in a dot is completed by a class or entity type."""
     from mini_tf.recipe.metrics import metrics_of
-    from mini_tf.scores.minimal_pairs import METRICS
+    from mini_tf.scores.intervals import PAIR_METRICS
 
     if command == "pairs":
-        return [*METRICS]
+        return [*PAIR_METRICS]
     excluded = {"loss"} if command == "predict" else set[str]()
     if command == "training" and not recipe.eval.translations:
         excluded |= _written(recipe)
@@ -104,10 +104,10 @@ def _no_such_metric(assertion: str, metric: str, command: str, recipe: "Recipe",
     from mini_tf.recipe.kinds import kinds_of
     from mini_tf.recipe.metrics import metrics_of
     from mini_tf.scores import COMMON_METRICS
-    from mini_tf.scores.minimal_pairs import METRICS
+    from mini_tf.scores.intervals import PAIR_METRICS
 
     kind, bare = recipe.objective.kind, metric.removeprefix("val.")
-    if command == "evaluate" and is_among(bare, METRICS):
+    if command == "evaluate" and is_among(bare, PAIR_METRICS):
         return UsageFault(f"--assert {assertion}: is a metric of minimal pairs", hint="add --pairs FILE.jsonl")
     if bare in _written(recipe):
         return UsageFault(

@@ -10,7 +10,7 @@ from mini_tf.system.errors import GateMissed, UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.distributed.group import ProcessGroup
-    from mini_tf.scores.minimal_pairs import PairScores
+    from mini_tf.scores.intervals import PairScores
     from mini_tf.trained.opening import Trained
 
 
@@ -27,7 +27,7 @@ def evaluate_pairs(
     from mini_tf.data.tokenization.input_warnings import InputWarnings
     from mini_tf.drawing.terminal import table
     from mini_tf.pipelines import pipeline_of
-    from mini_tf.scores.minimal_pairs import pair_scores
+    from mini_tf.scores.intervals import pair_scores
 
     kind, description = _score_kind(trained, score)
     check_gates(bounds, "pairs", trained.recipe)

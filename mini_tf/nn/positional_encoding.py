@@ -6,6 +6,7 @@ stack; it is a submodule of the embedding, and mixers only refer to it.
 
 from typing import ClassVar
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -73,3 +74,10 @@ class PositionalEncodingSettings(Kind):
     def build_layers(self, n_layers: int, d_model: int, n_heads: int, d_k: int, context: int) -> PositionalEncoding:
         """As `build`, for an encoding with parameters of each layer."""
         return self.build(d_model, n_heads, d_k, context)
+
+
+def sinusoids(positions: Tensor, d: int, base: float) -> Tensor:
+    """Positions (...,) -> encodings (..., d); angles are computed in float64, for accuracy at large positions."""
+    dimension = torch.arange(0, d, 2, device=positions.device, dtype=torch.float64)
+    angle = positions[..., None].double() * base ** (-dimension / d)
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[..., :d]

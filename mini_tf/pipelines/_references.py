@@ -9,8 +9,7 @@ from mini_tf.distributed.dividing import divided
 from mini_tf.distributed.group import ProcessGroup
 from mini_tf.pipelines import Pipeline, PipelineSettings, TextsWithReferences
 from mini_tf.scores import TEXT_METRICS, available
-from mini_tf.scores.texts import text_scores, zero_notes
-from mini_tf.scores.translation import signatures
+from mini_tf.scores.text_scores import signatures, text_scores, zero_notes
 from mini_tf.system.errors import batches_of
 
 CHUNK = 128

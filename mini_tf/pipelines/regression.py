@@ -12,7 +12,7 @@ from mini_tf.data.examples import Labels
 from mini_tf.pipelines import ModelBundle, Prediction
 from mini_tf.pipelines._prediction import PredictionPipeline, PredictionPipelineSettings
 from mini_tf.scores import REGRESSION_METRICS
-from mini_tf.scores.numbers import number_scores
+from mini_tf.scores.label_scores import number_scores
 from mini_tf.trained.opening import Trained
 
 

@@ -11,7 +11,7 @@ from mini_tf.pipelines._prediction import PredictionPipelineSettings
 from mini_tf.pipelines.decisions.class_pipeline import ClassPipeline
 from mini_tf.pipelines.decisions.rule import NO_LABEL
 from mini_tf.scores import CLASS_METRICS
-from mini_tf.scores.classes import class_scores
+from mini_tf.scores.label_scores import class_scores
 
 
 class Settings(PredictionPipelineSettings):

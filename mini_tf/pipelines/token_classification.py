@@ -12,8 +12,7 @@ from mini_tf.pipelines._prediction import PredictionPipelineSettings
 from mini_tf.pipelines.decisions.class_pipeline import ClassPipeline
 from mini_tf.pipelines.decisions.rule import NO_LABEL
 from mini_tf.scores import ENTITY_METRICS, TAG_METRICS
-from mini_tf.scores.entities import entity_scores, iobes, mark_entities
-from mini_tf.scores.tag_scheme import TagScheme
+from mini_tf.scores.entities import TagScheme, entity_scores, iobes, mark_entities
 
 
 class Settings(PredictionPipelineSettings):

@@ -11,9 +11,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
+from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings, sinusoids
 from mini_tf.nn.token_positions import TokenPositions
-from mini_tf.positions._sinusoids import sinusoids
 
 
 class Settings(PositionalEncodingSettings):

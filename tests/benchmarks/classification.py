@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from mini_tf.baselines._labelled.tfidf import characters, features, logistic, words
+from mini_tf.baselines._labelled_examples import characters, features, logistic, words
 from mini_tf.data.corpora._documentation import docstrings, library
 from mini_tf.data.examples import Example
 

@@ -7,8 +7,7 @@ from tokenizers import Tokenizer, models, trainers
 
 from mini_tf.data.tokenization.guard import guarded
 from mini_tf.data.tokenization.pieces import BYTE_OF
-from mini_tf.data.tokenizers import SPECIALS
-from mini_tf.data.tokenizers._byte_level import ByteLevelSettings, byte_level_tokenizer
+from mini_tf.data.tokenizers import SPECIALS, ByteLevelSettings, byte_level_tokenizer
 
 
 class Settings(ByteLevelSettings):

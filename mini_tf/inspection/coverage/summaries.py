@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from mini_tf.recipe.corpora import find_corpus
-from mini_tf.scores.repetition import SIZES, repeated_share
+from mini_tf.scores.text_scores import NGRAM_SIZES, repeated_share
 from mini_tf.trained.evaluating import other_data
 from mini_tf.trained.opening import Trained
 
@@ -52,7 +52,7 @@ class Summaries(NamedTuple):
         for source, text in zip(sources, texts, strict=True):
             if facts_of is not None and counts is not None:
                 counts = counts.plus(facts_of(source) or [], facts_of(text) or [])
-        return cls(len(texts), sum(map(len, words)), {n: repeated_share(words, n) for n in SIZES}, counts)
+        return cls(len(texts), sum(map(len, words)), {n: repeated_share(words, n) for n in NGRAM_SIZES}, counts)
 
     def metrics(self) -> dict[str, float | None]:
         facts = {} if self.facts is None else {f"facts.{name}": share for name, share in self.facts.shares.items()}

@@ -17,7 +17,7 @@ from mini_tf.inspection.coverage.summaries import FactCounts, FactsOf, Summaries
 from mini_tf.inspection.head_selection import HeadSelection
 from mini_tf.inspection.maps.plots import scale_of
 from mini_tf.inspection.model_input import target_input, untruncated_input
-from mini_tf.scores.repetition import SIZES
+from mini_tf.scores.text_scores import NGRAM_SIZES
 from mini_tf.trained.opening import Trained
 
 ROWS = "Rows: target tokens, at the position that predicts them. Columns: source tokens."
@@ -90,7 +90,7 @@ def _figures(texts: dict[str, Summaries]) -> Iterator[Picture]:
     rows: list[list[str | float | None]] = [
         [name, one.texts, one.words, *one.repetition.values()] for name, one in texts.items()
     ]
-    yield partial(table, ["", "texts", "words", *(f"{n}-grams" for n in SIZES)], rows)
+    yield partial(table, ["", "texts", "words", *(f"{n}-grams" for n in NGRAM_SIZES)], rows)
     yield partial(sentence, REPETITION)
     facts = {name: one.facts for name, one in texts.items() if one.facts is not None}
     if facts:

@@ -12,8 +12,8 @@ import numpy as np
 from mini_tf.pipelines.decisions.fitting import fit_bias, fit_temperature, log_loss, rescaled
 from mini_tf.pipelines.decisions.rule import ClassAccumulator, DecisionRule, Measure
 from mini_tf.run.manifest import Decision
-from mini_tf.scores.classes import calibration, macro_f1
-from mini_tf.scores.tag_scheme import entity_f1
+from mini_tf.scores.entities import entity_f1
+from mini_tf.scores.label_scores import calibration, macro_f1
 from mini_tf.system.progress import show_progress
 from mini_tf.system.safe_text import safe_text
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import numpy as np
 
 from mini_tf.pipelines.decisions.tag_decoding import best_tags
-from mini_tf.scores.classes import macro_f1
-from mini_tf.scores.tag_scheme import OUTSIDE, TagScheme, entity_f1
+from mini_tf.scores.entities import OUTSIDE, TagScheme, entity_f1
+from mini_tf.scores.label_scores import macro_f1
 
 LARGEST_TEMPERATURE = 20.0
 """The smallest one is 1 / 20: if all classes are predicted right, no finite temperature is the best."""

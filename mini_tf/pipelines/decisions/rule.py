@@ -15,7 +15,7 @@ from torch import Tensor
 from mini_tf.data.batch import Batch
 from mini_tf.pipelines.decisions.fitting import log_loss, rescaled
 from mini_tf.pipelines.decisions.tag_decoding import best_tags
-from mini_tf.scores.tag_scheme import TagScheme
+from mini_tf.scores.entities import TagScheme
 from mini_tf.training.evaluation import ClassProbabilities
 
 NO_LABEL = -1

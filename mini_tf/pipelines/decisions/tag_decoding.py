@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mini_tf.scores.tag_scheme import TagScheme
+from mini_tf.scores.entities import TagScheme
 
 CHUNK = 1 << 22
 """Largest number of scores of the texts that are decoded at once, with padding."""

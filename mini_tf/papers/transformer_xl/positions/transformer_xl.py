@@ -12,8 +12,7 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
-from mini_tf.positions._sinusoids import sinusoids
+from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings, sinusoids
 
 
 class Settings(PositionalEncodingSettings):

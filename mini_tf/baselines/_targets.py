@@ -1,13 +1,17 @@
-"""Metrics of baselines that predict tokens, from log-probabilities of the targets; training ids in bounded memory."""
+"""Metrics of baselines: of tokens, from log-probabilities of the targets, and of texts made of the sources."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
-from mini_tf.baselines import BaselineData, Measured
+from mini_tf.baselines import BaselineData, Measured, NoBaseline
 from mini_tf.data.batch import Batch
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.vocabulary import Vocabulary
+from mini_tf.scores import TEXT_METRICS, can_measure
+from mini_tf.scores.text_scores import count_words, text_scores
+from mini_tf.system.seeds import seed_of
 
 TOKEN_METRICS = ("loss", "perplexity", "bits_per_byte", "accuracy")
 MOST_TOKENS = 5_000_000
@@ -59,3 +63,22 @@ def target_mask(batch: Batch) -> np.ndarray:
     mask = np.zeros(batch.inputs.ids.shape, bool)
     mask.reshape(-1)[slice(None) if batch.target_positions is None else batch.target_positions.numpy()] = True
     return mask
+
+
+REFERENCE_METRICS = tuple(TEXT_METRICS)
+MOST_WORK = 30_000_000
+"""Of words of the texts times words of the references, as ROUGE-L's time; with more, a random part is scored."""
+
+
+def text_measured(name: str, data: BaselineData, write: Callable[[str], str]) -> Measured:
+    """Measure the texts that `write` makes of the sources of the validation examples."""
+    if not can_measure(TEXT_METRICS):
+        raise NoBaseline("neither rouge-score nor sacrebleu is installed")
+    examples = map(data.dataset.source_and_references, data.examples(data.val.store))
+    texts = [(write(source), references) for source, references in examples]
+    work = sum(count_words(text) * sum(map(count_words, references)) for text, references in texts)
+    chosen = np.random.default_rng(seed_of("baseline")).random(len(texts)) < MOST_WORK / max(1, work)
+    scored = [one for one, used in zip(texts, chosen, strict=True) if used] or texts[:1]
+    note = f"on {len(scored):,} of {len(texts):,} validation examples" if len(scored) < len(texts) else ""
+    data.check()
+    return Measured(name, text_scores(scored), note)

@@ -1,1 +1,0 @@
-"""What baselines for labelled examples share: examples and metrics, TF-IDF features, tags."""
