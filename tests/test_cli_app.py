@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -15,7 +16,8 @@ import pytest
 from typer.main import get_command
 
 import mini_tf
-from mini_tf.cli.app import REPLACED, app
+from mini_tf.cli.app import app, main
+from mini_tf.cli.usage_hints import COMMANDS, OPTIONS
 from mini_tf.run.manifest import Manifest
 from mini_tf.training.machine.device import available_cores
 
@@ -70,7 +72,7 @@ def test_the_version_is_a_product() -> None:
     ("arguments", "line"),
     [
         (("rnus",), "minitf: No such command 'rnus'. Did you mean 'runs'?; see `minitf --help`"),
-        (("plan", "gpt-char"), "minitf: No such command 'plan'; " + REPLACED["plan"]),
+        (("plan", "gpt-char"), "minitf: No such command 'plan'; " + COMMANDS["minitf"]["plan"]),
         (("runs", "show", "x", "--jsn"), "see `minitf runs show --help`"),
         (("runs", "show"), "see `minitf runs show --help`"),
     ],
@@ -80,6 +82,49 @@ def test_wrong_usage_is_one_line_that_ends_with_the_way_to_get_help(arguments: t
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.endswith(line + "\n")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (("chat", "last"), COMMANDS["minitf"]["chat"]),
+        (("runs", "rm", "x"), COMMANDS["minitf runs"]["rm"]),
+        (("inspect", "last", "a text"), "the view comes first: minitf inspect attention last 'a text'"),
+        (("lr=3",), "the command comes first: minitf pretrain lr=3"),
+        (("pretrain", "--config", "x"), "a recipe is an argument: minitf pretrain recipe.yaml"),
+        (("finetune", "--model_name_or_path", "x"), OPTIONS["training"]["--model-name-or-path"]),
+        (("generate", "r", "--max_length", "3"), OPTIONS["generate"]["--max-length"]),
+        (("generate", "r", "--file", "x"), "-i FILE"),
+        (("predict", "--model=r"), "the run is the first argument: minitf predict RUN"),
+        (("pretrain", "--learning_rate", "3"), "settings are written without dashes: optimizer.lr=3"),
+    ],
+)
+def test_what_other_tools_have_is_answered_by_what_minitf_has(
+    arguments: tuple[str, ...], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        main([*arguments])
+    assert (leaving.value.code, capsys.readouterr().err.partition("; ")[2]) == (2, hint + "\n")
+
+
+def test_hints_name_commands_and_options_that_exist() -> None:
+    program = get_command(app)
+    hints = [hint for group in (*COMMANDS.values(), *OPTIONS.values()) for hint in group.values()]
+    options = set()
+    for name in ("pretrain", "generate", "predict", "evaluate", "recipe", "runs"):
+        options |= {option for parameter in program.commands[name].params for option in parameter.opts}
+    for hint in hints:
+        for words in re.findall(r"minitf ((?:[a-z][a-z-]* ?)+)", hint.replace("{command}", "predict")):
+            command = program
+            for word in words.split():
+                if hasattr(command, "commands"):
+                    command = command.get_command(None, word)
+                    assert command is not None, f"{hint}: no command {word}"
+        assert set(re.findall(r"(?<![a-z])--[a-z-]+", hint)) <= options | {"--help", "--version"}, hint
+    absent = [(group, name) for group, names in COMMANDS.items() for name in names]
+    for group, name in absent:
+        command = program if group == "minitf" else program.commands[group.partition(" ")[2]]
+        assert name not in command.commands, f"{group} {name} exists"
 
 
 def test_wrong_usage_with_json_is_an_envelope() -> None:

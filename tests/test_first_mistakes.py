@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from commands import DATA, QUIET, TINY, minitf, refused
 
+from mini_tf.data.formats.data_files import find_files
 from mini_tf.recipe import reading
 from mini_tf.recipe.arguments import split_arguments
 from mini_tf.recipe.keys import keys, suggest_key
@@ -30,6 +31,38 @@ def _among_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def given(*arguments: str) -> tuple[str | None, object]:
     recipe, overrides = split_arguments(arguments)
     return recipe, reading.read("quickstart", overrides).recipe.data.train
+
+
+@pytest.mark.parametrize("name", ["lib.py", "notes.md", "val.de", "train.log", "a.TXT"])
+def test_a_text_of_any_suffix_is_data(name: str) -> None:
+    Path(name).write_text("x: y: z\n")
+    assert given(name) == (None, str(Path(name).absolute()))
+
+
+def test_a_folder_of_texts_is_data_but_a_run_or_a_model_is_not() -> None:
+    Path("texts/more/.hidden").mkdir(parents=True)
+    for file in ("texts/b.md", "texts/more/a.txt", "texts/more/.hidden/c.txt"):
+        Path(file).write_text(file)
+    recipe, pattern = given("texts/")
+    assert recipe is None
+    assert [file.name for file in find_files(pattern)] == [
+        str(Path(f"texts/{name}").absolute()) for name in ("b.md", "more/a.txt")
+    ]
+    Path("texts/config.json").write_text("{}")
+    assert split_arguments(["texts"]) == ("texts", [])
+    refused(minitf("pretrain", "texts"), "model.init_from=texts starts from a model", exit_code=3)
+
+
+def test_a_list_in_a_json_file_is_data_and_a_mapping_a_recipe() -> None:
+    Path("list.json").write_text(' [{"text": "a"}]')
+    Path("mapping.json").write_text('{"train": {"steps": 1}}')
+    assert split_arguments(["list.json", "mapping.json"]) == ("mapping.json", ["data.train=list.json"])
+    refused(minitf("pretrain", "list.json"), "jq -c '.[]' list.json > list.jsonl", exit_code=4)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert-base-uncased", "google/t5-v1_1-small", "pythia-70m"])
+def test_a_model_of_the_hub_is_no_recipe_and_says_what_it_is(name: str) -> None:
+    refused(minitf("pretrain", name), f"model.init_from=hf:{name}", exit_code=3 if "/" in name else 2)
 
 
 def test_files_of_data_are_what_is_trained_on() -> None:

@@ -1,7 +1,6 @@
 """`minitf`: the commands under one name. Nothing heavy is imported before a command runs."""
 
 import os
-import shlex
 import sys
 from functools import cache
 from typing import Annotated, Any
@@ -23,6 +22,7 @@ from mini_tf.cli import (
     recipe,
     runs,
     tokenizer,
+    usage_hints,
 )
 from mini_tf.cli.generate import generate
 from mini_tf.cli.inspect import attention
@@ -32,7 +32,7 @@ from mini_tf.cli.terminal.options import CommandLineError
 from mini_tf.cli.terminal.repeated_options import refuse_repeated
 from mini_tf.cli.terminal.streams import silence
 from mini_tf.system.cache import redirect_library_caches
-from mini_tf.system.errors import RecipeFault, StorageFault, UsageFault
+from mini_tf.system.errors import RecipeFault, StorageFault
 from mini_tf.system.processes import is_worker
 
 START = """\
@@ -53,12 +53,6 @@ TRAIN, USE, INSPECT, SETUP, RUNS = (
     "Runs and machine",
 )
 """Panels of commands."""
-REPLACED = {
-    "plan": (
-        "`minitf cost RECIPE` counts and measures; mini_tf/distributed/README.md has the arithmetic for many devices"
-    )
-}
-"""Hints for names that are no command."""
 ORDER = (
     *(
         "pretrain",
@@ -145,7 +139,7 @@ def main(arguments: list[str] | None = None) -> None:
         _check_working_folder()
         exit_code = _program()(args=arguments, prog_name="minitf", standalone_mode=False)
     except CommandLineError as error:
-        exit_code = _explain_usage(error, arguments)
+        exit_code = usage_hints.explain(error, arguments)
     except BrokenPipeError:
         silence(sys.stdout)
         exit_code = 141
@@ -197,49 +191,3 @@ def _open_standard_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-
-
-def _explain_usage(error: Exception, arguments: list[str]) -> int:
-    """One line that ends with the command to get help; an envelope with --json."""
-    context = getattr(error, "ctx", None)
-    path = context.command_path if context else "minitf"
-    message = str(getattr(error, "format_message", lambda: str(error))()).rstrip(".")
-    if type(error).__name__ == "NoSuchOption":
-        option = str(getattr(error, "option_name", ""))
-        message = message.replace(option, _written(option, arguments).partition("=")[0])
-    replaced = REPLACED.get(arguments[0]) if context is not None and context.parent is None else None
-    way = replaced or _as_key(error, arguments) or _as_text(error, arguments) or f"see `{path} --help`"
-    fault = UsageFault(f"{path}: {message}", hint=way)
-    return refuse(Console(command=path.partition(" ")[2], json="--json" in arguments), fault)
-
-
-def _as_key(error: Exception, arguments: list[str]) -> str | None:
-    """A hint with the recipe key for an unknown option; None if the command takes no KEY=VALUE or no key is similar."""
-    option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
-    takes = context is not None and any(
-        "KEY=VALUE" in str(getattr(one, "metavar", "")) for one in context.command.params
-    )
-    if option is None or not takes:
-        return None
-    from mini_tf.recipe.keys import suggest_key
-
-    given = _written(option, arguments)
-    _, equals, value = given.partition("=")
-    after = arguments[arguments.index(given) + 1 :] if given in arguments and not equals else []
-    value = value or next((one for one in after[:1] if not one.startswith("-")), "VALUE")
-    key = suggest_key(option)
-    return key and f"settings are written without dashes: {key}={value}"
-
-
-def _as_text(error: Exception, arguments: list[str]) -> str | None:
-    """A hint for a text that begins with -, which was read as an option."""
-    option = getattr(error, "option_name", None)
-    texts = [one for one in arguments if option is not None and one.startswith("-") and any(map(str.isspace, one))]
-    return f"a text that begins with - stands behind --: -- {shlex.quote(texts[0])}" if texts else None
-
-
-def _written(option: str, arguments: list[str]) -> str:
-    """The argument that an option was read from, whose underscores are dashes by now."""
-    return next(
-        (one for one in arguments if one.partition("=")[0].replace("_", "-") == option.replace("_", "-")), option
-    )

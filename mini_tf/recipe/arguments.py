@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,7 @@ from mini_tf.recipe.kind_folders import own_folders
 from mini_tf.recipe.parsing.yaml_tree import parse, without_secrets
 from mini_tf.recipe.values import show
 from mini_tf.system.errors import RecipeFault, UsageFault
+from mini_tf.system.plain_file import open_plain
 
 YAML_BEGINS = ("{", "[", '"', "'")
 """A command-line value that starts with one of these is parsed as YAML."""
@@ -27,10 +29,11 @@ def is_override(argument: str) -> bool:
 def sort_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split [RECIPE ...] [DATA ...] [KEY=VALUE ...] in any order into (recipes, overrides).
 
-    Data files, recognized by their suffix, become data.train. Raises UsageFault if data.train is given as well.
+    Data files and folders of them become data.train. Raises UsageFault if data.train is given as well.
     """
     others = [argument for argument in arguments if not is_override(argument)]
-    files = [argument for argument in others if is_data_file(argument)]
+    data = {argument: _files_below(argument) for argument in others if is_data_file(argument)}
+    files = [*data.values()]
     overrides = [argument for argument in arguments if is_override(argument)]
     if files and any(override.startswith("data.train=") for override in overrides):
         raise UsageFault(
@@ -42,7 +45,7 @@ def sort_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             f"data.train={files[0] if plain else json.dumps(files if len(files) > 1 else files[0])}",
             *overrides,
         ]
-    return [argument for argument in others if argument not in files], overrides
+    return [argument for argument in others if argument not in data], overrides
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -71,13 +74,30 @@ def data_overrides(overrides: Sequence[str]) -> list[str]:
 
 
 def is_data_file(argument: str) -> bool:
-    """Whether an argument is an existing file with a data suffix."""
-    return is_data_name(argument) and os.path.isfile(argument)
+    """Whether an argument is data: a folder that is no run and no model, or a file whose suffix is not a recipe's.
+
+    A recipe has the suffix .yaml, .yml or none; .json is data if it holds a list.
+    """
+    suffix = Path(argument).suffix.lower()
+    if os.path.isdir(argument):
+        holds = (os.path.lexists(os.path.join(argument, name)) for name in ("resolved.yaml", "config.json"))
+        return suffix not in (".yaml", ".yml") and not any(holds)
+    if not os.path.isfile(argument):
+        return False
+    if suffix == ".json":
+        with suppress(OSError), open_plain(argument) as file:
+            return file.read(64).lstrip().startswith(b"[")
+    return suffix not in ("", ".yaml", ".yml", ".json")
 
 
 def is_data_name(argument: str) -> bool:
     """Whether a file name has a data suffix."""
     return Path(argument).suffix.lower() in (".txt", *FORMATS)
+
+
+def _files_below(argument: str) -> str:
+    """A glob of all files of a folder that are not hidden; a file as it is."""
+    return os.path.join(argument, "**") if os.path.isdir(argument) else argument
 
 
 @cache

@@ -49,6 +49,8 @@ _PATHS = (
 )
 """Keys whose values are files or runs."""
 _RUN_SUFFIX = re.compile(r"-[0-9a-f]{6}(\.[0-9]+)?$")
+_OF_HUB = re.compile(r"(distil)?gpt2(-(medium|large|xl))?$|.*-(base|small|large|tiny|mini|medium|\d+[mb])\b", re.I)
+"""Names of well-known models of the hub that are asked for as if they were recipes."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,9 @@ def _find(recipe: str | Path) -> tuple[Path, str, str]:
         resolved = path / "resolved.yaml"
         if not os.path.lexists(resolved):
             raise RecipeFault(
-                f"cannot read recipe {shown or 'of no name'}: it is a folder without a resolved.yaml", where=[shown]
+                f"cannot read recipe {shown or 'of no name'}: it is a folder without a resolved.yaml",
+                hint=f"model.init_from={shown} starts from a model" if os.path.lexists(path / "config.json") else None,
+                where=[shown],
             )
         path = resolved
     elif re.match(r"https?://", name_or_path):
@@ -164,6 +168,8 @@ def _find(recipe: str | Path) -> tuple[Path, str, str]:
     elif not os.path.lexists(path):
         similar = near(name_or_path.removesuffix(".yaml"), list(shipped))
         hint = f"did you mean {similar!r}?" if similar else "see `minitf recipe list`"
+        if _OF_HUB.match(name_or_path):
+            hint = f"a model of Hugging Face's hub: model.init_from={hub.PREFIX}{shown}"
         if path.suffix in (".yaml", ".yml") or os.sep in name_or_path:
             raise RecipeFault(f"cannot read recipe {shown}: no such file", hint=hint, where=[shown])
         raise UsageFault(
