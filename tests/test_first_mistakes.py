@@ -60,6 +60,23 @@ def test_a_list_in_a_json_file_is_data_and_a_mapping_a_recipe() -> None:
     refused(minitf("pretrain", "list.json"), "jq -c '.[]' list.json > list.jsonl", exit_code=4)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("predict", "run", "reviews.csv"), "reviews.csv is a file, not a text; --input reviews.csv reads"),
+        (("generate", "run", "my.txt"), "my.txt is a file, not a text; --input my.txt reads"),
+        (("generate", "run", "A", "top_p=0.5"), "top_p=0.5 is a setting, not a text; write it as --top-p 0.5"),
+        (("generate", "run", "2+2=4"), "no such run: run"),
+    ],
+)
+def test_a_file_or_a_setting_in_place_of_a_text_is_refused(arguments: tuple[str, ...], line: str) -> None:
+    refused(minitf(*arguments), line, exit_code=5 if "no such" in line else 2)
+
+
+def test_a_text_in_place_of_a_run_is_refused_with_the_newest_run() -> None:
+    refused(minitf("generate", "The file is"), "no such run: The file is; the run comes first: `last`", exit_code=5)
+
+
 @pytest.mark.parametrize("name", ["gpt2", "bert-base-uncased", "google/t5-v1_1-small", "pythia-70m"])
 def test_a_model_of_the_hub_is_no_recipe_and_says_what_it_is(name: str) -> None:
     refused(minitf("pretrain", name), f"model.init_from=hf:{name}", exit_code=3 if "/" in name else 2)

@@ -32,6 +32,8 @@ def find(run: str | Path) -> Path:
         return folders[0].absolute()
     near = difflib.get_close_matches(str(run), [folder.name for folder in list_runs(OUTPUTS)], n=1)
     hint = f"did you mean {near[0]}?" if near else "`minitf runs list` lists all runs"
+    if any(map(str.isspace, str(run))):
+        hint = "the run comes first: `last` is the newest, `minitf runs list` lists all"
     raise RunFault(f"no such run: {str(run)[:200]}", hint=hint, where=[str(run)[:200]])
 
 

@@ -1,11 +1,15 @@
 """Texts from lines of a file or stdin and from arguments; only UTF-8 is accepted."""
 
 import itertools
+import os
+import re
+import shlex
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from mini_tf.recipe.sections import Generate
 from mini_tf.system.errors import DataFault, UsageFault
 from mini_tf.system.limits import format_bytes, limits
 
@@ -59,6 +63,17 @@ def refuse_non_utf8(texts: Iterable[str], what: str = "a text") -> None:
 
 
 def one_source(texts: Collection[str] | None, file: Path | None, what: str = "texts") -> None:
-    """UsageFault if both arguments and --input are given. what: the name of the arguments, "prompts"."""
+    """UsageFault if both arguments and --input are given, or an argument is no text but the name of a file or a
+    setting. what: the name of the arguments, "prompts".
+    """
     if texts and file is not None:
         raise UsageFault(f"both {what} and --input {file} were given", hint="give one of them")
+    for text in texts or ():
+        setting = re.match(r"([a-z_]+)=\S+$", text)
+        if setting and setting[1] in Generate.model_fields:
+            name, _, value = text.partition("=")
+            hint = f"write it as --{name.replace('_', '-')} {shlex.quote(value)}"
+            raise UsageFault(f"{text} is a setting, not a text", hint=hint)
+        if len(text) < 256 and Path(text).suffix and os.path.isfile(text):
+            hint = f"--input {shlex.quote(text)} reads a text from each line; the name itself as a text: from stdin"
+            raise UsageFault(f"{text} is a file, not a text", hint=hint)
