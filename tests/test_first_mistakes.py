@@ -2,6 +2,8 @@
 
 import csv
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -268,3 +270,25 @@ def test_without_a_recipe_only_tags_alone_are_for_the_tagger() -> None:
         ("[a.conll, b.csv]", "sst2-nano"),
     ):
         refused(minitf("finetune", f"data.train={files}"), f"`minitf finetune {recipe} ", exit_code=2)
+
+
+def test_a_run_as_the_only_argument_is_continued_and_with_settings_a_recipe() -> None:
+    steps = ("train.steps=4", "checkpoint.every_steps=2", "checkpoint.keep_last=2", *QUIET)
+    assert minitf("pretrain", TINY, *steps, "-n", "whole").exit_code == 0
+    shutil.copytree("outputs/whole", "outputs/stopped")
+    shutil.rmtree("outputs/stopped/checkpoints/step-00000004")
+    record = json.loads(Path("outputs/stopped/run.json").read_text())
+    stopped = {"state": "stopped", "exit_code": 143, "step": 2, "best": None, "model": None}
+    Path("outputs/stopped/run.json").write_text(json.dumps(record | stopped))
+    done = minitf("pretrain", "outputs/stopped")
+    assert done.stdout == f"{Path('outputs/stopped').absolute()}\n"
+    assert "continuing" in done.stderr
+    assert "from step 2" in done.stderr
+    assert (
+        Path("outputs/stopped/model.safetensors").read_bytes() == Path("outputs/whole/model.safetensors").read_bytes()
+    )
+    assert "already complete" in minitf("pretrain", "outputs/stopped").stderr
+    other = minitf("pretrain", "outputs/stopped", "train.seed=7", "--dry-run")
+    assert "already complete" not in other.stderr
+    assert other.exit_code == 0
+    assert sorted(os.listdir("outputs")) == ["stopped", "whole"]

@@ -59,6 +59,8 @@ def training_command(
         exit_code = None if dry_run or print_config else launched(console, nproc)
         if exit_code is not None:
             return exit_code
+        if out_dir is None and name is None and not fresh:
+            out_dir = _run_itself(arguments or [])
         with show_progress("loading PyTorch and the recipe"):
             resolved = _resolve(
                 arguments or [],
@@ -114,6 +116,13 @@ def _resolve(
     if recipe is None:
         without_recipe(overrides)
     return resolve(recipe, overrides if device is None else [*overrides, f"runtime.device={device}"], folder)
+
+
+def _run_itself(arguments: list[str]) -> Path | None:
+    """The folder of a run that is the only argument, which is then continued; None for every other recipe."""
+    from mini_tf.run.finding import is_run
+
+    return Path(arguments[0]) if len(arguments) == 1 and is_run(Path(arguments[0])) else None
 
 
 def _gates(resolved: "Resolved", gates: list[str], expect: bool) -> "list[Gate]":
