@@ -233,6 +233,21 @@ def test_files_are_judged_by_their_first_bytes(tmp_path: Path, head: bytes, what
     assert what in refusal(write(tmp_path / "corpus.txt", head + b"rest"))
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("a.docx", "a.docx is a word processor's document; save it as plain text: pandoc a.docx -t plain"),
+        ("a.XLSX", "a.XLSX is a spreadsheet; save it as csv"),
+        ("a.html", "a.html is HTML, whose tags would be read as text; extract its text: pandoc a.html -t plain"),
+        ("a.pdf", "a.pdf is a PDF; extract its text first: pdftotext a.pdf"),
+    ],
+)
+def test_documents_are_refused_with_the_way_to_their_text(tmp_path: Path, name: str, told: str) -> None:
+    with pytest.raises(DataFault) as fault:
+        find_files(str(write(tmp_path / name, b"<p>text</p>")))
+    assert f"{fault.value}; {fault.value.hint}".endswith(told)
+
+
 @ending()
 def test_what_is_no_file_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")

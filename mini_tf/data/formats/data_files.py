@@ -54,6 +54,20 @@ MAGIC = {
     **{bytes([0x80, version]): "a Python pickle" for version in range(2, 6)},
 }
 
+DOCUMENTS = {
+    ".pdf": ("a PDF", "extract its text first: pdftotext {name}"),
+    **dict.fromkeys(
+        (".docx", ".odt"), ("a word processor's document", "save it as plain text: pandoc {name} -t plain")
+    ),
+    ".doc": ("a word processor's document", "save it as plain text"),
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), ("a spreadsheet", "save it as csv")),
+    **dict.fromkeys(
+        (".html", ".htm"), ("HTML, whose tags would be read as text", "extract its text: pandoc {name} -t plain")
+    ),
+    ".epub": ("a book with markup", "extract its text first: pandoc {name} -t plain"),
+}
+"""Formats by suffix that hold text among other things, and how to get at the text."""
+
 
 @dataclass(frozen=True)
 class DataFile:
@@ -149,8 +163,10 @@ def _file(path: Path, key: str) -> DataFile:
     compressed = type_ is not None and type_.endswith("compressed")
     hint = "use a plain text file; archives and binary files are not opened"
     hint = "unpack it, or convert it to parquet, which is compressed inside" if compressed else hint
+    written_by, hint = DOCUMENTS.get(path.suffix.lower(), (None, hint))
+    type_ = written_by or type_
     if type_ and not (format == "parquet" and head.startswith(b"PAR1")):
-        raise DataFault(f"{key}: {path} is {type_}", hint=hint, where=(str(path),))
+        raise DataFault(f"{key}: {path} is {type_}", hint=hint.format(name=path.name), where=(str(path),))
     if format == "parquet":
         with open_parquet(path, str(path)):  # checks its size
             pass
