@@ -20,12 +20,21 @@ app = group("List, show, check and create recipes.")
 
 @command
 def list_(console: Console) -> None:
-    """List the shipped recipes."""
+    """List the shipped recipes, numbered ones in one line; with --json all of them."""
     from mini_tf.recipe.arguments import presets, summary
+    from mini_tf.recipe.reading import DEFAULT_RECIPE
 
     rows = [{"name": name, "summary": summary(file), "path": str(file)} for name, file in presets().items()]
-    width = max((len(row["name"]) for row in rows), default=0)
-    console.output("\n".join(f"{row['name']:<{width}}  {row['summary']}" for row in rows), result=rows)
+    shown: dict[str, tuple[str, str]] = {}
+    for row in sorted(rows, key=lambda row: row["name"] != DEFAULT_RECIPE):
+        series, dash, number = row["name"].rpartition("-")
+        name, text = shown.get(series, (row["name"], row["summary"]))
+        if dash and number.isdigit():
+            shown[series] = (f"{name.partition(' ')[0]} ... {number}" if series in shown else name, text)
+        else:
+            shown[row["name"]] = (row["name"], row["summary"])
+    width = max((len(name) for name, _ in shown.values()), default=0)
+    console.output("\n".join(f"{name:<{width}}  {text}" for name, text in shown.values()), result=rows)
 
 
 @command

@@ -111,15 +111,19 @@ def main_folder() -> Path:
 def presets() -> dict[str, Path]:
     """Name and file of every shipped recipe, sorted by name. RecipeFault if two have the same name."""
     folders = [main_folder(), *(path / "recipes" for paper in own_folders() for path in paper.paths)]
-    files = sorted(
-        (file for folder in dict.fromkeys(folders) for file in folder.glob("*.yaml")), key=lambda file: file.stem
-    )
+    shipped = (file for folder in dict.fromkeys(folders) for file in folder.glob("*.yaml"))
+    files = sorted(shipped, key=lambda file: _natural_order(file.stem))
     for file, after in pairwise(files):
         if file.stem == after.stem:
             raise RecipeFault(
                 f"two shipped recipes have the name {file.stem!r}: {file} and {after}", hint="rename one of them"
             )
     return {file.stem: file for file in files}
+
+
+def _natural_order(name: str) -> list[str | int]:
+    """A sort key with 2 before 10."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
 def summary(file: Path) -> str:
