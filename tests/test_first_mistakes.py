@@ -292,14 +292,3 @@ def test_a_run_as_the_only_argument_is_continued_and_with_settings_a_recipe() ->
     assert "already complete" not in other.stderr
     assert other.exit_code == 0
     assert sorted(os.listdir("outputs")) == ["stopped", "whole"]
-
-
-def test_the_list_of_recipes_begins_with_the_default_and_shows_a_series_once() -> None:
-    lines = minitf("recipe", "list").stdout.splitlines()
-    names = [line.split("  ")[0] for line in lines]
-    assert names[0] == "quickstart"
-    assert names[1:] == sorted(names[1:])
-    assert "cbow-ladder-1 ... 11" in names
-    rows = json.loads(minitf("recipe", "list", "--json").stdout)["result"]
-    series = [row["name"] for row in rows if row["name"].startswith("cbow-ladder-")]
-    assert series == [f"cbow-ladder-{number}" for number in range(1, 12)]
