@@ -14,8 +14,8 @@ from commands import Done, minitf
 from hang import ending
 from warm import warm
 
-from mini_tf.distributed.group import ProcessGroup
-from mini_tf.distributed.joining import joined
+from mini_tf.parallel.group import ProcessGroup
+from mini_tf.parallel.joining import joined
 from mini_tf.system.processes import RENDEZVOUS
 
 

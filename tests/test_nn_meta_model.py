@@ -12,16 +12,16 @@ from test_models import usable
 from torch import nn
 from toys import TINY_CONSTANTS
 
-from mini_tf.distributed.group import ProcessGroup
 from mini_tf.nn.weights.meta_model import on_meta_device
 from mini_tf.optimizers import adamw
+from mini_tf.parallel.choice import SHARDINGS, sharding_of
+from mini_tf.parallel.group import ProcessGroup
+from mini_tf.parallel.sharding import Sharding
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.run.tensors import specs
 from mini_tf.system.errors import RecipeFault
 from mini_tf.system.processes import Place
 from mini_tf.training.machine import memory
-from mini_tf.training.sharding import Sharding
-from mini_tf.training.sharding.choice import SHARDINGS, sharding_of
 
 CASES = [
     (model, mixer, positions)

@@ -14,10 +14,10 @@ import pytest
 from processes import everywhere, forked
 from torch.distributed import FileStore
 
-from mini_tf.distributed import torch_group
-from mini_tf.distributed.group import ProcessGroup
-from mini_tf.distributed.joining import joined, meet
-from mini_tf.distributed.torch_group import DONE, FAILED, WORKING, TorchGroup, beating
+from mini_tf.parallel import torch_group
+from mini_tf.parallel.group import ProcessGroup
+from mini_tf.parallel.joining import joined, meet
+from mini_tf.parallel.torch_group import DONE, FAILED, WORKING, TorchGroup, beating
 from mini_tf.system.errors import DataFault, ProcessLost, Unavailable
 from mini_tf.system.processes import JOINED, RENDEZVOUS, Place
 

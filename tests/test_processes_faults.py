@@ -25,13 +25,13 @@ from mini_tf.cli.terminal import workers
 from mini_tf.cli.terminal.workers import WorkerConsole
 from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.distributed import joining, launching, reduction
-from mini_tf.distributed.group import ProcessGroup
-from mini_tf.distributed.joining import joined
-from mini_tf.distributed.launching import _End, _Workers
-from mini_tf.distributed.reduction import REDUCTIONS
-from mini_tf.distributed.torch_group import TorchGroup
 from mini_tf.jobs.session import Session
+from mini_tf.parallel import joining, launching, reduction
+from mini_tf.parallel.group import ProcessGroup
+from mini_tf.parallel.joining import joined
+from mini_tf.parallel.launching import _End, _Workers
+from mini_tf.parallel.reduction import REDUCTIONS
+from mini_tf.parallel.torch_group import TorchGroup
 from mini_tf.recipe.sections import Tokenizer as Settings
 from mini_tf.system.errors import DataFault, MinitfError, ProcessLost, Unavailable, UsageFault
 from mini_tf.system.processes import (

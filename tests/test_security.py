@@ -368,9 +368,9 @@ ALONE = {
     # imports by a word that stands in a listing; finds folders and reads metadata; looks again at what is installed
     "importlib": {"recipe/kinds.py", "recipe/kind_folders.py", "testing/kinds.py"},
     "ctypes": {"training/machine/device.py"},  # asks glibc to keep freed memory
-    "socket": {"distributed/joining.py", "system/processes.py"},  # whether rank 0, or torchrun, is there
+    "socket": {"parallel/joining.py", "system/processes.py"},  # whether rank 0, or torchrun, is there
     # keeps matplotlib from starting any; --nproc starts this program; a contract for developers, who call it themselves
-    "subprocess": {"drawing/plotting.py", "distributed/launching.py", "testing/tiny/hash_seeds.py"},
+    "subprocess": {"drawing/plotting.py", "parallel/launching.py", "testing/tiny/hash_seeds.py"},
     "huggingface_hub": {"system/hub.py"},  # models by the name hf:ORG/NAME, which a user wrote
     "datasets": {"data/formats/hub_datasets.py"},  # data by that name; from version 4 on it has no scripts
     "sentencepiece": {"data/tokenization/sentencepiece_models.py"},  # the form of its files, for protobuf to parse
@@ -456,7 +456,7 @@ REHEARSAL = PACKAGE / "jobs" / "resume_proof" / "trial.py"
 
 
 PROOF = PACKAGE / "jobs" / "interchange" / "proof.py"
-LAUNCHER = PACKAGE / "distributed" / "launching.py"
+LAUNCHER = PACKAGE / "parallel" / "launching.py"
 HASH_SEEDS = PACKAGE / "testing" / "tiny" / "hash_seeds.py"
 STARTS = {REHEARSAL: {"os.fork"}, LAUNCHER: {"subprocess.Popen"}, HASH_SEEDS: {"subprocess.run"}}
 """What may start processes, and how: only this program itself."""

@@ -18,11 +18,12 @@ from torch import Tensor, nn
 from mini_tf.data.batch import Batch
 from mini_tf.data.packing import Shape
 from mini_tf.data.windows import Windows
-from mini_tf.distributed.group import ProcessGroup
-from mini_tf.distributed.reduction import REDUCTIONS
 from mini_tf.jobs.session import Session
 from mini_tf.nn.state import State
 from mini_tf.objectives import LossSums
+from mini_tf.parallel.group import ProcessGroup
+from mini_tf.parallel.reduction import REDUCTIONS
+from mini_tf.parallel.sharding import Sharding
 from mini_tf.run.following import Follower, follow
 from mini_tf.run.manifest import Manifest
 from mini_tf.system.errors import RunFault
@@ -31,7 +32,6 @@ from mini_tf.training.evaluation import evaluate
 from mini_tf.training.loop import DivergedStep, Report, train
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.schedule import Horizon
-from mini_tf.training.sharding import Sharding
 from mini_tf.training.signals import StopRequest
 from mini_tf.training.training import Training
 

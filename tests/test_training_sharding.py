@@ -12,19 +12,19 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 from toys import present
 
-from mini_tf.distributed.group import ProcessGroup
 from mini_tf.nn.block import Block
 from mini_tf.nn.weights.named_tensors import unique_tensors
 from mini_tf.optimizers import Optimizer, OptimizerSettings, Parameter
+from mini_tf.parallel.choice import SHARDINGS, sharding_of
+from mini_tf.parallel.full_sharding import FullSharding
+from mini_tf.parallel.group import ProcessGroup
+from mini_tf.parallel.row_optimizer import RowOptimizer
+from mini_tf.parallel.rows import is_divided
+from mini_tf.parallel.sharded_optimizer import ShardedOptimizer, owners
+from mini_tf.parallel.sharding import Sharding
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.testing.tiny.models import logits_of, random_ids, tiny_model
 from mini_tf.training.optimizer import build
-from mini_tf.training.sharding import Sharding
-from mini_tf.training.sharding.choice import SHARDINGS, sharding_of
-from mini_tf.training.sharding.full import FullSharding
-from mini_tf.training.sharding.row_optimizer import RowOptimizer
-from mini_tf.training.sharding.rows import is_divided
-from mini_tf.training.sharding.sharded_optimizer import ShardedOptimizer, owners
 
 
 class WholeSettings(OptimizerSettings):

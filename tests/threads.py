@@ -1,6 +1,6 @@
 """Several processes as threads of this one, so that their rules are tested in milliseconds.
 
-`Threads` keeps the contract of `ProcessGroup`; `test_distributed.py` holds it and `TorchGroup` to the same tests.
+`Threads` keeps the contract of `ProcessGroup`; `test_parallel.py` holds it and `TorchGroup` to the same tests.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from mini_tf.distributed.group import ProcessGroup
+from mini_tf.parallel.group import ProcessGroup
 from mini_tf.system.errors import ProcessLost
 from mini_tf.system.processes import Place
 

@@ -21,7 +21,7 @@ from mini_tf.system.progress import show_progress
 
 if TYPE_CHECKING:
     from mini_tf.data.store import Store
-    from mini_tf.distributed.group import ProcessGroup
+    from mini_tf.parallel.group import ProcessGroup
     from mini_tf.pipelines import Pipeline
     from mini_tf.trained.opening import Trained
     from mini_tf.training.evaluation import MetricAccumulator

@@ -9,7 +9,7 @@ from mini_tf.recipe.metrics import Gate, failures
 from mini_tf.system.errors import GateMissed, UsageFault
 
 if TYPE_CHECKING:
-    from mini_tf.distributed.group import ProcessGroup
+    from mini_tf.parallel.group import ProcessGroup
     from mini_tf.scores.intervals import PairScores
     from mini_tf.trained.opening import Trained
 

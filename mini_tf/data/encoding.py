@@ -16,7 +16,7 @@ from mini_tf.data.parts import Part
 from mini_tf.data.split import SplitName
 from mini_tf.data.store import Tokenizers, Writer, join_stores
 from mini_tf.data.tokenization.coverage import Coverage
-from mini_tf.distributed.team import ALONE, Team
+from mini_tf.parallel.team import ALONE, Team
 
 BATCH = 4 << 20
 """Characters per batch. A batch ends with a part, so that it does not depend on the number of processes."""

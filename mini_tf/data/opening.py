@@ -21,8 +21,8 @@ from mini_tf.data.split import DataSplit, as_split
 from mini_tf.data.store import Store, Tokenizers, open_store
 from mini_tf.data.streaming.sample import HeldOut, StreamSample
 from mini_tf.data.streaming.text import StreamedText
-from mini_tf.distributed.group import ProcessGroup, refuse_different
-from mini_tf.distributed.team import ALONE, Team
+from mini_tf.parallel.group import ProcessGroup, refuse_different
+from mini_tf.parallel.team import ALONE, Team
 from mini_tf.recipe import sections
 from mini_tf.recipe.data import FilePair
 from mini_tf.recipe.kind_settings import ObjectiveSettings

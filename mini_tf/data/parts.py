@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from mini_tf.distributed.team import ALONE, Team
+from mini_tf.parallel.team import ALONE, Team
 from mini_tf.system.errors import DataFault
 
 Item = TypeVar("Item", covariant=True)

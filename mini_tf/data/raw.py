@@ -21,7 +21,7 @@ from mini_tf.data.store import Tokenizers
 from mini_tf.data.streaming.sample import Shards, StreamSample
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.vocabulary import Roles
-from mini_tf.distributed.team import ALONE, Team
+from mini_tf.parallel.team import ALONE, Team
 from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import cache_identity
 from mini_tf.system.cache import build_or_load, hash_of, load

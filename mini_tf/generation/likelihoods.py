@@ -16,11 +16,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.distributed.dividing import divided
-from mini_tf.distributed.group import ProcessGroup
 from mini_tf.generation.decoding import check_finite, pad
 from mini_tf.generation.prompt_ids import Affixes
 from mini_tf.nn.model import Model
+from mini_tf.parallel.dividing import divided
+from mini_tf.parallel.group import ProcessGroup
 from mini_tf.system.errors import DataFault, RunFault
 from mini_tf.system.progress import show_progress
 

@@ -11,8 +11,6 @@ from torch import Tensor
 from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.examples import Labels
 from mini_tf.data.opening import Report, open_data
-from mini_tf.distributed.group import ProcessGroup
-from mini_tf.distributed.team import ALONE
 from mini_tf.jobs.graph_choice import decide_graphs
 from mini_tf.jobs.parts import Parts
 from mini_tf.jobs.session import Reporter
@@ -20,6 +18,9 @@ from mini_tf.nn.model import Model
 from mini_tf.nn.weights.lora import adapt, merged_weights
 from mini_tf.nn.weights.meta_model import on_meta_device
 from mini_tf.nn.weights.objective_network import trained_module
+from mini_tf.parallel.choice import sharding_of
+from mini_tf.parallel.group import ProcessGroup
+from mini_tf.parallel.team import ALONE
 from mini_tf.recipe.metrics import BestMetric, best_metric, lower_is_better
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run.folder import Run
@@ -39,7 +40,6 @@ from mini_tf.training.machine.memory import fitting_micro_batch, refuse_too_larg
 from mini_tf.training.machine.step_timer import StepTimer
 from mini_tf.training.machine.tuning import LONGEST, RunLength, tune
 from mini_tf.training.machine.tuning_cache import cached_tuning
-from mini_tf.training.sharding.choice import sharding_of
 
 
 def load_data(recipe: Recipe, reporter: Reporter, group: ProcessGroup = ALONE.group) -> TokenizedData:

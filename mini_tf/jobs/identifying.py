@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mini_tf.data.datasets import TokenizedData
-from mini_tf.distributed.group import ProcessGroup, refuse_different
-from mini_tf.distributed.reduction import REDUCTIONS
 from mini_tf.jobs.assembling import load_data
 from mini_tf.jobs.session import Reporter
+from mini_tf.parallel.group import ProcessGroup, refuse_different
+from mini_tf.parallel.reduction import REDUCTIONS
 from mini_tf.recipe.reading import Resolved
 from mini_tf.recipe.sections import Runtime
 from mini_tf.run.identity import Identity

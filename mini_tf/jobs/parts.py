@@ -11,11 +11,12 @@ from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.examples import Labels
 from mini_tf.data.packing import Packing
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.distributed.group import ProcessGroup
 from mini_tf.nn.model import Model
 from mini_tf.nn.weights import objective_network
 from mini_tf.objectives import Objective, Task
 from mini_tf.optimizers import Optimizer
+from mini_tf.parallel.group import ProcessGroup
+from mini_tf.parallel.sharding import Sharding
 from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.metrics import BestMetric, best_metric
 from mini_tf.recipe.recipe import Recipe
@@ -29,7 +30,6 @@ from mini_tf.training.flops import training_flops
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.plan import Plan, make_plan
 from mini_tf.training.schedule import TrainingSchedule, horizon_of
-from mini_tf.training.sharding import Sharding
 from mini_tf.training.steps.shapes import with_recurring_shapes
 from mini_tf.training.training import Training
 

@@ -152,7 +152,8 @@ class Session:
         except DivergedStep as fault:
             try:
                 self.run.record({**self._line(fault.report), "diverged": True})
-                facts = divergence.DivergenceInfo.from_step(fault, self.parts.setup)
+                setup = divergence.DeviceSettings(**self.parts.setup.settings)
+                facts = divergence.DivergenceInfo(**fault.info(), setup=setup)
                 tensors = self._all_tensors(fault.at)
                 if self.group.leads:
                     divergence.write(

@@ -13,8 +13,8 @@ from mini_tf.data.examples import Labels
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.distributed.group import ProcessGroup
 from mini_tf.nn.model import Model
+from mini_tf.parallel.group import ProcessGroup
 from mini_tf.recipe.kind_settings import pipelines as pipeline_settings
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Data

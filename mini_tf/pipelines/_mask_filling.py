@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterator, Sequence
 
 from mini_tf.data.tokenization.input_warnings import InputWarnings
-from mini_tf.distributed.group import ProcessGroup
 from mini_tf.generation.likelihoods import TextScorer
 from mini_tf.generation.mask_filling import Candidate, MaskedPrompt, MaskFiller
 from mini_tf.nn.model import Model
+from mini_tf.parallel.group import ProcessGroup
 from mini_tf.pipelines import GenerateOptions, ModelBundle, Output, Pipeline, PipelineSettings
 from mini_tf.pipelines._options import BATCH_SIZE, notes_entry, one_line
 from mini_tf.recipe.kind_settings.pipelines import GENERATE_OPTIONS, UNSUPPORTED_BEAM_OPTIONS

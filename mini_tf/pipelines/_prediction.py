@@ -15,10 +15,10 @@ from mini_tf.data.examples import Labels
 from mini_tf.data.packing import Packing
 from mini_tf.data.store import Store, Tokenizers, in_memory
 from mini_tf.data.tokenization.input_warnings import InputWarnings
-from mini_tf.distributed.dividing import DividedOutputs
-from mini_tf.distributed.group import ProcessGroup
 from mini_tf.generation.decoding import check_finite
 from mini_tf.objectives._task import TaskLoss
+from mini_tf.parallel.dividing import DividedOutputs
+from mini_tf.parallel.group import ProcessGroup
 from mini_tf.pipelines import Pipeline, PipelineSettings, Prediction, PredictOptions
 from mini_tf.recipe.sections import Data
 from mini_tf.system.seeds import seed_of

@@ -5,8 +5,8 @@ from itertools import islice, tee
 from typing import Any
 
 from mini_tf.data.store import Store
-from mini_tf.distributed.dividing import divided
-from mini_tf.distributed.group import ProcessGroup
+from mini_tf.parallel.dividing import divided
+from mini_tf.parallel.group import ProcessGroup
 from mini_tf.pipelines import Pipeline, PipelineSettings, TextsWithReferences
 from mini_tf.scores import TEXT_METRICS, available
 from mini_tf.scores.text_scores import signatures, text_scores, zero_notes

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from mini_tf.data.store import Store
-from mini_tf.distributed.group import ProcessGroup
 from mini_tf.generation.likelihoods import TextScorer
 from mini_tf.generation.text_generator import TextGenerator
+from mini_tf.parallel.group import ProcessGroup
 from mini_tf.pipelines import GenerateOptions, ModelBundle, Pipeline, PipelineSettings
 from mini_tf.pipelines._decoder_generator import DecoderGenerator
 from mini_tf.recipe.kind_settings.pipelines import UNSUPPORTED_BEAM_OPTIONS

@@ -19,8 +19,6 @@ from mini_tf.run.manifest import check_format
 from mini_tf.run.tensors import TensorSpec
 from mini_tf.system.errors import RunFault
 from mini_tf.system.plain_file import read_small_file
-from mini_tf.training.loop import DivergedStep
-from mini_tf.training.machine.device import Setup
 
 FORMAT = 1
 FOLDER = "diverged"
@@ -58,21 +56,6 @@ class DivergenceInfo(BaseModel):
     parameters: list[str]
     counters: dict[str, int | float | str]
     setup: DeviceSettings
-
-    @classmethod
-    def from_step(cls, fault: DivergedStep, setup: Setup) -> "DivergenceInfo":
-        micro = None if fault.problem.micro is None else fault.problem.micro + 1
-        return cls(
-            step=fault.report.step,
-            micro_batch=micro,
-            what=fault.problem.message,
-            message=fault.message,
-            rows=fault.data.rows,
-            documents=fault.data.documents,
-            parameters=list(fault.problem.parameters),
-            counters=fault.at.counters(),
-            setup=DeviceSettings(**setup.settings),
-        )
 
 
 class DivergenceDump(NamedTuple):

@@ -27,7 +27,7 @@ from mini_tf.run.folder import Run
 from mini_tf.run.identity import Identity, differences, kind_versions
 from mini_tf.run.manifest import Manifest
 from mini_tf.system.errors import RunFault, StorageFault, UsageFault
-from mini_tf.training.machine.processor import processor
+from mini_tf.system.processor import processor
 
 _LONGEST_NAME, _LONGEST_PATH = 240, 3800
 """Bytes. System limits are 255 and 4095; the rest is for the number of a fresh start and checkpoint files."""
@@ -223,7 +223,8 @@ def versions() -> dict[str, str]:
     """Software versions and the processor with its instruction set, which determine the exact bits of a result."""
     modules = {"minitf": mini_tf, "torch": torch, "numpy": numpy, "safetensors": safetensors}
     named = {name: str(module.__version__) for name, module in modules.items()}
-    hardware = {"cpu": torch.backends.cpu.get_cpu_capability(), "processor": " ".join(processor())}
+    capability = torch.backends.cpu.get_cpu_capability()
+    hardware = {"cpu": capability, "processor": " ".join(processor(capability))}
     return {"python": platform.python_version(), **named, **hardware}
 
 

@@ -10,15 +10,15 @@ from torch import Tensor, nn
 from mini_tf.data.batch import Batch
 from mini_tf.data.opening import Report, encode_data, reopen
 from mini_tf.data.store import Store, Tokenizers
-from mini_tf.distributed.group import ProcessGroup
 from mini_tf.nn.mixer import ForwardOutput
+from mini_tf.parallel.group import ProcessGroup
+from mini_tf.parallel.sharding import Sharding
 from mini_tf.recipe.reading import read_data
 from mini_tf.recipe.sections import Data
 from mini_tf.run import finding, manifest
 from mini_tf.system.errors import RunFault
 from mini_tf.trained.opening import Trained
 from mini_tf.training.evaluation import MetricAccumulator, eval_batch_size, evaluate, pack
-from mini_tf.training.sharding import Sharding
 
 
 def evaluation_data(

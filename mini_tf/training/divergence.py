@@ -11,7 +11,7 @@ from itertools import groupby
 import numpy as np
 from torch import Tensor
 
-from mini_tf.distributed.group import ProcessGroup
+from mini_tf.parallel.group import ProcessGroup
 from mini_tf.recipe.sections import Train
 from mini_tf.training.feed import Feed
 

@@ -15,15 +15,15 @@ from mini_tf.data.batch import Batch
 from mini_tf.data.packing import EvalBatch, Packing, Shape
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.distributed.dividing import DividedOutputs
-from mini_tf.distributed.group import ProcessGroup
 from mini_tf.nn.state import State, reorder
 from mini_tf.objectives import LossSums, Objective, Task
+from mini_tf.parallel.dividing import DividedOutputs
+from mini_tf.parallel.group import ProcessGroup
+from mini_tf.parallel.sharding import Sharding
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.system.progress import show_progress
 from mini_tf.system.seeds import seed_of
 from mini_tf.training.machine.device import Setup
-from mini_tf.training.sharding import Sharding
 
 Sums = dict[str, tuple[float, float]]
 """(sum, count) by name."""

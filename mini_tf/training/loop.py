@@ -92,6 +92,19 @@ class DivergedStep(Diverged):
         super().__init__(message, hint=f"lower optimizer.lr, lengthen schedule.warmup or set optimizer.clip{more}")
         self.at, self.report, self.problem, self.data = at, report, problem, data
 
+    def info(self) -> dict[str, Any]:
+        """For `inspect crash`: what is not finite, where, and the counters before the step; numbers count from 1."""
+        return {
+            "step": self.report.step,
+            "micro_batch": None if self.problem.micro is None else self.problem.micro + 1,
+            "what": self.problem.message,
+            "message": self.message,
+            "rows": self.data.rows,
+            "documents": self.data.documents,
+            "parameters": list(self.problem.parameters),
+            "counters": self.at.counters(),
+        }
+
 
 def train(
     training: Training, start: Progress | None = None, clock: Callable[[], float] = time.perf_counter

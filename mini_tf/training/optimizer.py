@@ -4,15 +4,15 @@ import torch
 from torch import nn
 
 from mini_tf import optimizers
-from mini_tf.distributed.group import ProcessGroup
 from mini_tf.nn.layers.fused_linear import FusedLinear
 from mini_tf.nn.layers.head import OutputLayer
 from mini_tf.nn.layers.ngram_features import LinearFeatures
 from mini_tf.nn.weights.lora import LowRank
 from mini_tf.optimizers import Optimizer, Parameter, Role
+from mini_tf.parallel.group import ProcessGroup
+from mini_tf.parallel.sharding import Sharding
 from mini_tf.recipe.kind_settings import OptimizerSettings
 from mini_tf.training.layer_decay import depths, stacks_of
-from mini_tf.training.sharding import Sharding
 
 
 def build(

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
-from mini_tf.distributed.group import ProcessGroup
-from mini_tf.distributed.reduction import Reduction
 from mini_tf.optimizers import Optimizer
+from mini_tf.parallel.group import ProcessGroup
+from mini_tf.parallel.reduction import Reduction
+from mini_tf.parallel.sharding import Sharding
 from mini_tf.training.divergence import Tolerance
 from mini_tf.training.feed import Feed
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.schedule import TrainingSchedule
-from mini_tf.training.sharding import Sharding
 
 
 @dataclass(frozen=True)

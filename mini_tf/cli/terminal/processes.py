@@ -11,7 +11,7 @@ from mini_tf.system.processes import WorkerFault, is_worker
 
 if TYPE_CHECKING:
     from mini_tf.data.tokenization.input_warnings import InputWarnings
-    from mini_tf.distributed.group import ProcessGroup
+    from mini_tf.parallel.group import ProcessGroup
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -29,7 +29,7 @@ def launched(console: Console, nproc: int) -> int | None:
     """The exit code of the processes that were started for this command; None in a process that does the work."""
     if nproc == 1 or is_worker():
         return None
-    from mini_tf.distributed.launching import launch
+    from mini_tf.parallel.launching import launch
 
     try:
         exit_code = launch(nproc, sys.argv[1:])
@@ -43,10 +43,10 @@ def launched(console: Console, nproc: int) -> int | None:
 def group_of(timeout: float = TIMEOUT, on_gpu: bool = False) -> "AbstractContextManager[ProcessGroup]":
     """The processes that work together, as a context manager; usually only this one."""
     if not is_worker():
-        from mini_tf.distributed.group import ProcessGroup
+        from mini_tf.parallel.group import ProcessGroup
 
         return nullcontext(ProcessGroup())
-    from mini_tf.distributed.joining import joined
+    from mini_tf.parallel.joining import joined
 
     return joined(timeout, on_gpu)
 
@@ -55,7 +55,7 @@ def in_order(
     group: "ProcessGroup", items: Iterator[Item], work: Callable[[Item], Iterable[Result]], unread: "InputWarnings"
 ) -> Iterator[Result]:
     """`divided`, for a command that prints the results. unread: of this process, in the end of all."""
-    from mini_tf.distributed.dividing import divided
+    from mini_tf.parallel.dividing import divided
 
     try:
         yield from divided(group, items, work)

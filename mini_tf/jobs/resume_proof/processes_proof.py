@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mini_tf.distributed.launching import launch
 from mini_tf.jobs.resume_proof.forked_run import RECIPE, differences
 from mini_tf.jobs.resume_proof.proof import temporary_folder
+from mini_tf.parallel.launching import launch
 from mini_tf.system.errors import MinitfError, Unavailable
 
 KILLS = 3

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mini_tf.parallel.sharding import Sharding
 from mini_tf.recipe.kind_settings import OptimizerSettings
 from mini_tf.system.errors import RecipeFault
 from mini_tf.system.limits import limits
@@ -20,7 +21,6 @@ from mini_tf.system.processes import Place
 from mini_tf.training.feed import Feed
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.optimizer import state_bytes
-from mini_tf.training.sharding import Sharding
 
 _SAMPLED_STEPS = 8
 _SHARE = 0.5  # of free memory, because the backward pass adds gradients of activations

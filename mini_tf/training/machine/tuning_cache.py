@@ -17,10 +17,10 @@ import torch
 import mini_tf
 from mini_tf.system.cache import cache_folder
 from mini_tf.system.errors import StorageFault
+from mini_tf.system.processor import processor
 from mini_tf.system.safe_text import safe_text
 from mini_tf.system.temporary_files import write_atomically
 from mini_tf.training.machine.device import Setup, available_cores, available_precisions, missing_compiler
-from mini_tf.training.machine.processor import processor
 from mini_tf.training.machine.tuning import RunLength
 
 FORMAT = 1
@@ -97,7 +97,7 @@ def _machine(device: torch.device) -> dict[str, Any]:
     return {
         **software,
         "gpu": gpu,
-        "cpu": processor(),
+        "cpu": processor(torch.backends.cpu.get_cpu_capability()),
         "cores": available_cores(),
         "compiler": missing_compiler(device),
     }

@@ -1,9 +1,9 @@
 """The shardings by the words of recipes."""
 
-from mini_tf.distributed.group import ProcessGroup
-from mini_tf.training.sharding import Sharding
-from mini_tf.training.sharding.full import FullSharding
-from mini_tf.training.sharding.sharded_optimizer import OptimizerSharding
+from mini_tf.parallel.full_sharding import FullSharding
+from mini_tf.parallel.group import ProcessGroup
+from mini_tf.parallel.sharded_optimizer import OptimizerSharding
+from mini_tf.parallel.sharding import Sharding
 
 SHARDINGS: dict[str, type[Sharding]] = {"none": Sharding, "optimizer": OptimizerSharding, "full": FullSharding}
 """By `runtime.shard`."""

@@ -13,13 +13,13 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from mini_tf.distributed.group import ProcessGroup
-from mini_tf.distributed.reduction import Reduction
 from mini_tf.nn.block import Block
 from mini_tf.optimizers import Optimizer, OptimizerSettings, Parameter
-from mini_tf.training.sharding import Sharding
-from mini_tf.training.sharding.row_optimizer import RowOptimizer
-from mini_tf.training.sharding.rows import copy_whole, gathered, is_divided, own_rows
+from mini_tf.parallel.group import ProcessGroup
+from mini_tf.parallel.reduction import Reduction
+from mini_tf.parallel.row_optimizer import RowOptimizer
+from mini_tf.parallel.rows import copy_whole, gathered, is_divided, own_rows
+from mini_tf.parallel.sharding import Sharding
 
 
 class FullSharding(Sharding):

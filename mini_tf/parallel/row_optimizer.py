@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from mini_tf.distributed.group import ProcessGroup
 from mini_tf.optimizers import Number, Optimizer, OptimizerSettings, Parameter, on_meta
-from mini_tf.training.sharding.rows import copy_whole, divided_as, gathered, own_rows
-from mini_tf.training.sharding.sharded_optimizer import owners
+from mini_tf.parallel.group import ProcessGroup
+from mini_tf.parallel.rows import copy_whole, divided_as, gathered, own_rows
+from mini_tf.parallel.sharded_optimizer import owners
 
 
 class RowOptimizer(Optimizer):

@@ -13,8 +13,8 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
-from mini_tf.distributed.group import ProcessGroup
-from mini_tf.distributed.torch_group import TorchGroup
+from mini_tf.parallel.group import ProcessGroup
+from mini_tf.parallel.torch_group import TorchGroup
 from mini_tf.system.errors import Unavailable
 from mini_tf.system.processes import JOINED, RENDEZVOUS, Place, place
 

@@ -12,12 +12,12 @@ from processes import in_processes
 from threads import in_threads, places
 from torch import Tensor, nn
 
-from mini_tf.distributed import team as team_module
-from mini_tf.distributed.dividing import DividedOutputs, divided
-from mini_tf.distributed.group import ProcessGroup, refuse_different
-from mini_tf.distributed.reduction import REDUCTIONS, Reduction
-from mini_tf.distributed.team import Team
-from mini_tf.distributed.torch_group import MESSAGE
+from mini_tf.parallel import team as team_module
+from mini_tf.parallel.dividing import DividedOutputs, divided
+from mini_tf.parallel.group import ProcessGroup, refuse_different
+from mini_tf.parallel.reduction import REDUCTIONS, Reduction
+from mini_tf.parallel.team import Team
+from mini_tf.parallel.torch_group import MESSAGE
 from mini_tf.system.errors import DataFault, MinitfError, ProcessLost, RunFault
 from mini_tf.system.processes import Place
 

@@ -18,7 +18,7 @@ from torch.distributed import GradBucket  # type: ignore[attr-defined]
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from mini_tf.distributed.group import ProcessGroup
+from mini_tf.parallel.group import ProcessGroup
 from mini_tf.system.errors import UsageFault
 
 

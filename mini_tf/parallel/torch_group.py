@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mini_tf.distributed.group import ProcessGroup
+from mini_tf.parallel.group import ProcessGroup
 from mini_tf.system.errors import ProcessLost
 from mini_tf.system.processes import Place
 from mini_tf.system.safe_text import safe_text

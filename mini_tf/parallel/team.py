@@ -7,7 +7,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mini_tf.distributed.group import ProcessGroup
+from mini_tf.parallel.group import ProcessGroup
 from mini_tf.system.errors import MinitfError
 from mini_tf.system.processes import fields_of, same_error
 from mini_tf.system.temporary_files import remove_path, temporary_path

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 import torch
 
-from mini_tf.distributed.group import ProcessGroup
 from mini_tf.optimizers import Number, Optimizer, OptimizerSettings, Parameter, on_meta
-from mini_tf.training.sharding import Sharding
+from mini_tf.parallel.group import ProcessGroup
+from mini_tf.parallel.sharding import Sharding
 
 
 class ShardedOptimizer(Optimizer):
