@@ -26,7 +26,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "list": "`minitf runs list`, `minitf recipe list`",
         "ls": "`minitf runs list`",
         "models": "`minitf runs list`, `minitf recipe list`",
-        "plan": "`minitf cost RECIPE` counts and measures; mini_tf/distributed/README.md has the arithmetic for many"
+        "plan": "`minitf cost RECIPE` counts and measures; mini_tf/parallel/README.md has the arithmetic for many"
         " devices",
         "prepare": "`minitf pretrain my.txt` tokenizes the text itself; `minitf data show RECIPE` shows it",
         "resume": "the command that started the run continues it",
