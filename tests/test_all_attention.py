@@ -15,11 +15,11 @@ from torch import Tensor
 
 from mini_tf.attention import _all_attention, softmax
 from mini_tf.nn.layers import attention_kernels
+from mini_tf.nn.lora import adapt, merge
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, carry
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.tokens import Tokens
-from mini_tf.nn.weights.lora import adapt, merge
 from mini_tf.optimizers import muon
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.sections import Adapter

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mini_tf.data.batch import Batch
 from mini_tf.generation.sampling import draw
-from mini_tf.nn.layers.cumulative_sum import cumulative_sum
+from mini_tf.nn.layers.kernels import cumulative_sum
 from mini_tf.nn.model import ModelSettings
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens

@@ -18,9 +18,9 @@ from commands import EXACT, ROOT, TINY, minitf, refused, tiny_model, trained
 from safetensors.torch import load_file
 from torch import Tensor
 
+from mini_tf.nn.lora import adapt
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
-from mini_tf.nn.weights.lora import adapt
 from mini_tf.recipe.reading import read
 from mini_tf.run import folder
 from mini_tf.run.disk import Disk

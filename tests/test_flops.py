@@ -13,7 +13,7 @@ from mini_tf.inspection.parameters import forward_flops as inspected_flops
 from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
-from mini_tf.nn.weights.meta_model import on_meta_device
+from mini_tf.nn.weights import on_meta_device
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.training.flops import MAX_COUNTED, forward_flops, training_flops
 

@@ -13,7 +13,7 @@ from toys import DIMS, Fading, FadingMean, mixer_kinds, mixer_settings, own_view
 from mini_tf.nn import state as states
 from mini_tf.nn.block import Block, CrossInput, ResidualStep
 from mini_tf.nn.layers import attention_kernels
-from mini_tf.nn.layers.dropout import Dropout
+from mini_tf.nn.layers.kernels import Dropout
 from mini_tf.nn.mixer import AttentionDims, ForwardOutput
 from mini_tf.nn.model import Model
 from mini_tf.nn.stack import CrossAttentionSpec, Stack

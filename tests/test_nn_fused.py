@@ -19,9 +19,9 @@ from torch.testing import assert_close
 from mini_tf.nn.layers import attention_kernels
 from mini_tf.nn.layers.attention_kernels import Kernel, attend
 from mini_tf.nn.layers.cross_entropy import CHUNK, cross_entropy
-from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.layers.feed_forward import ACTIVATIONS, FeedForward, activate
 from mini_tf.nn.layers.head import Transform
+from mini_tf.nn.layers.kernels import Dropout
 from mini_tf.nn.layers.norm import NORMS, build_norm, fast_norm, rms_norm
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.positions import rotary

@@ -17,9 +17,9 @@ from torch.testing import assert_close
 from mini_tf.generation.fast_decoder import FastDecoder
 from mini_tf.models.encoder_decoder import EncoderDecoder
 from mini_tf.nn.layers.fused_linear import FusedLinear
+from mini_tf.nn.lora import adapt, merge, merged_weights
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
-from mini_tf.nn.weights.lora import adapt, merge, merged_weights
 from mini_tf.optimizers import adamw, muon
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.sections import Adapter
@@ -284,8 +284,8 @@ def test_a_sketch_of_an_adapted_model_imports_no_compiler_and_has_its_shapes() -
     code = f"""if True:
         import sys, torch
         from mini_tf.models.decoder import Settings
-        from mini_tf.nn.weights.lora import adapt
-        from mini_tf.nn.weights.meta_model import on_meta_device
+        from mini_tf.nn.lora import adapt
+        from mini_tf.nn.weights import on_meta_device
         from mini_tf.recipe.sections import Adapter
         def adapted():
             model = Settings(d_model=16, n_layers=1, n_heads=2).build({V}, 8)

@@ -12,7 +12,7 @@ from test_models import usable
 from torch import nn
 from toys import TINY_CONSTANTS
 
-from mini_tf.nn.weights.meta_model import on_meta_device
+from mini_tf.nn.weights import on_meta_device
 from mini_tf.optimizers import adamw
 from mini_tf.parallel.choice import SHARDINGS, sharding_of
 from mini_tf.parallel.group import ProcessGroup

@@ -18,10 +18,9 @@ from toys import seeded
 
 from mini_tf.data.batch import DOCUMENT_IDS, DOCUMENTS, Batch, document_batches
 from mini_tf.nn.layers import ngram_features
-from mini_tf.nn.layers.ngram_features import NGramFeatures, WindowFeatures, fit_network_scale
-from mini_tf.nn.layers.ngrams import hash_keys
-from mini_tf.nn.layers.task_head import is_token
-from mini_tf.nn.layers.words.character_features import CharacterFeatures
+from mini_tf.nn.layers.head import is_token
+from mini_tf.nn.layers.ngram_features import NGramFeatures, WindowFeatures, fit_network_scale, hash_keys
+from mini_tf.nn.layers.words import CharacterFeatures
 from mini_tf.objectives import LossSums
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.metrics import metrics_of

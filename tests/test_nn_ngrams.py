@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from mini_tf.nn.layers.ngrams import NGrams
+from mini_tf.nn.layers.ngram_features import NGrams
 from mini_tf.nn.model import Model
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens

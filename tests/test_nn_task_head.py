@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys import seeded
 
-from mini_tf.nn.layers.task_head import TaskHead, pooled, token_index
+from mini_tf.nn.layers.head import TaskHead, pooled, token_index
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from test_nn_lora import KINDS, loss_of, small
 
-from mini_tf.nn.weights.lora import adapt
+from mini_tf.nn.lora import adapt
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.recipe.sections import Adapter
 from mini_tf.system.errors import RecipeFault

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from toys import present
 
 from mini_tf.nn.block import Block
-from mini_tf.nn.weights.named_tensors import unique_tensors
+from mini_tf.nn.weights import unique_tensors
 from mini_tf.optimizers import Optimizer, OptimizerSettings, Parameter
 from mini_tf.parallel.choice import SHARDINGS, sharding_of
 from mini_tf.parallel.full_sharding import FullSharding

@@ -18,9 +18,9 @@ from mini_tf.generation.fast_attention import RecurrentStep, SoftmaxStep, UnitSt
 from mini_tf.generation.kv_cache import KVCache, LayerCache
 from mini_tf.generation.position_cache import PositionCache, StepPosition
 from mini_tf.nn.block import Block, ResidualStep
-from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.layers.embedding import Embedding
 from mini_tf.nn.layers.feed_forward import FeedForward, activate
+from mini_tf.nn.layers.kernels import Dropout
 from mini_tf.nn.layers.norm import fast_norm
 from mini_tf.nn.mixer import FastDecoding, Mixer, RecurrentAttention, SoftmaxAttention
 from mini_tf.nn.model import Model

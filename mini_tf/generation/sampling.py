@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mini_tf.nn.layers.cumulative_sum import cumulative_sum
+from mini_tf.nn.layers.kernels import cumulative_sum
 from mini_tf.recipe.sections import Generate
 from mini_tf.system.seeds import seed_of
 

@@ -14,10 +14,10 @@ from mini_tf.data.opening import Report, open_data
 from mini_tf.jobs.graph_choice import decide_graphs
 from mini_tf.jobs.parts import Parts
 from mini_tf.jobs.session import Reporter
+from mini_tf.nn.lora import adapt, merged_weights
 from mini_tf.nn.model import Model
-from mini_tf.nn.weights.lora import adapt, merged_weights
-from mini_tf.nn.weights.meta_model import on_meta_device
-from mini_tf.nn.weights.objective_network import trained_module
+from mini_tf.nn.objective_network import trained_module
+from mini_tf.nn.weights import on_meta_device
 from mini_tf.parallel.choice import sharding_of
 from mini_tf.parallel.group import ProcessGroup
 from mini_tf.parallel.team import ALONE

@@ -18,7 +18,7 @@ from mini_tf.jobs.assembling import usable_best_metric, write_model_files
 from mini_tf.jobs.session import Reporter, save_checkpoint
 from mini_tf.nn.mixer import MixerSettings
 from mini_tf.nn.model import Model
-from mini_tf.nn.weights.objective_network import objective_tensors
+from mini_tf.nn.objective_network import objective_tensors
 from mini_tf.recipe.kind_settings import ModelSettings
 from mini_tf.recipe.reading import Resolved, flat_values
 from mini_tf.recipe.recipe import Recipe

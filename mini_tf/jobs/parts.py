@@ -11,8 +11,8 @@ from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.examples import Labels
 from mini_tf.data.packing import Packing
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.nn import objective_network
 from mini_tf.nn.model import Model
-from mini_tf.nn.weights import objective_network
 from mini_tf.objectives import Objective, Task
 from mini_tf.optimizers import Optimizer
 from mini_tf.parallel.group import ProcessGroup

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from mini_tf.nn.layers.dropout import Dropout
+from mini_tf.nn.layers.kernels import Dropout
 from mini_tf.nn.mixer import ForwardOutput, Mixer, carry
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import Visibility

@@ -16,9 +16,9 @@ from mini_tf.nn.layers.copy_attention import Copies
 from mini_tf.nn.layers.embedding import Embedding
 from mini_tf.nn.layers.feed_forward import Activation
 from mini_tf.nn.layers.head import Head, Transform
-from mini_tf.nn.layers.ngrams import NGrams
+from mini_tf.nn.layers.ngram_features import NGrams
 from mini_tf.nn.layers.norm import build_norm
-from mini_tf.nn.layers.words.subwords import Subwords
+from mini_tf.nn.layers.words import Subwords
 from mini_tf.nn.mixer import ForwardOutput, Mixer, MixerSettings, describe_restrictions
 from mini_tf.nn.model_stack import ModelStack, SequenceKind
 from mini_tf.nn.positional_encoding import PositionalEncoding
@@ -27,8 +27,7 @@ from mini_tf.nn.state import State
 from mini_tf.nn.token_cache import SourceMemory
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
-from mini_tf.nn.weights.init import init_weights
-from mini_tf.nn.weights.named_tensors import copy_tensors, unique_tensors
+from mini_tf.nn.weights import copy_tensors, init_weights, unique_tensors
 from mini_tf.recipe import kind_settings
 from mini_tf.recipe.kind_settings.directions import Direction, directions_of
 from mini_tf.recipe.kinds import Rules

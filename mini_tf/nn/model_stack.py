@@ -1,9 +1,12 @@
 """A stack as part of a model: whose hidden states it has, and where its inputs come from."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from torch import Tensor
+
 from mini_tf.nn.stack import Stack
+from mini_tf.nn.state import State
 
 SequenceKind = Literal["own", "source", "latent", "output"]
 """The sequence that hidden states belong to: tokens of `inputs` ("own"), tokens of the source, latent vectors, or the
@@ -35,3 +38,24 @@ class ModelStack(NamedTuple):
         """Paths of the embeddings of its input and of its memory; rows: only of this sequence."""
         both = ((self.embedding, self.rows), (self.memory_embedding, self.memory))
         return [path for path, sequence in both if path is not None and rows in (None, sequence)]
+
+
+def mixer_metrics(stacks: Sequence[ModelStack], state: State | None) -> dict[str, tuple[Tensor, Tensor | int]]:
+    """`Mixer.metrics` of all mixers: (sum, count) by name, and by `name.layer` where several layers have it.
+
+    state: after a forward pass, if any.
+    """
+    layers = {} if state is None else state.get("layers", {})
+    by_layer: dict[str, dict[int, tuple[Tensor, Tensor | int]]] = {}
+    for one in stacks:
+        for i, block in enumerate(one.stack.blocks):
+            for part, mixer in block.mixers.items():
+                for name, pair in mixer.metrics(layers.get(str(i), {}).get(part)).items():
+                    by_layer.setdefault(name, {})[i] = pair
+    found: dict[str, tuple[Tensor, Tensor | int]] = {}
+    for name, pairs in by_layer.items():
+        if len(pairs) > 1:
+            found |= {f"{name}.{i}": pair for i, pair in pairs.items()}
+        sums, counts = zip(*pairs.values(), strict=True)
+        found[name] = sum(sums[1:], sums[0]), sum(counts[1:], counts[0])
+    return found

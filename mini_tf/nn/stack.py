@@ -15,7 +15,7 @@ from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodin
 from mini_tf.nn.state import State
 from mini_tf.nn.token_cache import SourceMemory
 from mini_tf.nn.token_positions import TokenPositions, Visibility
-from mini_tf.nn.weights.init import Init
+from mini_tf.nn.weights import Init
 from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, Rule, Rules, default_kind, kinds_of
 
 

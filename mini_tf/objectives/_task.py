@@ -15,9 +15,9 @@ from mini_tf.data.batch import Batch, Rows, document_batches
 from mini_tf.data.examples import Labels
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.vocabulary import Vocabulary
+from mini_tf.nn.layers.head import TOKEN_POOLS, Dense, Pool, TaskHead, is_token, pooled, token_index
 from mini_tf.nn.layers.ngram_features import WideSettings, fit_network_scale
-from mini_tf.nn.layers.task_head import TOKEN_POOLS, Dense, Pool, TaskHead, is_token, pooled, token_index
-from mini_tf.nn.layers.words.character_features import WideTextSettings
+from mini_tf.nn.layers.words import WideTextSettings
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions

@@ -9,8 +9,8 @@ from torch import Tensor
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.nn.layers.cross_entropy import IGNORED, target_chunks
 from mini_tf.nn.mixer import ForwardOutput
-from mini_tf.nn.mixer_metrics import mixer_metrics
 from mini_tf.nn.model import Model
+from mini_tf.nn.model_stack import mixer_metrics
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
@@ -50,7 +50,7 @@ class TokenLoss(Task):
             metrics["accuracy"] = (n_correct, len(batch.labels))
         if mixed.penalty is not None:
             parts["penalty"] = mixed.penalty
-        return LossSums(parts, metrics | mixer_metrics(self.model, mixed.state), mixed.state)
+        return LossSums(parts, metrics | mixer_metrics(self.model.stacks(), mixed.state), mixed.state)
 
     def _evaluate(self, targets: ForwardOutput, labels: Tensor) -> tuple[Tensor, Tensor]:
         """The sum of -log p(label), and the number of labels that have the largest p; in chunks, as in training."""

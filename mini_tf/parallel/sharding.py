@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from mini_tf.nn.weights.named_tensors import copy_tensors
+from mini_tf.nn.weights import copy_tensors
 from mini_tf.optimizers import Optimizer, OptimizerSettings, Parameter
 from mini_tf.parallel.group import ProcessGroup
 from mini_tf.parallel.reduction import REDUCTIONS, Reduction

@@ -9,7 +9,8 @@ from torch import nn
 from mini_tf.generation.decoding import CachedModel, pad
 from mini_tf.generation.fast_decoder import FastDecoder
 from mini_tf.inspection.capture import attention_kinds, capture
-from mini_tf.nn.layers.task_head import TaskHead, is_token
+from mini_tf.nn.layers.head import TaskHead, is_token
+from mini_tf.nn.lora import adapt, merge
 from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.nn.model_stack import ModelStack
@@ -17,7 +18,6 @@ from mini_tf.nn.stack import Stack
 from mini_tf.nn.state import reorder
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
-from mini_tf.nn.weights.lora import adapt, merge
 from mini_tf.recipe.sections import Adapter
 from mini_tf.system.errors import DataFault
 from mini_tf.testing import Case, cases_of

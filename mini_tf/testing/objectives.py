@@ -14,7 +14,7 @@ from torch import nn
 
 from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.nn.model import Model
-from mini_tf.nn.weights.objective_network import objective_tensors, trained_module
+from mini_tf.nn.objective_network import objective_tensors, trained_module
 from mini_tf.objectives import LossSums, ObjectiveSettings, Task
 from mini_tf.recipe.metrics import metrics_of
 from mini_tf.testing import Case, cases_of

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from mini_tf.interchange import Config, Family, Head, Layout
 from mini_tf.interchange._tensors import pairs_of
+from mini_tf.nn.lora import LOW_RANK
 from mini_tf.nn.model import Model
-from mini_tf.nn.weights.lora import LOW_RANK
 from mini_tf.recipe.sections import Adapter
 from mini_tf.run import tensors
 from mini_tf.system.errors import RunFault

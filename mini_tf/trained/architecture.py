@@ -8,7 +8,7 @@ import torch
 from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.nn.model import Model
-from mini_tf.nn.weights.meta_model import on_meta_device
+from mini_tf.nn.weights import on_meta_device
 from mini_tf.objectives import Objective
 from mini_tf.recipe.recipe import Recipe
 

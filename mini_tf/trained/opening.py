@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.vocabulary import Roles
+from mini_tf.nn import objective_network
+from mini_tf.nn.lora import adapt, merged_weights
 from mini_tf.nn.model import Model
-from mini_tf.nn.weights import objective_network
-from mini_tf.nn.weights.lora import adapt, merged_weights
 from mini_tf.objectives import Objective
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Runtime

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from mini_tf.nn.weights.lora import plain_name
-from mini_tf.nn.weights.patterns import match_names
+from mini_tf.nn.lora import plain_name
+from mini_tf.nn.weights import match_names
 from mini_tf.system.errors import RecipeFault
 
 

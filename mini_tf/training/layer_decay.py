@@ -9,7 +9,7 @@ from torch import nn
 
 from mini_tf.nn.model import Model
 from mini_tf.nn.model_stack import ModelStack
-from mini_tf.nn.weights.objective_network import ModelWithObjective
+from mini_tf.nn.objective_network import ModelWithObjective
 
 
 def stacks_of(model: nn.Module) -> Sequence[ModelStack]:

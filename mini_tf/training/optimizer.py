@@ -7,7 +7,7 @@ from mini_tf import optimizers
 from mini_tf.nn.layers.fused_linear import FusedLinear
 from mini_tf.nn.layers.head import OutputLayer
 from mini_tf.nn.layers.ngram_features import LinearFeatures
-from mini_tf.nn.weights.lora import LowRank
+from mini_tf.nn.lora import LowRank
 from mini_tf.optimizers import Optimizer, Parameter, Role
 from mini_tf.parallel.group import ProcessGroup
 from mini_tf.parallel.sharding import Sharding

@@ -16,7 +16,7 @@ from mini_tf.data.tokenization.loading import SAVED_SOURCES, SAVED_TARGETS
 from mini_tf.interchange import Facts, Family, Head
 from mini_tf.interchange._tensors import write_tensors
 from mini_tf.jobs.interchange.proof import FILE, Parity, compare, make_batch
-from mini_tf.nn.layers.task_head import TaskHead
+from mini_tf.nn.layers.head import TaskHead
 from mini_tf.recipe.reading import dump
 from mini_tf.recipe.values import show
 from mini_tf.run import manifest, tensors

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.interchange import Head
-from mini_tf.nn.layers.task_head import token_index
+from mini_tf.nn.layers.head import token_index
 from mini_tf.nn.model import Model
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mini_tf.nn.layers.dropout import Dropout
-from mini_tf.nn.layers.ngrams import NGrams
-from mini_tf.nn.layers.words.subwords import Subwords
+from mini_tf.nn.layers.kernels import Dropout
+from mini_tf.nn.layers.ngram_features import NGrams
+from mini_tf.nn.layers.words import Subwords
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens

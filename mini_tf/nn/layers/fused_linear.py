@@ -22,7 +22,7 @@ class FusedLinear(nn.Linear):
 
 
 class ResidualLinear(nn.Linear):
-    """A projection to the residual stream, which gets a smaller initialization, or zero (`weights/init.py`)."""
+    """A projection to the residual stream, which gets a smaller initialization, or zero (`nn/weights.py`)."""
 
 
 def split_outputs(linear: nn.Module, x: Float[Tensor, "*at D"], sizes: Sequence[int]) -> tuple[Tensor, ...]:

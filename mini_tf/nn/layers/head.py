@@ -1,12 +1,19 @@
-"""The output layer: from hidden states to logits."""
+"""Output layers: from hidden states to logits of tokens; heads of tasks: classes, a number, one logit per token."""
 
+from collections.abc import Callable
+from typing import Literal
+
+import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mini_tf.nn.layers.copy_attention import Copies
 from mini_tf.nn.layers.cross_entropy import cross_entropy
 from mini_tf.nn.layers.feed_forward import ACTIVATIONS, Activation, activate
+from mini_tf.nn.layers.kernels import Dropout
+from mini_tf.nn.layers.ngram_features import LinearFeatures
+from mini_tf.nn.tokens import Tokens
 
 
 class OutputLayer(nn.Module):
@@ -81,3 +88,92 @@ class Transform(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         y: Tensor = self.norm(activate(self.activation, self.dense(hidden)))
         return y
+
+
+Pool = Literal["first", "last", "text_end", "mean", "max", "attention"]
+TOKEN_POOLS = ("first", "last", "text_end")
+"""Pooling that takes one token of each row."""
+Dense = Literal["tanh", "gelu", "relu"]
+"""Activation of a dense layer before the output layer of a task: of BERT and RoBERTa, of ELECTRA, of DistilBERT."""
+_DENSE: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}
+
+
+class TaskHead(OutputLayer):
+    """dropout -> linear, replacing the output layer (Devlin et al. 2018, arXiv:1810.04805, section 4.1).
+
+    wide: its outputs are added by the task. query (D,): of attention pooling. dense: activation of a dense
+    layer of the width of the model before it, as in BERT's released code. network_scale: what multiplies its outputs
+    beside `wide` in evaluation, if it is fitted.
+    """
+
+    network_scale: Tensor | None
+
+    def __init__(
+        self,
+        d_model: int,
+        n_outputs: int,
+        dropout_rate: float,
+        wide: LinearFeatures | None = None,
+        pools_by_attention: bool = False,
+        dense: Dense | None = None,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.dropout = Dropout(dropout_rate)
+        self.wide = wide
+        self.register_buffer("network_scale", None)
+        self.query = nn.Parameter(torch.zeros(d_model)) if pools_by_attention else None
+        self.activation = dense
+        self.dense = None if dense is None else nn.Linear(d_model, d_model)
+        if self.dense is not None:
+            self.dense.weight.data.normal_(0.0, d_model**-0.5)
+            self.dense.bias.data.zero_()
+        self.linear = nn.Linear(d_model, n_outputs, bias=bias)
+        self.linear.weight.data.normal_(0.0, d_model**-0.5)
+        if bias:
+            self.linear.bias.data.zero_()
+
+    def forward(
+        self, hidden: Float[Tensor, "*at D"], candidates: Int[Tensor, " W"] | None = None
+    ) -> Float[Tensor, "*at C"]:
+        """All outputs; `candidates` must be None, as there is no vocabulary."""
+        if candidates is not None:
+            raise ValueError("a task head has no vocabulary")
+        if self.dense is not None and self.activation is not None:
+            hidden = _DENSE[self.activation](self.dense(self.dropout(hidden)))
+        outputs: Tensor = self.linear(self.dropout(hidden))
+        return outputs
+
+
+def token_index(pool: Pool, inputs: Tokens) -> Int[Tensor, " B"]:
+    """Flat index into (B, L) of the token of each row that `pool`, one of TOKEN_POOLS, takes: the first one, the last
+    one, or the one before the last.
+    """
+    rows, length = inputs.ids.shape
+    first = torch.arange(rows, device=inputs.ids.device) * length
+    if pool == "first":
+        return first
+    return first + is_token(inputs).sum(1) - (1 if pool == "last" else 2)
+
+
+def pooled(
+    pool: Pool, hidden: Float[Tensor, "B L D"], inputs: Tokens, query: Float[Tensor, " D"] | None = None
+) -> Float[Tensor, "B D"]:
+    """Mean or maximum over the tokens of each row without padding, or their mean with weights softmax(hidden . query).
+
+    Source of the last: Lin et al. 2017, arXiv:1703.03130, with one query.
+    """
+    not_padding = is_token(inputs)[..., None]
+    if pool == "max":
+        return hidden.masked_fill(~not_padding, -torch.inf).amax(1)
+    kept = hidden.masked_fill(~not_padding, 0.0)
+    if query is None:
+        return kept.sum(1) / not_padding.sum(1)
+    weights = (kept * query).sum(-1, keepdim=True).masked_fill(~not_padding, -torch.inf).softmax(dim=1)
+    return (weights * kept).sum(1)
+
+
+def is_token(inputs: Tokens) -> Bool[Tensor, "B L"]:
+    """False at padding."""
+    segments = None if inputs.token_positions is None else inputs.token_positions.segments
+    return torch.ones_like(inputs.ids, dtype=torch.bool) if segments is None else segments != 0

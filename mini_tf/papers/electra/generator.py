@@ -8,8 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from mini_tf.nn.layers.cumulative_sum import cumulative_sum
 from mini_tf.nn.layers.embedding import Embedding
+from mini_tf.nn.layers.kernels import cumulative_sum
 from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.system.errors import RecipeFault
 

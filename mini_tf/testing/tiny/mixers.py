@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from mini_tf.nn import state as states
-from mini_tf.nn.layers.dropout import Dropout
+from mini_tf.nn.layers.kernels import Dropout
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixer, MixerSettings
 from mini_tf.nn.positional_encoding import PositionalEncodingSettings
 from mini_tf.nn.token_positions import TokenPositions, Visibility

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mini_tf.nn.layers.task_head import is_token
+from mini_tf.nn.layers.head import is_token
 from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.nn.token_positions import TokenPositions

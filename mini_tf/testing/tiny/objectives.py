@@ -16,7 +16,7 @@ from mini_tf.data.examples import Labels
 from mini_tf.data.packing import Shape
 from mini_tf.data.store import in_memory
 from mini_tf.data.tokenization.vocabulary import Vocabulary
-from mini_tf.nn.layers.dropout import Dropout
+from mini_tf.nn.layers.kernels import Dropout
 from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.objectives import LossSums, Objective, ObjectiveSettings
 from mini_tf.pipelines import pipeline_of

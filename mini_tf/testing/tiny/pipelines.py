@@ -11,7 +11,7 @@ from torch import nn
 
 from mini_tf.data.opening import open_data
 from mini_tf.data.store import Store
-from mini_tf.nn.layers.dropout import Dropout
+from mini_tf.nn.layers.kernels import Dropout
 from mini_tf.nn.model import Model
 from mini_tf.pipelines import GenerateOptions, Output, Pipeline, pipeline_of
 from mini_tf.recipe.kind_settings import ObjectiveSettings

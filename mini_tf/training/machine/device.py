@@ -101,7 +101,7 @@ class Setup:
         """Choose GPU kernels that add in a fixed order, for the whole process, so that a resumed run has the same bits.
 
         Without effect on a CPU, whose kernels do, and where the environment forbids it. Raises RuntimeError later where
-        torch has no such kernel, as for the cumulative sum of floats (nn/layers/cumulative_sum.py).
+        torch has no such kernel, as for the cumulative sum of floats (nn/layers/kernels.py).
         """
         if (
             self.device.type == "cuda"

@@ -13,7 +13,7 @@ from mini_tf.nn.stack import Stack, StackSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_cache import SourceMemory
 from mini_tf.nn.tokens import Tokens
-from mini_tf.nn.weights.init import init_weights
+from mini_tf.nn.weights import init_weights
 
 
 class Settings(ModelSettings):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
-from mini_tf.nn.layers.task_head import TaskHead
+from mini_tf.nn.layers.head import TaskHead
 from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions

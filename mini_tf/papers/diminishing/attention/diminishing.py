@@ -28,7 +28,7 @@ from torch import Tensor
 
 from mini_tf.nn.attention import MultiHeadAttention, MultiHeadSettings, attention_weights
 from mini_tf.nn.layers.attention_kernels import MASK_ELEMENTS, recomputed, repeat_kv
-from mini_tf.nn.layers.cumulative_sum import cumulative_sum
+from mini_tf.nn.layers.kernels import cumulative_sum
 from mini_tf.nn.mixer import Ability, AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, MixerSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import Visibility

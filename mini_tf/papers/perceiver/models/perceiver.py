@@ -26,7 +26,7 @@ from mini_tf.nn.state import State
 from mini_tf.nn.token_cache import SourceMemory
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
-from mini_tf.nn.weights.init import init_weights
+from mini_tf.nn.weights import init_weights
 from mini_tf.recipe.kind_settings import ModelSettings as BaseSettings
 from mini_tf.recipe.kind_settings import PositionLimit
 from mini_tf.recipe.kind_settings.directions import Direction

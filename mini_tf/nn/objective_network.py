@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mini_tf.nn.model import Model
 from mini_tf.nn.model_stack import ModelStack
-from mini_tf.nn.weights.named_tensors import copy_tensors, unique_tensors
+from mini_tf.nn.weights import copy_tensors, unique_tensors
 
 CHILD = "objective"
 """Prefix of their parameters' names."""

@@ -16,7 +16,7 @@ from torch.nn.utils import parametrize
 
 from mini_tf.nn.layers.fused_linear import FusedLinear
 from mini_tf.nn.model import Model
-from mini_tf.nn.weights.patterns import match_names
+from mini_tf.nn.weights import match_names
 from mini_tf.recipe.sections import Adapter
 
 _ORIGINAL, LOW_RANK = ".parametrizations.weight.original", ".parametrizations.weight.0."

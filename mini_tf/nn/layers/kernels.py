@@ -1,4 +1,4 @@
-"""Dropout (Srivastava et al. 2014)."""
+"""Operations of torch that are faster here on a CPU, or have a fixed order: dropout, cumulative sums."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 
 
 class Dropout(nn.Module):
-    """Like nn.Dropout, faster on a CPU; random numbers come from torch's global generator."""
+    """Like nn.Dropout (Srivastava et al. 2014), faster on a CPU; random numbers come from torch's global generator."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
@@ -44,3 +44,18 @@ class _CPUDropout(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
         (keep,) = ctx.saved_tensors
         return (dy * keep).mul_(ctx.scale), None
+
+
+def cumulative_sum(x: Tensor, dim: int) -> Tensor:
+    """`x.cumsum(dim)`; by log2(n) shifted additions in torch's deterministic mode, which has no GPU kernel for it.
+
+    Source: Hillis and Steele 1986, "Data parallel algorithms", doi:10.1145/7902.7903.
+    """
+    n = x.shape[dim]
+    if not torch.are_deterministic_algorithms_enabled():
+        return x.cumsum(dim)
+    shift = 1
+    while shift < n:
+        x = torch.cat([x.narrow(dim, 0, shift), x.narrow(dim, shift, n - shift) + x.narrow(dim, 0, n - shift)], dim)
+        shift *= 2
+    return x

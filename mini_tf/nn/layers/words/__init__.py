@@ -1,1 +1,0 @@
-"""The words of a text, from token ids."""

@@ -1,1 +1,0 @@
-"""Initialization, adapters, and operations on all weights of a model."""
