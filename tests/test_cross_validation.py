@@ -15,8 +15,7 @@ from test_run_sets import DEAD, assert_same, at_call, figures, os, train_and_die
 from tiny_tasks import OPINIONS, opinions
 
 from mini_tf.data.examples import Example
-from mini_tf.data.parts import Examples
-from mini_tf.data.split import ExampleHasher, hold_out_fold
+from mini_tf.data.split import ExampleHasher, Examples, hold_out_fold
 from mini_tf.jobs.sets.set_metrics import same_baseline
 from mini_tf.recipe.data import Split
 from mini_tf.recipe.kinds import settings_of

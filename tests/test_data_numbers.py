@@ -14,8 +14,16 @@ from mini_tf.data import describing
 from mini_tf.data.datasets._labelled import class_labels
 from mini_tf.data.formats.text_lines import count_bad_bytes
 from mini_tf.data.packing import SHORTEST_STREAM, Shape
-from mini_tf.data.parts import Examples
-from mini_tf.data.split import DataSplit, ExampleHasher, SplitName, hash_text, hold_out, hold_out_fold, limit_training
+from mini_tf.data.split import (
+    DataSplit,
+    ExampleHasher,
+    Examples,
+    SplitName,
+    hash_text,
+    hold_out,
+    hold_out_fold,
+    limit_training,
+)
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.coverage import Coverage
 from mini_tf.data.tokenization.input_warnings import first_tokens, last_tokens

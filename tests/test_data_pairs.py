@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from mini_tf.data import raw
 from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.examples import Pair
-from mini_tf.data.parts import Examples
-from mini_tf.data.split import DataSplit
+from mini_tf.data.split import DataSplit, Examples
 from mini_tf.data.store import Store
 from mini_tf.recipe import sections
 from mini_tf.recipe.data import Data, Split

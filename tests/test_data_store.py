@@ -18,8 +18,7 @@ from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.formats import documents as formats
 from mini_tf.data.formats.documents import Document
 from mini_tf.data.opening import reopen
-from mini_tf.data.parts import Examples
-from mini_tf.data.split import MIN_EXAMPLES, DataSplit, SplitName
+from mini_tf.data.split import MIN_EXAMPLES, DataSplit, Examples, SplitName
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections

@@ -20,6 +20,7 @@ from data_of import opened
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mini_tf.data import streamed_text, windows
 from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.formats import ranges
 from mini_tf.data.formats.columns import Columns
@@ -27,11 +28,9 @@ from mini_tf.data.formats.data_files import find_files
 from mini_tf.data.formats.documents import Document, read
 from mini_tf.data.formats.ranges import open_shard, read_range
 from mini_tf.data.packing import BlockLayout, Shape
-from mini_tf.data.streaming import rows, sample
-from mini_tf.data.streaming.rows import StreamedRows
-from mini_tf.data.streaming.sample import HeldOut, Shards
-from mini_tf.data.streaming.text import StreamedText
+from mini_tf.data.streamed_text import HeldOut, Shards, StreamedText
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.data.windows import StreamedRows
 from mini_tf.jobs import pretrain
 from mini_tf.recipe import sections
 from mini_tf.recipe.sections import Data, Train
@@ -51,11 +50,11 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Small samples and blocks, and a cache of its own, in an empty folder."""
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(sample, "PART", 1 << 10)
-    monkeypatch.setattr(sample, "TRAIN_BYTES", 1 << 14)
-    monkeypatch.setattr(sample, "VAL_BYTES", 1 << 13)
-    monkeypatch.setattr(rows, "MIN_BYTES", 1 << 10)
-    monkeypatch.setattr(rows, "MAX_OPEN", 8)
+    monkeypatch.setattr(streamed_text, "PART", 1 << 10)
+    monkeypatch.setattr(streamed_text, "TRAIN_BYTES", 1 << 14)
+    monkeypatch.setattr(streamed_text, "VAL_BYTES", 1 << 13)
+    monkeypatch.setattr(windows, "MIN_BYTES", 1 << 10)
+    monkeypatch.setattr(windows, "MAX_OPEN", 8)
     monkeypatch.setattr(ranges, "CUT", 1 << 12)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -200,8 +199,10 @@ def test_another_epoch_reads_the_blocks_and_the_rows_of_each_in_another_order() 
     for epoch in range(3):
         steps = [plan.rows(step) for step in range(epoch * 60, epoch * 60 + 60)]
         assert {number for step in steps for number in step.epochs.tolist()} == {epoch}
-        rows = np.concatenate([step.rows for step in steps])
-        epochs.append({block: (rows[rows // 8 == block] % 8).tolist() for block in dict.fromkeys((rows // 8).tolist())})
+        windows = np.concatenate([step.rows for step in steps])
+        epochs.append(
+            {block: (windows[windows // 8 == block] % 8).tolist() for block in dict.fromkeys((windows // 8).tolist())}
+        )
     other = BlockPlan(BlockLayout(30, 8, 1), 4, 8).rows(0).rows
     for before, after in itertools.combinations(epochs, 2):
         at = {block: place for place, block in enumerate(before)}
@@ -230,7 +231,7 @@ def streamed(
     """Rows of files in bytes; the estimate is what the files have."""
     shards = Shards.open(find_files([*names]), Columns())
     whole = StreamedText(shards, BYTES, HeldOut(np.zeros(0, np.uint64)), 1, 1).read(0, shards.length)
-    hashes = np.array([sample.hash_text(text) for text in held_out], np.uint64)
+    hashes = np.array([streamed_text.hash_text(text) for text in held_out], np.uint64)
     text = StreamedText(shards, BYTES, HeldOut(hashes), shards.length, len(whole.ids))
     store: Any = SimpleNamespace(streamed=text, vocabulary=BYTES.vocabulary)
     return StreamedRows(store, Shape(context, 1, pack, seed))
@@ -270,7 +271,7 @@ def test_the_rows_of_a_block_are_windows_on_its_documents_at_even_distances(name
 
 
 def _even(start: int, n: int, rows: int) -> list[int]:
-    return [(start + row * n // rows) % n for row in range(rows)]
+    return [(start + row * n // windows) % n for row in range(windows)]
 
 
 def test_any_part_of_the_rows_of_a_step_is_read_alone_and_epochs_differ(small: Path) -> None:
@@ -340,8 +341,8 @@ def test_the_samples_are_bounded_disjoint_and_estimate_the_corpus(small: Path) -
     texts = documents(1600)
     found = data(write("a.txt", texts[:800]), write("b.parquet", texts[800:]), write("empty.jsonl", []))
     size = sum(len(text) + 1 for text in texts)
-    assert len(found.train) < 1.3 * sample.TRAIN_BYTES
-    assert 0.5 * sample.VAL_BYTES < len(found.val) < 1.3 * sample.VAL_BYTES
+    assert len(found.train) < 1.3 * streamed_text.TRAIN_BYTES
+    assert 0.5 * streamed_text.VAL_BYTES < len(found.val) < 1.3 * streamed_text.VAL_BYTES
     assert found.train.n_tokens == pytest.approx(size, rel=0.1)
     val = {BYTES.decode(found.val.document(n)) for n in range(found.val.n_documents)}
     assert val <= set(texts)
@@ -385,7 +386,7 @@ def test_a_corpus_many_times_larger_than_what_is_stored_trains(small: Path) -> N
         assert tracemalloc.get_traced_memory()[1] < size / 2
     finally:
         tracemalloc.stop()
-    assert len(packing._open) <= packing.layout.n_open + rows.SPARE
+    assert len(packing._open) <= packing.layout.n_open + windows.SPARE
 
 
 def test_a_run_that_dies_between_two_saves_ends_with_the_same_bytes(small: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 from commands import EXACT, minitf, refused, trained
 from tiny_tasks import OPINIONS, opinions
 
-from mini_tf.pipelines.decisions.class_pipeline import ClassPipeline
+from mini_tf.pipelines._class_pipeline import ClassPipeline
 from mini_tf.run import finding, manifest
 from mini_tf.run.manifest import Decision
 from mini_tf.trained.evaluating import decision_notes

@@ -13,8 +13,8 @@ from mini_tf.data.examples import Example
 from mini_tf.data.packing import ExampleRows
 from mini_tf.nn.tokens import Tokens
 from mini_tf.pipelines import Prediction, Predictor, pipeline_of
+from mini_tf.pipelines._decision_rule import ClassAccumulator
 from mini_tf.pipelines._prediction import HeadPredictor, PredictionPipeline
-from mini_tf.pipelines.decisions.rule import ClassAccumulator
 from mini_tf.run.manifest import Decision
 from mini_tf.scores.entities import entity_scores
 from mini_tf.system.errors import DataFault

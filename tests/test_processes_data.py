@@ -14,7 +14,7 @@ import pytest
 from data_of import objective_for
 from processes import everywhere
 
-from mini_tf.data import parts
+from mini_tf.data import split
 from mini_tf.data.opening import open_data
 from mini_tf.data.raw import Files
 from mini_tf.data.tokenization.coverage import Coverage
@@ -117,7 +117,7 @@ def opened(folder: Path, size: int, cache: str, work: Callable[[ProcessGroup], A
     def run(rank: int, meeting: Path) -> Any:
         os.chdir(folder)
         os.environ |= {"MINITF_CACHE": str(folder / cache.format(rank)), RENDEZVOUS: str(meeting / "group")}
-        parts.SIZE = 1
+        split.SIZE = 1
         try:
             with joined(300) if size > 1 else nullcontext(ProcessGroup()) as group:
                 return work(group)
@@ -249,7 +249,7 @@ def test_a_part_has_consecutive_files_of_its_size_and_each_file_is_measured_once
     data = sections.Data(train=str(tmp_path / "*.txt"))
     files = Files(TEXT(), data, data.train, "data.train")
     measured, stat = [str(one.path) for one in files.sources], Path.stat
-    monkeypatch.setattr(parts, "SIZE", 12)
+    monkeypatch.setattr(split, "SIZE", 12)
     monkeypatch.setattr(Path, "stat", lambda self, **given: measured.remove(str(self)) or stat(self, **given))
     assert [part.size for part in files.examples().parts] == [12, 12, 4]
     assert measured == []

@@ -18,9 +18,9 @@ from strangers import FOLDER
 from mini_tf.run import tensors
 from mini_tf.run.checkpoint import MANIFEST, MODEL
 from mini_tf.run.disk import FileHashes
+from mini_tf.run.loading import average
 from mini_tf.system.errors import RunFault, UsageFault
 from mini_tf.testing.kinds import kinds_in
-from mini_tf.trained.averaging import average
 from mini_tf.trained.evaluating import evaluate_trained, evaluation_data
 from mini_tf.trained.opening import open_trained
 

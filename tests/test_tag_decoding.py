@@ -17,9 +17,8 @@ from seqeval.metrics.sequence_labeling import get_entities
 from mini_tf.data.batch import Batch
 from mini_tf.data.examples import Example, Labels
 from mini_tf.nn.tokens import Tokens
-from mini_tf.pipelines import pipeline_of
-from mini_tf.pipelines.decisions import tag_decoding
-from mini_tf.pipelines.decisions.tag_decoding import best_tags
+from mini_tf.pipelines import _decision_rule, pipeline_of
+from mini_tf.pipelines._decision_rule import best_tags
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.scores.entities import BEGIN, END, TagScheme, entity_f1, iobes, lax_rules
 
@@ -73,7 +72,7 @@ def test_the_best_legal_sequence_is_that_of_brute_force(scheme: str, monkeypatch
         first += n
     rules = TagScheme.of(names, lax)
     assert best_tags(scores, lengths, rules).tolist() == best
-    monkeypatch.setattr(tag_decoding, "CHUNK", 30)
+    monkeypatch.setattr(_decision_rule, "CHUNK", 30)
     assert best_tags(scores, lengths, rules).tolist() == best, "in several parts"
 
 

@@ -15,9 +15,8 @@ from mini_tf.data.datasets import Dataset
 from mini_tf.data.examples import unknown_label
 from mini_tf.data.formats.text_lines import undecodable_lines
 from mini_tf.data.packing import Packing
-from mini_tf.data.parts import Examples
 from mini_tf.data.raw import Files, RawData
-from mini_tf.data.split import DataSplit
+from mini_tf.data.split import DataSplit, Examples
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.nn.tokens import Tokens

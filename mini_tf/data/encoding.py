@@ -12,8 +12,7 @@ from typing import Any
 
 from mini_tf.data.datasets import Dataset
 from mini_tf.data.examples import Labels
-from mini_tf.data.parts import Part
-from mini_tf.data.split import SplitName
+from mini_tf.data.split import Part, SplitName
 from mini_tf.data.store import Tokenizers, Writer, join_stores
 from mini_tf.data.tokenization.coverage import Coverage
 from mini_tf.parallel.team import ALONE, Team

@@ -9,16 +9,15 @@ from typing import Any, TypeVar
 
 import tokenizers
 
-from mini_tf.data import parts
+from mini_tf.data import split
 from mini_tf.data.datasets import Dataset
 from mini_tf.data.examples import Labels
 from mini_tf.data.formats.data_files import DataFile, MissingFile
 from mini_tf.data.formats.tables import column_names, is_json, read_columns
 from mini_tf.data.formats.text_lines import count_bad_bytes
-from mini_tf.data.parts import Examples, Part
-from mini_tf.data.split import DataSplit, limit_training
+from mini_tf.data.split import DataSplit, Examples, Part, limit_training
 from mini_tf.data.store import Tokenizers
-from mini_tf.data.streaming.sample import Shards, StreamSample
+from mini_tf.data.streamed_text import Shards, StreamSample
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.vocabulary import Roles
 from mini_tf.parallel.team import ALONE, Team
@@ -81,7 +80,7 @@ class Files:
         for number, group in enumerate(groups, 1):
             files += group
             size += sum(file.path.stat().st_size for file in group)
-            if size >= parts.SIZE or number == len(groups):
+            if size >= split.SIZE or number == len(groups):
                 found.append(Part(partial(self._read, files, advance), size))
                 files, size = [], 0
         return Examples(found, team, self.no_examples)

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from mini_tf.data.streaming.text import StreamedText
+from mini_tf.data.streamed_text import StreamedText
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.vocabulary import Vocabulary, compact, id_dtype
 from mini_tf.system.cache import CHUNK

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, Self
 
+from pydantic import ValidationError
+
 from mini_tf.data.examples import Labels
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.input_warnings import InputWarnings
@@ -16,9 +18,11 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.nn.model import Model
 from mini_tf.parallel.group import ProcessGroup
 from mini_tf.recipe.kind_settings import pipelines as pipeline_settings
+from mini_tf.recipe.parsing.schema_faults import faults_of
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.sections import Data
+from mini_tf.recipe.sections import Data, Generate
 from mini_tf.run.manifest import Decision
+from mini_tf.system.errors import UsageFault
 from mini_tf.trained.evaluating import evaluate_trained
 from mini_tf.trained.opening import Trained
 from mini_tf.training.evaluation import MetricAccumulator
@@ -227,3 +231,33 @@ def pipeline_of(bundle: ModelBundle) -> Pipeline:
     settings = bundle.recipe.objective.pipeline()
     built: Pipeline = Pipeline(bundle) if settings is None else settings.build(bundle)
     return built
+
+
+BATCH_SIZE = 8
+"""Default of --batch-size."""
+
+
+def option(name: str) -> str:
+    """An option as typed on the command line: --top-k for "top_k"."""
+    return "--" + name.replace("_", "-")
+
+
+def one_line(text: str) -> str:
+    """The text as one line, reversibly: a backslash becomes \\\\, a newline \\n."""
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def notes_entry(notes: Sequence[str]) -> dict[str, Any]:
+    """The entry `notes` of a result; empty without notes."""
+    return {"notes": [*notes]} if notes else {}
+
+
+def with_options(generate: Generate, given: Mapping[str, Any]) -> Generate:
+    """The recipe's settings, replaced by the given options; UsageFault for a value out of range."""
+    replaced = {name: value for name, value in given.items() if name in Generate.model_fields}
+    for name, value in replaced.items():
+        try:
+            Generate(**{name: value})
+        except ValidationError as error:
+            raise UsageFault(f"{option(name)}: {faults_of(error)[0].message}") from None
+    return generate.model_copy(update=replaced)

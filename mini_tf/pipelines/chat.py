@@ -6,7 +6,7 @@ from mini_tf.data.examples import ASSISTANT, Example
 from mini_tf.data.formats import columns
 from mini_tf.generation.text_generator import Prompt, TextGenerator
 from mini_tf.pipelines import GenerateOptions, ModelBundle, Output
-from mini_tf.pipelines._decoder_generator import DecoderGenerator
+from mini_tf.pipelines._generators import DecoderGenerator
 from mini_tf.pipelines._references import ReferencePipeline, ReferencePipelineSettings
 from mini_tf.recipe.kind_settings.pipelines import UNSUPPORTED_BEAM_OPTIONS
 from mini_tf.system import strict_json

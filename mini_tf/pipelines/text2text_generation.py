@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from mini_tf.data.examples import Pair
 from mini_tf.generation.translation import Translator
 from mini_tf.pipelines import GenerateOptions, ModelBundle
-from mini_tf.pipelines._encoder_decoder_generator import ENCODER_DECODER_UNSUPPORTED, EncoderDecoderGenerator
+from mini_tf.pipelines._generators import ENCODER_DECODER_UNSUPPORTED, EncoderDecoderGenerator
 from mini_tf.pipelines._references import ReferencePipeline, ReferencePipelineSettings
 from mini_tf.recipe.sections import Generate
 

@@ -7,9 +7,9 @@ import numpy as np
 from torch import Tensor
 
 from mini_tf.pipelines import ModelBundle, Prediction
+from mini_tf.pipelines._class_pipeline import ClassPipeline
+from mini_tf.pipelines._decision_rule import NO_LABEL
 from mini_tf.pipelines._prediction import PredictionPipelineSettings
-from mini_tf.pipelines.decisions.class_pipeline import ClassPipeline
-from mini_tf.pipelines.decisions.rule import NO_LABEL
 from mini_tf.scores import CLASS_METRICS
 from mini_tf.scores.label_scores import class_scores
 

@@ -7,7 +7,7 @@ from mini_tf.generation.likelihoods import TextScorer
 from mini_tf.generation.text_generator import TextGenerator
 from mini_tf.parallel.group import ProcessGroup
 from mini_tf.pipelines import GenerateOptions, ModelBundle, Pipeline, PipelineSettings
-from mini_tf.pipelines._decoder_generator import DecoderGenerator
+from mini_tf.pipelines._generators import DecoderGenerator
 from mini_tf.recipe.kind_settings.pipelines import UNSUPPORTED_BEAM_OPTIONS
 from mini_tf.system.seeds import seed_of
 from mini_tf.trained.framing import text_affixes

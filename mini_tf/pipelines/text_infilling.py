@@ -7,7 +7,7 @@ from mini_tf.data.store import Store
 from mini_tf.data.tokenization.input_warnings import first_tokens
 from mini_tf.generation.infilling import Infiller
 from mini_tf.pipelines import GenerateOptions, ModelBundle, Output, Pipeline, PipelineSettings
-from mini_tf.pipelines._encoder_decoder_generator import ENCODER_DECODER_UNSUPPORTED, EncoderDecoderGenerator
+from mini_tf.pipelines._generators import ENCODER_DECODER_UNSUPPORTED, EncoderDecoderGenerator
 from mini_tf.recipe.sections import Generate
 from mini_tf.system.errors import UsageFault
 

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from mini_tf.data.examples import Example
 from mini_tf.pipelines import ModelBundle, Prediction
+from mini_tf.pipelines._class_pipeline import ClassPipeline
+from mini_tf.pipelines._decision_rule import NO_LABEL
 from mini_tf.pipelines._prediction import PredictionPipelineSettings
-from mini_tf.pipelines.decisions.class_pipeline import ClassPipeline
-from mini_tf.pipelines.decisions.rule import NO_LABEL
 from mini_tf.scores import ENTITY_METRICS, TAG_METRICS
 from mini_tf.scores.entities import TagScheme, entity_scores, iobes, mark_entities
 

@@ -18,8 +18,7 @@ import torch
 from mini_tf.baselines import BaselineData, BaselineSettings, Measured
 from mini_tf.data.encoding import write_stores
 from mini_tf.data.packing import Shape
-from mini_tf.data.parts import Examples
-from mini_tf.data.split import as_split
+from mini_tf.data.split import Examples, as_split
 from mini_tf.data.store import Store, open_store
 from mini_tf.objectives import Objective
 from mini_tf.recipe.kind_settings import ObjectiveSettings

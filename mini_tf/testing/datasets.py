@@ -15,7 +15,7 @@ import numpy as np
 
 from mini_tf.data.batch import Rows
 from mini_tf.data.datasets import Dataset, TokenizedData
-from mini_tf.data.parts import Examples
+from mini_tf.data.split import Examples
 from mini_tf.data.store import in_memory
 from mini_tf.recipe.data import Data, Split
 from mini_tf.recipe.dataset_rules import reading_rules

@@ -26,7 +26,6 @@ from mini_tf.run.tensors import check_weights, specs
 from mini_tf.system import strict_json
 from mini_tf.system.errors import DataFault, RecipeFault, RunFault, UsageFault, reason_of
 from mini_tf.system.plain_file import read_small_file
-from mini_tf.trained import averaging
 from mini_tf.trained.architecture import Architecture, vocabulary_sizes
 from mini_tf.training.machine.device import Setup, resolve_setup
 
@@ -163,8 +162,8 @@ def load_trained(run: str | Path, step: int | str | None = None, average: int | 
 
     used_step: int | str = "best" if step is None else step
     if average is not None:
-        weights = averaging.average(folder, average, expected, merge, [name for name, _ in meta.named_buffers()])
-        used_step = max(averaging.steps_of(folder, average))
+        weights = loading.average(folder, average, expected, merge, [name for name, _ in meta.named_buffers()])
+        used_step = max(loading.steps_of(folder, average))
     else:
         weights = merge(loading.load_model(folder, step, expected))
         if step is None and record.model is not None:

@@ -11,7 +11,7 @@ class LearningCurves:
     """curves: empty unless runs of one recipe differ in the number of training examples."""
 
     def __init__(self, groups: "Sequence[RunGroup]") -> None:
-        from mini_tf.run.comparison.learning_curves import learning_curves
+        from mini_tf.run.comparison.groups import learning_curves
 
         self.curves = learning_curves(groups)
 

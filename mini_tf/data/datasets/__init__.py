@@ -15,8 +15,7 @@ from mini_tf.data.formats.columns import Cell, Columns
 from mini_tf.data.formats.data_files import DataFile, find_files
 from mini_tf.data.formats.tables import Row, try_rows
 from mini_tf.data.packing import Packing, Shape
-from mini_tf.data.parts import Examples
-from mini_tf.data.split import DataSplit, ExampleHasher, hold_out, hold_out_fold, split_as_given
+from mini_tf.data.split import DataSplit, ExampleHasher, Examples, hold_out, hold_out_fold, split_as_given
 from mini_tf.data.store import Encoded, Store, Tokenizers
 from mini_tf.recipe import kind_settings
 from mini_tf.recipe.data import Data, Split

@@ -13,11 +13,18 @@ from mini_tf.data.examples import Labels
 from mini_tf.data.formats.data_files import DataFile, find_files
 from mini_tf.data.formats.documents import MARK, Document, read_raw, try_documents
 from mini_tf.data.packing import Packing, Shape
-from mini_tf.data.parts import Examples
-from mini_tf.data.split import MIN_EXAMPLES, DataSplit, ExampleHasher, SplitName, as_split, hash_text, hold_out_by_hash
+from mini_tf.data.split import (
+    MIN_EXAMPLES,
+    DataSplit,
+    ExampleHasher,
+    Examples,
+    SplitName,
+    as_split,
+    hash_text,
+    hold_out_by_hash,
+)
 from mini_tf.data.store import Encoded, Store, Tokenizers
-from mini_tf.data.streaming.rows import StreamedRows
-from mini_tf.data.windows import Windows
+from mini_tf.data.windows import StreamedRows, Windows
 from mini_tf.recipe.data import Data, Split
 
 

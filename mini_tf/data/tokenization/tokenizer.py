@@ -25,11 +25,11 @@ from mini_tf.data.tokenization.pieces import (
     PieceTable,
     kind_of,
     piece_table_of,
+    round_trip_losses,
     sentence_edges,
     texts_of,
     word_edges,
 )
-from mini_tf.data.tokenization.round_trip import round_trip_losses
 from mini_tf.data.tokenization.sentencepiece_models import UNREACHABLE
 from mini_tf.data.tokenization.vocabulary import Roles, Vocabulary
 from mini_tf.data.tokenizers import SPECIALS

@@ -12,8 +12,7 @@ from mini_tf.data.datasets import Dataset
 from mini_tf.data.encoding import write_stores
 from mini_tf.data.examples import Labels
 from mini_tf.data.packing import Packing, Shape
-from mini_tf.data.parts import Part
-from mini_tf.data.split import SplitName
+from mini_tf.data.split import Part, SplitName
 from mini_tf.data.store import Store, Tokenizers, open_store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe.data import Data

@@ -1,13 +1,28 @@
-"""`minitf generate` with a decoder: continuations as streamed text, as lines, or as JSON."""
+"""`minitf generate`: a decoder continues prompts, an encoder-decoder generates texts by beam search.
+
+Outputs are streamed text, lines or JSON.
+"""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.generation.text_generator import GeneratedText, Prompt, ScoredToken, TextGenerator
-from mini_tf.pipelines import GenerateOptions, ModelBundle, Output
-from mini_tf.pipelines._options import BATCH_SIZE, notes_entry, one_line, option, with_options
+from mini_tf.generation.translation import BATCH_SIZE as BEAM_BATCH_SIZE
+from mini_tf.generation.translation import SORTED_BATCHES, Translation, Translator
+from mini_tf.pipelines import (
+    BATCH_SIZE,
+    GenerateOptions,
+    ModelBundle,
+    Output,
+    notes_entry,
+    one_line,
+    option,
+    with_options,
+)
+from mini_tf.recipe.kind_settings.pipelines import BEAM_OPTIONS, GENERATE_OPTIONS
+from mini_tf.recipe.sections import Generate
 from mini_tf.system.errors import UsageFault
 
 BETWEEN_SAMPLES = "---"
@@ -103,3 +118,69 @@ class DecoderGenerator:
                 )
         if self.top_logprobs is not None and self.options.by_line and not self.options.json:
             raise UsageFault("--logprobs do not fit into one output line per input line", hint="--json prints them")
+
+
+ENCODER_DECODER_UNSUPPORTED = dict.fromkeys(
+    GENERATE_OPTIONS - {*BEAM_OPTIONS, "max_new_tokens", "greedy", "batch_size"},
+    "{run} is an encoder-decoder, which uses beam search and does not sample",
+)
+"""`PipelineSettings.UNSUPPORTED_OPTIONS` of encoder-decoders."""
+
+
+class EncoderDecoderGenerator:
+    """Generates targets of sources by beam search. unit: the name of one source, in warnings."""
+
+    def __init__(
+        self,
+        bundle: ModelBundle,
+        options: GenerateOptions,
+        make_translator: Callable[[Generate], Translator],
+        unit: str,
+    ) -> None:
+        given, self.options = options.given, options
+        self.batch_size, self.n_best = given.get("batch_size", BEAM_BATCH_SIZE), given.get("n_best")
+        self.chunk_size = SORTED_BATCHES * self.batch_size
+        generate = with_options(bundle.recipe.generate, {**given, **({"num_beams": 1} if given.get("greedy") else {})})
+        self._check_options(generate)
+        self.translator = make_translator(generate)
+        self.unread = InputWarnings(bundle.source_tokenizer, self.translator.context, unit, "last")
+
+    def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
+        notes = [
+            self.unread.add(source.parts, source.length, source.cut, place)
+            for source, place in zip(
+                self.translator.encode_sources(prompts), places or [""] * len(prompts), strict=True
+            )
+        ]
+        self.options.on_unread(self.unread)
+        generated = self.translator.translate(prompts, self.batch_size, self.n_best or 1)
+        for prompt, own_notes, best in zip(prompts, notes, generated, strict=True):
+            lines = [self._line(translation) for translation in best]
+            shown = lines if self.n_best is not None else [translation.text for translation in best]
+            yield Output(_result(prompt, best) | notes_entry(own_notes), lines, shown)
+
+    def _line(self, translation: Translation) -> str:
+        text = one_line(translation.text)
+        return text if self.n_best is None else f"{translation.score:.4f}\t{text}"
+
+    def _check_options(self, options: Generate) -> None:
+        """UsageFault for contradictory options."""
+        given = self.options.given
+        if given.get("greedy") and given.get("num_beams", 1) != 1:
+            raise UsageFault(f"--greedy is --num-beams 1; --num-beams {given['num_beams']} was given too")
+        if (self.n_best or 1) > options.num_beams:
+            raise UsageFault(
+                f"--n-best {self.n_best}: must be at most the beam size, {options.num_beams}",
+                hint="increase --num-beams",
+            )
+        if options.min_new_tokens > options.max_new_tokens:
+            raise UsageFault(
+                f"--min-new-tokens {options.min_new_tokens} is more than --max-new-tokens {options.max_new_tokens}"
+            )
+
+
+def _result(prompt: str, best: Sequence[Translation]) -> dict[str, Any]:
+    texts, logprobs, scores = (
+        [getattr(translation, name) for translation in best] for name in ("text", "logprob", "score")
+    )
+    return {"prompt": prompt, "texts": texts, "scores": scores, "logprobs": logprobs}

@@ -1,7 +1,7 @@
-"""A bounded sample of a corpus that is streamed: for validation, for training a tokenizer, and for estimates.
+"""Training data that are read from their files in every step (`data.streaming: true`), and a bounded sample of them.
 
-Parts of the corpus are visited evenly spaced. Documents of the validation sample are left out of training wherever they
-occur, by the hashes of their texts.
+The sample is for validation, for training a tokenizer, and for estimates. Parts of the corpus are visited evenly
+spaced. Documents of the validation sample are left out of training wherever they occur, by the hashes of their texts.
 """
 
 import hashlib
@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +19,9 @@ from mini_tf.data.formats.data_files import DataFile
 from mini_tf.data.formats.documents import Document
 from mini_tf.data.formats.ranges import Shard, open_shard, read_range
 from mini_tf.data.formats.text_lines import Errors
-from mini_tf.data.parts import Examples
-from mini_tf.data.split import DataSplit, SplitName, hash_text
+from mini_tf.data.split import DataSplit, Examples, SplitName, hash_text
+from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.data.tokenization.vocabulary import compact
 from mini_tf.system.cache import hash_of
 from mini_tf.system.errors import DataFault
 from mini_tf.system.plain_file import open_plain
@@ -210,3 +212,43 @@ class HeldOut:
 
     def remove(self, documents: Iterator[Document]) -> Iterator[Document]:
         return (document for document in documents if hash_text(document.text) not in self._hashes)
+
+
+class TokenizedPart(NamedTuple):
+    """ids (n,): each document after its separator; the next part, or the same from its beginning, may follow.
+
+    starts: index of the first token of each document, and 0.
+    """
+
+    ids: np.ndarray
+    starts: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class StreamedText:
+    """sampled: bytes of the sample that has sampled_tokens tokens, from which the corpus is estimated."""
+
+    shards: Shards
+    tokenizer: Tokenizer
+    held_out: HeldOut
+    sampled: int
+    sampled_tokens: int
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of the corpus, estimated."""
+        return max(1, self.shards.length * self.sampled_tokens // max(1, self.sampled))
+
+    def read(self, begin: int, end: int) -> TokenizedPart:
+        """The training documents that begin at a place in [begin, end). DataFault as `Shards.read`."""
+        vocabulary = self.tokenizer.vocabulary
+        documents = list(self.held_out.remove(self.shards.read(begin, end)))
+        parts, starts, n = [compact(np.zeros(0, np.int64), vocabulary)], [0], 0
+        separator = np.array([vocabulary.separator])
+        for document, ids in zip(documents, self.tokenizer.encode_batch([one.text for one in documents]), strict=True):
+            if document.opens:
+                starts.append(n)
+                ids = np.concatenate([separator, ids])
+            parts.append(compact(ids, vocabulary))
+            n += len(ids)
+        return TokenizedPart(np.concatenate(parts), np.unique(starts))

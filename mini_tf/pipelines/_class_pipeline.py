@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from mini_tf.pipelines import PredictOptions
+from mini_tf.pipelines._decision_fitting import DecisionFitter
+from mini_tf.pipelines._decision_rule import ClassAccumulator, DecisionRule
 from mini_tf.pipelines._prediction import PredictionPipeline
-from mini_tf.pipelines.decisions.cross_fitting import DecisionFitter
-from mini_tf.pipelines.decisions.rule import ClassAccumulator, DecisionRule
 from mini_tf.run.manifest import Decision
 from mini_tf.scores.entities import TagScheme
 from mini_tf.trained.opening import Trained
