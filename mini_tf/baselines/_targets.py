@@ -27,11 +27,9 @@ class TokenSums:
         self.nats, self.n_correct, self.n = 0.0, 0, 0
 
     def add(self, log_p: np.ndarray, correct: np.ndarray) -> None:
-        self.nats, self.n_correct, self.n = (
-            self.nats - float(log_p.sum()),
-            self.n_correct + int(correct.sum()),
-            self.n + len(log_p),
-        )
+        self.nats = self.nats - float(log_p.sum())
+        self.n_correct = self.n_correct + int(correct.sum())
+        self.n = self.n + len(log_p)
 
     def measured(self, name: str, data: BaselineData) -> Measured:
         loss = self.nats / max(1, self.n)

@@ -135,7 +135,7 @@ def _no_such_metric(assertion: str, metric: str, command: str, recipe: "Recipe",
 
 def _similar(metric: str, names: Sequence[str]) -> str | None:
     """The most similar metric, with the statistic of `metric`, and of the model if that is one; None if none is."""
-    from mini_tf.recipe.values import near
+    from mini_tf.system.errors import near
 
     found, of_model = next((one for one in OF_SEEDS if metric.endswith(one)), ""), metric.startswith("val.")
     others = [name for name in names if not name.endswith(".") and not (of_model and name.startswith("baseline."))]

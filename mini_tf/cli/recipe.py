@@ -83,8 +83,8 @@ def _check_expectations(resolved: "Resolved") -> None:
     """RecipeFault for a metric in `expect` that no training measures; without torch, so not of baselines."""
     from mini_tf.cli.gate_checks import OF_SEEDS, is_among
     from mini_tf.recipe.metrics import Gate, metric_names, metrics_of
-    from mini_tf.recipe.values import near, show
-    from mini_tf.system.errors import RecipeFault
+    from mini_tf.recipe.values import show
+    from mini_tf.system.errors import RecipeFault, suggest
 
     recipe = resolved.recipe
     names = [
@@ -98,8 +98,7 @@ def _check_expectations(resolved: "Resolved") -> None:
     for key, metric in (bound for bound in bounds if not bound[1].startswith("baseline.")):
         bare = next((metric.removesuffix(end) for end in OF_SEEDS if metric.endswith(end)), metric)
         if not any(is_among(name, names) for name in (*metric_names(metric), *metric_names(bare))):
-            similar = near(metric, names)
-            way = f"did you mean {similar}?" if similar else f"use one of {', '.join(names)}"
+            way = suggest(metric, names, f"use one of {', '.join(names)}")
             where = resolved.sources.get(f"expect.{key}", "expect")
             raise RecipeFault(f"{where}: expect: no such metric {show(metric)}; {way}", where=[where])
 
@@ -142,12 +141,10 @@ def _row(key: "Key", width: int) -> str:
 
 
 def _no_such(what: str, word: str, words: list[str]) -> Exception:
-    from mini_tf.recipe.values import near, show
-    from mini_tf.system.errors import UsageFault
+    from mini_tf.recipe.values import show
+    from mini_tf.system.errors import UsageFault, suggest
 
-    meant = near(word, words)
-    hint = f"did you mean {meant}?" if meant else "see `minitf recipe keys`"
-    return UsageFault(f"no such {what} {show(word)}", hint=hint)
+    return UsageFault(f"no such {what} {show(word)}", hint=suggest(word, words, "see `minitf recipe keys`"))
 
 
 @command

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from math import inf, isfinite
 from typing import Any, NamedTuple
 
-from mini_tf.system.errors import DataFault
+from mini_tf.system.errors import DataFault, suggest
 from mini_tf.system.strict_json import short
 
 ASSISTANT = "assistant"
@@ -97,8 +96,7 @@ class Labels:
 
 def unknown_label(name: str, known: Sequence[str], where: str, times: int = 1) -> DataFault:
     """The fault of a label that is not a known class and occurs `times` times; where: its first occurrence."""
-    near = get_close_matches(name, known, n=1)
     listed = ", ".join(map(short, known[:20])) + (", ..." if len(known) > 20 else "")
-    hint = f"did you mean {short(near[0])!r}?" if near else f"the classes are: {listed};"
+    hint = suggest(name, known, f"the classes are: {listed};", lambda label: repr(short(label)))
     message = f"the label {short(name)!r} is not one of the classes" + (f" ({times:,} times)" if times > 1 else "")
     return DataFault.located(where, message, hint=f"{hint} objective.labels lists all classes")

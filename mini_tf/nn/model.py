@@ -67,10 +67,8 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         for mixer in mixers:
             if direction not in mixer.supports:
                 what = f"does not support {direction} attention, which model {self.kind} needs"
-                yield (
-                    "attention",
-                    f"{mixer.kind} attention {what if directions_of(mixer.supports) else 'is cross-attention only'}",
-                )
+                what = what if directions_of(mixer.supports) else "is cross-attention only"
+                yield "attention", f"{mixer.kind} attention {what}"
 
     def mixers(self) -> Sequence[MixerSettings]:
         return self.attention
@@ -111,9 +109,8 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         d_embedding, bert = tokens.embedding_dim, self.head == "bert"
         transform: nn.Module | None = None
         if bert:
-            transform = Transform(
-                self.d_model, self.head_activation or self.activation, self.make_norm(d_embedding), d_embedding
-            )
+            activation = self.head_activation or self.activation
+            transform = Transform(self.d_model, activation, self.make_norm(d_embedding), d_embedding)
         elif d_embedding != self.d_model:
             transform = nn.Linear(self.d_model, d_embedding, bias=False)
         return Head(tokens, self.tied, transform, bias=bert or self.head_bias)
@@ -123,13 +120,9 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         n_heads, head_dim = max(1, round(width * self.n_heads)), self.head_dim
         n_kv_heads = None if self.n_kv_heads is None else math.gcd(n_heads, max(1, round(width * self.n_kv_heads)))
         d_model = n_heads * head_dim if self.d_k is None else max(1, round(width * self.d_model))
-        sizes = {
-            "d_model": d_model,
-            "n_heads": n_heads,
-            "n_kv_heads": n_kv_heads,
-            "d_ff": self.d_ff and max(1, round(width * self.d_ff)),
-        }
-        return self.model_copy(update={**sizes, "n_layers": max(1, round(depth * self.n_layers))})
+        d_ff, n_layers = self.d_ff and max(1, round(width * self.d_ff)), max(1, round(depth * self.n_layers))
+        sizes = {"d_model": d_model, "n_heads": n_heads, "n_kv_heads": n_kv_heads, "d_ff": d_ff, "n_layers": n_layers}
+        return self.model_copy(update=sizes)
 
     def make_norm(self, d_model: int | None = None) -> nn.Module:
         """A norm of this kind; default width: d_model."""
@@ -163,9 +156,8 @@ class Model(nn.Module):
 
     def max_length(self, rows: SequenceKind = "own") -> int | None:
         """Maximum number of tokens that the positional encodings allow; None: unlimited."""
-        return min(
-            (n for one in self.embeddings(rows).values() if (n := one.position.max_positions) is not None), default=None
-        )
+        limits = (embedding.position.max_positions for embedding in self.embeddings(rows).values())
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def embeddings(self, rows: SequenceKind = "own") -> dict[str, Embedding]:
         """The embeddings of the tokens of a sequence, by their paths in the model."""
@@ -250,18 +242,12 @@ class OneStack(Model):
         init_weights(self, self.stack.residual_outputs, untied, settings.init_std, settings.init, self.stack.n_passes)
 
     def stacks(self) -> Sequence[ModelStack]:
-        return [
-            ModelStack(
-                "stack", self.stack, "embedding", attention="decoder.self" if self.stack.causal else "encoder.self"
-            )
-        ]
+        attention = "decoder.self" if self.stack.causal else "encoder.self"
+        return [ModelStack("stack", self.stack, "embedding", attention=attention)]
 
     def fast_decoding(self) -> "OneStack | None":
-        plain = (type(self).forward, type(self).decode, type(self.stack).forward) == (
-            OneStack.forward,
-            OneStack.decode,
-            Stack.forward,
-        )
+        methods = type(self).forward, type(self).decode, type(self.stack).forward
+        plain = methods == (OneStack.forward, OneStack.decode, Stack.forward)
         return self if plain and self.stack.causal else None
 
     def start(self, batch: int) -> State:
@@ -289,15 +275,12 @@ class OneStack(Model):
         self, inputs: Tokens, memory: SourceMemory | None, at: Tensor | None, state: State | None
     ) -> ForwardOutput:
         """`forward` with an encoded source."""
-        token_positions = (
-            inputs.token_positions
-            if inputs.token_positions is not None
-            else self._next_token_positions(inputs.ids, state)
-        )
+        token_positions = inputs.token_positions
+        if token_positions is None:
+            token_positions = self._next_token_positions(inputs.ids, state)
         layers, before = (None, None) if state is None else (state["layers"], state.get("before"))
-        mixed: ForwardOutput = self.stack(
-            self.embedding(inputs, token_positions, before), token_positions, memory, at, layers
-        )
+        x = self.embedding(inputs, token_positions, before)
+        mixed: ForwardOutput = self.stack(x, token_positions, memory, at, layers)
         if state is None:
             return mixed._replace(state=None)
         after = self._after(token_positions, mixed.state or {})

@@ -49,10 +49,8 @@ class TokenClassification(ClassPipeline):
         return entity_scores(true, found, names)
 
     def predictions(self, outputs: Tensor, examples: Sequence[Example]) -> list[Prediction]:
-        log_probabilities, lengths = (
-            self.rule.log_probabilities(outputs),
-            np.array([len(example.texts) for example in examples]),
-        )
+        log_probabilities = self.rule.log_probabilities(outputs)
+        lengths = np.array([len(example.texts) for example in examples])
         tags = self.rule.decide(log_probabilities, lengths)
         shown = np.where(tags == NO_LABEL, log_probabilities.argmax(1), tags)
         probabilities = np.exp(log_probabilities[np.arange(len(tags)), shown])

@@ -13,7 +13,8 @@ from mini_tf.recipe.kinds import Kind, Section, listing
 from mini_tf.recipe.parsing.merging import is_whole_section, kinds_at, may_be_null, section_of
 from mini_tf.recipe.parsing.validation import OTHER_NAMES
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.values import describe, members, near, number
+from mini_tf.recipe.values import describe, members, number
+from mini_tf.system.errors import near
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,9 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from mini_tf.recipe.kind_folders import FoundKind, KindFault, added_kinds, find_kind, kinds_by_word, own_folders
 from mini_tf.recipe.parsing.schema_faults import Fault, merge_faults, validation_error
-from mini_tf.recipe.values import Scalar, fit, near, one_line, show
+from mini_tf.recipe.values import fit, is_blank, one_line, show
 from mini_tf.system.cache import sha256_of
+from mini_tf.system.errors import suggest
 
 Self = TypeVar("Self", bound="Section")
 
@@ -88,7 +89,7 @@ class Section(BaseModel):
     @classmethod
     def _read(cls, given: Any) -> Any:
         """`given` with each scalar converted to its field's type; a missing or empty section has its defaults."""
-        if _is_blank(given):
+        if is_blank(given):
             given = {}
         if not isinstance(given, dict):
             return given
@@ -124,14 +125,9 @@ def _path(key: str) -> tuple[str, ...]:
     return tuple(key.split(".")) if key else ()
 
 
-def _is_blank(value: Any) -> bool:
-    """True for `key:` without a value, and for null."""
-    return isinstance(value, Scalar) and not value.quoted and value in ("", "~", "null")
-
-
 def _with_default_kind(value: Any, field: Any) -> Any:
     """Add the field's default kind to a mapping without `kind`, or to an empty value."""
-    given = {} if _is_blank(value) else value
+    given = {} if is_blank(value) else value
     if not isinstance(given, dict) or "kind" in given or field.is_required():
         return value
     default = field.get_default(call_default_factory=True)
@@ -259,8 +255,7 @@ class KindOf:
                 "no_such_kind", "{message}", {"message": f"must be a kind, one of {', '.join(words)}{got}"}
             )
         if word not in words:
-            suggestion = near(word, list(words))
-            way = f"did you mean {suggestion!r}?" if suggestion else f"use one of {', '.join(words)}"
+            way = suggest(word, words, f"use one of {', '.join(words)}", repr)
             raise PydanticCustomError(
                 "no_such_kind", "{message}", {"message": f"no such kind {show(str(word))}; {way}"}
             )

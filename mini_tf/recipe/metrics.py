@@ -9,8 +9,8 @@ from operator import eq, ge, gt, le, lt
 from mini_tf.recipe.kind_settings import ObjectiveSettings
 from mini_tf.recipe.kinds import Rule, Rules
 from mini_tf.recipe.sections import Eval
-from mini_tf.recipe.values import near, show
-from mini_tf.system.errors import RecipeFault, UsageFault
+from mini_tf.recipe.values import show
+from mini_tf.system.errors import RecipeFault, UsageFault, suggest
 
 LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte")
 """Metrics of every objective of which a lower value is better; pipelines declare theirs."""
@@ -114,8 +114,7 @@ def _fault(objective: ObjectiveSettings, settings: Eval, classes: Sequence[str] 
     if settings.best in metrics_of(objective, classes):
         return f"{settings.best} needs generated texts; use eval.translations above 0"
     words = [MAIN, *(f"{name}CLASS" if name.endswith(".") else name for name in known)]
-    similar = near(settings.best, words)
-    hint = f"did you mean {similar}?" if similar else f"there are: {', '.join(words)}"
+    hint = suggest(settings.best, words, f"there are: {', '.join(words)}")
     return f"{objective.kind} has no metric {show(settings.best)}; {hint}"
 
 

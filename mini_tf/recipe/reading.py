@@ -18,7 +18,7 @@ from mini_tf.recipe.dataset_rules import reading_rules
 from mini_tf.recipe.kind_settings import ObjectiveSettings
 from mini_tf.recipe.kinds import Rule, Section
 from mini_tf.recipe.parsing import init_from
-from mini_tf.recipe.parsing.merging import is_blank, merge
+from mini_tf.recipe.parsing.merging import merge
 from mini_tf.recipe.parsing.validation import COMMAND_LINE, check, value_node
 from mini_tf.recipe.parsing.yaml_tree import (
     CODE_KEYS,
@@ -35,9 +35,9 @@ from mini_tf.recipe.parsing.yaml_tree import (
     without_secrets,
 )
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.values import Scalar, near, one_line, show
+from mini_tf.recipe.values import Scalar, is_blank, one_line, show
 from mini_tf.system import hub
-from mini_tf.system.errors import RecipeFault, UsageFault
+from mini_tf.system.errors import RecipeFault, UsageFault, suggest
 
 DEFAULT_RECIPE = "quickstart"
 _PATHS = (
@@ -111,7 +111,7 @@ def read_data(run_data: Data, objective: ObjectiveSettings, data: str | None, fi
     for key, (option, text) in options.items():
         name = f"{COMMAND_LINE}: {option}"
         if text is not None and holds_secret(f"{key}={text}"):
-            raise RecipeFault(f"{name}: {REASON}", where=[name])
+            raise RecipeFault.located(name, f"{REASON}")
         if text is not None:
             nodes[key] = _value(text.strip(), name, f"{name} {one_line(text)}")
     level = Node({"data": Node(nodes, COMMAND_LINE)}, COMMAND_LINE)
@@ -160,14 +160,12 @@ def _find(recipe: str | Path) -> tuple[Path, str, str]:
         )
     elif not os.path.lexists(path) and is_data_name(name_or_path):
         with contextlib.suppress(OSError):
-            similar = near(path.name, [entry.name for entry in itertools.islice(path.parent.iterdir(), 1000)])
-            raise UsageFault(
-                f"no such file {shown}", hint=similar and f"did you mean {show(str(path.parent / similar))}?"
-            )
+            names = [entry.name for entry in itertools.islice(path.parent.iterdir(), 1000)]
+            hint = suggest(path.name, names, shown=lambda name: show(str(path.parent / name)))
+            raise UsageFault(f"no such file {shown}", hint=hint or None)
         raise UsageFault(f"no such file {shown}")
     elif not os.path.lexists(path):
-        similar = near(name_or_path.removesuffix(".yaml"), list(shipped))
-        hint = f"did you mean {similar!r}?" if similar else "see `minitf recipe list`"
+        hint = suggest(name_or_path.removesuffix(".yaml"), shipped, "see `minitf recipe list`", repr)
         if _OF_HUB.match(name_or_path):
             hint = f"a model of Hugging Face's hub: model.init_from={hub.PREFIX}{shown}"
         if path.suffix in (".yaml", ".yml") or os.sep in name_or_path:
@@ -185,9 +183,7 @@ def _chain(text: str, path: Path, shown: str, above: tuple[str, ...]) -> Node:
     """The tree of a recipe file merged over the recipes that it extends; above: the files that extend it."""
     tree = parse(text, shown)
     if not isinstance(tree.value, dict):
-        raise RecipeFault(
-            f"{tree.where}: a recipe must be a mapping of sections, got {show(tree.plain())}", where=[tree.where]
-        )
+        raise RecipeFault.located(tree.where, f"a recipe must be a mapping of sections, got {show(tree.plain())}")
     # Data paths of a shipped recipe are relative to the working directory, not to the installation.
     complete = path.name == init_from.RESOLVED  # the complete recipe of a run
     _anchor(tree, Path.cwd() if path in presets().values() else path.parent, complete)
@@ -195,7 +191,7 @@ def _chain(text: str, path: Path, shown: str, above: tuple[str, ...]) -> Node:
     if extends is None:
         return tree if complete else merge(init_from.with_run_settings(tree, Node({}, tree.where)), tree, Recipe)
     name = str(extends.value)
-    if not isinstance(extends.value, Scalar) or is_blank(extends) or not name:
+    if not isinstance(extends.value, Scalar) or is_blank(extends.value) or not name:
         raise _extends_fault(extends, f"must be a preset or a file, got {show(extends.plain())}")
     lower = presets().get(name, path.parent / name)
     line = (*above, os.path.realpath(path))
@@ -204,8 +200,7 @@ def _chain(text: str, path: Path, shown: str, above: tuple[str, ...]) -> Node:
     if len(line) > deepest():
         raise _extends_fault(extends, f"more than {deepest()} recipes extend each other")
     if not os.path.lexists(lower):
-        similar = near(name, list(presets()))
-        way = f"did you mean {similar}?" if similar else f"use a file, or one of {', '.join(presets())}"
+        way = suggest(name, presets(), f"use a file, or one of {', '.join(presets())}")
         raise _extends_fault(extends, f"no such recipe {show(name)}; {way}")
     below_shown = f"{name}.yaml" if name in presets() else one_line(os.path.join(os.path.dirname(shown), name))
     below = _chain(load(lower, below_shown), lower, below_shown, line)
@@ -214,7 +209,7 @@ def _chain(text: str, path: Path, shown: str, above: tuple[str, ...]) -> Node:
 
 
 def _extends_fault(node: Node, message: str) -> RecipeFault:
-    return RecipeFault(f"{node.where}: extends: {message}", where=[node.where])
+    return RecipeFault.located(node.where, f"extends: {message}")
 
 
 def _command_line(overrides: Sequence[str]) -> Node:
@@ -238,14 +233,14 @@ def _override(argument: str) -> tuple[list[str], Node]:
     keys = key.split(".")
     name = f"{COMMAND_LINE}: {one_line(without_secrets(key))}"
     if holds_secret(argument) or any(map(names_secret, keys)):
-        raise RecipeFault(f"{name}: {REASON}", where=[name])
+        raise RecipeFault.located(name, f"{REASON}")
     where = f"{COMMAND_LINE}: {one_line(argument)}"
     if any(k in CODE_KEYS for k in keys):
-        raise RecipeFault(f"{where}: a recipe cannot name Python code", where=[where])
+        raise RecipeFault.located(where, "a recipe cannot name Python code")
     if "extends" in keys:
-        raise RecipeFault(f"{where}: extends is only allowed in a recipe file", where=[where])
+        raise RecipeFault.located(where, "extends is only allowed in a recipe file")
     if not all(map(is_word, keys)) or len(keys) > deepest():
-        raise RecipeFault(f"{where}: a key must be words joined by single dots", where=[where])
+        raise RecipeFault.located(where, "a key must be words joined by single dots")
     return keys, _value(text, name, where)
 
 
@@ -254,7 +249,7 @@ def _value(text: str, name: str, where: str) -> Node:
     if bad := UNPRINTABLE.search(text):
         surrogate = "\ud800" <= bad[0] < "\ue000"
         reason = "the value is not UTF-8" if surrogate else f"the character {bad[0]!r} is not allowed in a recipe"
-        raise RecipeFault(f"{name}: {reason}", where=[name])
+        raise RecipeFault.located(name, f"{reason}")
     # Only a mapping, a list or quoted text is parsed as YAML; *.txt, 'a: b' and #1 are plain text.
     return parse(text, name, where) if text[:1] in YAML_BEGINS else Node(Scalar(text), where)
 
@@ -274,7 +269,7 @@ def _anchor(tree: Node, folder: Path, complete: bool = False) -> None:
                 hub.PREFIX if section == "data" and re.match(rf"{hub.PREFIX}[./~]", name) else ""
             )  # a folder with a dataset
             named = section == "data" and (name in built_in_corpora() or name == "-" or name.startswith(hub.PREFIX))
-            if is_blank(leaf) or (named and not prefix):
+            if is_blank(leaf.value) or (named and not prefix):
                 continue
             path = prefix + os.path.abspath(folder / os.path.expanduser(name.removeprefix(prefix)))
             if section == "model" and name.startswith(hub.PREFIX):
@@ -290,9 +285,7 @@ def _anchor(tree: Node, folder: Path, complete: bool = False) -> None:
                 run = os.path.abspath(os.path.join("outputs", name))
                 path = run if os.sep not in name and _exists(section, run) else path
             if bad := UNPRINTABLE.search(path):  # resolved.yaml could not be parsed
-                raise RecipeFault(
-                    f"{leaf.where}: {section}.{key}: the path {show(path)} contains {bad[0]!r}", where=[leaf.where]
-                )
+                raise RecipeFault.located(leaf.where, f"{section}.{key}: the path {show(path)} contains {bad[0]!r}")
             leaf.value = Scalar(path, quoted=True)
 
 

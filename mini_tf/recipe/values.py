@@ -6,7 +6,6 @@ YAML's own conversions (yes = true, 010 = 8, 1e-3 = text) are not used: scalars 
 import re
 from collections.abc import Sequence
 from decimal import Decimal
-from difflib import get_close_matches
 from math import frexp
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -14,6 +13,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import Field
 from pydantic.fields import FieldInfo
 
+from mini_tf.system.errors import suggest
 from mini_tf.system.safe_text import safe_text
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -39,6 +39,11 @@ class Scalar(str):
         made = super().__new__(cls, text)
         made.quoted = quoted
         return made
+
+
+def is_blank(value: Any) -> bool:
+    """Whether a value of a recipe is `key:` without a value, or null."""
+    return isinstance(value, Scalar) and not value.quoted and value in ("", "~", "null")
 
 
 def members(annotation: Any, metadata: Sequence[Any] = ()) -> list[tuple[Any, tuple[Any, ...]]]:
@@ -76,7 +81,7 @@ def fit(value: Any, annotation: Any, metadata: Sequence[Any] = ()) -> Any:
 def _fit_scalar(value: Scalar, choices: Sequence[tuple[Any, tuple[Any, ...]]]) -> Any:
     kinds = [kind for kind, _ in choices]
     if not value.quoted:
-        if type(None) in kinds and value in ("", "~", "null"):
+        if type(None) in kinds and is_blank(value):
             return None
         if bool in kinds and value in ("true", "false"):
             return value == "true"
@@ -192,14 +197,7 @@ def number(value: float) -> str:
     return str(int(value)) if value == int(value) and abs(value) < 1e15 else f"{value:g}"
 
 
-def near(word: str, words: Sequence[str], cutoff: float = 0.6) -> str | None:
-    """The most similar of `words`; None if none is similar."""
-    matches = get_close_matches(word, words, n=1, cutoff=cutoff) if len(word) <= 200 else []
-    return matches[0] if matches else None
-
-
 def no_such_class(name: str, names: Sequence[str]) -> str:
     """The message for a name that is not one of the classes `names`."""
-    similar = near(name, names)
     known = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-    return f"no such class {show(name)}; {f'did you mean {similar}?' if similar else f'there are {known}'}"
+    return f"no such class {show(name)}; {suggest(name, names, f'there are {known}')}"

@@ -144,14 +144,8 @@ class Checkpoints:
             hashed = HashedChunks(chunks(parts[name]))
             self.disk.write(temporary / name, hashed)
             files[name] = {"sha256": hashed.sha256, "bytes": len(parts[name])}
-        content = {
-            "format": FORMAT,
-            "step": step,
-            "run": self.run_id,
-            "score": score,
-            "files": files,
-            "fingerprint": dict(fingerprint),
-        }
+        content = {"format": FORMAT, "step": step, "run": self.run_id, "score": score, "files": files}
+        content["fingerprint"] = dict(fingerprint)
         self.disk.write(temporary / MANIFEST, json.dumps(content, indent=1).encode())
         self.disk.sync(temporary)
 
@@ -265,10 +259,8 @@ class Checkpoints:
         for name, sha256 in checkpoint.sha256.items():
             try:
                 actual = self.hashes.sha256(checkpoint.folder / name, checkpoint.sizes[name])
-            except OSError as error:
-                raise DamagedCheckpoint(f"{name}: {error.strerror}") from error
-            except ValueError as error:
-                raise DamagedCheckpoint(f"{name}: {error}") from error
+            except (OSError, ValueError) as error:
+                raise DamagedCheckpoint(f"{name}: {getattr(error, 'strerror', error)}") from error
             if actual != sha256:
                 raise DamagedCheckpoint(f"{name}: wrong checksum")
         return checkpoint
@@ -303,12 +295,10 @@ class Checkpoints:
         manifest.check_format(path, written, FORMAT)
         if run_id != self.run_id:
             raise RunFault(f"{path} belongs to another run ({str(run_id)[:40]}, not {self.run_id})", where=[str(path)])
-        if (
-            set(sha256) - {OBJECTIVE} != set(FILES)
-            or named != step
-            or not _is_score(score)
-            or max(sizes.values()) > _LARGEST_FILE
-        ):
+        # A score is neither NaN nor too large.
+        is_score = score is None or (type(score) in (int, float) and abs(score) < 1e300)
+        as_written = set(sha256) - {OBJECTIVE} == set(FILES) and named == step and is_score
+        if not as_written or max(sizes.values()) > _LARGEST_FILE:
             raise DamagedCheckpoint(f"{MANIFEST}: lists other files or another step")
         return Checkpoint(self.path(step), step, score, sha256, sizes, fingerprint)
 
@@ -317,7 +307,3 @@ class Checkpoints:
         while (self.folder / f"{_BAD}step-{step:08d}.{number}").exists():
             number += 1
         self.disk.rename(self.path(step), self.folder / f"{_BAD}step-{step:08d}.{number}")
-
-
-def _is_score(score: Any) -> bool:
-    return score is None or (type(score) in (int, float) and abs(score) < 1e300)  # neither NaN nor too large

@@ -109,7 +109,7 @@ def read_info(run: Path) -> DivergenceInfo:
     try:
         info = DivergenceInfo.model_validate_json(read_small_file(path))
     except OSError as error:
-        raise RunFault(f"{path}: {error.strerror}", where=[str(path)]) from error
+        raise RunFault.located(str(path), f"{error.strerror}") from error
     except (ValidationError, ValueError) as error:
         raise RunFault(f"{path} is damaged: {str(error).splitlines()[0]}", where=[str(path)]) from error
     check_format(path, info.format, FORMAT)

@@ -1,6 +1,5 @@
 """Find a run folder by `last`, by NAME for outputs/NAME, or by its path. Does not import PyTorch."""
 
-import difflib
 import errno
 import fcntl
 import os
@@ -8,7 +7,7 @@ from pathlib import Path
 
 from mini_tf.run import manifest
 from mini_tf.run.manifest import Manifest
-from mini_tf.system.errors import RunFault
+from mini_tf.system.errors import RunFault, suggest
 
 OUTPUTS = Path("outputs")
 
@@ -30,8 +29,8 @@ def find(run: str | Path) -> Path:
     if folders:
         manifest.read(folders[0])
         return folders[0].absolute()
-    near = difflib.get_close_matches(str(run), [folder.name for folder in list_runs(OUTPUTS)], n=1)
-    hint = f"did you mean {near[0]}?" if near else "`minitf runs list` lists all runs"
+    names = [folder.name for folder in list_runs(OUTPUTS)]
+    hint = suggest(str(run), names, "`minitf runs list` lists all runs")
     if any(map(str.isspace, str(run))):
         hint = "the run comes first: `last` is the newest, `minitf runs list` lists all"
     raise RunFault(f"no such run: {str(run)[:200]}", hint=hint, where=[str(run)[:200]])

@@ -80,10 +80,8 @@ class Run:
         self.is_started, self._pending_log = False, list[str]()
         self.tensorboard: TensorBoardWriter | None = None
         self._existed = False
-        self._metrics, self._timing = (
-            JsonLinesFile(folder / "metrics.jsonl", disk),
-            JsonLinesFile(folder / "timing.jsonl", disk),
-        )
+        self._metrics = JsonLinesFile(folder / "metrics.jsonl", disk)
+        self._timing = JsonLinesFile(folder / "timing.jsonl", disk)
 
     @property
     def name(self) -> str:

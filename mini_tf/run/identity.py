@@ -16,11 +16,11 @@ from mini_tf.recipe.kinds import added_kinds_in, files_with
 from mini_tf.recipe.parsing.yaml_tree import without_secrets
 from mini_tf.recipe.reading import Resolved, dump
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.values import near, one_line, show
+from mini_tf.recipe.values import one_line, show
 from mini_tf.run import finding, manifest
 from mini_tf.run.manifest import KindSource, Manifest
 from mini_tf.system.cache import hash_of
-from mini_tf.system.errors import RecipeFault, RunFault, UsageFault
+from mini_tf.system.errors import RecipeFault, RunFault, UsageFault, near
 
 NO_EFFECT_ON_RESULT = {
     *("log", "checkpoint", "generate", "expect", "runtime.device"),

@@ -47,7 +47,7 @@ class LoadedCheckpoint:
             yield
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-            raise RunFault(f"{self.folder}: does not match this run: {reason}", where=[str(self.folder)]) from error
+            raise RunFault.located(str(self.folder), f"does not match this run: {reason}") from error
 
 
 def load(
@@ -98,11 +98,11 @@ def _read_counters(path: Path) -> dict[str, Any]:
             raise ValueError("it is not a JSON object")
         invalid = invalid_counters(counters)
     except OSError as error:
-        raise RunFault(f"{path}: cannot be read: {error.strerror}", where=[str(path)]) from error
+        raise RunFault.located(str(path), f"cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise RunFault(f"{path}: not valid counters: {error}", where=[str(path)]) from error
+        raise RunFault.located(str(path), f"not valid counters: {error}") from error
     if invalid:
-        raise RunFault(f"{path}: invalid counter {invalid[0][:40]}", where=[str(path)])
+        raise RunFault.located(str(path), f"invalid counter {invalid[0][:40]}")
     return dict(counters)
 
 

@@ -78,7 +78,7 @@ def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
                     report = json.loads(line)
                 yield line, report if isinstance(report, dict) else None
     except OSError as error:
-        raise RunFault(f"{path}: cannot be read: {error.strerror}", where=[str(path)]) from error
+        raise RunFault.located(str(path), f"cannot be read: {error.strerror}") from error
 
 
 def curve(path: Path, key: str) -> list[tuple[int, float]]:

@@ -112,7 +112,7 @@ def read(
                 name: file.get_tensor(name) if name not in unread else spec.on_meta() for name, spec in specs_.items()
             }
     except (SafetensorError, OSError, UnicodeError) as error:
-        raise RunFault(f"{path}: damaged safetensors file: {error}", where=[str(path)]) from error
+        raise RunFault.located(str(path), f"damaged safetensors file: {error}") from error
 
 
 def read_specs(path: Path) -> dict[str, TensorSpec]:
@@ -124,11 +124,11 @@ def read_specs(path: Path) -> dict[str, TensorSpec]:
         _check_offsets(specs_, [entry["data_offsets"] for entry in entries.values()], content)
         return specs_
     except OSError as error:
-        raise RunFault(f"{path}: cannot be read: {error.strerror}", where=[str(path)]) from error
+        raise RunFault.located(str(path), f"cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
         hint = "pickle files (.pt, .bin, .ckpt) can run code and are never opened"
         reason = f"a tensor has no {error}" if isinstance(error, KeyError) else str(error)
-        raise RunFault(f"{path}: not a safetensors file: {reason}", hint=hint, where=[str(path)]) from error
+        raise RunFault.located(str(path), f"not a safetensors file: {reason}", hint=hint) from error
 
 
 def _read_header(path: Path) -> tuple[dict[str, Any], int]:
@@ -179,16 +179,14 @@ def check_specs(expected: Mapping[str, TensorSpec], actual: Mapping[str, TensorS
     ]
     if faults:
         more = f" (and {len(faults) - 5} more)" if len(faults) > 5 else ""
-        raise RunFault(
-            f"{path}: does not match the model of its recipe: {', '.join(faults[:5])}{more}", where=[str(path)]
-        )
+        raise RunFault.located(str(path), f"does not match the model of its recipe: {', '.join(faults[:5])}{more}")
 
 
 def check_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
     """RunFault with the name of the first tensor that contains NaN or an infinity."""
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not tensor.is_meta and not bool(torch.isfinite(tensor).all()):
-            raise RunFault(f"{path}: {name} contains values that are not finite", where=[str(path)])
+            raise RunFault.located(str(path), f"{name} contains values that are not finite")
 
 
 def check_weights(weights: Mapping[str, Tensor], path: Path) -> None:
@@ -197,4 +195,4 @@ def check_weights(weights: Mapping[str, Tensor], path: Path) -> None:
     for name, tensor in weights.items():
         if tensor.is_floating_point() and tensor.numel() and (largest := float(tensor.abs().max())) > LARGEST_WEIGHT:
             fault = f"{name} contains values up to {largest:.1g}: hidden states overflow"
-            raise RunFault(f"{path}: {fault}", hint="choose an earlier checkpoint: --step N", where=[str(path)])
+            raise RunFault.located(str(path), f"{fault}", hint="choose an earlier checkpoint: --step N")

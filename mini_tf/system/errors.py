@@ -15,7 +15,8 @@ A ValueError inside minitf means a wrong call in the code, not a user's error.
 """
 
 import errno
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from typing import TypeVar
 
 Fault = TypeVar("Fault", bound="MinitfError")
@@ -192,3 +193,20 @@ def _is_device(error: Exception) -> bool:
     return isinstance(error, RuntimeError) and (
         type(error).__name__ == "AcceleratorError" or str(error).startswith("CUDA error")
     )
+
+
+def near(word: str, words: Sequence[str], cutoff: float = 0.6) -> str | None:
+    """The most similar of `words`; None if none is similar."""
+    matches = get_close_matches(word, words, n=1, cutoff=cutoff) if len(word) <= 200 else []
+    return matches[0] if matches else None
+
+
+def suggest(
+    name: str, known: Iterable[str], otherwise: str = "", shown: Callable[[str], str] = str, cutoff: float = 0.6
+) -> str:
+    """The hint for an unknown name: "did you mean NAME?" with the most similar of `known`, or `otherwise`.
+
+    shown: a known name as the hint shows it.
+    """
+    similar = near(name, list(known), cutoff)
+    return otherwise if similar is None else f"did you mean {shown(similar)}?"

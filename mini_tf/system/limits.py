@@ -8,11 +8,10 @@ No recipe can change them, only the environment variable MINITF_LIMITS:
 import os
 import re
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
-from mini_tf.system.errors import UsageFault
+from mini_tf.system.errors import UsageFault, suggest
 
 VARIABLE = "MINITF_LIMITS"
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -58,11 +57,8 @@ def _read(text: str) -> Limits:
         name, _, value = word.partition("=")
         match = re.fullmatch(r"([0-9]{1,15})([KMG]?)", value)
         if name not in names:
-            near = get_close_matches(name, names, n=1)
-            raise UsageFault(
-                f"{VARIABLE}: no such limit {name[:40]!r}",
-                hint=f"did you mean {near[0]}?" if near else f"use one of {', '.join(names)}",
-            )
+            hint = suggest(name, names, f"use one of {', '.join(names)}")
+            raise UsageFault(f"{VARIABLE}: no such limit {name[:40]!r}", hint=hint)
         if match is None or int(match[1]) == 0:
             raise UsageFault(f"{VARIABLE}: {name} must be a whole number from 1 such as 64M, got {value[:40]!r}")
         values[name] = int(match[1]) * _UNITS[match[2]]

@@ -87,7 +87,7 @@ def _expected(config: Config, folder: Path, rank: int) -> dict[str, tensors.Tens
         whole = name.startswith(_PREFIX) and name.endswith((_A, _B)) and other in header
         if not whole or len(spec.shape) != 2 or spec.shape[side] != rank:
             what = f"{name[:80]} {str(spec)[:60]} is no part of a low-rank product of rank {rank}"
-            raise RunFault(f"{path}: {what}", where=[str(path)])
+            raise RunFault.located(str(path), f"{what}")
     return header
 
 

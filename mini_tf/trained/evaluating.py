@@ -146,10 +146,8 @@ def evaluate_trained(
 
     group: processes that evaluate together. RunFault if the loss is not finite.
     """
-    packing, sharding = (
-        pack(trained.recipe, store, trained.tokenizer, trained.objective),
-        Sharding(group or ProcessGroup()),
-    )
+    packing = pack(trained.recipe, store, trained.tokenizer, trained.objective)
+    sharding = Sharding(group or ProcessGroup())
     rows = eval_batch_size(trained.recipe, int(trained.auto.get("micro_batch_size", trained.recipe.train.batch_size)))
     metrics = evaluate(
         trained.task(), trained.objective, packing, trained.setup, rows, accumulator=accumulator, sharding=sharding

@@ -9,8 +9,8 @@ from mini_tf.nn.model import ModelSettings
 from mini_tf.recipe.kind_settings.inference_settings import inference_settings
 from mini_tf.recipe.kinds import kinds_of, listing, settings_of, usable_settings
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.values import near, show
-from mini_tf.system.errors import RunFault
+from mini_tf.recipe.values import show
+from mini_tf.system.errors import RunFault, suggest
 
 CONFIG = "config.json"
 _OF_HEAD = ("head", "tied", "output_bias", "head_activation")
@@ -39,9 +39,8 @@ def family_of(config: Config) -> Family:
     found = usable_settings("interchange", word)
     if found is None:
         words = listing("interchange")
-        hint = f"did you mean {near(word, words)}?" if near(word, words) else None
         what = f"{config.where}: model_type is {show(config.get('model_type'))}; minitf reads {', '.join(words)}"
-        raise RunFault(what, hint=hint, where=[config.where])
+        raise RunFault(what, hint=suggest(word, words) or None, where=[config.where])
     family = found()
     assert isinstance(family, Family)
     return family

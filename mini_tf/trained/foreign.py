@@ -80,7 +80,7 @@ def read_config(folder: Path, name: str = CONFIG) -> Config:
             raise ValueError("it is not a JSON object")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise RunFault(f"{path}: not a {name} of a model: {reason}", where=[str(path)]) from error
+        raise RunFault.located(str(path), f"not a {name} of a model: {reason}") from error
     return Config(values, str(path))
 
 
@@ -113,9 +113,9 @@ def _index(path: Path) -> dict[str, str]:
             raise ValueError("weight_map must give a file for each tensor")
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = error.strerror if isinstance(error, OSError) else reason_of(error)
-        raise RunFault(f"{path}: not an index of safetensors files: {reason}", where=[str(path)]) from error
+        raise RunFault.located(str(path), f"not an index of safetensors files: {reason}") from error
     if bad := [name for name in names.values() if not re.fullmatch(r"[\w.-]+\.safetensors", name)]:
-        raise RunFault(f"{path}: {bad[0][:80]!r} is not a safetensors file of this folder", where=[str(path)])
+        raise RunFault.located(str(path), f"{bad[0][:80]!r} is not a safetensors file of this folder")
     return names
 
 
@@ -166,13 +166,11 @@ def read_weights(
                 f"{places[name][1]} differs from {first.lstrip('.')}, and a {family.kind} model of this {CONFIG} has"
                 " one tensor for both"
             )
-            raise RunFault(f"{folder}: {what}", where=[str(folder)])
+            raise RunFault.located(str(folder), f"{what}")
     for name, delta in deltas.items():
         own = _canonical(name, family, False, expected)
         if own not in theirs or theirs[own].shape != delta.shape:
-            raise RunFault(
-                f"{folder}: the adapter is of another model: {name[:80]} {list(delta.shape)}", where=[str(folder)]
-            )
+            raise RunFault.located(str(folder), f"the adapter is of another model: {name[:80]} {list(delta.shape)}")
         theirs[own] = theirs[own].float() + delta
     weights = read_tensors(model, names, theirs)
     tensors.check_weights(weights, folder)
@@ -189,7 +187,7 @@ def _places(
         for name in header:
             own = _canonical(name, family, prefixed, expected)
             if own in places:
-                raise RunFault(f"{path}: {name[:80]} is given twice", where=[str(path)])
+                raise RunFault.located(str(path), f"{name[:80]} is given twice")
             places[own] = path, name
     return places
 
@@ -231,9 +229,7 @@ def _check(folder: Path, expected: Mapping[str, tuple[int, ...]], found: Mapping
             faults.append(f"{name.lstrip('.')} is {str(spec)[:80]}, not {list(expected[name])} floating-point numbers")
     if faults:
         more = f" (and {len(faults) - 5} more)" if len(faults) > 5 else ""
-        raise RunFault(
-            f"{folder}: its tensors are not those of its {CONFIG}: {', '.join(faults[:5])}{more}", where=[str(folder)]
-        )
+        raise RunFault.located(str(folder), f"its tensors are not those of its {CONFIG}: {', '.join(faults[:5])}{more}")
 
 
 def open_foreign(
@@ -250,9 +246,7 @@ def open_foreign(
     RunFault if minitf has no such model or a file is damaged, DataFault if the tokenizer cannot be used.
     """
     if (folder / manifest.NAME).exists():
-        raise RunFault(
-            f"{folder}: a run of minitf", hint="all commands and model.init_from take it as it is", where=[str(folder)]
-        )
+        raise RunFault.located(str(folder), "a run of minitf", hint="all commands and model.init_from take it as it is")
     config = read_config(folder)
     config.without_effect = without_effect
     family = family_of(config)

@@ -150,10 +150,8 @@ def match_tensors(meta: Model, recipe: Recipe, data: TokenizedData) -> Initializ
                 hint="leave the model's size keys out of the recipe",
             )
     used = {source for source in sources.values() if source is not None}
-    new, unused = (
-        tuple(name for name in own if name not in loaded),
-        tuple(name for name in available if name not in used),
-    )
+    new = tuple(name for name in own if name not in loaded)
+    unused = tuple(name for name in available if name not in used)
     return Initialization(
         LoadedTensors(trained.folder.name, tuple(loaded), new, unused, _warning(recipe, trained)), loaded
     )

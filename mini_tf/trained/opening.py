@@ -188,9 +188,7 @@ def _is_published(folder: Path, record: manifest.Manifest, step: int | str | Non
 def _fully_trainable(path: Path, config: dict[str, Any]) -> list[str]:
     names = config.get("whole")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise RunFault(
-            f"{path}: `whole`, the parameters trained beside the adapter, must be a list of names", where=[str(path)]
-        )
+        raise RunFault.located(str(path), "`whole`, the parameters trained beside the adapter, must be a list of names")
     return names
 
 
@@ -206,7 +204,7 @@ def _read_labels(path: Path, config: dict[str, Any], recipe: Recipe) -> Labels |
         labels: Labels | None = recipe.objective.dataset().read_labels(config)
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         what = "no labels" if isinstance(error, KeyError) else str(error)
-        raise RunFault(f"{path}: not a config.json of this run: {what}", where=[str(path)]) from error
+        raise RunFault.located(str(path), f"not a config.json of this run: {what}") from error
     return labels
 
 
@@ -254,8 +252,8 @@ def _read_config(path: Path, sizes: tuple[int | None, int | None] = (None, None)
         if not isinstance(context, int) or not 0 < context <= 2**20:
             raise ValueError(f"context {str(context)[:40]} must be an integer from 1 to {2**20}")
     except FileNotFoundError as error:
-        raise RunFault(f"{path}: file not found", hint="the run has not started training", where=[str(path)]) from error
+        raise RunFault.located(str(path), "file not found", hint="the run has not started training") from error
     except (ValueError, KeyError, TypeError, OSError) as error:
         what = error.strerror if isinstance(error, OSError) else reason_of(error)
-        raise RunFault(f"{path}: not a config.json of minitf: {what}", where=[str(path)]) from error
+        raise RunFault.located(str(path), f"not a config.json of minitf: {what}") from error
     return dict(config)

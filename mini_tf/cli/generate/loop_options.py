@@ -41,10 +41,12 @@ class LoopOptions:
         found = _SET.fullmatch(assignment)
         name = found[1].replace("-", "_") if found else assignment
         if found is None or name not in self._parameters:
-            from mini_tf.recipe.values import near, show
+            from mini_tf.recipe.values import show
+            from mini_tf.system.errors import suggest
 
-            meant = near(name, list(self._parameters))
-            hint = f"did you mean {meant.replace('_', '-')}?" if meant else "/set alone shows all options"
+            hint = suggest(
+                name, self._parameters, "/set alone shows all options", lambda meant: meant.replace("_", "-")
+            )
             raise UsageFault(f"/set: no such option {show(assignment.split()[0])}", hint=hint)
         value = found[2].strip()
         if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":  # as a shell takes it

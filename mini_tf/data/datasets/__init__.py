@@ -95,20 +95,20 @@ class Reader:
         if not line.lstrip().startswith("{"):
             if needed > 1:
                 missing = "label" if self.roles[1] in self.dataset.LABELS else "second text"
-                raise DataFault(f"{where}: a line of plain text has no {missing}", hint=self._json_form, where=(where,))
+                raise DataFault.located(where, f"a line of plain text has no {missing}", hint=self._json_form)
             return self.example(Row([line], where, [None for _ in columns.optional]))
         try:
             given = strict_json.parse(line)
         except ValueError as error:
             hint = f"write a text that begins with {{ as JSON: {self._json_form}"
-            raise DataFault(f"{where}: not valid JSON: {error}", hint=hint, where=(where,)) from None
+            raise DataFault.located(where, f"not valid JSON: {error}", hint=hint) from None
         keys = [
             next((key for key in (name, role, self.dataset.ALIASES.get(role)) if key in given), None)
             for role, name in self.names.items()
         ]
         for key, role in zip(keys[:needed], self.roles[:needed], strict=True):
             if key is None:
-                raise DataFault(f"{where}: {role!r} is missing", hint=self._json_form, where=(where,))
+                raise DataFault.located(where, f"{role!r} is missing", hint=self._json_form)
         cells: list[Cell] = [None if key is None else given[key] for key in keys]
         return self.example(Row(cells[:needed], where, cells[needed:]))
 

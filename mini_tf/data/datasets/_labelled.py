@@ -147,10 +147,8 @@ class LabelledDataset(Dataset):
         drawn = batch.extras.get("ids") if training else None  # ids are replaced in training only
         # If the objective makes several rows of one, the drawn ids are not aligned with this row.
         inputs = (rows.ids if drawn is None or len(drawn) != len(rows.ids) else drawn.numpy())[row, : len(original)]
-        targets, replaced = (
-            self.labels_of_row(rows, row, data.labels),
-            describing.replaced_tokens(data.tokenizer, inputs, original),
-        )
+        targets = self.labels_of_row(rows, row, data.labels)
+        replaced = describing.replaced_tokens(data.tokenizer, inputs, original)
         positions = [
             one | {"target": target, "replaced": before}
             for one, target, before in zip(
@@ -224,10 +222,8 @@ class LabelledTexts(LabelledDataset):
                 fault = (
                     "is missing; examples have two texts" if n_texts == 2 else "is not allowed; examples have one text"
                 )
-                raise DataFault(
-                    f"{example.where}: 'text_pair' {fault}",
-                    hint="all rows must have the same columns",
-                    where=(example.where,),
+                raise DataFault.located(
+                    example.where, f"'text_pair' {fault}", hint="all rows must have the same columns"
                 )
         ids = [join_by_separators(parts, tokenizer) for parts in encode_parts(examples, tokenizer)]
         return [
@@ -240,7 +236,7 @@ def text_of(cell: Cell, where: str, name: str) -> str:
     """The text of a cell; DataFault if it is blank."""
     text = columns.text_of(cell, where, name)
     if not text.strip():
-        raise DataFault(f"{where}: {short(name)!r} is empty", hint="remove the row", where=(where,))
+        raise DataFault.located(where, f"{short(name)!r} is empty", hint="remove the row")
     return text
 
 
@@ -310,7 +306,7 @@ def join_by_separators(parts: Sequence[np.ndarray], tokenizer: Tokenizer) -> np.
 
 
 def no_tokens(example: Example) -> DataFault:
-    return DataFault(f"{example.where}: the text has no tokens", where=(example.where,))
+    return DataFault.located(example.where, "the text has no tokens")
 
 
 def _listed(names: Sequence[str]) -> str:

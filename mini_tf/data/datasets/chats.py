@@ -65,7 +65,7 @@ class Settings(LabelledDataset):
             messages = [("user", text_of(row["prompt"], where, names["prompt"])), (ASSISTANT, response)]
         else:
             hint = "name the columns: {prompt: COLUMN, response: COLUMN}"
-            raise DataFault(f"{where}: needs prompt and response, or messages", hint=hint, where=(where,))
+            raise DataFault.located(where, "needs prompt and response, or messages", hint=hint)
         last = max(number for number, (role, _) in enumerate(messages) if role == ASSISTANT)
         used = messages[: last + 1]
         return Example(

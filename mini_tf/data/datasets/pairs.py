@@ -87,7 +87,7 @@ class Settings(Dataset):
         target, *alternatives = texts_of(row["target"], where, names["target"])
         source, alignment = text_of(row["source"], where, names["source"]), row.get(ALIGNMENT)
         if not source.strip():
-            raise DataFault(f"{where}: {names['source']!r} is empty", hint="remove the row", where=(where,))
+            raise DataFault.located(where, f"{names['source']!r} is empty", hint="remove the row")
         return Pair(
             source,
             target,
@@ -128,7 +128,7 @@ class Settings(Dataset):
         for pair, *both in zip(examples, sources, targets, strict=True):
             for role, ids in zip(self.REQUIRED, both, strict=True):
                 if not ids.size:
-                    raise DataFault(f"{pair.where}: the {role} has no tokens", where=(pair.where,))
+                    raise DataFault.located(pair.where, f"the {role} has no tokens")
         return [Encoded(target, source=source) for source, target in zip(sources, targets, strict=True)]
 
     def packing(self, store: Store, shape: Shape) -> Packing:

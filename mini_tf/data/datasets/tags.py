@@ -36,9 +36,7 @@ class Settings(LabelledDataset):
         words = columns.words_of(row["text"], where, names["text"])
         tags = columns.labels_of(row["label"], where, names["label"]) if labelled else []
         if labelled and len(tags) != len(words):
-            raise DataFault(
-                f"{where}: {len(words)} words, but {len(tags)} tags; the numbers must be equal", where=(where,)
-            )
+            raise DataFault.located(where, f"{len(words)} words, but {len(tags)} tags; the numbers must be equal")
         return Example(words, tags, where)
 
     def texts(self, example: Example, source: bool = False) -> Sequence[str]:
@@ -116,6 +114,4 @@ class Settings(LabelledDataset):
 
 
 def _fault(example: Example, reason: str) -> DataFault:
-    return DataFault(
-        f"{example.where}: {reason}, so that it cannot have a tag", hint="remove the example", where=(example.where,)
-    )
+    return DataFault.located(example.where, f"{reason}, so that it cannot have a tag", hint="remove the example")

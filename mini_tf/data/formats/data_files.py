@@ -15,7 +15,6 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 
 from mini_tf.data.formats import hub_datasets, text_lines
@@ -23,7 +22,7 @@ from mini_tf.data.formats.parquet import open_parquet
 from mini_tf.recipe.corpora import built_in_corpora, find_corpus
 from mini_tf.recipe.data import FORMATS
 from mini_tf.system.cache import CHUNK, cache_folder, sha256_of
-from mini_tf.system.errors import DataFault
+from mini_tf.system.errors import DataFault, suggest
 from mini_tf.system.hub import PREFIX
 from mini_tf.system.limits import VARIABLE, format_bytes, limits
 from mini_tf.system.plain_file import open_plain
@@ -189,8 +188,11 @@ def _near(path: Path) -> str:
         return f" (a broken link to {os.readlink(path)})"
     with contextlib.suppress(OSError):
         names = [f.name for f in itertools.islice(path.parent.iterdir(), MAX_SUGGESTIONS)]
-    words = get_close_matches(path.name, [*built_in_corpora(), *names], n=1)
-    return f"; did you mean {words[0] if words[0] in built_in_corpora() else path.parent / words[0]}?" if words else ""
+    corpora = built_in_corpora()
+    hint = suggest(
+        path.name, [*corpora, *names], shown=lambda name: name if name in corpora else str(path.parent / name)
+    )
+    return f"; {hint}" if hint else ""
 
 
 def _stdin(key: str) -> DataFile:

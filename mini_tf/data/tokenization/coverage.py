@@ -55,11 +55,9 @@ class Coverage:
         """Add what another `Coverage` has counted (`to_json`) on a later part of the text."""
         self._unknown.update(counts["unknown"])
         sampled, decoded, replaced = counts["characters"]
-        self._sampled, self._decoded, self._replaced = (
-            self._sampled + sampled,
-            self._decoded + decoded,
-            self._replaced + replaced,
-        )
+        self._sampled = self._sampled + sampled
+        self._decoded = self._decoded + decoded
+        self._replaced = self._replaced + replaced
 
     def notes(self) -> list[str]:
         """Notes on the whole text. Raises DataFault if too much of it is lost."""

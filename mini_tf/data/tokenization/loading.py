@@ -7,7 +7,6 @@ expand text without bound, or never finish. Each of these raises DataFault.
 import errno
 import os
 import re
-from difflib import get_close_matches
 from pathlib import Path
 
 import tokenizers
@@ -16,7 +15,7 @@ from tokenizers import Regex, pre_tokenizers, processors
 from mini_tf.data.tokenization import components, vocab_files
 from mini_tf.data.tokenization.guard import call_guarded
 from mini_tf.data.tokenization.vocabulary import Template
-from mini_tf.system.errors import DataFault
+from mini_tf.system.errors import DataFault, suggest
 from mini_tf.system.limits import limits
 from mini_tf.system.plain_file import read_plain
 
@@ -118,8 +117,7 @@ def _split_special_names(inner: tokenizers.Tokenizer) -> list[str]:
 def _near_run(path: Path) -> str | None:
     """A suggestion from the runs in outputs that have a tokenizer."""
     runs = {file.parent.name: file.parent for file in Path("outputs").glob("*/tokenizer.json")}
-    names = get_close_matches(path.name, list(runs), n=1)
-    return f"did you mean {runs[names[0]]}?" if names else None
+    return suggest(path.name, runs, shown=lambda name: str(runs[name])) or None
 
 
 def _read(file: Path, path: Path | None = None) -> str:

@@ -212,10 +212,8 @@ class WordFeatures(LinearFeatures):
     def _around(self, words: Int[Tensor, "T K"], text: Int[Tensor, " T"]) -> Int[Tensor, "T N K"]:
         """The keys of the N = 2 * window + 1 words around each word."""
         width = (self.window, self.window)
-        near, text_of = (
-            F.pad(words, (0, 0, *width)).unfold(0, sum(width) + 1, 1),
-            F.pad(text, width, value=-1).unfold(0, sum(width) + 1, 1),
-        )
+        near = F.pad(words, (0, 0, *width)).unfold(0, sum(width) + 1, 1)
+        text_of = F.pad(text, width, value=-1).unfold(0, sum(width) + 1, 1)
         return near.transpose(1, 2) * (text_of == text[:, None])[..., None]
 
     def _ngrams_of_words(self, around: Int[Tensor, "T N W"]) -> Iterator[Int[Tensor, "T F"]]:

@@ -12,7 +12,8 @@ from mini_tf.recipe.data import NonEmptyText
 from mini_tf.recipe.kind_settings.directions import Direction, attended_tokens
 from mini_tf.recipe.kind_settings.inference_settings import inference_settings
 from mini_tf.recipe.kinds import Kind, Rules, listing, settings_of
-from mini_tf.recipe.values import Share, near, show
+from mini_tf.recipe.values import Share, show
+from mini_tf.system.errors import suggest
 
 
 class OptimizerSettings(Kind):
@@ -250,8 +251,7 @@ class ObjectiveSettings(Kind):
         named = [("data.datasets", "dataset", cls.DATASET), ("pipelines", "pipeline", cls.PIPELINE)]
         for package, what, word in [*named, *(("baselines", "baseline", word) for word in cls.BASELINES)]:
             if word is not None and word not in (words := listing(package)):
-                similar = near(word, words)
-                hint = f"did you mean {similar!r}?" if similar else f"there are: {', '.join(words)}"
+                hint = suggest(word, words, f"there are: {', '.join(words)}", repr)
                 return f"names the {what} {show(word)}, which does not exist; {hint}"
         return None
 

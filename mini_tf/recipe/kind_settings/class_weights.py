@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import WrapValidator
 from pydantic_core import PydanticCustomError
 
-from mini_tf.recipe.values import near, show
+from mini_tf.recipe.values import show
+from mini_tf.system.errors import suggest
 
 LARGEST_WEIGHT = 1e9
 
@@ -15,9 +16,11 @@ def _check_class_weights(value: Any, validate: Any) -> Any:
     if value is None or value == "balanced":
         return validate(value)
     if not isinstance(value, dict):
-        hint = "; did you mean balanced?" if isinstance(value, str) and near(value, ["balanced"]) else ""
+        hint = isinstance(value, str) and suggest(value, ["balanced"])
         raise PydanticCustomError(
-            "value", "{m}", {"m": f"must be balanced or {{class: weight}}, got {show(value)}{hint}"}
+            "value",
+            "{m}",
+            {"m": f"must be balanced or {{class: weight}}, got {show(value)}{f'; {hint}' if hint else ''}"},
         )
     for name, weight in value.items():
         if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 < weight <= LARGEST_WEIGHT:

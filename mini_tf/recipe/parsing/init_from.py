@@ -104,7 +104,7 @@ def _of_other_tool(folder: Path) -> Node | None:
 
 def _refusal(node: Node, message: str, hint: str = "") -> RecipeFault:
     key = "" if "model.init_from=" in node.where else "model.init_from: "  # an override contains the key
-    return RecipeFault(f"{node.where}: {key}{message}", hint=hint, where=[node.where])
+    return RecipeFault.located(node.where, f"{key}{message}", hint=hint)
 
 
 def _mapping(node: Node | None) -> dict[str, Node]:

@@ -10,14 +10,7 @@ from pydantic.fields import FieldInfo
 
 from mini_tf.recipe.kinds import Kind, KindOf, Section
 from mini_tf.recipe.parsing.yaml_tree import Node
-from mini_tf.recipe.values import Scalar, members
-
-_BLANK = ("", "~", "null")
-
-
-def is_blank(node: Node) -> bool:
-    """True for `key:` without a value, and for null."""
-    return isinstance(node.value, Scalar) and not node.value.quoted and node.value in _BLANK
+from mini_tf.recipe.values import Scalar, is_blank, members
 
 
 @cache
@@ -80,7 +73,7 @@ def part_of(field: FieldInfo | None, node: Node | None) -> type[Section] | None:
     kinds = kinds_at(field)
     if kinds is None or _is_section(field, node):
         return section_of(field)
-    value = None if node is None or is_blank(node) else node.value
+    value = None if node is None or is_blank(node.value) else node.value
     value = value[0].value if isinstance(value, list) and len(value) == 1 else value
     word = value["kind"].value if isinstance(value, dict) and "kind" in value else value
     word = str(word) if isinstance(word, Scalar) else default_word(field)
@@ -104,7 +97,7 @@ def merge(below: Node, above: Node, section: type[Section] | None, one_level: bo
 
     one_level: both are parts of one level, in which nothing is dropped but what is given twice.
     """
-    written = {key for key, node in above.value.items() if not is_blank(node)}
+    written = {key for key, node in above.value.items() if not is_blank(node.value)}
     merged: dict[str, Node] = (Section if section is None or one_level else section).inherited(below.value, written)
     for key, node in above.value.items():
         field = section.model_fields.get(key) if section else None
@@ -117,9 +110,9 @@ def merge(below: Node, above: Node, section: type[Section] | None, one_level: bo
 def _join(below: Node, above: Node, place: FieldInfo | None, one_level: bool) -> Node:
     either = kinds_at(place) is not None and section_of(place) is not None
     field = None if one_level else place
-    if may_be_blank(field) and (is_blank(above) or is_blank(below)):
-        return below if is_blank(above) else above
-    if may_be_null(field) and (is_blank(above) or is_blank(below)):
+    if may_be_blank(field) and (is_blank(above.value) or is_blank(below.value)):
+        return below if is_blank(above.value) else above
+    if may_be_null(field) and (is_blank(above.value) or is_blank(below.value)):
         return above
     if either and (not isinstance(above.value, dict) or _is_section(place, below) != _is_section(place, above)):
         return above  # text, or a mapping of the other form

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from mini_tf.recipe.values import Scalar, describe, fit, members, near, number, show
+from mini_tf.recipe.values import Scalar, describe, fit, members, number, show
+from mini_tf.system.errors import suggest
 
 
 class Fault(NamedTuple):
@@ -158,5 +159,5 @@ def _suggestion(value: Any, field: Any) -> str:
     if len(value) > 40 and value.strip("+-").isdigit():
         return "; the number is too long"
     words = [str(word) for kind, _ in members(field.annotation) for word in get_args(kind) if isinstance(word, str)]
-    suggestion = near(value, words)
-    return f"; did you mean {suggestion}?" if suggestion else ""
+    hint = suggest(value, words)
+    return f"; {hint}" if hint else ""

@@ -11,8 +11,8 @@ from mini_tf.recipe.parsing.merging import kinds_at, part_of
 from mini_tf.recipe.parsing.schema_faults import Fault, faults_of
 from mini_tf.recipe.parsing.yaml_tree import MAX_REPORTED, Node, recipe_fault
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.values import Scalar, near
-from mini_tf.system.errors import RecipeFault
+from mini_tf.recipe.values import Scalar
+from mini_tf.system.errors import RecipeFault, near
 
 COMMAND_LINE = "command line"
 _MAX_PASSES = 16
