@@ -27,11 +27,11 @@ from mini_tf.optimizers import Parameter, adamw
 from mini_tf.run import disk, manifest, opening
 from mini_tf.run.checkpoint import COUNTERS, FILES, MANIFEST, MODEL, OPTIMIZER, STATE, Checkpoints
 from mini_tf.run.disk import Disk, FileHashes, chunks
-from mini_tf.run.folder import CheckpointTensors, Run
+from mini_tf.run.folder import Run
 from mini_tf.run.identity import Identity
 from mini_tf.run.loading import is_published
 from mini_tf.run.opening import RunLocation, open_run, start_run
-from mini_tf.run.tensors import Serialized, specs
+from mini_tf.run.tensors import CheckpointTensors, Serialized, specs
 from mini_tf.system.errors import RunFault, StorageFault
 
 RECIPE = (

@@ -17,13 +17,13 @@ from commands import drawn, minitf, refused
 from mini_tf.recipe.reading import read
 from mini_tf.run import finding, manifest, opening
 from mini_tf.run.disk import Disk
-from mini_tf.run.folder import CheckpointTensors, Run
+from mini_tf.run.folder import Run
 from mini_tf.run.identity import Identity
 from mini_tf.run.loading import invalid_counters, load_model
 from mini_tf.run.metrics import curve, read_lines
 from mini_tf.run.opening import RunLocation, check_exact, environment_changes, open_run, start_run
 from mini_tf.run.set_files import copy_model
-from mini_tf.run.tensors import specs
+from mini_tf.run.tensors import CheckpointTensors, specs
 from mini_tf.system.errors import DataFault, Diverged, RunFault, StorageFault, UsageFault
 from mini_tf.system.strict_json import show_json
 

@@ -13,10 +13,9 @@ from torch import Tensor
 
 from mini_tf.run import tensors
 from mini_tf.run.disk import Disk, HashedChunks, sha256_of
-from mini_tf.run.folder import CheckpointTensors
 from mini_tf.run.identity import Identity
 from mini_tf.run.opening import RunLocation, open_run, start_run
-from mini_tf.run.tensors import Serialized
+from mini_tf.run.tensors import CheckpointTensors, Serialized
 
 DTYPES = list(tensors._DTYPES.values())
 ONE = Identity("one", "train: {}\n", "train: {steps: 2}\n", {"train.steps": 2}, {"train": "aa"}, {"train.steps": 2})

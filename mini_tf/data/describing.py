@@ -111,9 +111,8 @@ def _described(
     """Inputs and targets of one row; more: further entries of each position."""
     inputs = batch.inputs.ids.numpy()
     targets = np.full(inputs.size, -1)
-    targets[np.arange(inputs.size) if batch.target_positions is None else batch.target_positions.numpy()] = (
-        batch.labels.numpy()
-    )
+    at = np.arange(inputs.size) if batch.target_positions is None else batch.target_positions.numpy()
+    targets[at] = batch.labels.numpy()
     positions = [
         {"position": token["position"], "document": int(document), **token}
         | {"target": tokenizer.pieces([target])[0] if target >= 0 else None, **entries}
@@ -139,12 +138,8 @@ def describe_row_with_source(tokenizer: Tokenizer, batch: Batch, row: int) -> di
 
 def segments_of(tokens: Tokens, row: int) -> np.ndarray:
     """The document of each token of a row, from 1; 0 = padding."""
-    positions = tokens.token_positions
-    return (
-        np.ones(tokens.ids.shape[1], np.int64)
-        if positions is None or positions.segments is None
-        else positions.segments[row].numpy()
-    )
+    segments = None if tokens.token_positions is None else tokens.token_positions.segments
+    return np.ones(tokens.ids.shape[1], np.int64) if segments is None else segments[row].numpy()
 
 
 def describe_example_row(tokenizer: Tokenizer, rows: Rows, batch: Batch, row: int) -> dict[str, Any]:
@@ -247,11 +242,8 @@ def check_data(dataset: Dataset, data: Data, limit: int) -> DataReport:
     ignored, sample = Faults(0), None if faults.count else raw.sample
     examples = {split: Examples.of(partial(_valid_examples, source, ignored)) for split, source in readable.items()}
     try:
-        data_split = (
-            dataset.split(examples["train"], examples.get("val"), data.split)
-            if sample is None
-            else sample.whole(examples["train"])
-        )
+        train, val = examples["train"], examples.get("val")
+        data_split = dataset.split(train, val, data.split) if sample is None else sample.whole(train)
         labels = dataset.fit_labels(example for split, example in data_split.read() if split == "train")
         reports = _split_reports(dataset, data_split)
     except DataFault as fault:  # if most rows are invalid, too few are left; their faults are reported already
@@ -259,8 +251,8 @@ def check_data(dataset: Dataset, data: Data, limit: int) -> DataReport:
             faults.add(fault)
         return DataReport(faults, {}, 0)
     _add_unknown_classes(dataset, data_split, reports, () if labels is None else labels.names, faults)
-    n_val_in_train = _count(dataset, examples["val"].read()) - reports["val"].examples if "val" in examples else 0
-    return DataReport(faults, reports, n_val_in_train)
+    n_val = 0 if val is None else sum(map(dataset.is_first_part, val.read()))
+    return DataReport(faults, reports, 0 if val is None else n_val - reports["val"].examples)
 
 
 def _exists(files: Files, faults: Faults) -> bool:
@@ -287,10 +279,6 @@ def _valid_examples(files: Files, faults: Faults) -> Iterator[Any]:
                     yield example
         except DataFault as fault:
             faults.add(fault, "the rest was not read")
-
-
-def _count(dataset: Dataset, examples: Iterable[Any]) -> int:
-    return sum(map(dataset.is_first_part, examples))
 
 
 def _split_reports(dataset: Dataset, data_split: DataSplit) -> dict[str, SplitReport]:

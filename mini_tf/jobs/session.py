@@ -16,9 +16,9 @@ from mini_tf.jobs.step_lines import StepLines
 from mini_tf.nn import state as states
 from mini_tf.recipe.sections import Checkpoint
 from mini_tf.run import divergence
-from mini_tf.run.folder import CheckpointTensors, Run
+from mini_tf.run.folder import Run
 from mini_tf.run.following import Follower
-from mini_tf.run.tensors import specs
+from mini_tf.run.tensors import CheckpointTensors, specs
 from mini_tf.system.errors import RunFault
 from mini_tf.system.progress import show_progress
 from mini_tf.training.counters import Counters
@@ -68,9 +68,7 @@ class Session:
         self.saved = 0  # step of the newest checkpoint
         self.finished = False  # no further step is to be trained
         self.lines = StepLines(self.start, self.training.schedule.horizon)
-        self.full: tuple[int, dict[str, float]] | None = (
-            None  # step and metrics of the last evaluation on all validation data
-        )
+        self.full: tuple[int, dict[str, float]] | None = None  # step and metrics of the last full evaluation
 
     def train(self, stop: StopRequest) -> int:
         """Train to the end of the run or until `stop`; returns the last step, which is saved. Sets `finished`."""
@@ -93,13 +91,8 @@ class Session:
                     self._record(report, {}, bar)
                 self.finished = last or (score is not None and not ended and self._out_of_patience())
                 stopping = self.agree(stop)
-                if (
-                    self.finished
-                    or ended
-                    or stopping
-                    or self._due(report).checkpoint(report)
-                    or score == self.counters.best
-                ):
+                is_due = self.finished or ended or stopping or self._due(report).checkpoint(report)
+                if is_due or score == self.counters.best:
                     self._save(report, score)
                     self._reset_patience(report.step)
                 if score is not None and not stopping:  # after a stop, the continuation samples

@@ -275,9 +275,7 @@ class OneStack(Model):
         self, inputs: Tokens, memory: SourceMemory | None, at: Tensor | None, state: State | None
     ) -> ForwardOutput:
         """`forward` with an encoded source."""
-        token_positions = inputs.token_positions
-        if token_positions is None:
-            token_positions = self._next_token_positions(inputs.ids, state)
+        token_positions = inputs.token_positions or self._next_token_positions(inputs.ids, state)
         layers, before = (None, None) if state is None else (state["layers"], state.get("before"))
         x = self.embedding(inputs, token_positions, before)
         mixed: ForwardOutput = self.stack(x, token_positions, memory, at, layers)

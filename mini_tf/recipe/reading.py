@@ -153,11 +153,8 @@ def _find(recipe: str | Path) -> tuple[Path, str, str]:
             )
         path = resolved
     elif re.match(r"https?://", name_or_path):
-        raise RecipeFault(
-            f"cannot read recipe {shown}: minitf does not download files",
-            hint=f"download it first: curl -LO {shown}",
-            where=[shown],
-        )
+        hint = f"download it first: curl -LO {shown}"
+        raise RecipeFault(f"cannot read recipe {shown}: minitf does not download files", hint=hint, where=[shown])
     elif not os.path.lexists(path) and is_data_name(name_or_path):
         with contextlib.suppress(OSError):
             names = [entry.name for entry in itertools.islice(path.parent.iterdir(), 1000)]
@@ -170,9 +167,8 @@ def _find(recipe: str | Path) -> tuple[Path, str, str]:
             hint = f"a model of Hugging Face's hub: model.init_from={hub.PREFIX}{shown}"
         if path.suffix in (".yaml", ".yml") or os.sep in name_or_path:
             raise RecipeFault(f"cannot read recipe {shown}: no such file", hint=hint, where=[shown])
-        raise UsageFault(
-            f"no such recipe '{shown}': it is not a shipped recipe, a file, a run folder or KEY=VALUE", hint=hint
-        )
+        fault = f"no such recipe '{shown}': it is not a shipped recipe, a file, a run folder or KEY=VALUE"
+        raise UsageFault(fault, hint=hint)
     name = path.stem
     if path.name == "resolved.yaml":
         name = _RUN_SUFFIX.sub("", path.absolute().parent.name)
@@ -260,23 +256,19 @@ def _anchor(tree: Node, folder: Path, complete: bool = False) -> None:
         node, key = tree.value.get(section), ".".join(keys)
         for step in keys:
             node = node.value.get(step) if node is not None and isinstance(node.value, dict) else None
-        with_settings = (
-            section == "data" and node is not None and isinstance(node.value, dict) and not FilePair.fits(node.value)
-        )
-        for leaf in node.leaves() if node is not None and not with_settings else ():
+        is_pair = node is None or not isinstance(node.value, dict) or FilePair.fits(node.value)
+        for leaf in node.leaves() if node is not None and (section != "data" or is_pair) else ():
             name = str(leaf.value)
-            prefix = (
-                hub.PREFIX if section == "data" and re.match(rf"{hub.PREFIX}[./~]", name) else ""
-            )  # a folder with a dataset
+            is_folder = section == "data" and re.match(rf"{hub.PREFIX}[./~]", name)  # with a dataset
+            prefix = hub.PREFIX if is_folder else ""
             named = section == "data" and (name in built_in_corpora() or name == "-" or name.startswith(hub.PREFIX))
             if is_blank(leaf.value) or (named and not prefix):
                 continue
             path = prefix + os.path.abspath(folder / os.path.expanduser(name.removeprefix(prefix)))
             if section == "model" and name.startswith(hub.PREFIX):
                 if complete:  # of a run, whose names ask for no connection
-                    raise RecipeFault(
-                        f"{leaf.where}: {section}.{key}: must be a folder in the recipe of a run, got {show(name)}"
-                    )
+                    fault = f"{section}.{key}: must be a folder in the recipe of a run, got {show(name)}"
+                    raise RecipeFault(f"{leaf.where}: {fault}")
                 path = os.path.abspath(hub.local_folder(name))
             if section != "data" and not _exists(section, path):
                 if name == "last":
@@ -321,8 +313,6 @@ def _shown(node: Node) -> str:
     """A value as written, on one line."""
     if isinstance(node.value, dict):
         return "{" + ", ".join(f"{key}: {_shown(child)}" for key, child in node.value.items()) + "}"
-    return (
-        "[" + ", ".join(map(_shown, node.value)) + "]"
-        if isinstance(node.value, list)
-        else str(node.value).replace("\n", "\\n")
-    )
+    if isinstance(node.value, list):
+        return "[" + ", ".join(map(_shown, node.value)) + "]"
+    return str(node.value).replace("\n", "\\n")

@@ -20,8 +20,8 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import Any, Literal, NamedTuple
+from types import TracebackType
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -42,22 +42,13 @@ from mini_tf.run.finding import is_same, member_folders, supports_locks
 from mini_tf.run.loading import LoadedCheckpoint
 from mini_tf.run.manifest import Manifest, RunState
 from mini_tf.run.metrics import JsonLinesFile, TensorBoardWriter, curve
-from mini_tf.run.tensors import TensorSpec
+from mini_tf.run.tensors import CheckpointTensors, TensorSpec
 from mini_tf.system.errors import DataFault, RecipeFault, RunFault, StorageFault, Unavailable, UsageFault
 from mini_tf.system.plain_file import read_blocks, read_small_file
 
 MODEL_TEXT_FILES = ("config.json", "tokenizer.json", "source_tokenizer.json")
 """The text files needed to load model.safetensors."""
 _START_ERRORS = (UsageFault, RecipeFault, DataFault, RunFault, Unavailable)
-
-
-class CheckpointTensors(NamedTuple):
-    """The tensors of a checkpoint by name. objective: those of the objective's own network, if it has one."""
-
-    model: Mapping[str, Tensor]
-    optimizer: Mapping[str, Tensor]
-    state: Mapping[str, Tensor]
-    objective: Mapping[str, Tensor] = MappingProxyType({})
 
 
 class Run:
@@ -114,14 +105,11 @@ class Run:
         tensors of model, optimizer or objective do not match the `expected` specs.
         """
         if self._lock >= 0 and not supports_locks(self._lock):
-            warn(
-                f"{self.folder}: the file system does not support locks; make sure that no other process trains in this"
-                " folder"
-            )
+            unsafe = "the file system does not support locks; make sure that no other process trains in this folder"
+            warn(f"{self.folder}: {unsafe}")
         newest = self.checkpoints.newest(warn)
-        saved = (
-            None if newest is None else loading.load(newest, expected, expected_optimizer, expected_objective, unread)
-        )
+        specs = expected, expected_optimizer, expected_objective
+        saved = None if newest is None else loading.load(newest, *specs, unread)
         sizes = saved.counters if saved else {}
         with storage_errors(f"continuing {self.folder}"):
             for file in (self._metrics, self._timing):
@@ -129,18 +117,15 @@ class Run:
                     warn(f"{file.path.name} is shorter than it was at the checkpoint; earlier lines are lost")
         if self.tensorboard is not None:
             self.tensorboard.write_all()
-        self._drop_results_after(saved.step if saved else 0)
-        if saved:
-            best = self.checkpoints.first_intact(self.checkpoints.by_score(), warn)
-            if best is not None:  # a process may have been killed between saving and writing run.json
-                self.update(best=self._best_with(best.step, best.score))
-            self.publish(warn=warn)
-        return saved
-
-    def _drop_results_after(self, step: int) -> None:
-        best, model = self.manifest.best, self.manifest.model
+        step, best, model = saved.step if saved else 0, self.manifest.best, self.manifest.model
         best = best if best and best["step"] <= step else None
         self.update(step=step, best=best, model=model if model and model["step"] <= step else None)
+        if saved:
+            best_saved = self.checkpoints.first_intact(self.checkpoints.by_score(), warn)
+            if best_saved is not None:  # a process may have been killed between saving and writing run.json
+                self.update(best=self._best_with(best_saved.step, best_saved.score))
+            self.publish(warn=warn)
+        return saved
 
     def record(self, report: Mapping[str, Any], seconds: float | None = None) -> None:
         """Append `step` and its metrics to metrics.jsonl, and the seconds to timing.jsonl."""
@@ -160,15 +145,10 @@ class Run:
         with storage_errors(f"saving step {step}", self.checkpoints.describe_newest()):
             self._check_folder()
             sizes = {file.path.name: file.sync() for file in (self._metrics, self._timing)}
-        parts: dict[str, bytes | tensors.Serialized] = {
-            MODEL: tensors.Serialized(contents.model),
-            OPTIMIZER: tensors.Serialized(contents.optimizer),
-            STATE: tensors.Serialized(contents.state),
-            COUNTERS: json.dumps({**counters, **sizes}, sort_keys=True, allow_nan=False).encode(),
-        }
-        if contents.objective:
-            parts[OBJECTIVE] = tensors.Serialized(contents.objective)
-        self.checkpoints.save(step, parts, score, self.fingerprint)
+        named = zip((MODEL, OPTIMIZER, STATE, OBJECTIVE), contents, strict=True)
+        parts = {name: tensors.Serialized(part) for name, part in named if part or name != OBJECTIVE}
+        counted = json.dumps({**counters, **sizes}, sort_keys=True, allow_nan=False).encode()
+        self.checkpoints.save(step, {**parts, COUNTERS: counted}, score, self.fingerprint)
         self.update(step=step, best=self._best_with(step, score))
 
     def _best_with(self, step: int, score: float | None) -> dict[str, int | float] | None:
@@ -200,10 +180,8 @@ class Run:
             return
         chosen = self.checkpoints.find_verified(checkpoint.step)
         if before and no_better and before["step"] != chosen.step:
-            warn(
-                f"{MODEL} (step {before['step']}) and its checkpoint are missing or damaged; "
-                f"the next best checkpoint replaces it: step {chosen.step}"
-            )
+            lost = f"{MODEL} (step {before['step']}) and its checkpoint are missing or damaged"
+            warn(f"{lost}; the next best checkpoint replaces it: step {chosen.step}")
             self.update(metrics={})
         content: Content = read_blocks(chosen.folder / MODEL)
         sha256 = chosen.sha256[MODEL]
@@ -230,16 +208,11 @@ class Run:
             self.manifest = self.manifest.model_copy(update={"extensions": [*extensions, (self.manifest.step, steps)]})
             self.status = "continued"
         elif not extensions:
-            raise RunFault(
-                f"{self.folder} is not finished",
-                hint="without --extend the same command starts or continues it",
-                where=[str(self.folder)],
-            )
+            hint = "without --extend the same command starts or continues it"
+            raise RunFault(f"{self.folder} is not finished", hint=hint, where=[str(self.folder)])
         elif steps != extensions[-1][1]:
-            current = str(extensions[-1][1])[:20]
-            raise RunFault(
-                f"{self.folder} is already being extended by {current} steps, not {steps}", where=[str(self.folder)]
-            )
+            fault = f"is already being extended by {str(extensions[-1][1])[:20]} steps, not {steps}"
+            raise RunFault(f"{self.folder} {fault}", where=[str(self.folder)])
 
     def write(self, name: str, text: str) -> None:
         """Write a text file of the folder (recipe.yaml, resolved.yaml, MODEL_TEXT_FILES) atomically."""

@@ -7,10 +7,10 @@ from typing import Any, Literal
 from mini_tf.parallel.group import ProcessGroup
 from mini_tf.run import loading
 from mini_tf.run.disk import Disk
-from mini_tf.run.folder import CheckpointTensors, Run
+from mini_tf.run.folder import Run
 from mini_tf.run.loading import LoadedCheckpoint
 from mini_tf.run.manifest import Manifest, RunState
-from mini_tf.run.tensors import TensorSpec
+from mini_tf.run.tensors import CheckpointTensors, TensorSpec
 from mini_tf.system.errors import RunFault
 
 

@@ -11,6 +11,7 @@ import os
 import struct
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -38,6 +39,15 @@ _DTYPES = {
 LARGEST_WEIGHT = 1e9
 """Above it a norm after two matrices overflows in float32, and returns 0 for every input."""
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+
+
+class CheckpointTensors(NamedTuple):
+    """The tensors of a checkpoint by name. objective: those of the objective's own network, if it has one."""
+
+    model: Mapping[str, Tensor]
+    optimizer: Mapping[str, Tensor]
+    state: Mapping[str, Tensor]
+    objective: Mapping[str, Tensor] = MappingProxyType({})
 
 
 class TensorSpec(NamedTuple):

@@ -71,14 +71,8 @@ class Console:
         debug: bool = False,
         color: str = "auto",
     ) -> None:
-        self.command, self.quiet, self.verbose, self.json, self.debug, self.color = (
-            command,
-            quiet,
-            verbose,
-            json,
-            debug,
-            color,
-        )
+        self.command, self.quiet, self.verbose = command, quiet, verbose
+        self.json, self.debug, self.color = json, debug, color
         self.context: typer.Context | None = None
         """The parsed command line."""
         self.log: Callable[[str], None] | None = None
@@ -126,9 +120,8 @@ class Console:
     def status(self, line: str) -> None:
         """A line on a terminal that the next one replaces; "" removes it. With a progress bar, its description."""
         if self._bar is not None and not self._bar.disable:
-            self._bar.set_description_str(
-                safe_text(line)
-            )  # tqdm has its own lock; taking it while holding ours could deadlock
+            # tqdm has its own lock; taking it while holding ours could deadlock.
+            self._bar.set_description_str(safe_text(line))
             return
         with self._lock:
             width = shutil.get_terminal_size((80, 24)).columns - 1
@@ -181,9 +174,8 @@ class Console:
     def close(self, exit_code: int, error: MinitfError | None = None) -> None:
         """Print the error on stderr, and with --json the object that is still due."""
         for line in _lines(error) if error else ():
-            self._write(
-                line.replace("\n", "\\n"), tone="error"
-            )  # a name with a newline in it must not look like two lines
+            # A name with a newline in it must not look like two lines.
+            self._write(line.replace("\n", "\\n"), tone="error")
         if not self.json or not (error or self.envelope or exit_code):
             return
         envelope: dict[str, Any] = {"ok": exit_code == 0, "command": self.command}
@@ -246,14 +238,7 @@ def command(body: Callable[..., int | None]) -> Callable[..., None]:
         of_class = Console
         if is_worker() and "nproc" in arguments:  # other commands do not know of the processes of a batch system
             from mini_tf.cli.terminal.workers import WorkerConsole as of_class  # it is a Console
-        settings: dict[str, Any] = {
-            "command": name,
-            "quiet": quiet,
-            "verbose": verbose,
-            "json": json,
-            "debug": debug,
-            "color": color,
-        }
+        settings: dict[str, Any] = dict(command=name, quiet=quiet, verbose=verbose, json=json, debug=debug, color=color)
         try:
             console = of_class(**settings)
         except UsageFault as fault:  # RANK and the like are not sound

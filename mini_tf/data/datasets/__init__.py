@@ -120,10 +120,8 @@ class Reader:
     @property
     def names(self) -> dict[str, str]:
         """The column name of each role."""
-        return {
-            role: name or role
-            for role, name in zip(self.roles, [*self.columns.names, *self.columns.optional], strict=True)
-        }
+        names = zip(self.roles, [*self.columns.names, *self.columns.optional], strict=True)
+        return {role: name or role for role, name in names}
 
 
 class Dataset(kind_settings.DatasetSettings):
@@ -145,7 +143,6 @@ class Dataset(kind_settings.DatasetSettings):
     """Description of a row in `data show`; {pack} is the recipe's data.pack."""
     KEEPS_EXAMPLES: ClassVar[bool] = True
     """The original examples are stored beside their ids."""
-
     STRATIFIED: ClassVar[bool] = False
     """Each fold of a cross-validation has its share of each class; an example has one class."""
 
@@ -156,31 +153,21 @@ class Dataset(kind_settings.DatasetSettings):
         tables = find_files(corpus, key)
         for table in tables:
             if table.format == "txt":
-                hint = (
-                    "a pipe has no suffix: save it as a file"
-                    if table.name == "stdin"
-                    else "its name must have one of these suffixes"
-                )
-                raise DataFault(
-                    f"{key}: {table.name} is not a table (jsonl, csv, tsv, parquet, conll)",
-                    hint=hint,
-                    where=(table.name,),
-                )
+                hints = {"stdin": "a pipe has no suffix: save it as a file"}
+                hint = hints.get(table.name, "its name must have one of these suffixes")
+                fault = f"{key}: {table.name} is not a table (jsonl, csv, tsv, parquet, conll)"
+                raise DataFault(fault, hint=hint, where=(table.name,))
         return tables
 
     def reader(self, data: Data, corpus: object = None, labelled: bool = True, labels: Labels | None = None) -> Reader:
         """Columns are named like their roles, unless data.fields names them.
 
-        corpus: the value of data.train or data.val. labels: of a trained run; they tell whether an example has two
-        texts.
+        corpus: the value of data.train or data.val. labels: of a trained run, with the number of texts of an example.
         """
         named = self.named(data, corpus)
         needed = [role for role in self.REQUIRED if labelled or role not in self.LABELS]
-        needed += [
-            role
-            for role in self.OPTIONAL
-            if role in named or (role == "text_pair" and labels is not None and labels.n_texts == 2)
-        ]
+        of_labels = {"text_pair"} if labels is not None and labels.n_texts == 2 else set()
+        needed += [role for role in self.OPTIONAL if role in named.keys() | of_labels]
         others = [role for role in self.OPTIONAL if not named and role not in needed]
         return Reader(self, (*needed, *others), self.columns(data, named, needed, others), labelled)
 
@@ -189,8 +176,7 @@ class Dataset(kind_settings.DatasetSettings):
     ) -> Columns:
         """The columns of the roles: `needed` ones are required, `others` optional.
 
-        A role that is not `named` has the column of its own name, else a common name, or in a file without a header the
-        number that the recipe gives.
+        Roles that are not `named` have the column of their name, a common one, or without a header the recipe's number.
         """
         names = tuple(named.get(role, role) for role in needed)
         likely = {role: self.COMMON_NAMES.get(role, ()) for role in needed if role not in named}
@@ -215,10 +201,7 @@ class Dataset(kind_settings.DatasetSettings):
     def try_read(
         self, group: Sequence[DataFile], data: Data, corpus: object, labels: Labels | None = None
     ) -> Iterator[Any]:
-        """The examples of a group of files, with a DataFault for an invalid row.
-
-        Raises DataFault if the rest of the group cannot be read.
-        """
+        """The examples of a group of files, and a DataFault for an invalid row; raises it if the rest is unreadable."""
         [file] = group
         return self.reader(data, corpus, labels=labels).try_read(file)
 
@@ -292,7 +275,7 @@ class Dataset(kind_settings.DatasetSettings):
         stratum = (lambda example: self.classes(example)[0]) if self.STRATIFIED else None
         return ExampleHasher(key, self.size, self.is_first_part, unit, stratum)
 
-    # Encoding
+    # Encoding and rows
 
     def separated(self, data: Data) -> bool:
         """Whether examples are separated by separators."""
@@ -309,8 +292,6 @@ class Dataset(kind_settings.DatasetSettings):
     def encode(self, examples: Sequence[Any], tokenizers: Tokenizers, labels: Labels | None) -> list[Encoded]:
         """Ids and labels of examples; DataFault if a label is unknown, or a text has no tokens."""
         raise NotImplementedError
-
-    # Rows
 
     def packing(self, store: Store, shape: Shape) -> Packing:
         """The rows of a store."""

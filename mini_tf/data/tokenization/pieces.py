@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from tokenizers import Regex, models, pre_tokenizers
 
 from mini_tf.recipe.kind_settings import TokenizerSettings
 from mini_tf.recipe.kinds import listing, settings_of
@@ -24,6 +25,35 @@ def _byte_alphabet() -> dict[str, int]:
 BYTE_OF = _byte_alphabet()
 _HEXADECIMAL = re.compile("<0x([0-9A-Fa-f]{2})>")
 CHARACTER_OF = {byte: character for character, byte in BYTE_OF.items()}
+
+
+N_CODE_POINTS = 0x110000
+_BARE = json.loads(models.BPE().__getstate__())
+"""A BPE model without merges and vocabulary."""
+_SPLIT_CHARACTERS = json.loads(pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated").__getstate__())
+_SPLIT_BYTES = json.loads(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).__getstate__())
+
+
+def lookup_table(content: dict[str, Any], unk: int | None) -> Callable[[str], np.ndarray] | None:
+    """The ids of a text by a table look-up if every token is one character or byte; else None.
+
+    content: the tokenizer.json; unk: its unknown token.
+    """
+    model, split = content["model"], content["pre_tokenizer"]
+    if content["normalizer"] or not all(token["special"] for token in content["added_tokens"]):
+        return None
+    vocabulary = model.get("vocab")
+    if split == _SPLIT_CHARACTERS and model["type"] == "WordLevel" and unk is not None:
+        by_point = np.full(N_CODE_POINTS, unk, np.int32)
+        known = {ord(token): id for token, id in vocabulary.items() if len(token) == 1}
+        by_point[list(known)] = list(known.values())
+        return lambda text: by_point[np.frombuffer(text.encode("utf-32-le"), "<u4")]
+    if split == _SPLIT_BYTES and model == _BARE | {"vocab": vocabulary} and BYTE_OF.keys() <= vocabulary.keys():
+        by_byte = np.zeros(256, np.int32)
+        for token, byte in BYTE_OF.items():
+            by_byte[byte] = vocabulary[token]
+        return lambda text: by_byte[np.frombuffer(text.encode(), np.uint8)]
+    return None
 
 
 class PieceTable(NamedTuple):

@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 import tokenizers
-from tokenizers import Regex, models, normalizers, pre_tokenizers
+from tokenizers import normalizers
 
 from mini_tf.data.tokenization import loading
 from mini_tf.data.tokenization.components import may_backtrack
 from mini_tf.data.tokenization.guard import call_guarded, check_token_count
 from mini_tf.data.tokenization.pieces import (
-    BYTE_OF,
     PieceTable,
     kind_of,
+    lookup_table,
     piece_table_of,
     round_trip_losses,
     sentence_edges,
@@ -39,7 +39,6 @@ from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.system.errors import DataFault
 from mini_tf.system.strict_json import short
 
-N_CODE_POINTS = 0x110000
 SHORT_INPUT = 512
 """Bytes, or ids, that are fast unless a regex backtracks."""
 
@@ -62,13 +61,11 @@ class Tokenizer:
         loaded = cls(*loading.load(Path(path)), roles)
         for key in ("separator", "begin", "pad"):
             if (name := getattr(roles, key)) is not None and name not in loaded.special_tokens:
-                raise DataFault.located(
-                    str(path), f"the tokenizer has no special token {short(name)!r} (tokenizer.{key})"
-                )
+                fault = f"the tokenizer has no special token {short(name)!r} (tokenizer.{key})"
+                raise DataFault.located(str(path), fault)
         if roles.forced_bos is not None and roles.forced_bos >= (size := loaded.vocabulary.size):
-            raise DataFault.located(
-                str(path), f"the tokenizer has {size} ids, so none is {roles.forced_bos} (tokenizer.forced_bos)"
-            )
+            fault = f"the tokenizer has {size} ids, so none is {roles.forced_bos} (tokenizer.forced_bos)"
+            raise DataFault.located(str(path), fault)
         return loaded
 
     @classmethod
@@ -78,10 +75,8 @@ class Tokenizer:
             texts = map(normalizers.Lowercase().normalize_str, texts)
         inner = settings.trainer.train(settings.vocab_size, texts)
         if settings.lowercase:
-            existing = [] if inner.normalizer is None else [inner.normalizer]
-            inner.normalizer = (
-                normalizers.Sequence([normalizers.Lowercase(), *existing]) if existing else normalizers.Lowercase()
-            )
+            lowercase, existing = normalizers.Lowercase(), inner.normalizer
+            inner.normalizer = lowercase if existing is None else normalizers.Sequence([lowercase, existing])
         inner.add_special_tokens(list(SPECIALS.values()))
         return cls(inner)
 
@@ -94,11 +89,8 @@ class Tokenizer:
 
     @cached_property
     def hash(self) -> str:
-        roles = "".join(
-            f"\0{key}={name}"
-            for key in ("separator", "begin", "pad")
-            if (name := getattr(self._roles, key)) is not None
-        )
+        names = {key: getattr(self._roles, key) for key in ("separator", "begin", "pad")}
+        roles = "".join(f"\0{key}={name}" for key, name in names.items() if name is not None)
         return hashlib.sha256(f"{loading.without_template(self._inner)}{roles}".encode()).hexdigest()
 
     @cached_property
@@ -122,11 +114,12 @@ class Tokenizer:
 
     def splits_as_other_language(self, other: "Tokenizer") -> bool:
         """Whether both have the same ids for the same tokens, of which each finds its own in text: those of Marian."""
-        vocabulary, others = (one._inner.get_vocab() for one in (self, other))
-        one, another = (
-            {token.removeprefix(UNREACHABLE): id for token, id in ids.items()} for ids in (vocabulary, others)
+        vocabulary = self._inner.get_vocab()
+        ids, other_ids = (
+            {token.removeprefix(UNREACHABLE): id for token, id in tokens.items()}
+            for tokens in (vocabulary, other._inner.get_vocab())
         )
-        return one == another and any(token.startswith(UNREACHABLE) for token in vocabulary)
+        return ids == other_ids and any(token.startswith(UNREACHABLE) for token in vocabulary)
 
     @property
     def kind(self) -> str:
@@ -136,10 +129,9 @@ class Tokenizer:
     @property
     def unit(self) -> str:
         """Name of a token: character, byte or token."""
-        known: Any = (
-            settings_of("data.tokenizers", self.kind) if self.kind in listing("data.tokenizers") else TokenizerSettings
-        )
-        return str(known.UNIT)
+        is_kind = self.kind in listing("data.tokenizers")
+        settings: Any = settings_of("data.tokenizers", self.kind) if is_kind else TokenizerSettings
+        return str(settings.UNIT)
 
     @property
     def special_tokens(self) -> dict[str, int]:
@@ -153,9 +145,8 @@ class Tokenizer:
         inner = tokenizers.Tokenizer.from_str(self._inner.to_str())
         takes_space = name == "mask" and self.has_space_prefixed_tokens
         inner.add_special_tokens([tokenizers.AddedToken(SPECIALS[name], lstrip=takes_space, special=True)])
-        return Tokenizer(
-            inner, [*self.notes, f"the tokenizer has no {name} token; {SPECIALS[name]} was added"], self._roles
-        )
+        note = f"the tokenizer has no {name} token; {SPECIALS[name]} was added"
+        return Tokenizer(inner, [*self.notes, note], self._roles)
 
     def with_beginning(self, name: str | None) -> "Tokenizer":
         """This tokenizer, with a template that puts the special token `name` before a text; None: nothing."""
@@ -169,10 +160,8 @@ class Tokenizer:
             return self
         inner, first = tokenizers.Tokenizer.from_str(self._inner.to_str()), self.vocabulary.size
         inner.add_special_tokens([f"<unused_{id}>" for id in range(first, size)])
-        note = (
-            f"the model has {size - first} more ids than the tokenizer; special tokens <unused_{first}> and so on were"
-            " added"
-        )
+        added = f"special tokens <unused_{first}> and so on were added"
+        note = f"the model has {size - first} more ids than the tokenizer; {added}"
         return Tokenizer(inner, [*self.notes, note], self._roles)
 
     def with_sentinels(self, n: int, trained: bool = False) -> "Tokenizer":
@@ -188,28 +177,7 @@ class Tokenizer:
 
     @cached_property
     def _table(self) -> Callable[[str], np.ndarray] | None:
-        """`encode` as a table look-up if every token is one character or byte; else None."""
-        if self._json["normalizer"] or len(self._json["added_tokens"]) != sum(
-            t["special"] for t in self._json["added_tokens"]
-        ):
-            return None
-        vocabulary = self._json["model"].get("vocab")
-        by_character = self._json["pre_tokenizer"] == _SPLIT_CHARACTERS and self._json["model"]["type"] == "WordLevel"
-        if by_character and self.vocabulary.unk is not None:
-            by_point = np.full(N_CODE_POINTS, self.vocabulary.unk, np.int32)
-            known = {ord(token): id for token, id in vocabulary.items() if len(token) == 1}
-            by_point[list(known)] = list(known.values())
-            return lambda text: by_point[np.frombuffer(text.encode("utf-32-le"), "<u4")]
-        if (
-            self._json["pre_tokenizer"] == _SPLIT_BYTES
-            and self._json["model"] == _BARE | {"vocab": vocabulary}
-            and BYTE_OF.keys() <= vocabulary.keys()
-        ):
-            by_byte = np.zeros(256, np.int32)
-            for token, byte in BYTE_OF.items():
-                by_byte[byte] = vocabulary[token]
-            return lambda text: by_byte[np.frombuffer(text.encode(), np.uint8)]
-        return None
+        return lookup_table(self._json, self.vocabulary.unk)
 
     def encode(self, text: str) -> np.ndarray:
         """Ids (n,) int32, without special tokens."""
@@ -280,9 +248,8 @@ class Tokenizer:
         if [self._inner.token_to_id(name) for name in SPECIALS.values()] == [*range(len(SPECIALS))]:  # trained here
             takes_it = self.has_space_prefixed_tokens
         else:
-            takes_it = any(
-                token["lstrip"] for token in self._json["added_tokens"] if token["id"] == self.vocabulary.mask
-            )
+            tokens, mask = self._json["added_tokens"], self.vocabulary.mask
+            takes_it = any(token["lstrip"] for token in tokens if token["id"] == mask)
         return takes_it or len(self.encode(" ")) == 0
 
     @cached_property
@@ -347,9 +314,3 @@ class Tokenizer:
             encoded = zip(counts, self.encode_batch([*counts]), strict=True)
             lost |= Counter({character: counts[character] for character, ids in encoded if not ids.size})
         return lost
-
-
-_BARE = json.loads(models.BPE().__getstate__())
-"""A BPE model without merges and vocabulary."""
-_SPLIT_CHARACTERS = json.loads(pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated").__getstate__())
-_SPLIT_BYTES = json.loads(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).__getstate__())

@@ -15,8 +15,9 @@ from mini_tf.jobs.session import save_checkpoint
 from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.sections import Checkpoint
 from mini_tf.run.disk import Disk
-from mini_tf.run.folder import CheckpointTensors, Run
+from mini_tf.run.folder import Run
 from mini_tf.run.manifest import Manifest
+from mini_tf.run.tensors import CheckpointTensors
 from mini_tf.system.cache import cache_folder
 from mini_tf.system.temporary_files import remove_path, temporary_path
 from mini_tf.training.due import EvaluationSchedule

@@ -15,9 +15,9 @@ from mini_tf.recipe.parsing.yaml_tree import Node
 from mini_tf.recipe.reading import Resolved, dump
 from mini_tf.run import manifest
 from mini_tf.run.disk import FileHashes
-from mini_tf.run.folder import CheckpointTensors
 from mini_tf.run.identity import Identity
 from mini_tf.run.opening import RunLocation, open_run, start_run
+from mini_tf.run.tensors import CheckpointTensors
 from mini_tf.system.errors import RunFault, UsageFault
 from mini_tf.system.strict_json import show_json
 from mini_tf.trained.adapters import WEIGHTS, is_adapter, read_adapter

@@ -109,8 +109,7 @@ class ModelSettings(Kind):
 
     init_from: NonEmptyText | None = None
     """Run or Hugging Face folder to initialize from: its weights, tokenizer and model settings except dropout_rate; new
-    parameters are random.
-    """
+    parameters are random."""
 
     def rules(self) -> Rules:
         if self.init_from == "last":
@@ -154,9 +153,8 @@ class ModelSettings(Kind):
 
     def can_init_from(self, other: "ModelSettings") -> bool:
         """Whether weights of such a model can initialize this one (`init_from`)."""
-        return self.kind == other.kind or (
-            not (self.SOURCE or other.SOURCE) and self.stacks().keys() == other.stacks().keys()
-        )
+        of_tokens = not (self.SOURCE or other.SOURCE)
+        return self.kind == other.kind or (of_tokens and self.stacks().keys() == other.stacks().keys())
 
     def stacks(self) -> Mapping[str, Any]:
         """Settings of its stacks by their paths in the model, the stack before the head first."""
@@ -289,8 +287,7 @@ class ObjectiveSettings(Kind):
 
     @property
     def n_sentinels(self) -> int:
-        """Number of sentinel tokens that the tokenizer must have (`Vocabulary.sentinels`); the model's output then
-        consists of spans, each after its sentinel."""
+        """Number of sentinel tokens that the tokenizer must have; the output then consists of spans after sentinels."""
         return 0
 
     @property
