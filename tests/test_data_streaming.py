@@ -199,10 +199,8 @@ def test_another_epoch_reads_the_blocks_and_the_rows_of_each_in_another_order() 
     for epoch in range(3):
         steps = [plan.rows(step) for step in range(epoch * 60, epoch * 60 + 60)]
         assert {number for step in steps for number in step.epochs.tolist()} == {epoch}
-        windows = np.concatenate([step.rows for step in steps])
-        epochs.append(
-            {block: (windows[windows // 8 == block] % 8).tolist() for block in dict.fromkeys((windows // 8).tolist())}
-        )
+        rows = np.concatenate([step.rows for step in steps])
+        epochs.append({block: (rows[rows // 8 == block] % 8).tolist() for block in dict.fromkeys((rows // 8).tolist())})
     other = BlockPlan(BlockLayout(30, 8, 1), 4, 8).rows(0).rows
     for before, after in itertools.combinations(epochs, 2):
         at = {block: place for place, block in enumerate(before)}
@@ -271,7 +269,7 @@ def test_the_rows_of_a_block_are_windows_on_its_documents_at_even_distances(name
 
 
 def _even(start: int, n: int, rows: int) -> list[int]:
-    return [(start + row * n // windows) % n for row in range(windows)]
+    return [(start + row * n // rows) % n for row in range(rows)]
 
 
 def test_any_part_of_the_rows_of_a_step_is_read_alone_and_epochs_differ(small: Path) -> None:
