@@ -25,9 +25,9 @@ from mini_tf.data.examples import Example, Labels
 from mini_tf.jobs import finishing
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
-from mini_tf.pipelines import pipeline_of
+from mini_tf.pipelines import _decision_rule, pipeline_of
 from mini_tf.pipelines._decision_fitting import DecisionFitter, describe_bias, fit_bias, fit_temperature
-from mini_tf.pipelines._decision_rule import NO_LABEL, DecisionRule, best_tags, log_loss, rescaled, row_halves
+from mini_tf.pipelines._decision_rule import NO_LABEL, DecisionRule, best_tags, rescaled, row_halves
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.run import manifest
 from mini_tf.run.manifest import Decision
@@ -534,6 +534,6 @@ def test_a_class_in_the_record_that_the_run_lacks_has_no_part() -> None:
     assert pipeline.rule.bias.tolist() == [0.0, 1.0, 0.0]
     assert pipeline.decision_fitter() is None
     assert pipeline.predictions(torch.tensor([[0.5, 0.0, 0.2]]), [Example(["x"], [], "x")])[0].label == "b"
-    assert log_loss(np.log(np.array([[0.5, 0.5], [0.25, 0.75]])), np.array([0, 1])) == pytest.approx(
+    assert _decision_rule.log_loss(np.log(np.array([[0.5, 0.5], [0.25, 0.75]])), np.array([0, 1])) == pytest.approx(
         (math.log(2) - math.log(0.75)) / 2
     )

@@ -19,13 +19,9 @@ from mini_tf.data.formats.hub_datasets import needs_network
 from mini_tf.data.raw import Files, RawData
 from mini_tf.data.split import DataSplit, as_split
 from mini_tf.data.store import Store, Tokenizers, open_store
-from mini_tf.data.streamed_text import HeldOut
-from mini_tf.data.streamed_text import StreamSample
-from mini_tf.data.streamed_text import StreamedText
-from mini_tf.parallel.group import ProcessGroup
-from mini_tf.parallel.group import refuse_different
-from mini_tf.parallel.team import ALONE
-from mini_tf.parallel.team import Team
+from mini_tf.data.streamed_text import HeldOut, StreamedText, StreamSample
+from mini_tf.parallel.group import ProcessGroup, refuse_different
+from mini_tf.parallel.team import ALONE, Team
 from mini_tf.recipe import sections
 from mini_tf.recipe.data import FilePair
 from mini_tf.recipe.kind_settings import ObjectiveSettings

@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 
-from mini_tf.distributed.team import ALONE, Team
+from mini_tf.parallel.team import ALONE, Team
 from mini_tf.system.errors import DataFault
 
 Item = TypeVar("Item", covariant=True)

@@ -8,14 +8,16 @@ from mini_tf.generation.likelihoods import TextScorer
 from mini_tf.generation.mask_filling import Candidate, MaskedPrompt, MaskFiller
 from mini_tf.nn.model import Model
 from mini_tf.parallel.group import ProcessGroup
-from mini_tf.pipelines import BATCH_SIZE
-from mini_tf.pipelines import GenerateOptions
-from mini_tf.pipelines import ModelBundle
-from mini_tf.pipelines import Output
-from mini_tf.pipelines import Pipeline
-from mini_tf.pipelines import PipelineSettings
-from mini_tf.pipelines import notes_entry
-from mini_tf.pipelines import one_line
+from mini_tf.pipelines import (
+    BATCH_SIZE,
+    GenerateOptions,
+    ModelBundle,
+    Output,
+    Pipeline,
+    PipelineSettings,
+    notes_entry,
+    one_line,
+)
 from mini_tf.recipe.kind_settings.pipelines import GENERATE_OPTIONS, UNSUPPORTED_BEAM_OPTIONS
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.framing import text_affixes
