@@ -1,8 +1,8 @@
-"""Checks the types and shapes in signatures of some packages at every call: jaxtyping's import hook, with a decorator
-that does less.
+"""Checks the shapes in signatures of some packages at every call: jaxtyping's import hook, with a decorator that does
+less.
 
 jaxtyping's own binds the arguments and checks them twice, for its messages. Here beartype checks the arguments before a
-call and the result after it, once each, in one scope of axis names.
+call and the result after it, once each, in one scope of axis names; signatures without shapes are left to mypy.
 """
 
 import dataclasses
@@ -45,7 +45,9 @@ def checked(found: Any = None, *, typechecker: Callable[[FunctionType], Callable
         if dataclasses.is_dataclass(found) and "__init__" in vars(found):
             found.__init__ = checked(found.__init__, typechecker=typechecker)
         return found
-    if not isinstance(found, FunctionType) or not found.__annotations__ or torch.compiler.is_compiling():
+    if not isinstance(found, FunctionType) or torch.compiler.is_compiling():
+        return found
+    if not any("jaxtyping." in repr(annotation) for annotation in found.__annotations__.values()):
         return found
     check = typechecker(found)
 

@@ -31,6 +31,7 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import kinds_of, listing, settings_of
 from mini_tf.recipe.metrics import ranking_metrics
 from mini_tf.testing import baselines as contract
+from mini_tf.testing import run_all
 from mini_tf.testing.baselines import BaselineFixture
 from mini_tf.testing.tiny.datasets import DatasetFixture
 
@@ -50,12 +51,10 @@ OWN = (
 OWN += ("tfidf_characters", "tfidf_logistic", "unigram")
 
 
-@pytest.mark.parametrize("holds", contract.CONTRACT, ids=lambda holds: holds.__name__)
 @pytest.mark.parametrize(("kind", "word"), NAMED)
-def test_every_baseline_keeps_to_the_contract(kind: str, word: str, holds: Any) -> None:
+def test_every_baseline_keeps_to_the_contract(kind: str, word: str) -> None:
     baseline: Any = settings_of("baselines", kind)()
-    cases = {case.name: case for case in contract.cases(baseline, OBJECTIVES[word], ROWS[OBJECTIVES[word].DATASET])}
-    cases[holds.__name__].run()
+    run_all(contract.cases(baseline, OBJECTIVES[word], ROWS[OBJECTIVES[word].DATASET]))
 
 
 def test_every_baseline_is_named_by_an_objective_and_compared_by_a_metric_that_ranks_its_models() -> None:

@@ -10,6 +10,7 @@ from mini_tf.data.corpora import _documentation as documentation
 from mini_tf.data.corpora import docs_summaries, grammar, python_docs, translate_toy
 from mini_tf.recipe.corpora import CorpusSettings, built_in_corpora, find_corpus, has_pairs
 from mini_tf.recipe.kinds import settings_of
+from mini_tf.testing import cases_of, run_all
 from mini_tf.testing import corpora as contract
 from mini_tf.testing.kinds import kinds_in
 
@@ -45,13 +46,12 @@ OF_THE_LIBRARY = ("docs-summaries", "python-docs")
 
 
 @pytest.mark.usefixtures("_short")
-@pytest.mark.parametrize("holds", ALONE, ids=lambda holds: holds.__name__)
 @pytest.mark.parametrize("word", built_in_corpora())
-def test_every_corpus(word: str, holds: Callable[[CorpusSettings], None]) -> None:
+def test_every_corpus(word: str) -> None:
     corpus = find_corpus(word)
     assert corpus is not None
     assert corpus.word == word
-    holds(type(corpus).model_validate(SMALL) if type(corpus).model_fields else corpus)
+    run_all(cases_of(ALONE, type(corpus).model_validate(SMALL) if type(corpus).model_fields else corpus))
 
 
 def hashed(words: Iterable[str]) -> list[CorpusSettings]:

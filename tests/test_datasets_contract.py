@@ -13,6 +13,7 @@ from mini_tf.data.store import join_stores
 from mini_tf.data.windows import Windows
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.testing import datasets as contract
+from mini_tf.testing import run_all
 
 WORDS = [
     "a",
@@ -54,11 +55,9 @@ def with_rows(dataset: str, *values: Any) -> Any:
 KINDS = [with_rows(kind, kind) for kind in listing("data.datasets")]
 
 
-@pytest.mark.parametrize("holds", contract.CONTRACT, ids=lambda holds: holds.__name__)
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_dataset(kind: str, holds: Any) -> None:
-    cases = {case.name: case for case in contract.cases(settings_of("data.datasets", kind)(), ROWS[kind])}  # type: ignore[arg-type]
-    cases[holds.__name__].run()
+def test_every_dataset(kind: str) -> None:
+    run_all(contract.cases(settings_of("data.datasets", kind)(), ROWS[kind]))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", KINDS)

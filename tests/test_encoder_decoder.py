@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from pydantic import ValidationError
-from test_models import usable
+from test_models import CASES
 from torch import Tensor
 from toys import FadingMean, causal_mixers, mixer_kinds, mixer_settings, present, seeded
 
@@ -27,9 +27,6 @@ READ = torch.tensor([[1] * 7, [1, 1, 1, 1, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0]])
 CONTINUED = torch.tensor([[1] * 9, [0, 0, 1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1, 1, 1]])
 WRITTEN = torch.tensor([[1] * 9, [1, 1, 1, 1, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 0, 0, 0, 0]])
 
-CASES = [
-    (mixer, positions) for mixer in mixer_kinds() for positions in listing("positions") if usable(mixer, positions)
-]
 CROSS = [kind for kind in mixer_kinds() if "cross" in mixer_settings(kind).supports]
 
 
@@ -241,8 +238,10 @@ def test_asking_for_some_positions_gives_the_rows_of_all_positions() -> None:
 
 
 @pytest.mark.parametrize("padded", [False, True])
-@pytest.mark.parametrize("cross", CROSS)
-@pytest.mark.parametrize("positions", listing("positions"))
+@pytest.mark.parametrize(
+    ("positions", "cross"),
+    [*((word, "softmax") for word in listing("positions")), *(("sinusoidal", kind) for kind in CROSS)],
+)
 def test_neighbours_that_share_a_row_of_the_memory_score_as_with_a_row_each(
     positions: str, cross: str, padded: bool
 ) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from test_models import V, model_of, usable
+from test_models import CASES, V, model_of
 from torch import Tensor
 from toys import present
 
@@ -17,12 +17,6 @@ from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import listing
 
-CASES = [
-    (mixer, positions)
-    for mixer in listing("attention")
-    for positions in listing("positions")
-    if usable(mixer, positions)
-]
 STEPS = 20
 
 

@@ -4,23 +4,16 @@ afterwards.
 
 import pytest
 import torch
-from test_models import model_of, usable
+from test_models import model_of, pairs_of
 from toys import mixer_settings
 
 from mini_tf.inspection.capture import capture
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
-from mini_tf.recipe.kinds import listing
 from mini_tf.system.errors import RunFault
 
 NORMALIZED = ("softmax", "window", "linear", "favor", "simple", "srupp", "expire_span")
-CASES = [
-    (kind, mixer, positions)
-    for kind in ("encoder", "decoder")
-    for mixer in listing("attention")
-    for positions in listing("positions")
-    if usable(mixer, positions, kind)
-]
+CASES = [(kind, *pair) for kind in ("encoder", "decoder") for pair in pairs_of(kind) if pair[0] != "toy"]
 
 
 def some_ids(length: int = 9) -> torch.Tensor:

@@ -15,9 +15,13 @@ ALIKE: dict[str, Any] = {"n_kv_heads": None, "d_k": None, "d_v": None}
 """All heads d_model / n_heads wide."""
 
 
-@pytest.mark.parametrize(("mixer", "positions"), CASES)
 @pytest.mark.parametrize(
-    "settings", [{}, {"tied": False}, {"head": "bert", "n_types": 2, "embed_norm": True, "bias": True}]
+    ("mixer", "positions", "settings"),
+    [
+        *((*case, {}) for case in CASES),
+        ("softmax", "rotary", {"tied": False}),
+        ("softmax", "learned", {"head": "bert", "n_types": 2, "embed_norm": True, "bias": True}),
+    ],
 )
 def test_the_counts_add_up_to_the_models_own(mixer: str, positions: str, settings: dict[str, Any]) -> None:
     kind = "encoder" if usable(mixer, positions, "encoder") else "decoder"

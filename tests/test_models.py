@@ -47,9 +47,16 @@ def usable(mixer: str, positions: str, model: str = "decoder") -> bool:
     return settings_of("positions", positions).APPLIES_TO - {"embed"} <= mixer_settings(mixer).supports  # type: ignore[attr-defined]
 
 
-CASES = [
-    (mixer, positions) for mixer in mixer_kinds() for positions in listing("positions") if usable(mixer, positions)
-]
+def pairs_of(model: str = "decoder") -> list[tuple[str, str]]:
+    """Every positional encoding with softmax attention, and every other mixer with one; test_mixers.py has them all."""
+    pairs = [("softmax", positions) for positions in listing("positions")]
+    for mixer in mixer_kinds():
+        if mixer != "softmax":
+            pairs.append((mixer, next((word for word in ("rotary", "alibi") if usable(mixer, word, model)), "learned")))
+    return [pair for pair in pairs if usable(*pair, model)]
+
+
+CASES = pairs_of()
 
 
 @pytest.mark.parametrize(("mixer", "positions"), CASES)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from commands import QUIET, TINY, minitf
-from test_models import usable
+from test_models import pairs_of
 from torch import nn
 from toys import TINY_CONSTANTS
 
@@ -26,9 +26,8 @@ from mini_tf.training.machine import memory
 CASES = [
     (model, mixer, positions)
     for model in listing("models")
-    for mixer in listing("attention")
-    for positions in listing("positions")
-    if usable(mixer, positions, model)
+    for mixer, positions in pairs_of("decoder" if model == "decoder" else "encoder")
+    if mixer != "toy"
     if model != "perceiver"
     or (
         {"embed"} >= settings_of("positions", positions).APPLIES_TO

@@ -15,8 +15,9 @@ from safetensors.torch import load_file
 from strangers import FOLDER
 
 from mini_tf.recipe.kinds import listing, settings_of
+from mini_tf.testing import objectives as contract
+from mini_tf.testing import run_all
 from mini_tf.testing.kinds import kinds_in
-from mini_tf.testing.objectives import CONTRACT
 from mini_tf.trained.evaluating import evaluate_trained, evaluation_data
 from mini_tf.trained.opening import open_trained
 from mini_tf.training.evaluation import evaluate
@@ -28,11 +29,10 @@ def others() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("check", CONTRACT, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("kind", ["margin", "replaced"])
-def test_an_objective_in_one_file_of_its_own_keeps_to_the_contract(kind: str, check: Any) -> None:
+def test_an_objective_in_one_file_of_its_own_keeps_to_the_contract(kind: str) -> None:
     assert kind in listing("objectives")
-    check(settings_of("objectives", kind)())
+    run_all(contract.cases(settings_of("objectives", kind)()))  # type: ignore[arg-type]
 
 
 SMALL = (tiny_model("encoder"), "model.d_model=8", "objective=replaced", "train.context=16", "eval.tokens=64")

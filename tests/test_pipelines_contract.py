@@ -11,7 +11,7 @@ from test_datasets_contract import ROWS, TEXTS, with_rows
 
 from mini_tf.pipelines import Prediction
 from mini_tf.recipe.kinds import listing, settings_of
-from mini_tf.testing import Case
+from mini_tf.testing import Case, run_all
 from mini_tf.testing import pipelines as contract
 from mini_tf.trained.evaluating import run_data
 
@@ -19,15 +19,13 @@ PROMPTS = [TEXTS[3], "", "a dog", TEXTS[1][:20]]
 OBJECTIVES: dict[str, Any] = {word: settings_of("objectives", word)() for word in listing("objectives")}
 
 
-@pytest.mark.parametrize("holds", contract.CONTRACT, ids=lambda holds: holds.__name__)
 @pytest.mark.parametrize(
     "word", [with_rows(one.DATASET, word) for word, one in OBJECTIVES.items() if one.PIPELINE is not None]
 )
-def test_every_pipeline(word: str, holds: Any) -> None:
+def test_every_pipeline(word: str) -> None:
     objective = OBJECTIVES[word]
     prompts = [f"{prompt} [MASK]" for prompt in PROMPTS] if "mask" in objective.TOKENS else PROMPTS
-    cases = {case.name: case for case in contract.cases(objective, ROWS[objective.DATASET], prompts)}
-    cases[holds.__name__].run()
+    run_all(contract.cases(objective, ROWS[objective.DATASET], prompts))
 
 
 def test_every_pipeline_is_named_by_an_objective() -> None:

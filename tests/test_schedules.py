@@ -9,6 +9,7 @@ from strangers import strangers, words
 
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.schedules import ScheduleSettings, progress
+from mini_tf.testing import run_all
 from mini_tf.testing import schedules as contract
 from mini_tf.training.schedule import lr_factor
 
@@ -16,12 +17,11 @@ __all__ = ["strangers"]
 
 
 @pytest.mark.usefixtures("strangers")
-@pytest.mark.parametrize("holds", contract.CONTRACT, ids=lambda holds: holds.__name__)
 @pytest.mark.parametrize("kind", [*listing("schedules"), *words("schedules")])
-def test_every_schedule(kind: str, holds: Callable[[ScheduleSettings], None]) -> None:
+def test_every_schedule(kind: str) -> None:
     settings = settings_of("schedules", kind)()
     assert isinstance(settings, ScheduleSettings)
-    holds(settings)
+    run_all(contract.cases(settings))
 
 
 class Line(ScheduleSettings):

@@ -13,6 +13,7 @@ from mini_tf.data.tokenizers import SPECIALS, byte, char, wordpiece
 from mini_tf.recipe import sections
 from mini_tf.recipe.kind_settings import TokenizerSettings
 from mini_tf.recipe.kinds import listing, settings_of
+from mini_tf.testing import cases_of, run_all
 from mini_tf.testing import tokenizers as contract
 from mini_tf.testing.kinds import kinds_in
 
@@ -23,10 +24,9 @@ ALONE = [holds for holds in contract.CONTRACT if holds is not contract.training_
 """What is checked kind by kind; two processes check the rest for all kinds at once."""
 
 
-@pytest.mark.parametrize("holds", ALONE, ids=lambda holds: holds.__name__)
 @pytest.mark.parametrize("kind", SETTINGS)
-def test_every_tokenizer(kind: str, holds: Callable[[TokenizerSettings], None]) -> None:
-    holds(SETTINGS[kind])
+def test_every_tokenizer(kind: str) -> None:
+    run_all(cases_of(ALONE, SETTINGS[kind]))
 
 
 def test_the_same_text_gives_the_same_file_with_any_hash_seed() -> None:

@@ -37,7 +37,7 @@ from mini_tf.testing.tiny.models import models_with
 
 Position = PositionalEncodingSettings | None
 NEGATIVE = "weights are negative, but nonnegative is declared"
-BLOCKS = ([1] * L, [3, 1, 7], [8, 3], [5, 6])
+BLOCKS = ([1] * L, [3, 1, 7])
 
 
 def cases(settings: MixerSettings) -> list[Case]:
@@ -67,9 +67,14 @@ def self_attention_cases(settings: MixerSettings, positions: Mapping[str, Positi
         a_trimmed_state_gives_the_same_outputs,
         a_reordered_state_matches_reordered_rows,
     ]
+    one_of_each = {
+        None if position is None else position.APPLIES_TO: word for word, position in reversed([*positions.items()])
+    }
     for direction, (word, position), layout in itertools.product(
         directions_of(settings.supports), positions.items(), layouts
     ):
+        if layout == "plain" and word not in one_of_each.values():
+            continue  # without padding and documents, the same to a mixer as another one that applies where it does
         checks = [
             *always,
             *(causal if direction != "bidirectional" else ()),
@@ -84,9 +89,6 @@ def self_attention_cases(settings: MixerSettings, positions: Mapping[str, Positi
                 f"{check.__name__}-{direction}-{word}-{layout}",
                 partial(_run, check, settings, position, direction, layout),
             )
-    one_of_each = {
-        None if position is None else position.APPLIES_TO: word for word, position in reversed([*positions.items()])
-    }
     for direction, word in itertools.product(directions_of(settings.supports), one_of_each.values()):
         for long in (a_long_row_matches_its_weights_and_blocks, training_without_dropout_matches_evaluation):
             yield Case(f"{long.__name__}-{direction}-{word}", partial(long, settings, positions[word], direction))
@@ -144,7 +146,7 @@ def a_long_row_matches_its_weights_and_blocks(
     with torch.no_grad():
         y = non_padding(tiny.mix(x, mask), token_positions)
         assert_same(y, expected, "outputs must be the same with and without gradients")
-        for sizes in ([50, 99, 1], [64, 64, 22]) if direction == "causal" else ():
+        for sizes in ([64, 85, 1],) if direction == "causal" else ():
             y, _ = run_in_blocks(tiny.mixer, x, token_positions, sizes, trim=True)
             assert_same(non_padding(y, token_positions), expected, f"blocks of {sizes} tokens must match one pass")
 

@@ -24,8 +24,8 @@ from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.reading import read
 from mini_tf.run.identity import result_values
 from mini_tf.system.errors import RecipeFault
-from mini_tf.testing import Case
 from mini_tf.testing import objectives as contract
+from mini_tf.testing import run_all
 from mini_tf.trained.evaluating import evaluation_data
 from mini_tf.trained.opening import open_trained
 
@@ -350,12 +350,8 @@ def test_the_first_step_of_the_ladder_is_cbow() -> None:
     read("cbow-ladder-1", ["objective={kind: cbow}"])  # not refused
 
 
-CASES = contract.cases(settings_of("objectives", "cbow").model_validate({"negatives": 3}))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("case", [pytest.param(case, id=str(case)) for case in CASES])
-def test_negative_sampling_keeps_the_contract_of_objectives(case: Case) -> None:
-    case.run()
+def test_negative_sampling_keeps_the_contract_of_objectives() -> None:
+    run_all(contract.cases(settings_of("objectives", "cbow").model_validate({"negatives": 3})))  # type: ignore[arg-type]
 
 
 def test_a_run_with_negative_samples_is_resumed_and_evaluated_with_its_counts(

@@ -17,7 +17,7 @@ from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.tokens import Tokens
 from mini_tf.papers.perceiver.models import perceiver
 from mini_tf.papers.perceiver.models.perceiver import RowIndex
-from mini_tf.testing import Case, inspection, models
+from mini_tf.testing import inspection, models, run_all
 from mini_tf.testing.tiny.models import B, L, random_ids, tiny_model
 from mini_tf.trained.opening import open_trained
 from mini_tf.training.flops import forward_flops
@@ -302,9 +302,8 @@ def test_the_view_of_latents_is_the_product_of_their_attention(tmp_path: Path) -
 ONE_OUTPUT = perceiver.Settings.model_validate(SMALL | {"query": "task"})
 
 
-@pytest.mark.parametrize("case", [*models.cases(ONE_OUTPUT), *inspection.cases(ONE_OUTPUT)], ids=str)
-def test_a_model_of_one_output_keeps_the_contracts(case: Case) -> None:
-    case.run()
+def test_a_model_of_one_output_keeps_the_contracts() -> None:
+    run_all([*models.cases(ONE_OUTPUT), *inspection.cases(ONE_OUTPUT)])
 
 
 def test_views_of_one_output_have_one_row(tmp_path: Path) -> None:
