@@ -14,8 +14,8 @@ import torch
 from tokenizers import models, pre_tokenizers
 from torch import Tensor
 
-from mini_tf.interchange import Names
-from mini_tf.interchange._tensors import read_tensors
+from mini_tf.hf.families import Names
+from mini_tf.hf.layouts import read_tensors
 from mini_tf.nn.model import Model
 from mini_tf.recipe.kinds import listing, settings_of
 
@@ -199,7 +199,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bert, tags": ("BertForTokenClassification", "BertConfig", BERT | {"id2label": {0: "O", 1: "B-x", 2: "I-x"}}),
 }
 # fmt: on
-CASES = {name: case for name, case in CASES.items() if re.split(r"[ ,]", name)[0] in listing("interchange")}
+CASES = {name: case for name, case in CASES.items() if re.split(r"[ ,]", name)[0] in listing("hf.families")}
 """By name: architecture, class of its configuration, settings; without the families of absent papers."""
 
 
@@ -213,7 +213,7 @@ def filled(
     ours: Model, family: str, theirs: Mapping[str, Tensor], more: Names = MappingProxyType({}), head: int = 0
 ) -> Model:
     """Our model with all weights of theirs, by the names of a family, for one of its heads, and `more`."""
-    known: Any = settings_of("interchange", family)()
+    known: Any = settings_of("hf.families", family)()
     named = {
         f".{name.removeprefix(known.PREFIX)}" if name.startswith(known.PREFIX or "\0") else name: t
         for name, t in theirs.items()

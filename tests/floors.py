@@ -25,10 +25,13 @@ FLOORS: list[dict[str, str]] = [
         "training": "the loop, its plan and feed, the machine, evaluation",
         "run": "the folder a run lives in",
         "generation": "text out of a model",
-        "interchange": "KINDS: names and settings of the families of Hugging Face models",
     },
-    {"trained": "a model out of a run folder, or of a folder of another tool"},
-    {"pipelines": "KINDS: inputs and outputs of a trained model", "inspection": "views into a trained model"},
+    {"trained": "a model out of a run folder"},
+    {
+        "pipelines": "KINDS: inputs and outputs of a trained model",
+        "inspection": "views into a trained model",
+        "hf": "models of Hugging Face, in and out: families KINDS",
+    },
     {"jobs": "from recipe to run, cost, proof of resume", "testing": "the contracts of all kinds as functions"},
     {"cli": "one file a command"},
 ]

@@ -15,7 +15,7 @@ from families import CASES, V, change_config, folder_of, transformers
 from safetensors.torch import load_file, save_file
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.interchange import gpt2
+from mini_tf.hf.families import gpt2
 
 EXACT = 1e-5
 SHARED = Path(os.environ.get("MINITF_SHARED", Path(__file__).parents[1] / "../shared"))

@@ -15,15 +15,15 @@ from families import CASES, IDS, LINEAR, LLAMA3, SIDES, change_config, folder_of
 from safetensors.torch import load_file, save_file
 
 from mini_tf.data.examples import Labels
-from mini_tf.interchange import Config
-from mini_tf.interchange._config import NO_EFFECT, special_token
-from mini_tf.interchange._encoder_decoders import WORDS as SIDES_WORDS
-from mini_tf.interchange._stacks import ACTIVATIONS, their_word
-from mini_tf.interchange.t5 import WORDS as T5_WORDS
-from mini_tf.jobs.interchange import proof
+from mini_tf.hf import proof
+from mini_tf.hf.config_json import NO_EFFECT, special_token
+from mini_tf.hf.families import Config
+from mini_tf.hf.families._encoder_decoders import WORDS as SIDES_WORDS
+from mini_tf.hf.families._stacks import ACTIVATIONS, their_word
+from mini_tf.hf.families.t5 import WORDS as T5_WORDS
+from mini_tf.hf.model_folder import ForeignModel, open_foreign
 from mini_tf.recipe.kinds import kinds_of
 from mini_tf.system.errors import RunFault
-from mini_tf.trained.foreign import ForeignModel, open_foreign
 
 FIRST = {}
 for _case, (_, _config, _settings) in CASES.items():
@@ -53,7 +53,7 @@ def other(value: Any) -> Any:
 def test_keys_without_effect_change_no_output_of_transformers(config: str) -> None:
     """All of them at once, of those that the class of the configuration has."""
     model = made(CASES[FIRST[config]][0], config, **IDS | CASES[FIRST[config]][2])
-    known: Any = kinds_of("interchange")[model.config.model_type]
+    known: Any = kinds_of("hf.families")[model.config.model_type]
     unread = {key for key in model.config.to_dict() if re.fullmatch(f"{NO_EFFECT}|{known.NO_EFFECT}", key)}
     read = {
         "tie_word_embeddings",

@@ -13,13 +13,13 @@ from safetensors.torch import load_file
 from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.generation.infilling import Infiller
-from mini_tf.interchange import Facts
+from mini_tf.hf.families import Facts
+from mini_tf.hf.family_choice import Written, choose
 from mini_tf.recipe.arguments import presets
 from mini_tf.recipe.kinds import kinds_of
 from mini_tf.recipe.reading import read
 from mini_tf.recipe.sections import Generate
 from mini_tf.system.errors import RunFault
-from mini_tf.trained.families import Written, choose
 from mini_tf.trained.opening import open_trained
 
 EXPORTED = {"bart-nano": "bart", "t5-nano": "t5", "transformer-base": "marian"}
@@ -48,7 +48,7 @@ REFUSED = {
 REFUSED = {name: reasons for name, reasons in REFUSED.items() if name in presets()}
 """What the reasons must have among them; without the recipes of papers that are absent."""
 
-PAGE = (Path(__file__).parents[1] / "mini_tf" / "interchange" / "README.md").read_text()
+PAGE = (Path(__file__).parents[1] / "mini_tf" / "hf" / "README.md").read_text()
 WAYS = {
     (name, family): shlex.split(ways)
     for name, family, ways in re.findall(r"\| `([\w-]+)` \| `(\w+)` \| `(model\..+)` \|", PAGE)
@@ -81,7 +81,7 @@ def test_a_shipped_recipe_is_refused_with_the_reason(name: str) -> None:
 
 
 def test_the_page_has_a_way_to_every_family() -> None:
-    assert {family for _, family in WAYS} | {*EXPORTED.values()} == {*kinds_of("interchange")} - {
+    assert {family for _, family in WAYS} | {*EXPORTED.values()} == {*kinds_of("hf.families")} - {
         "roberta"
     }  # its padding has id 1
 

@@ -2,7 +2,7 @@
 of 2017.
 
 Each model is one recipe of the block; logits and every attention map agree to 1e-5, also with padded sources and
-targets. Its tensors are named and laid out as in `mini_tf/interchange`. The encoder's d_k and n_kv_heads are the
+targets. Its tensors are named and laid out as in `mini_tf/hf`. The encoder's d_k and n_kv_heads are the
 decoder's, and both have one activation and one norm.
 """
 
@@ -13,8 +13,8 @@ import torch
 from families import filled
 from torch import Tensor
 
+from mini_tf.hf.families import Layout
 from mini_tf.inspection.capture import capture
-from mini_tf.interchange import Layout
 from mini_tf.models.encoder_decoder import EncoderDecoder
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens

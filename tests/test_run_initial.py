@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mini_tf.data.examples import Labels
 from mini_tf.data.opening import open_data
-from mini_tf.jobs import assembling
+from mini_tf.jobs import assembling, initial
 from mini_tf.jobs.assembling import build
 from mini_tf.jobs.parts import Parts
 from mini_tf.models.encoder_decoder import EncoderDecoder
@@ -26,7 +26,6 @@ from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.reading import read
 from mini_tf.system.errors import RecipeFault, RunFault
 from mini_tf.system.limits import limits
-from mini_tf.trained import initial
 from mini_tf.trained.opening import open_trained
 from mini_tf.training.machine import memory
 from mini_tf.training.machine.device import Setup, resolve_setup

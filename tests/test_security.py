@@ -374,7 +374,7 @@ ALONE = {
     "huggingface_hub": {"system/hub.py"},  # models by the name hf:ORG/NAME, which a user wrote
     "datasets": {"data/formats/hub_datasets.py"},  # data by that name; from version 4 on it has no scripts
     "sentencepiece": {"data/tokenization/sentencepiece_models.py"},  # the form of its files, for protobuf to parse
-    "transformers": {"jobs/interchange/proof.py"},  # the other side of a proof, if it is installed
+    "transformers": {"hf/proof.py"},  # the other side of a proof, if it is installed
 }
 """Modules that one file may import, and for what."""
 CALLS = {
@@ -455,7 +455,7 @@ REHEARSAL = PACKAGE / "jobs" / "resume_proof" / "trial.py"
 """`minitf doctor --resume` kills runs of its own, which are forks of itself."""
 
 
-PROOF = PACKAGE / "jobs" / "interchange" / "proof.py"
+PROOF = PACKAGE / "hf" / "proof.py"
 LAUNCHER = PACKAGE / "parallel" / "launching.py"
 HASH_SEEDS = PACKAGE / "testing" / "tiny" / "hash_seeds.py"
 STARTS = {REHEARSAL: {"os.fork"}, LAUNCHER: {"subprocess.Popen"}, HASH_SEEDS: {"subprocess.run"}}

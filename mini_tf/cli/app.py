@@ -15,8 +15,8 @@ from mini_tf.cli import (
     doctor,
     evaluate,
     finetune,
+    import_export,
     inspect,
-    interchange,
     predict,
     pretrain,
     recipe,
@@ -90,8 +90,8 @@ add(app, "pretrain", pretrain.pretrain, TRAIN)
 add(app, "finetune", finetune.finetune, TRAIN)
 add(app, "generate", generate, USE)
 add(app, "convert", convert.convert, TRAIN)
-add(app, "import", interchange.import_, TRAIN)
-add(app, "export", interchange.export, USE)
+add(app, "import", import_export.import_, TRAIN)
+add(app, "export", import_export.export, USE)
 add(app, "predict", predict.predict, USE)
 add(app, "evaluate", evaluate.evaluate, USE)
 add(app, "inspect-attention", attention.attention, INSPECT)

@@ -11,6 +11,7 @@ from torch import Tensor
 from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.examples import Labels
 from mini_tf.data.opening import Report, open_data
+from mini_tf.jobs import initial
 from mini_tf.jobs.graph_choice import decide_graphs
 from mini_tf.jobs.parts import Parts
 from mini_tf.jobs.session import Reporter
@@ -21,16 +22,14 @@ from mini_tf.nn.weights import on_meta_device
 from mini_tf.parallel.choice import sharding_of
 from mini_tf.parallel.group import ProcessGroup
 from mini_tf.parallel.team import ALONE
-from mini_tf.recipe.metrics import BestMetric, best_metric, lower_is_better
+from mini_tf.recipe.metrics import BestMetric, best_metric
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.run.folder import Run
 from mini_tf.scores import packages_of, require
 from mini_tf.system.errors import DataFault, RecipeFault, RunFault
 from mini_tf.system.progress import show_progress
 from mini_tf.system.seeds import seed_of
-from mini_tf.trained import initial
-from mini_tf.trained.architecture import Architecture, vocabulary_sizes
-from mini_tf.trained.opening import SOURCE_TOKENIZER, LoadedModel, read_fully_trainable, write_config
+from mini_tf.trained.architecture import Architecture
+from mini_tf.trained.opening import read_fully_trainable
 from mini_tf.training.feed import Feed
 from mini_tf.training.freezing import freeze
 from mini_tf.training.machine.compile_trial import compile_failure, without_failing_compiler
@@ -73,30 +72,6 @@ def merge_function(recipe: Recipe) -> Callable[[dict[str, Tensor]], dict[str, Te
         if recipe.adapter is not None and recipe.adapter.merge
         else None
     )
-
-
-def write_model_files(
-    run: Run,
-    recipe: Recipe,
-    model: Model,
-    data: TokenizedData | LoadedModel,
-    fully_trainable: Sequence[str] | None = None,
-) -> None:
-    """Write config.json, the tokenizers and the model's facts in run.json into the run folder.
-
-    data: supplies tokenizers and labels. fully_trainable: parameters trained directly, beside an adapter.
-    """
-    sizes = vocabulary_sizes(data.tokenizer, data.source_tokenizer)
-    run.write("config.json", write_config(recipe, sizes, data.labels, fully_trainable))
-    run.write("tokenizer.json", data.tokenizer.to_json())
-    if data.source_tokenizer is not data.tokenizer:
-        run.write(SOURCE_TOKENIZER, data.source_tokenizer.to_json())
-    objective = recipe.objective
-    pipeline = objective.pipeline()
-    unit = objective.LOSS_UNIT if objective.TOKEN_LOSS is None else f"nats per {data.tokenizer.unit}"
-    metrics = [] if pipeline is None else [f"val.{name}" for name in pipeline.MAIN_METRICS]
-    parameters = sum(p.numel() for p in model.parameters())
-    run.update(parameters=parameters, loss_unit=unit, figures=metrics, lower_is_better=[*lower_is_better(objective)])
 
 
 def build(

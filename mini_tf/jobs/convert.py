@@ -14,7 +14,8 @@ from torch import Tensor
 
 from mini_tf.data.store import Store
 from mini_tf.inspection.memory_layers import MemoryIndex, memory_layers, parse_memories
-from mini_tf.jobs.assembling import usable_best_metric, write_model_files
+from mini_tf.jobs.assembling import usable_best_metric
+from mini_tf.jobs.initial import LoadedTensors
 from mini_tf.jobs.session import Reporter, save_checkpoint
 from mini_tf.nn.mixer import MixerSettings
 from mini_tf.nn.model import Model
@@ -30,8 +31,7 @@ from mini_tf.system.errors import RecipeFault, UsageFault
 from mini_tf.system.seeds import seed_of
 from mini_tf.trained.architecture import Architecture
 from mini_tf.trained.evaluating import evaluate_trained, evaluation_data, kl_divergence
-from mini_tf.trained.initial import LoadedTensors
-from mini_tf.trained.opening import Trained, open_trained
+from mini_tf.trained.opening import Trained, open_trained, write_model_files
 
 CONVERTED = ("attention", "cross_attention", "positions")
 """Settings of a model or stack that a conversion may change."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mini_tf.data.datasets import TokenizedData
+from mini_tf.jobs import initial
 from mini_tf.jobs.assembling import load_data
 from mini_tf.jobs.session import Reporter
 from mini_tf.parallel.group import ProcessGroup, refuse_different
@@ -13,7 +14,6 @@ from mini_tf.recipe.reading import Resolved
 from mini_tf.recipe.sections import Runtime
 from mini_tf.run.identity import Identity
 from mini_tf.run.opening import RunLocation, explicit_folder, versions
-from mini_tf.trained import initial
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.examples import Labels
 from mini_tf.data.packing import Packing
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.jobs.initial import LoadedTensors
 from mini_tf.nn import objective_network
 from mini_tf.nn.model import Model
 from mini_tf.objectives import Objective, Task
@@ -21,7 +22,6 @@ from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.metrics import BestMetric, best_metric
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.system.errors import RunFault
-from mini_tf.trained.initial import LoadedTensors
 from mini_tf.training.divergence import Tolerance
 from mini_tf.training.due import NEVER, EvaluationSchedule, step_flops
 from mini_tf.training.evaluation import MetricAccumulator, eval_batch_size, evaluate, evaluation_draws, pack

@@ -2,7 +2,8 @@
 
 import time
 
-from mini_tf.jobs.assembling import build, merge_function, usable_best_metric, write_model_files
+from mini_tf.jobs import initial
+from mini_tf.jobs.assembling import build, merge_function, usable_best_metric
 from mini_tf.jobs.cost.estimating import report_estimate
 from mini_tf.jobs.finishing import finish
 from mini_tf.jobs.identifying import Options, identify, numerics
@@ -12,7 +13,7 @@ from mini_tf.recipe.reading import Resolved
 from mini_tf.run.following import follow
 from mini_tf.run.metrics import TensorBoardWriter
 from mini_tf.run.opening import check_exact, open_run, start_run
-from mini_tf.trained import initial
+from mini_tf.trained.opening import write_model_files
 from mini_tf.training.machine.device import resolve_setup
 from mini_tf.training.signals import StopRequest
 

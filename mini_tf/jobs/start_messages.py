@@ -1,11 +1,11 @@
 """Messages at the start of a run: machine, model, data, batch sizes, evaluations, warnings."""
 
 from mini_tf.jobs.closing_messages import times
+from mini_tf.jobs.initial import shorten
 from mini_tf.jobs.parts import Parts
 from mini_tf.jobs.session import Reporter
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.scores import missing_warning, packages_of
-from mini_tf.trained.initial import shorten
 from mini_tf.training.schedule import lr_factor
 
 

@@ -24,7 +24,7 @@ PACKAGES = (
         "data.corpora",
         "data.datasets",
         "data.tokenizers",
-        "interchange",
+        "hf.families",
         "models",
         "noises",
         "objectives",

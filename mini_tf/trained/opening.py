@@ -1,7 +1,7 @@
 """Loads a trained model from a run folder: recipe, tokenizers, weights and device setup."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 from torch import Tensor, nn
 
+from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.vocabulary import Roles
@@ -16,10 +17,12 @@ from mini_tf.nn import objective_network
 from mini_tf.nn.lora import adapt, merged_weights
 from mini_tf.nn.model import Model
 from mini_tf.objectives import Objective
+from mini_tf.recipe.metrics import lower_is_better
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Runtime
 from mini_tf.run import finding, loading, manifest
 from mini_tf.run.checkpoint import MODEL, Checkpoints
+from mini_tf.run.folder import Run
 from mini_tf.run.identity import read_recipe
 from mini_tf.run.manifest import Decision
 from mini_tf.run.tensors import check_weights, specs
@@ -91,29 +94,40 @@ class Trained(LoadedModel):
         return task.eval()
 
 
-def write_config(
+def write_model_files(
+    run: Run,
     recipe: Recipe,
-    sizes: tuple[int, int | None],
-    labels: Labels | None = None,
-    fully_trainable: Iterable[str] | None = None,
-) -> str:
-    """The text of config.json: what is needed to build the model and is not in resolved.yaml.
+    model: Model,
+    data: TokenizedData | LoadedModel,
+    fully_trainable: Sequence[str] | None = None,
+) -> None:
+    """Write config.json, the tokenizers and the model's facts in run.json into the run folder.
 
-    sizes: of vocabulary and source vocabulary. fully_trainable: parameters trained directly, beside an adapter.
+    config.json has what is needed to build the model and is not in resolved.yaml. data: supplies tokenizers and labels.
+    fully_trainable: parameters trained directly, beside an adapter.
     """
-    vocabulary_size, source_vocabulary_size = sizes
+    vocabulary_size, source_vocabulary_size = vocabulary_sizes(data.tokenizer, data.source_tokenizer)
     config: dict[str, Any] = {
         "minitf_format": FORMAT,
         "vocabulary_size": vocabulary_size,
         "context": recipe.train.context,
     }
-    if labels is not None:
-        config["labels"] = labels.to_json()
+    if data.labels is not None:
+        config["labels"] = data.labels.to_json()
     if source_vocabulary_size is not None:
         config["source_vocabulary_size"] = source_vocabulary_size
     if fully_trainable is not None:
         config["whole"] = list(fully_trainable)
-    return json.dumps(config, indent=1) + "\n"
+    run.write("config.json", json.dumps(config, indent=1) + "\n")
+    run.write("tokenizer.json", data.tokenizer.to_json())
+    if data.source_tokenizer is not data.tokenizer:
+        run.write(SOURCE_TOKENIZER, data.source_tokenizer.to_json())
+    objective = recipe.objective
+    pipeline = objective.pipeline()
+    unit = objective.LOSS_UNIT if objective.TOKEN_LOSS is None else f"nats per {data.tokenizer.unit}"
+    metrics = [] if pipeline is None else [f"val.{name}" for name in pipeline.MAIN_METRICS]
+    parameters = sum(p.numel() for p in model.parameters())
+    run.update(parameters=parameters, loss_unit=unit, figures=metrics, lower_is_better=[*lower_is_better(objective)])
 
 
 def open_trained(

@@ -98,7 +98,7 @@ COMMANDS = {
     "convert memory": command(
         "convert text --memory 1:3=0 --memory 0:0-4=0.5 -d silenced --json", "convert text --memory 2:0=0"
     ),
-    # interchange
+    # Hugging Face
     "export": command(
         "export text -o tensors --to safetensors",
         "export text -o folder --to nowhere",

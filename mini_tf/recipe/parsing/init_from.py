@@ -98,7 +98,7 @@ def _of_other_tool(folder: Path) -> Node | None:
         word = values["model_type"].replace("-", "_")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    family: Any = usable_settings("interchange", word)
+    family: Any = usable_settings("hf.families", word)
     return None if family is None else parse(json.dumps(family().sections(values, folder)), str(path))
 
 

@@ -5,9 +5,9 @@ Source: Devlin et al. 2018, arXiv:1810.04805, and transformers' BertForMaskedLM.
 
 from typing import Any
 
-from mini_tf.interchange import Config, Facts, Family, Head, Layout, Names
-from mini_tf.interchange._encoders import encoder_config, encoder_names, encoder_settings, is_masked, task_heads
-from mini_tf.interchange._tensors import Twice
+from mini_tf.hf.families import Config, Facts, Family, Head, Layout, Names
+from mini_tf.hf.families._encoders import encoder_config, encoder_names, encoder_settings, is_masked, task_heads
+from mini_tf.hf.layouts import Twice
 
 PREDICTIONS = {
     "head.transform.dense": "cls.predictions.transform.dense",

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from mini_tf.interchange import Config, Facts, Family, Head
-from mini_tf.interchange._stacks import shortest_period
+from mini_tf.hf.families import Config, Facts, Family, Head
+from mini_tf.hf.families._stacks import shortest_period
 from mini_tf.nn.model import ModelSettings
 from mini_tf.recipe.kind_settings.inference_settings import inference_settings
 from mini_tf.recipe.kinds import kinds_of, listing, settings_of, usable_settings
@@ -36,9 +36,9 @@ class Written(NamedTuple):
 def family_of(config: Config) -> Family:
     """The family of a config.json. RunFault if there is none."""
     word = str(config.get("model_type") or "").replace("-", "_")
-    found = usable_settings("interchange", word)
+    found = usable_settings("hf.families", word)
     if found is None:
-        words = listing("interchange")
+        words = listing("hf.families")
         what = f"{config.where}: model_type is {show(config.get('model_type'))}; minitf reads {', '.join(words)}"
         raise RunFault(what, hint=suggest(word, words) or None, where=[config.where])
     family = found()
@@ -53,8 +53,8 @@ def choose(recipe: Recipe, facts: Facts, wanted: str | None = None, reasons: Seq
     """
     model = recipe.model
     assert isinstance(model, ModelSettings)
-    words = [wanted] if wanted is not None else list(kinds_of("interchange"))
-    families = [settings_of("interchange", word)() for word in words]
+    words = [wanted] if wanted is not None else list(kinds_of("hf.families"))
+    families = [settings_of("hf.families", word)() for word in words]
     fitting = [one for one in families if isinstance(one, Family) and model.kind == one.MODEL]
     refused: dict[str, _Refusal] = {}
     for family in fitting:

@@ -5,15 +5,15 @@ Source: Lewis et al. 2019, arXiv:1910.13461, and transformers' BartForConditiona
 
 from typing import Any
 
-from mini_tf.interchange import Config, Facts, Family, Head, Names
-from mini_tf.interchange._encoder_decoders import (
+from mini_tf.hf.families import Config, Facts, Family, Head, Names
+from mini_tf.hf.families._encoder_decoders import (
     SIDES_ALIASES,
     SIDES_NO_EFFECT,
     sides_config,
     sides_names,
     sides_settings,
 )
-from mini_tf.interchange._tensors import Shifted
+from mini_tf.hf.layouts import Shifted
 
 OFFSET = 2
 """Rows of the tables of positions before that of the first token."""

@@ -7,9 +7,9 @@ Source: Raffel et al. 2020, arXiv:1910.10683, and transformers' T5ForConditional
 
 from typing import Any
 
-from mini_tf.interchange import Config, Facts, Family, Head, Layout, Names
-from mini_tf.interchange._stacks import their_word, value_of, within
-from mini_tf.interchange._tensors import Scaled
+from mini_tf.hf.families import Config, Facts, Family, Head, Layout, Names
+from mini_tf.hf.families._stacks import their_word, value_of, within
+from mini_tf.hf.layouts import Scaled
 from mini_tf.nn.layers.feed_forward import ACTIVATIONS
 
 WORDS = {

@@ -5,9 +5,9 @@ Source: Warner et al. 2024, arXiv:2412.13663, and transformers' ModernBertForMas
 
 from typing import Any
 
-from mini_tf.interchange import Config, Facts, Family, Head, Layout, Names
-from mini_tf.interchange._encoders import is_masked
-from mini_tf.interchange._stacks import shortest_period, their_word, value_of, within
+from mini_tf.hf.families import Config, Facts, Family, Head, Layout, Names
+from mini_tf.hf.families._encoders import is_masked
+from mini_tf.hf.families._stacks import shortest_period, their_word, value_of, within
 
 GATED = {"gelu": "geglu", "gelu_pytorch_tanh": "geglu_tanh", "silu": "swiglu"}
 PLAIN = {"gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "silu": "silu"}

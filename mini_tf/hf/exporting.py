@@ -13,9 +13,14 @@ from torch import Tensor
 
 import mini_tf
 from mini_tf.data.tokenization.loading import SAVED_SOURCES, SAVED_TARGETS
-from mini_tf.interchange import Facts, Family, Head
-from mini_tf.interchange._tensors import write_tensors
-from mini_tf.jobs.interchange.proof import FILE, Parity, compare, make_batch
+from mini_tf.hf.families import Facts, Family, Head
+from mini_tf.hf.family_choice import CONFIG, choose
+from mini_tf.hf.layouts import write_tensors
+from mini_tf.hf.model_folder import WEIGHTS
+from mini_tf.hf.peft import CONFIG as ADAPTER
+from mini_tf.hf.peft import WEIGHTS as ADAPTER_WEIGHTS
+from mini_tf.hf.peft import read_adapter, written_adapter
+from mini_tf.hf.proof import FILE, Parity, compare, make_batch
 from mini_tf.nn.layers.head import TaskHead
 from mini_tf.recipe.reading import dump
 from mini_tf.recipe.values import show
@@ -26,12 +31,7 @@ from mini_tf.run.loading import load_model
 from mini_tf.system.errors import RunFault, UsageFault
 from mini_tf.system.strict_json import show_json
 from mini_tf.system.temporary_files import remove_path
-from mini_tf.trained.adapters import CONFIG as ADAPTER
-from mini_tf.trained.adapters import WEIGHTS as ADAPTER_WEIGHTS
-from mini_tf.trained.adapters import read_adapter, written_adapter
 from mini_tf.trained.architecture import Architecture, vocabulary_sizes
-from mini_tf.trained.families import CONFIG, choose
-from mini_tf.trained.foreign import WEIGHTS
 from mini_tf.trained.framing import text_affixes
 from mini_tf.trained.opening import LoadedModel, load_trained, read_fully_trainable
 

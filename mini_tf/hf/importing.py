@@ -8,9 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from mini_tf.jobs.assembling import write_model_files
-from mini_tf.jobs.interchange.proof import FILE, Parity, compare, make_batch, unknown_to_transformers
-from mini_tf.jobs.session import Reporter, save_checkpoint
+from mini_tf.data.opening import Report
+from mini_tf.hf.model_folder import ForeignModel, open_foreign, weights_hash
+from mini_tf.hf.peft import WEIGHTS, is_adapter, read_adapter
+from mini_tf.hf.proof import FILE, Parity, compare, make_batch, unknown_to_transformers
 from mini_tf.recipe.parsing.yaml_tree import Node
 from mini_tf.recipe.reading import Resolved, dump
 from mini_tf.run import manifest
@@ -20,10 +21,8 @@ from mini_tf.run.opening import RunLocation, open_run, start_run
 from mini_tf.run.tensors import CheckpointTensors
 from mini_tf.system.errors import RunFault, UsageFault
 from mini_tf.system.strict_json import show_json
-from mini_tf.trained.adapters import WEIGHTS, is_adapter, read_adapter
-from mini_tf.trained.foreign import ForeignModel, open_foreign, weights_hash
 from mini_tf.trained.framing import check_template
-from mini_tf.trained.opening import load_trained
+from mini_tf.trained.opening import load_trained, write_model_files
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,12 @@ class Imported:
 
 
 def import_model(
-    source: Path, location: RunLocation, reporter: Reporter, tokenizer: Path | None = None, base: Path | None = None
+    source: Path,
+    location: RunLocation,
+    say: Report,
+    warn: Report,
+    tokenizer: Path | None = None,
+    base: Path | None = None,
 ) -> Imported:
     """Write a run with the model of a Hugging Face folder, and compare the outputs of both.
 
@@ -60,7 +64,7 @@ def import_model(
     foreign = open_foreign(model_folder, tokenizer, deltas, unknown_to_transformers(model_folder))
     check_template(foreign, str(tokenizer or model_folder))
     for note in foreign.notes:
-        reporter.say(note)
+        say(note)
     text = f"# {foreign.head.architecture}, imported from {source.absolute()}\n{dump(foreign.recipe)}"
     name = re.sub(r"[^\w.-]+", "-", source.absolute().name).strip("-.") or foreign.family.kind
     resolved = Resolved(foreign.recipe, name, {}, False, text, source, Node({}, str(source)))
@@ -70,7 +74,7 @@ def import_model(
     identity = Identity.of(resolved, hashes)
     if adapter is not None:
         identity = replace(identity, hashes={**identity.hashes, "adapter": FileHashes().sha256(source / WEIGHTS)})
-        reporter.say(f"the adapter is added to {len(deltas)} matrices of {model_folder}")
+        say(f"the adapter is added to {len(deltas)} matrices of {model_folder}")
     parity = _prove(foreign, model_folder, deltas)
     parity.check(source)
     with open_run(location, identity) as run:
@@ -78,9 +82,8 @@ def import_model(
             start_run(run, identity)
             model = foreign.model
             write_model_files(run, foreign.recipe, model, foreign.loaded(run.folder))
-            save_checkpoint(
-                run, 0, CheckpointTensors(model.weights(), {}, {}), {}, None, foreign.recipe.checkpoint, reporter.warn
-            )
+            run.save(0, CheckpointTensors(model.weights(), {}, {}), {})
+            run.publish(warn=warn)
         _check_written(run.folder, foreign)
         run.write(FILE, show_json(parity.to_json()))
         run.finish("done")

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from mini_tf.interchange import Config, Facts, Head, Layout
-from mini_tf.interchange._stacks import ACTIVATIONS, RAW, their_word, within
+from mini_tf.hf.families import Config, Facts, Head, Layout
+from mini_tf.hf.families._stacks import ACTIVATIONS, RAW, their_word, within
 
 LAYER = {
     "own.part.qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),

@@ -13,7 +13,7 @@ from mini_tf.system.errors import UsageFault
 from mini_tf.system.hub import local_folder
 
 if TYPE_CHECKING:
-    from mini_tf.jobs.interchange.proof import Parity
+    from mini_tf.hf.proof import Parity
 
 SOURCE = typer.Argument(
     metavar="DIR", help="A folder with config.json, safetensors files and a tokenizer, or hf:ORG/NAME."
@@ -67,12 +67,14 @@ def import_(
     All commands then work on the run. Pickle files and code are never read. The largest difference of the outputs on 16
     sequences is in parity.json; above 1e-4 of the largest output the exit code is 5.
     """
-    from mini_tf.jobs.interchange.importing import import_model
+    from mini_tf.hf.importing import import_model
     from mini_tf.run.opening import RunLocation
 
     location = RunLocation(out_dir, name, fresh)
     location.check()
-    imported = import_model(local_folder(source), location, console, tokenizer, local_folder(base) if base else None)
+    imported = import_model(
+        local_folder(source), location, console.say, console.warn, tokenizer, local_folder(base) if base else None
+    )
     console.say(f"{imported.parameters:,} parameters")
     _say_proof(console, imported.parity)
     difference = {"largest_difference": imported.parity.largest_difference}
@@ -96,9 +98,9 @@ def export(
     sequences. Above 1e-4 of the largest output the exit code is 5. A model that no family has is refused, with all
     reasons.
     """
-    from mini_tf.jobs.interchange.exporting import PEFT, PLAIN, export_model
+    from mini_tf.hf.exporting import PEFT, PLAIN, export_model
 
-    choices = [*listing("interchange"), PEFT, PLAIN]
+    choices = [*listing("hf.families"), PEFT, PLAIN]
     if to is not None and to not in choices:
         raise UsageFault(f"--to {to!r}: must be one of {', '.join(choices)}")
     exported = export_model(run, output, to, step, license)

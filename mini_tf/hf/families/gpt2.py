@@ -5,9 +5,9 @@ Source: Radford et al. 2019, and transformers' GPT2LMHeadModel.
 
 from typing import Any
 
-from mini_tf.interchange import Config, Facts, Family, Head, Layout, Names
-from mini_tf.interchange._stacks import ACTIVATIONS, ENDS, decoder_heads, output_layer, their_word
-from mini_tf.interchange._tensors import Transposed
+from mini_tf.hf.families import Config, Facts, Family, Head, Layout, Names
+from mini_tf.hf.families._stacks import ACTIVATIONS, ENDS, decoder_heads, output_layer, their_word
+from mini_tf.hf.layouts import Transposed
 
 LAYER = {
     "own.norm": Layout(".h.{i}.ln_1"),

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.loading import find_two
 from mini_tf.data.tokenization.vocabulary import Vocabulary
-from mini_tf.interchange._config import NO_EFFECT, Config, end_ids, forced_bos, no_such_model, pad_token, special_token
-from mini_tf.interchange._tensors import Layout, Names
+from mini_tf.hf.config_json import NO_EFFECT, Config, end_ids, forced_bos, no_such_model, pad_token, special_token
+from mini_tf.hf.layouts import Layout, Names
 from mini_tf.recipe.kind_settings import ModelSettings, ObjectiveSettings
 from mini_tf.recipe.kinds import Kind, settings_of
 
@@ -65,7 +65,7 @@ class Family(Kind):
     Table of names: those of the base model begin with a dot, which stands for PREFIX or nothing.
     """
 
-    PACKAGE = "interchange"
+    PACKAGE = "hf.families"
 
     MODEL: ClassVar[str]
     """The architecture in a recipe: `model.kind`."""

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from mini_tf.interchange import Config, Family, Head, Layout
-from mini_tf.interchange._tensors import pairs_of
+from mini_tf.hf.families import Config, Family, Head, Layout
+from mini_tf.hf.layouts import pairs_of
+from mini_tf.hf.model_folder import read_config
 from mini_tf.nn.lora import LOW_RANK
 from mini_tf.nn.model import Model
 from mini_tf.recipe.sections import Adapter
 from mini_tf.run import tensors
 from mini_tf.system.errors import RunFault
-from mini_tf.trained.foreign import read_config
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _NO_EFFECT = (

@@ -5,9 +5,9 @@ Source: Liu et al. 2019, arXiv:1907.11692, and transformers' RobertaForMaskedLM.
 
 from typing import Any
 
-from mini_tf.interchange import Config, Facts, Family, Head, Layout, Names
-from mini_tf.interchange._encoders import encoder_config, encoder_names, encoder_settings, is_masked, task_heads
-from mini_tf.interchange._tensors import Shifted, Twice
+from mini_tf.hf.families import Config, Facts, Family, Head, Layout, Names
+from mini_tf.hf.families._encoders import encoder_config, encoder_names, encoder_settings, is_masked, task_heads
+from mini_tf.hf.layouts import Shifted, Twice
 
 PAD = 1
 """Id of the padding token; the position of the first token is the row after it."""

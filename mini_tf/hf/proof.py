@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from mini_tf.data.tokenization.vocabulary import Vocabulary
-from mini_tf.interchange import Head
+from mini_tf.hf.families import Head
+from mini_tf.hf.model_folder import open_foreign, read_config
 from mini_tf.nn.layers.head import token_index
 from mini_tf.nn.model import Model
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.values import one_line
 from mini_tf.system.errors import RunFault
-from mini_tf.trained.foreign import open_foreign, read_config
 
 TOLERANCE = 1e-4
 """Of the largest absolute output."""

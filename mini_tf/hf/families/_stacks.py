@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from mini_tf.interchange import Config, Head, Layout
+from mini_tf.hf.families import Config, Head, Layout
 from mini_tf.recipe.kinds import Kind
 
 Item = TypeVar("Item")

@@ -5,8 +5,8 @@ Source: Touvron et al. 2023, arXiv:2302.13971, and transformers' LlamaForCausalL
 
 from typing import Any
 
-from mini_tf.interchange import Config, Facts, Family, Head, Layout, Names
-from mini_tf.interchange._stacks import (
+from mini_tf.hf.families import Config, Facts, Family, Head, Layout, Names
+from mini_tf.hf.families._stacks import (
     ENDS,
     decoder_heads,
     output_layer,

@@ -5,9 +5,9 @@ Source: Sanh et al. 2019, arXiv:1910.01108, and transformers' DistilBertForMaske
 
 from typing import Any
 
-from mini_tf.interchange import Config, Facts, Family, Head, Layout, Names
-from mini_tf.interchange._encoders import EncoderKeys, encoder_config, encoder_settings, head_names, task_heads
-from mini_tf.interchange._stacks import within
+from mini_tf.hf.families import Config, Facts, Family, Head, Layout, Names
+from mini_tf.hf.families._encoders import EncoderKeys, encoder_config, encoder_settings, head_names, task_heads
+from mini_tf.hf.families._stacks import within
 
 KEYS = EncoderKeys("dim", "n_layers", "n_heads", "hidden_dim", "activation", None)
 EPS = 1e-12

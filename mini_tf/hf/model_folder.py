@@ -14,9 +14,10 @@ from torch import Tensor
 from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.vocabulary import Roles
-from mini_tf.interchange import Config, Family, Head
-from mini_tf.interchange._config import FORCED_BOS, MOST_FAULTS, begin_token, generation_note, no_such_model
-from mini_tf.interchange._tensors import expected_shapes, pairs_of, read_tensors
+from mini_tf.hf.config_json import FORCED_BOS, MOST_FAULTS, begin_token, generation_note, no_such_model
+from mini_tf.hf.families import Config, Family, Head
+from mini_tf.hf.family_choice import CONFIG, family_of
+from mini_tf.hf.layouts import expected_shapes, pairs_of, read_tensors
 from mini_tf.nn.model import Model
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import SingleTokenizer
@@ -27,7 +28,6 @@ from mini_tf.system import strict_json
 from mini_tf.system.errors import RunFault, reason_of
 from mini_tf.system.plain_file import read_small_file
 from mini_tf.trained.architecture import Architecture
-from mini_tf.trained.families import CONFIG, family_of
 from mini_tf.trained.opening import LoadedModel
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"

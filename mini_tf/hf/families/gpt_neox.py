@@ -5,9 +5,9 @@ Source: Black et al. 2022, arXiv:2204.06745, and transformers' GPTNeoXForCausalL
 
 from typing import Any
 
-from mini_tf.interchange import Config, Facts, Family, Head, Layout, Names
-from mini_tf.interchange._config import LARGEST
-from mini_tf.interchange._stacks import (
+from mini_tf.hf.config_json import LARGEST
+from mini_tf.hf.families import Config, Facts, Family, Head, Layout, Names
+from mini_tf.hf.families._stacks import (
     ACTIVATIONS,
     ENDS,
     decoder_heads,
@@ -19,7 +19,7 @@ from mini_tf.interchange._stacks import (
     value_of,
     within,
 )
-from mini_tf.interchange._tensors import ByHead
+from mini_tf.hf.layouts import ByHead
 
 LAYER = {
     "own.norm": "input_layernorm",

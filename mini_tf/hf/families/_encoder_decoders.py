@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from mini_tf.interchange import Config, Facts, Layout
-from mini_tf.interchange._stacks import ACTIVATIONS, their_word, within
-from mini_tf.interchange._tensors import AsRow
+from mini_tf.hf.families import Config, Facts, Layout
+from mini_tf.hf.families._stacks import ACTIVATIONS, their_word, within
+from mini_tf.hf.layouts import AsRow
 
 WORDS = ACTIVATIONS | {"swish": "silu", "silu": "silu"}
 LAYER = {

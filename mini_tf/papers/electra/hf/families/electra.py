@@ -5,9 +5,9 @@ Source: Clark et al. 2020, arXiv:2003.10555, and transformers' ElectraForPreTrai
 
 from typing import Any
 
-from mini_tf.interchange import Config, Facts, Family, Head, Layout, Names
-from mini_tf.interchange._encoders import encoder_config, encoder_names, encoder_settings, task_heads
-from mini_tf.interchange._tensors import Zero
+from mini_tf.hf.families import Config, Facts, Family, Head, Layout, Names
+from mini_tf.hf.families._encoders import encoder_config, encoder_names, encoder_settings, task_heads
+from mini_tf.hf.layouts import Zero
 
 PREDICTIONS = {
     "head.transform.dense": "generator_predictions.dense",

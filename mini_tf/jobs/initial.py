@@ -11,11 +11,11 @@ from torch import Tensor
 
 from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.tokenization import tokenizer as tokenization
+from mini_tf.hf.model_folder import is_foreign, open_foreign, weights_hash
 from mini_tf.nn.model import Model
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run import finding, manifest
 from mini_tf.system.errors import RecipeFault, RunFault
-from mini_tf.trained.foreign import is_foreign, open_foreign, weights_hash
 from mini_tf.trained.opening import SOURCE_TOKENIZER, LoadedModel, load_trained
 
 _TOKENIZER = "tokenizer.json"

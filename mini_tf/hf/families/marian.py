@@ -5,8 +5,8 @@ Source: Junczys-Dowmunt et al. 2018, arXiv:1804.00344, and transformers' MarianM
 
 from typing import Any
 
-from mini_tf.interchange import Config, Facts, Family, Head, Names
-from mini_tf.interchange._encoder_decoders import (
+from mini_tf.hf.families import Config, Facts, Family, Head, Names
+from mini_tf.hf.families._encoder_decoders import (
     SIDES_ALIASES,
     SIDES_NO_EFFECT,
     sides_config,
