@@ -4,9 +4,9 @@ from typing import Any
 
 from mini_tf.data.datasets import Dataset, TokenizedData
 from mini_tf.data.examples import Labels
-from mini_tf.data.opening import Report, encode_data, open_data
 from mini_tf.data.store import Store, Tokenizers
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.data.tokenized import Report, encode_data, open_data
 from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import settings_of
 

@@ -198,6 +198,31 @@ def test_the_commands_start_without_anything_slow() -> None:
     assert done.stdout == "[]\n"
 
 
+NAMES_TWICE_FOR_NOW = {"attention", "files", "proof", "tensors", "tokens", "view"}
+"""Basenames of more than one file."""
+CLASSES_TWICE_FOR_NOW = {
+    *("Batch", "Checkpoint", "Comparison", "Head", "Measured", "MemoryUse", "Pair", "Prediction", "Row", "Tokenizer"),
+    "Tokens",
+}
+FACTS_FOR_RECIPES = {f"{kind}Settings" for kind in ("Model", "Objective", "Optimizer", "Pipeline", "Schedule")}
+"""`recipe.kind_settings` has the part of these that needs no torch; the full contract derives from it."""
+
+
+def test_a_basename_stands_once_beside_kinds_commands_and_contracts() -> None:
+    """A command's file has the command's name, a contract's file that of its package of kinds."""
+    kinds = {file for folder in packages(PACKAGE) for file in folder.glob("[!_]*.py")}
+    names = Counter(file.stem for file in FILES if file not in kinds and not {"cli", "testing"} & {*file.parts})
+    twice = {name for name, count in names.items() if count > 1 and name != "__init__"}
+    assert twice <= NAMES_TWICE_FOR_NOW, "rename one, or drop the name from the list"
+
+
+def test_the_name_of_a_public_class_means_one_thing() -> None:
+    trees = (ast.parse(file.read_text()) for file in FILES)
+    classes = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
+    twice = {name for name, count in classes.items() if count > 1 and not name.startswith("_")}
+    assert twice - {"Settings"} <= CLASSES_TWICE_FOR_NOW | FACTS_FOR_RECIPES
+
+
 def test_no_module_has_a_name_that_says_nothing() -> None:
     assert [file for file in FILES if {*file.relative_to(PACKAGE).with_suffix("").parts} & NO_NAMES] == []
 

@@ -14,7 +14,7 @@ import torch
 from commands import DATA, EXACT, TINY, minitf, tiny_model
 from torch.utils.flop_counter import FlopCounterMode
 
-from mini_tf.data.opening import open_data
+from mini_tf.data.tokenized import open_data
 from mini_tf.generation.translation import Translator
 from mini_tf.jobs.assembling import build
 from mini_tf.jobs.cost import run_cost

@@ -12,7 +12,7 @@ from mini_tf.data.corpora import _documentation as documentation
 from mini_tf.data.corpora import grammar, python_docs
 from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.data_files import DataFile, find_files
-from mini_tf.data.formats.documents import read
+from mini_tf.data.formats.text_documents import read
 from mini_tf.system.cache import cache_folder
 
 

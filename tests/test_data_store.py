@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from mini_tf.data import encoding
 from mini_tf.data.corpora import python_docs
 from mini_tf.data.datasets import TokenizedData
-from mini_tf.data.formats import documents as formats
-from mini_tf.data.formats.documents import Document
-from mini_tf.data.opening import reopen
+from mini_tf.data.formats import text_documents as formats
+from mini_tf.data.formats.text_documents import Document
 from mini_tf.data.split import MIN_EXAMPLES, DataSplit, Examples, SplitName
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.data.tokenized import reopen
 from mini_tf.recipe import sections
 from mini_tf.recipe.data import Data, Split
 from mini_tf.recipe.kinds import listing

@@ -25,8 +25,8 @@ from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.formats import ranges
 from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.data_files import find_files
-from mini_tf.data.formats.documents import Document, read
 from mini_tf.data.formats.ranges import open_shard, read_range
+from mini_tf.data.formats.text_documents import Document, read
 from mini_tf.data.packing import BlockLayout, Shape
 from mini_tf.data.streamed_text import HeldOut, Shards, StreamedText
 from mini_tf.data.tokenization.tokenizer import Tokenizer

@@ -162,7 +162,7 @@ def test_adjectives_and_determiners_agree_with_gender_and_number_of_their_noun(p
 def test_the_example_of_the_docstring_is_what_the_grammar_says() -> None:
     king = toy.NounPhrase("king", False, "the", "wise", owner=toy.NounPhrase("sailor", False, "a"))
     follow = toy.VerbPhrase("follow", toy.NounPhrase("bird", True, "this"), "past", negated=True)
-    pair = toy.render(toy.Sentence(king, follow, place=("near", toy.NounPhrase("river", False)), time="today"))
+    pair = toy.render(toy.ToySentence(king, follow, place=("near", toy.NounPhrase("river", False)), time="today"))
     assert f"    {pair.source}\n    {pair.target}\n" in str(toy.__doc__)
     assert pair.alignment == "1-4 2-3 4-1 5-2 6-11 7-10 8-9 9-7 10-8 11-6 13-5 14-0"
 

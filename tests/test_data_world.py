@@ -12,7 +12,7 @@ import pytest
 
 from mini_tf.data.corpora import associative_recall, copy, corridor, world, world_facts, world_translation
 from mini_tf.data.corpora._world import streams
-from mini_tf.data.corpora._world.documents import ADVERBS, PREPOSITIONS, RECENT
+from mini_tf.data.corpora._world.grammar_documents import ADVERBS, PREPOSITIONS, RECENT
 from mini_tf.data.corpora._world.lexicon import SUPERSENSES, Lexeme, Sampler, lexicon
 from mini_tf.data.corpora.world_translation import CASES, DETERMINERS, PAST, PLURAL
 from mini_tf.recipe.corpora import find_corpus

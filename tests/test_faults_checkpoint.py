@@ -24,13 +24,13 @@ from hang import ending
 from safetensors.torch import load_file, save_file
 
 from mini_tf.optimizers import Parameter, adamw
-from mini_tf.run import disk, manifest, opening
+from mini_tf.run import disk, location, manifest
 from mini_tf.run.checkpoint import COUNTERS, FILES, MANIFEST, MODEL, OPTIMIZER, STATE, Checkpoints
 from mini_tf.run.disk import Disk, FileHashes, chunks
 from mini_tf.run.folder import Run
 from mini_tf.run.identity import Identity
 from mini_tf.run.loading import is_published
-from mini_tf.run.opening import RunLocation, open_run, start_run
+from mini_tf.run.location import RunLocation, open_run, start_run
 from mini_tf.run.tensors import CheckpointTensors, Serialized, specs
 from mini_tf.system.errors import RunFault, StorageFault
 
@@ -1187,14 +1187,14 @@ def test_p8_a_folder_in_use_is_not_looked_into(tmp_path: Path) -> None:
 def test_p8_of_two_new_starts_at_once_the_second_continues_what_the_first_began(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hold = opening.try_lock
+    hold = location.try_lock
 
     def later(folder: Path) -> int | None:
-        monkeypatch.setattr(opening, "try_lock", hold)
+        monkeypatch.setattr(location, "try_lock", hold)
         live(folder, until=1)
         return hold(folder)
 
-    monkeypatch.setattr(opening, "try_lock", later)
+    monkeypatch.setattr(location, "try_lock", later)
     with open_run(RunLocation(tmp_path / "run"), ONE) as run:
         assert run.status == "continued"
         start_run(run, ONE)
@@ -1207,15 +1207,15 @@ def test_p8_of_two_new_starts_at_once_the_second_continues_what_the_first_began(
 def test_a_start_survives_another_that_is_refused_and_takes_the_folder_away(
     held_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hold = opening.try_lock
+    hold = location.try_lock
 
     def too_late(folder: Path) -> int | None:
-        monkeypatch.setattr(opening, "try_lock", hold)
+        monkeypatch.setattr(location, "try_lock", hold)
         lock = hold(folder) if held_first else None
         folder.rmdir()
         return lock if held_first else hold(folder)
 
-    monkeypatch.setattr(opening, "try_lock", too_late)
+    monkeypatch.setattr(location, "try_lock", too_late)
     with open_run(RunLocation(tmp_path / "run"), ONE) as run:
         assert run.status == "new"
         with pytest.raises(RunFault, match="is in use"):

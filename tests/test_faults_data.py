@@ -26,7 +26,7 @@ from data_of import opened
 from hang import ending
 from hostile import STEERING
 
-from mini_tf.data.formats import documents as formats
+from mini_tf.data.formats import text_documents as formats
 from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.data_files import find_files
 from mini_tf.jobs.cost import overhead

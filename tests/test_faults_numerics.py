@@ -17,7 +17,7 @@ from commands import DATA, QUIET, TINY, minitf, tiny_model, told, trained
 from torch import Tensor
 
 from mini_tf.data.batch import Batch
-from mini_tf.data.opening import open_data
+from mini_tf.data.tokenized import open_data
 from mini_tf.jobs.assembling import build
 from mini_tf.jobs.parts import Parts, training_of
 from mini_tf.objectives import LossSums
@@ -26,7 +26,7 @@ from mini_tf.recipe.kinds import listing
 from mini_tf.recipe.reading import read
 from mini_tf.run import tensors
 from mini_tf.run.disk import Disk
-from mini_tf.run.metrics import read_lines
+from mini_tf.run.metric_files import read_lines
 from mini_tf.training.loop import train
 from mini_tf.training.machine import device
 from mini_tf.training.machine.device import Setup

@@ -23,7 +23,7 @@ from data_of import opened
 from hang import ending
 from tokenizers import models
 
-from mini_tf.data.tokenization import guard, loading
+from mini_tf.data.tokenization import guard, tokenizer_files
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
 from mini_tf.recipe.sections import Data
@@ -385,7 +385,7 @@ def test_a_file_whose_probe_has_no_end_is_given_up(here: Path, monkeypatch: pyte
     """T2: some patterns take for ever on any text."""
     monkeypatch.setenv("MINITF_LIMITS", "tokenizer_seconds=1")
     file(pre_tokenizer=split(SLOW))()
-    monkeypatch.setattr(loading, "PROBE", ENDLESS)
+    monkeypatch.setattr(tokenizer_files, "PROBE", ENDLESS)
 
     def give_up() -> None:
         with pytest.raises(DataFault, match=r"tokenizer.json: the tokenizer timed out after 1 seconds of loading"):

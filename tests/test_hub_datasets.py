@@ -17,8 +17,8 @@ from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.data_files import find_files
 from mini_tf.data.formats.hub_datasets import HubDataset, _rows, parse, spooled
 from mini_tf.data.formats.tables import rows_of
-from mini_tf.data.opening import reopen
 from mini_tf.data.store import Tokenizers
+from mini_tf.data.tokenized import reopen
 from mini_tf.recipe.data import Data
 from mini_tf.system.errors import DataFault, Unavailable
 

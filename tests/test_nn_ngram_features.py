@@ -20,7 +20,7 @@ from mini_tf.data.batch import DOCUMENT_IDS, DOCUMENTS, Batch, document_batches
 from mini_tf.nn.layers import ngram_features
 from mini_tf.nn.layers.head import is_token
 from mini_tf.nn.layers.ngram_features import NGramFeatures, WindowFeatures, fit_network_scale, hash_keys
-from mini_tf.nn.layers.words import CharacterFeatures
+from mini_tf.nn.layers.word_characters import CharacterFeatures
 from mini_tf.objectives import LossSums
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.metrics import metrics_of

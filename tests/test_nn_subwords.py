@@ -8,7 +8,7 @@ from commands import minitf
 from safetensors.torch import load_file
 from toys import seeded
 
-from mini_tf.nn.layers.words import MOST, Subwords
+from mini_tf.nn.layers.word_characters import MOST, Subwords
 from mini_tf.trained.opening import open_trained
 
 TEXTS = (" ", " cat", "cats", " a", "\t", "ünîcode", " " + "x" * 40, "")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from sklearn.feature_extraction.text import CountVectorizer
 
-from mini_tf.nn.layers.words import WordCharacters
+from mini_tf.nn.layers.word_characters import WordCharacters
 
 PIECES = (" ", " a", " cat", "s", " ", "sat on", "é", " x", "\tthe ", " ", "")
 """Ids 0 and 9 are special tokens; 10 is a token without a text."""

@@ -13,7 +13,7 @@ from commands import minitf
 from toys import seeded
 
 from mini_tf.data.tokenization.vocabulary import shape, word_keys, words_at
-from mini_tf.nn.layers.words import WordFeatures
+from mini_tf.nn.layers.word_characters import WordFeatures
 from mini_tf.trained.evaluating import evaluation_data
 from mini_tf.trained.opening import open_trained
 from mini_tf.training.evaluation import pack

@@ -15,10 +15,10 @@ from data_of import objective_for
 from processes import everywhere
 
 from mini_tf.data import split
-from mini_tf.data.opening import open_data
 from mini_tf.data.raw import Files
 from mini_tf.data.tokenization.coverage import Coverage
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.data.tokenized import open_data
 from mini_tf.parallel.group import ProcessGroup
 from mini_tf.parallel.joining import joined
 from mini_tf.recipe import sections

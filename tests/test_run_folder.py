@@ -15,13 +15,13 @@ import torch
 from commands import drawn, minitf, refused
 
 from mini_tf.recipe.reading import read
-from mini_tf.run import finding, manifest, opening
+from mini_tf.run import finding, location, manifest
 from mini_tf.run.disk import Disk
 from mini_tf.run.folder import Run
 from mini_tf.run.identity import Identity
 from mini_tf.run.loading import invalid_counters, load_model
-from mini_tf.run.metrics import curve, read_lines
-from mini_tf.run.opening import RunLocation, check_exact, environment_changes, open_run, start_run
+from mini_tf.run.location import RunLocation, check_exact, environment_changes, open_run, start_run
+from mini_tf.run.metric_files import curve, read_lines
 from mini_tf.run.set_files import copy_model
 from mini_tf.run.tensors import CheckpointTensors, specs
 from mini_tf.system.errors import DataFault, Diverged, RunFault, StorageFault, UsageFault
@@ -434,7 +434,7 @@ def test_a_continuation_elsewhere_warns_or_is_refused_where_it_must_be_exact(mon
     with open_run(RunLocation(), TINY) as run:
         check_exact(run, found, True, fail_on_warning)
         assert environment_changes(run, {"device": "cuda:0", "threads": 2}) == ['device: "cpu" -> "cuda:0"']
-        monkeypatch.setattr(opening, "versions", lambda: {**run.manifest.versions, "torch": "9.9"})
+        monkeypatch.setattr(location, "versions", lambda: {**run.manifest.versions, "torch": "9.9"})
         check_exact(run, found, False, warned.append)
         [line] = warned
         assert line == f'continuing, but not bit-exact: torch: "{torch.__version__}" -> "9.9"'

@@ -22,7 +22,7 @@ from mini_tf.recipe.reading import Resolved, read
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run import manifest
 from mini_tf.run.identity import Identity, result_values
-from mini_tf.run.opening import RunLocation, open_run
+from mini_tf.run.location import RunLocation, open_run
 from mini_tf.system.errors import RunFault
 
 FROZEN = DATA / "formats" / "1"

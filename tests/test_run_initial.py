@@ -16,8 +16,9 @@ from commands import DATA, EXACT, ROOT, TINY, minitf, refused, trained
 from torch import Tensor
 
 from mini_tf.data.examples import Labels
-from mini_tf.data.opening import open_data
-from mini_tf.jobs import assembling, initial
+from mini_tf.data.tokenized import open_data
+from mini_tf.jobs import assembling
+from mini_tf.jobs import initial
 from mini_tf.jobs.assembling import build
 from mini_tf.jobs.parts import Parts
 from mini_tf.models.encoder_decoder import EncoderDecoder

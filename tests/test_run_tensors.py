@@ -14,7 +14,7 @@ from torch import Tensor
 from mini_tf.run import tensors
 from mini_tf.run.disk import Disk, HashedChunks, sha256_of
 from mini_tf.run.identity import Identity
-from mini_tf.run.opening import RunLocation, open_run, start_run
+from mini_tf.run.location import RunLocation, open_run, start_run
 from mini_tf.run.tensors import CheckpointTensors, Serialized
 
 DTYPES = list(tensors._DTYPES.values())

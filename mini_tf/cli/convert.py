@@ -52,7 +52,7 @@ def convert(
     if wrong := [one for one in settings or () if "=" not in one]:
         raise UsageFault(f"{wrong[0]!r} is not KEY=VALUE", hint="for example model.attention.kind=window")
     from mini_tf.jobs.convert import convert as convert_run
-    from mini_tf.run.opening import RunLocation
+    from mini_tf.run.location import RunLocation
 
     location = RunLocation(out_dir, name, fresh)
     location.check()

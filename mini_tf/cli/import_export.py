@@ -68,7 +68,7 @@ def import_(
     sequences is in parity.json; above 1e-4 of the largest output the exit code is 5.
     """
     from mini_tf.hf.importing import import_model
-    from mini_tf.run.opening import RunLocation
+    from mini_tf.run.location import RunLocation
 
     location = RunLocation(out_dir, name, fresh)
     location.check()

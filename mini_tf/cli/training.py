@@ -77,7 +77,7 @@ def training_command(
         if warning := _command_warning(console.command, resolved):
             console.warn(warning)
         from mini_tf.jobs.identifying import Options
-        from mini_tf.run.opening import RunLocation
+        from mini_tf.run.location import RunLocation
 
         def check(data: "TokenizedData") -> None:
             check_gates(bounds, "training", resolved.recipe, None if data.labels is None else data.labels.names)

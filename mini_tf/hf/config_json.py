@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from mini_tf.data.tokenization import loading
+from mini_tf.data.tokenization import tokenizer_files
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe.values import show
 from mini_tf.system import strict_json
@@ -247,7 +247,7 @@ def begin_token(path: Path, config: Config) -> str | None:
 
     path: of the tokenizer, a folder or a file in it. Only older files have `add_bos_token` in place of a template.
     """
-    folder, file = (path, loading.find_tokenizer_file(path)) if path.is_dir() else (path.parent, path)
+    folder, file = (path, tokenizer_files.find_tokenizer_file(path)) if path.is_dir() else (path.parent, path)
     if file is None or file.name == "tokenizer.json":
         return None
     with suppress(OSError, ValueError):

@@ -17,7 +17,7 @@ from mini_tf.recipe.reading import Resolved, dump
 from mini_tf.run import manifest
 from mini_tf.run.disk import FileHashes
 from mini_tf.run.identity import Identity
-from mini_tf.run.opening import RunLocation, open_run, start_run
+from mini_tf.run.location import RunLocation, open_run, start_run
 from mini_tf.run.tensors import CheckpointTensors
 from mini_tf.system.errors import RunFault, UsageFault
 from mini_tf.system.strict_json import show_json

@@ -25,7 +25,7 @@ from mini_tf.recipe.reading import Resolved, flat_values
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run import manifest
 from mini_tf.run.identity import Identity, resolve
-from mini_tf.run.opening import RunLocation, open_run, start_run
+from mini_tf.run.location import RunLocation, open_run, start_run
 from mini_tf.run.tensors import CheckpointTensors
 from mini_tf.system.errors import RecipeFault, UsageFault
 from mini_tf.system.seeds import seed_of

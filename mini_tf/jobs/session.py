@@ -15,7 +15,7 @@ from mini_tf.jobs.samples import Samples
 from mini_tf.jobs.step_lines import StepLines
 from mini_tf.nn import state as states
 from mini_tf.recipe.sections import Checkpoint
-from mini_tf.run import divergence
+from mini_tf.run import diverged_step
 from mini_tf.run.folder import Run
 from mini_tf.run.following import Follower
 from mini_tf.run.tensors import CheckpointTensors, specs
@@ -145,11 +145,11 @@ class Session:
         except DivergedStep as fault:
             try:
                 self.run.record({**self._line(fault.report), "diverged": True})
-                setup = divergence.DeviceSettings(**self.parts.setup.settings)
-                facts = divergence.DivergenceInfo(**fault.info(), setup=setup)
+                setup = diverged_step.DeviceSettings(**self.parts.setup.settings)
+                facts = diverged_step.DivergenceInfo(**fault.info(), setup=setup)
                 tensors = self._all_tensors(fault.at)
                 if self.group.leads:
-                    divergence.write(
+                    diverged_step.write(
                         self.run.disk, self.run.folder, facts, tensors.model, tensors.state, tensors.objective
                     )
                 self.reporter.say(f"`minitf inspect crash {quoted(self.run.folder)}` replays the step")

@@ -18,7 +18,7 @@ from mini_tf.nn.layers.feed_forward import Activation
 from mini_tf.nn.layers.head import Head, Transform
 from mini_tf.nn.layers.ngram_features import NGrams
 from mini_tf.nn.layers.norm import build_norm
-from mini_tf.nn.layers.words import Subwords
+from mini_tf.nn.layers.word_characters import Subwords
 from mini_tf.nn.mixer import ForwardOutput, Mixer, MixerSettings, describe_restrictions
 from mini_tf.nn.model_stack import ModelStack, SequenceKind
 from mini_tf.nn.positional_encoding import PositionalEncoding

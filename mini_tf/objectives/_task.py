@@ -17,7 +17,7 @@ from mini_tf.data.store import Store
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.layers.head import TOKEN_POOLS, Dense, Pool, TaskHead, is_token, pooled, token_index
 from mini_tf.nn.layers.ngram_features import WideSettings, fit_network_scale
-from mini_tf.nn.layers.words import WideTextSettings
+from mini_tf.nn.layers.word_characters import WideTextSettings
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
-from mini_tf.nn.layers.words import WideTextSettings
+from mini_tf.nn.layers.word_characters import WideTextSettings
 from mini_tf.nn.model import Model
 from mini_tf.objectives._task import ClassSettings, PooledObjective, PooledSettings, TaskLoss, class_loss
 

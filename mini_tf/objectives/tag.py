@@ -14,7 +14,7 @@ from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary, word_keys, words_at
 from mini_tf.nn.layers.head import TaskHead
 from mini_tf.nn.layers.ngram_features import LinearFeatures, WideSettings, WindowFeatures
-from mini_tf.nn.layers.words import WordFeatures
+from mini_tf.nn.layers.word_characters import WordFeatures
 from mini_tf.nn.model import Model
 from mini_tf.objectives._task import ClassSettings, TaskLoss, TaskObjective, class_loss
 

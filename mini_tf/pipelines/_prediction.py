@@ -93,7 +93,7 @@ class OutputLoss:
         return self.total / max(1, self.count)
 
 
-class Head:
+class _Head:
     """A trained model with its task head."""
 
     def __init__(self, trained: Trained) -> None:
@@ -144,7 +144,7 @@ class HeadPredictor:
         loss: OutputLoss | None = None,
     ) -> None:
         self._pipeline, self._accumulator, self._loss = pipeline, accumulator, loss
-        self._heads = [Head(one) for one in trained.members or (trained,)]
+        self._heads = [_Head(one) for one in trained.members or (trained,)]
         self._dataset: Dataset = trained.recipe.objective.dataset()
         self._n_predicted = 0
         self.unread = InputWarnings(prompt_tokenizer(trained), trained.recipe.train.context, "text", "last")

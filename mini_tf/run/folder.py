@@ -41,7 +41,7 @@ from mini_tf.run.disk import (
 from mini_tf.run.finding import is_same, member_folders, supports_locks
 from mini_tf.run.loading import LoadedCheckpoint
 from mini_tf.run.manifest import Manifest, RunState
-from mini_tf.run.metrics import JsonLinesFile, TensorBoardWriter, curve
+from mini_tf.run.metric_files import JsonLinesFile, TensorBoardWriter, curve
 from mini_tf.run.tensors import CheckpointTensors, TensorSpec
 from mini_tf.system.errors import DataFault, RecipeFault, RunFault, StorageFault, Unavailable, UsageFault
 from mini_tf.system.plain_file import read_blocks, read_small_file

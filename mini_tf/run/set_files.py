@@ -8,7 +8,7 @@ from mini_tf.run import loading, manifest
 from mini_tf.run.checkpoint import MODEL
 from mini_tf.run.disk import replace, storage_errors
 from mini_tf.run.folder import MODEL_TEXT_FILES, Run
-from mini_tf.run.metrics import to_line
+from mini_tf.run.metric_files import to_line
 from mini_tf.system.errors import RunFault
 from mini_tf.system.plain_file import read_blocks, read_small_file
 

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.data_files import DataFile
-from mini_tf.data.formats.documents import read
 from mini_tf.data.formats.tables import rows_of
+from mini_tf.data.formats.text_documents import read
 from mini_tf.recipe.corpora import CorpusSettings
 from mini_tf.testing import Case, cases_of
 from mini_tf.testing.tiny.hash_seeds import depend_on_hash_seed

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch
-from mini_tf.data.opening import Report, encode_data, reopen
 from mini_tf.data.store import Store, Tokenizers
+from mini_tf.data.tokenized import Report, encode_data, reopen
 from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.parallel.group import ProcessGroup
 from mini_tf.parallel.sharding import Sharding

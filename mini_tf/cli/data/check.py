@@ -61,7 +61,7 @@ def _result(report: "DataReport") -> dict[str, Any]:
 def _lengths(console: Console, recipe: "Recipe") -> dict[str, dict[str, int]]:
     """Lengths in tokens; DataFault if a text has no tokens."""
     from mini_tf.data.describing import length_report
-    from mini_tf.data.opening import open_data
+    from mini_tf.data.tokenized import open_data
     from mini_tf.training.evaluation import pack
 
     data = open_data(recipe.data, recipe.tokenizer, recipe.objective, console.detail)

@@ -24,7 +24,7 @@ def stats(console: Console, arguments: RECIPE = None) -> None:
 
 def open_recipe(console: Console, arguments: list[str] | None) -> "tuple[Recipe, TokenizedData, Objective]":
     """The recipe, its data and its objective; prints notes on the data."""
-    from mini_tf.data.opening import open_data
+    from mini_tf.data.tokenized import open_data
     from mini_tf.recipe.arguments import split_arguments
     from mini_tf.run.identity import resolve
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mini_tf.inspection.crash import CrashReport, ReplayResult
     from mini_tf.jobs.parts import Parts
     from mini_tf.recipe.recipe import Recipe
-    from mini_tf.run.divergence import DivergenceInfo
+    from mini_tf.run.diverged_step import DivergenceInfo
     from mini_tf.training.loop import Progress
     from mini_tf.training.training import Training
 
@@ -47,7 +47,7 @@ def crash(
     from mini_tf.drawing.terminal import sentence
     from mini_tf.inspection.crash import replay_step
     from mini_tf.run import manifest
-    from mini_tf.run.divergence import read_info
+    from mini_tf.run.diverged_step import read_info
     from mini_tf.run.finding import find, state_of
     from mini_tf.trained.opening import read_recipe_and_tokenizers
 
@@ -79,7 +79,7 @@ def crash(
 def _text(
     folder: Path, recipe: "Recipe", used: "Tokenizers", recorded: dict[str, str], console: Console
 ) -> "TokenizedData":
-    from mini_tf.data.opening import reopen
+    from mini_tf.data.tokenized import reopen
 
     text = reopen(recipe.data, used, recipe.objective, recorded, console.detail)
     if not text.hashes.items() <= recorded.items():
@@ -109,12 +109,12 @@ def _before(folder: Path, parts: "Parts", extensions: list[tuple[int, int]]) -> 
     """The state of training before the step."""
     from mini_tf.jobs.parts import training_of
     from mini_tf.nn import state
-    from mini_tf.run import divergence
+    from mini_tf.run import diverged_step
     from mini_tf.run.tensors import specs
     from mini_tf.training.loop import Progress
     from mini_tf.training.optimizer import build as build_optimizer
 
-    kept = divergence.read(folder, specs(parts.model.weights()), specs(parts.objective_tensors()))
+    kept = diverged_step.read(folder, specs(parts.model.weights()), specs(parts.objective_tensors()))
     parts.load(kept.model, kept.objective)
     training = training_of(
         parts, extensions, build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.compute_dtype)
@@ -123,7 +123,7 @@ def _before(folder: Path, parts: "Parts", extensions: list[tuple[int, int]]) -> 
         return training, Progress.of(kept.info.counters, state.unflatten(kept.state))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         path, what = (
-            folder / divergence.FOLDER,
+            folder / diverged_step.FOLDER,
             f"the key {error} is missing" if isinstance(error, KeyError) else str(error),
         )
         raise RunFault(f"{path} is damaged: {what}", where=[str(path)]) from error

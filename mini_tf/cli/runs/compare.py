@@ -116,7 +116,7 @@ def compare(
 def _by_step(folders: Mapping[str, Path], units: Sequence[str], alike: bool, suffix: str) -> bytes:
     """Losses by step, as a picture. alike: all have the same unit."""
     from mini_tf.drawing.curves.loss import loss_curves
-    from mini_tf.run.metrics import curve
+    from mini_tf.run.metric_files import curve
 
     curves = {}
     for (name, folder), unit in zip(folders.items(), units, strict=True):

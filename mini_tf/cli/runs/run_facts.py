@@ -77,7 +77,7 @@ def shown(value: Any) -> str:
 
 def warn_of_damage(console: Console, folder: Path) -> None:
     """Warn of damaged lines of metrics.jsonl."""
-    from mini_tf.run.metrics import count_damaged
+    from mini_tf.run.metric_files import count_damaged
 
     if n_damaged := count_damaged(path := folder / "metrics.jsonl"):
         console.warn(f"{path}: {n_damaged} damaged line{'s are' if n_damaged > 1 else ' is'} left out")

@@ -8,13 +8,13 @@ from mini_tf.cli.terminal.options import RUN
 @command
 def show(console: Console, run: RUN) -> None:
     """Show state, settings and metrics of one run."""
-    from mini_tf.run import finding, manifest, metrics
+    from mini_tf.run import finding, manifest, metric_files
     from mini_tf.run.checkpoint import Checkpoints
 
     folder = finding.find(run)
     record = manifest.read(folder)
     warn_of_damage(console, folder)
-    reports = list(metrics.read_lines(folder / "metrics.jsonl"))
+    reports = list(metric_files.read_lines(folder / "metrics.jsonl"))
     kind = next((kind for kind in finding.MEMBERS for report in reports if kind in report), "")
     members = [report for report in reports if kind and kind in report]  # of a set of runs
     fitted = record.decision

@@ -49,10 +49,14 @@ def open_prompt_tokenizer(console: Console, source: str) -> "Tokenizer":
 
 
 def _location(source: str) -> Path:
-    from mini_tf.data.tokenization import loading
+    from mini_tf.data.tokenization import tokenizer_files
     from mini_tf.run import finding
 
     refuse_non_utf8([source], "the name of the tokenizer")
     path = Path(source)
-    by_path = os.path.isfile(path) or path.suffix in (".json", ".txt") or loading.find_tokenizer_file(path) is not None
+    by_path = (
+        os.path.isfile(path)
+        or path.suffix in (".json", ".txt")
+        or tokenizer_files.find_tokenizer_file(path) is not None
+    )
     return path if by_path and source != "last" else finding.find(source)

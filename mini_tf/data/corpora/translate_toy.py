@@ -116,7 +116,7 @@ class VerbPhrase(NamedTuple):
     negated: bool = False
 
 
-class Sentence(NamedTuple):
+class ToySentence(NamedTuple):
     """A sentence, independent of the language; "" and None are absent parts."""
 
     subject: NounPhrase
@@ -192,7 +192,7 @@ def _verb_phrase(phrase: VerbPhrase, subject: NounPhrase) -> tuple[Phrase, Phras
     return auxiliary, _word("not", "ne") if phrase.negated else EMPTY, _word(verb, translated), object_phrase
 
 
-def render(sentence: Sentence) -> AlignedPair:
+def render(sentence: ToySentence) -> AlignedPair:
     """A sentence in both languages."""
     place = EMPTY
     if sentence.place:
@@ -220,7 +220,7 @@ def _draw_noun_phrase(sampler: Sampler, nouns: Sequence[str], modified: bool = F
     return drawn
 
 
-def sentences(seed: int) -> Iterator[Sentence]:
+def sentences(seed: int) -> Iterator[ToySentence]:
     """An endless iterator of random sentences; a seed gives the same ones on every machine."""
     sampler = Sampler(seed)
     while True:
@@ -243,7 +243,7 @@ def sentences(seed: int) -> Iterator[Sentence]:
             if sampler.chance(50)
             else None
         )
-        yield Sentence(subject, verb_phrase, manner, place, sampler.pick(tuple(TIMES)) if sampler.chance(60) else "")
+        yield ToySentence(subject, verb_phrase, manner, place, sampler.pick(tuple(TIMES)) if sampler.chance(60) else "")
 
 
 def pairs(seed: int = 0) -> Iterator[AlignedPair]:

@@ -5,19 +5,19 @@
 A label column has one entry for each word of `text`, so it can be read as tags: `data.fields: {text: text, label:
 senses}`; `topic` is a class of the document. Indices count words from 0; a root has the head -1, a word that is no
 pronoun the antecedent -1. Words have frequencies of rank^-zipf within their supersense and topic. The columns are
-described in `_world/documents.py`, the language in `_world/syntax.py`.
+described in `_world/grammar_documents.py`, the language in `_world/lexicon.py`.
 """
 
 from collections.abc import Iterator
 
 from pydantic import Field
 
-from mini_tf.data.corpora._world.documents import LabelledDocument, documents
+from mini_tf.data.corpora._world.grammar_documents import WorldDocument, documents
 from mini_tf.data.corpora._world.streams import WorldSettings
 
 
 class Settings(WorldSettings):
-    VERSION, COLUMNS = "1", LabelledDocument._fields
+    VERSION, COLUMNS = "1", WorldDocument._fields
 
     n_sentences: int = Field(8, ge=1, le=1000)
     """Sentences of a document, without those of the cue."""

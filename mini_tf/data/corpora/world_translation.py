@@ -1,12 +1,12 @@
 """The built-in corpus `world-translation`: sentences of the corpus `world`, translated, with gold word alignments.
 
-The target has another order, endings of case, and another word for each sense of a homonym (`_world/translation.py`).
+The target has another order, endings of case, and another word for each sense of a homonym (below).
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mini_tf.data.corpora._world.documents import ADVERBS, PREPOSITIONS, Node, sentences
+from mini_tf.data.corpora._world.grammar_documents import ADVERBS, PREPOSITIONS, SyntaxNode, sentences
 from mini_tf.data.corpora._world.streams import WorldSettings
 
 
@@ -28,7 +28,7 @@ PLURAL, PAST = "ra", "ta"
 """The plural of nouns, determiners and verbs; the past of verbs, before it."""
 
 
-class Translation(NamedTuple):
+class WorldTranslation(NamedTuple):
     """links: (index of a source word, index of its target word), sorted."""
 
     source: list[str]
@@ -41,16 +41,16 @@ class Translation(NamedTuple):
         return {"source": " ".join(self.source), "target": " ".join(self.target), "alignment": links}
 
 
-def translate(root: Node) -> Translation:
+def translate(root: SyntaxNode) -> WorldTranslation:
     """A sentence without pronouns."""
     words = list(root.words())
     index = {id(word): n for n, word in enumerate(words)}
     target = [(index[id(word)], form) for word, form in _translated(root)]
     links = sorted((i, j) for j, (i, _) in enumerate(target))
-    return Translation([word.form for word in words], [form for _, form in target], links)
+    return WorldTranslation([word.form for word in words], [form for _, form in target], links)
 
 
-def _translated(root: Node) -> Iterator[tuple[Node, str]]:
+def _translated(root: SyntaxNode) -> Iterator[tuple[SyntaxNode, str]]:
     """The words of the source that have a translation, in the order of the target."""
     parts = [root, *root.before, *root.after]
     for part in sorted(parts, key=lambda part_: ORDER.index(ITSELF if part_ is root else part_.relation)):
@@ -60,7 +60,7 @@ def _translated(root: Node) -> Iterator[tuple[Node, str]]:
             yield root, form
 
 
-def _form(word: Node) -> str:
+def _form(word: SyntaxNode) -> str:
     plural = PLURAL if word.plural else ""
     if word.tag == "det":
         return DETERMINERS[word.form] + plural if word.form in DETERMINERS else ""

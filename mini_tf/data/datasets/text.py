@@ -11,7 +11,7 @@ from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.datasets import TEXT_COLUMNS, Dataset, Reader, TokenizedData
 from mini_tf.data.examples import Labels
 from mini_tf.data.formats.data_files import DataFile, find_files
-from mini_tf.data.formats.documents import MARK, Document, read_raw, try_documents
+from mini_tf.data.formats.text_documents import MARK, Document, read_raw, try_documents
 from mini_tf.data.packing import Packing, Shape
 from mini_tf.data.split import (
     MIN_EXAMPLES,

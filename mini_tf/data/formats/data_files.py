@@ -1,6 +1,6 @@
 """Find and check data files: built-in corpora, paths, globs, datasets of the hub and stdin.
 
-`find_files` resolves `data.train` to files; `read` (documents.py) turns those into documents. Binary files are detected
+`find_files` resolves `data.train` to files; `text_documents.read` turns those into documents. Binary files are detected
 by their first bytes. Files are never unpacked or executed, and are sorted, so that every machine reads them in the same
 order.
 """

@@ -11,9 +11,9 @@ import numpy as np
 
 from mini_tf.data.formats.columns import Cell, Columns, missing_column, text_of
 from mini_tf.data.formats.data_files import DataFile
-from mini_tf.data.formats.documents import Document, is_border, parts_of
 from mini_tf.data.formats.parquet import open_parquet
 from mini_tf.data.formats.tables import parse_object, read_columns, too_long
+from mini_tf.data.formats.text_documents import Document, is_border, parts_of
 from mini_tf.data.formats.text_lines import Errors, read_lines_from
 from mini_tf.system.errors import DataFault
 from mini_tf.system.limits import format_bytes
@@ -76,7 +76,7 @@ def read_range(shard: Shard, begin: int, end: int, errors: Errors) -> Iterator[D
 
 
 def _blocks(shard: Shard, begin: int, end: int, errors: Errors) -> Iterator[Document]:
-    """Runs of lines that are no border, as in documents.py; a longer one than CUT in parts that any range finds.
+    """Runs of lines that are no border, as in text_documents.py; a longer one than CUT in parts that any range finds.
 
     A line that follows a multiple of CUT begins a part if no border begins in the CUT bytes before that multiple, so
     reading starts there: whether a part begins at `begin` depends on nothing before it.

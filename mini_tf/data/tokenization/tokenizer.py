@@ -1,4 +1,4 @@
-"""Encode and decode text with a tokenizer trained by minitf (data/tokenizers) or loaded from a file (loading.py).
+"""Encode and decode text with a tokenizer trained by minitf (data/tokenizers) or loaded from a file (tokenizer_files).
 
 All are standard tokenizer.json files. Special tokens are added by minitf and never encoded from text: "</s>" in data is
 four characters. char and byte use a numpy table, about 100 times as fast as the library.
@@ -17,7 +17,7 @@ import numpy as np
 import tokenizers
 from tokenizers import normalizers
 
-from mini_tf.data.tokenization import loading
+from mini_tf.data.tokenization import tokenizer_files
 from mini_tf.data.tokenization.components import may_backtrack
 from mini_tf.data.tokenization.guard import call_guarded, check_token_count
 from mini_tf.data.tokenization.pieces import (
@@ -58,7 +58,7 @@ class Tokenizer:
     @classmethod
     def load(cls, path: str | os.PathLike[str], roles: Roles = Roles()) -> "Tokenizer":
         """Load a tokenizer.json, vocab.txt, vocab.json or SentencePiece model, or that of a folder; or DataFault."""
-        loaded = cls(*loading.load(Path(path)), roles)
+        loaded = cls(*tokenizer_files.load(Path(path)), roles)
         for key in ("separator", "begin", "pad"):
             if (name := getattr(roles, key)) is not None and name not in loaded.special_tokens:
                 fault = f"the tokenizer has no special token {short(name)!r} (tokenizer.{key})"
@@ -91,12 +91,12 @@ class Tokenizer:
     def hash(self) -> str:
         names = {key: getattr(self._roles, key) for key in ("separator", "begin", "pad")}
         roles = "".join(f"\0{key}={name}" for key, name in names.items() if name is not None)
-        return hashlib.sha256(f"{loading.without_template(self._inner)}{roles}".encode()).hexdigest()
+        return hashlib.sha256(f"{tokenizer_files.without_template(self._inner)}{roles}".encode()).hexdigest()
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
         size = 1 + max(self._inner.get_vocab(with_added_tokens=True).values())
-        known: dict[str, Any] = {name: loading.special_token_id(self._inner, name) for name in SPECIALS}
+        known: dict[str, Any] = {name: tokenizer_files.special_token_id(self._inner, name) for name in SPECIALS}
         usual, roles = known["separator"], self._roles
         for name in ("separator", "pad"):
             if (token := getattr(roles, name)) is not None:
@@ -107,8 +107,8 @@ class Tokenizer:
         ends = tuple(dict.fromkeys(id for id in (*(roles.ends or (usual,)), *separators) if id is not None))
         others = self.piece_table.special - set(known.values())
         texts = texts_of(self.piece_table, self.is_wordpiece)
-        template = loading.template_of(self._inner) if roles.keeps_template else None
-        sentinels, inside = loading.sentinel_ids(self._inner), self.piece_table.inside_characters
+        template = tokenizer_files.template_of(self._inner) if roles.keeps_template else None
+        sentinels, inside = tokenizer_files.sentinel_ids(self._inner), self.piece_table.inside_characters
         own: Any = (others, sentinels, ends, begin, roles.forced_bos, template, inside, texts)
         return Vocabulary(size, *known.values(), *own)
 
@@ -150,7 +150,7 @@ class Tokenizer:
 
     def with_beginning(self, name: str | None) -> "Tokenizer":
         """This tokenizer, with a template that puts the special token `name` before a text; None: nothing."""
-        return Tokenizer(loading.with_beginning(self._inner, name), self.notes, self._roles)
+        return Tokenizer(tokenizer_files.with_beginning(self._inner, name), self.notes, self._roles)
 
     def with_size(self, size: int) -> "Tokenizer":
         """This tokenizer, with special tokens without a text added up to `size` ids. DataFault if it has more."""
@@ -169,7 +169,7 @@ class Tokenizer:
         first = len(self.vocabulary.sentinels)
         if first >= n:
             return self
-        names = [loading.SENTINEL.format(number) for number in range(first, n)]
+        names = [tokenizer_files.SENTINEL.format(number) for number in range(first, n)]
         inner = tokenizers.Tokenizer.from_str(self._inner.to_str())
         inner.add_special_tokens(names)
         note = f"the tokenizer has {first or 'no'} sentinel tokens; {names[0]} to {names[-1]} were added"

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 from pydantic import ValidationError
 
 from mini_tf.data.examples import Labels
-from mini_tf.data.tokenization.loading import find_two
+from mini_tf.data.tokenization.tokenizer_files import find_two
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.hf.config_json import NO_EFFECT, Config, end_ids, forced_bos, no_such_model, pad_token, special_token
 from mini_tf.hf.layouts import Layout, Names

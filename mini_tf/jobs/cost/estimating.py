@@ -2,7 +2,7 @@
 
 import time
 
-from mini_tf.data.opening import reopen
+from mini_tf.data.tokenized import reopen
 from mini_tf.jobs.assembling import build, load_data
 from mini_tf.jobs.cost.run_cost import Cost, measure_cost
 from mini_tf.jobs.session import Reporter

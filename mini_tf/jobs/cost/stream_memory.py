@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run import finding
-from mini_tf.run.metrics import curve
+from mini_tf.run.metric_files import curve
 from mini_tf.system.errors import RunFault
 
 

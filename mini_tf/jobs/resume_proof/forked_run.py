@@ -23,7 +23,7 @@ from mini_tf.jobs.session import Reporter
 from mini_tf.recipe import reading
 from mini_tf.run import manifest
 from mini_tf.run.disk import TEMPORARY
-from mini_tf.run.opening import RunLocation
+from mini_tf.run.location import RunLocation
 from mini_tf.system.errors import MinitfError
 
 RECIPE = """\

@@ -27,7 +27,7 @@ from mini_tf.run import loading, manifest, set_files
 from mini_tf.run.folder import Run
 from mini_tf.run.following import follow
 from mini_tf.run.identity import Identity
-from mini_tf.run.opening import RunLocation, open_run, start_run
+from mini_tf.run.location import RunLocation, open_run, start_run
 from mini_tf.system.errors import DataFault, Diverged, RunFault, UsageFault
 from mini_tf.trained.ensembles import open_ensemble
 from mini_tf.trained.evaluating import decision_notes, evaluation_data

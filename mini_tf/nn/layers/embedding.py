@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from mini_tf.nn.layers.kernels import Dropout
 from mini_tf.nn.layers.ngram_features import NGrams
-from mini_tf.nn.layers.words import Subwords
+from mini_tf.nn.layers.word_characters import Subwords
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from mini_tf.run import finding, manifest
 from mini_tf.run.manifest import Manifest
-from mini_tf.run.metrics import curve, read_lines
+from mini_tf.run.metric_files import curve, read_lines
 
 Axis = Literal["flops", "time", "steps"]
 Points = Sequence[tuple[float, float]]

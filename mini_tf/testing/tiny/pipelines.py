@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from mini_tf.data.opening import open_data
 from mini_tf.data.store import Store
+from mini_tf.data.tokenized import open_data
 from mini_tf.nn.layers.kernels import Dropout
 from mini_tf.nn.model import Model
 from mini_tf.pipelines import GenerateOptions, Output, Pipeline, pipeline_of

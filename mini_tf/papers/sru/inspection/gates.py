@@ -20,7 +20,7 @@ from mini_tf.inspection.capture import observed, own_mixers
 from mini_tf.inspection.checkpoints import run_and_step
 from mini_tf.inspection.model_input import ModelInput, untruncated_input
 from mini_tf.nn.tokens import Tokens
-from mini_tf.run.metrics import curve, read_lines
+from mini_tf.run.metric_files import curve, read_lines
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained
 

@@ -45,7 +45,7 @@ class Mention(NamedTuple):
 
 
 @dataclass(eq=False)
-class Node:
+class SyntaxNode:
     """A word with its dependents in their order. antecedent: index in the document, of a pronoun."""
 
     form: str
@@ -54,10 +54,10 @@ class Node:
     plural: bool | None = None
     lexeme: Lexeme | None = None
     antecedent: int = -1
-    before: list["Node"] = field(default_factory=list)
-    after: list["Node"] = field(default_factory=list)
+    before: list["SyntaxNode"] = field(default_factory=list)
+    after: list["SyntaxNode"] = field(default_factory=list)
 
-    def words(self) -> Iterator["Node"]:
+    def words(self) -> Iterator["SyntaxNode"]:
         """All words of the tree, in the order of the sentence."""
         for child in self.before:
             yield from child.words()
@@ -65,11 +65,11 @@ class Node:
         for child in self.after:
             yield from child.words()
 
-    def children(self) -> list["Node"]:
+    def children(self) -> list["SyntaxNode"]:
         return [*self.before, *self.after]
 
 
-def heads(root: Node) -> list[int]:
+def heads(root: SyntaxNode) -> list[int]:
     """The index of each word's head in the sentence; -1 for the root."""
     words = list(root.words())
     index = {id(word): n for n, word in enumerate(words)}
@@ -90,7 +90,7 @@ class Grammar:
         self.topic = 0
         self.antecedents: dict[str, Mention] = {}
 
-    def sentence(self) -> Node:
+    def sentence(self) -> SyntaxNode:
         """A main clause with a full stop."""
         sampler = self.sampler
         referents = list(self.antecedents.values())
@@ -100,36 +100,36 @@ class Grammar:
         root = self._verb(sampler.pick(self._verbs_of(supersense)), "root", bool(subject.plural))
         root.before.append(subject)
         if sampler.chance(25):
-            root.before.append(Node(sampler.pick(tuple(ADVERBS)), "adv", "advmod"))
+            root.before.append(SyntaxNode(sampler.pick(tuple(ADVERBS)), "adv", "advmod"))
         assert root.lexeme is not None
         if root.lexeme.object:
             root.after.append(self._object(root.lexeme.object))
         if sampler.chance(25):
             root.after.append(self._prepositional())
-        root.after.append(Node(".", "punct", "punct"))
+        root.after.append(SyntaxNode(".", "punct", "punct"))
         return root
 
-    def noun_phrase(self, supersense: str, relation: str, modified: bool = True) -> Node:
+    def noun_phrase(self, supersense: str, relation: str, modified: bool = True) -> SyntaxNode:
         """modified: it may have a prepositional phrase or a relative clause."""
         sampler = self.sampler
         topic = self.topic if sampler.chance(TOPIC_PERCENT) else sampler.pick(range(self.lexicon.n_topics))
         lexeme, plural = self._drawn(self.lexicon.nouns[supersense, topic]), sampler.chance(50)
-        noun = Node(lexeme.stem + "s" * plural, "noun", relation, plural, lexeme)
+        noun = SyntaxNode(lexeme.stem + "s" * plural, "noun", relation, plural, lexeme)
         referents = list(self.antecedents.values())
         if referents and sampler.chance(15):
             noun.before.append(self._pronoun(sampler.pick(referents), "poss"))
         else:
-            noun.before.append(Node(sampler.pick(DETERMINERS)[plural], "det", "det", plural))
+            noun.before.append(SyntaxNode(sampler.pick(DETERMINERS)[plural], "det", "det", plural))
         if sampler.chance(40):
             adjective = self._drawn(self.lexicon.adjectives[supersense])
-            noun.before.append(Node(adjective.stem, "adj", "amod", lexeme=adjective))
+            noun.before.append(SyntaxNode(adjective.stem, "adj", "amod", lexeme=adjective))
         if modified and sampler.chance(20):
             noun.after.append(self._prepositional())
         if modified and sampler.chance(20):
             noun.after.append(self._relative_clause(supersense, plural))
         return noun
 
-    def _relative_clause(self, supersense: str, plural: bool) -> Node:
+    def _relative_clause(self, supersense: str, plural: bool) -> SyntaxNode:
         """Of a noun: `that sees a boat`, or `that the dogs see`."""
         sampler = self.sampler
         of_object = [(subject, supersense) for subject, objects in FRAMES.items() if supersense in objects]
@@ -137,10 +137,10 @@ class Grammar:
             frame = sampler.pick(of_object)
             subject = self.noun_phrase(frame[0], "nsubj", modified=False)
             verb = self._verb(frame, "relcl", bool(subject.plural))
-            verb.before += [Node("that", "rel", "obj"), subject]
+            verb.before += [SyntaxNode("that", "rel", "obj"), subject]
             return verb
         verb = self._verb(sampler.pick(self._verbs_of(supersense)), "relcl", plural)
-        verb.before.append(Node("that", "rel", "nsubj"))
+        verb.before.append(SyntaxNode("that", "rel", "nsubj"))
         assert verb.lexeme is not None
         if verb.lexeme.object:
             verb.after.append(self.noun_phrase(verb.lexeme.object, "obj", modified=False))
@@ -149,24 +149,26 @@ class Grammar:
     def _verbs_of(self, supersense: str) -> list[tuple[str, str]]:
         return [(supersense, object) for object in FRAMES[supersense]]
 
-    def _verb(self, frame: tuple[str, str], relation: str, plural: bool) -> Node:
+    def _verb(self, frame: tuple[str, str], relation: str, plural: bool) -> SyntaxNode:
         lexeme = self._drawn(self.lexicon.verbs[frame])
         past = self.sampler.chance(40)
-        return Node(verb_form(lexeme.stem, plural, past), "verb", relation, plural, lexeme)
+        return SyntaxNode(verb_form(lexeme.stem, plural, past), "verb", relation, plural, lexeme)
 
-    def _object(self, supersense: str) -> Node:
+    def _object(self, supersense: str) -> SyntaxNode:
         referents = [referent for referent in self.antecedents.values() if referent.lexeme.supersense == supersense]
         if referents and self.sampler.chance(45):
             return self._pronoun(self.sampler.pick(referents), "obj")
         return self.noun_phrase(supersense, "obj")
 
-    def _prepositional(self) -> Node:
-        preposition = Node(self.sampler.pick(tuple(PREPOSITIONS)), "prep", "prep")
+    def _prepositional(self) -> SyntaxNode:
+        preposition = SyntaxNode(self.sampler.pick(tuple(PREPOSITIONS)), "prep", "prep")
         preposition.after.append(self.noun_phrase(self.sampler.pick(("place", "tool")), "pobj", modified=False))
         return preposition
 
-    def _pronoun(self, mention: Mention, relation: str) -> Node:
-        return Node(PRONOUNS[mention.agreement][relation], "pron", relation, mention.plural, antecedent=mention.at)
+    def _pronoun(self, mention: Mention, relation: str) -> SyntaxNode:
+        return SyntaxNode(
+            PRONOUNS[mention.agreement][relation], "pron", relation, mention.plural, antecedent=mention.at
+        )
 
     def _drawn(self, lexemes: tuple[Lexeme, ...]) -> Lexeme:
         return self.sampler.pick_by_rank(lexemes, self.zipf)
@@ -178,7 +180,7 @@ NONE = "-"
 """The label of a word without one."""
 
 
-class LabelledDocument(NamedTuple):
+class WorldDocument(NamedTuple):
     """The words of a document and their labels, each a list as long as `text`, except `topic` and `cue`.
 
     Indices count the words of the document from 0. tags: parts of speech. numbers: sg or pl of nouns, pronouns,
@@ -204,14 +206,14 @@ class LabelledDocument(NamedTuple):
         return {name: " ".join(map(str, cell)) or NONE for name, cell in cells}
 
 
-def documents(lexicon: Lexicon, zipf: float, n_sentences: int, cue: bool, seed: int) -> Iterator[LabelledDocument]:
+def documents(lexicon: Lexicon, zipf: float, n_sentences: int, cue: bool, seed: int) -> Iterator[WorldDocument]:
     """An endless iterator of documents. n_sentences: beside those of the cue."""
     grammar = Grammar(lexicon, zipf, Sampler(seed))
     while True:
         yield _document(grammar, n_sentences, cue)
 
 
-def sentences(lexicon: Lexicon, zipf: float, seed: int) -> Iterator[Node]:
+def sentences(lexicon: Lexicon, zipf: float, seed: int) -> Iterator[SyntaxNode]:
     """An endless iterator of sentences without pronouns, each of a topic of its own."""
     sampler = Sampler(seed)
     grammar = Grammar(lexicon, zipf, sampler)
@@ -220,11 +222,11 @@ def sentences(lexicon: Lexicon, zipf: float, seed: int) -> Iterator[Node]:
         yield grammar.sentence()
 
 
-def _document(grammar: Grammar, n_sentences: int, cue: bool) -> LabelledDocument:
+def _document(grammar: Grammar, n_sentences: int, cue: bool) -> WorldDocument:
     lexicon, sampler = grammar.lexicon, grammar.sampler
     grammar.topic, grammar.antecedents = sampler.pick(range(lexicon.n_topics)), {}
     given, decided = sampler.pick(lexicon.cues) if cue else ("", "")
-    made = LabelledDocument([], [], [], [], [], [], [], [], f"topic{grammar.topic}", [])
+    made = WorldDocument([], [], [], [], [], [], [], [], f"topic{grammar.topic}", [])
     starts: list[int] = []
     mentions: list[Mention] = []
     if cue:
@@ -242,13 +244,13 @@ def _document(grammar: Grammar, n_sentences: int, cue: bool) -> LabelledDocument
     return made
 
 
-def _cue_sentence(adverb: str, word: str) -> Node:
+def _cue_sentence(adverb: str, word: str) -> SyntaxNode:
     """`today is WORD .`"""
-    after = [Node(word, "cue", "attr"), Node(".", "punct", "punct")]
-    return Node("is", "aux", "root", before=[Node(adverb, "adv", "advmod")], after=after)
+    after = [SyntaxNode(word, "cue", "attr"), SyntaxNode(".", "punct", "punct")]
+    return SyntaxNode("is", "aux", "root", before=[SyntaxNode(adverb, "adv", "advmod")], after=after)
 
 
-def _add(made: LabelledDocument, root: Node) -> list[Mention]:
+def _add(made: WorldDocument, root: SyntaxNode) -> list[Mention]:
     """Append a sentence; returns its nouns."""
     start, mentions = len(made.text), []
     for word, head in zip(root.words(), heads(root), strict=True):
