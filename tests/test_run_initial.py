@@ -17,8 +17,7 @@ from torch import Tensor
 
 from mini_tf.data.examples import Labels
 from mini_tf.data.tokenized import open_data
-from mini_tf.jobs import assembling
-from mini_tf.jobs import initial
+from mini_tf.jobs import assembling, initial
 from mini_tf.jobs.assembling import build
 from mini_tf.jobs.parts import Parts
 from mini_tf.models.encoder_decoder import EncoderDecoder

@@ -12,23 +12,15 @@ import torch
 from torch import Tensor
 
 import mini_tf
-from mini_tf.data.tokenization.tokenizer_files import SAVED_SOURCES
-from mini_tf.data.tokenization.tokenizer_files import SAVED_TARGETS
-from mini_tf.hf.families import Facts
-from mini_tf.hf.families import Family
-from mini_tf.hf.families import Head
-from mini_tf.hf.family_choice import CONFIG
-from mini_tf.hf.family_choice import choose
+from mini_tf.data.tokenization.tokenizer_files import SAVED_SOURCES, SAVED_TARGETS
+from mini_tf.hf.families import Facts, Family, Head
+from mini_tf.hf.family_choice import CONFIG, choose
 from mini_tf.hf.layouts import write_tensors
 from mini_tf.hf.model_folder import WEIGHTS
 from mini_tf.hf.peft import CONFIG as ADAPTER
 from mini_tf.hf.peft import WEIGHTS as ADAPTER_WEIGHTS
-from mini_tf.hf.peft import read_adapter
-from mini_tf.hf.peft import written_adapter
-from mini_tf.hf.proof import FILE
-from mini_tf.hf.proof import Parity
-from mini_tf.hf.proof import compare
-from mini_tf.hf.proof import make_batch
+from mini_tf.hf.peft import read_adapter, written_adapter
+from mini_tf.hf.proof import FILE, Parity, compare, make_batch
 from mini_tf.nn.layers.head import TaskHead
 from mini_tf.recipe.reading import dump
 from mini_tf.recipe.values import show

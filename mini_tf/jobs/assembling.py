@@ -10,8 +10,7 @@ from torch import Tensor
 
 from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.examples import Labels
-from mini_tf.data.tokenized import Report
-from mini_tf.data.tokenized import open_data
+from mini_tf.data.tokenized import Report, open_data
 from mini_tf.jobs import initial
 from mini_tf.jobs.graph_choice import decide_graphs
 from mini_tf.jobs.parts import Parts

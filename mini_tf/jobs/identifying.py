@@ -13,9 +13,7 @@ from mini_tf.parallel.reduction import REDUCTIONS
 from mini_tf.recipe.reading import Resolved
 from mini_tf.recipe.sections import Runtime
 from mini_tf.run.identity import Identity
-from mini_tf.run.location import RunLocation
-from mini_tf.run.location import explicit_folder
-from mini_tf.run.location import versions
+from mini_tf.run.location import RunLocation, explicit_folder, versions
 
 
 @dataclass(frozen=True)

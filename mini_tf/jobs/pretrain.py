@@ -11,9 +11,7 @@ from mini_tf.jobs.session import Reporter, RunResult, Session
 from mini_tf.jobs.start_messages import report_extension, report_start
 from mini_tf.recipe.reading import Resolved
 from mini_tf.run.following import follow
-from mini_tf.run.location import check_exact
-from mini_tf.run.location import open_run
-from mini_tf.run.location import start_run
+from mini_tf.run.location import check_exact, open_run, start_run
 from mini_tf.run.metric_files import TensorBoardWriter
 from mini_tf.trained.opening import write_model_files
 from mini_tf.training.machine.device import resolve_setup
