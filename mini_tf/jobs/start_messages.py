@@ -15,10 +15,8 @@ def report_start(parts: Parts, reporter: Reporter) -> None:
     reporter.say(parts.setup.describe())
     if parts.group.size > 1:
         divide = f", which divide {parts.sharding.DIVIDES}" if parts.sharding.DIVIDES else ""
-        reporter.say(
-            f"{parts.group.size} processes{divide}; gradients are added by {parts.recipe.runtime.reduce}"
-            " (runtime.reduce)"
-        )
+        added = f"gradients are added by {parts.recipe.runtime.reduce} (runtime.reduce)"
+        reporter.say(f"{parts.group.size} processes{divide}; {added}")
     parameters = sum(p.numel() for p in parts.model.parameters())
     reporter.say(
         f"model: {parts.recipe.model.kind}, {parameters:,} parameters, vocabulary {data.tokenizer.vocabulary.size:,}"
@@ -40,11 +38,8 @@ def report_start(parts: Parts, reporter: Reporter) -> None:
         names = [
             name for name, p in parts.model.named_parameters() if name in parts.fully_trainable and p.requires_grad
         ]
-        reporter.say(
-            f"fully trainable beside the adapter: {shorten(names)}"
-            if names
-            else "only adapter parameters are trainable"
-        )
+        only = "only adapter parameters are trainable"
+        reporter.say(f"fully trainable beside the adapter: {shorten(names)}" if names else only)
     dataset = parts.recipe.objective.dataset()
     for line in dataset.summary(data):
         reporter.say(line)

@@ -78,31 +78,24 @@ def _rules(recipe: Recipe) -> Rules:
     yield from dataset_rules(recipe.data, dataset, recipe.objective.kind, recipe.tokenizer.source is not None)
     yield from streaming_rules(recipe.data, recipe.train, dataset, recipe.objective.kind)
     if (key := recipe.model.one_vocabulary_key) and recipe.tokenizer.source is not None:
-        yield Rule(
-            f"model.{key}", "needs one tokenizer for source and target; remove tokenizer.source", ("tokenizer.source",)
-        )
+        message = "needs one tokenizer for source and target; remove tokenizer.source"
+        yield Rule(f"model.{key}", message, ("tokenizer.source",))
     if recipe.tokenizer.forced_bos is not None and not dataset.SOURCE:
-        yield Rule(
-            "tokenizer.forced_bos",
-            "targets of pairs begin with it, which this objective has not; use null",
-            ("objective",),
-        )
+        message = "targets of pairs begin with it, which this objective has not; use null"
+        yield Rule("tokenizer.forced_bos", message, ("objective",))
     yield from _streaming(recipe)
     yield from _positions(recipe)
     yield from best_rules(recipe.objective, recipe.eval)
     yield from _ensemble(recipe)
     yield from _without_effect(recipe)
     if recipe.runtime.reduce == "tree" and train.micro_batch_size == "auto":
-        size = train.batch_size if train.batch_tokens is None else 8
-        message = (
-            f"tree fixes the order of all sums, so train.micro_batch_size must be a number, such as {max(1, size // 8)}"
-        )
+        size = max(1, (train.batch_size if train.batch_tokens is None else 8) // 8)
+        message = f"tree fixes the order of all sums, so train.micro_batch_size must be a number, such as {size}"
         yield Rule("runtime.reduce", message, ("train.micro_batch_size",))
     if recipe.runtime.shard == "full" and train.micro_batch_size == "auto":
-        message = (
-            "full divides the model, so nothing is measured before training; give train.micro_batch_size, such as 1"
-        )
-        yield Rule("runtime.shard", message, ("train.micro_batch_size",))
+        message = "full divides the model, so nothing is measured before training"
+        way = "give train.micro_batch_size, such as 1"
+        yield Rule("runtime.shard", f"{message}; {way}", ("train.micro_batch_size",))
     if recipe.adapter is not None and recipe.model.init_from is None:
         message = "an adapter needs a trained model; give model.init_from=RUN, or remove it"
         yield Rule("adapter", message, ("model.init_from",))
@@ -111,20 +104,13 @@ def _rules(recipe: Recipe) -> Rules:
         yield Rule("adapter.merge", message, ("checkpoint.keep_best",))
     needed = dataset.MIN_TOKENS + recipe.objective.ADDED_TOKENS
     if recipe.train.context < needed:
-        yield Rule(
-            "train.context",
-            f"{recipe.train.context} tokens cannot hold an example; use at least {needed}",
-            ("objective",),
-        )
+        message = f"{recipe.train.context} tokens cannot hold an example; use at least {needed}"
+        yield Rule("train.context", message, ("objective",))
     mixing = [mixer for mixer in recipe.model.all_mixers() if "packing" not in mixer.supports]
-    for word in _words(
-        [*mixing, *([] if recipe.model.PACKS else [recipe.model])] if recipe.data.pack == "docs" else ()
-    ):
-        yield Rule(
-            "data.pack",
-            f"{word} cannot separate documents within a row; use pack: none or concat",
-            ("model.attention",),
-        )
+    mixing += [] if recipe.model.PACKS else [recipe.model]
+    for word in _words(mixing if recipe.data.pack == "docs" else ()):
+        message = f"{word} cannot separate documents within a row; use pack: none or concat"
+        yield Rule("data.pack", message, ("model.attention",))
     if isinstance(schedule.warmup, int) and steps and schedule.warmup >= steps:
         message = f"{schedule.warmup} steps are not fewer than the {steps} of the run; use fewer, or a share such as 5%"
         sizes = ("tokens", "batch_size", "batch_tokens", "context")

@@ -65,25 +65,14 @@ def compare(
         warn_of_damage(console, folder)
     facts = [summary(folder, record) for folder, record in zip(folders, records, strict=True)]
     names = [display_name(folder, folders) for folder in folders]
-    figures = {
-        key: [record.metrics.get(key) for record in records] for key in _keys([record.metrics for record in records])
-    }
-    keys = {
-        key: values
-        for key in _keys([r.decides for r in records])
-        if _differ(values := [r.decides.get(key) for r in records])
-    }
+    metrics, decided = [record.metrics for record in records], [record.decides for record in records]
+    figures = {key: [values.get(key) for values in metrics] for key in _keys(metrics)}
+    keys = {key: values for key in _keys(decided) if _differ(values := [values.get(key) for values in decided])}
     equal = EqualCost(folders, at, reach)
     alike = not equal.incomparable
     by_size = LearningCurves(equal.groups)
-    result = {
-        "runs": facts,
-        "figures": figures,
-        "keys": keys,
-        "same_unit": alike,
-        **equal.to_json(),
-        **by_size.to_json(),
-    }
+    result = {"runs": facts, "figures": figures, "keys": keys, "same_unit": alike}
+    result |= {**equal.to_json(), **by_size.to_json()}
 
     def draw(suffix: str) -> bytes:
         if at is not None:
@@ -98,18 +87,16 @@ def compare(
         rows = [*_facts(facts, bool(difference)), *_rows(figures, equal.incomparable, bool(difference))]
         console.show(table, ["", *names, *difference], rows)
         if keys:
-            console.show(
-                table, ["keys that differ", *names], [[key, *map(_short, values)] for key, values in keys.items()]
-            )
+            rows = [[key, *map(_short, values)] for key, values in keys.items()]
+            console.show(table, ["keys that differ", *names], rows)
         for headers, rows in (*equal.tables(), *by_size.tables()):
             console.show(table, headers, rows)
     for note in equal.notes():
         console.say(note)
     if equal.incomparable:
         rest = "; compare val.bits_per_byte" if "val.bits_per_byte" in {*figures} - {*equal.incomparable} else ""
-        console.say(
-            f"{', '.join(equal.incomparable)}: not comparable, since objectives, units or tokenizers differ{rest}"
-        )
+        unlike = "not comparable, since objectives, units or tokenizers differ"
+        console.say(f"{', '.join(equal.incomparable)}: {unlike}{rest}")
     console.output(result=result)
 
 
