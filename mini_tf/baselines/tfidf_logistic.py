@@ -28,6 +28,5 @@ class Settings(BaselineSettings):
         fitted, measured = features([words()], train, val)
         data.check()
         probabilities = logistic(fitted, class_ids(train, labels), measured, len(labels.names), self.c)
-        return Measured(
-            "TF-IDF of words + logistic regression", class_metrics(class_ids(val, labels), probabilities, labels), note
-        )
+        message = "TF-IDF of words + logistic regression"
+        return Measured(message, class_metrics(class_ids(val, labels), probabilities, labels), note)

@@ -52,9 +52,8 @@ class PromptTokenizer(Tokenizer):
         """The parts with the masks between them. DataFault if there are too few."""
         n = len(parts) - 1
         if 1 < len(self._masks) < n:
-            raise DataFault(
-                f"a text has {n} {MASK}; the model has {len(self._masks)} sentinels for them", hint="divide the text"
-            )
+            fault = f"a text has {n} {MASK}; the model has {len(self._masks)} sentinels for them"
+            raise DataFault(fault, hint="divide the text")
         masks = self._masks if len(self._masks) > 1 else self._masks * n
         pieces = [
             piece for id, part in zip(masks, parts[1:], strict=False) for piece in (np.array([id], np.int32), part)

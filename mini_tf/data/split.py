@@ -150,9 +150,8 @@ def hold_out(examples: Examples, hasher: ExampleHasher, share: float) -> DataSpl
     hashes, characters = hasher.scan_together(examples)
     distinct = np.unique(hashes)
     if len(distinct) < 2:
-        raise DataFault(
-            f"data.train: {len(distinct)} different {hasher.unit}; at least 2 are needed, one for validation"
-        )
+        fault = f"data.train: {len(distinct)} different {hasher.unit}; at least 2 are needed, one for validation"
+        raise DataFault(fault)
     if len(distinct) < MIN_EXAMPLES:
         last = int(hashes[-1])
         notes = (f"fewer than {MIN_EXAMPLES} different {hasher.unit}: the last one is the validation data",)

@@ -109,9 +109,8 @@ class Store:
                 continue
             path = self.path.with_suffix(f".{name}")
             if (path.stat().st_size if path.exists() else 0) != array.nbytes:
-                raise DataFault(
-                    f"{path} changed during training", hint="run the same command again", where=(str(path),)
-                )
+                fault = f"{path} changed during training"
+                raise DataFault(fault, hint="run the same command again", where=(str(path),))
 
 
 @dataclass

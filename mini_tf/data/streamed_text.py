@@ -95,13 +95,11 @@ def _check(shard: Shard) -> None:
     try:
         size = path.stat().st_size
     except OSError as error:
-        raise DataFault.located(
-            str(path), f"the file was there at the start of training: {error.strerror}", hint
-        ) from None
+        fault = f"the file was there at the start of training: {error.strerror}"
+        raise DataFault.located(str(path), fault, hint) from None
     if size != shard.size:
-        raise DataFault.located(
-            str(path), f"the file has {size:,} bytes, and {shard.size:,} at the start of training", hint
-        )
+        fault = f"the file has {size:,} bytes, and {shard.size:,} at the start of training"
+        raise DataFault.located(str(path), fault, hint)
 
 
 def _sampled_hash(shard: Shard) -> str:

@@ -139,9 +139,8 @@ def reopen(
         return open_data(data, sections.Tokenizer(), objective, report, tokenizers)
     entry = find_entry("tokens", lambda entry_: _hash(entry_) == hashes["data"])
     if entry is None:
-        raise DataFault(
-            "the run read its data from stdin, and it is no longer in the cache", hint="--data FILE evaluates on a file"
-        )
+        fault = "the run read its data from stdin, and it is no longer in the cache"
+        raise DataFault(fault, hint="--data FILE evaluates on a file")
     return _opened(entry, objective.dataset(), tokenizers, report)
 
 

@@ -115,11 +115,8 @@ class StackSettings(Kind):
             what = f"{self.positions.kind} rotates pairs of dimensions and needs an even d_k, not {self.head_dim}"
             yield Rule("positions", what, ("d_k", "d_model", "n_heads"))
         if self.parallel and (self.norm_place == "post" or not self.residual):
-            yield Rule(
-                "parallel",
-                "adds both outputs to the input; use norm_place: pre and residual: true",
-                ("norm_place", "residual"),
-            )
+            message = "adds both outputs to the input; use norm_place: pre and residual: true"
+            yield Rule("parallel", message, ("norm_place", "residual"))
         for mixer in dict.fromkeys(self.attention):
             yield from mixer.rules_with(self.attention_dims())
         supported = frozenset({"embed"}).union(*(mixer.supports for mixer in self.attention))

@@ -45,9 +45,8 @@ class DecisionFitter(ClassAccumulator):
         parts = _Halves(given, truth, lengths, self.halves)
         with show_progress(f"fitting {' and '.join(sorted(self.fits))} on {len(lengths):,} validation examples"):
             predicted = self._bias(parts, self._temperature(parts))
-        self.lines.append(
-            "each half of the validation data was measured with the values fitted on the other half (val.* too)"
-        )
+        message = "each half of the validation data was measured with the values fitted on the other half (val.* too)"
+        self.lines.append(message)
         scaled = {} if self.decision.temperature == 1 else {"loss": self.decision.figures["log_loss"][1]}
         return scaled | self.measure(truth, predicted, lengths)
 

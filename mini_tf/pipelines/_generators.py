@@ -105,17 +105,13 @@ class DecoderGenerator:
         if given.get("greedy") and sampling:
             raise UsageFault(f"--greedy is --temperature 0; {option(sampling[0])} {given[sampling[0]]:g} was given too")
         if self.samples > 1 and self.text_generator.settings.greedy:
-            raise UsageFault(
-                f"--num-samples {self.samples}: greedy decoding gives identical samples",
-                hint="give a --temperature above 0",
-            )
+            fault = f"--num-samples {self.samples}: greedy decoding gives identical samples"
+            raise UsageFault(fault, hint="give a --temperature above 0")
         if given.get("stream"):
             several = [option(name) for name in ("num_samples", "batch_size") if given.get(name, 1) > 1]
             if others := [*(["--json"] if self.options.json else []), *several]:
-                raise UsageFault(
-                    f"--stream prints one text while it is generated; {others[0]} was given too",
-                    hint="remove one of them",
-                )
+                fault = f"--stream prints one text while it is generated; {others[0]} was given too"
+                raise UsageFault(fault, hint="remove one of them")
         if self.top_logprobs is not None and self.options.by_line and not self.options.json:
             raise UsageFault("--logprobs do not fit into one output line per input line", hint="--json prints them")
 
@@ -169,14 +165,11 @@ class EncoderDecoderGenerator:
         if given.get("greedy") and given.get("num_beams", 1) != 1:
             raise UsageFault(f"--greedy is --num-beams 1; --num-beams {given['num_beams']} was given too")
         if (self.n_best or 1) > options.num_beams:
-            raise UsageFault(
-                f"--n-best {self.n_best}: must be at most the beam size, {options.num_beams}",
-                hint="increase --num-beams",
-            )
+            fault = f"--n-best {self.n_best}: must be at most the beam size, {options.num_beams}"
+            raise UsageFault(fault, hint="increase --num-beams")
         if options.min_new_tokens > options.max_new_tokens:
-            raise UsageFault(
-                f"--min-new-tokens {options.min_new_tokens} is more than --max-new-tokens {options.max_new_tokens}"
-            )
+            fault = f"--min-new-tokens {options.min_new_tokens} is more than --max-new-tokens {options.max_new_tokens}"
+            raise UsageFault(fault)
 
 
 def _result(prompt: str, best: Sequence[Translation]) -> dict[str, Any]:

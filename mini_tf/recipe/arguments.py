@@ -36,9 +36,8 @@ def sort_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     files = [*data.values()]
     overrides = [argument for argument in arguments if is_override(argument)]
     if files and any(override.startswith("data.train=") for override in overrides):
-        raise UsageFault(
-            f"{show(without_secrets(files[0]))} and data.train both give training data", hint="keep one of them"
-        )
+        fault = f"{show(without_secrets(files[0]))} and data.train both give training data"
+        raise UsageFault(fault, hint="keep one of them")
     if files:
         plain = len(files) == 1 and files[0][:1] not in YAML_BEGINS
         overrides = [
@@ -115,9 +114,8 @@ def presets() -> dict[str, Path]:
     files = sorted(shipped, key=lambda file: _natural_order(file.stem))
     for file, after in pairwise(files):
         if file.stem == after.stem:
-            raise RecipeFault(
-                f"two shipped recipes have the name {file.stem!r}: {file} and {after}", hint="rename one of them"
-            )
+            fault = f"two shipped recipes have the name {file.stem!r}: {file} and {after}"
+            raise RecipeFault(fault, hint="rename one of them")
     return {file.stem: file for file in files}
 
 

@@ -182,21 +182,14 @@ class Data(Section):
         if self.train == self.val == "-":
             yield Rule("val", "data.train already reads stdin; give a file", ("train",))
         if self.max_train_samples is not None and self.split.tail:
-            yield Rule(
-                "max_train_samples",
-                f"{self.split} splits one stream, of which it cannot take documents; use a share",
-                ("split",),
-            )
+            message = f"{self.split} splits one stream, of which it cannot take documents; use a share"
+            yield Rule("max_train_samples", message, ("split",))
         if self.val is not None and self.split.folds is not None:
-            yield Rule(
-                "val",
-                "with folds each part of data.train is validation data in turn; remove it, or data.split",
-                ("split",),
-            )
+            message = "with folds each part of data.train is validation data in turn; remove it, or data.split"
+            yield Rule("val", message, ("split",))
         if isinstance(self.val, FilePair) and not self.pairs:
-            yield Rule(
-                "val", "is a pair of files, but data.train is text; give text, or pairs for both", ("train", "fields")
-            )
+            message = "is a pair of files, but data.train is text; give text, or pairs for both"
+            yield Rule("val", message, ("train", "fields"))
         for key in ("train", "val"):
             corpus = getattr(self, key)
             for name in filter(

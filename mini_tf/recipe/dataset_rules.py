@@ -49,42 +49,26 @@ def streaming_rules(data: Data, train: Train, dataset: DatasetSettings, objectiv
         return
     way = "use data.streaming: false"
     if not dataset.STREAM:
-        yield Rule(
-            "data.streaming",
-            f"rows of {objective} are whole {dataset.UNIT}, which cannot be streamed; {way}",
-            ("objective",),
-        )
+        message = f"rows of {objective} are whole {dataset.UNIT}, which cannot be streamed; {way}"
+        yield Rule("data.streaming", message, ("objective",))
         return
     if "-" in (data.train if isinstance(data.train, tuple) else (data.train,)):
         yield Rule("data.streaming", "stdin cannot be read in parts; save it as a file", ("data.train",))
     if data.split.tail or data.split.folds is not None:
-        yield Rule(
-            "data.split",
-            f"{data.split} needs all documents of a corpus; give a share such as 5%, or {way}",
-            ("data.streaming",),
-        )
+        message = f"{data.split} needs all documents of a corpus; give a share such as 5%, or {way}"
+        yield Rule("data.split", message, ("data.streaming",))
     if data.max_train_samples is not None:
-        yield Rule(
-            "data.max_train_samples",
-            f"needs all documents of a corpus; give fewer files, or {way}",
-            ("data.streaming",),
-        )
+        message = f"needs all documents of a corpus; give fewer files, or {way}"
+        yield Rule("data.max_train_samples", message, ("data.streaming",))
     if data.pack == "none":
-        yield Rule(
-            "data.pack", f"none needs the lengths of all documents; use concat or docs, or {way}", ("data.streaming",)
-        )
+        message = f"none needs the lengths of all documents; use concat or docs, or {way}"
+        yield Rule("data.pack", message, ("data.streaming",))
     if train.batch_tokens is not None:
-        yield Rule(
-            "train.batch_tokens",
-            f"streamed rows have train.context tokens each; use train.batch_size, or {way}",
-            ("data.streaming",),
-        )
+        message = f"streamed rows have train.context tokens each; use train.batch_size, or {way}"
+        yield Rule("train.batch_tokens", message, ("data.streaming",))
     if train.stream:
-        yield Rule(
-            "train.stream",
-            f"needs the rows of a corpus in order; use train.stream: false, or {way}",
-            ("data.streaming",),
-        )
+        message = f"needs the rows of a corpus in order; use train.stream: false, or {way}"
+        yield Rule("train.stream", message, ("data.streaming",))
 
 
 def reading_rules(data: Data, dataset: DatasetSettings, objective: str) -> Rules:

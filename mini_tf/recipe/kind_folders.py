@@ -149,9 +149,8 @@ def find_kind(package: str, word: str) -> FoundKind:
     first, *others = kinds_by_word(package)[word]
     if others:
         owners = " and ".join(kind.folder.owner for kind in (first, *others))
-        raise KindFault(
-            f"the kind {show(word)} of {package} is defined by {owners}", hint="uninstall or rename one of them"
-        )
+        fault = f"the kind {show(word)} of {package} is defined by {owners}"
+        raise KindFault(fault, hint="uninstall or rename one of them")
     return first
 
 

@@ -121,9 +121,8 @@ class Train(Section):
     def rules(self) -> Rules:
         given = [name for name in HORIZONS if getattr(self, name) is not None]
         if not given:
-            yield Rule(
-                "", f"must set the length of the run: one of {', '.join(HORIZONS)}, such as steps: 2000", HORIZONS
-            )
+            message = f"must set the length of the run: one of {', '.join(HORIZONS)}, such as steps: 2000"
+            yield Rule("", message, HORIZONS)
         elif len(given) > 1:
             yield given[1], f"{' and '.join(given)} are given; keep exactly one of {', '.join(HORIZONS)}"
         if self.micro_batch_size != "auto" and self.batch_tokens is None and self.batch_size % self.micro_batch_size:
@@ -261,8 +260,5 @@ class Generate(Section):
 
     def rules(self) -> Rules:
         if self.min_new_tokens > self.max_new_tokens:
-            yield Rule(
-                "min_new_tokens",
-                f"{self.min_new_tokens} is more than max_new_tokens {self.max_new_tokens}",
-                ("max_new_tokens",),
-            )
+            message = f"{self.min_new_tokens} is more than max_new_tokens {self.max_new_tokens}"
+            yield Rule("min_new_tokens", message, ("max_new_tokens",))

@@ -173,9 +173,8 @@ class Checkpoints:
             try:
                 self.verify(steps[0])
             except DamagedCheckpoint as damage:
-                raise StorageFault(
-                    f"{self.path(steps[0])} cannot be read back: {damage}", hint="older checkpoints were kept"
-                ) from damage
+                fault = f"{self.path(steps[0])} cannot be read back: {damage}"
+                raise StorageFault(fault, hint="older checkpoints were kept") from damage
             trash = {step: self.folder / f"{_TRASH}step-{step:08d}" for step in removed}
             for step in removed:
                 self.disk.rename(self.path(step), trash[step])
@@ -236,9 +235,8 @@ class Checkpoints:
         step = steps[0] if which == "last" else int(which)
         if step not in steps:
             kept = ", ".join(map(str, reversed(steps)))
-            raise RunFault(
-                f"{self.folder.parent} has no checkpoint of step {step}; it has {kept}", where=[str(self.folder.parent)]
-            )
+            fault = f"{self.folder.parent} has no checkpoint of step {step}; it has {kept}"
+            raise RunFault(fault, where=[str(self.folder.parent)])
         return self._read_or_raise(self._read_manifest, step)
 
     def find_verified(self, which: int | str) -> Checkpoint:

@@ -103,9 +103,8 @@ def read_info(run: Path) -> DivergenceInfo:
     """Read facts.json of the dump; RunFault if there is none or it is damaged."""
     path = run / FOLDER / INFO
     if not path.parent.is_dir():
-        raise RunFault(
-            f"{run} has no dump of a diverged step", hint="`minitf runs show` shows how the run ended", where=[str(run)]
-        )
+        fault = f"{run} has no dump of a diverged step"
+        raise RunFault(fault, hint="`minitf runs show` shows how the run ended", where=[str(run)])
     try:
         info = DivergenceInfo.model_validate_json(read_small_file(path))
     except OSError as error:

@@ -177,9 +177,8 @@ def kind_versions(record: Manifest) -> dict[str, str]:
 def check_installed(folder: Path) -> None:
     """RunFault if a package that defines a kind of the run is not installed, or no longer has the kind."""
     if missing := list(islice(_missing_kinds(manifest.read(folder)), _MAX_REPORTED)):
-        raise RunFault(
-            missing[0], hint="install that version of the package to use the run", where=[str(folder)], faults=missing
-        )
+        hint = "install that version of the package to use the run"
+        raise RunFault(missing[0], hint=hint, where=[str(folder)], faults=missing)
 
 
 def _missing_kinds(record: Manifest) -> Iterator[str]:

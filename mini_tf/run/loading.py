@@ -69,9 +69,8 @@ def load(
         tensors.check_finite(contents, folder / name)
     counters = _read_counters(folder / COUNTERS)
     if counters.get("step", checkpoint.step) != checkpoint.step:
-        raise RunFault(
-            f"{folder / COUNTERS}: step is {str(counters['step'])[:40]}, not {checkpoint.step}", where=[str(folder)]
-        )
+        fault = f"{folder / COUNTERS}: step is {str(counters['step'])[:40]}, not {checkpoint.step}"
+        raise RunFault(fault, where=[str(folder)])
     objective = _read_objective(checkpoint, expected_objective)
     return LoadedCheckpoint(checkpoint.step, model, optimizer, state, counters, folder, objective)
 
@@ -140,11 +139,8 @@ def load_model(
     model = tensors.read(path, expected)
     tensors.check_finite(model, path)
     if published and not _is_valid_model(folder):
-        raise RunFault(
-            f"{path} is damaged: its sha256 differs from that in run.json",
-            hint="`--step best` loads the best checkpoint; the training command restores the file",
-            where=[str(path)],
-        )
+        hint = "`--step best` loads the best checkpoint; the training command restores the file"
+        raise RunFault(f"{path} is damaged: its sha256 differs from that in run.json", hint=hint, where=[str(path)])
     return model
 
 

@@ -106,20 +106,15 @@ def choose_folder(location: RunLocation, identity: Identity) -> Path:
 def _check_folder(first: Path) -> None:
     """Refuse a folder that cannot be that of a run."""
     if max(len(os.fsencode(part)) for part in first.parts) > _LONGEST_NAME or len(os.fsencode(first)) > _LONGEST_PATH:
-        raise UsageFault(
-            f"{first.name[:80]!r} is not a valid run name: the name or its path is too long",
-            hint="choose shorter ones with -n and -d",
-        )
+        fault = f"{first.name[:80]!r} is not a valid run name: the name or its path is too long"
+        raise UsageFault(fault, hint="choose shorter ones with -n and -d")
     if (
         first.is_symlink()
         or (first.exists() and not first.is_dir())
         or first.resolve() in (Path("/"), Path(os.path.expanduser("~")).resolve())
     ):
-        _refuse(
-            first,
-            "cannot be a run folder: it is a file, a link, the root or the home directory",
-            "choose another folder with -d",
-        )
+        message = "cannot be a run folder: it is a file, a link, the root or the home directory"
+        _refuse(first, message, "choose another folder with -d")
 
 
 def explicit_folder(location: RunLocation) -> Path | None:
@@ -180,9 +175,8 @@ def _create(folder: Path, disk: Disk) -> bool:
     try:
         make_folder(disk, folder)
     except OSError as error:
-        raise StorageFault(
-            f"cannot create {folder}: {error.strerror}", hint="choose another folder with -d DIR", where=[str(folder)]
-        ) from error
+        fault = f"cannot create {folder}: {error.strerror}"
+        raise StorageFault(fault, hint="choose another folder with -d DIR", where=[str(folder)]) from error
     return existed
 
 
@@ -201,18 +195,12 @@ def _refuse_another_run(folder: Path, record: Manifest, identity: Identity) -> N
         hint = f"`minitf pretrain {folder} -d {folder}` continues it with its own values; --fresh starts over"
         _refuse(folder, f"was started with other defaults: {shown}", hint)
     if changed:
-        _refuse(
-            folder,
-            f"was started with another recipe: {shown}",
-            "choose another name with -n, or start over with --fresh",
-        )
+        message = f"was started with another recipe: {shown}"
+        _refuse(folder, message, "choose another name with -n, or start over with --fresh")
     if contents := differences(record.hashes, identity.hashes):
         names = ", ".join(line.split(":")[0] for line in contents[:5])
-        _refuse(
-            folder,
-            f"was started with other contents of {names}",
-            "restore them, choose another name with -n, or start over with --fresh",
-        )
+        message = f"was started with other contents of {names}"
+        _refuse(folder, message, "restore them, choose another name with -n, or start over with --fresh")
 
 
 def _refuse(folder: Path, reason: str, hint: str) -> NoReturn:

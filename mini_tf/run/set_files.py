@@ -23,9 +23,8 @@ def copy_model(run: Run, other: Path) -> None:
     """Copy the published model, config and tokenizers of a finished run; RunFault if missing or damaged."""
     record = manifest.read(other)
     if not loading.is_published(other, record, run.checkpoints.hashes):
-        raise RunFault(
-            f"{other / MODEL} is missing or damaged", hint="the same command restores it", where=[str(other / MODEL)]
-        )
+        fault = f"{other / MODEL} is missing or damaged"
+        raise RunFault(fault, hint="the same command restores it", where=[str(other / MODEL)])
     with storage_errors(f"copying {MODEL} of {other}"):
         for name in MODEL_TEXT_FILES:
             if (other / name).exists():

@@ -110,9 +110,8 @@ def number_scores(truth: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
     Without scikit-learn: only rmse. Raises ValueError if there are no numbers or the lengths differ.
     """
     if truth.shape != predicted.shape or truth.ndim != 1 or len(truth) == 0:
-        raise ValueError(
-            f"labels and predictions must have the same length, at least 1: {truth.shape}, {predicted.shape}"
-        )
+        message = f"labels and predictions must have the same length, at least 1: {truth.shape}, {predicted.shape}"
+        raise ValueError(message)
     x, y = predicted.astype(np.float64), truth.astype(np.float64)
     with np.errstate(all="ignore"):  # non-finite values show in the metric
         rmse = {"rmse": float(np.sqrt(np.mean((x - y) ** 2)))}

@@ -61,9 +61,8 @@ def cache_folder() -> Path:
         folder = cache_path()
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError) as error:
-        raise StorageFault(
-            f"cannot create the cache folder: {reason_of(error)}", hint="set MINITF_CACHE to a writable folder"
-        ) from None
+        fault = f"cannot create the cache folder: {reason_of(error)}"
+        raise StorageFault(fault, hint="set MINITF_CACHE to a writable folder") from None
     return folder
 
 

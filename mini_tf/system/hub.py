@@ -30,6 +30,5 @@ def local_folder(name: str) -> Path:
     except Exception as error:  # of the network, of the hub, of its client
         reason = (str(error).strip().splitlines() or [""])[0][:200]
         hint = "download it on another machine, copy the folder, and give its path"
-        raise Unavailable(
-            f"{name} is not available: {type(error).__name__}: {reason}", hint=hint, where=[name]
-        ) from error
+        fault = f"{name} is not available: {type(error).__name__}: {reason}"
+        raise Unavailable(fault, hint=hint, where=[name]) from error

@@ -69,10 +69,8 @@ def place() -> Place:
     if not 0 <= numbers[0] < numbers[1] or not 0 <= numbers[2] < numbers[3]:
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
         shown = ", ".join(f"{name}={value[:20]}" for name, value in zip(names, values, strict=True))
-        raise UsageFault(
-            f"{shown}: a rank must be below the number of processes",
-            hint="start with --nproc or torchrun, or unset them",
-        )
+        fault = f"{shown}: a rank must be below the number of processes"
+        raise UsageFault(fault, hint="start with --nproc or torchrun, or unset them")
     return Place(*numbers)
 
 

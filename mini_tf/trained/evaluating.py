@@ -57,9 +57,8 @@ def run_data(trained: Trained, say: Report = lambda line: None) -> Mapping[str, 
     used = Tokenizers(trained.source_tokenizer, trained.tokenizer)
     tokenized = reopen(trained.recipe.data, used, trained.recipe.objective, recorded, say)
     if not tokenized.hashes.items() <= recorded.items():
-        raise RunFault(
-            f"the data of {trained.folder} have changed since training", hint="--data FILE evaluates on other data"
-        )
+        fault = f"the data of {trained.folder} have changed since training"
+        raise RunFault(fault, hint="--data FILE evaluates on other data")
     return tokenized.splits
 
 

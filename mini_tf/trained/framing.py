@@ -57,9 +57,8 @@ def check_template(model: Framed, where: str) -> None:
             " ".join(names.get(id, str(id)) for id in ids) or "nothing" for ids in (*template, closing)
         )
         what = f"the tokenizer puts {before} before a text and {behind} behind it"
-        raise RunFault.located(
-            where, f"{what}; of this architecture minitf reads one token before it at most, and {end} behind it"
-        )
+        fault = f"{what}; of this architecture minitf reads one token before it at most, and {end} behind it"
+        raise RunFault.located(where, fault)
 
 
 def prompt_tokenizer(model: Framed) -> Tokenizer:

@@ -42,9 +42,8 @@ def library() -> Path:
 
 def without_sources(corpus: str, hint: str) -> Unavailable:
     """The fault if the sources are missing, or too few."""
-    return Unavailable(
-        f"data.train: {corpus}: this Python is installed without the source files of its standard library", hint=hint
-    )
+    fault = f"data.train: {corpus}: this Python is installed without the source files of its standard library"
+    return Unavailable(fault, hint=hint)
 
 
 def python_files(folder: Path) -> Iterator[Path]:

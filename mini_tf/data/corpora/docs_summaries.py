@@ -37,9 +37,8 @@ class Settings(CorpusSettings):
     def rows(self) -> list[dict[str, str]]:
         summaries = list(pairs(documentation.library()))
         if len(summaries) < MIN_PAIRS:
-            raise documentation.without_sources(
-                self.word, "use your own pairs: data.train=FILE data.fields='{source: COLUMN, target: COLUMN}'"
-            )
+            message = "use your own pairs: data.train=FILE data.fields='{source: COLUMN, target: COLUMN}'"
+            raise documentation.without_sources(self.word, message)
         return [pair._asdict() for pair in summaries]
 
 

@@ -222,9 +222,8 @@ class LabelledTexts(LabelledDataset):
                 fault = (
                     "is missing; examples have two texts" if n_texts == 2 else "is not allowed; examples have one text"
                 )
-                raise DataFault.located(
-                    example.where, f"'text_pair' {fault}", hint="all rows must have the same columns"
-                )
+                hint = "all rows must have the same columns"
+                raise DataFault.located(example.where, f"'text_pair' {fault}", hint=hint)
         ids = [join_by_separators(parts, tokenizer) for parts in encode_parts(examples, tokenizer)]
         return [
             Encoded(text_ids, row_labels=np.atleast_1d(np.float32(label)))

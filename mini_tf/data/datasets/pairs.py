@@ -47,18 +47,16 @@ class Settings(Dataset):
             for table in tables:
                 if table.format in ("txt", "conll", "conllu"):
                     hint = "give two text files as {source: FILE, target: FILE}"
-                    raise DataFault(
-                        f"{key}: {table.name} is not a table (jsonl, csv, tsv, parquet)", hint=hint, where=(table.name,)
-                    )
+                    fault = f"{key}: {table.name} is not a table (jsonl, csv, tsv, parquet)"
+                    raise DataFault(fault, hint=hint, where=(table.name,))
             return tables
         sources, targets = (find_files(getattr(corpus, role), f"{key}.{role}") for role in self.REQUIRED)
         for role, files in (("source", sources), ("target", targets)):
             for file in files:
                 if file.format != "txt":
                     hint = "give one table, with data.fields={source: COLUMN, target: COLUMN}"
-                    raise DataFault(
-                        f"{key}.{role}: {file.name} is {file.format}, not lines of text", hint=hint, where=(file.name,)
-                    )
+                    fault = f"{key}.{role}: {file.name} is {file.format}, not lines of text"
+                    raise DataFault(fault, hint=hint, where=(file.name,))
         if len(sources) != len(targets):
             raise DataFault(
                 f"{key}: {len(sources)} source files, but {len(targets)} target files; there must be one target file"

@@ -82,9 +82,8 @@ class Settings(LabelledDataset):
         # A word that normalizes to nothing, such as U+200B, becomes the unknown token.
         ids, first = np.insert(ids, first[lost], unknown or 0), first + np.cumsum(lost) - lost
         if shared := [n for n in range(1, len(first)) if first[n] == first[n - 1]]:
-            raise _fault(
-                example, f"a token spans the words {example.texts[shared[0] - 1]!r} and {example.texts[shared[0]]!r}"
-            )
+            message = f"a token spans the words {example.texts[shared[0] - 1]!r} and {example.texts[shared[0]]!r}"
+            raise _fault(example, message)
         labels = np.full(len(ids) + 1, np.nan, np.float32)
         labels[first] = tags or 0
         return Encoded(ids, labels)

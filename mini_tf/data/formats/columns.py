@@ -102,9 +102,8 @@ def messages_of(cell: Cell, where: str, name: str) -> list[tuple[str, str]]:
             )
             raise DataFault.located(where, f"{short(name)!r}: {problem}")
         if not content.strip():
-            raise DataFault.located(
-                where, f"{short(name)!r}: the content of message {number} is empty", hint="remove the row"
-            )
+            fault = f"{short(name)!r}: the content of message {number} is empty"
+            raise DataFault.located(where, fault, hint="remove the row")
         messages.append((role, content))
     if all(role != "assistant" for role, _ in messages):
         raise DataFault.located(where, f"{short(name)!r} has no assistant message to train on")
@@ -265,9 +264,8 @@ def missing_column(where: str, name: str, available: Sequence[str], names: Seque
             )
     else:
         hint = f"name the text column with {_fields(key, {'text': 'COLUMN'})}" if available else ""
-    return DataFault.located(
-        where, f"no column {short(name)!r}; the columns are: {_listed(available)}", hint=hint or None
-    )
+    fault = f"no column {short(name)!r}; the columns are: {_listed(available)}"
+    return DataFault.located(where, fault, hint=hint or None)
 
 
 def _missing_number(where: str, name: str, first: Sequence[str], names: Sequence[str], key: str) -> DataFault:

@@ -115,9 +115,8 @@ def _find_one(spec: str, key: str) -> list[DataFile]:
         return [DataFile(hub_datasets.spooled(spec, key), "jsonl", spec)]
     if url := re.search(r"https?:/.*", spec):
         address = re.sub(":/+", "://", url[0], count=1)
-        raise DataFault(
-            f"{key}: {address}: minitf does not download files", hint=f"download it first: curl -LO {address}"
-        )
+        fault = f"{key}: {address}: minitf does not download files"
+        raise DataFault(fault, hint=f"download it first: curl -LO {address}")
     if not spec or "\0" in spec:
         raise DataFault(f"{key}: {spec!r} is not a file name")
     path = Path(os.path.expanduser(spec))
@@ -152,9 +151,8 @@ def _file(path: Path, key: str) -> DataFile:
     except (OSError, ValueError) as error:
         elsewhere = "- reads from stdin" if os.path.exists(path) and not os.path.isfile(path) else None
         hint = f"name its files: '{path}/*.txt'" if os.path.isdir(path) else elsewhere
-        raise DataFault(
-            f"{key}: {path}: {getattr(error, 'strerror', None) or error}", hint=hint, where=(str(path),)
-        ) from None
+        fault = f"{key}: {path}: {getattr(error, 'strerror', None) or error}"
+        raise DataFault(fault, hint=hint, where=(str(path),)) from None
     format = FORMATS.get(path.suffix.lower(), "txt")
     type_ = next((type_ for magic, type_ in MAGIC.items() if head.startswith(magic)), None)
     if head[257:262] == b"ustar":
@@ -198,10 +196,8 @@ def _near(path: Path) -> str:
 def _stdin(key: str) -> DataFile:
     """stdin, saved in the cache under its hash, since data is read more than once. DataFault if it is too long."""
     if sys.stdin is None or sys.stdin.isatty():
-        raise DataFault(
-            f"{key}: - reads text from stdin, but stdin is a terminal",
-            hint="pipe text into the command, or give a file",
-        )
+        fault = f"{key}: - reads text from stdin, but stdin is a terminal"
+        raise DataFault(fault, hint="pipe text into the command, or give a file")
     folder = cache_folder() / "stdin"
     folder.mkdir(exist_ok=True)
     spool = temporary_path(folder / "spool")

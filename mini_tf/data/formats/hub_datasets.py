@@ -58,10 +58,8 @@ def parse(name: str, key: str) -> HubDataset:
         raise DataFault(f"{key}: {folder[:200]}: no such folder", where=(name,))
     parts = _NAME.fullmatch(rest)
     if parts is None:
-        raise DataFault(
-            f"{key}: {name[:80]!r} is not a dataset",
-            hint="write hf:ORGANIZATION/NAME, /CONFIG and :SPLIT behind it, or hf:./FOLDER",
-        )
+        fault = f"{key}: {name[:80]!r} is not a dataset"
+        raise DataFault(fault, hint="write hf:ORGANIZATION/NAME, /CONFIG and :SPLIT behind it, or hf:./FOLDER")
     return HubDataset(name, parts["path"], False, parts["config"], split)
 
 
@@ -107,9 +105,8 @@ def _rows(dataset: HubDataset, key: str) -> Iterator[dict[str, Any]]:
         streams = builder.as_streaming_dataset()
         if dataset.split not in streams:
             hint = f"write {PREFIX}...:SPLIT"
-            raise DataFault(
-                f"{key}: {dataset.name} has no split {dataset.split}; it has {', '.join(streams)}", hint=hint
-            )
+            fault = f"{key}: {dataset.name} has no split {dataset.split}; it has {', '.join(streams)}"
+            raise DataFault(fault, hint=hint)
         stream = streams[dataset.split].decode(False)
         features = stream.features or {}
         rows = stream
@@ -128,9 +125,8 @@ def _builder(dataset: HubDataset, key: str) -> Any:
     try:
         import datasets
     except ImportError:
-        raise Unavailable(
-            f"{key}: {dataset.name} needs the package datasets", hint="pip install 'minitf[hf]'"
-        ) from None
+        fault = f"{key}: {dataset.name} needs the package datasets"
+        raise Unavailable(fault, hint="pip install 'minitf[hf]'") from None
     if int(datasets.__version__.split(".")[0]) < OLDEST:
         hint = "pip install -U datasets"
         raise Unavailable(f"{key}: {dataset.name} needs datasets {OLDEST} or later, which runs no scripts", hint=hint)

@@ -31,9 +31,8 @@ def read_pairs(specs: Iterable[str], key: str = "--pairs") -> list[MinimalPair]:
         before = len(pairs)
         if file.format == "txt":
             hint = f'lines such as {{"{SENTENCES[0]}": "...", "{SENTENCES[1]}": "..."}}'
-            raise DataFault(
-                f"{key}: {file.name}: must be a table of pairs, with the suffix .jsonl", hint=hint, where=(file.name,)
-            )
+            fault = f"{key}: {file.name}: must be a table of pairs, with the suffix .jsonl"
+            raise DataFault(fault, hint=hint, where=(file.name,))
         for row in rows_of(file, Columns((), header=True, optional=(*SENTENCES, *GROUPS))):
             for name, cell in zip(SENTENCES, row.optional, strict=False):
                 if not isinstance(cell, str) or not cell.strip():

@@ -185,9 +185,8 @@ def open_parquet(path: Path, name: str) -> Iterator[ParquetTable]:
     except (pyarrow.ArrowException, OSError) as error:
         raise _unreadable(name, str(error).splitlines()[0]) from None
     except UnicodeDecodeError as error:
-        raise _unreadable(
-            name, f"it has text that is not UTF-8: {error.object[max(0, error.start - 20) :][:40]!r}"
-        ) from None
+        message = f"it has text that is not UTF-8: {error.object[max(0, error.start - 20) :][:40]!r}"
+        raise _unreadable(name, message) from None
 
 
 def _check_footer(file: BinaryIO, name: str) -> int:

@@ -168,9 +168,8 @@ def _growth(charsmap: str) -> float:
 def _replacement(part: dict[str, Any], key: str) -> str:
     text = str(part.get(key, ""))
     if len(text) > MAX_REPLACEMENT:
-        raise DataFault(
-            f"its {part['type']} writes {len(text)} characters per match; at most {MAX_REPLACEMENT} are allowed"
-        )
+        fault = f"its {part['type']} writes {len(text)} characters per match; at most {MAX_REPLACEMENT} are allowed"
+        raise DataFault(fault)
     return text
 
 

@@ -65,6 +65,5 @@ def guarded(doing: str) -> Iterator[None]:
 def check_token_count(text: str, n_tokens: int) -> None:
     """Raise DataFault if a text has far more tokens than bytes."""
     if n_tokens > 64 + limits().tokenizer_tokens * len(text.encode()):
-        raise DataFault(
-            f"the tokenizer makes {n_tokens} tokens from {len(text)} characters, too many; use another tokenizer"
-        )
+        fault = f"the tokenizer makes {n_tokens} tokens from {len(text)} characters, too many; use another tokenizer"
+        raise DataFault(fault)

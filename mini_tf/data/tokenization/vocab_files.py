@@ -93,13 +93,11 @@ def numbers(file: Path, text: str) -> dict[str, int]:
     for token, id in vocabulary.items():
         if not isinstance(id, int) or isinstance(id, bool) or not 0 <= id < 1 << 32:
             number = json.dumps(id)[:40]
-            raise DataFault.located(
-                str(file), f"the id of the token {short(token)!r} is {number}, not a whole number of at least 0"
-            )
+            fault = f"the id of the token {short(token)!r} is {number}, not a whole number of at least 0"
+            raise DataFault.located(str(file), fault)
         if id in tokens:
-            raise DataFault.located(
-                str(file), f"the tokens {short(tokens[id])!r} and {short(token)!r} both have the id {id}"
-            )
+            fault = f"the tokens {short(tokens[id])!r} and {short(token)!r} both have the id {id}"
+            raise DataFault.located(str(file), fault)
         tokens[id] = token
     return vocabulary
 
@@ -175,13 +173,11 @@ def _added(file: Path, model: SentencePieceModel, config: Mapping[str, Any], rea
             if int(id) >= size
         }
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise DataFault.located(
-            str(where), 'its added tokens must have the form {"32000": {"content": "<pad>"}}'
-        ) from None
+        fault = 'its added tokens must have the form {"32000": {"content": "<pad>"}}'
+        raise DataFault.located(str(where), fault) from None
     if sorted(named) != [*range(size, size + len(named))]:
-        raise DataFault.located(
-            str(where), f"the ids of added tokens must follow {size - 1}, the last one of {file.name}"
-        )
+        fault = f"the ids of added tokens must follow {size - 1}, the last one of {file.name}"
+        raise DataFault.located(str(where), fault)
     return [AddedToken(id, *named[id]) for id in sorted(named)]
 
 
@@ -192,9 +188,8 @@ def _n_sentinels(folder: Path, config: Mapping[str, Any], read: Read) -> int:
     is_t5 = model.get("model_type") == "t5" or str(config.get("tokenizer_class")).startswith("T5")
     n = config.get("extra_ids", T5_SENTINELS if is_t5 else 0)
     if type(n) is not int or not 0 <= n <= 10_000:
-        raise DataFault.located(
-            str(folder / "tokenizer_config.json"), f"extra_ids is {short(str(n))}, not a whole number from 0 to 10000"
-        )
+        fault = f"extra_ids is {short(str(n))}, not a whole number from 0 to 10000"
+        raise DataFault.located(str(folder / "tokenizer_config.json"), fault)
     return n
 
 
@@ -209,9 +204,8 @@ def _marian(
     unknown = model.pieces[model.unknown].text
     names = sorted(ids, key=ids.__getitem__)
     if unknown not in ids or [ids[name] for name in names] != [*range(len(names))]:
-        raise DataFault.located(
-            str(vocabulary), f"its ids must be 0, 1, 2 and so on, and {short(unknown)!r} one of its tokens"
-        )
+        fault = f"its ids must be 0, 1, 2 and so on, and {short(unknown)!r} one of its tokens"
+        raise DataFault.located(str(vocabulary), fault)
     hidden = {piece.text for piece in model.pieces if piece.kind in (UNKNOWN, CONTROL)} | {"<pad>", "</s>", unknown}
     scores = {piece.text: piece.score for piece in model.pieces if piece.text in ids and piece.text not in hidden}
     if not scores:

@@ -114,12 +114,8 @@ def _invalid_value(section: type[BaseModel], name: str, lines: list[dict[str, An
             return Fault("missing", (name,), f"is missing; must be {expected}", None)
         if line["type"] in _RANGES:
             bound = _RANGES[line["type"]]
-            return Fault(
-                "value",
-                (name,),
-                f"must be {_WORDS[bound]} {number(line['ctx'][bound])}, got {show(line['input'])}",
-                line["input"],
-            )
+            fault = f"must be {_WORDS[bound]} {number(line['ctx'][bound])}, got {show(line['input'])}"
+            return Fault("value", (name,), fault, line["input"])
         if line["type"] == "too_long":
             return Fault("value", (name,), _too_long(line["ctx"]), line["input"])
         if line["type"] in ("value", "value_error"):

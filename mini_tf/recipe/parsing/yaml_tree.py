@@ -120,9 +120,8 @@ class _Parser:
             if holds_secret(line):
                 self.secret(number)
         if bad := UNPRINTABLE.search(self.text):
-            self.fault(
-                self.text.count("\n", 0, bad.start()) + 1, f"the character {bad[0]!r} is not allowed in a recipe"
-            )
+            message = f"the character {bad[0]!r} is not allowed in a recipe"
+            self.fault(self.text.count("\n", 0, bad.start()) + 1, message)
             raise self.refusal()
         root: Node | None = None
         events: Iterator[Any] = iter(yaml.parse(self.text, Loader=_Loader))
