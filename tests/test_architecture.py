@@ -249,8 +249,9 @@ def test_files_functions_and_signatures_stay_small() -> None:
     functions = [
         (file, f) for file in FILES for f in ast.walk(ast.parse(file.read_text())) if isinstance(f, ast.FunctionDef)
     ]
-    assert [str(file) for file in FILES if len(file.read_text().splitlines()) > 390] == []
-    assert [f"{file}: {f.name}" for file, f in functions if (f.end_lineno or 0) - f.lineno > 75] == []
+    lengths = {file: len(file.read_text().splitlines()) for file in FILES}
+    assert [str(file) for file, n in lengths.items() if n > (390 if "testing" in file.parts else 320)] == []
+    assert [f"{file}: {f.name}" for file, f in functions if (f.end_lineno or 0) - f.lineno > 66] == []
     many = [(file, f.name) for file, f in functions if len(f.args.args) > 8]
     assert [
         (file, name) for file, name in many if "cli" not in file.parts
@@ -265,4 +266,4 @@ def test_the_way_from_recipe_to_run_is_readable_in_one_function() -> None:
         for f in ast.parse(file.read_text()).body
         if isinstance(f, ast.FunctionDef) and f.end_lineno
     ]
-    assert max(lengths) <= 53
+    assert max(lengths) <= 50

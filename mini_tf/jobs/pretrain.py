@@ -54,12 +54,8 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
         if resumed is None:
             initial.refuse_changed(recipe, identity.hashes)
         if group.leads:
-            check_exact(
-                run,
-                parts.setup.settings | numerics(group, recipe.runtime),
-                recipe.checkpoint.resume == "exact",
-                reporter.warn,
-            )
+            settings = parts.setup.settings | numerics(group, recipe.runtime)
+            check_exact(run, settings, recipe.checkpoint.resume == "exact", reporter.warn)
         start_run(run, identity)
         run.record_auto(parts.setup.record)
         if run.manifest.flops_per_step is None:
