@@ -133,5 +133,6 @@ class Tapes:
 def _spoil(notes: _Notes) -> None:
     """Overwrite what a function has made: without a replay it has no values, and another replay may overwrite them."""
     for tensor in notes.made.values():
-        if tensor.is_floating_point() and not tensor.is_inference():
-            tensor.fill_(torch.nan)
+        if tensor.is_floating_point():
+            with torch.inference_mode(tensor.is_inference()):
+                tensor.fill_(torch.nan)

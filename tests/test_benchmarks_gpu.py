@@ -212,7 +212,8 @@ def test_the_command_writes_every_result_and_repeats_none(
     words = ["generation", "--device", "cpu", "--tiny", "--out", str(out)]
     assert command.main(words) == 0
     content = json.loads(out.read_text())
-    assert [*content["measurements"]] == ["card", "tiny x 2:minitf", "tiny x 2:plain torch, cached"]
+    sides = ["minitf", "minitf without graphs", "plain torch, cached"]
+    assert [*content["measurements"]] == ["card", *(f"tiny x 2:{side}" for side in sides)]
     assert str(out) in capsys.readouterr().out.replace("\n", "")
     monkeypatch.setattr(running, "attempt", lambda *_: pytest.fail("measured again"))
     assert command.main(words) == 0

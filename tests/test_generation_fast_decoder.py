@@ -202,4 +202,4 @@ def test_an_embedding_that_is_only_a_table_is_read_as_one(settings: dict[str, An
     model = model_of("decoder", **settings)
     model(Tokens(some_ids(1, 3)), state=(state := model.start(1)))
     mixed = model(Tokens(some_ids(1, 3)), state=state)
-    assert (FastDecoder(model, mixed.state, [3])._table is not None) == alone
+    assert FastDecoder(model, mixed.state, [3]).network._is_lookup == alone

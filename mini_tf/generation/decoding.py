@@ -44,8 +44,8 @@ class DecodingState:
         self.sequences = [tuple(prompt[-context:]) for prompt in prompts]
         self._prefixes = [len(sequence) if prefix else 0 for sequence in self.sequences]
         self._decoded: list[Tensor] = []
-        self._longest = 0
-        self._decoder: FastDecoder | CachedModel
+        self.longest = 0
+        self._decoder: FastDecoder | CachedModel | None = None
 
     @torch.inference_mode()
     def prefill(self) -> Tensor:
@@ -56,7 +56,7 @@ class DecodingState:
         keys = [*zip(self.sequences, self._prefixes, strict=True)]
         unique = list(dict.fromkeys(keys))
         sequences, prefixes = zip(*unique, strict=True)
-        self._decoded, self._longest = [], max(map(len, sequences))
+        self._decoded, self.longest = [], max(map(len, sequences))
         tokens = pad(sequences, self.device)
         if any(prefixes):
             token_positions = tokens.token_positions or TokenPositions(tokens.ids.shape[1])
@@ -75,16 +75,27 @@ class DecodingState:
     @torch.inference_mode()
     def decode(self, ids: Tensor) -> Tensor:
         """Append `ids` (B,); logits (B, V) of the next token."""
-        self._decoded.append(ids)
-        self._longest += 1
-        if self._longest <= self.context:
+        self.append(ids)
+        if self.longest <= self.context and self._decoder is not None:
             return self._decoder.decode(ids)
         self._truncate()
         return self.prefill()
 
+    def release(self) -> FastDecoder:
+        """Give the decoder away, whose ids are then given by `append`: `decode` processes the sequences again."""
+        decoder, self._decoder = self._decoder, None
+        assert isinstance(decoder, FastDecoder)
+        return decoder
+
+    def append(self, ids: Tensor) -> None:
+        """Record `ids` (B,) as decoded."""
+        self._decoded.append(ids)
+        self.longest += 1
+
     def select(self, rows: Tensor) -> None:
         """Row i becomes row `rows[i]`."""
-        self._decoder.select(rows)
+        if self._decoder is not None:
+            self._decoder.select(rows)
         self.sequences, self._prefixes = (
             [items[row] for row in rows.tolist()] for items in (self.sequences, self._prefixes)
         )

@@ -4,84 +4,80 @@ Unused options cost nothing: a greedy step is a forward pass and an argmax. A st
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from mini_tf.generation.decoding import DecodingState
-from mini_tf.generation.sampling import UniformNumbers, apply_repetition_penalty, draw
-from mini_tf.recipe.sections import Generate
-
-
-class TopLogProbs(NamedTuple):
-    """Log-probabilities: `chosen` (B,) of the chosen tokens, `top` (B, N) of the most probable tokens `ids` (B, N)."""
-
-    chosen: Tensor
-    top: Tensor
-    ids: Tensor
-
-
-class DecodingStep(NamedTuple):
-    """The chosen ids (B,), and log-probabilities of the unchanged logits if requested."""
-
-    ids: Tensor
-    logprobs: TopLogProbs | None
+from mini_tf.generation.sampling import DecodingStep, TokenChoice, UniformNumbers
+from mini_tf.generation.token_graphs import TokenGraph, TokenGraphs
+from mini_tf.training.steps.cuda_graphs import NotCapturable
 
 
 class DecodingLoop:
     """Extends the sequences of a `DecodingState`.
 
-    uniform: None for greedy decoding. special: ids without repetition penalty. banned: special ids that are never
-    generated. top_logprobs: number of most probable tokens to report with each token; None = no log-probabilities.
+    uniform: None for greedy decoding. graphs: by which steps are computed if possible; None: all without.
     """
 
     def __init__(
         self,
         state: DecodingState,
-        settings: Generate,
+        choice: TokenChoice,
         uniform: UniformNumbers | None,
-        special: Sequence[int],
-        banned: Sequence[int],
-        top_logprobs: int | None = None,
+        graphs: TokenGraphs | None = None,
     ) -> None:
-        self.state, self.settings, self.uniform, self.top_logprobs = state, settings, uniform, top_logprobs
-        self._special, self._banned = (
-            torch.tensor(sorted(ids), dtype=torch.long, device=state.device) for ids in (special, banned)
-        )
+        self.state, self.uniform = state, uniform
+        self._choice, self._graphs, self._n_left = choice, graphs, choice.settings.max_new_tokens
+        self._graph: TokenGraph | None = None
         self._ids: Tensor | None = None
         self._seen: Tensor | None = None
 
     def step(self) -> DecodingStep:
         """Choose the next token of each row; call in inference mode."""
-        logits = self.state.prefill() if self._ids is None else self.state.decode(self._ids)
-        logprobs = None if self.top_logprobs is None else logits.float().log_softmax(dim=-1)
-        if self.settings.repetition_penalty != 1:
-            logits = apply_repetition_penalty(logits, self._update_seen(logits), self.settings.repetition_penalty)
-        logits.index_fill_(1, self._banned, -torch.inf)
-        self._ids = logits.argmax(dim=-1) if self.uniform is None else draw(logits, self.settings, self.uniform.next())
-        return DecodingStep(self._ids, None if logprobs is None else self._top(self._ids, logprobs))
+        uniform = None if self.uniform is None else self.uniform.next()
+        step = None if self._graphs is None or self._ids is None else self._replay(self._graphs, self._ids, uniform)
+        if step is None:
+            logits = self.state.prefill() if self._ids is None else self.state.decode(self._ids)
+            if self._ids is None:
+                self._seen = self._choice.seen(self.state.sequences, logits)
+            step = self._choice(logits, self._ids, uniform, self._seen)
+        self._ids, self._n_left = step.ids, self._n_left - 1
+        return step
+
+    def _replay(self, graphs: TokenGraphs, ids: Tensor, uniform: Tensor | None) -> DecodingStep | None:
+        """The next step by a graph; None: by `DecodingState.decode`, which processes the sequences again."""
+        state = self.state
+        if self._graph is None and state.longest < state.context and not graphs.failed:
+            self._graph = graphs.start(state.release(), ids, self._seen, self._n_left, state.context)
+            self._seen = self._graph.seen
+        if self._graph is None or state.longest == self._graph.capacity:
+            self._graph = None
+            return None
+        try:
+            step = self._graph.step(uniform)
+        except NotCapturable as reason:
+            graphs.fail(reason)
+            self._graph = None
+            return None
+        state.append(ids)
+        return step
+
+    def drop(self, unfinished: Sequence[int]) -> Sequence[int]:
+        """Drop other rows than the unfinished ones if it pays; the rows that remain.
+
+        A row costs little, and dropping rows copies the state, so it waits until half of them are finished. A graph
+        would have to be captured again.
+        """
+        assert self._ids is not None
+        if self._graph is not None or 2 * len(unfinished) > len(self._ids):
+            return range(len(self._ids))
+        self.select(torch.tensor(unfinished))
+        return unfinished
 
     def select(self, rows: Tensor) -> None:
         """Keep only these rows."""
         self.state.select(rows)
-        self._ids = None if self._ids is None else self._ids[rows]
-        self._seen = None if self._seen is None else self._seen[rows]
+        self._ids, self._seen = (None if part is None else part[rows] for part in (self._ids, self._seen))
         if self.uniform is not None:
             self.uniform.select(rows)
-
-    def _top(self, ids: Tensor, logprobs: Tensor) -> TopLogProbs:
-        top = logprobs.topk(min(self.top_logprobs or 0, logprobs.shape[-1]), dim=-1)
-        return TopLogProbs(logprobs.gather(1, ids[:, None]).squeeze(1), top.values, top.indices)
-
-    def _update_seen(self, logits: Tensor) -> Tensor:
-        """Mask (B, V) of the tokens that each sequence contains."""
-        if self._seen is None:
-            self._seen = torch.zeros_like(logits, dtype=torch.bool)
-            for seen, sequence in zip(self._seen, self.state.sequences, strict=True):
-                seen[list(sequence)] = True
-        else:
-            assert self._ids is not None
-            self._seen.scatter_(1, self._ids[:, None], True)
-        # The separator also begins each prompt; with a penalty on it no document would end.
-        return self._seen.index_fill_(1, self._special, False)

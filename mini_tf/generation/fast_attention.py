@@ -4,11 +4,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mini_tf.generation.kv_cache import LayerCache
-from mini_tf.generation.position_cache import StepPosition
+from mini_tf.generation.kv_cache import FixedLayerCache, LayerCache
+from mini_tf.generation.position_cache import FixedPosition, StepPosition
 from mini_tf.nn.layers.norm import fast_rms_norm
 from mini_tf.nn.mixer import FastProjections, RecurrentAttention, RecurrentUnit, SoftmaxAttention
 from mini_tf.nn.state import State
+
+Position = StepPosition | FixedPosition
+Cache = LayerCache | FixedLayerCache
 
 
 class _Heads:
@@ -21,7 +24,7 @@ class _Heads:
         self._norm = fast_rms_norm(weight.new_ones(self.dims.d_k), eps) if projections.qk_norm else None
         self._sizes = [projections.sizes[0] + projections.sizes[1], projections.sizes[2]]
 
-    def __call__(self, x: Tensor, position: StepPosition) -> tuple[Tensor, Tensor]:
+    def __call__(self, x: Tensor, position: Position) -> tuple[Tensor, Tensor]:
         q_and_k, v = self.unrotated(x)
         return self.rotated(q_and_k, position), v
 
@@ -30,7 +33,7 @@ class _Heads:
         q_and_k = q_and_k.view(x.shape[0], -1, self.dims.d_k)
         return q_and_k if self._norm is None else self._norm(q_and_k), v
 
-    def rotated(self, q_and_k: Tensor, position: StepPosition) -> Tensor:
+    def rotated(self, q_and_k: Tensor, position: Position) -> Tensor:
         if position.rotation is None:
             return q_and_k
         return q_and_k @ position.rotation  # (B, H + G, K) @ (K, K) or (B, K, K)
@@ -44,15 +47,11 @@ class SoftmaxStep:
         self._no_bias = attention.projections.qkv.weight.new_zeros(1)
         self._persistent = None if attention.persistent is None else _Persistent(*attention.persistent, attention.scale)
 
-    def __call__(self, x: Tensor, position: StepPosition, cache: LayerCache) -> Tensor:
-        (own_key, own_value, keys, values), bias, dims = cache, position.bias, self._heads.dims
+    def __call__(self, x: Tensor, position: Position, cache: Cache) -> Tensor:
+        dims = self._heads.dims
         unrotated, v = self._heads.unrotated(x)
         q, k = self._heads.rotated(unrotated, position).split_with_sizes([dims.n_heads, dims.n_kv_heads], dim=1)
-        own_key.copy_(k.reshape(-1, dims.d_k))
-        own_value.copy_(v.reshape(-1, dims.d_v))
-        if self._window is not None and position.n > self._window:
-            first = position.n - self._window
-            keys, values, bias = keys[:, :, first:], values[:, first:], None if bias is None else bias[:, :, first:]
+        keys, values, bias = position.within(self._window, *cache.append(k, v))
         q = q.reshape(x.shape[0] * dims.n_kv_heads, -1, dims.d_k)
         if bias is None:
             scores = torch.baddbmm(self._no_bias, q, keys, beta=0, alpha=self._scale)
@@ -97,7 +96,7 @@ class RecurrentStep:
     def __init__(self, attention: RecurrentAttention) -> None:
         self._heads, self._step = _Heads(attention.projections), attention.step
 
-    def __call__(self, x: Tensor, position: StepPosition, cache: State) -> Tensor:
+    def __call__(self, x: Tensor, position: Position, cache: State) -> Tensor:
         q_and_k, v = self._heads(x, position)
         attended, after = self._step(q_and_k, v.view(len(x), -1, self._heads.dims.d_v), cache)
         cache.update(after)
@@ -110,7 +109,7 @@ class UnitStep:
     def __init__(self, unit: RecurrentUnit) -> None:
         self._step = unit.step
 
-    def __call__(self, x: Tensor, position: StepPosition, cache: State) -> Tensor:
+    def __call__(self, x: Tensor, position: Position, cache: State) -> Tensor:
         y, after = self._step(x, cache)
         cache.update(after)
         return y

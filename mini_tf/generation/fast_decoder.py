@@ -7,23 +7,23 @@ model's own; norms and the attention of one query (fast_attention.py) are reimpl
 whether a model is supported. Prefill, and all other models, use the model's `forward`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mini_tf.generation.fast_attention import RecurrentStep, SoftmaxStep, UnitStep
-from mini_tf.generation.kv_cache import KVCache, LayerCache
-from mini_tf.generation.position_cache import PositionCache, StepPosition
+from mini_tf.generation.fast_attention import Cache, Position, RecurrentStep, SoftmaxStep, UnitStep
+from mini_tf.generation.kv_cache import KVCache
+from mini_tf.generation.position_cache import PositionCache
 from mini_tf.nn.block import Block, ResidualStep
 from mini_tf.nn.layers.embedding import Embedding
 from mini_tf.nn.layers.feed_forward import FeedForward, activate
 from mini_tf.nn.layers.kernels import Dropout
 from mini_tf.nn.layers.norm import fast_norm
 from mini_tf.nn.mixer import FastDecoding, Mixer, RecurrentAttention, SoftmaxAttention
-from mini_tf.nn.model import Model
+from mini_tf.nn.model import Model, OneStack
 from mini_tf.nn.state import State, reorder
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
@@ -46,54 +46,66 @@ class FastDecoder:
     def __init__(self, whole: Model, state: State, lengths: Sequence[int]) -> None:
         model = whole.fast_decoding()
         assert model is not None
-        self._model, self._n = model, max(lengths)
-        weight = model.embedding.tokens.weight
-        self._last_ids: Tensor | None = state.get("before")
-        self._table = weight if _is_lookup(model.embedding) else None
-        pads = [self._n - length for length in lengths]
-        self._pads = torch.tensor(pads, device=weight.device) if any(pads) else None
-        self._layers = [_Layer(block, weight[0]) for block in model.stack.blocks] * model.stack.n_passes
-        self._norm = fast_norm(model.stack.norm, weight[0])
-        states = [state["layers"][str(i)]["own"] for i in range(len(self._layers))]
-        cached = [one for one, layer in zip(states, self._layers, strict=True) if layer.has_kv_cache]
-        self._kv_cache = KVCache(cached, self._n) if cached else None
-        self._states = {i: dict(states[i]) for i, layer in enumerate(self._layers) if not layer.has_kv_cache}
-        self._position_cache = PositionCache(
-            model.embedding.position, model.settings.attention_dims(), weight, bool(cached)
+        self.network, self.n = FastNetwork(model), max(lengths)
+        device, layers = self.network.weight.device, self.network.layers
+        self.last_ids: Tensor | None = state.get("before")
+        pads = [self.n - length for length in lengths]
+        self.pads = torch.tensor(pads, device=device) if any(pads) else None
+        states = [state["layers"][str(i)]["own"] for i in range(len(layers))]
+        cached = [one for one, layer in zip(states, layers, strict=True) if layer.has_kv_cache]
+        self.kv_cache = KVCache(cached, self.n) if cached else None
+        self.states = {i: dict(states[i]) for i, layer in enumerate(layers) if not layer.has_kv_cache}
+        self.positions = PositionCache(
+            model.embedding.position, model.settings.attention_dims(), self.network.weight, bool(cached)
         )
 
     def decode(self, ids: Tensor) -> Tensor:
         """Append `ids` (B,); logits (B, V) of the next token."""
-        x, position = self._embed(ids), self._position_cache.at(self._n, len(ids), self._pads)
-        views = iter(() if self._kv_cache is None else self._kv_cache.at(self._n))
-        for i, layer in enumerate(self._layers):
-            x = layer(x, position, next(views) if layer.has_kv_cache else self._states[i])
-        self._n += 1
-        return self._model.logits(self._norm(x))
+        position = self.positions.at(self.n, len(ids), self.pads)
+        x = self.network.embed(ids, self._token_positions, self.last_ids)
+        if self.last_ids is not None:
+            self.last_ids = torch.cat([self.last_ids, ids[:, None]], dim=1)[:, 1:]
+        caches = () if self.kv_cache is None else self.kv_cache.at(self.n)
+        self.n += 1
+        return self.network.logits(x, position, caches, self.states)
+
+    def _token_positions(self) -> TokenPositions:
+        if self.pads is None:
+            return TokenPositions(1, self.n)
+        return TokenPositions(1, positions=(self.n - self.pads)[:, None])
 
     def select(self, rows: Tensor) -> None:
         """Row i becomes row `rows[i]`."""
-        self._position_cache.reset()
-        if self._kv_cache is not None:
-            self._kv_cache.select(rows)
-        rows = rows.to(self._model.embedding.tokens.weight.device)
-        self._states = {i: reorder(state, rows) or {} for i, state in self._states.items()}
-        self._pads, self._last_ids = (None if part is None else part[rows] for part in (self._pads, self._last_ids))
+        self.positions.reset()
+        if self.kv_cache is not None:
+            self.kv_cache.select(rows)
+        rows = rows.to(self.network.weight.device)
+        self.states = {i: reorder(state, rows) or {} for i, state in self.states.items()}
+        self.pads, self.last_ids = (None if part is None else part[rows] for part in (self.pads, self.last_ids))
 
-    def _embed(self, ids: Tensor) -> Tensor:
-        """Embeddings (B, D) of the appended tokens."""
-        if self._table is not None:
-            return self._table.index_select(0, ids)
-        token_positions = (
-            TokenPositions(1, self._n)
-            if self._pads is None
-            else TokenPositions(1, positions=(self._n - self._pads)[:, None])
-        )
-        inputs, last_ids = Tokens(ids[:, None]), self._last_ids
-        if last_ids is not None:
-            self._last_ids = torch.cat([last_ids, inputs.ids], dim=1)[:, 1:]
-        embedded: Tensor = self._model.embedding(inputs, token_positions, last_ids)[:, 0]
+
+class FastNetwork:
+    """The layers of a model for one token per row, without their state. weight: of the token embedding."""
+
+    def __init__(self, model: OneStack) -> None:
+        self._model, self.weight = model, model.embedding.tokens.weight
+        self._is_lookup = _is_lookup(model.embedding)
+        self.layers = [_Layer(block, self.weight[0]) for block in model.stack.blocks] * model.stack.n_passes
+        self._norm = fast_norm(model.stack.norm, self.weight[0])
+
+    def embed(self, ids: Tensor, token_positions: Callable[[], TokenPositions], last_ids: Tensor | None) -> Tensor:
+        """Embeddings (B, D) of `ids` (B,); last_ids: of the tokens before them, if the embedding depends on them."""
+        if self._is_lookup:
+            return self.weight.index_select(0, ids)
+        embedded: Tensor = self._model.embedding(Tokens(ids[:, None]), token_positions(), last_ids)[:, 0]
         return embedded
+
+    def logits(self, x: Tensor, position: Position, caches: Iterable[Cache], states: Mapping[int, State]) -> Tensor:
+        """Logits (B, V) after embeddings (B, D). caches: of the layers with a KV cache; states: of others, updated."""
+        kv_caches = iter(caches)
+        for i, layer in enumerate(self.layers):
+            x = layer(x, position, next(kv_caches) if layer.has_kv_cache else states[i])
+        return self._model.logits(self._norm(x))
 
 
 class _Layer:
@@ -104,7 +116,7 @@ class _Layer:
         assert own is not None
         mixer: FastDecoding = own.part.fast_decoding()  # type: ignore[operator]
         self.has_kv_cache = isinstance(mixer, SoftmaxAttention)
-        self._mix: Callable[[Tensor, StepPosition, Any], Tensor]
+        self._mix: Callable[[Tensor, Position, Any], Tensor]
         if isinstance(mixer, SoftmaxAttention | RecurrentAttention):
             self._mix = SoftmaxStep(mixer) if isinstance(mixer, SoftmaxAttention) else RecurrentStep(mixer)
             self._own = _Residual(own, like, mixer.projections.out)
@@ -117,7 +129,7 @@ class _Layer:
             self._feed_forward, up = _Residual(feed_forward, like, feed_forward.part.down), feed_forward.part.up
             self._activation, self._up, self._up_bias = feed_forward.part.activation, up.weight, up.bias
 
-    def __call__(self, x: Tensor, position: StepPosition, cache: LayerCache | State) -> Tensor:
+    def __call__(self, x: Tensor, position: Position, cache: Cache | State) -> Tensor:
         mixed = self._own.output(x, self._mix(self._own.input(x), position, cache))
         if self._feed_forward is None:
             return mixed

@@ -1,6 +1,11 @@
-"""KV cache of all layers, preallocated: a decoding step writes its keys and values in place, without a copy."""
+"""KV cache of all layers, preallocated: a decoding step writes its keys and values in place, without a copy.
+
+The views of `KVCache` grow from step to step; those of `FixedKVCache` have all slots, and the next one is a tensor.
+"""
 
 from collections.abc import Iterable, Sequence
+from itertools import starmap
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -11,8 +16,20 @@ from mini_tf.nn.state import State
 EXTRA_CAPACITY = 64
 """Tokens allocated beyond the prompt; the capacity doubles when it is full."""
 
-LayerCache = tuple[Tensor, Tensor, Tensor, Tensor]
-"""Views of a layer: slots of the new key (B G, K) and value (B G, V); keys (B G, K, n + 1), values (B G, n + 1, V)."""
+
+class LayerCache(NamedTuple):
+    """Slots of the new key (B G, K) and value (B G, V) of a layer; keys (B G, K, n + 1), values (B G, n + 1, V)."""
+
+    key: Tensor
+    value: Tensor
+    keys: Tensor
+    values: Tensor
+
+    def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """All keys and values, after those of a token (B, G, K) and (B, G V) were added."""
+        self.key.copy_(key.reshape_as(self.key))
+        self.value.copy_(value.reshape_as(self.value))
+        return self.keys, self.values
 
 
 class KVCache:
@@ -22,25 +39,59 @@ class KVCache:
     """
 
     def __init__(self, states: Sequence[State], n: int) -> None:
-        self._groups = states[0]["k"].shape[1]
+        self.groups = states[0]["k"].shape[1]
         k, v = (
             [F.pad(state[name].flatten(0, 1), (0, 0, n - state[name].shape[2], EXTRA_CAPACITY)) for state in states]
             for name in "kv"
         )
-        self._keys, self._values = torch.stack(k).transpose(2, 3).contiguous(), torch.stack(v)
+        self.keys, self.values = torch.stack(k).transpose(2, 3).contiguous(), torch.stack(v)
 
     def at(self, n: int) -> Iterable[LayerCache]:
         """Views for a token that follows `n` others, layer by layer."""
-        if n == self._keys.shape[3]:
-            self._keys, self._values = F.pad(self._keys, (0, n)), F.pad(self._values, (0, 0, 0, n))
-        keys, values = self._keys, self._values
+        if n == self.keys.shape[3]:
+            self.keys, self.values = F.pad(self.keys, (0, n)), F.pad(self.values, (0, 0, 0, n))
+        keys, values = self.keys, self.values
         views = (keys.select(3, n), values.select(2, n), keys.narrow(3, 0, n + 1), values.narrow(2, 0, n + 1))
-        return zip(*(view.unbind(0) for view in views), strict=True)
+        return starmap(LayerCache, zip(*(view.unbind(0) for view in views), strict=True))
 
     def select(self, rows: Tensor) -> None:
         """Row i becomes row `rows[i]`."""
-        rows = rows.to(self._keys.device)
-        self._keys, self._values = (
-            cache.unflatten(1, (-1, self._groups)).index_select(1, rows).flatten(1, 2)
-            for cache in (self._keys, self._values)
+        rows = rows.to(self.keys.device)
+        self.keys, self.values = (
+            cache.unflatten(1, (-1, self.groups)).index_select(1, rows).flatten(1, 2)
+            for cache in (self.keys, self.values)
         )
+
+
+class FixedLayerCache(NamedTuple):
+    """All keys (B G, K, capacity) and values (B G, capacity, V) of a layer; n (1,): how many slots are filled."""
+
+    n: Tensor
+    keys: Tensor
+    values: Tensor
+
+    def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """As `LayerCache.append`; the slots that are not filled are among them."""
+        batch, groups, _ = key.shape
+        self.keys.unflatten(0, (batch, groups)).index_copy_(3, self.n, key[..., None])
+        by_group = value.unflatten(1, (groups, 1, -1))  # (B, G, 1, V)
+        self.values.unflatten(0, (batch, groups)).index_copy_(2, self.n, by_group)
+        return self.keys, self.values
+
+
+class FixedKVCache:
+    """`KVCache` for at most `capacity` tokens, at addresses that never change. Slots that are not filled are finite."""
+
+    def __init__(self, cache: KVCache, capacity: int) -> None:
+        layers, batch, d_k, _ = cache.keys.shape
+        self._keys = cache.keys.new_zeros(layers, batch, d_k, capacity)
+        self._values = cache.values.new_zeros(layers, batch, capacity, cache.values.shape[3])
+
+    def load(self, cache: KVCache, n: int) -> None:
+        """Copy the first `n` tokens of `cache`."""
+        self._keys[..., :n].copy_(cache.keys[..., :n])
+        self._values[..., :n, :].copy_(cache.values[..., :n, :])
+
+    def at(self, n: Tensor) -> Iterable[FixedLayerCache]:
+        """Views for a token that follows `n` (1,) others, layer by layer."""
+        return (FixedLayerCache(n, *layer) for layer in zip(self._keys, self._values, strict=True))

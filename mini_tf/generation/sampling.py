@@ -9,6 +9,7 @@ al. 2020, arXiv:1904.09751, section 3.1; min-p: Nguyen et al. 2024, arXiv:2407.0
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -56,6 +57,70 @@ def draw(logits: Tensor, settings: Generate, uniform: Tensor) -> Tensor:
         max=cumulative.shape[-1] - 1
     )
     return (chosen if ids is None else ids.gather(1, chosen)).squeeze(1)
+
+
+class TopLogProbs(NamedTuple):
+    """Log-probabilities: `chosen` (B,) of the chosen tokens, `top` (B, N) of the most probable tokens `ids` (B, N)."""
+
+    chosen: Tensor
+    top: Tensor
+    ids: Tensor
+
+
+class DecodingStep(NamedTuple):
+    """The chosen ids (B,), and log-probabilities of the unchanged logits if requested."""
+
+    ids: Tensor
+    logprobs: TopLogProbs | None
+
+
+class TokenChoice:
+    """Chooses the next token of each row. It never synchronizes with the device.
+
+    special: ids without repetition penalty. banned: special ids that are never generated. top_logprobs: number of most
+    probable tokens to report with each token; None = no log-probabilities.
+    """
+
+    def __init__(
+        self,
+        settings: Generate,
+        special: Sequence[int],
+        banned: Sequence[int],
+        device: torch.device,
+        top_logprobs: int | None = None,
+    ) -> None:
+        self.settings, self._top_logprobs = settings, top_logprobs
+        self._special, self._banned = (
+            torch.tensor(sorted(ids), dtype=torch.long, device=device) for ids in (special, banned)
+        )
+
+    def seen(self, sequences: Sequence[Sequence[int]], logits: Tensor) -> Tensor | None:
+        """Mask (B, V) of the tokens of each sequence that have a repetition penalty; None without a penalty."""
+        if self.settings.repetition_penalty == 1:
+            return None
+        seen = torch.zeros_like(logits, dtype=torch.bool)
+        for row, sequence in zip(seen, sequences, strict=True):
+            row[list(sequence)] = True
+        # The separator also begins each prompt; with a penalty on it no document would end.
+        return seen.index_fill_(1, self._special, False)
+
+    def __call__(self, logits: Tensor, ids: Tensor | None, uniform: Tensor | None, seen: Tensor | None) -> DecodingStep:
+        """Choose by logits (B, V), which are modified in place, and random numbers (B, 1); None: the most probable.
+
+        ids (B,): the tokens before; None: they are part of `seen`, which is updated.
+        """
+        logprobs = None if self._top_logprobs is None else logits.float().log_softmax(dim=-1)
+        if seen is not None:
+            if ids is not None:
+                seen.scatter_(1, ids[:, None], True).index_fill_(1, self._special, False)
+            logits = apply_repetition_penalty(logits, seen, self.settings.repetition_penalty)
+        logits.index_fill_(1, self._banned, -torch.inf)
+        chosen = logits.argmax(dim=-1) if uniform is None else draw(logits, self.settings, uniform)
+        return DecodingStep(chosen, None if logprobs is None else self._top(chosen, logprobs))
+
+    def _top(self, ids: Tensor, logprobs: Tensor) -> TopLogProbs:
+        top = logprobs.topk(min(self._top_logprobs or 0, logprobs.shape[-1]), dim=-1)
+        return TopLogProbs(logprobs.gather(1, ids[:, None]).squeeze(1), top.values, top.indices)
 
 
 class UniformNumbers:

@@ -10,12 +10,15 @@ from mini_tf.data.tokenization.input_warnings import last_tokens
 from mini_tf.data.tokenization.stream import TextStream
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.decoding import DecodingState
-from mini_tf.generation.decoding_loop import DecodingLoop, DecodingStep
+from mini_tf.generation.decoding_loop import DecodingLoop
+from mini_tf.generation.fast_decoder import FastDecoder
 from mini_tf.generation.prompt_ids import affixes, chat_ids, prompt_ids
-from mini_tf.generation.sampling import UniformNumbers
+from mini_tf.generation.sampling import DecodingStep, TokenChoice, UniformNumbers
 from mini_tf.generation.stop_strings import StopStringFilter
+from mini_tf.generation.token_graphs import MIN_TOKENS, TokenGraphs
 from mini_tf.nn.model import Model
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.training.steps.cuda_graphs import CUDAGraphs, NotCapturable, Recorder
 
 BETWEEN_DOCUMENTS = "\n\n"
 GPU_SYNC_STEPS = 8
@@ -58,7 +61,8 @@ class TextGenerator:
 
     context: maximum length in tokens; default: the context in training. top_logprobs: number of most probable tokens
     to report with each token, None = none. across_documents: the end of a document is replaced by a blank line, and
-    generation continues. chat: prompts are chat messages. `sync_steps` does not change the result.
+    generation continues. chat: prompts are chat messages. warn: called with a line if tokens are generated without CUDA
+    graphs on a GPU of NVIDIA, though the recipe allows them. `sync_steps` and `recorder` do not change the result.
     """
 
     def __init__(
@@ -71,6 +75,7 @@ class TextGenerator:
         top_logprobs: int | None = None,
         across_documents: bool = False,
         chat: bool = False,
+        warn: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.model, self.tokenizer, self.settings = model, tokenizer, recipe.generate
         self.top_logprobs, self.across_documents, self.chat = top_logprobs, across_documents, chat
@@ -79,7 +84,17 @@ class TextGenerator:
         self.before = affixes(tokenizer, "continued", separated).before
         self.prefix = recipe.objective.prompts_are_prefixes(recipe.model)
         self.end_ids = frozenset(vocabulary.ends) if separated else frozenset(vocabulary.ends) - {vocabulary.separator}
-        self.sync_steps = 1 if next(model.parameters()).device.type == "cpu" else GPU_SYNC_STEPS
+        device = next(model.parameters()).device
+        self.sync_steps = 1 if device.type == "cpu" else GPU_SYNC_STEPS
+        self.recorder: Recorder | None = None
+        if device.type == "cuda" and recipe.runtime.graphs and self.settings.max_new_tokens >= MIN_TOKENS:
+            self.recorder = CUDAGraphs(device)
+        special = vocabulary.special_ids
+        self._choice = TokenChoice(
+            self.settings, sorted(special), sorted(special - self.end_ids), device, self.top_logprobs
+        )
+        self._graphs: TokenGraphs | None = None
+        self._warn = warn
 
     def encode_prompt(self, text: str) -> Prompt:
         """The ids of a prompt; one longer than the context is truncated on the left, between characters."""
@@ -122,19 +137,18 @@ class TextGenerator:
     ) -> list[GeneratedText]:
         loop = self._decoding_loop(batch, seed)
         texts = [_Text(self, prompt, streamer) for prompt, _ in batch]
-        live, n_left = texts, self.settings.max_new_tokens
-        while live and n_left:
+        rows, n_left = texts, self.settings.max_new_tokens
+        while n_left:
             steps = [loop.step() for _ in range(min(self.sync_steps, n_left))]
             n_left -= len(steps)
-            for text, tokens in zip(live, _tokens(steps), strict=True):
+            for text, tokens in zip(rows, _tokens(steps), strict=True):
                 for token in tokens:
                     text.push(*token)
-            unfinished = [row for row, text in enumerate(live) if not text.done]
-            # Finished rows cost as much as others, but dropping them copies the state: only once half are finished.
-            if 2 * len(unfinished) <= len(live):
-                live = [live[row] for row in unfinished]
-                if live and n_left:
-                    loop.select(torch.tensor(unfinished))
+            unfinished = [row for row, text in enumerate(rows) if not text.done]
+            if not unfinished:
+                break
+            if n_left:
+                rows = [rows[row] for row in loop.drop(unfinished)]
         for text in texts:
             text.end()
         # The last token of a text is not an input of the model.
@@ -149,10 +163,17 @@ class TextGenerator:
         state = DecodingState(self.model, [prompt.ids for prompt, _ in batch], self.context, self.prefix, vocabulary)
         keys = [(sample, *prompt.ids) for prompt, sample in batch]
         uniform = None if self.settings.greedy else UniformNumbers(seed, keys, state.device)
-        special = vocabulary.special_ids
-        return DecodingLoop(
-            state, self.settings, uniform, sorted(special), sorted(special - self.end_ids), self.top_logprobs
-        )
+        return DecodingLoop(state, self._choice, uniform, self._token_graphs())
+
+    def _token_graphs(self) -> TokenGraphs | None:
+        if self.recorder is not None and self._graphs is None:
+            self._graphs = TokenGraphs(self.recorder, self._choice, self._warn)
+            limit = self.model.max_length()
+            if not FastDecoder.fits(self.model):
+                self._graphs.fail(NotCapturable("a layer of this model has no step of fixed size"))
+            elif limit is not None and limit < self.context:
+                self._graphs.fail(NotCapturable(f"the model has no positions for more than {limit} tokens"))
+        return self._graphs
 
 
 def _tokens(steps: Sequence[DecodingStep]) -> list[list[tuple[int, ScoredToken | None]]]:

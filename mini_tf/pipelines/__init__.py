@@ -75,7 +75,7 @@ class GenerateOptions:
     each prompt is a line of a file. terminal: stdout is a terminal. json: outputs are printed as JSON. on_unread:
     called after the prompts are tokenized, before generation, with the truncated tokens and unknown characters of all
     prompts so far. streamer: prints each piece of text when it is generated; used only if one text is generated at a
-    time.
+    time. warn: called with a line if generation takes longer than it should.
     """
 
     given: Mapping[str, Any] = field(default_factory=dict)
@@ -85,6 +85,7 @@ class GenerateOptions:
     json: bool = False
     on_unread: Callable[[InputWarnings], None] = lambda unread: None
     streamer: Callable[[str], None] = lambda piece: None
+    warn: Callable[[str], None] = lambda line: None
 
 
 class Generator(Protocol):

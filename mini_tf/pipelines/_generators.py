@@ -43,7 +43,13 @@ class DecoderGenerator:
         )
         recipe = bundle.recipe.model_copy(update={"generate": generate})
         self.text_generator = TextGenerator(
-            bundle.model, bundle.tokenizer, recipe, context=options.context, top_logprobs=self.top_logprobs, chat=chat
+            bundle.model,
+            bundle.tokenizer,
+            recipe,
+            context=options.context,
+            top_logprobs=self.top_logprobs,
+            chat=chat,
+            warn=options.warn,
         )
         self.unread = InputWarnings(bundle.tokenizer, self.text_generator.context)
         self._check_options()

@@ -208,7 +208,7 @@ class Runtime(Section):
     compile: Literal["auto"] | bool = "auto"
     """Use torch.compile; auto: tried if the run is long enough to make up for compilation."""
     graphs: Literal["auto"] | bool = "auto"
-    """Capture training steps in CUDA graphs, which saves time of the host; auto: on a GPU of NVIDIA, if possible."""
+    """Capture steps of training and generation in CUDA graphs, to save host time; auto: on NVIDIA GPUs, if possible."""
     threads: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = "auto"
     """CPU threads of a process; auto: its share of the available cores, or fewer if measured to be faster."""
     reduce: Literal["sum", "tree", "overlap"] = "sum"

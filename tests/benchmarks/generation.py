@@ -92,8 +92,8 @@ def prepare(side: str, shape: Shape, n: int, checkout: Path) -> tuple[Any, Any, 
         )
     letters = [chr(ord("a") + i) for i in range(n)]
     prompts = torch.tensor([tokenizer.encode(letter).tolist() for letter in letters]).to(device())
-    if side == "minitf":
-        return reference, prompts, minitf(shape, reference, tokenizer, letters)
+    if side in ("minitf", "without graphs"):
+        return reference, prompts, minitf(shape, reference, tokenizer, letters, graphs=side == "minitf")
     if side in ("cached", "uncached"):
         return reference, prompts, lambda m: reference.write(prompts, m, side == "cached")[:, 1:].tolist()
     if side == "litgpt":
@@ -122,14 +122,16 @@ def characters(size: int) -> Any:
     raise ValueError(f"no tokenizer of {size} characters")
 
 
-def minitf(shape: Shape, reference: Any, tokenizer: Any, letters: list[str]) -> Write:
+def minitf(shape: Shape, reference: Any, tokenizer: Any, letters: list[str], graphs: bool) -> Write:
     from mini_tf.generation.text_generator import TextGenerator
     from mini_tf.recipe.sections import Generate
 
     from . import weights
     from .own import recipe_of
 
-    recipe = recipe_of(shape, "data.split=tail 10%", "tokenizer.kind=char")
+    recipe = recipe_of(
+        shape, "data.split=tail 10%", "tokenizer.kind=char", f"runtime.graphs={'auto' if graphs else 'false'}"
+    )
     model = recipe.model.build(shape.vocabulary, shape.context)
     weights.copy(reference, model.to(device()), weights.MINITF_GPT)
 

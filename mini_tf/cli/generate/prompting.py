@@ -50,6 +50,7 @@ class PromptSession:
                 console.json,
                 self._note,
                 lambda piece: console.print_output(piece, end=""),
+                console.say,
             )
         )
 

@@ -131,7 +131,7 @@ def generation(asked: argparse.Namespace, options: Options) -> Part:
     shape, rows, n_tokens = ("tiny", (2,), 20) if asked.tiny else ("6x384", TEXTS, decoding.N_TOKENS)
     jobs = []
     for n in rows:
-        keys = tuple(f"{shape} x {n}:{side}" for side in (OWN, decoding.PLAIN))
+        keys = tuple(f"{shape} x {n}:{side}" for side in decoding.SIDES)
         jobs.append(Job(module("gpu.decoding", shape, n, n_tokens), keys, silence=SILENCE["generation"]))
     return Part("generation", jobs)
 
