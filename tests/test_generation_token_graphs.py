@@ -16,12 +16,11 @@ from test_generation_text_generator import PROMPTS, TOKENIZER, recipe_with, smal
 from test_models import CONTEXT, V, model_of, usable
 from toys import causal_mixers, tiny_mixer
 
-from mini_tf.generation import token_graphs
+from mini_tf.generation import decoding_loop
 from mini_tf.generation.decoding import DecodingState
-from mini_tf.generation.decoding_loop import DecodingLoop
+from mini_tf.generation.decoding_loop import DecodingLoop, TokenGraphs
 from mini_tf.generation.sampling import TokenChoice, UniformNumbers
 from mini_tf.generation.text_generator import GeneratedText, TextGenerator
-from mini_tf.generation.token_graphs import TokenGraphs
 from mini_tf.nn.model import Model
 from mini_tf.recipe.sections import Generate
 from mini_tf.training.steps.cuda_graphs import CUDAGraphs, NotCapturable, Recorder
@@ -106,7 +105,7 @@ def test_every_choice_of_tokens_is_captured(settings: dict[str, Any]) -> None:
 def test_the_capacity_grows_and_begins_beyond_a_long_prompt(
     mixers: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(token_graphs, "MIN_CAPACITY", 4)
+    monkeypatch.setattr(decoding_loop, "MIN_CAPACITY", 4)
     model = model_of("decoder", mixers, "none", n_layers=len(mixers))
     assert assert_same_tokens(model, (1, 2), RANDOM, context=50, steps=60).recorded == 5  # 4, 8, 16, 32, 50
     assert assert_same_tokens(model, (9,), RANDOM, context=60, steps=20).recorded == 2  # 16, 32
@@ -185,7 +184,7 @@ def test_what_cannot_be_captured_is_generated_without_graphs(
     n: int, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the first token, or later, where the capacity grows: nothing is lost, and it is said once."""
-    monkeypatch.setattr(token_graphs, "MIN_CAPACITY", 4)
+    monkeypatch.setattr(decoding_loop, "MIN_CAPACITY", 4)
     said: list[str] = []
     writer = writer_of(60, temperature=1.0, repetition_penalty=1.2, max_new_tokens=40, split="tail 10%")
     expected = written(writer, ["the", "a"])
@@ -225,7 +224,7 @@ def test_a_gpu_repeats_steps_with_the_same_tokens(
     mixer: str, settings: dict[str, Any], lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In float64, beyond the context and the first capacity; a graph was captured and did not fail."""
-    monkeypatch.setattr(token_graphs, "MIN_CAPACITY", 4)
+    monkeypatch.setattr(decoding_loop, "MIN_CAPACITY", 4)
     positions = next(word for word in ("rotary", "none") if usable(mixer, word))
     model = model_of("decoder", ("softmax", mixer), positions, n_layers=2).to("cuda")
     captured = decoded(model, lengths, settings, CUDAGraphs(torch.device("cuda")), steps=60, context=40)

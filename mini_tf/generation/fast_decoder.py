@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mini_tf.generation.fast_attention import Cache, Position, RecurrentStep, SoftmaxStep, UnitStep
-from mini_tf.generation.kv_cache import KVCache
-from mini_tf.generation.position_cache import PositionCache
+from mini_tf.generation.kv_cache import FixedKVCache, KVCache
+from mini_tf.generation.position_cache import FixedPositions, PositionCache
 from mini_tf.nn.block import Block, ResidualStep
 from mini_tf.nn.layers.embedding import Embedding
 from mini_tf.nn.layers.feed_forward import FeedForward, activate
@@ -82,6 +82,55 @@ class FastDecoder:
         rows = rows.to(self.network.weight.device)
         self.states = {i: reorder(state, rows) or {} for i, state in self.states.items()}
         self.pads, self.last_ids = (None if part is None else part[rows] for part in (self.pads, self.last_ids))
+
+
+class FixedDecoder:
+    """A `FastDecoder` whose steps all have the same shapes and addresses, so that a CUDA graph can repeat them.
+
+    The number of tokens is a tensor, and a token attends to all `capacity` slots of the KV cache under a mask. On a
+    CPU this would cost more; on a GPU some hundred slots take no longer than one. It has the shapes of `decoder`, and
+    its tokens only by `load`.
+    """
+
+    def __init__(self, decoder: FastDecoder, rows: int, capacity: int) -> None:
+        self._network, device = decoder.network, decoder.network.weight.device
+        self._n, self._pads = (torch.zeros(size, dtype=torch.long, device=device) for size in (1, rows))
+        self._last_ids = None if decoder.last_ids is None else decoder.last_ids.clone()
+        self._kv_cache = None if decoder.kv_cache is None else FixedKVCache(decoder.kv_cache, capacity)
+        self._states = {i: {name: t.clone() for name, t in state.items()} for i, state in decoder.states.items()}
+        self._positions = FixedPositions(decoder.positions, capacity)
+
+    def load(self, decoder: FastDecoder) -> None:
+        """Continue from the tokens of `decoder`."""
+        self._n.fill_(decoder.n)
+        self._pads.zero_() if decoder.pads is None else self._pads.copy_(decoder.pads)
+        if self._last_ids is not None and decoder.last_ids is not None:
+            self._last_ids.copy_(decoder.last_ids)
+        if self._kv_cache is not None and decoder.kv_cache is not None:
+            self._kv_cache.load(decoder.kv_cache, decoder.n)
+        self._store(decoder.states)
+
+    def decode(self, ids: Tensor) -> Tensor:
+        """`FastDecoder.decode`; only what it does with tensors is repeated by a graph."""
+        positions, last_ids = self._positions.at(self._n, self._pads), self._last_ids
+        x = self._network.embed(ids, self._token_positions, last_ids)
+        if last_ids is not None:
+            last_ids.copy_(torch.cat([last_ids, ids[:, None]], dim=1)[:, 1:])
+        states = {i: dict(state) for i, state in self._states.items()}
+        caches = () if self._kv_cache is None else self._kv_cache.at(self._n)
+        logits = self._network.logits(x, positions, caches, states)
+        self._store(states)
+        self._n.add_(1)
+        return logits
+
+    def _token_positions(self) -> TokenPositions:
+        return TokenPositions(1, positions=(self._n - self._pads)[:, None])
+
+    def _store(self, states: dict[int, dict[str, Tensor]]) -> None:
+        for i, state in self._states.items():
+            for name, tensor in state.items():
+                if tensor is not states[i][name]:  # a step may have updated it in place
+                    tensor.copy_(states[i][name])
 
 
 class FastNetwork:

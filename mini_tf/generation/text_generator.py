@@ -10,12 +10,11 @@ from mini_tf.data.tokenization.input_warnings import last_tokens
 from mini_tf.data.tokenization.stream import TextStream
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.decoding import DecodingState
-from mini_tf.generation.decoding_loop import DecodingLoop
+from mini_tf.generation.decoding_loop import MIN_TOKENS, DecodingLoop, TokenGraphs
 from mini_tf.generation.fast_decoder import FastDecoder
 from mini_tf.generation.prompt_ids import affixes, chat_ids, prompt_ids
 from mini_tf.generation.sampling import DecodingStep, TokenChoice, UniformNumbers
 from mini_tf.generation.stop_strings import StopStringFilter
-from mini_tf.generation.token_graphs import MIN_TOKENS, TokenGraphs
 from mini_tf.nn.model import Model
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.training.steps.cuda_graphs import CUDAGraphs, NotCapturable, Recorder
