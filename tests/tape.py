@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from mini_tf.training.steps.cuda_graphs import NotCapturable
+from mini_tf.nn.cuda_graphs import NotCapturable
 
 T = TypeVar("T")
 WAITING = {

@@ -15,6 +15,7 @@ from torch.testing import assert_close
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.jobs.graph_choice import decide_graphs
+from mini_tf.nn.cuda_graphs import NotCapturable
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import LossSums, Task
@@ -29,7 +30,6 @@ from mini_tf.training.machine.device import Setup
 from mini_tf.training.optimizer import build
 from mini_tf.training.steps import captured_steps
 from mini_tf.training.steps.captured_steps import MOST_GRAPHS, CapturedSteps
-from mini_tf.training.steps.cuda_graphs import NotCapturable
 from mini_tf.training.training import Training
 
 STEPS = 9

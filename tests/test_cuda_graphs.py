@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from mini_tf.training.steps.cuda_graphs import CUDAGraphs, NotCapturable
+from mini_tf.nn.cuda_graphs import CUDAGraphs, NotCapturable
 
 DEVICE = torch.device("cuda:1")
 

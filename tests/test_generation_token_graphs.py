@@ -21,9 +21,9 @@ from mini_tf.generation.decoding import DecodingState
 from mini_tf.generation.decoding_loop import DecodingLoop, TokenGraphs
 from mini_tf.generation.sampling import TokenChoice, UniformNumbers
 from mini_tf.generation.text_generator import GeneratedText, TextGenerator
+from mini_tf.nn.cuda_graphs import CUDAGraphs, NotCapturable, Recorder
 from mini_tf.nn.model import Model
 from mini_tf.recipe.sections import Generate
-from mini_tf.training.steps.cuda_graphs import CUDAGraphs, NotCapturable, Recorder
 
 STEPS = 24
 GREEDY: dict[str, Any] = {"temperature": 0.0}

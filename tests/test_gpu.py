@@ -18,11 +18,11 @@ import torch
 from commands import ROOT, TINY
 from test_models_contract import every_model
 
+from mini_tf.nn.cuda_graphs import CUDAGraphs, NotCapturable
 from mini_tf.nn.model import ModelSettings
 from mini_tf.nn.tokens import Tokens
 from mini_tf.testing.tiny.models import random_ids, source_for, tiny_model
 from mini_tf.training.machine.device import Setup
-from mini_tf.training.steps.cuda_graphs import CUDAGraphs, NotCapturable
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no NVIDIA GPU here")]
 GPU = torch.device("cuda:0")

@@ -16,7 +16,7 @@ from torch import Tensor
 from mini_tf.generation.decoding import DecodingState
 from mini_tf.generation.fast_decoder import FastDecoder, FixedDecoder
 from mini_tf.generation.sampling import DecodingStep, TokenChoice, TopLogProbs, UniformNumbers
-from mini_tf.training.steps.cuda_graphs import NotCapturable, Recorder
+from mini_tf.nn.cuda_graphs import NotCapturable, Recorder
 
 MIN_TOKENS = 32
 """New tokens from which on graphs are used: capturing one takes as long as about twenty steps without."""

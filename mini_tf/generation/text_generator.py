@@ -15,9 +15,9 @@ from mini_tf.generation.fast_decoder import FastDecoder
 from mini_tf.generation.prompt_ids import affixes, chat_ids, prompt_ids
 from mini_tf.generation.sampling import DecodingStep, TokenChoice, UniformNumbers
 from mini_tf.generation.stop_strings import StopStringFilter
+from mini_tf.nn.cuda_graphs import CUDAGraphs, NotCapturable, Recorder
 from mini_tf.nn.model import Model
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.training.steps.cuda_graphs import CUDAGraphs, NotCapturable, Recorder
 
 BETWEEN_DOCUMENTS = "\n\n"
 GPU_SYNC_STEPS = 8

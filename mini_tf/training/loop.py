@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from mini_tf.nn.cuda_graphs import CUDAGraphs
 from mini_tf.nn.mixer import Mixer
 from mini_tf.nn.state import State
 from mini_tf.objectives import Task
@@ -27,7 +28,6 @@ from mini_tf.training.loss_scale import LossScale
 from mini_tf.training.machine.memory import rows_that_fit
 from mini_tf.training.optimizer import clip_factor
 from mini_tf.training.steps.captured_steps import CapturedSteps
-from mini_tf.training.steps.cuda_graphs import CUDAGraphs
 from mini_tf.training.steps.eager_steps import EagerSteps, Key, fetch
 from mini_tf.training.streaming import initial_states
 from mini_tf.training.training import Training

@@ -22,12 +22,12 @@ import torch
 from torch import Tensor
 
 from mini_tf.data.batch import Batch
+from mini_tf.nn.cuda_graphs import NotCapturable, Recorder
 from mini_tf.nn.state import State
 from mini_tf.objectives import LossSums, Task
 from mini_tf.optimizers import Number
 from mini_tf.parallel.reduction import Reduction
 from mini_tf.training.machine.compiled import flatten, unflatten
-from mini_tf.training.steps.cuda_graphs import NotCapturable, Recorder
 from mini_tf.training.steps.eager_steps import EagerSteps
 from mini_tf.training.training import Training
 
