@@ -15,7 +15,7 @@ from hang import ending
 from warm import warm
 
 from mini_tf.parallel.group import ProcessGroup
-from mini_tf.parallel.joining import joined
+from mini_tf.parallel.torch_group import joined
 from mini_tf.system.processes import RENDEZVOUS
 
 

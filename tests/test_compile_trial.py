@@ -225,7 +225,7 @@ def test_the_reason_of_a_compiler_is_the_error_that_it_printed() -> None:
 def test_if_one_process_cannot_compile_none_does(monkeypatch: pytest.MonkeyPatch) -> None:
     gathered: list[object] = []
 
-    def gather(reason: object) -> list[object]:
+    def all_gather(reason: object) -> list[object]:
         gathered.append(reason)
         return [reason, "CppCompileError: on the other one"]
 

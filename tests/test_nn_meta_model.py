@@ -14,13 +14,13 @@ from toys import TINY_CONSTANTS
 
 from mini_tf.nn.weights import on_meta_device
 from mini_tf.optimizers import adamw
-from mini_tf.parallel.choice import SHARDINGS, sharding_of
+from mini_tf.parallel.full_sharding import SHARDINGS, sharding_of
 from mini_tf.parallel.group import ProcessGroup
 from mini_tf.parallel.sharding import Sharding
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.run.tensors import specs
 from mini_tf.system.errors import RecipeFault
-from mini_tf.system.processes import Place
+from mini_tf.system.processes import ProcessRank
 from mini_tf.training.machine import memory
 
 CASES = [
@@ -87,7 +87,7 @@ def test_weights_gradients_and_two_moments_must_fit_into_95_percent_of_what_is_f
         memory.refuse_too_large(sketch, adamw.Settings(), cpu, Sharding(ProcessGroup()))
 
 
-def needed(model: nn.Module, word: str, place: Place, device: str, monkeypatch: pytest.MonkeyPatch) -> int:
+def needed(model: nn.Module, word: str, process: ProcessRank, device: str, monkeypatch: pytest.MonkeyPatch) -> int:
     """The free bytes of the device from which on a model is not refused."""
     monkeypatch.setenv("MINITF_LIMITS", "memory_percent=100")
 
@@ -95,7 +95,7 @@ def needed(model: nn.Module, word: str, place: Place, device: str, monkeypatch: 
         monkeypatch.setattr(memory, "free_bytes", lambda device: free)
         try:
             memory.refuse_too_large(
-                model, adamw.Settings(), torch.device(device), sharding_of(word, ProcessGroup(place))
+                model, adamw.Settings(), torch.device(device), sharding_of(word, ProcessGroup(process))
             )
         except RecipeFault:
             return False
@@ -116,7 +116,7 @@ def test_processes_of_one_machine_share_its_memory_but_have_a_gpu_each(
     bytes_per_weight = {"none": 16, "optimizer": 4 + 4 + 8 / 4, "full": 16 / 4 + 4 + 4}[
         word
     ]  # without blocks all is gathered
-    found = {device: needed(model, word, Place(1, 4, 0, 2), device, monkeypatch) for device in ("cpu", "cuda")}
+    found = {device: needed(model, word, ProcessRank(1, 4, 0, 2), device, monkeypatch) for device in ("cpu", "cuda")}
     assert found == {"cpu": 2 * bytes_per_weight * 2**18, "cuda": bytes_per_weight * 2**18}
 
 
@@ -139,7 +139,7 @@ def test_a_process_of_full_has_room_for_its_share_and_for_what_is_whole_while_it
     trainable = {"all": others + sum(sizes.values()), "no-blocks": others, "nothing": 0}[trained]
     share = (4 * (others + sum(sizes.values())) + 12 * trainable) / 2
     gathered = 4 * others + max(4 * others * (trained != "nothing"), 4 * largest + 4 * largest * (trained == "all"))
-    assert needed(model, "full", Place(0, 2, 0, 1), "cuda", monkeypatch) == share + gathered
+    assert needed(model, "full", ProcessRank(0, 2, 0, 1), "cuda", monkeypatch) == share + gathered
 
 
 def test_a_machine_has_room_for_the_whole_models_that_its_processes_make_before_they_divide_them(
@@ -147,13 +147,13 @@ def test_a_machine_has_room_for_the_whole_models_that_its_processes_make_before_
 ) -> None:
     model = on_meta_device(lambda: settings_of("models", "decoder")(d_model=16, n_layers=20, n_heads=2).build(10, 16))  # type: ignore[attr-defined]
     whole = 4 * sum(p.numel() for p in model.parameters())
-    assert needed(model, "full", Place(0, 16, 0, 16), "cpu", monkeypatch) == 16 * whole
-    assert needed(model, "full", Place(0, 16, 0, 16), "cuda", monkeypatch) < whole
+    assert needed(model, "full", ProcessRank(0, 16, 0, 16), "cpu", monkeypatch) == 16 * whole
+    assert needed(model, "full", ProcessRank(0, 16, 0, 16), "cuda", monkeypatch) < whole
 
 
 def test_a_model_too_large_for_one_of_the_processes_is_refused_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
     class Group(ProcessGroup):
-        def gather(self, value: int) -> list[int]:
+        def all_gather(self, value: int) -> list[int]:
             return [value, 3 << 28]
 
     monkeypatch.setattr(memory, "free_bytes", lambda device: 1 << 40)
@@ -167,5 +167,5 @@ def test_a_model_too_large_for_one_of_the_processes_is_refused_by_all(monkeypatc
             nn.Linear(95, 1 << 20, bias=False, device="meta"),
             adamw.Settings(),
             torch.device("cpu"),
-            Sharding(Group(Place(0, 2, 0, 1))),
+            Sharding(Group(ProcessRank(0, 2, 0, 1))),
         )

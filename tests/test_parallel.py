@@ -9,17 +9,16 @@ from typing import Any
 import pytest
 import torch
 from processes import in_processes
-from threads import in_threads, places
+from threads import in_threads, process_ranks
 from torch import Tensor, nn
 
-from mini_tf.parallel import team as team_module
-from mini_tf.parallel.dividing import DividedOutputs, divided
+from mini_tf.parallel import dividing
+from mini_tf.parallel.dividing import DividedOutputs, Team, divided
 from mini_tf.parallel.group import ProcessGroup, refuse_different
 from mini_tf.parallel.reduction import REDUCTIONS, Reduction
-from mini_tf.parallel.team import Team
 from mini_tf.parallel.torch_group import MESSAGE
 from mini_tf.system.errors import DataFault, MinitfError, ProcessLost, RunFault
-from mini_tf.system.processes import Place
+from mini_tf.system.processes import ProcessRank
 
 LENGTHS = [0, 1, 4079, *range(MESSAGE - 14, MESSAGE + 6), 2 * MESSAGE - 10, 9 * MESSAGE]
 """Of texts in messages, the critical ones among them: of 4,096 bytes, 8 are the length, and 2 the quotes of JSON."""
@@ -52,28 +51,28 @@ def tensors_of(rank: int) -> dict[str, Tensor]:
 
 def use_all(group: ProcessGroup) -> dict[str, Any]:
     """What every method of a group gives, as JSON."""
-    rank, last = group.rank, group.size - 1
-    seen: dict[str, Any] = {"place": [rank, group.size, group.leads]}
-    seen["gather"] = [
-        group.gather(message) == [messages(other)[n] for other in range(group.size)]
+    rank, last = group.rank, group.world_size - 1
+    seen: dict[str, Any] = {"rank": [rank, group.world_size, group.is_rank_0]}
+    seen["all_gather"] = [
+        group.all_gather(message) == [messages(other)[n] for other in range(group.world_size)]
         for n, message in enumerate(messages(rank))
     ]
-    seen["nan"] = [math.isnan(value) for value in group.gather(math.nan if rank else 1.0)]
+    seen["nan"] = [math.isnan(value) for value in group.all_gather(math.nan if rank else 1.0)]
     called = list[int]()
-    seen["share"] = [group.share(lambda: [called.append(rank), "of", rank]), called]
-    collected = group.collect(tensors_of(rank))
-    seen["collect"] = [[name, str(t.dtype), [*t.shape], t.double().flatten().tolist()] for name, t in collected.items()]
+    seen["on_rank_0"] = [group.on_rank_0(lambda: [called.append(rank), "of", rank]), called]
+    collected = group.all_gather(tensors_of(rank))
+    seen["gather"] = [[name, str(t.dtype), [*t.shape], t.double().flatten().tolist()] for name, t in collected.items()]
     added, sent = torch.tensor([1.0, 10.0**rank]), torch.tensor([float(rank), -0.0])
-    group.add_up(added)
-    seen["add_up"] = added.tolist()
-    swapped = group.swap(sent, rank ^ 1)
-    seen["swap"] = [swapped.tolist(), sent.tolist()]
+    group.all_reduce(added)
+    seen["all_reduce"] = added.tolist()
+    swapped = group.send_recv(sent, rank ^ 1)
+    seen["send_recv"] = [swapped.tolist(), sent.tolist()]
     for source in (0, last):
         tensor = torch.full((2, 2), float(rank))
         group.broadcast(tensor, source)
         seen[f"broadcast {source}"] = tensor.tolist()
     with group.communication():
-        group.wait()
+        group.barrier()
     with group.independently():
         pass
     for failing in (0, last):
@@ -100,15 +99,15 @@ def expected(rank: int, size: int) -> dict[str, Any]:
     collected |= {name: tensors_of(1)[name] for name in ("last", "late", "later")}  # of several the first
     lost = ["ProcessLost", "another process of the run failed"]
     return {
-        "place": [rank, size, rank == 0],
-        "gather": [True] * len(messages(rank)),
+        "rank": [rank, size, rank == 0],
+        "all_gather": [True] * len(messages(rank)),
         "nan": [other > 0 for other in range(size)],
-        "share": [[None, "of", 0], [0] * (rank == 0)],
-        "collect": [[n, str(t.dtype), [*t.shape], t.double().flatten().tolist()] for n, t in collected.items()]
+        "on_rank_0": [[None, "of", 0], [0] * (rank == 0)],
+        "gather": [[n, str(t.dtype), [*t.shape], t.double().flatten().tolist()] for n, t in collected.items()]
         if rank == 0
         else [],
-        "add_up": [float(size), sum(10.0**other for other in range(size))],
-        "swap": [[float(rank ^ 1), -0.0], [float(rank), -0.0]],
+        "all_reduce": [float(size), sum(10.0**other for other in range(size))],
+        "send_recv": [[float(rank ^ 1), -0.0], [float(rank), -0.0]],
         "broadcast 0": [[0.0, 0.0], [0.0, 0.0]],
         f"broadcast {size - 1}": [[size - 1.0] * 2] * 2,
         **{f"failure of {failing}": ["DataFault", "bad"] if rank == failing else lost for failing in (0, size - 1)},
@@ -127,32 +126,32 @@ def test_processes_keep_the_contract_of_a_group(tmp_path: Path) -> None:
 def test_a_single_process_is_a_group() -> None:
     group = ProcessGroup()
     tensor, values = torch.tensor([1.0, 2.0]), {"a": torch.zeros(1)}
-    assert (group.rank, group.size, group.leads, group.place) == (0, 1, True, Place(0, 1, 0, 1))
-    assert group.gather("x") == ["x"]
-    assert group.share(lambda: 3) == 3
-    assert group.collect(values) is values
-    group.add_up(tensor)
+    assert (group.rank, group.world_size, group.is_rank_0, group.process) == (0, 1, True, ProcessRank(0, 1, 0, 1))
+    assert group.all_gather("x") == ["x"]
+    assert group.on_rank_0(lambda: 3) == 3
+    assert group.all_gather(values) is values
+    group.all_reduce(tensor)
     group.broadcast(tensor)
-    group.wait()
+    group.barrier()
     with group.independently(), group.communication():
         assert tensor.tolist() == [1.0, 2.0]
     with pytest.raises(ValueError, match="no partner 1"):
-        group.swap(tensor, 1)
+        group.send_recv(tensor, 1)
 
 
 @pytest.mark.parametrize("machines", [1, 2])
 def test_the_first_process_of_each_machine_goes_before_the_others(machines: int) -> None:
-    order = list[Place]()
+    order = list[ProcessRank]()
 
     def work(group: ProcessGroup) -> None:
-        with group.in_turn():
-            order.append(group.place)
+        with group.local_rank_0_first():
+            order.append(group.process)
 
     in_threads(4, work, machines)
     firsts, others = order[:machines], order[machines:]
-    assert sorted(place.rank for place in firsts) == [*range(0, 4, 4 // machines)]
-    assert sorted(place.rank for place in others) == [
-        place.rank for place in places(4, machines) if place not in firsts
+    assert sorted(process.rank for process in firsts) == [*range(0, 4, 4 // machines)]
+    assert sorted(process.rank for process in others) == [
+        process.rank for process in process_ranks(4, machines) if process not in firsts
     ]
 
 
@@ -163,7 +162,7 @@ def test_an_error_in_turn_ends_all_and_no_one_goes_behind_it(failing: int) -> No
 
     def work(group: ProcessGroup) -> None:
         try:
-            with group.in_turn():
+            with group.local_rank_0_first():
                 begun.append(group.rank)
                 if group.rank == failing:
                     raise DataFault("bad")
@@ -254,7 +253,7 @@ def test_a_sum_is_that_of_all_micro_batches_on_every_process(size: int, n: int) 
 @pytest.mark.parametrize("reduce", REDUCTIONS)
 @pytest.mark.parametrize("size", range(1, 9))
 def test_every_micro_batch_belongs_to_one_process_and_order_is_that_of_ranks(reduce: str, size: int) -> None:
-    groups = [ProcessGroup(place) for place in places(size)]
+    groups = [ProcessGroup(process) for process in process_ranks(size)]
     for n in range(1, 40):
         shares = [list(REDUCTIONS[reduce]((), group).own(n)) for group in groups]
         assert [micro for share in shares for micro in share] == [*range(n)]
@@ -287,7 +286,7 @@ def test_overlap_adds_up_in_the_backward_pass_and_once_only(tmp_path: Path) -> N
         parameters = [*task.parameters()]
         reduction: Reduction = REDUCTIONS["overlap"](parameters, group)
         forward = reduction.forward(task)
-        assert (forward is task) == (group.size == 1)
+        assert (forward is task) == (group.world_size == 1)
         found = []
         for n in steps:
             for micro in reduction.own(n):
@@ -333,7 +332,7 @@ def test_each_process_works_on_its_items_and_all_have_the_results_in_order_up_to
         outputs = DividedOutputs[int](group, lambda n, tensor: added.append((n, int(tensor))))
         for n in range(7):
             outputs.append(
-                n if group.leads or outputs.is_own else None, torch.tensor(n * n) if outputs.is_own else None
+                n if group.is_rank_0 or outputs.is_own else None, torch.tensor(n * n) if outputs.is_own else None
             )
         outputs.finish()
         return [own, found, added]
@@ -374,7 +373,7 @@ def test_a_team_is_those_that_see_the_same_folder(
     shared: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     marks = lambda path: path.with_name(threading.current_thread().name)  # noqa: E731
-    monkeypatch.setattr(team_module, "temporary_path", marks)  # which differs for processes
+    monkeypatch.setattr(dividing, "temporary_path", marks)  # which differs for processes
     folders = [tmp_path / str(number) for number in shared]
     for folder in {*folders}:
         folder.mkdir()
@@ -382,8 +381,8 @@ def test_a_team_is_those_that_see_the_same_folder(
     def work(group: ProcessGroup) -> list[Any]:
         team = Team.of(group, folders[group.rank])
         led = list[int]()
-        results = [team.work(lambda: group.rank * 10), team.lead(lambda: led.append(group.rank) or group.rank)]
-        return [[*team.ranks], team.size, team.number, results, led]
+        results = [team.on_all(lambda: group.rank * 10), team.on_first(lambda: led.append(group.rank) or group.rank)]
+        return [[*team.ranks], team.size, team.rank, results, led]
 
     for rank, (ranks, size, number, results, led) in enumerate(in_threads(4, work)):
         others = [other for other in range(4) if shared[other] == shared[rank]]
@@ -414,7 +413,7 @@ def test_an_error_of_a_member_is_raised_by_all_processes_that_of_the_lowest_rank
             return group.rank
 
         with pytest.raises(DataFault) as caught:
-            team.work(own)
+            team.on_all(own)
         assert (caught.value is errors[group.rank]) == (group.rank == failing[0])
         return [caught.value.message, caught.value.hint, caught.value.where]
 
@@ -424,7 +423,7 @@ def test_an_error_of_a_member_is_raised_by_all_processes_that_of_the_lowest_rank
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 7])
 def test_shares_are_consecutive_and_of_similar_size(size: int) -> None:
     sizes = [5, 1, 1, 8, 3, 2, 2, 9, 4, 1, 6, 6, 0]
-    teams = [Team(ProcessGroup(place), range(size)) for place in places(size)]
+    teams = [Team(ProcessGroup(process), range(size)) for process in process_ranks(size)]
     shares = [[*team.own([*enumerate(sizes)], lambda one: one[1])] for team in teams]
     assert [one for share in shares for one in share] == [*enumerate(sizes)]
     for share in shares:
@@ -443,7 +442,7 @@ def test_shares_are_consecutive_and_of_similar_size(size: int) -> None:
     ],
 )
 def test_an_item_belongs_to_the_process_in_whose_share_its_middle_lies(sizes: list[int], shares: list[int]) -> None:
-    teams = [Team(ProcessGroup(place), range(2)) for place in places(2)]
+    teams = [Team(ProcessGroup(process), range(2)) for process in process_ranks(2)]
     assert [len(team.own(sizes, lambda size: size)) for team in teams] == shares
 
 
@@ -454,7 +453,7 @@ def test_a_lost_process_ends_the_threads_that_wait_for_it() -> None:
         if group.rank == 1:
             raise DataFault("bad")
         with pytest.raises(ProcessLost):
-            group.gather(1)
+            group.all_gather(1)
 
     with pytest.raises(DataFault, match="bad"):
         in_threads(3, work)

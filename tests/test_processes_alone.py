@@ -16,10 +16,9 @@ from torch.distributed import FileStore
 
 from mini_tf.parallel import torch_group
 from mini_tf.parallel.group import ProcessGroup
-from mini_tf.parallel.joining import joined, meet
-from mini_tf.parallel.torch_group import DONE, FAILED, WORKING, TorchGroup, beating
+from mini_tf.parallel.torch_group import DONE, FAILED, WORKING, TorchGroup, heartbeat, joined, meet
 from mini_tf.system.errors import DataFault, ProcessLost, Unavailable
-from mini_tf.system.processes import JOINED, RENDEZVOUS, Place
+from mini_tf.system.processes import JOINED, RENDEZVOUS, ProcessRank
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no process can be stopped")
@@ -31,12 +30,12 @@ def test_a_process_that_is_stopped_is_named(stopped: int, tmp_path: Path, monkey
 
     def work() -> None:
         with joined(300) as group:
-            impatient = TorchGroup(group.place, timedelta(seconds=1))
+            impatient = TorchGroup(group.process, timedelta(seconds=1))
             try:
                 with impatient.independently() if stopped == 0 else nullcontext():
                     if group.rank == stopped:
                         os.kill(os.getpid(), signal.SIGSTOP)
-                impatient.gather(1)
+                impatient.all_gather(1)
             except ProcessLost as lost:
                 (tmp_path / f"rank-{group.rank}").write_text(lost.message)
                 os._exit(0)
@@ -62,7 +61,7 @@ def test_a_process_that_works_alone_answers_often_enough(
     group = TorchGroup.__new__(TorchGroup)
     group._timeout = timedelta(seconds=timeout)
     intervals = list[float]()
-    monkeypatch.setattr(torch_group, "beating", lambda tell, seconds: intervals.append(seconds) or nullcontext())
+    monkeypatch.setattr(torch_group, "heartbeat", lambda tell, seconds: intervals.append(seconds) or nullcontext())
     with group.independently():
         assert intervals == [interval]
 
@@ -94,7 +93,7 @@ def both(first: Callable[[], None], second: Callable[[], None]) -> list[str]:
 
     def of(rank: int, work: Callable[[], None]) -> None:
         try:
-            with beating(beats.of(rank), 0.0):
+            with heartbeat(beats.of(rank), 0.0):
                 assert beats.enough.wait(60)
                 work()
         except Exception as error:
@@ -122,12 +121,12 @@ def test_all_wait_until_the_last_one_is_done() -> None:
     beats = Beats()
 
     def of_slow() -> None:
-        with beating(beats.of(0), 0.0):
+        with heartbeat(beats.of(0), 0.0):
             slow()
 
     thread = threading.Thread(target=of_slow)
     thread.start()
-    with beating(beats.of(1), 0.0):
+    with heartbeat(beats.of(1), 0.0):
         waiting.set()
     done.append("quick")
     thread.join()
@@ -149,7 +148,7 @@ def test_a_failure_is_heard_while_others_still_work() -> None:
             raise ProcessLost("the failure was not heard")
         return max(state, *others)
 
-    with pytest.raises(ProcessLost, match="another process of the run failed"), beating(tell, 0.0):
+    with pytest.raises(ProcessLost, match="another process of the run failed"), heartbeat(tell, 0.0):
         pass
 
 
@@ -157,7 +156,7 @@ def test_a_process_that_is_done_does_not_wait_for_its_next_sign_of_life() -> Non
     told = list[int]()
 
     def work() -> None:
-        with beating(lambda state: told.append(state) or state, 600.0):
+        with heartbeat(lambda state: told.append(state) or state, 600.0):
             while not told:
                 time.sleep(0.01)
 
@@ -173,7 +172,7 @@ def test_a_process_that_lost_another_says_so_when_it_is_done() -> None:
         raise ProcessLost("rank 1 is gone")
 
     done = []
-    with pytest.raises(ProcessLost, match="rank 1"), beating(lost, 0.0):
+    with pytest.raises(ProcessLost, match="rank 1"), heartbeat(lost, 0.0):
         done.append("work")
     assert done == ["work"]
 
@@ -184,10 +183,10 @@ def test_processes_that_do_not_come_are_named(tmp_path: Path) -> None:
     with pytest.raises(
         Unavailable, match=r"^ranks 0, 3 of 4 processes did not come within 0.1 seconds \(runtime.timeout\)$"
     ):
-        meet(store, Place(1, 4), timedelta(seconds=0.1))
+        meet(store, ProcessRank(1, 4), timedelta(seconds=0.1))
     for rank in (0, 3):
         store.set(f"minitf/rank-{rank}", "here")
-    meet(store, Place(1, 4), timedelta(seconds=0.1))
+    meet(store, ProcessRank(1, 4), timedelta(seconds=0.1))
 
 
 def test_of_very_many_processes_that_do_not_come_eight_are_named(tmp_path: Path) -> None:
@@ -197,15 +196,15 @@ def test_of_very_many_processes_that_do_not_come_eight_are_named(tmp_path: Path)
         (12, "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more of 12"),
     ):
         with pytest.raises(Unavailable, match=f"^{missing} processes did not come"):
-            meet(store, Place(0, size), timedelta(seconds=0.01))
+            meet(store, ProcessRank(0, size), timedelta(seconds=0.01))
 
 
 def test_rank_0_says_that_all_are_connected_and_all_wait_for_the_last_one(tmp_path: Path) -> None:
     def work(group: ProcessGroup) -> list[Any]:
         joined = Path(os.environ[RENDEZVOUS] + JOINED)
-        group.wait()
+        group.barrier()
         owner = joined.read_text() if joined.exists() else None
-        if group.leads:
+        if group.is_rank_0:
             time.sleep(0.3)  # the others leave the block before it
             (tmp_path / "late").touch()
         return [owner, (tmp_path / "late").exists()]

@@ -20,7 +20,7 @@ from mini_tf.data.tokenization.coverage import Coverage
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenized import open_data
 from mini_tf.parallel.group import ProcessGroup
-from mini_tf.parallel.joining import joined
+from mini_tf.parallel.torch_group import joined
 from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.system.errors import DataFault, ProcessLost, RunFault

@@ -26,22 +26,20 @@ from mini_tf.cli.terminal.workers import WorkerConsole
 from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.jobs.session import Session
-from mini_tf.parallel import joining, launching, reduction
+from mini_tf.parallel import launching, reduction, torch_group
 from mini_tf.parallel.group import ProcessGroup
-from mini_tf.parallel.joining import joined
 from mini_tf.parallel.launching import _End, _Workers
 from mini_tf.parallel.reduction import REDUCTIONS
-from mini_tf.parallel.torch_group import TorchGroup
+from mini_tf.parallel.torch_group import TorchGroup, joined
 from mini_tf.recipe.sections import Tokenizer as Settings
 from mini_tf.system.errors import DataFault, MinitfError, ProcessLost, Unavailable, UsageFault
 from mini_tf.system.processes import (
     FAULTS,
     JOINED,
     LAUNCHER,
-    Place,
+    ProcessRank,
     WorkerFault,
     is_worker,
-    place,
     read_fault,
     torchrun_ended,
     write_fault,
@@ -169,7 +167,7 @@ def test_a_process_that_loses_another_while_it_prepares_overlap_says_so(monkeypa
         raise RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1")
 
     group = TorchGroup.__new__(TorchGroup)
-    ProcessGroup.__init__(group, Place(0, 2))
+    ProcessGroup.__init__(group, ProcessRank(0, 2))
     monkeypatch.setattr(reduction, "summing_ddp", lose)
     with pytest.raises(ProcessLost, match="Connection closed by peer"):
         REDUCTIONS["overlap"]([], group).forward(torch.nn.Linear(1, 1))
@@ -203,7 +201,7 @@ def test_rank_0_tells_which_texts_of_all_processes_grew_or_have_masks() -> None:
 
     def notes(group: ProcessGroup) -> list[str]:
         own = InputWarnings(tokenizer, 8)
-        if group.leads:
+        if group.is_rank_0:
             own.add(["short"], 5)
             own.add_grown(1)
         else:
@@ -222,7 +220,7 @@ def test_a_signal_that_comes_after_the_processes_agreed_waits_for_the_next_time(
     stop = StopRequest()
 
     class Late(ProcessGroup):
-        def gather(self, value: Any) -> list[Any]:
+        def all_gather(self, value: Any) -> list[Any]:
             stop.request(signal.SIGTERM)  # which the others have not heard of
             return [value, 0]
 
@@ -374,10 +372,10 @@ def test_a_process_waits_for_a_store_that_comes_later(monkeypatch: pytest.Monkey
             monkeypatch.setenv(name, value)
         later = threading.Timer(0.3, listening.listen)
         later.start()
-        joining._reach_store(Place(1, 2), 60)
+        torch_group._reach_store(ProcessRank(1, 2), 60)
         later.join()
     monkeypatch.delenv("MASTER_PORT")
-    joining._reach_store(Place(1, 2), 60)  # torch says that it is not set
+    torch_group._reach_store(ProcessRank(1, 2), 60)  # torch says that it is not set
 
 
 def test_a_rank_0_that_has_the_store_waits_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -396,11 +394,11 @@ def test_a_rank_0_that_has_the_store_waits_for_the_others(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("variables", "here"),
     [
-        ({}, Place()),
-        ({"RANK": "0", "WORLD_SIZE": "1"}, Place()),
-        ({"RANK": "0"}, Place()),
-        ({"RANK": "1", "WORLD_SIZE": "2"}, Place(1, 2, 1, 2)),
-        ({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}, Place(5, 8, 1, 4)),
+        ({}, ProcessRank()),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, ProcessRank()),
+        ({"RANK": "0"}, ProcessRank()),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, ProcessRank(1, 2, 1, 2)),
+        ({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}, ProcessRank(5, 8, 1, 4)),
         ({"RANK": "2", "WORLD_SIZE": "2"}, None),
         ({"RANK": "2", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}, None),
         ({"RANK": "-1", "WORLD_SIZE": "2"}, None),
@@ -409,19 +407,19 @@ def test_a_rank_0_that_has_the_store_waits_for_the_others(monkeypatch: pytest.Mo
     ],
 )
 def test_a_place_is_that_of_the_launcher_and_must_exist(
-    variables: dict[str, str], here: Place | None, monkeypatch: pytest.MonkeyPatch
+    variables: dict[str, str], here: ProcessRank | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """None: it is refused."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert is_worker() == (here != Place())
+    assert is_worker() == (here != ProcessRank())
     if here is not None:
-        assert place() == here
+        assert process_rank() == here
         return
     with pytest.raises(
         UsageFault, match=f"RANK={variables['RANK']}, WORLD_SIZE=2, .*: a rank must be below the number of processes"
     ):
-        place()
+        process_rank()
 
 
 @pytest.mark.parametrize(

@@ -368,7 +368,7 @@ ALONE = {
     # imports by a word that stands in a listing; finds folders and reads metadata; looks again at what is installed
     "importlib": {"recipe/kinds.py", "recipe/kind_folders.py", "testing/kinds.py"},
     "ctypes": {"training/machine/device.py"},  # asks glibc to keep freed memory
-    "socket": {"parallel/joining.py", "system/processes.py"},  # whether rank 0, or torchrun, is there
+    "socket": {"system/processes.py"},  # whether rank 0, or torchrun, is there
     # keeps matplotlib from starting any; --nproc starts this program; a contract for developers, who call it themselves
     "subprocess": {"drawing/plotting.py", "parallel/launching.py", "testing/tiny/hash_seeds.py"},
     "huggingface_hub": {"system/hub.py"},  # models by the name hf:ORG/NAME, which a user wrote

@@ -22,7 +22,6 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.optimizers import Parameter, adamw
 from mini_tf.schedules import cosine, linear
 from mini_tf.system.errors import Diverged, RunFault, StorageFault
-from mini_tf.system.processes import Place
 from mini_tf.system.seeds import seed_of
 from mini_tf.training import loop
 from mini_tf.training.divergence import Tolerance, gradient_problem, ranges
@@ -604,9 +603,7 @@ def test_an_auto_micro_batch_takes_all_rows_where_memory_suffices_and_fewer_wher
     assert reason.startswith("activations of 8 rows take 0 MiB; ")
     monkeypatch.setattr(memory, "free_bytes", lambda device: 3 << 30)
     assert fitting_micro_batch(training.task, training.feed, Setup())[1].endswith("; 3072 MiB are free")
-    assert fitting_micro_batch(training.task, training.feed, Setup(), Place(0, 8, 0, 3))[1].endswith(
-        "; 1024 MiB are free"
-    )
+    assert fitting_micro_batch(training.task, training.feed, Setup(), 3)[1].endswith("; 1024 MiB are free")
     monkeypatch.setattr(memory, "free_bytes", lambda device: 1)
     assert fitting_micro_batch(training.task, training.feed, Setup())[0] == 1
 

@@ -111,7 +111,7 @@ def test_the_clock_of_rank_0_ends_training_for_all() -> None:
         time = [0.0]
 
         def clock() -> float:
-            time[0] += 0.5 if group.leads else (0.01, 100.0)[group.rank - 1]
+            time[0] += 0.5 if group.is_rank_0 else (0.01, 100.0)[group.rank - 1]
             return time[0]
 
         return [report.seconds for report in train(training, clock=clock)]
@@ -247,7 +247,7 @@ def test_processes_may_agree_before_each_batch_of_an_evaluation() -> None:
             Setup(),
             2,
             None,
-            lambda: seen.append(group.gather(group.rank)),
+            lambda: seen.append(group.all_gather(group.rank)),
             sharding=Sharding(group),
         )
         return seen
@@ -282,7 +282,7 @@ def test_a_stream_is_evaluated_whole_by_each_process() -> None:
 @pytest.mark.parametrize("size", [1, 3])
 def test_a_run_is_opened_by_rank_0_and_followed_by_the_others(size: int, tmp_path: Path) -> None:
     run: Any = SimpleNamespace(folder=tmp_path, manifest=Manifest.model_validate(MANIFEST), status="continued")
-    first, *others = in_threads(size, lambda group: follow(group, run if group.leads else None))
+    first, *others = in_threads(size, lambda group: follow(group, run if group.is_rank_0 else None))
     assert first is run
     for other in others:
         assert isinstance(other, Follower)
@@ -302,7 +302,7 @@ def test_a_process_that_does_not_see_the_folder_of_a_run_says_so(tmp_path: Path)
     run: Any = SimpleNamespace(folder=tmp_path / "not-here", manifest=Manifest.model_validate(MANIFEST), status="new")
 
     def work(group: ProcessGroup) -> str:
-        if group.leads:
+        if group.is_rank_0:
             return "" if follow(group, run) is run else "another"
         with pytest.raises(RunFault) as fault:
             follow(group, None)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from processes import in_processes
-from threads import in_threads, places
+from threads import in_threads, process_ranks
 from torch import Tensor, nn
 from torch.testing import assert_close
 from toys import present
@@ -15,13 +15,10 @@ from toys import present
 from mini_tf.nn.block import Block
 from mini_tf.nn.weights import unique_tensors
 from mini_tf.optimizers import Optimizer, OptimizerSettings, Parameter
-from mini_tf.parallel.choice import SHARDINGS, sharding_of
-from mini_tf.parallel.full_sharding import FullSharding
+from mini_tf.parallel.full_sharding import SHARDINGS, FullSharding, sharding_of
 from mini_tf.parallel.group import ProcessGroup
-from mini_tf.parallel.row_optimizer import RowOptimizer
-from mini_tf.parallel.rows import is_divided
-from mini_tf.parallel.sharded_optimizer import ShardedOptimizer, owners
-from mini_tf.parallel.sharding import Sharding
+from mini_tf.parallel.row_optimizer import RowOptimizer, is_divided
+from mini_tf.parallel.sharding import ShardedOptimizer, Sharding, owners
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.testing.tiny.models import logits_of, random_ids, tiny_model
 from mini_tf.training.optimizer import build
@@ -153,11 +150,11 @@ def test_the_largest_parameters_come_first_each_to_the_process_with_fewest_numbe
     ("word", "divided", "bytes_of"), [("none", "", 111), ("optimizer", "state", 61), ("full", "weights", 55)]
 )
 def test_each_sharding_says_what_it_divides_and_what_a_process_has(word: str, divided: str, bytes_of: int) -> None:
-    sharding = SHARDINGS[word](ProcessGroup(places(2)[0]))
+    sharding = SHARDINGS[word](ProcessGroup(process_ranks(2)[0]))
     assert divided in sharding.DIVIDES
     assert sharding.bytes_of(10, 1, 100) == bytes_of
     assert sharding.divides_weights == (word == "full")
-    assert type(sharding_of(word, ProcessGroup(places(2)[1]))) is SHARDINGS[word]
+    assert type(sharding_of(word, ProcessGroup(process_ranks(2)[1]))) is SHARDINGS[word]
     assert type(sharding_of(word, ProcessGroup())) is SHARDINGS["none"]
 
 
@@ -166,7 +163,7 @@ def by_rows(group: ProcessGroup) -> dict[str, Any]:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Shard, distribute_tensor
 
-    mesh = init_device_mesh("cpu", (group.size,))
+    mesh = init_device_mesh("cpu", (group.world_size,))
     sharding = FullSharding(group)
 
     def divided(tensor: Tensor) -> Tensor:
@@ -187,9 +184,9 @@ def by_rows(group: ProcessGroup) -> dict[str, Any]:
 
         norms = list[float]()
         stepped(optimizer, set_gradients, norms)
-        weights = sharding.collect(tensors)
-        before = {name: tensor.clone() for name, tensor in sharding.collect(optimizer.state_tensors()).items()}
-        state = before if group.leads else {}
+        weights = sharding.gather(tensors)
+        before = {name: tensor.clone() for name, tensor in sharding.gather(optimizer.state_tensors()).items()}
+        state = before if group.is_rank_0 else {}
         own = sum(tensor.numel() for moments in optimizer.inner.state.values() for tensor in moments.values())
         alone = whole(settings)
         stepped(alone, into(alone))
@@ -198,8 +195,8 @@ def by_rows(group: ProcessGroup) -> dict[str, Any]:
                 tensor.zero_()
         optimizer.step_count = 0
         optimizer.load(alone.state_tensors())
-        loaded = sharding.collect(optimizer.state_tensors())
-        if group.leads:
+        loaded = sharding.gather(optimizer.state_tensors())
+        if group.is_rank_0:
             assert loaded.keys() == alone.state_tensors().keys()
             assert all(torch.equal(tensor, alone.state_tensors()[name]) for name, tensor in loaded.items())
         return [norms, as_lists(weights), as_lists(state), own]
@@ -285,14 +282,14 @@ def trained(kind: str, sharding: Sharding) -> dict[str, Any]:
             losses.append(float(task(7)))
         divided = [name for name, tensor in unique_tensors(task.model).items() if is_divided(tensor)]
         with sharding.whole():
-            if sharding.group.leads:  # as often as it likes
+            if sharding.group.is_rank_0:  # as often as it likes
                 losses.append(float(task(8).detach()))
             assert not any(map(is_divided, task.model.parameters()))
         assert divided == [name for name, tensor in unique_tensors(task.model).items() if is_divided(tensor)]
-    weights = as_lists(sharding.collect(unique_tensors(task.model)))
+    weights = as_lists(sharding.gather(unique_tensors(task.model)))
     sharding.copy(unique_tensors(task.model), initial)
-    copied = sharding.collect(unique_tensors(task.model))
-    assert not sharding.group.leads or all(torch.equal(tensor, initial[name]) for name, tensor in copied.items())
+    copied = sharding.gather(unique_tensors(task.model))
+    assert not sharding.group.is_rank_0 or all(torch.equal(tensor, initial[name]) for name, tensor in copied.items())
     return {"norms": norms, "losses": losses, "weights": weights, "divided": divided}
 
 
@@ -320,7 +317,7 @@ def test_a_process_gathers_one_block_with_its_gradients_and_all_that_is_in_none(
     blocks = [{*block.parameters()} for block in task.modules() if isinstance(block, Block)]
     of_block = [sum(p.numel() for p in block) for block in blocks]
     others = sum(p.numel() for p in task.parameters()) - sum(of_block)
-    sharding = FullSharding(ProcessGroup(places(2)[0]))
+    sharding = FullSharding(ProcessGroup(process_ranks(2)[0]))
     assert of_block[0] == of_block[1] > others > 23 * 8
     assert sharding.gathered_bytes(task) == 4 * (others + 2 * of_block[0])
     for p in task.parameters():

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mini_tf.parallel.group import ProcessGroup
 from mini_tf.system.errors import ProcessLost
-from mini_tf.system.processes import Place
+from mini_tf.system.processes import ProcessRank
 
 Result = TypeVar("Result")
 
@@ -41,15 +41,15 @@ class Board:
 class Threads(ProcessGroup):
     """A group of threads. A collective within `independently` is an error of the test."""
 
-    def __init__(self, place: Place, board: Board) -> None:
-        super().__init__(place)
+    def __init__(self, process: ProcessRank, board: Board) -> None:
+        super().__init__(process)
         self._board, self._alone = board, False
 
     def _exchange(self, value: Any) -> list[Any]:
         assert not self._alone, "a collective where each process works by itself"
         return self._board.exchange(self.rank, value)
 
-    def gather(self, value: Any) -> list[Any]:
+    def all_gather(self, value: Any) -> list[Any]:
         return [json.loads(text) for text in self._exchange(json.dumps(value))]
 
     @contextmanager
@@ -65,21 +65,21 @@ class Threads(ProcessGroup):
         if any(failures):
             raise ProcessLost("another process of the run failed")
 
-    def collect(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def gather(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         everywhere = self._exchange({name: tensor.detach().clone() for name, tensor in tensors.items()})
-        collected = dict(tensors) if self.leads else {}
-        for others in everywhere[1:] if self.leads else ():
+        collected = dict(tensors) if self.is_rank_0 else {}
+        for others in everywhere[1:] if self.is_rank_0 else ():
             for name, tensor in others.items():
                 if not tensor.is_meta and (name not in collected or collected[name].is_meta):
                     collected[name] = tensor
         return collected
 
-    def add_up(self, tensor: Tensor) -> None:
+    def all_reduce(self, tensor: Tensor) -> None:
         first, *others = self._exchange(tensor.detach().clone())
         with torch.no_grad():
             tensor.copy_(sum(others, first.clone()))
 
-    def swap(self, tensor: Tensor, partner: int) -> Tensor:
+    def send_recv(self, tensor: Tensor, partner: int) -> Tensor:
         partners = self._exchange((partner, tensor.detach().clone()))
         assert partners[partner][0] == self.rank, "the partner names another process"
         other: Tensor = partners[partner][1]
@@ -90,24 +90,24 @@ class Threads(ProcessGroup):
             tensor.copy_(self._exchange(tensor.detach().clone())[source])
 
 
-def places(size: int, machines: int = 1) -> list[Place]:
+def process_ranks(size: int, machines: int = 1) -> list[ProcessRank]:
     """Of processes on machines that have equally many, in the order of ranks."""
     local_size = size // machines
-    return [Place(rank, size, rank % local_size, local_size) for rank in range(size)]
+    return [ProcessRank(rank, size, rank % local_size, local_size) for rank in range(size)]
 
 
 def in_threads(size: int, work: Callable[[ProcessGroup], Result], machines: int = 1) -> list[Result]:
     """What `work` returns in each thread of a group, by rank; raises the error of the first that has one of its own."""
     board, done, errors = Board(size), dict[int, Result](), dict[int, BaseException]()
 
-    def run(place: Place) -> None:
+    def run(process: ProcessRank) -> None:
         try:
-            done[place.rank] = work(Threads(place, board))
+            done[process.rank] = work(Threads(process, board))
         except BaseException as error:
-            errors[place.rank] = error
+            errors[process.rank] = error
             board.barrier.abort()
 
-    threads = [threading.Thread(target=run, args=(place,)) for place in places(size, machines)]
+    threads = [threading.Thread(target=run, args=(process,)) for process in process_ranks(size, machines)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -111,7 +111,7 @@ def evaluate(
         store, notes = _data(console, trained, data, split, fields, group)
         scores = pipeline.evaluate(trained, store, accumulator, group)
         written, signatures = _written(console, trained, pipeline, store, group, notes)
-    if not group.leads:
+    if not group.is_rank_0:
         return 0
     figures = _say_calibration(console, trained, pictures, accumulator)
     evaluated_on = {"split": "data" if data is not None else split or "val"}
@@ -157,9 +157,9 @@ def _data(
     from mini_tf.trained.evaluating import decision_notes, evaluation_data
 
     notes: list[str] = []
-    with group.in_turn():
+    with group.local_rank_0_first():
         store = evaluation_data(trained, data, split or "val", console.detail, fields, notes.append)
-    if group.size > 1 and trained.recipe.train.stream:
+    if group.world_size > 1 and trained.recipe.train.stream:
         console.say("train.stream: a row begins with the state of the row before, so each process evaluates all rows")
     notes += _cut(trained, store) + decision_notes(trained, data is None and split != "train")
     for note in notes:
@@ -248,7 +248,7 @@ def _written(
         return {}, {}
     with show_progress(f"generating {store.n_documents:,} texts to score"):
         texts = [*pipeline.generate_with_references(store, group=group)]
-        if not group.leads:
+        if not group.is_rank_0:
             return {}, {}
         for note in (zero_notes := pipeline.zero_notes(iter(texts))):
             console.say(note)

@@ -42,7 +42,7 @@ def evaluate_pairs(
     for note in unread.notes():
         console.say(note)
     scores = pipeline_of(trained).score_texts(texts, places, kind, group)
-    if not group.leads:
+    if not group.is_rank_0:
         return 0
     found = list(zip(pairs, scores[::2], scores[1::2], strict=True))
     overall = pair_scores(scores[::2], scores[1::2])

@@ -151,7 +151,7 @@ def _train(console: Console, resolved: "Resolved", options: "Options", bounds: "
     runtime = resolved.recipe.runtime
     with group_of(runtime.timeout, on_gpu(runtime)) as group:
         result = train(resolved, replace(options, group=group), console)
-    if not group.leads:
+    if not group.is_rank_0:
         return result.exit_code
     shown = None if result.folder is None else str(result.folder)
     console.output(shown, run=result.folder, metrics={**result.metrics, **_baseline_name(result.folder)})

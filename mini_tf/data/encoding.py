@@ -15,7 +15,7 @@ from mini_tf.data.examples import Labels
 from mini_tf.data.split import Part, SplitName
 from mini_tf.data.store import Tokenizers, Writer, join_stores
 from mini_tf.data.tokenization.coverage import Coverage
-from mini_tf.parallel.team import ALONE, Team
+from mini_tf.parallel.dividing import ALONE, Team
 
 BATCH = 4 << 20
 """Characters per batch. A batch ends with a part, so that it does not depend on the number of processes."""
@@ -38,7 +38,7 @@ def write_stores(
     """
 
     def encode() -> dict[str, Any]:
-        share = folder / f"share-{team.number}"
+        share = folder / f"share-{team.rank}"
         share.mkdir()
         return _encode(share, dataset, team.own(parts, lambda part: part.size), tokenizers, labels, separated, advance)
 
@@ -46,8 +46,8 @@ def write_stores(
         stores = join_stores(folder, [(folder / f"share-{n}", share["stores"]) for n, share in enumerate(encoded)])
         return {"stores": stores, "notes": _notes(dataset, tokenizers, encoded)}
 
-    encoded = team.work(encode)
-    return team.lead(join)
+    encoded = team.on_all(encode)
+    return team.on_first(join)
 
 
 def _encode(

@@ -20,7 +20,7 @@ from mini_tf.data.store import Tokenizers
 from mini_tf.data.streamed_text import Shards, StreamSample
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.vocabulary import Roles
-from mini_tf.parallel.team import ALONE, Team
+from mini_tf.parallel.dividing import ALONE, Team
 from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import cache_identity
 from mini_tf.system.cache import build_or_load, hash_of, load
@@ -211,7 +211,7 @@ class RawData:
                 return self.sample.split()
         size = sum(files.size for files in self.files.values())
         with show_progress(f"reading {size / 1e6:,.1f} MB") as reached:
-            advance = adding_up(reached, size // self.team.group.size)
+            advance = adding_up(reached, size // self.team.group.world_size)
             examples = {split: files.examples(self.team, advance) for split, files in self.files.items()}
             data_split = self.dataset.split(examples["train"], examples.get("val"), self.data.split)
             with alone():
@@ -265,7 +265,7 @@ class RawData:
             texts = (text for source, example in examples for text in self.dataset.texts(example, source))
             stride = 1 + self.data_split.characters // MAX_TRAINING_CHARACTERS if settings.uses_vocab_size else 1
             sample = (text for n, text in enumerate(texts) if n % stride == 0)
-            others = "; the other processes wait" if self.team.group.size > 1 else ""
+            others = "; the other processes wait" if self.team.group.world_size > 1 else ""
             with show_progress(
                 f"training the tokenizer on {self.data_split.characters / stride / 1e6:,.1f} million characters{others}"
             ):

@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 
-from mini_tf.parallel.team import ALONE, Team
+from mini_tf.parallel.dividing import ALONE, Team
 from mini_tf.system.errors import DataFault
 
 Item = TypeVar("Item", covariant=True)
@@ -123,14 +123,14 @@ class ExampleHasher:
 
     def scan_together(self, examples: Examples) -> tuple[np.ndarray, int]:
         """`scan` of all parts; each process of the team reads its own ones. DataFault if there are no examples."""
-        if examples.team.group.size == 1:
+        if examples.team.group.world_size == 1:
             return self.scan(examples.read())
 
         def own() -> tuple[str, int]:
             hashes, characters = self.scan(read_all(examples.own))
             return base64.b64encode(hashes.tobytes()).decode(), characters
 
-        scans = examples.team.work(own)
+        scans = examples.team.on_all(own)
         hashes = np.concatenate([np.frombuffer(base64.b64decode(encoded), np.uint64) for encoded, _ in scans])
         if not len(hashes):
             raise examples.none()

@@ -20,8 +20,8 @@ from mini_tf.data.raw import Files, RawData
 from mini_tf.data.split import DataSplit, as_split
 from mini_tf.data.store import Store, Tokenizers, open_store
 from mini_tf.data.streamed_text import HeldOut, StreamedText, StreamSample
+from mini_tf.parallel.dividing import ALONE, Team
 from mini_tf.parallel.group import ProcessGroup, refuse_different
-from mini_tf.parallel.team import ALONE, Team
 from mini_tf.recipe import sections
 from mini_tf.recipe.data import FilePair
 from mini_tf.recipe.kind_settings import ObjectiveSettings
@@ -54,13 +54,13 @@ def open_data(
     """
     dataset: Dataset = objective.dataset()
     raw = RawData(dataset, data, Team.of(group, cache_folder()))
-    with group.in_turn():  # a built-in corpus is written into the cache
+    with group.local_rank_0_first():  # a built-in corpus is written into the cache
         trains = tokenizers is None and raw.trains_tokenizers(tokenizer)
         content = raw.hash
     refuse_different(group, {"data": content})
-    if any(group.gather(trains)):
+    if any(group.all_gather(trains)):
         _ = raw.data_split  # by all processes at once
-    with group.in_turn():
+    with group.local_rank_0_first():
         used = tokenizers or raw.tokenizers(tokenizer, objective.TOKENS, objective.n_sentinels)
 
     def build(folder: Path) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def open_data(
             facts = write_stores(
                 folder, dataset, data_split.parts, used, labels, dataset.separated(data), advance, raw.team
             )
-        if raw.sample is not None and raw.team.number == 0:
+        if raw.sample is not None and raw.team.rank == 0:
             raw.sample.held_out.tofile(folder / HELD_OUT)
         return facts | {
             "labels": None if labels is None else labels.to_json(),
@@ -89,18 +89,18 @@ def _build_or_load(team: Team, key: str, build: Callable[[Path], dict[str, Any]]
 
     Several do not wait for another run that builds the same: it may be one of processes that wait for these.
     """
-    if team.group.size == 1:
+    if team.group.world_size == 1:
         return build_or_load("tokens", key, build, report)
     refuse_different(team.group, {"tokenizer": key})
     with team.group.independently():
         entry = load("tokens", key, report)
-    if all(team.group.gather(entry is not None)):
+    if all(team.group.all_gather(entry is not None)):
         assert entry is not None
         return entry
     with draft("tokens", key) as temporary:
-        folder = temporary.with_name(team.lead(lambda: temporary.name))  # machines may have other paths to it
+        folder = temporary.with_name(team.on_first(lambda: temporary.name))  # machines may have other paths to it
         facts = build(folder)
-        _, files = team.lead(lambda: publish(folder, "tokens", key, facts)[1:])
+        _, files = team.on_first(lambda: publish(folder, "tokens", key, facts)[1:])
         return CacheEntry(cache_folder() / "tokens" / key, facts, files)
 
 

@@ -19,9 +19,9 @@ from mini_tf.nn.lora import adapt, merged_weights
 from mini_tf.nn.model import Model
 from mini_tf.nn.objective_network import trained_module
 from mini_tf.nn.weights import on_meta_device
-from mini_tf.parallel.choice import sharding_of
+from mini_tf.parallel.dividing import ALONE
+from mini_tf.parallel.full_sharding import sharding_of
 from mini_tf.parallel.group import ProcessGroup
-from mini_tf.parallel.team import ALONE
 from mini_tf.recipe.metrics import BestMetric, best_metric
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.scores import packages_of, require
@@ -146,29 +146,33 @@ def setup_of_all(parts: Parts, say: Report) -> Setup:
 
     Raises RecipeFault if a step has fewer micro-batches than processes.
     """
-    group, setup = parts.group, decide_graphs(parts.setup, parts.recipe, parts.group.size)
+    group, setup = parts.group, decide_graphs(parts.setup, parts.recipe, parts.group.world_size)
     parts = replace(parts, setup=setup)
-    if group.size == 1:
+    if group.world_size == 1:
         return decide_setup(parts, say)
     local = {"device": setup.device, "undecided": frozenset()}
-    decided, reasons = group.share(lambda: [(setup_ := decide_setup(parts, say)).settings, setup_.reasons])
+    decided, reasons = group.on_rank_0(lambda: [(setup_ := decide_setup(parts, say)).settings, setup_.reasons])
     setup = replace(setup, **{**decided, **local}, reasons=reasons)
     batch_size, rows = parts.plan.batch_size, setup.micro_batch_size
-    if batch_size < group.size * rows:
+    if batch_size < group.world_size * rows:
         most = max(
-            [size for size in range(1, batch_size // group.size + 1) if not parts.plan.even or batch_size % size == 0],
+            [
+                size
+                for size in range(1, batch_size // group.world_size + 1)
+                if not parts.plan.even or batch_size % size == 0
+            ],
             default=0,
         )
         if parts.recipe.train.micro_batch_size != "auto" or not most:
             message = (
-                f"train.micro_batch_size: micro-batches of {rows} of {batch_size} rows are fewer than the {group.size}"
-                " processes"
+                f"train.micro_batch_size: micro-batches of {rows} of {batch_size} rows are fewer than the"
+                f" {group.world_size} processes"
             )
             raise RecipeFault(
                 message,
                 hint=f"train.micro_batch_size={most}" if most else "fewer processes or a larger train.batch_size",
             )
-        setup = setup.decided("micro_batch_size", most, f"{batch_size} rows for {group.size} processes")
+        setup = setup.decided("micro_batch_size", most, f"{batch_size} rows for {group.world_size} processes")
     setup.apply()
     if parts.sharding.divides_weights:
         return_freed_memory()
@@ -182,7 +186,7 @@ def setup_that_compiles(parts: Parts) -> Setup:
         return setup
     feed = Feed(parts.plan, parts.train, parts.prepare, setup.micro_batch_size)
     with show_progress("compiling the model"):
-        reasons = parts.group.gather(compile_failure(parts.task, feed, setup))
+        reasons = parts.group.all_gather(compile_failure(parts.task, feed, setup))
     return without_failing_compiler(setup, next(filter(None, reasons), None))
 
 
@@ -193,7 +197,7 @@ def decide_setup(parts: Parts, say: Report) -> Setup:
     if train.micro_batch_size != "auto":
         setup = setup.decided("micro_batch_size", train.micro_batch_size, "set in the recipe")
     elif not setup.micro_batch_size:
-        size, reason = fitting_micro_batch(parts.task, single_rows, setup, parts.group.place)
+        size, reason = fitting_micro_batch(parts.task, single_rows, setup, parts.group.process.local_world_size)
         setup = replace(setup, micro_batch_size=size, reasons=setup.reasons | {"micro_batch_size": reason})
     elif train.batch_tokens is None and train.batch_size % setup.micro_batch_size:
         recorded = str(setup.micro_batch_size)[:20]

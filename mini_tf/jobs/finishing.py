@@ -24,8 +24,8 @@ def finish(session: Session, step: int, stop: StopRequest) -> RunResult:
     evaluated = None if stop and not session.finished else _evaluate(session, stop, fitter)
     n_generated = 0 if evaluated is None else session.parts.recipe.eval.translations
     with session.generating(n_generated), session.group.independently():
-        result = _finish(session, step, stop, evaluated, fitter) if session.group.leads else None
-    exit_code = session.group.share(lambda: 0 if result is None else result.exit_code)
+        result = _finish(session, step, stop, evaluated, fitter) if session.group.is_rank_0 else None
+    exit_code = session.group.on_rank_0(lambda: 0 if result is None else result.exit_code)
     return result or RunResult(session.run.folder, {}, exit_code)
 
 
@@ -65,7 +65,7 @@ def _stopped(session: Session, state: str, stop: StopRequest) -> RunResult:
 
 def _evaluate(session: Session, stop: StopRequest, fitter: MetricAccumulator | None) -> dict[str, float] | None:
     """Metrics of model.safetensors on all validation data; None if a signal ended it. Collective."""
-    model: dict[str, Any] | None = session.group.share(lambda: session.run.manifest.model)
+    model: dict[str, Any] | None = session.group.on_rank_0(lambda: session.run.manifest.model)
     if session.full is not None and model is not None and model["step"] == session.full[0] and fitter is None:
         return session.full[1]
     merged = session.run.export_weights is not None  # model.safetensors then has other tensors than the trained model

@@ -37,7 +37,7 @@ def identify(resolved: Resolved, options: Options, reporter: Reporter) -> tuple[
     If the run of model.init_from no longer exists, its hash and tokenizers are read from the run at the location of the
     options. Several processes prepare the data together.
     """
-    REDUCTIONS[resolved.recipe.runtime.reduce].refuse(options.group.size)
+    REDUCTIONS[resolved.recipe.runtime.reduce].refuse(options.group.world_size)
     folder = explicit_folder(options.location)
     init = initial.init_hash(resolved.recipe, folder)  # before the data, which may take long to read
     data = load_data(initial.with_own_tokenizer(resolved.recipe, folder), reporter, options.group)
@@ -52,4 +52,4 @@ def numerics(group: ProcessGroup, runtime: Runtime) -> dict[str, Any]:
     if runtime.reduce == "tree":
         return {}
     how = {"reduce": runtime.reduce} | ({"shard": runtime.shard} if runtime.shard == "full" else {})
-    return {"processes": group.size} | (how if group.size > 1 else {})
+    return {"processes": group.world_size} | (how if group.world_size > 1 else {})

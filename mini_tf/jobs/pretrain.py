@@ -29,11 +29,11 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
     identity, data = identify(resolved, options, reporter)
     options.check(data)
     best = usable_best_metric(recipe, data.labels)
-    with follow(group, open_run(options.location, identity, options.command) if group.leads else None) as run:
+    with follow(group, open_run(options.location, identity, options.command) if group.is_rank_0 else None) as run:
         run.export_weights, run.best_metric = merge_function(recipe), best
         if run.status == "finished" and options.extend is None:
             with group.independently():
-                if options.tensorboard and group.leads:
+                if options.tensorboard and group.is_rank_0:
                     run.tensorboard = TensorBoardWriter(run.folder)
                     run.tensorboard.write_all()
                 run.publish(warn=reporter.warn)  # restores a model.safetensors that was lost or damaged since
@@ -43,17 +43,17 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
             )
             return RunResult(run.folder, run.manifest.metrics)
         reporter.log, reporter.crash = run.log, run.crash
-        run.tensorboard = TensorBoardWriter(run.folder) if options.tensorboard and group.leads else None
+        run.tensorboard = TensorBoardWriter(run.folder) if options.tensorboard and group.is_rank_0 else None
         if options.extend is not None:
             run.extend(options.extend)
             report_extension(recipe, reporter)
         if run.status == "continued":
             reporter.say(f"continuing {run.folder} from step {next(iter(run.checkpoints.steps()), 0)}")
-        resumed = run.folder if group.share(lambda: bool(run.checkpoints.steps())) else None  # as rank 0 sees it
+        resumed = run.folder if group.on_rank_0(lambda: bool(run.checkpoints.steps())) else None  # as rank 0 sees it
         parts = build(recipe, data, resolve_setup(recipe.runtime, run.manifest.auto), reporter.detail, resumed, group)
         if resumed is None:
             initial.refuse_changed(recipe, identity.hashes)
-        if group.leads:
+        if group.is_rank_0:
             settings = parts.setup.settings | numerics(group, recipe.runtime)
             check_exact(run, settings, recipe.checkpoint.resume == "exact", reporter.warn)
         start_run(run, identity)

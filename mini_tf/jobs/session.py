@@ -109,7 +109,7 @@ class Session:
 
     def agree(self, stop: StopRequest) -> bool:
         """Whether any process was asked to stop; then all are, so that they stop after the same step."""
-        agreed: int = max(self.group.gather(stop.number))
+        agreed: int = max(self.group.all_gather(stop.number))
         stop.request(agreed)
         return agreed > 0  # not bool(stop): a signal that came since is known to this process only
 
@@ -148,7 +148,7 @@ class Session:
                 setup = diverged_step.DeviceSettings(**self.parts.setup.settings)
                 facts = diverged_step.DivergenceInfo(**fault.info(), setup=setup)
                 tensors = self._all_tensors(fault.at)
-                if self.group.leads:
+                if self.group.is_rank_0:
                     diverged_step.write(
                         self.run.disk, self.run.folder, facts, tensors.model, tensors.state, tensors.objective
                     )
@@ -163,7 +163,7 @@ class Session:
         others = {name for name, tensor in now.optimizer.items() if tensor.is_meta}  # runtime.shard
         with self.group.independently():
             saved = None if isinstance(self.run, Follower) else self.run.resume(self.reporter.warn, *expected, others)
-        step = self.group.share(lambda: None if saved is None else saved.step)
+        step = self.group.on_rank_0(lambda: None if saved is None else saved.step)
         if isinstance(self.run, Follower) and step is not None:
             saved = self.run.load(step, *expected, others)
         if saved is None:
@@ -177,7 +177,7 @@ class Session:
         self.skips, self.saved, settings = self.start.skips, self.start.step, self.parts.recipe.checkpoint
         with self.group.independently():  # as after a save, where a process may have been killed
             self.run.rotate(settings.keep_last, settings.keep_best)
-        killed_before_sampling = self.group.share(
+        killed_before_sampling = self.group.on_rank_0(
             lambda: self.counters.steps == 0 and not self.run.has_sample(self.start.step)
         )
         if killed_before_sampling:
@@ -211,7 +211,7 @@ class Session:
         self.parts.fit_on_validation(tokens)
         measured_here = self.measure(tokens)
         with self.generating(self.parts.recipe.eval.translations):
-            metrics, scores = self.group.share(
+            metrics, scores = self.group.on_rank_0(
                 lambda: [measured_here, self.samples.scores()]
             )  # processors may differ in last bits
         if tokens is None:
@@ -272,12 +272,12 @@ class Session:
 
     def _all_tensors(self, at: Progress) -> CheckpointTensors:
         """Those of all processes, on rank 0."""
-        tensors, collect = self._tensors(at), self.sharding.collect
+        tensors, gather = self._tensors(at), self.sharding.gather
         return CheckpointTensors(
-            collect(tensors.model),
-            collect(tensors.optimizer),
-            self.group.collect(tensors.state),
-            collect(tensors.objective),
+            gather(tensors.model),
+            gather(tensors.optimizer),
+            self.group.all_gather(tensors.state),
+            gather(tensors.objective),
         )
 
     def generating(self, n: int) -> AbstractContextManager[None]:
@@ -288,7 +288,7 @@ class Session:
         """Write a sample after this step, if the model generates text."""
         with self.generating(self.parts.recipe.log.samples), self.group.independently():
             try:
-                text = self.samples.text() if self.group.leads else None
+                text = self.samples.text() if self.group.is_rank_0 else None
             except RunFault as fault:  # the next training step reports the cause
                 self.reporter.warn(f"step {step}: no sample: {fault.message}")
                 return

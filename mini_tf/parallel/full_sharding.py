@@ -17,9 +17,8 @@ from mini_tf.nn.block import Block
 from mini_tf.optimizers import Optimizer, OptimizerSettings, Parameter
 from mini_tf.parallel.group import ProcessGroup
 from mini_tf.parallel.reduction import Reduction
-from mini_tf.parallel.row_optimizer import RowOptimizer
-from mini_tf.parallel.rows import copy_whole, gathered, is_divided, own_rows
-from mini_tf.parallel.sharding import Sharding
+from mini_tf.parallel.row_optimizer import RowOptimizer, copy_whole, gathered, is_divided, own_rows
+from mini_tf.parallel.sharding import OptimizerSharding, Sharding
 
 
 class FullSharding(Sharding):
@@ -29,7 +28,7 @@ class FullSharding(Sharding):
     divides_weights = True
 
     def bytes_of(self, weights: int, gradients: int, state: int) -> int:
-        return (weights + gradients + state) // self.group.size
+        return (weights + gradients + state) // self.group.world_size
 
     def gathered_bytes(self, task: nn.Module) -> int:
         """Whole embeddings, head and final norms, and a whole block with its gradients, or their own gradients."""
@@ -42,7 +41,7 @@ class FullSharding(Sharding):
         from torch.distributed.device_mesh import init_device_mesh  # takes half a second
         from torch.distributed.fsdp import FSDPModule, fully_shard
 
-        mesh = init_device_mesh(device.type, (self.group.size,))
+        mesh = init_device_mesh(device.type, (self.group.world_size,))
         blocks = [part for part in task.modules() if isinstance(part, Block)]
         undivided = {p for p in task.parameters() if p.dim() == 0}  # refused by fully_shard
         undivided |= {p for block in blocks for mixer in block.mixers.values() for p in mixer.parameters(recurse=False)}
@@ -68,14 +67,14 @@ class FullSharding(Sharding):
         rows = [p.tensor for p in optimizer.parameters.values()]
         return ReduceScatter(rows, self.group, [*optimizer.divided.values()])
 
-    def collect(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        collected = dict(tensors)
+    def gather(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        whole_tensors = dict(tensors)
         for name, tensor in tensors.items():
             if is_divided(tensor):  # one after the other: a process may not have room for all
                 with self.group.communication():
                     whole = gathered(tensor)
-                collected[name] = whole.cpu() if self.group.leads else whole.to("meta")
-        return self.group.collect(collected)
+                whole_tensors[name] = whole.cpu() if self.group.is_rank_0 else whole.to("meta")
+        return self.group.all_gather(whole_tensors)
 
     def copy(self, tensors: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> None:
         for name, tensor in tensors.items():
@@ -89,14 +88,14 @@ class FullSharding(Sharding):
         for mixer in self.crossing:
             del mixer.recall
         hooks = [hooks for part in self.parts for hooks in (part._forward_pre_hooks, part._forward_hooks)]
-        saved = [dict(one) for one in hooks]
-        for one in hooks:  # they would communicate, and count passes of this process alone
-            one.clear()
+        saved = [dict(of_part) for of_part in hooks]
+        for of_part in hooks:  # they would communicate, and count passes of this process alone
+            of_part.clear()
         try:
             yield
         finally:
-            for one, before in zip(hooks, saved, strict=True):
-                one.update(before)
+            for of_part, before in zip(hooks, saved, strict=True):
+                of_part.update(before)
             for part in self.parts:
                 part.reshard()
             self._gather_to_recall()
@@ -125,7 +124,7 @@ class ReduceScatter(Reduction):
         self.divided = divided
 
     def spare(self, n: int) -> int:
-        return -(-n // self.group.size) - len(self.own(n))
+        return -(-n // self.group.world_size) - len(self.own(n))
 
     @contextmanager
     def micro_batch(self, micro: int, n: int) -> Iterator[None]:
@@ -136,6 +135,15 @@ class ReduceScatter(Reduction):
     def finish(self, n: int) -> None:
         for rows, whole in zip(self.parameters, self.divided, strict=True):
             if whole.grad is not None and not is_divided(whole):
-                self.group.add_up(whole.grad)
+                self.group.all_reduce(whole.grad)
             rows.grad = None if whole.grad is None else own_rows(whole.grad)
             whole.grad = None
+
+
+SHARDINGS: dict[str, type[Sharding]] = {"none": Sharding, "optimizer": OptimizerSharding, "full": FullSharding}
+"""By `runtime.shard`."""
+
+
+def sharding_of(word: str, group: ProcessGroup) -> Sharding:
+    """The sharding that `runtime.shard` names; a single process has nothing to divide."""
+    return SHARDINGS[word](group) if group.world_size > 1 else Sharding(group)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mini_tf.system.cache import hash_of
 from mini_tf.system.errors import RunFault
-from mini_tf.system.processes import Place
+from mini_tf.system.processes import ProcessRank
 
 Result = TypeVar("Result")
 
@@ -19,24 +19,24 @@ class ProcessGroup:
     Every method is collective: all processes call it, in the same order. ProcessLost where another one does not.
     """
 
-    def __init__(self, place: Place | None = None) -> None:
-        self.place = place or Place()
+    def __init__(self, process: ProcessRank | None = None) -> None:
+        self.process = process or ProcessRank()
 
     @property
     def rank(self) -> int:
-        return self.place.rank
+        return self.process.rank
 
     @property
-    def size(self) -> int:
+    def world_size(self) -> int:
         """Number of processes."""
-        return self.place.size
+        return self.process.world_size
 
     @property
-    def leads(self) -> bool:
+    def is_rank_0(self) -> bool:
         """Whether this process writes the run folder and the messages."""
-        return self.place.rank == 0
+        return self.process.rank == 0
 
-    def gather(self, value: Any) -> list[Any]:
+    def all_gather(self, value: Any) -> list[Any]:
         """The values of all processes by rank, on every process; of JSON, with non-finite numbers."""
         return [value]
 
@@ -48,14 +48,14 @@ class ProcessGroup:
         """
         yield
 
-    def share(self, make: Callable[[], Result]) -> Result:
+    def on_rank_0(self, make: Callable[[], Result]) -> Result:
         """What `make` returns on rank 0, on every process; only rank 0 calls it, and may take long. Of JSON."""
         with self.independently():
-            made: Any = make() if self.leads else None
-        shared: Result = self.gather(made)[0]
+            made: Any = make() if self.is_rank_0 else None
+        shared: Result = self.all_gather(made)[0]
         return shared
 
-    def collect(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def gather(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """The tensors of all processes by name, on rank 0; {} on the others.
 
         A process that does not have a tensor's numbers may give it on the meta device, for its place in the order.
@@ -63,9 +63,9 @@ class ProcessGroup:
         return tensors
 
     @contextmanager
-    def in_turn(self) -> Iterator[None]:
+    def local_rank_0_first(self) -> Iterator[None]:
         """The block runs on the first process of each machine, then on the others, which find what it cached."""
-        first = self.place.local_rank == 0
+        first = self.process.local_rank == 0
         with self.independently():
             if first:
                 yield
@@ -73,17 +73,17 @@ class ProcessGroup:
             if not first:
                 yield
 
-    def add_up(self, tensor: Tensor) -> None:
+    def all_reduce(self, tensor: Tensor) -> None:
         """Replace a tensor by the sum over all processes, in an order that depends on their number only."""
 
-    def swap(self, tensor: Tensor, partner: int) -> Tensor:
+    def send_recv(self, tensor: Tensor, partner: int) -> Tensor:
         """Send a tensor to the process `partner` and return its tensor; the partner names this process."""
         raise ValueError(f"a single process has no partner {partner}")
 
     def broadcast(self, tensor: Tensor, source: int = 0) -> None:
         """Replace a tensor by that of the process `source`."""
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Wait until all processes are here."""
         with self.independently():
             pass
@@ -96,7 +96,7 @@ class ProcessGroup:
 
 def refuse_different(group: ProcessGroup, values: Mapping[str, Any]) -> None:
     """Raise RunFault unless all processes have the same values, which are JSON; names are those of the message."""
-    everywhere = group.gather({name: hash_of(value) for name, value in values.items()})
+    everywhere = group.all_gather({name: hash_of(value) for name, value in values.items()})
     for rank, other in enumerate(everywhere):
         if different := [name for name in values if other[name] != everywhere[0][name]]:
             raise RunFault(

@@ -34,7 +34,7 @@ class Reduction:
 
     def own(self, n: int) -> range:
         """The micro-batches of this process, out of `n`; contiguous, in the order of ranks."""
-        rank, size = self.group.rank, self.group.size
+        rank, size = self.group.rank, self.group.world_size
         return range(n * rank // size, n * (rank + 1) // size)
 
     def spare(self, n: int) -> int:
@@ -55,9 +55,9 @@ class Reduction:
     @torch.no_grad()
     def finish(self, n: int) -> None:
         """Called after the last micro-batch of this process: puts the gradient of all `n` into `.grad`, on each."""
-        if self.group.size > 1:
+        if self.group.world_size > 1:
             flat = self._flat()
-            self.group.add_up(flat)
+            self.group.all_reduce(flat)
             self._spread(flat)
 
     def _flat(self) -> Tensor:
@@ -99,7 +99,7 @@ class Tree(Reduction):
 
     def own(self, n: int) -> range:
         """An aligned subtree of the least power of two of micro-batches that suffices; the last ones may have fewer."""
-        block = 1 << (-(-n // self.group.size) - 1).bit_length()
+        block = 1 << (-(-n // self.group.world_size) - 1).bit_length()
         return range(min(n, block * self.group.rank), min(n, block * (self.group.rank + 1)))
 
     @torch.no_grad()
@@ -116,8 +116,10 @@ class Tree(Reduction):
         while self._subtrees:
             total = self._subtrees.pop()[1].add_(total)
         distance = 1
-        while distance < self.group.size:  # recursive doubling; a + b == b + a, so both partners get the same bits
-            total = total + self.group.swap(total, self.group.rank ^ distance)
+        while (
+            distance < self.group.world_size
+        ):  # recursive doubling; a + b == b + a, so both partners get the same bits
+            total = total + self.group.send_recv(total, self.group.rank ^ distance)
             distance *= 2
         self._spread(total)
 
@@ -126,19 +128,19 @@ class Overlap(Reduction):
     """`overlap`. In a step with fewer micro-batches than processes, gradients are added up afterwards, as by `sum`."""
 
     def forward(self, task: nn.Module) -> nn.Module:
-        if self.group.size == 1:
+        if self.group.world_size == 1:
             return task
         with self.group.communication():  # it compares the parameters of all processes
             self._ddp = summing_ddp(task)
         return self._ddp
 
     def micro_batch(self, micro: int, n: int) -> AbstractContextManager[Any]:
-        if self.group.size == 1 or (n >= self.group.size and micro == self.own(n)[-1]):
+        if self.group.world_size == 1 or (n >= self.group.world_size and micro == self.own(n)[-1]):
             return self.group.communication()
         return self._ddp.no_sync()
 
     def finish(self, n: int) -> None:
-        if n < self.group.size:
+        if n < self.group.world_size:
             super().finish(n)
 
 
@@ -155,10 +157,10 @@ def summing_ddp(task: nn.Module) -> DistributedDataParallel:
         ddp = DistributedDataParallel(
             task, broadcast_buffers=False, gradient_as_bucket_view=True, find_unused_parameters=True
         )
-    ddp.register_comm_hook(None, _add_up)
+    ddp.register_comm_hook(None, _all_reduce)
     return ddp
 
 
-def _add_up(state: Any, bucket: GradBucket) -> Future[Tensor]:
+def _all_reduce(state: Any, bucket: GradBucket) -> Future[Tensor]:
     work = dist.all_reduce(bucket.buffer(), async_op=True)
     return work.get_future().then(lambda done: done.value()[0])  # type: ignore[no-any-return]

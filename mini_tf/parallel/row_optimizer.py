@@ -1,14 +1,56 @@
-"""An optimizer of the rows that a process has of every parameter."""
+"""Tensors whose rows are divided among processes, as torch's DTensor, and their optimizer.
+
+Other tensors are whole on every process. torch's modules for DTensor take half a second to import, so functions do it.
+"""
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from mini_tf.optimizers import Number, Optimizer, OptimizerSettings, Parameter, on_meta
 from mini_tf.parallel.group import ProcessGroup
-from mini_tf.parallel.rows import copy_whole, divided_as, gathered, own_rows
-from mini_tf.parallel.sharded_optimizer import owners
+from mini_tf.parallel.sharding import owners
+
+
+def is_divided(tensor: Tensor) -> bool:
+    return hasattr(tensor, "device_mesh")  # of DTensor alone
+
+
+def own_rows(tensor: Tensor) -> Tensor:
+    """The rows of this process, not copied; of a whole tensor all."""
+    divided: Any = tensor
+    return divided.to_local().detach() if is_divided(tensor) else tensor.detach()
+
+
+def divided_as(other: Tensor, own: Tensor) -> Tensor:
+    """The tensor of which `own` has the rows of this process, of the shape of `other` and divided as it is."""
+    from torch.distributed.tensor import DTensor, Shard
+
+    if not isinstance(other, DTensor):
+        return own
+    return DTensor.from_local(
+        own, other.device_mesh, [Shard(0)], run_check=False, shape=other.shape, stride=other.stride()
+    )
+
+
+@torch.no_grad()
+def copy_whole(tensor: Tensor, whole: Tensor) -> None:
+    """Copy a whole tensor into one that may be divided; not collective."""
+    if not is_divided(tensor):
+        tensor.copy_(whole)
+        return
+    mesh: Any = tensor.device_mesh  # type: ignore[attr-defined]
+    parts, rank = whole.chunk(mesh.size()), mesh.get_local_rank()
+    if rank < len(parts):  # the last processes may have no rows
+        own_rows(tensor).copy_(parts[rank])
+
+
+def gathered(tensor: Tensor) -> Tensor:
+    """The whole tensor, on every process; collective."""
+    divided: Any = tensor
+    return divided.full_tensor() if is_divided(tensor) else tensor
 
 
 class RowOptimizer(Optimizer):
@@ -29,7 +71,7 @@ class RowOptimizer(Optimizer):
         self.divided = {name: p.tensor for name, p in parameters.items()}
         self.parameters = {name: p._replace(tensor=own_rows(p.tensor)) for name, p in parameters.items()}
         self.owners = owners(
-            {name: p.tensor.numel() for name, p in parameters.items() if settings.needs_whole(p)}, group.size
+            {name: p.tensor.numel() for name, p in parameters.items() if settings.needs_whole(p)}, group.world_size
         )
         own = {name: p for name, p in self.parameters.items() if name not in self.owners}
         own |= {name: _stand_in(p) for name, p in parameters.items() if self.owners.get(name) == group.rank}
@@ -70,7 +112,7 @@ class RowOptimizer(Optimizer):
         copy_whole(self.divided[name], weights)
 
     def grad_norm(self) -> Tensor:
-        whole_here = self.group.leads  # of what every process has, one counts it
+        whole_here = self.group.is_rank_0  # of what every process has, one counts it
         counted = [
             p.tensor.grad
             for name, p in self.parameters.items()
@@ -78,7 +120,7 @@ class RowOptimizer(Optimizer):
         ]
         device = next(iter(self.parameters.values())).tensor.device
         square = torch.stack(torch._foreach_norm(counted)).square().sum() if counted else torch.zeros((), device=device)
-        self.group.add_up(square)
+        self.group.all_reduce(square)
         return square.sqrt()
 
     def _copy(self, tensor: Tensor, saved: Tensor) -> None:

@@ -1,7 +1,8 @@
 """What the processes of a run divide among them: nothing, the optimizer state, or weights and gradients as well.
 
-This file is the contract, `choice` has the word of each. Source: Rajbhandari et al. 2020, "ZeRO", arXiv:1910.02054,
-stages 1 and 3.
+The contract, and `optimizer`, by whole parameters, so that any optimizer can be divided: Muon needs whole matrices.
+`full_sharding` is the third, and has the words of recipes. Source: Rajbhandari et al. 2020, "ZeRO", arXiv:1910.02054,
+stage 1.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from mini_tf.nn.weights import copy_tensors
-from mini_tf.optimizers import Optimizer, OptimizerSettings, Parameter
+from mini_tf.optimizers import Number, Optimizer, OptimizerSettings, Parameter, on_meta
 from mini_tf.parallel.group import ProcessGroup
 from mini_tf.parallel.reduction import REDUCTIONS, Reduction
 
@@ -48,9 +49,9 @@ class Sharding:
         """The sum of the gradients of its parameters; kind: `runtime.reduce`."""
         return REDUCTIONS[kind]([p.tensor for p in optimizer.parameters.values()], self.group)
 
-    def collect(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """`ProcessGroup.collect` of weights or of the optimizer's state."""
-        return self.group.collect(tensors)
+    def gather(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """`ProcessGroup.gather` of weights or of the optimizer's state."""
+        return self.group.all_gather(tensors)
 
     def copy(self, tensors: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> None:
         """`copy_tensors` of whole tensors into weights; not collective."""
@@ -63,3 +64,65 @@ class Sharding:
         Collective. Weights that the block changes are as before after it.
         """
         yield
+
+
+class OptimizerSharding(Sharding):
+    """`optimizer`: memory of the state is divided by the number of processes, as far as the parameters allow."""
+
+    DIVIDES = "the optimizer state"
+
+    def bytes_of(self, weights: int, gradients: int, state: int) -> int:
+        return weights + gradients + state // self.group.world_size
+
+    def optimizer(
+        self, settings: OptimizerSettings, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype
+    ) -> Optimizer:
+        return ShardedOptimizer(settings, parameters, matmul_dtype, self.group)
+
+
+class ShardedOptimizer(Optimizer):
+    """Each process updates its parameters and sends them to the others.
+
+    state: real tensors of the own parameters; those of other processes are on the meta device.
+    """
+
+    def __init__(
+        self,
+        settings: OptimizerSettings,
+        parameters: Mapping[str, Parameter],
+        matmul_dtype: torch.dtype,
+        group: ProcessGroup,
+    ) -> None:
+        self.parameters, self.step_count, self.group = dict(parameters), 0, group
+        self.owners = owners({name: p.tensor.numel() for name, p in parameters.items()}, group.world_size)
+        own = {name: p for name, p in self.parameters.items() if self.owners[name] == group.rank}
+        self.inner: Optimizer = settings.build(own, matmul_dtype)
+        self.state = {
+            name: self.inner.state[name] if name in own else settings.moments(on_meta(p))
+            for name, p in self.parameters.items()
+        }
+
+    def set_step(self, step_count: int) -> None:
+        self.step_count = step_count
+        self.inner.set_step(step_count)
+
+    def update(self, parameters: Mapping[str, Parameter], lr: Number) -> None:
+        self.inner.update({name: p for name, p in parameters.items() if self.owners[name] == self.group.rank}, lr)
+        for rank in range(self.group.world_size):
+            tensors = [p.tensor for name, p in self.parameters.items() if self.owners[name] == rank]
+            if tensors:
+                flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+                self.group.broadcast(flat, rank)
+                parts = flat.split([tensor.numel() for tensor in tensors])
+                torch._foreach_copy_(
+                    tensors, [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]
+                )
+
+
+def owners(sizes: Mapping[str, int], processes: int) -> dict[str, int]:
+    """The process of each parameter: the largest first, each to the one that has the fewest numbers so far."""
+    loads, owner = [0] * processes, dict[str, int]()
+    for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
+        owner[name] = loads.index(min(loads))
+        loads[owner[name]] += sizes[name]
+    return owner

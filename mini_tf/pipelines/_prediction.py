@@ -74,7 +74,7 @@ class PredictionPipeline(Pipeline):
         loss = OutputLoss(trained.task())
         predictor = HeadPredictor(self, trained, accumulator or self.metric_accumulator(), loss)
         predictor.evaluate(trained.recipe.objective.dataset().examples(store), group := group or ProcessGroup())
-        return group.share(lambda: {"loss": loss.mean, **predictor.scores(), "targets": float(loss.count)})
+        return group.on_rank_0(lambda: {"loss": loss.mean, **predictor.scores(), "targets": float(loss.count)})
 
 
 class OutputLoss:
@@ -170,7 +170,7 @@ class HeadPredictor:
             else:
                 head = self._heads[0]
                 batches = (
-                    [*head.batches(head.encode(chunk, self._pipeline.labels)[1], n_before)] if group.leads else None
+                    [*head.batches(head.encode(chunk, self._pipeline.labels)[1], n_before)] if group.is_rank_0 else None
                 )
                 found.append(batches, None)
             n_before += len(chunk)

@@ -19,9 +19,9 @@ def follow(group: ProcessGroup, run: Run | None) -> Run:
 
     Raises RunFault where another process does not see its folder.
     """
-    if group.size == 1 and run is not None:
+    if group.world_size == 1 and run is not None:
         return run
-    facts: list[Any] = group.share(
+    facts: list[Any] = group.on_rank_0(
         lambda: [str(run.folder), run.manifest.model_dump(mode="json"), run.status] if run is not None else []
     )
     if run is not None:

@@ -27,13 +27,13 @@ LAUNCHER = "MINITF_LAUNCHER"
 
 
 @dataclass(frozen=True)
-class Place:
-    """The number of this process, from 0, and the number of processes: of all, and of those on this machine."""
+class ProcessRank:
+    """The rank of this process and the number of processes: of all, and of those on this machine."""
 
     rank: int = 0
-    size: int = 1
+    world_size: int = 1
     local_rank: int = 0
-    local_size: int = 1
+    local_world_size: int = 1
 
 
 def is_worker() -> bool:
@@ -46,23 +46,34 @@ def launcher() -> int:
     return int(os.environ.get(LAUNCHER, os.getppid()))
 
 
+def store_fault(timeout: float) -> OSError | None:
+    """Why the store where all meet (MASTER_ADDR, MASTER_PORT) accepts no connection; None if it does, or is not named.
+
+    timeout: seconds for one attempt.
+    """
+    try:
+        socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), timeout).close()
+    except OSError as error:
+        return error
+    except (KeyError, ValueError):  # torch reports it
+        return None
+    return None
+
+
+def store_is_torchruns() -> bool:
+    """Whether torchrun started this process, and has the store; else rank 0 has it."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
 def torchrun_ended() -> bool:
     """Whether torchrun started this process and has ended, maybe before `launcher`: it listens as long as it lives."""
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-        return False
-    try:
-        socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), timeout=5).close()
-    except ConnectionRefusedError:
-        return True
-    except (OSError, KeyError, ValueError):  # torch reports it
-        return False
-    return False
+    return store_is_torchruns() and isinstance(store_fault(timeout=5), ConnectionRefusedError)
 
 
-def place() -> Place:
-    """The place of this process; UsageFault if the variables are not sound."""
+def process_rank() -> ProcessRank:
+    """The rank of this process; UsageFault if the variables are not sound."""
     if not is_worker():
-        return Place()
+        return ProcessRank()
     rank, size = os.environ["RANK"], os.environ["WORLD_SIZE"]
     values = [rank, size, os.environ.get("LOCAL_RANK", rank), os.environ.get("LOCAL_WORLD_SIZE", size)]
     numbers = [int(value) if value.isdecimal() else -1 for value in values]
@@ -71,7 +82,7 @@ def place() -> Place:
         shown = ", ".join(f"{name}={value[:20]}" for name, value in zip(names, values, strict=True))
         fault = f"{shown}: a rank must be below the number of processes"
         raise UsageFault(fault, hint="start with --nproc or torchrun, or unset them")
-    return Place(*numbers)
+    return ProcessRank(*numbers)
 
 
 _FIELDS = ("message", "hint", "where", "faults")

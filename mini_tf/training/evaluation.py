@@ -117,9 +117,9 @@ def evaluate(
     with evaluation_draws(setup), group.independently() if alone else nullcontext():
         state: State | None = None
         for number, (rows, continues, ends) in _in_turns(_with_progress(packing, batch_size, tokens), group):
-            if number is not None and number % group.size != group.rank:
+            if number is not None and number % group.world_size != group.rank:
                 if outputs is not None:
-                    outputs.append(objective.prepare(rows) if group.leads else None, None)
+                    outputs.append(objective.prepare(rows) if group.is_rank_0 else None, None)
                 continue
             if each_batch is not None:
                 each_batch()
@@ -142,9 +142,9 @@ def evaluate(
                     task, objective.prepare(next(packing.eval_rows(GRADIENT_ROWS, tokens))), setup
                 )
     task.train(was_training)
-    in_order = sorted((one for some in group.gather(measured) for one in some), key=itemgetter(0))
+    in_order = sorted((one for some in group.all_gather(measured) for one in some), key=itemgetter(0))
     metrics = {name: total / max(count, 1) for name, (total, count) in _added(one for _, _, one in in_order).items()}
-    more = (group.share(accumulator.scores) if accumulator is not None else {}) | gradients | metrics
+    more = (group.on_rank_0(accumulator.scores) if accumulator is not None else {}) | gradients | metrics
     return _scores(objective, packing, _added(one for _, one, _ in in_order), more)
 
 
@@ -210,7 +210,7 @@ def _in_turns(batches: Iterable[EvalBatch], group: ProcessGroup) -> Iterator[tup
     number, last = -1, None
     for number, last in enumerate(batches):
         yield number, last
-    if last is not None and number % group.size < group.rank:
+    if last is not None and number % group.world_size < group.rank:
         yield None, last
 
 

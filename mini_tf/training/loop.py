@@ -127,7 +127,7 @@ def train(
     with prefetch(training.feed, at.step, device.type != "cpu", pinned=device.type == "cuda") as upcoming:
         for batches in upcoming:
             own = _sum_by_name(count for batch in batches for count in batch.counts.items())
-            together = group.gather([own, clock() - start_time])
+            together = group.all_gather([own, clock() - start_time])
             if training.schedule.finished(at.step, now := together[0][1]):
                 return
             lr = training.schedule.lr(at.step, now)
@@ -141,7 +141,7 @@ def train(
             with _memory_faults(training, at):
                 measured = steps.gradients(batches, counts, states, at.step, _scale(training, at))
             fetched = fetch(measured, device)
-            everywhere = group.gather([[[*key, value] for key, value in fetched.items()], clock() - start_time])
+            everywhere = group.all_gather([[[*key, value] for key, value in fetched.items()], clock() - start_time])
             numbers = {(kind, name, micro): value for some, _ in everywhere for kind, name, micro, value in some}
             report = _report(training, numbers, counts, lr, at)
             if not report.skipped:

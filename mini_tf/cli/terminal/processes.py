@@ -46,7 +46,7 @@ def group_of(timeout: float = TIMEOUT, on_gpu: bool = False) -> "AbstractContext
         from mini_tf.parallel.group import ProcessGroup
 
         return nullcontext(ProcessGroup())
-    from mini_tf.parallel.joining import joined
+    from mini_tf.parallel.torch_group import joined
 
     return joined(timeout, on_gpu)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from mini_tf.cli.terminal.console import Console
 from mini_tf.system.errors import MinitfError, ProcessLost, Unavailable
-from mini_tf.system.processes import FAULTS, launcher, place, torchrun_ended, write_fault
+from mini_tf.system.processes import FAULTS, launcher, process_rank, torchrun_ended, write_fault
 
 WATCH = 0.5
 """Seconds from one look at the launcher to the next."""
@@ -24,8 +24,8 @@ class WorkerConsole(Console):
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        self.place, self._launcher = place(), launcher()
-        self.rank = self.place.rank
+        self.process, self._launcher = process_rank(), launcher()
+        self.rank = self.process.rank
         self.quiet = self.quiet or self.rank > 0
         self._closed, self._closing = threading.Event(), threading.Lock()
         threading.Thread(target=self._watch_launcher, name="launcher", daemon=True).start()
@@ -91,5 +91,5 @@ class WorkerConsole(Console):
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
         self.json = self.json and self.rank == 0
-        if self.place.local_rank == 0:
+        if self.process.local_rank == 0:
             super().close(exit_code, error)

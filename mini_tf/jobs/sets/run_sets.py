@@ -122,8 +122,8 @@ def train(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult
         raise UsageFault(f"--extend: a run of {size} cannot be extended", hint=hint)
     group = options.group
     identity = _identify(resolved, several, options, reporter)
-    with follow(group, open_run(options.location, identity, options.command) if group.leads else None) as run:
-        if group.share(
+    with follow(group, open_run(options.location, identity, options.command) if group.is_rank_0 else None) as run:
+        if group.on_rank_0(
             lambda: run.status == "finished" and loading.is_published(run.folder, run.manifest, run.checkpoints.hashes)
         ):
             reporter.say(f"already complete: {run.folder} ({size}); --fresh starts over")
@@ -132,17 +132,17 @@ def train(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult
         done: list[FinishedRun] = []
         with StopRequest(reporter.say) as stop:
             for member in several:
-                stop.request(stopping := max(group.gather(stop.number)))
+                stop.request(stopping := max(group.all_gather(stop.number)))
                 if stopping:  # since the previous run ended
                     return _stopped(run, stop.exit_code, f"before {member.folder}")
                 result = _train_member(run, member, options, reporter)
                 if result.folder is None or result.exit_code:
                     return _stopped(run, result.exit_code, f"in {member.folder}")
-                if group.leads:
+                if group.is_rank_0:
                     done.append(_finished(member, result.folder))
                     set_files.write_metrics(run, (finished.record for finished in done))
             with group.independently():
-                return _finish(run, done, reporter, resolved.recipe) if group.leads else RunResult(run.folder, {})
+                return _finish(run, done, reporter, resolved.recipe) if group.is_rank_0 else RunResult(run.folder, {})
 
 
 def _identify(resolved: Resolved, several: Sequence[Member], options: Options, reporter: Reporter) -> Identity:

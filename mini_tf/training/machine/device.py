@@ -24,7 +24,7 @@ from torch.utils._triton import has_triton
 
 from mini_tf.recipe.sections import Runtime
 from mini_tf.system.errors import Unavailable
-from mini_tf.system.processes import Place, place
+from mini_tf.system.processes import ProcessRank, process_rank
 from mini_tf.training.feed import Feed
 from mini_tf.training.machine.compiled import CompiledTask
 
@@ -169,8 +169,8 @@ def resolve_setup(
         return value
 
     device = _open(choose("device", _best_device), device_key, reasons["device"])
-    here = place()
-    if here.size > 1 and device.type != "cpu":
+    here = process_rank()
+    if here.world_size > 1 and device.type != "cpu":
         device = _own_gpu(here, device_key)
     precision = _check_precision(choose("precision", lambda: _safe_precision(device)), device, reasons["precision"])
     compiled = choose("compile", lambda: (False, "not measured"))
@@ -181,7 +181,7 @@ def resolve_setup(
             False,
             f"{missing}, unlike at the first start: results may differ in the last bits",
         )
-    threads = choose("threads", partial(_most_threads, here.local_size))
+    threads = choose("threads", partial(_most_threads, here.local_world_size))
     if reasons["threads"] == RECORDED and threads > (cores := available_cores()):
         reasons["threads"] = (
             f"only {cores} cores now, {threads} at the first start: results may differ in the last bits"
@@ -267,12 +267,14 @@ def _origin(reason: str) -> str:
     return f" ({RECORDED})" if reason == RECORDED else ""
 
 
-def _own_gpu(here: Place, key: str) -> torch.device:
+def _own_gpu(here: ProcessRank, key: str) -> torch.device:
     """The GPU of this process of several."""
     n_gpus = torch.cuda.device_count()
-    if here.local_size > n_gpus:
+    if here.local_world_size > n_gpus:
         fewer = {0: "", 1: "start one process, or "}.get(n_gpus, f"start {n_gpus} processes, or ")
-        what = f"{key}: {here.local_size} processes need a GPU each (NVIDIA or AMD), and this machine has {n_gpus}"
+        what = (
+            f"{key}: {here.local_world_size} processes need a GPU each (NVIDIA or AMD), and this machine has {n_gpus}"
+        )
         raise Unavailable(what, hint=f"{fewer}use {key}=cpu")
     return torch.device(f"cuda:{here.local_rank}")
 

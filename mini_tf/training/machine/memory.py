@@ -17,7 +17,6 @@ from mini_tf.parallel.sharding import Sharding
 from mini_tf.recipe.kind_settings import OptimizerSettings
 from mini_tf.system.errors import RecipeFault
 from mini_tf.system.limits import limits
-from mini_tf.system.processes import Place
 from mini_tf.training.feed import Feed
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.optimizer import state_bytes
@@ -26,11 +25,12 @@ _SAMPLED_STEPS = 8
 _SHARE = 0.5  # of free memory, because the backward pass adds gradients of activations
 
 
-def fitting_micro_batch(task: nn.Module, feed: Feed, setup: Setup, place: Place = Place()) -> tuple[int, str]:
+def fitting_micro_batch(task: nn.Module, feed: Feed, setup: Setup, local_world_size: int = 1) -> tuple[int, str]:
     """The micro-batch size for `auto`, and the reason. feed: with a micro-batch size of 1."""
     # With train.batch_tokens steps differ; the first may have few or short rows.
     steps = [feed.micro_batches(step) for step in range(_SAMPLED_STEPS)]
-    rows, free = max(steps, key=lambda step: len(step) * step[0].inputs.ids.shape[1]), free_share(setup.device, place)
+    free = free_share(setup.device, local_world_size)
+    rows = max(steps, key=lambda step: len(step) * step[0].inputs.ids.shape[1])
     row = rows[0].to(setup.device)
     row_bytes = saved_bytes(lambda: task(row, None), setup, task) * len(rows) // feed.plan.batch_size
     size = largest_micro_batch(feed.plan.batch_size, row_bytes, free, feed.plan.even)
@@ -89,20 +89,20 @@ def refuse_too_large(model: nn.Module, optimizer: OptimizerSettings, device: tor
     if device.type != "cuda":
         needed = max(needed, 4 * parameters)  # every process makes the whole model there before it is divided
     group = sharding.group
-    free = min(group.gather(free_share(device, group.place)))
-    several = group.size > 1
+    free = min(group.all_gather(free_share(device, group.process.local_world_size)))
+    several = group.world_size > 1
     if needed > free * limits().memory_percent / 100:
         raise RecipeFault(
             f"model: {parameters:,} parameters need at least {needed / 2**30:,.1f} GiB with gradients and optimizer"
-            f" state{f' in each of {group.size} processes' * several}; {free / 2**30:,.1f} GiB are"
+            f" state{f' in each of {group.world_size} processes' * several}; {free / 2**30:,.1f} GiB are"
             f" free{' for each' * several}",
             hint="a smaller model.d_model, model.n_layers, model.ngrams or tokenizer.vocab_size",
         )
 
 
-def free_share(device: torch.device, place: Place) -> int:
+def free_share(device: torch.device, local_world_size: int) -> int:
     """`free_bytes` for one process: each has a GPU of its own, and those of one machine share its memory."""
-    return free_bytes(device) // (1 if device.type == "cuda" else place.local_size)
+    return free_bytes(device) // (1 if device.type == "cuda" else local_world_size)
 
 
 def free_bytes(device: torch.device) -> int:
