@@ -232,8 +232,8 @@ def test_if_one_process_cannot_compile_none_does(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(assembling, "compile_failure", lambda task, feed, setup: None)
     monkeypatch.setattr(assembling, "Feed", lambda *given: None)
     parts: Any = SimpleNamespace(
-        setup=Setup(compile=True, reasons={"compile": "measured"}), group=SimpleNamespace(gather=gather), task=None,
-        plan=None, train=None,
+        setup=Setup(compile=True, reasons={"compile": "measured"}), group=SimpleNamespace(all_gather=all_gather),
+        task=None, plan=None, train=None,
         prepare=None,
     )  # fmt: skip
     setup = assembling.setup_that_compiles(parts)

@@ -60,7 +60,7 @@ def use_all(group: ProcessGroup) -> dict[str, Any]:
     seen["nan"] = [math.isnan(value) for value in group.all_gather(math.nan if rank else 1.0)]
     called = list[int]()
     seen["on_rank_0"] = [group.on_rank_0(lambda: [called.append(rank), "of", rank]), called]
-    collected = group.all_gather(tensors_of(rank))
+    collected = group.gather(tensors_of(rank))
     seen["gather"] = [[name, str(t.dtype), [*t.shape], t.double().flatten().tolist()] for name, t in collected.items()]
     added, sent = torch.tensor([1.0, 10.0**rank]), torch.tensor([float(rank), -0.0])
     group.all_reduce(added)
@@ -129,7 +129,7 @@ def test_a_single_process_is_a_group() -> None:
     assert (group.rank, group.world_size, group.is_rank_0, group.process) == (0, 1, True, ProcessRank(0, 1, 0, 1))
     assert group.all_gather("x") == ["x"]
     assert group.on_rank_0(lambda: 3) == 3
-    assert group.all_gather(values) is values
+    assert group.gather(values) is values
     group.all_reduce(tensor)
     group.broadcast(tensor)
     group.barrier()

@@ -40,6 +40,7 @@ from mini_tf.system.processes import (
     ProcessRank,
     WorkerFault,
     is_worker,
+    process_rank,
     read_fault,
     torchrun_ended,
     write_fault,
@@ -406,7 +407,7 @@ def test_a_rank_0_that_has_the_store_waits_for_the_others(monkeypatch: pytest.Mo
         ({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "-1", "LOCAL_WORLD_SIZE": "1"}, None),
     ],
 )
-def test_a_place_is_that_of_the_launcher_and_must_exist(
+def test_a_rank_is_that_of_the_launcher_and_must_exist(
     variables: dict[str, str], here: ProcessRank | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """None: it is refused."""

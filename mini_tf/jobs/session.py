@@ -276,7 +276,7 @@ class Session:
         return CheckpointTensors(
             gather(tensors.model),
             gather(tensors.optimizer),
-            self.group.all_gather(tensors.state),
+            self.group.gather(tensors.state),
             gather(tensors.objective),
         )
 

@@ -81,7 +81,7 @@ class DividedOutputs(Generic[Item]):
     def finish(self) -> None:
         """Call it after the last batch."""
         outputs_ = {str(number): outputs for number, (_, outputs) in enumerate(self._waiting) if outputs is not None}
-        collected = self._group.all_gather(outputs_)
+        collected = self._group.gather(outputs_)
         for number, (batch, outputs) in enumerate(self._waiting if self._group.is_rank_0 else ()):
             self._add(batch, outputs if number == 0 else collected[str(number)])  # type: ignore[arg-type]
         self._waiting.clear()

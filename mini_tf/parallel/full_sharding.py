@@ -74,7 +74,7 @@ class FullSharding(Sharding):
                 with self.group.communication():
                     whole = gathered(tensor)
                 whole_tensors[name] = whole.cpu() if self.group.is_rank_0 else whole.to("meta")
-        return self.group.all_gather(whole_tensors)
+        return self.group.gather(whole_tensors)
 
     def copy(self, tensors: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> None:
         for name, tensor in tensors.items():

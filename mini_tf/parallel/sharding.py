@@ -51,7 +51,7 @@ class Sharding:
 
     def gather(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """`ProcessGroup.gather` of weights or of the optimizer's state."""
-        return self.group.all_gather(tensors)
+        return self.group.gather(tensors)
 
     def copy(self, tensors: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> None:
         """`copy_tensors` of whole tensors into weights; not collective."""
