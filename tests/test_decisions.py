@@ -26,7 +26,7 @@ from mini_tf.jobs import finishing
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.pipelines import _decision_rule, pipeline_of
-from mini_tf.pipelines._decision_fitting import DecisionFitter, describe_bias, fit_bias, fit_temperature
+from mini_tf.pipelines._class_pipeline import DecisionFitter, describe_bias, fit_bias, fit_temperature
 from mini_tf.pipelines._decision_rule import NO_LABEL, DecisionRule, best_tags, rescaled, row_halves
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.run import manifest

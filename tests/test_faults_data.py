@@ -32,7 +32,7 @@ from mini_tf.data.formats.data_files import find_files
 from mini_tf.jobs.cost import overhead
 from mini_tf.recipe import sections
 from mini_tf.recipe.sections import Data
-from mini_tf.system import cache, temporary_files
+from mini_tf.system import cache, safe_files
 from mini_tf.system.errors import DataFault
 from mini_tf.system.progress import progress_display
 
@@ -569,8 +569,8 @@ def test_what_a_dead_process_left_half_written_is_swept(place: str, here: Path) 
     root = Path(os.environ["MINITF_CACHE"])
     (root / "stdin").mkdir(parents=True)
     folder = root / "stdin" if "stdin" in place else root
-    assert forked(lambda: temporary_files.temporary_path(folder / "x").write_text("half")) == 0
-    mine = temporary_files.temporary_path(folder / "y")
+    assert forked(lambda: safe_files.temporary_path(folder / "x").write_text("half")) == 0
+    mine = safe_files.temporary_path(folder / "y")
     *_, machine, pid, token, _ = mine.name.split(".")
     earlier, elsewhere = f".x.{machine}.{pid}.{'0' * 8}.tmp", f".x.other-{machine}.{pid}.{'0' * 8}.tmp"
     running = f".x.{machine}.{os.getppid()}.{token}.tmp"
@@ -579,7 +579,7 @@ def test_what_a_dead_process_left_half_written_is_swept(place: str, here: Path) 
     if "stdin" in place:
         assert shown("data.train=-", stdin=WORDS)["train"]["documents"] > 30
     else:
-        temporary_files.write_atomically(root / "corpus", "text")
+        safe_files.write_atomically(root / "corpus", "text")
     assert {path.name for path in folder.iterdir() if path.suffix == ".tmp"} == {mine.name, elsewhere, running}
 
 

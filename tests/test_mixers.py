@@ -14,7 +14,7 @@ from mini_tf.attention import window
 from mini_tf.nn import state as states
 from mini_tf.nn import token_positions
 from mini_tf.nn.layers import attention_kernels
-from mini_tf.nn.layers.fused_linear import ResidualLinear
+from mini_tf.nn.layers.kernels import ResidualLinear
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, MixerSettings, carry
 from mini_tf.nn.token_cache import token_positions_of
 from mini_tf.nn.token_positions import TokenPositions, Visibility

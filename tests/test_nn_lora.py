@@ -16,7 +16,7 @@ from torch.testing import assert_close
 
 from mini_tf.generation.fast_decoder import FastDecoder
 from mini_tf.models.encoder_decoder import EncoderDecoder
-from mini_tf.nn.layers.fused_linear import FusedLinear
+from mini_tf.nn.layers.kernels import FusedLinear
 from mini_tf.nn.lora import adapt, merge, merged_weights
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens

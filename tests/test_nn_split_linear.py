@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mini_tf.data.batch import Batch
-from mini_tf.nn.layers import cross_entropy, fused_linear
-from mini_tf.nn.layers.fused_linear import FusedLinear, split_outputs
+from mini_tf.nn.layers import cross_entropy, kernels
+from mini_tf.nn.layers.kernels import FusedLinear, split_outputs
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives._token_loss import TokenLoss
 from mini_tf.recipe.kinds import settings_of
@@ -36,7 +36,7 @@ class Calls(TorchDispatchMode):
 
 @pytest.fixture
 def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused_linear, "SPLIT_PRODUCTS", frozenset({"cpu"}))
+    monkeypatch.setattr(kernels, "SPLIT_PRODUCTS", frozenset({"cpu"}))
 
 
 def results(linear: nn.Module, x: Tensor, autocast: bool, used: tuple[int, ...] = (0, 1, 2)) -> list[Tensor]:
@@ -60,7 +60,7 @@ def test_products_of_the_parts_are_those_of_one_matrix(
     for used in ((0, 1, 2), (0, 2)):
         expected = [part.detach().clone() for part in results(linear, x, autocast, used)]
         with monkeypatch.context() as patched:
-            patched.setattr(fused_linear, "SPLIT_PRODUCTS", frozenset({"cpu"}))
+            patched.setattr(kernels, "SPLIT_PRODUCTS", frozenset({"cpu"}))
             parts = results(linear, x, autocast, used)
         tolerance = 0.02 if autocast else 1e-6
         torch.testing.assert_close(parts, expected, rtol=tolerance, atol=tolerance)
@@ -96,7 +96,7 @@ def test_each_weight_is_cast_once_in_a_step_of_bf16(
 ) -> None:
     """In the forward and the backward pass together; a tied embedding is looked up in fp32."""
     if gpu:
-        monkeypatch.setattr(fused_linear, "SPLIT_PRODUCTS", frozenset({"cpu"}))
+        monkeypatch.setattr(kernels, "SPLIT_PRODUCTS", frozenset({"cpu"}))
         monkeypatch.setattr(cross_entropy, "_chunks_on", lambda device, *sizes: cross_entropy.target_chunks(*sizes))
         monkeypatch.setattr(cross_entropy, "LARGE_CHUNK", 100)  # so that there are several chunks
     task, batch = a_task(positions, kind=kind, bias=True, norm="layer")

@@ -25,7 +25,7 @@ from mini_tf.recipe.corpora import CorpusSettings
 from mini_tf.recipe.kinds import listing
 from mini_tf.recipe.reading import read
 from mini_tf.system import limits
-from mini_tf.system.temporary_files import write_atomically
+from mini_tf.system.safe_files import write_atomically
 
 ROOT = Path(__file__).parents[1]
 COST = "train.batch_size=2 eval.tokens=500 runtime.threads=1 generate.max_new_tokens=8"

@@ -45,7 +45,7 @@ from mini_tf.system.processes import (
     torchrun_ended,
     write_fault,
 )
-from mini_tf.system.temporary_files import temporary_path
+from mini_tf.system.safe_files import temporary_path
 from mini_tf.training.signals import StopRequest
 
 start = subprocess.Popen

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from mini_tf.nn.layers.fused_linear import FusedLinear
 from mini_tf.nn.layers.head import TaskHead
+from mini_tf.nn.layers.kernels import FusedLinear
 from mini_tf.optimizers import adamw
 from mini_tf.optimizers.muon import COEFFICIENTS, SAFETY, Muon, Settings, orthogonalize
 from mini_tf.recipe.kinds import settings_of

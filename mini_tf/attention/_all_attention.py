@@ -28,7 +28,7 @@ from torch.autograd.function import once_differentiable
 
 from mini_tf.nn.attention import MultiHeadAttention, MultiHeadSettings, attention_scores
 from mini_tf.nn.layers.attention_kernels import Kernel, attend, fused_attention, repeat_kv
-from mini_tf.nn.layers.fused_linear import FusedLinear
+from mini_tf.nn.layers.kernels import FusedLinear
 from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, LayerSpec, SoftmaxAttention
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.state import State

@@ -23,7 +23,7 @@ def evaluate_pairs(
     group: "ProcessGroup",
 ) -> int:
     """Score both sentences of each pair and print the accuracy, in all and by paradigm and phenomenon."""
-    from mini_tf.data.formats.minimal_pairs import GROUPS, read_pairs
+    from mini_tf.data.formats.tables import GROUPS, read_pairs
     from mini_tf.data.tokenization.input_warnings import InputWarnings
     from mini_tf.drawing.terminal import table
     from mini_tf.pipelines import pipeline_of

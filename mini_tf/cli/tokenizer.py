@@ -166,7 +166,7 @@ def _numbers(words: Sequence[str], size: int, fault: type[MinitfError], *where: 
 
 
 def _content(file: Path) -> str:
-    from mini_tf.system.plain_file import file_type
+    from mini_tf.system.safe_files import file_type
 
     try:
         with file.open("rb") as given:  # a pipe too: -i <(command)

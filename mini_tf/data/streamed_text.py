@@ -24,7 +24,7 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.vocabulary import compact
 from mini_tf.system.cache import hash_of
 from mini_tf.system.errors import DataFault
-from mini_tf.system.plain_file import open_plain
+from mini_tf.system.safe_files import open_plain
 from mini_tf.system.strict_json import short
 
 HASHED_PARTS, HASHED_BYTES = 16, 4096

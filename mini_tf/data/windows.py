@@ -45,7 +45,7 @@ class Windows(Packing):
     def n_rows(self) -> int:
         if self.pack == "none":
             return self._n_pieces
-        full = self._usable // self.shape.context
+        full: int = self._usable // self.shape.context
         return full - 1 if full >= MIN_WINDOWS_TO_SHIFT else max(1, full)
 
     @property

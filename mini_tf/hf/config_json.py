@@ -15,7 +15,7 @@ from mini_tf.recipe.values import show
 from mini_tf.system import strict_json
 from mini_tf.system.errors import DataFault, RunFault
 from mini_tf.system.limits import limits
-from mini_tf.system.plain_file import read_plain, read_small_file
+from mini_tf.system.safe_files import read_plain, read_small_file
 
 Meaning = TypeVar("Meaning")
 LARGEST, MOST_FAULTS = 2**24, 20

@@ -29,8 +29,8 @@ from mini_tf.run.disk import Content, chunks, storage_errors
 from mini_tf.run.folder import MODEL_TEXT_FILES
 from mini_tf.run.loading import load_model
 from mini_tf.system.errors import RunFault, UsageFault
+from mini_tf.system.safe_files import remove_path
 from mini_tf.system.strict_json import show_json
-from mini_tf.system.temporary_files import remove_path
 from mini_tf.trained.architecture import Architecture, vocabulary_sizes
 from mini_tf.trained.framing import text_affixes
 from mini_tf.trained.opening import LoadedModel, load_trained, read_fully_trainable

@@ -26,7 +26,7 @@ from mini_tf.run.disk import FileHashes
 from mini_tf.run.tensors import TensorSpec
 from mini_tf.system import strict_json
 from mini_tf.system.errors import RunFault, reason_of
-from mini_tf.system.plain_file import read_small_file
+from mini_tf.system.safe_files import read_small_file
 from mini_tf.trained.architecture import Architecture
 from mini_tf.trained.opening import LoadedModel
 

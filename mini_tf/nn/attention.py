@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mini_tf.nn.layers.attention_kernels import attend, repeat_kv, scores_mask
-from mini_tf.nn.layers.fused_linear import FusedLinear, ResidualLinear, split_outputs
+from mini_tf.nn.layers.kernels import FusedLinear, ResidualLinear, split_outputs
 from mini_tf.nn.layers.norm import rms_norm
 from mini_tf.nn.mixer import (
     Ability,

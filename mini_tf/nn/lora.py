@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from mini_tf.nn.layers.fused_linear import FusedLinear
+from mini_tf.nn.layers.kernels import FusedLinear
 from mini_tf.nn.model import Model
 from mini_tf.nn.weights import match_names
 from mini_tf.recipe.sections import Adapter

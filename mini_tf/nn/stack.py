@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from mini_tf.nn.block import Block, CrossInput, ResidualStep
 from mini_tf.nn.layers.feed_forward import Activation, FeedForward
-from mini_tf.nn.layers.fused_linear import ResidualLinear
+from mini_tf.nn.layers.kernels import ResidualLinear
 from mini_tf.nn.layers.norm import NormKind, build_norm
 from mini_tf.nn.mixer import AttentionDims, ForwardOutput, LayerSpec, MixerSettings
 from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from mini_tf.system.errors import Unavailable
 from mini_tf.system.processes import FAULTS, JOINED, LAUNCHER, RENDEZVOUS, read_fault
-from mini_tf.system.temporary_files import temporary_path
+from mini_tf.system.safe_files import temporary_path
 
 GRACE = 5.0
 """Seconds from the first failure to SIGTERM for the others, which usually notice it themselves."""

@@ -14,7 +14,7 @@ from mini_tf.recipe.kind_folders import own_folders
 from mini_tf.recipe.parsing.yaml_tree import parse, without_secrets
 from mini_tf.recipe.values import show
 from mini_tf.system.errors import RecipeFault, UsageFault
-from mini_tf.system.plain_file import open_plain
+from mini_tf.system.safe_files import open_plain
 
 YAML_BEGINS = ("{", "[", '"', "'")
 """A command-line value that starts with one of these is parsed as YAML."""

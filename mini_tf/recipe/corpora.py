@@ -9,7 +9,7 @@ from pydantic_core import core_schema
 
 from mini_tf.recipe.kinds import Kind, KindOf, settings_of
 from mini_tf.system.cache import hash_of
-from mini_tf.system.temporary_files import write_atomically
+from mini_tf.system.safe_files import write_atomically
 
 
 class CorpusSettings(Kind):

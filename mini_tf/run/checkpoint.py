@@ -33,7 +33,7 @@ from mini_tf.run.finding import member_folders
 from mini_tf.run.tensors import Serialized
 from mini_tf.system import strict_json
 from mini_tf.system.errors import RunFault, StorageFault
-from mini_tf.system.plain_file import read_small_file
+from mini_tf.system.safe_files import read_small_file
 
 FORMAT = 1
 MODEL, OPTIMIZER, STATE, COUNTERS = "model.safetensors", "optimizer.safetensors", "state.safetensors", "counters.json"

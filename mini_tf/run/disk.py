@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from mini_tf.system.errors import RunFault, StorageFault
-from mini_tf.system.plain_file import check_plain, file_type, open_plain, read_blocks
+from mini_tf.system.safe_files import check_plain, file_type, open_plain, read_blocks
 
 TEMPORARY = ".tmp-"
 """Prefix of unfinished files: never read, removed by the next process that locks the folder."""

@@ -18,7 +18,7 @@ from mini_tf.run.loading import invalid_counters
 from mini_tf.run.manifest import check_format
 from mini_tf.run.tensors import TensorSpec
 from mini_tf.system.errors import RunFault
-from mini_tf.system.plain_file import read_small_file
+from mini_tf.system.safe_files import read_small_file
 
 FORMAT = 1
 FOLDER = "diverged"

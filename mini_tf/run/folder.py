@@ -44,7 +44,7 @@ from mini_tf.run.manifest import Manifest, RunState
 from mini_tf.run.metric_files import JsonLinesFile, TensorBoardWriter, curve
 from mini_tf.run.tensors import CheckpointTensors, TensorSpec
 from mini_tf.system.errors import DataFault, RecipeFault, RunFault, StorageFault, Unavailable, UsageFault
-from mini_tf.system.plain_file import read_blocks, read_small_file
+from mini_tf.system.safe_files import read_blocks, read_small_file
 
 MODEL_TEXT_FILES = ("config.json", "tokenizer.json", "source_tokenizer.json")
 """The text files needed to load model.safetensors."""

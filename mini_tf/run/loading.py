@@ -22,7 +22,7 @@ from mini_tf.run.manifest import Manifest
 from mini_tf.run.tensors import TensorSpec, specs
 from mini_tf.system import strict_json
 from mini_tf.system.errors import RunFault, UsageFault
-from mini_tf.system.plain_file import read_small_file
+from mini_tf.system.safe_files import read_small_file
 
 _LARGEST_COUNT = 1 << 62
 _INTEGER_COUNTERS = ("step", "tokens", "skips", "skips_in_a_row", "good_steps", "metrics.jsonl", "timing.jsonl")

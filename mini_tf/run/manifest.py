@@ -20,7 +20,7 @@ from pydantic import (
 from mini_tf.run.disk import Disk, replace
 from mini_tf.system import strict_json
 from mini_tf.system.errors import Diverged, MinitfError, RunFault, reason_of, to_minitf_error
-from mini_tf.system.plain_file import read_small_file
+from mini_tf.system.safe_files import read_small_file
 
 FORMAT = 1
 NAME = "run.json"

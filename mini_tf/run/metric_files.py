@@ -16,7 +16,7 @@ from typing import Any
 from mini_tf.run.disk import Disk
 from mini_tf.system.errors import RunFault, Unavailable
 from mini_tf.system.limits import limits
-from mini_tf.system.plain_file import open_plain
+from mini_tf.system.safe_files import open_plain
 
 
 class JsonLinesFile:

@@ -10,7 +10,7 @@ from mini_tf.run.disk import replace, storage_errors
 from mini_tf.run.folder import MODEL_TEXT_FILES, Run
 from mini_tf.run.metric_files import to_line
 from mini_tf.system.errors import RunFault
-from mini_tf.system.plain_file import read_blocks, read_small_file
+from mini_tf.system.safe_files import read_blocks, read_small_file
 
 
 def write_metrics(run: Run, reports: Iterable[Mapping[str, Any]]) -> None:

@@ -21,7 +21,7 @@ from torch import Tensor
 from mini_tf.system import strict_json
 from mini_tf.system.errors import RunFault
 from mini_tf.system.limits import limits
-from mini_tf.system.plain_file import open_plain
+from mini_tf.system.safe_files import open_plain
 
 _DTYPES = {
     "I64": torch.int64,

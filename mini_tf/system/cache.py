@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mini_tf.system.errors import StorageFault, reason_of
-from mini_tf.system.plain_file import read_blocks, read_small_file
 from mini_tf.system.progress import show_progress
-from mini_tf.system.temporary_files import remove_path, temporary_path
+from mini_tf.system.safe_files import read_blocks, read_small_file, remove_path, temporary_path
 
 
 def cache_path() -> Path:

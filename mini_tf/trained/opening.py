@@ -28,7 +28,7 @@ from mini_tf.run.manifest import Decision
 from mini_tf.run.tensors import check_weights, specs
 from mini_tf.system import strict_json
 from mini_tf.system.errors import DataFault, RecipeFault, RunFault, UsageFault, reason_of
-from mini_tf.system.plain_file import read_small_file
+from mini_tf.system.safe_files import read_small_file
 from mini_tf.trained.architecture import Architecture, vocabulary_sizes
 from mini_tf.training.machine.device import Setup, resolve_setup
 

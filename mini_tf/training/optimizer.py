@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 from mini_tf import optimizers
-from mini_tf.nn.layers.fused_linear import FusedLinear
 from mini_tf.nn.layers.head import OutputLayer
+from mini_tf.nn.layers.kernels import FusedLinear
 from mini_tf.nn.layers.ngram_features import LinearFeatures
 from mini_tf.nn.lora import LowRank
 from mini_tf.optimizers import Optimizer, Parameter, Role

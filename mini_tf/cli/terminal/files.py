@@ -12,7 +12,7 @@ import typer
 from mini_tf.cli.terminal.console import Console, to_json
 from mini_tf.cli.terminal.options import INPUT_OUTPUT
 from mini_tf.system.errors import StorageFault, UsageFault
-from mini_tf.system.plain_file import file_type
+from mini_tf.system.safe_files import file_type
 
 OUTPUT = Annotated[
     list[Path] | None,

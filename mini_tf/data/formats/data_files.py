@@ -25,8 +25,7 @@ from mini_tf.system.cache import CHUNK, cache_folder, sha256_of
 from mini_tf.system.errors import DataFault, suggest
 from mini_tf.system.hub import PREFIX
 from mini_tf.system.limits import VARIABLE, format_bytes, limits
-from mini_tf.system.plain_file import open_plain
-from mini_tf.system.temporary_files import removed_at_end, temporary_path
+from mini_tf.system.safe_files import open_plain, removed_at_end, temporary_path
 
 MAX_SUGGESTIONS = 1000
 """Files of a folder that are searched for a similar name."""

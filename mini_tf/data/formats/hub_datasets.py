@@ -20,7 +20,7 @@ from mini_tf.system.cache import cache_folder, hash_of
 from mini_tf.system.errors import DataFault, Unavailable
 from mini_tf.system.hub import PREFIX
 from mini_tf.system.progress import show_progress
-from mini_tf.system.temporary_files import temporary_path
+from mini_tf.system.safe_files import temporary_path
 
 BUILDERS = ("json", "csv", "parquet", "arrow", "text")
 """The forms of files that are read, by the package's name of their reader."""

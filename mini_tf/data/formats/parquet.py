@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 from mini_tf.data.formats.columns import Cell
 from mini_tf.system.errors import DataFault, Unavailable
 from mini_tf.system.limits import format_bytes, limits
-from mini_tf.system.plain_file import open_plain
+from mini_tf.system.safe_files import open_plain
 
 ROWS, BATCH_BYTES = 256, 64 << 20
 """Rows in memory at once, fewer if that many copies of the largest dictionary have more bytes."""

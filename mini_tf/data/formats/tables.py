@@ -1,4 +1,4 @@
-"""Read the rows of tables (jsonl, csv, tsv, parquet, CoNLL) as a stream in bounded memory.
+"""Read the rows of tables (jsonl, csv, tsv, parquet, CoNLL) as a stream in bounded memory; minimal pairs in them.
 
 Invalid rows raise DataFault with `file:line`; nothing is repaired.
 """
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from mini_tf.data.formats.columns import Cell, Columns, index_of, missing_column, resolve_alias, select_columns
 from mini_tf.data.formats.conll import is_numbered, sentences
-from mini_tf.data.formats.data_files import DataFile
+from mini_tf.data.formats.data_files import DataFile, find_files
 from mini_tf.data.formats.parquet import open_parquet, size_of
 from mini_tf.data.formats.text_lines import read_lines
 from mini_tf.system import strict_json
@@ -217,3 +217,40 @@ def _csv_problem(error: csv.Error) -> str:
         "unexpected end of data": "a quote is never closed",
     }
     return next((message for prefix, message in known.items() if str(error).startswith(prefix)), str(error))
+
+
+SENTENCES, GROUPS = ("sentence_good", "sentence_bad"), ("UID", "linguistics_term")
+
+
+class MinimalPair(NamedTuple):
+    """An acceptable and an unacceptable sentence, in BLiMP's format: Warstadt et al. 2020, arXiv:1912.00582.
+
+    where: file and line. groups: the names of its paradigm and phenomenon by the columns of GROUPS that it has.
+    """
+
+    good: str
+    bad: str
+    where: str
+    groups: dict[str, str]
+
+
+def read_pairs(specs: Iterable[str], key: str = "--pairs") -> list[MinimalPair]:
+    """The pairs of files or globs: jsonl, or another table by its suffix. DataFault with the file and the line."""
+    pairs: list[MinimalPair] = []
+    for file in (file for spec in specs for file in find_files(spec, key)):
+        before = len(pairs)
+        if file.format == "txt":
+            hint = f'lines such as {{"{SENTENCES[0]}": "...", "{SENTENCES[1]}": "..."}}'
+            fault = f"{key}: {file.name}: must be a table of pairs, with the suffix .jsonl"
+            raise DataFault(fault, hint=hint, where=(file.name,))
+        for row in rows_of(file, Columns((), header=True, optional=(*SENTENCES, *GROUPS))):
+            for name, cell in zip(SENTENCES, row.optional, strict=False):
+                if not isinstance(cell, str) or not cell.strip():
+                    message = f"no {name}" if cell is None else f"{name} must be a sentence, not {str(cell)[:40]!r}"
+                    raise DataFault.located(row.where, message, hint=f"a pair has {' and '.join(SENTENCES)}")
+            good, bad, *names = row.optional
+            groups = {name: str(cell) for name, cell in zip(GROUPS, names, strict=True) if cell not in (None, "")}
+            pairs.append(MinimalPair(str(good), str(bad), row.where, groups))
+        if len(pairs) == before:
+            raise DataFault(f"{key}: {file.name} has no pairs", where=(file.name,))
+    return pairs

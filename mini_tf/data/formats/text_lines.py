@@ -9,7 +9,7 @@ from typing import BinaryIO, Literal
 
 from mini_tf.system.errors import DataFault
 from mini_tf.system.limits import format_bytes, limits
-from mini_tf.system.plain_file import open_plain
+from mini_tf.system.safe_files import open_plain
 
 _BACK = 4096
 """Bytes per read where the beginning of a line is searched."""

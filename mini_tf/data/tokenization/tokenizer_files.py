@@ -17,7 +17,7 @@ from mini_tf.data.tokenization.guard import call_guarded
 from mini_tf.data.tokenization.vocabulary import Template
 from mini_tf.system.errors import DataFault, suggest
 from mini_tf.system.limits import limits
-from mini_tf.system.plain_file import read_plain
+from mini_tf.system.safe_files import read_plain
 
 FILE_NAMES = ("tokenizer.json", "spiece.model", "tokenizer.model", "target.spm", "vocab.txt", "vocab.json")
 """The tokenizer files of a folder, in order of preference; a vocab.json needs a merges.txt or target.spm."""

@@ -19,7 +19,7 @@ from mini_tf.run.folder import Run
 from mini_tf.run.manifest import Manifest
 from mini_tf.run.tensors import CheckpointTensors
 from mini_tf.system.cache import cache_folder
-from mini_tf.system.temporary_files import remove_path, temporary_path
+from mini_tf.system.safe_files import remove_path, temporary_path
 from mini_tf.training.due import EvaluationSchedule
 
 EVALUATION_SECONDS = 1.0

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from mini_tf.nn.layers.fused_linear import FusedLinear, ResidualLinear
+from mini_tf.nn.layers.kernels import FusedLinear, ResidualLinear
 
 
 class _SquaredReLU(torch.autograd.Function):

@@ -1,9 +1,11 @@
-"""Operations of torch that are faster here on a CPU, or have a fixed order: dropout, cumulative sums."""
+"""Operations of torch done otherwise: dropout, cumulative sums, several linear layers of one input as one product."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
@@ -59,3 +61,67 @@ def cumulative_sum(x: Tensor, dim: int) -> Tensor:
         x = torch.cat([x.narrow(dim, 0, shift), x.narrow(dim, shift, n - shift) + x.narrow(dim, 0, n - shift)], dim)
         shift *= 2
     return x
+
+
+SPLIT_PRODUCTS = frozenset({"cuda"})
+"""Devices on which a product for each part is about as fast as one for all, and the copies of one are not worth it."""
+
+
+class FusedLinear(nn.Linear):
+    """The concatenated outputs of linear layers of `sizes`; Muon and LoRA treat the parts as separate matrices."""
+
+    def __init__(self, d_in: int, sizes: Sequence[int], bias: bool) -> None:
+        super().__init__(d_in, sum(sizes), bias=bias)
+        self.sizes = tuple(sizes)
+
+
+class ResidualLinear(nn.Linear):
+    """A projection to the residual stream, which gets a smaller initialization, or zero (`nn/weights.py`)."""
+
+
+def split_outputs(linear: nn.Module, x: Float[Tensor, "*at D"], sizes: Sequence[int]) -> tuple[Tensor, ...]:
+    """The outputs (*at, size) of the parts of `linear`, which may be views of one tensor.
+
+    On a GPU the gradients of the parts are not concatenated, but multiplied one by one. A compiler concatenates them
+    in the kernels that compute them.
+    """
+    apart = x.device.type in SPLIT_PRODUCTS and not torch.compiler.is_compiling()
+    if not apart or not isinstance(linear, nn.Linear) or not torch.is_grad_enabled():
+        return tuple(linear(x).split(tuple(sizes), dim=-1))
+    parts: tuple[Tensor, ...] = _SplitLinear.apply(x, linear.weight, linear.bias, tuple(sizes))
+    return parts
+
+
+class _SplitLinear(torch.autograd.Function):
+    """y_i = x W_i^T + b_i;  dx = sum of dy_i W_i,  dW_i = dy_i^T x, written into one matrix dW."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, sizes: tuple[int, ...]) -> tuple[Tensor, ...]:
+        device = x.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+        ctx.dtypes, ctx.sizes = (x.dtype, weight.dtype, None if bias is None else bias.dtype), sizes
+        x, weight, bias = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
+        ctx.save_for_backward(x, weight)
+        biases = [None] * len(sizes) if bias is None else bias.split(sizes)
+        return tuple(F.linear(x, w, b) for w, b in zip(weight.split(sizes), biases, strict=True))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *d_parts: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        x_dtype, weight_dtype, bias_dtype = ctx.dtypes
+        rows = x.flatten(0, -2)
+        d_x, d_weight, d_bias = torch.zeros_like(rows), torch.empty_like(weight), weight.new_empty(len(weight))
+        parts = zip(d_parts, *(t.split(ctx.sizes) for t in (weight, d_weight, d_bias)), strict=True)
+        for dy, w, dw, db in parts:
+            dy = dy.reshape(-1, dy.shape[-1])
+            d_x.addmm_(dy, w)
+            torch.mm(dy.t(), rows, out=dw)
+            if bias_dtype is not None:
+                torch.sum(dy, dim=0, out=db)
+        return (
+            d_x.view_as(x).to(x_dtype),
+            d_weight.to(weight_dtype),
+            None if bias_dtype is None else d_bias.to(bias_dtype),
+            None,
+        )

@@ -16,7 +16,7 @@ from mini_tf.recipe.sections import ROLES
 from mini_tf.recipe.values import Scalar, one_line
 from mini_tf.system import strict_json
 from mini_tf.system.errors import RecipeFault
-from mini_tf.system.plain_file import read_small_file
+from mini_tf.system.safe_files import read_small_file
 
 RESOLVED, CONFIG, SOURCE_TOKENIZER = "resolved.yaml", "config.json", "source_tokenizer.json"
 _OWN = ("init_from", "dropout_rate")

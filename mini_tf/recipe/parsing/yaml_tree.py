@@ -15,7 +15,7 @@ import yaml
 from mini_tf.recipe.values import Scalar, show
 from mini_tf.system.errors import RecipeFault
 from mini_tf.system.limits import limits
-from mini_tf.system.plain_file import read_plain
+from mini_tf.system.safe_files import read_plain
 
 MAX_REPORTED = 50
 """Largest number of errors reported for a recipe."""

@@ -18,8 +18,8 @@ import mini_tf
 from mini_tf.system.cache import cache_folder
 from mini_tf.system.errors import StorageFault
 from mini_tf.system.processor import processor
+from mini_tf.system.safe_files import write_atomically
 from mini_tf.system.safe_text import safe_text
-from mini_tf.system.temporary_files import write_atomically
 from mini_tf.training.machine.device import Setup, available_cores, available_precisions, missing_compiler
 from mini_tf.training.machine.tuning import RunLength
 

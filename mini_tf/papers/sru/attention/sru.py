@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from jaxtyping import Float
 from torch import Tensor
 
-from mini_tf.nn.layers.fused_linear import FusedLinear
+from mini_tf.nn.layers.kernels import FusedLinear
 from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, RecurrentUnit
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import Visibility

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from mini_tf.nn.attention import attention_weights
 from mini_tf.nn.layers.attention_kernels import attend
-from mini_tf.nn.layers.fused_linear import FusedLinear
+from mini_tf.nn.layers.kernels import FusedLinear
 from mini_tf.nn.mixer import Ability, AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, RecurrentUnit
 from mini_tf.nn.state import State
 from mini_tf.nn.token_cache import append_tokens, empty_cache
