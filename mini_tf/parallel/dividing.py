@@ -12,7 +12,7 @@ from torch import Tensor
 from mini_tf.parallel.group import ProcessGroup
 from mini_tf.system.errors import MinitfError, batches_of
 from mini_tf.system.processes import fields_of, same_error
-from mini_tf.system.temporary_files import remove_path, temporary_path
+from mini_tf.system.safe_files import remove_path, temporary_path
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
