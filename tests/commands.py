@@ -5,12 +5,13 @@ tested.
 import io
 import json
 import os
+import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import pytest
 from hostile import STEERING
@@ -61,6 +62,28 @@ def minitf(*arguments: str | Path, stdin: str = "") -> Done:
         sys.stdin, sys.stdout, sys.stderr, sys.argv = before
     stdout, stderr = (stream.buffer.getvalue().decode() for stream in streams[1:])
     return Done(exit_code, stdout, stderr)
+
+
+def main_of_a_fork(arguments: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
+    """Be a process of `minitf` with these arguments and this environment, on the streams 0, 1 and 2."""
+    code = 99
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.stdin, sys.stdout, sys.stderr = (open(n, mode, closefd=False) for n, mode in ((0, "r"), (1, "w"), (2, "w")))  # noqa: SIM115
+        sys.argv = ["minitf", *arguments]
+        main()
+    except SystemExit as leaving:
+        code = int(leaving.code or 0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):  # of a reader that has left
+                stream.flush()
+        os._exit(code)
 
 
 DRAW = Run.plot_losses

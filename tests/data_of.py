@@ -1,5 +1,6 @@
 """Data as the objective of their dataset opens them, without a recipe around it."""
 
+from pathlib import Path
 from typing import Any
 
 from mini_tf.data.datasets import Dataset, TokenizedData
@@ -8,7 +9,9 @@ from mini_tf.data.store import Store, Tokenizers
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenized import Report, encode_data, open_data
 from mini_tf.recipe import sections
+from mini_tf.recipe.corpora import CorpusSettings
 from mini_tf.recipe.kinds import settings_of
+from mini_tf.system.safe_files import write_atomically
 
 READ_BY = {
     "text": "next_token",
@@ -56,3 +59,15 @@ def encoded(
 ) -> Store:
     """All of data.train, nothing held out."""
     return encode_data(data, used, objective_for(dataset), labels, say, say)
+
+
+WHOLE, ROWS = CorpusSettings.corpus, 8
+
+
+def short_corpus(corpus: CorpusSettings, folder: Path) -> Path:
+    """One row in eight of a built-in corpus, in place of the whole, which takes most of the time of a command."""
+    whole = WHOLE(corpus, folder)
+    short = folder / f"short-{whole.name}"
+    if not short.exists():
+        write_atomically(short, "".join(whole.read_text().splitlines(keepends=True)[::ROWS]))
+    return short

@@ -2,9 +2,9 @@
 
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 SECONDS = 600
 
@@ -29,7 +29,7 @@ def ending(seconds: int = SECONDS) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def outcome(process: "subprocess.Popen[str]") -> tuple[str, str]:
+def outcome(process: Any) -> tuple[str, str]:
     """What a process that leads a session printed on stdout and stderr; where it does not end, its session is
     killed.
     """

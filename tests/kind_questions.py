@@ -11,6 +11,7 @@ reaches its test as an argument.
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -56,6 +57,12 @@ class Kinds:
         return sorted(package for package, words in self.words.items() if words & found)
 
 
+@cache
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text())
+
+
+@cache
 def packages(root: Path) -> list[Path]:
     """The folders of kinds: those with a file that has a `Settings`."""
     return sorted(
@@ -63,6 +70,7 @@ def packages(root: Path) -> list[Path]:
     )
 
 
+@cache
 def kinds_of(root: Path) -> Kinds:
     found, folders = Kinds(), packages(root)
     shared: set[str] = set()
@@ -254,7 +262,7 @@ def _groups(node: ast.expr) -> list[set[str]]:
 
 
 def _classes(file: Path) -> dict[str, ast.ClassDef]:
-    return {node.name: node for node in ast.parse(file.read_text()).body if isinstance(node, ast.ClassDef)}
+    return {node.name: node for node in parsed(file).body if isinstance(node, ast.ClassDef)}
 
 
 def _bases(made: ast.ClassDef) -> list[str]:

@@ -6,11 +6,13 @@ import signal
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
+from types import SimpleNamespace
 from typing import Any
 
-from commands import Done, minitf
+from commands import Done, main_of_a_fork, minitf
 from hang import ending
 from warm import warm
 
@@ -36,6 +38,68 @@ def forked(rank: int, size: int, work: Callable[[], object]) -> int:
             traceback.print_exc()
         os._exit(code)
     return pid
+
+
+class Command:
+    """`minitf` in a fork that leads a session, with what is used of a subprocess.Popen.
+
+    stdout, stderr: None is that of this process; PIPE is what `communicate` returns. prepare: done in the fork.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        env: Mapping[str, str],
+        stdin: int | None = None,
+        stdout: int | None = None,
+        stderr: int | None = None,
+        prepare: Callable[[], object] = lambda: None,
+    ) -> None:
+        warm()
+        self.returncode: int | None = None
+        self.output = {n: tempfile.TemporaryFile("w+") for n, of in ((1, stdout), (2, stderr)) if of == PIPE}  # noqa: SIM115
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.setsid()
+            warnings.resetwarnings()  # in pytest they are errors
+            null = os.open(os.devnull, os.O_RDWR)
+            for n, stream in enumerate((stdin, stdout, stderr)):
+                if stream is not None:
+                    os.dup2(null if stream == DEVNULL else self.output[n].fileno(), n)
+            prepare()
+            main_of_a_fork(arguments, env)
+
+    def poll(self, options: int = os.WNOHANG) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, options)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def wait(self) -> int | None:
+        return self.poll(0)
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def communicate(self, timeout: int) -> tuple[str, str]:
+        with ending(timeout):
+            self.wait()
+        written = []
+        for file in self.output.values():
+            with file:
+                file.seek(0)
+                written.append(file.read())
+        return written[0], written[1]
+
+
+def launched_by_forks() -> SimpleNamespace:
+    """A `subprocess` for mini_tf.parallel.launching whose processes are forks of this one."""
+
+    def popen(command: Sequence[str], env: Mapping[str, str], stdin: Any, stdout: Any, **_: Any) -> Command:
+        return Command(command[3:], env, stdin, stdout)
+
+    return SimpleNamespace(Popen=popen, DEVNULL=DEVNULL)
 
 
 def everywhere(size: int, work: Callable[[int, Path], Any], folder: Path) -> list[Any]:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from commands import drawn
@@ -36,8 +36,11 @@ os._exit(int(server.recv(8) or 99))
 """
 
 
-def run(script: str, folder: Path) -> "subprocess.CompletedProcess[str]":
-    """Run a script of bash, which stops at its first failure, in `folder`; what it printed and its exit code."""
+def run(script: str, folder: Path, losses_drawn: bool = True) -> "subprocess.CompletedProcess[str]":
+    """Run a script of bash, which stops at its first failure, in `folder`; what it printed and its exit code.
+
+    losses_drawn: whether runs draw their losses, which takes a third of the time of a tiny one.
+    """
     warm()
     # Not in TMPDIR, which may be too long for the address of a socket.
     with tempfile.TemporaryDirectory(dir="/tmp") as place, socket.socket(socket.AF_UNIX) as server, ending():
@@ -55,7 +58,7 @@ def run(script: str, folder: Path) -> "subprocess.CompletedProcess[str]":
             try:
                 while shell.poll() is None:
                     if select.select([server], [], [], 0.02)[0]:
-                        children.append(_serve(server))
+                        children.append(_serve(server, losses_drawn))
             finally:
                 for pid in children if shell.poll() is None else ():
                     os.kill(pid, signal.SIGKILL)
@@ -66,17 +69,17 @@ def run(script: str, folder: Path) -> "subprocess.CompletedProcess[str]":
             return subprocess.CompletedProcess(command, shell.returncode, out.read(), err.read())
 
 
-def _serve(server: socket.socket) -> int:
+def _serve(server: socket.socket, losses_drawn: bool) -> int:
     """Fork for one command; the fork's pid."""
     connection, _ = server.accept()
     with connection:
         pid = os.fork()
         if pid == 0:
-            _answer(connection)
+            _answer(connection, losses_drawn)
         return pid
 
 
-def _answer(connection: socket.socket) -> None:
+def _answer(connection: socket.socket, losses_drawn: bool) -> None:
     """Run the command that a client sent, on its streams, and send the exit code."""
     code = 99
     try:
@@ -92,7 +95,7 @@ def _answer(connection: socket.socket) -> None:
         os.environ.update(environment)
         sys.stdin, sys.stdout, sys.stderr = (open(n, mode, closefd=False) for n, mode in ((0, "r"), (1, "w"), (2, "w")))  # noqa: SIM115
         sys.argv = ["minitf", *arguments]
-        with drawn():
+        with drawn() if losses_drawn else nullcontext():
             app.main()
     except SystemExit as leaving:
         code = int(leaving.code or 0)

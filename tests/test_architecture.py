@@ -5,11 +5,12 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from floors import FLOORS, picture
-from kind_questions import packages
+from kind_questions import packages, parsed
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "mini_tf"
@@ -43,7 +44,7 @@ class Import(NamedTuple):
 
 def imports_of(file: Path) -> Iterator[Import]:
     """Every import of a file, however deep it stands; `from a import b` counts as a and as a.b."""
-    left: list[tuple[ast.AST, bool]] = [(statement, False) for statement in ast.parse(file.read_text()).body]
+    left: list[tuple[ast.AST, bool]] = [(statement, False) for statement in parsed(file).body]
     while left:
         node, local = left.pop()
         if isinstance(node, ast.Import):
@@ -64,8 +65,14 @@ def is_local(node: ast.AST) -> bool:
     return isinstance(node, ast.FunctionDef) or (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
 
 
-IMPORTS = [one for file in FILES for one in imports_of(file)]
-OWN = [one for one in IMPORTS if one.module.startswith("mini_tf.")]
+@cache
+def all_imports() -> list[Import]:
+    return [one for file in FILES for one in imports_of(file)]
+
+
+@cache
+def own_imports() -> list[Import]:
+    return [one for one in all_imports() if one.module.startswith("mini_tf.")]
 
 
 def part_of(file: Path) -> str:
@@ -99,11 +106,11 @@ def test_imports_go_down_the_floors_and_never_to_a_neighbour() -> None:
         here, there = part_of(one.file), one.module.split(".")[1]
         return there in FLOOR and there != here and (here == "__init__" or FLOOR[there] >= FLOOR[here])
 
-    assert [str(one) for one in OWN if climbs(one)] == []
+    assert [str(one) for one in own_imports() if climbs(one)] == []
 
 
 def test_papers_do_not_know_each_other() -> None:
-    papers = [(one, one.file.relative_to(PAPERS).parts[0]) for one in OWN if PAPERS in one.file.parents]
+    papers = [(one, one.file.relative_to(PAPERS).parts[0]) for one in own_imports() if PAPERS in one.file.parents]
     assert [
         str(one)
         for one, paper in papers
@@ -122,19 +129,23 @@ def test_files_of_a_package_of_kinds_do_not_know_each_other() -> None:
         is_kind = not name.startswith("_") and (PACKAGE / package.replace(".", "/") / f"{name}.py").exists()
         return package in kinds and is_kind and PAPERS not in one.file.parents
 
-    assert [str(one) for one in OWN if strays(one)] == []
+    assert [str(one) for one in own_imports() if strays(one)] == []
 
 
 def test_only_the_commands_import_our_own_modules_inside_functions() -> None:
     """torch takes a second to import, and --help must not. The other one draws by matplotlib: as slow."""
-    positions = {one.file.relative_to(PACKAGE).as_posix() for one in OWN if one.local and "cli" not in one.file.parts}
+    positions = {
+        one.file.relative_to(PACKAGE).as_posix() for one in own_imports() if one.local and "cli" not in one.file.parts
+    }
     assert positions == {"run/folder.py"}
 
 
 def test_one_function_imports_by_a_word() -> None:
     """What packages add is read as metadata in a file of its own, which imports none of it."""
     where = {
-        (one.file.relative_to(PACKAGE).as_posix(), one.module) for one in IMPORTS if one.module.startswith("importlib")
+        (one.file.relative_to(PACKAGE).as_posix(), one.module)
+        for one in all_imports()
+        if one.module.startswith("importlib")
     }
     finding, testing = "recipe/kind_folders.py", "testing/kinds.py"
     metadata = {(finding, "importlib"), (finding, "importlib.metadata"), (finding, "importlib.util")}
@@ -151,7 +162,7 @@ def test_one_function_imports_by_a_word() -> None:
 def test_nothing_unpickles_or_runs_text_as_code() -> None:
     assert [
         str(one)
-        for one in IMPORTS
+        for one in all_imports()
         if one.module.split(".")[0] in {"pickle", "marshal", "shelve", "dill", "cloudpickle", "code"}
     ] == []
     assert [call for file in FILES for call in calls_of(file, {"eval", "exec", "compile"})] == []
@@ -165,7 +176,7 @@ def test_nothing_unpickles_or_runs_text_as_code() -> None:
 def calls_of(file: Path, names: set[str]) -> list[str]:
     """Where functions of these names are called or handed on; a method or a field of such a name is another thing."""
     last = {name.rpartition(".")[2] for name in names}
-    mentioned = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Name | ast.Attribute)]
+    mentioned = [node for node in ast.walk(parsed(file)) if isinstance(node, ast.Name | ast.Attribute)]
     read = [
         node
         for node in mentioned
@@ -183,7 +194,7 @@ def test_the_bottom_and_the_commands_import_nothing_slow() -> None:
 
     at_top = [
         one
-        for one in IMPORTS
+        for one in all_imports()
         if part_of(one.file) in {"system", "recipe"} or (part_of(one.file) == "cli" and not one.local)
     ]
     assert [str(one) for one in at_top if is_slow(one)] == []
@@ -217,7 +228,7 @@ def test_a_basename_stands_once_beside_kinds_commands_and_contracts() -> None:
 
 
 def test_the_name_of_a_public_class_means_one_thing() -> None:
-    trees = (ast.parse(file.read_text()) for file in FILES)
+    trees = (parsed(file) for file in FILES)
     classes = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
     twice = {name for name, count in classes.items() if count > 1 and not name.startswith("_")}
     assert twice - {"Settings"} <= CLASSES_TWICE_FOR_NOW | FACTS_FOR_RECIPES
@@ -231,7 +242,7 @@ def test_every_file_and_public_class_says_first_what_it_is_for() -> None:
     """A class made of another of ours is told by that one, and by the first line of its file."""
     silent = []
     for file in FILES:
-        tree = ast.parse(file.read_text())
+        tree = parsed(file)
         if not file.read_text().startswith('"""') or not first_line(tree):
             silent.append(f"{file}: line 1")
         classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
@@ -246,9 +257,7 @@ def first_line(node: ast.Module | ast.ClassDef) -> str:
 
 def test_files_functions_and_signatures_stay_small() -> None:
     """The limits of style.md with some room: seldom over 250 lines, 50 lines and 7 parameters, never far over."""
-    functions = [
-        (file, f) for file in FILES for f in ast.walk(ast.parse(file.read_text())) if isinstance(f, ast.FunctionDef)
-    ]
+    functions = [(file, f) for file in FILES for f in ast.walk(parsed(file)) if isinstance(f, ast.FunctionDef)]
     lengths = {file: len(file.read_text().splitlines()) for file in FILES}
     assert [str(file) for file, n in lengths.items() if n > (390 if "testing" in file.parts else 320)] == []
     assert [f"{file}: {f.name}" for file, f in functions if (f.end_lineno or 0) - f.lineno > 66] == []
@@ -262,8 +271,6 @@ def test_the_way_from_recipe_to_run_is_readable_in_one_function() -> None:
     file = PACKAGE / "jobs/pretrain.py"
     assert len({(one.line, one.module.split(".")[0]) for one in imports_of(file)}) <= 15
     lengths = [
-        f.end_lineno - f.lineno + 1
-        for f in ast.parse(file.read_text()).body
-        if isinstance(f, ast.FunctionDef) and f.end_lineno
+        f.end_lineno - f.lineno + 1 for f in parsed(file).body if isinstance(f, ast.FunctionDef) and f.end_lineno
     ]
     assert max(lengths) <= 50

@@ -7,8 +7,6 @@ from kind_questions import Kinds, kinds_of, packages, questions
 
 PACKAGE = Path(__file__).parents[1] / "mini_tf"
 
-KINDS = kinds_of(PACKAGE)
-
 
 def asking() -> list[Path]:
     """The files that may not ask: all but the contracts, which are tried on every kind."""
@@ -18,17 +16,17 @@ def asking() -> list[Path]:
 def test_nothing_asks_which_kind_it_has() -> None:
     """But a kind may know its neighbours, in its own package."""
     kinds = packages(PACKAGE)
-    found = [(file, one) for file in asking() for one in questions(file.read_text(), KINDS)]
+    found = [(file, one) for file in asking() for one in questions(file.read_text(), kinds_of(PACKAGE))]
     others = [(file, one) for file, one in found if file.parent not in kinds or file.parent.name != one.package]
     asked = [f"{file.relative_to(PACKAGE).as_posix()}:{one.line}: {one.package}: {one.code}" for file, one in others]
     assert not asked, "a kind declares what others need, nobody asks which it is:\n" + "\n".join(asked)
 
 
 def test_packages_of_kinds_are_found_by_the_settings_of_their_files() -> None:
-    assert {"attention", "positions", "models", "objectives"} <= KINDS.words.keys()
-    assert {"window", "softmax"} <= KINDS.words["attention"]
-    assert {folder.name for folder in packages(PACKAGE)} == KINDS.words.keys()
-    assert not KINDS.words.keys() & {"cli", "nn", "recipe", "run", "text"}
+    assert {"attention", "positions", "models", "objectives"} <= kinds_of(PACKAGE).words.keys()
+    assert {"window", "softmax"} <= kinds_of(PACKAGE).words["attention"]
+    assert {folder.name for folder in packages(PACKAGE)} == kinds_of(PACKAGE).words.keys()
+    assert not kinds_of(PACKAGE).words.keys() & {"cli", "nn", "recipe", "run", "text"}
 
 
 MADE = Kinds(

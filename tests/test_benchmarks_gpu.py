@@ -27,7 +27,10 @@ def results_of(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own compiler
 @pytest.mark.parametrize("name", ["tiny", "tiny-encoder"])
-def test_all_sides_of_a_step_have_equal_losses_and_are_timed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_sides_of_a_step_have_equal_losses_and_are_timed(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(steps.BACKENDS, "cpu", "eager")
     steps.measure(name, None, rounds=2, seconds=0.0)
     found = results_of(capsys)
     assert [*found] == [f"{name}:{side}" for side in sides.sides_of(name, False)]

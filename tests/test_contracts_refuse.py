@@ -265,50 +265,62 @@ OUTPUTS, PENALTY = (
     "outputs in training must be those of evaluation",
     "the penalty must be the sum of those of each document",
 )
-FAULTY_MIXERS: list[tuple[MixerSettings, str, str]] = [
-    (with_recurrence(Chunked), LONG, "must equal forward in long rows"),
-    (with_recurrence(changed_output(second_chunk_alone)), LONG, "must equal forward in long rows"),
-    (with_recurrence(changed_output(other_without_gradients)), LONG, "the same with and without gradients"),
-    (with_recurrence(changed_output(plus_future)), TRAINING, OUTPUTS),
-    (with_recurrence(changed_output(minus_batch_mean)), TRAINING, OUTPUTS),
-    (with_recurrence(Penalized), TRAINING, PENALTY),
-    (with_recurrence(MeanPenalty), TRAINING, PENALTY),
-    (with_recurrence(WrongStep), "fast_decoding_matches_forward", "step must match forward"),
-    (with_recurrence(StepWithoutState), "fast_decoding_matches_forward", "must match forward"),
-    (with_recurrence(Restless), "refresh_depends_on_seed_and_step_only", "seed and step only"),
+FAULTY_MIXERS: list[tuple[Callable[[], MixerSettings], str, str]] = [
+    (lambda: with_recurrence(Chunked), LONG, "must equal forward in long rows"),
+    (lambda: with_recurrence(changed_output(second_chunk_alone)), LONG, "must equal forward in long rows"),
+    (lambda: with_recurrence(changed_output(other_without_gradients)), LONG, "the same with and without gradients"),
+    (lambda: with_recurrence(changed_output(plus_future)), TRAINING, OUTPUTS),
+    (lambda: with_recurrence(changed_output(minus_batch_mean)), TRAINING, OUTPUTS),
+    (lambda: with_recurrence(Penalized), TRAINING, PENALTY),
+    (lambda: with_recurrence(MeanPenalty), TRAINING, PENALTY),
+    (lambda: with_recurrence(WrongStep), "fast_decoding_matches_forward", "step must match forward"),
+    (lambda: with_recurrence(StepWithoutState), "fast_decoding_matches_forward", "must match forward"),
+    (lambda: with_recurrence(Restless), "refresh_depends_on_seed_and_step_only", "seed and step only"),
     (
-        with_recurrence(NoReset),
+        lambda: with_recurrence(NoReset),
         "a_packed_document_is_independent-causal-none-packed",
         "must not depend on the other documents",
     ),
-    (with_recurrence(OwnWeights), "explicit_matches_forward-causal-none-packed", "must equal forward"),
-    (with_recurrence(SignedWeights), "explicit_matches_forward-causal-none-packed", "nonnegative is declared"),
-    (with_recurrence(Unused), "every_parameter_has_a_gradient-causal-none-packed", "more.weight must have a gradient"),
-    (with_recurrence(Growing), "the_state_of_a_stream_is_bounded", "must not grow with the length"),
-    (with_recurrence(Trimming), "a_trimmed_state_gives_the_same_outputs-causal-none-plain", "trim must not change"),
-    (with_recurrence(OneState), "blocks_with_state_match_one_pass-causal-none-plain", "must match one pass"),
+    (lambda: with_recurrence(OwnWeights), "explicit_matches_forward-causal-none-packed", "must equal forward"),
+    (lambda: with_recurrence(SignedWeights), "explicit_matches_forward-causal-none-packed", "nonnegative is declared"),
     (
-        with_recurrence(Fading, SUPPORTS=BLIND),
+        lambda: with_recurrence(Unused),
+        "every_parameter_has_a_gradient-causal-none-packed",
+        "more.weight must have a gradient",
+    ),
+    (lambda: with_recurrence(Growing), "the_state_of_a_stream_is_bounded", "must not grow with the length"),
+    (
+        lambda: with_recurrence(Trimming),
+        "a_trimmed_state_gives_the_same_outputs-causal-none-plain",
+        "trim must not change",
+    ),
+    (lambda: with_recurrence(OneState), "blocks_with_state_match_one_pass-causal-none-plain", "must match one pass"),
+    (
+        lambda: with_recurrence(Fading, SUPPORTS=BLIND),
         "only_visible_tokens_have_a_gradient-causal-none-plain",
         "context_only is True",
     ),
     (
-        with_heads(SeesAll),
+        lambda: with_heads(SeesAll),
         "earlier_outputs_do_not_depend_on_later_tokens-causal-none-plain",
         "must not depend on later tokens",
     ),
     (
-        with_heads(SeesNeighborDocuments),
+        lambda: with_heads(SeesNeighborDocuments),
         "padding_does_not_change_outputs-causal-none-packed",
         "padding must not change outputs",
     ),
     (
-        with_heads(SeesNeighborDocuments),
+        lambda: with_heads(SeesNeighborDocuments),
         "only_visible_tokens_have_a_gradient-causal-none-packed",
         "must have no gradient",
     ),
-    (with_heads(PositionsOfChunks), "a_long_row_matches_its_weights_and_blocks-causal-rotary", "must match one pass"),
-    (with_heads(Reversing), "the_order_matters_only_if_declared", "unordered is declared"),
+    (
+        lambda: with_heads(PositionsOfChunks),
+        "a_long_row_matches_its_weights_and_blocks-causal-rotary",
+        "must match one pass",
+    ),
+    (lambda: with_heads(Reversing), "the_order_matters_only_if_declared", "unordered is declared"),
 ]
 FAULTY_CROSS: list[tuple[type[Heads], str, str]] = [
     (LaterQueries, "cross-earlier_outputs_do_not_depend_on_later_queries", "must not depend on later queries"),
@@ -322,8 +334,8 @@ def named(faults: list[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("settings", "case", "message"), named(FAULTY_MIXERS))
-def test_a_faulty_mixer_is_refused(settings: MixerSettings, case: str, message: str) -> None:
-    refuses(case, attention.mixer_cases(settings), message)
+def test_a_faulty_mixer_is_refused(settings: Callable[[], MixerSettings], case: str, message: str) -> None:
+    refuses(case, attention.mixer_cases(settings()), message)
 
 
 @pytest.mark.parametrize(
@@ -542,20 +554,20 @@ class Misplaces(OneStack):
 
 SUM, ROWS = "penalty of each call of a mixer must count once", "must be that of its rows, without padding"
 PENALTIES, MODE = "penalties_are_summed_over_mixers_and_rows", "training_without_dropout_matches_evaluation"
-FAULTY_MODELS: list[tuple[ModelSettings, str, str]] = [
-    (with_stack(DropsPenalties), PENALTIES, "must be in the penalty of the model"),
-    (with_stack(DropsPenalties, "encoder_decoder"), PENALTIES, SUM),
-    (with_stack(CountsTwice), PENALTIES, SUM),
-    (with_stack(Ponders), PENALTIES, ROWS),
-    (with_stack(LooksAhead), MODE, "logits in training must be those of evaluation"),
-    (with_stack(ReadsPadding), "padding_does_not_change_outputs", "padding must not change logits"),
-    (with_stack(ReadsPadding), "attention_has_the_declared_direction", "only if bidirectional"),
-    (with_stack(ForgetsState), "decoding_token_by_token_matches_one_pass", "must match one pass"),
-    (with_model(Blind), "declared_stacks_exist", "a stack must have the rows"),
-    (with_model(Misplaces), "selected_tokens_match_all_tokens", "selected tokens must match"),
+FAULTY_MODELS: list[tuple[Callable[[], ModelSettings], str, str]] = [
+    (lambda: with_stack(DropsPenalties), PENALTIES, "must be in the penalty of the model"),
+    (lambda: with_stack(DropsPenalties, "encoder_decoder"), PENALTIES, SUM),
+    (lambda: with_stack(CountsTwice), PENALTIES, SUM),
+    (lambda: with_stack(Ponders), PENALTIES, ROWS),
+    (lambda: with_stack(LooksAhead), MODE, "logits in training must be those of evaluation"),
+    (lambda: with_stack(ReadsPadding), "padding_does_not_change_outputs", "padding must not change logits"),
+    (lambda: with_stack(ReadsPadding), "attention_has_the_declared_direction", "only if bidirectional"),
+    (lambda: with_stack(ForgetsState), "decoding_token_by_token_matches_one_pass", "must match one pass"),
+    (lambda: with_model(Blind), "declared_stacks_exist", "a stack must have the rows"),
+    (lambda: with_model(Misplaces), "selected_tokens_match_all_tokens", "selected tokens must match"),
 ]
 
 
 @pytest.mark.parametrize(("settings", "case", "message"), named(FAULTY_MODELS))
-def test_a_faulty_model_is_refused(settings: ModelSettings, case: str, message: str) -> None:
-    refuses(case, models.cases(settings), message)
+def test_a_faulty_model_is_refused(settings: Callable[[], ModelSettings], case: str, message: str) -> None:
+    refuses(case, models.cases(settings()), message)

@@ -1,7 +1,7 @@
 """Killed at any moment and started again with the same command, a run ends with the same bytes as one that was never
 interrupted.
 
-Real processes and kill -9 first; the long form (`pytest -m slow -s tests/test_killed.py`) trains shipped recipes,
+Processes and kill -9 first; the long form (`pytest -m slow -s tests/test_killed.py`) trains shipped recipes,
 prints where each kill met them, and can be gone on with by --last-failed. Then, forked from this process and so much
 faster, runs that die before and after everything they do to their folder.
 """
@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 import pytest
 from commands import DATA, EXACT, ROOT, TINY, minitf, tiny_model
 from hang import ending, outcome
+from processes import Command
 
 import mini_tf.jobs.pretrain  # noqa: F401  before the forks, each of which would import it anew
 from mini_tf.run.finding import try_lock
@@ -37,7 +38,7 @@ ENCODING, LEARNING, SAVING = "no folder, inside the encoding of the text", " sav
 the first.
 """
 STANDING_STILL = """
-import os, runpy, signal, sys
+import os, signal
 import mini_tf.system.cache, mini_tf.training.loop
 from mini_tf.run.disk import Disk
 
@@ -49,7 +50,7 @@ def stand_still_before(place, name, reached):
         return real(*given)
     setattr(place, name, disturbed)
 
-moment, steps = sys.argv.pop(1), iter(range(1, 1000))
+steps = iter(range(1, 1000))
 if moment == "inside the save":
     reached = lambda disk, old, new: old.name.startswith(".tmp-step-") and list(old.parent.glob("step-*"))
     stand_still_before(Disk, "rename", reached)
@@ -57,9 +58,8 @@ elif moment == " saved":  # between the gradient of a step and the step
     stand_still_before(mini_tf.training.loop, "clip_factor", lambda norm, clip: next(steps) == 19)
 else:
     stand_still_before(mini_tf.system.cache, "sha256_of", lambda path, *prefix: path.parent.parent.name == "tokens")
-runpy.run_module("mini_tf", run_name="__main__", alter_sys=True)
 """
-"""The command, which waits for its kill where a clock would seldom meet it."""
+"""Let a process wait for its kill at a `moment` that a clock would seldom meet."""
 
 
 class Training:
@@ -79,15 +79,12 @@ class Training:
             str(self.folder),
         ]
 
-    def start(self, stop_at: str = "") -> "subprocess.Popen[bytes]":
-        threads = ("OMP_NUM_THREADS", "OMP_THREAD_LIMIT")
-        environment = {name: value for name, value in os.environ.items() if name not in threads} | {
-            "MINITF_CACHE": str(self.cache)
-        }
-        quiet = subprocess.DEVNULL
-        command = [sys.executable, "-c", STANDING_STILL, stop_at, *self.command[3:]] if stop_at else self.command
+    def start(self) -> "subprocess.Popen[bytes]":
+        threads, quiet = ("OMP_NUM_THREADS", "OMP_THREAD_LIMIT"), subprocess.DEVNULL
+        environment = {name: value for name, value in os.environ.items() if name not in threads}
+        environment["MINITF_CACHE"] = str(self.cache)
         return subprocess.Popen(
-            command, cwd=ROOT, env=environment, start_new_session=True, stdout=quiet, stderr=subprocess.PIPE
+            self.command, cwd=ROOT, env=environment, start_new_session=True, stdout=quiet, stderr=subprocess.PIPE
         )
 
     def finish(self) -> float:
@@ -109,14 +106,18 @@ class Training:
 
     def kill_inside(self, moment: str) -> str:
         """kill -9 at ENCODING, LEARNING or SAVING; how the folder was found then."""
-        with self.start(stop_at=moment) as process:
-            try:
-                with ending():
-                    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-            finally:
-                process.kill()
-            _, stderr = process.communicate()
-        assert process.returncode == -signal.SIGKILL, stderr.decode()
+        environment = {**os.environ, "MINITF_CACHE": str(self.cache)}
+        prepare = partial(exec, STANDING_STILL, {"moment": moment})
+        process = Command(
+            self.command[3:], environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, prepare=prepare
+        )
+        try:
+            with ending():
+                os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        finally:
+            process.send_signal(signal.SIGKILL)
+        _, stderr = outcome(process)
+        assert process.returncode == -signal.SIGKILL, stderr
         found = self.found()
         assert moment in found
         return found
@@ -322,14 +323,17 @@ RECIPES = {
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_run_that_dies_after_every_single_step_ends_with_the_same_bytes(name: str, tmp_path: Path) -> None:
-    """It dies after its first step, the next time after its second, and so on; a save lies in between, or none."""
+def test_a_run_that_dies_after_a_step_and_again_ends_with_the_same_bytes(name: str, tmp_path: Path) -> None:
+    """It dies after its first step, the next time after its second, and so on; a save lies in between, or none.
+
+    Most recipes die twice.
+    """
     recipe = (*RECIPES[name], "log.samples=0")
     train(*recipe, "-d", tmp_path / "whole")
     record = json.loads((tmp_path / "whole" / "run.json").read_text())
     last = record["step"]
     assert last < STEPS if name == "patience" else last == STEPS
-    for step in range(1, last + 1):
+    for step in range(1, last + 1) if name == "micro-batches" else (2, last - 1):  # before a save, and after one
         train_and_die(partial(die_at_record, step), *recipe, "-d", tmp_path / "cut")
     train(*recipe, "-d", tmp_path / "cut")
     assert_same(product(tmp_path / "cut"), product(tmp_path / "whole"))
@@ -429,7 +433,7 @@ def test_a_run_that_dies_before_or_after_anything_it_does_ends_with_the_same_byt
 # `minitf doctor --resume`: the same proof in the user's hands.
 
 SMALLER = """
-import mini_tf.cli.app, mini_tf.data.corpora.grammar as grammar
+import mini_tf.data.corpora.grammar as grammar
 from mini_tf.jobs.resume_proof import forked_run, proof
 grammar.N_SENTENCES, proof.MIN_KILLS, proof.SECONDS = 500, 2, 0.0
 forked_run.RECIPE = forked_run.RECIPE.replace("steps: 120", "steps: 40").replace("split: 0.2%", "split: 2%")
@@ -440,24 +444,16 @@ mini_tf.optimizers.Optimizer.load = lambda self, tensors: None
 """
 
 
-def doctor(preparation: str, cache: Path, *arguments: str) -> "subprocess.Popen[str]":
+def doctor(preparation: str, cache: Path, *arguments: str) -> Command:
     """`minitf doctor --resume` in a process of its own, in which the preparation has run."""
-    code = f"{SMALLER}{preparation}\nmini_tf.cli.app.main({['doctor', '--resume', *arguments]!r})"
-    environment = {**os.environ, "MINITF_CACHE": str(cache)}
-    return subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env=environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+    environment, pipe = {**os.environ, "MINITF_CACHE": str(cache)}, subprocess.PIPE
+    prepare = partial(exec, f"{SMALLER}{preparation}", {})
+    return Command(["doctor", "--resume", *arguments], environment, stdout=pipe, stderr=pipe, prepare=prepare)
 
 
 def test_doctor_proves_that_runs_of_a_recipe_end_with_the_same_bytes_when_killed(tmp_path: Path) -> None:
-    with doctor("", tmp_path, "--json", TINY, "train.steps=40", "checkpoint.every_steps=5", "log.samples=0") as process:
-        stdout, stderr = outcome(process)
+    process = doctor("", tmp_path, "--json", TINY, "train.steps=40", "checkpoint.every_steps=5", "log.samples=0")
+    stdout, stderr = outcome(process)
     assert process.returncode == 0, stderr
     result = json.loads(stdout)["result"]
     assert (result["equal"], result["repeats"], result["steps"]) == (True, None, 40)
@@ -472,8 +468,8 @@ FILES = ("metrics.jsonl", "model.safetensors", "optimizer.safetensors")
 
 
 def test_doctor_is_8_and_names_the_place_where_a_byte_differs(tmp_path: Path) -> None:
-    with doctor(LOSING_MOMENTS, tmp_path) as process:
-        stdout, stderr = outcome(process)
+    process = doctor(LOSING_MOMENTS, tmp_path)
+    stdout, stderr = outcome(process)
     assert process.returncode == 8, stderr
     assert re.search(
         r"metrics.jsonl differs, first in line [0-9]+; two uninterrupted runs are byte-identical, so this is a bug",
@@ -484,13 +480,11 @@ def test_doctor_is_8_and_names_the_place_where_a_byte_differs(tmp_path: Path) ->
 
 
 def test_doctor_cleans_up_when_it_is_interrupted(tmp_path: Path) -> None:
-    with doctor("proof.MIN_KILLS = 10**6", tmp_path) as process:  # it is still at it when the signal comes
-        while (
-            process.poll() is None and not (tmp_path / "resume-proof" / "uninterrupted" / "run" / "run.json").exists()
-        ):
-            time.sleep(0.005)
-        process.send_signal(signal.SIGINT)
-        _, stderr = outcome(process)
+    process = doctor("proof.MIN_KILLS = 10**6", tmp_path)  # it is still at it when the signal comes
+    while process.poll() is None and not (tmp_path / "resume-proof" / "uninterrupted" / "run" / "run.json").exists():
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, stderr = outcome(process)
     assert (process.returncode, stderr.splitlines()[-1]) == (130, "interrupted")
     assert not (tmp_path / "resume-proof").exists()
     with pytest.raises(ProcessLookupError):

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 from commands import DATA, QUIET, TINY, minitf, tiny_model, trained
 from safetensors.numpy import load_file
-from test_models import usable
+from test_models import pairs_of
 
 import mini_tf.jobs.session
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.recipe.kinds import listing
 from mini_tf.training.loop import train
 
 N_ROWS = 329
@@ -39,19 +38,12 @@ def evaluated(run: Path, *more: str) -> dict[str, Any]:
     return metrics
 
 
-CASES = [
-    (model, mixer, positions)
-    for model in ("decoder", "encoder")
-    for mixer in listing("attention")
-    for positions in listing("positions")
-    if usable(mixer, positions, model)
-]
+CASES = [("decoder", *pair) for pair in pairs_of("decoder") if pair[0] != "toy"]
+CASES += [("encoder", *pair) for pair in pairs_of("encoder") if pair not in pairs_of("decoder") or pair[1] == "t5"]
 
 
 @pytest.mark.parametrize(("model", "mixer", "positions"), CASES)
-def test_every_mixer_trains_with_every_position_that_attaches_to_it(
-    model: str, mixer: str, positions: str, tmp_path: Path
-) -> None:
+def test_every_mixer_and_every_position_trains(model: str, mixer: str, positions: str, tmp_path: Path) -> None:
     ask = (tiny_model(model), f"model.attention.kind={mixer}", f"model.positions.kind={positions}", "data.pack=docs")
     run = trained(tmp_path / "run", "train.steps=2", "log.every_steps=1", *ask)
     assert evaluated(run)["loss"] == pytest.approx(record(run)["metrics"]["val.loss"], abs=1e-6)

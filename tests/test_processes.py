@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 from commands import EXACT, TINY, minitf
-from processes import together
+from processes import launched_by_forks, together
 from record.runs import RUNS, needed, write_files
 from safetensors.torch import load_file
 from toys import present
 
 from mini_tf.generation import likelihoods
 from mini_tf.jobs.resume_proof import processes_proof
+from mini_tf.parallel import launching
 from mini_tf.pipelines import _prediction, _references
 
 COMPARED = ("streamed", "stream", "memory", "masked", "replaced", "pairs", "wide", "tag", "instruct")
@@ -137,7 +138,7 @@ def metrics_of(run: Path) -> list[dict[str, Any]]:
 
 
 LONG = (TINY, *EXACT, "train.batch_size=4", "train.micro_batch_size=2", "runtime.reduce=tree", "log.samples=0",
-    "train.steps=300",
+    "train.steps=160",
         "checkpoint.every_steps=10", "model.dropout_rate=0.1", "eval.baseline=false")  # fmt: skip
 
 
@@ -218,6 +219,7 @@ def listening(processes: list[int]) -> set[str]:
 
 
 def test_doctor_kills_a_process_and_compares_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "subprocess", launched_by_forks())
     monkeypatch.setattr(processes_proof, "KILLS", 1)
     monkeypatch.setattr(processes_proof, "OVERRIDES", (*processes_proof.OVERRIDES, "train.steps=24"))
     done = minitf("doctor", "--nproc", "2", "--json")

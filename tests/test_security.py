@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 from commands import DATA, EXACT, ROOT
 from hostile import HOSTILE
-from test_architecture import FILES, IMPORTS, PACKAGE, calls_of
+from test_architecture import FILES, PACKAGE, all_imports, calls_of
 
 from mini_tf.system.cache import cache_folder, cache_path, redirect_library_caches
 
@@ -427,12 +427,12 @@ def test_modules_that_open_archives_connections_or_processes_are_not_imported() 
     def is_forbidden(module: str) -> bool:
         return any(module == name or module.startswith(name + ".") for name in FORBIDDEN)
 
-    assert [str(one) for one in IMPORTS if is_forbidden(one.module)] == []
+    assert [str(one) for one in all_imports() if is_forbidden(one.module)] == []
 
 
 @pytest.mark.parametrize("module", ALONE)
 def test_some_modules_are_for_one_file_alone(module: str) -> None:
-    where = {one.file.relative_to(PACKAGE).as_posix() for one in IMPORTS if one.module.split(".")[0] == module}
+    where = {one.file.relative_to(PACKAGE).as_posix() for one in all_imports() if one.module.split(".")[0] == module}
     assert where == ALONE[module]
 
 
@@ -486,5 +486,7 @@ def test_nothing_calls_what_runs_programs_or_loads_code() -> None:
 
 
 def test_matplotlib_is_met_at_its_one_door() -> None:
-    where = {one.file.relative_to(PACKAGE).as_posix() for one in IMPORTS if one.module.split(".")[0] == "matplotlib"}
+    where = {
+        one.file.relative_to(PACKAGE).as_posix() for one in all_imports() if one.module.split(".")[0] == "matplotlib"
+    }
     assert where == {"drawing/plotting.py"}
